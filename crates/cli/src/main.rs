@@ -1,0 +1,3 @@
+//! The `steadfast` program.
+#![forbid(unsafe_code)]
+fn main() {}

@@ -1,0 +1,111 @@
+//! What goes in and out of [`crate::Engine::call`].
+
+use std::net::SocketAddr;
+
+use steadfast_vfs::{FileRange, Obligation};
+
+/// How a call came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// A record of a TCP connection.
+    Tcp,
+    /// A UDP datagram.
+    Udp,
+}
+
+/// Who calls, as the socket tells it.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// The client's address and port.
+    pub address: SocketAddr,
+    /// Our address and port that it spoke to.
+    pub local: SocketAddr,
+    /// How.
+    pub transport: Transport,
+}
+
+/// What the engine tells its host while a call runs.
+pub trait CallHost {
+    /// The call is about to do something that may put the thread to sleep (a change, a cold
+    /// read): let others take over the connection's further calls should it last. Cheap; may be
+    /// called more than once.
+    fn may_block(&mut self);
+
+    /// The call is certain to wait for the disk: others must take over now.
+    fn will_block(&mut self);
+}
+
+/// Replies of a batch of calls, in the order in which they are to be sent.
+#[derive(Debug, Default)]
+pub struct ReplyBuffer {
+    /// RPC messages (and what the runtime puts between them).
+    pub bytes: Vec<u8>,
+    /// File ranges that belong into `bytes`: each before the byte of that index. Ascending.
+    pub files: Vec<(usize, FileRange)>,
+    /// Whether [`ReplyBuffer::files`] may be used (TCP, and the sender can).
+    pub may_place_files: bool,
+    /// What was wrong with the last call, if anything: to be logged, rate-limited, with the
+    /// peer's address. The engine sets it, the runtime takes it.
+    pub complaint: Option<Complaint>,
+}
+
+/// What a peer did wrong in a call that was answered all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Complaint {
+    /// Arguments that could not be decoded.
+    #[error("sent arguments that could not be decoded (program {program}, version {version}, procedure {procedure})")]
+    GarbageArguments {
+        /// RPC program.
+        program: u32,
+        /// RPC program version.
+        version: u32,
+        /// RPC procedure.
+        procedure: u32,
+    },
+    /// Credentials that could not be decoded or are not served.
+    #[error("sent credentials of flavour {flavour} that are malformed or not served")]
+    BadCredentials {
+        /// RPC authentication flavour.
+        flavour: u32,
+    },
+    /// Another RPC version than 2.
+    #[error("speaks RPC version {version}, which nobody does")]
+    RpcVersion {
+        /// The version.
+        version: u32,
+    },
+    /// A handle whose MAC is not ours.
+    #[error("sent a handle that this server did not make")]
+    ForgedHandle,
+}
+
+/// Why a connection must be closed: what follows in the stream cannot be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum HangUp {
+    /// Too short to be an RPC message, or not a call.
+    #[error("sent something that is not an RPC call")]
+    NotACall,
+}
+
+/// What became of a call.
+#[derive(Debug)]
+#[must_use]
+pub enum Verdict {
+    /// One reply was appended.
+    Replied,
+    /// The reply waits for stability: meet the obligation, then [`crate::Engine::settle`].
+    Parked(ParkedCall),
+    /// No reply is due (a duplicate of a call still in progress).
+    Silent,
+    /// Close the connection (TCP) or drop the datagram (UDP).
+    HangUp(HangUp),
+}
+
+/// A call that was executed, and whose reply waits for its obligation.
+#[derive(Debug)]
+pub struct ParkedCall {
+    /// What must be flushed first. Taken by the flusher.
+    pub obligation: Obligation,
+    /// The reply for success.
+    pub(crate) reply: Vec<u8>,
+}

@@ -1,0 +1,49 @@
+//! Who calls, and how long the call may wait.
+
+use smallvec::SmallVec;
+
+/// Supplementary groups that `AUTH_SYS` can carry (RFC 5531 §8.2 and its appendix).
+pub const GROUPS_MAX: usize = 16;
+
+/// A local identity: what the caller's wire identity became after the share's squashing.
+/// Never built from wire numbers anywhere but in the engine's squashing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Cred {
+    /// User.
+    pub uid: u32,
+    /// Primary group.
+    pub gid: u32,
+    /// Supplementary groups, as they came.
+    pub groups: SmallVec<[u32; GROUPS_MAX]>,
+}
+
+impl Cred {
+    /// Whether the caller is the superuser.
+    pub fn is_superuser(&self) -> bool {
+        self.uid == 0
+    }
+
+    /// Whether the caller belongs to `gid`.
+    pub fn is_member(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+}
+
+/// Whether an operation may put its thread to sleep on storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// No: the operation returns [`crate::FsError::WouldBlock`], having done nothing, when what
+    /// it needs is not in memory.
+    Never,
+    /// Yes.
+    Allowed,
+}
+
+/// On whose behalf, and how, an operation runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller<'a> {
+    /// The identity that the kernel, or the checks of [`crate::permission`], decide by.
+    pub cred: &'a Cred,
+    /// Whether the operation may wait for storage. Operations that change something always may.
+    pub waiting: Waiting,
+}

@@ -1,0 +1,102 @@
+//! Results that may not leave before what they tell of is stable.
+//!
+//! A changing operation of [`crate::FileSystem`] returns [`Durable`]: the result together with
+//! an [`Obligation`], a list of objects to be flushed. A protocol may transform the result
+//! ([`Durable::map`]), which is how it encodes the reply, but only the engine's reply barrier
+//! takes it apart. A reply that forgets stability does not compile.
+//!
+//! Today an obligation is met by flushing its objects, gathered across calls. The intent log
+//! will meet the same obligation by writing the operation to the log; nothing above changes.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::FsError;
+
+/// A file system as the flusher sees it: one queue of flushes each. Small numbers, dense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FlushDomain(pub u32);
+
+/// How much of an object must reach the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FlushWhat {
+    /// The data and what is needed to read it back (`fdatasync`).
+    Data,
+    /// The data and all attributes; for a directory its entries (`fsync`).
+    Everything,
+}
+
+/// An object that can be made stable.
+pub trait FlushTarget: Send + Sync {
+    /// A number that two targets share exactly when one flush serves both, unique in its domain.
+    fn flush_key(&self) -> u64;
+
+    /// Makes the object stable. Blocks.
+    ///
+    /// # Errors
+    /// The storage's; after one, nothing written before may be assumed stable.
+    fn flush(&self, what: FlushWhat) -> Result<(), FsError>;
+
+    /// Makes the object's whole file system stable (`syncfs`). Blocks.
+    ///
+    /// # Errors
+    /// As [`FlushTarget::flush`].
+    fn flush_file_system(&self) -> Result<(), FsError>;
+}
+
+/// What must be made stable before a result may be told.
+pub struct Obligation {
+    /// Whose queue the flush belongs to. All of one obligation's targets share it.
+    pub domain: FlushDomain,
+    /// The objects, in the order in which they are to be flushed.
+    pub targets: SmallVec<[(Arc<dyn FlushTarget>, FlushWhat); 2]>,
+}
+
+impl std::fmt::Debug for Obligation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Obligation({:?}, {} targets)", self.domain, self.targets.len())
+    }
+}
+
+/// Permission to take a [`Durable`] apart. Only the engine's reply barrier makes one.
+#[derive(Debug)]
+pub struct ReplyBarrier(());
+
+impl ReplyBarrier {
+    /// For the engine's `barrier` module and for tests, nobody else.
+    pub fn for_engine() -> Self {
+        Self(())
+    }
+}
+
+/// A value that is true only once its obligation is met.
+#[derive(Debug)]
+#[must_use = "a durable result must pass the reply barrier"]
+pub struct Durable<T> {
+    value: T,
+    obligation: Option<Obligation>,
+}
+
+impl<T> Durable<T> {
+    /// A value that promises nothing about stability: a failure, an unstable write, or something
+    /// already stable.
+    pub fn promising_nothing(value: T) -> Self {
+        Self { value, obligation: None }
+    }
+
+    /// A value that may be told when `obligation` is met.
+    pub fn after(value: T, obligation: Obligation) -> Self {
+        Self { value, obligation: Some(obligation) }
+    }
+
+    /// Transforms the value; the obligation stays with it.
+    pub fn map<U>(self, transform: impl FnOnce(T) -> U) -> Durable<U> {
+        Durable { value: transform(self.value), obligation: self.obligation }
+    }
+
+    /// Takes value and obligation apart.
+    pub fn release(self, _barrier: &ReplyBarrier) -> (T, Option<Obligation>) {
+        (self.value, self.obligation)
+    }
+}

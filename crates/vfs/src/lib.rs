@@ -1,0 +1,37 @@
+//! The vocabulary between protocols and storage.
+//!
+//! A protocol (in `engine`) speaks to storage (`posixfs`, or the in-memory [`model`]) only
+//! through the trait [`FileSystem`] and the small types beside it. It never sees an errno or a
+//! file descriptor; storage never sees an NFS version or an RPC.
+//!
+//! The three types to know:
+//! - [`FileSystem`]: what a share's storage can do, one method an operation;
+//! - [`Durable`]: the result of an operation that changed something, wrapped with what must be
+//!   made stable before anybody outside may hear of it;
+//! - [`FsError`]: the closed set of ways in which an operation fails.
+//!
+//! This crate must never do I/O: no sockets, files, clocks, randomness or threads.
+#![forbid(unsafe_code)]
+
+mod acl;
+mod attr;
+mod cred;
+mod durable;
+mod error;
+mod filesystem;
+mod handle;
+mod name;
+pub mod permission;
+
+pub use acl::{Acl, AclEntry, AclTag};
+pub use attr::{Attr, DeviceNumber, FileKind, PreAttr, SetAttr, SetTime, Time, Wcc};
+pub use cred::{Caller, Cred, GROUPS_MAX, Waiting};
+pub use durable::{Durable, FlushDomain, FlushTarget, FlushWhat, Obligation, ReplyBarrier};
+pub use error::FsError;
+pub use filesystem::{
+    AccessMask, Changed, CreateHow, Created, DirEntry, DirPage, Entry, FileRange, FileSystem,
+    FsInfo, FsStatistics, Looked, NodeKind, PathLimits, ReadDone, ReadPlace, Renamed, WriteHow,
+    Written,
+};
+pub use handle::{HANDLE_BYTES_MAX, StorageHandle};
+pub use name::{NAME_BYTES_MAX, Name};
