@@ -1,2 +1,17 @@
-//! To be written.
+//! Safe wrappers over Linux system calls, for what `rustix` and the standard library lack.
+//!
+//! The only crate of the workspace with `unsafe`: every block says why it is sound (`SAFETY:`).
+//! Storage uses [`file`], [`directory`], [`handle`], [`identity`] and [`xattr`]; the runtime
+//! uses [`net`], [`epoll`] and [`scheduling`]; the programs use [`process`].
+//!
+//! A wrapper here does one system call (or a fixed few) and decides nothing.
 
+pub mod directory;
+pub mod epoll;
+pub mod file;
+pub mod handle;
+pub mod identity;
+pub mod net;
+pub mod process;
+pub mod scheduling;
+pub mod xattr;
