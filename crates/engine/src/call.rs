@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 
 use steadfast_vfs::{FileRange, Obligation};
 
+use crate::reply_cache::CallKey;
+
 /// How a call came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
@@ -104,8 +106,35 @@ pub enum Verdict {
 /// A call that was executed, and whose reply waits for its obligation.
 #[derive(Debug)]
 pub struct ParkedCall {
-    /// What must be flushed first. Taken by the flusher.
+    /// What must be flushed first.
     pub obligation: Obligation,
     /// The reply for success.
     pub(crate) reply: Vec<u8>,
+    /// Whether its last eight bytes are the write verifier.
+    pub(crate) ends_with_verifier: bool,
+    /// What the reply for failure is made of.
+    pub(crate) xid: u32,
+    /// See [`crate::operation::Operation::failure_words`].
+    pub(crate) failure_words: usize,
+    /// Under which the duplicate request cache expects the reply.
+    pub(crate) key: Option<CallKey>,
+}
+
+impl ParkedCall {
+    /// A parked call that no engine made, for tests of whoever meets obligations.
+    pub fn for_test(obligation: Obligation, reply: Vec<u8>) -> Self {
+        Self {
+            obligation,
+            reply,
+            ends_with_verifier: false,
+            xid: 0,
+            failure_words: 0,
+            key: None,
+        }
+    }
+
+    /// The reply for success, for the same tests.
+    pub fn reply(&self) -> &[u8] {
+        &self.reply
+    }
 }

@@ -5,19 +5,40 @@
 //! those bytes, on which thread and when, is the runtime's business; what a file is, the
 //! storage's ([`steadfast_vfs::FileSystem`]).
 //!
+//! A call's way: [`Engine::call`] reads the RPC header and the credentials, asks the duplicate
+//! request cache (`reply_cache`) if the row of the operation table (`operation`) says so, and
+//! hands over to the protocol (`nfs3`, `nfsacl`, `mount`, `rpcbind`). A procedure finds its
+//! objects through `session` (handle, share, rights, squashing) and gives its result to the
+//! reply barrier, which lets it out or parks it.
+//!
 //! This crate must never do I/O: no sockets, files, clock, randomness, threads or globals. Time
 //! and randomness are arguments.
 #![forbid(unsafe_code)]
 
 mod call;
+mod dispatch;
 mod export;
+mod mount;
+mod nfs3;
+mod nfsacl;
+mod operation;
+mod reply_cache;
+mod rpcbind;
+mod session;
+mod wire_handle;
 
 pub use call::{CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, Transport, Verdict};
 pub use export::{Export, ExportTable};
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use arc_swap::ArcSwap;
 use steadfast_vfs::FsError;
+
+use crate::mount::MountList;
+use crate::reply_cache::ReplyCache;
+use crate::wire_handle::HandleSealer;
 
 /// What an engine is made of.
 #[derive(Clone, Debug)]
@@ -35,46 +56,99 @@ pub struct EngineConfig {
     pub nfs_port: u16,
 }
 
+/// What an engine counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineStatistics {
+    /// Calls that the duplicate request cache remembers.
+    pub remembered_calls: usize,
+    /// Bytes it uses for them.
+    pub remembered_bytes: usize,
+    /// How often the write verifier changed because a flush failed.
+    pub verifier_changes: u64,
+}
+
 /// The server's protocols and state, shared by all workers.
-pub struct Engine {}
+pub struct Engine {
+    config: EngineConfig,
+    sealer: HandleSealer,
+    exports: ArcSwap<ExportTable>,
+    replies: ReplyCache,
+    mounts: MountList,
+    verifier_changes: AtomicU64,
+}
 
 impl Engine {
     /// An engine that serves these exports.
-    pub fn new(_config: EngineConfig, _exports: ExportTable) -> Self {
-        Self {}
+    pub fn new(config: EngineConfig, exports: ExportTable) -> Self {
+        Self {
+            sealer: HandleSealer::new(&config.handle_key),
+            exports: ArcSwap::from_pointee(exports),
+            replies: ReplyCache::new(config.reply_cache_bytes_max),
+            mounts: MountList::default(),
+            verifier_changes: AtomicU64::new(0),
+            config,
+        }
     }
 
     /// Serves another table of exports from the next call on.
-    pub fn set_exports(&self, _exports: ExportTable) {}
+    pub fn set_exports(&self, exports: ExportTable) {
+        self.exports.store(Arc::new(exports));
+    }
 
     /// The exports served now.
     pub fn exports(&self) -> Arc<ExportTable> {
-        Arc::default()
+        self.exports.load_full()
     }
 
-    /// Executes one call: `record` is one whole RPC message without record marks.
-    ///
-    /// With [`Verdict::Replied`] exactly one RPC message has been appended to `reply` (the
-    /// caller adds the record mark). `now_ms` is any monotonic clock.
-    pub fn call(
-        &self,
-        _host: &mut dyn CallHost,
-        _peer: &Peer,
-        _now_ms: u64,
-        _record: &[u8],
-        _reply: &mut ReplyBuffer,
-    ) -> Verdict {
-        Verdict::Silent
+    /// Ages the caches; to be called about once a second with the clock that
+    /// [`Engine::call`] gets.
+    pub fn tick(&self, now_ms: u64) {
+        self.replies.expire(now_ms);
+    }
+
+    /// What is counted.
+    pub fn statistics(&self) -> EngineStatistics {
+        let (remembered_calls, remembered_bytes) = self.replies.usage();
+        EngineStatistics {
+            remembered_calls,
+            remembered_bytes,
+            verifier_changes: self.verifier_changes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The write verifier now (RFC 1813 §3.3.7): another number after each flush that failed.
+    pub(crate) fn write_verifier(&self) -> u64 {
+        // An odd factor keeps all verifiers of one start distinct.
+        let changes = self.verifier_changes.load(Ordering::SeqCst);
+        self.config.write_verifier.wrapping_add(changes.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
     /// Appends the reply of a parked call whose obligation was met, or could not be: then the
-    /// write verifier changes and the call fails.
+    /// write verifier changes, since unstable data may be lost with it, and the call fails.
     pub fn settle(
         &self,
-        _call: ParkedCall,
-        _outcome: Result<(), FsError>,
-        _now_ms: u64,
-        _reply: &mut Vec<u8>,
+        call: ParkedCall,
+        outcome: Result<(), FsError>,
+        now_ms: u64,
+        reply: &mut Vec<u8>,
     ) {
+        let start = reply.len();
+        match outcome {
+            Ok(()) => {
+                reply.extend_from_slice(&call.reply);
+                if call.ends_with_verifier
+                    && let Some(place) = reply.last_chunk_mut::<8>()
+                {
+                    *place = self.write_verifier().to_be_bytes();
+                }
+            }
+            Err(error) => {
+                self.verifier_changes.fetch_add(1, Ordering::SeqCst);
+                dispatch::append_failure(reply, call.xid, error, call.failure_words);
+            }
+        }
+        if let Some(key) = &call.key {
+            self.replies.finish(key, now_ms, reply.get(start..).unwrap_or(&[]));
+        }
     }
 }

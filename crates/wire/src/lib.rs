@@ -1,2 +1,4 @@
-//! To be written.
+//! Message types.
 #![forbid(unsafe_code)]
+pub mod nfs3;
+pub mod rpc;

@@ -1,0 +1,291 @@
+//! From an RPC message to a procedure and back (RFC 5531).
+
+use steadfast_rpc::Credentials;
+use steadfast_vfs::{Cred, FsError};
+use steadfast_wire::rpc::{AuthStat, CallHeader};
+use steadfast_xdr::{Decode, Reader, Writer};
+
+use crate::call::{CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, Verdict};
+use crate::nfs3::encode;
+use crate::nfs3::status::status;
+use crate::operation::{self, Operation};
+use crate::reply_cache::{Admission, CallKey};
+use crate::session::{Outcome, Session, WireIdentity};
+use crate::{Engine, mount, nfs3, nfsacl, rpcbind};
+
+const RPC_VERSION: u32 = 2;
+const MESSAGE_TYPE_CALL: u32 = 0;
+
+pub(crate) const PROGRAM_RPCBIND: u32 = 100_000;
+pub(crate) const PROGRAM_NFS: u32 = 100_003;
+pub(crate) const PROGRAM_MOUNT: u32 = 100_005;
+pub(crate) const PROGRAM_NFSACL: u32 = 100_227;
+
+/// Where a reply's status is: after xid, message type, reply status, verifier (two words) and
+/// accept status.
+const STATUS_AT: usize = 24;
+
+/// Which protocol answers.
+#[derive(Clone, Copy)]
+enum Protocol {
+    Nfs3,
+    NfsAcl3,
+    Mount,
+    Rpcbind,
+}
+
+/// Appends the failure of a call of which nothing more is known.
+pub(crate) fn append_failure(
+    reply: &mut Vec<u8>,
+    xid: u32,
+    error: FsError,
+    failure_words: usize,
+) {
+    let mut w = Writer::new(reply);
+    steadfast_rpc::accepted_success(&mut w, xid);
+    encode::failure(&mut w, error, failure_words);
+}
+
+impl Engine {
+    /// Executes one call: `record` is one whole RPC message without record marks.
+    ///
+    /// With [`Verdict::Replied`] exactly one RPC message has been appended to `reply` (the
+    /// caller adds the record mark). `now_ms` is any monotonic clock.
+    pub fn call(
+        &self,
+        host: &mut dyn CallHost,
+        peer: &Peer,
+        now_ms: u64,
+        record: &[u8],
+        reply: &mut ReplyBuffer,
+    ) -> Verdict {
+        let mut reader = Reader::new(record);
+        let (Ok(xid), Ok(MESSAGE_TYPE_CALL)) = (reader.u32(), reader.u32()) else {
+            return Verdict::HangUp(HangUp::NotACall);
+        };
+        let mut reader = Reader::new(record);
+        let header = match CallHeader::decode(&mut reader) {
+            Ok(header) => header,
+            Err(_) => return refuse_header(record, xid, reply),
+        };
+        if header.rpcvers != RPC_VERSION {
+            return refuse_header(record, xid, reply);
+        }
+        let operation_name = (header.prog, header.vers, header.proc_);
+        let mut w = Writer::new(&mut reply.bytes);
+        let protocol = match protocol(header.prog, header.vers) {
+            Ok(protocol) => protocol,
+            Err(Unserved::Program) => {
+                steadfast_rpc::prog_unavail(&mut w, xid);
+                return Verdict::Replied;
+            }
+            Err(Unserved::Version { low, high }) => {
+                steadfast_rpc::prog_mismatch(&mut w, xid, low, high);
+                return Verdict::Replied;
+            }
+        };
+        let identity = match identity(&header) {
+            Ok(identity) => identity,
+            // NULL does no work and asks for no identity (RFC 1813 §3.3.0).
+            Err(_) if header.proc_ == 0 => WireIdentity::Anonymous,
+            Err(why) => {
+                steadfast_rpc::auth_error(&mut w, xid, why);
+                reply.complaint =
+                    Some(Complaint::BadCredentials { flavour: header.cred.flavor });
+                return Verdict::Replied;
+            }
+        };
+        let Some(operation) = operation(protocol, header.vers, header.proc_) else {
+            steadfast_rpc::proc_unavail(&mut w, xid);
+            return Verdict::Replied;
+        };
+        let key = operation.is_remembered.then(|| {
+            CallKey::new(
+                peer.address.ip(),
+                xid,
+                operation_name,
+                record.get(reader.position()..).unwrap_or(&[]),
+            )
+        });
+        if let Some(key) = &key {
+            match self.replies.admit(key, &mut reply.bytes) {
+                Admission::New => {}
+                Admission::InProgress => return Verdict::Silent,
+                Admission::Replayed => return Verdict::Replied,
+            }
+        }
+        let admitted = Admitted { engine: self, key, now_ms };
+        admitted.execute(host, peer, identity, xid, operation_name, protocol, operation, reader, reply)
+    }
+}
+
+/// A call on its way through a procedure. If the procedure panics, the cache must not keep the
+/// call as one in progress for ever.
+struct Admitted<'e> {
+    engine: &'e Engine,
+    key: Option<CallKey>,
+    now_ms: u64,
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.engine.replies.forget(&key);
+        }
+    }
+}
+
+impl Admitted<'_> {
+    #[allow(clippy::too_many_arguments)]
+    fn execute(
+        mut self,
+        host: &mut dyn CallHost,
+        peer: &Peer,
+        identity: WireIdentity,
+        xid: u32,
+        operation_name: (u32, u32, u32),
+        protocol: Protocol,
+        operation: &'static Operation,
+        mut arguments: Reader<'_>,
+        reply: &mut ReplyBuffer,
+    ) -> Verdict {
+        let start = reply.bytes.len();
+        let files = reply.files.len();
+        steadfast_rpc::accepted_success(&mut Writer::new(&mut reply.bytes), xid);
+        let exports = self.engine.exports.load();
+        let mut complaint = None;
+        let mut session = Session {
+            engine: self.engine,
+            exports: &exports,
+            host,
+            peer,
+            identity,
+            complaint: &mut complaint,
+        };
+        let (_, version, procedure) = operation_name;
+        let executed = match protocol {
+            Protocol::Nfs3 => nfs3::execute(procedure, &mut session, &mut arguments, reply),
+            Protocol::NfsAcl3 => {
+                nfsacl::execute(procedure, &mut session, &mut arguments, &mut reply.bytes)
+            }
+            Protocol::Mount => {
+                mount::execute(version, procedure, &mut session, &mut arguments, &mut reply.bytes)
+            }
+            Protocol::Rpcbind => {
+                rpcbind::execute(version, procedure, &mut session, &mut arguments, &mut reply.bytes)
+            }
+        };
+        if complaint.is_some() {
+            reply.complaint = complaint;
+        }
+        match executed {
+            Some(Ok(Outcome::Done)) => {
+                self.remember(reply.bytes.get(start..).unwrap_or(&[]));
+                Verdict::Replied
+            }
+            Some(Ok(Outcome::Waits { obligation, ends_with_verifier })) => {
+                Verdict::Parked(ParkedCall {
+                    obligation,
+                    reply: reply.bytes.split_off(start),
+                    ends_with_verifier,
+                    xid,
+                    failure_words: operation.failure_words,
+                    key: self.key.take(),
+                })
+            }
+            Some(Err(_undecodable)) => {
+                reply.bytes.truncate(start);
+                reply.files.truncate(files);
+                steadfast_rpc::garbage_args(&mut Writer::new(&mut reply.bytes), xid);
+                let (program, version, procedure) = operation_name;
+                reply.complaint =
+                    Some(Complaint::GarbageArguments { program, version, procedure });
+                Verdict::Replied
+            }
+            None => {
+                reply.bytes.truncate(start);
+                steadfast_rpc::proc_unavail(&mut Writer::new(&mut reply.bytes), xid);
+                Verdict::Replied
+            }
+        }
+    }
+
+    /// Keeps the reply for duplicates, unless it tells the client to try again.
+    fn remember(&mut self, reply: &[u8]) {
+        let try_later = (status(FsError::TryLater) as u32).to_be_bytes();
+        if reply.get(STATUS_AT..STATUS_AT + 4) == Some(&try_later) {
+            return;
+        }
+        if let Some(key) = self.key.take() {
+            self.engine.replies.finish(&key, self.now_ms, reply);
+        }
+    }
+}
+
+/// Why nobody answers for a program.
+enum Unserved {
+    Program,
+    Version { low: u32, high: u32 },
+}
+
+fn protocol(program: u32, version: u32) -> Result<Protocol, Unserved> {
+    let (protocol, low, high) = match program {
+        PROGRAM_NFS => (Protocol::Nfs3, 3, 3),
+        PROGRAM_NFSACL => (Protocol::NfsAcl3, 3, 3),
+        PROGRAM_MOUNT => (Protocol::Mount, 1, 3),
+        PROGRAM_RPCBIND => (Protocol::Rpcbind, 2, 4),
+        _ => return Err(Unserved::Program),
+    };
+    if (low..=high).contains(&version) {
+        Ok(protocol)
+    } else {
+        Err(Unserved::Version { low, high })
+    }
+}
+
+fn operation(protocol: Protocol, version: u32, procedure: u32) -> Option<&'static Operation> {
+    let table: &[Operation] = match protocol {
+        Protocol::Nfs3 => &operation::NFS3,
+        Protocol::NfsAcl3 => &operation::NFSACL3,
+        Protocol::Mount if version == 3 => &operation::MOUNT3,
+        Protocol::Mount => &operation::MOUNT1,
+        Protocol::Rpcbind if version == 2 => &operation::PORTMAP2,
+        Protocol::Rpcbind => &operation::RPCBIND,
+    };
+    table.get(procedure as usize)
+}
+
+/// The caller's identity as it was sent.
+fn identity(header: &CallHeader<'_>) -> Result<WireIdentity, AuthStat> {
+    match Credentials::decode(&header.cred)? {
+        Credentials::None => Ok(WireIdentity::Anonymous),
+        Credentials::Sys(sys) => Ok(WireIdentity::Claimed(Cred {
+            uid: sys.uid,
+            gid: sys.gid,
+            groups: sys.gids().iter().copied().collect(),
+        })),
+    }
+}
+
+/// Answers a call whose header is not as RFC 5531 says, as far as one can.
+fn refuse_header(record: &[u8], xid: u32, reply: &mut ReplyBuffer) -> Verdict {
+    let mut words = Reader::new(record);
+    let rpc_version = (words.u32(), words.u32(), words.u32()).2;
+    let mut w = Writer::new(&mut reply.bytes);
+    match rpc_version {
+        Ok(RPC_VERSION) => {
+            steadfast_rpc::auth_error(&mut w, xid, AuthStat::BadCred);
+            let _program_version_procedure = (words.u32(), words.u32(), words.u32());
+            let flavour = words.u32().unwrap_or(u32::MAX);
+            reply.complaint = Some(Complaint::BadCredentials { flavour });
+            Verdict::Replied
+        }
+        Ok(version) => {
+            steadfast_rpc::rpc_mismatch(&mut w, xid, RPC_VERSION, RPC_VERSION);
+            reply.complaint = Some(Complaint::RpcVersion { version });
+            Verdict::Replied
+        }
+        Err(_) => Verdict::HangUp(HangUp::NotACall),
+    }
+}
+

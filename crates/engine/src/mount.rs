@@ -1,0 +1,211 @@
+//! The MOUNT protocol, versions 1 and 2 (RFC 1094 appendix A) and 3 (RFC 1813 appendix I).
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use steadfast_shares::ClientPattern;
+use steadfast_vfs::{Caller, Cred, FileKind, FsError, Name, StorageHandle, Waiting};
+use steadfast_xdr::{Reader, Writer, XdrError};
+
+use crate::Export;
+use crate::session::{Outcome, Session};
+
+/// Longest path (`MNTPATHLEN`).
+const PATH_BYTES_MAX: usize = 1024;
+/// Most mounts remembered for DUMP. The list is for people to look at; nothing depends on it.
+const MOUNTS_MAX: usize = 100_000;
+/// Size of a handle in versions 1 and 2.
+const HANDLE_BYTES: usize = 32;
+const AUTH_SYS: u32 = 1;
+
+/// The one place where MOUNT's status codes are made; versions 1 and 2 use the same numbers,
+/// being those of UNIX.
+fn status(error: FsError) -> u32 {
+    match error {
+        FsError::NotPermitted => 1,
+        FsError::NotFound | FsError::Stale => 2,
+        FsError::AccessDenied => 13,
+        FsError::NotDirectory => 20,
+        FsError::Invalid | FsError::BadHandle => 22,
+        FsError::NameTooLong => 63,
+        FsError::NotSupported => 10_004,
+        FsError::TryLater | FsError::WouldBlock => 10_006,
+        _ => 5,
+    }
+}
+
+/// Who has mounted what, as far as clients told (DUMP).
+#[derive(Default)]
+pub(crate) struct MountList {
+    mounts: Mutex<BTreeSet<(IpAddr, Vec<u8>)>>,
+}
+
+impl MountList {
+    fn add(&self, client: IpAddr, path: &[u8]) {
+        let mut mounts = self.mounts.lock();
+        if mounts.len() < MOUNTS_MAX {
+            mounts.insert((client, path.to_vec()));
+        }
+    }
+
+    fn remove(&self, client: IpAddr, path: &[u8]) {
+        self.mounts.lock().remove(&(client, path.to_vec()));
+    }
+
+    fn remove_all(&self, client: IpAddr) {
+        self.mounts.lock().retain(|(other, _)| *other != client);
+    }
+}
+
+/// Runs a procedure; `None` for a number that does not exist.
+pub(crate) fn execute(
+    version: u32,
+    procedure: u32,
+    session: &mut Session<'_>,
+    arguments: &mut Reader<'_>,
+    reply: &mut Vec<u8>,
+) -> Option<Result<Outcome, XdrError>> {
+    let mut w = Writer::new(reply);
+    let result = match procedure {
+        0 => Ok(()),
+        1 => arguments.opaque(PATH_BYTES_MAX).map(|path| mnt(version, session, path, &mut w)),
+        2 => {
+            dump(session, &mut w);
+            Ok(())
+        }
+        3 => arguments.opaque(PATH_BYTES_MAX).map(|path| {
+            let client = session.peer.address.ip();
+            session.engine.mounts.remove(client, &normalized(path).unwrap_or_default());
+        }),
+        4 => {
+            session.engine.mounts.remove_all(session.peer.address.ip());
+            Ok(())
+        }
+        5 => {
+            exports(session, &mut w);
+            Ok(())
+        }
+        6 if version < 3 => {
+            exports(session, &mut w);
+            Ok(())
+        }
+        _ => return None,
+    };
+    Some(result.map(|()| Outcome::Done))
+}
+
+fn mnt(version: u32, session: &mut Session<'_>, path: &[u8], w: &mut Writer<'_>) {
+    let found = normalized(path).and_then(|path| {
+        let (export, handle) = find(session, &path)?;
+        let sealed = session.seal(&export.share, &handle);
+        if version < 3 && sealed.as_bytes().len() > HANDLE_BYTES {
+            return Err(FsError::NotSupported);
+        }
+        session.engine.mounts.add(session.peer.address.ip(), &path);
+        Ok(sealed)
+    });
+    match found {
+        Err(error) => w.u32(status(error)),
+        Ok(sealed) if version < 3 => {
+            w.u32(0);
+            let mut fixed = [0; HANDLE_BYTES];
+            for (to, from) in fixed.iter_mut().zip(sealed.as_bytes()) {
+                *to = *from;
+            }
+            w.fixed_opaque(&fixed);
+        }
+        Ok(sealed) => {
+            w.u32(0);
+            w.opaque(sealed.as_bytes());
+            w.u32(1);
+            w.u32(AUTH_SYS);
+        }
+    }
+}
+
+/// A path without doubled slashes and `.`; `..` is refused rather than guessed at.
+fn normalized(path: &[u8]) -> Result<Vec<u8>, FsError> {
+    if !path.starts_with(b"/") {
+        return Err(FsError::NotFound);
+    }
+    let mut clean = Vec::with_capacity(path.len());
+    for component in path.split(|byte| *byte == b'/') {
+        match component {
+            b"" | b"." => {}
+            b".." => return Err(FsError::Invalid),
+            name => {
+                clean.push(b'/');
+                clean.extend_from_slice(name);
+            }
+        }
+    }
+    if clean.is_empty() {
+        clean.push(b'/');
+    }
+    Ok(clean)
+}
+
+/// The directory that a path names, within the share that contains it. Symbolic links are not
+/// followed: they belong to the client.
+fn find<'a>(
+    session: &mut Session<'a>,
+    path: &[u8],
+) -> Result<(&'a Export, StorageHandle), FsError> {
+    let (export, below) = session.exports.by_path(path).ok_or(FsError::NotFound)?;
+    export.share.rights(session.peer.address.ip()).ok_or(FsError::AccessDenied)?;
+    session.host.may_block();
+    let superuser = Cred { uid: 0, gid: 0, groups: SmallVec::new() };
+    let caller = Caller { cred: &superuser, waiting: Waiting::Allowed };
+    let mut entry = export.storage.root()?;
+    for component in below.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+        let name = Name::new(component)?;
+        entry = export.storage.lookup(&caller, &entry.handle, name).result?;
+    }
+    if entry.attr.kind == FileKind::Directory || !below.is_empty() {
+        Ok((export, entry.handle))
+    } else {
+        Err(FsError::NotDirectory)
+    }
+}
+
+fn dump(session: &Session<'_>, w: &mut Writer<'_>) {
+    for (client, path) in &*session.engine.mounts.mounts.lock() {
+        w.bool(true);
+        w.opaque(client.to_canonical().to_string().as_bytes());
+        w.opaque(path);
+    }
+    w.bool(false);
+}
+
+fn exports(session: &Session<'_>, w: &mut Writer<'_>) {
+    for export in session.exports.iter() {
+        w.bool(true);
+        w.opaque(export.share.path.as_bytes());
+        for rule in &export.share.rules {
+            w.bool(true);
+            match &rule.pattern {
+                ClientPattern::Any => w.opaque(b"*"),
+                ClientPattern::Network { network, prefix_bits } => {
+                    w.opaque(format!("{network}/{prefix_bits}").as_bytes());
+                }
+            }
+        }
+        w.bool(false);
+    }
+    w.bool(false);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_normalized() {
+        assert_eq!(normalized(b"/a//b/./c/").unwrap(), b"/a/b/c");
+        assert_eq!(normalized(b"//").unwrap(), b"/");
+        assert_eq!(normalized(b"/a/../b").unwrap_err(), FsError::Invalid);
+        assert_eq!(normalized(b"a").unwrap_err(), FsError::NotFound);
+    }
+}

@@ -1,0 +1,116 @@
+//! FSSTAT, FSINFO, PATHCONF (RFC 1813 §3.3.18 to §3.3.20).
+
+use steadfast_vfs::Attr;
+use steadfast_wire::nfs3::{Fsinfo3Args, Fsstat3Args, Pathconf3Args};
+use steadfast_xdr::{Decode, Reader, Writer, XdrError};
+
+use super::encode;
+use crate::session::{Outcome, Session};
+
+/// What READ, WRITE and READDIR sizes should be multiples of, in bytes: a page.
+const TRANSFER_MULTIPLE_BYTES: u32 = 4096;
+
+/// `FSF3_LINK`, `FSF3_SYMLINK`, `FSF3_HOMOGENEOUS`, `FSF3_CANSETTIME` (RFC 1813 §3.3.19).
+const HAS_LINKS: u32 = 0x01;
+const HAS_SYMLINKS: u32 = 0x02;
+const IS_HOMOGENEOUS: u32 = 0x08;
+const CAN_SET_TIME: u32 = 0x10;
+
+pub(super) fn fsstat(
+    session: &mut Session<'_>,
+    arguments: &mut Reader<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<Outcome, XdrError> {
+    let arguments = Fsstat3Args::decode(arguments)?;
+    let mut w = Writer::new(reply);
+    let result = session.resolve(arguments.fsroot.0).and_then(|target| {
+        session.read(&target.cred, |caller| target.storage.statistics(caller, &target.handle))
+    });
+    match result {
+        Ok((statistics, attr)) => {
+            encode::ok(&mut w);
+            encode::post_op_attr(&mut w, Some(&attr));
+            w.u64(statistics.total_bytes);
+            w.u64(statistics.free_bytes);
+            w.u64(statistics.available_bytes);
+            w.u64(statistics.total_files);
+            w.u64(statistics.free_files);
+            w.u64(statistics.available_files);
+            // No promise how long these stay true.
+            w.u32(0);
+        }
+        Err(error) => encode::failure(&mut w, error, 1),
+    }
+    Ok(Outcome::Done)
+}
+
+pub(super) fn fsinfo(
+    session: &mut Session<'_>,
+    arguments: &mut Reader<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<Outcome, XdrError> {
+    let arguments = Fsinfo3Args::decode(arguments)?;
+    let mut w = Writer::new(reply);
+    let result = session.resolve(arguments.fsroot.0).and_then(|target| {
+        let attr = session
+            .read(&target.cred, |caller| target.storage.attributes(caller, &target.handle))?;
+        Ok((target.storage.info(&target.handle)?, attr))
+    });
+    match result {
+        Ok((info, attr)) => {
+            let transfer_bytes_max = session.transfer_bytes_max();
+            encode::ok(&mut w);
+            encode::post_op_attr(&mut w, Some(&attr));
+            for _read_then_write in 0..2 {
+                w.u32(transfer_bytes_max);
+                w.u32(transfer_bytes_max);
+                w.u32(TRANSFER_MULTIPLE_BYTES);
+            }
+            w.u32(transfer_bytes_max);
+            w.u64(info.file_bytes_max);
+            w.u32(0);
+            w.u32(info.time_granularity_ns);
+            let mut properties = IS_HOMOGENEOUS | CAN_SET_TIME;
+            if info.has_links {
+                properties |= HAS_LINKS;
+            }
+            if info.has_symlinks {
+                properties |= HAS_SYMLINKS;
+            }
+            w.u32(properties);
+        }
+        Err(error) => encode::failure(&mut w, error, 1),
+    }
+    Ok(Outcome::Done)
+}
+
+pub(super) fn pathconf(
+    session: &mut Session<'_>,
+    arguments: &mut Reader<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<Outcome, XdrError> {
+    let arguments = Pathconf3Args::decode(arguments)?;
+    let mut w = Writer::new(reply);
+    let mut attr: Option<Attr> = None;
+    let result = session.resolve(arguments.object.0).and_then(|target| {
+        attr = Some(session.read(&target.cred, |caller| {
+            target.storage.attributes(caller, &target.handle)
+        })?);
+        target.storage.path_limits(&target.handle)
+    });
+    match result {
+        Ok(limits) => {
+            encode::ok(&mut w);
+            encode::post_op_attr(&mut w, attr.as_ref());
+            w.u32(limits.links_max);
+            w.u32(limits.name_bytes_max);
+            // no_trunc, chown_restricted, case_insensitive, case_preserving
+            w.bool(true);
+            w.bool(true);
+            w.bool(false);
+            w.bool(true);
+        }
+        Err(error) => encode::failure(&mut w, error, 1),
+    }
+    Ok(Outcome::Done)
+}
