@@ -20,6 +20,7 @@ mod durable;
 mod error;
 mod filesystem;
 mod handle;
+pub mod model;
 mod name;
 pub mod permission;
 

@@ -31,7 +31,11 @@ fn granted(attr: &Attr, acl: Option<&Acl>, cred: &Cred) -> u8 {
         return bits(6);
     }
     let Some(acl) = acl else {
-        return if cred.is_member(attr.gid) { bits(3) } else { bits(0) };
+        return if cred.is_member(attr.gid) {
+            bits(3)
+        } else {
+            bits(0)
+        };
     };
     let mask = mask_of(acl);
     for entry in &acl.entries {
@@ -52,7 +56,10 @@ fn granted(attr: &Attr, acl: Option<&Acl>, cred: &Cred) -> u8 {
 /// never come here with a grant, since their entry decided.
 fn group_entry_allows(attr: &Attr, acl: &Acl, cred: &Cred, wanted: u8) -> bool {
     if cred.uid == attr.uid
-        || acl.entries.iter().any(|entry| entry.tag == AclTag::User(cred.uid))
+        || acl
+            .entries
+            .iter()
+            .any(|entry| entry.tag == AclTag::User(cred.uid))
     {
         return false;
     }

@@ -1,0 +1,293 @@
+//! A file system in memory: what [`crate::FileSystem`] means, in a few hundred plain lines.
+//!
+//! For tests of protocols, and as the yardstick that real storage is compared with. One lock
+//! around everything, a clock that counts operations, obligations whose fulfilment a test can
+//! watch and make fail. Sizes are bounded, so that a client of a test server cannot exhaust
+//! memory.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::{
+    Acl, Attr, Caller, Changed, Created, Cred, DeviceNumber, Durable, FileKind, FlushDomain,
+    FlushTarget, FlushWhat, FsError, Name, Obligation, PreAttr, SetAttr, StorageHandle, Wcc,
+};
+
+mod operations;
+mod state;
+
+/// Largest file, in bytes.
+pub const FILE_BYTES_MAX: u64 = 64 << 20;
+/// Most files.
+const FILES_MAX: usize = 1_000_000;
+const ROOT: u64 = 1;
+const LINKS_MAX: u32 = 1000;
+
+#[derive(Clone, Debug)]
+enum Contents {
+    Data(Vec<u8>),
+    Names {
+        names: BTreeMap<Vec<u8>, u64>,
+        order: BTreeMap<u64, Vec<u8>>,
+        next: u64,
+        parent: u64,
+    },
+    Target(Vec<u8>),
+    Special,
+}
+
+#[derive(Clone, Debug)]
+struct File {
+    attr: Attr,
+    contents: Contents,
+    verifier: Option<[u8; 8]>,
+    access_acl: Option<Acl>,
+    default_acl: Option<Acl>,
+}
+
+/// What distinguishes one kind of new file from another.
+struct NewFile {
+    kind: FileKind,
+    device: DeviceNumber,
+    contents: Contents,
+}
+
+#[derive(Debug)]
+struct State {
+    files: BTreeMap<u64, File>,
+    next_fileid: u64,
+    clock: u64,
+}
+
+/// What a test can see and steer of the model's stability.
+#[derive(Debug, Default)]
+pub struct FlushLog {
+    flushes: AtomicU64,
+    fails: AtomicBool,
+}
+
+impl FlushLog {
+    /// How many objects were flushed.
+    pub fn flushes(&self) -> u64 {
+        self.flushes.load(Ordering::SeqCst)
+    }
+
+    /// Makes all flushes from now on fail, or succeed again.
+    pub fn set_failing(&self, fails: bool) {
+        self.fails.store(fails, Ordering::SeqCst);
+    }
+}
+
+struct ModelTarget {
+    fileid: u64,
+    log: Arc<FlushLog>,
+}
+
+impl FlushTarget for ModelTarget {
+    fn flush_key(&self) -> u64 {
+        self.fileid
+    }
+
+    fn flush(&self, _what: FlushWhat) -> Result<(), FsError> {
+        if self.log.fails.load(Ordering::SeqCst) {
+            return Err(FsError::Io);
+        }
+        self.log.flushes.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn flush_file_system(&self) -> Result<(), FsError> {
+        self.flush(FlushWhat::Everything)
+    }
+}
+
+/// The file system.
+#[derive(Debug)]
+pub struct ModelFs {
+    state: Mutex<State>,
+    log: Arc<FlushLog>,
+    fsid: u64,
+}
+
+impl ModelFs {
+    /// An empty one whose root belongs to user and group 0 and has these permission bits.
+    pub fn new(fsid: u64, root_mode: u32) -> Self {
+        let mut state = State {
+            files: BTreeMap::new(),
+            next_fileid: ROOT,
+            clock: 0,
+        };
+        let superuser = Cred {
+            uid: 0,
+            gid: 0,
+            groups: smallvec::SmallVec::new(),
+        };
+        let contents = Contents::Names {
+            names: BTreeMap::new(),
+            order: BTreeMap::new(),
+            next: 3,
+            parent: ROOT,
+        };
+        state.add(
+            fsid,
+            &superuser,
+            FileKind::Directory,
+            contents,
+            root_mode,
+            DeviceNumber::default(),
+        );
+        Self {
+            state: Mutex::new(state),
+            log: Arc::default(),
+            fsid,
+        }
+    }
+
+    /// What is known of flushes.
+    pub fn flush_log(&self) -> Arc<FlushLog> {
+        Arc::clone(&self.log)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn promise<T>(&self, value: T, is_ok: bool, fileids: &[u64]) -> Durable<T> {
+        if !is_ok {
+            return Durable::promising_nothing(value);
+        }
+        let targets = fileids
+            .iter()
+            .map(|fileid| {
+                let target = ModelTarget {
+                    fileid: *fileid,
+                    log: Arc::clone(&self.log),
+                };
+                (
+                    Arc::new(target) as Arc<dyn FlushTarget>,
+                    FlushWhat::Everything,
+                )
+            })
+            .collect();
+        Durable::after(
+            value,
+            Obligation {
+                domain: FlushDomain(self.fsid as u32),
+                targets,
+            },
+        )
+    }
+
+    /// Runs a change of one object between two looks at its attributes.
+    fn change<T>(
+        &self,
+        handle: &StorageHandle,
+        change: impl FnOnce(&mut State, u64) -> Result<T, FsError>,
+    ) -> (Changed<T>, u64) {
+        let mut state = self.state();
+        let fileid = match number(handle) {
+            Ok(fileid) => fileid,
+            Err(error) => return (Changed::failed(error), 0),
+        };
+        let before = match state.file(fileid) {
+            Ok(file) => PreAttr::from(&file.attr),
+            Err(error) => return (Changed::failed(error), fileid),
+        };
+        let result = change(&mut state, fileid);
+        let after = state.file(fileid).ok().map(|file| file.attr);
+        (
+            Changed {
+                wcc: Wcc {
+                    before: Some(before),
+                    after,
+                },
+                result,
+            },
+            fileid,
+        )
+    }
+
+    fn make(
+        &self,
+        caller: &Caller<'_>,
+        dir: &StorageHandle,
+        name: Name<'_>,
+        set: &SetAttr,
+        new: NewFile,
+    ) -> Durable<Changed<Created>> {
+        let NewFile {
+            kind,
+            device,
+            contents,
+        } = new;
+        let (changed, dir_id) = self.change(dir, |state, dir_id| {
+            state.may_change_names(caller.cred, dir_id)?;
+            if state.named(dir_id, name)?.is_some() {
+                return Err(FsError::Exists);
+            }
+            let default_mode = if kind == FileKind::Directory {
+                0o777
+            } else {
+                0o666
+            };
+            let mode = set.mode.unwrap_or(default_mode);
+            let id = state.add(self.fsid, caller.cred, kind, contents, mode, device);
+            if let Ok(File {
+                contents: Contents::Names { parent, .. },
+                ..
+            }) = state.file_mut(id)
+            {
+                *parent = dir_id;
+            }
+            let made = state
+                .set(caller.cred, id, &SetAttr { mode: None, ..*set })
+                .and_then(|()| state.bind(dir_id, name, id));
+            match made {
+                Ok(()) => state.entry(id),
+                Err(error) => {
+                    state.files.remove(&id);
+                    Err(error)
+                }
+            }
+        });
+        let made_id = changed.result.map_or(0, |entry| entry.attr.fileid);
+        let is_ok = changed.result.is_ok();
+        self.promise(changed, is_ok, &[made_id, dir_id])
+    }
+
+    fn unbind(
+        &self,
+        caller: &Caller<'_>,
+        dir: &StorageHandle,
+        name: Name<'_>,
+        is_directory: bool,
+    ) -> Durable<Changed<()>> {
+        let (changed, dir_id) = self.change(dir, |state, dir_id| {
+            let id = state.named(dir_id, name)?.ok_or(FsError::NotFound)?;
+            state.may_change_names(caller.cred, dir_id)?;
+            state.may_unbind(caller.cred, dir_id, id)?;
+            let file = state.file(id)?;
+            match (&file.contents, is_directory) {
+                (Contents::Names { names, .. }, true) if !names.is_empty() => {
+                    return Err(FsError::NotEmpty);
+                }
+                (Contents::Names { .. }, false) => return Err(FsError::IsDirectory),
+                (Contents::Names { .. }, true) | (_, false) => {}
+                (_, true) => return Err(FsError::NotDirectory),
+            }
+            state.drop_name(dir_id, name)
+        });
+        let is_ok = changed.result.is_ok();
+        self.promise(changed, is_ok, &[dir_id])
+    }
+}
+
+fn number(handle: &StorageHandle) -> Result<u64, FsError> {
+    let bytes = <[u8; 8]>::try_from(handle.as_bytes()).map_err(|_| FsError::BadHandle)?;
+    Ok(u64::from_be_bytes(bytes))
+}
+
+fn handle(fileid: u64) -> Result<StorageHandle, FsError> {
+    StorageHandle::new(&fileid.to_be_bytes()).ok_or(FsError::Io)
+}
