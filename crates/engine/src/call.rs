@@ -55,14 +55,12 @@ pub struct ReplyBuffer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Complaint {
     /// Arguments that could not be decoded.
-    #[error("sent arguments that could not be decoded (program {program}, version {version}, procedure {procedure})")]
+    #[error("sent {operation} arguments that could not be decoded (program {program})")]
     GarbageArguments {
         /// RPC program.
         program: u32,
-        /// RPC program version.
-        version: u32,
-        /// RPC procedure.
-        procedure: u32,
+        /// The procedure's name in its RFC.
+        operation: &'static str,
     },
     /// Credentials that could not be decoded or are not served.
     #[error("sent credentials of flavour {flavour} that are malformed or not served")]

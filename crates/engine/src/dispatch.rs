@@ -35,12 +35,7 @@ enum Protocol {
 }
 
 /// Appends the failure of a call of which nothing more is known.
-pub(crate) fn append_failure(
-    reply: &mut Vec<u8>,
-    xid: u32,
-    error: FsError,
-    failure_words: usize,
-) {
+pub(crate) fn append_failure(reply: &mut Vec<u8>, xid: u32, error: FsError, failure_words: usize) {
     let mut w = Writer::new(reply);
     steadfast_rpc::accepted_success(&mut w, xid);
     encode::failure(&mut w, error, failure_words);
@@ -71,7 +66,7 @@ impl Engine {
         if header.rpcvers != RPC_VERSION {
             return refuse_header(record, xid, reply);
         }
-        let operation_name = (header.prog, header.vers, header.proc_);
+        let operation_number = (header.prog, header.vers, header.proc_);
         let mut w = Writer::new(&mut reply.bytes);
         let protocol = match protocol(header.prog, header.vers) {
             Ok(protocol) => protocol,
@@ -90,8 +85,9 @@ impl Engine {
             Err(_) if header.proc_ == 0 => WireIdentity::Anonymous,
             Err(why) => {
                 steadfast_rpc::auth_error(&mut w, xid, why);
-                reply.complaint =
-                    Some(Complaint::BadCredentials { flavour: header.cred.flavor });
+                reply.complaint = Some(Complaint::BadCredentials {
+                    flavour: header.cred.flavor,
+                });
                 return Verdict::Replied;
             }
         };
@@ -103,7 +99,7 @@ impl Engine {
             CallKey::new(
                 peer.address.ip(),
                 xid,
-                operation_name,
+                operation_number,
                 record.get(reader.position()..).unwrap_or(&[]),
             )
         });
@@ -114,20 +110,35 @@ impl Engine {
                 Admission::Replayed => return Verdict::Replied,
             }
         }
-        let admitted = Admitted { engine: self, key, now_ms };
-        admitted.execute(host, peer, identity, xid, operation_name, protocol, operation, reader, reply)
+        let admitted = Admitted {
+            engine: self,
+            key,
+            now_ms,
+            xid,
+            operation_number,
+            protocol,
+            operation,
+            arguments: reader,
+        };
+        admitted.execute(host, peer, identity, reply)
     }
 }
 
 /// A call on its way through a procedure. If the procedure panics, the cache must not keep the
 /// call as one in progress for ever.
-struct Admitted<'e> {
+struct Admitted<'e, 'r> {
     engine: &'e Engine,
     key: Option<CallKey>,
     now_ms: u64,
+    xid: u32,
+    /// Program, version, procedure.
+    operation_number: (u32, u32, u32),
+    protocol: Protocol,
+    operation: &'static Operation,
+    arguments: Reader<'r>,
 }
 
-impl Drop for Admitted<'_> {
+impl Drop for Admitted<'_, '_> {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
             self.engine.replies.forget(&key);
@@ -135,20 +146,21 @@ impl Drop for Admitted<'_> {
     }
 }
 
-impl Admitted<'_> {
-    #[allow(clippy::too_many_arguments)]
+impl Admitted<'_, '_> {
     fn execute(
         mut self,
         host: &mut dyn CallHost,
         peer: &Peer,
         identity: WireIdentity,
-        xid: u32,
-        operation_name: (u32, u32, u32),
-        protocol: Protocol,
-        operation: &'static Operation,
-        mut arguments: Reader<'_>,
         reply: &mut ReplyBuffer,
     ) -> Verdict {
+        let Self {
+            xid,
+            operation,
+            protocol,
+            operation_number,
+            ..
+        } = self;
         let start = reply.bytes.len();
         let files = reply.files.len();
         steadfast_rpc::accepted_success(&mut Writer::new(&mut reply.bytes), xid);
@@ -156,24 +168,36 @@ impl Admitted<'_> {
         let mut complaint = None;
         let mut session = Session {
             engine: self.engine,
+            operation,
             exports: &exports,
             host,
             peer,
             identity,
             complaint: &mut complaint,
         };
-        let (_, version, procedure) = operation_name;
+        let (program, version, procedure) = operation_number;
         let executed = match protocol {
-            Protocol::Nfs3 => nfs3::execute(procedure, &mut session, &mut arguments, reply),
-            Protocol::NfsAcl3 => {
-                nfsacl::execute(procedure, &mut session, &mut arguments, &mut reply.bytes)
-            }
-            Protocol::Mount => {
-                mount::execute(version, procedure, &mut session, &mut arguments, &mut reply.bytes)
-            }
-            Protocol::Rpcbind => {
-                rpcbind::execute(version, procedure, &mut session, &mut arguments, &mut reply.bytes)
-            }
+            Protocol::Nfs3 => nfs3::execute(procedure, &mut session, &mut self.arguments, reply),
+            Protocol::NfsAcl3 => nfsacl::execute(
+                procedure,
+                &mut session,
+                &mut self.arguments,
+                &mut reply.bytes,
+            ),
+            Protocol::Mount => mount::execute(
+                version,
+                procedure,
+                &mut session,
+                &mut self.arguments,
+                &mut reply.bytes,
+            ),
+            Protocol::Rpcbind => rpcbind::execute(
+                version,
+                procedure,
+                &mut session,
+                &mut self.arguments,
+                &mut reply.bytes,
+            ),
         };
         if complaint.is_some() {
             reply.complaint = complaint;
@@ -183,23 +207,25 @@ impl Admitted<'_> {
                 self.remember(reply.bytes.get(start..).unwrap_or(&[]));
                 Verdict::Replied
             }
-            Some(Ok(Outcome::Waits { obligation, ends_with_verifier })) => {
-                Verdict::Parked(ParkedCall {
-                    obligation,
-                    reply: reply.bytes.split_off(start),
-                    ends_with_verifier,
-                    xid,
-                    failure_words: operation.failure_words,
-                    key: self.key.take(),
-                })
-            }
+            Some(Ok(Outcome::Waits {
+                obligation,
+                ends_with_verifier,
+            })) => Verdict::Parked(ParkedCall {
+                obligation,
+                reply: reply.bytes.split_off(start),
+                ends_with_verifier,
+                xid,
+                failure_words: operation.failure_words,
+                key: self.key.take(),
+            }),
             Some(Err(_undecodable)) => {
                 reply.bytes.truncate(start);
                 reply.files.truncate(files);
                 steadfast_rpc::garbage_args(&mut Writer::new(&mut reply.bytes), xid);
-                let (program, version, procedure) = operation_name;
-                reply.complaint =
-                    Some(Complaint::GarbageArguments { program, version, procedure });
+                reply.complaint = Some(Complaint::GarbageArguments {
+                    program,
+                    operation: operation.name,
+                });
                 Verdict::Replied
             }
             None => {
@@ -288,4 +314,3 @@ fn refuse_header(record: &[u8], xid: u32, reply: &mut ReplyBuffer) -> Verdict {
         Err(_) => Verdict::HangUp(HangUp::NotACall),
     }
 }
-

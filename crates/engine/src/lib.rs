@@ -120,7 +120,9 @@ impl Engine {
     pub(crate) fn write_verifier(&self) -> u64 {
         // An odd factor keeps all verifiers of one start distinct.
         let changes = self.verifier_changes.load(Ordering::SeqCst);
-        self.config.write_verifier.wrapping_add(changes.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        self.config
+            .write_verifier
+            .wrapping_add(changes.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
     /// Appends the reply of a parked call whose obligation was met, or could not be: then the
@@ -148,7 +150,8 @@ impl Engine {
             }
         }
         if let Some(key) = &call.key {
-            self.replies.finish(key, now_ms, reply.get(start..).unwrap_or(&[]));
+            self.replies
+                .finish(key, now_ms, reply.get(start..).unwrap_or(&[]));
         }
     }
 }

@@ -19,11 +19,21 @@ pub(crate) struct Operation {
 }
 
 const fn reads(name: &'static str, failure_words: usize) -> Operation {
-    Operation { name, is_changing: false, is_remembered: false, failure_words }
+    Operation {
+        name,
+        is_changing: false,
+        is_remembered: false,
+        failure_words,
+    }
 }
 
 const fn changes(name: &'static str, failure_words: usize) -> Operation {
-    Operation { name, is_changing: true, is_remembered: true, failure_words }
+    Operation {
+        name,
+        is_changing: true,
+        is_remembered: true,
+        failure_words,
+    }
 }
 
 /// NFSv3's procedures (RFC 1813 §3.3) by number.
@@ -50,7 +60,12 @@ pub(crate) static NFS3: [Operation; 22] = [
     reads("FSINFO", 1),
     reads("PATHCONF", 1),
     // COMMIT makes stable what was changed before; doing it twice does no harm.
-    Operation { name: "COMMIT", is_changing: false, is_remembered: false, failure_words: 2 },
+    Operation {
+        name: "COMMIT",
+        is_changing: false,
+        is_remembered: false,
+        failure_words: 2,
+    },
 ];
 
 /// NFSACL version 3's procedures by number.

@@ -5,6 +5,7 @@ use steadfast_vfs::{Caller, Cred, Durable, FileSystem, FsError, Obligation, Repl
 use steadfast_vfs::{StorageHandle, Waiting};
 
 use crate::call::{CallHost, Complaint, Peer, Transport};
+use crate::operation::Operation;
 use crate::wire_handle::SealedHandle;
 use crate::{Engine, ExportTable};
 
@@ -23,6 +24,7 @@ pub(crate) enum WireIdentity {
 /// One call's surroundings.
 pub(crate) struct Session<'a> {
     pub(crate) engine: &'a Engine,
+    pub(crate) operation: &'static Operation,
     pub(crate) exports: &'a ExportTable,
     pub(crate) host: &'a mut dyn CallHost,
     pub(crate) peer: &'a Peer,
@@ -42,7 +44,10 @@ pub(crate) struct Target<'a> {
 impl Target<'_> {
     /// The caller of an operation that may wait.
     pub(crate) fn caller(&self) -> Caller<'_> {
-        Caller { cred: &self.cred, waiting: Waiting::Allowed }
+        Caller {
+            cred: &self.cred,
+            waiting: Waiting::Allowed,
+        }
     }
 }
 
@@ -64,16 +69,20 @@ pub(crate) enum Outcome {
 pub(crate) fn barrier(encoded: Durable<()>) -> Outcome {
     match encoded.release(&ReplyBarrier::for_engine()) {
         ((), None) => Outcome::Done,
-        ((), Some(obligation)) => Outcome::Waits { obligation, ends_with_verifier: false },
+        ((), Some(obligation)) => Outcome::Waits {
+            obligation,
+            ends_with_verifier: false,
+        },
     }
 }
 
 impl<'a> Session<'a> {
-    /// Finds what a wire handle names, for an operation that only reads.
+    /// Finds what a wire handle names. If the operation's row says that it changes something,
+    /// read-only shares refuse it, and the host is told that the thread may sleep.
     ///
     /// # Errors
     /// `BadHandle` for one that we did not make, `Stale` when its share is not served,
-    /// `AccessDenied` when this client has no rights there.
+    /// `AccessDenied` when this client has no rights there, `ReadOnly`.
     pub(crate) fn resolve(&mut self, wire: &[u8]) -> Result<Target<'a>, FsError> {
         let Some((share_id, handle)) = self.engine.sealer.open(wire) else {
             *self.complaint = Some(Complaint::ForgedHandle);
@@ -81,20 +90,23 @@ impl<'a> Session<'a> {
         };
         let export = self.exports.by_id(share_id).ok_or(FsError::Stale)?;
         let share: &'a Share = &export.share;
-        let rights = share.rights(self.peer.address.ip()).ok_or(FsError::AccessDenied)?;
-        let cred = squashed(&self.identity, rights);
-        Ok(Target { storage: &*export.storage, share, rights, handle, cred })
-    }
-
-    /// As [`Session::resolve`], for an operation that changes something: read-only shares refuse
-    /// it, and the host is told that the thread may sleep.
-    pub(crate) fn resolve_to_change(&mut self, wire: &[u8]) -> Result<Target<'a>, FsError> {
-        let target = self.resolve(wire)?;
-        if target.rights.is_read_only {
-            return Err(FsError::ReadOnly);
+        let rights = share
+            .rights(self.peer.address.ip())
+            .ok_or(FsError::AccessDenied)?;
+        if self.operation.is_changing {
+            if rights.is_read_only {
+                return Err(FsError::ReadOnly);
+            }
+            self.host.may_block();
         }
-        self.host.may_block();
-        Ok(target)
+        let cred = squashed(&self.identity, rights);
+        Ok(Target {
+            storage: &*export.storage,
+            share,
+            rights,
+            handle,
+            cred,
+        })
     }
 
     /// Runs an operation that only reads: first without waiting for storage; if that is not
@@ -104,10 +116,16 @@ impl<'a> Session<'a> {
         cred: &Cred,
         mut attempt: impl FnMut(&Caller<'_>) -> Result<T, FsError>,
     ) -> Result<T, FsError> {
-        match attempt(&Caller { cred, waiting: Waiting::Never }) {
+        match attempt(&Caller {
+            cred,
+            waiting: Waiting::Never,
+        }) {
             Err(FsError::WouldBlock) => {
                 self.host.will_block();
-                attempt(&Caller { cred, waiting: Waiting::Allowed })
+                attempt(&Caller {
+                    cred,
+                    waiting: Waiting::Allowed,
+                })
             }
             result => result,
         }
@@ -165,25 +183,45 @@ mod tests {
     use super::*;
 
     fn claimed(uid: u32, gid: u32) -> WireIdentity {
-        WireIdentity::Claimed(Cred { uid, gid, groups: smallvec![0, 5] })
+        WireIdentity::Claimed(Cred {
+            uid,
+            gid,
+            groups: smallvec![0, 5],
+        })
     }
 
     #[test]
     fn squashing_follows_the_rights() {
-        let mut rights = Rights { anonymous_uid: 7, anonymous_gid: 8, ..Rights::default() };
-        let anonymous = Cred { uid: 7, gid: 8, groups: smallvec![] };
+        let mut rights = Rights {
+            anonymous_uid: 7,
+            anonymous_gid: 8,
+            ..Rights::default()
+        };
+        let anonymous = Cred {
+            uid: 7,
+            gid: 8,
+            groups: smallvec![],
+        };
         assert_eq!(squashed(&claimed(0, 0), &rights), anonymous);
         assert_eq!(squashed(&WireIdentity::Anonymous, &rights), anonymous);
         assert_eq!(
             squashed(&claimed(5, 0), &rights),
-            Cred { uid: 5, gid: 8, groups: smallvec![8, 5] }
+            Cred {
+                uid: 5,
+                gid: 8,
+                groups: smallvec![8, 5]
+            }
         );
         rights.squash = Squash::All;
         assert_eq!(squashed(&claimed(5, 5), &rights), anonymous);
         rights.squash = Squash::None;
         assert_eq!(
             squashed(&claimed(0, 0), &rights),
-            Cred { uid: 0, gid: 0, groups: smallvec![0, 5] }
+            Cred {
+                uid: 0,
+                gid: 0,
+                groups: smallvec![0, 5]
+            }
         );
         assert_eq!(squashed(&WireIdentity::Anonymous, &rights), anonymous);
     }

@@ -15,7 +15,9 @@ pub(super) fn getattr(
     let arguments = Getattr3Args::decode(arguments)?;
     let mut w = Writer::new(reply);
     let result = session.resolve(arguments.object.0).and_then(|target| {
-        session.read(&target.cred, |caller| target.storage.attributes(caller, &target.handle))
+        session.read(&target.cred, |caller| {
+            target.storage.attributes(caller, &target.handle)
+        })
     });
     match result {
         Ok(attr) => {
@@ -34,7 +36,7 @@ pub(super) fn setattr(
 ) -> Result<Outcome, XdrError> {
     let arguments = Setattr3Args::decode(arguments)?;
     let mut w = Writer::new(reply);
-    let target = match session.resolve_to_change(arguments.object.0) {
+    let target = match session.resolve(arguments.object.0) {
         Ok(target) => target,
         Err(error) => {
             encode::failure(&mut w, error, 2);
@@ -47,7 +49,9 @@ pub(super) fn setattr(
         &decode::set_attr(&arguments.new_attributes),
         arguments.guard.map(decode::time),
     );
-    Ok(barrier(durable.map(|changed| encode::changed(&mut w, &changed))))
+    Ok(barrier(
+        durable.map(|changed| encode::changed(&mut w, &changed)),
+    ))
 }
 
 pub(super) fn access(
@@ -62,7 +66,9 @@ pub(super) fn access(
         if target.rights.is_read_only {
             wanted -= AccessMask::MODIFY | AccessMask::EXTEND | AccessMask::DELETE;
         }
-        session.read(&target.cred, |caller| target.storage.access(caller, &target.handle, wanted))
+        session.read(&target.cred, |caller| {
+            target.storage.access(caller, &target.handle, wanted)
+        })
     });
     match result {
         Ok((granted, attr)) => {

@@ -99,8 +99,11 @@ pub(super) fn write(
         StableHow::FileSync => WriteHow::FileSync,
     };
     // `count` says how many of the bytes sent are to be written.
-    let data = arguments.data.get(..arguments.count as usize).unwrap_or(arguments.data);
-    let target = match session.resolve_to_change(arguments.file.0) {
+    let data = arguments
+        .data
+        .get(..arguments.count as usize)
+        .unwrap_or(arguments.data);
+    let target = match session.resolve(arguments.file.0) {
         Ok(target) => target,
         Err(error) => {
             encode::failure(&mut w, error, 2);
@@ -145,7 +148,11 @@ pub(super) fn commit(
     let mut w = Writer::new(reply);
     let verifier = session.engine.write_verifier();
     let result = session.resolve(arguments.file.0).and_then(|target| {
-        if arguments.offset.checked_add(u64::from(arguments.count)).is_none() {
+        if arguments
+            .offset
+            .checked_add(u64::from(arguments.count))
+            .is_none()
+        {
             return Err(FsError::Invalid);
         }
         session.host.may_block();
@@ -173,9 +180,10 @@ pub(super) fn commit(
         }
     }));
     Ok(match outcome {
-        Outcome::Waits { obligation, .. } => {
-            Outcome::Waits { obligation, ends_with_verifier: is_ok }
-        }
+        Outcome::Waits { obligation, .. } => Outcome::Waits {
+            obligation,
+            ends_with_verifier: is_ok,
+        },
         Outcome::Done => Outcome::Done,
     })
 }

@@ -29,8 +29,18 @@ pub(super) fn readdir(
     reply: &mut Vec<u8>,
 ) -> Result<Outcome, XdrError> {
     let arguments = Readdir3Args::decode(arguments)?;
-    let budget = Budget { all_bytes: arguments.count as usize, names_bytes: usize::MAX };
-    list(session, arguments.dir.0, arguments.cookie, budget, false, reply);
+    let budget = Budget {
+        all_bytes: arguments.count as usize,
+        names_bytes: usize::MAX,
+    };
+    list(
+        session,
+        arguments.dir.0,
+        arguments.cookie,
+        budget,
+        false,
+        reply,
+    );
     Ok(Outcome::Done)
 }
 
@@ -44,7 +54,14 @@ pub(super) fn readdirplus(
         all_bytes: arguments.maxcount as usize,
         names_bytes: arguments.dircount as usize,
     };
-    list(session, arguments.dir.0, arguments.cookie, budget, true, reply);
+    list(
+        session,
+        arguments.dir.0,
+        arguments.cookie,
+        budget,
+        true,
+        reply,
+    );
     Ok(Outcome::Done)
 }
 
@@ -84,7 +101,11 @@ fn list(
                 true
             },
         )?;
-        if told == 0 && !page.is_end { Err(FsError::TooSmall) } else { Ok(page) }
+        if told == 0 && !page.is_end {
+            Err(FsError::TooSmall)
+        } else {
+            Ok(page)
+        }
     });
     match result {
         Ok(page) => {

@@ -3,8 +3,8 @@
 
 use steadfast_vfs::{CreateHow, DeviceNumber, FsError, Name, NodeKind, SetAttr};
 use steadfast_wire::nfs3::{
-    Create3Args, CreateHow3, DirOpArgs3, Link3Args, Lookup3Args, Mkdir3Args, Mknod3Args, MknodData3,
-    Remove3Args, Rename3Args, Rmdir3Args, Symlink3Args,
+    Create3Args, CreateHow3, DirOpArgs3, Link3Args, Lookup3Args, Mkdir3Args, Mknod3Args,
+    MknodData3, Remove3Args, Rename3Args, Rmdir3Args, Symlink3Args,
 };
 use steadfast_xdr::{Decode, Reader, Writer, XdrError};
 
@@ -32,7 +32,10 @@ pub(super) fn lookup(
             b"." => {
                 let attr = dir.storage.attributes(caller, &dir.handle)?;
                 dir_attr = Some(attr);
-                return Ok(steadfast_vfs::Entry { handle: dir.handle, attr });
+                return Ok(steadfast_vfs::Entry {
+                    handle: dir.handle,
+                    attr,
+                });
             }
             b".." => dir.storage.lookup_parent(caller, &dir.handle),
             name => match Name::new(name) {
@@ -63,13 +66,17 @@ fn resolve_name<'a, 'b>(
     session: &mut Session<'a>,
     place: &DirOpArgs3<'b>,
 ) -> Result<(Target<'a>, Name<'b>), FsError> {
-    let dir = session.resolve_to_change(place.dir.0)?;
+    let dir = session.resolve(place.dir.0)?;
     Ok((dir, Name::new(place.name)?))
 }
 
 /// `.` and `..` exist, but that is not why they cannot be removed or renamed.
 fn unless_dots(error: FsError, instead: FsError) -> FsError {
-    if error == FsError::Exists { instead } else { error }
+    if error == FsError::Exists {
+        instead
+    } else {
+        error
+    }
 }
 
 fn fails(w: &mut Writer<'_>, error: FsError, failure_words: usize) -> Outcome {
@@ -94,7 +101,9 @@ pub(super) fn create(
         CreateHow3::Exclusive(verifier) => CreateHow::Exclusive(*verifier),
     };
     let durable = dir.storage.create(&dir.caller(), &dir.handle, name, &how);
-    Ok(barrier(durable.map(|changed| encode::created(&mut w, session, &dir, &changed))))
+    Ok(barrier(durable.map(|changed| {
+        encode::created(&mut w, session, &dir, &changed);
+    })))
 }
 
 pub(super) fn mkdir(
@@ -109,8 +118,12 @@ pub(super) fn mkdir(
         Err(error) => return Ok(fails(&mut w, error, 2)),
     };
     let set = decode::set_attr(&arguments.attributes);
-    let durable = dir.storage.make_directory(&dir.caller(), &dir.handle, name, &set);
-    Ok(barrier(durable.map(|changed| encode::created(&mut w, session, &dir, &changed))))
+    let durable = dir
+        .storage
+        .make_directory(&dir.caller(), &dir.handle, name, &set);
+    Ok(barrier(durable.map(|changed| {
+        encode::created(&mut w, session, &dir, &changed);
+    })))
 }
 
 pub(super) fn symlink(
@@ -122,15 +135,23 @@ pub(super) fn symlink(
     let mut w = Writer::new(reply);
     let text = arguments.symlink.symlink_data;
     let place = resolve_name(session, &arguments.where_).and_then(|place| {
-        if text.is_empty() || text.contains(&0) { Err(FsError::Invalid) } else { Ok(place) }
+        if text.is_empty() || text.contains(&0) {
+            Err(FsError::Invalid)
+        } else {
+            Ok(place)
+        }
     });
     let (dir, name) = match place {
         Ok(place) => place,
         Err(error) => return Ok(fails(&mut w, error, 2)),
     };
     let set = decode::set_attr(&arguments.symlink.symlink_attributes);
-    let durable = dir.storage.make_symlink(&dir.caller(), &dir.handle, name, text, &set);
-    Ok(barrier(durable.map(|changed| encode::created(&mut w, session, &dir, &changed))))
+    let durable = dir
+        .storage
+        .make_symlink(&dir.caller(), &dir.handle, name, text, &set);
+    Ok(barrier(durable.map(|changed| {
+        encode::created(&mut w, session, &dir, &changed);
+    })))
 }
 
 pub(super) fn mknod(
@@ -148,8 +169,12 @@ pub(super) fn mknod(
     let Some((kind, set)) = kind_and_attributes else {
         return Ok(fails(&mut w, FsError::BadType, 2));
     };
-    let durable = dir.storage.make_node(&dir.caller(), &dir.handle, name, kind, &set);
-    Ok(barrier(durable.map(|changed| encode::created(&mut w, session, &dir, &changed))))
+    let durable = dir
+        .storage
+        .make_node(&dir.caller(), &dir.handle, name, kind, &set);
+    Ok(barrier(durable.map(|changed| {
+        encode::created(&mut w, session, &dir, &changed);
+    })))
 }
 
 /// `None` for the types that other procedures make.
@@ -159,12 +184,14 @@ fn node(what: &MknodData3) -> Option<(NodeKind, SetAttr)> {
         minor: spec.specdata2,
     };
     Some(match what {
-        MknodData3::Chr(data) => {
-            (NodeKind::CharacterDevice(device(&data.spec)), decode::set_attr(&data.dev_attributes))
-        }
-        MknodData3::Blk(data) => {
-            (NodeKind::BlockDevice(device(&data.spec)), decode::set_attr(&data.dev_attributes))
-        }
+        MknodData3::Chr(data) => (
+            NodeKind::CharacterDevice(device(&data.spec)),
+            decode::set_attr(&data.dev_attributes),
+        ),
+        MknodData3::Blk(data) => (
+            NodeKind::BlockDevice(device(&data.spec)),
+            decode::set_attr(&data.dev_attributes),
+        ),
         MknodData3::Sock(attributes) => (NodeKind::Socket, decode::set_attr(attributes)),
         MknodData3::Fifo(attributes) => (NodeKind::Fifo, decode::set_attr(attributes)),
         _ => return None,
@@ -185,7 +212,9 @@ pub(super) fn remove(
         }
     };
     let durable = dir.storage.remove(&dir.caller(), &dir.handle, name);
-    Ok(barrier(durable.map(|changed| encode::changed(&mut w, &changed))))
+    Ok(barrier(
+        durable.map(|changed| encode::changed(&mut w, &changed)),
+    ))
 }
 
 pub(super) fn rmdir(
@@ -199,12 +228,20 @@ pub(super) fn rmdir(
         Ok(place) => place,
         Err(error) => {
             // RFC 1813 §3.3.13: `.` is NFS3ERR_INVAL, `..` NFS3ERR_EXIST.
-            let dot = if arguments.object.name == b"." { FsError::Invalid } else { error };
+            let dot = if arguments.object.name == b"." {
+                FsError::Invalid
+            } else {
+                error
+            };
             return Ok(fails(&mut w, unless_dots(error, dot), 2));
         }
     };
-    let durable = dir.storage.remove_directory(&dir.caller(), &dir.handle, name);
-    Ok(barrier(durable.map(|changed| encode::changed(&mut w, &changed))))
+    let durable = dir
+        .storage
+        .remove_directory(&dir.caller(), &dir.handle, name);
+    Ok(barrier(
+        durable.map(|changed| encode::changed(&mut w, &changed)),
+    ))
 }
 
 pub(super) fn rename(
@@ -216,7 +253,11 @@ pub(super) fn rename(
     let mut w = Writer::new(reply);
     let places = resolve_name(session, &arguments.from).and_then(|from| {
         let to = resolve_name(session, &arguments.to)?;
-        if from.0.share.id == to.0.share.id { Ok((from, to)) } else { Err(FsError::CrossDevice) }
+        if from.0.share.id == to.0.share.id {
+            Ok((from, to))
+        } else {
+            Err(FsError::CrossDevice)
+        }
     });
     let ((from_dir, from_name), (to_dir, to_name)) = match places {
         Ok(places) => places,
@@ -247,7 +288,7 @@ pub(super) fn link(
 ) -> Result<Outcome, XdrError> {
     let arguments = Link3Args::decode(arguments)?;
     let mut w = Writer::new(reply);
-    let places = session.resolve_to_change(arguments.file.0).and_then(|object| {
+    let places = session.resolve(arguments.file.0).and_then(|object| {
         let (dir, name) = resolve_name(session, &arguments.link)?;
         if object.share.id == dir.share.id {
             Ok((object, dir, name))
@@ -259,7 +300,9 @@ pub(super) fn link(
         Ok(places) => places,
         Err(error) => return Ok(fails(&mut w, error, 3)),
     };
-    let durable = dir.storage.link(&dir.caller(), &object.handle, &dir.handle, name);
+    let durable = dir
+        .storage
+        .link(&dir.caller(), &object.handle, &dir.handle, name);
     Ok(barrier(durable.map(|(attr, changed)| {
         match changed.result {
             Ok(()) => encode::ok(&mut w),
