@@ -121,14 +121,7 @@ pub struct ParkedCall {
 impl ParkedCall {
     /// A parked call that no engine made, for tests of whoever meets obligations.
     pub fn for_test(obligation: Obligation, reply: Vec<u8>) -> Self {
-        Self {
-            obligation,
-            reply,
-            ends_with_verifier: false,
-            xid: 0,
-            failure_words: 0,
-            key: None,
-        }
+        Self { obligation, reply, ends_with_verifier: false, xid: 0, failure_words: 0, key: None }
     }
 
     /// The reply for success, for the same tests.

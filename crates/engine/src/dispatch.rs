@@ -59,9 +59,8 @@ impl Engine {
             return Verdict::HangUp(HangUp::NotACall);
         };
         let mut reader = Reader::new(record);
-        let header = match CallHeader::decode(&mut reader) {
-            Ok(header) => header,
-            Err(_) => return refuse_header(record, xid, reply),
+        let Ok(header) = CallHeader::decode(&mut reader) else {
+            return refuse_header(record, xid, reply);
         };
         if header.rpcvers != RPC_VERSION {
             return refuse_header(record, xid, reply);
@@ -85,9 +84,7 @@ impl Engine {
             Err(_) if header.proc_ == 0 => WireIdentity::Anonymous,
             Err(why) => {
                 steadfast_rpc::auth_error(&mut w, xid, why);
-                reply.complaint = Some(Complaint::BadCredentials {
-                    flavour: header.cred.flavor,
-                });
+                reply.complaint = Some(Complaint::BadCredentials { flavour: header.cred.flavor });
                 return Verdict::Replied;
             }
         };
@@ -154,13 +151,7 @@ impl Admitted<'_, '_> {
         identity: WireIdentity,
         reply: &mut ReplyBuffer,
     ) -> Verdict {
-        let Self {
-            xid,
-            operation,
-            protocol,
-            operation_number,
-            ..
-        } = self;
+        let Self { xid, operation, protocol, operation_number, .. } = self;
         let start = reply.bytes.len();
         let files = reply.files.len();
         steadfast_rpc::accepted_success(&mut Writer::new(&mut reply.bytes), xid);
@@ -178,12 +169,9 @@ impl Admitted<'_, '_> {
         let (program, version, procedure) = operation_number;
         let executed = match protocol {
             Protocol::Nfs3 => nfs3::execute(procedure, &mut session, &mut self.arguments, reply),
-            Protocol::NfsAcl3 => nfsacl::execute(
-                procedure,
-                &mut session,
-                &mut self.arguments,
-                &mut reply.bytes,
-            ),
+            Protocol::NfsAcl3 => {
+                nfsacl::execute(procedure, &mut session, &mut self.arguments, &mut reply.bytes)
+            }
             Protocol::Mount => mount::execute(
                 version,
                 procedure,
@@ -207,25 +195,22 @@ impl Admitted<'_, '_> {
                 self.remember(reply.bytes.get(start..).unwrap_or(&[]));
                 Verdict::Replied
             }
-            Some(Ok(Outcome::Waits {
-                obligation,
-                ends_with_verifier,
-            })) => Verdict::Parked(ParkedCall {
-                obligation,
-                reply: reply.bytes.split_off(start),
-                ends_with_verifier,
-                xid,
-                failure_words: operation.failure_words,
-                key: self.key.take(),
-            }),
+            Some(Ok(Outcome::Waits { obligation, ends_with_verifier })) => {
+                Verdict::Parked(ParkedCall {
+                    obligation,
+                    reply: reply.bytes.split_off(start),
+                    ends_with_verifier,
+                    xid,
+                    failure_words: operation.failure_words,
+                    key: self.key.take(),
+                })
+            }
             Some(Err(_undecodable)) => {
                 reply.bytes.truncate(start);
                 reply.files.truncate(files);
                 steadfast_rpc::garbage_args(&mut Writer::new(&mut reply.bytes), xid);
-                reply.complaint = Some(Complaint::GarbageArguments {
-                    program,
-                    operation: operation.name,
-                });
+                reply.complaint =
+                    Some(Complaint::GarbageArguments { program, operation: operation.name });
                 Verdict::Replied
             }
             None => {

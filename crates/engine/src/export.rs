@@ -27,18 +27,13 @@ impl ExportTable {
     pub fn new(exports: Vec<Export>) -> Self {
         let mut table = Self::default();
         for export in exports {
-            let path_is_taken = table
-                .exports
-                .iter()
-                .any(|e| e.share.path == export.share.path);
+            let path_is_taken = table.exports.iter().any(|e| e.share.path == export.share.path);
             if !path_is_taken && !table.by_id.contains_key(&export.share.id) {
                 table.by_id.insert(export.share.id, table.exports.len());
                 table.exports.push(export);
             }
         }
-        table
-            .exports
-            .sort_by(|a, b| a.share.path.cmp(&b.share.path));
+        table.exports.sort_by(|a, b| a.share.path.cmp(&b.share.path));
         for (index, export) in table.exports.iter().enumerate() {
             table.by_id.insert(export.share.id, index);
         }
@@ -52,9 +47,7 @@ impl ExportTable {
 
     /// The export of this id.
     pub fn by_id(&self, id: ShareId) -> Option<&Export> {
-        self.by_id
-            .get(&id)
-            .and_then(|index| self.exports.get(*index))
+        self.by_id.get(&id).and_then(|index| self.exports.get(*index))
     }
 
     /// The export whose path contains `path` most closely, and the rest of `path` below it.

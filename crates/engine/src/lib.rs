@@ -120,9 +120,7 @@ impl Engine {
     pub(crate) fn write_verifier(&self) -> u64 {
         // An odd factor keeps all verifiers of one start distinct.
         let changes = self.verifier_changes.load(Ordering::SeqCst);
-        self.config
-            .write_verifier
-            .wrapping_add(changes.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        self.config.write_verifier.wrapping_add(changes.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
     /// Appends the reply of a parked call whose obligation was met, or could not be: then the
@@ -137,7 +135,8 @@ impl Engine {
         let start = reply.len();
         match outcome {
             Ok(()) => {
-                reply.extend_from_slice(&call.reply);
+                let mut whole = call.reply;
+                reply.append(&mut whole);
                 if call.ends_with_verifier
                     && let Some(place) = reply.last_chunk_mut::<8>()
                 {
@@ -150,8 +149,7 @@ impl Engine {
             }
         }
         if let Some(key) = &call.key {
-            self.replies
-                .finish(key, now_ms, reply.get(start..).unwrap_or(&[]));
+            self.replies.finish(key, now_ms, reply.get(start..).unwrap_or(&[]));
         }
     }
 }

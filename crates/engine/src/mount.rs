@@ -70,19 +70,14 @@ pub(crate) fn execute(
     let mut w = Writer::new(reply);
     let result = match procedure {
         0 => Ok(()),
-        1 => arguments
-            .opaque(PATH_BYTES_MAX)
-            .map(|path| mnt(version, session, path, &mut w)),
+        1 => arguments.opaque(PATH_BYTES_MAX).map(|path| mnt(version, session, path, &mut w)),
         2 => {
             dump(session, &mut w);
             Ok(())
         }
         3 => arguments.opaque(PATH_BYTES_MAX).map(|path| {
             let client = session.peer.address.ip();
-            session
-                .engine
-                .mounts
-                .remove(client, &normalized(path).unwrap_or_default());
+            session.engine.mounts.remove(client, &normalized(path).unwrap_or_default());
         }),
         4 => {
             session.engine.mounts.remove_all(session.peer.address.ip());
@@ -159,25 +154,12 @@ fn find<'a>(
     path: &[u8],
 ) -> Result<(&'a Export, StorageHandle), FsError> {
     let (export, below) = session.exports.by_path(path).ok_or(FsError::NotFound)?;
-    export
-        .share
-        .rights(session.peer.address.ip())
-        .ok_or(FsError::AccessDenied)?;
+    export.share.rights(session.peer.address.ip()).ok_or(FsError::AccessDenied)?;
     session.host.may_block();
-    let superuser = Cred {
-        uid: 0,
-        gid: 0,
-        groups: SmallVec::new(),
-    };
-    let caller = Caller {
-        cred: &superuser,
-        waiting: Waiting::Allowed,
-    };
+    let superuser = Cred { uid: 0, gid: 0, groups: SmallVec::new() };
+    let caller = Caller { cred: &superuser, waiting: Waiting::Allowed };
     let mut entry = export.storage.root()?;
-    for component in below
-        .split(|byte| *byte == b'/')
-        .filter(|name| !name.is_empty())
-    {
+    for component in below.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
         let name = Name::new(component)?;
         entry = export.storage.lookup(&caller, &entry.handle, name).result?;
     }
@@ -205,10 +187,7 @@ fn exports(session: &Session<'_>, w: &mut Writer<'_>) {
             w.bool(true);
             match &rule.pattern {
                 ClientPattern::Any => w.opaque(b"*"),
-                ClientPattern::Network {
-                    network,
-                    prefix_bits,
-                } => {
+                ClientPattern::Network { network, prefix_bits } => {
                     w.opaque(format!("{network}/{prefix_bits}").as_bytes());
                 }
             }

@@ -57,10 +57,7 @@ fn getacl(
             return Err(FsError::Invalid);
         }
         session.host.may_block();
-        Ok((
-            target.storage.acls(&target.caller(), &target.handle)?,
-            target.cred.uid,
-        ))
+        Ok((target.storage.acls(&target.caller(), &target.handle)?, target.cred.uid))
     });
     match result {
         Ok(((access, default, attr), _)) => {
@@ -68,16 +65,8 @@ fn getacl(
             encode::post_op_attr(&mut w, Some(&attr));
             w.u32(mask);
             let access = with_mask(&access, attr.mode);
-            let default = default
-                .map(|acl| with_mask(&acl, attr.mode))
-                .unwrap_or_default();
-            entries(
-                &mut w,
-                &access,
-                mask & MASK_ACCESS != 0,
-                mask & MASK_ACCESS_COUNT != 0,
-                0,
-            );
+            let default = default.map(|acl| with_mask(&acl, attr.mode)).unwrap_or_default();
+            entries(&mut w, &access, mask & MASK_ACCESS != 0, mask & MASK_ACCESS_COUNT != 0, 0);
             entries(
                 &mut w,
                 &default,
@@ -105,21 +94,11 @@ fn setacl(
         if mask & !MASK_ALL != 0 {
             return Err(FsError::Invalid);
         }
-        let access = if mask & MASK_ACCESS != 0 {
-            Some(list(&access)?)
-        } else {
-            None
-        };
-        let is_directory = target
-            .storage
-            .attributes(&target.caller(), &target.handle)?
-            .kind
+        let access = if mask & MASK_ACCESS != 0 { Some(list(&access)?) } else { None };
+        let is_directory = target.storage.attributes(&target.caller(), &target.handle)?.kind
             == FileKind::Directory;
-        let default = if mask & MASK_DEFAULT != 0 && is_directory {
-            Some(list(&default)?)
-        } else {
-            None
-        };
+        let default =
+            if mask & MASK_DEFAULT != 0 && is_directory { Some(list(&default)?) } else { None };
         Ok((target, access, default))
     });
     let (target, access, default) = match checked {
@@ -149,15 +128,9 @@ fn with_mask(acl: &Acl, mode: u32) -> Acl {
     let mut acl = acl.clone();
     let has_mask = acl.entries.iter().any(|entry| entry.tag == AclTag::Mask);
     if !acl.entries.is_empty() && !has_mask {
-        let group = acl
-            .entries
-            .iter()
-            .find(|entry| entry.tag == AclTag::GroupObject);
+        let group = acl.entries.iter().find(|entry| entry.tag == AclTag::GroupObject);
         let permissions = group.map_or((mode >> 3 & 7) as u8, |entry| entry.permissions);
-        acl.entries.push(AclEntry {
-            tag: AclTag::Mask,
-            permissions,
-        });
+        acl.entries.push(AclEntry { tag: AclTag::Mask, permissions });
         acl.entries.sort_by_key(|entry| entry.tag);
     }
     acl
@@ -165,11 +138,7 @@ fn with_mask(acl: &Acl, mode: u32) -> Acl {
 
 fn entries(w: &mut Writer<'_>, acl: &Acl, wants_entries: bool, wants_count: bool, type_flags: u32) {
     let count = acl.entries.len() as u32;
-    w.u32(if wants_entries || wants_count {
-        count
-    } else {
-        0
-    });
+    w.u32(if wants_entries || wants_count { count } else { 0 });
     w.u32(if wants_entries { count } else { 0 });
     if wants_entries {
         for entry in &acl.entries {
@@ -195,14 +164,9 @@ fn decode_entries(arguments: &mut Reader<'_>) -> Result<Vec<WireEntry>, XdrError
     let _count = arguments.u32()?;
     let length = arguments.u32()?;
     if length > ENTRIES_MAX {
-        return Err(XdrError::TooLong {
-            length,
-            max: ENTRIES_MAX,
-        });
+        return Err(XdrError::TooLong { length, max: ENTRIES_MAX });
     }
-    (0..length)
-        .map(|_| Ok((arguments.u32()?, arguments.u32()?, arguments.u32()?)))
-        .collect()
+    (0..length).map(|_| Ok((arguments.u32()?, arguments.u32()?, arguments.u32()?))).collect()
 }
 
 fn list(wire: &[WireEntry]) -> Result<Acl, FsError> {
@@ -220,18 +184,12 @@ fn list(wire: &[WireEntry]) -> Result<Acl, FsError> {
         if permissions & !7 != 0 {
             return Err(FsError::Invalid);
         }
-        entries.push(AclEntry {
-            tag,
-            permissions: *permissions as u8,
-        });
+        entries.push(AclEntry { tag, permissions: *permissions as u8 });
     }
     entries.sort_by_key(|entry| entry.tag);
     // Four entries may be the three of the mode and a mask that says nothing more.
     let permissions_of = |tag| {
-        entries
-            .iter()
-            .find(|entry| entry.tag == tag)
-            .map(|entry: &AclEntry| entry.permissions)
+        entries.iter().find(|entry| entry.tag == tag).map(|entry: &AclEntry| entry.permissions)
     };
     if entries.len() == 4 && permissions_of(AclTag::Mask) == permissions_of(AclTag::GroupObject) {
         entries.retain(|entry| entry.tag != AclTag::Mask);

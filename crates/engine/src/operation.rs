@@ -19,21 +19,11 @@ pub(crate) struct Operation {
 }
 
 const fn reads(name: &'static str, failure_words: usize) -> Operation {
-    Operation {
-        name,
-        is_changing: false,
-        is_remembered: false,
-        failure_words,
-    }
+    Operation { name, is_changing: false, is_remembered: false, failure_words }
 }
 
 const fn changes(name: &'static str, failure_words: usize) -> Operation {
-    Operation {
-        name,
-        is_changing: true,
-        is_remembered: true,
-        failure_words,
-    }
+    Operation { name, is_changing: true, is_remembered: true, failure_words }
 }
 
 /// NFSv3's procedures (RFC 1813 §3.3) by number.
@@ -60,12 +50,7 @@ pub(crate) static NFS3: [Operation; 22] = [
     reads("FSINFO", 1),
     reads("PATHCONF", 1),
     // COMMIT makes stable what was changed before; doing it twice does no harm.
-    Operation {
-        name: "COMMIT",
-        is_changing: false,
-        is_remembered: false,
-        failure_words: 2,
-    },
+    Operation { name: "COMMIT", is_changing: false, is_remembered: false, failure_words: 2 },
 ];
 
 /// NFSACL version 3's procedures by number.
@@ -95,13 +80,8 @@ pub(crate) static MOUNT1: [Operation; 7] = [
 
 /// The port mapper, version 2 (RFC 1833 §3) by number. CALLIT is not served: it would make this
 /// server an amplifier of other people's datagrams.
-pub(crate) static PORTMAP2: [Operation; 5] = [
-    reads("NULL", 0),
-    reads("SET", 0),
-    reads("UNSET", 0),
-    reads("GETPORT", 0),
-    reads("DUMP", 0),
-];
+pub(crate) static PORTMAP2: [Operation; 5] =
+    [reads("NULL", 0), reads("SET", 0), reads("UNSET", 0), reads("GETPORT", 0), reads("DUMP", 0)];
 
 /// rpcbind, versions 3 and 4 (RFC 1833 §2) by number.
 pub(crate) static RPCBIND: [Operation; 12] = [

@@ -66,12 +66,7 @@ impl CallKey {
             ^ operation
             ^ arguments.len() as u64;
         let start = arguments.get(..CHECKSUM_BYTES).unwrap_or(arguments);
-        Self {
-            client,
-            operation,
-            xid,
-            checksum: xxh3_64_with_seed(start, seed),
-        }
+        Self { client, operation, xid, checksum: xxh3_64_with_seed(start, seed) }
     }
 
     fn shard(&self) -> usize {
@@ -225,12 +220,7 @@ mod tests {
     use super::*;
 
     fn key(xid: u32, arguments: &[u8]) -> CallKey {
-        CallKey::new(
-            IpAddr::V4(Ipv4Addr::LOCALHOST),
-            xid,
-            (100_003, 3, 8),
-            arguments,
-        )
+        CallKey::new(IpAddr::V4(Ipv4Addr::LOCALHOST), xid, (100_003, 3, 8), arguments)
     }
 
     #[test]
@@ -255,12 +245,7 @@ mod tests {
             key(8, b"arguments"),
             key(7, b"argumentz"),
             key(7, b"arguments and more"),
-            CallKey::new(
-                Ipv4Addr::new(127, 0, 0, 2).into(),
-                7,
-                (100_003, 3, 8),
-                b"arguments",
-            ),
+            CallKey::new(Ipv4Addr::new(127, 0, 0, 2).into(), 7, (100_003, 3, 8), b"arguments"),
             CallKey::new(Ipv4Addr::LOCALHOST.into(), 7, (100_003, 3, 9), b"arguments"),
         ];
         for other in others {
@@ -288,10 +273,7 @@ mod tests {
         let (_, bytes) = cache.usage();
         assert!(bytes <= SHARDS * 1024, "{bytes} bytes are over the bound");
         assert_eq!(cache.admit(&running, &mut replayed), Admission::InProgress);
-        assert_eq!(
-            cache.admit(&key(9_999, b"x"), &mut replayed),
-            Admission::Replayed
-        );
+        assert_eq!(cache.admit(&key(9_999, b"x"), &mut replayed), Admission::Replayed);
         assert_eq!(cache.admit(&key(0, b"x"), &mut replayed), Admission::New);
     }
 

@@ -41,11 +41,7 @@ pub(crate) fn execute(
         (2, 1 | 2) => mapping(arguments).map(|_| w.bool(false)),
         (2, 3) => mapping(arguments).map(|(program, _, protocol)| {
             let is_known = matches!(protocol, PROTOCOL_TCP | PROTOCOL_UDP);
-            let port = if is_known {
-                port(session, program)
-            } else {
-                None
-            };
+            let port = if is_known { port(session, program) } else { None };
             w.u32(u32::from(port.unwrap_or(0)));
         }),
         (2, 4) => {
@@ -129,20 +125,14 @@ fn address(session: &Session<'_>, wanted: &Wanted<'_>, is_version_exact: bool) -
         Transport::Udp => b"udp",
     };
     let is_v6 = session.peer.local.ip().to_canonical().is_ipv6();
-    let netid = if wanted.netid.is_empty() {
-        default_netid
-    } else {
-        wanted.netid
-    };
+    let netid = if wanted.netid.is_empty() { default_netid } else { wanted.netid };
     transports(session)
         .iter()
         .find(|(name, _)| {
             name.as_bytes() == netid
                 || (is_v6
                     && wanted.netid.is_empty()
-                    && name
-                        .strip_suffix('6')
-                        .is_some_and(|n| n.as_bytes() == netid))
+                    && name.strip_suffix('6').is_some_and(|n| n.as_bytes() == netid))
         })
         .and_then(|(_, ip)| Some(universal(*ip, port(session, wanted.program)?)))
         .unwrap_or_default()

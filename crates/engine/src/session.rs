@@ -44,10 +44,7 @@ pub(crate) struct Target<'a> {
 impl Target<'_> {
     /// The caller of an operation that may wait.
     pub(crate) fn caller(&self) -> Caller<'_> {
-        Caller {
-            cred: &self.cred,
-            waiting: Waiting::Allowed,
-        }
+        Caller { cred: &self.cred, waiting: Waiting::Allowed }
     }
 }
 
@@ -69,10 +66,7 @@ pub(crate) enum Outcome {
 pub(crate) fn barrier(encoded: Durable<()>) -> Outcome {
     match encoded.release(&ReplyBarrier::for_engine()) {
         ((), None) => Outcome::Done,
-        ((), Some(obligation)) => Outcome::Waits {
-            obligation,
-            ends_with_verifier: false,
-        },
+        ((), Some(obligation)) => Outcome::Waits { obligation, ends_with_verifier: false },
     }
 }
 
@@ -90,9 +84,7 @@ impl<'a> Session<'a> {
         };
         let export = self.exports.by_id(share_id).ok_or(FsError::Stale)?;
         let share: &'a Share = &export.share;
-        let rights = share
-            .rights(self.peer.address.ip())
-            .ok_or(FsError::AccessDenied)?;
+        let rights = share.rights(self.peer.address.ip()).ok_or(FsError::AccessDenied)?;
         if self.operation.is_changing {
             if rights.is_read_only {
                 return Err(FsError::ReadOnly);
@@ -100,13 +92,7 @@ impl<'a> Session<'a> {
             self.host.may_block();
         }
         let cred = squashed(&self.identity, rights);
-        Ok(Target {
-            storage: &*export.storage,
-            share,
-            rights,
-            handle,
-            cred,
-        })
+        Ok(Target { storage: &*export.storage, share, rights, handle, cred })
     }
 
     /// Runs an operation that only reads: first without waiting for storage; if that is not
@@ -116,16 +102,10 @@ impl<'a> Session<'a> {
         cred: &Cred,
         mut attempt: impl FnMut(&Caller<'_>) -> Result<T, FsError>,
     ) -> Result<T, FsError> {
-        match attempt(&Caller {
-            cred,
-            waiting: Waiting::Never,
-        }) {
+        match attempt(&Caller { cred, waiting: Waiting::Never }) {
             Err(FsError::WouldBlock) => {
                 self.host.will_block();
-                attempt(&Caller {
-                    cred,
-                    waiting: Waiting::Allowed,
-                })
+                attempt(&Caller { cred, waiting: Waiting::Allowed })
             }
             result => result,
         }
@@ -183,45 +163,25 @@ mod tests {
     use super::*;
 
     fn claimed(uid: u32, gid: u32) -> WireIdentity {
-        WireIdentity::Claimed(Cred {
-            uid,
-            gid,
-            groups: smallvec![0, 5],
-        })
+        WireIdentity::Claimed(Cred { uid, gid, groups: smallvec![0, 5] })
     }
 
     #[test]
     fn squashing_follows_the_rights() {
-        let mut rights = Rights {
-            anonymous_uid: 7,
-            anonymous_gid: 8,
-            ..Rights::default()
-        };
-        let anonymous = Cred {
-            uid: 7,
-            gid: 8,
-            groups: smallvec![],
-        };
+        let mut rights = Rights { anonymous_uid: 7, anonymous_gid: 8, ..Rights::default() };
+        let anonymous = Cred { uid: 7, gid: 8, groups: smallvec![] };
         assert_eq!(squashed(&claimed(0, 0), &rights), anonymous);
         assert_eq!(squashed(&WireIdentity::Anonymous, &rights), anonymous);
         assert_eq!(
             squashed(&claimed(5, 0), &rights),
-            Cred {
-                uid: 5,
-                gid: 8,
-                groups: smallvec![8, 5]
-            }
+            Cred { uid: 5, gid: 8, groups: smallvec![8, 5] }
         );
         rights.squash = Squash::All;
         assert_eq!(squashed(&claimed(5, 5), &rights), anonymous);
         rights.squash = Squash::None;
         assert_eq!(
             squashed(&claimed(0, 0), &rights),
-            Cred {
-                uid: 0,
-                gid: 0,
-                groups: smallvec![0, 5]
-            }
+            Cred { uid: 0, gid: 0, groups: smallvec![0, 5] }
         );
         assert_eq!(squashed(&WireIdentity::Anonymous, &rights), anonymous);
     }

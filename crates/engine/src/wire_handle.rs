@@ -49,9 +49,7 @@ pub(crate) struct HandleSealer {
 
 impl HandleSealer {
     pub(crate) fn new(key: &[u8; 16]) -> Self {
-        Self {
-            hasher: SipHasher24::new_with_key(key),
-        }
+        Self { hasher: SipHasher24::new_with_key(key) }
     }
 
     fn mac(&self, format: u8, length: u8, body: &[u8]) -> [u8; 8] {
@@ -63,10 +61,7 @@ impl HandleSealer {
 
     /// Seals a handle of a share.
     pub(crate) fn seal(&self, share: ShareId, storage: &StorageHandle) -> SealedHandle {
-        let mut sealed = SealedHandle {
-            length: STORAGE_AT,
-            bytes: [0; WIRE_HANDLE_BYTES_MAX],
-        };
+        let mut sealed = SealedHandle { length: STORAGE_AT, bytes: [0; WIRE_HANDLE_BYTES_MAX] };
         let from = storage.as_bytes();
         sealed.length += from.len();
         let (head, body) = sealed.bytes.split_at_mut(BODY_AT);
@@ -101,21 +96,14 @@ impl HandleSealer {
             return None;
         }
         let (share, storage) = body.split_first_chunk::<8>()?;
-        Some((
-            ShareId(u64::from_be_bytes(*share)),
-            StorageHandle::new(storage)?,
-        ))
+        Some((ShareId(u64::from_be_bytes(*share)), StorageHandle::new(storage)?))
     }
 }
 
 /// Compares without telling by its duration where the first difference is.
 fn equal_in_constant_time(left: &[u8], right: &[u8]) -> bool {
     left.len() == right.len()
-        && left
-            .iter()
-            .zip(right)
-            .fold(0, |differences, (a, b)| differences | (a ^ b))
-            == 0
+        && left.iter().zip(right).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
 }
 
 #[cfg(test)]

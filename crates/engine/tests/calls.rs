@@ -1,4 +1,5 @@
 //! Unit ring: whole RPC calls against an engine over the in-memory model.
+#![allow(clippy::unwrap_used)]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -50,25 +51,13 @@ fn share(id: u64, path: &str, rights: Rights) -> Arc<Share> {
 
 impl Bench {
     fn new() -> Self {
-        let no_squash = Rights {
-            squash: Squash::None,
-            ..Rights::default()
-        };
-        let read_only = Rights {
-            is_read_only: true,
-            ..no_squash.clone()
-        };
+        let no_squash = Rights { squash: Squash::None, ..Rights::default() };
+        let read_only = Rights { is_read_only: true, ..no_squash.clone() };
         let storage = Arc::new(ModelFs::new(1, 0o777));
         let flushes = storage.flush_log();
         let exports = ExportTable::new(vec![
-            Export {
-                share: share(1, "/a", no_squash),
-                storage: storage.clone(),
-            },
-            Export {
-                share: share(2, "/ro", read_only),
-                storage,
-            },
+            Export { share: share(1, "/a", no_squash), storage: storage.clone() },
+            Export { share: share(2, "/ro", read_only), storage },
             Export {
                 share: share(3, "/squashed", Rights::default()),
                 storage: Arc::new(ModelFs::new(3, 0o755)),
@@ -118,16 +107,10 @@ impl Bench {
     /// Sends a message and settles what was parked; the whole reply, or `None`.
     fn exchange(&mut self, message: &[u8]) -> Option<Vec<u8>> {
         let mut reply = ReplyBuffer::default();
-        match self
-            .engine
-            .call(&mut Host, &self.peer, 0, message, &mut reply)
-        {
+        match self.engine.call(&mut Host, &self.peer, 0, message, &mut reply) {
             Verdict::Replied => Some(reply.bytes),
             Verdict::Parked(call) => {
-                assert!(
-                    reply.bytes.is_empty(),
-                    "a parked reply must not be in the batch"
-                );
+                assert!(reply.bytes.is_empty(), "a parked reply must not be in the batch");
                 let outcome = call
                     .obligation
                     .targets
@@ -146,10 +129,7 @@ impl Bench {
         let message = self.message(program, version, procedure, arguments);
         let reply = self.exchange(&message).unwrap();
         assert_eq!(reply[..4], self.next_xid.to_be_bytes());
-        assert_eq!(
-            reply[4..24],
-            [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
-        );
+        assert_eq!(reply[4..24], [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         reply[24..].to_vec()
     }
 
@@ -198,6 +178,10 @@ fn xdr(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut bytes = Vec::new();
     write(&mut Writer::new(&mut bytes));
     bytes
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
 fn status(results: &[u8]) -> u32 {
@@ -304,22 +288,16 @@ fn a_commit_tells_the_verifier_of_its_end_not_of_its_beginning() {
         }),
     );
     let mut reply = ReplyBuffer::default();
-    let Verdict::Parked(commit) = bench
-        .engine
-        .call(&mut Host, &bench.peer, 0, &commit, &mut reply)
+    let Verdict::Parked(commit) = bench.engine.call(&mut Host, &bench.peer, 0, &commit, &mut reply)
     else {
         panic!("COMMIT must wait");
     };
-    let Verdict::Parked(stable) = bench
-        .engine
-        .call(&mut Host, &bench.peer, 0, &stable, &mut reply)
+    let Verdict::Parked(stable) = bench.engine.call(&mut Host, &bench.peer, 0, &stable, &mut reply)
     else {
         panic!("a stable WRITE must wait");
     };
     let (mut failed, mut committed) = (Vec::new(), Vec::new());
-    bench
-        .engine
-        .settle(stable, Err(FsError::Io), 0, &mut failed);
+    bench.engine.settle(stable, Err(FsError::Io), 0, &mut failed);
     bench.engine.settle(commit, Ok(()), 0, &mut committed);
     let now = bench.write(&file, 0, b"x");
     assert_eq!(committed.last_chunk::<8>(), now.last_chunk::<8>());
@@ -364,22 +342,13 @@ fn a_duplicate_of_a_parked_call_gets_no_reply() {
         }),
     );
     let mut reply = ReplyBuffer::default();
-    let verdict = bench
-        .engine
-        .call(&mut Host, &bench.peer, 0, &make, &mut reply);
-    let Verdict::Parked(parked) = verdict else {
-        panic!("MKDIR must wait")
-    };
-    let second = bench
-        .engine
-        .call(&mut Host, &bench.peer, 0, &make, &mut reply);
+    let verdict = bench.engine.call(&mut Host, &bench.peer, 0, &make, &mut reply);
+    let Verdict::Parked(parked) = verdict else { panic!("MKDIR must wait") };
+    let second = bench.engine.call(&mut Host, &bench.peer, 0, &make, &mut reply);
     assert!(matches!(second, Verdict::Silent));
     let mut settled = Vec::new();
     bench.engine.settle(parked, Ok(()), 0, &mut settled);
-    let Verdict::Replied = bench
-        .engine
-        .call(&mut Host, &bench.peer, 0, &make, &mut reply)
-    else {
+    let Verdict::Replied = bench.engine.call(&mut Host, &bench.peer, 0, &make, &mut reply) else {
         panic!("a finished call is answered again");
     };
     assert_eq!(reply.bytes, settled);
@@ -401,11 +370,7 @@ fn a_read_only_share_refuses_changes_and_access_says_so() {
 fn squashing_applies_and_the_share_is_the_border() {
     let mut bench = Bench::new();
     let squashed = bench.mount("/squashed").unwrap();
-    assert_eq!(
-        bench.create(&squashed, b"f"),
-        Err(13),
-        "root is nobody, the root is 0755"
-    );
+    assert_eq!(bench.create(&squashed, b"f"), Err(13), "root is nobody, the root is 0755");
     let root = bench.mount("/a").unwrap();
     bench.create(&root, b"f").unwrap();
     let rename = bench.nfs(14, |w| {
@@ -445,9 +410,7 @@ fn a_listing_pages_without_losing_or_repeating_names() {
     let mut bench = Bench::new();
     let root = bench.mount("/a").unwrap();
     for number in 0..300 {
-        bench
-            .create(&root, format!("file-{number:04}").as_bytes())
-            .unwrap();
+        bench.create(&root, format!("file-{number:04}").as_bytes()).unwrap();
     }
     for (procedure, budget) in [(16, 512_u32), (17, 1024)] {
         let mut names = Vec::new();
@@ -462,11 +425,7 @@ fn a_listing_pages_without_losing_or_repeating_names() {
                     w.u32(budget);
                 }
             });
-            assert!(
-                listed.len() <= 4 + budget as usize,
-                "{} bytes",
-                listed.len()
-            );
+            assert!(listed.len() <= 4 + budget as usize, "{} bytes", listed.len());
             let mut r = Reader::new(&listed);
             assert_eq!(r.u32().unwrap(), 0);
             assert!(r.bool().unwrap());
@@ -505,7 +464,6 @@ fn rpc_errors_are_answered_as_rfc_5531_says() {
     let mut bench = Bench::new();
     let reply =
         |bench: &mut Bench, message: Vec<u8>| bench.exchange(&message).unwrap()[8..].to_vec();
-    let words = |words: &[u32]| xdr(|w| words.iter().for_each(|word| w.u32(*word)));
 
     let unknown = bench.message(99, 1, 0, &[]);
     assert_eq!(reply(&mut bench, unknown), words(&[0, 0, 0, 1]));
@@ -526,12 +484,7 @@ fn rpc_errors_are_answered_as_rfc_5531_says() {
     bad_credentials[39] = 255;
     assert_eq!(reply(&mut bench, bad_credentials), words(&[1, 1, 1]));
 
-    for not_a_call in [
-        &b""[..],
-        &[0; 7],
-        &[0, 0, 0, 1, 0, 0, 0, 1],
-        &[0, 0, 0, 1, 0, 0, 0, 0],
-    ] {
+    for not_a_call in [&b""[..], &[0; 7], &[0, 0, 0, 1, 0, 0, 0, 1], &[0, 0, 0, 1, 0, 0, 0, 0]] {
         assert!(bench.exchange(not_a_call).is_none());
     }
 }
@@ -541,14 +494,9 @@ fn garbage_is_complained_of_with_its_procedure() {
     let mut bench = Bench::new();
     let message = bench.message(NFS, 3, 7, &[1]);
     let mut reply = ReplyBuffer::default();
-    let verdict = bench
-        .engine
-        .call(&mut Host, &bench.peer, 0, &message, &mut reply);
+    let verdict = bench.engine.call(&mut Host, &bench.peer, 0, &message, &mut reply);
     assert!(matches!(verdict, Verdict::Replied));
-    let expected = Complaint::GarbageArguments {
-        program: NFS,
-        operation: "WRITE",
-    };
+    let expected = Complaint::GarbageArguments { program: NFS, operation: "WRITE" };
     assert_eq!(reply.complaint, Some(expected));
     // A garbled changing call is not remembered as one in progress.
     assert_eq!(bench.engine.statistics().remembered_calls, 0);
@@ -559,14 +507,9 @@ fn names_that_cannot_be_are_refused_with_the_right_status() {
     let mut bench = Bench::new();
     let root = bench.mount("/a").unwrap();
     let long = [b'x'; 256];
-    for (name, expected) in [
-        (&b"a/b"[..], 13),
-        (b"a\0b", 13),
-        (b"", 13),
-        (b".", 17),
-        (b"..", 17),
-        (&long, 63),
-    ] {
+    for (name, expected) in
+        [(&b"a/b"[..], 13), (b"a\0b", 13), (b"", 13), (b".", 17), (b"..", 17), (&long, 63)]
+    {
         assert_eq!(bench.create(&root, name), Err(expected), "{name:?}");
     }
     let rmdir = |bench: &mut Bench, name: &[u8]| {
@@ -584,13 +527,7 @@ fn acls_are_kept_and_told_with_a_mask() {
     let mut bench = Bench::new();
     let root = bench.mount("/a").unwrap();
     let file = bench.create(&root, b"f").unwrap();
-    let entries = [
-        (1, 0, 6),
-        (2, 1000, 4),
-        (4, 0, 4),
-        (0x10, 0, 4),
-        (0x20, 0, 0),
-    ];
+    let entries = [(1, 0, 6), (2, 1000, 4), (4, 0, 4), (0x10, 0, 4), (0x20, 0, 0)];
     let set = xdr(|w| {
         w.opaque(&file);
         w.u32(1);
@@ -618,15 +555,9 @@ fn acls_are_kept_and_told_with_a_mask() {
     assert_eq!(r.u32().unwrap(), 0);
     assert!(r.bool().unwrap());
     r.fixed_opaque(84).unwrap();
-    assert_eq!(
-        (r.u32().unwrap(), r.u32().unwrap(), r.u32().unwrap()),
-        (0xf, 5, 5)
-    );
+    assert_eq!((r.u32().unwrap(), r.u32().unwrap(), r.u32().unwrap()), (0xf, 5, 5));
     for entry in entries {
-        assert_eq!(
-            (r.u32().unwrap(), r.u32().unwrap(), r.u32().unwrap()),
-            entry
-        );
+        assert_eq!((r.u32().unwrap(), r.u32().unwrap(), r.u32().unwrap()), entry);
     }
     assert_eq!((r.u32().unwrap(), r.u32().unwrap()), (0, 0));
     assert!(r.is_empty());
@@ -636,11 +567,7 @@ fn acls_are_kept_and_told_with_a_mask() {
 fn rpcbind_tells_where_everything_is_and_registers_nobody() {
     let mut bench = Bench::new();
     let port = |bench: &mut Bench, program: u32, protocol: u32| {
-        let mapping = xdr(|w| {
-            [program, 3, protocol, 0]
-                .iter()
-                .for_each(|word| w.u32(*word));
-        });
+        let mapping = words(&[program, 3, protocol, 0]);
         status(&bench.call(RPCBIND, 2, 3, &mapping))
     };
     assert_eq!(port(&mut bench, NFS, 6), 2049);

@@ -36,10 +36,7 @@ pub struct Acl {
 impl Acl {
     /// The list that says what permission bits say.
     pub fn from_mode(mode: u32) -> Self {
-        let entry = |tag, shift: u32| AclEntry {
-            tag,
-            permissions: ((mode >> shift) & 7) as u8,
-        };
+        let entry = |tag, shift: u32| AclEntry { tag, permissions: ((mode >> shift) & 7) as u8 };
         Self {
             entries: vec![
                 entry(AclTag::UserObject, 6),
@@ -52,10 +49,7 @@ impl Acl {
     /// Whether the list says no more than permission bits can (`acl_equiv_mode`).
     pub fn is_minimal(&self) -> bool {
         self.entries.iter().all(|entry| {
-            matches!(
-                entry.tag,
-                AclTag::UserObject | AclTag::GroupObject | AclTag::Other
-            )
+            matches!(entry.tag, AclTag::UserObject | AclTag::GroupObject | AclTag::Other)
         })
     }
 }

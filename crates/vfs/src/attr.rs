@@ -81,11 +81,7 @@ pub struct PreAttr {
 
 impl From<&Attr> for PreAttr {
     fn from(attr: &Attr) -> Self {
-        Self {
-            size: attr.size,
-            mtime: attr.mtime,
-            ctime: attr.ctime,
-        }
+        Self { size: attr.size, mtime: attr.mtime, ctime: attr.ctime }
     }
 }
 

@@ -55,12 +55,7 @@ pub struct Obligation {
 
 impl std::fmt::Debug for Obligation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "Obligation({:?}, {} targets)",
-            self.domain,
-            self.targets.len()
-        )
+        write!(f, "Obligation({:?}, {} targets)", self.domain, self.targets.len())
     }
 }
 
@@ -87,26 +82,17 @@ impl<T> Durable<T> {
     /// A value that promises nothing about stability: a failure, an unstable write, or something
     /// already stable.
     pub fn promising_nothing(value: T) -> Self {
-        Self {
-            value,
-            obligation: None,
-        }
+        Self { value, obligation: None }
     }
 
     /// A value that may be told when `obligation` is met.
     pub fn after(value: T, obligation: Obligation) -> Self {
-        Self {
-            value,
-            obligation: Some(obligation),
-        }
+        Self { value, obligation: Some(obligation) }
     }
 
     /// Transforms the value; the obligation stays with it.
     pub fn map<U>(self, transform: impl FnOnce(T) -> U) -> Durable<U> {
-        Durable {
-            value: transform(self.value),
-            obligation: self.obligation,
-        }
+        Durable { value: transform(self.value), obligation: self.obligation }
     }
 
     /// Takes value and obligation apart.

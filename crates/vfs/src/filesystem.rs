@@ -57,10 +57,7 @@ pub struct Changed<T> {
 impl<T> Changed<T> {
     /// A failure of which nothing more is known.
     pub fn failed(error: FsError) -> Self {
-        Self {
-            wcc: Wcc::default(),
-            result: Err(error),
-        }
+        Self { wcc: Wcc::default(), result: Err(error) }
     }
 }
 

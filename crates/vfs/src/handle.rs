@@ -14,10 +14,8 @@ pub struct StorageHandle {
 impl StorageHandle {
     /// A handle of these bytes; `None` if there are more than [`HANDLE_BYTES_MAX`].
     pub fn new(bytes: &[u8]) -> Option<Self> {
-        let mut handle = Self {
-            length: u8::try_from(bytes.len()).ok()?,
-            bytes: [0; HANDLE_BYTES_MAX],
-        };
+        let mut handle =
+            Self { length: u8::try_from(bytes.len()).ok()?, bytes: [0; HANDLE_BYTES_MAX] };
         handle.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
         Some(handle)
     }

@@ -31,11 +31,7 @@ fn granted(attr: &Attr, acl: Option<&Acl>, cred: &Cred) -> u8 {
         return bits(6);
     }
     let Some(acl) = acl else {
-        return if cred.is_member(attr.gid) {
-            bits(3)
-        } else {
-            bits(0)
-        };
+        return if cred.is_member(attr.gid) { bits(3) } else { bits(0) };
     };
     let mask = mask_of(acl);
     for entry in &acl.entries {
@@ -55,12 +51,7 @@ fn granted(attr: &Attr, acl: Option<&Acl>, cred: &Cred) -> u8 {
 /// Whether some one group entry that applies grants everything wanted. Owner and named users
 /// never come here with a grant, since their entry decided.
 fn group_entry_allows(attr: &Attr, acl: &Acl, cred: &Cred, wanted: u8) -> bool {
-    if cred.uid == attr.uid
-        || acl
-            .entries
-            .iter()
-            .any(|entry| entry.tag == AclTag::User(cred.uid))
-    {
+    if cred.uid == attr.uid || acl.entries.iter().any(|entry| entry.tag == AclTag::User(cred.uid)) {
         return false;
     }
     let mask = mask_of(acl);
@@ -75,8 +66,5 @@ fn group_entry_allows(attr: &Attr, acl: &Acl, cred: &Cred, wanted: u8) -> bool {
 }
 
 fn mask_of(acl: &Acl) -> u8 {
-    acl.entries
-        .iter()
-        .find(|entry| entry.tag == AclTag::Mask)
-        .map_or(7, |entry| entry.permissions)
+    acl.entries.iter().find(|entry| entry.tag == AclTag::Mask).map_or(7, |entry| entry.permissions)
 }

@@ -214,9 +214,7 @@ pub struct Getattr3Args<'a> {
 
 impl<'a> Decode<'a> for Getattr3Args<'a> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
-        Ok(Self {
-            object: Decode::decode(r)?,
-        })
+        Ok(Self { object: Decode::decode(r)? })
     }
 }
 
@@ -250,9 +248,7 @@ pub struct Lookup3Args<'a> {
 
 impl<'a> Decode<'a> for Lookup3Args<'a> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
-        Ok(Self {
-            what: Decode::decode(r)?,
-        })
+        Ok(Self { what: Decode::decode(r)? })
     }
 }
 
@@ -267,10 +263,7 @@ pub struct Access3Args<'a> {
 
 impl<'a> Decode<'a> for Access3Args<'a> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
-        Ok(Self {
-            object: Decode::decode(r)?,
-            access: r.u32()?,
-        })
+        Ok(Self { object: Decode::decode(r)?, access: r.u32()? })
     }
 }
 
@@ -283,9 +276,7 @@ pub struct Readlink3Args<'a> {
 
 impl<'a> Decode<'a> for Readlink3Args<'a> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
-        Ok(Self {
-            symlink: Decode::decode(r)?,
-        })
+        Ok(Self { symlink: Decode::decode(r)? })
     }
 }
 
@@ -302,11 +293,7 @@ pub struct Read3Args<'a> {
 
 impl<'a> Decode<'a> for Read3Args<'a> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
-        Ok(Self {
-            file: Decode::decode(r)?,
-            offset: r.u64()?,
-            count: r.u32()?,
-        })
+        Ok(Self { file: Decode::decode(r)?, offset: r.u64()?, count: r.u32()? })
     }
 }
 
@@ -348,10 +335,7 @@ pub struct Create3Args<'a> {
 
 impl<'a> Decode<'a> for Create3Args<'a> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
-        Ok(Self {
-            where_: Decode::decode(r)?,
-            how: Decode::decode(r)?,
-        })
+        Ok(Self { where_: Decode::decode(r)?, how: Decode::decode(r)? })
     }
 }
 
@@ -366,10 +350,7 @@ pub struct Mkdir3Args<'a> {
 
 impl<'a> Decode<'a> for Mkdir3Args<'a> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
-        Ok(Self {
-            where_: Decode::decode(r)?,
-            attributes: Decode::decode(r)?,
-        })
+        Ok(Self { where_: Decode::decode(r)?, attributes: Decode::decode(r)? })
     }
 }
 
@@ -384,10 +365,7 @@ pub struct Symlink3Args<'a> {
 
 impl<'a> Decode<'a> for Symlink3Args<'a> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
-        Ok(Self {
-            where_: Decode::decode(r)?,
-            symlink: Decode::decode(r)?,
-        })
+        Ok(Self { where_: Decode::decode(r)?, symlink: Decode::decode(r)? })
     }
 }
 
@@ -402,10 +380,7 @@ pub struct Mknod3Args<'a> {
 
 impl<'a> Decode<'a> for Mknod3Args<'a> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
-        Ok(Self {
-            where_: Decode::decode(r)?,
-            what: Decode::decode(r)?,
-        })
+        Ok(Self { where_: Decode::decode(r)?, what: Decode::decode(r)? })
     }
 }
 
@@ -418,9 +393,7 @@ pub struct Remove3Args<'a> {
 
 impl<'a> Decode<'a> for Remove3Args<'a> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
-        Ok(Self {
-            object: Decode::decode(r)?,
-        })
+        Ok(Self { object: Decode::decode(r)? })
     }
 }
 
@@ -433,9 +406,7 @@ pub struct Rmdir3Args<'a> {
 
 impl<'a> Decode<'a> for Rmdir3Args<'a> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
-        Ok(Self {
-            object: Decode::decode(r)?,
-        })
+        Ok(Self { object: Decode::decode(r)? })
     }
 }
 
@@ -450,10 +421,7 @@ pub struct Rename3Args<'a> {
 
 impl<'a> Decode<'a> for Rename3Args<'a> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
-        Ok(Self {
-            from: Decode::decode(r)?,
-            to: Decode::decode(r)?,
-        })
+        Ok(Self { from: Decode::decode(r)?, to: Decode::decode(r)? })
     }
 }
 
@@ -468,10 +436,7 @@ pub struct Link3Args<'a> {
 
 impl<'a> Decode<'a> for Link3Args<'a> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
-        Ok(Self {
-            file: Decode::decode(r)?,
-            link: Decode::decode(r)?,
-        })
+        Ok(Self { file: Decode::decode(r)?, link: Decode::decode(r)? })
     }
 }
 
@@ -535,9 +500,7 @@ pub struct Fsstat3Args<'a> {
 
 impl<'a> Decode<'a> for Fsstat3Args<'a> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
-        Ok(Self {
-            fsroot: Decode::decode(r)?,
-        })
+        Ok(Self { fsroot: Decode::decode(r)? })
     }
 }
 
@@ -550,9 +513,7 @@ pub struct Fsinfo3Args<'a> {
 
 impl<'a> Decode<'a> for Fsinfo3Args<'a> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
-        Ok(Self {
-            fsroot: Decode::decode(r)?,
-        })
+        Ok(Self { fsroot: Decode::decode(r)? })
     }
 }
 
@@ -565,9 +526,7 @@ pub struct Pathconf3Args<'a> {
 
 impl<'a> Decode<'a> for Pathconf3Args<'a> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
-        Ok(Self {
-            object: Decode::decode(r)?,
-        })
+        Ok(Self { object: Decode::decode(r)? })
     }
 }
 
@@ -584,10 +543,6 @@ pub struct Commit3Args<'a> {
 
 impl<'a> Decode<'a> for Commit3Args<'a> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
-        Ok(Self {
-            file: Decode::decode(r)?,
-            offset: r.u64()?,
-            count: r.u32()?,
-        })
+        Ok(Self { file: Decode::decode(r)?, offset: r.u64()?, count: r.u32()? })
     }
 }

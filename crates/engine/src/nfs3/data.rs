@@ -99,10 +99,7 @@ pub(super) fn write(
         StableHow::FileSync => WriteHow::FileSync,
     };
     // `count` says how many of the bytes sent are to be written.
-    let data = arguments
-        .data
-        .get(..arguments.count as usize)
-        .unwrap_or(arguments.data);
+    let data = arguments.data.get(..arguments.count as usize).unwrap_or(arguments.data);
     let target = match session.resolve(arguments.file.0) {
         Ok(target) => target,
         Err(error) => {
@@ -113,13 +110,8 @@ pub(super) fn write(
     // The verifier is taken before the data: a flush that fails in between makes the client send
     // the data again, which is safe; the other order could hide the loss.
     let verifier = session.engine.write_verifier();
-    let durable = target.storage.write(
-        &target.caller(),
-        &target.handle,
-        arguments.offset,
-        data,
-        how,
-    );
+    let durable =
+        target.storage.write(&target.caller(), &target.handle, arguments.offset, data, how);
     Ok(barrier(durable.map(|changed| match changed.result {
         Ok(written) => {
             encode::ok(&mut w);
@@ -148,11 +140,7 @@ pub(super) fn commit(
     let mut w = Writer::new(reply);
     let verifier = session.engine.write_verifier();
     let result = session.resolve(arguments.file.0).and_then(|target| {
-        if arguments
-            .offset
-            .checked_add(u64::from(arguments.count))
-            .is_none()
-        {
+        if arguments.offset.checked_add(u64::from(arguments.count)).is_none() {
             return Err(FsError::Invalid);
         }
         session.host.may_block();
@@ -165,12 +153,8 @@ pub(super) fn commit(
             return Ok(Outcome::Done);
         }
     };
-    let durable = target.storage.commit(
-        &target.caller(),
-        &target.handle,
-        arguments.offset,
-        arguments.count,
-    );
+    let durable =
+        target.storage.commit(&target.caller(), &target.handle, arguments.offset, arguments.count);
     let mut is_ok = false;
     let outcome = barrier(durable.map(|changed| {
         is_ok = changed.result.is_ok();
@@ -180,10 +164,9 @@ pub(super) fn commit(
         }
     }));
     Ok(match outcome {
-        Outcome::Waits { obligation, .. } => Outcome::Waits {
-            obligation,
-            ends_with_verifier: is_ok,
-        },
+        Outcome::Waits { obligation, .. } => {
+            Outcome::Waits { obligation, ends_with_verifier: is_ok }
+        }
         Outcome::Done => Outcome::Done,
     })
 }

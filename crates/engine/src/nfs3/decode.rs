@@ -4,10 +4,7 @@ use steadfast_vfs::{SetAttr, SetTime, Time};
 use steadfast_wire::nfs3::{NfsTime3, Sattr3, SetTime3};
 
 pub(crate) fn time(time: NfsTime3) -> Time {
-    Time {
-        seconds: i64::from(time.seconds),
-        nanoseconds: time.nseconds.min(999_999_999),
-    }
+    Time { seconds: i64::from(time.seconds), nanoseconds: time.nseconds.min(999_999_999) }
 }
 
 fn set_time(how: &SetTime3) -> SetTime {

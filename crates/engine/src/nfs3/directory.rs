@@ -29,18 +29,8 @@ pub(super) fn readdir(
     reply: &mut Vec<u8>,
 ) -> Result<Outcome, XdrError> {
     let arguments = Readdir3Args::decode(arguments)?;
-    let budget = Budget {
-        all_bytes: arguments.count as usize,
-        names_bytes: usize::MAX,
-    };
-    list(
-        session,
-        arguments.dir.0,
-        arguments.cookie,
-        budget,
-        false,
-        reply,
-    );
+    let budget = Budget { all_bytes: arguments.count as usize, names_bytes: usize::MAX };
+    list(session, arguments.dir.0, arguments.cookie, budget, false, reply);
     Ok(Outcome::Done)
 }
 
@@ -50,18 +40,9 @@ pub(super) fn readdirplus(
     reply: &mut Vec<u8>,
 ) -> Result<Outcome, XdrError> {
     let arguments = Readdirplus3Args::decode(arguments)?;
-    let budget = Budget {
-        all_bytes: arguments.maxcount as usize,
-        names_bytes: arguments.dircount as usize,
-    };
-    list(
-        session,
-        arguments.dir.0,
-        arguments.cookie,
-        budget,
-        true,
-        reply,
-    );
+    let budget =
+        Budget { all_bytes: arguments.maxcount as usize, names_bytes: arguments.dircount as usize };
+    list(session, arguments.dir.0, arguments.cookie, budget, true, reply);
     Ok(Outcome::Done)
 }
 
@@ -101,11 +82,7 @@ fn list(
                 true
             },
         )?;
-        if told == 0 && !page.is_end {
-            Err(FsError::TooSmall)
-        } else {
-            Ok(page)
-        }
+        if told == 0 && !page.is_end { Err(FsError::TooSmall) } else { Ok(page) }
     });
     match result {
         Ok(page) => {

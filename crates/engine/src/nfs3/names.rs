@@ -32,10 +32,7 @@ pub(super) fn lookup(
             b"." => {
                 let attr = dir.storage.attributes(caller, &dir.handle)?;
                 dir_attr = Some(attr);
-                return Ok(steadfast_vfs::Entry {
-                    handle: dir.handle,
-                    attr,
-                });
+                return Ok(steadfast_vfs::Entry { handle: dir.handle, attr });
             }
             b".." => dir.storage.lookup_parent(caller, &dir.handle),
             name => match Name::new(name) {
@@ -72,11 +69,7 @@ fn resolve_name<'a, 'b>(
 
 /// `.` and `..` exist, but that is not why they cannot be removed or renamed.
 fn unless_dots(error: FsError, instead: FsError) -> FsError {
-    if error == FsError::Exists {
-        instead
-    } else {
-        error
-    }
+    if error == FsError::Exists { instead } else { error }
 }
 
 fn fails(w: &mut Writer<'_>, error: FsError, failure_words: usize) -> Outcome {
@@ -118,9 +111,7 @@ pub(super) fn mkdir(
         Err(error) => return Ok(fails(&mut w, error, 2)),
     };
     let set = decode::set_attr(&arguments.attributes);
-    let durable = dir
-        .storage
-        .make_directory(&dir.caller(), &dir.handle, name, &set);
+    let durable = dir.storage.make_directory(&dir.caller(), &dir.handle, name, &set);
     Ok(barrier(durable.map(|changed| {
         encode::created(&mut w, session, &dir, &changed);
     })))
@@ -135,20 +126,14 @@ pub(super) fn symlink(
     let mut w = Writer::new(reply);
     let text = arguments.symlink.symlink_data;
     let place = resolve_name(session, &arguments.where_).and_then(|place| {
-        if text.is_empty() || text.contains(&0) {
-            Err(FsError::Invalid)
-        } else {
-            Ok(place)
-        }
+        if text.is_empty() || text.contains(&0) { Err(FsError::Invalid) } else { Ok(place) }
     });
     let (dir, name) = match place {
         Ok(place) => place,
         Err(error) => return Ok(fails(&mut w, error, 2)),
     };
     let set = decode::set_attr(&arguments.symlink.symlink_attributes);
-    let durable = dir
-        .storage
-        .make_symlink(&dir.caller(), &dir.handle, name, text, &set);
+    let durable = dir.storage.make_symlink(&dir.caller(), &dir.handle, name, text, &set);
     Ok(barrier(durable.map(|changed| {
         encode::created(&mut w, session, &dir, &changed);
     })))
@@ -169,9 +154,7 @@ pub(super) fn mknod(
     let Some((kind, set)) = kind_and_attributes else {
         return Ok(fails(&mut w, FsError::BadType, 2));
     };
-    let durable = dir
-        .storage
-        .make_node(&dir.caller(), &dir.handle, name, kind, &set);
+    let durable = dir.storage.make_node(&dir.caller(), &dir.handle, name, kind, &set);
     Ok(barrier(durable.map(|changed| {
         encode::created(&mut w, session, &dir, &changed);
     })))
@@ -184,14 +167,12 @@ fn node(what: &MknodData3) -> Option<(NodeKind, SetAttr)> {
         minor: spec.specdata2,
     };
     Some(match what {
-        MknodData3::Chr(data) => (
-            NodeKind::CharacterDevice(device(&data.spec)),
-            decode::set_attr(&data.dev_attributes),
-        ),
-        MknodData3::Blk(data) => (
-            NodeKind::BlockDevice(device(&data.spec)),
-            decode::set_attr(&data.dev_attributes),
-        ),
+        MknodData3::Chr(data) => {
+            (NodeKind::CharacterDevice(device(&data.spec)), decode::set_attr(&data.dev_attributes))
+        }
+        MknodData3::Blk(data) => {
+            (NodeKind::BlockDevice(device(&data.spec)), decode::set_attr(&data.dev_attributes))
+        }
         MknodData3::Sock(attributes) => (NodeKind::Socket, decode::set_attr(attributes)),
         MknodData3::Fifo(attributes) => (NodeKind::Fifo, decode::set_attr(attributes)),
         _ => return None,
@@ -212,9 +193,7 @@ pub(super) fn remove(
         }
     };
     let durable = dir.storage.remove(&dir.caller(), &dir.handle, name);
-    Ok(barrier(
-        durable.map(|changed| encode::changed(&mut w, &changed)),
-    ))
+    Ok(barrier(durable.map(|changed| encode::changed(&mut w, &changed))))
 }
 
 pub(super) fn rmdir(
@@ -228,20 +207,12 @@ pub(super) fn rmdir(
         Ok(place) => place,
         Err(error) => {
             // RFC 1813 §3.3.13: `.` is NFS3ERR_INVAL, `..` NFS3ERR_EXIST.
-            let dot = if arguments.object.name == b"." {
-                FsError::Invalid
-            } else {
-                error
-            };
+            let dot = if arguments.object.name == b"." { FsError::Invalid } else { error };
             return Ok(fails(&mut w, unless_dots(error, dot), 2));
         }
     };
-    let durable = dir
-        .storage
-        .remove_directory(&dir.caller(), &dir.handle, name);
-    Ok(barrier(
-        durable.map(|changed| encode::changed(&mut w, &changed)),
-    ))
+    let durable = dir.storage.remove_directory(&dir.caller(), &dir.handle, name);
+    Ok(barrier(durable.map(|changed| encode::changed(&mut w, &changed))))
 }
 
 pub(super) fn rename(
@@ -253,11 +224,7 @@ pub(super) fn rename(
     let mut w = Writer::new(reply);
     let places = resolve_name(session, &arguments.from).and_then(|from| {
         let to = resolve_name(session, &arguments.to)?;
-        if from.0.share.id == to.0.share.id {
-            Ok((from, to))
-        } else {
-            Err(FsError::CrossDevice)
-        }
+        if from.0.share.id == to.0.share.id { Ok((from, to)) } else { Err(FsError::CrossDevice) }
     });
     let ((from_dir, from_name), (to_dir, to_name)) = match places {
         Ok(places) => places,
@@ -300,9 +267,7 @@ pub(super) fn link(
         Ok(places) => places,
         Err(error) => return Ok(fails(&mut w, error, 3)),
     };
-    let durable = dir
-        .storage
-        .link(&dir.caller(), &object.handle, &dir.handle, name);
+    let durable = dir.storage.link(&dir.caller(), &object.handle, &dir.handle, name);
     Ok(barrier(durable.map(|(attr, changed)| {
         match changed.result {
             Ok(()) => encode::ok(&mut w),

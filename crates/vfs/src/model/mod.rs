@@ -27,12 +27,7 @@ const LINKS_MAX: u32 = 1000;
 #[derive(Clone, Debug)]
 enum Contents {
     Data(Vec<u8>),
-    Names {
-        names: BTreeMap<Vec<u8>, u64>,
-        order: BTreeMap<u64, Vec<u8>>,
-        next: u64,
-        parent: u64,
-    },
+    Names { names: BTreeMap<Vec<u8>, u64>, order: BTreeMap<u64, Vec<u8>>, next: u64, parent: u64 },
     Target(Vec<u8>),
     Special,
 }
@@ -113,16 +108,8 @@ pub struct ModelFs {
 impl ModelFs {
     /// An empty one whose root belongs to user and group 0 and has these permission bits.
     pub fn new(fsid: u64, root_mode: u32) -> Self {
-        let mut state = State {
-            files: BTreeMap::new(),
-            next_fileid: ROOT,
-            clock: 0,
-        };
-        let superuser = Cred {
-            uid: 0,
-            gid: 0,
-            groups: smallvec::SmallVec::new(),
-        };
+        let mut state = State { files: BTreeMap::new(), next_fileid: ROOT, clock: 0 };
+        let superuser = Cred { uid: 0, gid: 0, groups: smallvec::SmallVec::new() };
         let contents = Contents::Names {
             names: BTreeMap::new(),
             order: BTreeMap::new(),
@@ -137,11 +124,7 @@ impl ModelFs {
             root_mode,
             DeviceNumber::default(),
         );
-        Self {
-            state: Mutex::new(state),
-            log: Arc::default(),
-            fsid,
-        }
+        Self { state: Mutex::new(state), log: Arc::default(), fsid }
     }
 
     /// What is known of flushes.
@@ -160,23 +143,11 @@ impl ModelFs {
         let targets = fileids
             .iter()
             .map(|fileid| {
-                let target = ModelTarget {
-                    fileid: *fileid,
-                    log: Arc::clone(&self.log),
-                };
-                (
-                    Arc::new(target) as Arc<dyn FlushTarget>,
-                    FlushWhat::Everything,
-                )
+                let target = ModelTarget { fileid: *fileid, log: Arc::clone(&self.log) };
+                (Arc::new(target) as Arc<dyn FlushTarget>, FlushWhat::Everything)
             })
             .collect();
-        Durable::after(
-            value,
-            Obligation {
-                domain: FlushDomain(self.fsid as u32),
-                targets,
-            },
-        )
+        Durable::after(value, Obligation { domain: FlushDomain(self.fsid as u32), targets })
     }
 
     /// Runs a change of one object between two looks at its attributes.
@@ -196,16 +167,7 @@ impl ModelFs {
         };
         let result = change(&mut state, fileid);
         let after = state.file(fileid).ok().map(|file| file.attr);
-        (
-            Changed {
-                wcc: Wcc {
-                    before: Some(before),
-                    after,
-                },
-                result,
-            },
-            fileid,
-        )
+        (Changed { wcc: Wcc { before: Some(before), after }, result }, fileid)
     }
 
     fn make(
@@ -216,28 +178,16 @@ impl ModelFs {
         set: &SetAttr,
         new: NewFile,
     ) -> Durable<Changed<Created>> {
-        let NewFile {
-            kind,
-            device,
-            contents,
-        } = new;
+        let NewFile { kind, device, contents } = new;
         let (changed, dir_id) = self.change(dir, |state, dir_id| {
             state.may_change_names(caller.cred, dir_id)?;
             if state.named(dir_id, name)?.is_some() {
                 return Err(FsError::Exists);
             }
-            let default_mode = if kind == FileKind::Directory {
-                0o777
-            } else {
-                0o666
-            };
+            let default_mode = if kind == FileKind::Directory { 0o777 } else { 0o666 };
             let mode = set.mode.unwrap_or(default_mode);
             let id = state.add(self.fsid, caller.cred, kind, contents, mode, device);
-            if let Ok(File {
-                contents: Contents::Names { parent, .. },
-                ..
-            }) = state.file_mut(id)
-            {
+            if let Ok(File { contents: Contents::Names { parent, .. }, .. }) = state.file_mut(id) {
                 *parent = dir_id;
             }
             let made = state

@@ -47,10 +47,7 @@ impl FileSystem for ModelFs {
         let state = self.state();
         let looked = number(dir).and_then(|dir| Ok((dir, state.file(dir)?.attr)));
         match looked {
-            Err(error) => Looked {
-                dir_attr: None,
-                result: Err(error),
-            },
+            Err(error) => Looked { dir_attr: None, result: Err(error) },
             Ok((dir, attr)) => Looked {
                 dir_attr: Some(attr),
                 result: state.named(dir, name).and_then(|found| {
@@ -65,10 +62,7 @@ impl FileSystem for ModelFs {
         let state = self.state();
         let looked = number(dir).and_then(|dir| Ok((dir, state.file(dir)?)));
         match looked {
-            Err(error) => Looked {
-                dir_attr: None,
-                result: Err(error),
-            },
+            Err(error) => Looked { dir_attr: None, result: Err(error) },
             Ok((dir, file)) => Looked {
                 dir_attr: Some(file.attr),
                 result: match &file.contents {
@@ -143,9 +137,7 @@ impl FileSystem for ModelFs {
         let Contents::Data(data) = &file.contents else {
             return Err(FsError::Invalid);
         };
-        let start = usize::try_from(offset)
-            .unwrap_or(usize::MAX)
-            .min(data.len());
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(data.len());
         let end = start.saturating_add(count as usize).min(data.len());
         let found = data.get(start..end).unwrap_or(&[]);
         into.extend_from_slice(found);
@@ -167,9 +159,7 @@ impl FileSystem for ModelFs {
     ) -> Durable<Changed<Written>> {
         let (changed, id) = self.change(file, |state, id| {
             state.check_data(caller.cred, id, permission::WRITE)?;
-            let end = offset
-                .checked_add(data.len() as u64)
-                .ok_or(FsError::FileTooLarge)?;
+            let end = offset.checked_add(data.len() as u64).ok_or(FsError::FileTooLarge)?;
             if end > FILE_BYTES_MAX {
                 return Err(FsError::FileTooLarge);
             }
@@ -190,10 +180,7 @@ impl FileSystem for ModelFs {
                 file.attr.mtime = now;
                 file.attr.ctime = now;
             }
-            Ok(Written {
-                count: data.len() as u32,
-                committed: how,
-            })
+            Ok(Written { count: data.len() as u32, committed: how })
         });
         let is_ok = changed.result.is_ok() && how != WriteHow::Unstable;
         self.promise(changed, is_ok, &[id])
@@ -206,9 +193,8 @@ impl FileSystem for ModelFs {
         _offset: u64,
         _count: u32,
     ) -> Durable<Changed<()>> {
-        let (changed, id) = self.change(file, |state, id| {
-            state.check_data(caller.cred, id, permission::WRITE)
-        });
+        let (changed, id) =
+            self.change(file, |state, id| state.check_data(caller.cred, id, permission::WRITE));
         let is_ok = changed.result.is_ok();
         self.promise(changed, is_ok, &[id])
     }
@@ -222,16 +208,11 @@ impl FileSystem for ModelFs {
     ) -> Durable<Changed<Created>> {
         let set = match how {
             CreateHow::Unchecked(set) | CreateHow::Guarded(set) => *set,
-            CreateHow::Exclusive(_) => SetAttr {
-                mode: Some(0o600),
-                ..SetAttr::default()
-            },
+            CreateHow::Exclusive(_) => SetAttr { mode: Some(0o600), ..SetAttr::default() },
         };
         let existing = {
             let state = self.state();
-            number(dir)
-                .ok()
-                .and_then(|dir| state.named(dir, name).ok().flatten())
+            number(dir).ok().and_then(|dir| state.named(dir, name).ok().flatten())
         };
         if let Some(id) = existing {
             let (changed, dir_id) = self.change(dir, |state, _| {
@@ -239,10 +220,7 @@ impl FileSystem for ModelFs {
                 match how {
                     CreateHow::Exclusive(verifier) if file.verifier == Some(*verifier) => {}
                     CreateHow::Unchecked(set) if file.attr.kind == FileKind::Regular => {
-                        let size = SetAttr {
-                            size: set.size,
-                            ..SetAttr::default()
-                        };
+                        let size = SetAttr { size: set.size, ..SetAttr::default() };
                         if !size.is_empty() {
                             state.set(caller.cred, id, &size)?;
                         }
@@ -261,11 +239,7 @@ impl FileSystem for ModelFs {
             dir,
             name,
             &set,
-            NewFile {
-                kind: FileKind::Regular,
-                device,
-                contents,
-            },
+            NewFile { kind: FileKind::Regular, device, contents },
         );
         made.map(|changed| {
             if let (CreateHow::Exclusive(verifier), Ok(entry)) = (how, &changed.result)
@@ -291,17 +265,7 @@ impl FileSystem for ModelFs {
             parent: ROOT,
         };
         let device = DeviceNumber::default();
-        self.make(
-            caller,
-            dir,
-            name,
-            set,
-            NewFile {
-                kind: FileKind::Directory,
-                device,
-                contents,
-            },
-        )
+        self.make(caller, dir, name, set, NewFile { kind: FileKind::Directory, device, contents })
     }
 
     fn make_symlink(
@@ -312,23 +276,10 @@ impl FileSystem for ModelFs {
         target: &[u8],
         _set: &SetAttr,
     ) -> Durable<Changed<Created>> {
-        let set = SetAttr {
-            mode: Some(0o777),
-            ..SetAttr::default()
-        };
+        let set = SetAttr { mode: Some(0o777), ..SetAttr::default() };
         let contents = Contents::Target(target.to_vec());
         let device = DeviceNumber::default();
-        self.make(
-            caller,
-            dir,
-            name,
-            &set,
-            NewFile {
-                kind: FileKind::Symlink,
-                device,
-                contents,
-            },
-        )
+        self.make(caller, dir, name, &set, NewFile { kind: FileKind::Symlink, device, contents })
     }
 
     fn make_node(
@@ -349,17 +300,7 @@ impl FileSystem for ModelFs {
         if needs_superuser && !caller.cred.is_superuser() {
             return Durable::promising_nothing(Changed::failed(FsError::NotPermitted));
         }
-        self.make(
-            caller,
-            dir,
-            name,
-            set,
-            NewFile {
-                kind,
-                device,
-                contents: Contents::Special,
-            },
-        )
+        self.make(caller, dir, name, set, NewFile { kind, device, contents: Contents::Special })
     }
 
     fn remove(
@@ -402,21 +343,12 @@ impl FileSystem for ModelFs {
                 });
             }
         };
-        let result = move_name(
-            &mut state,
-            caller.cred,
-            (from.0, from_name),
-            (to.0, to_name),
-        );
+        let result = move_name(&mut state, caller.cred, (from.0, from_name), (to.0, to_name));
         let wcc = |(id, before): (u64, Attr)| Wcc {
             before: Some(PreAttr::from(&before)),
             after: state.file(id).ok().map(|file| file.attr),
         };
-        let renamed = Renamed {
-            from: wcc(from),
-            to: wcc(to),
-            result,
-        };
+        let renamed = Renamed { from: wcc(from), to: wcc(to), result };
         drop(state);
         self.promise(renamed, result.is_ok(), &[to.0, from.0])
     }
@@ -459,13 +391,7 @@ impl FileSystem for ModelFs {
         let state = self.state();
         let id = number(dir)?;
         let file = state.file(id)?;
-        let Contents::Names {
-            names,
-            order,
-            parent,
-            ..
-        } = &file.contents
-        else {
+        let Contents::Names { names, order, parent, .. } = &file.contents else {
             return Err(FsError::NotDirectory);
         };
         state.check(caller.cred, id, permission::READ)?;
@@ -474,22 +400,10 @@ impl FileSystem for ModelFs {
         let named = order
             .range((Bound::Excluded(cookie.max(2)), Bound::Unbounded))
             .filter_map(|(position, name)| Some((*position, name.as_slice(), *names.get(name)?)));
-        let page = |is_end| DirPage {
-            dir_attr: Some(file.attr),
-            is_end,
-        };
+        let page = |is_end| DirPage { dir_attr: Some(file.attr), is_end };
         for (position, name, fileid) in dots.chain(named) {
-            let entry = if with_entries {
-                state.entry(fileid).ok()
-            } else {
-                None
-            };
-            if !each(&DirEntry {
-                name,
-                fileid,
-                cookie: position,
-                entry,
-            }) {
+            let entry = if with_entries { state.entry(fileid).ok() } else { None };
+            if !each(&DirEntry { name, fileid, cookie: position, entry }) {
                 return Ok(page(false));
             }
         }
@@ -528,10 +442,7 @@ impl FileSystem for ModelFs {
 
     fn path_limits(&self, object: &StorageHandle) -> Result<PathLimits, FsError> {
         self.state().file(number(object)?)?;
-        Ok(PathLimits {
-            links_max: LINKS_MAX,
-            name_bytes_max: 255,
-        })
+        Ok(PathLimits { links_max: LINKS_MAX, name_bytes_max: 255 })
     }
 
     fn acls(
@@ -541,10 +452,7 @@ impl FileSystem for ModelFs {
     ) -> Result<(Acl, Option<Acl>, Attr), FsError> {
         let state = self.state();
         let file = state.file(number(object)?)?;
-        let access = file
-            .access_acl
-            .clone()
-            .unwrap_or_else(|| Acl::from_mode(file.attr.mode));
+        let access = file.access_acl.clone().unwrap_or_else(|| Acl::from_mode(file.attr.mode));
         Ok((access, file.default_acl.clone(), file.attr))
     }
 

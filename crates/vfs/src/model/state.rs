@@ -23,10 +23,7 @@ impl State {
     }
 
     pub(super) fn entry(&self, fileid: u64) -> Result<Entry, FsError> {
-        Ok(Entry {
-            handle: handle(fileid)?,
-            attr: self.file(fileid)?.attr,
-        })
+        Ok(Entry { handle: handle(fileid)?, attr: self.file(fileid)?.attr })
     }
 
     pub(super) fn add(
@@ -61,13 +58,7 @@ impl State {
             mtime: now,
             ctime: now,
         };
-        let file = File {
-            attr,
-            contents,
-            verifier: None,
-            access_acl: None,
-            default_acl: None,
-        };
+        let file = File { attr, contents, verifier: None, access_acl: None, default_acl: None };
         self.files.insert(fileid, file);
         fileid
     }
@@ -84,19 +75,9 @@ impl State {
     /// Permission to read or write a file's data: a file's owner always has it.
     pub(super) fn check_data(&self, cred: &Cred, fileid: u64, wanted: u8) -> Result<(), FsError> {
         match self.file(fileid)?.attr {
-            Attr {
-                kind: FileKind::Directory,
-                ..
-            } => Err(FsError::IsDirectory),
-            Attr {
-                kind: FileKind::Regular,
-                uid,
-                ..
-            } if uid == cred.uid => Ok(()),
-            Attr {
-                kind: FileKind::Regular,
-                ..
-            } => self.check(cred, fileid, wanted),
+            Attr { kind: FileKind::Directory, .. } => Err(FsError::IsDirectory),
+            Attr { kind: FileKind::Regular, uid, .. } if uid == cred.uid => Ok(()),
+            Attr { kind: FileKind::Regular, .. } => self.check(cred, fileid, wanted),
             _ => Err(FsError::Invalid),
         }
     }
@@ -113,11 +94,7 @@ impl State {
         let dir = self.file(dir)?.attr;
         let is_owner =
             cred.is_superuser() || cred.uid == dir.uid || cred.uid == self.file(id)?.attr.uid;
-        if dir.mode & 0o1000 == 0 || is_owner {
-            Ok(())
-        } else {
-            Err(FsError::NotPermitted)
-        }
+        if dir.mode & 0o1000 == 0 || is_owner { Ok(()) } else { Err(FsError::NotPermitted) }
     }
 
     pub(super) fn named(&self, dir: u64, name: Name<'_>) -> Result<Option<u64>, FsError> {
@@ -131,10 +108,7 @@ impl State {
         let now = self.now();
         let is_directory = self.file(id)?.attr.kind == FileKind::Directory;
         let dir = self.file_mut(dir)?;
-        let Contents::Names {
-            names, order, next, ..
-        } = &mut dir.contents
-        else {
+        let Contents::Names { names, order, next, .. } = &mut dir.contents else {
             return Err(FsError::NotDirectory);
         };
         names.insert(name.as_bytes().to_vec(), id);
@@ -198,9 +172,7 @@ impl State {
             file.attr.mtime = now;
         }
         let changes_owner = set.uid.is_some_and(|uid| uid != attr.uid);
-        let may_give = set
-            .gid
-            .is_none_or(|gid| gid == attr.gid || cred.is_member(gid));
+        let may_give = set.gid.is_none_or(|gid| gid == attr.gid || cred.is_member(gid));
         if (changes_owner || (set.gid.is_some() && !(is_owner && may_give))) && !cred.is_superuser()
         {
             return Err(FsError::NotPermitted);
