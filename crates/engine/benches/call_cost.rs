@@ -1,0 +1,132 @@
+//! What the engine itself costs: nanoseconds a call over the in-memory model, so without socket
+//! and disk. Prints a table; `cargo bench -p steadfast-engine`.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use steadfast_engine::{
+    CallHost, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer, Transport, Verdict,
+};
+use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
+use steadfast_vfs::model::ModelFs;
+use steadfast_xdr::{Reader, Writer};
+
+struct Host;
+
+impl CallHost for Host {
+    fn may_block(&mut self) {}
+    fn will_block(&mut self) {}
+}
+
+fn message(program: u32, procedure: u32, arguments: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    let mut message = Vec::new();
+    let mut w = Writer::new(&mut message);
+    for word in [1, 0, 2, program, 3, procedure, 1] {
+        w.u32(word);
+    }
+    let mut body = Vec::new();
+    let mut cred = Writer::new(&mut body);
+    cred.u32(0);
+    cred.opaque(b"a-client-of-usual-length");
+    for word in [0, 0, 3, 4, 24, 27] {
+        cred.u32(word);
+    }
+    w.opaque(&body);
+    w.u32(0);
+    w.u32(0);
+    arguments(&mut w);
+    message
+}
+
+fn main() {
+    let rights = Rights { squash: Squash::None, ..Rights::default() };
+    let rules = vec![ClientRule { pattern: ClientPattern::Any, rights }];
+    let share = Share {
+        id: ShareId(1),
+        path: "/a".to_owned(),
+        directory: "/a".into(),
+        crosses_mounts: false,
+        rules,
+    };
+    let exports =
+        vec![Export { share: Arc::new(share), storage: Arc::new(ModelFs::new(1, 0o777)) }];
+    let config = EngineConfig {
+        handle_key: [1; 16],
+        write_verifier: 1,
+        transfer_bytes_max: 1 << 20,
+        reply_cache_bytes_max: 16 << 20,
+        nfs_port: 2049,
+    };
+    let engine = Engine::new(config, ExportTable::new(exports));
+    let peer = Peer {
+        address: "127.0.0.1:700".parse().unwrap(),
+        local: "127.0.0.1:2049".parse().unwrap(),
+        transport: Transport::Tcp,
+    };
+    let mut reply = ReplyBuffer::default();
+    let mut call = |message: &[u8]| -> Vec<u8> {
+        reply.bytes.clear();
+        match engine.call(&mut Host, &peer, 0, message, &mut reply) {
+            Verdict::Replied => reply.bytes.get(24..).unwrap_or(&[]).to_vec(),
+            Verdict::Parked(parked) => {
+                engine.settle(parked, Ok(()), 0, &mut reply.bytes);
+                reply.bytes.get(24..).unwrap_or(&[]).to_vec()
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let root = call(&message(100_005, 1, |w| w.opaque(b"/a")));
+    let root = Reader::new(root.get(4..).unwrap()).opaque(64).unwrap().to_vec();
+    let made = call(&message(100_003, 8, |w| {
+        w.opaque(&root);
+        w.opaque(b"file");
+        w.u32(1);
+        w.zeros(24);
+    }));
+    let file = Reader::new(made.get(8..).unwrap()).opaque(64).unwrap().to_vec();
+
+    let rows = [
+        ("NULL", message(100_003, 0, |_| {})),
+        ("GETATTR", message(100_003, 1, |w| w.opaque(&file))),
+        (
+            "ACCESS",
+            message(100_003, 4, |w| {
+                w.opaque(&file);
+                w.u32(0x3f);
+            }),
+        ),
+        (
+            "LOOKUP",
+            message(100_003, 3, |w| {
+                w.opaque(&root);
+                w.opaque(b"file");
+            }),
+        ),
+        (
+            "WRITE 4 KiB, unstable (a duplicate, replayed)",
+            message(100_003, 7, |w| {
+                w.opaque(&file);
+                w.u64(0);
+                w.u32(4096);
+                w.u32(0);
+                w.opaque(&[1; 4096]);
+            }),
+        ),
+    ];
+    println!("{:48} {:>9}", "call", "ns/call");
+    for (name, message) in rows {
+        let mut best_ns = f64::INFINITY;
+        for _round in 0..5 {
+            const CALLS: u32 = 200_000;
+            let start = Instant::now();
+            for _ in 0..CALLS {
+                reply.bytes.clear();
+                let verdict = engine.call(&mut Host, &peer, 0, &message, &mut reply);
+                assert!(matches!(verdict, Verdict::Replied));
+            }
+            best_ns = best_ns.min(start.elapsed().as_nanos() as f64 / f64::from(CALLS));
+        }
+        println!("{name:48} {best_ns:9.1}");
+    }
+}
