@@ -1,2 +1,38 @@
-//! To be written.
+//! [`steadfast_vfs::FileSystem`] over directory trees of Linux file systems: ext4, XFS, btrfs,
+//! tmpfs and whatever else gives kernel handles.
+//!
+//! - [`Tree`]: one share's directory. Objects are named by handles derived from the kernel's, so
+//!   nothing has to be remembered for a handle to be valid after a restart.
+//! - [`Storage`]: what all trees of a server share, above all the objects held open.
+//! - [`prepare_process`]: what the process must do before it serves.
+//!
+//! An object that is used is held by an `O_PATH` descriptor in the cache. As long as it is,
+//! its inode number cannot be given to another, so most calls cost one `statx`. Attributes are
+//! never cached: what a local process changes is seen at once.
+//!
+//! Operations that change something run under the caller's identity, and the kernel decides;
+//! operations that only read are checked here by the kernel's rules ([`steadfast_vfs::permission`]).
+//!
+//! This crate must never know of a protocol, follow a symbolic link, or reach outside its tree.
 #![forbid(unsafe_code)]
+
+mod acl;
+mod attributes;
+mod budget;
+mod cache;
+mod error;
+mod filesystem;
+mod handle_form;
+mod listing;
+mod naming;
+mod node;
+mod process;
+mod reading;
+mod setting;
+mod storage;
+mod tree;
+mod volume;
+
+pub use process::{ProcessPowers, prepare_process};
+pub use storage::{Storage, StorageOptions};
+pub use tree::{Mode, OpenError, Tree, TreeOptions};

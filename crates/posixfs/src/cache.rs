@@ -1,0 +1,288 @@
+//! The nodes that are held open, found by handle and by inode.
+//!
+//! A node that anybody uses is always in both indexes until its object loses its last name, so
+//! that there is one node an object and its order lock means something. Indexes are sharded;
+//! where both are locked, the one by handle is locked first.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use steadfast_vfs::StorageHandle;
+
+use crate::attributes::Identity;
+use crate::budget::Budget;
+use crate::node::Node;
+
+const SHARDS: usize = 64;
+/// Shards that one sweep looks at: all of them within eight seconds.
+const SHARDS_A_SWEEP: usize = 8;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct HandleKey {
+    hash: u64,
+    tree: u32,
+    handle: StorageHandle,
+}
+
+impl Hash for HandleKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct InodeKey {
+    tree: u32,
+    identity: Identity,
+}
+
+impl InodeKey {
+    fn hash_number(&self) -> u64 {
+        mix(mix(u64::from(self.tree), self.identity.device), self.identity.inode)
+    }
+}
+
+impl Hash for InodeKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash_number());
+    }
+}
+
+/// Handles are sealed before clients see them and inode numbers are not theirs to choose, so a
+/// hash that is only quick is good enough.
+fn mix(hash: u64, word: u64) -> u64 {
+    let product = u128::from(hash ^ word ^ 0x9e37_79b9_7f4a_7c15) * 0xe703_7ed1_a0b4_28db;
+    (product as u64) ^ (product >> 64) as u64
+}
+
+fn handle_key(tree: u32, handle: &StorageHandle) -> HandleKey {
+    let mut hash = u64::from(tree);
+    for chunk in handle.as_bytes().chunks(8) {
+        let mut word = [0; 8];
+        word.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
+        hash = mix(hash, u64::from_le_bytes(word));
+    }
+    HandleKey { hash, tree, handle: *handle }
+}
+
+/// Passes on a hash that was made already.
+#[derive(Default)]
+struct ReadyHash(u64);
+
+impl Hasher for ReadyHash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = mix(self.0, u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+}
+
+type ReadyMap<K, V> = HashMap<K, V, BuildHasherDefault<ReadyHash>>;
+
+#[derive(Default)]
+struct HandleShard {
+    nodes: ReadyMap<HandleKey, Arc<Node>>,
+    /// The nodes in the order in which they are considered for eviction. Weak, so that nothing
+    /// here keeps a removed file's space.
+    queue: VecDeque<(HandleKey, Weak<Node>)>,
+}
+
+type InodeShard = ReadyMap<InodeKey, Arc<Node>>;
+
+pub(crate) struct Cache {
+    by_handle: Box<[Mutex<HandleShard>]>,
+    by_inode: Box<[Mutex<InodeShard>]>,
+    budget: Arc<Budget>,
+    /// Where the next eviction, and the next sweep, begin.
+    eviction_hand: AtomicUsize,
+    sweep_hand: AtomicUsize,
+}
+
+impl Cache {
+    pub(crate) fn new(budget: Arc<Budget>) -> Self {
+        Self {
+            by_handle: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            by_inode: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            budget,
+            eviction_hand: AtomicUsize::new(0),
+            sweep_hand: AtomicUsize::new(0),
+        }
+    }
+
+    /// The high bits choose the shard; the map inside uses the low ones.
+    #[allow(clippy::indexing_slicing)]
+    fn handle_shard(&self, hash: u64) -> &Mutex<HandleShard> {
+        &self.by_handle[(hash >> 48) as usize % SHARDS]
+    }
+
+    #[allow(clippy::indexing_slicing)]
+    fn inode_shard(&self, key: &InodeKey) -> &Mutex<InodeShard> {
+        &self.by_inode[(key.hash_number() >> 48) as usize % SHARDS]
+    }
+
+    pub(crate) fn find(&self, tree: u32, handle: &StorageHandle) -> Option<Arc<Node>> {
+        let key = handle_key(tree, handle);
+        let node = self.handle_shard(key.hash).lock().nodes.get(&key).cloned()?;
+        node.touch();
+        Some(node)
+    }
+
+    pub(crate) fn find_inode(&self, tree: u32, identity: Identity) -> Option<Arc<Node>> {
+        let key = InodeKey { tree, identity };
+        let node = self.inode_shard(&key).lock().get(&key).cloned()?;
+        node.touch();
+        Some(node)
+    }
+
+    /// Puts a node in, unless its object has one: the one to use is returned.
+    pub(crate) fn insert(&self, node: Node) -> Arc<Node> {
+        let key = handle_key(node.tree, &node.handle);
+        let inode_key = InodeKey { tree: node.tree, identity: node.identity };
+        let node = {
+            let mut shard = self.handle_shard(key.hash).lock();
+            if let Some(present) = shard.nodes.get(&key) {
+                return Arc::clone(present);
+            }
+            let mut inodes = self.inode_shard(&inode_key).lock();
+            if let Some(present) = inodes.get(&inode_key) {
+                return Arc::clone(present);
+            }
+            let node = Arc::new(node);
+            inodes.insert(inode_key, Arc::clone(&node));
+            drop(inodes);
+            shard.queue.push_back((key, Arc::downgrade(&node)));
+            if shard.queue.len() > 2 * shard.nodes.len() + 64 {
+                shard.queue.retain(|(_, node)| node.strong_count() > 0);
+            }
+            shard.nodes.insert(key, Arc::clone(&node));
+            node
+        };
+        self.make_room();
+        node
+    }
+
+    /// Lets a node go: its object has no name left.
+    pub(crate) fn remove(&self, node: &Arc<Node>) {
+        let key = handle_key(node.tree, &node.handle);
+        let mut shard = self.handle_shard(key.hash).lock();
+        self.remove_locked(&mut shard, &key, node);
+    }
+
+    fn remove_locked(&self, shard: &mut HandleShard, key: &HandleKey, node: &Arc<Node>) {
+        if shard.nodes.get(key).is_some_and(|present| Arc::ptr_eq(present, node)) {
+            shard.nodes.remove(key);
+        }
+        let inode_key = InodeKey { tree: node.tree, identity: node.identity };
+        let mut inodes = self.inode_shard(&inode_key).lock();
+        if inodes.get(&inode_key).is_some_and(|present| Arc::ptr_eq(present, node)) {
+            inodes.remove(&inode_key);
+        }
+    }
+
+    /// Lets all nodes of a tree go.
+    pub(crate) fn remove_tree(&self, tree: u32) {
+        for shard in &self.by_handle {
+            let mut gone = Vec::new();
+            shard.lock().nodes.retain(|key, node| {
+                let stays = key.tree != tree;
+                if !stays {
+                    gone.push(Arc::clone(node));
+                }
+                stays
+            });
+            for node in &gone {
+                self.remove(node);
+            }
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_handle.iter().map(|shard| shard.lock().nodes.len()).sum()
+    }
+
+    /// Evicts until the budget is kept, or nothing more can go: first what is idle and clean,
+    /// then, if that was not enough, what has data not flushed (the kernel keeps the data, and
+    /// tells a descriptor opened later of an error that nobody was told of).
+    fn make_room(&self) {
+        for may_be_dirty in [false, true] {
+            for _ in 0..SHARDS {
+                if !self.budget.is_exceeded() {
+                    return;
+                }
+                let index = self.eviction_hand.fetch_add(1, Ordering::Relaxed) % SHARDS;
+                if let Some(shard) = self.by_handle.get(index) {
+                    self.evict_one(shard, may_be_dirty);
+                }
+            }
+        }
+    }
+
+    fn evict_one(&self, shard: &Mutex<HandleShard>, may_be_dirty: bool) {
+        let mut evicted = None;
+        let mut shard = shard.lock();
+        // Twice round: the first clears the marks of use.
+        for _ in 0..shard.queue.len().saturating_mul(2).min(256) {
+            let Some((key, weak)) = shard.queue.pop_front() else { break };
+            let Some(node) = weak.upgrade() else { continue };
+            let was_used = node.was_used.swap(false, Ordering::Relaxed);
+            if was_used || (node.is_dirty() && !may_be_dirty) || !self.claim_idle(&node) {
+                shard.queue.push_back((key, weak));
+                continue;
+            }
+            self.remove_locked(&mut shard, &key, &node);
+            evicted = Some(node);
+            break;
+        }
+        drop(shard);
+        // Closing descriptors may take a while: not under the lock.
+        drop(evicted);
+    }
+
+    /// Whether only the indexes and the asker have the node, which then is out of the index by
+    /// inode. The asker holds the lock of the
+    /// node's handle shard, and the other index is locked here, so nobody can get it meanwhile;
+    /// one who gets it by inode between this and its removal still has the only node.
+    fn claim_idle(&self, node: &Arc<Node>) -> bool {
+        let inode_key = InodeKey { tree: node.tree, identity: node.identity };
+        let mut inodes = self.inode_shard(&inode_key).lock();
+        let is_idle = Arc::strong_count(node) == 3;
+        if is_idle && inodes.get(&inode_key).is_some_and(|present| Arc::ptr_eq(present, node)) {
+            // Out of this index while it is locked: from here on nobody finds it.
+            inodes.remove(&inode_key);
+        }
+        is_idle
+    }
+
+    /// Closes what has no name left or was idle for long, in part of the cache.
+    pub(crate) fn sweep(&self) {
+        for _ in 0..SHARDS_A_SWEEP {
+            let index = self.sweep_hand.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            let Some(shard) = self.by_handle.get(index) else { continue };
+            let nodes: Vec<Arc<Node>> = shard.lock().nodes.values().cloned().collect();
+            for node in nodes {
+                let is_idle = node.pass_sweep();
+                if node.attr() == Err(steadfast_vfs::FsError::Stale) {
+                    self.remove(&node);
+                } else if is_idle {
+                    let key = handle_key(node.tree, &node.handle);
+                    let mut shard = shard.lock();
+                    if self.claim_idle(&node) {
+                        self.remove_locked(&mut shard, &key, &node);
+                    }
+                }
+            }
+        }
+    }
+}

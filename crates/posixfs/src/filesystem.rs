@@ -1,0 +1,214 @@
+//! The trait's methods, each in the module that its kind has.
+
+use steadfast_vfs::{
+    AccessMask, Acl, Attr, Caller, Changed, CreateHow, Created, DirEntry, DirPage, Durable, Entry,
+    FileSystem, FsError, FsInfo, FsStatistics, Looked, Name, NodeKind, PathLimits, ReadDone,
+    Renamed, SetAttr, StorageHandle, Time, WriteHow, Written,
+};
+
+use crate::tree::Tree;
+
+impl FileSystem for Tree {
+    fn root(&self) -> Result<Entry, FsError> {
+        self.do_root()
+    }
+
+    fn attributes(&self, caller: &Caller<'_>, object: &StorageHandle) -> Result<Attr, FsError> {
+        self.do_attributes(caller, object)
+    }
+
+    fn set_attributes(
+        &self,
+        caller: &Caller<'_>,
+        object: &StorageHandle,
+        set: &SetAttr,
+        guard: Option<Time>,
+    ) -> Durable<Changed<()>> {
+        self.do_set_attributes(caller, object, set, guard)
+    }
+
+    fn lookup(&self, caller: &Caller<'_>, dir: &StorageHandle, name: Name<'_>) -> Looked {
+        self.do_lookup(caller, dir, name)
+    }
+
+    fn lookup_parent(&self, caller: &Caller<'_>, dir: &StorageHandle) -> Looked {
+        self.do_lookup_parent(caller, dir)
+    }
+
+    fn access(
+        &self,
+        caller: &Caller<'_>,
+        object: &StorageHandle,
+        wanted: AccessMask,
+    ) -> Result<(AccessMask, Attr), FsError> {
+        self.do_access(caller, object, wanted)
+    }
+
+    fn read_link(
+        &self,
+        caller: &Caller<'_>,
+        link: &StorageHandle,
+        target: &mut Vec<u8>,
+    ) -> Result<Attr, FsError> {
+        self.do_read_link(caller, link, target)
+    }
+
+    fn read(
+        &self,
+        caller: &Caller<'_>,
+        file: &StorageHandle,
+        offset: u64,
+        count: u32,
+        may_be_place: bool,
+        into: &mut Vec<u8>,
+    ) -> Result<ReadDone, FsError> {
+        self.do_read(caller, file, offset, count, may_be_place, into)
+    }
+
+    fn write(
+        &self,
+        caller: &Caller<'_>,
+        file: &StorageHandle,
+        offset: u64,
+        data: &[u8],
+        how: WriteHow,
+    ) -> Durable<Changed<Written>> {
+        self.do_write(caller, file, offset, data, how)
+    }
+
+    fn commit(
+        &self,
+        caller: &Caller<'_>,
+        file: &StorageHandle,
+        _offset: u64,
+        _count: u32,
+    ) -> Durable<Changed<()>> {
+        self.do_commit(caller, file)
+    }
+
+    fn create(
+        &self,
+        caller: &Caller<'_>,
+        dir: &StorageHandle,
+        name: Name<'_>,
+        how: &CreateHow,
+    ) -> Durable<Changed<Created>> {
+        self.do_create(caller, dir, name, how)
+    }
+
+    fn make_directory(
+        &self,
+        caller: &Caller<'_>,
+        dir: &StorageHandle,
+        name: Name<'_>,
+        set: &SetAttr,
+    ) -> Durable<Changed<Created>> {
+        self.do_make_directory(caller, dir, name, set)
+    }
+
+    fn make_symlink(
+        &self,
+        caller: &Caller<'_>,
+        dir: &StorageHandle,
+        name: Name<'_>,
+        target: &[u8],
+        set: &SetAttr,
+    ) -> Durable<Changed<Created>> {
+        self.do_make_symlink(caller, dir, name, target, set)
+    }
+
+    fn make_node(
+        &self,
+        caller: &Caller<'_>,
+        dir: &StorageHandle,
+        name: Name<'_>,
+        kind: NodeKind,
+        set: &SetAttr,
+    ) -> Durable<Changed<Created>> {
+        self.do_make_node(caller, dir, name, kind, set)
+    }
+
+    fn remove(
+        &self,
+        caller: &Caller<'_>,
+        dir: &StorageHandle,
+        name: Name<'_>,
+    ) -> Durable<Changed<()>> {
+        self.do_remove(caller, dir, name)
+    }
+
+    fn remove_directory(
+        &self,
+        caller: &Caller<'_>,
+        dir: &StorageHandle,
+        name: Name<'_>,
+    ) -> Durable<Changed<()>> {
+        self.do_remove_directory(caller, dir, name)
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller<'_>,
+        from_dir: &StorageHandle,
+        from_name: Name<'_>,
+        to_dir: &StorageHandle,
+        to_name: Name<'_>,
+    ) -> Durable<Renamed> {
+        self.do_rename(caller, from_dir, from_name, to_dir, to_name)
+    }
+
+    fn link(
+        &self,
+        caller: &Caller<'_>,
+        object: &StorageHandle,
+        dir: &StorageHandle,
+        name: Name<'_>,
+    ) -> Durable<(Option<Attr>, Changed<()>)> {
+        self.do_link(caller, object, dir, name)
+    }
+
+    fn read_directory(
+        &self,
+        caller: &Caller<'_>,
+        dir: &StorageHandle,
+        cookie: u64,
+        with_entries: bool,
+        each: &mut dyn FnMut(&DirEntry<'_>) -> bool,
+    ) -> Result<DirPage, FsError> {
+        self.do_read_directory(caller, dir, cookie, with_entries, each)
+    }
+
+    fn statistics(
+        &self,
+        caller: &Caller<'_>,
+        object: &StorageHandle,
+    ) -> Result<(FsStatistics, Attr), FsError> {
+        self.do_statistics(caller, object)
+    }
+
+    fn info(&self, object: &StorageHandle) -> Result<FsInfo, FsError> {
+        self.do_info(object)
+    }
+
+    fn path_limits(&self, object: &StorageHandle) -> Result<PathLimits, FsError> {
+        self.do_path_limits(object)
+    }
+
+    fn acls(
+        &self,
+        caller: &Caller<'_>,
+        object: &StorageHandle,
+    ) -> Result<(Acl, Option<Acl>, Attr), FsError> {
+        self.do_acls(caller, object)
+    }
+
+    fn set_acls(
+        &self,
+        caller: &Caller<'_>,
+        object: &StorageHandle,
+        access: Option<&Acl>,
+        default: Option<&Acl>,
+    ) -> Durable<Changed<()>> {
+        self.do_set_acls(caller, object, access, default)
+    }
+}

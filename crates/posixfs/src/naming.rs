@@ -1,0 +1,456 @@
+//! Operations on names: CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK.
+//!
+//! They run under the caller's identity with the directory's order lock held. Only permission to
+//! search the directory is checked here: the kernel would let it pass, since under a caller's
+//! identity we keep `CAP_DAC_READ_SEARCH` to open objects by handle.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FileType, Mode as Permissions, OFlags};
+use rustix::io::Errno;
+use smallvec::SmallVec;
+use steadfast_vfs::permission::EXECUTE;
+use steadfast_vfs::{
+    Attr, Caller, Changed, CreateHow, Created, Durable, Entry, FileKind, FlushWhat, FsError, Name,
+    NodeKind, PreAttr, Renamed, SetAttr, SetTime, StorageHandle, Time, Waiting, Wcc,
+};
+
+use crate::attributes;
+use crate::budget::Descriptor;
+use crate::error::from_errno;
+use crate::node::Node;
+use crate::tree::{Tree, durable};
+
+/// What has to be flushed for a change.
+type Targets = SmallVec<[(Arc<Node>, FlushWhat); 3]>;
+
+impl Tree {
+    /// Does something to a directory's names: under its order lock, after checking that the
+    /// caller may search it, with attributes before and after.
+    fn change_directory<T>(
+        &self,
+        caller: &Caller<'_>,
+        dir: &StorageHandle,
+        change: impl FnOnce(&Arc<Node>, &mut Targets) -> Result<T, FsError>,
+    ) -> Durable<Changed<T>> {
+        let dir = match self.node(dir, Waiting::Allowed) {
+            Ok(dir) => dir,
+            Err(error) => return Durable::promising_nothing(Changed::failed(error)),
+        };
+        let mut targets = Targets::new();
+        let changed = self.ordered(&dir, |dir, before| {
+            if before.kind != FileKind::Directory {
+                return Err(FsError::NotDirectory);
+            }
+            dir.require(before, caller.cred, EXECUTE)?;
+            change(dir, &mut targets)
+        });
+        if changed.result.is_err() {
+            return Durable::promising_nothing(changed);
+        }
+        targets.push((Arc::clone(&dir), FlushWhat::Everything));
+        durable(&dir.volume, changed, targets)
+    }
+
+    pub(crate) fn do_create(
+        &self,
+        caller: &Caller<'_>,
+        dir: &StorageHandle,
+        name: Name<'_>,
+        how: &CreateHow,
+    ) -> Durable<Changed<Created>> {
+        let name = name.as_bytes();
+        self.change_directory(caller, dir, |dir, targets| {
+            let (mode, set) = match how {
+                CreateHow::Unchecked(set) | CreateHow::Guarded(set) => {
+                    (set.mode.unwrap_or(0), SetAttr { mode: None, ..*set })
+                }
+                CreateHow::Exclusive(verifier) => (0, verifier_attributes(*verifier)),
+            };
+            self.assume(caller.cred)?;
+            let flags = OFlags::CREATE
+                | OFlags::EXCL
+                | OFlags::RDWR
+                | OFlags::NOFOLLOW
+                | OFlags::NOCTTY
+                | OFlags::CLOEXEC;
+            let permissions = Permissions::from_raw_mode(mode & 0o7777);
+            let (node, attr) = match rustix::fs::openat(&dir.path, name, flags, permissions) {
+                Ok(file) => {
+                    let made = self.made(dir, name, Some(file));
+                    self.finish(caller, dir, name, AtFlags::empty(), made, &set)?
+                }
+                Err(Errno::EXIST) => {
+                    let (node, attr) = self.child(dir, name)?;
+                    self.use_existing(caller, &node, &attr, how)?
+                }
+                Err(errno) => return Err(from_errno(errno)),
+            };
+            let entry = Entry { handle: node.handle, attr };
+            targets.push((node, FlushWhat::Everything));
+            Ok(entry)
+        })
+    }
+
+    /// What CREATE does when the name is there.
+    fn use_existing(
+        &self,
+        caller: &Caller<'_>,
+        node: &Arc<Node>,
+        attr: &Attr,
+        how: &CreateHow,
+    ) -> Result<(Arc<Node>, Attr), FsError> {
+        if attr.kind != FileKind::Regular {
+            return Err(FsError::Exists);
+        }
+        match how {
+            CreateHow::Guarded(_) => Err(FsError::Exists),
+            CreateHow::Unchecked(set) => {
+                let Some(size) = set.size else { return Ok((Arc::clone(node), *attr)) };
+                let set = SetAttr { size: Some(size), ..SetAttr::default() };
+                let changed =
+                    self.ordered(node, |node, before| self.apply(caller.cred, node, before, &set));
+                changed.result?;
+                Ok((Arc::clone(node), node.attr()?))
+            }
+            CreateHow::Exclusive(verifier) => {
+                let [atime, mtime] = verifier_seconds(*verifier);
+                let is_same =
+                    attr.atime.seconds == atime && attr.mtime.seconds == mtime && attr.size == 0;
+                if is_same { Ok((Arc::clone(node), *attr)) } else { Err(FsError::Exists) }
+            }
+        }
+    }
+
+    pub(crate) fn do_make_directory(
+        &self,
+        caller: &Caller<'_>,
+        dir: &StorageHandle,
+        name: Name<'_>,
+        set: &SetAttr,
+    ) -> Durable<Changed<Created>> {
+        self.make(caller, dir, name, AtFlags::REMOVEDIR, set, |dir, name, mode| {
+            rustix::fs::mkdirat(&dir.path, name, mode)
+        })
+    }
+
+    pub(crate) fn do_make_symlink(
+        &self,
+        caller: &Caller<'_>,
+        dir: &StorageHandle,
+        name: Name<'_>,
+        target: &[u8],
+        set: &SetAttr,
+    ) -> Durable<Changed<Created>> {
+        self.make(caller, dir, name, AtFlags::empty(), set, |dir, name, _| {
+            rustix::fs::symlinkat(target, &dir.path, name)
+        })
+    }
+
+    pub(crate) fn do_make_node(
+        &self,
+        caller: &Caller<'_>,
+        dir: &StorageHandle,
+        name: Name<'_>,
+        kind: NodeKind,
+        set: &SetAttr,
+    ) -> Durable<Changed<Created>> {
+        let (kind, device) = match kind {
+            NodeKind::CharacterDevice(device) => (FileType::CharacterDevice, Some(device)),
+            NodeKind::BlockDevice(device) => (FileType::BlockDevice, Some(device)),
+            NodeKind::Socket => (FileType::Socket, None),
+            NodeKind::Fifo => (FileType::Fifo, None),
+        };
+        self.make(caller, dir, name, AtFlags::empty(), set, |dir, name, mode| {
+            // The kernel has 12 bits for the major and 20 for the minor number; more would be cut
+            // off silently, and another device made than was asked for.
+            if device.is_some_and(|device| device.major >= 1 << 12 || device.minor >= 1 << 20) {
+                return Err(Errno::INVAL);
+            }
+            let number = device.map_or(0, |device| rustix::fs::makedev(device.major, device.minor));
+            rustix::fs::mknodat(&dir.path, name, kind, mode, number)
+        })
+    }
+
+    fn make(
+        &self,
+        caller: &Caller<'_>,
+        dir: &StorageHandle,
+        name: Name<'_>,
+        removal: AtFlags,
+        set: &SetAttr,
+        make: impl FnOnce(&Node, &[u8], Permissions) -> Result<(), Errno>,
+    ) -> Durable<Changed<Created>> {
+        let name = name.as_bytes();
+        self.change_directory(caller, dir, |dir, targets| {
+            self.assume(caller.cred)?;
+            let mode = Permissions::from_raw_mode(set.mode.unwrap_or(0) & 0o7777);
+            make(dir, name, mode).map_err(from_errno)?;
+            let made = self.made(dir, name, None);
+            let rest = SetAttr { mode: None, size: None, ..*set };
+            let (node, attr) = self.finish(caller, dir, name, removal, made, &rest)?;
+            let entry = Entry { handle: node.handle, attr };
+            if matches!(attr.kind, FileKind::Regular | FileKind::Directory)
+                || !dir.volume.flushes_entries_with_directory()
+            {
+                targets.push((node, FlushWhat::Everything));
+            }
+            Ok(entry)
+        })
+    }
+
+    /// The node of an object just made, with the descriptor it was made with.
+    fn made(
+        &self,
+        dir: &Node,
+        name: &[u8],
+        file: Option<OwnedFd>,
+    ) -> Result<(Arc<Node>, Attr), FsError> {
+        let (node, attr) = self.child(dir, name)?;
+        if let Some(file) = file {
+            let stat = attributes::stat(&file)?;
+            // A local process may have put something else in its place meanwhile.
+            if attributes::identity(&stat) != node.identity {
+                return Err(FsError::Stale);
+            }
+            node.keep_writer(Descriptor::new(file, &self.storage.budget));
+        }
+        Ok((node, attr))
+    }
+
+    /// Sets the attributes that an object is to have beside its mode. If that fails, the object
+    /// goes again.
+    fn finish(
+        &self,
+        caller: &Caller<'_>,
+        dir: &Node,
+        name: &[u8],
+        removal: AtFlags,
+        made: Result<(Arc<Node>, Attr), FsError>,
+        set: &SetAttr,
+    ) -> Result<(Arc<Node>, Attr), FsError> {
+        let finished = made.and_then(|(node, attr)| {
+            // What clients ask for is often what is there already, and a change of owner to the
+            // same would take set-id bits away.
+            let set = SetAttr {
+                uid: set.uid.filter(|uid| *uid != attr.uid),
+                gid: set.gid.filter(|gid| *gid != attr.gid),
+                size: set.size.filter(|size| *size != attr.size),
+                ..*set
+            };
+            if set.is_empty() {
+                return Ok((node, attr));
+            }
+            self.apply(caller.cred, &node, &attr, &set)?;
+            let attr = node.attr()?;
+            Ok((node, attr))
+        });
+        finished.inspect_err(|error| {
+            let removed = self
+                .assume(caller.cred)
+                .and_then(|()| rustix::fs::unlinkat(&dir.path, name, removal).map_err(from_errno));
+            if let Err(also) = removed {
+                tracing::warn!("an object whose making failed ({error}) is left over: {also}");
+            }
+        })
+    }
+
+    pub(crate) fn do_remove(
+        &self,
+        caller: &Caller<'_>,
+        dir: &StorageHandle,
+        name: Name<'_>,
+    ) -> Durable<Changed<()>> {
+        self.unlink(caller, dir, name, AtFlags::empty())
+    }
+
+    pub(crate) fn do_remove_directory(
+        &self,
+        caller: &Caller<'_>,
+        dir: &StorageHandle,
+        name: Name<'_>,
+    ) -> Durable<Changed<()>> {
+        self.unlink(caller, dir, name, AtFlags::REMOVEDIR)
+    }
+
+    fn unlink(
+        &self,
+        caller: &Caller<'_>,
+        dir: &StorageHandle,
+        name: Name<'_>,
+        flags: AtFlags,
+    ) -> Durable<Changed<()>> {
+        let name = name.as_bytes();
+        self.change_directory(caller, dir, |dir, targets| {
+            let victim = self.victim(dir, name)?;
+            self.assume(caller.cred)?;
+            rustix::fs::unlinkat(&dir.path, name, flags).map_err(removal_error)?;
+            self.bury(victim, targets);
+            Ok(())
+        })
+    }
+
+    /// What is about to lose a name: its node, if there is one already or its remaining names
+    /// will have to be flushed.
+    fn victim(&self, dir: &Node, name: &[u8]) -> Result<Option<Arc<Node>>, FsError> {
+        let stat = attributes::stat_name(&dir.path, name).map_err(from_errno)?;
+        let cached = self.storage.cache.find_inode(self.id, attributes::identity(&stat));
+        if cached.is_some() {
+            return Ok(cached);
+        }
+        if stat.stx_nlink > 1 && attributes::kind(&stat) == FileKind::Regular {
+            return Ok(self.child(dir, name).ok().map(|(node, _)| node));
+        }
+        Ok(None)
+    }
+
+    /// After an object lost a name: the last one, and it is let go so that its space is freed;
+    /// another, and what is left of it is flushed too.
+    fn bury(&self, victim: Option<Arc<Node>>, targets: &mut Targets) {
+        let Some(victim) = victim else { return };
+        match victim.attr() {
+            Ok(_) if victim.kind == FileKind::Regular => {
+                targets.push((victim, FlushWhat::Everything));
+            }
+            Ok(_) => {}
+            Err(_) => self.storage.cache.remove(&victim),
+        }
+    }
+
+    pub(crate) fn do_rename(
+        &self,
+        caller: &Caller<'_>,
+        from_dir: &StorageHandle,
+        from_name: Name<'_>,
+        to_dir: &StorageHandle,
+        to_name: Name<'_>,
+    ) -> Durable<Renamed> {
+        let failed = |error| {
+            Durable::promising_nothing(Renamed {
+                from: Wcc::default(),
+                to: Wcc::default(),
+                result: Err(error),
+            })
+        };
+        let from = match self.node(from_dir, Waiting::Allowed) {
+            Ok(node) => node,
+            Err(error) => return failed(error),
+        };
+        let to = match self.node(to_dir, Waiting::Allowed) {
+            Ok(node) => node,
+            Err(error) => return failed(error),
+        };
+        // Two directories are locked in the order of their addresses, one only once.
+        let (first, second) =
+            if Arc::as_ptr(&from) <= Arc::as_ptr(&to) { (&from, &to) } else { (&to, &from) };
+        let _first = first.order.lock();
+        let _second = (!Arc::ptr_eq(first, second)).then(|| second.order.lock());
+        let (from_before, to_before) = match (from.attr(), to.attr()) {
+            (Ok(from), Ok(to)) => (from, to),
+            (Err(error), _) | (_, Err(error)) => return failed(error),
+        };
+        let mut targets = Targets::new();
+        let result = self.rename_locked(
+            caller,
+            (&from, &from_before, from_name.as_bytes()),
+            (&to, &to_before, to_name.as_bytes()),
+            &mut targets,
+        );
+        let wcc = |node: &Node, before: &Attr| Wcc {
+            before: Some(PreAttr::from(before)),
+            after: node.attr().ok(),
+        };
+        let is_done = result.is_ok();
+        let renamed = Renamed { from: wcc(&from, &from_before), to: wcc(&to, &to_before), result };
+        if !is_done {
+            return Durable::promising_nothing(renamed);
+        }
+        // The new name first: a crash between the two leaves two names rather than none.
+        targets.insert(0, (Arc::clone(&to), FlushWhat::Everything));
+        if !Arc::ptr_eq(&from, &to) {
+            targets.insert(1, (Arc::clone(&from), FlushWhat::Everything));
+        }
+        durable(&to.volume, renamed, targets)
+    }
+
+    fn rename_locked(
+        &self,
+        caller: &Caller<'_>,
+        (from, from_attr, from_name): (&Arc<Node>, &Attr, &[u8]),
+        (to, to_attr, to_name): (&Arc<Node>, &Attr, &[u8]),
+        targets: &mut Targets,
+    ) -> Result<(), FsError> {
+        if from_attr.kind != FileKind::Directory || to_attr.kind != FileKind::Directory {
+            return Err(FsError::NotDirectory);
+        }
+        from.require(from_attr, caller.cred, EXECUTE)?;
+        to.require(to_attr, caller.cred, EXECUTE)?;
+        let victim = match self.victim(to, to_name) {
+            Ok(victim) => victim,
+            Err(FsError::NotFound) => None,
+            Err(error) => return Err(error),
+        };
+        self.assume(caller.cred)?;
+        rustix::fs::renameat(&from.path, from_name, &to.path, to_name).map_err(removal_error)?;
+        self.bury(victim, targets);
+        // A moved directory's own `..` changed.
+        if let Ok((moved, _)) = self.child(to, to_name)
+            && matches!(moved.kind, FileKind::Regular | FileKind::Directory)
+            && !targets.iter().any(|(target, _)| Arc::ptr_eq(target, &moved))
+        {
+            targets.push((moved, FlushWhat::Everything));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn do_link(
+        &self,
+        caller: &Caller<'_>,
+        object: &StorageHandle,
+        dir: &StorageHandle,
+        name: Name<'_>,
+    ) -> Durable<(Option<Attr>, Changed<()>)> {
+        let node = match self.live(object, Waiting::Allowed) {
+            Ok((node, _)) => node,
+            Err(error) => {
+                return Durable::promising_nothing((None, Changed::failed(error)));
+            }
+        };
+        self.change_directory(caller, dir, |dir, targets| {
+            if node.kind == FileKind::Directory {
+                return Err(FsError::IsDirectory);
+            }
+            self.assume(caller.cred)?;
+            let flags = AtFlags::EMPTY_PATH;
+            rustix::fs::linkat(&node.path, c"", &dir.path, name.as_bytes(), flags)
+                .map_err(from_errno)?;
+            if node.kind == FileKind::Regular || !dir.volume.flushes_entries_with_directory() {
+                targets.push((Arc::clone(&node), FlushWhat::Everything));
+            }
+            Ok(())
+        })
+        .map(|changed| (node.attr().ok(), changed))
+    }
+}
+
+/// Where a name has to go, some file systems (XFS) say "exists" for "not empty".
+fn removal_error(errno: Errno) -> FsError {
+    match errno {
+        Errno::EXIST => FsError::NotEmpty,
+        errno => from_errno(errno),
+    }
+}
+
+/// Where an exclusive CREATE's verifier is kept: in the seconds of two times, 31 bits each, since
+/// some file systems keep no more.
+fn verifier_seconds(verifier: [u8; 8]) -> [i64; 2] {
+    let [a, b, c, d, e, f, g, h] = verifier;
+    [[a, b, c, d], [e, f, g, h]].map(|bytes| i64::from(u32::from_be_bytes(bytes) & 0x7fff_ffff))
+}
+
+fn verifier_attributes(verifier: [u8; 8]) -> SetAttr {
+    let [atime, mtime] =
+        verifier_seconds(verifier).map(|seconds| SetTime::To(Time { seconds, nanoseconds: 0 }));
+    SetAttr { atime, mtime, ..SetAttr::default() }
+}

@@ -1,0 +1,277 @@
+//! One object of a tree, held open.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use rustix::fs::{Mode as Permissions, OFlags};
+use rustix::time::ClockId;
+use steadfast_sys::{handle, identity};
+use steadfast_vfs::{
+    Acl, Attr, Cred, FileKind, FlushTarget, FlushWhat, FsError, StorageHandle, Time, permission,
+};
+
+use crate::acl::{self, Which};
+use crate::attributes::{self, Identity};
+use crate::budget::{Budget, Descriptor};
+use crate::error::from_errno;
+use crate::handle_form;
+use crate::listing::Listing;
+use crate::volume::{Mount, Volume};
+
+/// Sweeps without a use after which a file open for writing is closed: while it is open, nobody
+/// can execute it.
+const WRITER_IDLE_SWEEPS: u8 = 1;
+/// Sweeps without a use after which an object is let go.
+const NODE_IDLE_SWEEPS: u8 = 30;
+
+/// An access ACL as it was when the object's ctime was this.
+type SeenAcl = Option<(Time, Option<Arc<Acl>>)>;
+
+/// An object held by an `O_PATH` descriptor, so that its inode number cannot be given to
+/// another, with what else is open of it.
+pub(crate) struct Node {
+    pub(crate) tree: u32,
+    pub(crate) handle: StorageHandle,
+    pub(crate) identity: Identity,
+    pub(crate) kind: FileKind,
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) mount: Arc<Mount>,
+    pub(crate) path: Descriptor,
+    /// Orders the changes of this object that go through us, and their `wcc`. A directory's is
+    /// taken before a file's, two directories' in the order of their addresses.
+    pub(crate) order: Mutex<()>,
+    pub(crate) listing: Mutex<Listing>,
+    reader: OnceLock<Descriptor>,
+    writer: Mutex<Option<Arc<Descriptor>>>,
+    seen_acl: Mutex<SeenAcl>,
+    /// Whether it was used since the cache last looked for something to let go.
+    pub(crate) was_used: AtomicBool,
+    /// Whether there is data of ours that was not flushed.
+    is_dirty: AtomicBool,
+    idle_sweeps: AtomicU8,
+    budget: Arc<Budget>,
+}
+
+/// What a node is made of.
+pub(crate) struct NodeParts {
+    pub(crate) tree: u32,
+    pub(crate) handle: StorageHandle,
+    pub(crate) identity: Identity,
+    pub(crate) kind: FileKind,
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) mount: Arc<Mount>,
+    pub(crate) path: Descriptor,
+    pub(crate) budget: Arc<Budget>,
+}
+
+impl Node {
+    pub(crate) fn new(parts: NodeParts) -> Self {
+        let NodeParts { tree, handle, identity, kind, volume, mount, path, budget } = parts;
+        Self {
+            tree,
+            handle,
+            identity,
+            kind,
+            volume,
+            mount,
+            path,
+            order: Mutex::new(()),
+            listing: Mutex::default(),
+            reader: OnceLock::new(),
+            writer: Mutex::new(None),
+            seen_acl: Mutex::new(None),
+            was_used: AtomicBool::new(true),
+            is_dirty: AtomicBool::new(false),
+            idle_sweeps: AtomicU8::new(0),
+            budget,
+        }
+    }
+
+    /// Its attributes at this moment; [`FsError::Stale`] once it has no name left.
+    pub(crate) fn attr(&self) -> Result<Attr, FsError> {
+        let stat = attributes::stat(&self.path)?;
+        if stat.stx_nlink == 0 {
+            return Err(FsError::Stale);
+        }
+        Ok(attributes::attr(&stat, self.volume.fsid))
+    }
+
+    /// Notes a use, so that the cache keeps it.
+    pub(crate) fn touch(&self) {
+        // Looking first keeps the cache line shared between processors.
+        if !self.was_used.load(Ordering::Relaxed) {
+            self.was_used.store(true, Ordering::Relaxed);
+        }
+        if self.idle_sweeps.load(Ordering::Relaxed) != 0 {
+            self.idle_sweeps.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a sweep; says whether the object has been idle long enough to be let go.
+    pub(crate) fn pass_sweep(&self) -> bool {
+        let idle = self.idle_sweeps.load(Ordering::Relaxed).saturating_add(1);
+        self.idle_sweeps.store(idle, Ordering::Relaxed);
+        if idle > WRITER_IDLE_SWEEPS && !self.is_dirty() {
+            drop(self.writer.lock().take());
+        }
+        idle > NODE_IDLE_SWEEPS && !self.is_dirty()
+    }
+
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.is_dirty.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn mark_dirty(&self) {
+        self.is_dirty.store(true, Ordering::Relaxed);
+    }
+
+    /// The object open for reading; ordinary files and directories only.
+    pub(crate) fn reader(&self) -> Result<&Descriptor, FsError> {
+        if let Some(reader) = self.reader.get() {
+            return Ok(reader);
+        }
+        let reader = Descriptor::new(self.open(OFlags::RDONLY)?, &self.budget);
+        Ok(self.reader.get_or_init(|| reader))
+    }
+
+    /// The ordinary file open for reading and writing, opened as the server. Leaves the thread
+    /// with the server's identity if it had to be opened.
+    pub(crate) fn writer(&self) -> Result<Arc<Descriptor>, FsError> {
+        let mut writer = self.writer.lock();
+        if let Some(writer) = &*writer {
+            return Ok(Arc::clone(writer));
+        }
+        if handle_form::is_kernel_handle(&self.handle) {
+            identity::assume_server().map_err(from_errno)?;
+        }
+        let opened = Arc::new(Descriptor::new(self.open(OFlags::RDWR)?, &self.budget));
+        *writer = Some(Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    /// Keeps the descriptor with which the file was created.
+    pub(crate) fn keep_writer(&self, created: Descriptor) {
+        *self.writer.lock() = Some(Arc::new(created));
+    }
+
+    fn open(&self, flags: OFlags) -> Result<rustix::fd::OwnedFd, FsError> {
+        // Nothing to wait for in ordinary files but leases, for which the client comes again.
+        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let opened = match self.kind {
+            FileKind::Directory => rustix::fs::openat(
+                &self.path,
+                c".",
+                flags | OFlags::DIRECTORY,
+                Permissions::empty(),
+            ),
+            FileKind::Regular => match handle_form::kernel_handle(&self.handle) {
+                Some(kernel) => handle::open(&self.mount.open, &kernel, flags),
+                None => rustix::fs::open(
+                    format!("/proc/self/fd/{}", self.path.as_fd().as_raw_fd()),
+                    flags,
+                    Permissions::empty(),
+                ),
+            },
+            _ => return Err(FsError::Invalid),
+        };
+        opened.map_err(from_errno)
+    }
+
+    /// Whether `cred` may do all of `wanted` to the object, whose attributes are `attr`.
+    pub(crate) fn allows(&self, attr: &Attr, cred: &Cred, wanted: u8) -> Result<bool, FsError> {
+        // The kernel asks the ACL only when the mask, which the group bits show, grants
+        // something, and never for the owner.
+        let needs_acl = self.volume.has_acls
+            && !cred.is_superuser()
+            && cred.uid != attr.uid
+            && attr.mode & 0o070 != 0
+            && attr.kind != FileKind::Symlink;
+        if !needs_acl {
+            return Ok(permission::is_allowed(attr, None, cred, wanted));
+        }
+        let acl = self.access_acl(attr)?;
+        Ok(permission::is_allowed(attr, acl.as_deref(), cred, wanted))
+    }
+
+    /// As [`Node::allows`], a refusal as an error.
+    pub(crate) fn require(&self, attr: &Attr, cred: &Cred, wanted: u8) -> Result<(), FsError> {
+        if self.allows(attr, cred, wanted)? { Ok(()) } else { Err(FsError::AccessDenied) }
+    }
+
+    fn access_acl(&self, attr: &Attr) -> Result<Option<Arc<Acl>>, FsError> {
+        if let Some((ctime, acl)) = &*self.seen_acl.lock()
+            && *ctime == attr.ctime
+        {
+            return Ok(acl.clone());
+        }
+        let acl = acl::read(&self.path, Which::Access)?.map(Arc::new);
+        // Before Linux 6.13, changes within one tick of the clock share a ctime: a list is
+        // remembered only when the ctime can no longer be given to a later change.
+        if is_past_tick(attr.ctime) {
+            *self.seen_acl.lock() = Some((attr.ctime, acl.clone()));
+        }
+        Ok(acl)
+    }
+}
+
+/// The longest tick of the kernel's clock (`HZ=100`), twice.
+const TICK_NS: i64 = 20_000_000;
+
+fn is_past_tick(time: Time) -> bool {
+    let now = rustix::time::clock_gettime(ClockId::RealtimeCoarse);
+    let age_s = now.tv_sec.saturating_sub(time.seconds);
+    let age_ns = age_s
+        .saturating_mul(1_000_000_000)
+        .saturating_add(now.tv_nsec)
+        .saturating_sub(i64::from(time.nanoseconds));
+    age_ns > TICK_NS
+}
+
+impl FlushTarget for Node {
+    fn flush_key(&self) -> u64 {
+        // The descriptor keeps the number from being given to another object of the domain.
+        self.identity.inode
+    }
+
+    fn flush(&self, what: FlushWhat) -> Result<(), FsError> {
+        if self.volume.is_volatile() {
+            return Ok(());
+        }
+        if !matches!(self.kind, FileKind::Regular | FileKind::Directory) {
+            return self.mount.sync();
+        }
+        // Cleared first: what is written from here on is dirty again.
+        let was_dirty = self.is_dirty.swap(false, Ordering::Relaxed);
+        let writer = self.writer.lock().clone();
+        let file: &Descriptor = match &writer {
+            Some(writer) => writer,
+            None => self.reader()?,
+        };
+        let flushed = match what {
+            FlushWhat::Data => rustix::fs::fdatasync(file),
+            FlushWhat::Everything => rustix::fs::fsync(file),
+        };
+        flushed.map_err(|errno| {
+            if was_dirty {
+                self.mark_dirty();
+            }
+            from_errno(errno)
+        })
+    }
+
+    fn flush_file_system(&self) -> Result<(), FsError> {
+        if self.volume.is_volatile() { Ok(()) } else { self.mount.sync() }
+    }
+}
+
+/// An ordinary file as a place to send data from.
+pub(crate) struct ReadableFile(pub(crate) Arc<Node>);
+
+impl AsFd for ReadableFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // A place is only made of a file that has its reader; the other branch is never taken.
+        self.0.reader.get().map_or(self.0.path.as_fd(), AsFd::as_fd)
+    }
+}

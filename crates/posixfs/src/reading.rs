@@ -1,0 +1,266 @@
+//! Operations that change nothing: attributes, look-up, access, links, data, limits.
+//!
+//! They never take the caller's identity: permission is checked here, against attributes read
+//! for the purpose. The server itself may read and search everything.
+
+use std::sync::Arc;
+
+use rustix::fs::StatVfs;
+use rustix::io::Errno;
+use steadfast_sys::file;
+use steadfast_vfs::permission::{EXECUTE, READ, WRITE};
+use steadfast_vfs::{
+    AccessMask, Acl, Attr, Caller, Entry, FileKind, FileRange, FsError, FsInfo, FsStatistics,
+    Looked, Name, PathLimits, ReadDone, ReadPlace, StorageHandle, Waiting,
+};
+
+use crate::acl::{self, Which};
+use crate::error::from_errno;
+use crate::node::{Node, ReadableFile};
+use crate::tree::{Tree, may_wait};
+
+/// From this size on a range of the page cache is sent without a copy.
+const PLACE_BYTES_MIN: u64 = 64 << 10;
+/// Longest target of a symbolic link (`PATH_MAX`).
+const LINK_BYTES_MAX: usize = 4096;
+
+impl Tree {
+    pub(crate) fn do_root(&self) -> Result<Entry, FsError> {
+        let root = self.root_node();
+        Ok(Entry { handle: root.handle, attr: root.attr()? })
+    }
+
+    pub(crate) fn do_attributes(
+        &self,
+        caller: &Caller<'_>,
+        object: &StorageHandle,
+    ) -> Result<Attr, FsError> {
+        Ok(self.live(object, caller.waiting)?.1)
+    }
+
+    pub(crate) fn do_lookup(
+        &self,
+        caller: &Caller<'_>,
+        dir: &StorageHandle,
+        name: Name<'_>,
+    ) -> Looked {
+        self.look(caller, dir, |dir| {
+            let (node, attr) = self.child(dir, name.as_bytes())?;
+            Ok(Entry { handle: node.handle, attr })
+        })
+    }
+
+    pub(crate) fn do_lookup_parent(&self, caller: &Caller<'_>, dir: &StorageHandle) -> Looked {
+        self.look(caller, dir, |dir| {
+            if Arc::ptr_eq(dir, self.root_node()) {
+                return self.do_root();
+            }
+            let (node, attr) = self.parent(dir)?;
+            Ok(Entry { handle: node.handle, attr })
+        })
+    }
+
+    fn look(
+        &self,
+        caller: &Caller<'_>,
+        dir: &StorageHandle,
+        find: impl FnOnce(&Arc<Node>) -> Result<Entry, FsError>,
+    ) -> Looked {
+        let (dir, attr) = match self.live_directory(dir, caller.waiting) {
+            Ok(live) => live,
+            Err(error) => return Looked { dir_attr: None, result: Err(error) },
+        };
+        let result = dir.require(&attr, caller.cred, EXECUTE).and_then(|()| find(&dir));
+        Looked { dir_attr: Some(attr), result }
+    }
+
+    pub(crate) fn do_access(
+        &self,
+        caller: &Caller<'_>,
+        object: &StorageHandle,
+        wanted: AccessMask,
+    ) -> Result<(AccessMask, Attr), FsError> {
+        let (node, attr) = self.live(object, caller.waiting)?;
+        // What each right asks of the permission bits, as the kernel's server has it.
+        let rights: &[(AccessMask, u8)] = if attr.kind == FileKind::Directory {
+            &[
+                (AccessMask::READ, READ),
+                (AccessMask::LOOKUP, EXECUTE),
+                (AccessMask::MODIFY, WRITE | EXECUTE),
+                (AccessMask::EXTEND, WRITE | EXECUTE),
+                (AccessMask::DELETE, WRITE | EXECUTE),
+            ]
+        } else {
+            &[
+                (AccessMask::READ, READ),
+                (AccessMask::MODIFY, WRITE),
+                (AccessMask::EXTEND, WRITE),
+                (AccessMask::EXECUTE, EXECUTE),
+            ]
+        };
+        let mut granted = AccessMask::empty();
+        for (right, permission) in rights {
+            if wanted.contains(*right) && node.allows(&attr, caller.cred, *permission)? {
+                granted |= *right;
+            }
+        }
+        Ok((granted, attr))
+    }
+
+    pub(crate) fn do_read_link(
+        &self,
+        caller: &Caller<'_>,
+        link: &StorageHandle,
+        target: &mut Vec<u8>,
+    ) -> Result<Attr, FsError> {
+        let (node, attr) = self.live(link, caller.waiting)?;
+        if attr.kind != FileKind::Symlink {
+            return Err(FsError::Invalid);
+        }
+        let mut buffer = [0_u8; LINK_BYTES_MAX];
+        let length =
+            rustix::fs::readlinkat_raw(&node.path, c"", &mut buffer).map_err(from_errno)?;
+        target.extend_from_slice(buffer.get(..length).unwrap_or(&[]));
+        Ok(attr)
+    }
+
+    pub(crate) fn do_read(
+        &self,
+        caller: &Caller<'_>,
+        file: &StorageHandle,
+        offset: u64,
+        count: u32,
+        may_be_place: bool,
+        into: &mut Vec<u8>,
+    ) -> Result<ReadDone, FsError> {
+        let (node, attr) = self.live(file, caller.waiting)?;
+        match attr.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(FsError::IsDirectory),
+            _ => return Err(FsError::Invalid),
+        }
+        // The owner may have opened the file before its mode forbade it; a program that may be
+        // executed must be read for that.
+        if attr.uid != caller.cred.uid && !node.allows(&attr, caller.cred, READ)? {
+            node.require(&attr, caller.cred, EXECUTE)?;
+        }
+        // The attributes are from before the data: a client that caches both takes the data for
+        // older than it is, never for newer.
+        let there = attr.size.saturating_sub(offset);
+        let wanted = there.min(u64::from(count));
+        if wanted == 0 {
+            return Ok(ReadDone { count: 0, is_end: there == 0, attr, place: ReadPlace::Appended });
+        }
+        let reader = node.reader()?;
+        let is_end = wanted == there;
+        if may_be_place && wanted >= PLACE_BYTES_MIN && is_cached(reader, offset, wanted) {
+            let file = Arc::new(ReadableFile(Arc::clone(&node)));
+            let length = wanted as u32;
+            let place = ReadPlace::File(FileRange { file, offset, length });
+            return Ok(ReadDone { count: length, is_end, attr, place });
+        }
+        let before = into.len();
+        let read = append(reader, &node, into, wanted as usize, offset, may_wait(caller));
+        let got = match read {
+            Ok(got) => got,
+            Err(error) => {
+                into.truncate(before);
+                return Err(error);
+            }
+        };
+        // Shorter than the size said: the file was cut meanwhile, and this is its end.
+        let is_end = is_end || (got as u64) < wanted;
+        Ok(ReadDone { count: got as u32, is_end, attr, place: ReadPlace::Appended })
+    }
+
+    pub(crate) fn do_statistics(
+        &self,
+        caller: &Caller<'_>,
+        object: &StorageHandle,
+    ) -> Result<(FsStatistics, Attr), FsError> {
+        let (node, attr) = self.live(object, caller.waiting)?;
+        let StatVfs { f_frsize, f_blocks, f_bfree, f_bavail, f_files, f_ffree, f_favail, .. } =
+            rustix::fs::fstatvfs(&node.path).map_err(from_errno)?;
+        let available = if caller.cred.is_superuser() { f_bfree } else { f_bavail };
+        let statistics = FsStatistics {
+            total_bytes: f_blocks.saturating_mul(f_frsize),
+            free_bytes: f_bfree.saturating_mul(f_frsize),
+            available_bytes: available.saturating_mul(f_frsize),
+            total_files: f_files,
+            free_files: f_ffree,
+            available_files: f_favail,
+        };
+        Ok((statistics, attr))
+    }
+
+    pub(crate) fn do_info(&self, object: &StorageHandle) -> Result<FsInfo, FsError> {
+        let node = self.node(object, Waiting::Allowed)?;
+        Ok(FsInfo {
+            file_bytes_max: node.volume.file_bytes_max,
+            time_granularity_ns: 1,
+            has_links: true,
+            has_symlinks: true,
+            has_acls: node.volume.has_acls,
+        })
+    }
+
+    pub(crate) fn do_path_limits(&self, object: &StorageHandle) -> Result<PathLimits, FsError> {
+        let node = self.node(object, Waiting::Allowed)?;
+        Ok(PathLimits {
+            links_max: node.volume.links_max,
+            name_bytes_max: node.volume.name_bytes_max,
+        })
+    }
+
+    pub(crate) fn do_acls(
+        &self,
+        caller: &Caller<'_>,
+        object: &StorageHandle,
+    ) -> Result<(Acl, Option<Acl>, Attr), FsError> {
+        let (node, attr) = self.live(object, caller.waiting)?;
+        if !node.volume.has_acls {
+            return Err(FsError::NotSupported);
+        }
+        let access = match attr.kind {
+            FileKind::Symlink => None,
+            _ => acl::read(&node.path, Which::Access)?,
+        };
+        let default = match attr.kind {
+            FileKind::Directory => acl::read(&node.path, Which::Default)?,
+            _ => None,
+        };
+        Ok((access.unwrap_or_else(|| Acl::from_mode(attr.mode)), default, attr))
+    }
+}
+
+/// Whether all of a range is in the page cache.
+fn is_cached(file: &impl std::os::fd::AsFd, offset: u64, length: u64) -> bool {
+    const PAGE_BYTES: u64 = 4096;
+    let first = offset / PAGE_BYTES;
+    let behind = offset.saturating_add(length).div_ceil(PAGE_BYTES);
+    file::cached_pages(file, offset, length).is_ok_and(|pages| pages >= behind - first)
+}
+
+/// Reads until all is there or the file ends. Without `may_wait`, all or [`FsError::WouldBlock`].
+fn append(
+    reader: &impl std::os::fd::AsFd,
+    node: &Node,
+    into: &mut Vec<u8>,
+    wanted: usize,
+    offset: u64,
+    may_wait: bool,
+) -> Result<usize, FsError> {
+    // tmpfs cannot promise not to wait, but does not.
+    let may_wait = may_wait || node.volume.is_volatile();
+    let mut got = 0;
+    while got < wanted {
+        let at = offset.saturating_add(got as u64);
+        match file::append_read(reader, into, wanted - got, at, may_wait) {
+            Ok(0) => break,
+            Ok(more) => got += more,
+            Err(Errno::AGAIN | Errno::OPNOTSUPP) if !may_wait => return Err(FsError::WouldBlock),
+            Err(errno) => return Err(from_errno(errno)),
+        }
+    }
+    Ok(got)
+}

@@ -1,0 +1,86 @@
+//! What all trees of one server share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use steadfast_vfs::FlushDomain;
+
+use crate::budget::Budget;
+use crate::cache::Cache;
+
+/// How much trees may use together.
+#[derive(Clone, Copy, Debug)]
+pub struct StorageOptions {
+    /// Descriptors that may be open for objects of the trees, beside two for each mount. Objects
+    /// in use count but are never closed, so the limit of the process must leave some room.
+    pub descriptors_max: usize,
+}
+
+impl Default for StorageOptions {
+    fn default() -> Self {
+        Self { descriptors_max: 16_384 }
+    }
+}
+
+/// What all trees of one server share: the budget of descriptors, the objects held open, and
+/// the numbers of the file systems to be flushed. One for each process.
+pub struct Storage {
+    pub(crate) cache: Cache,
+    pub(crate) budget: Arc<Budget>,
+    trees: AtomicU32,
+    /// The device of each flush domain.
+    domains: Mutex<Vec<u64>>,
+}
+
+impl std::fmt::Debug for Storage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Storage")
+            .field("objects", &self.cache.len())
+            .field("descriptors", &self.budget)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Storage {
+    /// Storage without trees.
+    pub fn new(options: StorageOptions) -> Arc<Self> {
+        let budget = Budget::new(options.descriptors_max);
+        Arc::new(Self {
+            cache: Cache::new(Arc::clone(&budget)),
+            budget,
+            trees: AtomicU32::new(0),
+            domains: Mutex::default(),
+        })
+    }
+
+    /// Closes descriptors of files that lost their last name by other hands than ours, or were
+    /// idle for long. To be called about once a second; takes an eighth of the objects a time.
+    pub fn sweep(&self) {
+        self.cache.sweep();
+    }
+
+    /// How many objects are held open.
+    pub fn objects(&self) -> usize {
+        self.cache.len()
+    }
+
+    /// How many descriptors are open for objects.
+    pub fn descriptors(&self) -> usize {
+        self.budget.open()
+    }
+
+    pub(crate) fn new_tree(&self) -> u32 {
+        self.trees.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The flush domain of a device: dense numbers, never given to another.
+    pub(crate) fn domain(&self, device: u64) -> FlushDomain {
+        let mut domains = self.domains.lock();
+        let index = domains.iter().position(|known| *known == device).unwrap_or_else(|| {
+            domains.push(device);
+            domains.len() - 1
+        });
+        FlushDomain(index as u32)
+    }
+}

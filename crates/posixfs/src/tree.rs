@@ -1,0 +1,501 @@
+//! A share's directory tree: how it is opened, and how handles and names become nodes.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use rustix::fs::{AtFlags, Mode as Permissions, OFlags, ResolveFlags, StatxFlags};
+use rustix::io::Errno;
+use rustix::mount::OpenTreeFlags;
+use steadfast_sys::{handle, identity};
+use steadfast_vfs::{
+    Attr, Caller, Cred, Durable, Entry, FileKind, FlushTarget, FlushWhat, FsError, Obligation,
+    StorageHandle, Waiting,
+};
+
+use crate::attributes::{self, Identity};
+use crate::budget::Descriptor;
+use crate::error::from_errno;
+use crate::handle_form;
+use crate::node::{Node, NodeParts};
+use crate::storage::Storage;
+use crate::volume::{Mount, Volume, stable_hash};
+
+/// How a directory becomes a tree.
+#[derive(Clone, Debug, Default)]
+pub struct TreeOptions {
+    /// The share's number, from which `fsid` is made: the same in every run.
+    pub share_id: u64,
+    /// Whether file systems mounted beneath the directory belong to the share.
+    pub crosses_mounts: bool,
+    /// Where handles are kept when the kernel gives none ([`Mode::StoredHandles`]).
+    pub state_directory: Option<PathBuf>,
+}
+
+/// How objects are found again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// By the kernel's handles; all users are served, each under his own identity.
+    KernelHandles,
+    /// By numbers kept in a store; one user is served, the server's own.
+    StoredHandles,
+}
+
+/// Why a directory cannot become a tree.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It cannot be opened.
+    #[error("cannot open {}: {source}", directory.display())]
+    Open {
+        /// The directory.
+        directory: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is something else.
+    #[error("{} is not a directory", .0.display())]
+    NotDirectory(PathBuf),
+    /// Without kernel handles there must be a place to keep handles.
+    #[error(
+        "{} can only be served with handles kept in a store ({reason}), and there is no state \
+         directory: give one, or run as root on a file system with file handles",
+        directory.display()
+    )]
+    NoHandles {
+        /// The directory.
+        directory: PathBuf,
+        /// Why the kernel's are not to be had.
+        reason: &'static str,
+    },
+}
+
+/// A share's directory tree.
+pub struct Tree {
+    pub(crate) id: u32,
+    pub(crate) storage: Arc<Storage>,
+    options: TreeOptions,
+    mode: Mode,
+    /// Whether the kernel keeps `..` and submounts out: the mount is a private clone.
+    is_private: bool,
+    root: Arc<Node>,
+    mounts: RwLock<Vec<Arc<Mount>>>,
+    volumes: RwLock<Vec<Arc<Volume>>>,
+    /// The directory as it was opened, so that its file system is not unmounted meanwhile.
+    _original: OwnedFd,
+}
+
+impl fmt::Debug for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tree").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        self.storage.cache.remove_tree(self.id);
+    }
+}
+
+/// What a node is opened with, before there is a tree.
+const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+impl Tree {
+    /// Opens the tree beneath `directory`.
+    ///
+    /// # Errors
+    /// When the directory cannot be opened, or its objects could not be found again.
+    pub fn open(
+        directory: &Path,
+        options: &TreeOptions,
+        server: &Arc<Storage>,
+    ) -> Result<Self, OpenError> {
+        let failed = |errno: Errno| OpenError::Open {
+            directory: directory.to_owned(),
+            source: errno.into(),
+        };
+        // A thread that opens a tree may have served a caller before. Without the means to
+        // switch there is nothing to switch back from.
+        let _ = identity::assume_server();
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let original = rustix::fs::open(directory, flags, Permissions::empty()).map_err(failed)?;
+        let stat = rustix::fs::statx(
+            &original,
+            c"",
+            AtFlags::EMPTY_PATH,
+            StatxFlags::BASIC_STATS | StatxFlags::MNT_ID,
+        )
+        .map_err(failed)?;
+        if attributes::kind(&stat) != FileKind::Directory {
+            return Err(OpenError::NotDirectory(directory.to_owned()));
+        }
+        let (path, is_private) =
+            private_mount(&original, options.crosses_mounts).map_err(failed)?;
+        let open_failed = |error: FsError| OpenError::Open {
+            directory: directory.to_owned(),
+            source: std::io::Error::other(error),
+        };
+        let mount = Arc::new(Mount::new(0, stat.stx_mnt_id, path).map_err(open_failed)?);
+        let kernel = handle::of(&mount.path)
+            .and_then(|kernel| handle::open(&mount.open, &kernel, PATH_FLAGS).map(|_| kernel));
+        let handle = match kernel.map(|kernel| handle_form::from_kernel(0, &kernel)) {
+            Ok(Some(handle)) => handle,
+            Ok(None) => {
+                let reason = "the file system's handles are too long";
+                return Err(OpenError::NoHandles { directory: directory.to_owned(), reason });
+            }
+            Err(errno) => {
+                let reason = match errno {
+                    Errno::PERM => "CAP_DAC_READ_SEARCH is missing",
+                    _ => "the file system has no file handles",
+                };
+                return Err(OpenError::NoHandles { directory: directory.to_owned(), reason });
+            }
+        };
+        let identity = attributes::identity(&stat);
+        let fsid = stable_hash(&[b"share", &options.share_id.to_le_bytes()]);
+        let domain = server.domain(identity.device);
+        let volume =
+            Volume::new(&mount.path, identity.device, domain, fsid).map_err(open_failed)?;
+        let volume = Arc::new(volume);
+        let id = server.new_tree();
+        let root_path = rustix::fs::openat(&mount.path, c".", PATH_FLAGS, Permissions::empty())
+            .map_err(failed)?;
+        let root = server.cache.insert(Node::new(NodeParts {
+            tree: id,
+            handle,
+            identity,
+            kind: FileKind::Directory,
+            volume: Arc::clone(&volume),
+            mount: Arc::clone(&mount),
+            path: Descriptor::new(root_path, &server.budget),
+            budget: Arc::clone(&server.budget),
+        }));
+        Ok(Self {
+            id,
+            storage: Arc::clone(server),
+            options: options.clone(),
+            mode: Mode::KernelHandles,
+            is_private,
+            root,
+            mounts: RwLock::new(vec![mount]),
+            volumes: RwLock::new(vec![volume]),
+            _original: original,
+        })
+    }
+
+    /// How objects are found again.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    pub(crate) fn root_node(&self) -> &Arc<Node> {
+        &self.root
+    }
+
+    /// Makes the kernel decide by the caller's identity what this thread changes.
+    pub(crate) fn assume(&self, cred: &Cred) -> Result<(), FsError> {
+        match self.mode {
+            // A switch that failed is the server's trouble, not an answer about permission.
+            Mode::KernelHandles => {
+                identity::assume(cred.uid, cred.gid, &cred.groups).map_err(|errno| {
+                    tracing::error!(uid = cred.uid, "cannot take a caller's identity: {errno}");
+                    FsError::TryLater
+                })
+            }
+            Mode::StoredHandles => Ok(()),
+        }
+    }
+
+    /// The node of a handle.
+    pub(crate) fn node(
+        &self,
+        handle: &StorageHandle,
+        waiting: Waiting,
+    ) -> Result<Arc<Node>, FsError> {
+        if let Some(node) = self.storage.cache.find(self.id, handle) {
+            return Ok(node);
+        }
+        if waiting == Waiting::Never {
+            return Err(FsError::WouldBlock);
+        }
+        let (mount, kernel) = handle_form::parse(handle).ok_or(FsError::BadHandle)?;
+        let mount = self.mount(mount)?;
+        let path = handle::open(&mount.open, &kernel, PATH_FLAGS).map_err(|errno| match errno {
+            // What the file system cannot make sense of is from before it was made anew.
+            Errno::NOENT | Errno::INVAL | Errno::OVERFLOW => FsError::Stale,
+            errno => from_errno(errno),
+        })?;
+        let stat = attributes::stat(&path)?;
+        if stat.stx_nlink == 0 {
+            return Err(FsError::Stale);
+        }
+        let kind = attributes::kind(&stat);
+        // Moved out of the share by a local process: not ours any more.
+        if kind == FileKind::Directory && !self.is_inside(&path, attributes::identity(&stat)) {
+            return Err(FsError::Stale);
+        }
+        Ok(self.storage.cache.insert(Node::new(NodeParts {
+            tree: self.id,
+            handle: *handle,
+            identity: attributes::identity(&stat),
+            kind,
+            volume: self.volume(&path, attributes::identity(&stat).device, &mount)?,
+            mount,
+            path: Descriptor::new(path, &self.storage.budget),
+            budget: Arc::clone(&self.storage.budget),
+        })))
+    }
+
+    /// The node of a handle, and its attributes now. An object without a name is let go.
+    pub(crate) fn live(
+        &self,
+        handle: &StorageHandle,
+        waiting: Waiting,
+    ) -> Result<(Arc<Node>, Attr), FsError> {
+        let node = self.node(handle, waiting)?;
+        match node.attr() {
+            Ok(attr) => Ok((node, attr)),
+            Err(error) => {
+                if error == FsError::Stale {
+                    self.storage.cache.remove(&node);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// As [`Tree::live`], for directories only.
+    pub(crate) fn live_directory(
+        &self,
+        handle: &StorageHandle,
+        waiting: Waiting,
+    ) -> Result<(Arc<Node>, Attr), FsError> {
+        let (node, attr) = self.live(handle, waiting)?;
+        if attr.kind == FileKind::Directory { Ok((node, attr)) } else { Err(FsError::NotDirectory) }
+    }
+
+    /// The object of a name in a directory. Permission is the caller's business.
+    pub(crate) fn child(&self, dir: &Node, name: &[u8]) -> Result<(Arc<Node>, Attr), FsError> {
+        let stat = attributes::stat_name(&dir.path, name).map_err(from_errno)?;
+        if let Some(node) = self.storage.cache.find_inode(self.id, attributes::identity(&stat)) {
+            let attr = attributes::attr(&stat, node.volume.fsid);
+            return Ok((node, attr));
+        }
+        let path = self.open_name(dir, name)?;
+        self.adopt(path, dir)
+    }
+
+    /// Opens a name in a directory as an `O_PATH` descriptor, by the server's own powers.
+    pub(crate) fn open_name(&self, dir: &Node, name: &[u8]) -> Result<OwnedFd, FsError> {
+        let opened = if self.is_private || self.options.crosses_mounts {
+            rustix::fs::openat(&dir.path, name, PATH_FLAGS, Permissions::empty())
+        } else {
+            let resolve = ResolveFlags::NO_XDEV | ResolveFlags::BENEATH;
+            rustix::fs::openat2(&dir.path, name, PATH_FLAGS, Permissions::empty(), resolve)
+        };
+        opened.map_err(|errno| match errno {
+            Errno::XDEV => FsError::AccessDenied,
+            errno => from_errno(errno),
+        })
+    }
+
+    /// The node of an object just opened in `dir`.
+    fn adopt(&self, path: OwnedFd, dir: &Node) -> Result<(Arc<Node>, Attr), FsError> {
+        let (stat, handle, mount) = self.identify(&path, dir)?;
+        let identity = attributes::identity(&stat);
+        let volume = self.volume(&path, identity.device, &mount)?;
+        let attr = attributes::attr(&stat, volume.fsid);
+        let node = self.storage.cache.insert(Node::new(NodeParts {
+            tree: self.id,
+            handle,
+            identity,
+            kind: attr.kind,
+            volume,
+            mount,
+            path: Descriptor::new(path, &self.storage.budget),
+            budget: Arc::clone(&self.storage.budget),
+        }));
+        Ok((node, attr))
+    }
+
+    fn identify(
+        &self,
+        path: &OwnedFd,
+        dir: &Node,
+    ) -> Result<(rustix::fs::Statx, StorageHandle, Arc<Mount>), FsError> {
+        let stat = attributes::stat_with_mount(path)?;
+        if stat.stx_nlink == 0 {
+            return Err(FsError::NotFound);
+        }
+        let mount = self.mount_of(&stat, path, dir)?;
+        let kernel = handle::of(path).map_err(from_errno)?;
+        let handle = handle_form::from_kernel(mount.id, &kernel).ok_or(FsError::NotSupported)?;
+        Ok((stat, handle, mount))
+    }
+
+    /// Handle and attributes of a name, without holding the object open.
+    pub(crate) fn glance(&self, dir: &Node, name: &[u8]) -> Result<Entry, FsError> {
+        let stat = attributes::stat_name(&dir.path, name).map_err(from_errno)?;
+        if let Some(node) = self.storage.cache.find_inode(self.id, attributes::identity(&stat)) {
+            return Ok(Entry {
+                handle: node.handle,
+                attr: attributes::attr(&stat, node.volume.fsid),
+            });
+        }
+        let path = self.open_name(dir, name)?;
+        let (stat, handle, mount) = self.identify(&path, dir)?;
+        let volume = self.volume(&path, attributes::identity(&stat).device, &mount)?;
+        Ok(Entry { handle, attr: attributes::attr(&stat, volume.fsid) })
+    }
+
+    /// The directory above `dir`, which is not the root. [`FsError::Stale`] if that is outside.
+    pub(crate) fn parent(&self, dir: &Node) -> Result<(Arc<Node>, Attr), FsError> {
+        let flags = PATH_FLAGS | OFlags::DIRECTORY;
+        let path = rustix::fs::openat(&dir.path, c"..", flags, Permissions::empty())
+            .map_err(outside_is_stale)?;
+        let stat = attributes::stat(&path)?;
+        let identity = attributes::identity(&stat);
+        if !self.is_inside(&path, identity) {
+            return Err(FsError::Stale);
+        }
+        if let Some(node) = self.storage.cache.find_inode(self.id, identity) {
+            let attr = attributes::attr(&stat, node.volume.fsid);
+            return Ok((node, attr));
+        }
+        self.adopt(path, dir)
+    }
+
+    /// Whether a directory is the root or beneath it.
+    fn is_inside(&self, dir: &OwnedFd, identity: Identity) -> bool {
+        let root = self.root.identity;
+        if identity == root {
+            return true;
+        }
+        if self.is_private {
+            // The kernel refuses to go up to what is not beneath the mount's root.
+            return attributes::stat_name(dir, b"..").is_ok();
+        }
+        let mut above: Option<OwnedFd> = None;
+        let mut last = identity;
+        for _ in 0..DEPTH_MAX {
+            let flags = PATH_FLAGS | OFlags::DIRECTORY;
+            let from = above.as_ref().unwrap_or(dir);
+            let Ok(next) = rustix::fs::openat(from, c"..", flags, Permissions::empty()) else {
+                return false;
+            };
+            let Ok(stat) = attributes::stat(&next) else { return false };
+            let identity = attributes::identity(&stat);
+            if identity == root {
+                return true;
+            }
+            if identity == last {
+                return false;
+            }
+            last = identity;
+            above = Some(next);
+        }
+        false
+    }
+
+    fn mount(&self, id: u32) -> Result<Arc<Mount>, FsError> {
+        let known = self.mounts.read().iter().find(|mount| mount.id == id).cloned();
+        known.ok_or(FsError::Stale)
+    }
+
+    fn mount_of(
+        &self,
+        _stat: &rustix::fs::Statx,
+        _path: &OwnedFd,
+        dir: &Node,
+    ) -> Result<Arc<Mount>, FsError> {
+        Ok(Arc::clone(&dir.mount))
+    }
+
+    /// The volume of a device, which `object` is on.
+    pub(crate) fn volume(
+        &self,
+        object: &OwnedFd,
+        device: u64,
+        mount: &Mount,
+    ) -> Result<Arc<Volume>, FsError> {
+        let find = |volumes: &[Arc<Volume>]| {
+            volumes.iter().find(|volume| volume.device == device).cloned()
+        };
+        if let Some(volume) = find(&self.volumes.read()) {
+            return Ok(volume);
+        }
+        let mut volumes = self.volumes.write();
+        if let Some(volume) = find(&volumes) {
+            return Ok(volume);
+        }
+        let stat = rustix::fs::statx(
+            object,
+            c"",
+            AtFlags::EMPTY_PATH,
+            StatxFlags::from_bits_retain(STATX_SUBVOL),
+        )
+        .map_err(from_errno)?;
+        // Before Linux 6.10 subvolumes have only the device number, which a reboot may change.
+        let part = if stat.stx_mask & STATX_SUBVOL != 0 { stat.stx_subvol } else { device };
+        let fsid = stable_hash(&[
+            b"part",
+            &self.options.share_id.to_le_bytes(),
+            &mount.id.to_le_bytes(),
+            &part.to_le_bytes(),
+        ]);
+        let domain = self.storage.domain(device);
+        let volume = Arc::new(Volume::new(object, device, domain, fsid)?);
+        volumes.push(Arc::clone(&volume));
+        Ok(volume)
+    }
+}
+
+const STATX_SUBVOL: u32 = 0x8000;
+
+/// Deeper than any path that can be named in one call.
+const DEPTH_MAX: usize = 4096;
+
+fn outside_is_stale(errno: Errno) -> FsError {
+    match errno {
+        Errno::NOENT => FsError::Stale,
+        errno => from_errno(errno),
+    }
+}
+
+/// A mount of just the tree, beyond which nothing can be reached, if the process may make one;
+/// else the directory itself. Says which.
+fn private_mount(original: &OwnedFd, crosses_mounts: bool) -> Result<(OwnedFd, bool), Errno> {
+    if !crosses_mounts {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_EMPTY_PATH;
+        match rustix::mount::open_tree(original, c"", flags) {
+            Ok(mount) => return Ok((mount, true)),
+            Err(Errno::PERM | Errno::NOSYS | Errno::INVAL) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    rustix::fs::openat(original, c".", OFlags::PATH | OFlags::CLOEXEC, Permissions::empty())
+        .map(|path| (path, false))
+}
+
+/// A result that depends on objects of a volume being flushed.
+pub(crate) fn durable<T>(
+    volume: &Volume,
+    value: T,
+    targets: impl IntoIterator<Item = (Arc<Node>, FlushWhat)>,
+) -> Durable<T> {
+    if volume.is_volatile() {
+        return Durable::promising_nothing(value);
+    }
+    let targets =
+        targets.into_iter().map(|(node, what)| (node as Arc<dyn FlushTarget>, what)).collect();
+    Durable::after(value, Obligation { domain: volume.domain, targets })
+}
+
+/// Whether a caller lets an operation wait.
+pub(crate) fn may_wait(caller: &Caller<'_>) -> bool {
+    caller.waiting == Waiting::Allowed
+}

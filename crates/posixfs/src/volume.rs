@@ -1,0 +1,120 @@
+//! The file systems beneath a tree: mounts, through which handles are opened, and volumes, one
+//! for each device number (a btrfs subvolume has its own), with what does not change about them.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use steadfast_vfs::{FlushDomain, FsError};
+
+use crate::acl;
+use crate::error::from_errno;
+
+/// A mount that objects of the tree are reached through.
+pub(crate) struct Mount {
+    /// How handles name it: 0 is the one with the tree's root.
+    pub(crate) id: u32,
+    /// The kernel's number of it while it is mounted.
+    pub(crate) kernel_id: u64,
+    /// Its root, or the tree's root, as an `O_PATH` descriptor.
+    pub(crate) path: OwnedFd,
+    /// The same directory open for reading: `open_by_handle_at` and `syncfs` want that.
+    pub(crate) open: OwnedFd,
+}
+
+impl Mount {
+    pub(crate) fn new(id: u32, kernel_id: u64, path: OwnedFd) -> Result<Self, FsError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = rustix::fs::openat(&path, c".", flags, Mode::empty()).map_err(from_errno)?;
+        Ok(Self { id, kernel_id, path, open })
+    }
+
+    pub(crate) fn sync(&self) -> Result<(), FsError> {
+        rustix::fs::syncfs(&self.open).map_err(from_errno)
+    }
+}
+
+/// The kinds of file system whose limits and habits are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum VolumeKind {
+    Ext4,
+    Xfs,
+    Btrfs,
+    /// In memory only: nothing can be made more stable than it is.
+    Memory,
+    Other,
+}
+
+const EXT4_MAGIC: u64 = 0xef53;
+const XFS_MAGIC: u64 = 0x5846_5342;
+const BTRFS_MAGIC: u64 = 0x9123_683e;
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+const RAMFS_MAGIC: u64 = 0x8584_58f6;
+
+/// One file system, or one subvolume of one.
+pub(crate) struct Volume {
+    pub(crate) device: u64,
+    pub(crate) domain: FlushDomain,
+    pub(crate) fsid: u64,
+    pub(crate) kind: VolumeKind,
+    pub(crate) has_acls: bool,
+    pub(crate) file_bytes_max: u64,
+    pub(crate) links_max: u32,
+    pub(crate) name_bytes_max: u32,
+}
+
+impl Volume {
+    /// Looks at the volume that `object` is on.
+    pub(crate) fn new(
+        object: impl AsFd,
+        device: u64,
+        domain: FlushDomain,
+        fsid: u64,
+    ) -> Result<Self, FsError> {
+        let facts = rustix::fs::fstatfs(&object).map_err(from_errno)?;
+        let kind = match facts.f_type as u64 & 0xffff_ffff {
+            EXT4_MAGIC => VolumeKind::Ext4,
+            XFS_MAGIC => VolumeKind::Xfs,
+            BTRFS_MAGIC => VolumeKind::Btrfs,
+            TMPFS_MAGIC | RAMFS_MAGIC => VolumeKind::Memory,
+            _ => VolumeKind::Other,
+        };
+        let block_bytes = u64::try_from(facts.f_bsize).unwrap_or(4096);
+        // ext4 addresses 2^32 blocks of a file; the others reach what an offset can say.
+        let file_bytes_max = match kind {
+            VolumeKind::Ext4 => block_bytes.saturating_mul(u64::from(u32::MAX)),
+            _ => i64::MAX as u64,
+        };
+        let links_max = match kind {
+            VolumeKind::Ext4 => 65_000,
+            VolumeKind::Btrfs => 65_535,
+            _ => i32::MAX as u32,
+        };
+        let name_bytes_max = u32::try_from(facts.f_namelen).unwrap_or(255).clamp(1, 255);
+        let has_acls = acl::are_supported(&object);
+        Ok(Self { device, domain, fsid, kind, has_acls, file_bytes_max, links_max, name_bytes_max })
+    }
+
+    /// Whether nothing on it outlives the machine, so that there is nothing to flush.
+    pub(crate) fn is_volatile(&self) -> bool {
+        self.kind == VolumeKind::Memory
+    }
+
+    /// Whether flushing a directory makes the new objects in it stable too, of any kind: so do
+    /// file systems with one journal (ext4, XFS), and btrfs logs new entries' inodes.
+    pub(crate) fn flushes_entries_with_directory(&self) -> bool {
+        matches!(self.kind, VolumeKind::Ext4 | VolumeKind::Xfs | VolumeKind::Btrfs)
+    }
+}
+
+/// A number that is the same for the same parts in every run: FNV-1a, then mixed well.
+pub(crate) fn stable_hash(parts: &[&[u8]]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for part in parts {
+        for byte in (part.len() as u64).to_le_bytes().iter().chain(*part) {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+    hash ^= hash >> 32;
+    hash = hash.wrapping_mul(0xd6e8_feb8_6659_fd93);
+    hash ^ hash >> 32
+}
