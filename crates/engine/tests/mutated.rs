@@ -1,0 +1,313 @@
+//! Property ring: real calls of every procedure, damaged at random, never bring the engine down,
+//! and each answer is one RPC reply to the xid that was asked.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use steadfast_engine::{
+    CallHost, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer, Transport, Verdict,
+};
+use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
+use steadfast_vfs::model::ModelFs;
+use steadfast_xdr::{Reader, Writer};
+
+struct Host;
+
+impl CallHost for Host {
+    fn may_block(&mut self) {}
+    fn will_block(&mut self) {}
+}
+
+struct Server {
+    engine: Engine,
+    peer: Peer,
+}
+
+impl Server {
+    fn new() -> Self {
+        let rights = Rights { squash: Squash::None, ..Rights::default() };
+        let share = Arc::new(Share {
+            id: ShareId(1),
+            path: "/a".to_owned(),
+            directory: "/a".into(),
+            crosses_mounts: false,
+            rules: vec![ClientRule { pattern: ClientPattern::Any, rights }],
+        });
+        let exports = vec![Export { share, storage: Arc::new(ModelFs::new(1, 0o777)) }];
+        let config = EngineConfig {
+            handle_key: [3; 16],
+            write_verifier: 1,
+            transfer_bytes_max: 1 << 20,
+            reply_cache_bytes_max: 1 << 20,
+            nfs_port: 2049,
+        };
+        Self {
+            engine: Engine::new(config, ExportTable::new(exports)),
+            peer: Peer {
+                address: "127.0.0.1:1".parse().unwrap(),
+                local: "127.0.0.1:2049".parse().unwrap(),
+                transport: Transport::Tcp,
+            },
+        }
+    }
+
+    fn call(&self, message: &[u8]) -> Option<Vec<u8>> {
+        let mut reply = ReplyBuffer::default();
+        match self.engine.call(&mut Host, &self.peer, 0, message, &mut reply) {
+            Verdict::Replied => Some(reply.bytes),
+            Verdict::Parked(call) => {
+                let mut bytes = Vec::new();
+                self.engine.settle(call, Ok(()), 0, &mut bytes);
+                Some(bytes)
+            }
+            Verdict::Silent | Verdict::HangUp(_) => None,
+        }
+    }
+}
+
+fn message(program: u32, version: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
+    let mut message = Vec::new();
+    let mut w = Writer::new(&mut message);
+    for word in [7, 0, 2, program, version, procedure, 1, 24, 0, 0, 0, 0, 1, 10, 0, 0] {
+        w.u32(word);
+    }
+    message.extend_from_slice(arguments);
+    message
+}
+
+fn xdr(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write(&mut Writer::new(&mut bytes));
+    bytes
+}
+
+/// A valid call of every procedure of every program.
+fn valid_calls(server: &Server) -> Vec<Vec<u8>> {
+    let mounted = server.call(&message(100_005, 3, 1, &xdr(|w| w.opaque(b"/a")))).unwrap();
+    let root = Reader::new(&mounted[28..]).opaque(64).unwrap().to_vec();
+    let place = |w: &mut Writer<'_>, name: &[u8]| {
+        w.opaque(&root);
+        w.opaque(name);
+    };
+    let made = server.call(&message(
+        100_003,
+        3,
+        8,
+        &xdr(|w| {
+            place(w, b"f");
+            w.u32(1);
+            w.zeros(24);
+        }),
+    ));
+    let made = made.unwrap();
+    let file = Reader::new(&made[32..]).opaque(64).unwrap().to_vec();
+    let set = |w: &mut Writer<'_>| {
+        for word in [1, 0o644, 1, 0, 1, 0] {
+            w.u32(word);
+        }
+        w.u32(1);
+        w.u64(100);
+        for word in [2, 5, 6, 1] {
+            w.u32(word);
+        }
+    };
+    let handle = |w: &mut Writer<'_>| w.opaque(&file);
+    let nfs: Vec<Vec<u8>> = vec![
+        vec![],
+        xdr(handle),
+        xdr(|w| {
+            handle(w);
+            set(w);
+            w.u32(1);
+            w.u64(9);
+        }),
+        xdr(|w| place(w, b"f")),
+        xdr(|w| {
+            handle(w);
+            w.u32(63);
+        }),
+        xdr(handle),
+        xdr(|w| {
+            handle(w);
+            w.u64(0);
+            w.u32(100);
+        }),
+        xdr(|w| {
+            handle(w);
+            w.u64(3);
+            w.u32(5);
+            w.u32(2);
+            w.opaque(b"hello");
+        }),
+        xdr(|w| {
+            place(w, b"g");
+            w.u32(0);
+            set(w);
+        }),
+        xdr(|w| {
+            place(w, b"d");
+            set(w);
+        }),
+        xdr(|w| {
+            place(w, b"s");
+            set(w);
+            w.opaque(b"target");
+        }),
+        xdr(|w| {
+            place(w, b"n");
+            w.u32(4);
+            set(w);
+            w.u64(9);
+        }),
+        xdr(|w| place(w, b"g")),
+        xdr(|w| place(w, b"d")),
+        xdr(|w| {
+            place(w, b"s");
+            place(w, b"t");
+        }),
+        xdr(|w| {
+            handle(w);
+            place(w, b"l");
+        }),
+        xdr(|w| {
+            w.opaque(&root);
+            w.u64(0);
+            w.u64(0);
+            w.u32(4096);
+        }),
+        xdr(|w| {
+            w.opaque(&root);
+            w.u64(0);
+            w.u64(0);
+            w.u32(512);
+            w.u32(4096);
+        }),
+        xdr(handle),
+        xdr(handle),
+        xdr(handle),
+        xdr(|w| {
+            handle(w);
+            w.u64(0);
+            w.u32(0);
+        }),
+    ];
+    let acl = xdr(|w| {
+        handle(w);
+        w.u32(1);
+        w.u32(3);
+        w.u32(3);
+        for word in [1, 0, 6, 4, 0, 4, 0x20, 0, 0, 0, 0] {
+            w.u32(word);
+        }
+    });
+    let binding = xdr(|w| {
+        w.u32(100_003);
+        w.u32(3);
+        for text in ["tcp", "", "me"] {
+            w.opaque(text.as_bytes());
+        }
+    });
+    let mapping = xdr(|w| [100_003, 3, 6, 0].iter().for_each(|word| w.u32(*word)));
+    let numbered = |program, version, bodies: Vec<Vec<u8>>| {
+        bodies
+            .into_iter()
+            .enumerate()
+            .map(move |(number, body)| message(program, version, number as u32, &body))
+    };
+    let path = xdr(|w| w.opaque(b"/a"));
+    let mount = vec![vec![], path.clone(), vec![], path, vec![], vec![]];
+    numbered(100_003, 3, nfs)
+        .chain(numbered(
+            100_227,
+            3,
+            vec![
+                vec![],
+                xdr(|w| {
+                    handle(w);
+                    w.u32(15);
+                }),
+                acl,
+            ],
+        ))
+        .chain(numbered(100_005, 3, mount.clone()))
+        .chain(numbered(100_005, 1, mount))
+        .chain(numbered(
+            100_000,
+            2,
+            vec![vec![], mapping.clone(), mapping.clone(), mapping, vec![]],
+        ))
+        .chain(numbered(100_000, 4, vec![binding; 12]))
+        .collect()
+}
+
+#[derive(Clone, Debug)]
+enum Damage {
+    Flip(prop::sample::Index, u8),
+    Word(prop::sample::Index, u32),
+    Cut(prop::sample::Index),
+    Append(Vec<u8>),
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    let edges =
+        prop_oneof![Just(0), Just(1), Just(u32::MAX), Just(1 << 31), any::<u32>(), 0..100_u32];
+    prop_oneof![
+        (any::<prop::sample::Index>(), 0..8_u8).prop_map(|(at, bit)| Damage::Flip(at, bit)),
+        (any::<prop::sample::Index>(), edges).prop_map(|(at, word)| Damage::Word(at, word)),
+        any::<prop::sample::Index>().prop_map(Damage::Cut),
+        prop::collection::vec(any::<u8>(), 0..64).prop_map(Damage::Append),
+    ]
+}
+
+fn apply(message: &mut Vec<u8>, damage: &Damage) {
+    match damage {
+        Damage::Flip(at, bit) if !message.is_empty() => {
+            let at = at.index(message.len());
+            message[at] ^= 1 << bit;
+        }
+        Damage::Word(at, word) if message.len() >= 4 => {
+            let at = at.index(message.len() / 4) * 4;
+            message[at..at + 4].copy_from_slice(&word.to_be_bytes());
+        }
+        Damage::Cut(at) => message.truncate(at.index(message.len() + 1)),
+        Damage::Append(more) => message.extend_from_slice(more),
+        Damage::Flip(..) | Damage::Word(..) => {}
+    }
+}
+
+#[test]
+fn the_undamaged_calls_are_all_answered_with_success_of_the_rpc() {
+    let server = Server::new();
+    for call in valid_calls(&server) {
+        let reply = server.call(&call).unwrap();
+        let served = (call[12..16] != 100_000_u32.to_be_bytes()) || reply[20..24] == [0; 4];
+        assert!(served || reply[20..24] == [0, 0, 0, 3], "{call:?} -> {reply:?}");
+        assert_eq!(reply[8..12], [0; 4], "denied: {call:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #[test]
+    fn damaged_calls_never_bring_the_engine_down(
+        rounds in prop::collection::vec(
+            (any::<prop::sample::Index>(), prop::collection::vec(damage(), 1..4)),
+            1..40,
+        ),
+    ) {
+        let server = Server::new();
+        let calls = valid_calls(&server);
+        for (which, damages) in &rounds {
+            let mut message = calls[which.index(calls.len())].clone();
+            damages.iter().for_each(|damage| apply(&mut message, damage));
+            if let Some(reply) = server.call(&message) {
+                prop_assert_eq!(&reply[..4], &message[..4]);
+                prop_assert_eq!(&reply[4..8], &[0, 0, 0, 1]);
+                prop_assert_eq!(reply.len() % 4, 0);
+            }
+        }
+        // Still serving.
+        prop_assert!(server.call(&calls[1]).is_some());
+    }
+}
