@@ -24,6 +24,7 @@ mod error;
 mod filesystem;
 mod handle_form;
 mod listing;
+mod mounts;
 mod naming;
 mod node;
 mod process;

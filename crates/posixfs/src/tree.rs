@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use rustix::fs::{AtFlags, Mode as Permissions, OFlags, ResolveFlags, StatxFlags};
+use rustix::fs::{AtFlags, Mode as Permissions, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
 use steadfast_sys::{handle, identity};
@@ -19,6 +19,7 @@ use crate::attributes::{self, Identity};
 use crate::budget::Descriptor;
 use crate::error::from_errno;
 use crate::handle_form;
+use crate::mounts::Mounts;
 use crate::node::{Node, NodeParts};
 use crate::storage::Storage;
 use crate::volume::{Mount, Volume, stable_hash};
@@ -80,7 +81,7 @@ pub struct Tree {
     /// Whether the kernel keeps `..` and submounts out: the mount is a private clone.
     is_private: bool,
     root: Arc<Node>,
-    mounts: RwLock<Vec<Arc<Mount>>>,
+    mounts: Mounts,
     volumes: RwLock<Vec<Arc<Volume>>>,
     /// The directory as it was opened, so that its file system is not unmounted meanwhile.
     _original: OwnedFd,
@@ -120,23 +121,21 @@ impl Tree {
         let _ = identity::assume_server();
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let original = rustix::fs::open(directory, flags, Permissions::empty()).map_err(failed)?;
-        let stat = rustix::fs::statx(
-            &original,
-            c"",
-            AtFlags::EMPTY_PATH,
-            StatxFlags::BASIC_STATS | StatxFlags::MNT_ID,
-        )
-        .map_err(failed)?;
+        let stat = rustix::fs::statx(&original, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
+            .map_err(failed)?;
         if attributes::kind(&stat) != FileKind::Directory {
             return Err(OpenError::NotDirectory(directory.to_owned()));
         }
+        let share = std::fs::canonicalize(directory)
+            .map_err(|source| OpenError::Open { directory: directory.to_owned(), source })?;
         let (path, is_private) =
             private_mount(&original, options.crosses_mounts).map_err(failed)?;
         let open_failed = |error: FsError| OpenError::Open {
             directory: directory.to_owned(),
             source: std::io::Error::other(error),
         };
-        let mount = Arc::new(Mount::new(0, stat.stx_mnt_id, path).map_err(open_failed)?);
+        let kernel_id = attributes::stat_with_mount(&path).map_err(open_failed)?.stx_mnt_id;
+        let mount = Arc::new(Mount::new(0, kernel_id, path).map_err(open_failed)?);
         let kernel = handle::of(&mount.path)
             .and_then(|kernel| handle::open(&mount.open, &kernel, PATH_FLAGS).map(|_| kernel));
         let handle = match kernel.map(|kernel| handle_form::from_kernel(0, &kernel)) {
@@ -179,7 +178,7 @@ impl Tree {
             mode: Mode::KernelHandles,
             is_private,
             root,
-            mounts: RwLock::new(vec![mount]),
+            mounts: Mounts::new(share, mount),
             volumes: RwLock::new(vec![volume]),
             _original: original,
         })
@@ -221,7 +220,7 @@ impl Tree {
             return Err(FsError::WouldBlock);
         }
         let (mount, kernel) = handle_form::parse(handle).ok_or(FsError::BadHandle)?;
-        let mount = self.mount(mount)?;
+        let mount = self.mounts.numbered(mount, self.options.crosses_mounts)?;
         let path = handle::open(&mount.open, &kernel, PATH_FLAGS).map_err(|errno| match errno {
             // What the file system cannot make sense of is from before it was made anew.
             Errno::NOENT | Errno::INVAL | Errno::OVERFLOW => FsError::Stale,
@@ -324,12 +323,12 @@ impl Tree {
         &self,
         path: &OwnedFd,
         dir: &Node,
-    ) -> Result<(rustix::fs::Statx, StorageHandle, Arc<Mount>), FsError> {
+    ) -> Result<(Statx, StorageHandle, Arc<Mount>), FsError> {
         let stat = attributes::stat_with_mount(path)?;
         if stat.stx_nlink == 0 {
             return Err(FsError::NotFound);
         }
-        let mount = self.mount_of(&stat, path, dir)?;
+        let mount = self.mount_of(&stat, dir)?;
         let kernel = handle::of(path).map_err(from_errno)?;
         let handle = handle_form::from_kernel(mount.id, &kernel).ok_or(FsError::NotSupported)?;
         Ok((stat, handle, mount))
@@ -338,11 +337,23 @@ impl Tree {
     /// Handle and attributes of a name, without holding the object open.
     pub(crate) fn glance(&self, dir: &Node, name: &[u8]) -> Result<Entry, FsError> {
         let stat = attributes::stat_name(&dir.path, name).map_err(from_errno)?;
-        if let Some(node) = self.storage.cache.find_inode(self.id, attributes::identity(&stat)) {
+        let identity = attributes::identity(&stat);
+        if let Some(node) = self.storage.cache.find_inode(self.id, identity) {
             return Ok(Entry {
                 handle: node.handle,
                 attr: attributes::attr(&stat, node.volume.fsid),
             });
+        }
+        // On the same volume, and where the handle shows the inode number, so that a name that
+        // was given to another file between the two calls is noticed, it need not be opened.
+        if self.mode == Mode::KernelHandles
+            && identity.device == dir.volume.device
+            && stat.stx_mnt_id == dir.mount.kernel_id
+            && let Ok(kernel) = handle::of_name(&dir.path, name)
+            && dir.volume.inode_of(&kernel) == Some(identity.inode)
+            && let Some(handle) = handle_form::from_kernel(dir.mount.id, &kernel)
+        {
+            return Ok(Entry { handle, attr: attributes::attr(&stat, dir.volume.fsid) });
         }
         let path = self.open_name(dir, name)?;
         let (stat, handle, mount) = self.identify(&path, dir)?;
@@ -399,18 +410,15 @@ impl Tree {
         false
     }
 
-    fn mount(&self, id: u32) -> Result<Arc<Mount>, FsError> {
-        let known = self.mounts.read().iter().find(|mount| mount.id == id).cloned();
-        known.ok_or(FsError::Stale)
-    }
-
-    fn mount_of(
-        &self,
-        _stat: &rustix::fs::Statx,
-        _path: &OwnedFd,
-        dir: &Node,
-    ) -> Result<Arc<Mount>, FsError> {
-        Ok(Arc::clone(&dir.mount))
+    /// The mount that an object just opened in `dir` is on.
+    fn mount_of(&self, stat: &Statx, dir: &Node) -> Result<Arc<Mount>, FsError> {
+        if stat.stx_mnt_id == dir.mount.kernel_id {
+            return Ok(Arc::clone(&dir.mount));
+        }
+        if !self.options.crosses_mounts {
+            return Err(FsError::AccessDenied);
+        }
+        self.mounts.of_kernel(stat.stx_mnt_id)
     }
 
     /// The volume of a device, which `object` is on.

@@ -4,6 +4,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
+use steadfast_sys::handle::KernelHandle;
 use steadfast_vfs::{FlushDomain, FsError};
 
 use crate::acl;
@@ -97,6 +98,25 @@ impl Volume {
     /// Whether nothing on it outlives the machine, so that there is nothing to flush.
     pub(crate) fn is_volatile(&self) -> bool {
         self.kind == VolumeKind::Memory
+    }
+
+    /// The inode number in a kernel handle, where it is known where that is (`linux/exportfs.h`,
+    /// `fs/xfs/xfs_export.h`, `fs/btrfs/export.h`).
+    pub(crate) fn inode_of(&self, kernel: &KernelHandle) -> Option<u64> {
+        const INODE32_GENERATION: i32 = 1;
+        const XFS_INODE64_GENERATION: i32 = 0x81;
+        const BTRFS_WITHOUT_PARENT: i32 = 0x4d;
+        let bytes = kernel.as_bytes();
+        match (self.kind, kernel.kind) {
+            (VolumeKind::Ext4 | VolumeKind::Xfs, INODE32_GENERATION) => {
+                Some(u64::from(u32::from_ne_bytes(*bytes.first_chunk()?)))
+            }
+            (VolumeKind::Xfs, XFS_INODE64_GENERATION)
+            | (VolumeKind::Btrfs, BTRFS_WITHOUT_PARENT) => {
+                Some(u64::from_ne_bytes(*bytes.first_chunk()?))
+            }
+            _ => None,
+        }
     }
 
     /// Whether flushing a directory makes the new objects in it stable too, of any kind: so do

@@ -1,9 +1,10 @@
 //! Kernel file handles: `name_to_handle_at` and `open_by_handle_at`.
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use rustix::fs::OFlags;
-use rustix::io::Result;
+use rustix::io::{Errno, Result};
 
 use crate::file::last_errno;
 
@@ -46,6 +47,24 @@ struct RawHandle {
 /// # Errors
 /// `EOPNOTSUPP` where the file system has no handles, and the system call's.
 pub fn of(object: impl AsFd) -> Result<KernelHandle> {
+    make(object, c"", libc::AT_EMPTY_PATH)
+}
+
+/// The handle of a name in a directory, of a symbolic link itself.
+///
+/// # Errors
+/// `EINVAL` for a name with NUL in it or of over 255 bytes; as [`of`] otherwise.
+pub fn of_name(dir: impl AsFd, name: &[u8]) -> Result<KernelHandle> {
+    let mut path = [0; 256];
+    path.get_mut(..name.len()).ok_or(Errno::INVAL)?.copy_from_slice(name);
+    let path = CStr::from_bytes_until_nul(&path).map_err(|_| Errno::INVAL)?;
+    if path.count_bytes() != name.len() {
+        return Err(Errno::INVAL);
+    }
+    make(dir, path, 0)
+}
+
+fn make(dir: impl AsFd, path: &CStr, flags: i32) -> Result<KernelHandle> {
     let mut raw = RawHandle {
         bytes: KERNEL_HANDLE_BYTES_MAX as libc::c_uint,
         kind: 0,
@@ -53,15 +72,15 @@ pub fn of(object: impl AsFd) -> Result<KernelHandle> {
     };
     let mut mount_id: libc::c_int = 0;
     // SAFETY: `raw` has the layout of `struct file_handle` with as much room as it announces;
-    // `mount_id` is an int to be written; the path is a constant empty string.
+    // `mount_id` is an int to be written; the path ends with NUL.
     let failed = unsafe {
         libc::syscall(
             libc::SYS_name_to_handle_at,
-            object.as_fd().as_raw_fd(),
-            c"".as_ptr(),
+            dir.as_fd().as_raw_fd(),
+            path.as_ptr(),
             &raw mut raw,
             &raw mut mount_id,
-            libc::AT_EMPTY_PATH,
+            flags,
         )
     };
     if failed != 0 {
