@@ -1,2 +1,45 @@
-//! To be written.
+//! RPC and NFSv3 client, for tests and load generators.
+//!
+//! It speaks to any server: [`RpcConnection`] (TCP, pipelined) and [`RpcDatagram`] (UDP, with
+//! losses and repetitions that a test steers) carry calls; [`Nfs3Client`] has the 22 procedures
+//! of NFSv3 and those of NFSACL as typed methods, [`mount`] and [`rpcbind`] the protocols around
+//! it. [`CallTemplate`] is for who sends the same call a million times.
+//!
+//! Everything blocks, with time-outs. What a server can make this client hold is bounded: a
+//! record by [`RECORD_BYTES_MAX`], replies that nobody asked for yet by [`UNCLAIMED_MAX`].
+//!
+//! This crate must never link the server's crates, so that what it measures and finds is true of
+//! any server.
 #![forbid(unsafe_code)]
+
+mod call;
+mod datagram;
+mod error;
+mod listing;
+pub mod mount;
+mod nfs3;
+pub mod nfsacl;
+mod reply;
+pub mod rpcbind;
+mod stream;
+mod transport;
+mod unstable;
+
+pub use call::{CallTemplate, Identity, Procedure, append_call};
+pub use datagram::{Retransmission, RpcDatagram};
+pub use error::{ClientError, Failure};
+pub use listing::Entries;
+pub use nfs3::arguments::{self, Settings};
+pub use nfs3::results::{
+    Access, Attributes, Commit, Entry, FileHandle, FileSystemInfo, FileSystemStatistics, FileType,
+    Linked, Listing, Lookup, Made, PathConfiguration, Read, Renamed, SymlinkTarget, Time, Wcc,
+    WccAttributes, Write,
+};
+pub use nfs3::{NFS3, Nfs3Client, procedure};
+pub use reply::{AcceptedError, Denial, Reply, ReplyBody, parse_reply};
+pub use steadfast_wire::nfs3::{
+    CreateHow3, DeviceData3, MknodData3, NfsStat3, NfsTime3, Sattr3, SetTime3, SpecData3, StableHow,
+};
+pub use stream::{RECORD_BYTES_MAX, RpcConnection, UNCLAIMED_MAX};
+pub use transport::RpcTransport;
+pub use unstable::UnstableWrites;

@@ -1,0 +1,315 @@
+//! RPC over TCP: many calls in flight, replies in any order.
+
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::call::{Identity, Procedure, append_call, record_mark};
+use crate::error::ClientError;
+use crate::reply::{Reply, parse_reply};
+use crate::transport::RpcTransport;
+
+/// The largest record this client receives, in bytes: a READ of 16 MiB and its head.
+pub const RECORD_BYTES_MAX: usize = (16 << 20) + 4096;
+
+/// How many replies are kept for calls that nobody waited for yet.
+pub const UNCLAIMED_MAX: usize = 65_536;
+
+/// How much is asked of the socket at once, in bytes.
+const RECEIVE_BYTES: usize = 256 << 10;
+
+/// A TCP connection to a server.
+#[derive(Debug)]
+pub struct RpcConnection {
+    stream: TcpStream,
+    timeout: Duration,
+    next_xid: u32,
+    /// Received and not yet consumed: `input[consumed..]`.
+    input: Vec<u8>,
+    consumed: usize,
+    /// Fragments of a record whose last one has not come.
+    partial: Vec<u8>,
+    unclaimed: HashMap<u32, Reply>,
+}
+
+impl RpcConnection {
+    /// Connects; `timeout` bounds connecting and each wait for a reply.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub fn connect(server: SocketAddr, timeout: Duration) -> Result<Self, ClientError> {
+        let stream = TcpStream::connect_timeout(&server, timeout)?;
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(timeout))?;
+        // Connections of one process begin at different xids, since a server's duplicate request
+        // cache tells clients apart by address, not by port.
+        let port = stream.local_addr()?.port();
+        Ok(Self {
+            stream,
+            timeout,
+            next_xid: u32::from(port) << 16 | started_at_low_bits(),
+            input: Vec::new(),
+            consumed: 0,
+            partial: Vec::new(),
+            unclaimed: HashMap::new(),
+        })
+    }
+
+    /// Bounds each wait for a reply from now on.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// The socket, for tests that treat it badly.
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// An xid that this connection has not used.
+    pub fn take_xid(&mut self) -> u32 {
+        self.next_xid = self.next_xid.wrapping_add(1);
+        self.next_xid
+    }
+
+    /// Sends a call and does not wait; the xid names its reply.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn send(
+        &mut self,
+        procedure: Procedure,
+        identity: &Identity,
+        arguments: &[u8],
+    ) -> Result<u32, ClientError> {
+        let xid = self.take_xid();
+        let mut record = vec![0; 4];
+        append_call(&mut record, xid, procedure, identity, arguments);
+        let mark = record_mark(record.len() - 4);
+        if let Some(place) = record.first_chunk_mut::<4>() {
+            *place = mark;
+        }
+        self.send_bytes(&record)?;
+        Ok(xid)
+    }
+
+    /// Sends a message as one record.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn send_message(&mut self, message: &[u8]) -> Result<(), ClientError> {
+        let mut record = Vec::with_capacity(message.len() + 4);
+        record.extend_from_slice(&record_mark(message.len()));
+        record.extend_from_slice(message);
+        self.send_bytes(&record)
+    }
+
+    /// Sends a message as one record in fragments of at most `fragment_bytes` (RFC 5531 §11).
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn send_fragmented(
+        &mut self,
+        message: &[u8],
+        fragment_bytes: usize,
+    ) -> Result<(), ClientError> {
+        let mut record = Vec::with_capacity(message.len() * 2);
+        let mut fragments = message.chunks(fragment_bytes.max(1)).peekable();
+        while let Some(fragment) = fragments.next() {
+            let mark = if fragments.peek().is_some() {
+                (fragment.len() as u32).to_be_bytes()
+            } else {
+                record_mark(fragment.len())
+            };
+            record.extend_from_slice(&mark);
+            record.extend_from_slice(fragment);
+        }
+        self.send_bytes(&record)
+    }
+
+    /// Sends bytes as they are: record marks are the caller's business.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+        match (&self.stream).write_all(bytes) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.socket_error(error)),
+        }
+    }
+
+    /// Waits for the reply to this call; replies to others are kept for their turn.
+    ///
+    /// # Errors
+    /// When none comes in time, or what comes is no RPC.
+    pub fn receive(&mut self, xid: u32) -> Result<Reply, ClientError> {
+        if let Some(reply) = self.unclaimed.remove(&xid) {
+            return Ok(reply);
+        }
+        let deadline = Instant::now() + self.timeout;
+        loop {
+            let reply = self.next_record(deadline)?;
+            if reply.xid == xid {
+                return Ok(reply);
+            }
+            if self.unclaimed.len() >= UNCLAIMED_MAX {
+                return Err(ClientError::TooManyUnclaimed);
+            }
+            self.unclaimed.insert(reply.xid, reply);
+        }
+    }
+
+    /// Waits for any reply; those kept by [`RpcConnection::receive`] come first.
+    ///
+    /// # Errors
+    /// As [`RpcConnection::receive`].
+    pub fn receive_any(&mut self) -> Result<Reply, ClientError> {
+        if let Some(xid) = self.unclaimed.keys().next().copied()
+            && let Some(reply) = self.unclaimed.remove(&xid)
+        {
+            return Ok(reply);
+        }
+        self.next_record(Instant::now() + self.timeout)
+    }
+
+    fn next_record(&mut self, deadline: Instant) -> Result<Reply, ClientError> {
+        loop {
+            if let Some(message) = self.take_record()? {
+                let (xid, body) = parse_reply(&message)
+                    .map_err(|error| ClientError::Malformed { procedure: "RPC", error })?;
+                return Ok(Reply { xid, body, message });
+            }
+            self.fill(deadline)?;
+        }
+    }
+
+    /// A whole record, if one has come.
+    fn take_record(&mut self) -> Result<Option<Vec<u8>>, ClientError> {
+        loop {
+            let rest = self.input.get(self.consumed..).unwrap_or(&[]);
+            let Some((mark, rest)) = rest.split_first_chunk::<4>() else {
+                return Ok(None);
+            };
+            let mark = u32::from_be_bytes(*mark);
+            let is_last = mark & steadfast_rpc::LAST_FRAGMENT != 0;
+            let bytes = (mark & !steadfast_rpc::LAST_FRAGMENT) as usize;
+            if self.partial.len() + bytes > RECORD_BYTES_MAX {
+                return Err(ClientError::RecordTooLong { bytes: self.partial.len() + bytes });
+            }
+            let Some(fragment) = rest.get(..bytes) else {
+                return Ok(None);
+            };
+            self.partial.extend_from_slice(fragment);
+            self.consumed += 4 + bytes;
+            if is_last {
+                return Ok(Some(std::mem::take(&mut self.partial)));
+            }
+        }
+    }
+
+    fn fill(&mut self, deadline: Instant) -> Result<(), ClientError> {
+        self.input.drain(..self.consumed);
+        self.consumed = 0;
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ClientError::timed_out(self.timeout));
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        let start = self.input.len();
+        self.input.resize(start + RECEIVE_BYTES, 0);
+        let outcome = (&self.stream).read(self.input.get_mut(start..).unwrap_or(&mut []));
+        self.input.truncate(start + outcome.as_ref().copied().unwrap_or(0));
+        match outcome {
+            Ok(0) => Err(ClientError::Closed),
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(self.socket_error(error)),
+        }
+    }
+
+    fn socket_error(&self, error: std::io::Error) -> ClientError {
+        match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => ClientError::timed_out(self.timeout),
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => ClientError::Closed,
+            _ => ClientError::Io(error),
+        }
+    }
+}
+
+/// Bits that differ between runs, so that a new process on a reused port is not taken for the
+/// old one by a duplicate request cache.
+pub(crate) fn started_at_low_bits() -> u32 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |now| (now.subsec_nanos() >> 4) & 0xffff)
+}
+
+impl RpcTransport for RpcConnection {
+    fn exchange(
+        &mut self,
+        procedure: Procedure,
+        identity: &Identity,
+        arguments: &[u8],
+    ) -> Result<Reply, ClientError> {
+        let xid = self.send(procedure, identity, arguments)?;
+        self.receive(xid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    const NULL: Procedure = Procedure { program: 1, version: 1, number: 0, name: "NULL" };
+
+    fn reply(xid: u32, results: &[u8]) -> Vec<u8> {
+        let mut bytes: Vec<u8> =
+            [xid, 1, 0, 0, 0, 0].iter().flat_map(|word| word.to_be_bytes()).collect();
+        bytes.extend_from_slice(results);
+        bytes
+    }
+
+    fn pair() -> (RpcConnection, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let connection = RpcConnection::connect(address, Duration::from_secs(10)).unwrap();
+        (connection, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn replies_in_any_order_and_in_fragments_find_their_calls() {
+        let (mut connection, mut server) = pair();
+        let first = connection.send(NULL, &Identity::None, &[]).unwrap();
+        let second = connection.send(NULL, &Identity::None, &[]).unwrap();
+        let late = reply(second, &[0, 0, 0, 2]);
+        let (head, tail) = late.split_at(9);
+        server.write_all(&9_u32.to_be_bytes()).unwrap();
+        server.write_all(head).unwrap();
+        server.write_all(&record_mark(tail.len())).unwrap();
+        server.write_all(tail).unwrap();
+        let early = reply(first, &[0, 0, 0, 1]);
+        server.write_all(&record_mark(early.len())).unwrap();
+        server.write_all(&early).unwrap();
+        assert_eq!(connection.receive(first).unwrap().results(), Some(&[0, 0, 0, 1][..]));
+        assert_eq!(connection.receive(second).unwrap().results(), Some(&[0, 0, 0, 2][..]));
+    }
+
+    #[test]
+    fn a_record_without_bound_is_refused_and_an_end_is_told() {
+        let (mut connection, mut server) = pair();
+        server.write_all(&0x7fff_ffff_u32.to_be_bytes()).unwrap();
+        assert!(matches!(connection.receive_any(), Err(ClientError::RecordTooLong { .. })));
+        let (mut connection, server) = pair();
+        drop(server);
+        assert!(matches!(connection.receive_any(), Err(ClientError::Closed)));
+    }
+
+    #[test]
+    fn silence_ends_in_a_time_out() {
+        let (mut connection, _server) = pair();
+        connection.set_timeout(Duration::from_millis(20));
+        let error = connection.receive_any().unwrap_err();
+        assert!(matches!(error, ClientError::TimedOut { waited_ms: 20 }), "{error}");
+    }
+}
