@@ -59,7 +59,9 @@ pub enum ClientPattern {
 impl ClientPattern {
     /// Whether the pattern covers the address. An IPv4 address mapped into IPv6 counts as IPv4.
     pub fn matches(&self, client: IpAddr) -> bool {
-        let Self::Network { network, prefix_bits } = self else { return true };
+        let Self::Network { network, prefix_bits } = self else {
+            return true;
+        };
         match (network.to_canonical(), client.to_canonical()) {
             (IpAddr::V4(network), IpAddr::V4(client)) => {
                 let mask = u32::MAX.checked_shl(32 - u32::from(*prefix_bits).min(32)).unwrap_or(0);

@@ -1,0 +1,119 @@
+//! The configuration file `steadfast.toml`: text in, settings or a list of mistakes out.
+//!
+//! [`Configuration::parse`] finds every mistake in one go and says where each is. It opens
+//! nothing: whether directories exist is for the caller to see, who finds the places to complain
+//! about beside the values ([`Placed`]).
+
+mod document;
+mod server;
+mod share;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+pub use server::{LogTarget, ServerSettings};
+pub use share::ShareSettings;
+
+use crate::options::shown;
+use document::{Document, Table};
+
+/// Longest file that is read, in bytes: room for a hundred thousand shares.
+pub const TEXT_BYTES_MAX: usize = 64 << 20;
+
+/// How many mistakes are told at once.
+pub const ERRORS_MAX: usize = 200;
+
+/// A place in the file, both from 1; columns count characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The line.
+    pub line: usize,
+    /// The character of the line.
+    pub column: usize,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.line, self.column)
+    }
+}
+
+/// A value with the place where it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed<T> {
+    /// The value.
+    pub value: T,
+    /// Where.
+    pub place: Place,
+}
+
+/// A mistake in the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {what}{}", .suggestion.as_ref().map(|s| format!("; did you mean {s:?}?")).unwrap_or_default())]
+pub struct ConfigurationError {
+    /// Where.
+    pub place: Place,
+    /// What is wrong.
+    pub what: String,
+    /// What was probably meant.
+    pub suggestion: Option<String>,
+}
+
+/// What a configuration file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Configuration {
+    /// `[server]`
+    pub server: ServerSettings,
+    /// `[[share]]`, in the order of the file, `[defaults]` applied.
+    pub shares: Vec<ShareSettings>,
+}
+
+impl Configuration {
+    /// Reads the file's text. On failure at least one mistake, sorted by place, at most
+    /// [`ERRORS_MAX`]; mistakes of syntax hide the others, since what follows them is guesswork.
+    pub fn parse(text: &str) -> Result<Self, Vec<ConfigurationError>> {
+        let mut document = Document::new(text);
+        let parsed = document.parse();
+        let configuration = parsed.as_ref().map(|root| {
+            let root = Table { entries: root.get_ref(), place: Place { line: 1, column: 1 } };
+            document.known_keys(root, "the file", &["server", "defaults", "share"]);
+            let server = server::read(&mut document, root);
+            let defaults = share::read_defaults(&mut document, root);
+            let shares = share::read_all(&mut document, root, &defaults);
+            refuse_duplicates(&mut document, &shares);
+            Self { server, shares }
+        });
+        let errors = document.into_errors();
+        match configuration {
+            Some(configuration) if errors.is_empty() => Ok(configuration),
+            _ => Err(errors),
+        }
+    }
+}
+
+/// Two shares never have one path or one id.
+fn refuse_duplicates(document: &mut Document<'_>, shares: &[ShareSettings]) {
+    let mut paths = HashMap::new();
+    let mut ids = HashMap::new();
+    for settings in shares {
+        let share = &settings.share;
+        if let Some(first) = paths.insert(&share.path, settings.path_place) {
+            let what = format!(
+                "the path {} is shared twice, first in line {}",
+                shown(&share.path),
+                first.line
+            );
+            document.refuse(settings.path_place, what, None);
+        } else if let Some((path, place)) = ids.insert(share.id, (&share.path, settings.id_place)) {
+            let what = format!(
+                "the share {} has the same id as {} in line {}: write another `id = NUMBER`",
+                shown(&share.path),
+                shown(path),
+                place.line
+            );
+            document.refuse(settings.id_place, what, None);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! `[server]`: the process as a whole.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::Placed;
+use super::document::{Document, Table};
+use crate::options::shown;
+use crate::suggestion::nearest;
+
+const KEYS: [&str; 15] = [
+    "listen",
+    "udp",
+    "rpcbind",
+    "state_directory",
+    "connections_max",
+    "idle_timeout_s",
+    "transfer_bytes_max",
+    "pools",
+    "pool_cpus",
+    "workers_max",
+    "seats_per_pool",
+    "descriptors_max",
+    "reply_cache_bytes_max",
+    "log",
+    "log_filter",
+];
+
+/// Most addresses to listen on.
+const LISTEN_MAX: usize = 64;
+/// Most pools.
+const POOLS_MAX: u64 = 64;
+/// Largest CPU number that Linux has.
+const CPU_MAX: usize = 8191;
+
+/// Where log messages go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogTarget {
+    /// Lines for people, on standard error.
+    Stderr,
+    /// The journal of systemd.
+    Journald,
+}
+
+/// `[server]`; what is `None` was not said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerSettings {
+    /// Addresses to serve NFS and MOUNT on.
+    pub listen: Option<Vec<SocketAddr>>,
+    /// Whether UDP is served too.
+    pub udp: Option<bool>,
+    /// Whether to register with, or be, the host's rpcbind.
+    pub rpcbind: Option<bool>,
+    /// Where the handle key is kept.
+    pub state_directory: Option<Placed<PathBuf>>,
+    /// Most TCP connections at once.
+    pub connections_max: Option<usize>,
+    /// After how many seconds without a call a connection is closed.
+    pub idle_timeout_s: Option<u64>,
+    /// Largest READ and WRITE, in bytes.
+    pub transfer_bytes_max: Option<u32>,
+    /// How many pools of workers.
+    pub pools: Option<usize>,
+    /// The CPUs of each pool.
+    pub pool_cpus: Option<Vec<Vec<usize>>>,
+    /// Most worker threads of a pool.
+    pub workers_max: Option<usize>,
+    /// How many workers of a pool may wait for calls at once.
+    pub seats_per_pool: Option<usize>,
+    /// Most file descriptors that storage keeps open.
+    pub descriptors_max: Option<usize>,
+    /// Bound of the duplicate request cache, in bytes.
+    pub reply_cache_bytes_max: Option<usize>,
+    /// Where log messages go.
+    pub log: Option<LogTarget>,
+    /// Which log messages: level or directives, as `tracing` has them.
+    pub log_filter: Option<Placed<String>>,
+}
+
+pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> ServerSettings {
+    let Some(table) = document.table(root, "server") else {
+        return ServerSettings::default();
+    };
+    document.known_keys(table, "[server]", &KEYS);
+    let mut bounded = |key, least, most| {
+        document.integer(table, key, least, most).and_then(|n| usize::try_from(n.value).ok())
+    };
+    let connections_max = bounded("connections_max", 1, 1_000_000);
+    let pools = bounded("pools", 1, POOLS_MAX);
+    let workers_max = bounded("workers_max", 1, 4096);
+    let seats_per_pool = bounded("seats_per_pool", 1, 1024);
+    let descriptors_max = bounded("descriptors_max", 64, 10_000_000);
+    let reply_cache_bytes_max = bounded("reply_cache_bytes_max", 1 << 20, 1 << 36);
+    let idle_timeout_s = document.integer(table, "idle_timeout_s", 1, 31_536_000);
+    let pool_cpus = pool_cpus(document, table);
+    if let (Some(pools), Some(pool_cpus)) = (pools, &pool_cpus)
+        && pools != pool_cpus.len()
+    {
+        let place = document.place_of(table, "pool_cpus");
+        let what = format!("pool_cpus names {} pools, pools says {pools}", pool_cpus.len());
+        document.refuse(place, what, None);
+    }
+    ServerSettings {
+        listen: listen(document, table),
+        udp: document.boolean(table, "udp"),
+        rpcbind: document.boolean(table, "rpcbind"),
+        state_directory: document
+            .string(table, "state_directory")
+            .and_then(|path| super::share::absolute_path(document, "state_directory", &path)),
+        connections_max,
+        idle_timeout_s: idle_timeout_s.map(|n| n.value),
+        transfer_bytes_max: transfer_bytes_max(document, table),
+        pools,
+        pool_cpus,
+        workers_max,
+        seats_per_pool,
+        descriptors_max,
+        reply_cache_bytes_max,
+        log: log(document, table),
+        log_filter: document
+            .string(table, "log_filter")
+            .map(|text| Placed { value: text.value.to_owned(), place: text.place }),
+    }
+}
+
+fn listen(document: &mut Document<'_>, table: Table<'_>) -> Option<Vec<SocketAddr>> {
+    let texts = document.strings(table, "listen")?;
+    if texts.is_empty() || texts.len() > LISTEN_MAX {
+        let place = document.place_of(table, "listen");
+        document.refuse(place, format!("listen needs 1 to {LISTEN_MAX} addresses"), None);
+    }
+    let mut addresses = Vec::new();
+    for text in texts {
+        match text.value.parse::<SocketAddr>() {
+            Ok(address) if addresses.contains(&address) => {
+                document.refuse(text.place, format!("listen has {address} twice"), None);
+            }
+            Ok(address) => addresses.push(address),
+            Err(_) => {
+                let what = format!("{} is not an address with a port", shown(text.value));
+                let suggestion = text
+                    .value
+                    .trim_matches(['[', ']'])
+                    .parse()
+                    .map(|ip| SocketAddr::new(ip, 2049).to_string());
+                document.refuse(text.place, what, suggestion.ok());
+            }
+        }
+    }
+    Some(addresses)
+}
+
+fn transfer_bytes_max(document: &mut Document<'_>, table: Table<'_>) -> Option<u32> {
+    let number = document.integer(table, "transfer_bytes_max", 4096, 4 << 20)?;
+    if number.value % 4096 != 0 {
+        let nearest = number.value.next_multiple_of(4096);
+        let what = "transfer_bytes_max must be a multiple of 4096".to_owned();
+        document.refuse(number.place, what, Some(nearest.to_string()));
+    }
+    u32::try_from(number.value).ok()
+}
+
+fn log(document: &mut Document<'_>, table: Table<'_>) -> Option<LogTarget> {
+    let text = document.string(table, "log")?;
+    match text.value {
+        "stderr" => Some(LogTarget::Stderr),
+        "journald" => Some(LogTarget::Journald),
+        other => {
+            let suggestion = nearest(other, ["stderr", "journald"]).map(String::from);
+            let what = format!("log must be \"stderr\" or \"journald\", not {}", shown(other));
+            document.refuse(text.place, what, suggestion);
+            None
+        }
+    }
+}
+
+fn pool_cpus(document: &mut Document<'_>, table: Table<'_>) -> Option<Vec<Vec<usize>>> {
+    let texts = document.strings(table, "pool_cpus")?;
+    if texts.is_empty() || texts.len() as u64 > POOLS_MAX {
+        let place = document.place_of(table, "pool_cpus");
+        document.refuse(place, format!("pool_cpus needs 1 to {POOLS_MAX} lists of CPUs"), None);
+    }
+    let mut pools = Vec::new();
+    for text in texts {
+        let cpus = cpu_list(text.value);
+        if cpus.is_none() {
+            let what = format!("{} is not a list of CPUs like \"0-3,8\"", shown(text.value));
+            document.refuse(text.place, what, None);
+        }
+        pools.extend(cpus);
+    }
+    Some(pools)
+}
+
+/// CPUs as the kernel writes them: `0-3,8`.
+pub(crate) fn cpu_list(text: &str) -> Option<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for range in text.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) =
+            (first.trim().parse::<usize>().ok()?, last.trim().parse::<usize>().ok()?);
+        if first > last || last > CPU_MAX {
+            return None;
+        }
+        cpus.extend(first..=last);
+        if cpus.len() > CPU_MAX + 1 {
+            return None;
+        }
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    Some(cpus)
+}
