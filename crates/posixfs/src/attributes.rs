@@ -14,6 +14,10 @@ pub(crate) struct Identity {
     pub(crate) inode: u64,
 }
 
+/// What is asked of an object that is not known yet.
+const IDENTIFYING: StatxFlags =
+    StatxFlags::BASIC_STATS.union(StatxFlags::MNT_ID).union(StatxFlags::BTIME);
+
 /// `statx` of an open object.
 pub(crate) fn stat(object: impl AsFd) -> Result<Statx, FsError> {
     rustix::fs::statx(object, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).map_err(from_errno)
@@ -22,7 +26,7 @@ pub(crate) fn stat(object: impl AsFd) -> Result<Statx, FsError> {
 /// `statx` of a name in a directory, a symbolic link itself and not what it points to.
 pub(crate) fn stat_name(dir: impl AsFd, name: &[u8]) -> Result<Statx, rustix::io::Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    rustix::fs::statx(dir, name, flags, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)
+    rustix::fs::statx(dir, name, flags, IDENTIFYING)
 }
 
 pub(crate) fn identity(stat: &Statx) -> Identity {
@@ -66,8 +70,7 @@ fn time(stamp: &StatxTimestamp) -> Time {
     Time { seconds: stamp.tv_sec, nanoseconds: stamp.tv_nsec }
 }
 
-/// `statx` of an open object, with its mount's number.
+/// `statx` of an open object, with its mount's number and time of birth.
 pub(crate) fn stat_with_mount(object: impl AsFd) -> Result<Statx, FsError> {
-    let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
-    rustix::fs::statx(object, c"", AtFlags::EMPTY_PATH, wanted).map_err(from_errno)
+    rustix::fs::statx(object, c"", AtFlags::EMPTY_PATH, IDENTIFYING).map_err(from_errno)
 }

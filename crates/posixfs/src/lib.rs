@@ -31,8 +31,10 @@ mod process;
 mod reading;
 mod setting;
 mod storage;
+mod stored;
 mod tree;
 mod volume;
+mod walking;
 
 pub use process::{ProcessPowers, prepare_process};
 pub use storage::{Storage, StorageOptions};

@@ -11,6 +11,7 @@ use steadfast_vfs::{Caller, DirEntry, DirPage, Entry, FsError, StorageHandle, Ti
 use crate::error::from_errno;
 use crate::node::Node;
 use crate::tree::Tree;
+use crate::walking;
 
 /// Bytes of records read at a time.
 const BUFFER_BYTES: usize = 32 << 10;
@@ -53,17 +54,18 @@ impl Listing {
         }
     }
 
-    /// Makes sure that there are records to tell, unless the directory ends here.
-    fn fill(&mut self, node: &Node) -> Result<(), FsError> {
+    /// Makes sure that there are records to tell, unless the directory ends here. Says whether
+    /// they are new.
+    fn fill(&mut self, node: &Node) -> Result<bool, FsError> {
         if self.told_bytes < self.records.len() {
-            return Ok(());
+            return Ok(false);
         }
         self.told_bytes = 0;
         let read = directory::read_records(node.reader()?, &mut self.records, BUFFER_BYTES);
         if read.is_err() {
             self.cookie = None;
         }
-        read.map_err(from_errno)
+        read.map(|()| true).map_err(from_errno)
     }
 }
 
@@ -85,7 +87,12 @@ impl Tree {
         listing.seek(&node, cookie, attr.ctime)?;
         let page = |is_end| Ok(DirPage { dir_attr: Some(attr), is_end });
         loop {
-            listing.fill(&node)?;
+            if listing.fill(&node)?
+                && with_entries
+                && let Some(store) = self.store()
+            {
+                walking::prepare_handles(store, &node, &listing.records)?;
+            }
             let Listing { records, told_bytes, cookie, .. } = &mut *listing;
             if records.is_empty() {
                 return page(true);

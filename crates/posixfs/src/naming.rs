@@ -20,7 +20,17 @@ use crate::attributes;
 use crate::budget::Descriptor;
 use crate::error::from_errno;
 use crate::node::Node;
+use crate::stored::Fingerprint;
 use crate::tree::{Tree, durable};
+
+/// An object that is about to lose a name.
+#[derive(Default)]
+struct Victim {
+    /// Its node, if there is one already, or its remaining names will have to be flushed.
+    node: Option<Arc<Node>>,
+    /// What it is, if the name is its last.
+    fingerprint: Option<Fingerprint>,
+}
 
 /// What has to be flushed for a change.
 type Targets = SmallVec<[(Arc<Node>, FlushWhat); 3]>;
@@ -291,30 +301,31 @@ impl Tree {
         })
     }
 
-    /// What is about to lose a name: its node, if there is one already or its remaining names
-    /// will have to be flushed.
-    fn victim(&self, dir: &Node, name: &[u8]) -> Result<Option<Arc<Node>>, FsError> {
+    /// What is about to lose a name.
+    fn victim(&self, dir: &Node, name: &[u8]) -> Result<Victim, FsError> {
         let stat = attributes::stat_name(&dir.path, name).map_err(from_errno)?;
-        let cached = self.storage.cache.find_inode(self.id, attributes::identity(&stat));
-        if cached.is_some() {
-            return Ok(cached);
+        let kind = attributes::kind(&stat);
+        let is_last = stat.stx_nlink <= 1 || kind == FileKind::Directory;
+        let mut node = self.storage.cache.find_inode(self.id, attributes::identity(&stat));
+        if node.is_none() && !is_last && kind == FileKind::Regular {
+            node = self.child(dir, name).ok().map(|(node, _)| node);
         }
-        if stat.stx_nlink > 1 && attributes::kind(&stat) == FileKind::Regular {
-            return Ok(self.child(dir, name).ok().map(|(node, _)| node));
-        }
-        Ok(None)
+        Ok(Victim { node, fingerprint: is_last.then(|| Fingerprint::of(&stat)) })
     }
 
     /// After an object lost a name: the last one, and it is let go so that its space is freed;
     /// another, and what is left of it is flushed too.
-    fn bury(&self, victim: Option<Arc<Node>>, targets: &mut Targets) {
-        let Some(victim) = victim else { return };
-        match victim.attr() {
-            Ok(_) if victim.kind == FileKind::Regular => {
-                targets.push((victim, FlushWhat::Everything));
+    fn bury(&self, victim: Victim, targets: &mut Targets) {
+        if let (Some(store), Some(fingerprint)) = (self.store(), victim.fingerprint) {
+            store.forget(fingerprint);
+        }
+        let Some(node) = victim.node else { return };
+        match node.attr() {
+            Ok(_) if node.kind == FileKind::Regular => {
+                targets.push((node, FlushWhat::Everything));
             }
             Ok(_) => {}
-            Err(_) => self.storage.cache.remove(&victim),
+            Err(_) => self.storage.cache.remove(&node),
         }
     }
 
@@ -388,9 +399,10 @@ impl Tree {
         to.require(to_attr, caller.cred, EXECUTE)?;
         let victim = match self.victim(to, to_name) {
             Ok(victim) => victim,
-            Err(FsError::NotFound) => None,
+            Err(FsError::NotFound) => Victim::default(),
             Err(error) => return Err(error),
         };
+        self.note_place((from, from_name), (to, to_name))?;
         self.assume(caller.cred)?;
         rustix::fs::renameat(&from.path, from_name, &to.path, to_name).map_err(removal_error)?;
         self.bury(victim, targets);
@@ -425,6 +437,7 @@ impl Tree {
             let flags = AtFlags::EMPTY_PATH;
             rustix::fs::linkat(&node.path, c"", &dir.path, name.as_bytes(), flags)
                 .map_err(from_errno)?;
+            self.note_place((dir, name.as_bytes()), (dir, name.as_bytes()))?;
             if node.kind == FileKind::Regular || !dir.volume.flushes_entries_with_directory() {
                 targets.push((Arc::clone(&node), FlushWhat::Everything));
             }

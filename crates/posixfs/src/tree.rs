@@ -22,7 +22,9 @@ use crate::handle_form;
 use crate::mounts::Mounts;
 use crate::node::{Node, NodeParts};
 use crate::storage::Storage;
+use crate::stored::{self, Store};
 use crate::volume::{Mount, Volume, stable_hash};
+use crate::walking;
 
 /// How a directory becomes a tree.
 #[derive(Clone, Debug, Default)]
@@ -70,6 +72,14 @@ pub enum OpenError {
         /// Why the kernel's are not to be had.
         reason: &'static str,
     },
+    /// The store of handles cannot be opened.
+    #[error("cannot open the handle store in {}: {source}", state_directory.display())]
+    Store {
+        /// Where it is.
+        state_directory: PathBuf,
+        /// Why.
+        source: Box<redb::Error>,
+    },
 }
 
 /// A share's directory tree.
@@ -77,7 +87,8 @@ pub struct Tree {
     pub(crate) id: u32,
     pub(crate) storage: Arc<Storage>,
     options: TreeOptions,
-    mode: Mode,
+    /// Where handles are kept, if the kernel gives none.
+    store: Option<Store>,
     /// Whether the kernel keeps `..` and submounts out: the mount is a private clone.
     is_private: bool,
     root: Arc<Node>,
@@ -138,19 +149,11 @@ impl Tree {
         let mount = Arc::new(Mount::new(0, kernel_id, path).map_err(open_failed)?);
         let kernel = handle::of(&mount.path)
             .and_then(|kernel| handle::open(&mount.open, &kernel, PATH_FLAGS).map(|_| kernel));
-        let handle = match kernel.map(|kernel| handle_form::from_kernel(0, &kernel)) {
-            Ok(Some(handle)) => handle,
-            Ok(None) => {
-                let reason = "the file system's handles are too long";
-                return Err(OpenError::NoHandles { directory: directory.to_owned(), reason });
-            }
-            Err(errno) => {
-                let reason = match errno {
-                    Errno::PERM => "CAP_DAC_READ_SEARCH is missing",
-                    _ => "the file system has no file handles",
-                };
-                return Err(OpenError::NoHandles { directory: directory.to_owned(), reason });
-            }
+        let (handle, store) = match kernel.map(|kernel| handle_form::from_kernel(0, &kernel)) {
+            Ok(Some(handle)) => (handle, None),
+            Ok(None) => stored(directory, options, "its file handles are too long")?,
+            Err(Errno::PERM) => stored(directory, options, "CAP_DAC_READ_SEARCH is missing")?,
+            Err(_) => stored(directory, options, "its file system has no file handles")?,
         };
         let identity = attributes::identity(&stat);
         let fsid = stable_hash(&[b"share", &options.share_id.to_le_bytes()]);
@@ -175,7 +178,7 @@ impl Tree {
             id,
             storage: Arc::clone(server),
             options: options.clone(),
-            mode: Mode::KernelHandles,
+            store,
             is_private,
             root,
             mounts: Mounts::new(share, mount),
@@ -186,7 +189,14 @@ impl Tree {
 
     /// How objects are found again.
     pub fn mode(&self) -> Mode {
-        self.mode
+        match self.store {
+            None => Mode::KernelHandles,
+            Some(_) => Mode::StoredHandles,
+        }
+    }
+
+    pub(crate) fn store(&self) -> Option<&Store> {
+        self.store.as_ref()
     }
 
     pub(crate) fn root_node(&self) -> &Arc<Node> {
@@ -195,7 +205,7 @@ impl Tree {
 
     /// Makes the kernel decide by the caller's identity what this thread changes.
     pub(crate) fn assume(&self, cred: &Cred) -> Result<(), FsError> {
-        match self.mode {
+        match self.mode() {
             // A switch that failed is the server's trouble, not an answer about permission.
             Mode::KernelHandles => {
                 identity::assume(cred.uid, cred.gid, &cred.groups).map_err(|errno| {
@@ -218,6 +228,9 @@ impl Tree {
         }
         if waiting == Waiting::Never {
             return Err(FsError::WouldBlock);
+        }
+        if let Some(store) = &self.store {
+            return self.stored_node(store, handle);
         }
         let (mount, kernel) = handle_form::parse(handle).ok_or(FsError::BadHandle)?;
         let mount = self.mounts.numbered(mount, self.options.crosses_mounts)?;
@@ -278,12 +291,13 @@ impl Tree {
     /// The object of a name in a directory. Permission is the caller's business.
     pub(crate) fn child(&self, dir: &Node, name: &[u8]) -> Result<(Arc<Node>, Attr), FsError> {
         let stat = attributes::stat_name(&dir.path, name).map_err(from_errno)?;
+        self.require_same_mount(&stat, dir)?;
         if let Some(node) = self.storage.cache.find_inode(self.id, attributes::identity(&stat)) {
             let attr = attributes::attr(&stat, node.volume.fsid);
             return Ok((node, attr));
         }
         let path = self.open_name(dir, name)?;
-        self.adopt(path, dir)
+        self.adopt(path, dir, name)
     }
 
     /// Opens a name in a directory as an `O_PATH` descriptor, by the server's own powers.
@@ -300,9 +314,17 @@ impl Tree {
         })
     }
 
-    /// The node of an object just opened in `dir`.
-    fn adopt(&self, path: OwnedFd, dir: &Node) -> Result<(Arc<Node>, Attr), FsError> {
-        let (stat, handle, mount) = self.identify(&path, dir)?;
+    /// Refuses what is mounted beneath, if the share does not cross mounts.
+    fn require_same_mount(&self, stat: &Statx, dir: &Node) -> Result<(), FsError> {
+        let is_within = self.is_private
+            || self.options.crosses_mounts
+            || stat.stx_mnt_id == dir.mount.kernel_id;
+        if is_within { Ok(()) } else { Err(FsError::AccessDenied) }
+    }
+
+    /// The node of an object just opened as `name` in `dir`.
+    fn adopt(&self, path: OwnedFd, dir: &Node, name: &[u8]) -> Result<(Arc<Node>, Attr), FsError> {
+        let (stat, handle, mount) = self.identify(&path, dir, name)?;
         let identity = attributes::identity(&stat);
         let volume = self.volume(&path, identity.device, &mount)?;
         let attr = attributes::attr(&stat, volume.fsid);
@@ -323,12 +345,17 @@ impl Tree {
         &self,
         path: &OwnedFd,
         dir: &Node,
+        name: &[u8],
     ) -> Result<(Statx, StorageHandle, Arc<Mount>), FsError> {
         let stat = attributes::stat_with_mount(path)?;
         if stat.stx_nlink == 0 {
             return Err(FsError::NotFound);
         }
         let mount = self.mount_of(&stat, dir)?;
+        if let Some(store) = &self.store {
+            let handle = walking::stored_handle(store, &stat, dir, name)?;
+            return Ok((stat, handle, mount));
+        }
         let kernel = handle::of(path).map_err(from_errno)?;
         let handle = handle_form::from_kernel(mount.id, &kernel).ok_or(FsError::NotSupported)?;
         Ok((stat, handle, mount))
@@ -337,6 +364,7 @@ impl Tree {
     /// Handle and attributes of a name, without holding the object open.
     pub(crate) fn glance(&self, dir: &Node, name: &[u8]) -> Result<Entry, FsError> {
         let stat = attributes::stat_name(&dir.path, name).map_err(from_errno)?;
+        self.require_same_mount(&stat, dir)?;
         let identity = attributes::identity(&stat);
         if let Some(node) = self.storage.cache.find_inode(self.id, identity) {
             return Ok(Entry {
@@ -346,7 +374,7 @@ impl Tree {
         }
         // On the same volume, and where the handle shows the inode number, so that a name that
         // was given to another file between the two calls is noticed, it need not be opened.
-        if self.mode == Mode::KernelHandles
+        if self.store.is_none()
             && identity.device == dir.volume.device
             && stat.stx_mnt_id == dir.mount.kernel_id
             && let Ok(kernel) = handle::of_name(&dir.path, name)
@@ -355,8 +383,14 @@ impl Tree {
         {
             return Ok(Entry { handle, attr: attributes::attr(&stat, dir.volume.fsid) });
         }
+        if let Some(store) = &self.store
+            && identity.device == dir.volume.device
+        {
+            let handle = walking::stored_handle(store, &stat, dir, name)?;
+            return Ok(Entry { handle, attr: attributes::attr(&stat, dir.volume.fsid) });
+        }
         let path = self.open_name(dir, name)?;
-        let (stat, handle, mount) = self.identify(&path, dir)?;
+        let (stat, handle, mount) = self.identify(&path, dir, name)?;
         let volume = self.volume(&path, attributes::identity(&stat).device, &mount)?;
         Ok(Entry { handle, attr: attributes::attr(&stat, volume.fsid) })
     }
@@ -375,7 +409,12 @@ impl Tree {
             let attr = attributes::attr(&stat, node.volume.fsid);
             return Ok((node, attr));
         }
-        self.adopt(path, dir)
+        if let Some(store) = &self.store {
+            let node = self.stored_parent(store, dir, identity)?;
+            let attr = attributes::attr(&stat, node.volume.fsid);
+            return Ok((node, attr));
+        }
+        self.adopt(path, dir, b"..")
     }
 
     /// Whether a directory is the root or beneath it.
@@ -470,6 +509,26 @@ fn outside_is_stale(errno: Errno) -> FsError {
         Errno::NOENT => FsError::Stale,
         errno => from_errno(errno),
     }
+}
+
+/// The root's handle and the store, for where the kernel gives no handles.
+fn stored(
+    directory: &Path,
+    options: &TreeOptions,
+    reason: &'static str,
+) -> Result<(StorageHandle, Option<Store>), OpenError> {
+    let missing = || OpenError::NoHandles { directory: directory.to_owned(), reason };
+    let state_directory = options.state_directory.as_ref().ok_or_else(missing)?;
+    let store = Store::open(state_directory, options.share_id).map_err(|error| {
+        OpenError::Store { state_directory: state_directory.clone(), source: Box::new(error) }
+    })?;
+    tracing::warn!(
+        "{}: {reason}: handles are kept in {}, and one user is served",
+        directory.display(),
+        state_directory.display()
+    );
+    let handle = store.handle(stored::ROOT).ok_or_else(missing)?;
+    Ok((handle, Some(store)))
 }
 
 /// A mount of just the tree, beyond which nothing can be reached, if the process may make one;

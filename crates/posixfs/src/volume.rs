@@ -115,6 +115,10 @@ impl Volume {
             | (VolumeKind::Btrfs, BTRFS_WITHOUT_PARENT) => {
                 Some(u64::from_ne_bytes(*bytes.first_chunk()?))
             }
+            // tmpfs has the generation first.
+            (VolumeKind::Memory, INODE32_GENERATION) => {
+                Some(u64::from_ne_bytes(*bytes.get(4..)?.first_chunk()?))
+            }
             _ => None,
         }
     }

@@ -1,0 +1,166 @@
+//! Handles kept in a store: one user without capabilities. Integration tests; each runs in a
+//! thread that gave its capabilities up, or as it is where there are none.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod support;
+
+use std::os::unix::fs::chown;
+use std::path::Path;
+
+use rustix::process::{Gid, Uid};
+use steadfast_posixfs::{Mode, OpenError, Tree, TreeOptions};
+use steadfast_vfs::{FileKind, FileSystem, FsError, SetAttr};
+use support::{User, is_root, name, plain, settle};
+
+const USER: u32 = 1000;
+
+fn unprivileged(test: impl FnOnce(&Path, u32) + Send) {
+    let place = plain();
+    let uid = if is_root() { USER } else { rustix::process::geteuid().as_raw() };
+    if is_root() {
+        chown(place.directory.parent().unwrap(), Some(USER), Some(USER)).unwrap();
+        chown(&place.directory, Some(USER), Some(USER)).unwrap();
+    }
+    let outcome = std::thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                if is_root() {
+                    let (user, group) = (Uid::from_raw(USER), Gid::from_raw(USER));
+                    rustix::thread::set_thread_groups(&[]).unwrap();
+                    rustix::thread::set_thread_res_gid(group, group, group).unwrap();
+                    rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+                }
+                test(&place.directory, uid);
+            })
+            .join()
+    });
+    outcome.unwrap();
+}
+
+fn open(directory: &Path) -> Tree {
+    let options = TreeOptions {
+        share_id: 9,
+        crosses_mounts: false,
+        state_directory: Some(directory.with_file_name("state")),
+    };
+    let tree = Tree::open(directory, &options, &support::storage()).unwrap();
+    assert_eq!(tree.mode(), Mode::StoredHandles);
+    tree
+}
+
+#[test]
+fn without_a_state_directory_it_says_what_is_missing() {
+    unprivileged(|directory, _| {
+        let error =
+            Tree::open(directory, &TreeOptions::default(), &support::storage()).unwrap_err();
+        assert!(matches!(error, OpenError::NoHandles { .. }));
+        assert!(error.to_string().contains("CAP_DAC_READ_SEARCH"), "{error}");
+    });
+}
+
+#[test]
+fn stored_handles_survive_restart_rename_and_removal() {
+    unprivileged(|directory, uid| {
+        let tree = open(directory);
+        let user = User::new(&tree, uid, uid);
+        let root = user.root();
+        let dir = user.mkdir(&root, "d", 0o755).unwrap().handle;
+        let deep = user.mkdir(&dir, "deep", 0o755).unwrap().handle;
+        let file = user.create(&deep, "file", 0o600).unwrap();
+        user.write(&file.handle, 0, b"text").unwrap();
+        let moved = user.create(&dir, "before", 0o600).unwrap().handle;
+        let gone = user.create(&dir, "gone", 0o600).unwrap().handle;
+        let linked = user.create(&dir, "one", 0o600).unwrap().handle;
+        let caller = user.caller();
+        settle(tree.rename(&caller, &dir, name("before"), &root, name("after"))).result.unwrap();
+        settle(tree.rename(&caller, &root, name("d"), &root, name("e"))).result.unwrap();
+        settle(tree.link(&caller, &linked, &root, name("two"))).1.result.unwrap();
+        user.remove(&dir, "one").unwrap();
+        user.remove(&dir, "gone").unwrap();
+        assert_eq!(user.attr(&gone).unwrap_err(), FsError::Stale);
+        drop(tree);
+
+        let tree = open(directory);
+        let user = User::new(&tree, uid, uid);
+        assert_eq!(user.root(), root);
+        assert_eq!(user.read(&file.handle, 0, 9).unwrap().0, b"text");
+        assert_eq!(user.attr(&file.handle).unwrap().fsid, file.attr.fsid);
+        assert_eq!(user.attr(&dir).unwrap().kind, FileKind::Directory);
+        user.attr(&moved).unwrap();
+        user.attr(&linked).unwrap();
+        assert_eq!(user.attr(&gone).unwrap_err(), FsError::Stale);
+        assert_eq!(user.lookup(&deep, "file").unwrap().handle, file.handle);
+        let up = tree.lookup_parent(&user.caller(), &deep).result.unwrap();
+        assert_eq!(up.handle, dir);
+        let up = tree.lookup_parent(&user.caller(), &dir).result.unwrap();
+        assert_eq!(up.handle, root);
+    });
+}
+
+#[test]
+fn what_local_processes_do_is_found_or_stale() {
+    unprivileged(|directory, uid| {
+        let tree = open(directory);
+        let user = User::new(&tree, uid, uid);
+        let root = user.root();
+        let file = user.create(&root, "file", 0o600).unwrap().handle;
+        let other = user.create(&root, "other", 0o600).unwrap().handle;
+        drop(tree);
+        std::fs::rename(directory.join("file"), directory.join("elsewhere")).unwrap();
+        // Another file under the old name.
+        std::fs::remove_file(directory.join("other")).unwrap();
+        std::fs::write(directory.join("other"), b"new").unwrap();
+        let tree = open(directory);
+        let user = User::new(&tree, uid, uid);
+        assert_eq!(user.attr(&file).unwrap_err(), FsError::Stale);
+        assert_eq!(user.attr(&other).unwrap_err(), FsError::Stale);
+        assert_ne!(user.lookup(&root, "other").unwrap().handle, other);
+        // Looked up where it is now, it is itself again.
+        assert_eq!(user.lookup(&root, "elsewhere").unwrap().handle, file);
+        drop(tree);
+        let tree = open(directory);
+        User::new(&tree, uid, uid).attr(&file).unwrap();
+    });
+}
+
+#[test]
+fn listings_give_handles_that_last() {
+    unprivileged(|directory, uid| {
+        for index in 0..2000 {
+            std::fs::write(directory.join(format!("f{index}")), b"").unwrap();
+        }
+        let tree = open(directory);
+        let user = User::new(&tree, uid, uid);
+        let listed = user.list(&user.root(), 100);
+        assert_eq!(listed.len(), 2002);
+        drop(tree);
+        let tree = open(directory);
+        let user = User::new(&tree, uid, uid);
+        for (text, fileid, entry) in &listed {
+            if text != b".." {
+                assert_eq!(user.attr(&entry.unwrap().handle).unwrap().fileid, *fileid);
+            }
+        }
+    });
+}
+
+#[test]
+fn nothing_is_done_that_the_user_may_not() {
+    unprivileged(|directory, uid| {
+        let tree = open(directory);
+        let user = User::new(&tree, uid, uid);
+        let root = user.root();
+        let file = user.create(&root, "file", 0o600).unwrap().handle;
+        let give = SetAttr { uid: Some(0), ..SetAttr::default() };
+        assert_eq!(user.set(&file, &give).result.unwrap_err(), FsError::NotPermitted);
+        std::os::unix::fs::symlink("/etc", directory.join("link")).unwrap();
+        let link = user.lookup(&root, "link").unwrap();
+        assert_eq!(link.attr.kind, FileKind::Symlink);
+        assert_eq!(user.lookup(&link.handle, "passwd").unwrap_err(), FsError::NotDirectory);
+        std::fs::create_dir(directory.join("out")).unwrap();
+        let out = user.lookup(&root, "out").unwrap().handle;
+        std::fs::rename(directory.join("out"), directory.with_file_name("out")).unwrap();
+        let up = tree.lookup_parent(&user.caller(), &out);
+        assert_eq!(up.result.unwrap_err(), FsError::Stale);
+    });
+}
