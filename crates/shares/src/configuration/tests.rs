@@ -221,7 +221,8 @@ fn mistakes_of_syntax_have_a_place_and_one_line() {
 
 #[test]
 fn the_list_of_mistakes_is_bounded() {
-    let text: String = (0..10_000).map(|n| format!("key{n} = 1\n")).collect();
+    let lines: Vec<_> = (0..10_000).map(|n| format!("key{n} = 1")).collect();
+    let text = lines.join("\n");
     let errors = Configuration::parse(&text).expect_err("mistakes");
     assert_eq!(errors.len(), super::ERRORS_MAX);
 }
@@ -263,7 +264,8 @@ proptest! {
     ) {
         let mut text = String::new();
         for n in 0..good {
-            text += &format!("# {comment}\n[[share]]\npath = \"/good/{n}\"\nclients = [\"::1\"]\n");
+            let share = format!("[[share]]\npath = \"/good/{n}\"\nclients = [\"::1\"]");
+            text = [&text, "# ", &comment, "\n", &share, "\n"].concat();
         }
         text += &"\n".repeat(gap);
         text += "[[share]]\npath = \"/€/bad\"\n";
