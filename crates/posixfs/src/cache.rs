@@ -215,7 +215,7 @@ impl Cache {
     /// Evicts until the budget is kept, or nothing more can go: first what is idle and clean,
     /// then, if that was not enough, what has data not flushed (the kernel keeps the data, and
     /// tells a descriptor opened later of an error that nobody was told of).
-    fn make_room(&self) {
+    pub(crate) fn make_room(&self) {
         for may_be_dirty in [false, true] {
             for _ in 0..SHARDS {
                 if !self.budget.is_exceeded() {

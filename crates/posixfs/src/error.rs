@@ -11,7 +11,9 @@ pub(crate) fn from_errno(errno: Errno) -> FsError {
         Errno::NOENT => FsError::NotFound,
         Errno::IO => FsError::Io,
         Errno::NXIO | Errno::NODEV => FsError::NoDevice,
-        Errno::ACCESS => FsError::AccessDenied,
+        // ETXTBSY: a program that runs on the server cannot be written, and trying again for as
+        // long as it runs would hang the client.
+        Errno::ACCESS | Errno::TXTBSY => FsError::AccessDenied,
         Errno::EXIST => FsError::Exists,
         Errno::XDEV => FsError::CrossDevice,
         Errno::NOTDIR => FsError::NotDirectory,
@@ -27,15 +29,10 @@ pub(crate) fn from_errno(errno: Errno) -> FsError {
         Errno::DQUOT => FsError::QuotaExceeded,
         Errno::STALE => FsError::Stale,
         Errno::OPNOTSUPP | Errno::NOSYS => FsError::NotSupported,
-        // A lease or an executable in use, or the server short of something: the client is to
-        // come again.
-        Errno::AGAIN
-        | Errno::NOMEM
-        | Errno::MFILE
-        | Errno::NFILE
-        | Errno::BUSY
-        | Errno::TXTBSY
-        | Errno::INTR => FsError::TryLater,
+        // A lease in use, or the server short of something: the client is to come again.
+        Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::BUSY | Errno::INTR => {
+            FsError::TryLater
+        }
         other => {
             tracing::error!(
                 errno = other.raw_os_error(),

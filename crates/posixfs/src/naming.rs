@@ -397,7 +397,10 @@ impl Tree {
         }
         from.require(from_attr, caller.cred, EXECUTE)?;
         to.require(to_attr, caller.cred, EXECUTE)?;
+        let is_same_name = Arc::ptr_eq(from, to) && from_name == to_name;
         let victim = match self.victim(to, to_name) {
+            // Renamed to what it is called already, nothing goes.
+            Ok(_) if is_same_name => Victim::default(),
             Ok(victim) => victim,
             Err(FsError::NotFound) => Victim::default(),
             Err(error) => return Err(error),
@@ -451,6 +454,8 @@ impl Tree {
 fn removal_error(errno: Errno) -> FsError {
     match errno {
         Errno::EXIST => FsError::NotEmpty,
+        // Something is mounted there, for which there is no word; to try again would not help.
+        Errno::BUSY => FsError::AccessDenied,
         errno => from_errno(errno),
     }
 }

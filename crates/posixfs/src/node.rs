@@ -127,6 +127,16 @@ impl Node {
         self.is_dirty.store(true, Ordering::Relaxed);
     }
 
+    /// Whether it is open for reading.
+    pub(crate) fn has_reader(&self) -> bool {
+        self.reader.get().is_some()
+    }
+
+    /// Whether it is open for writing.
+    pub(crate) fn has_writer(&self) -> bool {
+        self.writer.lock().is_some()
+    }
+
     /// The object open for reading; ordinary files and directories only.
     pub(crate) fn reader(&self) -> Result<&Descriptor, FsError> {
         if let Some(reader) = self.reader.get() {

@@ -151,7 +151,7 @@ impl Tree {
         if wanted == 0 {
             return Ok(ReadDone { count: 0, is_end: there == 0, attr, place: ReadPlace::Appended });
         }
-        let reader = node.reader()?;
+        let reader = self.reader(&node)?;
         let is_end = wanted == there;
         if may_be_place && wanted >= PLACE_BYTES_MIN && is_cached(reader, offset, wanted) {
             let file = Arc::new(ReadableFile(Arc::clone(&node)));

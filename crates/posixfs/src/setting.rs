@@ -86,7 +86,7 @@ impl Tree {
                 return Err(FsError::FileTooLarge);
             }
             require_write(caller.cred, node, before)?;
-            let writer = node.writer()?;
+            let writer = self.writer(node)?;
             self.assume(caller.cred)?;
             if how == WriteHow::Unstable {
                 node.mark_dirty();
@@ -188,7 +188,7 @@ impl Tree {
             if i64::try_from(size).is_err() {
                 return Err(FsError::FileTooLarge);
             }
-            let writer = node.writer()?;
+            let writer = self.writer(node)?;
             self.assume(cred)?;
             rustix::fs::ftruncate(&writer, size).map_err(from_errno)?;
         }

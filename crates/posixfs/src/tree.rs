@@ -288,6 +288,26 @@ impl Tree {
         if attr.kind == FileKind::Directory { Ok((node, attr)) } else { Err(FsError::NotDirectory) }
     }
 
+    /// As [`Node::reader`], within the budget of descriptors.
+    pub(crate) fn reader<'n>(&self, node: &'n Node) -> Result<&'n Descriptor, FsError> {
+        if node.has_reader() {
+            return node.reader();
+        }
+        let reader = node.reader()?;
+        self.storage.cache.make_room();
+        Ok(reader)
+    }
+
+    /// As [`Node::writer`], within the budget of descriptors.
+    pub(crate) fn writer(&self, node: &Node) -> Result<Arc<Descriptor>, FsError> {
+        let is_new = !node.has_writer();
+        let writer = node.writer()?;
+        if is_new {
+            self.storage.cache.make_room();
+        }
+        Ok(writer)
+    }
+
     /// The object of a name in a directory. Permission is the caller's business.
     pub(crate) fn child(&self, dir: &Node, name: &[u8]) -> Result<(Arc<Node>, Attr), FsError> {
         let stat = attributes::stat_name(&dir.path, name).map_err(from_errno)?;

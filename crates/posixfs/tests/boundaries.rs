@@ -264,12 +264,16 @@ fn a_full_disk_is_told() {
     };
     assert_eq!(error, FsError::NoSpace);
     // The reserve is the superuser's.
-    assert!(server.write(&file, offset, &data[..4096]).is_ok());
+    assert_eq!(server.write(&file, offset, &data[..4096]), Ok(4096));
     let (statistics, _) = tree.statistics(&user.caller(), &root).unwrap();
     assert!(statistics.available_bytes < statistics.free_bytes || statistics.free_bytes == 0);
     user.remove(&root, "a").unwrap();
-    let (after, _) = tree.statistics(&user.caller(), &root).unwrap();
-    assert!(after.free_bytes > statistics.free_bytes, "removal frees the space of a cached file");
+    // A process that another test is just starting has a copy of our descriptors for a moment.
+    let is_freed = (0..1000).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        tree.statistics(&user.caller(), &root).unwrap().0.free_bytes > statistics.free_bytes
+    });
+    assert!(is_freed, "removal frees the space of a file that was held open");
 }
 
 #[test]
@@ -335,7 +339,7 @@ fn descriptors_stay_within_their_budget() {
     }
     for (file, text) in &files {
         assert_eq!(user.read(file, 0, 9).unwrap().0, text.as_bytes());
-        assert!(storage.descriptors() < 60);
+        assert!(storage.descriptors() < 60, "{} {storage:?}", storage.descriptors());
     }
 }
 
@@ -517,4 +521,126 @@ fn kernel_rights(path: &std::path::Path, uid: u32, gid: u32, groups: &[u32]) -> 
         });
         rights.join().unwrap()
     })
+}
+
+#[test]
+fn a_quota_is_told() {
+    let Some(place) = mounted("btrfs", 128) else { return };
+    let volume = place.directory.join("v");
+    let btrfs = |args: &[&str]| {
+        let done = Command::new("btrfs").args(args).arg(&volume).output();
+        done.is_ok_and(|output| output.status.success())
+    };
+    let quota = Command::new("btrfs").args(["quota", "enable"]).arg(&place.directory).output();
+    let ready = quota.is_ok_and(|output| output.status.success())
+        && btrfs(&["subvolume", "create"])
+        && btrfs(&["qgroup", "limit", "4M"]);
+    if !ready {
+        println!("skipped: no quota groups here");
+        return;
+    }
+    let tree = support::open(&place.directory);
+    let server = User::new(&tree, 0, 0);
+    let volume = server.lookup(&server.root(), "v").unwrap();
+    // A subvolume is a file system of its own: its root has the number that every root has.
+    assert_ne!(volume.attr.fsid, server.attr(&server.root()).unwrap().fsid);
+    server.set(&volume.handle, &with_mode(0o777)).result.unwrap();
+    let user = User::new(&tree, 1000, 1000);
+    let file = user.create(&volume.handle, "a", 0o600).unwrap().handle;
+    let data = vec![1; 256 << 10];
+    let error = (0..64_u64).find_map(|index| user.write(&file, index << 18, &data).err());
+    assert_eq!(error, Some(FsError::QuotaExceeded));
+    drop(tree);
+    let tree = support::open(&place.directory);
+    let user = User::new(&tree, 1000, 1000);
+    assert_eq!(user.attr(&file).unwrap().fsid, volume.attr.fsid);
+}
+
+/// `wcc` of one object, from many threads, makes one chain: nothing of ours came between the
+/// attributes before a change and those after it, whatever the cache evicted meanwhile.
+#[test]
+fn changes_of_one_object_have_one_order() {
+    let place = plain();
+    let storage =
+        steadfast_posixfs::Storage::new(steadfast_posixfs::StorageOptions { descriptors_max: 8 });
+    let tree = Tree::open(&place.directory, &TreeOptions::default(), &storage).unwrap();
+    let user = User::new(&tree, 0, 0);
+    let root = user.root();
+    let dir = user.mkdir(&root, "d", 0o755).unwrap().handle;
+    let file = user.create(&dir, "f", 0o600).unwrap().handle;
+    let steps: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4_u32)
+            .map(|thread| {
+                let (tree, root, file) = (&tree, &root, &file);
+                scope.spawn(move || {
+                    let user = User::new(tree, 0, 0);
+                    let mut steps = Vec::new();
+                    for round in 0..200 {
+                        // Other objects, so that this one is evicted now and then.
+                        let text = format!("t{thread}-{round}");
+                        user.create(root, &text, 0o600).unwrap();
+                        let durable = tree.set_attributes(
+                            &user.caller(),
+                            file,
+                            &with_mode(0o600 + round % 8),
+                            None,
+                        );
+                        let changed = durable.release(&steadfast_vfs::ReplyBarrier::for_engine()).0;
+                        changed.result.unwrap();
+                        let wcc = changed.wcc;
+                        steps.push((wcc.before.unwrap().ctime, wcc.after.unwrap().ctime));
+                        user.remove(root, &text).unwrap();
+                    }
+                    steps
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    let mut steps = steps;
+    steps.sort_unstable();
+    for pair in steps.windows(2) {
+        assert_eq!(pair[0].1, pair[1].0, "a change began before the one before it had ended");
+    }
+}
+
+#[test]
+fn names_are_moved_by_many_at_once() {
+    let place = plain();
+    let tree = support::open(&place.directory);
+    let user = User::new(&tree, 0, 0);
+    let root = user.root();
+    let dirs: Vec<_> =
+        (0..3).map(|n| user.mkdir(&root, &format!("d{n}"), 0o755).unwrap().handle).collect();
+    for thread in 0..4 {
+        user.create(&dirs[0], &format!("f{thread}"), 0o600).unwrap();
+    }
+    std::thread::scope(|scope| {
+        for thread in 0..4_usize {
+            let (tree, dirs) = (&tree, &dirs);
+            scope.spawn(move || {
+                let user = User::new(tree, 1000 * thread as u32, 0);
+                let server = User::new(tree, 0, 0);
+                let text = format!("f{thread}");
+                for round in 0..300 {
+                    let from = &dirs[(round * (thread + 1)) % 3];
+                    let to = &dirs[((round + 1) * (thread + 1)) % 3];
+                    let moved = tree.rename(&server.caller(), from, name(&text), to, name(&text));
+                    let moved = moved.release(&steadfast_vfs::ReplyBarrier::for_engine()).0;
+                    assert_eq!(moved.result, Ok(()));
+                    // Another identity on the same thread, in turn.
+                    let refused = user.create(&dirs[0], "refused", 0o600);
+                    assert_eq!(refused.is_err(), thread != 0 || round != 0);
+                }
+            });
+        }
+    });
+    let mut left: Vec<_> = dirs
+        .iter()
+        .flat_map(|dir| user.list(dir, 50))
+        .map(|entry| entry.0)
+        .filter(|name| name[0] == b'f')
+        .collect();
+    left.sort();
+    assert_eq!(left, [b"f0", b"f1", b"f2", b"f3"]);
 }

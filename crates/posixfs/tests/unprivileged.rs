@@ -70,6 +70,9 @@ fn stored_handles_survive_restart_rename_and_removal() {
         user.write(&file.handle, 0, b"text").unwrap();
         let moved = user.create(&dir, "before", 0o600).unwrap().handle;
         let gone = user.create(&dir, "gone", 0o600).unwrap().handle;
+        settle(tree.rename(&user.caller(), &dir, name("before"), &dir, name("before")))
+            .result
+            .unwrap();
         let linked = user.create(&dir, "one", 0o600).unwrap().handle;
         let caller = user.caller();
         settle(tree.rename(&caller, &dir, name("before"), &root, name("after"))).result.unwrap();
@@ -163,4 +166,47 @@ fn nothing_is_done_that_the_user_may_not() {
         let up = tree.lookup_parent(&user.caller(), &out);
         assert_eq!(up.result.unwrap_err(), FsError::Stale);
     });
+}
+
+#[test]
+fn a_file_system_without_handles_is_served_from_a_store() {
+    if !is_root() {
+        println!("skipped: needs root");
+        return;
+    }
+    let place = plain();
+    let above = place.directory.parent().unwrap();
+    for layer in ["lower", "upper", "work"] {
+        std::fs::create_dir(above.join(layer)).unwrap();
+    }
+    std::fs::create_dir(above.join("lower/d")).unwrap();
+    std::fs::write(above.join("lower/d/below"), b"below").unwrap();
+    let options =
+        format!("lowerdir={0}/lower,upperdir={0}/upper,workdir={0}/work", above.display());
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "overlay", "-o", &options, "overlay"])
+        .arg(&place.directory)
+        .status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        println!("skipped: cannot mount an overlay");
+        return;
+    }
+    let outcome = std::panic::catch_unwind(|| {
+        let tree = open(&place.directory);
+        let user = User::new(&tree, 0, 0);
+        let root = user.root();
+        let made = user.create(&root, "made", 0o644).unwrap().handle;
+        user.write(&made, 0, b"made").unwrap();
+        let dir = user.lookup(&root, "d").unwrap().handle;
+        let below = user.lookup(&dir, "below").unwrap().handle;
+        assert_eq!(user.read(&below, 0, 9).unwrap().0, b"below");
+        drop(tree);
+        let tree = open(&place.directory);
+        let user = User::new(&tree, 0, 0);
+        assert_eq!(user.read(&made, 0, 9).unwrap().0, b"made");
+        assert_eq!(user.read(&below, 0, 9).unwrap().0, b"below");
+    });
+    let unmounted = std::process::Command::new("umount").arg("-l").arg(&place.directory).status();
+    assert!(unmounted.unwrap().success());
+    outcome.unwrap();
 }
