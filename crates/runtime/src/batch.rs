@@ -1,0 +1,153 @@
+//! The calls that one receive brought, and the replies gathered from them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use steadfast_sys::net::Received;
+
+use crate::connection::Connection;
+use crate::datagram::{DatagramReplies, DatagramSocket};
+use crate::flusher::ParkedReply;
+use crate::framing::{RecordPlace, Records};
+use crate::send_queue::{SendQueue, SpareBuffers};
+use crate::shared::Shared;
+
+/// Where a batch came from.
+#[derive(Debug, Default)]
+pub(crate) enum Origin {
+    #[default]
+    Nowhere,
+    Stream(Arc<Connection>),
+    Datagrams(Arc<DatagramSocket>, Vec<Received>),
+}
+
+/// Calls to be executed, in any order, by one worker or several: each takes the next one.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    /// Initialised memory that records lie in.
+    pub(crate) buffer: Vec<u8>,
+    pub(crate) records: Records,
+    pub(crate) origin: Origin,
+    next: AtomicUsize,
+}
+
+impl Batch {
+    pub(crate) fn new(buffer_bytes: usize) -> Self {
+        Self {
+            buffer: vec![0; buffer_bytes],
+            records: Records::default(),
+            origin: Origin::Nowhere,
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    /// The index of a call that nobody has taken yet.
+    pub(crate) fn take_next(&self) -> Option<usize> {
+        let index = self.next.fetch_add(1, Ordering::Relaxed);
+        (index < self.records.places.len()).then_some(index)
+    }
+
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.next.load(Ordering::Relaxed) >= self.records.places.len()
+    }
+
+    /// Nobody is to take any further call.
+    pub(crate) fn give_up(&self) {
+        self.next.store(self.records.places.len(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn record(&self, index: usize) -> &[u8] {
+        match self.records.places.get(index) {
+            Some(RecordPlace::Buffer(range)) => self.buffer.get(range.clone()).unwrap_or(&[]),
+            Some(RecordPlace::Joined(index)) => {
+                self.records.joined.get(*index).map_or(&[], |stash| stash.filled())
+            }
+            None => &[],
+        }
+    }
+
+    pub(crate) fn connection(&self) -> Option<&Arc<Connection>> {
+        match &self.origin {
+            Origin::Stream(connection) => Some(connection),
+            Origin::Datagrams(..) | Origin::Nowhere => None,
+        }
+    }
+
+    /// For the next receive; `spare` gets the stashes.
+    pub(crate) fn reset(&mut self, spare: &mut Vec<crate::framing::Stash>) {
+        self.origin = Origin::Nowhere;
+        self.records.places.clear();
+        for stash in self.records.joined.drain(..) {
+            if spare.len() < 4 {
+                spare.push(stash.cleared());
+            }
+        }
+        *self.next.get_mut() = 0;
+    }
+}
+
+/// What calls of one batch left to be sent or parked.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    pub(crate) stream: SendQueue,
+    pub(crate) datagrams: DatagramReplies,
+    pub(crate) parked: Vec<ParkedReply>,
+}
+
+impl Outbox {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.stream.is_empty() && self.datagrams.is_empty() && self.parked.is_empty()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.stream.bytes() + self.datagrams.bytes()
+    }
+
+    /// Takes over all of `other`.
+    pub(crate) fn absorb(&mut self, other: &mut Self, spare: &mut SpareBuffers) {
+        if self.is_empty() {
+            std::mem::swap(self, other);
+            return;
+        }
+        self.stream.append(&mut other.stream, spare);
+        self.datagrams.append(&mut other.datagrams);
+        self.parked.append(&mut other.parked);
+    }
+
+    /// Sends the replies and hands the parked calls to their flushers. Gives a flusher that has
+    /// too much to do already, if any: the caller should wait for it without its seat.
+    pub(crate) fn dispatch(
+        &mut self,
+        batch: &Batch,
+        spare: &mut SpareBuffers,
+        shared: &Arc<Shared>,
+    ) -> Option<Arc<crate::flusher::Flusher>> {
+        if let Some(connection) = batch.connection()
+            && !self.stream.is_empty()
+        {
+            connection.send(&mut self.stream, spare, shared.now_ms());
+        }
+        if !self.datagrams.is_empty() {
+            self.datagrams.send(shared);
+        }
+        let mut full = None;
+        while let Some(first) = self.parked.first() {
+            let domain = first.call.obligation.domain;
+            let flusher = shared.flushers.of(domain, shared);
+            let is_full = if self.parked.iter().all(|p| p.call.obligation.domain == domain) {
+                flusher.submit(self.parked.drain(..), shared)
+            } else {
+                let (here, elsewhere) = std::mem::take(&mut self.parked)
+                    .into_iter()
+                    .partition(|parked| parked.call.obligation.domain == domain);
+                self.parked = elsewhere;
+                let here: Vec<ParkedReply> = here;
+                flusher.submit(here.into_iter(), shared)
+            };
+            if is_full {
+                full = Some(flusher);
+            }
+        }
+        full
+    }
+}

@@ -1,0 +1,379 @@
+//! Executes the calls of a batch, and lends the seat while one of them may block.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crossbeam_utils::CachePadded;
+use steadfast_engine::{CallHost, Peer, ReplyBuffer, Verdict};
+
+use crate::batch::{Batch, Origin, Outbox};
+use crate::datagram::ReplyAddress;
+use crate::flusher::{Flusher, ParkedReply, ReplyTo, note_panic};
+use crate::log_limit::{LogKind, limited};
+use crate::pool::Pool;
+use crate::seat::{Offer, Seat, SeatGuard};
+use crate::send_queue::SpareBuffers;
+use crate::shared::{Phase, Shared};
+use crate::statistics::Counters;
+
+/// Gathered replies are sent when they are this many bytes, before the batch's end.
+const GATHER_BYTES: usize = 1 << 20;
+/// Parked calls are handed over when they are this many, before the batch's end.
+const GATHER_PARKED: usize = 32;
+/// A reply buffer larger than this is not kept.
+const REPLY_BYTES_KEPT: usize = 2 << 20;
+
+/// One worker's means to execute calls.
+pub(crate) struct Executor {
+    pool: Arc<Pool>,
+    shared: Arc<Shared>,
+    counters: Arc<CachePadded<Counters>>,
+    reply: ReplyBuffer,
+    outbox: Outbox,
+    spare: SpareBuffers,
+}
+
+impl Executor {
+    pub(crate) fn new(pool: Arc<Pool>, counters: Arc<CachePadded<Counters>>) -> Self {
+        let shared = Arc::clone(&pool.shared);
+        Self {
+            pool,
+            shared,
+            counters,
+            reply: ReplyBuffer::default(),
+            outbox: Outbox::default(),
+            spare: SpareBuffers::default(),
+        }
+    }
+
+    pub(crate) fn spare(&mut self) -> &mut SpareBuffers {
+        &mut self.spare
+    }
+
+    /// Announces that calls are about to be received and executed; `false`: they must not be,
+    /// since the server stops.
+    pub(crate) fn begin(&self) -> bool {
+        // Pairs with the end's wait: it sees that we are busy, or we see that it has begun.
+        self.counters.is_busy.store(true, Ordering::SeqCst);
+        if self.shared.phase() == Phase::Running {
+            return true;
+        }
+        self.end();
+        false
+    }
+
+    pub(crate) fn end(&self) {
+        self.counters.is_busy.store(false, Ordering::SeqCst);
+    }
+
+    /// Goes on with what former occupants of the seat left: sends their replies, executes
+    /// further calls of their batches.
+    pub(crate) fn take_over<'s>(&mut self, seat: &'s Seat, guard: &mut Option<SeatGuard<'s>>) {
+        self.counters.is_busy.store(true, Ordering::SeqCst);
+        while guard.is_some() {
+            let mut work = None;
+            {
+                let mut offers = seat.offers.lock();
+                for offer in offers.iter_mut() {
+                    if !offer.left.is_empty() || !offer.batch.is_exhausted() {
+                        let left = std::mem::take(&mut offer.left);
+                        work = Some((Arc::clone(&offer.batch), left));
+                        break;
+                    }
+                }
+                retain_useful(seat, &mut offers);
+            }
+            let Some((batch, mut left)) = work else { break };
+            self.outbox.absorb(&mut left, &mut self.spare);
+            self.run(seat, guard, &batch, false);
+        }
+        self.end();
+    }
+
+    /// Executes the calls of a batch that nobody has taken, and sends what they bring. On
+    /// return `guard` is `None` if another worker has taken the seat.
+    pub(crate) fn run<'s>(
+        &mut self,
+        seat: &'s Seat,
+        guard: &mut Option<SeatGuard<'s>>,
+        batch: &Arc<Batch>,
+        _is_new: bool,
+    ) {
+        let failures_before = self.shared.flushers.failures();
+        let mut full = None;
+        let mut calls = 0;
+        while let Some(index) = batch.take_next() {
+            calls += 1;
+            self.execute(seat, guard, batch, index, failures_before);
+            if guard.is_none() {
+                break;
+            }
+            if self.outbox.bytes() >= GATHER_BYTES || self.outbox.parked.len() >= GATHER_PARKED {
+                full = self.dispatch(batch).or(full);
+            }
+            if full.is_some() || self.put_off(seat, guard, batch) {
+                break;
+            }
+        }
+        self.counters.calls.add(calls);
+        full = self.dispatch(batch).or(full);
+        if let Some(flusher) = full {
+            self.wait_for(&flusher, seat, guard, batch);
+        }
+        if seat.offer_count.load(Ordering::SeqCst) > 0 {
+            retain_useful(seat, &mut seat.offers.lock());
+        }
+        if self.reply.bytes.capacity() > REPLY_BYTES_KEPT {
+            self.reply.bytes = Vec::new();
+        }
+    }
+
+    fn dispatch(&mut self, batch: &Batch) -> Option<Arc<Flusher>> {
+        self.counters.bytes_out.add(self.outbox.bytes() as u64);
+        self.counters.parked.add(self.outbox.parked.len() as u64);
+        self.outbox.dispatch(batch, &mut self.spare, &self.shared)
+    }
+
+    /// Keeps further calls of a connection for later when its peer reads too slowly, or too many
+    /// of its calls are parked.
+    fn put_off(
+        &mut self,
+        seat: &Seat,
+        guard: &mut Option<SeatGuard<'_>>,
+        batch: &Arc<Batch>,
+    ) -> bool {
+        let Some(connection) = batch.connection() else { return false };
+        let options = &self.shared.options;
+        if connection.is_closed() {
+            batch.give_up();
+            return true;
+        }
+        let is_over = || {
+            connection.backlog_bytes() >= options.reply_backlog_bytes_max
+                || connection.in_flight() >= options.calls_in_flight_max
+        };
+        if !is_over() || batch.is_exhausted() {
+            return false;
+        }
+        // What waits for a flush must not wait for itself here.
+        let _ = self.dispatch(batch);
+        let Some(core) = guard.as_deref_mut() else { return true };
+        let token = connection.token.load(Ordering::Relaxed);
+        let Some(slot) = core.connections.at(token) else {
+            batch.give_up();
+            return true;
+        };
+        {
+            let mut offers = seat.offers.lock();
+            // A batch that is put off is not on offer.
+            if let Some(at) = offers.iter().position(|offer| Arc::ptr_eq(&offer.batch, batch)) {
+                let mut offer = offers.swap_remove(at);
+                self.outbox.absorb(&mut offer.left, &mut self.spare);
+            }
+            seat.offer_count.store(offers.len(), Ordering::SeqCst);
+        }
+        slot.pending = Some(Arc::clone(batch));
+        // Serving it arms the watch, or goes on if there is room already.
+        core.enqueue(token);
+        true
+    }
+
+    /// Waits, without the seat, until a flusher has caught up.
+    fn wait_for<'s>(
+        &mut self,
+        flusher: &Flusher,
+        seat: &'s Seat,
+        guard: &mut Option<SeatGuard<'s>>,
+        batch: &Arc<Batch>,
+    ) {
+        let mut host = Host::new(self, seat, guard, batch);
+        host.will_block();
+        flusher.wait_for_space(&host.executor.shared);
+        host.regain();
+    }
+
+    fn execute<'s>(
+        &mut self,
+        seat: &'s Seat,
+        guard: &mut Option<SeatGuard<'s>>,
+        batch: &Arc<Batch>,
+        index: usize,
+        failures_before: u64,
+    ) {
+        let now_ms = self.shared.now_ms();
+        let mut reply = std::mem::take(&mut self.reply);
+        reply.bytes.clear();
+        reply.files.clear();
+        reply.complaint = None;
+        let (datagram_peer, address);
+        let peer: &Peer = match &batch.origin {
+            Origin::Stream(connection) => {
+                reply.may_place_files = true;
+                address = None;
+                &connection.peer
+            }
+            Origin::Datagrams(socket, received) => {
+                let Some(received) = received.get(index) else { return };
+                reply.may_place_files = false;
+                let to = ReplyAddress::new(socket, received);
+                datagram_peer = to.peer();
+                address = Some(to);
+                &datagram_peer
+            }
+            Origin::Nowhere => return,
+        };
+        let shared = Arc::clone(&self.shared);
+        let mut host = Host::new(self, seat, guard, batch);
+        let verdict = catch_unwind(AssertUnwindSafe(|| {
+            shared.service.call(&mut host, peer, now_ms, batch.record(index), &mut reply)
+        }));
+        host.regain();
+        if let Some(complaint) = reply.complaint.take() {
+            limited!(shared.log, LogKind::Complaint, warn, "{} {complaint}", peer.address);
+        }
+        match verdict {
+            Ok(Verdict::Replied) => match address {
+                None => self.outbox.stream.push_record(&mut reply, &mut self.spare),
+                Some(address) => self.outbox.datagrams.push(&reply.bytes, address, &shared),
+            },
+            Ok(Verdict::Parked(call)) => {
+                let to = match (address, batch.connection()) {
+                    (Some(address), _) => ReplyTo::Datagram(address),
+                    (None, Some(connection)) => {
+                        connection.enter();
+                        ReplyTo::Stream(Arc::clone(connection))
+                    }
+                    (None, None) => return,
+                };
+                self.outbox.parked.push(ParkedReply { call, to, failures_before });
+            }
+            Ok(Verdict::Silent) => {}
+            Ok(Verdict::HangUp(reason)) => {
+                limited!(shared.log, LogKind::HangUp, warn, "{} {reason}", peer.address);
+                hang_up(batch);
+            }
+            Err(_) => {
+                note_panic(&shared, &peer.address);
+                hang_up(batch);
+            }
+        }
+        self.reply = reply;
+    }
+}
+
+/// Ends a batch's connection, if it has one; what came before is answered.
+fn hang_up(batch: &Batch) {
+    if let Some(connection) = batch.connection() {
+        batch.give_up();
+        connection.close();
+    }
+}
+
+/// Drops offers of which nothing is left.
+fn retain_useful(seat: &Seat, offers: &mut Vec<Offer>) {
+    offers.retain(|offer| !offer.left.is_empty() || !offer.batch.is_exhausted());
+    seat.offer_count.store(offers.len(), Ordering::SeqCst);
+}
+
+/// The engine's host for one call.
+struct Host<'h, 's> {
+    executor: &'h mut Executor,
+    seat: &'s Seat,
+    guard: &'h mut Option<SeatGuard<'s>>,
+    batch: &'h Arc<Batch>,
+    is_lent: bool,
+    is_offered: bool,
+    is_summoned: bool,
+}
+
+impl<'h, 's> Host<'h, 's> {
+    fn new(
+        executor: &'h mut Executor,
+        seat: &'s Seat,
+        guard: &'h mut Option<SeatGuard<'s>>,
+        batch: &'h Arc<Batch>,
+    ) -> Self {
+        Self {
+            executor,
+            seat,
+            guard,
+            batch,
+            is_lent: false,
+            is_offered: false,
+            is_summoned: false,
+        }
+    }
+
+    /// Gives up the seat, leaving to its next occupant what this batch has gathered and has yet
+    /// to do.
+    fn lend(&mut self) {
+        let Some(guard) = self.guard.take() else { return };
+        if !self.executor.outbox.is_empty() || !self.batch.is_exhausted() {
+            let mut offers = self.seat.offers.lock();
+            let known = offers.iter_mut().find(|offer| Arc::ptr_eq(&offer.batch, self.batch));
+            let left = &mut self.executor.outbox;
+            if let Some(offer) = known {
+                offer.left.absorb(left, &mut self.executor.spare);
+            } else {
+                let left = std::mem::take(left);
+                offers.push(Offer { batch: Arc::clone(self.batch), left });
+            }
+            self.seat.offer_count.store(offers.len(), Ordering::SeqCst);
+            self.is_offered = true;
+        }
+        if let Some(connection) = self.batch.connection() {
+            connection.enter();
+        }
+        self.is_lent = true;
+        self.executor.counters.lends.add(1);
+        self.seat.lend(guard);
+        self.executor.pool.note_lent();
+    }
+
+    /// Takes the seat back unless another worker has it.
+    fn regain(&mut self) {
+        if !self.is_lent {
+            return;
+        }
+        self.is_lent = false;
+        *self.guard = self.seat.occupy();
+        if self.guard.is_none() {
+            self.executor.counters.takeovers.add(1);
+        } else if self.is_offered {
+            let mut offers = self.seat.offers.lock();
+            if let Some(at) = offers.iter().position(|offer| Arc::ptr_eq(&offer.batch, self.batch)) {
+                let mut left = match offers.get_mut(at) {
+                    Some(offer) => std::mem::take(&mut offer.left),
+                    None => Outbox::default(),
+                };
+                self.executor.outbox.absorb(&mut left, &mut self.executor.spare);
+            }
+            retain_useful(self.seat, &mut offers);
+        }
+        if let Some(connection) = self.batch.connection() {
+            connection.leave(1);
+        }
+    }
+}
+
+impl CallHost for Host<'_, '_> {
+    fn may_block(&mut self) {
+        if !self.is_lent {
+            self.lend();
+        }
+    }
+
+    fn will_block(&mut self) {
+        if self.is_summoned || (self.guard.is_none() && !self.is_lent) {
+            return;
+        }
+        self.is_summoned = true;
+        if !self.is_lent {
+            // Sent at once, since the next occupant may have to be started first.
+            let _ = self.executor.dispatch(self.batch);
+            self.lend();
+        }
+        self.executor.pool.summon(self.seat.index);
+    }
+}

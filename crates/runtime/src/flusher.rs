@@ -1,0 +1,376 @@
+//! Meets the obligations of parked calls, gathered across calls, and sends their replies.
+//!
+//! One [`Flusher`] a file system, made when the first call is parked for it. Each of its few
+//! threads takes everything that waits, flushes each object once, settles all calls and sends
+//! the replies of each connection at once: group commit without waiting for company, since what
+//! comes during a flush is gathered for the next.
+//!
+//! The kernel reports a failed write-back once for an open file. Therefore an object is flushed
+//! by one thread at a time, and a call that ran while *any* flush of its file system failed is
+//! failed too: its own flush may have succeeded only because the other one took the error.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Condvar, Mutex, RwLock};
+use steadfast_engine::{ParkedCall, ReplyBuffer};
+use steadfast_vfs::{FlushDomain, FlushTarget, FlushWhat, FsError};
+
+use crate::connection::Connection;
+use crate::datagram::{DatagramReplies, ReplyAddress};
+use crate::log_limit::{LogKind, limited};
+use crate::send_queue::{SendQueue, SpareBuffers};
+use crate::shared::Shared;
+
+/// Where a parked call's reply goes.
+#[derive(Debug)]
+pub(crate) enum ReplyTo {
+    Stream(Arc<Connection>),
+    Datagram(ReplyAddress),
+}
+
+/// A call that waits for its obligation.
+#[derive(Debug)]
+pub(crate) struct ParkedReply {
+    pub(crate) call: ParkedCall,
+    pub(crate) to: ReplyTo,
+    /// [`Flushers::failures`] when the call began.
+    pub(crate) failures_before: u64,
+}
+
+/// All file systems' flushers.
+#[derive(Debug, Default)]
+pub(crate) struct Flushers {
+    by_domain: RwLock<HashMap<FlushDomain, Arc<Flusher>>>,
+    failures: AtomicU64,
+}
+
+impl Flushers {
+    /// How many flushes have failed, on any file system. To be read before a call begins.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn of(&self, domain: FlushDomain, shared: &Arc<Shared>) -> Arc<Flusher> {
+        if let Some(flusher) = self.by_domain.read().get(&domain) {
+            return Arc::clone(flusher);
+        }
+        let mut by_domain = self.by_domain.write();
+        let flusher = by_domain
+            .entry(domain)
+            .or_insert_with(|| Arc::new(Flusher::new(domain, Arc::downgrade(shared))));
+        Arc::clone(flusher)
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.by_domain.read().values().all(|flusher| {
+            let queue = flusher.queue.lock();
+            queue.calls.is_empty() && queue.idle == queue.threads.len()
+        })
+    }
+
+    /// Ends the threads as soon as nothing waits; gives them to be joined.
+    pub(crate) fn stop(&self) -> Vec<std::thread::JoinHandle<()>> {
+        let mut threads = Vec::new();
+        for flusher in self.by_domain.read().values() {
+            let mut queue = flusher.queue.lock();
+            queue.is_stopping = true;
+            threads.append(&mut queue.threads);
+            flusher.work.notify_all();
+            flusher.space.notify_all();
+        }
+        threads
+    }
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    calls: VecDeque<ParkedReply>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+    idle: usize,
+    is_stopping: bool,
+}
+
+/// The flushes of one file system.
+#[derive(Debug)]
+pub(crate) struct Flusher {
+    domain: FlushDomain,
+    shared: Weak<Shared>,
+    queue: Mutex<Queue>,
+    work: Condvar,
+    space: Condvar,
+    /// Keys of objects being flushed now.
+    in_flush: Mutex<HashSet<u64>>,
+    flushed: Condvar,
+    /// [`Flushers::failures`] just after the last failure here.
+    last_failure: AtomicU64,
+}
+
+impl Flusher {
+    fn new(domain: FlushDomain, shared: Weak<Shared>) -> Self {
+        Self {
+            domain,
+            shared,
+            queue: Mutex::default(),
+            work: Condvar::new(),
+            space: Condvar::new(),
+            in_flush: Mutex::default(),
+            flushed: Condvar::new(),
+            last_failure: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes over these calls. Tells whether so many wait that the caller should wait too
+    /// ([`Flusher::wait_for_space`]) before it parks more.
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        calls: impl Iterator<Item = ParkedReply>,
+        shared: &Arc<Shared>,
+    ) -> bool {
+        let mut queue = self.queue.lock();
+        queue.calls.extend(calls);
+        if queue.idle > 0 {
+            self.work.notify_one();
+        } else if queue.threads.len() < shared.options.flush_threads.max(1) && !queue.is_stopping {
+            let flusher = Arc::clone(self);
+            let name = format!("flush-{}", self.domain.0);
+            let thread = std::thread::Builder::new().name(name).spawn(move || flusher.run());
+            match thread {
+                Ok(thread) => queue.threads.push(thread),
+                // With one thread at least, the calls are merely late.
+                Err(error) => limited!(
+                    shared.log,
+                    LogKind::Workers,
+                    error,
+                    "cannot start a thread to flush file system {}: {error}",
+                    self.domain.0
+                ),
+            }
+        }
+        queue.calls.len() >= shared.options.parked_calls_max
+    }
+
+    /// Waits until fewer calls wait than may, or the server stops.
+    pub(crate) fn wait_for_space(&self, shared: &Shared) {
+        let mut queue = self.queue.lock();
+        while queue.calls.len() >= shared.options.parked_calls_max && !queue.is_stopping {
+            self.space.wait(&mut queue);
+        }
+    }
+
+    fn run(&self) {
+        let mut sender = ReplySender::default();
+        loop {
+            let mut queue = self.queue.lock();
+            while queue.calls.is_empty() {
+                if queue.is_stopping {
+                    return;
+                }
+                queue.idle += 1;
+                self.work.wait(&mut queue);
+                queue.idle -= 1;
+            }
+            let calls = std::mem::take(&mut queue.calls);
+            self.space.notify_all();
+            drop(queue);
+            let Some(shared) = self.shared.upgrade() else { return };
+            self.settle_all(calls, &shared, &mut sender);
+        }
+    }
+
+    fn settle_all(
+        &self,
+        mut calls: VecDeque<ParkedReply>,
+        shared: &Arc<Shared>,
+        sender: &mut ReplySender,
+    ) {
+        let mut targets = Targets::default();
+        let wants: Vec<Vec<u64>> = calls
+            .iter_mut()
+            .map(|parked| {
+                std::mem::take(&mut parked.call.obligation.targets)
+                    .into_iter()
+                    .enumerate()
+                    .map(|(rank, (target, what))| targets.add(rank, target, what))
+                    .collect()
+            })
+            .collect();
+        let failed = self.flush(targets, shared);
+        let last_failure = self.last_failure.load(Ordering::Acquire);
+        for (parked, keys) in calls.into_iter().zip(wants) {
+            let own = keys.iter().find_map(|key| failed.get(key)).copied();
+            let outcome = match own {
+                Some(error) => Err(error),
+                None if last_failure > parked.failures_before => Err(FsError::Io),
+                None => Ok(()),
+            };
+            sender.settle(parked, outcome, shared);
+        }
+        sender.send(shared);
+    }
+
+    /// Flushes each object, or the whole file system when they are many; tells what failed.
+    fn flush(&self, targets: Targets, shared: &Shared) -> HashMap<u64, FsError> {
+        let mut failed = HashMap::new();
+        let targets = targets.in_order();
+        if targets.len() > shared.options.flush_objects_max
+            && let Some(first) = targets.first()
+        {
+            // All objects at once, so no other thread may be flushing any of them.
+            let keys: Vec<u64> = targets.iter().map(|target| target.key).collect();
+            self.enter_flush(&keys);
+            let result = guarded(|| first.object.flush_file_system());
+            if let Err(error) = result {
+                self.note_failure(error, shared);
+                failed.extend(keys.iter().map(|key| (*key, error)));
+            }
+            self.leave_flush(&keys);
+            return failed;
+        }
+        for target in targets {
+            self.enter_flush(&[target.key]);
+            if let Err(error) = guarded(|| target.object.flush(target.what)) {
+                self.note_failure(error, shared);
+                failed.insert(target.key, error);
+            }
+            self.leave_flush(&[target.key]);
+        }
+        failed
+    }
+
+    /// All keys at once or none, so two threads cannot wait for each other.
+    fn enter_flush(&self, keys: &[u64]) {
+        let mut in_flush = self.in_flush.lock();
+        while keys.iter().any(|key| in_flush.contains(key)) {
+            self.flushed.wait(&mut in_flush);
+        }
+        in_flush.extend(keys);
+    }
+
+    fn leave_flush(&self, keys: &[u64]) {
+        let mut in_flush = self.in_flush.lock();
+        for key in keys {
+            in_flush.remove(key);
+        }
+        drop(in_flush);
+        self.flushed.notify_all();
+    }
+
+    fn note_failure(&self, error: FsError, shared: &Shared) {
+        let number = shared.flushers.failures.fetch_add(1, Ordering::AcqRel) + 1;
+        self.last_failure.fetch_max(number, Ordering::AcqRel);
+        limited!(
+            shared.log,
+            LogKind::Flush,
+            error,
+            "a flush of file system {} failed: {error}; calls that waited for it fail",
+            self.domain.0
+        );
+    }
+}
+
+/// A flush that panics has failed.
+fn guarded(flush: impl FnOnce() -> Result<(), FsError>) -> Result<(), FsError> {
+    catch_unwind(AssertUnwindSafe(flush)).unwrap_or(Err(FsError::Io))
+}
+
+/// The distinct objects of several obligations.
+#[derive(Default)]
+struct Targets {
+    by_key: HashMap<u64, Target>,
+}
+
+struct Target {
+    key: u64,
+    /// The latest place in any obligation, so that what must precede does.
+    rank: usize,
+    object: Arc<dyn FlushTarget>,
+    what: FlushWhat,
+}
+
+impl Targets {
+    fn add(&mut self, rank: usize, object: Arc<dyn FlushTarget>, what: FlushWhat) -> u64 {
+        let key = object.flush_key();
+        match self.by_key.entry(key) {
+            Entry::Occupied(mut known) => {
+                let known = known.get_mut();
+                known.rank = known.rank.max(rank);
+                known.what = known.what.max(what);
+            }
+            Entry::Vacant(place) => {
+                place.insert(Target { key, rank, object, what });
+            }
+        }
+        key
+    }
+
+    fn in_order(self) -> Vec<Target> {
+        let mut targets: Vec<Target> = self.by_key.into_values().collect();
+        targets.sort_by_key(|target| (target.rank, target.key));
+        targets
+    }
+}
+
+/// Gathers settled replies by connection.
+#[derive(Default)]
+struct ReplySender {
+    streams: HashMap<*const Connection, (Arc<Connection>, SendQueue, usize)>,
+    datagrams: DatagramReplies,
+    reply: ReplyBuffer,
+    spare: SpareBuffers,
+}
+
+// The pointers are keys only.
+impl ReplySender {
+    fn settle(&mut self, parked: ParkedReply, outcome: Result<(), FsError>, shared: &Shared) {
+        self.reply.bytes.clear();
+        let now_ms = shared.now_ms();
+        let reply = &mut self.reply.bytes;
+        let settled = catch_unwind(AssertUnwindSafe(|| {
+            shared.service.settle(parked.call, outcome, now_ms, reply);
+        }));
+        match parked.to {
+            ReplyTo::Stream(connection) => {
+                let stream = self
+                    .streams
+                    .entry(Arc::as_ptr(&connection))
+                    .or_insert_with(|| (connection, SendQueue::default(), 0));
+                stream.2 += 1;
+                if settled.is_err() {
+                    note_panic(shared, &stream.0.peer.address);
+                    stream.0.close();
+                } else if !self.reply.bytes.is_empty() {
+                    stream.1.push_record(&mut self.reply, &mut self.spare);
+                }
+            }
+            ReplyTo::Datagram(address) => {
+                if settled.is_err() {
+                    note_panic(shared, &address.to);
+                } else if !self.reply.bytes.is_empty() {
+                    self.datagrams.push(&self.reply.bytes, address, shared);
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, shared: &Shared) {
+        let now_ms = shared.now_ms();
+        for (_, (connection, mut replies, count)) in self.streams.drain() {
+            connection.send(&mut replies, &mut self.spare, now_ms);
+            connection.leave(count);
+        }
+        self.datagrams.send(shared);
+    }
+}
+
+pub(crate) fn note_panic(shared: &Shared, peer: &std::net::SocketAddr) {
+    limited!(
+        shared.log,
+        LogKind::Panic,
+        error,
+        "a call from {peer} made the server panic: this is a bug; the call gets no answer"
+    );
+}

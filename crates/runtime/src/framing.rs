@@ -1,0 +1,320 @@
+//! Splits a TCP stream into RPC records (RFC 5531 §11).
+//!
+//! Records that lie whole in the receive buffer stay there and are told as ranges. Only what
+//! begins in one receive and ends in another, or comes in several fragments, is gathered in the
+//! connection's [`Stash`], which grows with the bytes received and never by what a record mark
+//! announces. A large record is received straight into the stash, so its data is copied once
+//! out of the socket.
+
+use std::ops::Range;
+
+/// Bit of a record mark that says: the record's last fragment.
+const LAST_FRAGMENT: u32 = 0x8000_0000;
+
+/// Room offered to a record that has only begun, in bytes; afterwards, room grows with what came.
+const STASH_FIRST_BYTES: usize = 4096;
+
+/// Why a stream cannot be split any further: the connection must be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FramingError {
+    /// More than a record may have.
+    #[error("announced a record of {announced_bytes} bytes; at most {max_bytes} are taken")]
+    TooLarge { announced_bytes: u64, max_bytes: usize },
+    /// A fragment without bytes, which carries nothing and could be repeated for ever.
+    #[error("sent an empty record fragment")]
+    EmptyFragment,
+}
+
+/// Where a record of a batch is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RecordPlace {
+    /// In the receive buffer.
+    Buffer(Range<usize>),
+    /// The stash of this index.
+    Joined(usize),
+}
+
+/// Bytes of one record that did not come at once. `bytes` is initialised memory, of which
+/// `filled` bytes are the record's; so a stash used again need not be zeroed again.
+#[derive(Debug, Default)]
+pub(crate) struct Stash {
+    bytes: Vec<u8>,
+    filled: usize,
+}
+
+impl Stash {
+    pub(crate) fn filled(&self) -> &[u8] {
+        self.bytes.get(..self.filled).unwrap_or(&[])
+    }
+
+    /// Memory used in bytes.
+    pub(crate) fn capacity(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn make_room(&mut self, more: usize) {
+        let wanted = self.filled + more;
+        if self.bytes.len() < wanted {
+            // Doubling, so that a record that comes byte by byte is not copied for each.
+            let wanted = wanted.max(self.filled * 2).max(64);
+            self.bytes.reserve_exact(wanted - self.bytes.len());
+            self.bytes.resize(wanted, 0);
+        }
+    }
+
+    fn append(&mut self, data: &[u8]) {
+        self.make_room(data.len());
+        let end = self.filled + data.len();
+        if let Some(place) = self.bytes.get_mut(self.filled..end) {
+            place.copy_from_slice(data);
+            self.filled = end;
+        }
+    }
+
+    /// For use with another record.
+    pub(crate) fn cleared(mut self) -> Self {
+        self.filled = 0;
+        self
+    }
+}
+
+/// What one receive brought.
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    pub(crate) places: Vec<RecordPlace>,
+    pub(crate) joined: Vec<Stash>,
+}
+
+impl Records {
+    fn push_joined(&mut self, stash: Stash) {
+        self.places.push(RecordPlace::Joined(self.joined.len()));
+        self.joined.push(stash);
+    }
+}
+
+/// A connection's receiving state between two receives.
+#[derive(Debug, Default)]
+pub(crate) struct Framing {
+    mark: [u8; 4],
+    mark_bytes: usize,
+    /// A record has begun and its last byte has not come.
+    is_inside: bool,
+    fragment_left: usize,
+    is_last: bool,
+    stash: Stash,
+}
+
+impl Framing {
+    /// Whether part of a record has come and the rest has not.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.is_inside || self.mark_bytes > 0
+    }
+
+    /// Memory held for a partial record, in bytes.
+    pub(crate) fn stash_bytes(&self) -> usize {
+        self.stash.capacity()
+    }
+
+    /// Where the next bytes of a record that has begun may be received directly; empty when
+    /// none has. At most what is left of the fragment, and not much more than came already.
+    pub(crate) fn direct_room(&mut self, spare: &mut Vec<Stash>) -> &mut [u8] {
+        if self.fragment_left == 0 {
+            return &mut [];
+        }
+        let room = self.fragment_left.min(STASH_FIRST_BYTES.max(self.stash.filled * 3));
+        if self.stash.filled == 0
+            && self.stash.bytes.is_empty()
+            && let Some(stash) = spare.pop()
+        {
+            self.stash = stash;
+        }
+        self.stash.make_room(room);
+        let end = self.stash.filled + room;
+        self.stash.bytes.get_mut(self.stash.filled..end).unwrap_or(&mut [])
+    }
+
+    /// Takes note of `count` bytes received into [`Framing::direct_room`].
+    pub(crate) fn advance(&mut self, count: usize, records: &mut Records) {
+        let count = count.min(self.fragment_left);
+        self.stash.filled += count;
+        self.fragment_left -= count;
+        self.end_if_complete(records);
+    }
+
+    /// Splits what was received into `buffer`.
+    ///
+    /// # Errors
+    /// When framing is lost; the records told before that are good.
+    pub(crate) fn split(
+        &mut self,
+        buffer: &[u8],
+        record_bytes_max: usize,
+        records: &mut Records,
+    ) -> Result<(), FramingError> {
+        let mut at = 0;
+        loop {
+            let rest = buffer.get(at..).unwrap_or(&[]);
+            if rest.is_empty() {
+                return Ok(());
+            }
+            if self.fragment_left > 0 {
+                let (data, _) = rest.split_at(rest.len().min(self.fragment_left));
+                self.stash.append(data);
+                self.fragment_left -= data.len();
+                at += data.len();
+                self.end_if_complete(records);
+                continue;
+            }
+            // The common case: a whole record in one fragment.
+            if !self.is_partial()
+                && let Some((mark, body)) = rest.split_first_chunk()
+            {
+                let mark = u32::from_be_bytes(*mark);
+                let length = (mark & !LAST_FRAGMENT) as usize;
+                if mark & LAST_FRAGMENT != 0 && (1..=body.len().min(record_bytes_max)).contains(&length)
+                {
+                    records.places.push(RecordPlace::Buffer(at + 4..at + 4 + length));
+                    at += 4 + length;
+                    continue;
+                }
+            }
+            for byte in rest.iter().take(4 - self.mark_bytes) {
+                if let Some(place) = self.mark.get_mut(self.mark_bytes) {
+                    *place = *byte;
+                }
+                self.mark_bytes += 1;
+                at += 1;
+            }
+            if self.mark_bytes == 4 {
+                self.begin_fragment(record_bytes_max)?;
+                self.end_if_complete(records);
+            }
+        }
+    }
+
+    fn begin_fragment(&mut self, record_bytes_max: usize) -> Result<(), FramingError> {
+        let mark = u32::from_be_bytes(self.mark);
+        let length = (mark & !LAST_FRAGMENT) as usize;
+        self.mark_bytes = 0;
+        self.is_last = mark & LAST_FRAGMENT != 0;
+        // An empty last fragment ends a record that has bytes; any other is a game.
+        if length == 0 && !(self.is_last && self.stash.filled > 0) {
+            return Err(FramingError::EmptyFragment);
+        }
+        let announced = self.stash.filled + length;
+        if announced > record_bytes_max {
+            return Err(FramingError::TooLarge {
+                announced_bytes: announced as u64,
+                max_bytes: record_bytes_max,
+            });
+        }
+        self.is_inside = true;
+        self.fragment_left = length;
+        Ok(())
+    }
+
+    fn end_if_complete(&mut self, records: &mut Records) {
+        if self.is_inside && self.fragment_left == 0 && self.is_last {
+            self.is_inside = false;
+            records.push_joined(std::mem::take(&mut self.stash));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(payload: &[u8], is_last: bool) -> Vec<u8> {
+        let mut bytes = (payload.len() as u32 | if is_last { LAST_FRAGMENT } else { 0 })
+            .to_be_bytes()
+            .to_vec();
+        bytes.extend_from_slice(payload);
+        bytes
+    }
+
+    fn payloads(buffer: &[u8], records: &Records) -> Vec<Vec<u8>> {
+        records
+            .places
+            .iter()
+            .map(|place| match place {
+                RecordPlace::Buffer(range) => buffer[range.clone()].to_vec(),
+                RecordPlace::Joined(index) => records.joined[*index].filled().to_vec(),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn whole_records_stay_in_the_buffer() {
+        let buffer = [record(b"abc", true), record(b"d", true)].concat();
+        let (mut framing, mut records) = (Framing::default(), Records::default());
+        framing.split(&buffer, 100, &mut records).unwrap();
+        assert_eq!(records.places, [RecordPlace::Buffer(4..7), RecordPlace::Buffer(11..12)]);
+        assert!(!framing.is_partial());
+    }
+
+    #[test]
+    fn any_cut_gives_the_same_records() {
+        let stream = [
+            record(b"abc", true),
+            record(b"de", false),
+            record(b"f", false),
+            record(b"ghi", true),
+            record(&[7; 300], true),
+            record(b"tail", false),
+            record(b"", true),
+        ]
+        .concat();
+        let expected =
+            [b"abc".to_vec(), b"defghi".to_vec(), vec![7; 300], b"tail".to_vec()].to_vec();
+        for piece in 1..stream.len() {
+            let mut framing = Framing::default();
+            let mut seen = Vec::new();
+            for part in stream.chunks(piece) {
+                let mut records = Records::default();
+                // As a receive does: first the direct room, then the buffer.
+                let room = framing.direct_room(&mut Vec::new());
+                let direct = room.len().min(part.len());
+                room[..direct].copy_from_slice(&part[..direct]);
+                framing.advance(direct, &mut records);
+                let rest = &part[direct..];
+                framing.split(rest, 1000, &mut records).unwrap();
+                seen.extend(payloads(rest, &records));
+            }
+            assert_eq!(seen, expected, "pieces of {piece}");
+            assert!(!framing.is_partial());
+        }
+    }
+
+    #[test]
+    fn announced_lengths_are_not_believed() {
+        let mut framing = Framing::default();
+        let mut records = Records::default();
+        let max_bytes = 1 << 20;
+        framing.split(&0x800f_ffff_u32.to_be_bytes(), max_bytes, &mut records).unwrap();
+        framing.split(b"x", max_bytes, &mut records).unwrap();
+        assert_eq!(framing.direct_room(&mut Vec::new()).len(), STASH_FIRST_BYTES);
+        assert!(framing.stash_bytes() < 2 * STASH_FIRST_BYTES);
+        let error = Framing::default().split(&[0xff; 8], max_bytes, &mut records).unwrap_err();
+        assert_eq!(error, FramingError::TooLarge { announced_bytes: 0x7fff_ffff, max_bytes });
+        // A chain of small fragments has the same bound.
+        let mut framing = Framing::default();
+        let chain = record(&[0; 60], false);
+        framing.split(&chain, 100, &mut records).unwrap();
+        assert!(matches!(
+            framing.split(&chain, 100, &mut records),
+            Err(FramingError::TooLarge { announced_bytes: 120, .. })
+        ));
+    }
+
+    #[test]
+    fn empty_fragments_are_refused_and_what_came_before_is_good() {
+        for is_last in [false, true] {
+            let buffer = [record(b"good", true), record(b"", is_last)].concat();
+            let mut records = Records::default();
+            let error = Framing::default().split(&buffer, 100, &mut records).unwrap_err();
+            assert_eq!(error, FramingError::EmptyFragment);
+            assert_eq!(payloads(&buffer, &records), [b"good".to_vec()]);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Opens the sockets that a server listens on.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+use steadfast_sys::net;
+
+use crate::StartError;
+
+/// Connections that the kernel completes ahead of accepting (bounded by net.core.somaxconn).
+const BACKLOG: i32 = 4096;
+/// Attempts to find a port that is free for both TCP and UDP.
+const PORT_ATTEMPTS: usize = 16;
+/// What a UDP socket may hold for a busy server, in bytes (bounded by net.core.rmem_max).
+const DATAGRAM_BUFFER_BYTES: usize = 4 << 20;
+
+/// The sockets for one address.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    /// The address, its port no longer 0.
+    pub(crate) address: SocketAddr,
+    /// One listener a pool.
+    pub(crate) streams: Vec<OwnedFd>,
+    /// One socket a seat.
+    pub(crate) datagrams: Vec<OwnedFd>,
+}
+
+/// Opens `streams` listeners and `datagrams` UDP sockets on one address.
+pub(crate) fn listen(
+    address: SocketAddr,
+    streams: usize,
+    datagrams: usize,
+) -> Result<Listening, StartError> {
+    let mut attempts = if address.port() == 0 { PORT_ATTEMPTS } else { 1 };
+    loop {
+        attempts -= 1;
+        match try_listen(address, streams, datagrams) {
+            Err(StartError::Listen { source, .. })
+                if attempts > 0 && source.kind() == io::ErrorKind::AddrInUse => {}
+            result => return result,
+        }
+    }
+}
+
+fn try_listen(
+    address: SocketAddr,
+    streams: usize,
+    datagrams: usize,
+) -> Result<Listening, StartError> {
+    let failed = |protocol, source| StartError::Listen { address, protocol, source };
+    // Sockets that share a port would also share it with another server that does the same,
+    // and each get a part of the calls. So the port must be free for a socket that shares not.
+    let probe = stream_socket(address, false).map_err(|error| failed("TCP", error))?;
+    let port = local_port(&probe).map_err(|error| failed("TCP", error))?;
+    drop(probe);
+    let address = SocketAddr::new(address.ip(), port);
+    if datagrams > 0 {
+        drop(datagram_socket(address, false).map_err(|error| failed("UDP", error))?);
+    }
+    let streams = (0..streams)
+        .map(|_| stream_socket(address, true).map(OwnedFd::from))
+        .collect::<io::Result<Vec<_>>>()
+        .map_err(|error| failed("TCP", error))?;
+    let datagrams = (0..datagrams)
+        .map(|_| datagram_socket(address, true).map(OwnedFd::from))
+        .collect::<io::Result<Vec<_>>>()
+        .map_err(|error| failed("UDP", error))?;
+    Ok(Listening { address, streams, datagrams })
+}
+
+fn local_port(socket: &Socket) -> io::Result<u16> {
+    Ok(net::local_address(socket)?.port())
+}
+
+fn new_socket(address: SocketAddr, kind: Type, protocol: Protocol) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), kind, Some(protocol))?;
+    if address.is_ipv6() {
+        // IPv4 has its own sockets.
+        socket.set_only_v6(true)?;
+    }
+    Ok(socket)
+}
+
+fn stream_socket(address: SocketAddr, is_shared: bool) -> io::Result<Socket> {
+    let socket = new_socket(address, Type::STREAM, Protocol::TCP)?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(is_shared)?;
+    // Accepted sockets inherit these.
+    net::set_no_delay(&socket)?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(60))
+        .with_interval(Duration::from_secs(15))
+        .with_retries(6);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket)
+}
+
+fn datagram_socket(address: SocketAddr, is_shared: bool) -> io::Result<Socket> {
+    let socket = new_socket(address, Type::DGRAM, Protocol::UDP)?;
+    socket.set_reuse_port(is_shared)?;
+    net::enable_packet_info(&socket, address.is_ipv6())?;
+    // The kernel's own bound is good enough where it is lower.
+    let _ = socket.set_recv_buffer_size(DATAGRAM_BUFFER_BYTES);
+    let _ = socket.set_send_buffer_size(DATAGRAM_BUFFER_BYTES);
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_chosen_by_the_kernel_serves_both_protocols_and_all_sockets() {
+        let listening = listen("127.0.0.1:0".parse().unwrap(), 2, 3).unwrap();
+        assert_ne!(listening.address.port(), 0);
+        assert_eq!((listening.streams.len(), listening.datagrams.len()), (2, 3));
+        for socket in listening.streams.iter().chain(&listening.datagrams) {
+            assert_eq!(net::local_address(socket).unwrap(), listening.address);
+        }
+    }
+
+    #[test]
+    fn an_address_in_use_is_named_with_advice() {
+        let first = listen("127.0.0.1:0".parse().unwrap(), 1, 1).unwrap();
+        let error = listen(first.address, 1, 1).unwrap_err().to_string();
+        assert!(error.contains(&first.address.to_string()), "{error}");
+        assert!(error.contains("another server uses it"), "{error}");
+    }
+}

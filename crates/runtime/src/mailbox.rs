@@ -1,0 +1,46 @@
+//! What other threads tell the occupant of a seat.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use steadfast_sys::epoll::EventFd;
+
+use crate::connection::Connection;
+
+/// A message to a seat. Bounded: a connection has at most one [`Message::Look`] under way, and
+/// the number of connections has its limit.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// A new connection is this seat's.
+    Adopt(Arc<Connection>),
+    /// The connection of this token may be read again, or is done.
+    Look(u64),
+}
+
+/// Messages, and a descriptor that wakes whoever waits at the seat.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    messages: Mutex<Vec<Message>>,
+    pub(crate) wake: EventFd,
+}
+
+impl Mailbox {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        Ok(Self { messages: Mutex::default(), wake: EventFd::new()? })
+    }
+
+    pub(crate) fn post(&self, message: Message) {
+        let mut messages = self.messages.lock();
+        let is_first = messages.is_empty();
+        messages.push(message);
+        drop(messages);
+        if is_first {
+            self.wake.notify();
+        }
+    }
+
+    pub(crate) fn take(&self) -> Vec<Message> {
+        self.wake.reset();
+        std::mem::take(&mut *self.messages.lock())
+    }
+}

@@ -1,0 +1,110 @@
+//! What a server is started with, and why it may not start.
+
+use std::io;
+use std::net::SocketAddr;
+
+/// How a server listens, and its limits.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Where NFS is served. Port 0 lets the kernel choose one (the same for TCP and UDP).
+    pub listen: Vec<SocketAddr>,
+    /// Further addresses with the same service, such as port 111.
+    pub extra_listen: Vec<SocketAddr>,
+    /// Whether to serve UDP beside TCP.
+    pub udp: bool,
+    /// Pools of workers; 0: one a NUMA node.
+    pub pools: usize,
+    /// CPUs of each pool; pools without an entry share all CPUs (or have their NUMA node's).
+    pub pool_cpus: Vec<Vec<usize>>,
+    /// Workers of a pool that run at one time; 0: as many as the pool has CPUs.
+    pub seats_per_pool: usize,
+    /// Threads of a pool at the most, those that wait for storage counted.
+    pub workers_max: usize,
+    /// Connections at the most.
+    pub connections_max: usize,
+    /// A connection without calls is closed after this time, and so is one whose peer reads no
+    /// replies; 0: never.
+    pub idle_timeout_s: u64,
+    /// The largest record (call) taken, in bytes.
+    pub record_bytes_max: usize,
+    /// Replies that wait for a connection's peer to read, in bytes; beyond it no further calls
+    /// are read from the connection.
+    pub reply_backlog_bytes_max: usize,
+    /// Replies that wait for peers, and calls half received, over all connections, in bytes;
+    /// beyond it the connections that have made no progress for longest are closed.
+    pub waiting_bytes_max: usize,
+    /// Calls of a connection that wait for stability; beyond it no further calls are read from
+    /// the connection.
+    pub calls_in_flight_max: usize,
+    /// Calls that wait for one file system; beyond it workers wait.
+    pub parked_calls_max: usize,
+    /// Threads that flush one file system.
+    pub flush_threads: usize,
+    /// A flush of more objects than this becomes one of the whole file system.
+    pub flush_objects_max: usize,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            listen: Vec::new(),
+            extra_listen: Vec::new(),
+            udp: true,
+            pools: 0,
+            pool_cpus: Vec::new(),
+            seats_per_pool: 0,
+            workers_max: 128,
+            connections_max: 65_536,
+            idle_timeout_s: 600,
+            record_bytes_max: (1 << 20) + (64 << 10),
+            reply_backlog_bytes_max: 8 << 20,
+            waiting_bytes_max: 1 << 30,
+            calls_in_flight_max: 1024,
+            parked_calls_max: 65_536,
+            flush_threads: 4,
+            flush_objects_max: 64,
+        }
+    }
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// No address to listen on was given.
+    #[error("no address to listen on: give at least one, such as 0.0.0.0:2049")]
+    NoAddress,
+    /// An address could not be used.
+    #[error("cannot listen on {address} ({protocol}): {source}; {}", advice(.source))]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// `TCP` or `UDP`.
+        protocol: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Something else that every server needs could not be had.
+    #[error("cannot {what}: {source}")]
+    Resource {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another server uses it (`ss -lnptu` shows which): stop that one or choose another port"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "the address is not one of this machine's: choose another or wait until it is up"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "ports below 1024 need root or CAP_NET_BIND_SERVICE: choose another port or grant it"
+        }
+        io::ErrorKind::Unsupported => "this kernel does not have the protocol: leave the address out",
+        _ => "choose another address",
+    }
+}

@@ -1,0 +1,244 @@
+//! A pool: seats, the workers that serve them, and the monitor that sends a worker to a seat
+//! whose occupant is held up.
+//!
+//! A pool has as many seats as CPUs and therefore about as many runnable workers, however many
+//! wait for storage. Workers without a seat stand by; when none does, one more is started, up
+//! to a bound. Nothing here is shared between pools.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::log_limit::{LogKind, limited};
+use crate::seat::Seat;
+use crate::shared::{Phase, Shared};
+use crate::statistics::CounterSets;
+use crate::worker::Worker;
+
+/// A seat that was lent for this long gets another worker. A hand-over costs some 10 µs, and a
+/// read from a fast disk 100 µs: so the disk must be slow, or the call long, to be worth one.
+const PATIENCE: Duration = Duration::from_millis(1);
+/// The monitor sleeps after this many rounds in which no seat was lent.
+const QUIET_ROUNDS: u32 = 20;
+/// Workers standing by that are kept for ever.
+const STANDBYS_KEPT: usize = 2;
+/// Others end after this time.
+const STANDBY_LIFE: Duration = Duration::from_secs(30);
+const STACK_BYTES: usize = 1 << 20;
+
+#[derive(Debug, Default)]
+struct Staff {
+    /// Seats that need a worker.
+    wanted: VecDeque<usize>,
+    idle: usize,
+    workers: usize,
+    threads: Vec<JoinHandle<()>>,
+}
+
+pub(crate) struct Pool {
+    pub(crate) index: usize,
+    pub(crate) seats: Vec<Seat>,
+    pub(crate) counters: CounterSets,
+    pub(crate) shared: Arc<Shared>,
+    /// Connections of all seats, and how many there may be.
+    pub(crate) connections: AtomicUsize,
+    pub(crate) connections_max: usize,
+    cpus: Vec<usize>,
+    staff: Mutex<Staff>,
+    standby: Condvar,
+    is_monitor_asleep: AtomicBool,
+    monitor_wake: Mutex<()>,
+    monitor_sleep: Condvar,
+}
+
+impl Pool {
+    pub(crate) fn new(
+        index: usize,
+        seats: Vec<Seat>,
+        cpus: Vec<usize>,
+        connections_max: usize,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self {
+            index,
+            seats,
+            counters: CounterSets::default(),
+            shared,
+            connections: AtomicUsize::new(0),
+            connections_max,
+            cpus,
+            staff: Mutex::default(),
+            standby: Condvar::new(),
+            is_monitor_asleep: AtomicBool::new(false),
+            monitor_wake: Mutex::new(()),
+            monitor_sleep: Condvar::new(),
+        }
+    }
+
+    /// Starts a worker for each seat, and the monitor.
+    pub(crate) fn start(self: &Arc<Self>) -> std::io::Result<()> {
+        let mut staff = self.staff.lock();
+        for seat in 0..self.seats.len() {
+            staff.wanted.push_back(seat);
+            self.start_worker(&mut staff)?;
+        }
+        let pool = Arc::clone(self);
+        let monitor = std::thread::Builder::new()
+            .name(format!("monitor-{}", self.index))
+            .stack_size(STACK_BYTES)
+            .spawn(move || pool.monitor())?;
+        staff.threads.push(monitor);
+        Ok(())
+    }
+
+    fn start_worker(self: &Arc<Self>, staff: &mut Staff) -> std::io::Result<()> {
+        let pool = Arc::clone(self);
+        let thread = std::thread::Builder::new()
+            .name(format!("worker-{}", self.index))
+            .stack_size(STACK_BYTES)
+            .spawn(move || pool.work())?;
+        staff.workers += 1;
+        staff.threads.retain(|thread| !thread.is_finished());
+        staff.threads.push(thread);
+        Ok(())
+    }
+
+    /// A worker's life: at a seat, or standing by for one.
+    fn work(self: Arc<Self>) {
+        // A pool whose CPUs have gone runs where it can.
+        let _ = steadfast_sys::scheduling::pin_current_thread(&self.cpus);
+        let mut worker = Worker::new(Arc::clone(&self));
+        while let Some(index) = self.stand_by() {
+            if let Some(seat) = self.seats.get(index)
+                && let Some(guard) = seat.occupy()
+            {
+                worker.serve(seat, guard);
+            }
+        }
+    }
+
+    /// Waits for a seat to serve; `None`: the worker is to end.
+    fn stand_by(&self) -> Option<usize> {
+        let mut staff = self.staff.lock();
+        loop {
+            if self.shared.phase() == Phase::Stopped {
+                staff.workers -= 1;
+                return None;
+            }
+            if let Some(seat) = staff.wanted.pop_front() {
+                return Some(seat);
+            }
+            staff.idle += 1;
+            let timed_out = self.standby.wait_for(&mut staff, STANDBY_LIFE).timed_out();
+            staff.idle -= 1;
+            if timed_out && staff.wanted.is_empty() && staff.idle >= STANDBYS_KEPT {
+                staff.workers -= 1;
+                return None;
+            }
+        }
+    }
+
+    /// Sends a worker to a seat, unless all there may be are held up.
+    pub(crate) fn summon(self: &Arc<Self>, seat: usize) {
+        let mut staff = self.staff.lock();
+        if staff.wanted.contains(&seat) {
+            return;
+        }
+        if staff.idle > staff.wanted.len() {
+            staff.wanted.push_back(seat);
+            self.standby.notify_one();
+        } else if staff.workers < self.shared.options.workers_max.max(self.seats.len()) {
+            staff.wanted.push_back(seat);
+            if let Err(error) = self.start_worker(&mut staff) {
+                limited!(
+                    self.shared.log,
+                    LogKind::Workers,
+                    error,
+                    "cannot start a worker: {error}; calls wait until one is free"
+                );
+            }
+        } else {
+            limited!(
+                self.shared.log,
+                LogKind::Workers,
+                warn,
+                "all {} workers of pool {} wait for storage; further calls wait for them",
+                staff.workers,
+                self.index
+            );
+        }
+    }
+
+    /// To be called after a seat was lent.
+    pub(crate) fn note_lent(&self) {
+        if self.is_monitor_asleep.load(Ordering::SeqCst) {
+            self.wake_monitor();
+        }
+    }
+
+    fn wake_monitor(&self) {
+        let _lock = self.monitor_wake.lock();
+        self.is_monitor_asleep.store(false, Ordering::SeqCst);
+        self.monitor_sleep.notify_one();
+    }
+
+    fn monitor(self: Arc<Self>) {
+        let mut seen: Vec<Option<u64>> = vec![None; self.seats.len()];
+        let mut quiet = 0;
+        while self.shared.phase() != Phase::Stopped {
+            let mut is_any_lent = false;
+            for (seat, seen) in self.seats.iter().zip(&mut seen) {
+                let lent = seat.lent_since();
+                is_any_lent |= lent.is_some();
+                if lent.is_some() && lent == *seen {
+                    self.summon(seat.index);
+                }
+                *seen = lent;
+            }
+            quiet = if is_any_lent { 0 } else { quiet + 1 };
+            if quiet < QUIET_ROUNDS {
+                std::thread::sleep(PATIENCE);
+                continue;
+            }
+            let mut lock = self.monitor_wake.lock();
+            self.is_monitor_asleep.store(true, Ordering::SeqCst);
+            // Pairs with `note_lent`: it sees that we sleep, or we see what it lent.
+            while self.is_monitor_asleep.load(Ordering::SeqCst)
+                && self.shared.phase() != Phase::Stopped
+                && self.seats.iter().all(|seat| seat.lent_since().is_none())
+            {
+                self.monitor_sleep.wait(&mut lock);
+            }
+            self.is_monitor_asleep.store(false, Ordering::SeqCst);
+            quiet = 0;
+        }
+    }
+
+    pub(crate) fn worker_count(&self) -> usize {
+        self.staff.lock().workers
+    }
+
+    /// Whether no call is being executed and no executed call's reply is left behind.
+    pub(crate) fn is_quiet(&self) -> bool {
+        !self.counters.is_any_busy()
+            && self.seats.iter().all(|seat| seat.offer_count.load(Ordering::SeqCst) == 0)
+    }
+
+    /// Lets everybody look at the phase.
+    pub(crate) fn wake_all(&self) {
+        for seat in &self.seats {
+            seat.mailbox.wake.notify();
+        }
+        self.wake_monitor();
+        let _staff = self.staff.lock();
+        self.standby.notify_all();
+    }
+
+    pub(crate) fn take_threads(&self) -> Vec<JoinHandle<()>> {
+        std::mem::take(&mut self.staff.lock().threads)
+    }
+}

@@ -1,0 +1,299 @@
+//! A seat: an epoll descriptor, the connections that belong to it and a UDP socket an address.
+//!
+//! Whoever holds the lock of a seat's [`SeatCore`] occupies the seat: waits at its epoll
+//! descriptor and executes what comes. Before a call that may block, the occupant gives up the
+//! lock and marks the seat as lent; when the call returns it tries to take the lock back. That
+//! nearly always succeeds and costs a few atomic operations. If the call lasted, the pool's
+//! monitor has sent another worker to the seat in the meantime, and nothing has waited.
+//!
+//! Nobody but workers ever takes the lock, and only by trying: so a worker that fails to get it
+//! knows that the seat is in good hands.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+use steadfast_sys::epoll::{Epoll, Interest};
+
+use crate::batch::{Batch, Outbox};
+use crate::connection::Connection;
+use crate::datagram::DatagramSocket;
+use crate::framing::Framing;
+use crate::mailbox::Mailbox;
+
+/// The right to serve a seat.
+pub(crate) type SeatGuard<'a> = MutexGuard<'a, SeatCore>;
+
+/// A batch whose executor offered its seat: others may take its further calls, and are to send
+/// what it gathered.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    pub(crate) batch: Arc<Batch>,
+    pub(crate) left: Outbox,
+}
+
+#[derive(Debug)]
+pub(crate) struct Seat {
+    pub(crate) index: usize,
+    core: Mutex<SeatCore>,
+    pub(crate) epoll: Epoll,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) offers: Mutex<Vec<Offer>>,
+    /// Number of offers, to be looked at without the lock.
+    pub(crate) offer_count: AtomicUsize,
+    /// Twice the number of times the seat was lent; odd while it is.
+    lent: AtomicU64,
+    pub(crate) connection_count: AtomicUsize,
+}
+
+/// What belongs to the occupant.
+#[derive(Debug)]
+pub(crate) struct SeatCore {
+    pub(crate) connections: Slots,
+    pub(crate) datagram_sockets: Vec<DatagramPort>,
+    pub(crate) listeners: Vec<Arc<OwnedFd>>,
+    /// Listeners are not watched until then, for want of descriptors.
+    pub(crate) listeners_resume_ms: Option<u64>,
+    /// Whom to serve next.
+    pub(crate) ready: VecDeque<Ready>,
+    pub(crate) next_sweep_ms: u64,
+    pub(crate) is_draining: bool,
+    /// Bytes of partial records.
+    pub(crate) stash_bytes: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct DatagramPort {
+    pub(crate) socket: Arc<DatagramSocket>,
+    pub(crate) is_queued: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ready {
+    Connection(u64),
+    Datagrams(usize),
+}
+
+/// A token of an epoll event, other than a connection's (whose top byte is 0).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Token {
+    Mailbox,
+    Listener(usize),
+    Datagrams(usize),
+    Connection(u64),
+}
+
+const KIND_SHIFT: u32 = 56;
+const INDEX_MASK: u64 = (1 << KIND_SHIFT) - 1;
+
+impl Token {
+    pub(crate) fn to_number(self) -> u64 {
+        match self {
+            Self::Connection(number) => number,
+            Self::Mailbox => 1 << KIND_SHIFT,
+            Self::Listener(index) => (2 << KIND_SHIFT) | index as u64,
+            Self::Datagrams(index) => (3 << KIND_SHIFT) | index as u64,
+        }
+    }
+
+    pub(crate) fn from_number(number: u64) -> Self {
+        let index = (number & INDEX_MASK) as usize;
+        match number >> KIND_SHIFT {
+            1 => Self::Mailbox,
+            2 => Self::Listener(index),
+            3 => Self::Datagrams(index),
+            _ => Self::Connection(number),
+        }
+    }
+}
+
+impl Seat {
+    pub(crate) fn new(
+        index: usize,
+        listeners: Vec<Arc<OwnedFd>>,
+        datagram_sockets: Vec<Arc<DatagramSocket>>,
+    ) -> std::io::Result<Self> {
+        let epoll = Epoll::new()?;
+        let mailbox = Mailbox::new()?;
+        epoll.add(&mailbox.wake, Token::Mailbox.to_number(), Interest::Input)?;
+        for (index, listener) in listeners.iter().enumerate() {
+            epoll.add(listener, Token::Listener(index).to_number(), Interest::SharedInput)?;
+        }
+        for (index, port) in datagram_sockets.iter().enumerate() {
+            let token = Token::Datagrams(index).to_number();
+            epoll.add(&port.socket, token, Interest::InputEdges)?;
+        }
+        Ok(Self {
+            index,
+            core: Mutex::new(SeatCore {
+                connections: Slots::default(),
+                datagram_sockets: datagram_sockets
+                    .into_iter()
+                    .map(|socket| DatagramPort { socket, is_queued: false })
+                    .collect(),
+                listeners,
+                listeners_resume_ms: None,
+                ready: VecDeque::new(),
+                next_sweep_ms: 0,
+                is_draining: false,
+                stash_bytes: 0,
+            }),
+            epoll,
+            mailbox: Arc::new(mailbox),
+            offers: Mutex::default(),
+            offer_count: AtomicUsize::new(0),
+            lent: AtomicU64::new(0),
+            connection_count: AtomicUsize::new(0),
+        })
+    }
+
+    /// Takes the seat if it is free.
+    pub(crate) fn occupy(&self) -> Option<SeatGuard<'_>> {
+        let guard = self.core.try_lock()?;
+        let lent = self.lent.load(Ordering::Relaxed);
+        if lent & 1 == 1 {
+            self.lent.store(lent + 1, Ordering::SeqCst);
+        }
+        Some(guard)
+    }
+
+    /// Gives the seat up for the time of a call.
+    pub(crate) fn lend(&self, guard: SeatGuard<'_>) {
+        let lent = self.lent.load(Ordering::Relaxed);
+        self.lent.store(lent | 1, Ordering::SeqCst);
+        drop(guard);
+    }
+
+    /// While the seat is lent, a number that tells this time from others.
+    pub(crate) fn lent_since(&self) -> Option<u64> {
+        let lent = self.lent.load(Ordering::SeqCst);
+        (lent & 1 == 1).then_some(lent)
+    }
+}
+
+/// A connection as its seat knows it.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) framing: Framing,
+    /// Calls received that were put off, since the peer reads too slowly or too many of its
+    /// calls are parked.
+    pub(crate) pending: Option<Arc<Batch>>,
+    /// When bytes last came, in ms.
+    pub(crate) active_ms: u64,
+    pub(crate) is_queued: bool,
+    pub(crate) is_readable: bool,
+    pub(crate) is_hung_up: bool,
+    /// The peer sends no more; replies may still be due.
+    pub(crate) is_ended: bool,
+}
+
+/// The connections of a seat, by token. A token is never used for two connections.
+#[derive(Debug, Default)]
+pub(crate) struct Slots {
+    slots: Vec<(u32, Option<Box<Slot>>)>,
+    free: Vec<u32>,
+}
+
+impl Slots {
+    pub(crate) fn insert(&mut self, connection: Arc<Connection>, now_ms: u64) -> u64 {
+        let slot = Box::new(Slot {
+            connection,
+            framing: Framing::default(),
+            pending: None,
+            active_ms: now_ms,
+            is_queued: false,
+            is_readable: false,
+            is_hung_up: false,
+            is_ended: false,
+        });
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push((0, None));
+            (self.slots.len() - 1) as u32
+        });
+        let Some((generation, place)) = self.slots.get_mut(index as usize) else {
+            return u64::MAX;
+        };
+        // 24 bits, so that the token's top byte stays 0.
+        *generation = (*generation + 1) & 0x00ff_ffff;
+        *place = Some(slot);
+        (u64::from(*generation) << 32) | u64::from(index)
+    }
+
+    fn place(&mut self, token: u64) -> Option<&mut Option<Box<Slot>>> {
+        let (generation, place) = self.slots.get_mut((token & 0xffff_ffff) as usize)?;
+        (u64::from(*generation) == token >> 32).then_some(place)
+    }
+
+    pub(crate) fn at(&mut self, token: u64) -> Option<&mut Slot> {
+        self.place(token)?.as_deref_mut()
+    }
+
+    pub(crate) fn remove(&mut self, token: u64) -> Option<Box<Slot>> {
+        let slot = self.place(token)?.take()?;
+        self.free.push((token & 0xffff_ffff) as u32);
+        Some(slot)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Slot)> {
+        self.slots.iter().enumerate().filter_map(|(index, (generation, slot))| {
+            Some(((u64::from(*generation) << 32) | index as u64, slot.as_deref()?))
+        })
+    }
+}
+
+impl SeatCore {
+    /// Queues a connection to be served, once.
+    pub(crate) fn enqueue(&mut self, token: u64) {
+        if let Some(slot) = self.connections.at(token)
+            && !slot.is_queued
+        {
+            slot.is_queued = true;
+            self.ready.push_back(Ready::Connection(token));
+        }
+    }
+
+    /// Queues a UDP socket to be served, once.
+    pub(crate) fn enqueue_datagrams(&mut self, index: usize) {
+        if let Some(port) = self.datagram_sockets.get_mut(index)
+            && !port.is_queued
+        {
+            port.is_queued = true;
+            self.ready.push_back(Ready::Datagrams(index));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_survive_the_way_through_the_kernel() {
+        for token in [
+            Token::Mailbox,
+            Token::Listener(3),
+            Token::Datagrams(70_000),
+            Token::Connection(0x00ff_ffff_0000_0001),
+        ] {
+            assert_eq!(Token::from_number(token.to_number()), token);
+        }
+    }
+
+    #[test]
+    fn a_lent_seat_can_be_taken_and_the_lender_notices() {
+        let seat = Seat::new(0, Vec::new(), Vec::new()).unwrap();
+        let guard = seat.occupy().unwrap();
+        assert!(seat.occupy().is_none());
+        assert_eq!(seat.lent_since(), None);
+        seat.lend(guard);
+        let first = seat.lent_since().unwrap();
+        let guard = seat.occupy().unwrap();
+        assert_eq!(seat.lent_since(), None);
+        assert!(seat.occupy().is_none(), "the lender has lost it");
+        seat.lend(guard);
+        assert_ne!(seat.lent_since().unwrap(), first);
+    }
+}

@@ -1,0 +1,57 @@
+//! What the runtime drives: the engine, or a toy in tests.
+
+use steadfast_engine::{CallHost, Engine, ParkedCall, Peer, ReplyBuffer, Verdict};
+use steadfast_vfs::FsError;
+
+/// A server of RPC calls, called by many threads at once.
+pub trait Service: Send + Sync + 'static {
+    /// Executes one call; see [`Engine::call`]. `now_ms` is the runtime's monotonic clock.
+    fn call(
+        &self,
+        host: &mut dyn CallHost,
+        peer: &Peer,
+        now_ms: u64,
+        record: &[u8],
+        reply: &mut ReplyBuffer,
+    ) -> Verdict;
+
+    /// Appends the reply of a parked call whose obligation was met, or could not be. The
+    /// flusher has taken the obligation's targets out.
+    fn settle(
+        &self,
+        call: ParkedCall,
+        outcome: Result<(), FsError>,
+        now_ms: u64,
+        reply: &mut Vec<u8>,
+    );
+
+    /// Called about once a second.
+    fn tick(&self, _now_ms: u64) {}
+}
+
+impl Service for Engine {
+    fn call(
+        &self,
+        host: &mut dyn CallHost,
+        peer: &Peer,
+        now_ms: u64,
+        record: &[u8],
+        reply: &mut ReplyBuffer,
+    ) -> Verdict {
+        Self::call(self, host, peer, now_ms, record, reply)
+    }
+
+    fn settle(
+        &self,
+        call: ParkedCall,
+        outcome: Result<(), FsError>,
+        now_ms: u64,
+        reply: &mut Vec<u8>,
+    ) {
+        Self::settle(self, call, outcome, now_ms, reply);
+    }
+
+    fn tick(&self, now_ms: u64) {
+        Self::tick(self, now_ms);
+    }
+}

@@ -1,0 +1,68 @@
+//! What all threads of a server share. Read-mostly: nothing here is written on the way of a call.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Instant;
+
+use crate::connection::Waiting;
+use crate::flusher::Flushers;
+use crate::log_limit::LogLimits;
+use crate::{ServerOptions, Service};
+
+/// How far a server is on its way to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    Running = 0,
+    /// Nothing is accepted or received; what is under way is finished and sent.
+    Draining = 1,
+    /// Every thread ends.
+    Stopped = 2,
+}
+
+pub(crate) struct Shared {
+    pub(crate) service: Arc<dyn Service>,
+    pub(crate) options: ServerOptions,
+    pub(crate) flushers: Flushers,
+    pub(crate) log: LogLimits,
+    pub(crate) waiting: Arc<Waiting>,
+    start: Instant,
+    phase: AtomicU8,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Shared({:?})", self.phase())
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(options: ServerOptions, service: Arc<dyn Service>) -> Self {
+        Self {
+            service,
+            options,
+            flushers: Flushers::default(),
+            log: LogLimits::new(),
+            waiting: Arc::default(),
+            start: Instant::now(),
+            phase: AtomicU8::new(Phase::Running as u8),
+        }
+    }
+
+    /// The server's monotonic clock.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.start.elapsed().as_millis() as u64
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::SeqCst) {
+            0 => Phase::Running,
+            1 => Phase::Draining,
+            _ => Phase::Stopped,
+        }
+    }
+
+    pub(crate) fn set_phase(&self, phase: Phase) {
+        self.phase.fetch_max(phase as u8, Ordering::SeqCst);
+    }
+}

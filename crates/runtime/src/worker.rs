@@ -1,0 +1,434 @@
+//! A worker at a seat: waits, receives, and hands batches to [`crate::execution`].
+
+use std::io::{self, IoSliceMut};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+use steadfast_sys::epoll::Events;
+use steadfast_sys::net::{self, DATAGRAMS_MAX};
+
+use crate::accept;
+use crate::batch::{Batch, Origin};
+use crate::connection::Connection;
+use crate::datagram;
+use crate::execution::Executor;
+use crate::framing::{FramingError, RecordPlace, Stash};
+use crate::log_limit::{LogKind, limited};
+use crate::mailbox::Message;
+use crate::pool::Pool;
+use crate::seat::{Ready, Seat, SeatCore, SeatGuard, Token};
+use crate::shared::{Phase, Shared};
+use crate::statistics::Counters;
+
+/// One receive, in bytes: what a connection gets before the others have their turn.
+const RECEIVE_BYTES: usize = 256 << 10;
+/// Connections served before new events are looked at, so that accepting never waits long.
+const TURNS: usize = 8;
+const EVENTS: usize = 64;
+/// A partial record after a receive as small as this is acknowledged at once: some clients send
+/// the record mark and the body apart and wait for the acknowledgement (40 ms).
+const SMALL_RECEIVE_BYTES: usize = 1024;
+
+pub(crate) struct Worker {
+    pool: Arc<Pool>,
+    shared: Arc<Shared>,
+    counters: Arc<CachePadded<Counters>>,
+    events: Events,
+    executor: Executor,
+    /// Batches to be used again.
+    stream_batch: Option<Arc<Batch>>,
+    datagram_batch: Option<Arc<Batch>>,
+    spare_stashes: Vec<Stash>,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.pool.counters.leave(&self.counters);
+    }
+}
+
+/// What a receive from a connection came to.
+enum Receipt {
+    /// Calls, perhaps none whole yet.
+    Calls,
+    /// The stream is at its end or broken.
+    End,
+    /// Framing is lost after the calls received.
+    Broken(FramingError),
+}
+
+impl Worker {
+    pub(crate) fn new(pool: Arc<Pool>) -> Self {
+        let counters = pool.counters.join();
+        let shared = Arc::clone(&pool.shared);
+        Self {
+            executor: Executor::new(Arc::clone(&pool), Arc::clone(&counters)),
+            pool,
+            shared,
+            counters,
+            events: Events::with_capacity(EVENTS),
+            stream_batch: None,
+            datagram_batch: None,
+            spare_stashes: Vec::new(),
+        }
+    }
+
+    /// Serves a seat until another worker has taken it or the server stops.
+    pub(crate) fn serve<'s>(&mut self, seat: &'s Seat, guard: SeatGuard<'s>) {
+        let mut guard = Some(guard);
+        loop {
+            if seat.offer_count.load(Ordering::SeqCst) > 0 {
+                self.executor.take_over(seat, &mut guard);
+            }
+            let Some(core) = guard.as_deref_mut() else { return };
+            match self.shared.phase() {
+                Phase::Running => {}
+                Phase::Draining => stop_receiving(seat, core),
+                Phase::Stopped => {
+                    self.close_all(seat, core);
+                    return;
+                }
+            }
+            self.wait(seat, core);
+            self.sweep(seat, core);
+            for _ in 0..TURNS {
+                let Some(core) = guard.as_deref_mut() else { return };
+                match core.ready.pop_front() {
+                    Some(Ready::Connection(token)) => {
+                        self.serve_connection(seat, &mut guard, token);
+                    }
+                    Some(Ready::Datagrams(index)) => {
+                        self.serve_datagrams(seat, &mut guard, index);
+                    }
+                    None => break,
+                }
+            }
+        }
+    }
+
+    /// Waits for events, accepts connections, queues what is ready.
+    fn wait(&mut self, seat: &Seat, core: &mut SeatCore) {
+        let now_ms = self.shared.now_ms();
+        let timeout = if core.ready.is_empty() {
+            let wake_ms = core.next_sweep_ms.min(core.listeners_resume_ms.unwrap_or(u64::MAX));
+            Duration::from_millis(wake_ms.saturating_sub(now_ms))
+        } else {
+            Duration::ZERO
+        };
+        if let Err(error) = seat.epoll.wait(&mut self.events, Some(timeout)) {
+            limited!(self.shared.log, LogKind::Workers, error, "cannot wait for events: {error}");
+        }
+        for event in self.events.iter() {
+            match Token::from_number(event.token) {
+                Token::Listener(index) => {
+                    accept::accept_some(&self.pool, &self.counters, seat, core, index);
+                }
+                Token::Mailbox => {
+                    for message in seat.mailbox.take() {
+                        match message {
+                            Message::Adopt(connection) => {
+                                accept::adopt(&self.pool, seat, core, connection);
+                            }
+                            Message::Look(token) => core.enqueue(token),
+                        }
+                    }
+                }
+                Token::Datagrams(index) => core.enqueue_datagrams(index),
+                Token::Connection(token) => {
+                    if let Some(slot) = core.connections.at(token) {
+                        slot.is_readable |= event.is_readable || event.is_hung_up;
+                        slot.is_hung_up |= event.is_hung_up;
+                        core.enqueue(token);
+                    }
+                }
+            }
+        }
+    }
+
+    fn serve_connection<'s>(
+        &mut self,
+        seat: &'s Seat,
+        guard: &mut Option<SeatGuard<'s>>,
+        token: u64,
+    ) {
+        let Some(core) = guard.as_deref_mut() else { return };
+        let Some(slot) = core.connections.at(token) else { return };
+        slot.is_queued = false;
+        let connection = Arc::clone(&slot.connection);
+        let now_ms = self.shared.now_ms();
+        if connection.is_closed() || connection.drain(self.executor.spare(), now_ms).is_err() {
+            accept::close(&self.pool, seat, core, token);
+            return;
+        }
+        if slot.is_ended {
+            // Replies may be due still; they keep the connection.
+            let is_done = || connection.in_flight() == 0 && connection.backlog_bytes() == 0;
+            connection.watch();
+            if is_done() {
+                accept::close(&self.pool, seat, core, token);
+            }
+            return;
+        }
+        if !self.may_read(&connection) {
+            connection.watch();
+            if !self.may_read(&connection) {
+                return;
+            }
+        }
+        if let Some(batch) = slot.pending.take() {
+            core.enqueue(token);
+            self.executor.run(seat, guard, &batch, false);
+            return;
+        }
+        if !slot.is_readable || !self.executor.begin() {
+            return;
+        }
+        self.receive(seat, guard, token, connection);
+        self.executor.end();
+    }
+
+    fn may_read(&self, connection: &Connection) -> bool {
+        let options = &self.shared.options;
+        connection.backlog_bytes() < options.reply_backlog_bytes_max
+            && connection.in_flight() < options.calls_in_flight_max
+    }
+
+    fn receive<'s>(
+        &mut self,
+        seat: &'s Seat,
+        guard: &mut Option<SeatGuard<'s>>,
+        token: u64,
+        connection: Arc<Connection>,
+    ) {
+        let Some(core) = guard.as_deref_mut() else { return };
+        let mut shared_batch = self
+            .stream_batch
+            .take()
+            .unwrap_or_else(|| Arc::new(Batch::new(RECEIVE_BYTES)));
+        // A batch that is kept for use again is nobody else's.
+        let Some(batch) = Arc::get_mut(&mut shared_batch) else { return };
+        batch.reset(&mut self.spare_stashes);
+        let receipt = self.receive_into(core, token, &connection, batch);
+        match receipt {
+            Receipt::Calls => {}
+            Receipt::End => {
+                if let Some(slot) = core.connections.at(token) {
+                    slot.is_ended = true;
+                    core.enqueue(token);
+                }
+            }
+            Receipt::Broken(error) => limited!(
+                self.shared.log,
+                LogKind::Framing,
+                warn,
+                "{} {error}; the connection is closed",
+                connection.peer.address
+            ),
+        }
+        self.bound_stashes(seat, core);
+        if !batch.records.places.is_empty() {
+            self.counters.batches.add(1);
+            batch.origin = Origin::Stream(Arc::clone(&connection));
+            self.executor.run(seat, guard, &shared_batch, true);
+        }
+        if matches!(receipt, Receipt::Broken(_)) {
+            connection.close();
+            if let Some(core) = guard.as_deref_mut() {
+                accept::close(&self.pool, seat, core, token);
+            }
+        }
+        if Arc::get_mut(&mut shared_batch).is_some() {
+            self.stream_batch = Some(shared_batch);
+        }
+    }
+
+    /// Receives once from a connection and splits what came.
+    fn receive_into(
+        &mut self,
+        core: &mut SeatCore,
+        token: u64,
+        connection: &Connection,
+        batch: &mut Batch,
+    ) -> Receipt {
+        let Some(slot) = core.connections.at(token) else { return Receipt::End };
+        let stash_before = slot.framing.stash_bytes();
+        let room = slot.framing.direct_room(&mut self.spare_stashes);
+        let room_bytes = room.len();
+        let asked = room_bytes + batch.buffer.len();
+        let result = if room.is_empty() {
+            net::receive(&connection.socket, &mut [IoSliceMut::new(&mut batch.buffer)])
+        } else {
+            let vectors = &mut [IoSliceMut::new(room), IoSliceMut::new(&mut batch.buffer)];
+            net::receive(&connection.socket, vectors)
+        };
+        let receipt = match result {
+            Ok(0) => Receipt::End,
+            Ok(count) => {
+                // A short receive has drained the socket: what comes later makes a new event.
+                slot.is_readable = count == asked || slot.is_hung_up;
+                slot.active_ms = self.shared.now_ms();
+                self.counters.bytes_in.add(count as u64);
+                let direct = count.min(room_bytes);
+                slot.framing.advance(direct, &mut batch.records);
+                let rest = batch.buffer.get(..count - direct).unwrap_or(&[]);
+                let max_bytes = self.shared.options.record_bytes_max;
+                match slot.framing.split(rest, max_bytes, &mut batch.records) {
+                    Ok(()) => {
+                        if slot.framing.is_partial() && count < SMALL_RECEIVE_BYTES {
+                            // Only a matter of speed.
+                            let _ = net::acknowledge_now(&connection.socket);
+                        }
+                        Receipt::Calls
+                    }
+                    Err(error) => Receipt::Broken(error),
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                slot.is_readable = false;
+                Receipt::Calls
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Receipt::Calls,
+            Err(_) => Receipt::End,
+        };
+        let stash_after = slot.framing.stash_bytes();
+        if slot.is_readable && matches!(receipt, Receipt::Calls) {
+            core.enqueue(token);
+        }
+        core.stash_bytes = (core.stash_bytes + stash_after).saturating_sub(stash_before);
+        receipt
+    }
+
+    /// Closes connections with half-received calls, the stalest first, until what they use is
+    /// within the seat's share.
+    fn bound_stashes(&mut self, seat: &Seat, core: &mut SeatCore) {
+        let seats = self.pool.seats.len().max(1);
+        while core.stash_bytes > self.shared.options.waiting_bytes_max / seats {
+            let stalest = core
+                .connections
+                .iter()
+                .filter(|(_, slot)| slot.framing.stash_bytes() > 0)
+                .min_by_key(|(_, slot)| slot.active_ms)
+                .map(|(token, slot)| (token, slot.connection.peer.address));
+            let Some((token, address)) = stalest else { return };
+            limited!(
+                self.shared.log,
+                LogKind::Memory,
+                warn,
+                "half-received calls use too much memory; closing the connection of {address}, \
+                 which has sent nothing for longest"
+            );
+            accept::close(&self.pool, seat, core, token);
+        }
+    }
+
+    fn serve_datagrams<'s>(
+        &mut self,
+        seat: &'s Seat,
+        guard: &mut Option<SeatGuard<'s>>,
+        index: usize,
+    ) {
+        let Some(core) = guard.as_deref_mut() else { return };
+        let Some(port) = core.datagram_sockets.get_mut(index) else { return };
+        port.is_queued = false;
+        let socket = Arc::clone(&port.socket);
+        if !self.executor.begin() {
+            return;
+        }
+        let mut shared_batch = self
+            .datagram_batch
+            .take()
+            .unwrap_or_else(|| Arc::new(Batch::new(datagram::BUFFER_BYTES)));
+        if let Some(batch) = Arc::get_mut(&mut shared_batch) {
+            batch.reset(&mut self.spare_stashes);
+            let mut received = Vec::new();
+            let slot_bytes = datagram::SLOT_BYTES;
+            match net::receive_datagrams(&socket.socket, &mut batch.buffer, slot_bytes, &mut received)
+            {
+                // An error that an earlier reply caused: there may be more behind it.
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                    core.enqueue_datagrams(index);
+                }
+                Err(_) => {}
+                Ok(()) => {
+                    if received.len() == DATAGRAMS_MAX {
+                        core.enqueue_datagrams(index);
+                    }
+                }
+            }
+            for (slot, datagram) in received.iter().enumerate() {
+                let start = slot * slot_bytes;
+                batch.records.places.push(RecordPlace::Buffer(start..start + datagram.length));
+                self.counters.bytes_in.add(datagram.length as u64);
+            }
+            self.counters.datagrams.add(received.len() as u64);
+            if !received.is_empty() {
+                self.counters.batches.add(1);
+                batch.origin = Origin::Datagrams(socket, received);
+                self.executor.run(seat, guard, &shared_batch, true);
+            }
+        }
+        if Arc::get_mut(&mut shared_batch).is_some() {
+            self.datagram_batch = Some(shared_batch);
+        }
+        self.executor.end();
+    }
+
+    /// Closes connections that have been idle, or whose peer has read nothing, for too long;
+    /// watches the listeners again.
+    fn sweep(&mut self, seat: &Seat, core: &mut SeatCore) {
+        let now_ms = self.shared.now_ms();
+        if core.listeners_resume_ms.is_some_and(|at| at <= now_ms) {
+            accept::watch_listeners(seat, core);
+        }
+        if core.next_sweep_ms > now_ms {
+            return;
+        }
+        let limit_ms = self.shared.options.idle_timeout_s.saturating_mul(1000);
+        core.next_sweep_ms = now_ms + (limit_ms / 4).clamp(1_000, 30_000);
+        if limit_ms == 0 {
+            return;
+        }
+        let mut doomed = Vec::new();
+        for (token, slot) in core.connections.iter() {
+            let connection = &slot.connection;
+            if connection.backlog_bytes() > 0 {
+                if now_ms.saturating_sub(connection.progress_ms()) > limit_ms {
+                    limited!(
+                        self.shared.log,
+                        LogKind::SlowReader,
+                        warn,
+                        "{} has read no replies for {} s; the connection is closed",
+                        connection.peer.address,
+                        limit_ms / 1000
+                    );
+                    doomed.push(token);
+                }
+            } else if connection.in_flight() == 0
+                && now_ms.saturating_sub(slot.active_ms) > limit_ms
+            {
+                doomed.push(token);
+            }
+        }
+        for token in doomed {
+            accept::close(&self.pool, seat, core, token);
+        }
+    }
+
+    fn close_all(&mut self, seat: &Seat, core: &mut SeatCore) {
+        let tokens: Vec<u64> = core.connections.iter().map(|(token, _)| token).collect();
+        for token in tokens {
+            accept::close(&self.pool, seat, core, token);
+        }
+    }
+}
+
+/// First step of the end: no new connections; what waits in sockets stays there.
+fn stop_receiving(seat: &Seat, core: &mut SeatCore) {
+    if !core.is_draining {
+        core.is_draining = true;
+        accept::unwatch_listeners(seat, core);
+        core.listeners.clear();
+    }
+}

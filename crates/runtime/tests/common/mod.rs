@@ -1,0 +1,286 @@
+//! A toy service and a client for it.
+//!
+//! A record is a number (4 bytes), a command byte and a body; the reply begins with the number.
+
+#![allow(dead_code)]
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use smallvec::smallvec;
+use steadfast_engine::{CallHost, HangUp, ParkedCall, Peer, ReplyBuffer, Verdict};
+use steadfast_runtime::{Server, ServerOptions, Service};
+use steadfast_vfs::{FileRange, FlushDomain, FlushTarget, FlushWhat, FsError, Obligation};
+
+/// Long enough for anything that is not stuck.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A door that calls and flushes wait at until the test opens it.
+#[derive(Default)]
+pub struct Gate {
+    open: Mutex<bool>,
+    changed: Condvar,
+    pub waiting: AtomicU64,
+}
+
+impl Gate {
+    pub fn pass(&self) {
+        let mut open = self.open.lock();
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        while !*open {
+            self.changed.wait(&mut open);
+        }
+    }
+
+    pub fn open(&self) {
+        *self.open.lock() = true;
+        self.changed.notify_all();
+    }
+
+    pub fn wait_for_guests(&self, count: u64) {
+        wait_until(|| self.waiting.load(Ordering::SeqCst) >= count);
+    }
+}
+
+pub fn wait_until(is_done: impl Fn() -> bool) {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while !is_done() {
+        assert!(std::time::Instant::now() < deadline, "waited too long");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+pub struct Target {
+    key: u64,
+    toy: Arc<Shared>,
+}
+
+#[derive(Default)]
+pub struct Shared {
+    pub gate: Gate,
+    pub flush_gate: Gate,
+    pub flushes: Mutex<Vec<(u64, FlushWhat)>>,
+    pub whole_flushes: AtomicU64,
+    /// Objects whose flush fails.
+    pub failing: Mutex<Vec<u64>>,
+    pub peers: Mutex<Vec<Peer>>,
+    pub ticks: AtomicU64,
+}
+
+impl FlushTarget for Target {
+    fn flush_key(&self) -> u64 {
+        self.key
+    }
+
+    fn flush(&self, what: FlushWhat) -> Result<(), FsError> {
+        self.toy.flush_gate.pass();
+        self.toy.flushes.lock().push((self.key, what));
+        if self.toy.failing.lock().contains(&self.key) { Err(FsError::NoSpace) } else { Ok(()) }
+    }
+
+    fn flush_file_system(&self) -> Result<(), FsError> {
+        self.toy.flush_gate.pass();
+        self.toy.whole_flushes.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+pub struct Toy(pub Arc<Shared>);
+
+impl Service for Toy {
+    fn call(
+        &self,
+        host: &mut dyn CallHost,
+        peer: &Peer,
+        _now_ms: u64,
+        record: &[u8],
+        reply: &mut ReplyBuffer,
+    ) -> Verdict {
+        let Some((number, [command, body @ ..])) = record.split_first_chunk::<4>() else {
+            return Verdict::HangUp(HangUp::NotACall);
+        };
+        reply.bytes.extend_from_slice(number);
+        match command {
+            b'e' => reply.bytes.extend_from_slice(body),
+            // Waits, having said that it may.
+            b'b' => {
+                host.may_block();
+                self.0.gate.pass();
+            }
+            // Waits, having said that it will.
+            b'w' => {
+                host.will_block();
+                self.0.gate.pass();
+            }
+            // Says that it may, and does not.
+            b'm' => {
+                host.may_block();
+                host.may_block();
+            }
+            // Parks: domain, then object numbers, a byte each.
+            b'p' => {
+                host.may_block();
+                let mut reply = std::mem::take(&mut reply.bytes);
+                reply.extend_from_slice(b"stable");
+                let (domain, keys) = body.split_first().unwrap_or((&0, &[]));
+                let mut targets = smallvec![];
+                for key in keys {
+                    let target = Target { key: u64::from(*key), toy: Arc::clone(&self.0) };
+                    let target: Arc<dyn FlushTarget> = Arc::new(target);
+                    targets.push((target, FlushWhat::Data));
+                }
+                let domain = FlushDomain(u32::from(*domain));
+                return Verdict::Parked(ParkedCall::for_test(Obligation { domain, targets }, reply));
+            }
+            // A reply of so many bytes.
+            b'l' => {
+                let size = u32::from_be_bytes(body.try_into().unwrap()) as usize;
+                reply.bytes.resize(4 + size, 7);
+            }
+            // This source file as a file range.
+            b'f' => {
+                let file = std::fs::File::open(file!().rsplit_once("crates/runtime/").unwrap().1);
+                let file = Arc::new(file.unwrap());
+                assert!(reply.may_place_files);
+                reply.files.push((4, FileRange { file, offset: 3, length: 5000 }));
+                reply.bytes.extend_from_slice(b"end");
+            }
+            b'a' => self.0.peers.lock().push(peer.clone()),
+            b's' => return Verdict::Silent,
+            b'x' => panic!("as the test asked"),
+            _ => return Verdict::HangUp(HangUp::NotACall),
+        }
+        Verdict::Replied
+    }
+
+    fn settle(
+        &self,
+        call: ParkedCall,
+        outcome: Result<(), FsError>,
+        _now_ms: u64,
+        reply: &mut Vec<u8>,
+    ) {
+        match outcome {
+            Ok(()) => reply.extend_from_slice(call.reply()),
+            Err(error) => {
+                reply.extend_from_slice(&call.reply()[..4]);
+                reply.extend_from_slice(format!("{error:?}").as_bytes());
+            }
+        }
+    }
+
+    fn tick(&self, _now_ms: u64) {
+        self.0.ticks.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+pub fn options() -> ServerOptions {
+    ServerOptions {
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
+        pools: 1,
+        seats_per_pool: 2,
+        ..ServerOptions::default()
+    }
+}
+
+pub struct Fixture {
+    pub server: Server,
+    pub toy: Arc<Shared>,
+    pub address: SocketAddr,
+}
+
+pub fn start(options: ServerOptions) -> Fixture {
+    let toy = Arc::new(Shared::default());
+    let server = Server::start(options, Arc::new(Toy(Arc::clone(&toy)))).unwrap();
+    let address = server.local_addresses()[0];
+    Fixture { server, toy, address }
+}
+
+impl Fixture {
+    pub fn connect(&self) -> Client {
+        Client::new(TcpStream::connect(self.address).unwrap())
+    }
+}
+
+pub struct Client {
+    pub stream: TcpStream,
+}
+
+pub fn record(number: u32, command: u8, body: &[u8]) -> Vec<u8> {
+    [&number.to_be_bytes()[..], &[command], body].concat()
+}
+
+pub fn marked(record: &[u8]) -> Vec<u8> {
+    [&(0x8000_0000 | record.len() as u32).to_be_bytes()[..], record].concat()
+}
+
+impl Client {
+    pub fn new(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream }
+    }
+
+    pub fn send(&mut self, number: u32, command: u8, body: &[u8]) {
+        self.stream.write_all(&marked(&record(number, command, body))).unwrap();
+    }
+
+    /// The next reply: its number and the rest.
+    pub fn receive(&mut self) -> (u32, Vec<u8>) {
+        let mut mark = [0; 4];
+        self.stream.read_exact(&mut mark).unwrap();
+        let mark = u32::from_be_bytes(mark);
+        assert!(mark & 0x8000_0000 != 0);
+        let mut reply = vec![0; (mark & 0x7fff_ffff) as usize];
+        self.stream.read_exact(&mut reply).unwrap();
+        let rest = reply.split_off(4);
+        (u32::from_be_bytes(reply.try_into().unwrap()), rest)
+    }
+
+    pub fn receive_many(&mut self, count: usize) -> HashMap<u32, Vec<u8>> {
+        let replies: HashMap<_, _> = (0..count).map(|_| self.receive()).collect();
+        assert_eq!(replies.len(), count, "a reply came twice");
+        replies
+    }
+
+    pub fn call(&mut self, number: u32, command: u8, body: &[u8]) -> Vec<u8> {
+        self.send(number, command, body);
+        let (answered, rest) = self.receive();
+        assert_eq!(answered, number);
+        rest
+    }
+
+    /// Whether the server has ended the connection, nothing more coming before.
+    pub fn is_ended(&mut self) -> bool {
+        match self.stream.read(&mut [0]) {
+            Ok(count) => count == 0,
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+}
+
+/// Runs `work` on another thread; the channel tells its end.
+pub fn beside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> mpsc::Receiver<T> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let _ = sender.send(work());
+    });
+    receiver
+}
+
+/// Resident memory of this process in bytes.
+pub fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+}

@@ -1,0 +1,385 @@
+//! Process-internal tests over real loopback sockets: TCP.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use common::*;
+use steadfast_runtime::{Server, ServerOptions, StartError};
+
+#[test]
+fn records_in_fragments_byte_by_byte() {
+    let fixture = start(options());
+    let mut client = fixture.connect();
+    let call = record(7, b'e', b"hello");
+    for (index, byte) in call.iter().enumerate() {
+        let is_last = index + 1 == call.len();
+        let mark = 1 | if is_last { 0x8000_0000_u32 } else { 0 };
+        for byte in mark.to_be_bytes().iter().chain([byte]) {
+            client.stream.write_all(&[*byte]).unwrap();
+        }
+    }
+    assert_eq!(client.receive(), (7, b"hello".to_vec()));
+}
+
+#[test]
+fn a_thousand_calls_in_one_write_are_all_answered() {
+    let fixture = start(options());
+    let mut client = fixture.connect();
+    let calls: Vec<u8> = (0..1000_u32)
+        .flat_map(|number| marked(&record(number, b'e', &number.to_be_bytes())))
+        .collect();
+    client.stream.write_all(&calls).unwrap();
+    for (number, reply) in client.receive_many(1000) {
+        assert_eq!(reply, number.to_be_bytes());
+    }
+    assert_eq!(client.call(5000, b'e', b"on"), b"on");
+}
+
+#[test]
+fn a_partial_record_waits_for_its_rest() {
+    let fixture = start(options());
+    let mut client = fixture.connect();
+    let calls: Vec<u8> = (0..5).flat_map(|n| marked(&record(n, b'e', &[n as u8; 50]))).collect();
+    let (now, later) = calls.split_at(calls.len() - 20);
+    client.stream.write_all(now).unwrap();
+    assert_eq!(client.receive_many(4).len(), 4);
+    client.stream.write_all(later).unwrap();
+    assert_eq!(client.receive(), (4, vec![4; 50]));
+}
+
+#[test]
+fn large_records_and_replies_pass() {
+    let fixture = start(options());
+    let mut client = fixture.connect();
+    let body: Vec<u8> = (0..1_000_000_u32).map(|i| (i % 255) as u8).collect();
+    for number in 0..5 {
+        assert_eq!(client.call(number, b'e', &body), body);
+    }
+    // Several at once, with small ones between.
+    let mut writer = Client::new(client.stream.try_clone().unwrap());
+    let sent = body.clone();
+    let done = beside(move || {
+        for number in 0..10 {
+            writer.send(2 * number, b'e', &sent);
+            writer.send(2 * number + 1, b'e', b"small");
+        }
+    });
+    for (number, reply) in client.receive_many(20) {
+        assert_eq!(reply, if number % 2 == 0 { &body[..] } else { b"small" });
+    }
+    done.recv_timeout(PATIENCE).unwrap();
+}
+
+#[test]
+fn an_announced_giant_is_refused_and_costs_nothing() {
+    let fixture = start(options());
+    let before = resident_bytes();
+    for mark in [0xffff_ffff_u32, 0x7fff_ffff, 0x8020_0000] {
+        let mut client = fixture.connect();
+        client.stream.write_all(&mark.to_be_bytes()).unwrap();
+        assert!(client.is_ended());
+    }
+    // One just within the limit is believed as far as its bytes come.
+    let clients: Vec<Client> = (0..200)
+        .map(|_| {
+            let mut client = fixture.connect();
+            client.stream.write_all(&0x8010_0000_u32.to_be_bytes()).unwrap();
+            client.stream.write_all(b"x").unwrap();
+            client
+        })
+        .collect();
+    wait_until(|| fixture.server.statistics().bytes_in >= 12 + 200 * 5);
+    assert!(resident_bytes() < before + (50 << 20));
+    drop(clients);
+    assert_eq!(fixture.connect().call(1, b'e', b"x"), b"x");
+}
+
+#[test]
+fn empty_fragments_end_the_connection() {
+    let fixture = start(options());
+    for mark in [0_u32, 0x8000_0000] {
+        let mut client = fixture.connect();
+        client.stream.write_all(&mark.to_be_bytes()).unwrap();
+        assert!(client.is_ended());
+    }
+}
+
+#[test]
+fn what_is_no_call_ends_the_connection_after_the_answers_before_it() {
+    let fixture = start(options());
+    let mut client = fixture.connect();
+    client.send(1, b'e', b"before");
+    assert_eq!(client.receive(), (1, b"before".to_vec()));
+    client.send(2, b'?', b"");
+    assert!(client.is_ended());
+}
+
+#[test]
+fn a_blocked_call_holds_up_nobody() {
+    for command in [b'b', b'w'] {
+        let fixture = start(ServerOptions { seats_per_pool: 1, ..options() });
+        let mut client = fixture.connect();
+        let mut other = fixture.connect();
+        // In one batch: before it, itself, after it.
+        let batch = [
+            marked(&record(1, b'e', b"")),
+            marked(&record(2, command, b"")),
+            marked(&record(3, b'e', b"")),
+        ];
+        client.stream.write_all(&batch.concat()).unwrap();
+        let answered = client.receive_many(2);
+        assert!(answered.contains_key(&1) && answered.contains_key(&3));
+        assert_eq!(client.call(4, b'e', b"same"), b"same");
+        assert_eq!(other.call(5, b'e', b"other"), b"other");
+        assert_eq!(fixture.connect().call(6, b'e', b"new"), b"new");
+        fixture.toy.gate.wait_for_guests(1);
+        fixture.toy.gate.open();
+        assert_eq!(client.receive(), (2, Vec::new()));
+        assert!(fixture.server.statistics().takeovers >= 1);
+    }
+}
+
+#[test]
+fn many_blocked_calls_of_one_batch_block_only_themselves() {
+    let fixture = start(ServerOptions { seats_per_pool: 1, ..options() });
+    let mut client = fixture.connect();
+    let batch: Vec<u8> = (0..40)
+        .flat_map(|number| {
+            marked(&record(number, if number % 2 == 0 { b'b' } else { b'e' }, b""))
+        })
+        .collect();
+    client.stream.write_all(&batch).unwrap();
+    assert!(client.receive_many(20).keys().all(|number| number % 2 == 1));
+    fixture.toy.gate.wait_for_guests(20);
+    fixture.toy.gate.open();
+    assert!(client.receive_many(20).keys().all(|number| number % 2 == 0));
+    assert_eq!(client.call(99, b'e', b"x"), b"x");
+}
+
+#[test]
+fn when_all_workers_are_blocked_service_goes_on_with_the_first_that_returns() {
+    let fixture = start(ServerOptions { seats_per_pool: 1, workers_max: 3, ..options() });
+    let mut clients: Vec<Client> = (0..6).map(|_| fixture.connect()).collect();
+    for client in &mut clients {
+        client.send(1, b'b', b"");
+    }
+    fixture.toy.gate.wait_for_guests(3);
+    assert_eq!(fixture.server.statistics().workers, 3);
+    fixture.toy.gate.open();
+    for client in &mut clients {
+        assert_eq!(client.receive().0, 1);
+        assert_eq!(client.call(2, b'e', b"x"), b"x");
+    }
+}
+
+#[test]
+fn calls_that_might_block_and_do_not_are_all_answered() {
+    let fixture = start(options());
+    let mut client = fixture.connect();
+    for round in 0..20 {
+        let batch: Vec<u8> =
+            (0..300).flat_map(|n| marked(&record(round * 1000 + n, b'm', b""))).collect();
+        client.stream.write_all(&batch).unwrap();
+        assert_eq!(client.receive_many(300).len(), 300);
+    }
+    assert_eq!(fixture.server.statistics().calls, 6000);
+    assert!(fixture.server.statistics().lends >= 6000);
+}
+
+#[test]
+fn who_never_reads_is_held_to_bounded_memory_and_harms_nobody() {
+    let fixture = start(ServerOptions { reply_backlog_bytes_max: 1 << 20, ..options() });
+    let mut sluggard = fixture.connect();
+    sluggard.stream.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+    let before = resident_bytes();
+    let call = marked(&record(1, b'l', &500_000_u32.to_be_bytes()));
+    // Until our own socket takes no more, since the server reads no more; or 10,000 calls whose
+    // replies would be 5 GB.
+    let calls = call.repeat(100);
+    let mut sent = 0;
+    while sent < 100 && sluggard.stream.write_all(&calls).is_ok() {
+        sent += 1;
+    }
+    let mut other = fixture.connect();
+    for number in 0..100 {
+        assert_eq!(other.call(number, b'e', b"x"), b"x");
+    }
+    assert!(resident_bytes() < before + (64 << 20));
+    // Reading makes it go on.
+    for _ in 0..50 {
+        assert_eq!(sluggard.receive().1.len(), 500_000);
+    }
+}
+
+#[test]
+fn two_thousand_connections() {
+    let fixture = start(options());
+    let mut clients: Vec<Client> = (0..2000).map(|_| fixture.connect()).collect();
+    for client in &mut clients {
+        client.send(3, b'e', b"x");
+    }
+    for client in &mut clients {
+        assert_eq!(client.receive(), (3, b"x".to_vec()));
+    }
+    assert_eq!(fixture.server.statistics().connections, 2000);
+    drop(clients);
+    wait_until(|| fixture.server.statistics().connections == 0);
+}
+
+#[test]
+fn beyond_the_limit_connections_are_refused() {
+    let fixture = start(ServerOptions { connections_max: 4, ..options() });
+    let mut clients: Vec<Client> = (0..4).map(|_| fixture.connect()).collect();
+    for client in &mut clients {
+        client.call(1, b'e', b"");
+    }
+    assert!(fixture.connect().is_ended());
+    for client in &mut clients {
+        assert_eq!(client.call(2, b'e', b"still"), b"still");
+    }
+}
+
+#[test]
+fn file_ranges_are_sent_in_their_place() {
+    let fixture = start(options());
+    let mut client = fixture.connect();
+    let contents = std::fs::read("tests/common/mod.rs").unwrap();
+    let batch = [record(1, b'e', b"a"), record(2, b'f', b""), record(3, b'e', b"b")];
+    client.stream.write_all(&batch.map(|record| marked(&record)).concat()).unwrap();
+    let replies = client.receive_many(3);
+    assert_eq!(replies[&1], b"a");
+    assert_eq!(replies[&2], [&contents[3..5003], b"end"].concat());
+    assert_eq!(replies[&3], b"b");
+}
+
+#[test]
+fn a_panic_ends_its_connection_only() {
+    let fixture = start(options());
+    let mut victim = fixture.connect();
+    let mut other = fixture.connect();
+    assert_eq!(other.call(1, b'e', b"x"), b"x");
+    victim.send(1, b'x', b"");
+    assert!(victim.is_ended());
+    assert_eq!(other.call(2, b'e', b"y"), b"y");
+    assert_eq!(fixture.connect().call(3, b'e', b"z"), b"z");
+}
+
+#[test]
+fn a_half_closed_connection_gets_its_replies_and_ends() {
+    let fixture = start(options());
+    let mut client = fixture.connect();
+    client.send(1, b'b', b"");
+    client.send(2, b'l', &8_000_000_u32.to_be_bytes());
+    client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(client.receive().1.len(), 8_000_000);
+    fixture.toy.gate.wait_for_guests(1);
+    fixture.toy.gate.open();
+    assert_eq!(client.receive(), (1, Vec::new()));
+    assert!(client.is_ended());
+    wait_until(|| fixture.server.statistics().connections == 0);
+}
+
+#[test]
+fn ipv6_and_several_addresses() {
+    let fixture = start(ServerOptions {
+        listen: vec!["127.0.0.1:0".parse().unwrap(), "[::1]:0".parse().unwrap()],
+        extra_listen: vec!["127.0.0.1:0".parse().unwrap()],
+        ..options()
+    });
+    for address in fixture.server.local_addresses() {
+        let stream = std::net::TcpStream::connect(address).unwrap();
+        let mut client = Client::new(stream);
+        client.call(1, b'a', b"");
+        let peer = fixture.toy.peers.lock().pop().unwrap();
+        assert_eq!(peer.address, client.stream.local_addr().unwrap());
+        assert_eq!(peer.local, address);
+    }
+}
+
+#[test]
+fn idle_connections_are_closed_and_busy_ones_are_not() {
+    let fixture = start(ServerOptions { idle_timeout_s: 1, ..options() });
+    let mut idle = fixture.connect();
+    let mut blocked = fixture.connect();
+    blocked.send(1, b'b', b"");
+    assert!(idle.is_ended());
+    fixture.toy.gate.open();
+    assert_eq!(blocked.receive().0, 1);
+}
+
+#[test]
+fn shutdown_finishes_calls_in_flight() {
+    let fixture = start(options());
+    let mut client = fixture.connect();
+    client.send(1, b'b', b"");
+    client.send(2, b'p', &[0, 1]);
+    fixture.toy.gate.wait_for_guests(1);
+    fixture.toy.flush_gate.wait_for_guests(1);
+    let address = fixture.address;
+    let (server, toy) = (fixture.server, fixture.toy);
+    let done = beside(move || server.shutdown(PATIENCE));
+    // It does not accept any more...
+    wait_until(|| std::net::TcpStream::connect(address).is_err());
+    // ...and waits for the calls.
+    assert!(done.try_recv().is_err());
+    toy.gate.open();
+    toy.flush_gate.open();
+    let replies = client.receive_many(2);
+    assert_eq!(replies[&1], b"");
+    assert_eq!(replies[&2], b"stable");
+    assert!(client.is_ended());
+    assert!(done.recv_timeout(PATIENCE).unwrap());
+}
+
+#[test]
+fn shutdown_gives_up_after_its_grace() {
+    let fixture = start(options());
+    let mut client = fixture.connect();
+    client.send(1, b'b', b"");
+    fixture.toy.gate.wait_for_guests(1);
+    assert!(!fixture.server.shutdown(Duration::from_millis(10)));
+    assert!(client.is_ended());
+    fixture.toy.gate.open();
+}
+
+#[test]
+fn ticks_and_hooks_come() {
+    let fixture = start(options());
+    let (sender, receiver) = std::sync::mpsc::channel();
+    fixture.server.every_second(Box::new(move || {
+        let _ = sender.send(());
+    }));
+    receiver.recv_timeout(PATIENCE).unwrap();
+    assert!(fixture.toy.ticks.load(Ordering::SeqCst) >= 1);
+}
+
+#[test]
+fn a_second_server_on_the_port_is_refused_with_the_address() {
+    let fixture = start(options());
+    let options = ServerOptions { listen: vec![fixture.address], ..options() };
+    let toy = std::sync::Arc::new(Toy::default());
+    let error = Server::start(options, toy).unwrap_err();
+    assert!(matches!(error, StartError::Listen { address, .. } if address == fixture.address));
+    assert!(matches!(
+        Server::start(ServerOptions::default(), std::sync::Arc::new(Toy::default())),
+        Err(StartError::NoAddress)
+    ));
+}
+
+#[test]
+fn a_mark_sent_apart_from_its_body_is_acknowledged_without_delay() {
+    // Not a matter of time here: the path must merely work.
+    let fixture = start(options());
+    let mut client = fixture.connect();
+    for number in 0..50 {
+        let call = marked(&record(number, b'e', b"body"));
+        client.stream.write_all(&call[..4]).unwrap();
+        client.stream.write_all(&call[4..]).unwrap();
+        assert_eq!(client.receive(), (number, b"body".to_vec()));
+    }
+    let _ = client.stream.set_nonblocking(true);
+    assert!(client.stream.read(&mut [0]).is_err(), "nothing more was sent");
+}
