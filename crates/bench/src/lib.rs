@@ -1,2 +1,14 @@
-//! To be written.
+//! Load generators for any NFS server, which check the promise behind each number.
+//!
+//! [`op::run`] keeps a closed loop of calls of one kind in flight (connections × depth) and
+//! reports calls per second, latency and the server's CPU time per call; every reply is
+//! checked, and what was written is read back. [`null_server`] answers everything with a canned
+//! reply: the floor that sockets alone cost.
+//!
+//! This crate must never link the server's crates.
 #![forbid(unsafe_code)]
+
+pub mod null_server;
+pub mod op;
+pub mod pattern;
+pub mod server_cost;

@@ -2,15 +2,17 @@
 //!
 //! The only crate of the workspace with `unsafe`: every block says why it is sound (`SAFETY:`).
 //! Storage uses [`file`], [`directory`], [`handle`], [`identity`] and [`xattr`]; the runtime
-//! uses [`net`], [`epoll`] and [`scheduling`]; the programs use [`process`].
+//! uses [`net`], [`epoll`] and [`scheduling`]; the programs use [`process`]; tests [`mapping`].
 //!
 //! A wrapper here does one system call (or a fixed few) and decides nothing.
 
+pub mod cpu_time;
 pub mod directory;
 pub mod epoll;
 pub mod file;
 pub mod handle;
 pub mod identity;
+pub mod mapping;
 pub mod net;
 pub mod process;
 pub mod scheduling;
