@@ -57,11 +57,8 @@ impl Events {
                 token: event.data.u64(),
                 is_readable: flags.intersects(EventFlags::IN),
                 is_writable: flags.intersects(EventFlags::OUT),
-                is_hung_up: flags.intersects(
-                    EventFlags::RDHUP
-                        .union(EventFlags::HUP)
-                        .union(EventFlags::ERR),
-                ),
+                is_hung_up: flags
+                    .intersects(EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR)),
             }
         })
     }
@@ -115,10 +112,7 @@ pub struct EventFd(OwnedFd);
 impl EventFd {
     /// A new one, at zero.
     pub fn new() -> io::Result<Self> {
-        Ok(Self(rustix::event::eventfd(
-            0,
-            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
-        )?))
+        Ok(Self(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
     /// Makes the descriptor readable.

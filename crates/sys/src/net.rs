@@ -41,12 +41,7 @@ pub fn send(socket: impl AsFd, buffers: &[IoSlice<'_>], more: bool) -> io::Resul
     if more {
         flags |= SendFlags::MORE;
     }
-    Ok(rustix::net::sendmsg(
-        socket,
-        buffers,
-        &mut SendAncillaryBuffer::default(),
-        flags,
-    )?)
+    Ok(rustix::net::sendmsg(socket, buffers, &mut SendAncillaryBuffer::default(), flags)?)
 }
 
 /// Sends from a file's page cache as much as the socket takes at once; 0 at the file's end.
@@ -57,12 +52,7 @@ pub fn send_file(
     count: usize,
 ) -> io::Result<usize> {
     let mut offset = offset;
-    Ok(rustix::fs::sendfile(
-        socket,
-        file,
-        Some(&mut offset),
-        count,
-    )?)
+    Ok(rustix::fs::sendfile(socket, file, Some(&mut offset), count)?)
 }
 
 /// Acknowledges at once what has been received (`TCP_QUICKACK`).
@@ -89,9 +79,7 @@ pub fn shut_down_sending(socket: impl AsFd) {
 /// The address a socket is bound to.
 pub fn local_address(socket: impl AsFd) -> io::Result<SocketAddr> {
     let address = rustix::net::getsockname(socket)?;
-    SocketAddr::try_from(address)
-        .map(canonical)
-        .map_err(|_| io::ErrorKind::Unsupported.into())
+    SocketAddr::try_from(address).map(canonical).map_err(|_| io::ErrorKind::Unsupported.into())
 }
 
 /// Lets [`receive_datagrams`] tell to which address a datagram was sent.
@@ -112,11 +100,7 @@ pub fn enable_packet_info(socket: impl AsFd, is_ipv6: bool) -> io::Result<()> {
             size_of_val(&on) as libc::socklen_t,
         )
     };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Our address that a datagram was sent to, and the interface it came by.
@@ -156,11 +140,7 @@ pub struct Outgoing<'a> {
 #[repr(align(8))]
 #[derive(Clone, Copy)]
 struct Control(
-    #[expect(
-        dead_code,
-        reason = "read and written by the kernel and the CMSG macros"
-    )]
-    [u8; 64],
+    #[expect(dead_code, reason = "read and written by the kernel and the CMSG macros")] [u8; 64],
 );
 
 /// Receives up to [`DATAGRAMS_MAX`] datagrams, the i-th into the i-th `slot_bytes` of `buffer`,
@@ -234,12 +214,8 @@ pub fn send_datagrams(socket: impl AsFd, datagrams: &[Outgoing<'_>]) -> io::Resu
     // SAFETY: as above.
     let mut headers: [libc::mmsghdr; DATAGRAMS_MAX] = unsafe { mem::zeroed() };
     let mut count = 0;
-    for ((((datagram, name), control), vector), header) in datagrams
-        .iter()
-        .zip(&mut names)
-        .zip(&mut controls)
-        .zip(&mut vectors)
-        .zip(&mut headers)
+    for ((((datagram, name), control), vector), header) in
+        datagrams.iter().zip(&mut names).zip(&mut controls).zip(&mut vectors).zip(&mut headers)
     {
         vector.iov_base = datagram.bytes.as_ptr().cast_mut().cast();
         vector.iov_len = datagram.bytes.len();
@@ -275,10 +251,7 @@ fn socket_address(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
             // the family says that this is what the kernel wrote.
             let name = unsafe { &*(&raw const *name).cast::<libc::sockaddr_in>() };
             let ip = Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr));
-            Some(SocketAddr::V4(SocketAddrV4::new(
-                ip,
-                u16::from_be(name.sin_port),
-            )))
+            Some(SocketAddr::V4(SocketAddrV4::new(ip, u16::from_be(name.sin_port))))
         }
         libc::AF_INET6 => {
             // SAFETY: as above.
@@ -303,9 +276,7 @@ fn write_address(
             let value = libc::sockaddr_in {
                 sin_family: libc::AF_INET as libc::sa_family_t,
                 sin_port: address.port().to_be(),
-                sin_addr: libc::in_addr {
-                    s_addr: u32::from(*address.ip()).to_be(),
-                },
+                sin_addr: libc::in_addr { s_addr: u32::from(*address.ip()).to_be() },
                 sin_zero: [0; 8],
             };
             // SAFETY: a `sockaddr_storage` has room and alignment for a `sockaddr_in`.
@@ -317,9 +288,7 @@ fn write_address(
                 sin6_family: libc::AF_INET6 as libc::sa_family_t,
                 sin6_port: address.port().to_be(),
                 sin6_flowinfo: address.flowinfo(),
-                sin6_addr: libc::in6_addr {
-                    s6_addr: address.ip().octets(),
-                },
+                sin6_addr: libc::in6_addr { s6_addr: address.ip().octets() },
                 sin6_scope_id: address.scope_id(),
             };
             // SAFETY: a `sockaddr_storage` has room and alignment for a `sockaddr_in6`.
@@ -374,15 +343,12 @@ fn write_packet_info(header: &mut libc::msghdr, from: LocalAddress) {
                 message.cmsg_level = libc::IPPROTO_IP;
                 message.cmsg_type = libc::IP_PKTINFO;
                 message.cmsg_len = libc::CMSG_LEN(size) as _;
-                data.cast::<libc::in_pktinfo>()
-                    .write_unaligned(libc::in_pktinfo {
-                        // By route: the interface that the request came by need not lead back.
-                        ipi_ifindex: 0,
-                        ipi_spec_dst: libc::in_addr {
-                            s_addr: u32::from(ip).to_be(),
-                        },
-                        ipi_addr: libc::in_addr { s_addr: 0 },
-                    });
+                data.cast::<libc::in_pktinfo>().write_unaligned(libc::in_pktinfo {
+                    // By route: the interface that the request came by need not lead back.
+                    ipi_ifindex: 0,
+                    ipi_spec_dst: libc::in_addr { s_addr: u32::from(ip).to_be() },
+                    ipi_addr: libc::in_addr { s_addr: 0 },
+                });
                 header.msg_controllen = libc::CMSG_SPACE(size) as _;
             }
             IpAddr::V6(ip) => {
@@ -390,18 +356,11 @@ fn write_packet_info(header: &mut libc::msghdr, from: LocalAddress) {
                 message.cmsg_level = libc::IPPROTO_IPV6;
                 message.cmsg_type = libc::IPV6_PKTINFO;
                 message.cmsg_len = libc::CMSG_LEN(size) as _;
-                let interface = if ip.is_unicast_link_local() {
-                    from.interface
-                } else {
-                    0
-                };
-                data.cast::<libc::in6_pktinfo>()
-                    .write_unaligned(libc::in6_pktinfo {
-                        ipi6_addr: libc::in6_addr {
-                            s6_addr: ip.octets(),
-                        },
-                        ipi6_ifindex: interface,
-                    });
+                let interface = if ip.is_unicast_link_local() { from.interface } else { 0 };
+                data.cast::<libc::in6_pktinfo>().write_unaligned(libc::in6_pktinfo {
+                    ipi6_addr: libc::in6_addr { s6_addr: ip.octets() },
+                    ipi6_ifindex: interface,
+                });
                 header.msg_controllen = libc::CMSG_SPACE(size) as _;
             }
         }
@@ -418,10 +377,8 @@ mod tests {
         let server = UdpSocket::bind(ours).unwrap();
         enable_packet_info(&server, ours.starts_with('[')).unwrap();
         let client = UdpSocket::bind(theirs).unwrap();
-        let target = SocketAddr::new(
-            client.local_addr().unwrap().ip(),
-            server.local_addr().unwrap().port(),
-        );
+        let target =
+            SocketAddr::new(client.local_addr().unwrap().ip(), server.local_addr().unwrap().port());
         for message in [&b"one"[..], b"three"] {
             client.send_to(message, target).unwrap();
         }
@@ -442,11 +399,7 @@ mod tests {
             }
         }
         assert_eq!(all, [b"one".to_vec(), b"three".to_vec()]);
-        let outgoing = Outgoing {
-            bytes: b"reply",
-            to: received[0].from,
-            from: received[0].to,
-        };
+        let outgoing = Outgoing { bytes: b"reply", to: received[0].from, from: received[0].to };
         assert_eq!(send_datagrams(&server, &[outgoing, outgoing]).unwrap(), 2);
         for _ in 0..2 {
             let (count, from) = client.recv_from(&mut buffer).unwrap();
@@ -470,9 +423,7 @@ mod tests {
     fn a_datagram_larger_than_its_slot_is_marked() {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-        client
-            .send_to(&[1; 50], server.local_addr().unwrap())
-            .unwrap();
+        client.send_to(&[1; 50], server.local_addr().unwrap()).unwrap();
         let mut received = Vec::new();
         while let Err(error) = receive_datagrams(&server, &mut [0; 40], 40, &mut received) {
             assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
@@ -488,9 +439,6 @@ mod tests {
             canonical("[::ffff:10.1.2.3]:9".parse().unwrap()),
             "10.1.2.3:9".parse().unwrap()
         );
-        assert_eq!(
-            canonical("[::1]:9".parse().unwrap()),
-            "[::1]:9".parse().unwrap()
-        );
+        assert_eq!(canonical("[::1]:9".parse().unwrap()), "[::1]:9".parse().unwrap());
     }
 }

@@ -8,9 +8,7 @@ use rustix::thread::CpuSet;
 /// The CPUs that this process may run on, ascending.
 pub fn allowed_cpus() -> io::Result<Vec<usize>> {
     let set = rustix::thread::sched_getaffinity(None)?;
-    Ok((0..CpuSet::MAX_CPU)
-        .filter(|cpu| set.is_set(*cpu))
-        .collect())
+    Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
 /// Lets the calling thread run on these CPUs only. Numbers that the kernel cannot express are
@@ -32,9 +30,7 @@ pub fn numa_nodes() -> io::Result<Vec<Vec<usize>>> {
     if let Ok(directory) = fs::read_dir("/sys/devices/system/node") {
         for entry in directory.flatten() {
             let name = entry.file_name();
-            let number = name
-                .to_str()
-                .and_then(|name| name.strip_prefix("node")?.parse().ok());
+            let number = name.to_str().and_then(|name| name.strip_prefix("node")?.parse().ok());
             let list = fs::read_to_string(entry.path().join("cpulist"));
             if let (Some(number), Ok(list)) = (number, list) {
                 let mut cpus = parse_cpu_list(&list);
