@@ -5,8 +5,9 @@ use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 use steadfast_sys::xattr;
-use steadfast_vfs::{Acl, AclEntry, AclTag, FsError};
+use steadfast_vfs::{Acl, AclEntry, AclTag, FileKind, FsError};
 
+use crate::attributes;
 use crate::error::from_errno;
 
 const ACCESS: &CStr = c"system.posix_acl_access";
@@ -42,11 +43,22 @@ impl Which {
     }
 }
 
-/// Whether the file system of `object` keeps ACLs.
-pub(crate) fn are_supported(object: impl AsFd) -> bool {
+/// Whether the file system of `object` keeps ACLs. An object that can have none, like a symbolic
+/// link, does not show that: then `is_known` tells whether such file systems have them.
+pub(crate) fn are_supported(object: impl AsFd, is_known: bool) -> Result<bool, FsError> {
+    let object = object.as_fd();
+    let can_have_one = matches!(
+        attributes::kind(&attributes::stat(object)?),
+        FileKind::Regular | FileKind::Directory
+    );
     match xattr::value(object, ACCESS, &mut []) {
-        Ok(_) => true,
-        Err(errno) => errno == Errno::NODATA || errno == Errno::RANGE,
+        Ok(_) | Err(Errno::NODATA | Errno::RANGE) => Ok(true),
+        Err(Errno::OPNOTSUPP) => Ok(!can_have_one && is_known),
+        Err(errno) => {
+            // Without /proc it cannot be told, and nobody may be let in by the mode bits alone.
+            tracing::error!("cannot read ACLs (is /proc mounted?): {errno}");
+            Err(from_errno(errno))
+        }
     }
 }
 

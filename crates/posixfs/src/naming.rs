@@ -22,6 +22,7 @@ use crate::error::from_errno;
 use crate::node::Node;
 use crate::stored::Fingerprint;
 use crate::tree::{Tree, durable};
+use crate::volume::VolumeKind;
 
 /// An object that is about to lose a name.
 #[derive(Default)]
@@ -86,20 +87,20 @@ impl Tree {
                 | OFlags::NOCTTY
                 | OFlags::CLOEXEC;
             let permissions = Permissions::from_raw_mode(mode & 0o7777);
-            let (node, attr) = match rustix::fs::openat(&dir.path, name, flags, permissions) {
+            match rustix::fs::openat(&dir.path, name, flags, permissions) {
                 Ok(file) => {
                     let made = self.made(dir, name, Some(file));
-                    self.finish(caller, dir, name, AtFlags::empty(), made, &set)?
+                    self.finish(caller, dir, name, AtFlags::empty(), made, &set, targets)
                 }
                 Err(Errno::EXIST) => {
                     let (node, attr) = self.child(dir, name)?;
-                    self.use_existing(caller, &node, &attr, how)?
+                    let (node, attr) = self.use_existing(caller, &node, &attr, how)?;
+                    let entry = Entry { handle: node.handle, attr };
+                    targets.push((node, FlushWhat::Everything));
+                    Ok(entry)
                 }
-                Err(errno) => return Err(from_errno(errno)),
-            };
-            let entry = Entry { handle: node.handle, attr };
-            targets.push((node, FlushWhat::Everything));
-            Ok(entry)
+                Err(errno) => Err(from_errno(errno)),
+            }
         })
     }
 
@@ -199,14 +200,7 @@ impl Tree {
             make(dir, name, mode).map_err(from_errno)?;
             let made = self.made(dir, name, None);
             let rest = SetAttr { mode: None, size: None, ..*set };
-            let (node, attr) = self.finish(caller, dir, name, removal, made, &rest)?;
-            let entry = Entry { handle: node.handle, attr };
-            if matches!(attr.kind, FileKind::Regular | FileKind::Directory)
-                || !dir.volume.flushes_entries_with_directory()
-            {
-                targets.push((node, FlushWhat::Everything));
-            }
-            Ok(entry)
+            self.finish(caller, dir, name, removal, made, &rest, targets)
         })
     }
 
@@ -231,6 +225,7 @@ impl Tree {
 
     /// Sets the attributes that an object is to have beside its mode. If that fails, the object
     /// goes again.
+    #[allow(clippy::too_many_arguments)]
     fn finish(
         &self,
         caller: &Caller<'_>,
@@ -239,7 +234,8 @@ impl Tree {
         removal: AtFlags,
         made: Result<(Arc<Node>, Attr), FsError>,
         set: &SetAttr,
-    ) -> Result<(Arc<Node>, Attr), FsError> {
+        targets: &mut Targets,
+    ) -> Result<Entry, FsError> {
         let finished = made.and_then(|(node, attr)| {
             // What clients ask for is often what is there already, and a change of owner to the
             // same would take set-id bits away.
@@ -250,11 +246,20 @@ impl Tree {
                 ..*set
             };
             if set.is_empty() {
-                return Ok((node, attr));
+                let entry = Entry { handle: node.handle, attr };
+                // XFS gives a new object its inherited ACL by a transaction of its own.
+                let is_plain = matches!(attr.kind, FileKind::Regular | FileKind::Directory);
+                if dir.volume.kind == VolumeKind::Xfs && is_plain {
+                    targets.push((node, FlushWhat::Everything));
+                } else {
+                    also_flush(dir, node, targets);
+                }
+                return Ok(entry);
             }
             self.apply(caller.cred, &node, &attr, &set)?;
-            let attr = node.attr()?;
-            Ok((node, attr))
+            let entry = Entry { handle: node.handle, attr: node.attr()? };
+            targets.push((node, FlushWhat::Everything));
+            Ok(entry)
         });
         finished.inspect_err(|error| {
             let removed = self
@@ -296,7 +301,7 @@ impl Tree {
             let victim = self.victim(dir, name)?;
             self.assume(caller.cred)?;
             rustix::fs::unlinkat(&dir.path, name, flags).map_err(removal_error)?;
-            self.bury(victim, targets);
+            self.bury(dir, victim, targets);
             Ok(())
         })
     }
@@ -315,16 +320,13 @@ impl Tree {
 
     /// After an object lost a name: the last one, and it is let go so that its space is freed;
     /// another, and what is left of it is flushed too.
-    fn bury(&self, victim: Victim, targets: &mut Targets) {
+    fn bury(&self, dir: &Node, victim: Victim, targets: &mut Targets) {
         if let (Some(store), Some(fingerprint)) = (self.store(), victim.fingerprint) {
             store.forget(fingerprint);
         }
         let Some(node) = victim.node else { return };
         match node.attr() {
-            Ok(_) if node.kind == FileKind::Regular => {
-                targets.push((node, FlushWhat::Everything));
-            }
-            Ok(_) => {}
+            Ok(_) => also_flush(dir, node, targets),
             Err(_) => self.storage.cache.remove(&node),
         }
     }
@@ -379,7 +381,7 @@ impl Tree {
         }
         // The new name first: a crash between the two leaves two names rather than none.
         targets.insert(0, (Arc::clone(&to), FlushWhat::Everything));
-        if !Arc::ptr_eq(&from, &to) {
+        if !Arc::ptr_eq(&from, &to) && !to.volume.has_one_journal {
             targets.insert(1, (Arc::clone(&from), FlushWhat::Everything));
         }
         durable(&to.volume, renamed, targets)
@@ -408,13 +410,13 @@ impl Tree {
         self.note_place((from, from_name), (to, to_name))?;
         self.assume(caller.cred)?;
         rustix::fs::renameat(&from.path, from_name, &to.path, to_name).map_err(removal_error)?;
-        self.bury(victim, targets);
+        self.bury(to, victim, targets);
         // A moved directory's own `..` changed.
-        if let Ok((moved, _)) = self.child(to, to_name)
-            && matches!(moved.kind, FileKind::Regular | FileKind::Directory)
+        if !to.volume.has_one_journal
+            && let Ok((moved, _)) = self.child(to, to_name)
             && !targets.iter().any(|(target, _)| Arc::ptr_eq(target, &moved))
         {
-            targets.push((moved, FlushWhat::Everything));
+            also_flush(to, moved, targets);
         }
         Ok(())
     }
@@ -441,12 +443,22 @@ impl Tree {
             rustix::fs::linkat(&node.path, c"", &dir.path, name.as_bytes(), flags)
                 .map_err(from_errno)?;
             self.note_place((dir, name.as_bytes()), (dir, name.as_bytes()))?;
-            if node.kind == FileKind::Regular || !dir.volume.flushes_entries_with_directory() {
-                targets.push((Arc::clone(&node), FlushWhat::Everything));
-            }
+            also_flush(dir, Arc::clone(&node), targets);
             Ok(())
         })
         .map(|changed| (node.attr().ok(), changed))
+    }
+}
+
+/// Adds an object that was changed by the same system call as its directory.
+fn also_flush(dir: &Node, node: Arc<Node>, targets: &mut Targets) {
+    let goes_with_directory = dir.volume.has_one_journal
+        // btrfs logs the inodes of new entries with a directory; what cannot be flushed by itself
+        // would cost a flush of the whole file system.
+        || dir.volume.kind == VolumeKind::Btrfs
+            && !matches!(node.kind, FileKind::Regular | FileKind::Directory);
+    if !goes_with_directory {
+        targets.push((node, FlushWhat::Everything));
     }
 }
 

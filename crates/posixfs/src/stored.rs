@@ -355,6 +355,26 @@ mod tests {
         }
     }
 
+    /// What is on disk while the store is open is what a killed process leaves.
+    #[test]
+    fn records_are_on_disk_before_they_are_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path(), 5).unwrap();
+        store.locate([(print(1), at(ROOT, "a"))]).unwrap();
+        let number = store.known(print(1)).unwrap();
+        let left = tempfile::tempdir().unwrap();
+        let file = "handles-0000000000000005.redb";
+        std::fs::copy(directory.path().join(file), left.path().join(file)).unwrap();
+        store.locate([(print(2), at(ROOT, "b"))]).unwrap();
+        let later = store.known(print(2)).unwrap();
+        let recovered = Store::open(left.path(), 5).unwrap();
+        assert_eq!(recovered.known(print(1)).unwrap(), number);
+        assert_eq!(recovered.known(print(2)).unwrap(), None);
+        // The number the lost process may have been about to give is not given again.
+        recovered.locate([(print(3), at(ROOT, "c"))]).unwrap();
+        assert!(recovered.known(print(3)).unwrap() > later);
+    }
+
     #[test]
     fn many_threads_write_in_groups() {
         let directory = tempfile::tempdir().unwrap();

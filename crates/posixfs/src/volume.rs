@@ -2,6 +2,7 @@
 //! for each device number (a btrfs subvolume has its own), with what does not change about them.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 use steadfast_sys::handle::KernelHandle;
@@ -58,6 +59,11 @@ pub(crate) struct Volume {
     pub(crate) fsid: u64,
     pub(crate) kind: VolumeKind,
     pub(crate) has_acls: bool,
+    has_one_journal: bool,
+    /// Whether one journal keeps all changes of names and inodes in order, so that flushing one
+    /// object makes everything stable that was changed together with it: a name with the inode
+    /// it was made for, both directories of a renaming.
+    pub(crate) has_one_journal: bool,
     pub(crate) file_bytes_max: u64,
     pub(crate) links_max: u32,
     pub(crate) name_bytes_max: u32,
@@ -91,8 +97,24 @@ impl Volume {
             _ => i32::MAX as u32,
         };
         let name_bytes_max = u32::try_from(facts.f_namelen).unwrap_or(255).clamp(1, 255);
-        let has_acls = acl::are_supported(&object);
-        Ok(Self { device, domain, fsid, kind, has_acls, file_bytes_max, links_max, name_bytes_max })
+        let is_known = !matches!(kind, VolumeKind::Other);
+        let has_acls = acl::are_supported(&object, is_known)?;
+        let has_one_journal = match kind {
+            VolumeKind::Ext4 => has_ext4_journal(device),
+            VolumeKind::Xfs => true,
+            _ => false,
+        };
+        Ok(Self {
+            device,
+            domain,
+            fsid,
+            kind,
+            has_acls,
+            has_one_journal,
+            file_bytes_max,
+            links_max,
+            name_bytes_max,
+        })
     }
 
     /// Whether nothing on it outlives the machine, so that there is nothing to flush.
@@ -122,12 +144,35 @@ impl Volume {
             _ => None,
         }
     }
+}
 
-    /// Whether flushing a directory makes the new objects in it stable too, of any kind: so do
-    /// file systems with one journal (ext4, XFS), and btrfs logs new entries' inodes.
-    pub(crate) fn flushes_entries_with_directory(&self) -> bool {
-        matches!(self.kind, VolumeKind::Ext4 | VolumeKind::Xfs | VolumeKind::Btrfs)
-    }
+/// Whether an ext4 file system has a journal, which it may be made without. Where that cannot be
+/// seen, it has none, and more is flushed than may be necessary.
+fn has_ext4_journal(device: u64) -> bool {
+    let (major, minor) = (device >> 32, device & 0xffff_ffff);
+    std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}"))
+        .ok()
+        .and_then(|block| {
+            let name = block.file_name()?;
+            Some(Path::new("/sys/fs/ext4").join(name).join("journal_task").exists())
+        })
+        .unwrap_or(false)
+}
+
+/// Whether the ext4 file system on a block device has a journal in itself: the kernel lists its
+/// journals by the device's name. An external one is not recognised, which costs only speed.
+fn is_journaled_ext4(device: u64) -> bool {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let Ok(link) = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}")) else {
+        return false;
+    };
+    let Some(name) = link.file_name().and_then(|name| name.to_str()) else { return false };
+    let journal = format!("{name}-");
+    std::fs::read_dir("/proc/fs/jbd2").is_ok_and(|journals| {
+        journals.flatten().any(|entry| {
+            entry.file_name().to_str().is_some_and(|other| other.starts_with(&journal))
+        })
+    })
 }
 
 /// A number that is the same for the same parts in every run: FNV-1a, then mixed well.

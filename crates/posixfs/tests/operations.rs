@@ -351,9 +351,12 @@ fn promises_name_what_must_be_flushed() {
         let caller = user.caller();
         let is_memory = place.name == "tmpfs";
         let expect = |count: usize| if is_memory { 0 } else { count };
+        // What one system call did goes with the directory where one journal orders all.
+        let expect_names = |count: usize| if place.name == "btrfs" { count } else { expect(1) };
         let how = CreateHow::Guarded(with_mode(0o644));
         let (made, count) = settle_counting(user.tree.create(&caller, &root, name("a"), &how));
-        assert_eq!(count, expect(2));
+        let expect_made = if place.name == "xfs" { 2 } else { expect_names(2) };
+        assert_eq!(count, expect_made);
         let file = made.result.unwrap().handle;
         let (failed, count) = settle_counting(user.tree.create(&caller, &root, name("a"), &how));
         assert!(failed.result.is_err());
@@ -374,13 +377,16 @@ fn promises_name_what_must_be_flushed() {
         );
         let dir =
             settle_counting(user.tree.make_directory(&caller, &root, name("d"), &with_mode(0o755)));
-        assert_eq!(dir.1, expect(2));
+        assert_eq!(dir.1, expect_made);
         let dir = dir.0.result.unwrap().handle;
-        assert_eq!(settle_counting(user.tree.link(&caller, &file, &dir, name("b"))).1, expect(2));
-        assert_eq!(settle_counting(user.tree.remove(&caller, &root, name("a"))).1, expect(2));
+        assert_eq!(
+            settle_counting(user.tree.link(&caller, &file, &dir, name("b"))).1,
+            expect_names(2)
+        );
+        assert_eq!(settle_counting(user.tree.remove(&caller, &root, name("a"))).1, expect_names(2));
         assert_eq!(
             settle_counting(user.tree.rename(&caller, &dir, name("b"), &root, name("c"))).1,
-            expect(3)
+            expect_names(3)
         );
         assert_eq!(settle_counting(user.tree.remove(&caller, &root, name("c"))).1, expect(1));
         let link = settle_counting(user.tree.make_symlink(
