@@ -59,7 +59,6 @@ pub(crate) struct Volume {
     pub(crate) fsid: u64,
     pub(crate) kind: VolumeKind,
     pub(crate) has_acls: bool,
-    has_one_journal: bool,
     /// Whether one journal keeps all changes of names and inodes in order, so that flushing one
     /// object makes everything stable that was changed together with it: a name with the inode
     /// it was made for, both directories of a renaming.
@@ -157,22 +156,6 @@ fn has_ext4_journal(device: u64) -> bool {
             Some(Path::new("/sys/fs/ext4").join(name).join("journal_task").exists())
         })
         .unwrap_or(false)
-}
-
-/// Whether the ext4 file system on a block device has a journal in itself: the kernel lists its
-/// journals by the device's name. An external one is not recognised, which costs only speed.
-fn is_journaled_ext4(device: u64) -> bool {
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let Ok(link) = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}")) else {
-        return false;
-    };
-    let Some(name) = link.file_name().and_then(|name| name.to_str()) else { return false };
-    let journal = format!("{name}-");
-    std::fs::read_dir("/proc/fs/jbd2").is_ok_and(|journals| {
-        journals.flatten().any(|entry| {
-            entry.file_name().to_str().is_some_and(|other| other.starts_with(&journal))
-        })
-    })
 }
 
 /// A number that is the same for the same parts in every run: FNV-1a, then mixed well.
