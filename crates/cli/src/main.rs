@@ -1,3 +1,77 @@
-//! The `steadfast` program.
+//! The `steadfast` program: arguments, configuration, wiring.
+//!
+//! `serve` ([`serve`]) reads what is wanted ([`arguments`], [`configuration`]), opens the state
+//! directory and the shares ([`state_directory`], [`exports`]), starts the runtime with an
+//! engine, tells clients how to find it ([`registration`], [`mount_lines`]), and then only waits
+//! for signals. Exit status: 0 done, 1 failed, 2 wrong usage.
 #![forbid(unsafe_code)]
-fn main() {}
+// Paths are shown quoted and escaped, so that a name with a newline makes no line of its own.
+#![allow(clippy::unnecessary_debug_formatting)]
+
+mod arguments;
+mod configuration;
+mod exports;
+mod logging;
+mod mount_lines;
+mod notify;
+mod registration;
+mod serve;
+mod state_directory;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+use steadfast_sys::process::Signals;
+
+use crate::arguments::{Arguments, Command};
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::CheckConfig { file } => check_config(&file),
+        Command::Serve(arguments) => {
+            // Before any other thread, so that all of them leave signals to this one.
+            let signals = match Signals::block() {
+                Ok(signals) => signals,
+                Err(error) => return failed(&format!("cannot block signals: {error}")),
+            };
+            match serve::run(&arguments, &signals) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => failed(&format!("{error:#}")),
+            }
+        }
+    }
+}
+
+fn failed(what: &str) -> ExitCode {
+    eprintln!("steadfast: {what}");
+    ExitCode::FAILURE
+}
+
+fn check_config(file: &Path) -> ExitCode {
+    let result = configuration::read(file).and_then(|configuration| {
+        let missing = configuration::missing_directories(file, &configuration.shares);
+        if missing.is_empty() { Ok(configuration) } else { Err(missing) }
+    });
+    match result {
+        Ok(configuration) => {
+            let count = configuration.shares.len();
+            println!(
+                "{}: ok, {count} {}",
+                file.display(),
+                if count == 1 { "share" } else { "shares" }
+            );
+            for settings in &configuration.shares {
+                let share = &settings.share;
+                println!("  {} from {}", share.path, share.directory.display());
+            }
+            ExitCode::SUCCESS
+        }
+        Err(mistakes) => {
+            for mistake in mistakes {
+                eprintln!("{mistake}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The command line, as it is typed.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use steadfast_shares::configuration::LogTarget;
+use steadfast_shares::{ClientPattern, ShareOptions};
+
+/// Where the configuration is looked for when nobody says where it is.
+pub(crate) const CONFIGURATION_FILE: &str = "/etc/steadfast/steadfast.toml";
+
+/// The port of NFS.
+pub(crate) const NFS_PORT: u16 = 2049;
+
+#[derive(Debug, Parser)]
+#[command(name = "steadfast", version, about = "An NFS server whose acknowledged changes stay")]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve directories over NFSv3.
+    Serve(ServeArguments),
+    /// Check a configuration file. Exit status: 0 no mistakes, 1 mistakes, 2 wrong usage.
+    CheckConfig {
+        /// The file.
+        #[arg(default_value = CONFIGURATION_FILE)]
+        file: PathBuf,
+    },
+}
+
+/// Exit status: 0 stopped by a signal, 1 could not start or failed, 2 wrong usage.
+#[derive(Debug, Default, Args)]
+pub(crate) struct ServeArguments {
+    /// Directories to serve, beside the shares of the configuration file. One that is missing is
+    /// created.
+    #[arg(value_name = "DIR")]
+    pub(crate) directories: Vec<PathBuf>,
+    /// Configuration file; without it /etc/steadfast/steadfast.toml is read if it is there.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) share: ShareArguments,
+    #[command(flatten)]
+    pub(crate) server: ServerArguments,
+    /// Where log messages go: stderr or journald.
+    #[arg(long, value_name = "TARGET", value_parser = log_target)]
+    pub(crate) log: Option<LogTarget>,
+    /// Log more; twice for every detail.
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+/// For the directories of the command line.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Options for DIR (shares of the configuration file have their own)")]
+pub(crate) struct ShareArguments {
+    /// Clients may change files (the default).
+    #[arg(long, conflicts_with = "ro")]
+    pub(crate) rw: bool,
+    /// Clients may only read.
+    #[arg(long)]
+    pub(crate) ro: bool,
+    /// A client's root is root here too.
+    #[arg(long, conflicts_with = "all_squash")]
+    pub(crate) no_root_squash: bool,
+    /// Every user of a client becomes the anonymous user.
+    #[arg(long)]
+    pub(crate) all_squash: bool,
+    /// The anonymous user.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..i64::from(u32::MAX)))]
+    pub(crate) anonuid: Option<u32>,
+    /// The anonymous group.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..i64::from(u32::MAX)))]
+    pub(crate) anongid: Option<u32>,
+    /// Serve file systems mounted below DIR too.
+    #[arg(long)]
+    pub(crate) crossmnt: bool,
+    /// Who may mount: addresses, networks like 10.0.0.0/8, or * for everybody (the default).
+    #[arg(long, value_name = "CIDR", value_delimiter = ',', value_parser = client_pattern)]
+    pub(crate) clients: Vec<ClientPattern>,
+}
+
+/// For the process; each outweighs what the configuration file says.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Server options (each outweighs the configuration file)")]
+pub(crate) struct ServerArguments {
+    /// Serve at this address (default: all of IPv4 and IPv6); may be repeated.
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = listen_address)]
+    pub(crate) listen: Vec<ListenAddress>,
+    /// Serve at this port; 0 takes a free one.
+    #[arg(long, value_name = "N")]
+    pub(crate) port: Option<u16>,
+    /// Where the handle key is kept (default: /var/lib/steadfast; for others than root
+    /// $`XDG_STATE_HOME/steadfast` or ~/.local/state/steadfast).
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_directory: Option<PathBuf>,
+    /// Serve TCP only.
+    #[arg(long)]
+    pub(crate) no_udp: bool,
+    /// Leave the host's rpcbind and port 111 alone.
+    #[arg(long)]
+    pub(crate) no_rpcbind: bool,
+    /// How many pools of workers (default: one a NUMA node).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) pools: Option<u16>,
+}
+
+/// An address whose port may be left to `--port`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ListenAddress {
+    pub(crate) ip: IpAddr,
+    pub(crate) port: Option<u16>,
+}
+
+impl ShareArguments {
+    pub(crate) fn options(&self) -> ShareOptions {
+        let default = ShareOptions::default();
+        ShareOptions {
+            is_read_only: self.ro,
+            squashes_root: !self.no_root_squash,
+            squashes_all: self.all_squash,
+            anonymous_uid: self.anonuid.unwrap_or(default.anonymous_uid),
+            anonymous_gid: self.anongid.unwrap_or(default.anonymous_gid),
+            crosses_mounts: self.crossmnt,
+        }
+    }
+
+    pub(crate) fn clients(&self) -> Vec<ClientPattern> {
+        if self.clients.is_empty() { vec![ClientPattern::Any] } else { self.clients.clone() }
+    }
+}
+
+fn listen_address(text: &str) -> Result<ListenAddress, String> {
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Ok(ListenAddress { ip: address.ip(), port: Some(address.port()) });
+    }
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    match bare.parse() {
+        Ok(ip) => Ok(ListenAddress { ip, port: None }),
+        Err(_) => {
+            Err("write an address, or an address with a port: 0.0.0.0:2049, [::]:2049".into())
+        }
+    }
+}
+
+fn client_pattern(text: &str) -> Result<ClientPattern, String> {
+    text.parse().map_err(|error: steadfast_shares::PatternError| match error.suggestion {
+        Some(suggestion) => format!("{}; did you mean {suggestion:?}?", error.what),
+        None => error.what,
+    })
+}
+
+fn log_target(text: &str) -> Result<LogTarget, String> {
+    match text {
+        "stderr" => Ok(LogTarget::Stderr),
+        "journald" => Ok(LogTarget::Journald),
+        _ => Err("write stderr or journald".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+    use steadfast_shares::Squash;
+
+    use super::{Arguments, Command, ServeArguments, listen_address};
+
+    fn serve(words: &[&str]) -> ServeArguments {
+        let words = ["steadfast", "serve"].iter().chain(words);
+        match Arguments::try_parse_from(words).expect("arguments").command {
+            Command::Serve(arguments) => arguments,
+            Command::CheckConfig { .. } => panic!("serve was asked for"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn listen_addresses_may_lack_a_port() {
+        let port = |text| listen_address(text).map(|address| address.port);
+        assert_eq!(port("0.0.0.0:111"), Ok(Some(111)));
+        assert_eq!(port("::1"), Ok(None));
+        assert_eq!(port("[::1]"), Ok(None));
+        assert_eq!(port("[::1]:2049"), Ok(Some(2049)));
+        assert!(port("localhost").is_err());
+        assert!(port("1.2.3.4:99999").is_err());
+    }
+
+    #[test]
+    fn options_become_rights() {
+        let arguments = serve(&["a", "b", "--ro", "--all-squash", "--anonuid", "7"]);
+        let rights = arguments.share.options().rights();
+        assert_eq!(arguments.directories.len(), 2);
+        assert!(rights.is_read_only);
+        assert_eq!((rights.squash, rights.anonymous_uid), (Squash::All, 7));
+        assert_eq!(serve(&["a", "--clients", "10.0.0.0/8,::1"]).share.clients().len(), 2);
+    }
+
+    #[test]
+    fn contradictions_and_dangerous_ids_are_refused() {
+        for words in [
+            &["a", "--ro", "--rw"][..],
+            &["a", "--no-root-squash", "--all-squash"],
+            &["a", "--anonuid", "4294967295"],
+            &["a", "--clients", "10.0.0.1/8"],
+            &["a", "--log", "syslog"],
+        ] {
+            let words = ["steadfast", "serve"].iter().chain(words);
+            assert!(Arguments::try_parse_from(words).is_err());
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The configuration as a whole: the file's text, the command line, and what is on disk.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use steadfast_shares::configuration::{Place, ServerSettings, ShareSettings, TEXT_BYTES_MAX};
+use steadfast_shares::{ClientRule, Configuration, Share, ShareId, nearest};
+use steadfast_sys::process;
+
+use crate::arguments::{CONFIGURATION_FILE, NFS_PORT, ServeArguments, ServerArguments};
+
+/// Names of a directory that are looked through for the one that was meant.
+const NAMES_MAX: usize = 1000;
+
+/// What is to be served, wherever it was said.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    /// `[server]`; the command line outweighs it.
+    pub(crate) server: ServerSettings,
+    pub(crate) shares: Vec<WantedShare>,
+}
+
+/// A share and where it was written.
+#[derive(Clone, Debug)]
+pub(crate) struct WantedShare {
+    pub(crate) share: Arc<Share>,
+    /// `FILE:LINE:COLUMN` of its directory; `None` for the command line.
+    pub(crate) place: Option<String>,
+}
+
+/// Reads the file that the arguments name, or the usual one if it is there, and adds the
+/// directories of the command line (which exist by now).
+///
+/// # Errors
+/// One line a mistake, each with its place.
+pub(crate) fn wanted(
+    arguments: &ServeArguments,
+    directories: &[PathBuf],
+) -> Result<Wanted, Vec<String>> {
+    let usual = Path::new(CONFIGURATION_FILE);
+    let file = match &arguments.config {
+        Some(file) => Some(file.as_path()),
+        None if usual.exists() => Some(usual),
+        None => None,
+    };
+    let mut wanted = Wanted { server: ServerSettings::default(), shares: Vec::new() };
+    for directory in directories {
+        let share = command_line_share(arguments, directory).map_err(|error| vec![error])?;
+        wanted.shares.push(WantedShare { share: Arc::new(share), place: None });
+    }
+    if let Some(file) = file {
+        let configuration = read(file)?;
+        wanted.server = configuration.server;
+        for settings in configuration.shares {
+            let at = |place| placed(file, place);
+            let path = &settings.share.path;
+            if wanted.shares.iter().any(|other| other.share.path == *path) {
+                let place = at(settings.path_place);
+                return Err(vec![format!(
+                    "{place}: {path:?} is served twice: the command line has it"
+                )]);
+            }
+            let place = Some(at(settings.directory_place));
+            wanted.shares.push(WantedShare { share: Arc::new(settings.share), place });
+        }
+    }
+    Ok(wanted)
+}
+
+/// `FILE:LINE:COLUMN`
+fn placed(file: &Path, place: Place) -> String {
+    format!("{}:{place}", file.display())
+}
+
+/// Reads a configuration file.
+///
+/// # Errors
+/// One line a mistake.
+pub(crate) fn read(file: &Path) -> Result<Configuration, Vec<String>> {
+    let shown = file.display();
+    let metadata =
+        file.metadata().map_err(|error| vec![format!("{shown}: cannot be read: {error}")])?;
+    if metadata.len() > TEXT_BYTES_MAX as u64 {
+        return Err(vec![format!("{shown}: longer than {TEXT_BYTES_MAX} bytes")]);
+    }
+    let bytes =
+        std::fs::read(file).map_err(|error| vec![format!("{shown}: cannot be read: {error}")])?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        let before = error.as_bytes().get(..valid).unwrap_or(&[]);
+        let line = before.split(|byte| *byte == b'\n').count();
+        vec![format!("{shown}:{line}:1: the line has bytes that are not UTF-8")]
+    })?;
+    let configuration = Configuration::parse(&text).map_err(|errors| {
+        errors.iter().map(|error| format!("{shown}:{error}")).collect::<Vec<_>>()
+    })?;
+    if let Some(filter) = &configuration.server.log_filter
+        && let Err(error) = crate::logging::filter(&filter.value)
+    {
+        return Err(vec![format!("{}: log_filter: {error}", placed(file, filter.place))]);
+    }
+    Ok(configuration)
+}
+
+/// What is wrong with the directories of a file's shares, one line each.
+pub(crate) fn missing_directories(file: &Path, shares: &[ShareSettings]) -> Vec<String> {
+    shares
+        .iter()
+        .filter_map(|settings| {
+            let problem = directory_problem(&settings.share.directory)?;
+            Some(format!("{}: {problem}", placed(file, settings.directory_place)))
+        })
+        .collect()
+}
+
+/// Why a directory cannot be served, if so.
+pub(crate) fn directory_problem(directory: &Path) -> Option<String> {
+    match directory.metadata() {
+        Ok(metadata) if metadata.is_dir() => None,
+        Ok(_) => Some(format!("{directory:?} is not a directory")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let suggestion = neighbour(directory)
+                .map(|meant| format!("; did you mean {meant:?}?"))
+                .unwrap_or_default();
+            Some(format!("the directory {directory:?} does not exist{suggestion}"))
+        }
+        Err(error) => Some(format!("the directory {directory:?} cannot be opened: {error}")),
+    }
+}
+
+/// The directory beside a missing one whose name is nearest.
+fn neighbour(directory: &Path) -> Option<PathBuf> {
+    let (parent, name) = (directory.parent()?, directory.file_name()?.to_str()?);
+    let names: Vec<String> = std::fs::read_dir(parent)
+        .ok()?
+        .take(NAMES_MAX)
+        .flatten()
+        .filter(|entry| entry.path().is_dir())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    nearest(name, names.iter().map(String::as_str)).map(|meant| parent.join(meant))
+}
+
+/// A directory of the command line, made if it is missing. Returns its canonical path and
+/// whether it was made.
+///
+/// # Errors
+/// When it is no directory and cannot become one.
+pub(crate) fn directory_of_command_line(directory: &Path) -> Result<(PathBuf, bool), String> {
+    let is_made = match directory.symlink_metadata() {
+        Ok(_) => false,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
+            if let Some(problem) = parent.and_then(directory_problem) {
+                return Err(format!("cannot create {directory:?}: {problem}"));
+            }
+            std::fs::DirBuilder::new()
+                .mode(0o755)
+                .create(directory)
+                .map_err(|error| format!("cannot create {directory:?}: {error}"))?;
+            true
+        }
+        Err(error) => return Err(format!("{directory:?} cannot be opened: {error}")),
+    };
+    if let Some(problem) = directory_problem(directory) {
+        return Err(problem);
+    }
+    let path = directory
+        .canonicalize()
+        .map_err(|error| format!("{directory:?} cannot be opened: {error}"))?;
+    if is_made && process::effective_ids().0 == 0 {
+        // Root of a client is squashed, so with 0755 nobody could write to what was made for
+        // trying things out.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
+        std::fs::set_permissions(&path, open)
+            .map_err(|error| format!("cannot set the mode of {directory:?}: {error}"))?;
+    }
+    Ok((path, is_made))
+}
+
+fn command_line_share(arguments: &ServeArguments, directory: &Path) -> Result<Share, String> {
+    let path = directory
+        .to_str()
+        .ok_or_else(|| {
+            format!(
+                "{directory:?} is not UTF-8: write it into a configuration file, with another path"
+            )
+        })?
+        .to_owned();
+    let options = arguments.share.options();
+    let rights = options.rights();
+    let rule = |pattern| ClientRule { pattern, rights: rights.clone() };
+    Ok(Share {
+        id: ShareId::of_path(&path),
+        path,
+        directory: directory.to_owned(),
+        crosses_mounts: options.crosses_mounts,
+        rules: arguments.share.clients().into_iter().map(rule).collect(),
+    })
+}
+
+/// Where to listen, and whether that is only the default (of which IPv6 may be left out where
+/// there is none).
+pub(crate) fn listen_addresses(
+    arguments: &ServerArguments,
+    configured: Option<&Vec<SocketAddr>>,
+) -> (Vec<SocketAddr>, bool) {
+    let port = arguments.port.unwrap_or(NFS_PORT);
+    if !arguments.listen.is_empty() {
+        let addresses =
+            arguments.listen.iter().map(|a| SocketAddr::new(a.ip, a.port.unwrap_or(port)));
+        return (addresses.collect(), false);
+    }
+    if let (Some(addresses), None) = (configured, arguments.port) {
+        return (addresses.clone(), false);
+    }
+    let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+    (any.into_iter().map(|ip| SocketAddr::new(ip, port)).collect(), true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::ListenAddress;
+
+    #[test]
+    fn the_command_line_outweighs_the_file_about_addresses() {
+        let configured = vec!["10.0.0.1:2049".parse().expect("an address")];
+        let mut arguments = ServerArguments::default();
+        assert_eq!(listen_addresses(&arguments, Some(&configured)), (configured.clone(), false));
+        arguments.port = Some(5000);
+        let (addresses, is_default) = listen_addresses(&arguments, Some(&configured));
+        assert!(is_default && addresses.iter().all(|address| address.port() == 5000));
+        arguments.listen = vec![
+            ListenAddress { ip: Ipv4Addr::LOCALHOST.into(), port: None },
+            ListenAddress { ip: Ipv4Addr::LOCALHOST.into(), port: Some(1) },
+        ];
+        let (addresses, _) = listen_addresses(&arguments, Some(&configured));
+        assert_eq!(addresses.iter().map(SocketAddr::port).collect::<Vec<_>>(), [5000, 1]);
+    }
+
+    #[test]
+    fn a_missing_directory_is_told_with_its_neighbour() {
+        let place = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(place.path().join("projects")).expect("made");
+        let problem = directory_problem(&place.path().join("project")).expect("a problem");
+        assert!(problem.contains("did you mean") && problem.contains("projects"), "{problem}");
+        assert_eq!(directory_problem(&place.path().join("projects")), None);
+    }
+
+    #[test]
+    fn a_directory_of_the_command_line_is_made_but_not_its_parents() {
+        let place = tempfile::tempdir().expect("a directory");
+        let new = place.path().join("new");
+        assert!(directory_of_command_line(&new).expect("made").1);
+        assert!(!directory_of_command_line(&new).expect("there").1);
+        let error =
+            directory_of_command_line(&place.path().join("no/such")).expect_err("no parent");
+        assert!(error.contains("does not exist"), "{error}");
+        let file = place.path().join("file");
+        std::fs::write(&file, b"").expect("written");
+        assert!(directory_of_command_line(&file).expect_err("a file").contains("not a directory"));
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_told_with_their_line() {
+        let place = tempfile::tempdir().expect("a directory");
+        let file = place.path().join("bad.toml");
+        std::fs::write(&file, b"[server]\nlog = \"\xff\"\n").expect("written");
+        let errors = read(&file).expect_err("not UTF-8");
+        assert!(errors[0].contains("bad.toml:2:1: "), "{errors:?}");
+    }
+}

@@ -1,0 +1,149 @@
+//! The lines that an administrator pastes on a client.
+
+use std::net::{IpAddr, SocketAddr};
+
+use steadfast_shares::Share;
+
+/// Addresses told for a share; a machine with more has an administrator who knows them.
+const ADDRESSES_MAX: usize = 8;
+
+/// How clients find our ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PortLookup {
+    /// By asking port 111.
+    Rpcbind,
+    /// By being told.
+    Told,
+}
+
+/// The addresses of this machine that a client may use, most plausible first. `interfaces` are
+/// all that are up.
+pub(crate) fn addresses(listen: &[SocketAddr], interfaces: &[IpAddr]) -> Vec<SocketAddr> {
+    let mut addresses = Vec::new();
+    for address in listen {
+        if address.ip().is_unspecified() {
+            let same_family = interfaces.iter().filter(|ip| ip.is_ipv4() == address.is_ipv4());
+            addresses.extend(same_family.map(|ip| SocketAddr::new(*ip, address.port())));
+        } else {
+            addresses.push(*address);
+        }
+    }
+    addresses.retain(|address| !is_link_local(address.ip()));
+    // Loopback only where there is nothing else: other machines cannot use it.
+    if addresses.iter().any(|address| !address.ip().is_loopback()) {
+        addresses.retain(|address| !address.ip().is_loopback());
+    }
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    addresses.dedup();
+    addresses.truncate(ADDRESSES_MAX);
+    addresses
+}
+
+/// A link-local address needs an interface's name of the client's.
+fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+/// One line: mounts the share on /mnt. Locks (NLM) are not served yet, hence `nolock`.
+pub(crate) fn mount_line(
+    share: &Share,
+    server: SocketAddr,
+    lookup: PortLookup,
+    udp: bool,
+) -> String {
+    let mut options = "vers=3,nolock".to_owned();
+    let port = server.port();
+    if lookup == PortLookup::Told {
+        options = format!("{options},port={port},mountport={port}");
+    }
+    let (host, protocol) = match server.ip() {
+        IpAddr::V4(ip) => (ip.to_string(), "tcp"),
+        IpAddr::V6(ip) => (format!("[{ip}]"), "tcp6"),
+    };
+    if !udp {
+        options = format!("{options},proto={protocol},mountproto={protocol}");
+    }
+    format!("mount -t nfs -o {options} {} /mnt", quoted(&format!("{host}:{}", share.path)))
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &str) -> String {
+    if word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-:@%+,".contains(c)) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use steadfast_shares::ShareId;
+
+    use super::*;
+
+    fn share(path: &str) -> Share {
+        Share {
+            id: ShareId(1),
+            path: path.to_owned(),
+            directory: path.into(),
+            crosses_mounts: false,
+            rules: Vec::new(),
+        }
+    }
+
+    fn socket(text: &str) -> SocketAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn the_first_line_is_what_most_need() {
+        let line = |address, lookup| mount_line(&share("/srv"), socket(address), lookup, true);
+        assert_eq!(
+            line("10.0.0.1:2049", PortLookup::Rpcbind),
+            "mount -t nfs -o vers=3,nolock 10.0.0.1:/srv /mnt"
+        );
+        assert_eq!(
+            line("10.0.0.1:5000", PortLookup::Told),
+            "mount -t nfs -o vers=3,nolock,port=5000,mountport=5000 10.0.0.1:/srv /mnt"
+        );
+        assert_eq!(
+            line("[fd00::1]:2049", PortLookup::Rpcbind),
+            "mount -t nfs -o vers=3,nolock '[fd00::1]:/srv' /mnt"
+        );
+    }
+
+    #[test]
+    fn without_udp_mount_is_told_so() {
+        let line =
+            |address| mount_line(&share("/srv"), socket(address), PortLookup::Rpcbind, false);
+        assert_eq!(
+            line("10.0.0.1:2049"),
+            "mount -t nfs -o vers=3,nolock,proto=tcp,mountproto=tcp 10.0.0.1:/srv /mnt"
+        );
+        assert!(line("[fd00::1]:2049").contains("proto=tcp6,mountproto=tcp6"));
+    }
+
+    #[test]
+    fn paths_are_quoted_for_the_shell() {
+        let line =
+            mount_line(&share("/it's here"), socket("10.0.0.1:2049"), PortLookup::Rpcbind, true);
+        assert!(line.contains(r"'10.0.0.1:/it'\''s here'"), "{line}");
+    }
+
+    #[test]
+    fn other_machines_get_addresses_that_they_can_reach() {
+        let interfaces: Vec<IpAddr> =
+            ["127.0.0.1", "::1", "fd00::1", "fe80::1", "10.0.0.1", "169.254.1.1"]
+                .iter()
+                .map(|text| text.parse().expect("an address"))
+                .collect();
+        let listen = [socket("0.0.0.0:2049"), socket("[::]:2049")];
+        let found = addresses(&listen, &interfaces);
+        assert_eq!(found, [socket("10.0.0.1:2049"), socket("[fd00::1]:2049")]);
+        assert_eq!(addresses(&listen, &interfaces[..1]), [socket("127.0.0.1:2049")]);
+        let one = [socket("127.0.0.1:7")];
+        assert_eq!(addresses(&one, &interfaces), one);
+    }
+}

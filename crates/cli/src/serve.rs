@@ -1,0 +1,428 @@
+//! `steadfast serve`: start, wait for signals, stop.
+
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use steadfast_engine::{Engine, EngineConfig, ExportTable};
+use steadfast_posixfs::{ProcessPowers, Storage, StorageOptions, prepare_process};
+use steadfast_runtime::{Server, ServerOptions, StartError};
+use steadfast_shares::Share;
+use steadfast_shares::configuration::{LogTarget, ServerSettings};
+use steadfast_sys::process::{self, Signal, Signals};
+
+use crate::arguments::ServeArguments;
+use crate::configuration::{self, Wanted};
+use crate::exports::{Exports, is_single_user};
+use crate::logging;
+use crate::mount_lines::{self, PortLookup};
+use crate::notify::Notifier;
+use crate::registration::{self, Found, Netid, RPCBIND_PORT};
+use crate::state_directory::StateDirectory;
+
+/// How long calls under way may take when the server stops.
+const GRACE: Duration = Duration::from_secs(20);
+/// Between two looks at whether to go on, when nothing else asks for it.
+const IDLE_WAIT: Duration = Duration::from_secs(3600);
+const TRANSFER_BYTES: u32 = 1 << 20;
+/// Of a record: what surrounds the data of a WRITE, generously.
+const RECORD_HEAD_BYTES: usize = 64 << 10;
+const REPLY_CACHE_BYTES: usize = 64 << 20;
+/// Descriptors for connections, listeners and the like, beside those of files.
+const OTHER_DESCRIPTORS: u64 = 4096;
+/// Attempts to find a port that is free for every address, for port 0.
+const PORT_ATTEMPTS: usize = 32;
+
+/// A server and what surrounds it.
+struct Running {
+    server: Server,
+    engine: Arc<Engine>,
+    exports: Exports,
+    listen: Vec<SocketAddr>,
+    udp: bool,
+    lookup: PortLookup,
+    /// What the host's rpcbind knows of us.
+    registered: Vec<Netid>,
+    directories: Vec<PathBuf>,
+    settings: ServerSettings,
+    /// Kept locked as long as we run.
+    _state: StateDirectory,
+}
+
+/// Serves until a signal says to stop.
+///
+/// # Errors
+/// Why the server could not start.
+pub(crate) fn run(arguments: &ServeArguments, signals: &Signals) -> Result<()> {
+    let powers = prepare_process().context("cannot prepare the process")?;
+    let directories = command_line_directories(arguments)?;
+    let wanted = configuration::wanted(arguments, &directories)
+        .map_err(|mistakes| anyhow!("mistakes in the configuration:\n{}", mistakes.join("\n")))?;
+    if wanted.shares.is_empty() {
+        bail!(
+            "nothing to serve: name a directory (steadfast serve DIR), or write a [[share]] into \
+             a configuration file (--config FILE)"
+        );
+    }
+    let log = arguments.log.or(wanted.server.log).unwrap_or(LogTarget::Stderr);
+    let filter = wanted.server.log_filter.as_ref().map(|filter| filter.value.as_str());
+    logging::start(log, filter, arguments.verbose)?;
+    let notifier = Notifier::from_environment();
+    let mut running = start(arguments, wanted, directories, powers)?;
+    announce(&running);
+    notifier.ready(&running.status());
+    serve_until_stopped(arguments, signals, &notifier, &mut running)?;
+    notifier.stopping();
+    stop(running, signals)
+}
+
+fn command_line_directories(arguments: &ServeArguments) -> Result<Vec<PathBuf>> {
+    let mut directories = Vec::new();
+    for directory in &arguments.directories {
+        let (path, is_made) =
+            configuration::directory_of_command_line(directory).map_err(anyhow::Error::msg)?;
+        if is_made {
+            let who = if process::effective_ids().0 == 0 {
+                " (mode 1777: every user of every client may write there)"
+            } else {
+                ""
+            };
+            println!("Created {}{who}.", path.display());
+        }
+        if !directories.contains(&path) {
+            directories.push(path);
+        }
+    }
+    Ok(directories)
+}
+
+fn start(
+    arguments: &ServeArguments,
+    wanted: Wanted,
+    directories: Vec<PathBuf>,
+    powers: ProcessPowers,
+) -> Result<Running> {
+    let settings = wanted.server;
+    let state_path = match (&arguments.server.state_directory, &settings.state_directory) {
+        (Some(path), _) => path.clone(),
+        (None, Some(path)) => path.value.clone(),
+        (None, None) => StateDirectory::default_path()?,
+    };
+    let state = StateDirectory::open(&state_path)?;
+    let (mut listen, is_default) =
+        configuration::listen_addresses(&arguments.server, settings.listen.as_ref());
+    let udp = !arguments.server.no_udp && settings.udp.unwrap_or(true);
+    choose_port(&mut listen, udp)?;
+
+    let storage = Storage::new(storage_options(&settings, &powers)?);
+    let mut exports =
+        Exports::new(Arc::clone(&storage), state.path.clone(), powers.serves_all_users());
+    let built = exports.build(&wanted.shares);
+    for fault in &built.faults {
+        tracing::error!("{fault}");
+    }
+    if built.served.is_empty() {
+        bail!("none of the shares can be served:\n{}", built.faults.join("\n"));
+    }
+    tell_of_single_users(&built.served);
+
+    let mut verifier = [0; 8];
+    process::random_bytes(&mut verifier).context("cannot get randomness from the kernel")?;
+    let transfer_bytes_max = settings.transfer_bytes_max.unwrap_or(TRANSFER_BYTES);
+    let engine = Arc::new(Engine::new(
+        EngineConfig {
+            handle_key: state.handle_key,
+            write_verifier: u64::from_be_bytes(verifier),
+            transfer_bytes_max,
+            reply_cache_bytes_max: settings.reply_cache_bytes_max.unwrap_or(REPLY_CACHE_BYTES),
+            nfs_port: listen.first().map_or(0, SocketAddr::port),
+        },
+        built.table,
+    ));
+    let mut options = server_options(arguments, &settings, udp, transfer_bytes_max);
+    let uses_rpcbind = !arguments.server.no_rpcbind && settings.rpcbind.unwrap_or(true);
+    let found = if uses_rpcbind {
+        registration::find()
+    } else {
+        Found::Unusable("rpcbind is switched off".to_owned())
+    };
+    let (server, listen, serves_rpcbind) =
+        start_server(&mut options, listen, is_default, &found, &engine)?;
+    server.every_second(Box::new(move || storage.sweep()));
+
+    let mut registered = Vec::new();
+    let lookup = match found {
+        Found::Running(mut rpcbind) => {
+            let netids = registration::netids(&listen, udp);
+            match rpcbind.set(&netids) {
+                Ok(()) => {
+                    registered = netids;
+                    tracing::info!("registered with the rpcbind of this host");
+                    PortLookup::Rpcbind
+                }
+                Err(why) => {
+                    tracing::warn!("{why}: mounts need port= and mountport=");
+                    PortLookup::Told
+                }
+            }
+        }
+        Found::Free if serves_rpcbind => {
+            tracing::info!("no rpcbind runs here: serving port {RPCBIND_PORT} too");
+            PortLookup::Rpcbind
+        }
+        Found::Free => PortLookup::Told,
+        Found::Unusable(why) => {
+            tracing::info!("{why}: mounts need port= and mountport=");
+            PortLookup::Told
+        }
+    };
+    Ok(Running {
+        server,
+        engine,
+        exports,
+        listen,
+        udp,
+        lookup,
+        registered,
+        directories,
+        settings,
+        _state: state,
+    })
+}
+
+/// Starts the runtime. Returns the addresses that clients are to use, and whether port 111 is
+/// served too.
+fn start_server(
+    options: &mut ServerOptions,
+    mut listen: Vec<SocketAddr>,
+    is_default: bool,
+    found: &Found,
+    engine: &Arc<Engine>,
+) -> Result<(Server, Vec<SocketAddr>, bool)> {
+    let mut serves_rpcbind = matches!(found, Found::Free);
+    loop {
+        options.listen.clone_from(&listen);
+        options.extra_listen = match serves_rpcbind {
+            true => listen.iter().map(|a| SocketAddr::new(a.ip(), RPCBIND_PORT)).collect(),
+            false => Vec::new(),
+        };
+        options.extra_listen.retain(|address| !listen.contains(address));
+        match Server::start(options.clone(), Arc::clone(engine) as _) {
+            Ok(server) => {
+                let listen = server.local_addresses().into_iter().take(listen.len()).collect();
+                return Ok((server, listen, serves_rpcbind));
+            }
+            Err(StartError::Listen { address, source, .. })
+                if options.extra_listen.contains(&address) && serves_rpcbind =>
+            {
+                tracing::warn!(
+                    "cannot serve {address}: {source}; mounts need port= and mountport="
+                );
+                serves_rpcbind = false;
+            }
+            // A machine without IPv6 is none of the operator's mistakes.
+            Err(StartError::Listen { address, source, .. })
+                if is_default
+                    && address.is_ipv6()
+                    && listen.len() > 1
+                    && source.kind() != std::io::ErrorKind::AddrInUse =>
+            {
+                tracing::info!("IPv6 is not served: {source}");
+                listen.retain(SocketAddr::is_ipv4);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn server_options(
+    arguments: &ServeArguments,
+    settings: &ServerSettings,
+    udp: bool,
+    transfer_bytes_max: u32,
+) -> ServerOptions {
+    let default = ServerOptions::default();
+    ServerOptions {
+        udp,
+        pools: arguments.server.pools.map(usize::from).or(settings.pools).unwrap_or(default.pools),
+        pool_cpus: settings.pool_cpus.clone().unwrap_or_default(),
+        seats_per_pool: settings.seats_per_pool.unwrap_or(default.seats_per_pool),
+        workers_max: settings.workers_max.unwrap_or(default.workers_max),
+        connections_max: settings.connections_max.unwrap_or(default.connections_max),
+        idle_timeout_s: settings.idle_timeout_s.unwrap_or(default.idle_timeout_s),
+        record_bytes_max: transfer_bytes_max as usize + RECORD_HEAD_BYTES,
+        ..default
+    }
+}
+
+/// Half of what the process may have for files, the rest for connections.
+fn storage_options(settings: &ServerSettings, powers: &ProcessPowers) -> Result<StorageOptions> {
+    let most =
+        powers.descriptors_max.saturating_sub(OTHER_DESCRIPTORS).max(powers.descriptors_max / 2);
+    match settings.descriptors_max {
+        Some(wanted) if wanted as u64 > most => bail!(
+            "descriptors_max is {wanted}, but the process may have {} in all, connections \
+             included: lower it, or raise the limit (LimitNOFILE= in the unit)",
+            powers.descriptors_max
+        ),
+        Some(descriptors_max) => Ok(StorageOptions { descriptors_max }),
+        None => {
+            let default = StorageOptions::default();
+            let descriptors_max = default.descriptors_max.min(most as usize);
+            Ok(StorageOptions { descriptors_max })
+        }
+    }
+}
+
+/// Replaces port 0 by one port that is free on all addresses, since clients are told one.
+fn choose_port(listen: &mut [SocketAddr], udp: bool) -> Result<()> {
+    if listen.iter().all(|address| address.port() != 0) {
+        return Ok(());
+    }
+    for _ in 0..PORT_ATTEMPTS {
+        let ip = listen.first().map_or(IpAddr::from([0, 0, 0, 0]), SocketAddr::ip);
+        let first = TcpListener::bind(SocketAddr::new(ip, 0)).context("no port is free")?;
+        let port = first.local_addr()?.port();
+        drop(first);
+        let is_free = listen.iter().filter(|address| address.port() == 0).all(|address| {
+            let address = SocketAddr::new(address.ip(), port);
+            let is_taken = |error: std::io::Error| error.kind() == std::io::ErrorKind::AddrInUse;
+            !TcpListener::bind(address).is_err_and(is_taken)
+                && !(udp && UdpSocket::bind(address).is_err_and(is_taken))
+        });
+        if is_free {
+            for address in listen.iter_mut().filter(|address| address.port() == 0) {
+                address.set_port(port);
+            }
+            return Ok(());
+        }
+    }
+    bail!("no port is free on all addresses: name one with --port")
+}
+
+fn tell_of_single_users(served: &[Arc<Share>]) {
+    let (uid, gid) = process::effective_ids();
+    for share in served.iter().filter(|share| uid != 0 && is_single_user(share)) {
+        tracing::warn!(
+            "{:?}: every user of every client acts as user {uid}, group {gid}, since this server \
+             does not run as root",
+            share.path
+        );
+    }
+}
+
+/// Prints what an administrator needs on a client.
+fn announce(running: &Running) {
+    let interfaces = process::interface_addresses().unwrap_or_else(|error| {
+        tracing::warn!("cannot find out this machine's addresses: {error}");
+        Vec::new()
+    });
+    let addresses = mount_lines::addresses(&running.listen, &interfaces);
+    let mut text = String::from(
+        "Mount on a client, as root (nolock: locks over the network are not served yet):\n",
+    );
+    for export in running.engine.exports().iter() {
+        for address in &addresses {
+            let line =
+                mount_lines::mount_line(&export.share, *address, running.lookup, running.udp);
+            text = [text.as_str(), "  ", &line, "\n"].concat();
+        }
+    }
+    // Nobody may be reading.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    let _ = std::io::stdout().flush();
+    for address in &running.listen {
+        tracing::info!(
+            "serving at {address}{}",
+            if running.udp { ", TCP and UDP" } else { ", TCP" }
+        );
+    }
+}
+
+impl Running {
+    fn status(&self) -> String {
+        let count = self.engine.exports().iter().count();
+        format!("serving {count} {}", if count == 1 { "share" } else { "shares" })
+    }
+}
+
+fn serve_until_stopped(
+    arguments: &ServeArguments,
+    signals: &Signals,
+    notifier: &Notifier,
+    running: &mut Running,
+) -> Result<()> {
+    let wait = notifier.watchdog_interval().unwrap_or(IDLE_WAIT);
+    loop {
+        match signals.wait(wait).context("cannot wait for signals")? {
+            None => notifier.alive(),
+            Some(Signal::HangUp) => {
+                notifier.reloading();
+                reload(arguments, running);
+                notifier.ready(&running.status());
+            }
+            Some(signal) => {
+                tracing::info!("{signal}: finishing the calls under way");
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Reads the shares again and serves them; on any mistake everything stays as it is.
+fn reload(arguments: &ServeArguments, running: &mut Running) {
+    let wanted = match configuration::wanted(arguments, &running.directories) {
+        Ok(wanted) => wanted,
+        Err(mistakes) => {
+            for mistake in mistakes {
+                tracing::error!("{mistake}");
+            }
+            tracing::error!("the configuration has mistakes: the shares stay as they are");
+            return;
+        }
+    };
+    if wanted.server != running.settings {
+        tracing::warn!("[server] has changed: that takes a restart");
+    }
+    let built = running.exports.build(&wanted.shares);
+    for fault in &built.faults {
+        tracing::error!("{fault}");
+    }
+    tell_of_single_users(&built.served);
+    running.engine.set_exports(built.table);
+    tracing::info!("reloaded: {}", running.status());
+}
+
+/// Finishes calls under way, flushes, and leaves nothing behind. A second signal ends it at once.
+fn stop(running: Running, signals: &Signals) -> Result<()> {
+    let Running { server, engine, registered, exports, .. } = running;
+    let is_finished = std::thread::scope(|scope| {
+        let stopping = scope.spawn(|| {
+            if !registered.is_empty() {
+                registration::withdraw(&registered);
+            }
+            let is_finished = server.shutdown(GRACE);
+            // Closes the trees.
+            engine.set_exports(ExportTable::default());
+            drop(exports);
+            is_finished
+        });
+        while !stopping.is_finished() {
+            if let Ok(Some(signal @ (Signal::Terminate | Signal::Interrupt))) =
+                signals.wait(Duration::from_millis(20))
+            {
+                tracing::warn!("second {signal}: stopping at once");
+                process::exit_at_once(1);
+            }
+        }
+        stopping.join().unwrap_or(false)
+    });
+    if !is_finished {
+        bail!("not all calls were finished within {} s; they are abandoned", GRACE.as_secs());
+    }
+    tracing::info!("stopped");
+    Ok(())
+}

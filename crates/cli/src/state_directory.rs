@@ -1,0 +1,189 @@
+//! The state directory: the key of the handles, and a lock so that no two servers share it.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use steadfast_sys::process;
+
+const KEY_BYTES: usize = 16;
+
+/// An open state directory; nobody else uses it until this is dropped.
+#[derive(Debug)]
+pub(crate) struct StateDirectory {
+    pub(crate) path: PathBuf,
+    pub(crate) handle_key: [u8; KEY_BYTES],
+    _lock: File,
+}
+
+impl StateDirectory {
+    /// Where state is kept when nobody says where.
+    pub(crate) fn default_path() -> Result<PathBuf> {
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        // systemd's StateDirectory=
+        if let Some(path) =
+            variable("STATE_DIRECTORY").map(PathBuf::from).filter(|p| p.is_absolute())
+        {
+            return Ok(path);
+        }
+        if process::effective_ids().0 == 0 {
+            return Ok(PathBuf::from("/var/lib/steadfast"));
+        }
+        if let Some(state) =
+            variable("XDG_STATE_HOME").map(PathBuf::from).filter(|p| p.is_absolute())
+        {
+            return Ok(state.join("steadfast"));
+        }
+        let home = variable("HOME")
+            .context("no state directory: HOME is not set; name one with --state-directory")?;
+        Ok(Path::new(&home).join(".local/state/steadfast"))
+    }
+
+    /// Opens the directory, and makes what is missing of it.
+    ///
+    /// # Errors
+    /// When it belongs to somebody else, is in use by another server, or cannot be written.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let shown = path.display();
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .with_context(|| format!("cannot create the state directory {shown}"))?;
+        let path = path
+            .canonicalize()
+            .with_context(|| format!("cannot open the state directory {shown}"))?;
+        let metadata = path.metadata().with_context(|| format!("cannot read {shown}"))?;
+        let (user, _) = process::effective_ids();
+        if metadata.uid() != user && user != 0 {
+            bail!(
+                "the state directory {shown} belongs to user {}, this server runs as {user}: \
+                 name another with --state-directory",
+                metadata.uid()
+            );
+        }
+        if metadata.mode() & 0o022 != 0 {
+            bail!(
+                "others than its owner may write to the state directory {shown}, and could so \
+                 forge handles: chmod go-w it, or name another with --state-directory"
+            );
+        }
+        let lock = lock(&path)?;
+        let handle_key = handle_key(&path)?;
+        Ok(Self { path, handle_key, _lock: lock })
+    }
+}
+
+fn lock(directory: &Path) -> Result<File> {
+    let path = directory.join("lock");
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .with_context(|| format!("cannot open {}", path.display()))?;
+    if !process::lock_exclusively(&file)
+        .with_context(|| format!("cannot lock {}", path.display()))?
+    {
+        let mut owner = String::new();
+        let _ = (&mut file).take(32).read_to_string(&mut owner);
+        let owner = owner.trim().parse::<i32>().map_or_else(
+            |_| "another server".to_owned(),
+            |owner| format!("another server (process {owner})"),
+        );
+        bail!(
+            "the state directory {} is in use by {owner}: stop it, or give this one its own \
+             with --state-directory",
+            directory.display()
+        );
+    }
+    // For people and for the message above; the lock itself is the kernel's.
+    file.set_len(0)?;
+    file.rewind()?;
+    writeln!(file, "{}", std::process::id())?;
+    Ok(file)
+}
+
+/// The key of the MAC in handles: made once, and never written over.
+fn handle_key(directory: &Path) -> Result<[u8; KEY_BYTES]> {
+    let path = directory.join("handle.key");
+    match std::fs::read(&path) {
+        Ok(bytes) => bytes.try_into().map_err(|bytes: Vec<u8>| {
+            anyhow::anyhow!(
+                "{} has {} bytes instead of {KEY_BYTES}: restore it from a backup; if there is \
+                 none, remove it, and clients must mount again",
+                path.display(),
+                bytes.len()
+            )
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let mut key = [0; KEY_BYTES];
+            process::random_bytes(&mut key).context("cannot get randomness from the kernel")?;
+            write_durably(directory, &path, &key)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+            Ok(key)
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+/// Writes a file that is there completely or not at all, also after power loss.
+fn write_durably(directory: &Path, path: &Path, contents: &[u8]) -> io::Result<()> {
+    let temporary = path.with_extension("new");
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    file.write_all(contents)?;
+    file.sync_all()?;
+    std::fs::rename(&temporary, path)?;
+    File::open(directory)?.sync_all()?;
+    // The directory's own name may be new too.
+    directory.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn the_key_is_made_once_and_kept_to_ourselves() {
+        let place = tempfile::tempdir().expect("a directory");
+        let path = place.path().join("deep/state");
+        let key = StateDirectory::open(&path).expect("opened").handle_key;
+        assert_ne!(key, [0; KEY_BYTES]);
+        assert_eq!(StateDirectory::open(&path).expect("opened again").handle_key, key);
+        let mode = |name: &str| path.join(name).metadata().expect("metadata").mode() & 0o777;
+        assert_eq!((mode(""), mode("handle.key")), (0o700, 0o600));
+    }
+
+    #[test]
+    fn a_second_server_is_told_who_has_it() {
+        let place = tempfile::tempdir().expect("a directory");
+        let _first = StateDirectory::open(place.path()).expect("opened");
+        let error = StateDirectory::open(place.path()).expect_err("in use").to_string();
+        assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
+    }
+
+    #[test]
+    fn a_damaged_key_is_not_replaced() {
+        let place = tempfile::tempdir().expect("a directory");
+        std::fs::write(place.path().join("handle.key"), b"short").expect("written");
+        let error = StateDirectory::open(place.path()).expect_err("damaged").to_string();
+        assert!(error.contains("has 5 bytes instead of 16"), "{error}");
+        assert_eq!(std::fs::read(place.path().join("handle.key")).expect("read"), b"short");
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_is_refused() {
+        let place = tempfile::tempdir().expect("a directory");
+        std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o777))
+            .expect("permissions");
+        let error = StateDirectory::open(place.path()).expect_err("open to all").to_string();
+        assert!(error.contains("forge handles"), "{error}");
+    }
+}
