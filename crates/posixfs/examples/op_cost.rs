@@ -1,6 +1,6 @@
 //! Prints what each operation costs through the trait, in nanoseconds, on one thread.
 //!
-//! `cargo run --release -p steadfast-posixfs --example op_cost -- DIRECTORY`
+//! `cargo run --release -p steadfast-posixfs --example op_cost -- [DIRECTORY [NAMES]]`
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::time::{Duration, Instant};
@@ -98,7 +98,8 @@ fn main() {
         drop(tree.create(&allowed, &root, text, &CreateHow::Guarded(set)));
         drop(tree.remove(&allowed, &root, text));
     });
-    for round in 0..10_000 {
+    let names = std::env::args().nth(2).map_or(10_000, |count| count.parse().unwrap());
+    for round in 0..names {
         std::fs::write(directory.join(format!("many-{round}")), b"").unwrap();
     }
     for (what, plus) in [("READDIR, an entry", false), ("READDIRPLUS, an entry", true)] {
