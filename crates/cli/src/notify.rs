@@ -1,4 +1,4 @@
-//! Telling the service manager how we are (sd_notify(3)).
+//! Telling the service manager how we are (`sd_notify(3)`).
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};

@@ -205,11 +205,11 @@ fn start_server(
     let mut serves_rpcbind = matches!(found, Found::Free);
     loop {
         options.listen.clone_from(&listen);
-        options.extra_listen = match serves_rpcbind {
-            true => listen.iter().map(|a| SocketAddr::new(a.ip(), RPCBIND_PORT)).collect(),
-            false => Vec::new(),
-        };
-        options.extra_listen.retain(|address| !listen.contains(address));
+        options.extra_listen.clear();
+        if serves_rpcbind {
+            let same = listen.iter().map(|address| SocketAddr::new(address.ip(), RPCBIND_PORT));
+            options.extra_listen.extend(same.filter(|address| !listen.contains(address)));
+        }
         match Server::start(options.clone(), Arc::clone(engine) as _) {
             Ok(server) => {
                 let listen = server.local_addresses().into_iter().take(listen.len()).collect();
@@ -233,7 +233,8 @@ fn start_server(
                 tracing::info!("IPv6 is not served: {source}");
                 listen.retain(SocketAddr::is_ipv4);
             }
-            Err(error) => return Err(error.into()),
+            // Its text has its cause in it already.
+            Err(error) => bail!("{error}"),
         }
     }
 }
@@ -290,8 +291,9 @@ fn choose_port(listen: &mut [SocketAddr], udp: bool) -> Result<()> {
         let is_free = listen.iter().filter(|address| address.port() == 0).all(|address| {
             let address = SocketAddr::new(address.ip(), port);
             let is_taken = |error: std::io::Error| error.kind() == std::io::ErrorKind::AddrInUse;
-            !TcpListener::bind(address).is_err_and(is_taken)
-                && !(udp && UdpSocket::bind(address).is_err_and(is_taken))
+            let tcp_is_taken = TcpListener::bind(address).is_err_and(is_taken);
+            let udp_is_taken = udp && UdpSocket::bind(address).is_err_and(is_taken);
+            !tcp_is_taken && !udp_is_taken
         });
         if is_free {
             for address in listen.iter_mut().filter(|address| address.port() == 0) {
