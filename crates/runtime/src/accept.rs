@@ -23,7 +23,9 @@ const ACCEPTS: usize = 64;
 /// connection again at once.
 const PAUSE_MS: u64 = 100;
 /// A connection must have been idle this long to be closed in favour of a new one.
-const IDLE_MS: u64 = 1_000;
+const IDLE_MS: u64 = 10_000;
+/// When none was found, none is looked for during this time.
+const SEARCH_PAUSE_MS: u64 = 1_000;
 
 /// Accepts what waits at a listener.
 pub(crate) fn accept_some(
@@ -96,15 +98,15 @@ fn welcome(
     let connection =
         Arc::new(Connection::new(socket, peer, mailbox, Arc::clone(&pool.shared.waiting)));
     if home.index == seat.index {
-        adopt(pool, seat, core, connection);
+        adopt(pool, seat, core, &connection);
     } else {
         home.mailbox.post(Message::Adopt(connection));
     }
 }
 
 /// Makes a connection one of this seat's.
-pub(crate) fn adopt(pool: &Pool, seat: &Seat, core: &mut SeatCore, connection: Arc<Connection>) {
-    let token = core.connections.insert(Arc::clone(&connection), pool.shared.now_ms());
+pub(crate) fn adopt(pool: &Pool, seat: &Seat, core: &mut SeatCore, connection: &Arc<Connection>) {
+    let token = core.connections.insert(Arc::clone(connection), pool.shared.now_ms());
     connection.token.store(token, Ordering::Relaxed);
     if let Err(error) = seat.epoll.add(&connection.socket, token, Interest::StreamEdges) {
         limited!(
@@ -133,6 +135,9 @@ pub(crate) fn close(pool: &Pool, seat: &Seat, core: &mut SeatCore, token: u64) {
 /// Makes room for a new connection, if one has been idle for a while.
 fn close_longest_idle(pool: &Pool, seat: &Seat, core: &mut SeatCore) -> bool {
     let now_ms = pool.shared.now_ms();
+    if now_ms < core.next_idle_search_ms {
+        return false;
+    }
     let idlest = core
         .connections
         .iter()
@@ -140,7 +145,10 @@ fn close_longest_idle(pool: &Pool, seat: &Seat, core: &mut SeatCore) -> bool {
         .min_by_key(|(_, slot)| slot.active_ms)
         .filter(|(_, slot)| now_ms.saturating_sub(slot.active_ms) >= IDLE_MS)
         .map(|(token, slot)| (token, slot.connection.peer.address));
-    let Some((token, address)) = idlest else { return false };
+    let Some((token, address)) = idlest else {
+        core.next_idle_search_ms = now_ms + SEARCH_PAUSE_MS;
+        return false;
+    };
     limited!(
         pool.shared.log,
         LogKind::Refused,

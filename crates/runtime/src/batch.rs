@@ -7,8 +7,8 @@ use steadfast_sys::net::Received;
 
 use crate::connection::Connection;
 use crate::datagram::{DatagramReplies, DatagramSocket};
-use crate::flusher::ParkedReply;
-use crate::framing::{RecordPlace, Records};
+use crate::flusher::{Flusher, KnownFlushers, ParkedReply};
+use crate::framing::{RecordPlace, Records, Stash};
 use crate::send_queue::{SendQueue, SpareBuffers};
 use crate::shared::Shared;
 
@@ -74,7 +74,7 @@ impl Batch {
     }
 
     /// For the next receive; `spare` gets the stashes.
-    pub(crate) fn reset(&mut self, spare: &mut Vec<crate::framing::Stash>) {
+    pub(crate) fn reset(&mut self, spare: &mut Vec<Stash>) {
         self.origin = Origin::Nowhere;
         self.records.places.clear();
         for stash in self.records.joined.drain(..) {
@@ -120,8 +120,9 @@ impl Outbox {
         &mut self,
         batch: &Batch,
         spare: &mut SpareBuffers,
+        flushers: &mut KnownFlushers,
         shared: &Arc<Shared>,
-    ) -> Option<Arc<crate::flusher::Flusher>> {
+    ) -> Option<Arc<Flusher>> {
         if let Some(connection) = batch.connection()
             && !self.stream.is_empty()
         {
@@ -133,7 +134,7 @@ impl Outbox {
         let mut full = None;
         while let Some(first) = self.parked.first() {
             let domain = first.call.obligation.domain;
-            let flusher = shared.flushers.of(domain, shared);
+            let flusher = flushers.of(domain, shared);
             let is_full = if self.parked.iter().all(|p| p.call.obligation.domain == domain) {
                 flusher.submit(self.parked.drain(..), shared)
             } else {
@@ -145,7 +146,7 @@ impl Outbox {
                 flusher.submit(here.into_iter(), shared)
             };
             if is_full {
-                full = Some(flusher);
+                full = Some(Arc::clone(flusher));
             }
         }
         full

@@ -134,6 +134,11 @@ impl Connection {
         }
     }
 
+    /// Whether draining may have to read files.
+    pub(crate) fn backlog_has_files(&self) -> bool {
+        self.backlog_bytes() > 0 && self.backlog.lock().has_files()
+    }
+
     /// Bytes that wait for the peer to read.
     pub(crate) fn backlog_bytes(&self) -> usize {
         self.backlog_bytes.load(Ordering::Acquire)

@@ -7,7 +7,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use steadfast_engine::{Peer, Transport};
-use steadfast_sys::net::{self, DATAGRAM_BYTES_MAX, DATAGRAMS_MAX, LocalAddress, Outgoing, Received};
+use steadfast_sys::net::{
+    self, DATAGRAM_BYTES_MAX, DATAGRAMS_MAX, LocalAddress, Outgoing, Received,
+};
 
 use crate::log_limit::{LogKind, limited};
 use crate::shared::Shared;

@@ -9,7 +9,7 @@ use steadfast_engine::{CallHost, Peer, ReplyBuffer, Verdict};
 
 use crate::batch::{Batch, Origin, Outbox};
 use crate::datagram::ReplyAddress;
-use crate::flusher::{Flusher, ParkedReply, ReplyTo, note_panic};
+use crate::flusher::{Flusher, KnownFlushers, ParkedReply, ReplyTo, note_panic};
 use crate::log_limit::{LogKind, limited};
 use crate::pool::Pool;
 use crate::seat::{Offer, Seat, SeatGuard};
@@ -24,39 +24,63 @@ const GATHER_PARKED: usize = 32;
 /// A reply buffer larger than this is not kept.
 const REPLY_BYTES_KEPT: usize = 2 << 20;
 
-/// One worker's means to execute calls.
-pub(crate) struct Executor {
+/// What a worker executes calls with, apart from what it gathers.
+struct Context {
     pool: Arc<Pool>,
     shared: Arc<Shared>,
     counters: Arc<CachePadded<Counters>>,
-    reply: ReplyBuffer,
+}
+
+/// What one worker gathers from calls, until it is sent.
+#[derive(Default)]
+struct Gathering {
     outbox: Outbox,
     spare: SpareBuffers,
+    flushers: KnownFlushers,
+}
+
+impl Gathering {
+    /// Sends the replies and hands the parked calls over. Gives a flusher that has too much to
+    /// do already, if any: the caller should wait for it without its seat.
+    fn dispatch(&mut self, batch: &Batch, context: &Context) -> Option<Arc<Flusher>> {
+        context.counters.bytes_out.add(self.outbox.bytes() as u64);
+        context.counters.parked.add(self.outbox.parked.len() as u64);
+        self.outbox.dispatch(batch, &mut self.spare, &mut self.flushers, &context.shared)
+    }
+}
+
+/// One worker's means to execute calls.
+pub(crate) struct Executor {
+    context: Context,
+    gathering: Gathering,
+    reply: ReplyBuffer,
+    now_ms: u64,
+    /// The last call showed that its connection must be closed.
+    must_hang_up: bool,
 }
 
 impl Executor {
     pub(crate) fn new(pool: Arc<Pool>, counters: Arc<CachePadded<Counters>>) -> Self {
         let shared = Arc::clone(&pool.shared);
         Self {
-            pool,
-            shared,
-            counters,
+            context: Context { pool, shared, counters },
+            gathering: Gathering::default(),
             reply: ReplyBuffer::default(),
-            outbox: Outbox::default(),
-            spare: SpareBuffers::default(),
+            now_ms: 0,
+            must_hang_up: false,
         }
     }
 
     pub(crate) fn spare(&mut self) -> &mut SpareBuffers {
-        &mut self.spare
+        &mut self.gathering.spare
     }
 
     /// Announces that calls are about to be received and executed; `false`: they must not be,
     /// since the server stops.
     pub(crate) fn begin(&self) -> bool {
         // Pairs with the end's wait: it sees that we are busy, or we see that it has begun.
-        self.counters.is_busy.store(true, Ordering::SeqCst);
-        if self.shared.phase() == Phase::Running {
+        self.context.counters.is_busy.store(true, Ordering::SeqCst);
+        if self.context.shared.phase() == Phase::Running {
             return true;
         }
         self.end();
@@ -64,13 +88,13 @@ impl Executor {
     }
 
     pub(crate) fn end(&self) {
-        self.counters.is_busy.store(false, Ordering::SeqCst);
+        self.context.counters.is_busy.store(false, Ordering::SeqCst);
     }
 
     /// Goes on with what former occupants of the seat left: sends their replies, executes
     /// further calls of their batches.
     pub(crate) fn take_over<'s>(&mut self, seat: &'s Seat, guard: &mut Option<SeatGuard<'s>>) {
-        self.counters.is_busy.store(true, Ordering::SeqCst);
+        self.context.counters.is_busy.store(true, Ordering::SeqCst);
         while guard.is_some() {
             let mut work = None;
             {
@@ -85,8 +109,8 @@ impl Executor {
                 retain_useful(seat, &mut offers);
             }
             let Some((batch, mut left)) = work else { break };
-            self.outbox.absorb(&mut left, &mut self.spare);
-            self.run(seat, guard, &batch, false);
+            self.gathering.outbox.absorb(&mut left, &mut self.gathering.spare);
+            self.run(seat, guard, &batch);
         }
         self.end();
     }
@@ -98,28 +122,37 @@ impl Executor {
         seat: &'s Seat,
         guard: &mut Option<SeatGuard<'s>>,
         batch: &Arc<Batch>,
-        _is_new: bool,
     ) {
-        let failures_before = self.shared.flushers.failures();
+        let failures_before = self.context.shared.flushers.failures();
+        self.now_ms = self.context.shared.now_ms();
+        self.must_hang_up = false;
         let mut full = None;
         let mut calls = 0;
         while let Some(index) = batch.take_next() {
             calls += 1;
             self.execute(seat, guard, batch, index, failures_before);
-            if guard.is_none() {
+            if guard.is_none() || self.must_hang_up {
                 break;
             }
-            if self.outbox.bytes() >= GATHER_BYTES || self.outbox.parked.len() >= GATHER_PARKED {
-                full = self.dispatch(batch).or(full);
+            let outbox = &self.gathering.outbox;
+            if outbox.bytes() >= GATHER_BYTES || outbox.parked.len() >= GATHER_PARKED {
+                full = self.gathering.dispatch(batch, &self.context).or(full);
             }
+            // When a flusher has too much to do, the rest of the batch is on offer meanwhile.
             if full.is_some() || self.put_off(seat, guard, batch) {
                 break;
             }
         }
-        self.counters.calls.add(calls);
-        full = self.dispatch(batch).or(full);
+        self.context.counters.calls.add(calls);
+        full = self.gathering.dispatch(batch, &self.context).or(full);
+        if self.must_hang_up {
+            hang_up(batch);
+        }
         if let Some(flusher) = full {
-            self.wait_for(&flusher, seat, guard, batch);
+            let mut host = Host::new(&self.context, &mut self.gathering, seat, guard, batch);
+            host.will_block();
+            flusher.wait_for_space(&self.context.shared);
+            host.regain();
         }
         if seat.offer_count.load(Ordering::SeqCst) > 0 {
             retain_useful(seat, &mut seat.offers.lock());
@@ -127,12 +160,6 @@ impl Executor {
         if self.reply.bytes.capacity() > REPLY_BYTES_KEPT {
             self.reply.bytes = Vec::new();
         }
-    }
-
-    fn dispatch(&mut self, batch: &Batch) -> Option<Arc<Flusher>> {
-        self.counters.bytes_out.add(self.outbox.bytes() as u64);
-        self.counters.parked.add(self.outbox.parked.len() as u64);
-        self.outbox.dispatch(batch, &mut self.spare, &self.shared)
     }
 
     /// Keeps further calls of a connection for later when its peer reads too slowly, or too many
@@ -144,20 +171,16 @@ impl Executor {
         batch: &Arc<Batch>,
     ) -> bool {
         let Some(connection) = batch.connection() else { return false };
-        let options = &self.shared.options;
+        let options = &self.context.shared.options;
         if connection.is_closed() {
             batch.give_up();
             return true;
         }
-        let is_over = || {
-            connection.backlog_bytes() >= options.reply_backlog_bytes_max
-                || connection.in_flight() >= options.calls_in_flight_max
-        };
-        if !is_over() || batch.is_exhausted() {
+        let is_over = connection.backlog_bytes() >= options.reply_backlog_bytes_max
+            || connection.in_flight() >= options.calls_in_flight_max;
+        if !is_over || batch.is_exhausted() {
             return false;
         }
-        // What waits for a flush must not wait for itself here.
-        let _ = self.dispatch(batch);
         let Some(core) = guard.as_deref_mut() else { return true };
         let token = connection.token.load(Ordering::Relaxed);
         let Some(slot) = core.connections.at(token) else {
@@ -169,7 +192,8 @@ impl Executor {
             // A batch that is put off is not on offer.
             if let Some(at) = offers.iter().position(|offer| Arc::ptr_eq(&offer.batch, batch)) {
                 let mut offer = offers.swap_remove(at);
-                self.outbox.absorb(&mut offer.left, &mut self.spare);
+                let Gathering { outbox, spare, .. } = &mut self.gathering;
+                outbox.absorb(&mut offer.left, spare);
             }
             seat.offer_count.store(offers.len(), Ordering::SeqCst);
         }
@@ -177,20 +201,6 @@ impl Executor {
         // Serving it arms the watch, or goes on if there is room already.
         core.enqueue(token);
         true
-    }
-
-    /// Waits, without the seat, until a flusher has caught up.
-    fn wait_for<'s>(
-        &mut self,
-        flusher: &Flusher,
-        seat: &'s Seat,
-        guard: &mut Option<SeatGuard<'s>>,
-        batch: &Arc<Batch>,
-    ) {
-        let mut host = Host::new(self, seat, guard, batch);
-        host.will_block();
-        flusher.wait_for_space(&host.executor.shared);
-        host.regain();
     }
 
     fn execute<'s>(
@@ -201,8 +211,8 @@ impl Executor {
         index: usize,
         failures_before: u64,
     ) {
-        let now_ms = self.shared.now_ms();
-        let mut reply = std::mem::take(&mut self.reply);
+        let Self { context, gathering, reply, now_ms, must_hang_up } = self;
+        let log = &context.shared.log;
         reply.bytes.clear();
         reply.files.clear();
         reply.complaint = None;
@@ -223,19 +233,23 @@ impl Executor {
             }
             Origin::Nowhere => return,
         };
-        let shared = Arc::clone(&self.shared);
-        let mut host = Host::new(self, seat, guard, batch);
+        let mut host = Host::new(context, gathering, seat, guard, batch);
         let verdict = catch_unwind(AssertUnwindSafe(|| {
-            shared.service.call(&mut host, peer, now_ms, batch.record(index), &mut reply)
+            let record = batch.record(index);
+            context.shared.service.call(&mut host, peer, *now_ms, record, reply)
         }));
-        host.regain();
-        if let Some(complaint) = reply.complaint.take() {
-            limited!(shared.log, LogKind::Complaint, warn, "{} {complaint}", peer.address);
+        if host.regain() {
+            // It may have taken a while.
+            *now_ms = context.shared.now_ms();
         }
+        if let Some(complaint) = reply.complaint.take() {
+            limited!(log, LogKind::Complaint, warn, "{} {complaint}", peer.address);
+        }
+        let outbox = &mut gathering.outbox;
         match verdict {
             Ok(Verdict::Replied) => match address {
-                None => self.outbox.stream.push_record(&mut reply, &mut self.spare),
-                Some(address) => self.outbox.datagrams.push(&reply.bytes, address, &shared),
+                None => outbox.stream.push_record(reply, &mut gathering.spare),
+                Some(address) => outbox.datagrams.push(&reply.bytes, address, &context.shared),
             },
             Ok(Verdict::Parked(call)) => {
                 let to = match (address, batch.connection()) {
@@ -246,19 +260,18 @@ impl Executor {
                     }
                     (None, None) => return,
                 };
-                self.outbox.parked.push(ParkedReply { call, to, failures_before });
+                outbox.parked.push(ParkedReply { call, to, failures_before });
             }
             Ok(Verdict::Silent) => {}
             Ok(Verdict::HangUp(reason)) => {
-                limited!(shared.log, LogKind::HangUp, warn, "{} {reason}", peer.address);
-                hang_up(batch);
+                limited!(log, LogKind::HangUp, warn, "{} {reason}", peer.address);
+                *must_hang_up = address.is_none();
             }
             Err(_) => {
-                note_panic(&shared, &peer.address);
-                hang_up(batch);
+                note_panic(&context.shared, &peer.address);
+                *must_hang_up = address.is_none();
             }
         }
-        self.reply = reply;
     }
 }
 
@@ -278,7 +291,8 @@ fn retain_useful(seat: &Seat, offers: &mut Vec<Offer>) {
 
 /// The engine's host for one call.
 struct Host<'h, 's> {
-    executor: &'h mut Executor,
+    context: &'h Context,
+    gathering: &'h mut Gathering,
     seat: &'s Seat,
     guard: &'h mut Option<SeatGuard<'s>>,
     batch: &'h Arc<Batch>,
@@ -289,13 +303,15 @@ struct Host<'h, 's> {
 
 impl<'h, 's> Host<'h, 's> {
     fn new(
-        executor: &'h mut Executor,
+        context: &'h Context,
+        gathering: &'h mut Gathering,
         seat: &'s Seat,
         guard: &'h mut Option<SeatGuard<'s>>,
         batch: &'h Arc<Batch>,
     ) -> Self {
         Self {
-            executor,
+            context,
+            gathering,
             seat,
             guard,
             batch,
@@ -309,12 +325,12 @@ impl<'h, 's> Host<'h, 's> {
     /// to do.
     fn lend(&mut self) {
         let Some(guard) = self.guard.take() else { return };
-        if !self.executor.outbox.is_empty() || !self.batch.is_exhausted() {
+        let Gathering { outbox: left, spare, .. } = &mut *self.gathering;
+        if !left.is_empty() || !self.batch.is_exhausted() {
             let mut offers = self.seat.offers.lock();
             let known = offers.iter_mut().find(|offer| Arc::ptr_eq(&offer.batch, self.batch));
-            let left = &mut self.executor.outbox;
             if let Some(offer) = known {
-                offer.left.absorb(left, &mut self.executor.spare);
+                offer.left.absorb(left, spare);
             } else {
                 let left = std::mem::take(left);
                 offers.push(Offer { batch: Arc::clone(self.batch), left });
@@ -326,34 +342,37 @@ impl<'h, 's> Host<'h, 's> {
             connection.enter();
         }
         self.is_lent = true;
-        self.executor.counters.lends.add(1);
+        self.context.counters.lends.add(1);
         self.seat.lend(guard);
-        self.executor.pool.note_lent();
+        self.context.pool.note_lent();
     }
 
-    /// Takes the seat back unless another worker has it.
-    fn regain(&mut self) {
+    /// Takes the seat back, if it was lent, unless another worker has it. Tells whether it was.
+    fn regain(&mut self) -> bool {
         if !self.is_lent {
-            return;
+            return false;
         }
         self.is_lent = false;
         *self.guard = self.seat.occupy();
         if self.guard.is_none() {
-            self.executor.counters.takeovers.add(1);
+            self.context.counters.takeovers.add(1);
         } else if self.is_offered {
             let mut offers = self.seat.offers.lock();
-            if let Some(at) = offers.iter().position(|offer| Arc::ptr_eq(&offer.batch, self.batch)) {
+            if let Some(at) = offers.iter().position(|offer| Arc::ptr_eq(&offer.batch, self.batch))
+            {
                 let mut left = match offers.get_mut(at) {
                     Some(offer) => std::mem::take(&mut offer.left),
                     None => Outbox::default(),
                 };
-                self.executor.outbox.absorb(&mut left, &mut self.executor.spare);
+                let Gathering { outbox, spare, .. } = &mut *self.gathering;
+                outbox.absorb(&mut left, spare);
             }
             retain_useful(self.seat, &mut offers);
         }
         if let Some(connection) = self.batch.connection() {
             connection.leave(1);
         }
+        true
     }
 }
 
@@ -371,9 +390,9 @@ impl CallHost for Host<'_, '_> {
         self.is_summoned = true;
         if !self.is_lent {
             // Sent at once, since the next occupant may have to be started first.
-            let _ = self.executor.dispatch(self.batch);
+            let _ = self.gathering.dispatch(self.batch, self.context);
             self.lend();
         }
-        self.executor.pool.summon(self.seat.index);
+        self.context.pool.summon(self.seat.index);
     }
 }

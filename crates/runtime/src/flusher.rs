@@ -86,6 +86,20 @@ impl Flushers {
     }
 }
 
+/// The flushers that one worker has met, to be found without a lock.
+#[derive(Debug, Default)]
+pub(crate) struct KnownFlushers(Vec<(FlushDomain, Arc<Flusher>)>);
+
+impl KnownFlushers {
+    pub(crate) fn of(&mut self, domain: FlushDomain, shared: &Arc<Shared>) -> &Arc<Flusher> {
+        let at = self.0.iter().position(|(known, _)| *known == domain).unwrap_or_else(|| {
+            self.0.push((domain, shared.flushers.of(domain, shared)));
+            self.0.len() - 1
+        });
+        &self.0[at].1
+    }
+}
+
 #[derive(Debug, Default)]
 struct Queue {
     calls: VecDeque<ParkedReply>,
@@ -140,14 +154,22 @@ impl Flusher {
             let thread = std::thread::Builder::new().name(name).spawn(move || flusher.run());
             match thread {
                 Ok(thread) => queue.threads.push(thread),
-                // With one thread at least, the calls are merely late.
-                Err(error) => limited!(
-                    shared.log,
-                    LogKind::Workers,
-                    error,
-                    "cannot start a thread to flush file system {}: {error}",
-                    self.domain.0
-                ),
+                Err(error) => {
+                    limited!(
+                        shared.log,
+                        LogKind::Workers,
+                        error,
+                        "cannot start a thread to flush file system {}: {error}; it is slower",
+                        self.domain.0
+                    );
+                    // With one thread at least, the calls are merely late.
+                    if queue.threads.is_empty() {
+                        let calls = std::mem::take(&mut queue.calls);
+                        drop(queue);
+                        self.settle_all(calls, shared, &mut ReplySender::default());
+                        return false;
+                    }
+                }
             }
         }
         queue.calls.len() >= shared.options.parked_calls_max
@@ -314,7 +336,7 @@ impl Targets {
     }
 }
 
-/// Gathers settled replies by connection.
+/// Gathers settled replies by connection; the pointers are keys only.
 #[derive(Default)]
 struct ReplySender {
     streams: HashMap<*const Connection, (Arc<Connection>, SendQueue, usize)>,
@@ -323,7 +345,6 @@ struct ReplySender {
     spare: SpareBuffers,
 }
 
-// The pointers are keys only.
 impl ReplySender {
     fn settle(&mut self, parked: ParkedReply, outcome: Result<(), FsError>, shared: &Shared) {
         self.reply.bytes.clear();

@@ -14,6 +14,9 @@ const LAST_FRAGMENT: u32 = 0x8000_0000;
 /// Room offered to a record that has only begun, in bytes; afterwards, room grows with what came.
 const STASH_FIRST_BYTES: usize = 4096;
 
+/// Records smaller than this get no used stash, which may be much larger.
+const SPARE_FROM_BYTES: usize = 64 << 10;
+
 /// Why a stream cannot be split any further: the connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FramingError {
@@ -122,8 +125,8 @@ impl Framing {
             return &mut [];
         }
         let room = self.fragment_left.min(STASH_FIRST_BYTES.max(self.stash.filled * 3));
-        if self.stash.filled == 0
-            && self.stash.bytes.is_empty()
+        if self.stash.bytes.is_empty()
+            && self.fragment_left >= SPARE_FROM_BYTES
             && let Some(stash) = spare.pop()
         {
             self.stash = stash;
@@ -171,7 +174,8 @@ impl Framing {
             {
                 let mark = u32::from_be_bytes(*mark);
                 let length = (mark & !LAST_FRAGMENT) as usize;
-                if mark & LAST_FRAGMENT != 0 && (1..=body.len().min(record_bytes_max)).contains(&length)
+                if mark & LAST_FRAGMENT != 0
+                    && (1..=body.len().min(record_bytes_max)).contains(&length)
                 {
                     records.places.push(RecordPlace::Buffer(at + 4..at + 4 + length));
                     at += 4 + length;
@@ -226,9 +230,8 @@ mod tests {
     use super::*;
 
     fn record(payload: &[u8], is_last: bool) -> Vec<u8> {
-        let mut bytes = (payload.len() as u32 | if is_last { LAST_FRAGMENT } else { 0 })
-            .to_be_bytes()
-            .to_vec();
+        let mut bytes =
+            (payload.len() as u32 | if is_last { LAST_FRAGMENT } else { 0 }).to_be_bytes().to_vec();
         bytes.extend_from_slice(payload);
         bytes
     }

@@ -10,11 +10,11 @@ use steadfast_sys::net;
 
 use crate::StartError;
 
-/// Connections that the kernel completes ahead of accepting (bounded by net.core.somaxconn).
+/// Connections that the kernel completes ahead of accepting (bounded by `net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
 /// Attempts to find a port that is free for both TCP and UDP.
 const PORT_ATTEMPTS: usize = 16;
-/// What a UDP socket may hold for a busy server, in bytes (bounded by net.core.rmem_max).
+/// What a UDP socket may hold for a busy server, in bytes (bounded by `net.core.rmem_max`).
 const DATAGRAM_BUFFER_BYTES: usize = 4 << 20;
 
 /// The sockets for one address.

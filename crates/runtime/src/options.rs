@@ -104,7 +104,9 @@ fn advice(error: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied => {
             "ports below 1024 need root or CAP_NET_BIND_SERVICE: choose another port or grant it"
         }
-        io::ErrorKind::Unsupported => "this kernel does not have the protocol: leave the address out",
+        io::ErrorKind::Unsupported => {
+            "this kernel does not have the protocol: leave the address out"
+        }
         _ => "choose another address",
     }
 }

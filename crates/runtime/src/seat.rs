@@ -59,6 +59,9 @@ pub(crate) struct SeatCore {
     /// Whom to serve next.
     pub(crate) ready: VecDeque<Ready>,
     pub(crate) next_sweep_ms: u64,
+    pub(crate) next_backlog_check_ms: u64,
+    /// There was no idle connection to be closed; not looked for again before then.
+    pub(crate) next_idle_search_ms: u64,
     pub(crate) is_draining: bool,
     /// Bytes of partial records.
     pub(crate) stash_bytes: usize,
@@ -137,6 +140,8 @@ impl Seat {
                 listeners_resume_ms: None,
                 ready: VecDeque::new(),
                 next_sweep_ms: 0,
+                next_backlog_check_ms: 0,
+                next_idle_search_ms: 0,
                 is_draining: false,
                 stash_bytes: 0,
             }),

@@ -86,6 +86,10 @@ impl SendQueue {
         self.bytes
     }
 
+    pub(crate) fn has_files(&self) -> bool {
+        self.segments.iter().any(|segment| matches!(segment, Segment::File(_)))
+    }
+
     fn push(&mut self, segment: Segment) {
         self.bytes += segment.len();
         self.segments.push_back(segment);
@@ -314,7 +318,7 @@ mod tests {
         second.files.push((1, FileRange { file, offset: 199_990, length: 50_000 }));
         queue.push_record(&mut second, &mut spare);
         let first = [b"head", &contents[10..150_010], b"pad"].concat();
-        let second = [b"x", &contents[199_990..], &[0; 49_990][..], b"y"].concat();
+        let second = [b"x", &contents[199_990..], &vec![0; 49_990][..], b"y"].concat();
         assert_eq!(through_socket(queue), [record(&first), record(&second)].concat());
     }
 

@@ -179,9 +179,8 @@ impl Server {
         threads.extend(self.pools.iter().flat_map(|pool| pool.take_threads()));
         threads.extend(self.timer_thread.take());
         // A thread that hangs in storage cannot be ended; the process's end is its end.
-        let have_ended = wait_until(Instant::now() + JOIN_TIME, || {
-            threads.iter().all(JoinHandle::is_finished)
-        });
+        let have_ended =
+            wait_until(Instant::now() + JOIN_TIME, || threads.iter().all(JoinHandle::is_finished));
         for thread in threads {
             if thread.is_finished() {
                 // A panic of a thread has been reported when it happened.

@@ -27,6 +27,10 @@ const RECEIVE_BYTES: usize = 256 << 10;
 /// Connections served before new events are looked at, so that accepting never waits long.
 const TURNS: usize = 8;
 const EVENTS: usize = 64;
+/// How often the sum of all backlogs is looked at, and for how long a peer must have read
+/// nothing to be closed for it, in ms.
+const BACKLOG_CHECK_MS: u64 = 100;
+const SLOW_MS: u64 = 1_000;
 /// A partial record after a receive as small as this is acknowledged at once: some clients send
 /// the record mark and the body apart and wait for the acknowledgement (40 ms).
 const SMALL_RECEIVE_BYTES: usize = 1024;
@@ -112,7 +116,11 @@ impl Worker {
     fn wait(&mut self, seat: &Seat, core: &mut SeatCore) {
         let now_ms = self.shared.now_ms();
         let timeout = if core.ready.is_empty() {
-            let wake_ms = core.next_sweep_ms.min(core.listeners_resume_ms.unwrap_or(u64::MAX));
+            let mut wake_ms = core.next_sweep_ms.min(core.listeners_resume_ms.unwrap_or(u64::MAX));
+            let waiting = &self.shared.waiting;
+            if waiting.bytes.load(Ordering::Relaxed) > self.shared.options.waiting_bytes_max {
+                wake_ms = wake_ms.min(core.next_backlog_check_ms);
+            }
             Duration::from_millis(wake_ms.saturating_sub(now_ms))
         } else {
             Duration::ZERO
@@ -129,7 +137,7 @@ impl Worker {
                     for message in seat.mailbox.take() {
                         match message {
                             Message::Adopt(connection) => {
-                                accept::adopt(&self.pool, seat, core, connection);
+                                accept::adopt(&self.pool, seat, core, &connection);
                             }
                             Message::Look(token) => core.enqueue(token),
                         }
@@ -158,6 +166,23 @@ impl Worker {
         slot.is_queued = false;
         let connection = Arc::clone(&slot.connection);
         let now_ms = self.shared.now_ms();
+        if connection.backlog_has_files() {
+            // What was in memory when it was read may have gone since.
+            if let Some(guard) = guard.take() {
+                seat.lend(guard);
+                self.pool.note_lent();
+            }
+            if connection.drain(self.executor.spare(), now_ms).is_err() {
+                connection.close();
+            }
+            *guard = seat.occupy();
+            if guard.is_none() {
+                seat.mailbox.post(Message::Look(token));
+                return;
+            }
+        }
+        let Some(core) = guard.as_deref_mut() else { return };
+        let Some(slot) = core.connections.at(token) else { return };
         if connection.is_closed() || connection.drain(self.executor.spare(), now_ms).is_err() {
             accept::close(&self.pool, seat, core, token);
             return;
@@ -178,14 +203,17 @@ impl Worker {
             }
         }
         if let Some(batch) = slot.pending.take() {
-            core.enqueue(token);
-            self.executor.run(seat, guard, &batch, false);
+            if self.executor.begin() {
+                core.enqueue(token);
+                self.executor.run(seat, guard, &batch);
+                self.executor.end();
+            }
             return;
         }
         if !slot.is_readable || !self.executor.begin() {
             return;
         }
-        self.receive(seat, guard, token, connection);
+        self.receive(seat, guard, token, &connection);
         self.executor.end();
     }
 
@@ -200,17 +228,15 @@ impl Worker {
         seat: &'s Seat,
         guard: &mut Option<SeatGuard<'s>>,
         token: u64,
-        connection: Arc<Connection>,
+        connection: &Arc<Connection>,
     ) {
         let Some(core) = guard.as_deref_mut() else { return };
-        let mut shared_batch = self
-            .stream_batch
-            .take()
-            .unwrap_or_else(|| Arc::new(Batch::new(RECEIVE_BYTES)));
+        let mut shared_batch =
+            self.stream_batch.take().unwrap_or_else(|| Arc::new(Batch::new(RECEIVE_BYTES)));
         // A batch that is kept for use again is nobody else's.
         let Some(batch) = Arc::get_mut(&mut shared_batch) else { return };
         batch.reset(&mut self.spare_stashes);
-        let receipt = self.receive_into(core, token, &connection, batch);
+        let receipt = self.receive_into(core, token, connection, batch);
         match receipt {
             Receipt::Calls => {}
             Receipt::End => {
@@ -230,8 +256,8 @@ impl Worker {
         self.bound_stashes(seat, core);
         if !batch.records.places.is_empty() {
             self.counters.batches.add(1);
-            batch.origin = Origin::Stream(Arc::clone(&connection));
-            self.executor.run(seat, guard, &shared_batch, true);
+            batch.origin = Origin::Stream(Arc::clone(connection));
+            self.executor.run(seat, guard, &shared_batch);
         }
         if matches!(receipt, Receipt::Broken(_)) {
             connection.close();
@@ -344,8 +370,12 @@ impl Worker {
             batch.reset(&mut self.spare_stashes);
             let mut received = Vec::new();
             let slot_bytes = datagram::SLOT_BYTES;
-            match net::receive_datagrams(&socket.socket, &mut batch.buffer, slot_bytes, &mut received)
-            {
+            match net::receive_datagrams(
+                &socket.socket,
+                &mut batch.buffer,
+                slot_bytes,
+                &mut received,
+            ) {
                 // An error that an earlier reply caused: there may be more behind it.
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
                     core.enqueue_datagrams(index);
@@ -366,7 +396,7 @@ impl Worker {
             if !received.is_empty() {
                 self.counters.batches.add(1);
                 batch.origin = Origin::Datagrams(socket, received);
-                self.executor.run(seat, guard, &shared_batch, true);
+                self.executor.run(seat, guard, &shared_batch);
             }
         }
         if Arc::get_mut(&mut shared_batch).is_some() {
@@ -375,12 +405,42 @@ impl Worker {
         self.executor.end();
     }
 
+    /// Closes connections whose peers read too slowly, those without progress for longest first,
+    /// while all backlogs together are too large.
+    fn bound_backlogs(&mut self, seat: &Seat, core: &mut SeatCore, now_ms: u64) {
+        let waiting = &self.shared.waiting;
+        while waiting.bytes.load(Ordering::Relaxed) > self.shared.options.waiting_bytes_max {
+            let slowest = core
+                .connections
+                .iter()
+                .filter(|(_, slot)| slot.connection.backlog_bytes() > 0)
+                .filter(|(_, slot)| slot.connection.progress_ms() + SLOW_MS <= now_ms)
+                .min_by_key(|(_, slot)| slot.connection.progress_ms())
+                .map(|(token, slot)| (token, slot.connection.peer.address));
+            let Some((token, address)) = slowest else { return };
+            limited!(
+                self.shared.log,
+                LogKind::Memory,
+                warn,
+                "unread replies use too much memory; closing the connection of {address}, which \
+                 has read nothing for longest"
+            );
+            accept::close(&self.pool, seat, core, token);
+        }
+    }
+
     /// Closes connections that have been idle, or whose peer has read nothing, for too long;
     /// watches the listeners again.
     fn sweep(&mut self, seat: &Seat, core: &mut SeatCore) {
         let now_ms = self.shared.now_ms();
         if core.listeners_resume_ms.is_some_and(|at| at <= now_ms) {
             accept::watch_listeners(seat, core);
+        }
+        if self.shared.waiting.connections.load(Ordering::Relaxed) > 0
+            && now_ms >= core.next_backlog_check_ms
+        {
+            core.next_backlog_check_ms = now_ms + BACKLOG_CHECK_MS;
+            self.bound_backlogs(seat, core, now_ms);
         }
         if core.next_sweep_ms > now_ms {
             return;

@@ -1,5 +1,7 @@
 //! Process-internal tests over real loopback sockets: UDP.
 
+#![allow(clippy::unwrap_used, clippy::wildcard_imports)]
+
 mod common;
 
 use std::net::UdpSocket;
@@ -66,7 +68,7 @@ fn nonsense_panics_and_replies_too_large_are_dropped() {
     socket.send(&record(4, b'l', &65_504_u32.to_be_bytes())).unwrap();
     socket.send(&record(5, b'l', &65_503_u32.to_be_bytes())).unwrap();
     assert_eq!(receive(&socket).len(), 65_507);
-    socket.send(&record(6, b'e', &[1; 60_000])).unwrap();
+    socket.send(&record(6, b'e', &vec![1; 60_000])).unwrap();
     assert_eq!(receive(&socket).len(), 60_004);
 }
 

@@ -1,5 +1,7 @@
 //! Process-internal tests over real loopback sockets: parked replies and their flushes.
 
+#![allow(clippy::unwrap_used, clippy::wildcard_imports)]
+
 mod common;
 
 use std::collections::HashMap;
@@ -48,8 +50,7 @@ fn flushes_are_gathered_across_calls_and_connections() {
 
 #[test]
 fn many_objects_become_one_flush_of_the_file_system() {
-    let fixture =
-        start(ServerOptions { flush_threads: 1, flush_objects_max: 10, ..options() });
+    let fixture = start(ServerOptions { flush_threads: 1, flush_objects_max: 10, ..options() });
     let mut client = fixture.connect();
     client.send(0, b'p', &[0, 1]);
     fixture.toy.flush_gate.wait_for_guests(1);

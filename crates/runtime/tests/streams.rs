@@ -1,5 +1,7 @@
 //! Process-internal tests over real loopback sockets: TCP.
 
+#![allow(clippy::unwrap_used, clippy::wildcard_imports)]
+
 mod common;
 
 use std::io::{Read, Write};
@@ -110,11 +112,13 @@ fn empty_fragments_end_the_connection() {
 #[test]
 fn what_is_no_call_ends_the_connection_after_the_answers_before_it() {
     let fixture = start(options());
-    let mut client = fixture.connect();
-    client.send(1, b'e', b"before");
-    assert_eq!(client.receive(), (1, b"before".to_vec()));
-    client.send(2, b'?', b"");
-    assert!(client.is_ended());
+    for nonsense in [b'?', b'x'] {
+        let mut client = fixture.connect();
+        let batch = [record(1, b'e', b"before"), record(2, nonsense, b"")];
+        client.stream.write_all(&batch.map(|record| marked(&record)).concat()).unwrap();
+        assert_eq!(client.receive(), (1, b"before".to_vec()));
+        assert!(client.is_ended());
+    }
 }
 
 #[test]
@@ -147,9 +151,7 @@ fn many_blocked_calls_of_one_batch_block_only_themselves() {
     let fixture = start(ServerOptions { seats_per_pool: 1, ..options() });
     let mut client = fixture.connect();
     let batch: Vec<u8> = (0..40)
-        .flat_map(|number| {
-            marked(&record(number, if number % 2 == 0 { b'b' } else { b'e' }, b""))
-        })
+        .flat_map(|number| marked(&record(number, if number % 2 == 0 { b'b' } else { b'e' }, b"")))
         .collect();
     client.stream.write_all(&batch).unwrap();
     assert!(client.receive_many(20).keys().all(|number| number % 2 == 1));
@@ -212,6 +214,88 @@ fn who_never_reads_is_held_to_bounded_memory_and_harms_nobody() {
     for _ in 0..50 {
         assert_eq!(sluggard.receive().1.len(), 500_000);
     }
+}
+
+#[test]
+fn unread_replies_of_all_connections_together_are_bounded() {
+    let fixture = start(ServerOptions { waiting_bytes_max: 20 << 20, ..options() });
+    let mut clients: Vec<Client> = (0..30)
+        .map(|_| {
+            let mut client = fixture.connect();
+            for number in 0..10 {
+                client.send(number, b'l', &2_000_000_u32.to_be_bytes());
+            }
+            client
+        })
+        .collect();
+    // 30 backlogs of 8 MiB and more are possible by the bound of each; most must go.
+    wait_until(|| fixture.server.statistics().connections <= 15);
+    assert_eq!(fixture.connect().call(1, b'e', b"x"), b"x");
+    clients.clear();
+}
+
+#[test]
+fn half_received_calls_of_all_connections_together_are_bounded() {
+    let fixture = start(ServerOptions { waiting_bytes_max: 8 << 20, ..options() });
+    let half = marked(&record(1, b'e', &vec![1; 1 << 20]));
+    let clients: Vec<Client> = (0..50)
+        .map(|_| {
+            let mut client = fixture.connect();
+            // It may be closed before everything is written.
+            let _ = client.stream.write_all(&half[..900_000]);
+            client
+        })
+        .collect();
+    wait_until(|| fixture.server.statistics().accepted == 50);
+    wait_until(|| fixture.server.statistics().connections <= 20);
+    drop(clients);
+    assert_eq!(fixture.connect().call(1, b'e', b"x"), b"x");
+}
+
+#[test]
+fn any_mixture_of_calls_is_answered_each_once() {
+    let fixture = start(ServerOptions { workers_max: 8, calls_in_flight_max: 20, ..options() });
+    fixture.toy.flush_gate.open();
+    let address = fixture.address;
+    let done: Vec<_> = (0..12_u32)
+        .map(|seed| {
+            beside(move || {
+                let mut random = seed + 1;
+                for _ in 0..15 {
+                    let mut client = Client::new(std::net::TcpStream::connect(address).unwrap());
+                    let mut batch = Vec::new();
+                    for number in 0..60 {
+                        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                        let (command, body) = match random >> 28 {
+                            0..4 => (b'e', vec![1; random as usize % 3000]),
+                            4..8 => (b'm', vec![]),
+                            8..9 => (b'z', vec![]),
+                            9..12 => (b'p', vec![random as u8 & 1, random as u8 >> 4]),
+                            12..14 => (b'l', 100_000_u32.to_be_bytes().to_vec()),
+                            _ => (b'e', vec![]),
+                        };
+                        batch.extend(marked(&record(number, command, &body)));
+                    }
+                    if random & 1 << 20 == 0 {
+                        // One that goes away in the middle.
+                        let mut other = Client::new(std::net::TcpStream::connect(address).unwrap());
+                        other.stream.write_all(&batch[..batch.len() / 2]).unwrap();
+                    }
+                    let mut writer = client.stream.try_clone().unwrap();
+                    let written = beside(move || writer.write_all(&batch).unwrap());
+                    client.receive_many(60);
+                    written.recv_timeout(PATIENCE).unwrap();
+                }
+            })
+        })
+        .collect();
+    for done in done {
+        done.recv_timeout(3 * PATIENCE).unwrap();
+    }
+    wait_until(|| fixture.server.statistics().connections == 0);
+    let statistics = fixture.server.statistics();
+    assert!(statistics.calls >= 12 * 15 * 60 && statistics.workers <= 8);
+    assert!(fixture.server.shutdown(PATIENCE), "something is still under way: {statistics:?}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! A record is a number (4 bytes), a command byte and a body; the reply begins with the number.
 
-#![allow(dead_code)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -124,6 +124,11 @@ impl Service for Toy {
                 host.may_block();
                 host.may_block();
             }
+            // Waits a little, so that the seat is sometimes taken.
+            b'z' => {
+                host.may_block();
+                std::thread::sleep(Duration::from_millis(3));
+            }
             // Parks: domain, then object numbers, a byte each.
             b'p' => {
                 host.may_block();
@@ -137,7 +142,10 @@ impl Service for Toy {
                     targets.push((target, FlushWhat::Data));
                 }
                 let domain = FlushDomain(u32::from(*domain));
-                return Verdict::Parked(ParkedCall::for_test(Obligation { domain, targets }, reply));
+                return Verdict::Parked(ParkedCall::for_test(
+                    Obligation { domain, targets },
+                    reply,
+                ));
             }
             // A reply of so many bytes.
             b'l' => {
@@ -268,9 +276,7 @@ impl Client {
 }
 
 /// Runs `work` on another thread; the channel tells its end.
-pub fn beside<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> mpsc::Receiver<T> {
+pub fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> mpsc::Receiver<T> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let _ = sender.send(work());
