@@ -1,0 +1,221 @@
+//! Steadfast and nfs-ganesha on the same directory, measured in turn:
+//! `cargo xtask peers [--seconds N] [--rounds N] [--directory DIR] [--unpinned] [--only ganesha]`.
+//!
+//! Both run in a network, mount and process namespace of their own, which this command enters by
+//! running itself under `unshare`; when it ends, however it ends, the kernel ends what is left
+//! inside. Each round starts each server once, the order alternating, and measures every row;
+//! the report has the medians over the rounds. The load comes from `steadfast-bench`, which
+//! checks every reply, as a release build and a process of its own.
+
+mod evidence;
+mod load;
+mod report;
+mod servers;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use load::ROWS;
+use report::{Findings, Measurement};
+use servers::Peer;
+
+/// Set for the copy of this program that runs inside the namespaces.
+const INSIDE: &str = "STEADFAST_PEERS_INSIDE";
+
+/// What the command line says.
+struct Options {
+    seconds: f64,
+    rounds: usize,
+    directory: Option<PathBuf>,
+    is_pinned: bool,
+    peers: Vec<Peer>,
+    evidence_only: bool,
+}
+
+impl Options {
+    fn parse(arguments: &[String]) -> Result<Self> {
+        let mut options = Self {
+            seconds: 2.0,
+            rounds: 3,
+            directory: None,
+            is_pinned: true,
+            peers: vec![Peer::Ganesha, Peer::Steadfast],
+            evidence_only: false,
+        };
+        let mut words = arguments.iter();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().with_context(|| format!("{word} needs a value"));
+            match word.as_str() {
+                "--seconds" => options.seconds = value()?.parse().context("--seconds")?,
+                "--rounds" => options.rounds = value()?.parse().context("--rounds")?,
+                "--directory" => options.directory = Some(value()?.into()),
+                "--unpinned" => options.is_pinned = false,
+                "--evidence-only" => options.evidence_only = true,
+                "--only" => {
+                    options.peers = match value()?.as_str() {
+                        "ganesha" => vec![Peer::Ganesha],
+                        "steadfast" => vec![Peer::Steadfast],
+                        other => bail!("--only ganesha or --only steadfast, not {other:?}"),
+                    };
+                }
+                _ => bail!(
+                    "unknown option {word:?}; there are --seconds N, --rounds N, --directory DIR \
+                     (on the file system to be measured), --unpinned, --evidence-only, --only \
+                     ganesha|steadfast"
+                ),
+            }
+        }
+        if !(0.1..=600.0).contains(&options.seconds) || !(1..=99).contains(&options.rounds) {
+            bail!("--seconds between 0.1 and 600, --rounds between 1 and 99");
+        }
+        Ok(options)
+    }
+}
+
+/// Where builds go.
+fn target_directory() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from)
+}
+
+/// Runs the command with the arguments that follow its name.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let options = Options::parse(arguments)?;
+    if std::env::var_os(INSIDE).is_some() {
+        return inside(&options);
+    }
+    if !rustix::process::geteuid().is_root() {
+        bail!("only root may make namespaces and trace servers: run this as root");
+    }
+    for (program, package) in [
+        ("ganesha.nfsd", "nfs-ganesha nfs-ganesha-vfs"),
+        ("rpcbind", "rpcbind"),
+        ("strace", "strace"),
+    ] {
+        if !is_there(program) {
+            bail!("{program} is missing: apt-get install {package}");
+        }
+    }
+    build(&options)?;
+    let status = Command::new("unshare")
+        .args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"])
+        .arg(std::env::current_exe()?)
+        .arg("peers")
+        .args(arguments)
+        .env(INSIDE, "1")
+        .status()
+        .context("cannot run unshare")?;
+    if !status.success() {
+        bail!("the measurement ended with {status}");
+    }
+    Ok(())
+}
+
+fn is_there(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut directories: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    directories.extend(["/usr/sbin".into(), "/sbin".into()]);
+    directories.iter().any(|directory| directory.join(program).exists())
+}
+
+fn build(options: &Options) -> Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut builds = vec![vec!["-p", "steadfast-bench", "--example", "op"]];
+    if options.peers.contains(&Peer::Steadfast) {
+        builds.push(vec!["-p", "steadfast"]);
+    }
+    for build in builds {
+        let status = Command::new(&cargo)
+            .args(["build", "--quiet", "--release"])
+            .args(&build)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status()?;
+        if !status.success() {
+            bail!("cargo build {} failed", build.join(" "));
+        }
+    }
+    Ok(())
+}
+
+/// The part that runs inside the namespaces.
+fn inside(options: &Options) -> Result<()> {
+    call("ip", &["link", "set", "lo", "up"])?;
+    // Sockets and process ids of servers elsewhere on the machine stay theirs.
+    call("mount", &["-t", "tmpfs", "tmpfs", "/run"])?;
+    std::fs::create_dir_all("/run/ganesha")?;
+    call("rpcbind", &["-w"])?;
+
+    let target = target_directory();
+    let base = options.directory.clone().unwrap_or_else(|| target.join("peers-data"));
+    std::fs::create_dir_all(&base)?;
+    let base = base.canonicalize()?;
+    let cpus = servers::Cpus::divide(options.is_pinned)?;
+    let mut findings = Findings::new(options, &base, &cpus)?;
+    if !options.evidence_only {
+        for round in 0..options.rounds {
+            let mut order = options.peers.clone();
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for peer in order {
+                eprintln!("round {} of {}: {}", round + 1, options.rounds, peer.name());
+                let directory = fresh(&base)?;
+                let server = servers::start(peer, &directory, &cpus)?;
+                for row in ROWS {
+                    let result = load::measure(&server, row, options.seconds, &cpus)
+                        .with_context(|| format!("{} by {}", row.title, peer.name()))?;
+                    eprintln!(
+                        "  {:<28} {:>9.0} calls/s  {:>8.1} server µs",
+                        row.title, result.calls_per_second, result.server_us
+                    );
+                    findings.measurements.push(Measurement { peer, row: row.title, result });
+                }
+                server.stop()?;
+            }
+        }
+    }
+    for peer in &options.peers {
+        let directory = fresh(&base)?;
+        eprintln!("counting sync calls: {}", peer.name());
+        let server = servers::start(*peer, &directory, &cpus)?;
+        findings.evidence.extend(evidence::collect(&server, &cpus)?);
+        server.stop()?;
+    }
+    std::fs::remove_dir_all(base.join("share"))?;
+    let markdown = findings.markdown();
+    std::fs::write(target.join("peers.md"), &markdown)?;
+    std::fs::write(target.join("peers.json"), findings.json()?)?;
+    println!("{markdown}");
+    println!("Written to target/peers.md and target/peers.json.");
+    match findings.misses() {
+        0 => Ok(()),
+        count => bail!("goals missed: {count}"),
+    }
+}
+
+/// The directory that is served, empty.
+fn fresh(base: &Path) -> Result<PathBuf> {
+    let directory = base.join("share");
+    if directory.exists() {
+        std::fs::remove_dir_all(&directory)?;
+    }
+    std::fs::create_dir(&directory)?;
+    // Nothing that an earlier server left dirty is to be written while this one is measured.
+    rustix::fs::sync();
+    Ok(directory)
+}
+
+fn call(program: &str, arguments: &[&str]) -> Result<()> {
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run {program}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{program} {}: {}\n{said}", arguments.join(" "), output.status);
+    }
+    Ok(())
+}

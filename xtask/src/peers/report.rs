@@ -1,0 +1,276 @@
+//! The report: medians over rounds, ratios, goals, evidence; for people and for programs.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::Result;
+use serde_json::json;
+
+use super::Options;
+use super::evidence::Evidence;
+use super::load::{Figures, Goal, ROWS, Row};
+use super::servers::{Cpus, Peer};
+
+/// One row in one round.
+pub(super) struct Measurement {
+    pub(super) peer: Peer,
+    pub(super) row: &'static str,
+    pub(super) result: Figures,
+}
+
+/// Everything found.
+pub(super) struct Findings {
+    versions: Vec<(Peer, String)>,
+    conditions: String,
+    pub(super) measurements: Vec<Measurement>,
+    pub(super) evidence: Vec<Evidence>,
+}
+
+/// Medians of one row for one server.
+#[derive(Clone, Copy)]
+struct Medians {
+    calls_per_second: f64,
+    p50_us: f64,
+    p99_us: f64,
+    server_us: f64,
+    client_us: f64,
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    let upper = *values.get(middle)?;
+    if values.len() % 2 == 1 {
+        return Some(upper);
+    }
+    values.get(middle.checked_sub(1)?).map(|lower| (lower + upper) / 2.0)
+}
+
+impl Findings {
+    pub(super) fn new(options: &Options, directory: &Path, cpus: &Cpus) -> Result<Self> {
+        let mut versions = Vec::new();
+        for peer in &options.peers {
+            versions.push((*peer, peer.version()?));
+        }
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let model = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = model.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+        let pinning = match (&cpus.server, &cpus.client) {
+            (Some(server), Some(client)) => {
+                format!("servers on CPU {server}, the load generator on CPU {client}")
+            }
+            _ => "neither servers nor load generator are pinned".to_owned(),
+        };
+        // Without the command the type is not told; nothing else depends on it.
+        let file_system = std::process::Command::new("stat")
+            .args(["-f", "-c", "%T"])
+            .arg(directory)
+            .output()
+            .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+            .unwrap_or_default();
+        let conditions = format!(
+            "{} CPUs ({}), Linux {}, {file_system}; {pinning}. {} rounds of {} s a row after half \
+             a second of warm-up, the order of the servers alternating; medians over the rounds. \
+             Loopback, one client thread, AUTH_SYS as root, every reply checked.",
+            std::thread::available_parallelism()?,
+            model.map_or("unknown", |(_, name)| name.trim()),
+            kernel.trim(),
+            options.rounds,
+            options.seconds,
+        );
+        Ok(Self { versions, conditions, measurements: Vec::new(), evidence: Vec::new() })
+    }
+
+    fn medians(&self, peer: Peer, row: &Row) -> Option<Medians> {
+        let of = |figure: fn(&Figures) -> f64| {
+            median(
+                self.measurements
+                    .iter()
+                    .filter(|one| one.peer == peer && one.row == row.title)
+                    .map(|one| figure(&one.result))
+                    .collect(),
+            )
+        };
+        Some(Medians {
+            calls_per_second: of(|figures| figures.calls_per_second)?,
+            p50_us: of(|figures| figures.p50_us)?,
+            p99_us: of(|figures| figures.p99_us)?,
+            server_us: of(|figures| figures.server_us)?,
+            client_us: of(|figures| figures.client_us)?,
+        })
+    }
+
+    /// Whether a row's goal is met; `None` when there is none, or nothing to compare.
+    fn verdict(&self, row: &Row) -> Option<bool> {
+        let peer = self.medians(Peer::Ganesha, row)?;
+        let ours = self.medians(Peer::Steadfast, row)?;
+        match row.goal {
+            Goal::ThirdOfCpu => Some(ours.server_us * 3.0 <= peer.server_us),
+            Goal::MoreThroughput => Some(ours.calls_per_second >= peer.calls_per_second * 1.2),
+            Goal::None => None,
+        }
+    }
+
+    /// How many goals were missed.
+    pub(super) fn misses(&self) -> usize {
+        ROWS.iter().filter(|row| self.verdict(row) == Some(false)).count()
+    }
+
+    pub(super) fn markdown(&self) -> String {
+        let mut text = String::from("# Steadfast beside its peer\n\n");
+        // Writing to a string cannot fail.
+        for (peer, version) in &self.versions {
+            let _ = writeln!(text, "- {}: {version}", peer.name());
+        }
+        let _ = writeln!(text, "- {}\n", self.conditions);
+        text.push_str(
+            "| calls | load | server | calls/s | p50 µs | p99 µs | server CPU µs/call | client \
+             CPU µs/call | CPU ÷ peer's | calls/s ÷ peer's | goal |\n\
+             |---|---|---|--:|--:|--:|--:|--:|--:|--:|---|\n",
+        );
+        for row in ROWS {
+            for (peer, _) in &self.versions {
+                let Some(own) = self.medians(*peer, row) else { continue };
+                let ratios = match self.medians(Peer::Ganesha, row) {
+                    Some(other) if *peer == Peer::Steadfast => format!(
+                        "{:.2} | {:.2} | {}",
+                        own.server_us / other.server_us,
+                        own.calls_per_second / other.calls_per_second,
+                        self.goal_text(row)
+                    ),
+                    _ => " | | ".to_owned(),
+                };
+                let _ = writeln!(
+                    text,
+                    "| {} | {}×{} | {} | {:.0} | {:.0} | {:.0} | {:.2} | {:.2} | {ratios} |",
+                    row.title,
+                    row.connections,
+                    row.depth,
+                    peer.name(),
+                    own.calls_per_second,
+                    own.p50_us,
+                    own.p99_us,
+                    own.server_us,
+                    own.client_us,
+                );
+            }
+        }
+        self.promises(&mut text);
+        text
+    }
+
+    fn goal_text(&self, row: &Row) -> String {
+        let goal = match row.goal {
+            Goal::ThirdOfCpu => "CPU ≤ 1/3",
+            Goal::MoreThroughput => "calls/s ≥ 1.2×",
+            Goal::None => return "–".to_owned(),
+        };
+        let outcome = if self.verdict(row) == Some(true) { "met" } else { "**missed**" };
+        format!("{goal}: {outcome}")
+    }
+
+    /// What each server promises for changes, and what it was seen to do.
+    fn promises(&self, text: &mut String) {
+        text.push_str(
+            "\nOf WRITE + COMMIT each is a call. Of the last three rows the numbers do not \
+             compare without what they promise:\n\n\
+             | calls, one at a time | server | answered | sync calls (strace) | so |\n\
+             |---|---|--:|---|---|\n",
+        );
+        for one in &self.evidence {
+            let syncs = if one.syncs.is_empty() {
+                "none".to_owned()
+            } else {
+                let each = one.syncs.iter().map(|(name, count)| format!("{count} {name}"));
+                each.collect::<Vec<_>>().join(", ")
+            };
+            // The tree that the load prepares adds a few calls to either side.
+            let verdict = if one.total() * 10 >= one.answered * 9 {
+                "on disk before the reply"
+            } else {
+                "NOT on disk before the reply: lost with the power"
+            };
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {syncs} | {verdict} |",
+                one.operation,
+                one.peer.name(),
+                one.answered
+            );
+        }
+        text.push_str(
+            "\nRFC 1813 §4.7 asks for CREATE and REMOVE what FILE_SYNC promises for WRITE: on \
+             stable storage before the reply.\n",
+        );
+    }
+
+    pub(super) fn json(&self) -> Result<String> {
+        let measurements: Vec<_> = self
+            .measurements
+            .iter()
+            .map(|one| {
+                json!({ "server": one.peer.name(), "row": one.row, "report": one.result.report })
+            })
+            .collect();
+        let rows: Vec<_> = ROWS
+            .iter()
+            .map(|row| {
+                let figures = |peer| {
+                    self.medians(peer, row).map(|own| {
+                        json!({
+                            "calls_per_second": own.calls_per_second,
+                            "p50_us": own.p50_us,
+                            "p99_us": own.p99_us,
+                            "server_cpu_us_per_call": own.server_us,
+                            "client_cpu_us_per_call": own.client_us,
+                        })
+                    })
+                };
+                json!({
+                    "row": row.title,
+                    "connections": row.connections,
+                    "depth": row.depth,
+                    "nfs-ganesha": figures(Peer::Ganesha),
+                    "steadfast": figures(Peer::Steadfast),
+                    "goal_met": self.verdict(row),
+                })
+            })
+            .collect();
+        let evidence: Vec<_> = self
+            .evidence
+            .iter()
+            .map(|one| {
+                json!({
+                    "server": one.peer.name(),
+                    "operation": one.operation,
+                    "answered": one.answered,
+                    "sync_calls": one.syncs,
+                })
+            })
+            .collect();
+        let versions: Vec<_> = self
+            .versions
+            .iter()
+            .map(|(peer, version)| json!({ "server": peer.name(), "version": version }))
+            .collect();
+        Ok(serde_json::to_string_pretty(&json!({
+            "versions": versions,
+            "conditions": self.conditions,
+            "medians": rows,
+            "evidence": evidence,
+            "measurements": measurements,
+        }))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0]), Some(2.5));
+        assert_eq!(median(vec![]), None);
+    }
+}
