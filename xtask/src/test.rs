@@ -1,0 +1,125 @@
+//! Everything CI runs, in CI's order: what is quick to tell first.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{kernel_client, packages, tidy};
+
+/// Debian packages that unit and property tests use, beside those of the kernel-client suite.
+const PACKAGES: &[&str] =
+    &["acl", "btrfs-progs", "e2fsprogs", "xfsprogs", "util-linux", "iproute2"];
+
+/// Time for each fuzz target here; longer runs are `fuzz/run.sh`'s.
+const FUZZ_SECONDS: u32 = 5;
+
+type Step = (&'static str, fn() -> Result<()>);
+
+const STEPS: &[Step] = &[
+    ("packages", install),
+    ("formatting", tidy::formatting),
+    ("rules", tidy::rules),
+    ("lints", tidy::lints),
+    ("tests", tests),
+    ("documentation", documentation),
+    ("fuzzing, briefly", fuzz),
+    ("kernel client, short", kernel),
+];
+
+const USAGE: &str = "usage: cargo xtask test [--skip STEP]...";
+
+/// Runs the command with the arguments that follow its name.
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    let skipped = skipped(args)?;
+    let started = Instant::now();
+    let mut times = Vec::new();
+    for (name, step) in STEPS {
+        if skipped.contains(name) {
+            println!("== {name}: skipped");
+            continue;
+        }
+        println!("== {name}");
+        let begun = Instant::now();
+        step().with_context(|| format!("step {name:?}"))?;
+        times.push((name, begun.elapsed()));
+    }
+    println!("== all passed in {}", shown(started.elapsed()));
+    for (name, time) in times {
+        println!("   {name:<22} {}", shown(time));
+    }
+    Ok(())
+}
+
+fn skipped(args: &[String]) -> Result<Vec<&'static str>> {
+    let mut skipped = Vec::new();
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let wanted = args.next().filter(|_| arg == "--skip").context(USAGE)?;
+        let Some((name, _)) = STEPS.iter().find(|(name, _)| name == wanted) else {
+            let names: Vec<_> = STEPS.iter().map(|(name, _)| *name).collect();
+            bail!("no step is called {wanted:?}; there are: {}", names.join("; "));
+        };
+        skipped.push(*name);
+    }
+    Ok(skipped)
+}
+
+fn shown(time: Duration) -> String {
+    format!("{} min {:02} s", time.as_secs() / 60, time.as_secs() % 60)
+}
+
+fn install() -> Result<()> {
+    packages::ensure(PACKAGES)
+}
+
+fn tests() -> Result<()> {
+    tidy::cargo(&["test", "--workspace"])
+}
+
+/// rustdoc, with warnings denied.
+fn documentation() -> Result<()> {
+    let status = Command::new(tidy::cargo_program())
+        .args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"])
+        .env("RUSTDOCFLAGS", "--deny warnings")
+        .current_dir(tidy::workspace_root()?)
+        .status()
+        .context("cannot run cargo doc")?;
+    if !status.success() {
+        bail!("the documentation does not build without warnings");
+    }
+    Ok(())
+}
+
+fn fuzz() -> Result<()> {
+    let script = tidy::workspace_root()?.join("fuzz/run.sh");
+    let status = Command::new(&script)
+        .arg(FUZZ_SECONDS.to_string())
+        .status()
+        .with_context(|| format!("cannot run {}", script.display()))?;
+    if !status.success() {
+        bail!("a fuzz target failed; its input is in fuzz/artifacts");
+    }
+    Ok(())
+}
+
+fn kernel() -> Result<()> {
+    kernel_client::run(&[])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{STEPS, skipped};
+
+    #[test]
+    fn only_known_steps_are_skipped() {
+        let words =
+            |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        assert_eq!(skipped(&words(&["--skip", "lints"])).expect("known"), ["lints"]);
+        assert!(skipped(&words(&["--skip", "nothing"])).is_err());
+        assert!(skipped(&words(&["--skip"])).is_err());
+        assert!(skipped(&words(&["lints", "--skip"])).is_err());
+        assert!(skipped(&[]).expect("nothing").is_empty());
+        assert!(!STEPS.is_empty());
+    }
+}

@@ -1,0 +1,100 @@
+//! Checks of form: formatting, lints, who may depend on whom, what sources may contain, licences.
+
+mod dependencies;
+mod licences;
+mod sources;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// Runs the command with the arguments that follow its name.
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    if let Some(unknown) = args.first() {
+        bail!("tidy takes no options, but got {unknown:?}");
+    }
+    formatting()?;
+    rules()?;
+    lints()
+}
+
+/// rustfmt.
+pub(crate) fn formatting() -> Result<()> {
+    cargo(&["fmt", "--all", "--check"])
+}
+
+/// Clippy, with warnings denied.
+pub(crate) fn lints() -> Result<()> {
+    cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "--deny", "warnings"])
+}
+
+/// What no tool of the toolchain checks. All faults are told at once.
+pub(crate) fn rules() -> Result<()> {
+    let root = workspace_root()?;
+    let metadata = metadata(&root)?;
+    let mut faults = dependencies::faults(&metadata)?;
+    faults.extend(sources::faults(&root)?);
+    faults.extend(licences::faults(&metadata)?);
+    if !faults.is_empty() {
+        bail!("{} faults\n{}", faults.len(), faults.join("\n"));
+    }
+    cargo_deny(&root)
+}
+
+/// The directory of the workspace.
+pub(crate) fn workspace_root() -> Result<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    Ok(root.context("xtask is not in a workspace")?.to_owned())
+}
+
+/// Runs cargo in the workspace; an error if it fails.
+pub(crate) fn cargo(arguments: &[&str]) -> Result<()> {
+    let shown = format!("cargo {}", arguments.join(" "));
+    let status = Command::new(cargo_program())
+        .args(arguments)
+        .current_dir(workspace_root()?)
+        .status()
+        .with_context(|| format!("cannot run {shown}"))?;
+    if !status.success() {
+        bail!("failed: {shown}");
+    }
+    Ok(())
+}
+
+pub(crate) fn cargo_program() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+fn metadata(root: &Path) -> Result<serde_json::Value> {
+    let output = Command::new(cargo_program())
+        .args(["metadata", "--format-version", "1"])
+        .current_dir(root)
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .context("cannot run cargo metadata")?;
+    if !output.status.success() {
+        bail!("cargo metadata failed");
+    }
+    serde_json::from_slice(&output.stdout).context("cargo metadata printed no JSON")
+}
+
+/// Bans, licences and sources by cargo-deny, where it is installed.
+fn cargo_deny(root: &Path) -> Result<()> {
+    let is_installed =
+        Command::new("cargo-deny").arg("--version").output().is_ok_and(|o| o.status.success());
+    if !is_installed {
+        println!("cargo-deny is not installed: licences were checked by cargo metadata only");
+        return Ok(());
+    }
+    let status = Command::new("cargo-deny")
+        .args(["--offline", "check", "bans", "licenses", "sources"])
+        .current_dir(root)
+        .status()
+        .context("cannot run cargo-deny")?;
+    if !status.success() {
+        bail!("failed: cargo-deny check bans licenses sources");
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! Which crate may need which: arrows point downwards only.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+const PREFIX: &str = "steadfast-";
+
+/// Each crate with the crates of ours that it may need. A crate that is not here may need none,
+/// and a new one has to be entered.
+const MAY_NEED: &[(&str, &[&str])] = &[
+    ("xdr", &[]),
+    ("wire", &["xdr"]),
+    ("rpc", &["xdr", "wire"]),
+    ("vfs", &[]),
+    ("shares", &[]),
+    ("engine", &["xdr", "wire", "rpc", "vfs", "shares"]),
+    ("sys", &[]),
+    ("posixfs", &["vfs", "sys"]),
+    ("runtime", &["engine", "vfs", "sys"]),
+    ("client", &["xdr", "wire", "rpc", "sys"]),
+    ("bench", &["client", "xdr", "wire", "rpc", "sys"]),
+    // The program wires everything.
+    (
+        "steadfast",
+        &[
+            "xdr", "wire", "rpc", "vfs", "shares", "engine", "sys", "posixfs", "runtime", "client",
+            "bench",
+        ],
+    ),
+    // Tests and tools; never the server, so that what they find is true of any server.
+    ("guest-tests", &["client", "xdr", "wire", "sys"]),
+    ("xtask", &["client", "bench", "xdr", "wire", "rpc"]),
+];
+
+/// Tests may need more, as long as the three bands stay apart.
+const TESTS_MAY_NEED: &[(&str, &[&str])] = &[
+    ("engine", &["client"]),
+    ("posixfs", &["shares"]),
+    ("runtime", &["client", "shares", "wire", "xdr", "rpc", "posixfs"]),
+    ("client", &["shares"]),
+];
+
+/// Crates that do no I/O, and all that they may need from others.
+const CORE: &[&str] = &["xdr", "wire", "rpc", "vfs", "shares", "engine"];
+const CORE_MAY_NEED: &[&str] = &[
+    "arc-swap",
+    "bitflags",
+    "parking_lot",
+    "siphasher",
+    "smallvec",
+    "thiserror",
+    "toml",
+    "xxhash-rust",
+];
+
+pub(super) fn faults(metadata: &Value) -> Result<Vec<String>> {
+    let mut faults = Vec::new();
+    let packages = metadata["packages"].as_array().context("no packages in the metadata")?;
+    // Packages with a source come from elsewhere.
+    for package in packages.iter().filter(|package| package["source"].is_null()) {
+        let name = short(package["name"].as_str().context("a package without a name")?);
+        let Some(allowed) = row(MAY_NEED, name) else {
+            faults.push(format!("{name}: not in the table of xtask/src/tidy/dependencies.rs"));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let needed = dependency["name"].as_str().context("a dependency without a name")?;
+            let is_for_tests = dependency["kind"] == "dev";
+            let is_ours = dependency["source"].is_null();
+            faults.extend(fault(name, allowed, needed, is_ours, is_for_tests));
+        }
+    }
+    Ok(faults)
+}
+
+fn fault(
+    name: &str,
+    allowed: &[&str],
+    needed: &str,
+    is_ours: bool,
+    is_for_tests: bool,
+) -> Option<String> {
+    let needed = short(needed);
+    if is_ours {
+        let for_tests = row(TESTS_MAY_NEED, name).unwrap_or(&[]);
+        let is_allowed = allowed.contains(&needed) || is_for_tests && for_tests.contains(&needed);
+        return (!is_allowed).then(|| format!("{name} must not need {needed} (design: the house)"));
+    }
+    let is_core = CORE.contains(&name);
+    (is_core && !is_for_tests && !CORE_MAY_NEED.contains(&needed))
+        .then(|| format!("{name} is a core crate and must not need {needed}"))
+}
+
+fn short(name: &str) -> &str {
+    name.strip_prefix(PREFIX).unwrap_or(name)
+}
+
+fn row<'a>(table: &[(&str, &'a [&'a str])], name: &str) -> Option<&'a [&'a str]> {
+    table.iter().find(|(known, _)| *known == name).map(|(_, allowed)| *allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::faults;
+
+    fn package(name: &str, needs: &[(&str, bool, Option<&str>)]) -> serde_json::Value {
+        let dependencies: Vec<_> = needs
+            .iter()
+            .map(|(name, is_ours, kind)| {
+                let source = if *is_ours { None } else { Some("registry") };
+                json!({"name": name, "source": source, "kind": kind})
+            })
+            .collect();
+        json!({"name": name, "source": null, "dependencies": dependencies})
+    }
+
+    fn found(package: &serde_json::Value) -> Vec<String> {
+        faults(&json!({"packages": [package]})).expect("metadata")
+    }
+
+    #[test]
+    fn arrows_point_downwards() {
+        assert!(found(&package("steadfast-engine", &[("steadfast-vfs", true, None)])).is_empty());
+        let up = package("steadfast-engine", &[("steadfast-posixfs", true, None)]);
+        assert_eq!(found(&up).len(), 1);
+        let up_in_tests = package("steadfast-engine", &[("steadfast-posixfs", true, Some("dev"))]);
+        assert_eq!(found(&up_in_tests).len(), 1);
+        let server = package("steadfast-client", &[("steadfast-engine", true, Some("dev"))]);
+        assert_eq!(found(&server).len(), 1);
+    }
+
+    #[test]
+    fn core_crates_need_nothing_that_does_io() {
+        assert_eq!(found(&package("steadfast-engine", &[("rustix", false, None)])).len(), 1);
+        assert!(found(&package("steadfast-engine", &[("rustix", false, Some("dev"))])).is_empty());
+        assert!(found(&package("steadfast-posixfs", &[("rustix", false, None)])).is_empty());
+    }
+
+    #[test]
+    fn a_new_crate_has_to_be_entered() {
+        assert_eq!(found(&package("steadfast-novelty", &[])).len(), 1);
+    }
+}
