@@ -130,11 +130,18 @@ impl Rpcbind {
         Ok(Self { stream, xid: std::process::id() })
     }
 
-    /// Registers all programs; what an earlier server left behind is removed first.
+    /// Registers all programs; what an earlier server left behind is removed first, but not
+    /// what belongs to one that still runs.
     ///
     /// # Errors
     /// What was refused, in words.
     pub(crate) fn set(&mut self, netids: &[Netid]) -> Result<(), String> {
+        let ours = netids.first().map_or(0, |netid| netid.address.port());
+        let theirs =
+            self.nfs_port().map_err(|error| format!("rpcbind does not answer: {error}"))?;
+        if theirs != 0 && theirs != ours && is_served(theirs) {
+            return Err(format!("another NFS server is registered here, at port {theirs}"));
+        }
         self.unset(netids);
         for (program, version) in PROGRAMS {
             for netid in netids {
@@ -156,6 +163,13 @@ impl Rpcbind {
         Ok(())
     }
 
+    /// The TCP port at which NFSv3 is registered (GETPORT of version 2); 0 for none.
+    fn nfs_port(&mut self) -> io::Result<u16> {
+        let (program, version) = (100_003, 3);
+        let port = self.call(2, 3, &mapping(program, version, 6, 0))?;
+        u16::try_from(port).map_err(|_| io::Error::other("the reply has a port above 65535"))
+    }
+
     fn unset(&mut self, netids: &[Netid]) {
         for (program, version) in PROGRAMS {
             for netid in netids {
@@ -167,7 +181,7 @@ impl Rpcbind {
 
     fn set4(&mut self, program: u32, version: u32, netid: Netid) -> io::Result<bool> {
         let address = universal_address(netid.address);
-        self.call(4, 1, &binding(program, version, netid.name, &address))
+        Ok(self.call(4, 1, &binding(program, version, netid.name, &address))? != 0)
     }
 
     /// Version 2 knows IPv4 only; what it does not know is not needed.
@@ -177,16 +191,12 @@ impl Rpcbind {
             "udp" => 17,
             _ => return Ok(true),
         };
-        let mut arguments = Vec::new();
-        let mut w = Writer::new(&mut arguments);
-        for word in [program, version, protocol, u32::from(netid.address.port())] {
-            w.u32(word);
-        }
-        self.call(2, 1, &arguments)
+        let arguments = mapping(program, version, protocol, netid.address.port());
+        Ok(self.call(2, 1, &arguments)? != 0)
     }
 
-    /// Calls a procedure whose result is a boolean, or nothing (which counts as true).
-    fn call(&mut self, version: u32, number: u32, arguments: &[u8]) -> io::Result<bool> {
+    /// Calls a procedure whose result is a number, a boolean, or nothing (which counts as 1).
+    fn call(&mut self, version: u32, number: u32, arguments: &[u8]) -> io::Result<u32> {
         self.xid = self.xid.wrapping_add(1);
         let procedure = Procedure { program: RPCBIND, version, number, name: "rpcbind" };
         let mut record = vec![0; 4];
@@ -200,7 +210,7 @@ impl Rpcbind {
         match body {
             ReplyBody::Success { results_at } if xid == self.xid => {
                 let mut results = Reader::new(reply.get(results_at..).unwrap_or(&[]));
-                if results.is_empty() { Ok(true) } else { results.bool().map_err(damaged) }
+                if results.is_empty() { Ok(1) } else { results.u32().map_err(damaged) }
             }
             ReplyBody::Success { .. } => Err(io::Error::other("the reply is to another call")),
             ReplyBody::Accepted(error) => Err(io::Error::other(error)),
@@ -238,6 +248,22 @@ fn connect_from(port: u16, address: SocketAddr) -> io::Result<TcpStream> {
     socket.bind(&SocketAddr::new(source, port).into())?;
     socket.connect_timeout(&address.into(), TIMEOUT)?;
     Ok(socket.into())
+}
+
+/// Whether somebody accepts connections at this port.
+fn is_served(port: u16) -> bool {
+    let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
+    TcpStream::connect_timeout(&address, TIMEOUT).is_ok()
+}
+
+/// `mapping` (RFC 1833 §3.1).
+fn mapping(program: u32, version: u32, protocol: u32, port: u16) -> Vec<u8> {
+    let mut arguments = Vec::new();
+    let mut w = Writer::new(&mut arguments);
+    for word in [program, version, protocol, u32::from(port)] {
+        w.u32(word);
+    }
+    arguments
 }
 
 /// `rpcb` (RFC 1833 §2.1).
@@ -320,29 +346,40 @@ mod tests {
 
     #[test]
     fn programs_are_unset_and_set() {
-        let (address, thread) = stand_in(vec![Some(1); 10]);
+        let (address, thread) = stand_in([vec![Some(0)], vec![Some(1); 10]].concat());
         let mut rpcbind = Rpcbind::connect(address).expect("connected");
         rpcbind.set(&tcp()).expect("registered");
         drop(rpcbind);
         let calls = thread.join().expect("no panic");
-        assert_eq!(calls, [[(4, 2); 5], [(4, 1); 5]].concat());
+        assert_eq!(calls, [&[(2, 3)][..], &[(4, 2); 5], &[(4, 1); 5]].concat());
     }
 
     #[test]
     fn an_old_rpcbind_gets_version_2() {
-        let old = [Some(1), None];
-        let answers = (0..5).map(|_| None).chain((0..5).flat_map(|_| [old[1], old[0]])).collect();
+        let unset = [Some(0), None, None, None, None, None];
+        let set = [[None, Some(1)]; 5].concat();
+        let answers = unset.into_iter().chain(set).collect();
         let (address, thread) = stand_in(answers);
         Rpcbind::connect(address).expect("connected").set(&tcp()).expect("registered");
         let calls = thread.join().expect("no panic");
-        assert_eq!(calls[5..], [[(4, 1), (2, 1)]; 5].concat());
+        assert_eq!(calls[6..], [[(4, 1), (2, 1)]; 5].concat());
     }
 
     #[test]
     fn a_refusal_is_told() {
-        let (address, thread) = stand_in(vec![Some(0); 6]);
+        let (address, thread) = stand_in(vec![Some(0); 7]);
         let error = Rpcbind::connect(address).expect("connected").set(&tcp()).expect_err("refused");
         assert_eq!(error, "rpcbind did not register program 100003 for tcp");
         thread.join().expect("no panic");
+    }
+
+    #[test]
+    fn a_server_that_runs_keeps_its_registration() {
+        let other = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = other.local_addr().expect("an address").port();
+        let (address, thread) = stand_in(vec![Some(port.into())]);
+        let error = Rpcbind::connect(address).expect("connected").set(&tcp()).expect_err("refused");
+        assert!(error.contains("another NFS server"), "{error}");
+        assert_eq!(thread.join().expect("no panic"), [(2, 3)]);
     }
 }
