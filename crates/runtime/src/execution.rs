@@ -21,6 +21,8 @@ use crate::statistics::Counters;
 const GATHER_BYTES: usize = 1 << 20;
 /// Parked calls are handed over when they are this many, before the batch's end.
 const GATHER_PARKED: usize = 32;
+/// Replies and parked calls are gathered no longer than about this many ms.
+const GATHER_MS: u64 = 1;
 /// A reply buffer larger than this is not kept.
 const REPLY_BYTES_KEPT: usize = 2 << 20;
 
@@ -37,9 +39,21 @@ struct Gathering {
     outbox: Outbox,
     spare: SpareBuffers,
     flushers: KnownFlushers,
+    /// Calls that ended without the seat and still count as being in flight.
+    calls_to_leave: usize,
 }
 
 impl Gathering {
+    /// To be called when the replies of this worker's calls are out.
+    fn leave(&mut self, batch: &Batch) {
+        let count = std::mem::take(&mut self.calls_to_leave);
+        if let Some(connection) = batch.connection()
+            && count > 0
+        {
+            connection.leave(count);
+        }
+    }
+
     /// Sends the replies and hands the parked calls over. Gives a flusher that has too much to
     /// do already, if any: the caller should wait for it without its seat.
     fn dispatch(&mut self, batch: &Batch, context: &Context) -> Option<Arc<Flusher>> {
@@ -126,6 +140,7 @@ impl Executor {
         let failures_before = self.context.shared.flushers.failures();
         self.now_ms = self.context.shared.now_ms();
         self.must_hang_up = false;
+        let mut gathered_since_ms = self.now_ms;
         let mut full = None;
         let mut calls = 0;
         while let Some(index) = batch.take_next() {
@@ -135,8 +150,12 @@ impl Executor {
                 break;
             }
             let outbox = &self.gathering.outbox;
-            if outbox.bytes() >= GATHER_BYTES || outbox.parked.len() >= GATHER_PARKED {
+            // The clock advances here only with calls that might have blocked: their company
+            // must not wait for many of them.
+            let is_late = self.now_ms > gathered_since_ms + GATHER_MS && !outbox.is_empty();
+            if is_late || outbox.bytes() >= GATHER_BYTES || outbox.parked.len() >= GATHER_PARKED {
                 full = self.gathering.dispatch(batch, &self.context).or(full);
+                gathered_since_ms = self.now_ms;
             }
             // When a flusher has too much to do, the rest of the batch is on offer meanwhile.
             if full.is_some() || self.put_off(seat, guard, batch) {
@@ -148,11 +167,13 @@ impl Executor {
         if self.must_hang_up {
             hang_up(batch);
         }
+        self.gathering.leave(batch);
         if let Some(flusher) = full {
             let mut host = Host::new(&self.context, &mut self.gathering, seat, guard, batch);
             host.will_block();
             flusher.wait_for_space(&self.context.shared);
             host.regain();
+            self.gathering.leave(batch);
         }
         if seat.offer_count.load(Ordering::SeqCst) > 0 {
             retain_useful(seat, &mut seat.offers.lock());
@@ -370,7 +391,12 @@ impl<'h, 's> Host<'h, 's> {
             retain_useful(self.seat, &mut offers);
         }
         if let Some(connection) = self.batch.connection() {
-            connection.leave(1);
+            if self.guard.is_some() {
+                connection.leave(1);
+            } else {
+                // The new occupant must not think the connection done before our reply is out.
+                self.gathering.calls_to_leave += 1;
+            }
         }
         true
     }

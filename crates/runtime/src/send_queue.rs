@@ -6,7 +6,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
 use steadfast_engine::ReplyBuffer;
-use steadfast_sys::net;
+use steadfast_sys::{file, net};
 use steadfast_vfs::FileRange;
 
 /// Replies up to this size are copied together; larger ones are moved as they are.
@@ -172,9 +172,35 @@ impl SendQueue {
                 Ok(count) => self.advance(count, spare),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Sent::Part),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                    self.read_front()?;
+                }
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Reads a piece of the file at the front, which the kernel cannot send by itself.
+    fn read_front(&mut self) -> io::Result<()> {
+        let Some(Segment::File(range)) = self.segments.front_mut() else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let mut piece = Vec::new();
+        let wanted = (range.length as usize).min(SEGMENT_BYTES);
+        let count = file::append_read(range.file.as_fd(), &mut piece, wanted, range.offset, true)?;
+        if count == 0 {
+            let length = range.length as usize;
+            self.segments.pop_front();
+            self.segments.push_front(Segment::Zeros(length));
+            return Ok(());
+        }
+        range.offset += count as u64;
+        range.length -= count as u32;
+        if range.length == 0 {
+            self.segments.pop_front();
+        }
+        self.segments.push_front(Segment::Bytes(piece));
+        Ok(())
     }
 
     /// Sends the leading segments that are in memory.
@@ -320,6 +346,26 @@ mod tests {
         let first = [b"head", &contents[10..150_010], b"pad"].concat();
         let second = [b"x", &contents[199_990..], &vec![0; 49_990][..], b"y"].concat();
         assert_eq!(through_socket(queue), [record(&first), record(&second)].concat());
+    }
+
+    #[test]
+    fn a_file_that_the_kernel_cannot_send_is_read() {
+        let name = "/proc/self/cmdline";
+        let contents = std::fs::read(name).unwrap();
+        let file = Arc::new(std::fs::File::open(name).unwrap());
+        let (socket, _other) = UnixStream::pair().unwrap();
+        assert_eq!(
+            net::send_file(&socket, &file, 0, 1).unwrap_err().kind(),
+            io::ErrorKind::InvalidInput,
+            "the test needs a file that sendfile(2) refuses"
+        );
+        let length = contents.len() as u32 + 50;
+        let mut queue = SendQueue::default();
+        let mut first = reply(b"ab");
+        first.files.push((1, FileRange { file, offset: 1, length }));
+        queue.push_record(&mut first, &mut SpareBuffers::default());
+        let expected = record(&[b"a", &contents[1..], &[0; 51], b"b"].concat());
+        assert_eq!(through_socket(queue), expected);
     }
 
     #[test]

@@ -376,11 +376,18 @@ impl Worker {
                 slot_bytes,
                 &mut received,
             ) {
-                // An error that an earlier reply caused: there may be more behind it.
-                Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => {
+                    // An earlier reply may have caused it, and more may wait behind it.
                     core.enqueue_datagrams(index);
+                    limited!(
+                        self.shared.log,
+                        LogKind::Datagram,
+                        debug,
+                        "cannot receive datagrams at {}: {error}",
+                        socket.local
+                    );
                 }
-                Err(_) => {}
                 Ok(()) => {
                     if received.len() == DATAGRAMS_MAX {
                         core.enqueue_datagrams(index);

@@ -43,6 +43,20 @@ fn datagrams_are_answered_each_for_itself() {
 }
 
 #[test]
+fn replies_come_from_the_address_that_was_asked() {
+    let listen = vec!["0.0.0.0:0".parse().unwrap()];
+    let fixture = start(ServerOptions { listen, ..options() });
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    // Connected: a reply from any other address would not be received.
+    socket.connect(("127.0.0.9", fixture.address.port())).unwrap();
+    socket.send(&record(1, b'a', b"")).unwrap();
+    assert_eq!(receive(&socket), 1_u32.to_be_bytes());
+    let local = fixture.toy.peers.lock().pop().unwrap().local;
+    assert_eq!(local, socket.peer_addr().unwrap());
+}
+
+#[test]
 fn parked_and_blocked_datagrams_are_answered_when_they_are_done() {
     let fixture = start(ServerOptions { seats_per_pool: 1, ..options() });
     let socket = client(&fixture);

@@ -254,7 +254,13 @@ fn half_received_calls_of_all_connections_together_are_bounded() {
 
 #[test]
 fn any_mixture_of_calls_is_answered_each_once() {
-    let fixture = start(ServerOptions { workers_max: 8, calls_in_flight_max: 20, ..options() });
+    let fixture = start(ServerOptions {
+        pools: 2,
+        seats_per_pool: 1,
+        workers_max: 4,
+        calls_in_flight_max: 20,
+        ..options()
+    });
     fixture.toy.flush_gate.open();
     let address = fixture.address;
     let done: Vec<_> = (0..12_u32)
