@@ -1,3 +1,61 @@
-//! Tests, measurements and checks of the workspace.
+//! Tests, measurements and checks of the workspace: `cargo xtask <command>`.
+//!
+//! One module a command; `main` only dispatches, so that a command's options and help are read
+//! where the command is.
 #![forbid(unsafe_code)]
-fn main() {}
+
+mod kernel_client;
+mod namespace;
+mod packages;
+mod peers;
+mod storm;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+type Command = fn(&[String]) -> anyhow::Result<()>;
+
+const COMMANDS: &[(&str, &str, Command)] = &[
+    ("test", "everything CI runs; installs the Debian packages it needs", test::run),
+    ("kernel-client", "the real Linux NFS client against a server", kernel_client::run),
+    ("peers", "calls, latency and CPU beside nfs-ganesha", peers::run),
+    ("tidy", "formatting, lints, dependency rules, file lengths", tidy::run),
+    ("fuzz", "every fuzz target for a short time", not_there_yet),
+    ("storm", "a million damaged calls against the real server", storm::run),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some((name, rest)) = arguments.split_first() else {
+        print_usage();
+        return ExitCode::from(2);
+    };
+    if matches!(name.as_str(), "help" | "--help" | "-h") {
+        print_usage();
+        return ExitCode::SUCCESS;
+    }
+    let Some((_, _, command)) = COMMANDS.iter().find(|(known, _, _)| known == name) else {
+        eprintln!("xtask: no command is called {name:?}");
+        print_usage();
+        return ExitCode::from(2);
+    };
+    match command(rest) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask {name}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print_usage() {
+    eprintln!("usage: cargo xtask COMMAND [OPTIONS]\n");
+    for (name, summary, _) in COMMANDS {
+        eprintln!("  {name:<14} {summary}");
+    }
+}
+
+fn not_there_yet(_: &[String]) -> anyhow::Result<()> {
+    anyhow::bail!("not there yet")
+}

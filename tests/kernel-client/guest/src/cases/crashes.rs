@@ -1,0 +1,109 @@
+//! The server killed under load, and the client killed under load: what was acknowledged is
+//! there.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use crate::children;
+use crate::context::Context;
+use crate::ledger;
+
+/// The server is killed and started again several times while processes work through open
+/// files and new names: nothing acknowledged is missing, and no process sees an error.
+pub(crate) fn server_killed(context: &Context) -> Result<()> {
+    let (mount, directory) = context.mount_main("timeo=50")?;
+    let scratch = context.scratch()?;
+    let stop = scratch.join("stop");
+    let workers = workers(&directory, &scratch, 4)?;
+    let mut processes = Vec::new();
+    for (number, (place, ledger)) in workers.iter().enumerate() {
+        let seed = (context.seed() ^ number as u64).to_string();
+        processes.push(children::start(&[
+            "load",
+            &text(place),
+            &text(ledger),
+            &seed,
+            &text(&stop),
+        ])?);
+    }
+    let model = crate::model::Run::start(context, &directory, &directory, 1, 0, &stop)?;
+    let kills = context.by_version(3, 25);
+    let request = context.ask(&format!("kill-server {kills}"))?;
+    let result = loop {
+        std::thread::sleep(Duration::from_millis(200));
+        match request.answer() {
+            Ok(false) => {}
+            other => break other,
+        }
+    };
+    // A while after the last restart, so that everything has gone through it.
+    std::thread::sleep(Duration::from_secs(2));
+    std::fs::write(&stop, "")?;
+    let finished = children::finish(processes).and(model.finish());
+    result?;
+    finished?;
+    mount.again()?;
+    model_and_ledgers(context, &workers)?;
+    model.verify()
+}
+
+/// The guest is killed while processes work; the next guest finds everything that the first
+/// was promised, and can go on. The plan says which of the two this is.
+pub(crate) fn client_killed(context: &Context) -> Result<()> {
+    let mount = context.mount("main", "")?;
+    let round = context.value("round")?;
+    let directory = mount.path().join(format!("client-killed-{round}"));
+    let ledgers = PathBuf::from(context.value("ledgers")?);
+    let ledgers = ledgers.join(format!("round-{round}"));
+    if context.value("phase")? == "check" {
+        let workers: Vec<_> = (0..4).map(|number| worker(&directory, &ledgers, number)).collect();
+        model_and_ledgers(context, &workers)?;
+        std::fs::write(directory.join("after"), "the next client works")?;
+        std::fs::remove_dir_all(&directory).context("removal of what the killed client left")?;
+        return Ok(());
+    }
+    std::fs::create_dir(&directory)?;
+    std::fs::create_dir_all(&ledgers)?;
+    let mut processes = Vec::new();
+    for (number, (place, ledger)) in workers(&directory, &ledgers, 4)?.iter().enumerate() {
+        let seed = (context.seed() ^ number as u64).to_string();
+        processes.push(children::start(&[
+            "load",
+            &text(place),
+            &text(ledger),
+            &seed,
+            "/run/never",
+        ])?);
+    }
+    children::finish(processes)
+}
+
+fn model_and_ledgers(context: &Context, workers: &[(PathBuf, PathBuf)]) -> Result<()> {
+    let mut total = 0;
+    for (place, ledger) in workers {
+        let count = ledger::verify(place, ledger)
+            .with_context(|| format!("promises made in {}", place.display()))?;
+        anyhow::ensure!(count > 3, "only {count} operations were acknowledged");
+        total += count;
+    }
+    context.note(&format!("{total} acknowledged operations are in effect"))
+}
+
+fn workers(directory: &Path, ledgers: &Path, count: usize) -> Result<Vec<(PathBuf, PathBuf)>> {
+    let workers: Vec<_> = (0..count).map(|number| worker(directory, ledgers, number)).collect();
+    for (place, ledger) in &workers {
+        std::fs::create_dir(place)?;
+        std::fs::write(ledger, "")?;
+    }
+    Ok(workers)
+}
+
+fn worker(directory: &Path, ledgers: &Path, number: usize) -> (PathBuf, PathBuf) {
+    (directory.join(format!("worker-{number}")), ledgers.join(format!("ledger-{number}")))
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}

@@ -1,0 +1,103 @@
+//! Mounting: with the port mapper, with every transfer size, with the options people use.
+
+use std::os::unix::fs::FileExt;
+
+use anyhow::{Context as _, Result};
+
+use super::{expect_bytes, expect_equal};
+use crate::context::Context;
+use crate::mount::{Mount, run};
+
+/// Mount options as people write them: the client finds MOUNT and NFS through rpcbind.
+pub(crate) fn through_rpcbind(context: &Context) -> Result<()> {
+    let device = format!("{}:{}", context.value("server")?, context.value("share.main")?);
+    let mount = Mount::new(&device, "/run/nfs/mount-rpcbind/main".into(), &[])?;
+    let directory = context.fresh_directory(&mount)?;
+    std::fs::write(directory.join("hello"), "hello")?;
+    let exports = run("showmount", &["--no-headers", "--exports", context.value("server")?])
+        .context("showmount -e")?;
+    let share = context.value("share.main")?;
+    anyhow::ensure!(exports.contains(share), "showmount -e lacks {share}: {exports}");
+    Ok(())
+}
+
+/// rsize and wsize from 4 KiB to 1 MiB: in effect as asked, and every byte right.
+pub(crate) fn sizes(context: &Context) -> Result<()> {
+    let mut random = context.random();
+    let sizes: &[usize] = context.by_version(
+        &[4096, 65_536, 1_048_576],
+        &[4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144, 524_288, 1_048_576],
+    );
+    // Not a multiple of any transfer size.
+    let content = random.bytes(3 * 1_048_576 + 4097);
+    for &read_size in sizes {
+        for &write_size in sizes {
+            let what = format!("rsize={read_size},wsize={write_size}");
+            let (mount, directory) = context.mount_main(&what)?;
+            for (option, asked) in [("rsize", read_size), ("wsize", write_size)] {
+                expect_equal(&mount.effective(option)?, &asked.to_string(), &what)?;
+            }
+            let path = directory.join("content");
+            let file = std::fs::File::create(&path)?;
+            file.write_all_at(&content, 0)?;
+            // Rewrites that start and end inside a page and inside a transfer.
+            let mut expected = content.clone();
+            for _ in 0..8 {
+                let patch = random.bytes(1 + random.clone().below(100_000) as usize);
+                let at = random.below((content.len() - patch.len()) as u64) as usize;
+                file.write_all_at(&patch, at as u64)?;
+                expected[at..at + patch.len()].copy_from_slice(&patch);
+            }
+            file.sync_all()?;
+            drop(file);
+            mount.again()?;
+            expect_bytes(&std::fs::read(&path)?, &expected, &what)?;
+            // From the end to the start: no read-ahead.
+            let file = std::fs::File::open(&path)?;
+            mount.again().err().context("umount with an open file has to fail")?;
+            let mut at = expected.len();
+            while at > 0 {
+                let length = at.min(100_001);
+                at -= length;
+                let mut bytes = vec![0; length];
+                file.read_exact_at(&mut bytes, at as u64)?;
+                expect_bytes(&bytes, &expected[at..at + length], &what)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A file written and read back under each of the options that change what goes over the wire.
+pub(crate) fn options(context: &Context) -> Result<()> {
+    let all = [
+        "soft,timeo=600",
+        "sync",
+        "noac",
+        "actimeo=0",
+        "nordirplus",
+        "noacl",
+        "sec=sys",
+        "intr",
+        "nocto",
+        "lookupcache=none",
+        "nosharecache",
+        "retrans=5",
+        "nconnect=4",
+    ];
+    let content = context.random().bytes(300_000);
+    for option in all {
+        let (mount, directory) = context.mount_main(option).with_context(|| option.to_owned())?;
+        for number in 0..20 {
+            std::fs::write(directory.join(format!("file-{number}")), &content)?;
+        }
+        mount.again()?;
+        let names = std::fs::read_dir(&directory)?.count();
+        expect_equal(&names, &20, option)?;
+        for number in 0..20 {
+            let found = std::fs::read(directory.join(format!("file-{number}")))?;
+            expect_bytes(&found, &content, option)?;
+        }
+    }
+    Ok(())
+}

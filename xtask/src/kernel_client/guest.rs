@@ -1,0 +1,258 @@
+//! One boot of the guest: started, listened to, served when it asks for something, and ended.
+//!
+//! The guest has this machine's root as its own, so both sides talk through files in a control
+//! directory: the guest appends lines to `results` and asks with a line `request ID WORDS`; the
+//! host answers by creating `answer-ID`.
+
+use std::fmt;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::Random;
+use super::server::Server;
+use crate::namespace::{GUEST_ADDRESS, Namespace};
+
+/// How one case ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Outcome {
+    /// The case.
+    pub(crate) name: String,
+    /// Why it failed, if it did.
+    pub(crate) failure: Option<String>,
+    /// How long it took.
+    pub(crate) seconds: f64,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.failure {
+            None => write!(formatter, "ok   {:<28} {:>6.1} s", self.name, self.seconds),
+            Some(why) => write!(formatter, "FAIL {:<28} {:>6.1} s: {why}", self.name, self.seconds),
+        }
+    }
+}
+
+/// A boot that is ready to run.
+#[derive(Debug)]
+pub(crate) struct Boot<'a> {
+    /// Names the log.
+    pub(crate) label: &'a str,
+    /// Where server and guest meet.
+    pub(crate) namespace: &'a Namespace,
+    /// Process 1 of the guest.
+    pub(crate) init: &'a Path,
+    /// The guest program.
+    pub(crate) program: &'a Path,
+    /// Where both sides talk; holds `plan`.
+    pub(crate) control: &'a Path,
+    /// The console's output.
+    pub(crate) log: PathBuf,
+    /// After this the guest is killed and what had not ended has failed.
+    pub(crate) limit: Duration,
+    /// Kill the guest this long after its first case began; what it was promised is then for
+    /// another boot to check.
+    pub(crate) kill_after: Option<Duration>,
+}
+
+impl Boot<'_> {
+    /// Runs the guest to its end; an outcome for each of `cases`.
+    pub(crate) fn run(
+        &self,
+        cases: &[String],
+        server: &mut Server,
+        seed: u64,
+    ) -> Result<Vec<Outcome>> {
+        let mut guest = Guest { child: self.spawn()? };
+        let mut listener = Listener::new(self.control)?;
+        let mut outcomes: Vec<Outcome> = Vec::new();
+        let mut random = Random(seed | 1);
+        let started = Instant::now();
+        let mut began: Option<(String, Instant)> = None;
+        let mut death = None;
+        loop {
+            let has_ended = guest.child.try_wait()?.is_some();
+            for line in listener.lines()? {
+                match Line::parse(&line)? {
+                    Line::Begin(name) => began = Some((name, Instant::now())),
+                    Line::Ended(outcome) => {
+                        println!("{outcome}");
+                        outcomes.push(outcome);
+                        began = None;
+                    }
+                    Line::Note(text) => println!("     {text}"),
+                    Line::Request { id, words } => {
+                        let answer = self.serve(&words, server, &mut random)?;
+                        std::fs::write(self.control.join(format!("answer-{id}")), answer)?;
+                    }
+                }
+            }
+            if has_ended {
+                break;
+            }
+            if let (Some(delay), Some((_, since))) = (self.kill_after, &began)
+                && since.elapsed() >= delay
+            {
+                println!("     the guest is killed {:.1} s into its load", delay.as_secs_f64());
+                return Ok(Vec::new());
+            }
+            if death.is_none()
+                && let Err(error) = server.check_alive()
+            {
+                println!("     {error:#}");
+                death = Some(Instant::now());
+            }
+            // Nothing more will happen once a server that nobody killed is gone.
+            if death.is_some_and(|when| when.elapsed() > Duration::from_secs(2)) {
+                break;
+            }
+            if started.elapsed() > self.limit {
+                println!("     the guest is killed: {} s are over", self.limit.as_secs());
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if self.kill_after.is_some() {
+            bail!("the guest ended by itself instead of working on; see {}", self.log.display());
+        }
+        for name in cases {
+            if outcomes.iter().any(|outcome| outcome.name == *name) {
+                continue;
+            }
+            let (why, seconds) = match &began {
+                Some((current, since)) if current == name => {
+                    ("was under way when the guest ended", since.elapsed().as_secs_f64())
+                }
+                _ => ("did not run: the guest had ended", 0.0),
+            };
+            let why = format!("{why}; see {}", self.log.display());
+            let outcome = Outcome { name: name.clone(), failure: Some(why), seconds };
+            println!("{outcome}");
+            outcomes.push(outcome);
+        }
+        Ok(outcomes)
+    }
+
+    fn spawn(&self) -> Result<Child> {
+        let log = std::fs::File::create(&self.log)?;
+        let mut command = self.namespace.command("linux.uml");
+        command
+            .args(["mem=1G", "rootfstype=hostfs", "rootflags=/", "rw", "quiet"])
+            .arg(format!("init={}", self.init.display()))
+            .arg(format!("umid=steadfast-{}-{}", std::process::id(), self.label))
+            // gro=1: without it the guest drops every frame larger than the MTU.
+            .args(["vec0:transport=tap,ifname=tap0,depth=128,gro=1", "con=null", "con0=null,fd:1"])
+            // What the kernel does not know it passes to process 1 as environment.
+            .arg(format!("GUEST_ADDRESS={GUEST_ADDRESS}/24"))
+            .arg(format!("GUEST_PROGRAM={}", self.program.display()))
+            .arg(format!("GUEST_PLAN={}", self.control.join("plan").display()))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0);
+        command.spawn().context("cannot start linux.uml")
+    }
+
+    /// Does what the guest asks for; the answer's words, first `ok` or `failed`.
+    fn serve(&self, words: &[String], server: &mut Server, random: &mut Random) -> Result<String> {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        match words.as_slice() {
+            ["kill-server", rounds] => {
+                for _ in 0..rounds.parse::<u32>()? {
+                    std::thread::sleep(Duration::from_millis(300 + random.below(1700)));
+                    if let Err(error) = server.kill() {
+                        return Ok(format!("failed {error:#}"));
+                    }
+                    std::thread::sleep(Duration::from_millis(random.below(700)));
+                    if let Err(error) = server.start(self.namespace) {
+                        return Ok(format!("failed {error:#}"));
+                    }
+                }
+                Ok("ok".to_owned())
+            }
+            other => Ok(format!("failed the host does not know the request {other:?}")),
+        }
+    }
+}
+
+/// The guest's processes; killed when dropped.
+struct Guest {
+    child: Child,
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // The kernel and the processes that stand in for the guest's are one process group,
+        // made by us; both may have ended already.
+        let group = rustix::process::Pid::from_child(&self.child);
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+enum Line {
+    Begin(String),
+    Ended(Outcome),
+    Note(String),
+    Request { id: String, words: Vec<String> },
+}
+
+impl Line {
+    fn parse(line: &str) -> Result<Self> {
+        let (kind, rest) = line.split_once(' ').unwrap_or((line, ""));
+        Ok(match kind {
+            "begin" => Self::Begin(rest.to_owned()),
+            "note" => Self::Note(rest.to_owned()),
+            "ok" => {
+                let (name, seconds) = rest.split_once(' ').context("ok without seconds")?;
+                let (name, seconds) = (name.to_owned(), seconds.parse()?);
+                Self::Ended(Outcome { name, failure: None, seconds })
+            }
+            "FAIL" => {
+                let (head, why) = rest.split_once(": ").context("FAIL without a reason")?;
+                let (name, seconds) = head.split_once(' ').context("FAIL without seconds")?;
+                let (name, seconds) = (name.to_owned(), seconds.parse()?);
+                Self::Ended(Outcome { name, failure: Some(why.to_owned()), seconds })
+            }
+            "request" => {
+                let mut words = rest.split_whitespace().map(str::to_owned);
+                let id = words.next().context("a request without its id")?;
+                Self::Request { id, words: words.collect() }
+            }
+            _ => bail!("the guest said {line:?}"),
+        })
+    }
+}
+
+/// Follows the guest's `results` file.
+struct Listener {
+    file: std::fs::File,
+    read: u64,
+    rest: String,
+}
+
+impl Listener {
+    fn new(control: &Path) -> Result<Self> {
+        let path = control.join("results");
+        std::fs::write(&path, "")?;
+        Ok(Self { file: std::fs::File::open(path)?, read: 0, rest: String::new() })
+    }
+
+    /// The whole lines that came since the last call.
+    fn lines(&mut self) -> Result<Vec<String>> {
+        self.file.seek(SeekFrom::Start(self.read))?;
+        let mut bytes = Vec::new();
+        self.file.read_to_end(&mut bytes)?;
+        self.read += bytes.len() as u64;
+        self.rest.push_str(&String::from_utf8_lossy(&bytes));
+        let Some(end) = self.rest.rfind('\n') else { return Ok(Vec::new()) };
+        let rest = self.rest.split_off(end + 1);
+        let lines = self.rest.lines().map(str::to_owned).collect();
+        self.rest = rest;
+        Ok(lines)
+    }
+}

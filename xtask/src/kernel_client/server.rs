@@ -1,0 +1,298 @@
+//! The server under test: written a configuration, started inside the namespace, killed and
+//! started again when a case asks for it.
+
+use std::fmt;
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::storage::{ANONYMOUS_GID, ANONYMOUS_UID, Squash, Storage};
+use crate::namespace::{Namespace, SERVER_ADDRESS};
+
+const NFS_PORT: u16 = 2049;
+const GANESHA_MOUNT_PORT: u16 = 20048;
+const START_LIMIT: Duration = Duration::from_secs(30);
+const STOP_LIMIT: Duration = Duration::from_secs(30);
+
+/// The servers that the suite knows how to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Ours.
+    Steadfast,
+    /// Debian's nfs-ganesha, FSAL VFS: shows whether a case is fair.
+    Ganesha,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Steadfast => "steadfast",
+            Self::Ganesha => "ganesha",
+        })
+    }
+}
+
+impl FromStr for Kind {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "steadfast" => Ok(Self::Steadfast),
+            "ganesha" => Ok(Self::Ganesha),
+            other => bail!("no server {other:?}: steadfast or ganesha"),
+        }
+    }
+}
+
+/// A server process and how to start it again.
+#[derive(Debug)]
+pub(crate) struct Server {
+    kind: Kind,
+    binary: PathBuf,
+    /// Stands in for /run and /var/lib/nfs, so that parallel runs do not meet there.
+    directory: PathBuf,
+    configuration: PathBuf,
+    log: PathBuf,
+    running: Option<Child>,
+    rpcbind: Option<Child>,
+}
+
+impl Server {
+    /// Writes the configuration; starts nothing.
+    pub(crate) fn new(kind: Kind, binary: PathBuf, run: &Path, storage: &Storage) -> Result<Self> {
+        let directory = run.join("server");
+        for part in ["run/rpcbind", "run/ganesha", "var/ganesha", "state"] {
+            std::fs::create_dir_all(directory.join(part))?;
+        }
+        let (name, text) = match kind {
+            Kind::Steadfast => ("steadfast.toml", steadfast_configuration(&directory, storage)?),
+            Kind::Ganesha => ("ganesha.conf", ganesha_configuration(storage)?),
+        };
+        let configuration = directory.join(name);
+        std::fs::write(&configuration, text)?;
+        let log = run.join("server.log");
+        let (running, rpcbind) = (None, None);
+        Ok(Self { kind, binary, directory, configuration, log, running, rpcbind })
+    }
+
+    /// Mount options that spare the client the port mapper.
+    pub(crate) fn port_options(&self) -> String {
+        let mount_port = match self.kind {
+            Kind::Steadfast => NFS_PORT,
+            Kind::Ganesha => GANESHA_MOUNT_PORT,
+        };
+        format!("port={NFS_PORT},mountport={mount_port}")
+    }
+
+    /// Starts the server and waits until it answers NFSv3's NULL.
+    pub(crate) fn start(&mut self, namespace: &Namespace) -> Result<()> {
+        if self.kind == Kind::Ganesha && self.rpcbind.is_none() {
+            self.rpcbind = Some(self.spawn(namespace, "exec rpcbind -w -f")?);
+            // Its warm start file and sockets are in the directory that stands in for /run.
+            wait_for(START_LIMIT, || namespace.enter(|| connect(111)))
+                .context("rpcbind does not listen")?;
+        }
+        let binary = self.binary.display();
+        let configuration = self.configuration.display();
+        let command = match self.kind {
+            Kind::Steadfast => format!("exec '{binary}' serve --config '{configuration}'"),
+            Kind::Ganesha => {
+                format!("exec {binary} -F -f '{configuration}' -L /dev/stderr -p /run/ganesha/pid")
+            }
+        };
+        let mut child = self.spawn(namespace, &command)?;
+        let answered = wait_for(START_LIMIT, || {
+            if let Some(status) = child.try_wait()? {
+                // Not worth waiting for the limit: say what it said.
+                return Ok(Err(status));
+            }
+            namespace.enter(call_null).map(Ok)
+        });
+        self.running = Some(child);
+        match answered {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(status)) => bail!("the server ended at once: {status}; {}", self.last_words()),
+            Err(error) => Err(error.context(format!("no answer; {}", self.last_words()))),
+        }
+    }
+
+    fn spawn(&self, namespace: &Namespace, command: &str) -> Result<Child> {
+        let log = std::fs::File::options().create(true).append(true).open(&self.log)?;
+        let directory = self.directory.display();
+        let script = format!(
+            "mount --bind '{directory}/run' /run && mkdir -p /var/lib/nfs && \
+             mount --bind '{directory}/var' /var/lib/nfs && {command}"
+        );
+        let mut all = namespace.command("/bin/sh");
+        all.args(["-c", &script]).stdin(Stdio::null());
+        all.stdout(log.try_clone()?).stderr(log);
+        std::os::unix::process::CommandExt::process_group(&mut all, 0);
+        all.spawn().context("cannot start the server")
+    }
+
+    /// Ends it as a crash would.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        let mut child = self.running.take().context("the server does not run")?;
+        if let Some(status) = child.try_wait()? {
+            bail!("the server had ended by itself: {status}; {}", self.last_words());
+        }
+        child.kill()?;
+        child.wait()?;
+        Ok(())
+    }
+
+    /// Fails when the server has ended by itself.
+    pub(crate) fn check_alive(&mut self) -> Result<()> {
+        let status = match self.running.as_mut() {
+            Some(child) => child.try_wait()?,
+            None => return Ok(()),
+        };
+        match status {
+            Some(status) => bail!("the server ended by itself: {status}; {}", self.last_words()),
+            None => Ok(()),
+        }
+    }
+
+    /// Asks it to end by SIGTERM, and expects that it does.
+    pub(crate) fn stop(&mut self) -> Result<()> {
+        self.check_alive()?;
+        let mut child = self.running.take().context("the server does not run")?;
+        let id = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(id, rustix::process::Signal::TERM)?;
+        let ended = wait_for(STOP_LIMIT, || child.try_wait()?.context("it still runs"));
+        match ended {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => bail!("after SIGTERM the server ended with {status}"),
+            Err(_) => {
+                child.kill()?;
+                child.wait()?;
+                bail!("the server did not end within {} s of SIGTERM", STOP_LIMIT.as_secs())
+            }
+        }
+    }
+
+    fn last_words(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().rev().take(5).collect();
+        let words = lines.into_iter().rev().collect::<Vec<_>>().join("\n");
+        format!("its log, {}, ends with:\n{words}", self.log.display())
+    }
+}
+
+fn steadfast_configuration(directory: &Path, storage: &Storage) -> Result<String> {
+    let mut text = format!(
+        "[server]\nlisten = [\"{SERVER_ADDRESS}:{NFS_PORT}\"]\nstate_directory = \"{}\"\n",
+        directory.join("state").display()
+    );
+    for share in storage.shares() {
+        let mut options = vec![if share.is_read_only { "ro" } else { "rw" }.to_owned()];
+        match share.squash {
+            Squash::None => options.push("no_root_squash".to_owned()),
+            Squash::Root => options.push("root_squash".to_owned()),
+            Squash::All => {
+                options.push("all_squash".to_owned());
+                options.push(format!("anonuid={ANONYMOUS_UID}"));
+                options.push(format!("anongid={ANONYMOUS_GID}"));
+            }
+        }
+        let options: Vec<String> = options.iter().map(|option| format!("\"{option}\"")).collect();
+        write!(
+            text,
+            "\n[[share]]\npath = \"{}\"\ndirectory = \"{}\"\noptions = [{}]\n\
+             clients = [\"10.77.0.0/24\"]\n",
+            share.path,
+            share.directory.display(),
+            options.join(", ")
+        )?;
+    }
+    Ok(text)
+}
+
+fn ganesha_configuration(storage: &Storage) -> Result<String> {
+    let mut text = format!(
+        "NFS_CORE_PARAM {{\n  Protocols = 3;\n  Mount_Path_Pseudo = true;\n  \
+         NFS_Port = {NFS_PORT};\n  MNT_Port = {GANESHA_MOUNT_PORT};\n  Enable_NLM = false;\n  \
+         Enable_RQUOTA = false;\n}}\n\
+         NFSv4 {{ Graceless = true; }}\n\
+         LOG {{ Default_Log_Level = WARN; }}\n"
+    );
+    for (index, share) in storage.shares().iter().enumerate() {
+        let access = if share.is_read_only { "RO" } else { "RW" };
+        let squash = match share.squash {
+            Squash::None => "No_Root_Squash",
+            Squash::Root => "Root_Squash",
+            Squash::All => "All_Squash",
+        };
+        let (uid, gid) = match share.squash {
+            Squash::All => (ANONYMOUS_UID, ANONYMOUS_GID),
+            Squash::None | Squash::Root => (65534, 65534),
+        };
+        writeln!(
+            text,
+            "EXPORT {{ Export_Id = {}; Path = {}; Pseudo = {}; Access_Type = {access}; \
+             Squash = {squash}; Anonymous_Uid = {uid}; Anonymous_Gid = {gid}; SecType = sys; \
+             Disable_ACL = false; FSAL {{ Name = VFS; }} }}",
+            index + 1,
+            share.directory.display(),
+            share.path,
+        )?;
+    }
+    Ok(text)
+}
+
+/// Calls `attempt` until it succeeds or `limit` has passed; then its last error is returned.
+fn wait_for<T>(limit: Duration, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    let end = Instant::now() + limit;
+    loop {
+        match attempt() {
+            Ok(value) => return Ok(value),
+            Err(error) if Instant::now() >= end => return Err(error),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+fn connect(port: u16) -> Result<()> {
+    TcpStream::connect((SERVER_ADDRESS, port))?;
+    Ok(())
+}
+
+/// One NULL call of NFSv3, written by hand so that a fault in our own client cannot hide one
+/// in the server.
+fn call_null() -> Result<()> {
+    let mut stream = TcpStream::connect((SERVER_ADDRESS, NFS_PORT))?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    let xid = 0x7374_6561;
+    let words: [u32; 11] = [
+        0x8000_0000 | 40, // last fragment, 40 bytes
+        xid,
+        0, // CALL
+        2, // RPC version
+        100_003,
+        3,
+        0, // NULL
+        0, // AUTH_NONE, no bytes; twice: credential and verifier
+        0,
+        0,
+        0,
+    ];
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    stream.write_all(&bytes)?;
+    let mut reply = [0; 28];
+    stream.read_exact(&mut reply)?;
+    let words: Vec<u32> = reply
+        .chunks_exact(4)
+        .map(|chunk| u32::from_be_bytes(chunk.try_into().unwrap_or_default()))
+        .collect();
+    // Record mark, xid, REPLY, accepted, verifier (two words), SUCCESS.
+    if words == [0x8000_0000 | 24, xid, 1, 0, 0, 0, 0] {
+        return Ok(());
+    }
+    bail!("NULL was answered with {words:x?}")
+}

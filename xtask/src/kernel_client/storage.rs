@@ -1,0 +1,177 @@
+//! The file systems that the server exports: images on loop devices, so that their type, size
+//! and limits are the run's own and the machine's are not touched.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::{Context, Result, bail};
+
+use crate::namespace::{Janitor, run};
+
+/// The file system under the main share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The default: reuses inode numbers at once, which is hard on handles.
+    Ext4,
+    /// XFS.
+    Xfs,
+    /// btrfs.
+    Btrfs,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
+        })
+    }
+}
+
+impl FromStr for Kind {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "ext4" => Ok(Self::Ext4),
+            "xfs" => Ok(Self::Xfs),
+            "btrfs" => Ok(Self::Btrfs),
+            other => bail!("no file system {other:?}: ext4, xfs or btrfs"),
+        }
+    }
+}
+
+/// How a share maps the identities of its clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Squash {
+    /// Root is root.
+    None,
+    /// Root becomes nobody.
+    Root,
+    /// Everybody becomes [`ANONYMOUS_UID`]:[`ANONYMOUS_GID`].
+    All,
+}
+
+/// Whom `all_squash` makes of everybody.
+pub(crate) const ANONYMOUS_UID: u32 = 1234;
+/// The group of the same.
+pub(crate) const ANONYMOUS_GID: u32 = 2345;
+
+/// A directory to export.
+#[derive(Debug)]
+pub(crate) struct Share {
+    /// How the cases call it.
+    pub(crate) name: &'static str,
+    /// What clients mount.
+    pub(crate) path: String,
+    /// Where it is on this machine.
+    pub(crate) directory: PathBuf,
+    /// Whether clients may change it.
+    pub(crate) is_read_only: bool,
+    /// Identity mapping.
+    pub(crate) squash: Squash,
+}
+
+/// The mounted images.
+#[derive(Debug)]
+pub(crate) struct Storage {
+    shares: Vec<Share>,
+}
+
+impl Storage {
+    /// Makes and mounts the images under `directory`; the janitor unmounts them.
+    pub(crate) fn create(directory: &Path, main: Kind, janitor: &mut Janitor) -> Result<Self> {
+        let main = Image { name: "main", size_mib: 12 * 1024, kind: main, inodes: None }
+            .mount(directory, janitor)?;
+        // 2,048 inodes: few enough that a case can use them up.
+        let small = Image { name: "small", size_mib: 48, kind: Kind::Ext4, inodes: Some(2048) }
+            .mount(directory, janitor)?;
+        let quota = Image { name: "quota", size_mib: 256, kind: Kind::Btrfs, inodes: None }
+            .mount(directory, janitor)?;
+        let limited = quota.join("limited");
+        let limited_text = limited.to_string_lossy().into_owned();
+        run("btrfs", &["quota", "enable", &quota.to_string_lossy()])?;
+        run("btrfs", &["subvolume", "create", &limited_text])?;
+        run("btrfs", &["qgroup", "limit", "16M", &limited_text])?;
+
+        let share = |name, directory: PathBuf, is_read_only, squash| -> Result<Share> {
+            use std::os::unix::fs::PermissionsExt;
+            std::fs::create_dir_all(&directory)
+                .with_context(|| format!("cannot create {}", directory.display()))?;
+            std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o777))?;
+            Ok(Share { name, path: format!("/export/{name}"), directory, is_read_only, squash })
+        };
+        let shares = vec![
+            share("main", main.join("main"), false, Squash::None)?,
+            share("ro", main.join("ro"), true, Squash::None)?,
+            share("root_squash", main.join("root_squash"), false, Squash::Root)?,
+            share("all_squash", main.join("all_squash"), false, Squash::All)?,
+            share("small", small, false, Squash::None)?,
+            share("quota", limited, false, Squash::None)?,
+        ];
+        Ok(Self { shares })
+    }
+
+    /// All shares.
+    pub(crate) fn shares(&self) -> &[Share] {
+        &self.shares
+    }
+
+    /// The directory of a share that exists.
+    pub(crate) fn directory(&self, name: &str) -> Result<&Path> {
+        self.shares
+            .iter()
+            .find(|share| share.name == name)
+            .map(|share| share.directory.as_path())
+            .with_context(|| format!("no share is called {name}"))
+    }
+}
+
+struct Image {
+    name: &'static str,
+    size_mib: u64,
+    kind: Kind,
+    inodes: Option<u32>,
+}
+
+impl Image {
+    fn mount(&self, directory: &Path, janitor: &mut Janitor) -> Result<PathBuf> {
+        let image = directory.join(format!("{}.img", self.name));
+        let at = directory.join("fs").join(self.name);
+        std::fs::create_dir_all(&at)?;
+        // Sparse: only what the cases write takes space.
+        std::fs::File::create(&image)?.set_len(self.size_mib << 20)?;
+        let image = image.to_string_lossy().into_owned();
+        let inodes = self.inodes.map(|count| count.to_string());
+        match self.kind {
+            Kind::Ext4 => {
+                // -m 0: root may not use more than others, so that ENOSPC comes for everybody.
+                let mut arguments = vec!["-q", "-F", "-m", "0", "-I", "256"];
+                if let Some(count) = &inodes {
+                    arguments.extend(["-N", count]);
+                }
+                arguments.push(&image);
+                run("mkfs.ext4", &arguments)?;
+            }
+            Kind::Xfs => drop(run("mkfs.xfs", &["-q", "-f", &image])?),
+            Kind::Btrfs => drop(run("mkfs.btrfs", &["-q", "-f", &image])?),
+        }
+        let at_text = at.to_string_lossy().into_owned();
+        janitor.at_end(&format!("umount -l '{at_text}'"))?;
+        run("mount", &["-o", "loop", &image, &at_text])?;
+        Ok(at)
+    }
+}
+
+/// Removes the images of a run that passed; the logs stay.
+pub(crate) fn remove_images(directory: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "img") {
+            std::fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}
