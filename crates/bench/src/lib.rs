@@ -5,6 +5,8 @@
 //! checked, and what was written is read back. [`null_server`] answers everything with a canned
 //! reply: the floor that sockets alone cost.
 //!
+//! [`storm::run`] sends damaged calls of every procedure and proves that the server survives.
+//!
 //! This crate must never link the server's crates.
 #![forbid(unsafe_code)]
 
@@ -12,3 +14,4 @@ pub mod null_server;
 pub mod op;
 pub mod pattern;
 pub mod server_cost;
+pub mod storm;
