@@ -1,0 +1,147 @@
+//! The real program, for process tests.
+// Each test program uses a part of it; a failure here is a failure of the test.
+#![allow(dead_code, unreachable_pub, clippy::expect_used)]
+
+use std::io::Read;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
+
+/// Longer than anything here takes on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub fn steadfast(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steadfast"));
+    command.args(arguments).env_remove("NOTIFY_SOCKET").env_remove("STATE_DIRECTORY");
+    command
+}
+
+pub fn output(arguments: &[&str]) -> Output {
+    steadfast(arguments).output().expect("the program runs")
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A directory with a state directory and a share; the share is anybody's to write.
+pub struct Place {
+    pub directory: tempfile::TempDir,
+    pub state: PathBuf,
+    pub share: PathBuf,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().canonicalize().expect("a path");
+        let (state, share) = (path.join("state"), path.join("share"));
+        Self { directory, state, share }
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.directory.path().canonicalize().expect("a path").join(name);
+        std::fs::write(&path, text).expect("written");
+        path
+    }
+}
+
+/// A running server on loopback, at a port of its own; killed when dropped.
+pub struct Running {
+    child: Child,
+    manager: UnixDatagram,
+    pub address: SocketAddr,
+    pub mount_line: String,
+}
+
+impl Running {
+    /// Starts a server with these arguments beside those for its place, and waits until it says
+    /// that it is ready.
+    pub fn start(place: &Place, port: u16, arguments: &[&str]) -> Self {
+        let socket = place.directory.path().join("notify");
+        let _ = std::fs::remove_file(&socket);
+        let manager = UnixDatagram::bind(&socket).expect("a socket");
+        let port = port.to_string();
+        let state = place.state.to_str().expect("UTF-8");
+        let mut child = steadfast(&["serve", "--listen", "127.0.0.1", "--port", &port])
+            .args(["--no-rpcbind", "--state-directory", state])
+            .args(arguments)
+            .env("NOTIFY_SOCKET", &socket)
+            .stdout(Stdio::piped())
+            .stderr(std::fs::File::create(place.directory.path().join("log")).expect("a file"))
+            .spawn()
+            .expect("the program starts");
+        let log = || std::fs::read_to_string(place.directory.path().join("log"));
+        let mut message = [0; 512];
+        // A server that ends without becoming ready leaves nothing to wait for.
+        manager.set_read_timeout(Some(Duration::from_millis(50))).expect("a time-out");
+        let started = std::time::Instant::now();
+        let length = loop {
+            if let Ok(length) = manager.recv(&mut message) {
+                break length;
+            }
+            let has_ended = child.try_wait().expect("a status").is_some();
+            if has_ended || started.elapsed() > PATIENCE {
+                let _ = child.kill();
+                panic!("the server is not ready: {}", log().unwrap_or_default());
+            }
+        };
+        manager.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        let text = String::from_utf8_lossy(&message[..length]).into_owned();
+        assert!(text.starts_with("READY=1"), "{text}");
+        // The lines were printed before READY=1 was sent, and fit the pipe.
+        let mut printed = vec![0; 64 << 10];
+        let pipe = child.stdout.as_mut().expect("a pipe");
+        let length = pipe.read(&mut printed).expect("output");
+        let mut printed = String::from_utf8_lossy(&printed[..length]).into_owned();
+        if !printed.contains("mount -t nfs") {
+            let mut rest = vec![0; 64 << 10];
+            let length = pipe.read(&mut rest).expect("output");
+            printed += &String::from_utf8_lossy(&rest[..length]);
+        }
+        let mount_line = printed
+            .lines()
+            .find(|line| line.trim_start().starts_with("mount -t nfs"))
+            .unwrap_or_else(|| panic!("no mount line: {printed}"))
+            .trim()
+            .to_owned();
+        let (_, rest) = mount_line.split_once(",port=").expect("a port");
+        let port = rest.split(',').next().and_then(|port| port.parse().ok()).expect("a port");
+        Self { child, manager, address: SocketAddr::from(([127, 0, 0, 1], port)), mount_line }
+    }
+
+    /// The next message to the service manager.
+    pub fn message(&self) -> String {
+        let mut message = [0; 512];
+        let length = self.manager.recv(&mut message).expect("a message");
+        String::from_utf8_lossy(&message[..length]).into_owned()
+    }
+
+    pub fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        let status = Command::new("kill").args(["-s", name, &id]).status().expect("kill");
+        assert!(status.success());
+    }
+
+    /// Waits for the server to end.
+    pub fn wait(mut self) -> ExitStatus {
+        self.child.wait().expect("a status")
+    }
+
+    pub fn log(place: &Place) -> String {
+        std::fs::read_to_string(place.directory.path().join("log")).expect("a log")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn utf8(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
