@@ -1,4 +1,20 @@
-//! Message types.
+//! Message types of ONC RPC, rpcbind, MOUNT, NFSv3 and NFSACL: what is on the wire, field by
+//! field, under the names the RFCs give.
+//!
+//! Each type both reads ([`steadfast_xdr::Decode`], borrowing from the message) and writes
+//! ([`steadfast_xdr::Encode`]) itself, from one declaration. Lengths have their bounds here and
+//! are checked while reading. What a field means to a server is not this crate's business: it
+//! must never know a file system, a share or a connection.
+//!
+//! NFSv3 results have no types here: the server writes them straight from its storage's
+//! attributes, and the client reads them into types of its own.
 #![forbid(unsafe_code)]
+
+mod codec;
+pub mod mount;
 pub mod nfs3;
+pub mod nfsacl;
 pub mod rpc;
+pub mod rpcbind;
+
+pub use codec::List;

@@ -1,56 +1,72 @@
-//! ONC RPC version 2 (RFC 5531).
+//! ONC RPC version 2 (RFC 5531): the head of a call.
 
-use steadfast_xdr::{Decode, Reader, XdrError};
+use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
+
+use crate::codec::{numbers, structure};
 
 /// No authentication.
 pub const AUTH_NONE: u32 = 0;
 /// UNIX identity.
 pub const AUTH_SYS: u32 = 1;
+/// Longest body of credentials and verifiers in bytes (RFC 5531 §8.2).
+pub const AUTH_BYTES_MAX: usize = 400;
 
-/// Why credentials are refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-#[repr(u32)]
-pub enum AuthStat {
-    BadCred = 1,
-    RejectedCred = 2,
-    BadVerf = 3,
-    RejectedVerf = 4,
-    TooWeak = 5,
-}
+/// `msg_type` of a call.
+const CALL: u32 = 0;
 
-/// Credentials or verifier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct OpaqueAuth<'a> {
-    pub flavor: u32,
-    pub body: &'a [u8],
-}
-
-impl<'a> Decode<'a> for OpaqueAuth<'a> {
-    fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
-        Ok(Self { flavor: r.u32()?, body: r.opaque(400)? })
+numbers! {
+    /// Why credentials are refused (`auth_stat`, RFC 5531 §9).
+    pub enum AuthStat, "auth_stat" {
+        /// The credentials are malformed.
+        BadCred = 1,
+        /// The client must begin a new session.
+        RejectedCred = 2,
+        /// The verifier is malformed.
+        BadVerf = 3,
+        /// The verifier is expired or was replayed.
+        RejectedVerf = 4,
+        /// The flavour is too weak for this server.
+        TooWeak = 5,
     }
 }
 
-/// The head of a call.
+structure! {
+    /// Credentials or a verifier (`opaque_auth`).
+    #[derive(Copy)]
+    pub struct OpaqueAuth<'a> {
+        /// The flavour's number.
+        pub flavor: u32,
+        /// What the flavour makes of it.
+        pub body: &'a [u8]; max AUTH_BYTES_MAX,
+    }
+}
+
+/// The head of a call (RFC 5531 §9); arguments follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct CallHeader<'a> {
+    /// What the reply will repeat.
     pub xid: u32,
+    /// Version of RPC; 2 is the only one, and checking it the server's business, which has a
+    /// reply for others.
     pub rpcvers: u32,
+    /// The program.
     pub prog: u32,
+    /// The program's version.
     pub vers: u32,
+    /// The procedure's number.
     pub proc_: u32,
+    /// Who calls.
     pub cred: OpaqueAuth<'a>,
+    /// What proves it.
     pub verf: OpaqueAuth<'a>,
 }
 
 impl<'a> Decode<'a> for CallHeader<'a> {
+    #[inline]
     fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
         let xid = r.u32()?;
         match r.u32()? {
-            0 => {}
+            CALL => {}
             value => return Err(XdrError::BadValue { what: "msg_type", value }),
         }
         Ok(Self {
@@ -62,5 +78,15 @@ impl<'a> Decode<'a> for CallHeader<'a> {
             cred: Decode::decode(r)?,
             verf: Decode::decode(r)?,
         })
+    }
+}
+
+impl Encode for CallHeader<'_> {
+    fn encode(&self, w: &mut Writer<'_>) {
+        for word in [self.xid, CALL, self.rpcvers, self.prog, self.vers, self.proc_] {
+            w.u32(word);
+        }
+        self.cred.encode(w);
+        self.verf.encode(w);
     }
 }

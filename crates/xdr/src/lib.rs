@@ -215,3 +215,59 @@ impl<'b> Writer<'b> {
         self.fixed_opaque(data);
     }
 }
+
+macro_rules! primitives {
+    ($($type:ident)*) => {$(
+        impl Encode for $type {
+            #[inline]
+            fn encode(&self, w: &mut Writer<'_>) {
+                w.$type(*self);
+            }
+        }
+
+        impl<'a> Decode<'a> for $type {
+            #[inline]
+            fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
+                r.$type()
+            }
+        }
+    )*};
+}
+
+primitives! { u32 i32 u64 i64 bool }
+
+/// Fixed-length opaque data, padded.
+impl<const N: usize> Encode for [u8; N] {
+    #[inline]
+    fn encode(&self, w: &mut Writer<'_>) {
+        w.fixed_opaque(self);
+    }
+}
+
+impl<'a, const N: usize> Decode<'a> for [u8; N] {
+    #[inline]
+    fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
+        r.array()
+    }
+}
+
+/// Optional data: a boolean, and the value after `true`.
+impl<T: Encode> Encode for Option<T> {
+    #[inline]
+    fn encode(&self, w: &mut Writer<'_>) {
+        w.bool(self.is_some());
+        if let Some(value) = self {
+            value.encode(w);
+        }
+    }
+}
+
+impl<'a, T: Decode<'a>> Decode<'a> for Option<T> {
+    #[inline]
+    fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
+        r.optional(T::decode)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! How message types are declared: one list of fields is the type, its reader and its writer, so
+//! that the two cannot drift apart.
+
+use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
+
+/// Data whose length has a bound.
+///
+/// Reading refuses more than the bound; writing writes what it is given, so that tests can make
+/// messages that must be refused.
+pub(crate) trait Bounded<'a>: Sized {
+    fn decode_bounded(r: &mut Reader<'a>, max: usize) -> Result<Self, XdrError>;
+    fn encode_bounded(&self, w: &mut Writer<'_>);
+}
+
+impl<'a> Bounded<'a> for &'a [u8] {
+    #[inline]
+    fn decode_bounded(r: &mut Reader<'a>, max: usize) -> Result<Self, XdrError> {
+        r.opaque(max)
+    }
+
+    #[inline]
+    fn encode_bounded(&self, w: &mut Writer<'_>) {
+        w.opaque(self);
+    }
+}
+
+/// A counted array. Room grows with the elements that came, not by the count announced.
+impl<'a, T: Decode<'a> + Encode> Bounded<'a> for Vec<T> {
+    fn decode_bounded(r: &mut Reader<'a>, max: usize) -> Result<Self, XdrError> {
+        let length = r.u32()?;
+        if length as usize > max {
+            return Err(XdrError::TooLong { length, max: u32::try_from(max).unwrap_or(u32::MAX) });
+        }
+        let mut elements = Vec::new();
+        for _ in 0..length {
+            elements.push(T::decode(r)?);
+        }
+        Ok(elements)
+    }
+
+    fn encode_bounded(&self, w: &mut Writer<'_>) {
+        w.u32(self.len() as u32);
+        for element in self {
+            element.encode(w);
+        }
+    }
+}
+
+/// A linked list as XDR has it (RFC 4506 §4.19, "optional data"): each element after a `true`,
+/// the end a `false`. Bounded by the message it is read from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct List<T>(pub Vec<T>);
+
+impl<'a, T: Decode<'a>> Decode<'a> for List<T> {
+    fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
+        let mut elements = Vec::new();
+        while r.bool()? {
+            elements.push(T::decode(r)?);
+        }
+        Ok(Self(elements))
+    }
+}
+
+impl<T: Encode> Encode for List<T> {
+    fn encode(&self, w: &mut Writer<'_>) {
+        for element in &self.0 {
+            w.bool(true);
+            element.encode(w);
+        }
+        w.bool(false);
+    }
+}
+
+/// Declares a structure whose fields follow each other on the wire. `field: TYPE; max BYTES`
+/// bounds opaque data and counted arrays.
+macro_rules! structure {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident $(<$life:lifetime>)? {
+            $($(#[$field_meta:meta])* pub $field:ident: $type:ty $(; max $max:expr)?,)*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $name $(<$life>)? {
+            $($(#[$field_meta])* pub $field: $type,)*
+        }
+
+        impl<'a> ::steadfast_xdr::Decode<'a> for $name $(<$life>)? {
+            #[inline]
+            fn decode(
+                r: &mut ::steadfast_xdr::Reader<'a>,
+            ) -> Result<Self, ::steadfast_xdr::XdrError> {
+                Ok(Self { $($field: $crate::codec::read!(r $(, $max)?),)* })
+            }
+        }
+
+        impl $(<$life>)? ::steadfast_xdr::Encode for $name $(<$life>)? {
+            #[inline]
+            fn encode(&self, w: &mut ::steadfast_xdr::Writer<'_>) {
+                $($crate::codec::write!(w, self.$field $(, $max)?);)*
+            }
+        }
+    };
+}
+
+macro_rules! read {
+    ($r:ident) => {
+        ::steadfast_xdr::Decode::decode($r)?
+    };
+    ($r:ident, $max:expr) => {
+        $crate::codec::Bounded::decode_bounded($r, $max)?
+    };
+}
+
+macro_rules! write {
+    ($w:ident, $value:expr) => {
+        ::steadfast_xdr::Encode::encode(&$value, $w)
+    };
+    ($w:ident, $value:expr, $max:expr) => {
+        $crate::codec::Bounded::encode_bounded(&$value, $w)
+    };
+}
+
+/// Declares an enumeration: its numbers, and nothing else, are read.
+macro_rules! numbers {
+    (
+        $(#[$meta:meta])*
+        pub enum $name:ident, $what:literal {
+            $($(#[$variant_meta:meta])* $variant:ident = $value:literal,)*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        pub enum $name { $($(#[$variant_meta])* $variant = $value,)* }
+
+        impl $name {
+            /// Every value.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+        }
+
+        impl<'a> ::steadfast_xdr::Decode<'a> for $name {
+            #[inline]
+            fn decode(
+                r: &mut ::steadfast_xdr::Reader<'a>,
+            ) -> Result<Self, ::steadfast_xdr::XdrError> {
+                match r.u32()? {
+                    $($value => Ok(Self::$variant),)*
+                    value => Err(::steadfast_xdr::XdrError::BadValue { what: $what, value }),
+                }
+            }
+        }
+
+        impl ::steadfast_xdr::Encode for $name {
+            #[inline]
+            fn encode(&self, w: &mut ::steadfast_xdr::Writer<'_>) {
+                w.u32(*self as u32);
+            }
+        }
+    };
+}
+
+pub(crate) use {numbers, read, structure, write};

@@ -1,0 +1,104 @@
+//! NFS version 3 (RFC 1813): statuses, handles, attributes to be set, and the arguments of all
+//! procedures.
+
+mod arguments;
+mod attributes;
+mod objects;
+
+pub use arguments::{
+    Access3Args, Commit3Args, Create3Args, Fsinfo3Args, Fsstat3Args, Getattr3Args, Link3Args,
+    Lookup3Args, Mkdir3Args, Mknod3Args, Pathconf3Args, Read3Args, Readdir3Args, Readdirplus3Args,
+    Readlink3Args, Remove3Args, Rename3Args, Rmdir3Args, Setattr3Args, Symlink3Args, Write3Args,
+};
+pub use attributes::{NfsTime3, Sattr3, SetTime3};
+pub use objects::{
+    CreateHow3, DeviceData3, DirOpArgs3, MknodData3, NfsFh3, SpecData3, SymlinkData3,
+};
+
+use crate::codec::numbers;
+
+/// Longest handle in bytes (`NFS3_FHSIZE`, RFC 1813 §2.4).
+pub const HANDLE_BYTES_MAX: usize = 64;
+/// Longest data of a WRITE in bytes; servers take less (FSINFO).
+pub const DATA_BYTES_MAX: usize = 16 << 20;
+/// Longest name in bytes. More than any file system has, so that too long a name gets
+/// `NFS3ERR_NAMETOOLONG` rather than `GARBAGE_ARGS`.
+pub const NAME_BYTES_MAX: usize = 4096;
+/// Longest target of a symbolic link in bytes, for the same reason beyond what file systems have.
+pub const PATH_BYTES_MAX: usize = 8192;
+
+numbers! {
+    /// Status of a result (`nfsstat3`, RFC 1813 §2.6).
+    pub enum NfsStat3, "nfsstat3" {
+        /// Done.
+        Ok = 0,
+        /// The caller is not the owner, or not privileged.
+        Perm = 1,
+        /// No such file or directory.
+        NoEnt = 2,
+        /// The disk failed.
+        Io = 5,
+        /// No such device.
+        NxIo = 6,
+        /// The caller has not the right.
+        Acces = 13,
+        /// The name exists.
+        Exist = 17,
+        /// A link or rename would cross file systems.
+        XDev = 18,
+        /// The device is not there.
+        NoDev = 19,
+        /// A directory is needed.
+        NotDir = 20,
+        /// A directory cannot be used.
+        IsDir = 21,
+        /// An argument makes no sense.
+        Inval = 22,
+        /// The file would grow beyond what is possible.
+        FBig = 27,
+        /// No space left.
+        NoSpc = 28,
+        /// The file system, or the share, is read-only.
+        RoFs = 30,
+        /// The object has as many links as it may.
+        MLink = 31,
+        /// The name is too long.
+        NameTooLong = 63,
+        /// The directory is not empty.
+        NotEmpty = 66,
+        /// The quota is used up.
+        DQuot = 69,
+        /// The object of the handle is gone.
+        Stale = 70,
+        /// Too many levels of remote file systems.
+        Remote = 71,
+        /// The handle is none.
+        BadHandle = 10001,
+        /// A SETATTR's guard does not match.
+        NotSync = 10002,
+        /// The cookie of a listing is stale.
+        BadCookie = 10003,
+        /// The operation is not supported.
+        NotSupp = 10004,
+        /// The reply does not fit into what the caller allows.
+        TooSmall = 10005,
+        /// Something else went wrong in the server.
+        ServerFault = 10006,
+        /// The server cannot make objects of this type.
+        BadType = 10007,
+        /// Not now: the caller is to try again later.
+        Jukebox = 10008,
+    }
+}
+
+numbers! {
+    /// How stable a WRITE is to be, or was (RFC 1813 §3.3.7).
+    pub enum StableHow, "stable_how" {
+        /// COMMIT follows.
+        Unstable = 0,
+        /// The data, and what is needed to read it again.
+        DataSync = 1,
+        /// Data and all attributes.
+        FileSync = 2,
+    }
+}

@@ -1,0 +1,76 @@
+//! rpcbind: the port mapper, version 2 (RFC 1833 §3), and versions 3 and 4 (§2).
+
+use crate::List;
+use crate::codec::structure;
+
+/// Longest netid, universal address and owner in bytes; the RFC has no bound.
+pub const STRING_BYTES_MAX: usize = 1024;
+
+structure! {
+    /// A program's port (`mapping`): argument of version 2's SET, UNSET and GETPORT, and entry
+    /// of its DUMP.
+    #[derive(Copy)]
+    pub struct Mapping {
+        /// The program.
+        pub prog: u32,
+        /// Its version.
+        pub vers: u32,
+        /// IP protocol: 6 for TCP, 17 for UDP.
+        pub prot: u32,
+        /// The port.
+        pub port: u32,
+    }
+}
+
+/// Result of version 2's DUMP (`pmaplist`).
+pub type MappingList = List<Mapping>;
+
+structure! {
+    /// A program's address (`rpcb`): argument of version 3's and 4's SET, UNSET, GETADDR,
+    /// GETVERSADDR and GETADDRLIST, and entry of their DUMP.
+    #[derive(Copy)]
+    pub struct Binding<'a> {
+        /// The program.
+        pub prog: u32,
+        /// Its version.
+        pub vers: u32,
+        /// The transport's name: `tcp`, `udp6` and so on.
+        pub netid: &'a [u8]; max STRING_BYTES_MAX,
+        /// Universal address (RFC 5665 §5.2.3).
+        pub addr: &'a [u8]; max STRING_BYTES_MAX,
+        /// Who registered it.
+        pub owner: &'a [u8]; max STRING_BYTES_MAX,
+    }
+}
+
+/// Result of version 3's and 4's DUMP (`rpcblist`).
+pub type BindingList<'a> = List<Binding<'a>>;
+
+structure! {
+    /// Result of GETADDR and GETVERSADDR.
+    #[derive(Copy)]
+    pub struct UniversalAddress<'a> {
+        /// Empty if the program is not served.
+        pub addr: &'a [u8]; max STRING_BYTES_MAX,
+    }
+}
+
+structure! {
+    /// An entry of GETADDRLIST's result (`rpcb_entry`).
+    #[derive(Copy)]
+    pub struct AddressEntry<'a> {
+        /// Universal address.
+        pub maddr: &'a [u8]; max STRING_BYTES_MAX,
+        /// The transport's name.
+        pub nc_netid: &'a [u8]; max STRING_BYTES_MAX,
+        /// Kind of transport: 1 for datagrams, 3 for streams.
+        pub nc_semantics: u32,
+        /// Family of protocols: `inet` or `inet6`.
+        pub nc_protofmly: &'a [u8]; max STRING_BYTES_MAX,
+        /// Protocol: `tcp` or `udp`.
+        pub nc_proto: &'a [u8]; max STRING_BYTES_MAX,
+    }
+}
+
+/// Result of GETADDRLIST (`rpcb_entry_list`).
+pub type AddressList<'a> = List<AddressEntry<'a>>;
