@@ -24,6 +24,7 @@ use crate::datagram::{DatagramReplies, ReplyAddress};
 use crate::log_limit::{LogKind, limited};
 use crate::send_queue::{SendQueue, SpareBuffers};
 use crate::shared::Shared;
+use crate::statistics::Statistics;
 
 /// Where a parked call's reply goes.
 #[derive(Debug)]
@@ -63,6 +64,15 @@ impl Flushers {
             .entry(domain)
             .or_insert_with(|| Arc::new(Flusher::new(domain, Arc::downgrade(shared))));
         Arc::clone(flusher)
+    }
+
+    /// Flushes done, and calls that wait now.
+    pub(crate) fn add_to(&self, sum: &mut Statistics) {
+        for flusher in self.by_domain.read().values() {
+            sum.flushes += flusher.flushes.load(Ordering::Relaxed);
+            sum.parked_now += flusher.queue.lock().calls.len() as u64;
+        }
+        sum.flush_failures = self.failures();
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -121,6 +131,7 @@ pub(crate) struct Flusher {
     flushed: Condvar,
     /// [`Flushers::failures`] just after the last failure here.
     last_failure: AtomicU64,
+    flushes: AtomicU64,
 }
 
 impl Flusher {
@@ -134,6 +145,7 @@ impl Flusher {
             in_flush: Mutex::default(),
             flushed: Condvar::new(),
             last_failure: AtomicU64::new(0),
+            flushes: AtomicU64::new(0),
         }
     }
 
@@ -146,7 +158,9 @@ impl Flusher {
     ) -> bool {
         let mut queue = self.queue.lock();
         queue.calls.extend(calls);
+        let is_full = queue.calls.len() >= shared.options.parked_calls_max;
         if queue.idle > 0 {
+            drop(queue);
             self.work.notify_one();
         } else if queue.threads.len() < shared.options.flush_threads.max(1) && !queue.is_stopping {
             let flusher = Arc::clone(self);
@@ -172,7 +186,7 @@ impl Flusher {
                 }
             }
         }
-        queue.calls.len() >= shared.options.parked_calls_max
+        is_full
     }
 
     /// Waits until fewer calls wait than may, or the server stops.
@@ -265,6 +279,7 @@ impl Flusher {
 
     /// All keys at once or none, so two threads cannot wait for each other.
     fn enter_flush(&self, keys: &[u64]) {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
         let mut in_flush = self.in_flush.lock();
         while keys.iter().any(|key| in_flush.contains(key)) {
             self.flushed.wait(&mut in_flush);

@@ -150,6 +150,7 @@ impl Server {
             sum.connections += pool.connections.load(Ordering::Relaxed) as u64;
             sum.workers += pool.worker_count() as u64;
         }
+        self.shared.flushers.add_to(&mut sum);
         sum
     }
 

@@ -16,6 +16,12 @@ macro_rules! counters {
             pub connections: u64,
             /// Worker threads now.
             pub workers: u64,
+            /// Calls that wait for a flush to begin now.
+            pub parked_now: u64,
+            /// Flushes of objects or whole file systems; each may have served many calls.
+            pub flushes: u64,
+            /// Flushes that failed.
+            pub flush_failures: u64,
         }
 
         /// One worker's counters: written by that worker only.

@@ -265,9 +265,7 @@ impl Worker {
                 accept::close(&self.pool, seat, core, token);
             }
         }
-        if Arc::get_mut(&mut shared_batch).is_some() {
-            self.stream_batch = Some(shared_batch);
-        }
+        self.stream_batch = used_again(shared_batch);
     }
 
     /// Receives once from a connection and splits what came.
@@ -406,9 +404,7 @@ impl Worker {
                 self.executor.run(seat, guard, &shared_batch);
             }
         }
-        if Arc::get_mut(&mut shared_batch).is_some() {
-            self.datagram_batch = Some(shared_batch);
-        }
+        self.datagram_batch = used_again(shared_batch);
         self.executor.end();
     }
 
@@ -489,6 +485,13 @@ impl Worker {
             accept::close(&self.pool, seat, core, token);
         }
     }
+}
+
+/// The batch, if nobody else works on it, for another receive. It lets go of its connection,
+/// whose descriptor could not be closed otherwise.
+fn used_again(mut batch: Arc<Batch>) -> Option<Arc<Batch>> {
+    Arc::get_mut(&mut batch)?.origin = Origin::Nowhere;
+    Some(batch)
 }
 
 /// First step of the end: no new connections; what waits in sockets stays there.

@@ -88,6 +88,9 @@ fn a_failed_flush_fails_its_calls_and_those_of_its_time() {
     // Later calls are not tainted.
     assert_eq!(client.call(4, b'p', &[0, 5]), b"stable");
     assert_eq!(client.call(5, b'p', &[0, 9]), b"NoSpace");
+    let statistics = fixture.server.statistics();
+    assert_eq!((statistics.flush_failures, statistics.parked_now), (2, 0));
+    assert_eq!(statistics.flushes, fixture.toy.flushes.lock().len() as u64);
 }
 
 #[test]
