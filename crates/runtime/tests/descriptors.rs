@@ -11,6 +11,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 #[test]
 fn without_descriptors_the_server_waits_instead_of_spinning_and_goes_on_later() {
     let fixture = start(options());
+    closed_connections_keep_none(&fixture);
     let mut first = fixture.connect();
     assert_eq!(first.call(1, b'e', b"x"), b"x");
     let limit = getrlimit(Resource::Nofile);
@@ -34,4 +35,14 @@ fn without_descriptors_the_server_waits_instead_of_spinning_and_goes_on_later() 
     for client in &mut clients {
         assert_eq!(client.call(1, b'e', b"later"), b"later");
     }
+}
+
+/// Also of the connections that were served last.
+fn closed_connections_keep_none(fixture: &Fixture) {
+    let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = count();
+    for _ in 0..20 {
+        assert_eq!(fixture.connect().call(1, b'e', b"x"), b"x");
+    }
+    wait_until(|| count() == before);
 }
