@@ -117,8 +117,8 @@ impl Exports {
         };
         if self.state_directory.starts_with(directory) {
             tracing::warn!(
-                "the share {:?} contains the state directory {}: whoever may read its files as \
-                 root can forge handles; keep it elsewhere with --state-directory",
+                "the share {:?} contains the state directory {}: a client that may read the key \
+                 there can forge handles; keep it elsewhere with --state-directory",
                 share.path,
                 self.state_directory.display()
             );

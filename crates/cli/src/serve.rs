@@ -31,8 +31,8 @@ const TRANSFER_BYTES: u32 = 1 << 20;
 /// Of a record: what surrounds the data of a WRITE, generously.
 const RECORD_HEAD_BYTES: usize = 64 << 10;
 const REPLY_CACHE_BYTES: usize = 64 << 20;
-/// Descriptors for connections, listeners and the like, beside those of files.
-const OTHER_DESCRIPTORS: u64 = 4096;
+/// Descriptors for listeners, pools, mounts and the like, beside those of files and connections.
+const OTHER_DESCRIPTORS: usize = 256;
 /// Attempts to find a port that is free for every address, for port 0.
 const PORT_ATTEMPTS: usize = 32;
 
@@ -117,7 +117,8 @@ fn start(
     let udp = !arguments.server.no_udp && settings.udp.unwrap_or(true);
     choose_port(&mut listen, udp)?;
 
-    let storage = Storage::new(storage_options(&settings, &powers)?);
+    let (descriptors_max, connections_max) = budgets(&settings, powers.descriptors_max)?;
+    let storage = Storage::new(StorageOptions { descriptors_max });
     let mut exports =
         Exports::new(Arc::clone(&storage), state.path.clone(), powers.serves_all_users());
     let built = exports.build(&wanted.shares);
@@ -142,7 +143,12 @@ fn start(
         },
         built.table,
     ));
-    let mut options = server_options(arguments, &settings, udp, transfer_bytes_max);
+    let mut options = ServerOptions {
+        udp,
+        connections_max,
+        record_bytes_max: transfer_bytes_max as usize + RECORD_HEAD_BYTES,
+        ..server_options(arguments, &settings)
+    };
     let uses_rpcbind = !arguments.server.no_rpcbind && settings.rpcbind.unwrap_or(true);
     let found = if uses_rpcbind {
         registration::find()
@@ -239,43 +245,38 @@ fn start_server(
     }
 }
 
-fn server_options(
-    arguments: &ServeArguments,
-    settings: &ServerSettings,
-    udp: bool,
-    transfer_bytes_max: u32,
-) -> ServerOptions {
+fn server_options(arguments: &ServeArguments, settings: &ServerSettings) -> ServerOptions {
     let default = ServerOptions::default();
     ServerOptions {
-        udp,
         pools: arguments.server.pools.map(usize::from).or(settings.pools).unwrap_or(default.pools),
         pool_cpus: settings.pool_cpus.clone().unwrap_or_default(),
         seats_per_pool: settings.seats_per_pool.unwrap_or(default.seats_per_pool),
         workers_max: settings.workers_max.unwrap_or(default.workers_max),
-        connections_max: settings.connections_max.unwrap_or(default.connections_max),
         idle_timeout_s: settings.idle_timeout_s.unwrap_or(default.idle_timeout_s),
-        record_bytes_max: transfer_bytes_max as usize + RECORD_HEAD_BYTES,
         ..default
     }
 }
 
-/// Half of what the process may have for files, the rest for connections.
-fn storage_options(settings: &ServerSettings, powers: &ProcessPowers) -> Result<StorageOptions> {
-    let most =
-        powers.descriptors_max.saturating_sub(OTHER_DESCRIPTORS).max(powers.descriptors_max / 2);
-    match settings.descriptors_max {
-        Some(wanted) if wanted as u64 > most => bail!(
-            "descriptors_max is {wanted}, but the process may have {} in all, connections \
-             included: lower it, or raise the limit (LimitNOFILE= in the unit)",
-            powers.descriptors_max
-        ),
-        Some(descriptors_max) => Ok(StorageOptions { descriptors_max }),
-        None => {
-            let default = StorageOptions::default();
-            let descriptors_max = default.descriptors_max.min(most as usize);
-            Ok(StorageOptions { descriptors_max })
-        }
+/// How many descriptors are for files, and how many connections there may be: together within
+/// what the process may have.
+fn budgets(settings: &ServerSettings, descriptors_max: u64) -> Result<(usize, usize)> {
+    let total = usize::try_from(descriptors_max).unwrap_or(usize::MAX);
+    let available = total.saturating_sub(OTHER_DESCRIPTORS);
+    let files = settings
+        .descriptors_max
+        .unwrap_or_else(|| StorageOptions::default().descriptors_max.min(available / 2));
+    let rest = available.saturating_sub(files);
+    let connections = settings
+        .connections_max
+        .unwrap_or_else(|| ServerOptions::default().connections_max.min(rest));
+    if files > available || connections > rest || connections == 0 {
+        bail!(
+            "the process may have {total} descriptors, too few for descriptors_max = {files} and \
+             connections_max = {connections}: lower these, or raise the limit (LimitNOFILE= in \
+             the unit, ulimit -n in a shell)"
+        );
     }
+    Ok((files, connections))
 }
 
 /// Replaces port 0 by one port that is free on all addresses, since clients are told one.
@@ -427,4 +428,30 @@ fn stop(running: Running, signals: &Signals) -> Result<()> {
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_and_connections_share_the_descriptors() {
+        let settings = ServerSettings::default();
+        assert_eq!(budgets(&settings, 1 << 20).expect("enough"), (16_384, 65_536));
+        assert_eq!(budgets(&settings, 4096).expect("enough"), (1920, 1920));
+        assert!(budgets(&settings, 64).is_err());
+        let greedy = ServerSettings { descriptors_max: Some(4000), ..ServerSettings::default() };
+        assert!(budgets(&greedy, 4096).is_err());
+        let many = ServerSettings { connections_max: Some(100_000), ..ServerSettings::default() };
+        assert!(budgets(&many, 65_536).is_err());
+    }
+
+    #[test]
+    fn a_free_port_is_one_for_all_addresses() {
+        let mut listen: Vec<SocketAddr> =
+            ["127.0.0.1:0", "127.0.0.2:0"].map(|text| text.parse().expect("an address")).into();
+        choose_port(&mut listen, true).expect("a port");
+        assert!(listen.iter().all(|address| address.port() == listen[0].port()));
+        assert_ne!(listen[0].port(), 0);
+    }
 }

@@ -113,3 +113,15 @@ fn clients_that_are_not_meant_cannot_mount() {
     let running = Running::start(&place, 0, &[utf8(&place.share), "--clients", "192.0.2.0/24"]);
     assert!(mount(&running, utf8(&place.share)).is_err());
 }
+
+#[test]
+fn the_largest_transfer_that_can_be_configured_works() {
+    let place = Place::new();
+    let file = place.write("steadfast.toml", "[server]\ntransfer_bytes_max = 4194304\n");
+    let running = Running::start(&place, 0, &[utf8(&place.share), "--config", utf8(&file)]);
+    let (mut client, root) = mount(&running, utf8(&place.share)).expect("mounted");
+    let data: Vec<u8> = (0..4 << 20).map(|n: u32| (n % 251) as u8).collect();
+    let file = create(&mut client, &root, "file", &data);
+    let read = client.read(&file, 0, 4 << 20).expect("read");
+    assert!(read.eof && read.data == data);
+}
