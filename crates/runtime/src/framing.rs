@@ -124,16 +124,23 @@ impl Framing {
         if self.fragment_left == 0 {
             return &mut [];
         }
-        let room = self.fragment_left.min(STASH_FIRST_BYTES.max(self.stash.filled * 3));
+        self.begin_stash(spare);
+        let there_already = self.stash.bytes.len() - self.stash.filled;
+        let room = STASH_FIRST_BYTES.max(self.stash.filled * 3).max(there_already);
+        let room = room.min(self.fragment_left);
+        self.stash.make_room(room);
+        let end = self.stash.filled + room;
+        self.stash.bytes.get_mut(self.stash.filled..end).unwrap_or(&mut [])
+    }
+
+    /// Takes a used stash for a large record that begins.
+    fn begin_stash(&mut self, spare: &mut Vec<Stash>) {
         if self.stash.bytes.is_empty()
             && self.fragment_left >= SPARE_FROM_BYTES
             && let Some(stash) = spare.pop()
         {
             self.stash = stash;
         }
-        self.stash.make_room(room);
-        let end = self.stash.filled + room;
-        self.stash.bytes.get_mut(self.stash.filled..end).unwrap_or(&mut [])
     }
 
     /// Takes note of `count` bytes received into [`Framing::direct_room`].
@@ -153,6 +160,7 @@ impl Framing {
         buffer: &[u8],
         record_bytes_max: usize,
         records: &mut Records,
+        spare: &mut Vec<Stash>,
     ) -> Result<(), FramingError> {
         let mut at = 0;
         loop {
@@ -161,6 +169,7 @@ impl Framing {
                 return Ok(());
             }
             if self.fragment_left > 0 {
+                self.begin_stash(spare);
                 let (data, _) = rest.split_at(rest.len().min(self.fragment_left));
                 self.stash.append(data);
                 self.fragment_left -= data.len();
@@ -251,7 +260,7 @@ mod tests {
     fn whole_records_stay_in_the_buffer() {
         let buffer = [record(b"abc", true), record(b"d", true)].concat();
         let (mut framing, mut records) = (Framing::default(), Records::default());
-        framing.split(&buffer, 100, &mut records).unwrap();
+        framing.split(&buffer, 100, &mut records, &mut Vec::new()).unwrap();
         assert_eq!(records.places, [RecordPlace::Buffer(4..7), RecordPlace::Buffer(11..12)]);
         assert!(!framing.is_partial());
     }
@@ -281,7 +290,7 @@ mod tests {
                 room[..direct].copy_from_slice(&part[..direct]);
                 framing.advance(direct, &mut records);
                 let rest = &part[direct..];
-                framing.split(rest, 1000, &mut records).unwrap();
+                framing.split(rest, 1000, &mut records, &mut Vec::new()).unwrap();
                 seen.extend(payloads(rest, &records));
             }
             assert_eq!(seen, expected, "pieces of {piece}");
@@ -294,20 +303,53 @@ mod tests {
         let mut framing = Framing::default();
         let mut records = Records::default();
         let max_bytes = 1 << 20;
-        framing.split(&0x800f_ffff_u32.to_be_bytes(), max_bytes, &mut records).unwrap();
-        framing.split(b"x", max_bytes, &mut records).unwrap();
+        framing
+            .split(&0x800f_ffff_u32.to_be_bytes(), max_bytes, &mut records, &mut Vec::new())
+            .unwrap();
+        framing.split(b"x", max_bytes, &mut records, &mut Vec::new()).unwrap();
         assert_eq!(framing.direct_room(&mut Vec::new()).len(), STASH_FIRST_BYTES);
         assert!(framing.stash_bytes() < 2 * STASH_FIRST_BYTES);
-        let error = Framing::default().split(&[0xff; 8], max_bytes, &mut records).unwrap_err();
+        let error = Framing::default()
+            .split(&[0xff; 8], max_bytes, &mut records, &mut Vec::new())
+            .unwrap_err();
         assert_eq!(error, FramingError::TooLarge { announced_bytes: 0x7fff_ffff, max_bytes });
         // A chain of small fragments has the same bound.
         let mut framing = Framing::default();
         let chain = record(&[0; 60], false);
-        framing.split(&chain, 100, &mut records).unwrap();
+        framing.split(&chain, 100, &mut records, &mut Vec::new()).unwrap();
         assert!(matches!(
-            framing.split(&chain, 100, &mut records),
+            framing.split(&chain, 100, &mut records, &mut Vec::new()),
             Err(FramingError::TooLarge { announced_bytes: 120, .. })
         ));
+    }
+
+    #[test]
+    fn large_records_use_a_stash_again_and_are_received_directly() {
+        let stream = record(&vec![3; 500_000], true);
+        let mut records = Records::default();
+        let mut framing = Framing::default();
+        let mut spare = Vec::new();
+        framing.split(&stream, 1 << 20, &mut records, &mut spare).unwrap();
+        assert!(framing.direct_room(&mut spare).is_empty());
+        // That one lay in the buffer. Now one that comes in two parts, twice.
+        for round in 0..2 {
+            let mut records = Records::default();
+            framing.split(&stream[..1000], 1 << 20, &mut records, &mut spare).unwrap();
+            let mut rest = &stream[1000..];
+            let mut receives = 0;
+            while !rest.is_empty() {
+                let room = framing.direct_room(&mut spare);
+                let (now, later) = rest.split_at(room.len());
+                room.copy_from_slice(now);
+                framing.advance(now.len(), &mut records);
+                rest = later;
+                receives += 1;
+            }
+            assert_eq!(payloads(&[], &records), [vec![3; 500_000]]);
+            // With memory that is there already, all the rest at once.
+            assert_eq!(receives == 1, round == 1);
+            spare.extend(records.joined.drain(..).map(Stash::cleared));
+        }
     }
 
     #[test]
@@ -315,7 +357,8 @@ mod tests {
         for is_last in [false, true] {
             let buffer = [record(b"good", true), record(b"", is_last)].concat();
             let mut records = Records::default();
-            let error = Framing::default().split(&buffer, 100, &mut records).unwrap_err();
+            let error =
+                Framing::default().split(&buffer, 100, &mut records, &mut Vec::new()).unwrap_err();
             assert_eq!(error, FramingError::EmptyFragment);
             assert_eq!(payloads(&buffer, &records), [b"good".to_vec()]);
         }

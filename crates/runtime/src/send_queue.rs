@@ -96,6 +96,9 @@ impl SendQueue {
     }
 
     fn push_bytes(&mut self, bytes: &[u8], spare: &mut SpareBuffers) {
+        if bytes.is_empty() {
+            return;
+        }
         if let Some(Segment::Bytes(last)) = self.segments.back_mut()
             && last.len() + bytes.len() <= SEGMENT_BYTES
         {

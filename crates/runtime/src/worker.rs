@@ -24,6 +24,9 @@ use crate::statistics::Counters;
 
 /// One receive, in bytes: what a connection gets before the others have their turn.
 const RECEIVE_BYTES: usize = 256 << 10;
+/// While this much or more of a record is received directly, no more than this goes into the
+/// buffer behind it, in bytes.
+const DIRECT_BYTES: usize = 16 << 10;
 /// Connections served before new events are looked at, so that accepting never waits long.
 const TURNS: usize = 8;
 const EVENTS: usize = 64;
@@ -280,11 +283,16 @@ impl Worker {
         let stash_before = slot.framing.stash_bytes();
         let room = slot.framing.direct_room(&mut self.spare_stashes);
         let room_bytes = room.len();
-        let asked = room_bytes + batch.buffer.len();
+        // Behind the rest of a large record comes perhaps another one: it too is better received
+        // into its own stash than into the buffer.
+        let is_large = room_bytes >= DIRECT_BYTES;
+        let length = if is_large { DIRECT_BYTES } else { batch.buffer.len() };
+        let buffer = batch.buffer.get_mut(..length).unwrap_or(&mut []);
+        let asked = room_bytes + buffer.len();
         let result = if room.is_empty() {
-            net::receive(&connection.socket, &mut [IoSliceMut::new(&mut batch.buffer)])
+            net::receive(&connection.socket, &mut [IoSliceMut::new(buffer)])
         } else {
-            let vectors = &mut [IoSliceMut::new(room), IoSliceMut::new(&mut batch.buffer)];
+            let vectors = &mut [IoSliceMut::new(room), IoSliceMut::new(buffer)];
             net::receive(&connection.socket, vectors)
         };
         let receipt = match result {
@@ -298,7 +306,8 @@ impl Worker {
                 slot.framing.advance(direct, &mut batch.records);
                 let rest = batch.buffer.get(..count - direct).unwrap_or(&[]);
                 let max_bytes = self.shared.options.record_bytes_max;
-                match slot.framing.split(rest, max_bytes, &mut batch.records) {
+                let records = &mut batch.records;
+                match slot.framing.split(rest, max_bytes, records, &mut self.spare_stashes) {
                     Ok(()) => {
                         if slot.framing.is_partial() && count < SMALL_RECEIVE_BYTES {
                             // Only a matter of speed.
