@@ -1,0 +1,154 @@
+//! Property ring: whatever a server answers, the client reads it or refuses it, and takes no more
+//! memory than what was sent justifies.
+#![allow(clippy::unwrap_used)]
+
+mod canned;
+
+use proptest::prelude::*;
+use steadfast_client::{AcceptedError, ClientError, Denial, NFS3, ReplyBody, parse_reply};
+use steadfast_client::{mount, nfsacl, rpcbind};
+use steadfast_wire::rpc::AuthStat;
+use steadfast_xdr::Writer;
+
+/// Bytes that look like XDR often enough to get somewhere: small numbers, and noise.
+fn likely_bytes() -> impl Strategy<Value = Vec<u8>> {
+    let word = prop_oneof![
+        6 => (0_u32..2).prop_map(u32::to_be_bytes),
+        3 => (0_u32..9).prop_map(u32::to_be_bytes),
+        1 => any::<u32>().prop_map(u32::to_be_bytes),
+    ];
+    (prop::collection::vec(word, 0..120), prop::collection::vec(any::<u8>(), 0..4))
+        .prop_map(|(words, tail)| [words.concat(), tail].concat())
+}
+
+fn procedures() -> impl Iterator<Item = (u32, u32)> {
+    (0..22)
+        .map(|number| (NFS3, number))
+        .chain((0..3).map(|number| (nfsacl::NFSACL, number)))
+        .chain((1..6).map(|number| (mount::MOUNT, number)))
+        .chain([(rpcbind::RPCBIND, 3)])
+}
+
+fn check(program: u32, procedure: u32, results: &[u8]) -> Result<bool, TestCaseError> {
+    let Ok(room) = canned::read_results(program, procedure, results).unwrap() else {
+        return Ok(false);
+    };
+    for (capacity, wire_bytes) in room {
+        // A vector begins with room for up to eight elements and doubles.
+        let justified = results.len() / wire_bytes * 2;
+        prop_assert!(capacity <= justified.max(8), "room for {} of {}", capacity, justified);
+    }
+    Ok(true)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #[test]
+    fn any_results_are_read_or_refused(bytes in likely_bytes()) {
+        for (program, procedure) in procedures() {
+            check(program, procedure, &bytes)?;
+        }
+    }
+
+    #[test]
+    fn any_reply_is_read_or_refused(mut bytes in likely_bytes(), is_reply in any::<bool>()) {
+        if is_reply && bytes.len() >= 8 {
+            bytes[4..8].copy_from_slice(&[0, 0, 0, 1]);
+        }
+        if let Ok((xid, body)) = parse_reply(&bytes) {
+            prop_assert_eq!(&bytes[..4], &xid.to_be_bytes());
+            if let ReplyBody::Success { results_at } = body {
+                prop_assert!(results_at <= bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn reply_heads_are_read_as_they_are_written_and_not_if_cut_off(
+        (xid, low, high) in any::<(u32, u32, u32)>(),
+    ) {
+        let check = |write: &dyn Fn(&mut Writer<'_>), expected: ReplyBody| {
+            let mut bytes = Vec::new();
+            write(&mut Writer::new(&mut bytes));
+            prop_assert_eq!(parse_reply(&bytes), Ok((xid, expected)));
+            for cut in 0..bytes.len() {
+                prop_assert!(parse_reply(&bytes[..cut]).is_err());
+            }
+            Ok(())
+        };
+        let accepted = ReplyBody::Accepted;
+        let success = ReplyBody::Success { results_at: 24 };
+        check(&|w| steadfast_rpc::accepted_success(w, xid), success)?;
+        check(
+            &|w| steadfast_rpc::prog_unavail(w, xid),
+            accepted(AcceptedError::ProgramUnavailable),
+        )?;
+        check(
+            &|w| steadfast_rpc::prog_mismatch(w, xid, low, high),
+            accepted(AcceptedError::ProgramMismatch { low, high }),
+        )?;
+        check(
+            &|w| steadfast_rpc::proc_unavail(w, xid),
+            accepted(AcceptedError::ProcedureUnavailable),
+        )?;
+        check(
+            &|w| steadfast_rpc::garbage_args(w, xid),
+            accepted(AcceptedError::GarbageArguments),
+        )?;
+        check(&|w| steadfast_rpc::system_err(w, xid), accepted(AcceptedError::SystemError))?;
+        check(
+            &|w| steadfast_rpc::rpc_mismatch(w, xid, low, high),
+            ReplyBody::Denied(Denial::RpcMismatch { low, high }),
+        )?;
+        for why in AuthStat::ALL {
+            check(
+                &|w| steadfast_rpc::auth_error(w, xid, *why),
+                ReplyBody::Denied(Denial::Auth(*why as u32)),
+            )?;
+        }
+    }
+}
+
+/// Lists whose length is announced, and never comes.
+#[test]
+fn announced_lengths_take_no_memory() {
+    let words = |words: &[u32]| -> Vec<u8> { words.iter().flat_map(|w| w.to_be_bytes()).collect() };
+    let cases = [
+        // MNT: a handle of no bytes, four thousand million flavours.
+        (mount::MOUNT, 1, words(&[0, 0, u32::MAX, 1])),
+        // READ: 16 MiB of data.
+        (NFS3, 6, words(&[0, 0, 16 << 20, 1, 16 << 20, 5])),
+        // GETACL: 1024 entries.
+        (nfsacl::NFSACL, 1, words(&[0, 0, 15, 1024, 1024, 1])),
+    ];
+    for (program, procedure, bytes) in cases {
+        let result = canned::read_results(program, procedure, &bytes).unwrap();
+        assert!(matches!(result, Err(ClientError::Malformed { .. })), "{result:?}");
+    }
+}
+
+/// The property above would hold of readers that refuse everything.
+#[test]
+fn results_of_every_kind_are_read() {
+    let none = |count: usize| vec![0_u8; count * 4];
+    let list = |words: &[u32]| -> Vec<u8> { words.iter().flat_map(|w| w.to_be_bytes()).collect() };
+    let attributes = [vec![0, 0, 0, 1], none(20)].concat();
+    let cases = [
+        (NFS3, 1, [none(1), attributes].concat()),
+        (NFS3, 6, none(5)),
+        (NFS3, 8, none(5)),
+        (
+            NFS3,
+            16,
+            [none(4), list(&[1, 0, 7, 1, u32::from_be_bytes(*b"a\0\0\0"), 0, 1, 0, 1])].concat(),
+        ),
+        (NFS3, 19, none(14)),
+        (nfsacl::NFSACL, 1, none(7)),
+        (mount::MOUNT, 1, list(&[0, 4, 9, 2, 0, 1])),
+        (mount::MOUNT, 5, list(&[1, 0, 1, 0, 0, 0])),
+        (rpcbind::RPCBIND, 3, list(&[2049])),
+    ];
+    for (program, procedure, bytes) in cases {
+        assert!(check(program, procedure, &bytes).unwrap(), "{program} {procedure}");
+    }
+}

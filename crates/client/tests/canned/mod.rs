@@ -1,0 +1,112 @@
+//! The client's readers of results by program and procedure, over a server that answers anything
+//! with the bytes it is given.
+
+use steadfast_client::{
+    ClientError, CreateHow3, FileHandle, Identity, Listing, MknodData3, NFS3, Nfs3Client,
+    Procedure, Reply, ReplyBody, RpcTransport, Settings, StableHow, mount, nfsacl, rpcbind,
+};
+
+/// Answers every call with these results.
+pub(crate) struct Canned<'a>(pub(crate) &'a [u8]);
+
+impl RpcTransport for Canned<'_> {
+    fn exchange(
+        &mut self,
+        _procedure: Procedure,
+        _identity: &Identity,
+        _arguments: &[u8],
+    ) -> Result<Reply, ClientError> {
+        let body = ReplyBody::Success { results_at: 0 };
+        Ok(Reply { xid: 0, body, message: self.0.to_vec() })
+    }
+}
+
+/// Memory that lists in a result take, beside what their elements point to: room for this many
+/// elements, each of which takes at least so many bytes on the wire.
+pub(crate) type Room = Vec<(usize, usize)>;
+
+fn listing(listing: &Listing, entry_bytes: usize) -> Room {
+    vec![(listing.entries.capacity(), entry_bytes)]
+}
+
+/// Lets the client read results of a procedure; `None` for one that is not known.
+pub(crate) fn read_results(
+    program: u32,
+    procedure: u32,
+    results: &[u8],
+) -> Option<Result<Room, ClientError>> {
+    let identity = Identity::None;
+    match program {
+        NFS3 => nfs3(procedure, results),
+        nfsacl::NFSACL => {
+            let mut client = Nfs3Client::new(Canned(results), identity);
+            let object = FileHandle(vec![1]);
+            match procedure {
+                0 => Some(client.null().map(|()| Room::new())),
+                1 => {
+                    Some(client.getacl(&object).map(|acls| {
+                        vec![(acls.access.capacity(), 12), (acls.default.capacity(), 12)]
+                    }))
+                }
+                2 => Some(client.setacl(&object, 1, &[], &[]).map(|_| Room::new())),
+                _ => None,
+            }
+        }
+        mount::MOUNT => {
+            let mut server = Canned(results);
+            match procedure {
+                1 => Some(
+                    mount::mnt(&mut server, &identity, b"/")
+                        .map(|mounted| vec![(mounted.flavours.capacity(), 4)]),
+                ),
+                2 => Some(
+                    mount::dump(&mut server, &identity).map(|mounts| vec![(mounts.capacity(), 12)]),
+                ),
+                3 => Some(mount::umnt(&mut server, &identity, b"/").map(|()| Room::new())),
+                4 => Some(mount::umntall(&mut server, &identity).map(|()| Room::new())),
+                5 => Some(mount::export(&mut server, &identity).map(|exports| {
+                    let mut room = vec![(exports.capacity(), 12)];
+                    room.extend(exports.iter().map(|export| (export.groups.capacity(), 8)));
+                    room
+                })),
+                _ => None,
+            }
+        }
+        rpcbind::RPCBIND if procedure == 3 => {
+            Some(rpcbind::port(&mut Canned(results), NFS3, 3, false).map(|_| Room::new()))
+        }
+        _ => None,
+    }
+}
+
+fn nfs3(procedure: u32, results: &[u8]) -> Option<Result<Room, ClientError>> {
+    let mut client = Nfs3Client::new(Canned(results), Identity::None);
+    let object = FileHandle(vec![1]);
+    let settings = Settings::default();
+    let none = Room::new();
+    Some(match procedure {
+        0 => client.null().map(|()| none),
+        1 => client.getattr(&object).map(|_| none),
+        2 => client.setattr(&object, &settings, None).map(|_| none),
+        3 => client.lookup(&object, b"n").map(|_| none),
+        4 => client.access(&object, 63).map(|_| none),
+        5 => client.readlink(&object).map(|link| vec![(link.target.capacity(), 1)]),
+        6 => client.read(&object, 0, u32::MAX).map(|read| vec![(read.data.capacity(), 1)]),
+        7 => client.write(&object, 0, &[0; 8], StableHow::Unstable).map(|_| none),
+        8 => client.create(&object, b"n", &CreateHow3::Exclusive([0; 8])).map(|_| none),
+        9 => client.mkdir(&object, b"n", &settings).map(|_| none),
+        10 => client.symlink(&object, b"n", b"t", &settings).map(|_| none),
+        11 => client.mknod(&object, b"n", &MknodData3::Reg).map(|_| none),
+        12 => client.remove(&object, b"n").map(|_| none),
+        13 => client.rmdir(&object, b"n").map(|_| none),
+        14 => client.rename(&object, b"n", &object, b"m").map(|_| none),
+        15 => client.link(&object, &object, b"n").map(|_| none),
+        16 => client.readdir(&object, 0, [0; 8], 4096).map(|list| listing(&list, 24)),
+        17 => client.readdirplus(&object, 0, [0; 8], 4096, 4096).map(|list| listing(&list, 32)),
+        18 => client.fsstat(&object).map(|_| none),
+        19 => client.fsinfo(&object).map(|_| none),
+        20 => client.pathconf(&object).map(|_| none),
+        21 => client.commit(&object, 0, 0).map(|_| none),
+        _ => return None,
+    })
+}
