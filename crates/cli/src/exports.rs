@@ -145,8 +145,8 @@ impl Exports {
                 "{:?} can only be served for one user, and this server runs as root: every \
                  client's user would be root. Run it as the user who owns the files, or on a \
                  file system with file handles and with the capabilities of root (in a \
-                 container: a volume, and CAP_DAC_READ_SEARCH); if all are to be root, say so \
-                 with all_squash, anonuid=0 and anongid=0",
+                 container: a volume, and CAP_DAC_READ_SEARCH); if all are to be root, say so: \
+                 all_squash, anonuid=0, anongid=0 (--all-squash --anonuid 0 --anongid 0)",
                 share.directory
             ));
         }

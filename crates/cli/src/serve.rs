@@ -122,11 +122,11 @@ fn start(
     let mut exports =
         Exports::new(Arc::clone(&storage), state.path.clone(), powers.serves_all_users());
     let built = exports.build(&wanted.shares);
-    for fault in &built.faults {
-        tracing::error!("{fault}");
-    }
     if built.served.is_empty() {
         bail!("none of the shares can be served:\n{}", built.faults.join("\n"));
+    }
+    for fault in &built.faults {
+        tracing::error!("{fault}");
     }
     tell_of_single_users(&built.served);
 
