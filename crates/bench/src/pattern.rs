@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 /// After so many bytes the pattern repeats.
 pub const PERIOD_BYTES: usize = 1 << 20;
 
-/// The longest slice that [`slice`] gives, in bytes.
+/// The longest slice that [`slice()`] gives, in bytes.
 pub const SLICE_BYTES_MAX: usize = 4 << 20;
 
 /// Bytes between the beginnings of two files' contents in the pattern: odd multiples of eight, so

@@ -212,7 +212,7 @@ impl<T: RpcTransport> Nfs3Client<T> {
         self.run(procedure::LOOKUP, &arguments, Beside::Attributes, results::lookup)
     }
 
-    /// ACCESS; bits in [`arguments::access`].
+    /// ACCESS; bits in [`mod@arguments::access`].
     pub fn access(&mut self, object: &FileHandle, bits: u32) -> Outcome<Access> {
         let arguments = arguments::access(object, bits);
         self.run(procedure::ACCESS, &arguments, Beside::Attributes, results::access)

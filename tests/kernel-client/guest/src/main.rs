@@ -6,7 +6,7 @@
 //! - `case NAME PLAN`: one case.
 //! - `child …`: part of a case that needs a process of its own, often as another user.
 //!
-//! A case is a function in one of the modules of [`cases`]; its row in [`cases::CASES`] names
+//! A case is a function in one of the modules of [`cases`]; its row in `CASES` there names
 //! it. It gets a [`Context`] and fails by returning an error, whose text is all that the host
 //! shows: it should say what was expected and what was found.
 #![forbid(unsafe_code)]
