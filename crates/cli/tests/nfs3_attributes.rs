@@ -119,14 +119,21 @@ fn a_directory_has_no_size_to_set() {
 }
 
 #[test]
-fn times_beyond_a_second_are_refused() {
+fn nanoseconds_beyond_a_second_are_refused_or_bounded() {
     let mut f = Fixture::new();
     let file = f.file("a");
-    let before = f.attributes(&file);
-    let wrong = Time { seconds: 1, nanoseconds: 1_000_000_000 };
-    let got = status(f.client.setattr(&file, &Settings::times(wrong, wrong), None));
-    assert_eq!(got, NfsStat3::Inval);
-    assert_eq!(f.attributes(&file), before);
+    // The last two mean "now" and "leave it" to the kernel: they must not get there.
+    for nanoseconds in [1_000_000_000, u32::MAX, 0x3fff_ffff, 0x3fff_fffe] {
+        let wrong = Time { seconds: 1, nanoseconds };
+        match f.client.setattr(&file, &Settings::times(wrong, wrong), None) {
+            Ok(_) => {
+                let bounded = Time { seconds: 1, nanoseconds: 999_999_999 };
+                let after = f.attributes(&file);
+                assert_eq!((after.atime, after.mtime), (bounded, bounded));
+            }
+            Err(error) => assert_eq!(error.status(), Some(NfsStat3::Inval)),
+        }
+    }
 }
 
 #[test]

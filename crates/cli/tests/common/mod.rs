@@ -125,6 +125,11 @@ impl Running {
         assert!(status.success());
     }
 
+    /// The server's process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits for the server to end.
     pub fn wait(mut self) -> ExitStatus {
         self.child.wait().expect("a status")

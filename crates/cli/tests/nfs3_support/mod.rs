@@ -100,7 +100,5 @@ pub fn assert_wcc(wcc: &Wcc, before: &Attributes) {
 
 /// That this test runs as root, which changing owners needs.
 pub fn is_root() -> bool {
-    std::fs::metadata("/proc/self")
-        .map(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
-        .unwrap_or(false)
+    std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
 }
