@@ -212,15 +212,38 @@ impl Tree {
         {
             file::change_mode(&node.path, mode & 0o7777).map_err(from_errno)?;
         }
-        if set.atime != SetTime::Keep || set.mtime != SetTime::Keep {
-            let times = Timestamps {
-                last_access: timespec(set.atime)?,
-                last_modification: timespec(set.mtime)?,
-            };
-            rustix::fs::utimensat(&node.path, c"", &times, AtFlags::EMPTY_PATH)
-                .map_err(from_errno)?;
+        self.apply_times(cred, node, before, set)
+    }
+
+    /// Sets the times. To set both to now, or any to another time, is as the kernel has it for
+    /// `utimensat`; one alone to now, which clients do when a file is cut, asks for permission
+    /// to write, while the kernel would ask for the owner.
+    fn apply_times(
+        &self,
+        cred: &Cred,
+        node: &Node,
+        before: &Attr,
+        set: &SetAttr,
+    ) -> Result<(), FsError> {
+        let was_cut = set.size.is_some();
+        let times = match (set.atime, set.mtime) {
+            (SetTime::Keep, SetTime::Keep) => return Ok(()),
+            // Cutting the file has set it.
+            (SetTime::Keep, SetTime::ServerTime) if was_cut => return Ok(()),
+            times => times,
+        };
+        let is_one_to_now = matches!(
+            times,
+            (SetTime::Keep, SetTime::ServerTime) | (SetTime::ServerTime, SetTime::Keep)
+        );
+        let is_owner = cred.uid == before.uid || cred.is_superuser();
+        if is_one_to_now && !is_owner {
+            node.require(before, cred, WRITE)?;
+            self.assume_server()?;
         }
-        Ok(())
+        let times =
+            Timestamps { last_access: timespec(times.0)?, last_modification: timespec(times.1)? };
+        rustix::fs::utimensat(&node.path, c"", &times, AtFlags::EMPTY_PATH).map_err(from_errno)
     }
 }
 

@@ -217,6 +217,17 @@ impl Tree {
         }
     }
 
+    /// Makes the kernel decide by the server's own identity, for what was decided here.
+    pub(crate) fn assume_server(&self) -> Result<(), FsError> {
+        match self.mode() {
+            Mode::KernelHandles => identity::assume_server().map_err(|errno| {
+                tracing::error!("cannot return to the server's identity: {errno}");
+                FsError::TryLater
+            }),
+            Mode::StoredHandles => Ok(()),
+        }
+    }
+
     /// The node of a handle.
     pub(crate) fn node(
         &self,

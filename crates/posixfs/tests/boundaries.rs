@@ -9,8 +9,8 @@ use std::process::Command;
 
 use steadfast_posixfs::{Mode, OpenError, Tree, TreeOptions};
 use steadfast_vfs::{
-    Acl, AclEntry, AclTag, Attr, Caller, CreateHow, FileSystem, FsError, SetAttr, SetTime, Waiting,
-    WriteHow, permission,
+    Acl, AclEntry, AclTag, Attr, Caller, CreateHow, FileSystem, FsError, SetAttr, SetTime, Time,
+    Waiting, WriteHow, permission,
 };
 use support::{User, as_user, cred, is_root, mounted, name, places, plain, settle, with_mode};
 
@@ -242,6 +242,34 @@ fn anothers_write_clears_set_id_bits() {
     let user = User::new(&tree, 1000, 1000);
     user.write(&file, 0, b"x").unwrap();
     assert_eq!(server.attr(&file).unwrap().mode & 0o6000, 0);
+}
+
+#[test]
+fn who_may_write_may_cut_and_set_one_time_to_now() {
+    if !is_root() {
+        println!("skipped: needs root");
+        return;
+    }
+    let place = plain();
+    let tree = support::open(&place.directory);
+    let server = User::new(&tree, 0, 0);
+    let writable = server.create(&server.root(), "writable", 0o666).unwrap().handle;
+    let readable = server.create(&server.root(), "readable", 0o644).unwrap().handle;
+    let user = User::new(&tree, 1000, 1000);
+    // What a Linux client sends for O_TRUNC.
+    let cut = SetAttr { size: Some(0), mtime: SetTime::ServerTime, ..SetAttr::default() };
+    let touch = SetAttr { mtime: SetTime::ServerTime, ..SetAttr::default() };
+    let exact =
+        SetAttr { mtime: SetTime::To(Time { seconds: 1, nanoseconds: 0 }), ..SetAttr::default() };
+    let old =
+        SetAttr { mtime: SetTime::To(Time { seconds: 2, nanoseconds: 0 }), ..SetAttr::default() };
+    for set in [cut, touch] {
+        server.set(&writable, &old).result.unwrap();
+        user.set(&writable, &set).result.unwrap();
+        assert!(server.attr(&writable).unwrap().mtime.seconds > 2);
+        assert_eq!(user.set(&readable, &set).result.unwrap_err(), FsError::AccessDenied);
+    }
+    assert_eq!(user.set(&writable, &exact).result.unwrap_err(), FsError::NotPermitted);
 }
 
 #[test]
