@@ -1,0 +1,355 @@
+//! Writes the seeds of all targets into the folder given, from the encoders: small valid inputs
+//! to begin with. `run.sh seeds` runs it.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+// For the coverage functions that the instrumented crates refer to.
+use libfuzzer_sys as _;
+use steadfast_fuzz::server::{NO_CHANGE, ROOT, stand_in};
+use steadfast_fuzz::written;
+use steadfast_wire::List;
+use steadfast_wire::mount::{
+    DirPath, ExportEntry, FhStatus, Group, MountEntry, MountRes3, Mounted3,
+};
+use steadfast_wire::nfs3::{
+    Access3Args, Commit3Args, Create3Args, CreateHow3, DeviceData3, DirOpArgs3, Getattr3Args,
+    Link3Args, Lookup3Args, Mkdir3Args, Mknod3Args, MknodData3, NfsFh3, NfsStat3, NfsTime3,
+    Read3Args, Readdir3Args, Readdirplus3Args, Remove3Args, Rename3Args, Sattr3, SetTime3,
+    Setattr3Args, SpecData3, StableHow, Symlink3Args, SymlinkData3, Write3Args,
+};
+use steadfast_wire::nfsacl::{AclEntry, AclList, Getacl3Args, SecAttr, Setacl3Args};
+use steadfast_wire::rpc::{CallHeader, OpaqueAuth};
+use steadfast_wire::rpcbind::{AddressEntry, Binding, Mapping, UniversalAddress};
+use steadfast_xdr::Encode;
+
+/// Root of `/a`, root of `/b`, the file and the directory in `/a`.
+const ROOT_A: u8 = 0;
+const ROOT_B: u8 = 1;
+const FILE: u8 = 2;
+const DIRECTORY: u8 = 3;
+
+struct Seeds<'a> {
+    folder: &'a Path,
+}
+
+impl Seeds<'_> {
+    fn put(&self, target: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let folder = self.folder.join(target);
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join(name), bytes)
+    }
+
+    /// A value after the number that picks its type.
+    fn picked(&self, target: &str, name: &str, which: u8, value: &impl Encode) -> io::Result<()> {
+        self.put(target, name, &[vec![which], written(value)].concat())
+    }
+}
+
+fn main() -> io::Result<()> {
+    let folder = std::env::args_os().nth(1).ok_or(io::ErrorKind::InvalidInput)?;
+    let seeds = Seeds { folder: Path::new(&folder) };
+    let arguments = nfs3_arguments();
+    for (procedure, name, bytes) in &arguments {
+        seeds.put("nfs3_arguments", name, &[vec![*procedure], bytes.clone()].concat())?;
+    }
+    results(&seeds)?;
+    envelopes(&seeds)?;
+    mount(&seeds)?;
+    rpcbind(&seeds)?;
+    nfsacl(&seeds)?;
+    framing(&seeds)?;
+    engine(&seeds, &arguments)?;
+    configuration(&seeds)?;
+    seeds.put("xdr_reader", "every_step", b"\x01\x02\x03\x04\x05\x46\x08\x89\xfd\0\0\0\0\0\x01abc")
+}
+
+fn settings() -> Sattr3 {
+    Sattr3 {
+        mode: Some(0o640),
+        uid: Some(1),
+        gid: Some(1),
+        size: Some(100),
+        atime: SetTime3::SetToServerTime,
+        mtime: SetTime3::SetToClientTime(NfsTime3 { seconds: 5, nseconds: 6 }),
+    }
+}
+
+/// Number, name, and arguments of procedures, with stand-ins for handles.
+fn nfs3_arguments() -> Vec<(u8, &'static str, Vec<u8>)> {
+    let (root_a, file, directory) = (stand_in(ROOT_A), stand_in(FILE), stand_in(DIRECTORY));
+    let root = NfsFh3(&root_a);
+    let file = NfsFh3(&file);
+    let at = |name| DirOpArgs3 { dir: root, name };
+    let device =
+        DeviceData3 { dev_attributes: settings(), spec: SpecData3 { specdata1: 1, specdata2: 3 } };
+    let symlink_data = SymlinkData3 { symlink_attributes: NO_CHANGE, symlink_data: b"target" };
+    let to = DirOpArgs3 { dir: NfsFh3(&directory), name: b"g" };
+    let data: &[u8] = b"hello";
+    vec![
+        (1, "getattr", written(&Getattr3Args { object: root })),
+        (
+            2,
+            "setattr",
+            written(&Setattr3Args {
+                object: file,
+                new_attributes: settings(),
+                guard: Some(NfsTime3 { seconds: 0, nseconds: 1 }),
+            }),
+        ),
+        (3, "lookup", written(&Lookup3Args { what: at(b"f") })),
+        (4, "access", written(&Access3Args { object: file, access: 63 })),
+        (6, "read", written(&Read3Args { file, offset: 0, count: 100 })),
+        (
+            7,
+            "write",
+            written(&Write3Args { file, offset: 3, count: 5, stable: StableHow::Unstable, data }),
+        ),
+        (
+            8,
+            "create",
+            written(&Create3Args { where_: at(b"g"), how: CreateHow3::Exclusive([7; 8]) }),
+        ),
+        (9, "mkdir", written(&Mkdir3Args { where_: at(b"e"), attributes: settings() })),
+        (10, "symlink", written(&Symlink3Args { where_: at(b"s"), symlink: symlink_data })),
+        (11, "mknod", written(&Mknod3Args { where_: at(b"n"), what: MknodData3::Chr(device) })),
+        (12, "remove", written(&Remove3Args { object: at(b"f") })),
+        (14, "rename", written(&Rename3Args { from: at(b"f"), to })),
+        (15, "link", written(&Link3Args { file, link: at(b"l") })),
+        (
+            16,
+            "readdir",
+            written(&Readdir3Args { dir: root, cookie: 0, cookieverf: [0; 8], count: 4096 }),
+        ),
+        (
+            17,
+            "readdirplus",
+            written(&Readdirplus3Args {
+                dir: root,
+                cookie: 0,
+                cookieverf: [0; 8],
+                dircount: 512,
+                maxcount: 4096,
+            }),
+        ),
+        (21, "commit", written(&Commit3Args { file, offset: 0, count: 0 })),
+    ]
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// A value of which nothing is known but its size: results with their first word given.
+fn results(seeds: &Seeds<'_>) -> io::Result<()> {
+    let attributes = || [words(&[1, 0o644, 1, 0, 0]), vec![0; 64]].concat();
+    let post = || [words(&[1]), attributes()].concat();
+    let target = "nfs3_results";
+    seeds.put(target, "getattr", &[vec![1], words(&[0]), attributes()].concat())?;
+    seeds.put(target, "lookup", &[vec![3], words(&[0, 1, 9]), post(), post()].concat())?;
+    seeds.put(
+        target,
+        "read",
+        &[vec![6], words(&[0]), post(), words(&[3, 1, 3]), b"abc\0".to_vec()].concat(),
+    )?;
+    let failed = words(&[NfsStat3::Acces as u32, 1, 0, 9, 0, 0, 0, 0, 0]);
+    seeds.put(target, "create_failed", &[vec![8], failed].concat())?;
+    let entry = [words(&[1, 0, 7, 1]), b"a\0\0\0".to_vec(), words(&[0, 1])].concat();
+    seeds.put(
+        target,
+        "readdirplus",
+        &[
+            vec![17],
+            words(&[0, 0, 0, 0]),
+            entry.clone(),
+            post(),
+            words(&[1, 4, 9]),
+            entry,
+            words(&[0, 0, 0, 1]),
+        ]
+        .concat(),
+    )?;
+    seeds.put(target, "fsinfo", &[vec![19], vec![0; 56]].concat())
+}
+
+fn call(body: &[u8]) -> Vec<u8> {
+    written(&CallHeader {
+        xid: 0x0102_0304,
+        rpcvers: 2,
+        prog: 100_003,
+        vers: 3,
+        proc_: 0,
+        cred: OpaqueAuth { flavor: u32::from(!body.is_empty()), body },
+        verf: OpaqueAuth { flavor: 0, body: &[] },
+    })
+}
+
+fn envelopes(seeds: &Seeds<'_>) -> io::Result<()> {
+    let machine = [words(&[7, 4]), b"host".to_vec(), words(&[1000, 100, 3, 1, 2, 3])].concat();
+    let target = "rpc_call";
+    seeds.put(target, "auth_none", &call(&[]))?;
+    seeds.put(target, "auth_sys", &call(&machine))?;
+    seeds.put(target, "success", &words(&[7, 1, 0, 0, 0, 0, 5]))?;
+    seeds.put(target, "mismatch", &words(&[7, 1, 0, 0, 0, 2, 3, 4]))?;
+    seeds.put(target, "denied", &words(&[7, 1, 1, 1, 5]))
+}
+
+fn mount(seeds: &Seeds<'_>) -> io::Result<()> {
+    let target = "mount";
+    let mounted = Mounted3 { fhandle: NfsFh3(b"handle"), auth_flavors: vec![1, 0] };
+    let entry = MountEntry { hostname: b"host", directory: b"/a" };
+    let groups = List(vec![Group { name: b"*" }, Group { name: b"10.0.0.0/8" }]);
+    seeds.picked(target, "mnt_argument", 0, &DirPath { path: b"/a/b" })?;
+    seeds.picked(target, "mnt", 1, &MountRes3::Ok(mounted))?;
+    seeds.picked(target, "mnt_failed", 1, &MountRes3::Failed(13))?;
+    seeds.picked(target, "dump", 2, &List(vec![entry, entry]))?;
+    seeds.picked(target, "mnt_1", 3, &FhStatus::Ok([5; 32]))?;
+    let exports = List(vec![ExportEntry { directory: b"/a", groups }]);
+    seeds.picked(target, "export", 4, &exports)?;
+    seeds.picked(target, "export_client", 5, &exports)
+}
+
+fn rpcbind(seeds: &Seeds<'_>) -> io::Result<()> {
+    let target = "rpcbind";
+    let mapping = Mapping { prog: 100_003, vers: 3, prot: 6, port: 2049 };
+    let binding = Binding {
+        prog: 100_003,
+        vers: 3,
+        netid: b"tcp",
+        addr: b"0.0.0.0.8.1",
+        owner: b"superuser",
+    };
+    let entry = AddressEntry {
+        maddr: b"127.0.0.1.8.1",
+        nc_netid: b"tcp",
+        nc_semantics: 3,
+        nc_protofmly: b"inet",
+        nc_proto: b"tcp",
+    };
+    seeds.picked(target, "mapping", 0, &mapping)?;
+    seeds.picked(target, "dump_2", 1, &List(vec![mapping, mapping]))?;
+    seeds.picked(target, "binding", 2, &binding)?;
+    seeds.picked(target, "dump_3", 3, &List(vec![binding]))?;
+    seeds.picked(target, "address", 4, &UniversalAddress { addr: b"127.0.0.1.8.1" })?;
+    seeds.picked(target, "address_list", 5, &List(vec![entry]))
+}
+
+fn acls(mask: u32) -> SecAttr {
+    let entry = |tag, permissions| AclEntry { tag, id: 0, permissions };
+    let access = vec![entry(1, 6), entry(4, 4), entry(0x10, 4), entry(0x20, 0)];
+    SecAttr {
+        mask,
+        access: AclList { count: 4, entries: access },
+        default: AclList { count: 0, entries: Vec::new() },
+    }
+}
+
+fn nfsacl(seeds: &Seeds<'_>) -> io::Result<()> {
+    let target = "nfsacl";
+    let object = NfsFh3(b"handle");
+    seeds.picked(target, "getacl_arguments", 0, &Getacl3Args { object, mask: 15 })?;
+    seeds.picked(target, "setacl_arguments", 1, &Setacl3Args { object, acls: acls(3) })?;
+    seeds.picked(target, "lists", 2, &acls(15))?;
+    let results = [vec![1], words(&[0, 0]), written(&acls(15))].concat();
+    seeds.put(target, "getacl", &results)
+}
+
+fn framing(seeds: &Seeds<'_>) -> io::Result<()> {
+    let record = |payload: &[u8], is_last: bool| {
+        let mark = payload.len() as u32 | (u32::from(is_last) << 31);
+        [mark.to_be_bytes().to_vec(), payload.to_vec()].concat()
+    };
+    let head = [10, 2, 30, 6];
+    let target = "record_framing";
+    let whole = [record(b"abc", true), record(b"d", true)].concat();
+    let several = [record(b"abc", false), record(b"de", true), record(b"tail", false)].concat();
+    let empty_last = [record(b"tail", false), record(b"", true)].concat();
+    let large = [record(&[7; 300], true), record(&[8; 2000], true)].concat();
+    for (name, stream) in
+        [("whole", whole), ("fragments", several), ("empty_last", empty_last), ("large", large)]
+    {
+        seeds.put(target, name, &[head.to_vec(), stream].concat())?;
+    }
+    Ok(())
+}
+
+/// A call of [`engine_call`](../engine_call/index.html)'s input: kind, length, body.
+fn step(kind: u8, procedure: u8, xid: u8, arguments: &[u8]) -> Vec<u8> {
+    let words = (arguments.len() / 4 + 1) as u8;
+    [&[kind, words, 0, xid, 0, procedure], arguments].concat()
+}
+
+fn engine(seeds: &Seeds<'_>, arguments: &[(u8, &'static str, Vec<u8>)]) -> io::Result<()> {
+    let target = "engine_call";
+    let mut all = Vec::new();
+    for (index, (procedure, _, arguments)) in arguments.iter().enumerate() {
+        all.extend(step(0, *procedure, index as u8 + 1, arguments));
+    }
+    seeds.put(target, "all_of_nfs3", &all)?;
+    for (procedure, name, arguments) in arguments {
+        seeds.put(target, name, &step(0, *procedure, 1, arguments))?;
+    }
+    let file = stand_in(FILE);
+    let getacl = written(&Getacl3Args { object: NfsFh3(&file), mask: 15 });
+    let setacl = written(&Setacl3Args { object: NfsFh3(&file), acls: acls(1) });
+    seeds.put(target, "acls", &[step(2, 2, 1, &setacl), step(2, 1, 2, &getacl)].concat())?;
+    let path = written(&DirPath { path: b"/a/d" });
+    let mounts: Vec<u8> =
+        (0..6).flat_map(|procedure| step(3, procedure, procedure, &path)).collect();
+    seeds.put(target, "mount_3", &mounts)?;
+    let mounts: Vec<u8> =
+        (0..7).flat_map(|procedure| step(4, procedure, procedure, &path)).collect();
+    seeds.put(target, "mount_1", &mounts)?;
+    let mapping = written(&Mapping { prog: 100_003, vers: 3, prot: 6, port: 0 });
+    let binding =
+        written(&Binding { prog: 100_003, vers: 3, netid: b"tcp", addr: b"", owner: b"" });
+    let ports: Vec<u8> = (0..5).flat_map(|procedure| step(5, procedure, 1, &mapping)).collect();
+    seeds.put(target, "rpcbind_2", &ports)?;
+    let addresses: Vec<u8> =
+        (0..13).flat_map(|procedure| step(7, procedure, 1, &binding)).collect();
+    seeds.put(target, "rpcbind_4", &addresses)?;
+    // The same xid again, a flush that fails, another share's directory, a damaged handle.
+    let root_b = stand_in(ROOT_B);
+    let write = |file: &[u8]| {
+        written(&Write3Args {
+            file: NfsFh3(file),
+            offset: 0,
+            count: 2,
+            stable: StableHow::FileSync,
+            data: b"ab",
+        })
+    };
+    let create = written(&Create3Args {
+        where_: DirOpArgs3 { dir: NfsFh3(&root_b), name: b"x" },
+        how: CreateHow3::Guarded(NO_CHANGE),
+    });
+    let odd = [
+        step(0, 7, 1, &write(&file)),
+        step(0, 7, 1, &write(&file)),
+        step(0x80, 7, 2, &write(&file)),
+        step(0, 8, 3, &create),
+        step(0, 7, 4, &write(b"D\x51")),
+    ]
+    .concat();
+    seeds.put(target, "oddities", &odd)?;
+    let raw = call(ROOT);
+    seeds.put(target, "raw", &[vec![0x40, (raw.len() / 4) as u8], raw].concat())
+}
+
+fn configuration(seeds: &Seeds<'_>) -> io::Result<()> {
+    let target = "shares_configuration";
+    let share = "[[share]]\npath = \"/a\"\nclients = [\"*\"]\n";
+    let server = "[server]\nlisten = [\"0.0.0.0:2049\", \"[::]:2049\"]\nudp = false\n\
+        connections_max = 10_000\npool_cpus = [\"0-1,4\"]\nlog = \"journald\"\n";
+    let rules = "[defaults]\noptions = [\"ro\", \"anonuid=1\"]\n[[share]]\npath = \"/b\"\nid = 5\n\
+        [[share.rule]]\nclients = [\"10.0.0.0/8\", \"fd00::/8\"]\noptions = [\"rw\"]\n";
+    let mistakes = "[sever]\n[[share]]\npath = \"a\"\nclients = [\"10.1.0.0/8\", 7]\n\
+        [[share]]\npath = \"/b\"\n[[share]]\npath = \"/b\"\n";
+    let patterns = "10.0.0.0/255.0.0.0\n::ffff:10.1.0.0/112\n192.168.1.5\n@group\n";
+    seeds.put(target, "share", share.as_bytes())?;
+    seeds.put(target, "server", [server, share].concat().as_bytes())?;
+    seeds.put(target, "rules", rules.as_bytes())?;
+    seeds.put(target, "mistakes", mistakes.as_bytes())?;
+    seeds.put(target, "patterns", patterns.as_bytes())
+}

@@ -1,0 +1,228 @@
+//! An engine over a file system in memory, which takes calls as bytes and checks its replies.
+
+use std::sync::Arc;
+
+use steadfast_client::{NFS3, ReplyBody, mount, nfsacl, parse_reply, rpcbind};
+use steadfast_engine::{
+    CallHost, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer, Transport, Verdict,
+};
+use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
+use steadfast_vfs::FsError;
+use steadfast_vfs::model::ModelFs;
+use steadfast_wire::mount::{Exports, FhStatus, MountList};
+use steadfast_wire::nfs3::{
+    Create3Args, CreateHow3, DirOpArgs3, Mkdir3Args, NfsFh3, Sattr3, SetTime3,
+};
+use steadfast_wire::rpc::{CallHeader, OpaqueAuth};
+use steadfast_wire::rpcbind::{AddressList, BindingList, MappingList, UniversalAddress};
+use steadfast_xdr::{Decode, Encode, Reader};
+
+use crate::{client_reads, written};
+
+/// Most handles remembered of replies.
+const HANDLES_MAX: usize = 16;
+
+/// `AUTH_SYS` of root without further groups.
+pub const ROOT: &[u8] = &[0; 20];
+
+/// Attributes that set nothing.
+pub const NO_CHANGE: Sattr3 = Sattr3 {
+    mode: None,
+    uid: None,
+    gid: None,
+    size: None,
+    atime: SetTime3::DontChange,
+    mtime: SetTime3::DontChange,
+};
+
+struct Host;
+
+impl CallHost for Host {
+    fn may_block(&mut self) {}
+    fn will_block(&mut self) {}
+}
+
+/// A server with the shares `/a` and `/b`, in which `/a` has a file `f` and a directory `d`.
+pub struct Server {
+    engine: Engine,
+    peer: Peer,
+    handles: Vec<Vec<u8>>,
+    now_ms: u64,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        let rights = Rights { squash: Squash::None, ..Rights::default() };
+        let export = |number: u64, path: &str| Export {
+            share: Arc::new(Share {
+                id: ShareId(number),
+                path: path.to_owned(),
+                directory: path.into(),
+                crosses_mounts: false,
+                rules: vec![ClientRule { pattern: ClientPattern::Any, rights: rights.clone() }],
+            }),
+            storage: Arc::new(ModelFs::new(number, 0o777)),
+        };
+        let config = EngineConfig {
+            handle_key: [3; 16],
+            write_verifier: 1,
+            transfer_bytes_max: 1 << 20,
+            reply_cache_bytes_max: 1 << 16,
+            nfs_port: 2049,
+        };
+        let exports = ExportTable::new(vec![export(1, "/a"), export(2, "/b")]);
+        let mut server = Self {
+            engine: Engine::new(config, exports),
+            peer: Peer {
+                address: ([127, 0, 0, 1], 1).into(),
+                local: ([127, 0, 0, 1], 2049).into(),
+                transport: Transport::Tcp,
+            },
+            handles: Vec::new(),
+            now_ms: 0,
+        };
+        for path in [&b"/a"[..], b"/b"] {
+            let argument = written(&steadfast_wire::mount::DirPath { path });
+            server.call(&message(mount::MOUNT, 3, 1, &argument), true);
+        }
+        assert_eq!(server.handles.len(), 2, "both shares can be mounted");
+        let root = server.handles[0].clone();
+        let place = |name| DirOpArgs3 { dir: NfsFh3(&root), name };
+        let file = Create3Args { where_: place(b"f"), how: CreateHow3::Unchecked(NO_CHANGE) };
+        server.call(&message(NFS3, 3, 8, &written(&file)), true);
+        let directory = Mkdir3Args { where_: place(b"d"), attributes: NO_CHANGE };
+        server.call(&message(NFS3, 3, 9, &written(&directory)), true);
+        assert_eq!(server.handles.len(), 4, "a file and a directory can be made");
+        server
+    }
+}
+
+/// A call of root.
+pub fn message(program: u32, version: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
+    let mut message = written(&CallHeader {
+        xid: 7,
+        rpcvers: 2,
+        prog: program,
+        vers: version,
+        proc_: procedure,
+        cred: OpaqueAuth { flavor: 1, body: ROOT },
+        verf: OpaqueAuth { flavor: 0, body: &[] },
+    });
+    message.extend_from_slice(arguments);
+    message
+}
+
+/// What stands for the handle of this index in an input: a handle of two bytes.
+pub fn stand_in(index: u8) -> [u8; 2] {
+    [b'H', index]
+}
+
+impl Server {
+    /// Puts handles in the place of their stand-ins: `H` and an index is a handle the server
+    /// gave, `D` and a number such a handle with one bit turned.
+    fn with_handles(&self, input: &[u8]) -> Vec<u8> {
+        let mut message = Vec::with_capacity(input.len() * 2);
+        let (words, tail) = input.as_chunks::<4>();
+        let mut words = words.iter().peekable();
+        while let Some(word) = words.next() {
+            let handle = match (word, words.peek()) {
+                ([0, 0, 0, 2], Some([b'H', index, 0, 0])) => {
+                    Some(self.handles[usize::from(*index) % self.handles.len()].clone())
+                }
+                ([0, 0, 0, 2], Some([b'D', bit, 0, 0])) => {
+                    let mut damaged = self.handles[usize::from(*bit >> 6)].clone();
+                    let length = damaged.len();
+                    damaged[usize::from(*bit) / 8 % length] ^= 1 << (bit % 8);
+                    Some(damaged)
+                }
+                _ => None,
+            };
+            if let Some(handle) = handle {
+                words.next();
+                NfsFh3(&handle).encode(&mut steadfast_xdr::Writer::new(&mut message));
+            } else {
+                message.extend_from_slice(word);
+            }
+        }
+        message.extend_from_slice(tail);
+        message
+    }
+
+    /// Keeps handles that a reply seems to have, for later calls.
+    fn learn_handles(&mut self, reply: &[u8]) {
+        let (words, _) = reply.as_chunks::<4>();
+        for index in 0..words.len() {
+            if self.handles.len() >= HANDLES_MAX {
+                return;
+            }
+            let from = reply.get(index * 4..).unwrap_or(&[]);
+            if let Ok(NfsFh3(handle @ [1, length, ..])) = NfsFh3::decode(&mut Reader::new(from))
+                && usize::from(*length) == handle.len()
+                && handle.len() >= 18
+                && !self.handles.iter().any(|known| known == handle)
+            {
+                self.handles.push(handle.to_vec());
+            }
+        }
+    }
+
+    /// Sends a call and checks the reply. With `flush_works` false, a flush that the reply waits
+    /// for fails.
+    pub fn call(&mut self, input: &[u8], flush_works: bool) {
+        let message =
+            if self.handles.is_empty() { input.to_vec() } else { self.with_handles(input) };
+        self.now_ms += 1000;
+        self.engine.tick(self.now_ms);
+        let mut reply = ReplyBuffer::default();
+        let verdict = self.engine.call(&mut Host, &self.peer, self.now_ms, &message, &mut reply);
+        assert!(reply.files.is_empty(), "no file was allowed in the reply");
+        let bytes = match verdict {
+            Verdict::Replied => reply.bytes,
+            Verdict::Parked(call) => {
+                assert!(reply.bytes.is_empty(), "parked, and yet answered");
+                let outcome = if flush_works { Ok(()) } else { Err(FsError::Io) };
+                let mut bytes = Vec::new();
+                self.engine.settle(call, outcome, self.now_ms, &mut bytes);
+                bytes
+            }
+            Verdict::Silent | Verdict::HangUp(_) => {
+                assert!(reply.bytes.is_empty(), "no reply was due");
+                return;
+            }
+        };
+        check_reply(&message, &bytes);
+        self.learn_handles(&bytes);
+    }
+}
+
+/// A reply belongs to its call, and its results are of the procedure's type to the last byte.
+fn check_reply(message: &[u8], reply: &[u8]) {
+    assert_eq!(reply.len() % 4, 0);
+    assert_eq!(reply.get(..4), message.get(..4), "the call's xid");
+    let Ok((_, body)) = parse_reply(reply) else { panic!("no reply: {reply:?}") };
+    let ReplyBody::Success { results_at } = body else { return };
+    let Ok(call) = CallHeader::decode(&mut Reader::new(message)) else {
+        panic!("success, but no call: {message:?}")
+    };
+    let results = reply.get(results_at..).unwrap_or(&[]);
+    let is_well_formed = match (call.prog, call.vers, call.proc_) {
+        (NFS3 | nfsacl::NFSACL, 3, procedure) | (mount::MOUNT, 3, procedure @ 1..) => {
+            client_reads(call.prog, procedure, results)
+        }
+        (mount::MOUNT, _, 1) => Some(whole::<FhStatus>(results)),
+        (mount::MOUNT, _, 2) => Some(whole::<MountList<'_>>(results)),
+        (mount::MOUNT, _, 5 | 6) => Some(whole::<Exports<'_>>(results)),
+        (rpcbind::RPCBIND, _, 1 | 2) => Some(whole::<bool>(results)),
+        (rpcbind::RPCBIND, 2, 3) => Some(whole::<u32>(results)),
+        (rpcbind::RPCBIND, 2, 4) => Some(whole::<MappingList>(results)),
+        (rpcbind::RPCBIND, _, 3 | 9) => Some(whole::<UniversalAddress<'_>>(results)),
+        (rpcbind::RPCBIND, _, 4) => Some(whole::<BindingList<'_>>(results)),
+        (rpcbind::RPCBIND, _, 11) => Some(whole::<AddressList<'_>>(results)),
+        _ => Some(results.is_empty()),
+    };
+    assert_eq!(is_well_formed, Some(true), "results of {call:?}: {results:?}");
+}
+
+fn whole<'a, T: Decode<'a> + Encode>(results: &'a [u8]) -> bool {
+    crate::check::<T>(results) == Some(results.len())
+}
