@@ -1,5 +1,6 @@
 //! One client thread: its connections, an epoll, and the closed loop.
 
+use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -150,9 +151,11 @@ impl Worker {
         }
         let mut events = Events::with_capacity(self.connections.len() + 1);
         let mut buffer = vec![0; RECEIVE_BYTES];
+        let mut ready = VecDeque::new();
         let (mut heard_at, mut is_stopping) = (Instant::now(), false);
         while self.in_flight > 0 {
-            self.epoll.wait(&mut events, Some(TICK))?;
+            let patience = if ready.is_empty() { TICK } else { Duration::ZERO };
+            self.epoll.wait(&mut events, Some(patience))?;
             if !is_stopping && progress.is_stopping() {
                 is_stopping = true;
                 heard_at = Instant::now();
@@ -162,11 +165,21 @@ impl Worker {
             for event in events.iter() {
                 was_heard = true;
                 let index = event.token as usize;
-                if event.is_readable || event.is_hung_up {
-                    self.receive(index, &mut buffer, is_measuring, is_stopping, progress)?;
-                }
                 if event.is_writable {
                     self.flush(index)?;
+                }
+                if event.is_readable || event.is_hung_up {
+                    ready.push_back(index);
+                }
+            }
+            // One buffer a connection a turn: a server that answers as fast as one connection is
+            // read must not keep the others waiting.
+            for _turn in 0..ready.len() {
+                was_heard = true;
+                if let Some(index) = ready.pop_front()
+                    && self.receive(index, &mut buffer, is_measuring, is_stopping, progress)?
+                {
+                    ready.push_back(index);
                 }
             }
             if was_heard {
@@ -206,7 +219,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Receives until there is no more, and answers each batch of replies with a batch of calls.
+    /// Receives once and answers the replies that came with further calls; true when there may
+    /// be more to receive.
     fn receive(
         &mut self,
         index: usize,
@@ -214,32 +228,27 @@ impl Worker {
         is_measuring: bool,
         is_stopping: bool,
         progress: &Progress,
-    ) -> Result<(), BenchError> {
-        loop {
-            let Some(connection) = self.connections.get_mut(index) else { return Ok(()) };
-            let carried = connection.inbox.restore(buffer);
-            let room = buffer.get_mut(carried..).unwrap_or(&mut []);
-            let space = room.len();
-            let outcome =
-                steadfast_sys::net::receive(&connection.socket, &mut [IoSliceMut::new(room)]);
-            let count = match outcome {
-                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-                Ok(count) => count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
-                Err(error) => return Err(error.into()),
-            };
-            let now_ns = self.now_ns();
-            let batch = Batch { index, now_ns, is_measuring, is_stopping };
-            let bytes = buffer.get(..carried + count).unwrap_or(&[]);
-            if self.digest(&batch, bytes)? {
-                progress.finish();
-            }
-            self.flush(index)?;
-            if count < space {
-                return Ok(());
-            }
+    ) -> Result<bool, BenchError> {
+        let Some(connection) = self.connections.get_mut(index) else { return Ok(false) };
+        let carried = connection.inbox.restore(buffer);
+        let room = buffer.get_mut(carried..).unwrap_or(&mut []);
+        let space = room.len();
+        let outcome = steadfast_sys::net::receive(&connection.socket, &mut [IoSliceMut::new(room)]);
+        let (count, may_have_more) = match outcome {
+            Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            Ok(count) => (count, count == space),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => (0, false),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => (0, true),
+            Err(error) => return Err(error.into()),
+        };
+        let now_ns = self.now_ns();
+        let batch = Batch { index, now_ns, is_measuring, is_stopping };
+        let bytes = buffer.get(..carried + count).unwrap_or(&[]);
+        if self.digest(&batch, bytes)? {
+            progress.finish();
         }
+        self.flush(index)?;
+        Ok(may_have_more)
     }
 
     /// Judges replies and starts the next calls; true when a slot has none left.
