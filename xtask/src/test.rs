@@ -7,9 +7,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::{kernel_client, packages, tidy};
 
-/// Debian packages that unit and property tests use, beside those of the kernel-client suite.
+/// Debian packages that unit and property tests use, and what the fuzzer is compiled with, beside
+/// those of the kernel-client suite.
 const PACKAGES: &[&str] =
-    &["acl", "btrfs-progs", "e2fsprogs", "xfsprogs", "util-linux", "iproute2"];
+    &["acl", "btrfs-progs", "e2fsprogs", "xfsprogs", "util-linux", "iproute2", "g++", "git"];
 
 /// Time for each fuzz target here; longer runs are `fuzz/run.sh`'s.
 const FUZZ_SECONDS: u32 = 5;
@@ -95,7 +96,7 @@ fn documentation() -> Result<()> {
 fn fuzz() -> Result<()> {
     let script = tidy::workspace_root()?.join("fuzz/run.sh");
     let status = Command::new(&script)
-        .arg(FUZZ_SECONDS.to_string())
+        .args(["all", &FUZZ_SECONDS.to_string()])
         .status()
         .with_context(|| format!("cannot run {}", script.display()))?;
     if !status.success() {
