@@ -262,6 +262,10 @@ impl<'a> Suite<'a> {
             let local = share.directory.to_string_lossy().into_owned();
             plan.insert(format!("local.{}", share.name), local);
         }
+        let statistics = rustix::fs::statvfs(storage.directory("main")?)?;
+        let bytes = statistics.f_blocks * statistics.f_frsize;
+        plan.insert("main-bytes".to_owned(), bytes.to_string());
+        plan.insert("main-files".to_owned(), statistics.f_files.to_string());
         plan.insert("version".to_owned(), version(options).to_owned());
         plan.insert("seed".to_owned(), options.seed.to_string());
         let init = root.join("tests/kernel-client/init.sh");

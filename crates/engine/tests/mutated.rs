@@ -300,7 +300,9 @@ proptest! {
         let calls = valid_calls(&server);
         for (which, damages) in &rounds {
             let mut message = calls[which.index(calls.len())].clone();
-            damages.iter().for_each(|damage| apply(&mut message, damage));
+            for damage in damages {
+ apply(&mut message, damage);
+}
             if let Some(reply) = server.call(&message) {
                 prop_assert_eq!(&reply[..4], &message[..4]);
                 prop_assert_eq!(&reply[4..8], &[0, 0, 0, 1]);

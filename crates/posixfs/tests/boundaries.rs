@@ -217,7 +217,7 @@ fn the_kernel_decides_about_names() {
     let now =
         SetAttr { atime: SetTime::ServerTime, mtime: SetTime::ServerTime, ..SetAttr::default() };
     user.set(&shared, &now).result.unwrap();
-    let past = SetAttr { mtime: SetTime::To(steadfast_vfs::Time::default()), ..SetAttr::default() };
+    let past = SetAttr { mtime: SetTime::To(Time::default()), ..SetAttr::default() };
     assert_eq!(user.set(&shared, &past).result.unwrap_err(), FsError::NotPermitted);
     // An owner's ACL.
     let acl = Acl::from_mode(0o640);

@@ -57,7 +57,9 @@ pub(crate) fn judge(outcomes: &[Outcome], expected: &BTreeMap<String, String>) -
             (Some(_), Some(reason)) => format!("expected failure {}: {reason}", outcome.name),
             (Some(failure), None) => {
                 is_as_expected = false;
-                format!("NEW FAILURE {}: {failure}", outcome.name)
+                // The whole of it was printed when the case ended.
+                let short: String = failure.chars().take(300).collect();
+                format!("NEW FAILURE {}: {short}", outcome.name)
             }
             (None, Some(reason)) => {
                 is_as_expected = false;

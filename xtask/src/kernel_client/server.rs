@@ -263,6 +263,9 @@ fn connect(port: u16) -> Result<()> {
     Ok(())
 }
 
+/// The bit of a record mark that says that no fragment follows (RFC 5531 §11).
+const LAST_FRAGMENT: u32 = 1 << 31;
+
 /// One NULL call of NFSv3, written by hand so that a fault in our own client cannot hide one
 /// in the server.
 fn call_null() -> Result<()> {
@@ -270,7 +273,7 @@ fn call_null() -> Result<()> {
     stream.set_read_timeout(Some(Duration::from_secs(2)))?;
     let xid = 0x7374_6561;
     let words: [u32; 11] = [
-        0x8000_0000 | 40, // last fragment, 40 bytes
+        LAST_FRAGMENT + 40, // bytes
         xid,
         0, // CALL
         2, // RPC version
@@ -291,7 +294,7 @@ fn call_null() -> Result<()> {
         .map(|chunk| u32::from_be_bytes(chunk.try_into().unwrap_or_default()))
         .collect();
     // Record mark, xid, REPLY, accepted, verifier (two words), SUCCESS.
-    if words == [0x8000_0000 | 24, xid, 1, 0, 0, 0, 0] {
+    if words == [LAST_FRAGMENT + 24, xid, 1, 0, 0, 0, 0] {
         return Ok(());
     }
     bail!("NULL was answered with {words:x?}")

@@ -88,13 +88,8 @@ impl Storage {
         // 2,048 inodes: few enough that a case can use them up.
         let small = Image { name: "small", size_mib: 48, kind: Kind::Ext4, inodes: Some(2048) }
             .mount(directory, janitor)?;
-        let quota = Image { name: "quota", size_mib: 256, kind: Kind::Btrfs, inodes: None }
-            .mount(directory, janitor)?;
-        let limited = quota.join("limited");
-        let limited_text = limited.to_string_lossy().into_owned();
-        run("btrfs", &["quota", "enable", &quota.to_string_lossy()])?;
-        run("btrfs", &["subvolume", "create", &limited_text])?;
-        run("btrfs", &["qgroup", "limit", "16M", &limited_text])?;
+        let quota = Image { name: "quota", size_mib: 256, kind: Kind::Btrfs, inodes: None };
+        let limited = quota.mount_limited_subvolume(directory, janitor)?;
 
         let share = |name, directory: PathBuf, is_read_only, squash| -> Result<Share> {
             use std::os::unix::fs::PermissionsExt;
@@ -158,10 +153,28 @@ impl Image {
             Kind::Xfs => drop(run("mkfs.xfs", &["-q", "-f", &image])?),
             Kind::Btrfs => drop(run("mkfs.btrfs", &["-q", "-f", &image])?),
         }
+        Self::mount_at(&at, "loop", &image, janitor)?;
+        Ok(at)
+    }
+
+    /// Makes a btrfs whose subvolume `limited` may hold 16 MiB, and mounts that subvolume.
+    fn mount_limited_subvolume(&self, directory: &Path, janitor: &mut Janitor) -> Result<PathBuf> {
+        let top = self.mount(directory, janitor)?;
+        let limited = top.join("limited").to_string_lossy().into_owned();
+        run("btrfs", &["quota", "enable", &top.to_string_lossy()])?;
+        run("btrfs", &["subvolume", "create", &limited])?;
+        run("btrfs", &["qgroup", "limit", "16M", &limited])?;
+        // Mounted by itself: some servers export mount points, not subvolumes.
+        run("umount", &[&top.to_string_lossy()])?;
+        let image = directory.join(format!("{}.img", self.name));
+        Self::mount_at(&top, "loop,subvol=limited", &image.to_string_lossy(), janitor)?;
+        Ok(top)
+    }
+
+    fn mount_at(at: &Path, options: &str, image: &str, janitor: &mut Janitor) -> Result<()> {
         let at_text = at.to_string_lossy().into_owned();
         janitor.at_end(&format!("umount -l '{at_text}'"))?;
-        run("mount", &["-o", "loop", &image, &at_text])?;
-        Ok(at)
+        run("mount", &["-o", options, image, &at_text]).map(drop)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Which sync calls a server makes for calls that promise stability, counted by strace.
 
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Evidence {
     pub(super) peer: Peer,
     pub(super) operation: &'static str,
-    /// Calls that were answered as stable while strace counted, the tree's own included.
+    /// Calls that were answered while strace counted.
     pub(super) answered: u64,
     /// Sync calls by name, those that happened.
     pub(super) syncs: Vec<(String, u64)>,
@@ -35,11 +36,30 @@ impl Evidence {
 pub(super) fn collect(server: &Server, cpus: &Cpus) -> Result<Vec<Evidence>> {
     let mut all = Vec::new();
     for operation in ["write:4096:file_sync", "create", "remove"] {
-        let trace = Trace::attach(server.pid())?;
         // A depth of 1 on one connection leaves no company to share a sync with: one call, one
         // sync, or the promise is not kept.
-        let figures = load::generate(server, operation, 1, 1, SECONDS, cpus)?;
+        let mut generator = load::generator(server, operation, 1, 1, SECONDS, cpus)
+            .args(["--paused", "--keep", "--names", "5000"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("cannot run the load generator")?;
+        // What it made so far is not counted.
+        let mut line = String::new();
+        let errors = generator.stderr.take().context("no standard error")?;
+        let mut errors = BufReader::new(errors);
+        errors.read_line(&mut line)?;
+        if line.trim() != "prepared" {
+            errors.read_to_string(&mut line)?;
+            bail!("the load generator did not begin: {line}");
+        }
+        let trace = Trace::attach(server.pid())?;
+        // Closing the pipe says go as well as a line does.
+        drop(generator.stdin.take());
+        let output = generator.wait_with_output()?;
         let syncs = trace.detach()?;
+        let figures = load::figures(&output)?;
         let answered = figures
             .report
             .pointer("/checks/replies")

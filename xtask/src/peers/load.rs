@@ -1,6 +1,6 @@
 //! One row of the report: a load on a server.
 
-use std::process::Stdio;
+use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -66,29 +66,36 @@ pub(super) struct Figures {
 
 /// Runs one row's load.
 pub(super) fn measure(server: &Server, row: &Row, seconds: f64, cpus: &Cpus) -> Result<Figures> {
-    generate(server, row.operation, row.connections, row.depth, seconds, cpus)
+    let output = generator(server, row.operation, row.connections, row.depth, seconds, cpus)
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot run the load generator")?;
+    figures(&output)
 }
 
-/// Runs the load generator.
-pub(super) fn generate(
+/// The load generator's command line.
+pub(super) fn generator(
     server: &Server,
     operation: &str,
     connections: usize,
     depth: usize,
     seconds: f64,
     cpus: &Cpus,
-) -> Result<Figures> {
+) -> Command {
     let program = super::target_directory().join("release/examples/op");
-    let output = Cpus::command(cpus.client.as_ref(), &program)
+    let mut command = Cpus::command(cpus.client.as_ref(), &program);
+    command
         .arg(server.address.to_string())
         .arg(&server.path)
         .args(["--mount-port", &server.mount_port.to_string()])
         .args(["--connections", &connections.to_string(), "--depth", &depth.to_string()])
         .args(["--seconds", &seconds.to_string(), "--pid", &server.pid().to_string()])
-        .args(["--json", operation])
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot run {}", program.display()))?;
+        .args(["--json", operation]);
+    command
+}
+
+/// Reads what the load generator said.
+pub(super) fn figures(output: &Output) -> Result<Figures> {
     if !output.status.success() {
         bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
     }

@@ -39,7 +39,11 @@ impl Peer {
             .output()
             .with_context(|| format!("cannot run {}", program.display()))?;
         let text = String::from_utf8_lossy(&output.stdout);
-        Ok(text.lines().next().unwrap_or("of unknown version").trim().to_owned())
+        let version = text.lines().next().unwrap_or("of unknown version").trim();
+        Ok(match (self, super::commit()) {
+            (Self::Steadfast, Some(commit)) => format!("{version}, commit {commit}"),
+            _ => version.to_owned(),
+        })
     }
 }
 

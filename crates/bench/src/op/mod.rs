@@ -303,11 +303,21 @@ impl Snapshot {
 /// # Errors
 /// When the server cannot be reached, fails a call, or breaks a promise.
 pub fn run(load: &Load) -> Result<Report, BenchError> {
+    run_when(load, || {})
+}
+
+/// As [`run`]; calls `is_prepared` between preparing the tree and putting the load on, so that
+/// somebody else can begin to watch the server.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_when(load: &Load, is_prepared: impl FnOnce()) -> Result<Report, BenchError> {
     let slots = load.connections.saturating_mul(load.depth);
     if slots == 0 || slots > SLOTS_MAX || load.threads == 0 || load.threads > load.connections {
         return Err(BenchError::Bounds);
     }
     let tree = Arc::new(tree::Tree::prepare(load)?);
+    is_prepared();
     let progress = Arc::new(Progress::default());
     let mut threads = Vec::new();
     for thread in 0..load.threads {

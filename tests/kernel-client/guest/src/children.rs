@@ -113,18 +113,16 @@ pub(crate) fn finish(children: Vec<Child>) -> Result<()> {
 pub(crate) fn dispatch(words: &[&str]) -> Result<()> {
     match words {
         ["operate", rest @ ..] => {
-            let code = match operate(rest) {
+            let code = match operate(rest).map_err(|error| (error.raw_os_error(), error)) {
                 Ok(()) => 0,
-                Err(error) => match error.raw_os_error() {
-                    Some(errno) => {
-                        println!("errno");
-                        errno
-                    }
-                    None => {
-                        eprintln!("{error}");
-                        OTHER
-                    }
-                },
+                Err((Some(errno), _)) => {
+                    println!("errno");
+                    errno
+                }
+                Err((None, error)) => {
+                    eprintln!("{error}");
+                    OTHER
+                }
             };
             std::process::exit(code);
         }

@@ -156,6 +156,10 @@ struct Target {
     path: PathBuf,
     cached: File,
     direct: File,
+    /// Written through a mapping and not flushed since. Linux does not flush such pages before
+    /// direct I/O that follows direct I/O (open(2) asks programs not to mix the two), so it is
+    /// done here.
+    has_mapped_writes: std::cell::Cell<bool>,
 }
 
 impl Target {
@@ -170,16 +174,26 @@ impl Target {
                 .open(path)
         };
         let (cached, direct) = (open(OFlags::empty())?, open(OFlags::DIRECT)?);
-        Ok(Self { path: path.to_owned(), cached, direct })
+        let has_mapped_writes = std::cell::Cell::new(false);
+        Ok(Self { path: path.to_owned(), cached, direct, has_mapped_writes })
+    }
+
+    fn flush_before(&self, way: Way) -> Result<()> {
+        if matches!(way, Way::Direct) && self.has_mapped_writes.replace(false) {
+            self.cached.sync_data()?;
+        }
+        Ok(())
     }
 
     fn write(&self, way: Way, at: usize, bytes: &[u8], size: usize) -> Result<()> {
+        self.flush_before(way)?;
         match way {
             Way::Cached => self.cached.write_all_at(bytes, at as u64)?,
             Way::Direct => self.direct.write_all_at(bytes, at as u64)?,
             Way::Mapped => {
                 let mut mapping = SharedMapping::new(&self.cached, size)?;
                 mapping.write(at, bytes)?;
+                self.has_mapped_writes.set(true);
                 if bytes.first().is_some_and(|byte| byte % 4 == 0) {
                     mapping.sync()?;
                 }
@@ -189,6 +203,7 @@ impl Target {
     }
 
     fn read(&self, way: Way, at: usize, bytes: &mut [u8], size: usize) -> Result<()> {
+        self.flush_before(way)?;
         match way {
             Way::Cached => self.cached.read_exact_at(bytes, at as u64)?,
             Way::Direct => self.direct.read_exact_at(bytes, at as u64)?,
@@ -249,8 +264,9 @@ impl Process {
             }
             69..72 => {
                 self.note("reopen".to_owned());
-                let path = self.own.path.clone();
-                self.own = Target::open(&path)?;
+                let opened = Target::open(&self.own.path)?;
+                opened.has_mapped_writes.set(self.own.has_mapped_writes.get());
+                self.own = opened;
                 Ok(())
             }
             72..75 => {

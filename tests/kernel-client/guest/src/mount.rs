@@ -78,8 +78,9 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String> {
 
 /// The same for a command with more to it.
 pub(crate) fn run_command(command: &mut Command) -> Result<String> {
-    let output =
-        command.output().with_context(|| format!("cannot run {:?}", command.get_program()))?;
+    let output = command
+        .output()
+        .with_context(|| format!("cannot run {}", command.get_program().display()))?;
     if !output.status.success() {
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text);

@@ -19,7 +19,7 @@ pub(crate) fn times(context: &Context) -> Result<()> {
     let path = directory.join("file");
     std::fs::write(&path, "x")?;
     for (seconds, nanoseconds) in
-        [(0, 0), (1, 1), (1_000_000_000, 999_999_999), (2_147_483_648, 123), (4_000_000_000, 7)]
+        [(1_000_000_000, 999_999_998), (0, 0), (1, 1), (2_147_483_648, 123), (4_000_000_000, 7)]
     {
         let accessed = UNIX_EPOCH + Duration::new(seconds, nanoseconds);
         let modified = accessed + Duration::from_nanos(1);
@@ -119,10 +119,10 @@ pub(crate) fn modes_and_owners(context: &Context) -> Result<()> {
 pub(crate) fn file_system_statistics(context: &Context) -> Result<()> {
     let (mount, directory) = context.mount_main("")?;
     let remote = rustix::fs::statvfs(mount.path())?;
-    let server = rustix::fs::statvfs(context.value("local.main")?)?;
-    let bytes = |status: &rustix::fs::StatVfs| status.f_blocks * status.f_frsize;
-    expect_equal(&bytes(&remote), &bytes(&server), "size in bytes")?;
-    expect_equal(&remote.f_files, &server.f_files, "files")?;
+    // Asked by the host: in the guest every path of the host's has the root's numbers.
+    let bytes = remote.f_blocks * remote.f_frsize;
+    expect_equal(&bytes.to_string().as_str(), &context.value("main-bytes")?, "size in bytes")?;
+    expect_equal(&remote.f_files.to_string().as_str(), &context.value("main-files")?, "files")?;
     expect_equal(&remote.f_namemax, &255, "length of names")?;
     std::fs::write(directory.join("file"), vec![1; 10 << 20])?;
     mount.again()?;

@@ -143,13 +143,13 @@ pub(crate) fn exclusive_create(context: &Context) -> Result<()> {
 pub(crate) fn exclusive_child(words: &[&str]) -> Result<()> {
     let [directory, won, count] = words else { bail!("exclusive DIRECTORY WON COUNT") };
     rustix::process::umask(rustix::fs::Mode::empty());
-    let mut list = String::new();
+    let mut list: Vec<u8> = Vec::new();
     for name in 0..count.parse::<u32>()? {
         let path = Path::new(directory).join(name.to_string());
         let flags =
             rustix::fs::OFlags::CREATE | rustix::fs::OFlags::EXCL | rustix::fs::OFlags::WRONLY;
         match rustix::fs::open(&path, flags, rustix::fs::Mode::from_raw_mode(0o640)) {
-            Ok(_) => list.push_str(&format!("{name}\n")),
+            Ok(_) => writeln!(list, "{name}")?,
             Err(Errno::EXIST) => {}
             Err(error) => bail!("create {}: {error}", path.display()),
         }
@@ -178,7 +178,7 @@ pub(crate) fn append(context: &Context) -> Result<()> {
 }
 
 /// Holes read as zeros and take no space; truncation leaves nothing behind; offsets beyond
-/// 32 bits; SEEK_DATA and SEEK_HOLE as version 3 has them (no hole but the one at the end).
+/// 32 bits; `SEEK_DATA` and `SEEK_HOLE` as version 3 has them (no hole but the one at the end).
 pub(crate) fn sparse(context: &Context) -> Result<()> {
     let (mount, directory) = context.mount_main("")?;
     let path = directory.join("sparse");

@@ -85,16 +85,16 @@ pub(crate) fn options(context: &Context) -> Result<()> {
         "retrans=5",
         "nconnect=4",
     ];
-    let content = context.random().bytes(300_000);
+    let content = context.random().bytes(100_000);
     for option in all {
         let (mount, directory) = context.mount_main(option).with_context(|| option.to_owned())?;
-        for number in 0..20 {
+        for number in 0..10 {
             std::fs::write(directory.join(format!("file-{number}")), &content)?;
         }
         mount.again()?;
         let names = std::fs::read_dir(&directory)?.count();
-        expect_equal(&names, &20, option)?;
-        for number in 0..20 {
+        expect_equal(&names, &10, option)?;
+        for number in 0..10 {
             let found = std::fs::read(directory.join(format!("file-{number}")))?;
             expect_bytes(&found, &content, option)?;
         }
