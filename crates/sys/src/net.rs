@@ -4,7 +4,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::{self, MaybeUninit};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags};
 
@@ -89,15 +89,30 @@ pub fn enable_packet_info(socket: impl AsFd, is_ipv6: bool) -> io::Result<()> {
     } else {
         (libc::IPPROTO_IP, libc::IP_PKTINFO)
     };
-    let on: libc::c_int = 1;
-    // SAFETY: `on` lives through the call and the length is its size.
+    set_option(socket.as_fd(), level, option, 1)
+}
+
+/// How many bytes are to be there before the kernel says that the socket can be read
+/// (`SO_RCVLOWAT`): a reader that knows what is coming is woken once for it.
+pub fn set_receive_low_water(socket: impl AsFd, bytes: u32) -> io::Result<()> {
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes)
+}
+
+fn set_option(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    // SAFETY: `value` lives through the call and the length is its size.
     let result = unsafe {
         libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
+            socket.as_raw_fd(),
             level,
             option,
-            (&raw const on).cast(),
-            size_of_val(&on) as libc::socklen_t,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

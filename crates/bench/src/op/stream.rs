@@ -109,6 +109,11 @@ impl Inbox {
         count
     }
 
+    /// Bytes that are certain to follow: the rest of a long record.
+    pub(crate) fn expected(&self) -> usize {
+        self.long.map_or(0, |(seen, total)| total - seen)
+    }
+
     /// Takes received bytes apart.
     pub(crate) fn feed<E: From<io::Error>>(
         &mut self,

@@ -69,6 +69,21 @@ struct Connection {
     inbox: Inbox,
     /// The long READ whose data is coming, and its slot.
     long: Option<(usize, LongData)>,
+    /// How many bytes are to be there before this thread is woken.
+    low_water: u32,
+}
+
+impl Connection {
+    /// Asks to be woken for a bufferful of a long reply, or its end, not for every segment: what
+    /// waking costs falls on whoever sends, and would be measured as the server's.
+    fn adjust_low_water(&mut self) -> io::Result<()> {
+        let wanted = self.inbox.expected().clamp(1, RECEIVE_BYTES) as u32;
+        if wanted != self.low_water {
+            steadfast_sys::net::set_receive_low_water(&self.socket, wanted)?;
+            self.low_water = wanted;
+        }
+        Ok(())
+    }
 }
 
 pub(crate) struct Worker {
@@ -106,7 +121,7 @@ impl Worker {
             socket.set_nonblocking(true)?;
             epoll.add(&socket, index as u64, Interest::StreamEdges)?;
             let (out, inbox) = (Outbox::default(), Inbox::default());
-            connections.push(Connection { socket, out, inbox, long: None });
+            connections.push(Connection { socket, out, inbox, long: None, low_water: 1 });
         }
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Ok(Self {
@@ -248,6 +263,9 @@ impl Worker {
             progress.finish();
         }
         self.flush(index)?;
+        if !may_have_more && let Some(connection) = self.connections.get_mut(index) {
+            connection.adjust_low_water()?;
+        }
         Ok(may_have_more)
     }
 
