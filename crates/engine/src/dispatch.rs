@@ -2,7 +2,7 @@
 
 use steadfast_rpc::Credentials;
 use steadfast_vfs::{Cred, FsError};
-use steadfast_wire::rpc::{AuthStat, CallHeader};
+use steadfast_wire::rpc::{AuthStat, CallHeader, RPCSEC_GSS};
 use steadfast_xdr::{Decode, Reader, Writer};
 
 use crate::call::{CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, Verdict};
@@ -80,8 +80,11 @@ impl Engine {
         };
         let identity = match identity(&header) {
             Ok(identity) => identity,
-            // NULL does no work and asks for no identity (RFC 1813 §3.3.0).
-            Err(_) if header.proc_ == 0 => WireIdentity::Anonymous,
+            // NULL does no work and asks for no identity (RFC 1813 §3.3.0). But RPCSEC_GSS makes
+            // its contexts by procedure 0, and takes any success for one (RFC 2203 §5.2.2).
+            Err(_) if header.proc_ == 0 && header.cred.flavor != RPCSEC_GSS => {
+                WireIdentity::Anonymous
+            }
             Err(why) => {
                 steadfast_rpc::auth_error(&mut w, xid, why);
                 reply.complaint = Some(Complaint::BadCredentials { flavour: header.cred.flavor });

@@ -123,8 +123,16 @@ impl Engine {
         self.config.write_verifier.wrapping_add(changes.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// Appends the reply of a parked call whose obligation was met, or could not be: then the
-    /// write verifier changes, since unstable data may be lost with it, and the call fails.
+    /// Changes the write verifier: a flush failed, and unstable data may be lost with it. To be
+    /// called before the same object can be flushed again: that flush may succeed only because
+    /// the failure was reported already, and a COMMIT that waits for it must not get the old
+    /// verifier (RFC 1813 §3.3.21).
+    pub fn flush_failed(&self) {
+        self.verifier_changes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Appends the reply of a parked call whose obligation was met, or could not be: then it
+    /// fails. Of a failure [`Engine::flush_failed`] was told before.
     pub fn settle(
         &self,
         call: ParkedCall,
@@ -144,7 +152,12 @@ impl Engine {
                 }
             }
             Err(error) => {
-                self.verifier_changes.fetch_add(1, Ordering::SeqCst);
+                // The call was executed: told to come again it would be executed again, and fail
+                // by what it did the first time.
+                let error = match error {
+                    FsError::TryLater | FsError::WouldBlock => FsError::Io,
+                    error => error,
+                };
                 dispatch::append_failure(reply, call.xid, error, call.failure_words);
             }
         }

@@ -14,14 +14,16 @@ use crate::session::{Outcome, Session};
 
 /// Longest path (`MNTPATHLEN`).
 const PATH_BYTES_MAX: usize = 1024;
-/// Most mounts remembered for DUMP. The list is for people to look at; nothing depends on it.
-const MOUNTS_MAX: usize = 100_000;
+/// Most mounts remembered for DUMP, and most bytes of its reply. The list is for people to look
+/// at; nothing depends on it.
+const MOUNTS_MAX: usize = 10_000;
+const DUMP_BYTES_MAX: usize = 256 << 10;
 /// Size of a handle in versions 1 and 2.
 const HANDLE_BYTES: usize = 32;
 const AUTH_SYS: u32 = 1;
 
-/// The one place where MOUNT's status codes are made; versions 1 and 2 use the same numbers,
-/// being those of UNIX.
+/// The one place where MOUNT's status codes are made. Versions 1 and 2 have UNIX's numbers,
+/// which are these but for the last two; to their clients those are merely a failure.
 fn status(error: FsError) -> u32 {
     match error {
         FsError::NotPermitted => 1,
@@ -163,15 +165,20 @@ fn find<'a>(
         let name = Name::new(component)?;
         entry = export.storage.lookup(&caller, &entry.handle, name).result?;
     }
-    if entry.attr.kind == FileKind::Directory || !below.is_empty() {
-        Ok((export, entry.handle))
-    } else {
-        Err(FsError::NotDirectory)
+    // A file below a share may be mounted (diskless clients mount their swap file).
+    match entry.attr.kind {
+        FileKind::Directory => Ok((export, entry.handle)),
+        FileKind::Regular if !below.is_empty() => Ok((export, entry.handle)),
+        _ => Err(FsError::NotDirectory),
     }
 }
 
 fn dump(session: &Session<'_>, w: &mut Writer<'_>) {
+    let start = w.position();
     for (client, path) in &*session.engine.mounts.mounts.lock() {
+        if w.position() - start > DUMP_BYTES_MAX {
+            break;
+        }
         w.bool(true);
         w.opaque(client.to_canonical().to_string().as_bytes());
         w.opaque(path);

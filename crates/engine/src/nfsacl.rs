@@ -66,10 +66,19 @@ fn getacl(
             w.u32(mask);
             let access = with_mask(&access, attr.mode);
             let default = default.map(|acl| with_mask(&acl, attr.mode)).unwrap_or_default();
-            entries(&mut w, &access, mask & MASK_ACCESS != 0, mask & MASK_ACCESS_COUNT != 0, 0);
+            let owners = (attr.uid, attr.gid);
+            entries(
+                &mut w,
+                &access,
+                owners,
+                mask & MASK_ACCESS != 0,
+                mask & MASK_ACCESS_COUNT != 0,
+                0,
+            );
             entries(
                 &mut w,
                 &default,
+                owners,
                 mask & MASK_DEFAULT != 0,
                 mask & MASK_DEFAULT_COUNT != 0,
                 TYPE_DEFAULT,
@@ -136,16 +145,24 @@ fn with_mask(acl: &Acl, mode: u32) -> Acl {
     acl
 }
 
-fn entries(w: &mut Writer<'_>, acl: &Acl, wants_entries: bool, wants_count: bool, type_flags: u32) {
+/// `owners`: the file's user and group, which their entries carry as ids.
+fn entries(
+    w: &mut Writer<'_>,
+    acl: &Acl,
+    owners: (u32, u32),
+    wants_entries: bool,
+    wants_count: bool,
+    type_flags: u32,
+) {
     let count = acl.entries.len() as u32;
     w.u32(if wants_entries || wants_count { count } else { 0 });
     w.u32(if wants_entries { count } else { 0 });
     if wants_entries {
         for entry in &acl.entries {
             let (kind, id) = match entry.tag {
-                AclTag::UserObject => (TYPE_USER_OBJECT, 0),
+                AclTag::UserObject => (TYPE_USER_OBJECT, owners.0),
                 AclTag::User(uid) => (TYPE_USER, uid),
-                AclTag::GroupObject => (TYPE_GROUP_OBJECT, 0),
+                AclTag::GroupObject => (TYPE_GROUP_OBJECT, owners.1),
                 AclTag::Group(gid) => (TYPE_GROUP, gid),
                 AclTag::Mask => (TYPE_MASK, 0),
                 AclTag::Other => (TYPE_OTHER, 0),
@@ -207,7 +224,7 @@ mod tests {
         let on_wire = with_mask(&minimal, 0o640);
         assert_eq!(on_wire.entries.len(), 4);
         let mut bytes = Vec::new();
-        entries(&mut Writer::new(&mut bytes), &on_wire, true, true, 0);
+        entries(&mut Writer::new(&mut bytes), &on_wire, (5, 6), true, true, 0);
         let decoded = decode_entries(&mut Reader::new(&bytes)).unwrap();
         assert_eq!(list(&decoded).unwrap(), minimal);
     }

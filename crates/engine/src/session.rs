@@ -133,27 +133,31 @@ fn squashed(identity: &WireIdentity, rights: &Rights) -> Cred {
         gid: rights.anonymous_gid,
         groups: smallvec::SmallVec::new(),
     };
-    match identity {
-        WireIdentity::Anonymous => anonymous(),
-        WireIdentity::Claimed(claimed) => match rights.squash {
-            Squash::All => anonymous(),
-            Squash::None => claimed.clone(),
-            Squash::Root if claimed.uid == 0 => anonymous(),
-            Squash::Root => {
-                // Group 0 is squashed by itself too, as it may own what only root should touch.
-                let mut cred = claimed.clone();
-                if cred.gid == 0 {
-                    cred.gid = rights.anonymous_gid;
-                }
-                for gid in &mut cred.groups {
-                    if *gid == 0 {
-                        *gid = rights.anonymous_gid;
-                    }
-                }
-                cred
-            }
-        },
+    let WireIdentity::Claimed(claimed) = identity else { return anonymous() };
+    let is_root_squashed = match rights.squash {
+        Squash::All => return anonymous(),
+        Squash::Root if claimed.uid == 0 => return anonymous(),
+        Squash::Root => true,
+        Squash::None => false,
+    };
+    let mut cred = claimed.clone();
+    // To the kernel -1 is "leave it as it is", never somebody.
+    if cred.uid == u32::MAX {
+        cred.uid = rights.anonymous_uid;
     }
+    if cred.gid == u32::MAX {
+        cred.gid = rights.anonymous_gid;
+    }
+    cred.groups.retain(|gid| *gid != u32::MAX);
+    if is_root_squashed {
+        // Group 0 is squashed by itself too, as it may own what only root should touch.
+        for gid in std::iter::once(&mut cred.gid).chain(&mut cred.groups) {
+            if *gid == 0 {
+                *gid = rights.anonymous_gid;
+            }
+        }
+    }
+    cred
 }
 
 #[cfg(test)]
@@ -184,5 +188,21 @@ mod tests {
             Cred { uid: 0, gid: 0, groups: smallvec![0, 5] }
         );
         assert_eq!(squashed(&WireIdentity::Anonymous, &rights), anonymous);
+    }
+
+    #[test]
+    fn minus_one_is_nobody_whatever_the_squashing() {
+        let mut rights = Rights { anonymous_uid: 7, anonymous_gid: 8, ..Rights::default() };
+        let minus_one = u32::MAX;
+        let identity = WireIdentity::Claimed(Cred {
+            uid: minus_one,
+            gid: minus_one,
+            groups: smallvec![5, minus_one],
+        });
+        for squash in [Squash::Root, Squash::None] {
+            rights.squash = squash;
+            let nobody = Cred { uid: 7, gid: 8, groups: smallvec![5] };
+            assert_eq!(squashed(&identity, &rights), nobody);
+        }
     }
 }

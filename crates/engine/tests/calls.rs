@@ -117,6 +117,9 @@ impl Bench {
                     .iter()
                     .try_for_each(|(target, what)| target.flush(*what));
                 let mut bytes = Vec::new();
+                if outcome.is_err() {
+                    self.engine.flush_failed();
+                }
                 self.engine.settle(call, outcome, 0, &mut bytes);
                 Some(bytes)
             }
@@ -297,10 +300,97 @@ fn a_commit_tells_the_verifier_of_its_end_not_of_its_beginning() {
         panic!("a stable WRITE must wait");
     };
     let (mut failed, mut committed) = (Vec::new(), Vec::new());
+    bench.engine.flush_failed();
     bench.engine.settle(stable, Err(FsError::Io), 0, &mut failed);
     bench.engine.settle(commit, Ok(()), 0, &mut committed);
     let now = bench.write(&file, 0, b"x");
     assert_eq!(committed.last_chunk::<8>(), now.last_chunk::<8>());
+}
+
+#[test]
+fn a_change_that_was_made_is_never_told_to_come_again() {
+    let mut bench = Bench::new();
+    let root = bench.mount("/a").unwrap();
+    let make = bench.message(
+        NFS,
+        3,
+        9,
+        &xdr(|w| {
+            w.opaque(&root);
+            w.opaque(b"d");
+            w.zeros(24);
+        }),
+    );
+    let mut reply = ReplyBuffer::default();
+    let Verdict::Parked(made) = bench.engine.call(&mut Host, &bench.peer, 0, &make, &mut reply)
+    else {
+        panic!("MKDIR must wait");
+    };
+    let mut failed = Vec::new();
+    bench.engine.settle(made, Err(FsError::TryLater), 0, &mut failed);
+    assert_eq!(status(&failed[24..]), 5, "an I/O error, not JUKEBOX");
+}
+
+#[test]
+fn only_directories_have_a_dot_and_only_files_and_directories_are_mounted() {
+    let mut bench = Bench::new();
+    let root = bench.mount("/a").unwrap();
+    let file = bench.create(&root, b"f").unwrap();
+    let dot = |w: &mut Writer<'_>, dir: &[u8]| {
+        w.opaque(dir);
+        w.opaque(b".");
+    };
+    assert_eq!(status(&bench.nfs(3, |w| dot(w, &root))), 0);
+    assert_eq!(status(&bench.nfs(3, |w| dot(w, &file))), 20);
+    let linked = bench.nfs(10, |w| {
+        w.opaque(&root);
+        w.opaque(b"link");
+        w.zeros(24);
+        w.opaque(b"f");
+    });
+    assert_eq!(status(&linked), 0);
+    bench.mount("/a/f").unwrap();
+    assert_eq!(bench.mount("/a/link").unwrap_err(), 20);
+}
+
+#[test]
+fn a_context_of_rpcsec_gss_is_refused_though_null_needs_no_identity() {
+    let mut bench = Bench::new();
+    let null = |bench: &mut Bench, flavour| {
+        bench.next_xid += 1;
+        let message = words(&[bench.next_xid, 0, 2, NFS, 3, 0, flavour, 0, 0, 0]);
+        bench.exchange(&message).unwrap()[4..].to_vec()
+    };
+    assert_eq!(null(&mut bench, 300), words(&[1, 0, 0, 0, 0]));
+    // Denied for its credentials: AUTH_ERROR.
+    assert_eq!(null(&mut bench, 6)[..12], words(&[1, 1, 1]));
+}
+
+#[test]
+fn the_list_of_mounts_is_bounded_in_bytes() {
+    let mut bench = Bench::new();
+    let mut dir = bench.mount("/a").unwrap();
+    let mut path = "/a".to_owned();
+    // Long paths: each call mounts one level deeper, and from many addresses.
+    for _ in 0..3 {
+        let name = "n".repeat(200);
+        let made = bench.nfs(9, |w| {
+            w.opaque(&dir);
+            w.opaque(name.as_bytes());
+            w.zeros(24);
+        });
+        let mut r = Reader::new(&made);
+        assert_eq!((r.u32().unwrap(), r.bool().unwrap()), (0, true));
+        dir = r.opaque(64).unwrap().to_vec();
+        path = format!("{path}/{name}");
+    }
+    for host in 0..2000_u16 {
+        let [high, low] = host.to_be_bytes();
+        bench.peer.address = format!("127.1.{high}.{low}:700").parse().unwrap();
+        bench.mount(&path).unwrap();
+    }
+    let dumped = bench.call(MOUNT, 3, 2, &[]);
+    assert!((100_000..300_000).contains(&dumped.len()), "{} bytes", dumped.len());
 }
 
 #[test]

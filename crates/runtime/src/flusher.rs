@@ -296,7 +296,11 @@ impl Flusher {
         self.flushed.notify_all();
     }
 
+    /// To be called while the object's key is still held.
     fn note_failure(&self, error: FsError, shared: &Shared) {
+        // First the verifier, then the count: a call that begins after the count changed is not
+        // failed for it, and must find the new verifier.
+        shared.service.flush_failed();
         let number = shared.flushers.failures.fetch_add(1, Ordering::AcqRel) + 1;
         self.last_failure.fetch_max(number, Ordering::AcqRel);
         limited!(

@@ -25,6 +25,10 @@ pub trait Service: Send + Sync + 'static {
         reply: &mut Vec<u8>,
     );
 
+    /// A flush failed: data that was answered as unstable may be lost. Called before anybody
+    /// else can flush the same object, since the kernel may report the failure only this once.
+    fn flush_failed(&self) {}
+
     /// Called about once a second.
     fn tick(&self, _now_ms: u64) {}
 }
@@ -49,6 +53,10 @@ impl Service for Engine {
         reply: &mut Vec<u8>,
     ) {
         Self::settle(self, call, outcome, now_ms, reply);
+    }
+
+    fn flush_failed(&self) {
+        Self::flush_failed(self);
     }
 
     fn tick(&self, now_ms: u64) {

@@ -94,6 +94,21 @@ fn a_failed_flush_fails_its_calls_and_those_of_its_time() {
 }
 
 #[test]
+fn the_service_is_told_of_a_failed_flush_before_the_object_can_be_flushed_again() {
+    let fixture = start(ServerOptions { flush_threads: 2, ..options() });
+    fixture.toy.flush_gate.open();
+    fixture.toy.failing.lock().push(9);
+    let mut client = fixture.connect();
+    client.send(1, b'p', &[0, 9, SLOW_OBJECT as u8]);
+    fixture.toy.gate.wait_for_guests(1);
+    // The first flusher still has another object to flush; by now a COMMIT of object 9 could be
+    // answered by the second one.
+    assert_eq!(fixture.toy.failures_told.load(Ordering::SeqCst), 1);
+    fixture.toy.gate.open();
+    assert_eq!(client.receive(), (1, b"NoSpace".to_vec()));
+}
+
+#[test]
 fn parked_calls_of_a_connection_are_bounded() {
     let fixture = start(ServerOptions { calls_in_flight_max: 8, ..options() });
     let mut client = fixture.connect();

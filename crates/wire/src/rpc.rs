@@ -8,6 +8,8 @@ use crate::codec::{numbers, structure};
 pub const AUTH_NONE: u32 = 0;
 /// UNIX identity.
 pub const AUTH_SYS: u32 = 1;
+/// Security by a mechanism of the GSS-API (RFC 2203).
+pub const RPCSEC_GSS: u32 = 6;
 /// Longest body of credentials and verifiers in bytes (RFC 5531 §8.2).
 pub const AUTH_BYTES_MAX: usize = 400;
 

@@ -1,7 +1,9 @@
 //! LOOKUP, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK (RFC 1813 §3.3.3, §3.3.8
 //! to §3.3.15).
 
-use steadfast_vfs::{CreateHow, DeviceNumber, FsError, Name, NodeKind, SetAttr};
+use steadfast_vfs::{
+    AccessMask, CreateHow, DeviceNumber, FileKind, FsError, Name, NodeKind, SetAttr,
+};
 use steadfast_wire::nfs3::{
     Create3Args, CreateHow3, DirOpArgs3, Link3Args, Lookup3Args, Mkdir3Args, Mknod3Args,
     MknodData3, Remove3Args, Rename3Args, Rmdir3Args, Symlink3Args,
@@ -30,8 +32,15 @@ pub(super) fn lookup(
     let result = session.read(&dir.cred, |caller| {
         let looked = match what.name {
             b"." => {
-                let attr = dir.storage.attributes(caller, &dir.handle)?;
+                let search = AccessMask::LOOKUP;
+                let (allowed, attr) = dir.storage.access(caller, &dir.handle, search)?;
                 dir_attr = Some(attr);
+                if attr.kind != FileKind::Directory {
+                    return Err(FsError::NotDirectory);
+                }
+                if !allowed.contains(search) {
+                    return Err(FsError::AccessDenied);
+                }
                 return Ok(steadfast_vfs::Entry { handle: dir.handle, attr });
             }
             b".." => dir.storage.lookup_parent(caller, &dir.handle),

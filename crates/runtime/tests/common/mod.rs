@@ -56,6 +56,9 @@ pub fn wait_until(is_done: impl Fn() -> bool) {
     }
 }
 
+/// Its flush waits for [`Shared::gate`], too.
+pub const SLOW_OBJECT: u64 = 200;
+
 pub struct Target {
     key: u64,
     toy: Arc<Shared>,
@@ -69,6 +72,8 @@ pub struct Shared {
     pub whole_flushes: AtomicU64,
     /// Objects whose flush fails.
     pub failing: Mutex<Vec<u64>>,
+    /// How often the service was told of a failed flush.
+    pub failures_told: AtomicU64,
     pub peers: Mutex<Vec<Peer>>,
     pub ticks: AtomicU64,
 }
@@ -80,6 +85,9 @@ impl FlushTarget for Target {
 
     fn flush(&self, what: FlushWhat) -> Result<(), FsError> {
         self.toy.flush_gate.pass();
+        if self.key == SLOW_OBJECT {
+            self.toy.gate.pass();
+        }
         self.toy.flushes.lock().push((self.key, what));
         if self.toy.failing.lock().contains(&self.key) { Err(FsError::NoSpace) } else { Ok(()) }
     }
@@ -182,6 +190,10 @@ impl Service for Toy {
                 reply.extend_from_slice(format!("{error:?}").as_bytes());
             }
         }
+    }
+
+    fn flush_failed(&self) {
+        self.0.failures_told.fetch_add(1, Ordering::SeqCst);
     }
 
     fn tick(&self, _now_ms: u64) {
