@@ -1,6 +1,6 @@
 //! Shares joined with their storage.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use steadfast_shares::{Share, ShareId};
@@ -26,9 +26,11 @@ impl ExportTable {
     /// A table of these; of two exports with one id or path the first stays.
     pub fn new(exports: Vec<Export>) -> Self {
         let mut table = Self::default();
+        let mut paths = HashSet::new();
         for export in exports {
-            let path_is_taken = table.exports.iter().any(|e| e.share.path == export.share.path);
-            if !path_is_taken && !table.by_id.contains_key(&export.share.id) {
+            if !table.by_id.contains_key(&export.share.id)
+                && paths.insert(export.share.path.clone())
+            {
                 table.by_id.insert(export.share.id, table.exports.len());
                 table.exports.push(export);
             }
@@ -52,31 +54,40 @@ impl ExportTable {
 
     /// The export whose path contains `path` most closely, and the rest of `path` below it.
     pub fn by_path<'a>(&self, path: &'a [u8]) -> Option<(&Export, &'a [u8])> {
-        self.exports
-            .iter()
-            .filter_map(|export| Some((export, below(path, export.share.path.as_bytes())?)))
-            .max_by_key(|(export, _)| export.share.path.len())
+        ancestors(path).find_map(|(ancestor, rest)| {
+            let order = |export: &Export| export.share.path.as_bytes().cmp(ancestor);
+            let index = self.exports.binary_search_by(order).ok()?;
+            Some((self.exports.get(index)?, rest))
+        })
     }
 }
 
-/// What of `path` lies below `directory`; `None` if it is not below it.
-fn below<'a>(path: &'a [u8], directory: &[u8]) -> Option<&'a [u8]> {
-    let directory = directory.strip_suffix(b"/").unwrap_or(directory);
-    match path.strip_prefix(directory)? {
-        rest @ ([] | [b'/', ..]) => Some(rest),
-        _ => None,
-    }
+/// A path and all directories above it, the nearest first, each with the rest of the path.
+fn ancestors(path: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let above = |end: &usize| path.get(..*end)?.iter().rposition(|byte| *byte == b'/');
+    std::iter::successors(Some(path.len()), above).map(|end| match path.split_at(end) {
+        ([], rest) => (&b"/"[..], rest),
+        split => split,
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::below;
+    use super::ancestors;
 
     #[test]
     fn a_path_is_below_whole_components_only() {
-        assert_eq!(below(b"/srv/a/b", b"/srv/a"), Some(&b"/b"[..]));
-        assert_eq!(below(b"/srv/a", b"/srv/a"), Some(&b""[..]));
-        assert_eq!(below(b"/srv/ab", b"/srv/a"), None);
-        assert_eq!(below(b"/srv", b"/"), Some(&b"/srv"[..]));
+        let of = |path: &'static [u8]| ancestors(path).collect::<Vec<_>>();
+        assert_eq!(
+            of(b"/srv/a/b"),
+            [
+                (&b"/srv/a/b"[..], &b""[..]),
+                (b"/srv/a", b"/b"),
+                (b"/srv", b"/a/b"),
+                (b"/", b"/srv/a/b"),
+            ]
+        );
+        assert_eq!(of(b"/").first(), Some(&(&b"/"[..], &b""[..])));
+        assert_eq!(of(b"srv"), [(&b"srv"[..], &b""[..])]);
     }
 }
