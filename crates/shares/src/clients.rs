@@ -94,7 +94,8 @@ fn prefix(address: IpAddr, length: &str, bits_max: u8) -> Option<u8> {
     length.parse::<u8>().ok().filter(|bits| is_plain && *bits <= bits_max)
 }
 
-fn masked(address: IpAddr, prefix_bits: u8) -> IpAddr {
+/// The network of this length that an address is in.
+pub(crate) fn masked(address: IpAddr, prefix_bits: u8) -> IpAddr {
     match address {
         IpAddr::V4(a) => {
             let mask = u32::MAX.checked_shl(32 - u32::from(prefix_bits.min(32))).unwrap_or(0);

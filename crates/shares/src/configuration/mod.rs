@@ -4,6 +4,7 @@
 //! nothing: whether directories exist is for the caller to see, who finds the places to complain
 //! about beside the values ([`Placed`]).
 
+mod coverage;
 mod document;
 mod server;
 mod share;
@@ -41,13 +42,24 @@ impl std::fmt::Display for Place {
 }
 
 /// A value with the place where it was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// Two are equal if their values are: who compares settings asks what they say, and a comment
+/// that moves a line does not change that.
+#[derive(Clone, Debug)]
 pub struct Placed<T> {
     /// The value.
     pub value: T,
     /// Where.
     pub place: Place,
 }
+
+impl<T: PartialEq> PartialEq for Placed<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.value == other.value
+    }
+}
+
+impl<T: Eq> Eq for Placed<T> {}
 
 /// A mistake in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -2,6 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use super::coverage::Coverage;
 use super::document::{Document, Table};
 use super::{Place, Placed};
 use crate::model::{ClientPattern, ClientRule, Share, ShareId};
@@ -32,7 +33,8 @@ pub struct ShareSettings {
 #[derive(Debug, Default)]
 pub(super) struct Defaults {
     options: ShareOptions,
-    clients: Vec<ClientPattern>,
+    /// For shares that name no clients themselves.
+    clients: Vec<Placed<ClientPattern>>,
 }
 
 pub(super) fn read_defaults(document: &mut Document<'_>, root: Table<'_>) -> Defaults {
@@ -67,20 +69,7 @@ fn read(
         .and_then(|text| absolute_path(document, "directory", &text));
     let id = document.integer(table, "id", 0, u64::MAX);
     let share_options = options(document, table, &defaults.options);
-    let own_clients = clients(document, table);
-    let has_rules = table.entries.contains_key("rule");
-    let first_clients = own_clients.unwrap_or_else(|| defaults.clients.clone());
-    if first_clients.is_empty() && !has_rules && !table.entries.contains_key("clients") {
-        let what = "the share has no clients: nobody could mount it; write clients = [\"*\"] to \
-                    let everybody in"
-            .to_owned();
-        document.refuse(table.place, what, None);
-    }
-    let mut rules = Vec::new();
-    add(&mut rules, first_clients, &share_options);
-    for rule in document.tables(table, "rule", "share.rule") {
-        read_rule(document, rule, &share_options, &mut rules);
-    }
+    let rules = rules(document, table, &share_options, defaults);
     if rules.len() > RULES_MAX {
         let what = format!("the share has more than {RULES_MAX} clients");
         document.refuse(table.place, what, None);
@@ -102,12 +91,79 @@ fn read(
     })
 }
 
+/// The rules of a share in the order in which they are asked: the particular ones of
+/// `[[share.rule]]` first, then the share's own clients. Those of `[defaults]` are for shares
+/// that name no clients in any form: a share with rules alone is for those clients alone.
+fn rules(
+    document: &mut Document<'_>,
+    table: Table<'_>,
+    share_options: &ShareOptions,
+    defaults: &Defaults,
+) -> Vec<ClientRule> {
+    let rule_tables = document.tables(table, "rule", "share.rule");
+    let own_clients = clients(document, table);
+    let names_clients = !rule_tables.is_empty() || table.entries.contains_key("clients");
+    let general_clients = if names_clients {
+        own_clients.unwrap_or_default()
+    } else {
+        if defaults.clients.is_empty() {
+            let what = "the share has no clients: nobody could mount it; write clients = [\"*\"] \
+                        to let everybody in"
+                .to_owned();
+            document.refuse(table.place, what, None);
+        }
+        defaults.clients.clone()
+    };
+    let mut rules = Rules::default();
+    for rule in rule_tables {
+        read_rule(document, rule, share_options, &mut rules);
+    }
+    rules.add(document, general_clients, share_options);
+    rules.rules
+}
+
+/// The rules of a share as they are read.
+#[derive(Default)]
+struct Rules {
+    rules: Vec<ClientRule>,
+    coverage: Coverage,
+}
+
+impl Rules {
+    /// Makes a rule of each pattern. One whose clients all have an earlier rule is a mistake: it
+    /// was written to change something, and changes nothing. Within one list both would say the
+    /// same, so there it is none.
+    fn add(
+        &mut self,
+        document: &mut Document<'_>,
+        patterns: Vec<Placed<ClientPattern>>,
+        options: &ShareOptions,
+    ) {
+        for pattern in &patterns {
+            if let Some(first) = self.coverage.covering(&pattern.value) {
+                let what = format!(
+                    "{} can never match: {} at line {} covers it, and the first match decides",
+                    shown(&pattern.value.to_string()),
+                    shown(&first.value.to_string()),
+                    first.place.line
+                );
+                document.refuse(pattern.place, what, None);
+            }
+        }
+        let rights = options.rights();
+        for pattern in patterns {
+            self.coverage.add(&pattern);
+            self.rules.push(ClientRule { pattern: pattern.value, rights: rights.clone() });
+        }
+    }
+}
+
 /// `[[share.rule]]`: options beside those of the share, for some clients.
 fn read_rule(
     document: &mut Document<'_>,
     table: Table<'_>,
     share_options: &ShareOptions,
-    rules: &mut Vec<ClientRule>,
+    rules: &mut Rules,
 ) {
     document.known_keys(table, "[[share.rule]]", &RULE_KEYS);
     let rule_options = options(document, table, share_options);
@@ -117,16 +173,10 @@ fn read_rule(
         document.refuse(place, what, None);
     }
     match clients(document, table) {
-        Some(patterns) => add(rules, patterns, &rule_options),
+        Some(patterns) => rules.add(document, patterns, &rule_options),
         None if table.entries.contains_key("clients") => {}
         None => document.refuse(table.place, "the rule has no clients".to_owned(), None),
     }
-}
-
-fn add(rules: &mut Vec<ClientRule>, patterns: Vec<ClientPattern>, options: &ShareOptions) {
-    let rights = options.rights();
-    rules
-        .extend(patterns.into_iter().map(|pattern| ClientRule { pattern, rights: rights.clone() }));
 }
 
 fn options(document: &mut Document<'_>, table: Table<'_>, start: &ShareOptions) -> ShareOptions {
@@ -141,7 +191,7 @@ fn options(document: &mut Document<'_>, table: Table<'_>, start: &ShareOptions) 
     options
 }
 
-fn clients(document: &mut Document<'_>, table: Table<'_>) -> Option<Vec<ClientPattern>> {
+fn clients(document: &mut Document<'_>, table: Table<'_>) -> Option<Vec<Placed<ClientPattern>>> {
     let texts = document.strings(table, "clients")?;
     if texts.is_empty() {
         let place = document.place_of(table, "clients");
@@ -151,7 +201,7 @@ fn clients(document: &mut Document<'_>, table: Table<'_>) -> Option<Vec<ClientPa
     let mut patterns = Vec::new();
     for text in texts {
         match text.value.parse() {
-            Ok(pattern) => patterns.push(pattern),
+            Ok(pattern) => patterns.push(Placed { value: pattern, place: text.place }),
             Err(error) => {
                 let error: crate::clients::PatternError = error;
                 document.refuse(text.place, error.what, error.suggestion);

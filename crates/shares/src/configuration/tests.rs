@@ -78,11 +78,12 @@ fn everything_is_read() {
     assert_eq!(second.share.id, ShareId(u64::MAX));
     assert_eq!(second.share.directory.to_str(), Some("/srv/data"));
     assert!(second.share.crosses_mounts);
-    // The first match decides, and it is the share's own list.
+    // The first match decides, and the particular rule is asked before the share's own list.
     let rights = second.share.rights([192, 168, 1, 5].into()).expect("rights");
+    assert!(rights.is_read_only && rights.squash == Squash::None && rights.anonymous_uid == 1);
+    let rights = second.share.rights([192, 168, 1, 6].into()).expect("rights");
     assert!(!rights.is_read_only && rights.squash == Squash::Root && rights.anonymous_uid == 1);
     assert_eq!(second.share.rules.len(), 3);
-    assert_eq!(second.share.rules.last().map(|r| r.rights.squash), Some(Squash::None));
 }
 
 #[test]
@@ -183,6 +184,56 @@ fn shares_need_a_path_and_clients() {
         "[[share]]\npath = \"/a/../b\"\nclients = [\"*\"]\n",
         "2:8: path \"/a/../b\" must not have \".\" or \"..\" in it",
     );
+}
+
+#[test]
+fn default_clients_are_for_shares_that_name_none() {
+    let rule = "[[share.rule]]\nclients = [\"192.0.2.1\"]\n";
+    let with_defaults = |share: &str| {
+        let text = "[defaults]\nclients = [\"10.0.0.0/8\"]\n[[share]]\npath = \"/a\"\n".to_owned();
+        let configuration = Configuration::parse(&(text + share)).expect("no mistakes");
+        let share = &configuration.shares[0].share;
+        let is_let_in = |address: [u8; 4]| share.rights(address.into()).is_some();
+        (is_let_in([10, 0, 0, 1]), is_let_in([192, 0, 2, 1]), is_let_in([192, 0, 2, 2]))
+    };
+    assert_eq!(with_defaults(""), (true, false, false));
+    assert_eq!(with_defaults("clients = [\"192.0.2.0/24\"]\n"), (false, true, true));
+    assert_eq!(with_defaults(rule), (false, true, false));
+    assert_eq!(
+        with_defaults(&format!("clients = [\"192.0.2.0/24\"]\n{rule}")),
+        (false, true, true)
+    );
+}
+
+#[test]
+fn a_rule_that_can_never_match_is_told() {
+    let rule = |clients: &str| format!("[[share.rule]]\nclients = [{clients}]\n");
+    one_mistake(
+        &format!(
+            "{SHARE}{}{}",
+            rule("\"10.0.0.0/8\", \"fd00::/8\""),
+            rule("\"::1\", \"10.1.0.0/16\"")
+        ),
+        "7:19: \"10.1.0.0/16\" can never match: \"10.0.0.0/8\" at line 5 covers it, and the \
+         first match decides",
+    );
+    // The share's own clients come last, wherever they are written.
+    one_mistake(
+        &format!("{SHARE}{}", rule("\"*\"")),
+        "3:12: \"*\" can never match: \"*\" at line 5 covers it, and the first match decides",
+    );
+    // In one list the same is said of both.
+    let text = "[[share]]\npath = \"/a\"\nclients = [\"10.0.0.0/8\", \"10.1.2.3\", \"*\"]\n";
+    assert!(Configuration::parse(text).is_ok());
+}
+
+#[test]
+fn settings_are_the_same_wherever_they_are_written() {
+    let parse = |text: &str| Configuration::parse(text).expect("no mistakes").server;
+    let text = "[server]\nstate_directory = \"/var/lib/a\"\nlog_filter = \"debug\"\n";
+    assert_eq!(parse(text), parse(&format!("# A comment.\n\n{text}")));
+    assert_ne!(parse(text), parse(&text.replace("/a", "/b")));
+    assert_ne!(parse(text), parse(&text.replace("debug", "info")));
 }
 
 #[test]
