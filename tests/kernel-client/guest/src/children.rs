@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command};
 
 use anyhow::{Context, Result, bail};
@@ -95,18 +96,25 @@ pub(crate) fn start(words: &[&str]) -> Result<Child> {
         .with_context(|| format!("cannot start {words:?}"))
 }
 
+/// Children that did not succeed.
+#[derive(Debug, thiserror::Error)]
+#[error("{failed} processes failed, {killed} of them by SIGKILL")]
+pub(crate) struct Failures {
+    pub(crate) failed: u64,
+    pub(crate) killed: u64,
+}
+
 /// Waits for children; all have to succeed. What they said is in the case's own output.
-pub(crate) fn finish(children: Vec<Child>) -> Result<()> {
-    let mut failed = 0;
+pub(crate) fn finish(children: Vec<Child>) -> Result<(), Failures> {
+    let mut failures = Failures { failed: 0, killed: 0 };
     for mut child in children {
-        if !child.wait()?.success() {
-            failed += 1;
-        }
+        let status = child.wait();
+        let is_success = status.as_ref().is_ok_and(std::process::ExitStatus::success);
+        let signal = status.ok().and_then(|status| status.signal());
+        failures.failed += u64::from(!is_success);
+        failures.killed += u64::from(signal == Some(rustix::process::Signal::KILL.as_raw()));
     }
-    if failed > 0 {
-        bail!("{failed} processes failed");
-    }
-    Ok(())
+    if failures.failed > 0 { Err(failures) } else { Ok(()) }
 }
 
 /// Runs what [`start`] and [`User::attempt`] start.

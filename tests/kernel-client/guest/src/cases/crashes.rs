@@ -28,7 +28,8 @@ pub(crate) fn server_killed(context: &Context) -> Result<()> {
             &text(&stop),
         ])?);
     }
-    let model = crate::model::Run::start(context, &directory, &directory, 1, 0, &stop)?;
+    let model =
+        crate::model::Run::start(context, context.seed(), &directory, &directory, 1, 0, &stop)?;
     let kills = context.by_version(3, 25);
     let request = context.ask(&format!("kill-server {kills}"))?;
     let result = loop {
@@ -77,7 +78,7 @@ pub(crate) fn client_killed(context: &Context) -> Result<()> {
             "/run/never",
         ])?);
     }
-    children::finish(processes)
+    Ok(children::finish(processes)?)
 }
 
 fn model_and_ledgers(context: &Context, workers: &[(PathBuf, PathBuf)]) -> Result<()> {
