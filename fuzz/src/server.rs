@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use steadfast_client::{NFS3, ReplyBody, mount, nfsacl, parse_reply, rpcbind};
 use steadfast_engine::{
-    CallHost, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer, Transport, Verdict,
+    CallHost, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer, Transport, Transports,
+    Verdict,
 };
 use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
 use steadfast_vfs::FsError;
@@ -69,6 +70,7 @@ impl Default for Server {
             transfer_bytes_max: 1 << 20,
             reply_cache_bytes_max: 1 << 16,
             nfs_port: 2049,
+            transports: Transports { udp: true, ipv4: true, ipv6: true },
         };
         let exports = ExportTable::new(vec![export(1, "/a"), export(2, "/b")]);
         let mut server = Self {

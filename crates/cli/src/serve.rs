@@ -1,13 +1,13 @@
 //! `steadfast serve`: start, wait for signals, stop.
 
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use steadfast_engine::{Engine, EngineConfig, ExportTable};
+use steadfast_engine::{Engine, EngineConfig, ExportTable, Transports};
 use steadfast_posixfs::{ProcessPowers, Storage, StorageOptions, prepare_process};
 use steadfast_runtime::{Server, ServerOptions, StartError};
 use steadfast_shares::Share;
@@ -114,6 +114,10 @@ fn start(
     let state = StateDirectory::open(&state_path)?;
     let (mut listen, is_default) =
         configuration::listen_addresses(&arguments.server, settings.listen.as_ref());
+    if is_default {
+        // Before the engine is made, which tells clients what is served.
+        leave_out_missing_ipv6(&mut listen, |address| TcpListener::bind(address).map(drop));
+    }
     let udp = !arguments.server.no_udp && settings.udp.unwrap_or(true);
     choose_port(&mut listen, udp)?;
 
@@ -140,6 +144,7 @@ fn start(
             transfer_bytes_max,
             reply_cache_bytes_max: settings.reply_cache_bytes_max.unwrap_or(REPLY_CACHE_BYTES),
             nfs_port: listen.first().map_or(0, SocketAddr::port),
+            transports: transports(&listen, udp),
         },
         built.table,
     ));
@@ -155,8 +160,7 @@ fn start(
     } else {
         Found::Unusable("rpcbind is switched off".to_owned())
     };
-    let (server, listen, serves_rpcbind) =
-        start_server(&mut options, listen, is_default, &found, &engine)?;
+    let (server, listen, serves_rpcbind) = start_server(&mut options, &listen, &found, &engine)?;
     server.every_second(Box::new(move || storage.sweep()));
 
     let mut registered = Vec::new();
@@ -199,18 +203,38 @@ fn start(
     })
 }
 
+/// A machine without IPv6 is none of the operator's mistakes. The port tried is any that is free:
+/// one that is in use, or not for us, is still told when it is listened on.
+fn leave_out_missing_ipv6(
+    listen: &mut Vec<SocketAddr>,
+    bind: impl Fn(SocketAddr) -> std::io::Result<()>,
+) {
+    if let Err(error) = bind(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0)) {
+        tracing::info!("IPv6 is not served: {error}");
+        listen.retain(SocketAddr::is_ipv4);
+    }
+}
+
+/// What clients who ask our own rpcbind are told.
+fn transports(listen: &[SocketAddr], udp: bool) -> Transports {
+    Transports {
+        udp,
+        ipv4: listen.iter().any(SocketAddr::is_ipv4),
+        ipv6: listen.iter().any(SocketAddr::is_ipv6),
+    }
+}
+
 /// Starts the runtime. Returns the addresses that clients are to use, and whether port 111 is
 /// served too.
 fn start_server(
     options: &mut ServerOptions,
-    mut listen: Vec<SocketAddr>,
-    is_default: bool,
+    listen: &[SocketAddr],
     found: &Found,
     engine: &Arc<Engine>,
 ) -> Result<(Server, Vec<SocketAddr>, bool)> {
     let mut serves_rpcbind = matches!(found, Found::Free);
     loop {
-        options.listen.clone_from(&listen);
+        options.listen = listen.to_vec();
         options.extra_listen.clear();
         if serves_rpcbind {
             let same = listen.iter().map(|address| SocketAddr::new(address.ip(), RPCBIND_PORT));
@@ -228,16 +252,6 @@ fn start_server(
                     "cannot serve {address}: {source}; mounts need port= and mountport="
                 );
                 serves_rpcbind = false;
-            }
-            // A machine without IPv6 is none of the operator's mistakes.
-            Err(StartError::Listen { address, source, .. })
-                if is_default
-                    && address.is_ipv6()
-                    && listen.len() > 1
-                    && source.kind() != std::io::ErrorKind::AddrInUse =>
-            {
-                tracing::info!("IPv6 is not served: {source}");
-                listen.retain(SocketAddr::is_ipv4);
             }
             // Its text has its cause in it already.
             Err(error) => bail!("{error}"),
@@ -444,6 +458,19 @@ mod tests {
         assert!(budgets(&greedy, 4096).is_err());
         let many = ServerSettings { connections_max: Some(100_000), ..ServerSettings::default() };
         assert!(budgets(&many, 65_536).is_err());
+    }
+
+    #[test]
+    fn clients_are_told_of_ipv6_only_where_there_is_some() {
+        let configured = |bind: fn(SocketAddr) -> std::io::Result<()>| {
+            let mut listen = ["0.0.0.0:2049", "[::]:2049"].map(|a| a.parse().expect("one")).into();
+            leave_out_missing_ipv6(&mut listen, bind);
+            transports(&listen, true)
+        };
+        let all = Transports { udp: true, ipv4: true, ipv6: true };
+        assert_eq!(configured(|_| Ok(())), all);
+        let without = configured(|_| Err(std::io::ErrorKind::Unsupported.into()));
+        assert_eq!(without, Transports { ipv6: false, ..all });
     }
 
     #[test]

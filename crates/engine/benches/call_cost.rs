@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use steadfast_engine::{
-    CallHost, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer, Transport, Verdict,
+    CallHost, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer, Transport, Transports,
+    Verdict,
 };
 use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
 use steadfast_vfs::model::ModelFs;
@@ -57,6 +58,7 @@ fn main() {
         transfer_bytes_max: 1 << 20,
         reply_cache_bytes_max: 16 << 20,
         nfs_port: 2049,
+        transports: Transports { udp: true, ipv4: true, ipv6: true },
     };
     let engine = Engine::new(config, ExportTable::new(exports));
     let peer = Peer {

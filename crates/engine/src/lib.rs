@@ -29,6 +29,7 @@ mod wire_handle;
 
 pub use call::{CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, Transport, Verdict};
 pub use export::{Export, ExportTable};
+pub use rpcbind::Transports;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,6 +55,8 @@ pub struct EngineConfig {
     pub reply_cache_bytes_max: usize,
     /// Port that MOUNT and NFS answer on, for rpcbind replies.
     pub nfs_port: u16,
+    /// What MOUNT and NFS are served on, for rpcbind replies.
+    pub transports: Transports,
 }
 
 /// What an engine counts.

@@ -15,6 +15,30 @@ const PROTOCOL_UDP: u32 = 17;
 /// Longest netid, universal address and owner.
 const STRING_BYTES_MAX: usize = 1024;
 
+/// What is listened on: a client must not be sent to where nobody answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transports {
+    /// UDP beside TCP.
+    pub udp: bool,
+    /// An address of IPv4.
+    pub ipv4: bool,
+    /// An address of IPv6.
+    pub ipv6: bool,
+}
+
+impl Transports {
+    /// Whether a transport of version 3 and 4 is served.
+    fn has(self, netid: &str) -> bool {
+        match netid {
+            "tcp" => self.ipv4,
+            "udp" => self.ipv4 && self.udp,
+            "tcp6" => self.ipv6,
+            "udp6" => self.ipv6 && self.udp,
+            _ => false,
+        }
+    }
+}
+
 /// Every program and version that is served.
 const SERVICES: [(u32, u32); 8] = [
     (PROGRAM_RPCBIND, 2),
@@ -40,8 +64,8 @@ pub(crate) fn execute(
         (_, 0) => Ok(()),
         (2, 1 | 2) => mapping(arguments).map(|_| w.bool(false)),
         (2, 3) => mapping(arguments).map(|(program, _, protocol)| {
-            let is_known = matches!(protocol, PROTOCOL_TCP | PROTOCOL_UDP);
-            let port = if is_known { port(session, program) } else { None };
+            let is_served = protocols(session).any(|served| served == protocol);
+            let port = if is_served { port(session, program) } else { None };
             w.u32(u32::from(port.unwrap_or(0)));
         }),
         (2, 4) => {
@@ -104,14 +128,31 @@ fn universal(address: IpAddr, port: u16) -> String {
     format!("{address}.{}.{}", port >> 8, port & 0xff)
 }
 
+/// The protocols that version 2 tells: those served in the family in which it is asked, as it
+/// knows nothing of families.
+fn protocols(session: &Session<'_>) -> impl Iterator<Item = u32> {
+    let served = session.engine.config.transports;
+    let [tcp, udp] = match session.peer.local.ip().to_canonical() {
+        IpAddr::V4(_) => ["tcp", "udp"],
+        IpAddr::V6(_) => ["tcp6", "udp6"],
+    };
+    [(tcp, PROTOCOL_TCP), (udp, PROTOCOL_UDP)]
+        .into_iter()
+        .filter(move |(netid, _)| served.has(netid))
+        .map(|(_, protocol)| protocol)
+}
+
 /// The transports we serve, with the address to tell for each.
-fn transports(session: &Session<'_>) -> [(&'static str, IpAddr); 4] {
+fn transports(session: &Session<'_>) -> impl Iterator<Item = (&'static str, IpAddr)> {
+    let served = session.engine.config.transports;
     let asked_at = session.peer.local.ip().to_canonical();
     let (v4, v6) = match asked_at {
         IpAddr::V4(_) => (asked_at, IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
         IpAddr::V6(_) => (IpAddr::V4(Ipv4Addr::UNSPECIFIED), asked_at),
     };
     [("tcp", v4), ("udp", v4), ("tcp6", v6), ("udp6", v6)]
+        .into_iter()
+        .filter(move |(netid, _)| served.has(netid))
 }
 
 /// The universal address of a program; empty if it is not served (RFC 1833 §2.2.1).
@@ -127,20 +168,19 @@ fn address(session: &Session<'_>, wanted: &Wanted<'_>, is_version_exact: bool) -
     let is_v6 = session.peer.local.ip().to_canonical().is_ipv6();
     let netid = if wanted.netid.is_empty() { default_netid } else { wanted.netid };
     transports(session)
-        .iter()
         .find(|(name, _)| {
             name.as_bytes() == netid
                 || (is_v6
                     && wanted.netid.is_empty()
                     && name.strip_suffix('6').is_some_and(|n| n.as_bytes() == netid))
         })
-        .and_then(|(_, ip)| Some(universal(*ip, port(session, wanted.program)?)))
+        .and_then(|(_, ip)| Some(universal(ip, port(session, wanted.program)?)))
         .unwrap_or_default()
 }
 
 fn dump2(session: &Session<'_>, w: &mut Writer<'_>) {
     for (program, version) in SERVICES {
-        for protocol in [PROTOCOL_TCP, PROTOCOL_UDP] {
+        for protocol in protocols(session) {
             w.bool(true);
             w.u32(program);
             w.u32(version);

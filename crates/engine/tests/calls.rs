@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use steadfast_engine::{
     CallHost, Complaint, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer, Transport,
-    Verdict,
+    Transports, Verdict,
 };
 use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
 use steadfast_vfs::FsError;
@@ -69,6 +69,7 @@ impl Bench {
             transfer_bytes_max: 1 << 20,
             reply_cache_bytes_max: 1 << 20,
             nfs_port: 2049,
+            transports: Transports { udp: true, ipv4: true, ipv6: true },
         };
         Self {
             engine: Engine::new(config, exports),

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use steadfast_engine::{
-    CallHost, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer, Transport, Verdict,
+    CallHost, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer, Transport, Transports,
+    Verdict,
 };
 use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
 use steadfast_vfs::model::ModelFs;
@@ -41,6 +42,7 @@ impl Server {
             transfer_bytes_max: 1 << 20,
             reply_cache_bytes_max: 1 << 20,
             nfs_port: 2049,
+            transports: Transports { udp: true, ipv4: true, ipv6: true },
         };
         Self {
             engine: Engine::new(config, ExportTable::new(exports)),
