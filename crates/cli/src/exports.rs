@@ -1,5 +1,6 @@
 //! Shares become exports: each with its open tree.
 
+use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,25 +18,30 @@ pub(crate) struct Exports {
     pub(crate) state_directory: PathBuf,
     /// Whether the process may act under the identities of its callers.
     pub(crate) serves_all_users: bool,
-    open: Vec<OpenTree>,
+    open: HashMap<ShareId, OpenTree>,
 }
 
 /// A tree and what it was opened for.
 #[derive(Clone)]
 struct OpenTree {
-    id: ShareId,
     crosses_mounts: bool,
+    /// The directory as it was written.
+    written: PathBuf,
+    /// The directory without symbolic links.
     directory: PathBuf,
     /// Device and inode number of the directory.
     identity: (u64, u64),
     tree: Arc<Tree>,
+    /// The share as it is served.
+    share: Arc<Share>,
 }
 
-/// A table, and the shares that are not in it with the reason.
+/// A table, and what was wanted that is not in it.
 pub(crate) struct Built {
     pub(crate) table: ExportTable,
     /// The shares that are served.
     pub(crate) served: Vec<Arc<Share>>,
+    /// The shares that are not served, or not as they are wanted, with the reason.
     pub(crate) faults: Vec<String>,
 }
 
@@ -45,29 +51,42 @@ impl Exports {
         state_directory: PathBuf,
         serves_all_users: bool,
     ) -> Self {
-        Self { storage, state_directory, serves_all_users, open: Vec::new() }
+        Self { storage, state_directory, serves_all_users, open: HashMap::new() }
     }
 
-    /// Opens what is not open yet and makes a table. A share that cannot be opened is left out.
+    /// Opens what is not open yet and makes a table. A share that cannot be opened is left out;
+    /// one that is open and cannot be opened again stays, since its clients are at work on it
+    /// and what they work on is still there.
     pub(crate) fn build(&mut self, wanted: &[WantedShare]) -> Built {
-        let mut open = Vec::new();
+        let mut open = HashMap::new();
         let mut exports = Vec::new();
         let mut faults = Vec::new();
         for WantedShare { share, place } in wanted {
-            match self.open(share) {
-                Ok((opened, share)) => {
-                    exports.push(Export {
-                        share: Arc::new(share),
-                        storage: Arc::clone(&opened.tree) as _,
-                    });
-                    open.push(opened);
+            let at = place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default();
+            let opened = self.open(share).or_else(|problem| {
+                let (kept, with) = self.keep(share).ok_or(problem.clone())?;
+                faults.push(format!(
+                    "{at}share {:?} cannot be opened again: {problem}; its clients keep what was \
+                     open, {:?} {with}, until a restart: restart the server to have the change",
+                    share.path, kept.directory
+                ));
+                Ok(kept)
+            });
+            let ruled = opened.and_then(|opened| {
+                let rules = self.rules(&opened.share, opened.tree.mode())?;
+                let share = Arc::new(Share { rules, ..Share::clone(&opened.share) });
+                Ok(OpenTree { share, ..opened })
+            });
+            match ruled {
+                Ok(opened) => {
+                    let storage = Arc::clone(&opened.tree) as _;
+                    exports.push(Export { share: Arc::clone(&opened.share), storage });
+                    open.insert(share.id, opened);
                 }
-                Err(problem) => faults.push(match place {
-                    Some(place) => {
-                        format!("{place}: share {:?} is not served: {problem}", share.path)
-                    }
-                    None => problem,
-                }),
+                Err(problem) if place.is_none() => faults.push(problem),
+                Err(problem) => {
+                    faults.push(format!("{at}share {:?} is not served: {problem}", share.path));
+                }
             }
         }
         // The trees that nobody wants any more are closed here, as far as no call uses them.
@@ -76,7 +95,8 @@ impl Exports {
         Built { table: ExportTable::new(exports), served, faults }
     }
 
-    fn open(&self, share: &Share) -> Result<(OpenTree, Share), String> {
+    /// The share's tree, opened now or before.
+    fn open(&self, share: &Share) -> Result<OpenTree, String> {
         if let Some(problem) = directory_problem(&share.directory) {
             return Err(problem);
         }
@@ -88,25 +108,42 @@ impl Exports {
             .metadata()
             .map_err(|error| format!("{directory:?} cannot be opened: {error}"))?;
         let identity = (metadata.dev(), metadata.ino());
-        let reusable = self.open.iter().find(|open| {
-            open.id == share.id
-                && open.crosses_mounts == share.crosses_mounts
+        let reusable = self.open.get(&share.id).filter(|open| {
+            open.crosses_mounts == share.crosses_mounts
                 && open.directory == directory
                 && open.identity == identity
         });
-        let opened = match reusable {
-            Some(open) => open.clone(),
-            None => OpenTree {
-                id: share.id,
-                crosses_mounts: share.crosses_mounts,
-                tree: Arc::new(self.open_tree(share, &directory)?),
-                directory,
-                identity,
-            },
+        let tree = match reusable {
+            Some(open) => Arc::clone(&open.tree),
+            None => Arc::new(self.open_tree(share, &directory)?),
         };
-        let rules = self.rules(share, opened.tree.mode())?;
-        let directory = opened.directory.clone();
-        Ok((opened, Share { rules, directory, ..share.clone() }))
+        Ok(OpenTree {
+            crosses_mounts: share.crosses_mounts,
+            written: share.directory.clone(),
+            identity,
+            tree,
+            share: Arc::new(Share { directory: directory.clone(), ..share.clone() }),
+            directory,
+        })
+    }
+
+    /// The tree that is open for a share which cannot be opened as it is wanted now, and with
+    /// which rules it is kept. Those of now, if they are meant for this directory. If another
+    /// one is wanted they may let in who was never to see this one, so the old ones stay.
+    fn keep(&self, wanted: &Share) -> Option<(OpenTree, &'static str)> {
+        let open = self.open.get(&wanted.id)?;
+        let (rules, with) = if open.written == wanted.directory {
+            (&wanted.rules, "with the rules as they are now")
+        } else {
+            (&open.share.rules, "with the rules as they were")
+        };
+        let share = Share {
+            rules: rules.clone(),
+            directory: open.directory.clone(),
+            crosses_mounts: open.crosses_mounts,
+            ..wanted.clone()
+        };
+        Some((OpenTree { share: Arc::new(share), ..open.clone() }, with))
     }
 
     fn open_tree(&self, share: &Share, directory: &Path) -> Result<Tree, String> {
@@ -165,4 +202,122 @@ pub(crate) fn is_single_user(share: &Share) -> bool {
             .rules
             .iter()
             .all(|rule| rule.rights.squash == Squash::All && rule.rights.anonymous_uid == uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use steadfast_posixfs::StorageOptions;
+    use steadfast_shares::ClientPattern;
+
+    use super::*;
+
+    const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    struct Place {
+        directory: tempfile::TempDir,
+        exports: Exports,
+    }
+
+    impl Place {
+        fn new() -> Self {
+            let directory = tempfile::tempdir().expect("a directory");
+            std::fs::create_dir(directory.path().join("first")).expect("made");
+            let storage = Storage::new(StorageOptions::default());
+            let exports = Exports::new(storage, directory.path().join("state"), false);
+            Self { directory, exports }
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.directory.path().join(name)
+        }
+
+        /// Builds one share, for everybody as the user who runs the tests, so that it is served
+        /// whatever he may do.
+        fn build(&mut self, name: &str, is_read_only: bool) -> Built {
+            let (anonymous_uid, anonymous_gid) = process::effective_ids();
+            let rights = Rights { is_read_only, squash: Squash::All, anonymous_uid, anonymous_gid };
+            let share = Share {
+                id: ShareId(1),
+                path: "/share".to_owned(),
+                directory: self.path(name),
+                crosses_mounts: false,
+                rules: vec![ClientRule { pattern: ClientPattern::Any, rights }],
+            };
+            let place = Some("file:1:2".to_owned());
+            self.exports.build(&[WantedShare { share: Arc::new(share), place }])
+        }
+    }
+
+    /// The inode number that clients see as the share's root, and whether it is read-only.
+    fn served(built: &Built) -> (u64, bool) {
+        let export = built.table.by_id(ShareId(1)).expect("served");
+        let root = export.storage.root().expect("a root");
+        let rights = export.share.rights(CLIENT).expect("rights");
+        (root.attr.fileid, rights.is_read_only)
+    }
+
+    fn inode(path: &Path) -> u64 {
+        path.metadata().expect("metadata").ino()
+    }
+
+    #[test]
+    fn an_open_tree_is_used_again() {
+        let mut place = Place::new();
+        place.build("first", false);
+        let tree = Arc::clone(&place.exports.open[&ShareId(1)].tree);
+        let built = place.build("first", true);
+        assert!(built.faults.is_empty(), "{:?}", built.faults);
+        assert!(Arc::ptr_eq(&tree, &place.exports.open[&ShareId(1)].tree));
+        assert!(served(&built).1);
+    }
+
+    #[test]
+    fn a_share_whose_directory_is_gone_serves_on_by_the_new_rules() {
+        let mut place = Place::new();
+        let number = inode(&place.path("first"));
+        assert_eq!(served(&place.build("first", false)), (number, false));
+        std::fs::rename(place.path("first"), place.path("elsewhere")).expect("renamed");
+        for _ in 0..2 {
+            let built = place.build("first", true);
+            assert_eq!(served(&built), (number, true));
+            let [fault] = built.faults.as_slice() else { panic!("{:?}", built.faults) };
+            assert!(
+                fault.starts_with("file:1:2: share \"/share\" cannot be opened again"),
+                "{fault}"
+            );
+            assert!(fault.contains("does not exist") && fault.contains("restart"), "{fault}");
+        }
+        // It is back: nothing to complain about.
+        std::fs::rename(place.path("elsewhere"), place.path("first")).expect("renamed");
+        let built = place.build("first", false);
+        assert_eq!((served(&built), built.faults), ((number, false), Vec::new()));
+    }
+
+    #[test]
+    fn rules_meant_for_another_directory_do_not_open_this_one() {
+        let mut place = Place::new();
+        let number = inode(&place.path("first"));
+        place.build("first", true);
+        let built = place.build("missing", false);
+        assert_eq!(served(&built), (number, true));
+        assert!(built.faults[0].contains("with the rules as they were"), "{:?}", built.faults);
+        // Once it is there it is served.
+        std::fs::create_dir(place.path("missing")).expect("made");
+        let built = place.build("missing", false);
+        let kept = place.exports.open[&ShareId(1)].tree.mode();
+        // A store of handles cannot be opened twice, so then it does take a restart.
+        if kept == Mode::KernelHandles {
+            assert_eq!(served(&built), (inode(&place.path("missing")), false));
+        }
+    }
+
+    #[test]
+    fn a_share_that_never_was_open_is_left_out() {
+        let mut place = Place::new();
+        let built = place.build("missing", false);
+        assert_eq!(built.table.iter().count(), 0);
+        assert!(built.faults[0].starts_with("file:1:2: share \"/share\" is not served: "));
+    }
 }
