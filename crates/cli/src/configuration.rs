@@ -1,5 +1,6 @@
 //! The configuration as a whole: the file's text, the command line, and what is on disk.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use steadfast_shares::configuration::{Place, ServerSettings, ShareSettings, TEXT
 use steadfast_shares::{ClientRule, Configuration, Share, ShareId, nearest};
 use steadfast_sys::process;
 
-use crate::arguments::{CONFIGURATION_FILE, NFS_PORT, ServeArguments, ServerArguments};
+use crate::arguments::{NFS_PORT, ServeArguments, ServerArguments};
 
 /// Names of a directory that are looked through for the one that was meant.
 const NAMES_MAX: usize = 1000;
@@ -30,24 +31,35 @@ pub(crate) struct WantedShare {
     pub(crate) place: Option<String>,
 }
 
-/// Reads the file that the arguments name, or the usual one if it is there, and adds the
-/// directories of the command line (which exist by now).
+/// The file to read: the one that the arguments name, the one that was read before, or the usual
+/// one if it is there. What was read before is read again even if it is gone, so that its
+/// absence is a mistake and not a configuration without its shares.
+pub(crate) fn file_to_read(
+    arguments: &ServeArguments,
+    read_before: Option<&Path>,
+    usual: &Path,
+) -> Option<PathBuf> {
+    let known = arguments.config.as_deref().or(read_before);
+    // What cannot be looked for is told when it is read.
+    let is_usual_there = || usual.try_exists().unwrap_or(true);
+    known.or_else(|| is_usual_there().then_some(usual)).map(Path::to_owned)
+}
+
+/// Reads the file, if there is one, and adds the directories of the command line (which exist by
+/// now).
 ///
 /// # Errors
 /// One line a mistake, each with its place.
 pub(crate) fn wanted(
     arguments: &ServeArguments,
+    file: Option<&Path>,
     directories: &[PathBuf],
 ) -> Result<Wanted, Vec<String>> {
-    let usual = Path::new(CONFIGURATION_FILE);
-    let file = match &arguments.config {
-        Some(file) => Some(file.as_path()),
-        None if usual.exists() => Some(usual),
-        None => None,
-    };
     let mut wanted = Wanted { server: ServerSettings::default(), shares: Vec::new() };
+    let mut paths = HashSet::new();
     for directory in directories {
         let share = command_line_share(arguments, directory).map_err(|error| vec![error])?;
+        paths.insert(share.path.clone());
         wanted.shares.push(WantedShare { share: Arc::new(share), place: None });
     }
     if let Some(file) = file {
@@ -56,7 +68,8 @@ pub(crate) fn wanted(
         for settings in configuration.shares {
             let at = |place| placed(file, place);
             let path = &settings.share.path;
-            if wanted.shares.iter().any(|other| other.share.path == *path) {
+            // Those of the file differ among themselves.
+            if paths.contains(path) {
                 let place = at(settings.path_place);
                 return Err(vec![format!(
                     "{place}: {path:?} is served twice: the command line has it"
@@ -202,22 +215,34 @@ fn command_line_share(arguments: &ServeArguments, directory: &Path) -> Result<Sh
 }
 
 /// Where to listen, and whether that is only the default (of which IPv6 may be left out where
-/// there is none).
+/// there is none). A port of the command line replaces those of the file, not its addresses: who
+/// serves one address only must not find all of them served.
 pub(crate) fn listen_addresses(
     arguments: &ServerArguments,
     configured: Option<&Vec<SocketAddr>>,
 ) -> (Vec<SocketAddr>, bool) {
     let port = arguments.port.unwrap_or(NFS_PORT);
-    if !arguments.listen.is_empty() {
-        let addresses =
-            arguments.listen.iter().map(|a| SocketAddr::new(a.ip, a.port.unwrap_or(port)));
-        return (addresses.collect(), false);
+    let is_default = arguments.listen.is_empty() && configured.is_none();
+    let wanted: Vec<SocketAddr> = match configured {
+        _ if !arguments.listen.is_empty() => {
+            arguments.listen.iter().map(|a| SocketAddr::new(a.ip, a.port.unwrap_or(port))).collect()
+        }
+        Some(configured) => configured
+            .iter()
+            .map(|a| SocketAddr::new(a.ip(), arguments.port.unwrap_or(a.port())))
+            .collect(),
+        None => {
+            let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+            any.into_iter().map(|ip| SocketAddr::new(ip, port)).collect()
+        }
+    };
+    let mut addresses: Vec<SocketAddr> = Vec::new();
+    for address in wanted {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
     }
-    if let (Some(addresses), None) = (configured, arguments.port) {
-        return (addresses.clone(), false);
-    }
-    let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
-    (any.into_iter().map(|ip| SocketAddr::new(ip, port)).collect(), true)
+    (addresses, is_default)
 }
 
 #[cfg(test)]
@@ -225,20 +250,66 @@ mod tests {
     use super::*;
     use crate::arguments::ListenAddress;
 
+    fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
+        texts.iter().map(|text| text.parse().expect("an address")).collect()
+    }
+
     #[test]
     fn the_command_line_outweighs_the_file_about_addresses() {
-        let configured = vec!["10.0.0.1:2049".parse().expect("an address")];
+        let configured = addresses(&["10.0.0.1:2049"]);
         let mut arguments = ServerArguments::default();
         assert_eq!(listen_addresses(&arguments, Some(&configured)), (configured.clone(), false));
         arguments.port = Some(5000);
-        let (addresses, is_default) = listen_addresses(&arguments, Some(&configured));
-        assert!(is_default && addresses.iter().all(|address| address.port() == 5000));
         arguments.listen = vec![
             ListenAddress { ip: Ipv4Addr::LOCALHOST.into(), port: None },
             ListenAddress { ip: Ipv4Addr::LOCALHOST.into(), port: Some(1) },
+            ListenAddress { ip: Ipv4Addr::LOCALHOST.into(), port: Some(5000) },
         ];
-        let (addresses, _) = listen_addresses(&arguments, Some(&configured));
-        assert_eq!(addresses.iter().map(SocketAddr::port).collect::<Vec<_>>(), [5000, 1]);
+        let (chosen, _) = listen_addresses(&arguments, Some(&configured));
+        assert_eq!(chosen, addresses(&["127.0.0.1:5000", "127.0.0.1:1"]));
+    }
+
+    #[test]
+    fn a_port_of_the_command_line_leaves_the_addresses_of_the_file() {
+        let configured = addresses(&["127.0.0.1:2049", "[::1]:2049", "127.0.0.1:2050"]);
+        let arguments = ServerArguments { port: Some(5000), ..ServerArguments::default() };
+        assert_eq!(
+            listen_addresses(&arguments, Some(&configured)),
+            (addresses(&["127.0.0.1:5000", "[::1]:5000"]), false)
+        );
+        assert_eq!(
+            listen_addresses(&arguments, None),
+            (addresses(&["0.0.0.0:5000", "[::]:5000"]), true)
+        );
+    }
+
+    #[test]
+    fn a_file_that_was_read_is_read_again() {
+        let place = tempfile::tempdir().expect("a directory");
+        let usual = place.path().join("steadfast.toml");
+        let mut arguments = ServeArguments::default();
+        assert_eq!(file_to_read(&arguments, None, &usual), None);
+        // Gone meanwhile: the directories of the command line alone are not what is wanted.
+        let file = file_to_read(&arguments, Some(&usual), &usual).expect("a file");
+        let directory = [place.path().to_owned()];
+        let mistakes = wanted(&arguments, Some(&file), &directory).expect_err("not there");
+        assert!(mistakes[0].contains("steadfast.toml: cannot be read"), "{mistakes:?}");
+        std::fs::write(&usual, b"").expect("written");
+        assert_eq!(file_to_read(&arguments, None, &usual), Some(usual.clone()));
+        arguments.config = Some("other.toml".into());
+        assert_eq!(file_to_read(&arguments, None, &usual), arguments.config);
+    }
+
+    #[test]
+    fn a_path_of_the_command_line_and_the_file_is_told() {
+        let place = tempfile::tempdir().expect("a directory");
+        let file = place.path().join("steadfast.toml");
+        let text = format!("[[share]]\npath = {:?}\nclients = [\"*\"]\n", place.path());
+        std::fs::write(&file, text).expect("written");
+        let directories = [place.path().to_owned()];
+        let mistakes = wanted(&ServeArguments::default(), Some(&file), &directories);
+        let mistakes = mistakes.expect_err("twice");
+        assert!(mistakes[0].contains("steadfast.toml:2:8: "), "{mistakes:?}");
     }
 
     #[test]

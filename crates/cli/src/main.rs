@@ -10,6 +10,7 @@
 
 mod arguments;
 mod configuration;
+mod descriptors;
 mod exports;
 mod logging;
 mod mount_lines;
@@ -18,6 +19,7 @@ mod registration;
 mod serve;
 mod state_directory;
 
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -56,15 +58,15 @@ fn check_config(file: &Path) -> ExitCode {
     match result {
         Ok(configuration) => {
             let count = configuration.shares.len();
-            println!(
-                "{}: ok, {count} {}",
-                file.display(),
-                if count == 1 { "share" } else { "shares" }
-            );
-            for settings in &configuration.shares {
+            let shares = if count == 1 { "share" } else { "shares" };
+            let lines = configuration.shares.iter().map(|settings| {
                 let share = &settings.share;
-                println!("  {} from {}", share.path, share.directory.display());
-            }
+                format!("  {} from {}\n", share.path, share.directory.display())
+            });
+            let head = format!("{}: ok, {count} {shares}\n", file.display());
+            let text: String = std::iter::once(head).chain(lines).collect();
+            // Nobody may be reading.
+            let _ = std::io::stdout().write_all(text.as_bytes());
             ExitCode::SUCCESS
         }
         Err(mistakes) => {

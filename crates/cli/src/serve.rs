@@ -14,8 +14,9 @@ use steadfast_shares::Share;
 use steadfast_shares::configuration::{LogTarget, ServerSettings};
 use steadfast_sys::process::{self, Signal, Signals};
 
-use crate::arguments::ServeArguments;
+use crate::arguments::{CONFIGURATION_FILE, ServeArguments};
 use crate::configuration::{self, Wanted};
+use crate::descriptors;
 use crate::exports::{Exports, is_single_user};
 use crate::logging;
 use crate::mount_lines::{self, PortLookup};
@@ -31,10 +32,16 @@ const TRANSFER_BYTES: u32 = 1 << 20;
 /// Of a record: what surrounds the data of a WRITE, generously.
 const RECORD_HEAD_BYTES: usize = 64 << 10;
 const REPLY_CACHE_BYTES: usize = 64 << 20;
-/// Descriptors for listeners, pools, mounts and the like, beside those of files and connections.
-const OTHER_DESCRIPTORS: usize = 256;
 /// Attempts to find a port that is free for every address, for port 0.
 const PORT_ATTEMPTS: usize = 32;
+
+/// Where shares come from.
+struct Sources {
+    /// The configuration file that was read, if one was.
+    file: Option<PathBuf>,
+    /// The directories of the command line.
+    directories: Vec<PathBuf>,
+}
 
 /// A server and what surrounds it.
 struct Running {
@@ -46,7 +53,7 @@ struct Running {
     lookup: PortLookup,
     /// What the host's rpcbind knows of us.
     registered: Vec<Netid>,
-    directories: Vec<PathBuf>,
+    sources: Sources,
     settings: ServerSettings,
     /// Kept locked as long as we run.
     _state: StateDirectory,
@@ -59,7 +66,8 @@ struct Running {
 pub(crate) fn run(arguments: &ServeArguments, signals: &Signals) -> Result<()> {
     let powers = prepare_process().context("cannot prepare the process")?;
     let directories = command_line_directories(arguments)?;
-    let wanted = configuration::wanted(arguments, &directories)
+    let file = configuration::file_to_read(arguments, None, CONFIGURATION_FILE.as_ref());
+    let wanted = configuration::wanted(arguments, file.as_deref(), &directories)
         .map_err(|mistakes| anyhow!("mistakes in the configuration:\n{}", mistakes.join("\n")))?;
     if wanted.shares.is_empty() {
         bail!(
@@ -71,7 +79,7 @@ pub(crate) fn run(arguments: &ServeArguments, signals: &Signals) -> Result<()> {
     let filter = wanted.server.log_filter.as_ref().map(|filter| filter.value.as_str());
     logging::start(log, filter, arguments.verbose)?;
     let notifier = Notifier::from_environment();
-    let mut running = start(arguments, wanted, directories, powers)?;
+    let mut running = start(arguments, wanted, Sources { file, directories }, powers)?;
     announce(&running);
     notifier.ready(&running.status());
     serve_until_stopped(arguments, signals, &notifier, &mut running)?;
@@ -90,7 +98,8 @@ fn command_line_directories(arguments: &ServeArguments) -> Result<Vec<PathBuf>> 
             } else {
                 ""
             };
-            println!("Created {}{who}.", path.display());
+            // Nobody may be reading.
+            let _ = writeln!(std::io::stdout(), "Created {}{who}.", path.display());
         }
         if !directories.contains(&path) {
             directories.push(path);
@@ -102,7 +111,7 @@ fn command_line_directories(arguments: &ServeArguments) -> Result<Vec<PathBuf>> 
 fn start(
     arguments: &ServeArguments,
     wanted: Wanted,
-    directories: Vec<PathBuf>,
+    sources: Sources,
     powers: ProcessPowers,
 ) -> Result<Running> {
     let settings = wanted.server;
@@ -121,7 +130,18 @@ fn start(
     let udp = !arguments.server.no_udp && settings.udp.unwrap_or(true);
     choose_port(&mut listen, udp)?;
 
-    let (descriptors_max, connections_max) = budgets(&settings, powers.descriptors_max)?;
+    let uses_rpcbind = !arguments.server.no_rpcbind && settings.rpcbind.unwrap_or(true);
+    let options = ServerOptions { udp, ..server_options(arguments, &settings) };
+    let uses = descriptors::Uses {
+        shares: wanted.shares.len(),
+        // With port 111 beside each, should we serve it.
+        addresses: if uses_rpcbind { 2 * listen.len() } else { listen.len() },
+        seats_by_pool: descriptors::seats_by_pool(&options)
+            .context("cannot find out about CPUs")?,
+        udp,
+    };
+    let (descriptors_max, connections_max) =
+        descriptors::budgets(&settings, powers.descriptors_max, &uses)?;
     let storage = Storage::new(StorageOptions { descriptors_max });
     let mut exports =
         Exports::new(Arc::clone(&storage), state.path.clone(), powers.serves_all_users());
@@ -149,12 +169,10 @@ fn start(
         built.table,
     ));
     let mut options = ServerOptions {
-        udp,
         connections_max,
         record_bytes_max: transfer_bytes_max as usize + RECORD_HEAD_BYTES,
-        ..server_options(arguments, &settings)
+        ..options
     };
-    let uses_rpcbind = !arguments.server.no_rpcbind && settings.rpcbind.unwrap_or(true);
     let found = if uses_rpcbind {
         registration::find()
     } else {
@@ -197,7 +215,7 @@ fn start(
         udp,
         lookup,
         registered,
-        directories,
+        sources,
         settings,
         _state: state,
     })
@@ -269,28 +287,6 @@ fn server_options(arguments: &ServeArguments, settings: &ServerSettings) -> Serv
         idle_timeout_s: settings.idle_timeout_s.unwrap_or(default.idle_timeout_s),
         ..default
     }
-}
-
-/// How many descriptors are for files, and how many connections there may be: together within
-/// what the process may have.
-fn budgets(settings: &ServerSettings, descriptors_max: u64) -> Result<(usize, usize)> {
-    let total = usize::try_from(descriptors_max).unwrap_or(usize::MAX);
-    let available = total.saturating_sub(OTHER_DESCRIPTORS);
-    let files = settings
-        .descriptors_max
-        .unwrap_or_else(|| StorageOptions::default().descriptors_max.min(available / 2));
-    let rest = available.saturating_sub(files);
-    let connections = settings
-        .connections_max
-        .unwrap_or_else(|| ServerOptions::default().connections_max.min(rest));
-    if files > available || connections > rest || connections == 0 {
-        bail!(
-            "the process may have {total} descriptors, too few for descriptors_max = {files} and \
-             connections_max = {connections}: lower these, or raise the limit (LimitNOFILE= in \
-             the unit, ulimit -n in a shell)"
-        );
-    }
-    Ok((files, connections))
 }
 
 /// Replaces port 0 by one port that is free on all addresses, since clients are told one.
@@ -374,12 +370,18 @@ fn serve_until_stopped(
 ) -> Result<()> {
     let wait = notifier.watchdog_interval().unwrap_or(IDLE_WAIT);
     loop {
-        match signals.wait(wait).context("cannot wait for signals")? {
-            None => notifier.alive(),
+        let signal = signals.wait(wait).context("cannot wait for signals")?;
+        // Whatever ended the wait: signals that come again and again would else keep it from
+        // ever timing out, and the manager from ever hearing that we live.
+        notifier.alive();
+        match signal {
+            None => {}
             Some(Signal::HangUp) => {
                 notifier.reloading();
                 reload(arguments, running);
                 notifier.ready(&running.status());
+                // To read many shares again takes its time.
+                notifier.alive();
             }
             Some(signal) => {
                 tracing::info!("{signal}: finishing the calls under way");
@@ -389,9 +391,15 @@ fn serve_until_stopped(
     }
 }
 
-/// Reads the shares again and serves them; on any mistake everything stays as it is.
+/// Reads the shares again and serves them. With a mistake in the configuration, without its file,
+/// and without any share in it everything stays as it is: a file that is just being replaced must
+/// not take the shares away. A share that cannot be opened costs no other its place: see
+/// [`Exports::build`].
 fn reload(arguments: &ServeArguments, running: &mut Running) {
-    let wanted = match configuration::wanted(arguments, &running.directories) {
+    let Sources { file, directories } = &running.sources;
+    let usual = CONFIGURATION_FILE.as_ref();
+    let file = configuration::file_to_read(arguments, file.as_deref(), usual);
+    let wanted = match configuration::wanted(arguments, file.as_deref(), directories) {
         Ok(wanted) => wanted,
         Err(mistakes) => {
             for mistake in mistakes {
@@ -401,6 +409,15 @@ fn reload(arguments: &ServeArguments, running: &mut Running) {
             return;
         }
     };
+    if wanted.shares.is_empty() {
+        tracing::error!(
+            "{}: has no share any more: the shares stay as they are; write a [[share]], or stop \
+             the server if nothing is to be served",
+            file.unwrap_or_default().display()
+        );
+        return;
+    }
+    running.sources.file = file;
     if wanted.server != running.settings {
         tracing::warn!("[server] has changed: that takes a restart");
     }
@@ -447,18 +464,6 @@ fn stop(running: Running, signals: &Signals) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn files_and_connections_share_the_descriptors() {
-        let settings = ServerSettings::default();
-        assert_eq!(budgets(&settings, 1 << 20).expect("enough"), (16_384, 65_536));
-        assert_eq!(budgets(&settings, 4096).expect("enough"), (1920, 1920));
-        assert!(budgets(&settings, 64).is_err());
-        let greedy = ServerSettings { descriptors_max: Some(4000), ..ServerSettings::default() };
-        assert!(budgets(&greedy, 4096).is_err());
-        let many = ServerSettings { connections_max: Some(100_000), ..ServerSettings::default() };
-        assert!(budgets(&many, 65_536).is_err());
-    }
 
     #[test]
     fn clients_are_told_of_ipv6_only_where_there_is_some() {

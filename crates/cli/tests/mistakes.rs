@@ -4,7 +4,7 @@ mod common;
 
 use std::net::TcpListener;
 
-use common::{Place, Running, output, stderr, utf8};
+use common::{Place, Running, output, stderr, steadfast, utf8};
 
 #[test]
 fn a_good_configuration_is_told_to_be_good() {
@@ -151,4 +151,29 @@ fn a_configuration_without_shares_serves_nothing() {
     let output = output(&["serve", "--config", utf8(&file)]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("nothing to serve"), "{}", stderr(&output));
+}
+
+#[test]
+fn nobody_reading_what_is_printed_is_no_mistake() {
+    let place = Place::new();
+    // A pipe without a reader; the server ends since its port is in use.
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let output = steadfast(&["serve", utf8(&place.share), "--listen", &address])
+        .args(["--no-rpcbind", "--state-directory", utf8(&place.state)])
+        .stdout(writer)
+        .output()
+        .expect("the program runs");
+    assert!(place.share.is_dir());
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+
+    let share = utf8(&place.share);
+    let file =
+        place.write("good.toml", &format!("[[share]]\npath = {share:?}\nclients = [\"*\"]\n"));
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let status = steadfast(&["check-config", utf8(&file)]).stdout(writer).status();
+    assert_eq!(status.expect("the program runs").code(), Some(0));
 }

@@ -4,7 +4,8 @@
 
 mod common;
 
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 
 use common::{PATIENCE, Place, Running, utf8};
 use steadfast_client::{CreateHow3, FileHandle, Identity, Nfs3Client, NfsStat3, StableHow};
@@ -67,8 +68,8 @@ fn a_reload_changes_shares_and_a_bad_one_changes_nothing() {
     let place = Place::new();
     let other = place.share.with_file_name("other");
     std::fs::create_dir(&other).expect("made");
-    let share = |directory: &str| {
-        format!("[[share]]\npath = \"/new\"\ndirectory = {directory:?}\nclients = [\"*\"]\n")
+    let share = |path: &str, directory: &str| {
+        format!("[[share]]\npath = {path:?}\ndirectory = {directory:?}\nclients = [\"*\"]\n")
     };
     let file = place.write("steadfast.toml", "");
     let running = Running::start(&place, 0, &[utf8(&place.share), "--config", utf8(&file)]);
@@ -82,18 +83,121 @@ fn a_reload_changes_shares_and_a_bad_one_changes_nothing() {
         assert!(reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{reloading}");
         running.message()
     };
-    assert_eq!(reload(&share(utf8(&other))), "READY=1\nSTATUS=serving 2 shares");
+    assert_eq!(reload(&share("/new", utf8(&other))), "READY=1\nSTATUS=serving 2 shares");
     mount(&running, "/new").expect("mounted");
 
     assert_eq!(reload("nonsense"), "READY=1\nSTATUS=serving 2 shares");
     mount(&running, "/new").expect("still there");
 
-    // A directory that is missing takes its own share away, and no other.
-    assert_eq!(reload(&share("/nonexistent/directory")), "READY=1\nSTATUS=serving 1 share");
-    assert!(mount(&running, "/new").is_err());
+    // Of a share that is new the directory is missing: no other share suffers.
+    let text = share("/newer", "/nonexistent/newer") + &share("/new", utf8(&other));
+    assert_eq!(reload(&text), "READY=1\nSTATUS=serving 2 shares");
+    assert!(mount(&running, "/newer").is_err());
+    mount(&running, "/new").expect("still there");
+
+    // Of one that is open the directory is gone: clients keep what they have.
+    std::fs::rename(&other, other.with_file_name("renamed")).expect("renamed");
+    assert_eq!(reload(&share("/new", utf8(&other))), "READY=1\nSTATUS=serving 2 shares");
+    mount(&running, "/new").expect("still there");
     client.getattr(&root).expect("the other share serves on");
     let log = Running::log(&place);
-    assert!(log.contains(&format!("{}:3:13: share \"/new\" is not served", utf8(&file))), "{log}");
+    let file = utf8(&file);
+    for fault in ["\"/newer\" is not served", "\"/new\" cannot be opened again"] {
+        assert!(log.contains(&format!("{file}:3:13: share {fault}: the directory")), "{log}");
+    }
+}
+
+#[test]
+fn a_configuration_without_any_share_takes_none_away() {
+    let place = Place::new();
+    std::fs::create_dir(&place.share).expect("made");
+    let share = utf8(&place.share);
+    let file =
+        place.write("steadfast.toml", &format!("[[share]]\npath = {share:?}\nclients = [\"*\"]\n"));
+    let running = Running::start(&place, 0, &["--config", utf8(&file)]);
+    let reload = || {
+        running.signal("HUP");
+        assert!(running.message().starts_with("RELOADING=1\n"));
+        running.message()
+    };
+    place.write("steadfast.toml", "");
+    assert_eq!(reload(), "READY=1\nSTATUS=serving 1 share");
+    std::fs::remove_file(&file).expect("removed");
+    assert_eq!(reload(), "READY=1\nSTATUS=serving 1 share");
+    mount(&running, share).expect("still there");
+    let log = Running::log(&place);
+    assert!(
+        log.contains(&format!("{}: has no share any more: the shares stay", utf8(&file))),
+        "{log}"
+    );
+    assert!(log.contains(&format!("{}: cannot be read: ", utf8(&file))), "{log}");
+}
+
+#[test]
+fn the_manager_hears_of_a_server_that_reloads_again_and_again() {
+    let place = Place::new();
+    // The interval itself never ends.
+    let running = Running::start_with(&place, 0, &[utf8(&place.share)], |command| {
+        command.env("WATCHDOG_USEC", "7200000000");
+    });
+    for _ in 0..3 {
+        running.signal("HUP");
+        assert_eq!(running.message(), "WATCHDOG=1");
+        assert!(running.message().starts_with("RELOADING=1\n"));
+        assert!(running.message().starts_with("READY=1\n"));
+        assert_eq!(running.message(), "WATCHDOG=1");
+    }
+}
+
+#[test]
+fn a_share_with_stored_handles_serves_on_when_it_cannot_be_opened_otherwise() {
+    const USER: u32 = 1000;
+    let place = Place::new();
+    let other = place.share.with_file_name("other");
+    let is_root = steadfast_sys::process::effective_ids().0 == 0;
+    for directory in [&place.share, &other] {
+        std::fs::create_dir(directory).expect("made");
+    }
+    if is_root {
+        for directory in [place.directory.path(), &place.share, &other] {
+            std::os::unix::fs::chown(directory, Some(USER), Some(USER)).expect("given away");
+        }
+    }
+    let write = |directory: &Path, options: &str| {
+        let text = format!(
+            "[[share]]\npath = \"/data\"\ndirectory = {:?}\nclients = [\"*\"]\n\
+             options = [{options}]\n",
+            utf8(directory)
+        );
+        place.write("steadfast.toml", &text)
+    };
+    let file = write(&place.share, "");
+    let running = Running::start_with(&place, 0, &["--config", utf8(&file)], |command| {
+        if is_root {
+            command.uid(USER).gid(USER);
+        }
+    });
+    let (mut client, root) = mount(&running, "/data").expect("mounted");
+    create(&mut client, &root, "file", b"here");
+    let reload = || {
+        running.signal("HUP");
+        assert!(running.message().starts_with("RELOADING=1\n"));
+        assert_eq!(running.message(), "READY=1\nSTATUS=serving 1 share");
+        Running::log(&place).matches("restart the server to have the change").count()
+    };
+
+    write(&place.share, "\"crossmnt\", \"ro\"");
+    assert_eq!(reload(), 1, "{}", Running::log(&place));
+    let found = client.lookup(&root, b"file").expect("the tree is the same");
+    let error = client.write(&found.handle, 0, b"more", StableHow::FileSync);
+    assert_eq!(error.expect_err("the rules are new").status(), Some(NfsStat3::RoFs));
+
+    write(&other, "");
+    assert_eq!(reload(), 2, "{}", Running::log(&place));
+    client.lookup(&root, b"file").expect("the tree is the same");
+
+    write(&place.share, "");
+    assert_eq!(reload(), 2, "{}", Running::log(&place));
 }
 
 #[test]

@@ -2,8 +2,10 @@
 // Each test program uses a part of it; a failure here is a failure of the test.
 #![allow(dead_code, unreachable_pub, clippy::expect_used)]
 
+use std::fs::Permissions;
 use std::io::Read;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -15,6 +17,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub fn steadfast(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steadfast"));
     command.args(arguments).env_remove("NOTIFY_SOCKET").env_remove("STATE_DIRECTORY");
+    command.env_remove("WATCHDOG_USEC").env_remove("WATCHDOG_PID");
     command
 }
 
@@ -60,19 +63,32 @@ impl Running {
     /// Starts a server with these arguments beside those for its place, and waits until it says
     /// that it is ready.
     pub fn start(place: &Place, port: u16, arguments: &[&str]) -> Self {
+        Self::start_with(place, port, arguments, |_| {})
+    }
+
+    /// As [`Running::start`], with a command that `prepare` may change.
+    pub fn start_with(
+        place: &Place,
+        port: u16,
+        arguments: &[&str],
+        prepare: impl FnOnce(&mut Command),
+    ) -> Self {
         let socket = place.directory.path().join("notify");
         let _ = std::fs::remove_file(&socket);
         let manager = UnixDatagram::bind(&socket).expect("a socket");
+        // For servers of other users.
+        std::fs::set_permissions(&socket, Permissions::from_mode(0o777)).expect("a mode");
         let port = port.to_string();
         let state = place.state.to_str().expect("UTF-8");
-        let mut child = steadfast(&["serve", "--listen", "127.0.0.1", "--port", &port])
+        let mut command = steadfast(&["serve", "--listen", "127.0.0.1", "--port", &port]);
+        command
             .args(["--no-rpcbind", "--state-directory", state])
             .args(arguments)
             .env("NOTIFY_SOCKET", &socket)
             .stdout(Stdio::piped())
-            .stderr(std::fs::File::create(place.directory.path().join("log")).expect("a file"))
-            .spawn()
-            .expect("the program starts");
+            .stderr(std::fs::File::create(place.directory.path().join("log")).expect("a file"));
+        prepare(&mut command);
+        let mut child = command.spawn().expect("the program starts");
         let log = || std::fs::read_to_string(place.directory.path().join("log"));
         let mut message = [0; 512];
         // A server that ends without becoming ready leaves nothing to wait for.
