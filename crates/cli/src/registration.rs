@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 use steadfast_client::{Identity, Procedure, ReplyBody, append_call, parse_reply};
-use steadfast_xdr::{Reader, Writer};
+use steadfast_xdr::{Reader, Writer, XdrError};
 
 /// The port of rpcbind.
 pub(crate) const RPCBIND_PORT: u16 = 111;
@@ -21,7 +21,18 @@ const PROGRAMS: [(u32, u32); 5] =
 /// A local rpcbind that takes longer is as good as none.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const LAST_FRAGMENT: u32 = 0x8000_0000;
-const REPLY_BYTES_MAX: usize = 4096;
+/// Room for all that a busy host has registered.
+const REPLY_BYTES_MAX: usize = 256 << 10;
+/// Longest netid, universal address and owner.
+const STRING_BYTES_MAX: usize = 1024;
+const TCP: u32 = 6;
+const UDP: u32 = 17;
+/// Procedures, with the same numbers in all versions; GETPORT is version 2's.
+const NULL: u32 = 0;
+const SET: u32 = 1;
+const UNSET: u32 = 2;
+const GETPORT: u32 = 3;
+const DUMP: u32 = 4;
 /// Source ports to try for being the superuser, downwards.
 const PRIVILEGED_PORTS: std::ops::RangeInclusive<u16> = 600..=1023;
 
@@ -50,7 +61,7 @@ pub(crate) fn find() -> Found {
 
 fn find_at(address: SocketAddr) -> Found {
     match Rpcbind::connect(address) {
-        Ok(mut rpcbind) => match rpcbind.call(2, 0, &[]) {
+        Ok(mut rpcbind) => match rpcbind.number(2, NULL, &[]) {
             Ok(_) => Found::Running(rpcbind),
             Err(error) => {
                 Found::Unusable(format!("what listens on port 111 is no rpcbind: {error}"))
@@ -65,11 +76,55 @@ fn find_at(address: SocketAddr) -> Found {
     }
 }
 
-/// Asks the local rpcbind to forget us, as far as it will.
+/// Asks the local rpcbind to forget us, as far as it will. A server that has taken our place
+/// keeps it.
 pub(crate) fn withdraw(netids: &[Netid]) {
-    if let Found::Running(mut rpcbind) = find() {
-        rpcbind.unset(netids);
+    if let Found::Running(mut rpcbind) = find()
+        && let Err(error) = rpcbind.withdraw(netids)
+    {
+        tracing::warn!("rpcbind may still tell clients of this server: {error}");
     }
+}
+
+/// Why a call had no result.
+#[derive(Debug)]
+enum CallError {
+    /// The procedure is not served, or not for us: another version of it may be.
+    Refused(String),
+    /// The connection is of no use any more.
+    Lost(io::Error),
+}
+
+impl std::fmt::Display for CallError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Refused(why) => f.write_str(why),
+            Self::Lost(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<io::Error> for CallError {
+    fn from(error: io::Error) -> Self {
+        Self::Lost(error)
+    }
+}
+
+/// Of an UNSET: what rpcbind does not forget was never registered, or is not ours to remove.
+fn unless_lost(unset: Result<u32, CallError>) -> Result<(), CallError> {
+    match unset {
+        Err(lost @ CallError::Lost(_)) => Err(lost),
+        _ => Ok(()),
+    }
+}
+
+/// An entry of what rpcbind knows: of our programs, whoever registered it.
+#[derive(Debug, PartialEq, Eq)]
+struct Registration {
+    program: u32,
+    version: u32,
+    netid: Vec<u8>,
+    port: u16,
 }
 
 /// A transport with the address it is served at.
@@ -77,6 +132,17 @@ pub(crate) fn withdraw(netids: &[Netid]) {
 pub(crate) struct Netid {
     name: &'static str,
     address: SocketAddr,
+}
+
+impl Netid {
+    /// The protocol as version 2 has it, which knows IPv4 only.
+    fn protocol(self) -> Option<u32> {
+        match self.name {
+            "tcp" => Some(TCP),
+            "udp" => Some(UDP),
+            _ => None,
+        }
+    }
 }
 
 /// The netids of what we listen on: of several addresses of one kind the first, as rpcbind knows
@@ -130,73 +196,139 @@ impl Rpcbind {
         Ok(Self { stream, xid: std::process::id() })
     }
 
-    /// Registers all programs; what an earlier server left behind is removed first, but not
-    /// what belongs to one that still runs.
+    /// Registers all programs, or none. An NFS server that still runs keeps what it has; what an
+    /// earlier one left behind is removed first, and so is whatever is registered for MOUNT and
+    /// NFSACL, which go with NFS.
     ///
     /// # Errors
     /// What was refused, in words.
     pub(crate) fn set(&mut self, netids: &[Netid]) -> Result<(), String> {
+        let silent = |error| format!("rpcbind does not answer: {error}");
         let ours = netids.first().map_or(0, |netid| netid.address.port());
-        let theirs =
-            self.nfs_port().map_err(|error| format!("rpcbind does not answer: {error}"))?;
+        let theirs = self.nfs_port().map_err(silent)?;
         if theirs != 0 && theirs != ours && is_served(theirs) {
             return Err(format!("another NFS server is registered here, at port {theirs}"));
         }
-        self.unset(netids);
-        for (program, version) in PROGRAMS {
-            for netid in netids {
-                let is_set = self
-                    .set4(program, version, *netid)
-                    .or_else(|_| self.set2(program, version, *netid));
-                match is_set {
-                    Ok(true) => {}
-                    Ok(false) => {
-                        return Err(format!(
-                            "rpcbind did not register program {program} for {}",
-                            netid.name
-                        ));
-                    }
-                    Err(error) => return Err(format!("rpcbind does not answer: {error}")),
+        let all = PROGRAMS.iter().flat_map(|program| netids.iter().map(|netid| (*program, *netid)));
+        for ((program, version), netid) in all.clone() {
+            self.unset(program, version, netid).map_err(silent)?;
+        }
+        let mut registered = Vec::new();
+        for ((program, version), netid) in all {
+            let refused = match self.set_one(program, version, netid) {
+                Ok(true) => {
+                    registered.push((program, version, netid));
+                    continue;
                 }
+                Ok(false) => {
+                    format!("rpcbind did not register program {program} for {}", netid.name)
+                }
+                Err(error) => silent(error),
+            };
+            // Half of us would send clients to a server that they are told nothing more of.
+            for (program, version, netid) in registered {
+                if self.unset(program, version, netid).is_err() {
+                    break;
+                }
+            }
+            return Err(refused);
+        }
+        Ok(())
+    }
+
+    /// The TCP port at which NFSv3 is registered; 0 for none.
+    fn nfs_port(&mut self) -> Result<u16, CallError> {
+        let (program, version) = (100_003, 3);
+        let port = self.number(2, GETPORT, &mapping(program, version, TCP, 0))?;
+        u16::try_from(port)
+            .map_err(|_| CallError::Refused("the reply has a port above 65535".to_owned()))
+    }
+
+    fn unset(&mut self, program: u32, version: u32, netid: Netid) -> Result<(), CallError> {
+        let arguments = binding(program, version, netid.name, "");
+        match (self.number(4, UNSET, &arguments), netid.protocol()) {
+            (Err(CallError::Refused(_)), Some(protocol)) => {
+                self.unset2(program, version, protocol, netid.address.port())
+            }
+            (result, _) => unless_lost(result),
+        }
+    }
+
+    /// Version 2 forgets all protocols of a program's version at once.
+    fn unset2(
+        &mut self,
+        program: u32,
+        version: u32,
+        protocol: u32,
+        port: u16,
+    ) -> Result<(), CallError> {
+        unless_lost(self.number(2, UNSET, &mapping(program, version, protocol, port)))
+    }
+
+    /// Version 2 knows IPv4 only; what it does not know is not needed.
+    fn set_one(&mut self, program: u32, version: u32, netid: Netid) -> Result<bool, CallError> {
+        let address = universal_address(netid.address);
+        match self.number(4, SET, &binding(program, version, netid.name, &address)) {
+            Err(CallError::Refused(_)) => {}
+            result => return Ok(result? != 0),
+        }
+        let Some(protocol) = netid.protocol() else {
+            return Ok(true);
+        };
+        let arguments = mapping(program, version, protocol, netid.address.port());
+        Ok(self.number(2, SET, &arguments)? != 0)
+    }
+
+    /// Removes what is registered for these netids at our ports.
+    fn withdraw(&mut self, netids: &[Netid]) -> Result<(), CallError> {
+        let is_ours = |known: &Registration| {
+            netids.iter().any(|netid| {
+                netid.name.as_bytes() == known.netid && netid.address.port() == known.port
+            })
+        };
+        let known = match self.call(4, DUMP, &[], bindings) {
+            Err(CallError::Refused(_)) => return self.withdraw2(is_ours),
+            known => known?,
+        };
+        let is_a_program =
+            |known: &&Registration| PROGRAMS.contains(&(known.program, known.version));
+        for known in known.iter().filter(is_a_program).filter(|known| is_ours(known)) {
+            let netid = std::str::from_utf8(&known.netid).unwrap_or_default();
+            let arguments = binding(known.program, known.version, netid, "");
+            unless_lost(self.number(4, UNSET, &arguments))?;
+        }
+        Ok(())
+    }
+
+    /// As [`Rpcbind::withdraw`]. Where another server has one protocol of a program's version, it
+    /// keeps both.
+    fn withdraw2(&mut self, is_ours: impl Fn(&Registration) -> bool) -> Result<(), CallError> {
+        let known = self.call(2, DUMP, &[], mappings)?;
+        for (program, version) in PROGRAMS {
+            let of_program =
+                |known: &&Registration| (known.program, known.version) == (program, version);
+            let mut of_program = known.iter().filter(of_program).peekable();
+            if let Some(port) = of_program.peek().map(|known| known.port)
+                && of_program.all(&is_ours)
+            {
+                self.unset2(program, version, TCP, port)?;
             }
         }
         Ok(())
     }
 
-    /// The TCP port at which NFSv3 is registered (GETPORT of version 2); 0 for none.
-    fn nfs_port(&mut self) -> io::Result<u16> {
-        let (program, version) = (100_003, 3);
-        let port = self.call(2, 3, &mapping(program, version, 6, 0))?;
-        u16::try_from(port).map_err(|_| io::Error::other("the reply has a port above 65535"))
-    }
-
-    fn unset(&mut self, netids: &[Netid]) {
-        for (program, version) in PROGRAMS {
-            for netid in netids {
-                // Nothing registered, or not ours to remove: registering will tell.
-                let _ = self.call(4, 2, &binding(program, version, netid.name, ""));
-            }
-        }
-    }
-
-    fn set4(&mut self, program: u32, version: u32, netid: Netid) -> io::Result<bool> {
-        let address = universal_address(netid.address);
-        Ok(self.call(4, 1, &binding(program, version, netid.name, &address))? != 0)
-    }
-
-    /// Version 2 knows IPv4 only; what it does not know is not needed.
-    fn set2(&mut self, program: u32, version: u32, netid: Netid) -> io::Result<bool> {
-        let protocol = match netid.name {
-            "tcp" => 6,
-            "udp" => 17,
-            _ => return Ok(true),
-        };
-        let arguments = mapping(program, version, protocol, netid.address.port());
-        Ok(self.call(2, 1, &arguments)? != 0)
-    }
-
     /// Calls a procedure whose result is a number, a boolean, or nothing (which counts as 1).
-    fn call(&mut self, version: u32, number: u32, arguments: &[u8]) -> io::Result<u32> {
+    fn number(&mut self, version: u32, number: u32, arguments: &[u8]) -> Result<u32, CallError> {
+        self.call(version, number, arguments, |r| if r.is_empty() { Ok(1) } else { r.u32() })
+    }
+
+    fn call<T>(
+        &mut self,
+        version: u32,
+        number: u32,
+        arguments: &[u8],
+        results: impl FnOnce(&mut Reader<'_>) -> Result<T, XdrError>,
+    ) -> Result<T, CallError> {
         self.xid = self.xid.wrapping_add(1);
         let procedure = Procedure { program: RPCBIND, version, number, name: "rpcbind" };
         let mut record = vec![0; 4];
@@ -207,14 +339,16 @@ impl Rpcbind {
         let reply = self.record()?;
         let damaged = |_| io::Error::new(io::ErrorKind::InvalidData, "the reply is no RPC reply");
         let (xid, body) = parse_reply(&reply).map_err(damaged)?;
+        if xid != self.xid {
+            return Err(io::Error::other("the reply is to another call").into());
+        }
         match body {
-            ReplyBody::Success { results_at } if xid == self.xid => {
-                let mut results = Reader::new(reply.get(results_at..).unwrap_or(&[]));
-                if results.is_empty() { Ok(1) } else { results.u32().map_err(damaged) }
+            ReplyBody::Success { results_at } => {
+                let mut reader = Reader::new(reply.get(results_at..).unwrap_or(&[]));
+                Ok(results(&mut reader).map_err(damaged)?)
             }
-            ReplyBody::Success { .. } => Err(io::Error::other("the reply is to another call")),
-            ReplyBody::Accepted(error) => Err(io::Error::other(error)),
-            ReplyBody::Denied(error) => Err(io::Error::other(error)),
+            ReplyBody::Accepted(error) => Err(CallError::Refused(error.to_string())),
+            ReplyBody::Denied(error) => Err(CallError::Refused(error.to_string())),
         }
     }
 
@@ -254,6 +388,43 @@ fn connect_from(port: u16, address: SocketAddr) -> io::Result<TcpStream> {
 fn is_served(port: u16) -> bool {
     let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
     TcpStream::connect_timeout(&address, TIMEOUT).is_ok()
+}
+
+/// The results of DUMP of version 4 (RFC 1833 §2.1).
+fn bindings(r: &mut Reader<'_>) -> Result<Vec<Registration>, XdrError> {
+    let mut known = Vec::new();
+    while r.bool()? {
+        let (program, version) = (r.u32()?, r.u32()?);
+        let netid = r.opaque(STRING_BYTES_MAX)?.to_vec();
+        let port = port_of(r.opaque(STRING_BYTES_MAX)?);
+        r.opaque(STRING_BYTES_MAX)?;
+        known.extend(port.map(|port| Registration { program, version, netid, port }));
+    }
+    Ok(known)
+}
+
+/// The results of DUMP of version 2 (RFC 1833 §3.1).
+fn mappings(r: &mut Reader<'_>) -> Result<Vec<Registration>, XdrError> {
+    let mut known = Vec::new();
+    while r.bool()? {
+        let (program, version) = (r.u32()?, r.u32()?);
+        let netid = match r.u32()? {
+            TCP => b"tcp".to_vec(),
+            UDP => b"udp".to_vec(),
+            _ => Vec::new(),
+        };
+        let port = u16::try_from(r.u32()?).unwrap_or(0);
+        known.push(Registration { program, version, netid, port });
+    }
+    Ok(known)
+}
+
+/// The port of a universal address (RFC 5665 §5.2.3).
+fn port_of(universal_address: &[u8]) -> Option<u16> {
+    let text = std::str::from_utf8(universal_address).ok()?;
+    let (text, low) = text.rsplit_once('.')?;
+    let (_, high) = text.rsplit_once('.')?;
+    Some(u16::from_be_bytes([high.parse().ok()?, low.parse().ok()?]))
 }
 
 /// `mapping` (RFC 1833 §3.1).
@@ -299,11 +470,44 @@ mod tests {
         assert_eq!(netids(&listen, false)[0].address, listen[0]);
     }
 
-    /// A stand-in for rpcbind that answers each call with the next of `answers`: `None` is
-    /// `PROG_MISMATCH`. Returns (version, procedure) of what was called.
-    fn stand_in(
-        answers: Vec<Option<u32>>,
-    ) -> (SocketAddr, std::thread::JoinHandle<Vec<(u32, u32)>>) {
+    #[test]
+    fn ports_of_universal_addresses_are_read() {
+        assert_eq!(port_of(b"0.0.0.0.8.1"), Some(2049));
+        assert_eq!(port_of(b"::.0.111"), Some(111));
+        for bad in [&b""[..], b"2049", b".1", b"0.0.0.0.256.1", b"/run/rpcbind.sock", b"\xff.8.1"] {
+            assert_eq!(port_of(bad), None);
+        }
+    }
+
+    /// A call that the stand-in got.
+    #[derive(Debug, PartialEq, Eq)]
+    struct Call {
+        version: u32,
+        procedure: u32,
+        program: Option<u32>,
+    }
+
+    /// Versions and procedures.
+    fn kinds(calls: &[Call]) -> Vec<(u32, u32)> {
+        calls.iter().map(|call| (call.version, call.procedure)).collect()
+    }
+
+    /// What the stand-in says.
+    #[derive(Clone)]
+    enum Answer {
+        Results(Vec<u8>),
+        /// `PROG_MISMATCH`: it is too old for that.
+        Mismatch,
+    }
+
+    /// Results of one word.
+    fn word(value: u32) -> Answer {
+        Answer::Results(value.to_be_bytes().to_vec())
+    }
+
+    /// A stand-in for rpcbind that answers each call with the next of `answers`; when
+    /// there are no more it hangs up. Returns what was called.
+    fn stand_in(answers: Vec<Answer>) -> (SocketAddr, std::thread::JoinHandle<Vec<Call>>) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let thread = std::thread::spawn(move || {
@@ -318,14 +522,22 @@ mod tests {
                 let mut call = vec![0; length];
                 stream.read_exact(&mut call).expect("a call");
                 let mut r = Reader::new(&call);
-                let words: Vec<_> = (0..6).map(|_| r.u32().expect("a word")).collect();
-                calls.push((words[4], words[5]));
+                let words: Vec<_> = std::iter::from_fn(|| r.u32().ok()).collect();
+                let program = words.get(10).copied();
+                calls.push(Call { version: words[4], procedure: words[5], program });
                 let mut reply = vec![words[0], 1, 0, 0, 0];
-                match answer {
-                    Some(value) => reply.extend([0, value]),
-                    None => reply.extend([2, 2, 2]),
-                }
-                let bytes: Vec<u8> = reply.iter().flat_map(|word| word.to_be_bytes()).collect();
+                let results = match answer {
+                    Answer::Results(results) => {
+                        reply.push(0);
+                        results
+                    }
+                    Answer::Mismatch => {
+                        reply.extend([2, 2, 2]);
+                        Vec::new()
+                    }
+                };
+                let mut bytes: Vec<u8> = reply.iter().flat_map(|word| word.to_be_bytes()).collect();
+                bytes.extend(results);
                 // In two fragments, as a peer may.
                 let (first, second) = bytes.split_at(8);
                 stream.write_all(&(first.len() as u32).to_be_bytes()).expect("sent");
@@ -346,30 +558,49 @@ mod tests {
 
     #[test]
     fn programs_are_unset_and_set() {
-        let (address, thread) = stand_in([vec![Some(0)], vec![Some(1); 10]].concat());
+        let (address, thread) = stand_in([vec![word(0)], vec![word(1); 10]].concat());
         let mut rpcbind = Rpcbind::connect(address).expect("connected");
         rpcbind.set(&tcp()).expect("registered");
         drop(rpcbind);
         let calls = thread.join().expect("no panic");
-        assert_eq!(calls, [&[(2, 3)][..], &[(4, 2); 5], &[(4, 1); 5]].concat());
+        assert_eq!(kinds(&calls), [&[(2, 3)][..], &[(4, 2); 5], &[(4, 1); 5]].concat());
     }
 
     #[test]
     fn an_old_rpcbind_gets_version_2() {
-        let unset = [Some(0), None, None, None, None, None];
-        let set = [[None, Some(1)]; 5].concat();
-        let answers = unset.into_iter().chain(set).collect();
+        let answers = [vec![word(0)], vec![[Answer::Mismatch, word(1)]; 10].concat()].concat();
         let (address, thread) = stand_in(answers);
         Rpcbind::connect(address).expect("connected").set(&tcp()).expect("registered");
-        let calls = thread.join().expect("no panic");
-        assert_eq!(calls[6..], [[(4, 1), (2, 1)]; 5].concat());
+        let calls = kinds(&thread.join().expect("no panic"));
+        assert_eq!(calls[1..11], [[(4, 2), (2, 2)]; 5].concat());
+        assert_eq!(calls[11..], [[(4, 1), (2, 1)]; 5].concat());
     }
 
     #[test]
     fn a_refusal_is_told() {
-        let (address, thread) = stand_in(vec![Some(0); 7]);
+        let (address, thread) = stand_in(vec![word(0); 7]);
         let error = Rpcbind::connect(address).expect("connected").set(&tcp()).expect_err("refused");
         assert_eq!(error, "rpcbind did not register program 100003 for tcp");
+        thread.join().expect("no panic");
+    }
+
+    #[test]
+    fn after_a_refusal_nothing_stays_registered() {
+        let sets = vec![word(1), word(1), word(0)];
+        let (address, thread) = stand_in([vec![word(0); 6], sets, vec![word(1); 5]].concat());
+        let error = Rpcbind::connect(address).expect("connected").set(&tcp()).expect_err("refused");
+        assert_eq!(error, "rpcbind did not register program 100005 for tcp");
+        let calls = thread.join().expect("no panic");
+        assert_eq!(kinds(&calls[9..]), [(4, 2), (4, 2)]);
+        let programs: Vec<_> = calls[9..].iter().filter_map(|call| call.program).collect();
+        assert_eq!(programs, [100_003, 100_005]);
+    }
+
+    #[test]
+    fn an_rpcbind_that_hangs_up_is_asked_nothing_more() {
+        let (address, thread) = stand_in(vec![word(0); 3]);
+        let error = Rpcbind::connect(address).expect("connected").set(&tcp()).expect_err("gone");
+        assert!(error.starts_with("rpcbind does not answer: "), "{error}");
         thread.join().expect("no panic");
     }
 
@@ -377,9 +608,71 @@ mod tests {
     fn a_server_that_runs_keeps_its_registration() {
         let other = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = other.local_addr().expect("an address").port();
-        let (address, thread) = stand_in(vec![Some(port.into())]);
+        let (address, thread) = stand_in(vec![word(port.into())]);
         let error = Rpcbind::connect(address).expect("connected").set(&tcp()).expect_err("refused");
         assert!(error.contains("another NFS server"), "{error}");
-        assert_eq!(thread.join().expect("no panic"), [(2, 3)]);
+        assert_eq!(kinds(&thread.join().expect("no panic")), [(2, 3)]);
+    }
+
+    /// The results of DUMP of version 4.
+    fn dump4(entries: &[(u32, u32, &str, &str)]) -> Answer {
+        let mut bytes = Vec::new();
+        let mut w = Writer::new(&mut bytes);
+        for (program, version, netid, address) in entries {
+            w.bool(true);
+            w.u32(*program);
+            w.u32(*version);
+            w.opaque(netid.as_bytes());
+            w.opaque(address.as_bytes());
+            w.opaque(b"superuser");
+        }
+        w.bool(false);
+        Answer::Results(bytes)
+    }
+
+    #[test]
+    fn only_what_still_names_our_port_is_withdrawn() {
+        let known = dump4(&[
+            (100_000, 4, "tcp", "0.0.0.0.0.111"),
+            // Another server has taken our place for NFS; what it has not is still ours.
+            (100_003, 3, "tcp", "0.0.0.0.80.1"),
+            (100_003, 3, "tcp6", "::.8.1"),
+            (100_005, 3, "tcp", "0.0.0.0.8.1"),
+            (100_005, 3, "udp", "0.0.0.0.8.1"),
+            (100_024, 1, "tcp", "0.0.0.0.8.1"),
+        ]);
+        let (address, thread) = stand_in([vec![known], vec![word(1); 10]].concat());
+        let mut rpcbind = Rpcbind::connect(address).expect("connected");
+        rpcbind.withdraw(&tcp()).expect("withdrawn");
+        drop(rpcbind);
+        let calls = thread.join().expect("no panic");
+        assert_eq!(kinds(&calls), [(4, 4), (4, 2)]);
+        assert_eq!(calls[1].program, Some(100_005));
+    }
+
+    #[test]
+    fn an_old_rpcbind_is_asked_in_version_2_to_forget() {
+        let mut known = Vec::new();
+        let mut w = Writer::new(&mut known);
+        for (program, version, protocol, port) in [
+            (100_003, 3, TCP, 2049),
+            (100_005, 3, TCP, 2049),
+            // It would be forgotten with ours.
+            (100_005, 3, UDP, 20_048),
+        ] {
+            w.bool(true);
+            for word in [program, version, protocol, port] {
+                w.u32(word);
+            }
+        }
+        w.bool(false);
+        let (address, thread) =
+            stand_in([vec![Answer::Mismatch, Answer::Results(known)], vec![word(1); 10]].concat());
+        let mut rpcbind = Rpcbind::connect(address).expect("connected");
+        rpcbind.withdraw(&tcp()).expect("withdrawn");
+        drop(rpcbind);
+        let calls = thread.join().expect("no panic");
+        assert_eq!(kinds(&calls), [(4, 4), (2, 4), (2, 2)]);
+        assert_eq!(calls[2].program, Some(100_003));
     }
 }
