@@ -191,7 +191,7 @@ impl Cache {
         }
     }
 
-    /// Lets all nodes of a tree go.
+    /// Lets all nodes of a tree go, and flushes what they had not flushed.
     pub(crate) fn remove_tree(&self, tree: u32) {
         for shard in &self.by_handle {
             let mut gone = Vec::new();
@@ -203,7 +203,16 @@ impl Cache {
                 stays
             });
             for node in &gone {
+                if node.is_dirty() {
+                    node.mount.let_dirty_go();
+                }
                 self.remove(node);
+                if let Err(error) = node.mount.sync_let_go() {
+                    tracing::error!(
+                        "what clients wrote and had not committed when a share was taken away \
+                         may be lost: the file system cannot be flushed: {error}"
+                    );
+                }
             }
         }
     }
@@ -213,8 +222,8 @@ impl Cache {
     }
 
     /// Evicts until the budget is kept, or nothing more can go: first what is idle and clean,
-    /// then, if that was not enough, what has data not flushed (the kernel keeps the data, and
-    /// tells a descriptor opened later of an error that nobody was told of).
+    /// then, if that was not enough, what has data not flushed (which the kernel keeps, and the
+    /// mount remembers that there was some).
     pub(crate) fn make_room(&self) {
         for may_be_dirty in [false, true] {
             for _ in 0..SHARDS {
@@ -240,6 +249,9 @@ impl Cache {
             if was_used || (node.is_dirty() && !may_be_dirty) || !self.claim_idle(&node) {
                 shard.queue.push_back((key, weak));
                 continue;
+            }
+            if node.is_dirty() {
+                node.mount.let_dirty_go();
             }
             self.remove_locked(&mut shard, &key, &node);
             evicted = Some(node);

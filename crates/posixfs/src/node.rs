@@ -210,6 +210,24 @@ impl Node {
         if self.allows(attr, cred, wanted)? { Ok(()) } else { Err(FsError::AccessDenied) }
     }
 
+    fn flush_open(&self, what: FlushWhat) -> Result<(), FsError> {
+        self.mount.sync_let_go()?;
+        let writer = self.writer.lock().clone();
+        let file: &Descriptor = match &writer {
+            Some(writer) => writer,
+            None => match self.reader() {
+                Ok(reader) => reader,
+                // What may not be opened, or not now, is flushed with all the rest.
+                Err(_) => return self.mount.sync(),
+            },
+        };
+        let flushed = match what {
+            FlushWhat::Data => rustix::fs::fdatasync(file),
+            FlushWhat::Everything => rustix::fs::fsync(file),
+        };
+        flushed.map_err(from_errno)
+    }
+
     fn access_acl(&self, attr: &Attr) -> Result<Option<Arc<Acl>>, FsError> {
         if let Some((ctime, acl)) = &*self.seen_acl.lock()
             && *ctime == attr.ctime
@@ -252,23 +270,22 @@ impl FlushTarget for Node {
         if !matches!(self.kind, FileKind::Regular | FileKind::Directory) {
             return self.mount.sync();
         }
-        // Cleared first: what is written from here on is dirty again.
-        let was_dirty = self.is_dirty.swap(false, Ordering::Relaxed);
-        let writer = self.writer.lock().clone();
-        let file: &Descriptor = match &writer {
-            Some(writer) => writer,
-            None => self.reader()?,
-        };
-        let flushed = match what {
-            FlushWhat::Data => rustix::fs::fdatasync(file),
-            FlushWhat::Everything => rustix::fs::fsync(file),
-        };
-        flushed.map_err(|errno| {
+        let was_dirty = self.is_dirty();
+        self.flush_begins();
+        self.flush_open(what).inspect_err(|_| {
             if was_dirty {
-                self.mark_dirty();
+                self.flush_failed();
             }
-            from_errno(errno)
         })
+    }
+
+    fn flush_begins(&self) {
+        // What is written from here on is dirty again.
+        self.is_dirty.store(false, Ordering::Relaxed);
+    }
+
+    fn flush_failed(&self) {
+        self.mark_dirty();
     }
 
     fn flush_file_system(&self) -> Result<(), FsError> {

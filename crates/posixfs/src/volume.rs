@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 use steadfast_sys::handle::KernelHandle;
@@ -21,13 +22,35 @@ pub(crate) struct Mount {
     pub(crate) path: OwnedFd,
     /// The same directory open for reading: `open_by_handle_at` and `syncfs` want that.
     pub(crate) open: OwnedFd,
+    /// Objects with data not flushed that were let go since all was last flushed.
+    let_go_dirty: AtomicU64,
 }
 
 impl Mount {
     pub(crate) fn new(id: u32, kernel_id: u64, path: OwnedFd) -> Result<Self, FsError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let open = rustix::fs::openat(&path, c".", flags, Mode::empty()).map_err(from_errno)?;
-        Ok(Self { id, kernel_id, path, open })
+        Ok(Self { id, kernel_id, path, open, let_go_dirty: AtomicU64::new(0) })
+    }
+
+    /// To be called before the last descriptor of an object with data not flushed is closed.
+    pub(crate) fn let_dirty_go(&self) {
+        self.let_go_dirty.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Makes stable what objects that were let go had not flushed, or tells that it is lost. A
+    /// descriptor that is opened again does not know of an error before it, once the kernel has
+    /// forgotten the inode or told somebody else; the file system itself remembers, for this
+    /// descriptor of it.
+    pub(crate) fn sync_let_go(&self) -> Result<(), FsError> {
+        let let_go = self.let_go_dirty.load(Ordering::Acquire);
+        if let_go == 0 {
+            return Ok(());
+        }
+        self.sync()?;
+        // What was let go meanwhile is left to the next flush.
+        let _ = self.let_go_dirty.compare_exchange(let_go, 0, Ordering::AcqRel, Ordering::Relaxed);
+        Ok(())
     }
 
     pub(crate) fn sync(&self) -> Result<(), FsError> {
@@ -153,9 +176,15 @@ fn has_ext4_journal(device: u64) -> bool {
         .ok()
         .and_then(|block| {
             let name = block.file_name()?;
-            Some(Path::new("/sys/fs/ext4").join(name).join("journal_task").exists())
+            let task = Path::new("/sys/fs/ext4").join(name).join("journal_task");
+            std::fs::read_to_string(task).ok()
         })
-        .unwrap_or(false)
+        .is_some_and(|task| is_journal_task(&task))
+}
+
+/// Whether a `journal_task` of sysfs names a process; without a journal it is `<none>`.
+fn is_journal_task(text: &str) -> bool {
+    text.trim().parse::<u32>().is_ok()
 }
 
 /// A number that is the same for the same parts in every run: FNV-1a, then mixed well.

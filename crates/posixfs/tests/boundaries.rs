@@ -339,12 +339,17 @@ fn a_file_just_written_can_soon_be_executed() {
     let storage = support::storage();
     let tree = Tree::open(&place.directory, &TreeOptions::default(), &storage).unwrap();
     let user = User::new(&tree, 0, 0);
-    let file = user.create(&user.root(), "run", 0o755).unwrap().handle;
-    user.write(&file, 0, &std::fs::read("/bin/true").unwrap()).unwrap();
-    for _ in 0..24 {
-        storage.sweep();
+    let program = std::fs::read("/bin/true").unwrap();
+    for (run, is_flushed_alone) in [("alone", true), ("with-all", false)] {
+        let file = user.create(&user.root(), run, 0o755).unwrap().handle;
+        let written = tree.write(&user.caller(), &file, 0, &program, WriteHow::FileSync);
+        let settle = if is_flushed_alone { settle } else { support::settle_with_all };
+        settle(written).result.unwrap();
+        for _ in 0..24 {
+            storage.sweep();
+        }
+        assert!(Command::new(place.directory.join(run)).status().unwrap().success(), "{run}");
     }
-    assert!(Command::new(place.directory.join("run")).status().unwrap().success());
 }
 
 #[test]

@@ -210,3 +210,19 @@ fn a_file_system_without_handles_is_served_from_a_store() {
     assert!(unmounted.unwrap().success());
     outcome.unwrap();
 }
+
+#[test]
+fn what_may_not_be_read_can_be_made_stable() {
+    unprivileged(|directory, uid| {
+        let tree = open(directory);
+        let user = User::new(&tree, uid, uid);
+        let drop_box = user.mkdir(&user.root(), "drop-box", 0o700).unwrap().handle;
+        let closed = SetAttr { mode: Some(0o300), ..SetAttr::default() };
+        user.set(&drop_box, &closed).result.unwrap();
+        drop(tree);
+        // Another server, which has nothing of it open.
+        let tree = open(directory);
+        let user = User::new(&tree, uid, uid);
+        user.create(&drop_box, "letter", 0o600).unwrap();
+    });
+}

@@ -258,8 +258,14 @@ impl Flusher {
             // All objects at once, so no other thread may be flushing any of them.
             let keys: Vec<u64> = targets.iter().map(|target| target.key).collect();
             self.enter_flush(&keys);
+            for target in &targets {
+                target.object.flush_begins();
+            }
             let result = guarded(|| first.object.flush_file_system());
             if let Err(error) = result {
+                for target in &targets {
+                    target.object.flush_failed();
+                }
                 self.note_failure(error, shared);
                 failed.extend(keys.iter().map(|key| (*key, error)));
             }

@@ -43,6 +43,13 @@ pub trait FlushTarget: Send + Sync {
     /// # Errors
     /// As [`FlushTarget::flush`].
     fn flush_file_system(&self) -> Result<(), FsError>;
+
+    /// A flush of the whole file system, by another target, begins: what is written to the
+    /// object from here on may not be part of it.
+    fn flush_begins(&self) {}
+
+    /// The flush that began last has failed.
+    fn flush_failed(&self) {}
 }
 
 /// What must be made stable before a result may be told.

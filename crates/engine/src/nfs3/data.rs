@@ -17,6 +17,8 @@ pub(super) fn readlink(
     let arguments = Readlink3Args::decode(arguments)?;
     let mut text = Vec::new();
     let result = session.resolve(arguments.symlink.0).and_then(|target| {
+        // A long target is in a block of its own, on the disk perhaps.
+        session.host.may_block();
         session.read(&target.cred, |caller| {
             text.clear();
             target.storage.read_link(caller, &target.handle, &mut text)

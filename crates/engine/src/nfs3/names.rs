@@ -28,6 +28,8 @@ pub(super) fn lookup(
             return Ok(Outcome::Done);
         }
     };
+    // Names are looked up by the kernel, in directories that may have to be read from the disk.
+    session.host.may_block();
     let mut dir_attr = None;
     let result = session.read(&dir.cred, |caller| {
         let looked = match what.name {

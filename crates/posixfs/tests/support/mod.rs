@@ -13,6 +13,9 @@ use steadfast_vfs::{
 
 static PREPARED: Once = Once::new();
 
+/// The name of an ext4 where nothing orders changes of names and inodes.
+pub const WITHOUT_JOURNAL: &str = "ext4 without a journal";
+
 /// A file system to test on. Unmounted when dropped.
 pub struct Place {
     pub name: &'static str,
@@ -79,7 +82,13 @@ pub fn mounted(name: &'static str, size_mib: u64) -> Option<Place> {
     } else {
         let image = place.directory.with_file_name("image");
         std::fs::File::create(&image).unwrap().set_len(size_mib << 20).unwrap();
-        quiet(&format!("mkfs.{name}"), &["-q".as_ref(), image.as_os_str()])
+        let (kind, options): (_, &[&str]) = match name {
+            WITHOUT_JOURNAL => ("ext4", &["-q", "-O", "^has_journal"]),
+            kind => (kind, &["-q"]),
+        };
+        let mut words: Vec<&std::ffi::OsStr> = options.iter().map(std::ffi::OsStr::new).collect();
+        words.push(image.as_os_str());
+        quiet(&format!("mkfs.{kind}"), &words)
             && quiet("mount", &["-o".as_ref(), "loop".as_ref(), image.as_os_str(), target])
     };
     if !done {
@@ -95,6 +104,7 @@ pub fn places() -> Vec<Place> {
     let mut places = vec![plain()];
     places.extend(mounted("tmpfs", 64));
     places.extend(mounted("ext4", 64));
+    places.extend(mounted(WITHOUT_JOURNAL, 64));
     places.extend(mounted("xfs", 320));
     places.extend(mounted("btrfs", 128));
     places
@@ -138,6 +148,16 @@ pub fn settle_counting<T>(durable: Durable<T>) -> (T, usize) {
         target.flush(*what).unwrap();
     }
     (value, targets.len())
+}
+
+/// As [`settle`], by one flush of the whole file system.
+pub fn settle_with_all<T>(durable: Durable<T>) -> T {
+    let (value, obligation) = durable.release(&ReplyBarrier::for_engine());
+    if let Some(Obligation { targets, .. }) = obligation {
+        targets.iter().for_each(|(target, _)| target.flush_begins());
+        targets[0].0.flush_file_system().unwrap();
+    }
+    value
 }
 
 /// One tree, one caller, short names.
