@@ -8,6 +8,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 
 use common::{PATIENCE, Place, Running, utf8};
+use rustix::process::Signal;
 use steadfast_client::{CreateHow3, FileHandle, Identity, Nfs3Client, NfsStat3, StableHow};
 
 fn mount(running: &Running, path: &str) -> Result<(Nfs3Client, FileHandle), String> {
@@ -40,7 +41,7 @@ fn a_directory_is_made_served_and_the_server_stops_cleanly() {
     let file = create(&mut client, &root, "file", b"steadfast");
     assert_eq!(client.read(&file, 0, 100).expect("read").data, b"steadfast");
     assert_eq!(std::fs::read(place.share.join("file")).expect("read"), b"steadfast");
-    running.signal("TERM");
+    running.signal(Signal::TERM);
     assert!(running.message().starts_with("STOPPING=1"));
     let status = running.wait();
     assert_eq!(status.code(), Some(0), "{}", Running::log(&place));
@@ -53,7 +54,7 @@ fn handles_outlive_a_killed_server() {
     let port = running.address.port();
     let (mut client, root) = mount(&running, utf8(&place.share)).expect("mounted");
     let file = create(&mut client, &root, "file", b"before");
-    running.signal("KILL");
+    running.signal(Signal::KILL);
     assert_eq!(running.wait().signal(), Some(9));
 
     let running = Running::start(&place, port, &[utf8(&place.share)]);
@@ -78,7 +79,7 @@ fn a_reload_changes_shares_and_a_bad_one_changes_nothing() {
 
     let reload = |text: &str| {
         place.write("steadfast.toml", text);
-        running.signal("HUP");
+        running.signal(Signal::HUP);
         let reloading = running.message();
         assert!(reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{reloading}");
         running.message()
@@ -116,7 +117,7 @@ fn a_configuration_without_any_share_takes_none_away() {
         place.write("steadfast.toml", &format!("[[share]]\npath = {share:?}\nclients = [\"*\"]\n"));
     let running = Running::start(&place, 0, &["--config", utf8(&file)]);
     let reload = || {
-        running.signal("HUP");
+        running.signal(Signal::HUP);
         assert!(running.message().starts_with("RELOADING=1\n"));
         running.message()
     };
@@ -141,7 +142,7 @@ fn the_manager_hears_of_a_server_that_reloads_again_and_again() {
         command.env("WATCHDOG_USEC", "7200000000");
     });
     for _ in 0..3 {
-        running.signal("HUP");
+        running.signal(Signal::HUP);
         assert_eq!(running.message(), "WATCHDOG=1");
         assert!(running.message().starts_with("RELOADING=1\n"));
         assert!(running.message().starts_with("READY=1\n"));
@@ -152,13 +153,14 @@ fn the_manager_hears_of_a_server_that_reloads_again_and_again() {
 #[test]
 fn a_share_with_stored_handles_serves_on_when_it_cannot_be_opened_otherwise() {
     const USER: u32 = 1000;
-    let place = Place::new();
+    let mut place = Place::new();
     let other = place.share.with_file_name("other");
     let is_root = steadfast_sys::process::effective_ids().0 == 0;
     for directory in [&place.share, &other] {
         std::fs::create_dir(directory).expect("made");
     }
     if is_root {
+        place.copy_program();
         for directory in [place.directory.path(), &place.share, &other] {
             std::os::unix::fs::chown(directory, Some(USER), Some(USER)).expect("given away");
         }
@@ -180,7 +182,7 @@ fn a_share_with_stored_handles_serves_on_when_it_cannot_be_opened_otherwise() {
     let (mut client, root) = mount(&running, "/data").expect("mounted");
     create(&mut client, &root, "file", b"here");
     let reload = || {
-        running.signal("HUP");
+        running.signal(Signal::HUP);
         assert!(running.message().starts_with("RELOADING=1\n"));
         assert_eq!(running.message(), "READY=1\nSTATUS=serving 1 share");
         Running::log(&place).matches("restart the server to have the change").count()

@@ -11,11 +11,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal};
+
 /// Longer than anything here takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn steadfast(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_steadfast"));
+    at(Path::new(env!("CARGO_BIN_EXE_steadfast")), arguments)
+}
+
+fn at(program: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
     command.args(arguments).env_remove("NOTIFY_SOCKET").env_remove("STATE_DIRECTORY");
     command.env_remove("WATCHDOG_USEC").env_remove("WATCHDOG_PID");
     command
@@ -34,6 +40,7 @@ pub struct Place {
     pub directory: tempfile::TempDir,
     pub state: PathBuf,
     pub share: PathBuf,
+    program: PathBuf,
 }
 
 impl Place {
@@ -41,7 +48,15 @@ impl Place {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().canonicalize().expect("a path");
         let (state, share) = (path.join("state"), path.join("share"));
-        Self { directory, state, share }
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_steadfast"));
+        Self { directory, state, share, program }
+    }
+
+    /// Has a copy of the program run, for a user who may not see where it was built.
+    pub fn copy_program(&mut self) {
+        let copy = self.directory.path().join("steadfast");
+        std::fs::copy(&self.program, &copy).expect("copied");
+        self.program = copy;
     }
 
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
@@ -80,7 +95,8 @@ impl Running {
         std::fs::set_permissions(&socket, Permissions::from_mode(0o777)).expect("a mode");
         let port = port.to_string();
         let state = place.state.to_str().expect("UTF-8");
-        let mut command = steadfast(&["serve", "--listen", "127.0.0.1", "--port", &port]);
+        let arguments_of_all = ["serve", "--listen", "127.0.0.1", "--port", &port];
+        let mut command = at(&place.program, &arguments_of_all);
         command
             .args(["--no-rpcbind", "--state-directory", state])
             .args(arguments)
@@ -135,10 +151,8 @@ impl Running {
         String::from_utf8_lossy(&message[..length]).into_owned()
     }
 
-    pub fn signal(&self, name: &str) {
-        let id = self.child.id().to_string();
-        let status = Command::new("kill").args(["-s", name, &id]).status().expect("kill");
-        assert!(status.success());
+    pub fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(Pid::from_child(&self.child), signal).expect("a signal");
     }
 
     /// The server's process id.
