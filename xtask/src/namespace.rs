@@ -10,6 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use rustix::fs::StatxAttributes;
 
 /// The address of the server's side of every tap.
 pub(crate) const SERVER_ADDRESS: &str = "10.77.0.1";
@@ -61,6 +62,7 @@ impl Drop for Janitor {
 #[derive(Debug)]
 pub(crate) struct Namespace {
     name: String,
+    has_own_mounts: bool,
 }
 
 impl Namespace {
@@ -77,21 +79,36 @@ impl Namespace {
              [ -z \"$(ip netns pids {name})\" ] && break; sleep 0.1; done"
         ))?;
         run("ip", &["netns", "add", &name])?;
-        let inside = Self { name };
-        let namespace = inside.name.as_str();
-        run("ip", &["-n", namespace, "link", "set", "lo", "up"])?;
-        run("ip", &["netns", "exec", namespace, "ip", "tuntap", "add", "tap0", "mode", "tap"])?;
+        let file = format!("--net=/run/netns/{name}");
+        let inside = |words: &[&str]| run("nsenter", &[&[&file, "ip"], words].concat());
+        inside(&["link", "set", "lo", "up"])?;
+        inside(&["tuntap", "add", "tap0", "mode", "tap"])?;
         let address = format!("{SERVER_ADDRESS}/24");
-        run("ip", &["-n", namespace, "addr", "add", &address, "dev", "tap0"])?;
-        run("ip", &["-n", namespace, "link", "set", "tap0", "up"])?;
-        Ok(inside)
+        inside(&["addr", "add", &address, "dev", "tap0"])?;
+        inside(&["link", "set", "tap0", "up"])?;
+        // In a plain chroot the root is no mount, and how its mounts propagate cannot be changed.
+        let flags = rustix::fs::AtFlags::empty();
+        let root = rustix::fs::statx(rustix::fs::CWD, "/", flags, rustix::fs::StatxFlags::TYPE)?;
+        let has_own_mounts = root.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+        Ok(Self { name, has_own_mounts })
     }
 
-    /// A command that will run inside: in this network, and in a mount namespace that sees the
-    /// machine's mounts but shows it none of its own.
+    /// Whether what is mounted by [`Namespace::command`]s is unseen outside.
+    pub(crate) fn has_own_mounts(&self) -> bool {
+        self.has_own_mounts
+    }
+
+    /// A command that will run inside: in this network, and where possible
+    /// ([`Namespace::has_own_mounts`]) in a mount namespace that sees the machine's mounts but
+    /// shows it none of its own.
     pub(crate) fn command(&self, program: &str) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.name, program]);
+        if self.has_own_mounts {
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", &self.name, program]);
+            return command;
+        }
+        let mut command = Command::new("nsenter");
+        command.args([&format!("--net=/run/netns/{}", self.name), program]);
         command
     }
 

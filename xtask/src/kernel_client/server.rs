@@ -125,10 +125,18 @@ impl Server {
     fn spawn(&self, namespace: &Namespace, command: &str) -> Result<Child> {
         let log = std::fs::File::options().create(true).append(true).open(&self.log)?;
         let directory = self.directory.display();
-        let script = format!(
-            "mount --bind '{directory}/run' /run && mkdir -p /var/lib/nfs && \
-             mount --bind '{directory}/var' /var/lib/nfs && {command}"
-        );
+        let script = match (namespace.has_own_mounts(), self.kind) {
+            (true, _) => format!(
+                "mount --bind '{directory}/run' /run && mkdir -p /var/lib/nfs && \
+                 mount --bind '{directory}/var' /var/lib/nfs && {command}"
+            ),
+            // It keeps everything in its state directory.
+            (false, Kind::Steadfast) => command.to_owned(),
+            (false, Kind::Ganesha) => bail!(
+                "this root directory is no mount point, so that the server cannot have a /run of \
+                 its own: mount --bind DIR DIR before chroot DIR"
+            ),
+        };
         let mut all = namespace.command("/bin/sh");
         all.args(["-c", &script]).stdin(Stdio::null());
         all.stdout(log.try_clone()?).stderr(log);
