@@ -101,15 +101,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("only root may make namespaces and trace servers: run this as root");
     }
-    for (program, package) in [
-        ("ganesha.nfsd", "nfs-ganesha nfs-ganesha-vfs"),
-        ("rpcbind", "rpcbind"),
-        ("strace", "strace"),
-    ] {
-        if !is_there(program) {
-            bail!("{program} is missing: apt-get install {package}");
-        }
-    }
+    crate::packages::ensure(&["nfs-ganesha", "nfs-ganesha-vfs", "rpcbind", "strace", "iproute2"])?;
     build(&options)?;
     let status = Command::new("unshare")
         .args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"])
@@ -123,13 +115,6 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         bail!("the measurement ended with {status}");
     }
     Ok(())
-}
-
-fn is_there(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut directories: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    directories.extend(["/usr/sbin".into(), "/sbin".into()]);
-    directories.iter().any(|directory| directory.join(program).exists())
 }
 
 fn build(options: &Options) -> Result<()> {
