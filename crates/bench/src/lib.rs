@@ -10,8 +10,20 @@
 //! This crate must never link the server's crates.
 #![forbid(unsafe_code)]
 
+pub mod arguments;
+mod drive;
+mod error;
+pub mod mix;
+pub mod nhfsstone;
 pub mod null_server;
 pub mod op;
 pub mod pattern;
+mod records;
+mod replies;
 pub mod server_cost;
+mod setup;
 pub mod storm;
+
+pub use drive::{Arrivals, CLIENTS_MAX, Control, DEPTH_MAX, KindReport, Latency, Pace};
+pub use error::BenchError;
+pub use setup::Target;

@@ -1,15 +1,15 @@
 //! One kind of call in a closed loop: `connections × depth` calls are always in flight.
 //!
 //! [`Load`] says what to do, [`run`] does it and returns a [`Report`]. Inside: [`tree`] makes
-//! and removes what the calls work on, [`script`] builds calls and checks replies, `stream` moves
-//! bytes with as few system calls as there are batches, `worker` is one client thread.
+//! and removes what the calls work on, [`script`] builds calls and checks replies, `worker`
+//! is one client thread.
 
 mod report;
 mod script;
-mod stream;
 mod tree;
 mod worker;
 
+pub use crate::error::BenchError;
 pub use report::{Checks, Report, table};
 
 use std::net::SocketAddr;
@@ -18,10 +18,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use steadfast_client::{ClientError, Identity, NfsStat3, StableHow};
+use steadfast_client::{Identity, StableHow};
 
 use crate::pattern;
-use crate::server_cost;
+use crate::server_cost::Snapshot;
 
 /// Most calls in flight of one load.
 pub const SLOTS_MAX: usize = 1 << 14;
@@ -182,63 +182,6 @@ impl Load {
     }
 }
 
-/// Why there is no report.
-#[derive(Debug, thiserror::Error)]
-pub enum BenchError {
-    /// Setting up or checking failed.
-    #[error("{while_doing}: {error}")]
-    Client {
-        /// What was being done.
-        while_doing: &'static str,
-        /// What went wrong.
-        error: ClientError,
-    },
-    /// A call in the loop failed.
-    #[error("{operation}: the server answered {status:?}")]
-    Failed {
-        /// The kind of call.
-        operation: String,
-        /// The status.
-        status: NfsStat3,
-    },
-    /// The server broke a promise.
-    #[error("{operation}: the server broke its promise: {what}")]
-    Broken {
-        /// The kind of call.
-        operation: String,
-        /// Which promise.
-        what: String,
-    },
-    /// The connection failed in the loop.
-    #[error("the connection failed: {0}")]
-    Io(#[from] std::io::Error),
-    /// Not a kind of call.
-    #[error(
-        "{0:?} is not a kind of call: null, getattr, lookup, access, read[:SIZE], \
-         write[:SIZE[:unstable|data_sync|file_sync]], write+commit[:SIZE], create, remove \
-         (SIZE in bytes, up to 4 MiB)"
-    )]
-    Unknown(String),
-    /// The load is larger than this program takes, or empty.
-    #[error("connections × depth must be between 1 and {SLOTS_MAX}, threads at most connections")]
-    Bounds,
-    /// A client thread died.
-    #[error("a client thread panicked")]
-    Panicked,
-    /// Nothing was measured: the names ran out, or no call ended in time.
-    #[error("{operation}: no call ended while it was measured")]
-    Nothing {
-        /// The kind of call.
-        operation: String,
-    },
-}
-
-impl BenchError {
-    pub(crate) fn client(while_doing: &'static str) -> impl FnOnce(ClientError) -> Self {
-        move |error| Self::Client { while_doing, error }
-    }
-}
-
 /// What all client threads see.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
@@ -281,23 +224,6 @@ impl Progress {
     }
 }
 
-/// CPU times at one moment.
-struct Snapshot {
-    at: Instant,
-    server: Option<Duration>,
-    client: Option<Duration>,
-}
-
-impl Snapshot {
-    fn take(load: &Load) -> Self {
-        Self {
-            at: Instant::now(),
-            server: load.server_pid.and_then(|pid| server_cost::cpu_time(pid).ok()),
-            client: server_cost::cpu_time(std::process::id()).ok(),
-        }
-    }
-}
-
 /// Puts the load on the server and reports.
 ///
 /// # Errors
@@ -330,10 +256,10 @@ pub fn run_when(load: &Load, is_prepared: impl FnOnce()) -> Result<Report, Bench
         }));
     }
     progress.sleep(load.warm_up);
-    let before = Snapshot::take(load);
+    let before = Snapshot::take(load.server_pid);
     progress.enter(MEASURING);
     progress.sleep(load.duration);
-    let after = Snapshot::take(load);
+    let after = Snapshot::take(load.server_pid);
     progress.enter(STOPPING);
     let mut tally = worker::Tally::new();
     let mut outcome = Ok(());

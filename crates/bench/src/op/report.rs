@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::worker::Tally;
-use super::{BenchError, Load, Operation, Snapshot};
+use super::{BenchError, Load, Operation};
+use crate::server_cost::Snapshot;
 
 /// Results of one load.
 #[derive(Clone, Debug, Serialize)]

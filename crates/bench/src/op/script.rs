@@ -3,18 +3,16 @@
 use std::sync::Arc;
 
 use steadfast_client::{
-    CallTemplate, CreateHow3, FileHandle, NfsStat3, Procedure, ReplyBody, Settings, StableHow,
-    arguments, parse_reply, procedure,
+    CallTemplate, CreateHow3, FileHandle, Procedure, Settings, StableHow, arguments, procedure,
 };
-use steadfast_xdr::{Decode, Reader, XdrError};
+use steadfast_xdr::{Decode, Reader};
 
-use super::stream::Outbox;
 use super::tree::{Tree, turn_name};
 use super::{BenchError, Load, Operation};
 use crate::pattern;
+use crate::records::Outbox;
+use crate::replies::{self, ATTRIBUTES_BYTES, Complaint, LongData, skip_post, skip_wcc};
 
-/// Bytes of `fattr3`.
-const ATTRIBUTES_BYTES: usize = 84;
 /// File data longer than this is sent from the pattern itself instead of being copied.
 const COPY_BYTES_MAX: usize = 8 << 10;
 
@@ -45,28 +43,6 @@ pub(crate) struct Promises {
     verifier: Option<[u8; 8]>,
 }
 
-/// The data of a long READ, of which only samples are kept.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LongData {
-    file: usize,
-    offset: u64,
-    /// Where in the message the data begins.
-    starts_at: usize,
-    bytes: usize,
-}
-
-impl LongData {
-    /// Whether this piece of the message, beginning `at`, holds the right data.
-    pub(crate) fn matches(&self, at: usize, piece: &[u8]) -> bool {
-        let skip = self.starts_at.saturating_sub(at);
-        let Some(piece) = piece.get(skip..) else { return true };
-        let position = at + skip - self.starts_at;
-        let piece = piece.get(..piece.len().min(self.bytes.saturating_sub(position)));
-        let Some(piece) = piece else { return true };
-        pattern::matches_sampled(self.file, self.offset + position as u64, piece)
-    }
-}
-
 /// What a reply brought.
 pub(crate) enum Judged {
     /// A good reply; the slot's next call may go.
@@ -77,6 +53,8 @@ pub(crate) enum Judged {
 
 pub(crate) struct Script {
     operation: Operation,
+    /// The operation, for messages.
+    name: String,
     tree: Arc<Tree>,
     depth: usize,
     /// One a file, name or connection.
@@ -96,6 +74,7 @@ impl Script {
     pub(crate) fn new(load: &Load, tree: &Arc<Tree>, thread: usize) -> Self {
         let mut script = Self {
             operation: load.operation,
+            name: load.operation.to_string(),
             tree: Arc::clone(tree),
             depth: load.depth,
             templates: Vec::new(),
@@ -239,25 +218,19 @@ impl Script {
     }
 
     fn broken(&self, what: impl Into<String>) -> BenchError {
-        BenchError::Broken { operation: self.operation.to_string(), what: what.into() }
+        BenchError::broken(&self.name, what)
     }
 
     /// Judges a whole reply.
     pub(crate) fn judge(&mut self, slot: &mut Slot, message: &[u8]) -> Result<Judged, BenchError> {
-        let Some(mut r) = self.results(message)? else {
+        let mut r = replies::results(&self.name, message)?;
+        if self.operation == Operation::Null {
             slot.turns += 1;
             return Ok(Judged::Good);
-        };
-        match self.status(&mut r)? {
-            NfsStat3::Ok => {}
-            NfsStat3::Jukebox => {
-                self.promises.try_later += 1;
-                return Ok(Judged::TryLater);
-            }
-            status => {
-                let operation = self.operation.to_string();
-                return Err(BenchError::Failed { operation, status });
-            }
+        }
+        if !replies::succeeded(&self.name, &mut r)? {
+            self.promises.try_later += 1;
+            return Ok(Judged::TryLater);
         }
         let judged = match self.operation {
             Operation::Null => Ok(()),
@@ -282,8 +255,7 @@ impl Script {
         match judged {
             Ok(()) if r.is_empty() => {}
             Ok(()) => return Err(self.broken("a reply with bytes too many")),
-            Err(Complaint::Xdr(error)) => return Err(self.broken(error.to_string())),
-            Err(Complaint::Promise(what)) => return Err(self.broken(what)),
+            Err(complaint) => return Err(complaint.about(&self.name)),
         }
         let is_write_commit = matches!(self.operation, Operation::WriteCommit { .. });
         if is_write_commit && !slot.commits {
@@ -295,25 +267,7 @@ impl Script {
         Ok(Judged::Good)
     }
 
-    /// The results of a reply; `None` for NULL, which has none.
-    fn results<'m>(&self, message: &'m [u8]) -> Result<Option<Reader<'m>>, BenchError> {
-        match parse_reply(message) {
-            Ok((_, ReplyBody::Success { results_at })) => {
-                let results = message.get(results_at..).unwrap_or(&[]);
-                Ok((self.operation != Operation::Null).then(|| Reader::new(results)))
-            }
-            Ok((_, ReplyBody::Accepted(error))) => Err(self.broken(error.to_string())),
-            Ok((_, ReplyBody::Denied(denial))) => Err(self.broken(denial.to_string())),
-            Err(error) => Err(self.broken(error.to_string())),
-        }
-    }
-
-    fn status(&self, r: &mut Reader<'_>) -> Result<NfsStat3, BenchError> {
-        NfsStat3::decode(r).map_err(|error| self.broken(error.to_string()))
-    }
-
-    /// Judges the head of a READ reply too long to be kept; `None` when it is no success, which
-    /// no long reply can be.
+    /// Judges the head of a READ reply too long to be kept.
     pub(crate) fn judge_head(
         &mut self,
         slot: &Slot,
@@ -323,32 +277,8 @@ impl Script {
         let Operation::Read { size } = self.operation else {
             return Err(self.broken("a reply of unreasonable length"));
         };
-        let r = self.results(head)?;
-        let parse = || -> Result<(usize, u32), XdrError> {
-            let mut r = r.clone().ok_or(XdrError::Truncated)?;
-            let before = r.remaining();
-            let _status = r.u32()?;
-            skip_post(&mut r)?;
-            let count = r.u32()?;
-            let _eof = r.bool()?;
-            let _length = r.u32()?;
-            Ok((head.len() - before + (before - r.remaining()), count))
-        };
-        match parse() {
-            Ok((starts_at, count))
-                if count == size && message_bytes == starts_at + padded(count as usize) =>
-            {
-                self.promises.sampled_data += 1;
-                Ok(LongData {
-                    file: slot.choice,
-                    offset: slot.offset,
-                    starts_at,
-                    bytes: count as usize,
-                })
-            }
-            Ok(_) => Err(self.broken("READ returned another count than was asked for")),
-            Err(error) => Err(self.broken(error.to_string())),
-        }
+        self.promises.sampled_data += 1;
+        LongData::of_read("read", head, message_bytes, slot.choice, slot.offset, size)
     }
 
     fn note_verifier(&mut self, verifier: [u8; 8]) {
@@ -367,7 +297,7 @@ impl Script {
     ) -> Result<(), Complaint> {
         skip_wcc(r)?;
         if r.u32()? != size {
-            return Err(Complaint::Promise("WRITE wrote less than it was given"));
+            return Err("WRITE wrote less than it was given".into());
         }
         let committed = StableHow::decode(r)?;
         slot.verifier = r.array()?;
@@ -376,7 +306,7 @@ impl Script {
             *count += 1;
         }
         if (committed as u32) < stable as u32 {
-            return Err(Complaint::Promise("WRITE is less stable than was asked for"));
+            return Err("WRITE is less stable than was asked for".into());
         }
         Ok(())
     }
@@ -386,43 +316,16 @@ impl Script {
         let verifier = r.array()?;
         self.note_verifier(verifier);
         if verifier != slot.verifier {
-            return Err(Complaint::Promise(
-                "COMMIT's verifier is not WRITE's: the server lost unstable data",
-            ));
+            return Err("COMMIT's verifier is not WRITE's: the server lost unstable data".into());
         }
         Ok(())
     }
 }
 
-enum Complaint {
-    Xdr(XdrError),
-    Promise(&'static str),
-}
-
-impl From<XdrError> for Complaint {
-    fn from(error: XdrError) -> Self {
-        Self::Xdr(error)
-    }
-}
-
-fn skip_post(r: &mut Reader<'_>) -> Result<(), XdrError> {
-    if r.bool()? {
-        r.fixed_opaque(ATTRIBUTES_BYTES)?;
-    }
-    Ok(())
-}
-
-fn skip_wcc(r: &mut Reader<'_>) -> Result<(), XdrError> {
-    if r.bool()? {
-        r.fixed_opaque(24)?;
-    }
-    skip_post(r)
-}
-
 fn getattr(r: &mut Reader<'_>) -> Result<(), Complaint> {
     let file_type = r.u32()?;
     r.fixed_opaque(ATTRIBUTES_BYTES - 4)?;
-    if file_type == 1 { Ok(()) } else { Err(Complaint::Promise("a file is no file any more")) }
+    if file_type == 1 { Ok(()) } else { Err("a file is no file any more".into()) }
 }
 
 fn lookup(r: &mut Reader<'_>, expected: Option<&FileHandle>) -> Result<(), Complaint> {
@@ -432,14 +335,14 @@ fn lookup(r: &mut Reader<'_>, expected: Option<&FileHandle>) -> Result<(), Compl
     if expected.is_some_and(|expected| expected.as_bytes() == handle) {
         Ok(())
     } else {
-        Err(Complaint::Promise("LOOKUP returned another handle than CREATE"))
+        Err("LOOKUP returned another handle than CREATE".into())
     }
 }
 
 fn access(r: &mut Reader<'_>) -> Result<(), Complaint> {
     skip_post(r)?;
     if r.u32()? & arguments::access::READ == 0 {
-        return Err(Complaint::Promise("ACCESS denies the owner to read"));
+        return Err("ACCESS denies the owner to read".into());
     }
     Ok(())
 }
@@ -450,12 +353,12 @@ fn read(r: &mut Reader<'_>, slot: &Slot, size: u32) -> Result<(), Complaint> {
     let _eof = r.bool()?;
     let data = r.opaque(size as usize)?;
     if count != size || data.len() != size as usize {
-        return Err(Complaint::Promise("READ returned another count than was asked for"));
+        return Err("READ returned another count than was asked for".into());
     }
     if pattern::matches_sampled(slot.choice, slot.offset, data) {
         Ok(())
     } else {
-        Err(Complaint::Promise("READ returned other data than was written"))
+        Err("READ returned other data than was written".into())
     }
 }
 
@@ -463,5 +366,5 @@ fn created(r: &mut Reader<'_>) -> Result<(), Complaint> {
     let handle = r.optional(|r| r.opaque(64))?;
     skip_post(r)?;
     skip_wcc(r)?;
-    if handle.is_some() { Ok(()) } else { Err(Complaint::Promise("CREATE returned no handle")) }
+    if handle.is_some() { Ok(()) } else { Err("CREATE returned no handle".into()) }
 }

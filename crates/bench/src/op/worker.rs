@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use steadfast_sys::epoll::{Epoll, Events, Interest};
 
-use super::script::{Judged, LongData, Script, Slot};
-use super::stream::{Arrival, Inbox, Outbox};
+use super::script::{Judged, Script, Slot};
 use super::tree::{CALL_TIMEOUT, Tree};
 use super::{BenchError, Load, Progress};
+use crate::records::{Arrival, Inbox, Outbox};
+use crate::replies::LongData;
 
 /// How much one receive takes at most: large enough for all replies of a batch, small enough to
 /// stay in the CPU's cache.

@@ -1,0 +1,57 @@
+//! Whether what the calls should have left is there.
+
+use steadfast_client::{FileHandle, Nfs3Client, NfsStat3};
+
+use super::script::Mixed;
+use super::tree::WorkingSet;
+use super::{Nhfsstone, WRITTEN};
+use crate::error::BenchError;
+use crate::pattern;
+use crate::setup;
+
+/// Places that are read back, and names that are looked up, at most.
+const SAMPLES: usize = 256;
+
+/// Reads back what some lanes wrote last, and looks up names that were made or removed last;
+/// returns how many objects were looked at.
+pub(super) fn names_and_data(
+    load: &Nhfsstone,
+    set: &WorkingSet,
+    scripts: &[Mixed],
+) -> Result<u64, BenchError> {
+    let mut client = Nfs3Client::new(load.target.connect()?, load.target.identity.clone());
+    let share = SAMPLES.div_ceil(scripts.len().max(1));
+    let mut looked_at = 0;
+    for (file, offset) in scripts.iter().flat_map(|script| script.written().take(share)) {
+        let Some(handle) = set.files.get(file) else { continue };
+        let read = setup::patiently(|| client.read(handle, offset, load.transfer_bytes))
+            .map_err(BenchError::client("reading back what was written"))?;
+        if !pattern::matches_sampled(file + WRITTEN, offset, &read.data) {
+            let what = "what was written is not what is read back";
+            return Err(BenchError::broken("write", what));
+        }
+        looked_at += 1;
+    }
+    for script in scripts {
+        for (directory, name, is_present) in script.names().step_by(7).take(share) {
+            if exists(&mut client, directory, &name)? != is_present {
+                let what = "a name that was made is missing, or a removed one there";
+                return Err(BenchError::broken("lookup", what));
+            }
+            looked_at += 1;
+        }
+    }
+    Ok(looked_at)
+}
+
+fn exists(
+    client: &mut Nfs3Client,
+    directory: &FileHandle,
+    name: &[u8],
+) -> Result<bool, BenchError> {
+    match setup::patiently(|| client.lookup(directory, name)) {
+        Ok(_) => Ok(true),
+        Err(error) if error.status() == Some(NfsStat3::NoEnt) => Ok(false),
+        Err(error) => Err(BenchError::client("looking for names that were made or removed")(error)),
+    }
+}

@@ -1,0 +1,498 @@
+//! What a thread's virtual clients say: operations drawn from the mix.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use steadfast_client::{
+    CreateHow3, FileHandle, MknodData3, Procedure, Settings, StableHow, arguments, procedure,
+};
+use steadfast_xdr::{Decode, Reader};
+
+use super::tree::{self, WorkingSet};
+use super::{Nhfsstone, WRITTEN, is_plausible};
+use crate::drive::pace::Random;
+use crate::drive::{Script, Verdict};
+use crate::error::BenchError;
+use crate::mix::{Deck, NAMES};
+use crate::pattern;
+use crate::records::Outbox;
+use crate::replies::{self, Complaint, at_end, listing, post, skip_post, skip_wcc};
+use crate::setup::CallWriter;
+
+/// Most bytes of a listing: replies are kept whole.
+const LISTING_BYTES: u32 = 30 << 10;
+/// Names that a thread's clients have made, at most; beyond that one is removed for each drawn
+/// operation.
+const NAMES_MAX: usize = 200_000;
+/// How many WRITEs are remembered for a COMMIT.
+const UNCOMMITTED_MAX: usize = 1024;
+/// How many of the names removed last are remembered.
+const REMOVED_MAX: usize = 256;
+
+/// An object that a client made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Own {
+    /// In whose directory.
+    client: usize,
+    serial: u64,
+    is_directory: bool,
+}
+
+/// One call in flight at a time.
+#[derive(Debug, Default)]
+struct Lane {
+    /// The procedure's number.
+    number: usize,
+    /// Which file, directory, link or root.
+    choice: usize,
+    offset: u64,
+    /// The name that the call is about.
+    own: Option<Own>,
+    /// The name that RENAME gives.
+    renamed: Own,
+    /// Drawn, but there was nothing to do it to yet.
+    owed: Option<usize>,
+    is_again: bool,
+    /// Of the data that COMMIT is about.
+    verifier: Option<[u8; 8]>,
+    last_write: Option<(usize, u64)>,
+}
+
+/// What was checked or noticed on the way.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Noticed {
+    /// READs whose data was compared.
+    pub(super) compared_reads: u64,
+    /// Replies of WRITE by what they say is committed.
+    pub(super) committed: [u64; 3],
+    /// Unstable data that a COMMIT did not cover, since the server has lost it in between.
+    pub(super) verifier_changes: u64,
+    /// Calls that were made so that there is something for a drawn one to work on.
+    pub(super) substitutes: u64,
+}
+
+/// A thread's script.
+pub(crate) struct Mixed {
+    set: Arc<WorkingSet>,
+    writer: CallWriter,
+    deck: Deck,
+    random: Random,
+    lanes: Vec<Lane>,
+    depth: usize,
+    clients: Range<usize>,
+    /// Names that are there and that no call in flight is about, the oldest first.
+    names: VecDeque<Own>,
+    directories: VecDeque<Own>,
+    /// Files with unstable data, and the verifier that came with it; the last ones.
+    uncommitted: VecDeque<(usize, [u8; 8])>,
+    /// Names that were removed last.
+    removed: VecDeque<Own>,
+    next_serial: u64,
+    files: usize,
+    level: usize,
+    transfer: u32,
+    places: usize,
+    stable: StableHow,
+    pub(super) noticed: Noticed,
+}
+
+impl Mixed {
+    pub(super) fn new(
+        load: &Nhfsstone,
+        set: &Arc<WorkingSet>,
+        files: usize,
+        level: usize,
+        clients: Range<usize>,
+    ) -> Self {
+        let seed = (level as u64) << 32 | clients.start as u64;
+        Self {
+            set: Arc::clone(set),
+            writer: CallWriter::new(&load.target.identity),
+            deck: load.mix.deck(seed),
+            random: Random::new(!seed),
+            lanes: (0..clients.len() * load.depth).map(|_| Lane::default()).collect(),
+            depth: load.depth,
+            clients,
+            names: VecDeque::new(),
+            directories: VecDeque::new(),
+            uncommitted: VecDeque::new(),
+            removed: VecDeque::new(),
+            next_serial: 0,
+            files: files.min(set.files.len()),
+            level,
+            transfer: load.transfer_bytes,
+            places: (load.file_bytes / u64::from(load.transfer_bytes)) as usize,
+            stable: load.stable,
+            noticed: Noticed::default(),
+        }
+    }
+
+    fn client(&self, lane: usize) -> usize {
+        self.clients.start + lane / self.depth
+    }
+
+    /// The directory and the name of an object that a client made.
+    fn place(&self, own: Own) -> Result<(&FileHandle, Vec<u8>), BenchError> {
+        let kind = if own.is_directory { 'd' } else { 'n' };
+        let name = format!("{kind}{:02}-{:010}", self.level, own.serial).into_bytes();
+        Ok((self.set.own.get(own.client).ok_or_else(missing)?, name))
+    }
+
+    /// A new name of a client.
+    fn new_name(&mut self, client: usize, is_directory: bool) -> Own {
+        self.next_serial += 1;
+        Own { client, serial: self.next_serial, is_directory }
+    }
+
+    /// Draws what a lane does next.
+    fn choose(&mut self, lane: usize) {
+        let client = self.client(lane);
+        let share = client % self.set.shares.max(1);
+        let drawn = match self.lanes.get_mut(lane).and_then(|state| state.owed.take()) {
+            Some(owed) => owed,
+            None => self.deck.draw(),
+        };
+        // Calls that need something to work on are preceded by one that makes it.
+        let substitute = match procedure::ALL.get(drawn).copied().unwrap_or(procedure::NULL) {
+            _ if self.names.len() > NAMES_MAX => Some(procedure::REMOVE),
+            procedure::REMOVE | procedure::RENAME if self.names.is_empty() => {
+                Some(procedure::CREATE)
+            }
+            procedure::RMDIR if self.directories.is_empty() => Some(procedure::MKDIR),
+            _ => None,
+        };
+        let number = substitute.map_or(drawn, |procedure| procedure.number as usize);
+        let procedure = procedure::ALL.get(number).copied().unwrap_or(procedure::NULL);
+        let (mut own, mut renamed) = (None, Own::default());
+        match procedure {
+            procedure::CREATE | procedure::SYMLINK | procedure::MKNOD | procedure::LINK => {
+                own = Some(self.new_name(client, false));
+            }
+            procedure::MKDIR => own = Some(self.new_name(client, true)),
+            procedure::REMOVE => own = self.names.pop_front(),
+            procedure::RENAME => {
+                own = self.names.pop_front();
+                renamed = self.new_name(own.map_or(client, |own| own.client), false);
+            }
+            procedure::RMDIR => own = self.directories.pop_front(),
+            _ => {}
+        }
+        self.noticed.substitutes += u64::from(substitute.is_some());
+        let Some(state) = self.lanes.get_mut(lane) else { return };
+        state.owed = substitute.is_some().then_some(drawn);
+        state.number = number;
+        (state.own, state.renamed) = (own, renamed);
+        state.choice = self.random.below(self.files);
+        state.offset = self.random.below(self.places) as u64 * u64::from(self.transfer);
+        match procedure {
+            procedure::READLINK => state.choice = self.random.below(tree::links_of(self.files)),
+            procedure::READDIR | procedure::READDIRPLUS => {
+                state.choice = self.random.below(tree::directories_of(self.files));
+            }
+            procedure::FSSTAT | procedure::FSINFO => {
+                state.choice = self.random.below(self.set.roots.len());
+            }
+            procedure::COMMIT => {
+                let uncommitted = self.uncommitted.pop_back();
+                state.choice = uncommitted.map_or(state.choice, |(file, _)| file);
+                state.verifier = uncommitted.map(|(_, verifier)| verifier);
+            }
+            procedure::LINK => {
+                // A link stays within its file system: take a file of the client's own share.
+                let shares = self.set.shares.max(1);
+                let directory = tree::directory_of(state.choice);
+                let wanted = directory - directory % shares + share;
+                let files = tree::files_of(wanted, self.files);
+                state.choice = if files.is_empty() {
+                    tree::files_of(share, self.files).start
+                } else {
+                    files.start + self.random.below(files.len())
+                };
+            }
+            _ => {}
+        }
+    }
+
+    /// The arguments of a lane's call, and the data that follows them.
+    fn arguments(&self, lane: usize) -> Result<(Procedure, Vec<u8>, &'static [u8]), BenchError> {
+        let state = self.lanes.get(lane).ok_or_else(missing)?;
+        let procedure = procedure::ALL.get(state.number).copied().unwrap_or(procedure::NULL);
+        let file = || self.set.files.get(state.choice).ok_or_else(missing);
+        let directory = |number: usize| {
+            self.set.directories.get(number).map(|one| &one.handle).ok_or_else(missing)
+        };
+        let root = || self.set.roots.get(state.choice).ok_or_else(missing);
+        let own = || self.place(state.own.ok_or_else(missing)?);
+        let mut data: &'static [u8] = &[];
+        let arguments = match procedure {
+            procedure::NULL => Vec::new(),
+            procedure::GETATTR | procedure::PATHCONF => arguments::handle(file()?),
+            procedure::SETATTR => {
+                let mode = if state.offset == 0 { 0o644 } else { 0o640 };
+                arguments::setattr(file()?, &Settings::mode(mode), None)
+            }
+            procedure::LOOKUP => {
+                let directory = directory(tree::directory_of(state.choice))?;
+                arguments::place(directory, &tree::file_name(state.choice))
+            }
+            procedure::ACCESS => arguments::access(file()?, arguments::access::ALL),
+            procedure::READLINK => {
+                arguments::handle(self.set.links.get(state.choice).ok_or_else(missing)?)
+            }
+            procedure::READ => arguments::read(file()?, state.offset, self.transfer),
+            procedure::WRITE => {
+                let file_number = state.choice + WRITTEN;
+                data = pattern::slice(file_number, state.offset, self.transfer as usize);
+                arguments::write_head(file()?, state.offset, self.transfer, self.stable)
+            }
+            procedure::CREATE => {
+                let (directory, name) = own()?;
+                let how = CreateHow3::Guarded(Settings::mode(0o644).0);
+                arguments::create(directory, &name, &how)
+            }
+            procedure::MKDIR => {
+                let (directory, name) = own()?;
+                arguments::mkdir(directory, &name, &Settings::mode(0o755))
+            }
+            procedure::SYMLINK => {
+                let (directory, name) = own()?;
+                arguments::symlink(directory, &name, &name, &Settings::mode(0o777))
+            }
+            procedure::MKNOD => {
+                let (directory, name) = own()?;
+                let what = MknodData3::Fifo(Settings::mode(0o600).0);
+                arguments::mknod(directory, &name, &what)
+            }
+            procedure::REMOVE | procedure::RMDIR => {
+                let (directory, name) = own()?;
+                arguments::place(directory, &name)
+            }
+            procedure::RENAME => {
+                let (directory, name) = own()?;
+                let (to, new_name) = self.place(state.renamed)?;
+                arguments::rename(directory, &name, to, &new_name)
+            }
+            procedure::LINK => {
+                let (directory, name) = own()?;
+                arguments::link(file()?, directory, &name)
+            }
+            procedure::READDIR => {
+                arguments::readdir(directory(state.choice)?, 0, [0; 8], LISTING_BYTES)
+            }
+            procedure::READDIRPLUS => {
+                let directory = directory(state.choice)?;
+                arguments::readdirplus(directory, 0, [0; 8], LISTING_BYTES, LISTING_BYTES)
+            }
+            procedure::COMMIT => arguments::commit(file()?, 0, 0),
+            _ => arguments::handle(root()?),
+        };
+        Ok((procedure, arguments, data))
+    }
+
+    /// Judges the results of a call that succeeded.
+    fn judge(&mut self, lane: usize, r: &mut Reader<'_>) -> Result<(), Complaint> {
+        let Some(state) = self.lanes.get_mut(lane) else { return Ok(()) };
+        let procedure = procedure::ALL.get(state.number).copied().unwrap_or(procedure::NULL);
+        match procedure {
+            procedure::GETATTR => {
+                let attributes = replies::attributes(r)?;
+                let size = self.places as u64 * u64::from(self.transfer);
+                if attributes.file_type != 1 || attributes.size != size {
+                    return Err("GETATTR tells another type or size than was made".into());
+                }
+            }
+            procedure::LOOKUP => {
+                let handle = r.opaque(replies::HANDLE_BYTES_MAX)?;
+                let expected = self.set.files.get(state.choice).map(FileHandle::as_bytes);
+                if expected != Some(handle) {
+                    return Err("LOOKUP returned another handle than CREATE".into());
+                }
+                skip_post(r)?;
+                skip_post(r)?;
+            }
+            procedure::ACCESS => {
+                skip_post(r)?;
+                if r.u32()? & arguments::access::READ == 0 {
+                    return Err("ACCESS denies the owner to read".into());
+                }
+            }
+            procedure::READLINK => {
+                skip_post(r)?;
+                if r.opaque(replies::NAME_BYTES_MAX)? != tree::link_target(state.choice) {
+                    return Err("READLINK returned another target than was made".into());
+                }
+            }
+            procedure::READ => {
+                skip_post(r)?;
+                let count = r.u32()?;
+                let _eof = r.bool()?;
+                let data = r.opaque(self.transfer as usize)?;
+                if count != self.transfer || data.len() != self.transfer as usize {
+                    return Err("READ returned another count than was asked for".into());
+                }
+                if !is_plausible(state.choice, state.offset, data) {
+                    return Err("READ returned what was never written there".into());
+                }
+                self.noticed.compared_reads += 1;
+            }
+            procedure::WRITE => {
+                skip_wcc(r)?;
+                if r.u32()? != self.transfer {
+                    return Err("WRITE wrote less than it was given".into());
+                }
+                let committed = StableHow::decode(r)?;
+                let verifier = r.array()?;
+                if (committed as u32) < self.stable as u32 {
+                    return Err("WRITE is less stable than was asked for".into());
+                }
+                if let Some(count) = self.noticed.committed.get_mut(committed as usize) {
+                    *count += 1;
+                }
+                if committed == StableHow::Unstable {
+                    if self.uncommitted.len() == UNCOMMITTED_MAX {
+                        self.uncommitted.pop_front();
+                    }
+                    self.uncommitted.push_back((state.choice, verifier));
+                }
+                state.last_write = Some((state.choice, state.offset));
+            }
+            procedure::CREATE | procedure::MKDIR | procedure::SYMLINK | procedure::MKNOD => {
+                let handle = r.optional(|r| r.opaque(replies::HANDLE_BYTES_MAX))?;
+                let attributes = post(r)?;
+                skip_wcc(r)?;
+                if handle.is_none() {
+                    return Err("a new object without a handle".into());
+                }
+                let expected = match procedure {
+                    procedure::CREATE => 1,
+                    procedure::MKDIR => 2,
+                    procedure::SYMLINK => 5,
+                    _ => 7,
+                };
+                if attributes.is_some_and(|attributes| attributes.file_type != expected) {
+                    return Err("a new object of another type than was asked for".into());
+                }
+            }
+            procedure::LINK => {
+                if post(r)?.is_some_and(|attributes| attributes.nlink < 2) {
+                    return Err("LINK, and yet the file has one link".into());
+                }
+                skip_wcc(r)?;
+            }
+            procedure::SETATTR | procedure::REMOVE | procedure::RMDIR => skip_wcc(r)?,
+            procedure::RENAME => {
+                skip_wcc(r)?;
+                skip_wcc(r)?;
+            }
+            procedure::READDIR | procedure::READDIRPLUS => {
+                let expected = self.set.directories.get(state.choice).map_or(0, |one| one.entries);
+                let mut seen = 0;
+                let is_plus = procedure == procedure::READDIRPLUS;
+                let (_, is_end) = listing(r, is_plus, |entry| {
+                    let is_own = entry.name == b"." || entry.name == b"..";
+                    seen += usize::from(!is_own);
+                    let other = entry.attributes.is_some_and(|one| one.fileid != entry.fileid);
+                    let is_unusable = entry.cookie == 0 || entry.handle == Some(&[]);
+                    if !is_own && other || is_unusable {
+                        return Err("an entry that contradicts itself".into());
+                    }
+                    Ok(())
+                })?;
+                if is_end && seen != expected || seen == 0 {
+                    return Err("a listing with other names than were made".into());
+                }
+            }
+            procedure::FSSTAT => skip_post_and(r, 52)?,
+            procedure::FSINFO => skip_post_and(r, 48)?,
+            procedure::PATHCONF => skip_post_and(r, 24)?,
+            procedure::COMMIT => {
+                skip_wcc(r)?;
+                let verifier: [u8; 8] = r.array()?;
+                if state.verifier.take().is_some_and(|before| before != verifier) {
+                    self.noticed.verifier_changes += 1;
+                }
+            }
+            _ => {}
+        }
+        at_end(r)?;
+        let (own, renamed) = (state.own, state.renamed);
+        match (procedure, own) {
+            (procedure::REMOVE | procedure::RMDIR, Some(own)) => self.note_removed(own),
+            (procedure::RENAME, Some(own)) => {
+                self.note_removed(own);
+                self.names.push_back(renamed);
+            }
+            (_, Some(own)) if own.is_directory => self.directories.push_back(own),
+            (_, Some(own)) => self.names.push_back(own),
+            (_, None) => {}
+        }
+        Ok(())
+    }
+
+    fn note_removed(&mut self, own: Own) {
+        if self.removed.len() == REMOVED_MAX {
+            self.removed.pop_front();
+        }
+        self.removed.push_back(own);
+    }
+
+    /// What each lane wrote last.
+    pub(super) fn written(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.lanes.iter().filter_map(|lane| lane.last_write)
+    }
+
+    /// Names that must be there (true) or must not, with their directories.
+    pub(super) fn names(&self) -> impl Iterator<Item = (&FileHandle, Vec<u8>, bool)> {
+        let present = self.names.iter().rev().chain(self.directories.iter().rev());
+        let names =
+            present.map(|own| (own, true)).chain(self.removed.iter().map(|own| (own, false)));
+        names.filter_map(|(own, is_present)| {
+            let (directory, name) = self.place(*own).ok()?;
+            Some((directory, name, is_present))
+        })
+    }
+}
+
+fn skip_post_and(r: &mut Reader<'_>, bytes: usize) -> Result<(), Complaint> {
+    skip_post(r)?;
+    r.fixed_opaque(bytes)?;
+    Ok(())
+}
+
+/// A mistake in this program.
+fn missing() -> BenchError {
+    BenchError::Usage("the working set lacks what a call is about".to_owned())
+}
+
+impl Script for Mixed {
+    fn call(
+        &mut self,
+        lane: usize,
+        xid: u32,
+        out: &mut Outbox,
+    ) -> Result<Option<usize>, BenchError> {
+        let is_again =
+            self.lanes.get_mut(lane).is_some_and(|state| std::mem::take(&mut state.is_again));
+        if !is_again {
+            self.choose(lane);
+        }
+        let (procedure, arguments, data) = self.arguments(lane)?;
+        self.writer.append(out, xid, procedure, &arguments, data);
+        Ok(Some(procedure.number as usize))
+    }
+
+    fn reply(&mut self, lane: usize, message: &[u8]) -> Result<Verdict, BenchError> {
+        let number = self.lanes.get(lane).map_or(0, |state| state.number);
+        let operation = NAMES.get(number).copied().unwrap_or("null");
+        let mut r = replies::results(operation, message)?;
+        if number != 0 && !replies::succeeded(operation, &mut r)? {
+            if let Some(state) = self.lanes.get_mut(lane) {
+                state.is_again = true;
+            }
+            return Ok(Verdict::TryLater);
+        }
+        self.judge(lane, &mut r).map_err(|complaint| complaint.about(operation))?;
+        Ok(Verdict::Good)
+    }
+}

@@ -1,0 +1,172 @@
+//! A small NFSv3 server in memory, with MOUNT and rpcbind, which can be told to be at fault: so
+//! that every load is tested against a server that it must praise and one that it must not.
+// Each test program uses a part of it; a failure here is a failure of the test.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+
+mod procedures;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use steadfast_client::NfsStat3;
+use steadfast_wire::rpc::CallHeader;
+use steadfast_xdr::{Decode, Reader, Writer};
+
+/// What the server does wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fault {
+    #[default]
+    None,
+    /// READ returns a damaged byte near the end.
+    DamagedData,
+    /// WRITE keeps nothing.
+    LostWrites,
+    /// The verifier changes after each so many WRITEs.
+    ForgetfulEvery(u64),
+    /// REMOVE removes nothing.
+    StaleNames,
+    /// LOOKUP finds another file.
+    WrongHandle,
+    /// Each listing lacks its last entry.
+    MissingEntry,
+    /// Every so-manieth call is put off once.
+    PutsOffEvery(u64),
+    /// Every call takes this long, one call at a time.
+    SlowMs(u64),
+    /// Every other connection is closed as soon as it is made.
+    HangsUp,
+}
+
+/// What an object is.
+pub enum Kind {
+    File(Vec<u8>),
+    Directory(BTreeMap<Vec<u8>, u64>),
+    Symlink(Vec<u8>),
+    Fifo,
+}
+
+pub struct Object {
+    pub kind: Kind,
+    pub nlink: u32,
+    pub mode: u32,
+}
+
+/// All objects by number; the root is 1.
+pub struct State {
+    pub objects: BTreeMap<u64, Object>,
+    pub next: u64,
+    pub writes: u64,
+    pub fault: Fault,
+}
+
+pub struct FakeServer {
+    pub address: SocketAddr,
+    pub state: Arc<Mutex<State>>,
+    /// Calls by program and procedure.
+    pub calls: Arc<Mutex<BTreeMap<(u32, u32), u64>>>,
+    /// Addresses that connected.
+    pub peers: Arc<Mutex<Vec<SocketAddr>>>,
+}
+
+impl FakeServer {
+    pub fn start(fault: Fault) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let root = Object { kind: Kind::Directory(BTreeMap::new()), nlink: 2, mode: 0o755 };
+        let state = State { objects: BTreeMap::from([(1, root)]), next: 2, writes: 0, fault };
+        let server = Self {
+            address,
+            state: Arc::new(Mutex::new(state)),
+            calls: Arc::default(),
+            peers: Arc::default(),
+        };
+        let (state, calls, peers) =
+            (Arc::clone(&server.state), Arc::clone(&server.calls), Arc::clone(&server.peers));
+        let turn = Arc::new(AtomicU64::new(0));
+        // Threads end with the test's process.
+        std::thread::spawn(move || {
+            for (number, stream) in listener.incoming().enumerate() {
+                let Ok(stream) = stream else { return };
+                peers.lock().unwrap().push(stream.peer_addr().unwrap());
+                if fault == Fault::HangsUp && number % 2 == 0 {
+                    continue;
+                }
+                let (state, calls, turn) =
+                    (Arc::clone(&state), Arc::clone(&calls), Arc::clone(&turn));
+                std::thread::spawn(move || serve(stream, address, fault, &state, &calls, &turn));
+            }
+        });
+        server
+    }
+
+    /// How many objects there are beside the root.
+    pub fn objects(&self) -> usize {
+        self.state.lock().unwrap().objects.len() - 1
+    }
+
+    /// How often a procedure of NFS was called.
+    pub fn nfs_calls(&self, procedure: u32) -> u64 {
+        self.calls.lock().unwrap().get(&(100_003, procedure)).copied().unwrap_or(0)
+    }
+}
+
+fn serve(
+    mut stream: TcpStream,
+    address: SocketAddr,
+    fault: Fault,
+    state: &Mutex<State>,
+    calls: &Mutex<BTreeMap<(u32, u32), u64>>,
+    turn: &AtomicU64,
+) {
+    stream.set_nodelay(true).unwrap();
+    loop {
+        let mut mark = [0; 4];
+        if stream.read_exact(&mut mark).is_err() {
+            return;
+        }
+        let mut message = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+        if stream.read_exact(&mut message).is_err() {
+            return;
+        }
+        let mut r = Reader::new(&message);
+        let header = CallHeader::decode(&mut r).unwrap();
+        *calls.lock().unwrap().entry((header.prog, header.proc_)).or_default() += 1;
+        let mut reply = vec![0; 4];
+        let mut w = Writer::new(&mut reply);
+        steadfast_rpc::accepted_success(&mut w, header.xid);
+        let turn = turn.fetch_add(1, Ordering::Relaxed) + 1;
+        match header.prog {
+            // GETPORT: everything is here.
+            100_000 => w.u32(u32::from(address.port())),
+            // MNT: any path is the root.
+            100_005 => {
+                w.u32(0);
+                w.opaque(&1_u64.to_be_bytes());
+                w.u32(1);
+                w.u32(1);
+            }
+            _ => {
+                let mut state = state.lock().unwrap();
+                if let Fault::SlowMs(ms) = fault {
+                    std::thread::sleep(Duration::from_millis(ms));
+                }
+                match fault {
+                    Fault::PutsOffEvery(n) if header.proc_ != 0 && turn.is_multiple_of(n) => {
+                        w.u32(NfsStat3::Jukebox as u32);
+                        procedures::failure_tail(&mut w, header.proc_);
+                    }
+                    _ => procedures::answer(&mut state, header.proc_, &mut r, &mut w),
+                }
+            }
+        }
+        let length = reply.len() as u32 - 4;
+        reply[..4].copy_from_slice(&(0x8000_0000 | length).to_be_bytes());
+        if stream.write_all(&reply).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! The procedures of the fake server.
+
+use std::collections::BTreeMap;
+
+use steadfast_client::{NfsStat3, StableHow};
+use steadfast_wire::nfs3::{
+    Commit3Args, Create3Args, CreateHow3, Getattr3Args, Link3Args, Lookup3Args, Mkdir3Args,
+    Mknod3Args, NfsFh3, Read3Args, Readdir3Args, Readdirplus3Args, Remove3Args, Rename3Args,
+    Sattr3, Setattr3Args, Symlink3Args, Write3Args,
+};
+use steadfast_xdr::{Decode, Reader, Writer};
+
+use super::{Fault, Kind, Object, State};
+
+type Answer = Result<(), NfsStat3>;
+
+/// The status, and after a failure what has to follow it.
+pub fn answer(state: &mut State, procedure: u32, r: &mut Reader<'_>, w: &mut Writer<'_>) {
+    if procedure == 0 {
+        return;
+    }
+    let mut results = Vec::new();
+    let outcome = execute(state, procedure, r, &mut Writer::new(&mut results));
+    match outcome {
+        Ok(()) => {
+            w.u32(0);
+            assert!(results.len().is_multiple_of(4));
+            w.fixed_opaque(&results);
+        }
+        Err(status) => {
+            w.u32(status as u32);
+            failure_tail(w, procedure);
+        }
+    }
+}
+
+/// What follows the status of a failure: as many absent attributes as the procedure has.
+pub fn failure_tail(w: &mut Writer<'_>, procedure: u32) {
+    let words = match procedure {
+        1 => 0,
+        14 => 4,
+        15 => 3,
+        2 | 7..=13 | 21 => 2,
+        _ => 1,
+    };
+    for _ in 0..words {
+        w.u32(0);
+    }
+}
+
+fn number(handle: NfsFh3<'_>) -> Result<u64, NfsStat3> {
+    handle.0.try_into().map(u64::from_be_bytes).map_err(|_| NfsStat3::BadHandle)
+}
+
+fn args<'a, T: Decode<'a>>(r: &mut Reader<'a>) -> Result<T, NfsStat3> {
+    T::decode(r).map_err(|_| NfsStat3::Inval)
+}
+
+impl State {
+    fn object(&mut self, handle: NfsFh3<'_>) -> Result<(u64, &mut Object), NfsStat3> {
+        let number = number(handle)?;
+        self.objects.get_mut(&number).map(|object| (number, object)).ok_or(NfsStat3::Stale)
+    }
+
+    fn names(&mut self, handle: NfsFh3<'_>) -> Result<&mut BTreeMap<Vec<u8>, u64>, NfsStat3> {
+        match &mut self.object(handle)?.1.kind {
+            Kind::Directory(names) => Ok(names),
+            _ => Err(NfsStat3::NotDir),
+        }
+    }
+
+    fn make(&mut self, directory: NfsFh3<'_>, name: &[u8], kind: Kind) -> Result<u64, NfsStat3> {
+        let number = self.next;
+        let names = self.names(directory)?;
+        if names.contains_key(name) {
+            return Err(NfsStat3::Exist);
+        }
+        names.insert(name.to_vec(), number);
+        let nlink = if matches!(kind, Kind::Directory(_)) { 2 } else { 1 };
+        self.objects.insert(number, Object { kind, nlink, mode: 0o644 });
+        self.next += 1;
+        Ok(number)
+    }
+
+    fn made(&mut self, number: u64, w: &mut Writer<'_>) {
+        w.bool(true);
+        w.opaque(&number.to_be_bytes());
+        self.post(number, w);
+        w.u32(0);
+        w.u32(0);
+    }
+
+    fn drop_link(&mut self, number: u64) {
+        if let Some(object) = self.objects.get_mut(&number) {
+            object.nlink -= 1;
+            if object.nlink == 0 || matches!(object.kind, Kind::Directory(_)) {
+                self.objects.remove(&number);
+            }
+        }
+    }
+
+    fn post(&mut self, number: u64, w: &mut Writer<'_>) {
+        w.bool(true);
+        self.attributes(number, w);
+    }
+
+    fn attributes(&mut self, number: u64, w: &mut Writer<'_>) {
+        let object = &self.objects[&number];
+        let (file_type, size) = match &object.kind {
+            Kind::File(data) => (1, data.len()),
+            Kind::Directory(names) => (2, names.len()),
+            Kind::Symlink(target) => (5, target.len()),
+            Kind::Fifo => (7, 0),
+        };
+        for word in [file_type, object.mode, object.nlink, 0, 0] {
+            w.u32(word);
+        }
+        w.u64(size as u64);
+        w.u64(size as u64);
+        w.zeros(8);
+        w.u64(1);
+        w.u64(number);
+        w.zeros(24);
+    }
+
+    fn verifier(&self) -> [u8; 8] {
+        match self.fault {
+            Fault::ForgetfulEvery(n) => (self.writes / n).to_be_bytes(),
+            _ => [7; 8],
+        }
+    }
+
+    fn set(&mut self, number: u64, set: &Sattr3) {
+        if let Some(object) = self.objects.get_mut(&number) {
+            object.mode = set.mode.unwrap_or(object.mode);
+            if let (Kind::File(data), Some(size)) = (&mut object.kind, set.size) {
+                data.resize(size as usize, 0);
+            }
+        }
+    }
+
+    fn listing(&mut self, directory: NfsFh3<'_>, cookie: u64, max: u32, plus: bool) -> Listing {
+        let directory_number = number(directory)?;
+        let mut names: Vec<_> =
+            self.names(directory)?.iter().map(|(name, number)| (name.clone(), *number)).collect();
+        names.insert(0, (b"..".to_vec(), 1));
+        names.insert(0, (b".".to_vec(), directory_number));
+        if self.fault == Fault::MissingEntry && names.len() > 2 {
+            names.pop();
+        }
+        let count = names.len();
+        let mut bytes = Vec::new();
+        let mut w = Writer::new(&mut bytes);
+        self.post(directory_number, &mut w);
+        w.fixed_opaque(&[1; 8]);
+        let mut is_end = true;
+        for (index, (name, entry)) in names.into_iter().enumerate().skip(cookie as usize) {
+            if w.position() + 200 + name.len() > max as usize {
+                is_end = false;
+                break;
+            }
+            assert!(index < count);
+            w.bool(true);
+            w.u64(entry);
+            w.opaque(&name);
+            w.u64(index as u64 + 1);
+            if plus {
+                self.post(entry, &mut w);
+                w.bool(true);
+                w.opaque(&entry.to_be_bytes());
+            }
+        }
+        w.bool(false);
+        w.bool(is_end);
+        Ok(bytes)
+    }
+}
+
+type Listing = Result<Vec<u8>, NfsStat3>;
+
+#[allow(clippy::match_same_arms)]
+fn execute(state: &mut State, procedure: u32, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
+    match procedure {
+        1 => {
+            let (number, _) = state.object(args::<Getattr3Args<'_>>(r)?.object)?;
+            state.attributes(number, w);
+        }
+        2 => {
+            let args: Setattr3Args<'_> = args(r)?;
+            let (number, _) = state.object(args.object)?;
+            state.set(number, &args.new_attributes);
+            w.u32(0);
+            state.post(number, w);
+        }
+        3 => {
+            let args: Lookup3Args<'_> = args(r)?;
+            let is_wrong = state.fault == Fault::WrongHandle;
+            let names = state.names(args.what.dir)?;
+            let found = *names.get(args.what.name).ok_or(NfsStat3::NoEnt)?;
+            let last = names.last_key_value().map_or(found, |(_, number)| *number);
+            let found = if is_wrong { last } else { found };
+            w.opaque(&found.to_be_bytes());
+            state.post(found, w);
+            w.u32(0);
+        }
+        4 => {
+            let handle = args::<NfsFh3<'_>>(r)?;
+            let (number, _) = state.object(handle)?;
+            let bits = r.u32().map_err(|_| NfsStat3::Inval)?;
+            state.post(number, w);
+            w.u32(bits);
+        }
+        5 => {
+            let (number, object) = state.object(args(r)?)?;
+            let Kind::Symlink(target) = &object.kind else { return Err(NfsStat3::Inval) };
+            let target = target.clone();
+            state.post(number, w);
+            w.opaque(&target);
+        }
+        6 => {
+            let args: Read3Args<'_> = args(r)?;
+            let is_damaged = state.fault == Fault::DamagedData;
+            let (number, object) = state.object(args.file)?;
+            let Kind::File(data) = &object.kind else { return Err(NfsStat3::Inval) };
+            let start = (args.offset as usize).min(data.len());
+            let end = (start + args.count as usize).min(data.len());
+            let mut piece = data[start..end].to_vec();
+            let is_end = end == data.len();
+            if let (true, Some(byte)) = (is_damaged, piece.last_mut()) {
+                *byte ^= 1;
+            }
+            state.post(number, w);
+            w.u32(piece.len() as u32);
+            w.bool(is_end);
+            w.opaque(&piece);
+        }
+        7 => {
+            let args: Write3Args<'_> = args(r)?;
+            state.writes += 1;
+            let (fault, verifier) = (state.fault, state.verifier());
+            let (_, object) = state.object(args.file)?;
+            let Kind::File(data) = &mut object.kind else { return Err(NfsStat3::Inval) };
+            let end = args.offset as usize + args.data.len();
+            if data.len() < end {
+                data.resize(end, 0);
+            }
+            if fault != Fault::LostWrites {
+                data[args.offset as usize..end].copy_from_slice(args.data);
+            }
+            w.u32(0);
+            w.u32(0);
+            w.u32(args.data.len() as u32);
+            let is_stable = args.stable != StableHow::Unstable;
+            w.u32(if is_stable { 2 } else { 0 });
+            w.fixed_opaque(&verifier);
+        }
+        8 => {
+            let args: Create3Args<'_> = args(r)?;
+            let made = state.make(args.where_.dir, args.where_.name, Kind::File(Vec::new()));
+            let number = match (made, &args.how) {
+                (Err(NfsStat3::Exist), CreateHow3::Unchecked(_)) => {
+                    state.names(args.where_.dir)?[args.where_.name]
+                }
+                (made, _) => made?,
+            };
+            if let CreateHow3::Unchecked(set) | CreateHow3::Guarded(set) = &args.how {
+                state.set(number, set);
+            }
+            state.made(number, w);
+        }
+        9 => {
+            let args: Mkdir3Args<'_> = args(r)?;
+            let kind = Kind::Directory(BTreeMap::new());
+            let number = state.make(args.where_.dir, args.where_.name, kind)?;
+            state.made(number, w);
+        }
+        10 => {
+            let args: Symlink3Args<'_> = args(r)?;
+            let kind = Kind::Symlink(args.symlink.symlink_data.to_vec());
+            let number = state.make(args.where_.dir, args.where_.name, kind)?;
+            state.made(number, w);
+        }
+        11 => {
+            let args: Mknod3Args<'_> = args(r)?;
+            let number = state.make(args.where_.dir, args.where_.name, Kind::Fifo)?;
+            state.made(number, w);
+        }
+        12 | 13 => {
+            let args: Remove3Args<'_> = args(r)?;
+            let keeps = state.fault == Fault::StaleNames;
+            let names = state.names(args.object.dir)?;
+            let found = *names.get(args.object.name).ok_or(NfsStat3::NoEnt)?;
+            if let Kind::Directory(inner) = &state.objects[&found].kind
+                && (procedure == 12 || !inner.is_empty())
+            {
+                return Err(NfsStat3::NotEmpty);
+            }
+            if !keeps || procedure == 13 {
+                state.names(args.object.dir)?.remove(args.object.name);
+                state.drop_link(found);
+            }
+            w.u32(0);
+            w.u32(0);
+        }
+        14 => {
+            let args: Rename3Args<'_> = args(r)?;
+            let moved =
+                state.names(args.from.dir)?.remove(args.from.name).ok_or(NfsStat3::NoEnt)?;
+            let replaced = state.names(args.to.dir)?.insert(args.to.name.to_vec(), moved);
+            if let Some(replaced) = replaced {
+                state.drop_link(replaced);
+            }
+            w.zeros(16);
+        }
+        15 => {
+            let args: Link3Args<'_> = args(r)?;
+            let (number, object) = state.object(args.file)?;
+            object.nlink += 1;
+            state.names(args.link.dir)?.insert(args.link.name.to_vec(), number);
+            state.post(number, w);
+            w.zeros(8);
+        }
+        16 => {
+            let args: Readdir3Args<'_> = args(r)?;
+            let bytes = state.listing(args.dir, args.cookie, args.count, false)?;
+            w.fixed_opaque(&bytes);
+        }
+        17 => {
+            let args: Readdirplus3Args<'_> = args(r)?;
+            let bytes = state.listing(args.dir, args.cookie, args.maxcount, true)?;
+            w.fixed_opaque(&bytes);
+        }
+        18..=20 => {
+            let (number, _) = state.object(args(r)?)?;
+            state.post(number, w);
+            w.zeros(match procedure {
+                18 => 52,
+                19 => 48,
+                _ => 24,
+            });
+        }
+        21 => {
+            let args: Commit3Args<'_> = args(r)?;
+            state.object(args.file)?;
+            w.zeros(8);
+            w.fixed_opaque(&state.verifier());
+        }
+        _ => return Err(NfsStat3::NotSupp),
+    }
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! Process ring: nhfsstone against a server in memory, sound or at fault.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use common::{FakeServer, Fault};
+use steadfast_bench::mix::{Mix, NAMES};
+use steadfast_bench::nhfsstone::{Level, Nhfsstone, Report, run};
+use steadfast_bench::{BenchError, Control, Target};
+use steadfast_client::StableHow;
+
+fn load(server: &FakeServer) -> Nhfsstone {
+    Nhfsstone {
+        paths: vec!["/a".to_owned(), "/b".to_owned()],
+        clients: 6,
+        depth: 3,
+        threads: 2,
+        warm_up: Duration::from_millis(50),
+        duration: Duration::from_millis(700),
+        load_of_most: 300.0,
+        file_bytes: 16 << 10,
+        ..Nhfsstone::new(Target::new(server.address), "/")
+    }
+}
+
+/// Every operation of NFSv3.
+fn everything() -> Mix {
+    let lines: Vec<String> = NAMES.iter().map(|name| format!("{name} 1")).collect();
+    Mix::parse(&lines.join("\n")).unwrap()
+}
+
+fn broken(fault: Fault, mix: &str) -> String {
+    let server = FakeServer::start(fault);
+    let mut load = load(&server);
+    load.mix = Mix::parse(mix).unwrap();
+    match run(&load, &Control::default()) {
+        Err(BenchError::Broken { what, .. }) => what,
+        other => panic!("{fault:?} was not noticed: {other:?}"),
+    }
+}
+
+#[test]
+fn every_operation_is_made_and_checked_and_nothing_is_left() {
+    let server = FakeServer::start(Fault::None);
+    let mut load = load(&server);
+    load.mix = everything();
+    load.stable = StableHow::Unstable;
+    let report: Report = run(&load, &Control::default()).unwrap();
+    let level = &report.levels[0];
+    assert_eq!(level.operations.len(), NAMES.len());
+    for procedure in 0..NAMES.len() as u32 {
+        assert!(server.nfs_calls(procedure) > 0, "procedure {procedure}");
+    }
+    for kind in &level.operations {
+        let wanted = 100.0 / NAMES.len() as f64;
+        assert!((kind.percent_of_calls - wanted).abs() < 2.0, "{kind:?}");
+    }
+    assert!(level.checks.replies >= level.calls && level.checks.looked_at_afterwards > 10);
+    assert_eq!(level.checks.verifier_changes, 0);
+    assert_eq!(server.objects(), 0);
+    let table = report.table();
+    assert!(table.contains("readdirplus") && table.contains("msec/call"), "{table}");
+    assert!(serde_json::to_string(&report).unwrap().contains("percent_of_time"));
+}
+
+#[test]
+fn rates_are_held_and_clients_have_addresses_of_their_own() {
+    let server = FakeServer::start(Fault::None);
+    let mut load = load(&server);
+    load.levels = vec![Level::Rate(100.0), Level::Rate(400.0)];
+    load.duration = Duration::from_secs(2);
+    let report = run(&load, &Control::default()).unwrap();
+    for (level, wanted) in report.levels.iter().zip([100.0, 400.0]) {
+        assert!((level.calls_per_second / wanted - 1.0).abs() < 0.35, "{level:?}");
+        assert!(level.behind_seconds < 1.0);
+    }
+    let peers = server.peers.lock().unwrap();
+    let addresses: HashSet<_> = peers.iter().map(std::net::SocketAddr::ip).collect();
+    assert_eq!(addresses.len(), load.clients + 1, "the clients' and that of preparations");
+}
+
+#[test]
+fn a_slow_server_cannot_hide_behind_the_schedule() {
+    let server = FakeServer::start(Fault::SlowMs(4));
+    let mut load = load(&server);
+    load.mix = Mix::parse("null 1").unwrap();
+    (load.clients, load.depth, load.threads) = (2, 1, 1);
+    load.paths.truncate(1);
+    (load.file_bytes, load.transfer_bytes) = (512, 512);
+    // 250 calls a second are possible.
+    load.levels = vec![Level::Rate(1000.0)];
+    load.duration = Duration::from_secs(1);
+    let report = run(&load, &Control::default()).unwrap();
+    let level = &report.levels[0];
+    assert!(level.behind_seconds > 0.3, "{level:?}");
+    assert!(level.latency.max_us > 300_000.0, "{:?}", level.latency);
+    assert!(report.table().contains("not held"));
+}
+
+#[test]
+fn calls_that_are_put_off_are_made_again() {
+    let server = FakeServer::start(Fault::PutsOffEvery(50));
+    let report = run(&load(&server), &Control::default()).unwrap();
+    let level = &report.levels[0];
+    assert!(level.checks.try_later > 0);
+    assert!(level.latency.max_us > 50_000.0, "the wait counts");
+    assert_eq!(server.objects(), 0);
+}
+
+#[test]
+fn a_server_at_fault_is_found_out() {
+    assert!(broken(Fault::DamagedData, "read 1").contains("never written"));
+    assert!(broken(Fault::LostWrites, "write 1").contains("read back"));
+    assert!(broken(Fault::WrongHandle, "lookup 1").contains("another handle"));
+    assert!(broken(Fault::MissingEntry, "readdir 1").contains("listing"));
+    assert!(broken(Fault::MissingEntry, "readdirplus 1").contains("listing"));
+}
+
+#[test]
+fn removed_names_that_are_still_there_are_found_out() {
+    let server = FakeServer::start(Fault::StaleNames);
+    let mut load = load(&server);
+    load.mix = Mix::parse("create 1\nremove 1").unwrap();
+    let error = run(&load, &Control::default()).unwrap_err();
+    assert!(error.to_string().contains("a removed one there"), "{error}");
+}
+
+#[test]
+fn verifiers_that_change_are_counted() {
+    let server = FakeServer::start(Fault::ForgetfulEvery(50));
+    let mut load = load(&server);
+    load.mix = Mix::parse("write 1\ncommit 1").unwrap();
+    load.stable = StableHow::Unstable;
+    let report = run(&load, &Control::default()).unwrap();
+    assert!(report.levels[0].checks.verifier_changes > 0);
+}
+
+#[test]
+fn an_interrupt_ends_it_with_what_there_is() {
+    let server = FakeServer::start(Fault::None);
+    let mut load = load(&server);
+    load.duration = Duration::from_secs(3600);
+    load.levels = vec![Level::Most, Level::Most];
+    let control = Control::default();
+    let stop = control.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(2));
+        stop.interrupt();
+    });
+    let report = run(&load, &control).unwrap();
+    assert_eq!(report.levels.len(), 1);
+    assert!(report.levels[0].was_interrupted && report.levels[0].calls > 0);
+    assert_eq!(server.objects(), 0);
+}
