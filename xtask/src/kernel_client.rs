@@ -39,6 +39,7 @@ const PACKAGES: &[&str] = &[
     "libc6-dev",
     "libnfs-utils",
     "make",
+    "netbase",
     "nfs-common",
     "user-mode-linux",
     "util-linux",
