@@ -23,6 +23,8 @@ mod replies;
 pub mod server_cost;
 mod setup;
 pub mod storm;
+mod text;
+pub mod walk;
 
 pub use drive::{Arrivals, CLIENTS_MAX, Control, DEPTH_MAX, KindReport, Latency, Pace};
 pub use error::BenchError;

@@ -32,6 +32,13 @@ pub(crate) fn load_average() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
+/// How many tasks of the machine run or want to, this one apart.
+pub(crate) fn running_tasks() -> Option<u32> {
+    let text = fs::read_to_string("/proc/loadavg").ok()?;
+    let running: u32 = text.split(' ').nth(3)?.split('/').next()?.parse().ok()?;
+    Some(running.saturating_sub(1))
+}
+
 /// CPU times at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Snapshot {
@@ -62,7 +69,10 @@ pub struct Costs {
     pub server_resident_bytes: Option<u64>,
     /// This program's CPU time a call in microseconds.
     pub client_cpu_us_per_call: Option<f64>,
-    /// The machine's load average at the end.
+    /// How many tasks of the machine ran or wanted to, on the mean; the load average without
+    /// its delay.
+    pub running_tasks: Option<f64>,
+    /// The machine's load average over the last minute, at the end.
     pub load_average: Option<f64>,
 }
 
@@ -81,6 +91,7 @@ impl Costs {
             server_cpu_percent: server.map(|used| used / seconds.max(1e-9) * 100.0),
             server_resident_bytes: None,
             client_cpu_us_per_call: client.and_then(per_call),
+            running_tasks: None,
             load_average: load_average(),
         }
     }

@@ -5,6 +5,7 @@
 
 mod common;
 mod nhfsstone;
+mod walk;
 
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ pub struct BenchArguments {
 enum Command {
     /// A mix of operations at given rates: response time by load, and by operation
     Nhfsstone(nhfsstone::Arguments),
+    /// Many clients walk a directory tree at once, and new ones mount meanwhile
+    Walk(walk::Arguments),
     /// A server that answers every call with a canned reply: what sockets alone cost
     NullServer {
         /// Where it listens.
@@ -50,6 +53,10 @@ impl BenchArguments {
         match &self.command {
             Command::Nhfsstone(arguments) => watched(&arguments.output, |control| {
                 let report = crate::nhfsstone::run(&arguments.load()?, control)?;
+                arguments.output.print(&report, || report.table())
+            }),
+            Command::Walk(arguments) => watched(&arguments.output, |control| {
+                let report = crate::walk::run(&arguments.load(), control)?;
                 arguments.output.print(&report, || report.table())
             }),
             Command::NullServer { address } => {

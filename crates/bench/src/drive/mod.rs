@@ -32,8 +32,9 @@ use tally::Tally;
 pub const CLIENTS_MAX: usize = 1 << 20;
 /// Most calls in flight of one virtual client.
 pub const DEPTH_MAX: usize = 256;
-/// How often the server's memory is looked at.
-const MEMORY_EVERY: Duration = Duration::from_millis(250);
+/// How often the server's memory and the machine's load are looked at: not in step with what
+/// happens every so many milliseconds.
+const LOOK_EVERY: Duration = Duration::from_millis(97);
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// How many virtual clients do what when.
@@ -226,7 +227,8 @@ pub(crate) fn run<S: Script + 'static>(
     outcome?;
     let calls = tally.all().len();
     let mut costs = Costs::between(&measured.before, &measured.after, calls);
-    costs.server_resident_bytes = measured.resident_bytes;
+    costs.server_resident_bytes = measured.seen.resident_bytes;
+    costs.running_tasks = measured.seen.running_tasks();
     Ok(Outcome {
         scripts,
         tally,
@@ -249,8 +251,32 @@ impl Drop for Finish<'_> {
 struct Measured {
     before: Snapshot,
     after: Snapshot,
-    resident_bytes: Option<u64>,
+    seen: Seen,
     behind_ns: u64,
+}
+
+/// What was seen of the machine now and then.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// The most memory that the server used.
+    resident_bytes: Option<u64>,
+    running_tasks: u64,
+    samples: u64,
+}
+
+impl Seen {
+    fn look(&mut self, server_pid: Option<u32>) {
+        let resident = server_pid.and_then(|pid| server_cost::resident_bytes(pid).ok());
+        self.resident_bytes = self.resident_bytes.max(resident);
+        if let Some(running) = server_cost::running_tasks() {
+            self.running_tasks += u64::from(running);
+            self.samples += 1;
+        }
+    }
+
+    fn running_tasks(&self) -> Option<f64> {
+        (self.samples > 0).then(|| self.running_tasks as f64 / self.samples as f64)
+    }
 }
 
 /// Leads the threads through the phases, up to the end of what is measured.
@@ -262,9 +288,9 @@ fn watch(plan: &Plan, shared: &Shared, control: &Control) -> Measured {
     watcher.wait(plan.warm_up, "warming up", || false);
     let before = Snapshot::take(plan.server_pid);
     shared.phase.store(MEASURING, Ordering::Release);
-    let resident_bytes = watcher.wait(plan.duration, "measuring", || false);
+    let seen = watcher.wait(plan.duration, "measuring", || false);
     let after = Snapshot::take(plan.server_pid);
-    Measured { before, after, resident_bytes, behind_ns: shared.behind_ns() }
+    Measured { before, after, seen, behind_ns: shared.behind_ns() }
 }
 
 struct Watcher<'w> {
@@ -276,20 +302,18 @@ struct Watcher<'w> {
 }
 
 impl Watcher<'_> {
-    /// Waits until the time is over, there is nothing to wait for, or somebody stops it; returns
-    /// the most memory that the server used.
-    fn wait(&mut self, duration: Duration, doing: &str, is_done: impl Fn() -> bool) -> Option<u64> {
+    /// Waits until the time is over, there is nothing to wait for, or somebody stops it.
+    fn wait(&mut self, duration: Duration, doing: &str, is_done: impl Fn() -> bool) -> Seen {
         let started = Instant::now();
-        let (mut resident, mut looked_at) = (None, None::<Instant>);
+        let (mut seen, mut looked_at) = (Seen::default(), None::<Instant>);
         while started.elapsed() < duration
             && !is_done()
             && !self.shared.is_over()
             && !self.control.is_interrupted()
         {
-            if looked_at.is_none_or(|at| at.elapsed() >= MEMORY_EVERY) {
+            if looked_at.is_none_or(|at| at.elapsed() >= LOOK_EVERY) {
                 looked_at = Some(Instant::now());
-                let pid = self.plan.server_pid;
-                resident = resident.max(pid.and_then(|pid| server_cost::resident_bytes(pid).ok()));
+                seen.look(self.plan.server_pid);
             }
             if self.told_at.elapsed() >= PROGRESS_EVERY {
                 self.tell(doing, started.elapsed(), duration);
@@ -297,7 +321,7 @@ impl Watcher<'_> {
             let left = duration.saturating_sub(started.elapsed());
             std::thread::sleep(left.min(Duration::from_millis(2)));
         }
-        resident
+        seen
     }
 
     fn tell(&mut self, doing: &str, elapsed: Duration, of: Duration) {

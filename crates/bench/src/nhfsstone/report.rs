@@ -11,6 +11,7 @@ use crate::drive::{KindReport, Latency, Outcome};
 use crate::error::BenchError;
 use crate::mix::{Mix, NAMES};
 use crate::server_cost::Costs;
+use crate::text::or_dash;
 
 /// An open loop that is this late has not held its rate, in seconds.
 const LATE_SECONDS: f64 = 0.1;
@@ -142,11 +143,6 @@ impl Report {
         }
         text
     }
-}
-
-/// A number, or a dash where there is none.
-fn or_dash(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
 }
 
 impl LevelReport {

@@ -1,0 +1,75 @@
+//! Whether new clients can still mount while others keep the server busy.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::Walk;
+use crate::setup::Target;
+
+/// Mounts that were tried while a load ran.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Mounts {
+    /// That succeeded: connect, MNT, connect, FSINFO, GETATTR.
+    pub succeeded: u64,
+    /// That failed.
+    pub failed: u64,
+    /// The mean of those that succeeded, in milliseconds.
+    pub mean_ms: f64,
+    /// The slowest of all.
+    pub max_ms: f64,
+}
+
+/// A thread that mounts the share again and again.
+pub(super) struct Probe {
+    is_stopping: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Mounts>>,
+}
+
+impl Probe {
+    pub(super) fn start(walk: &Walk) -> Self {
+        let is_stopping = Arc::new(AtomicBool::new(false));
+        let (target, path, every) = (walk.target.clone(), walk.path.clone(), walk.mount_every);
+        let stopping = Arc::clone(&is_stopping);
+        let thread = (!every.is_zero()).then(|| {
+            std::thread::spawn(move || {
+                let (mut mounts, mut sum_ms) = (Mounts::default(), 0.0);
+                let mut next = Instant::now() + every;
+                while !stopping.load(Ordering::Relaxed) {
+                    if Instant::now() < next {
+                        std::thread::sleep(Duration::from_millis(5));
+                        continue;
+                    }
+                    next = Instant::now() + every;
+                    let started = Instant::now();
+                    let has_succeeded = mount(&target, &path);
+                    let took_ms = started.elapsed().as_secs_f64() * 1e3;
+                    mounts.max_ms = mounts.max_ms.max(took_ms);
+                    if has_succeeded {
+                        mounts.succeeded += 1;
+                        sum_ms += took_ms;
+                    } else {
+                        mounts.failed += 1;
+                    }
+                }
+                mounts.mean_ms = sum_ms / mounts.succeeded.max(1) as f64;
+                mounts
+            })
+        });
+        Self { is_stopping, thread }
+    }
+
+    /// Ends it; what a thread that panicked saw is not known.
+    pub(super) fn stop(self) -> Mounts {
+        self.is_stopping.store(true, Ordering::Relaxed);
+        self.thread.and_then(|thread| thread.join().ok()).unwrap_or_default()
+    }
+}
+
+fn mount(target: &Target, path: &str) -> bool {
+    let Ok((mut client, root)) = target.mount(path) else { return false };
+    client.fsinfo(&root).is_ok() && client.getattr(&root).is_ok()
+}

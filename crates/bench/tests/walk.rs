@@ -1,0 +1,79 @@
+//! Process ring: walks of a tree on a server in memory, sound or at fault.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{FakeServer, Fault};
+use steadfast_bench::walk::{Pattern, Walk, run};
+use steadfast_bench::{BenchError, Control, Target};
+
+fn walk(server: &FakeServer) -> Walk {
+    Walk {
+        clients: vec![3, 8],
+        threads: 2,
+        inodes: 60,
+        names_of_directory: 25,
+        listing_bytes: 1024,
+        warm_up: Duration::from_millis(50),
+        duration: Duration::from_millis(1500),
+        mount_every: Duration::from_millis(50),
+        ..Walk::new(Target::new(server.address), "/")
+    }
+}
+
+#[test]
+fn old_clients_walk_the_whole_tree_with_many_calls_and_it_is_found_again() {
+    let server = FakeServer::start(Fault::None);
+    let mut walk = walk(&server);
+    let report = run(&walk, &Control::default()).unwrap();
+    assert_eq!((report.inodes, report.tree_was_there), (60, false));
+    // The tree, its root, and the file that says that it is whole.
+    assert_eq!(server.objects(), 62);
+    assert_eq!(report.points.len(), 2);
+    for point in &report.points {
+        assert!(point.whole_walks > 0 && point.replies >= point.calls, "{point:?}");
+        assert!(point.mounts.succeeded > 0 && point.mounts.failed == 0, "{:?}", point.mounts);
+        let percent = |name| {
+            let kind = point.operations.iter().find(|kind| kind.operation == name);
+            kind.map_or(0.0, |kind| kind.percent_of_calls)
+        };
+        assert!(percent("getattr") > 40.0 && percent("access") > 20.0, "{point:?}");
+        assert!(percent("lookup") > 15.0 && percent("readlink") > 0.0, "{point:?}");
+        assert!(percent("readdirplus") == 0.0);
+    }
+    let makes = server.nfs_calls(8);
+    walk.removes = true;
+    walk.pattern = Pattern::Plus;
+    let report = run(&walk, &Control::default()).unwrap();
+    assert!(report.tree_was_there && report.points[0].whole_walks > 0);
+    assert_eq!((server.nfs_calls(8), server.objects()), (makes, 0));
+    assert!(server.nfs_calls(17) > 0);
+    assert!(report.table().contains("readdirplus"));
+}
+
+#[test]
+fn a_server_at_fault_is_found_out() {
+    for (fault, part) in [
+        (Fault::MissingEntry, "names where"),
+        // Whatever the root is taken for, it is no directory.
+        (Fault::WrongHandle, "a directory is none any more"),
+    ] {
+        let server = FakeServer::start(Fault::None);
+        let walk = walk(&server);
+        run(&walk, &Control::default()).unwrap();
+        server.state.lock().unwrap().fault = fault;
+        match run(&walk, &Control::default()) {
+            Err(BenchError::Broken { what, .. }) => assert!(what.contains(part), "{what}"),
+            other => panic!("{fault:?} was not noticed: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn calls_that_are_put_off_are_made_again() {
+    let server = FakeServer::start(Fault::PutsOffEvery(90));
+    let report = run(&walk(&server), &Control::default()).unwrap();
+    assert!(report.points.iter().map(|point| point.try_later).sum::<u64>() > 0);
+}
