@@ -126,7 +126,8 @@ pub(crate) fn close(pool: &Pool, seat: &Seat, core: &mut SeatCore, token: u64) {
         // The descriptor may live on with a call; its events are nobody's.
         let _ = seat.epoll.remove(&slot.connection.socket);
         slot.connection.close();
-        core.stash_bytes = core.stash_bytes.saturating_sub(slot.framing.stash_bytes());
+        let stash_bytes = slot.framing.stash_bytes();
+        pool.shared.waiting.stash_bytes.fetch_sub(stash_bytes, Ordering::Relaxed);
         seat.connection_count.fetch_sub(1, Ordering::Relaxed);
         pool.connections.fetch_sub(1, Ordering::Relaxed);
     }
@@ -141,7 +142,7 @@ fn close_longest_idle(pool: &Pool, seat: &Seat, core: &mut SeatCore) -> bool {
     let idlest = core
         .connections
         .iter()
-        .filter(|(_, slot)| slot.connection.in_flight() == 0 && slot.pending.is_none())
+        .filter(|(_, slot)| slot.connection.in_flight() == 0 && slot.pending.is_empty())
         .min_by_key(|(_, slot)| slot.active_ms)
         .filter(|(_, slot)| now_ms.saturating_sub(slot.active_ms) >= IDLE_MS)
         .map(|(token, slot)| (token, slot.connection.peer.address));

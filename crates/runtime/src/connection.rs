@@ -6,20 +6,24 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use steadfast_engine::Peer;
 use steadfast_sys::net;
 
 use crate::mailbox::{Mailbox, Message};
+use crate::options::ServerOptions;
 use crate::send_queue::{SendQueue, Sent, SpareBuffers};
 
 /// Bytes and connections that wait for peers, over the whole server. Touched only when a socket
-/// takes no more.
+/// takes no more, and when a large call comes in parts.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
+    /// Of replies.
     pub(crate) bytes: AtomicUsize,
+    /// Of calls received in part.
+    pub(crate) stash_bytes: AtomicUsize,
     pub(crate) connections: AtomicUsize,
 }
 
@@ -32,9 +36,18 @@ pub(crate) struct Connection {
     pub(crate) token: AtomicU64,
     mailbox: Arc<Mailbox>,
     waiting: Arc<Waiting>,
-    /// Replies that the socket did not take. Held for non-blocking sends only.
+    /// Replies that the socket did not take. Whoever sends holds it, perhaps for as long as a
+    /// disk takes to give what it had in memory before, so nobody waits for it: replies that
+    /// come meanwhile are left in `arrived`, the seat's wish to look again in `wants_look`, and
+    /// the holder sees to both when it lets go ([`Connection::release`]).
     backlog: Mutex<SendQueue>,
+    /// Held for moments only.
+    arrived: Mutex<SendQueue>,
+    has_arrived: AtomicBool,
+    wants_look: AtomicBool,
+    /// Of the backlog and what arrived.
     backlog_bytes: AtomicUsize,
+    backlog_has_files: AtomicBool,
     /// When the peer last made room, in ms.
     progress_ms: AtomicU64,
     /// Calls parked, or being executed by a worker that offered its seat.
@@ -58,6 +71,10 @@ impl Connection {
             mailbox,
             waiting,
             backlog: Mutex::default(),
+            arrived: Mutex::default(),
+            has_arrived: AtomicBool::new(false),
+            wants_look: AtomicBool::new(false),
+            backlog_has_files: AtomicBool::new(false),
             backlog_bytes: AtomicUsize::new(0),
             progress_ms: AtomicU64::new(0),
             in_flight: AtomicUsize::new(0),
@@ -72,7 +89,68 @@ impl Connection {
         if replies.is_empty() {
             return;
         }
-        let mut backlog = self.backlog.lock();
+        let backlog = self.backlog.try_lock().or_else(|| {
+            let mut arrived = self.arrived.lock();
+            self.add_waiting(replies.bytes());
+            arrived.append(replies, &mut SpareBuffers::default());
+            self.has_arrived.store(true, Ordering::Relaxed);
+            drop(arrived);
+            // Pairs with `release`: it sees what has arrived, or we see that it has let go.
+            fence(Ordering::SeqCst);
+            self.backlog.try_lock()
+        });
+        if let Some(mut backlog) = backlog {
+            self.send_all(&mut backlog, replies, spare, now_ms);
+            self.release(backlog, spare, now_ms);
+        }
+    }
+
+    /// Sends what the socket did not take before, unless somebody else does: then the seat is
+    /// told to look again.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub(crate) fn drain(&self, spare: &mut SpareBuffers, now_ms: u64) -> io::Result<()> {
+        let backlog = self.backlog.try_lock().or_else(|| {
+            self.wants_look.store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            self.backlog.try_lock()
+        });
+        let Some(mut backlog) = backlog else { return Ok(()) };
+        let before = backlog.bytes();
+        let mut result = Ok(());
+        if before > 0 {
+            result = backlog.send_to(self.socket.as_fd(), spare).map(|_| ());
+            if result.is_err() {
+                *backlog = SendQueue::default();
+            }
+            let after = backlog.bytes();
+            self.subtract_waiting(before - after);
+            if after < before {
+                self.progress_ms.store(now_ms, Ordering::Relaxed);
+            }
+            if after == 0 {
+                self.waiting.connections.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+        self.release(backlog, spare, now_ms);
+        result
+    }
+
+    /// With the backlog held: what has arrived goes with `replies`.
+    fn send_all(
+        &self,
+        backlog: &mut SendQueue,
+        replies: &mut SendQueue,
+        spare: &mut SpareBuffers,
+        now_ms: u64,
+    ) {
+        if self.has_arrived.load(Ordering::Relaxed) {
+            let mut arrived = self.arrived.lock();
+            self.has_arrived.store(false, Ordering::Relaxed);
+            self.subtract_waiting(arrived.bytes());
+            replies.append(&mut arrived, spare);
+        }
         if self.is_closed() {
             *replies = SendQueue::default();
             return;
@@ -86,57 +164,67 @@ impl Connection {
                 }
                 Err(_) => {
                     *replies = SendQueue::default();
-                    drop(backlog);
-                    self.close();
+                    self.shut();
                     return;
                 }
             }
         }
-        let before = backlog.bytes();
-        backlog.append(replies, spare);
-        self.note_backlog(before, backlog.bytes());
+        self.add_waiting(replies.bytes());
+        // Buffers that may be much larger than what is in them must not be kept unseen.
+        replies.shrink();
+        backlog.append(replies, &mut SpareBuffers::default());
     }
 
-    /// Sends what the socket did not take before.
-    ///
-    /// # Errors
-    /// The connection's.
-    pub(crate) fn drain(&self, spare: &mut SpareBuffers, now_ms: u64) -> io::Result<()> {
-        if self.backlog_bytes.load(Ordering::Acquire) == 0 {
-            return Ok(());
+    /// Lets the backlog go, and does what others asked for while it was held.
+    fn release<'b>(
+        &'b self,
+        mut backlog: MutexGuard<'b, SendQueue>,
+        spare: &mut SpareBuffers,
+        now_ms: u64,
+    ) {
+        loop {
+            if self.is_closed() {
+                self.discard(&mut backlog);
+            }
+            self.backlog_has_files.store(backlog.has_files(), Ordering::Relaxed);
+            drop(backlog);
+            fence(Ordering::SeqCst);
+            if self.wants_look.load(Ordering::Relaxed)
+                && self.wants_look.swap(false, Ordering::SeqCst)
+            {
+                self.mailbox.post(Message::Look(self.token.load(Ordering::Relaxed)));
+            }
+            let has_more = self.has_arrived.load(Ordering::Relaxed)
+                || (self.is_closed() && self.backlog_bytes() > 0);
+            // Who holds it now sees to it.
+            let Some(next) = has_more.then(|| self.backlog.try_lock()).flatten() else { return };
+            backlog = next;
+            self.send_all(&mut backlog, &mut SendQueue::default(), spare, now_ms);
         }
-        let mut backlog = self.backlog.lock();
-        let before = backlog.bytes();
-        if before == 0 {
-            return Ok(());
-        }
-        let result = backlog.send_to(self.socket.as_fd(), spare);
-        if result.is_err() {
+    }
+
+    fn discard(&self, backlog: &mut SendQueue) {
+        let bytes = backlog.bytes();
+        if bytes > 0 {
             *backlog = SendQueue::default();
-        }
-        let after = backlog.bytes();
-        self.note_backlog(before, after);
-        if after < before {
-            self.progress_ms.store(now_ms, Ordering::Relaxed);
-        }
-        if after == 0 {
+            self.subtract_waiting(bytes);
             self.waiting.connections.fetch_sub(1, Ordering::SeqCst);
         }
-        result.map(|_| ())
     }
 
-    fn note_backlog(&self, before: usize, after: usize) {
-        self.backlog_bytes.store(after, Ordering::Release);
-        if after >= before {
-            self.waiting.bytes.fetch_add(after - before, Ordering::Relaxed);
-        } else {
-            self.waiting.bytes.fetch_sub(before - after, Ordering::Relaxed);
-        }
+    fn add_waiting(&self, bytes: usize) {
+        self.backlog_bytes.fetch_add(bytes, Ordering::AcqRel);
+        self.waiting.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn subtract_waiting(&self, bytes: usize) {
+        self.backlog_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        self.waiting.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Whether draining may have to read files.
     pub(crate) fn backlog_has_files(&self) -> bool {
-        self.backlog_bytes() > 0 && self.backlog.lock().has_files()
+        self.backlog_has_files.load(Ordering::Relaxed)
     }
 
     /// Bytes that wait for the peer to read.
@@ -147,6 +235,17 @@ impl Connection {
     /// When the peer last made room, while there is a backlog.
     pub(crate) fn progress_ms(&self) -> u64 {
         self.progress_ms.load(Ordering::Relaxed)
+    }
+
+    /// Whether further calls of the peer are to be received and executed: not while it reads
+    /// too slowly, or too many of its calls are parked. When all backlogs together are too large
+    /// one that has any must wait, however steadily it is read.
+    pub(crate) fn may_send_calls(&self, options: &ServerOptions) -> bool {
+        let backlog_bytes = self.backlog_bytes();
+        let is_crowded = || self.waiting.bytes.load(Ordering::Relaxed) > options.waiting_bytes_max;
+        backlog_bytes < options.reply_backlog_bytes_max
+            && self.in_flight() < options.calls_in_flight_max
+            && (backlog_bytes == 0 || !is_crowded())
     }
 
     pub(crate) fn in_flight(&self) -> usize {
@@ -180,16 +279,17 @@ impl Connection {
     /// Ends the connection; its seat notices by the event that this causes. The descriptor is
     /// closed when the last call that knows the connection has ended.
     pub(crate) fn close(&self) {
-        if self.is_closed.swap(true, Ordering::AcqRel) {
-            return;
+        self.shut();
+        fence(Ordering::SeqCst);
+        // Whoever holds the backlog discards it when letting go.
+        if let Some(backlog) = self.backlog.try_lock() {
+            self.release(backlog, &mut SpareBuffers::default(), 0);
         }
-        net::shut_down(&self.socket);
-        let mut backlog = self.backlog.lock();
-        let before = backlog.bytes();
-        if before > 0 {
-            *backlog = SendQueue::default();
-            self.note_backlog(before, 0);
-            self.waiting.connections.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn shut(&self) {
+        if !self.is_closed.swap(true, Ordering::AcqRel) {
+            net::shut_down(&self.socket);
         }
     }
 }
@@ -197,5 +297,6 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.close();
+        debug_assert_eq!(self.backlog_bytes(), 0, "bytes that nobody waits for any more");
     }
 }

@@ -173,8 +173,11 @@ impl Executor {
             host.will_block();
             flusher.wait_for_space(&self.context.shared);
             host.regain();
+            // What others left with our offer meanwhile is this batch's too.
+            let _ = self.gathering.dispatch(batch, &self.context);
             self.gathering.leave(batch);
         }
+        debug_assert!(self.gathering.outbox.is_empty(), "replies would go to another peer");
         if seat.offer_count.load(Ordering::SeqCst) > 0 {
             retain_useful(seat, &mut seat.offers.lock());
         }
@@ -197,9 +200,7 @@ impl Executor {
             batch.give_up();
             return true;
         }
-        let is_over = connection.backlog_bytes() >= options.reply_backlog_bytes_max
-            || connection.in_flight() >= options.calls_in_flight_max;
-        if !is_over || batch.is_exhausted() {
+        if connection.may_send_calls(options) || batch.is_exhausted() {
             return false;
         }
         let Some(core) = guard.as_deref_mut() else { return true };
@@ -218,7 +219,9 @@ impl Executor {
             }
             seat.offer_count.store(offers.len(), Ordering::SeqCst);
         }
-        slot.pending = Some(Arc::clone(batch));
+        if !slot.pending.iter().any(|known| Arc::ptr_eq(known, batch)) {
+            slot.pending.push(Arc::clone(batch));
+        }
         // Serving it arms the watch, or goes on if there is room already.
         core.enqueue(token);
         true
@@ -296,7 +299,8 @@ impl Executor {
     }
 }
 
-/// Ends a batch's connection, if it has one; what came before is answered.
+/// Ends a batch's connection, if it has one. What came before was executed; its replies may be
+/// lost.
 fn hang_up(batch: &Batch) {
     if let Some(connection) = batch.connection() {
         batch.give_up();

@@ -118,6 +118,13 @@ struct Queue {
     is_stopping: bool,
 }
 
+/// Keys of objects being flushed now, and threads that wait to flush several at once.
+#[derive(Debug, Default)]
+struct InFlush {
+    keys: HashSet<u64>,
+    waiting_for_several: usize,
+}
+
 /// The flushes of one file system.
 #[derive(Debug)]
 pub(crate) struct Flusher {
@@ -126,8 +133,7 @@ pub(crate) struct Flusher {
     queue: Mutex<Queue>,
     work: Condvar,
     space: Condvar,
-    /// Keys of objects being flushed now.
-    in_flush: Mutex<HashSet<u64>>,
+    in_flush: Mutex<InFlush>,
     flushed: Condvar,
     /// [`Flushers::failures`] just after the last failure here.
     last_failure: AtomicU64,
@@ -283,20 +289,29 @@ impl Flusher {
         failed
     }
 
-    /// All keys at once or none, so two threads cannot wait for each other.
+    /// All keys at once or none, so two threads cannot wait for each other. Who wants several
+    /// is let in before those who want one: their turns might leave no moment when all are free.
     fn enter_flush(&self, keys: &[u64]) {
         self.flushes.fetch_add(1, Ordering::Relaxed);
+        let wants_several = keys.len() > 1;
         let mut in_flush = self.in_flush.lock();
-        while keys.iter().any(|key| in_flush.contains(key)) {
+        in_flush.waiting_for_several += usize::from(wants_several);
+        while keys.iter().any(|key| in_flush.keys.contains(key))
+            || (!wants_several && in_flush.waiting_for_several > 0)
+        {
             self.flushed.wait(&mut in_flush);
         }
-        in_flush.extend(keys);
+        in_flush.keys.extend(keys);
+        if wants_several {
+            in_flush.waiting_for_several -= 1;
+            self.flushed.notify_all();
+        }
     }
 
     fn leave_flush(&self, keys: &[u64]) {
         let mut in_flush = self.in_flush.lock();
         for key in keys {
-            in_flush.remove(key);
+            in_flush.keys.remove(key);
         }
         drop(in_flush);
         self.flushed.notify_all();

@@ -56,7 +56,9 @@ fn try_listen(
     let probe = stream_socket(address, false).map_err(|error| failed("TCP", error))?;
     let port = local_port(&probe).map_err(|error| failed("TCP", error))?;
     drop(probe);
-    let address = SocketAddr::new(address.ip(), port);
+    // The rest of it stays: an address that is link-local needs its interface.
+    let mut address = address;
+    address.set_port(port);
     if datagrams > 0 {
         drop(datagram_socket(address, false).map_err(|error| failed("UDP", error))?);
     }

@@ -151,9 +151,11 @@ impl Pool {
         if staff.idle > staff.wanted.len() {
             staff.wanted.push_back(seat);
             self.standby.notify_one();
-        } else if staff.workers < self.shared.options.workers_max.max(self.seats.len()) {
+        } else if staff.workers < self.workers_max() {
             staff.wanted.push_back(seat);
             if let Err(error) = self.start_worker(&mut staff) {
+                // Tried again when somebody next asks.
+                staff.wanted.pop_back();
                 limited!(
                     self.shared.log,
                     LogKind::Workers,
@@ -171,6 +173,11 @@ impl Pool {
                 self.index
             );
         }
+    }
+
+    /// However few are configured, some can stand in for those that wait for storage.
+    fn workers_max(&self) -> usize {
+        self.shared.options.workers_max.max(self.seats.len() + STANDBYS_KEPT)
     }
 
     /// To be called after a seat was lent.
@@ -224,8 +231,9 @@ impl Pool {
 
     /// Whether no call is being executed and no executed call's reply is left behind.
     pub(crate) fn is_quiet(&self) -> bool {
-        !self.counters.is_any_busy()
-            && self.seats.iter().all(|seat| seat.offer_count.load(Ordering::SeqCst) == 0)
+        // While all of these are locked no work moves between what is left and who is busy.
+        let offers: Vec<_> = self.seats.iter().map(|seat| seat.offers.lock()).collect();
+        offers.iter().all(|offers| offers.is_empty()) && !self.counters.is_any_busy()
     }
 
     /// Lets everybody look at the phase.

@@ -60,11 +60,11 @@ pub(crate) struct SeatCore {
     pub(crate) ready: VecDeque<Ready>,
     pub(crate) next_sweep_ms: u64,
     pub(crate) next_backlog_check_ms: u64,
+    /// No stale partial call was found; not looked for again before then.
+    pub(crate) next_stash_check_ms: u64,
     /// There was no idle connection to be closed; not looked for again before then.
     pub(crate) next_idle_search_ms: u64,
     pub(crate) is_draining: bool,
-    /// Bytes of partial records.
-    pub(crate) stash_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -141,9 +141,9 @@ impl Seat {
                 ready: VecDeque::new(),
                 next_sweep_ms: 0,
                 next_backlog_check_ms: 0,
+                next_stash_check_ms: 0,
                 next_idle_search_ms: 0,
                 is_draining: false,
-                stash_bytes: 0,
             }),
             epoll,
             mailbox: Arc::new(mailbox),
@@ -185,7 +185,7 @@ pub(crate) struct Slot {
     pub(crate) framing: Framing,
     /// Calls received that were put off, since the peer reads too slowly or too many of its
     /// calls are parked.
-    pub(crate) pending: Option<Arc<Batch>>,
+    pub(crate) pending: Vec<Arc<Batch>>,
     /// When bytes last came, in ms.
     pub(crate) active_ms: u64,
     pub(crate) is_queued: bool,
@@ -195,7 +195,8 @@ pub(crate) struct Slot {
     pub(crate) is_ended: bool,
 }
 
-/// The connections of a seat, by token. A token is never used for two connections.
+/// The connections of a seat, by token. A token is used again only after 2^24 others of its
+/// place.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     slots: Vec<(u32, Option<Box<Slot>>)>,
@@ -207,7 +208,7 @@ impl Slots {
         let slot = Box::new(Slot {
             connection,
             framing: Framing::default(),
-            pending: None,
+            pending: Vec::new(),
             active_ms: now_ms,
             is_queued: false,
             is_readable: false,

@@ -86,6 +86,17 @@ impl SendQueue {
         self.bytes
     }
 
+    /// Gives back what buffers have in excess.
+    pub(crate) fn shrink(&mut self) {
+        for segment in &mut self.segments {
+            if let Segment::Bytes(bytes) = segment
+                && bytes.capacity() / 2 > bytes.len()
+            {
+                bytes.shrink_to_fit();
+            }
+        }
+    }
+
     pub(crate) fn has_files(&self) -> bool {
         self.segments.iter().any(|segment| matches!(segment, Segment::File(_)))
     }

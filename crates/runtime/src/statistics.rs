@@ -22,6 +22,8 @@ macro_rules! counters {
             pub flushes: u64,
             /// Flushes that failed.
             pub flush_failures: u64,
+            /// Bytes of replies that wait for their peers to read, now.
+            pub waiting_bytes: u64,
         }
 
         /// One worker's counters: written by that worker only.

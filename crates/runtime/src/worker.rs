@@ -34,6 +34,8 @@ const EVENTS: usize = 64;
 /// nothing to be closed for it, in ms.
 const BACKLOG_CHECK_MS: u64 = 100;
 const SLOW_MS: u64 = 1_000;
+/// How long peers get to close their side at the end, in ms.
+const LINGER_MS: u64 = 500;
 /// A partial record after a receive as small as this is acknowledged at once: some clients send
 /// the record mark and the body apart and wait for the acknowledgement (40 ms).
 const SMALL_RECEIVE_BYTES: usize = 1024;
@@ -101,6 +103,10 @@ impl Worker {
             self.wait(seat, core);
             self.sweep(seat, core);
             for _ in 0..TURNS {
+                // What was left comes first: it was received before.
+                if seat.offer_count.load(Ordering::SeqCst) > 0 {
+                    break;
+                }
                 let Some(core) = guard.as_deref_mut() else { return };
                 match core.ready.pop_front() {
                     Some(Ready::Connection(token)) => {
@@ -121,7 +127,10 @@ impl Worker {
         let timeout = if core.ready.is_empty() {
             let mut wake_ms = core.next_sweep_ms.min(core.listeners_resume_ms.unwrap_or(u64::MAX));
             let waiting = &self.shared.waiting;
-            if waiting.bytes.load(Ordering::Relaxed) > self.shared.options.waiting_bytes_max {
+            let is_ending = core.is_draining && waiting.connections.load(Ordering::Relaxed) > 0;
+            if is_ending
+                || waiting.bytes.load(Ordering::Relaxed) > self.shared.options.waiting_bytes_max
+            {
                 wake_ms = wake_ms.min(core.next_backlog_check_ms);
             }
             Duration::from_millis(wake_ms.saturating_sub(now_ms))
@@ -183,14 +192,16 @@ impl Worker {
                 seat.mailbox.post(Message::Look(token));
                 return;
             }
+        } else if connection.drain(self.executor.spare(), now_ms).is_err() {
+            connection.close();
         }
         let Some(core) = guard.as_deref_mut() else { return };
         let Some(slot) = core.connections.at(token) else { return };
-        if connection.is_closed() || connection.drain(self.executor.spare(), now_ms).is_err() {
+        if connection.is_closed() {
             accept::close(&self.pool, seat, core, token);
             return;
         }
-        if slot.is_ended {
+        if slot.is_ended && slot.pending.is_empty() {
             // Replies may be due still; they keep the connection.
             let is_done = || connection.in_flight() == 0 && connection.backlog_bytes() == 0;
             connection.watch();
@@ -199,14 +210,16 @@ impl Worker {
             }
             return;
         }
-        if !self.may_read(&connection) {
+        let options = &self.shared.options;
+        if !connection.may_send_calls(options) {
             connection.watch();
-            if !self.may_read(&connection) {
+            if !connection.may_send_calls(options) {
                 return;
             }
         }
-        if let Some(batch) = slot.pending.take() {
+        if !slot.pending.is_empty() {
             if self.executor.begin() {
+                let batch = slot.pending.remove(0);
                 core.enqueue(token);
                 self.executor.run(seat, guard, &batch);
                 self.executor.end();
@@ -218,12 +231,6 @@ impl Worker {
         }
         self.receive(seat, guard, token, &connection);
         self.executor.end();
-    }
-
-    fn may_read(&self, connection: &Connection) -> bool {
-        let options = &self.shared.options;
-        connection.backlog_bytes() < options.reply_backlog_bytes_max
-            && connection.in_flight() < options.calls_in_flight_max
     }
 
     fn receive<'s>(
@@ -248,13 +255,20 @@ impl Worker {
                     core.enqueue(token);
                 }
             }
-            Receipt::Broken(error) => limited!(
-                self.shared.log,
-                LogKind::Framing,
-                warn,
-                "{} {error}; the connection is closed",
-                connection.peer.address
-            ),
+            Receipt::Broken(error) => {
+                if let Some(slot) = core.connections.at(token) {
+                    // What follows is no call, whatever it looks like: nobody may receive it
+                    // while the calls before it are executed.
+                    slot.is_ended = true;
+                }
+                limited!(
+                    self.shared.log,
+                    LogKind::Framing,
+                    warn,
+                    "{} {error}; the connection is closed",
+                    connection.peer.address
+                );
+            }
         }
         self.bound_stashes(seat, core);
         if !batch.records.places.is_empty() {
@@ -329,22 +343,47 @@ impl Worker {
         if slot.is_readable && matches!(receipt, Receipt::Calls) {
             core.enqueue(token);
         }
-        core.stash_bytes = (core.stash_bytes + stash_after).saturating_sub(stash_before);
+        let stashes = &self.shared.waiting.stash_bytes;
+        match stash_after.cmp(&stash_before) {
+            std::cmp::Ordering::Greater => {
+                stashes.fetch_add(stash_after - stash_before, Ordering::Relaxed);
+            }
+            std::cmp::Ordering::Less => {
+                stashes.fetch_sub(stash_before - stash_after, Ordering::Relaxed);
+            }
+            std::cmp::Ordering::Equal => {}
+        }
         receipt
     }
 
     /// Closes connections with half-received calls, the stalest first, until what they use is
-    /// within the seat's share.
+    /// within bounds. One that has sent something just now is spared, unless they use far too
+    /// much.
     fn bound_stashes(&mut self, seat: &Seat, core: &mut SeatCore) {
-        let seats = self.pool.seats.len().max(1);
-        while core.stash_bytes > self.shared.options.waiting_bytes_max / seats {
+        let waiting = &self.shared.waiting;
+        let bytes_max = self.shared.options.waiting_bytes_max;
+        loop {
+            let used =
+                waiting.bytes.load(Ordering::Relaxed) + waiting.stash_bytes.load(Ordering::Relaxed);
+            if used <= bytes_max {
+                return;
+            }
+            let now_ms = self.shared.now_ms();
+            let is_far_over = used / 2 > bytes_max;
+            if !is_far_over && now_ms < core.next_stash_check_ms {
+                return;
+            }
             let stalest = core
                 .connections
                 .iter()
                 .filter(|(_, slot)| slot.framing.stash_bytes() > 0)
+                .filter(|(_, slot)| is_far_over || slot.active_ms + SLOW_MS <= now_ms)
                 .min_by_key(|(_, slot)| slot.active_ms)
                 .map(|(token, slot)| (token, slot.connection.peer.address));
-            let Some((token, address)) = stalest else { return };
+            let Some((token, address)) = stalest else {
+                core.next_stash_check_ms = now_ms + BACKLOG_CHECK_MS;
+                return;
+            };
             limited!(
                 self.shared.log,
                 LogKind::Memory,
@@ -418,10 +457,12 @@ impl Worker {
     }
 
     /// Closes connections whose peers read too slowly, those without progress for longest first,
-    /// while all backlogs together are too large.
+    /// while all backlogs together are too large, or the server is to end.
     fn bound_backlogs(&mut self, seat: &Seat, core: &mut SeatCore, now_ms: u64) {
         let waiting = &self.shared.waiting;
-        while waiting.bytes.load(Ordering::Relaxed) > self.shared.options.waiting_bytes_max {
+        while core.is_draining
+            || waiting.bytes.load(Ordering::Relaxed) > self.shared.options.waiting_bytes_max
+        {
             let slowest = core
                 .connections
                 .iter()
@@ -434,8 +475,13 @@ impl Worker {
                 self.shared.log,
                 LogKind::Memory,
                 warn,
-                "unread replies use too much memory; closing the connection of {address}, which \
-                 has read nothing for longest"
+                "unread replies {}; closing the connection of {address}, which has read nothing \
+                 for longest",
+                if core.is_draining {
+                    "keep the server from ending"
+                } else {
+                    "use too much memory"
+                }
             );
             accept::close(&self.pool, seat, core, token);
         }
@@ -478,6 +524,7 @@ impl Worker {
                     doomed.push(token);
                 }
             } else if connection.in_flight() == 0
+                && slot.pending.is_empty()
                 && now_ms.saturating_sub(slot.active_ms) > limit_ms
             {
                 doomed.push(token);
@@ -488,10 +535,58 @@ impl Worker {
         }
     }
 
+    /// Last step of the end. A connection that is closed with calls unread is reset, and what
+    /// was sent may be lost with it: so the peers are told that no more comes, and what they
+    /// send is thrown away until they close, too.
     fn close_all(&mut self, seat: &Seat, core: &mut SeatCore) {
+        for message in seat.mailbox.take() {
+            if let Message::Adopt(connection) = message {
+                connection.close();
+            }
+        }
+        for (_, slot) in core.connections.iter() {
+            net::shut_down_sending(&slot.connection.socket);
+        }
+        let mut scrap = vec![0; RECEIVE_BYTES];
+        let end_ms = self.shared.now_ms() + LINGER_MS;
+        let mut readable: Vec<u64> = core.connections.iter().map(|(token, _)| token).collect();
+        loop {
+            for token in readable.drain(..) {
+                let Some(slot) = core.connections.at(token) else { continue };
+                if throw_away(&slot.connection, &mut scrap) {
+                    accept::close(&self.pool, seat, core, token);
+                }
+            }
+            let left_ms = end_ms.saturating_sub(self.shared.now_ms());
+            let is_empty = core.connections.iter().next().is_none();
+            let patience = Duration::from_millis(left_ms);
+            if is_empty
+                || left_ms == 0
+                || seat.epoll.wait(&mut self.events, Some(patience)).is_err()
+            {
+                break;
+            }
+            readable.extend(self.events.iter().filter_map(|event| {
+                match Token::from_number(event.token) {
+                    Token::Connection(token) => Some(token),
+                    _ => None,
+                }
+            }));
+        }
         let tokens: Vec<u64> = core.connections.iter().map(|(token, _)| token).collect();
         for token in tokens {
             accept::close(&self.pool, seat, core, token);
+        }
+    }
+}
+
+/// Receives for nothing until the socket has no more; true at the stream's end.
+fn throw_away(connection: &Connection, scrap: &mut [u8]) -> bool {
+    loop {
+        match net::receive(&connection.socket, &mut [IoSliceMut::new(scrap)]) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() != io::ErrorKind::WouldBlock,
         }
     }
 }

@@ -99,7 +99,7 @@ fn the_service_is_told_of_a_failed_flush_before_the_object_can_be_flushed_again(
     fixture.toy.flush_gate.open();
     fixture.toy.failing.lock().push(9);
     let mut client = fixture.connect();
-    client.send(1, b'p', &[0, 9, SLOW_OBJECT as u8]);
+    client.send(1, b'p', &[0, 9, WAITING_OBJECT as u8]);
     fixture.toy.gate.wait_for_guests(1);
     // The first flusher still has another object to flush; by now a COMMIT of object 9 could be
     // answered by the second one.
@@ -135,6 +135,37 @@ fn parked_calls_of_a_file_system_are_bounded() {
     assert_eq!(fixture.connect().call(1, b'e', b"x"), b"x");
     fixture.toy.flush_gate.open();
     assert_eq!(client.receive_many(200).len(), 200);
+}
+
+#[test]
+fn while_a_flusher_is_full_everybody_gets_his_own_replies() {
+    // Who of three workers gets the seat when is a matter of luck, hence several times.
+    for _ in 0..20 {
+        let fixture = start(ServerOptions {
+            seats_per_pool: 1,
+            parked_calls_max: 1,
+            flush_threads: 1,
+            ..options()
+        });
+        let (mut first, mut second) = (fixture.connect(), fixture.connect());
+        // The first worker hands 32 over and waits for the flusher; the second one parks one,
+        // answers one and waits in the last, leaving both replies behind; then the first goes on.
+        let mut calls: Vec<_> = (0..33).map(|number| record(number, b'p', &[0, 1])).collect();
+        calls.extend([record(33, b'e', b"first's"), record(34, b'b', &[])]);
+        let batch: Vec<u8> = calls.iter().flat_map(|call| marked(call)).collect();
+        first.stream.write_all(&batch).unwrap();
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while fixture.toy.gate.waiting.load(Ordering::SeqCst) == 0 {
+            assert!(std::time::Instant::now() < deadline, "waited too long");
+            std::hint::spin_loop();
+        }
+        fixture.toy.flush_gate.open();
+        for number in 0..50 {
+            assert_eq!(second.call(number, b'e', b"second's"), b"second's");
+        }
+        fixture.toy.gate.open();
+        assert_eq!(first.receive_many(35)[&33], b"first's");
+    }
 }
 
 #[test]

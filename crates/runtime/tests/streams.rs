@@ -122,6 +122,22 @@ fn what_is_no_call_ends_the_connection_after_the_answers_before_it() {
 }
 
 #[test]
+fn what_follows_a_broken_mark_is_never_executed() {
+    let fixture = start(options());
+    let mut client = fixture.connect();
+    let giant = 0x8000_0000 | (ServerOptions::default().record_bytes_max as u32 + 1);
+    let batch = [marked(&record(1, b'b', &[])), giant.to_be_bytes().to_vec()].concat();
+    client.stream.write_all(&batch).unwrap();
+    fixture.toy.gate.wait_for_guests(1);
+    // While the first call is under way another worker has the seat.
+    client.stream.write_all(&marked(&record(2, b'a', &[]))).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    fixture.toy.gate.open();
+    wait_until(|| fixture.server.statistics().connections == 0);
+    assert!(fixture.toy.peers.lock().is_empty());
+}
+
+#[test]
 fn a_blocked_call_holds_up_nobody() {
     for command in [b'b', b'w'] {
         let fixture = start(ServerOptions { seats_per_pool: 1, ..options() });
@@ -228,8 +244,11 @@ fn unread_replies_of_all_connections_together_are_bounded() {
             client
         })
         .collect();
-    // 30 backlogs of 8 MiB and more are possible by the bound of each; most must go.
-    wait_until(|| fixture.server.statistics().connections <= 15);
+    // 30 backlogs of 8 MiB and more are possible by the bound of each.
+    wait_until(|| {
+        let statistics = fixture.server.statistics();
+        statistics.connections < 30 && statistics.waiting_bytes <= 20 << 20
+    });
     assert_eq!(fixture.connect().call(1, b'e', b"x"), b"x");
     clients.clear();
 }
@@ -422,6 +441,50 @@ fn shutdown_finishes_calls_in_flight() {
     assert_eq!(replies[&2], b"stable");
     assert!(client.is_ended());
     assert!(done.recv_timeout(PATIENCE).unwrap());
+}
+
+#[test]
+fn shutdown_loses_no_reply_to_a_client_that_goes_on_calling() {
+    let fixture = start(options());
+    let mut client = fixture.connect();
+    let mut writer = client.stream.try_clone().unwrap();
+    let writing = beside(move || {
+        for number in 0_u32.. {
+            if writer.write_all(&marked(&record(number, b'e', &[7; 2000]))).is_err() {
+                return;
+            }
+        }
+    });
+    let reading = beside(move || {
+        let mut bytes = 0_u64;
+        let mut buffer = vec![0; 16 << 10];
+        loop {
+            match client.stream.read(&mut buffer).expect("no reset") {
+                0 => return bytes / (4 + 4 + 2000),
+                count => bytes += count as u64,
+            }
+            std::thread::sleep(std::time::Duration::from_micros(100));
+        }
+    });
+    let toy = std::sync::Arc::clone(&fixture.toy);
+    wait_until(|| toy.executed.load(Ordering::SeqCst) > 1000);
+    let Fixture { server, .. } = fixture;
+    assert!(server.shutdown(PATIENCE));
+    assert_eq!(reading.recv_timeout(PATIENCE).unwrap(), toy.executed.load(Ordering::SeqCst));
+    writing.recv_timeout(PATIENCE).unwrap();
+}
+
+#[test]
+fn shutdown_does_not_wait_for_who_never_reads() {
+    let fixture = start(options());
+    let mut client = fixture.connect();
+    for number in 0..20 {
+        client.send(number, b'l', &2_000_000_u32.to_be_bytes());
+    }
+    wait_until(|| fixture.server.statistics().waiting_bytes > 0);
+    let started = std::time::Instant::now();
+    assert!(fixture.server.shutdown(PATIENCE));
+    assert!(started.elapsed() < PATIENCE / 2);
 }
 
 #[test]

@@ -206,12 +206,11 @@ pub fn receive_datagrams(
     };
     let count = usize::try_from(result).map_err(|_| io::Error::last_os_error())?;
     for (header, name) in headers.iter().zip(&names).take(count) {
-        let Some(from) = socket_address(name) else {
-            continue;
-        };
+        // One entry a slot, whatever came in it: of a sender that is no internet address, nothing.
+        let from = socket_address(name);
         received.push(Received {
-            length: header.msg_len as usize,
-            from,
+            length: from.map_or(0, |_| header.msg_len as usize),
+            from: from.unwrap_or(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))),
             to: packet_info(&header.msg_hdr),
             is_truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
         });
@@ -324,7 +323,8 @@ fn packet_info(header: &libc::msghdr) -> Option<LocalAddress> {
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                     let info = data.cast::<libc::in_pktinfo>().read_unaligned();
                     return Some(LocalAddress {
-                        ip: Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr)).into(),
+                        // Ours also when the datagram was sent to a broadcast address.
+                        ip: Ipv4Addr::from(u32::from_be(info.ipi_spec_dst.s_addr)).into(),
                         interface: info.ipi_ifindex as u32,
                     });
                 }

@@ -57,7 +57,7 @@ pub fn wait_until(is_done: impl Fn() -> bool) {
 }
 
 /// Its flush waits for [`Shared::gate`], too.
-pub const SLOW_OBJECT: u64 = 200;
+pub const WAITING_OBJECT: u64 = 200;
 
 pub struct Target {
     key: u64,
@@ -75,6 +75,8 @@ pub struct Shared {
     /// How often the service was told of a failed flush.
     pub failures_told: AtomicU64,
     pub peers: Mutex<Vec<Peer>>,
+    /// Calls that were executed.
+    pub executed: AtomicU64,
     pub ticks: AtomicU64,
 }
 
@@ -85,7 +87,7 @@ impl FlushTarget for Target {
 
     fn flush(&self, what: FlushWhat) -> Result<(), FsError> {
         self.toy.flush_gate.pass();
-        if self.key == SLOW_OBJECT {
+        if self.key == WAITING_OBJECT {
             self.toy.gate.pass();
         }
         self.toy.flushes.lock().push((self.key, what));
@@ -115,6 +117,7 @@ impl Service for Toy {
             return Verdict::HangUp(HangUp::NotACall);
         };
         reply.bytes.extend_from_slice(number);
+        self.0.executed.fetch_add(1, Ordering::SeqCst);
         match command {
             b'e' => reply.bytes.extend_from_slice(body),
             // Waits, having said that it may.
