@@ -114,9 +114,8 @@ enum Change {
 #[derive(Default)]
 struct Queue {
     changes: Vec<Change>,
-    /// How many groups were taken from the queue, and how many of them were written.
+    /// How many groups were taken from the queue.
     taken: u64,
-    written: u64,
     /// The last group that could not be written.
     failed: Option<u64>,
 }
@@ -232,7 +231,7 @@ impl Store {
             queue.taken + 1
         };
         let mut numbers = self.writer.lock();
-        let (changes, taken) = {
+        let (changes, group) = {
             let mut queue = self.queue.lock();
             if queue.taken >= group {
                 // Another thread has written ours with its own.
@@ -241,11 +240,8 @@ impl Store {
             queue.taken += 1;
             (std::mem::take(&mut queue.changes), queue.taken)
         };
-        let written = self.write(&mut numbers, &changes);
-        let mut queue = self.queue.lock();
-        queue.written = taken;
-        written.map_err(|error| {
-            queue.failed = Some(taken);
+        self.write(&mut numbers, &changes).map_err(|error| {
+            self.queue.lock().failed = Some(group);
             failed(error)
         })
     }
@@ -391,7 +387,7 @@ mod tests {
                 });
             }
         });
-        assert!(store.queue.lock().written <= 80);
+        assert!(store.queue.lock().taken <= 80);
     }
 
     #[test]
