@@ -315,7 +315,9 @@ impl Tree {
         if node.is_none() && !is_last && kind == FileKind::Regular {
             node = self.child(dir, name).ok().map(|(node, _)| node);
         }
-        Ok(Victim { node, fingerprint: is_last.then(|| Fingerprint::of(&stat)) })
+        let fingerprint =
+            self.store().filter(|_| is_last).and_then(|store| store.fingerprint(&stat));
+        Ok(Victim { node, fingerprint })
     }
 
     /// After an object lost a name: the last one, and it is let go so that its space is freed;

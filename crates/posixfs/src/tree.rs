@@ -72,6 +72,18 @@ pub enum OpenError {
         /// Why the kernel's are not to be had.
         reason: &'static str,
     },
+    /// Handles kept in a store are known to be of an object by its time of birth.
+    #[error(
+        "{} cannot be served: handles would have to be kept in a store ({reason}), and its file \
+         system keeps no times of birth, so that a file could be taken for one that was removed",
+        directory.display()
+    )]
+    NoBirths {
+        /// The directory.
+        directory: PathBuf,
+        /// Why the kernel's handles are not to be had.
+        reason: &'static str,
+    },
     /// The store of handles cannot be opened.
     #[error("cannot open the handle store in {}: {source}", state_directory.display())]
     Store {
@@ -145,15 +157,16 @@ impl Tree {
             directory: directory.to_owned(),
             source: std::io::Error::other(error),
         };
-        let kernel_id = attributes::stat_with_mount(&path).map_err(open_failed)?.stx_mnt_id;
-        let mount = Arc::new(Mount::new(0, kernel_id, path).map_err(open_failed)?);
+        let root = attributes::stat_with_mount(&path).map_err(open_failed)?;
+        let mount = Arc::new(Mount::new(0, root.stx_mnt_id, path).map_err(open_failed)?);
+        let stored = |reason| stored(directory, options, &root, is_overlay(&mount), reason);
         let kernel = handle::of(&mount.path)
             .and_then(|kernel| handle::open(&mount.open, &kernel, PATH_FLAGS).map(|_| kernel));
         let (handle, store) = match kernel.map(|kernel| handle_form::from_kernel(0, &kernel)) {
             Ok(Some(handle)) => (handle, None),
-            Ok(None) => stored(directory, options, "its file handles are too long")?,
-            Err(Errno::PERM) => stored(directory, options, "CAP_DAC_READ_SEARCH is missing")?,
-            Err(_) => stored(directory, options, "its file system has no file handles")?,
+            Ok(None) => stored("its file handles are too long")?,
+            Err(Errno::PERM) => stored("CAP_DAC_READ_SEARCH is missing")?,
+            Err(_) => stored("its file system has no file handles")?,
         };
         let identity = attributes::identity(&stat);
         let fsid = stable_hash(&[b"share", &options.share_id.to_le_bytes()]);
@@ -546,8 +559,13 @@ fn outside_is_stale(errno: Errno) -> FsError {
 fn stored(
     directory: &Path,
     options: &TreeOptions,
+    root: &Statx,
+    is_overlay: bool,
     reason: &'static str,
 ) -> Result<(StorageHandle, Option<Store>), OpenError> {
+    if !is_overlay && !stored::has_birth(root) {
+        return Err(OpenError::NoBirths { directory: directory.to_owned(), reason });
+    }
     let missing = || OpenError::NoHandles { directory: directory.to_owned(), reason };
     let state_directory = options.state_directory.as_ref().ok_or_else(missing)?;
     let store = Store::open(state_directory, options.share_id).map_err(|error| {
@@ -558,8 +576,16 @@ fn stored(
         directory.display(),
         state_directory.display()
     );
+    let store = store.with_overlay(is_overlay.then_some(root.stx_mnt_id));
     let handle = store.handle(stored::ROOT).ok_or_else(missing)?;
     Ok((handle, Some(store)))
+}
+
+/// Whether objects get another time of birth while they live; see [`crate::stored`].
+fn is_overlay(mount: &Mount) -> bool {
+    const OVERLAYFS_MAGIC: u64 = 0x794c_7630;
+    rustix::fs::fstatfs(&mount.path)
+        .is_ok_and(|facts| facts.f_type as u64 & 0xffff_ffff == OVERLAYFS_MAGIC)
 }
 
 /// A mount of just the tree, beyond which nothing can be reached, if the process may make one;

@@ -168,8 +168,8 @@ fn nothing_is_done_that_the_user_may_not() {
     });
 }
 
-#[test]
-fn a_file_system_without_handles_is_served_from_a_store() {
+/// A directory served from an overlay's upper layer, with a file `d/below` in the lower one.
+fn on_overlay(test: impl FnOnce(&Path) + std::panic::UnwindSafe) {
     if !is_root() {
         println!("skipped: needs root");
         return;
@@ -191,8 +191,17 @@ fn a_file_system_without_handles_is_served_from_a_store() {
         println!("skipped: cannot mount an overlay");
         return;
     }
-    let outcome = std::panic::catch_unwind(|| {
-        let tree = open(&place.directory);
+    let directory = place.directory.clone();
+    let outcome = std::panic::catch_unwind(move || test(&directory));
+    let unmounted = std::process::Command::new("umount").arg("-l").arg(&place.directory).status();
+    assert!(unmounted.unwrap().success());
+    outcome.unwrap();
+}
+
+#[test]
+fn a_file_system_without_handles_is_served_from_a_store() {
+    on_overlay(|directory| {
+        let tree = open(directory);
         let user = User::new(&tree, 0, 0);
         let root = user.root();
         let made = user.create(&root, "made", 0o644).unwrap().handle;
@@ -201,12 +210,42 @@ fn a_file_system_without_handles_is_served_from_a_store() {
         let below = user.lookup(&dir, "below").unwrap().handle;
         assert_eq!(user.read(&below, 0, 9).unwrap().0, b"below");
         drop(tree);
-        let tree = open(&place.directory);
+        let tree = open(directory);
         let user = User::new(&tree, 0, 0);
         assert_eq!(user.read(&made, 0, 9).unwrap().0, b"made");
         assert_eq!(user.read(&below, 0, 9).unwrap().0, b"below");
     });
-    let unmounted = std::process::Command::new("umount").arg("-l").arg(&place.directory).status();
-    assert!(unmounted.unwrap().success());
-    outcome.unwrap();
+}
+
+#[test]
+fn handles_outlive_a_copy_to_the_upper_layer() {
+    on_overlay(|directory| {
+        let tree = open(directory);
+        let user = User::new(&tree, 0, 0);
+        let dir = user.lookup(&user.root(), "d").unwrap().handle;
+        let below = user.lookup(&dir, "below").unwrap().handle;
+        assert_eq!(user.read(&below, 0, 9).unwrap().0, b"below");
+        user.write(&below, 0, b"above").unwrap();
+        assert_eq!(user.read(&below, 0, 9).unwrap().0, b"above");
+        drop(tree);
+        let tree = open(directory);
+        let user = User::new(&tree, 0, 0);
+        assert_eq!(user.attr(&dir).unwrap().kind, FileKind::Directory);
+        assert_eq!(user.read(&below, 0, 9).unwrap().0, b"above");
+        assert_eq!(user.lookup(&dir, "below").unwrap().handle, below);
+    });
+}
+
+/// A number given to another file would bring the old file's handle with it.
+#[test]
+fn a_file_system_without_times_of_birth_is_refused() {
+    unprivileged(|directory, _| {
+        let options = TreeOptions {
+            state_directory: Some(directory.with_file_name("state")),
+            ..TreeOptions::default()
+        };
+        let refused = Tree::open(Path::new("/proc"), &options, &support::storage());
+        let error = refused.unwrap_err();
+        assert!(matches!(error, OpenError::NoBirths { .. }), "{error}");
+    });
 }
