@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use rustix::fs::{Mode as Permissions, OFlags};
 use rustix::time::ClockId;
-use steadfast_sys::{handle, identity};
+use steadfast_sys::handle;
 use steadfast_vfs::{
     Acl, Attr, Cred, FileKind, FlushTarget, FlushWhat, FsError, StorageHandle, Time, permission,
 };
@@ -132,9 +132,9 @@ impl Node {
         self.reader.get().is_some()
     }
 
-    /// Whether it is open for writing.
-    pub(crate) fn has_writer(&self) -> bool {
-        self.writer.lock().is_some()
+    /// What it is open for writing with, if it is.
+    pub(crate) fn kept_writer(&self) -> Option<Arc<Descriptor>> {
+        self.writer.lock().clone()
     }
 
     /// The object open for reading; ordinary files and directories only.
@@ -146,15 +146,12 @@ impl Node {
         Ok(self.reader.get_or_init(|| reader))
     }
 
-    /// The ordinary file open for reading and writing, opened as the server. Leaves the thread
-    /// with the server's identity if it had to be opened.
+    /// The ordinary file open for reading and writing. Whose powers it is opened with is the
+    /// caller's business: see [`crate::tree::Tree::writer`].
     pub(crate) fn writer(&self) -> Result<Arc<Descriptor>, FsError> {
         let mut writer = self.writer.lock();
         if let Some(writer) = &*writer {
             return Ok(Arc::clone(writer));
-        }
-        if handle_form::is_kernel_handle(&self.handle) {
-            identity::assume_server().map_err(from_errno)?;
         }
         let opened = Arc::new(Descriptor::new(self.open(OFlags::RDWR)?, &self.budget));
         *writer = Some(Arc::clone(&opened));

@@ -101,6 +101,9 @@ pub struct Tree {
     options: TreeOptions,
     /// Where handles are kept, if the kernel gives none.
     store: Option<Store>,
+    /// Whether the process may take callers' identities. Where it may not, all is done as its
+    /// own user, whatever handles are made of.
+    switches: bool,
     /// Whether the kernel keeps `..` and submounts out: the mount is a private clone.
     is_private: bool,
     root: Arc<Node>,
@@ -141,7 +144,7 @@ impl Tree {
         };
         // A thread that opens a tree may have served a caller before. Without the means to
         // switch there is nothing to switch back from.
-        let _ = identity::assume_server();
+        let switches = identity::assume_server().is_ok();
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let original = rustix::fs::open(directory, flags, Permissions::empty()).map_err(failed)?;
         let stat = rustix::fs::statx(&original, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
@@ -192,6 +195,7 @@ impl Tree {
             storage: Arc::clone(server),
             options: options.clone(),
             store,
+            switches,
             is_private,
             root,
             mounts: Mounts::new(share, mount),
@@ -220,25 +224,28 @@ impl Tree {
     pub(crate) fn assume(&self, cred: &Cred) -> Result<(), FsError> {
         match self.mode() {
             // A switch that failed is the server's trouble, not an answer about permission.
-            Mode::KernelHandles => {
+            Mode::KernelHandles if self.switches => {
                 identity::assume(cred.uid, cred.gid, &cred.groups).map_err(|errno| {
                     tracing::error!(uid = cred.uid, "cannot take a caller's identity: {errno}");
                     FsError::TryLater
                 })
             }
-            Mode::StoredHandles => Ok(()),
+            Mode::KernelHandles if cred.uid == rustix::process::geteuid().as_raw() => Ok(()),
+            Mode::KernelHandles => Err(FsError::NotPermitted),
+            // One user is served, the server's own; the thread may have served another tree.
+            Mode::StoredHandles => self.assume_server(),
         }
     }
 
     /// Makes the kernel decide by the server's own identity, for what was decided here.
     pub(crate) fn assume_server(&self) -> Result<(), FsError> {
-        match self.mode() {
-            Mode::KernelHandles => identity::assume_server().map_err(|errno| {
-                tracing::error!("cannot return to the server's identity: {errno}");
-                FsError::TryLater
-            }),
-            Mode::StoredHandles => Ok(()),
+        if !self.switches {
+            return Ok(());
         }
+        identity::assume_server().map_err(|errno| {
+            tracing::error!("cannot return to the server's identity: {errno}");
+            FsError::TryLater
+        })
     }
 
     /// The node of a handle.
@@ -322,13 +329,15 @@ impl Tree {
         Ok(reader)
     }
 
-    /// As [`Node::writer`], within the budget of descriptors.
+    /// As [`Node::writer`], within the budget of descriptors. Leaves the thread with the server's
+    /// identity if the file had to be opened.
     pub(crate) fn writer(&self, node: &Node) -> Result<Arc<Descriptor>, FsError> {
-        let is_new = !node.has_writer();
-        let writer = node.writer()?;
-        if is_new {
-            self.storage.cache.make_room();
+        if let Some(writer) = node.kept_writer() {
+            return Ok(writer);
         }
+        self.assume_server()?;
+        let writer = node.writer()?;
+        self.storage.cache.make_room();
         Ok(writer)
     }
 

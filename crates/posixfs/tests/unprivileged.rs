@@ -8,6 +8,7 @@ use std::os::unix::fs::chown;
 use std::path::Path;
 
 use rustix::process::{Gid, Uid};
+use rustix::thread::{CapabilitySet, CapabilitySets};
 use steadfast_posixfs::{Mode, OpenError, Tree, TreeOptions};
 use steadfast_vfs::{FileKind, FileSystem, FsError, SetAttr};
 use support::{User, is_root, name, plain, settle};
@@ -15,6 +16,11 @@ use support::{User, is_root, name, plain, settle};
 const USER: u32 = 1000;
 
 fn unprivileged(test: impl FnOnce(&Path, u32) + Send) {
+    with_capabilities(CapabilitySet::empty(), test);
+}
+
+/// Runs a test in a thread of one user that kept no capabilities but these.
+fn with_capabilities(kept: CapabilitySet, test: impl FnOnce(&Path, u32) + Send) {
     let place = plain();
     let uid = if is_root() { USER } else { rustix::process::geteuid().as_raw() };
     if is_root() {
@@ -26,9 +32,13 @@ fn unprivileged(test: impl FnOnce(&Path, u32) + Send) {
             .spawn(|| {
                 if is_root() {
                     let (user, group) = (Uid::from_raw(USER), Gid::from_raw(USER));
+                    rustix::thread::set_keep_capabilities(true).unwrap();
                     rustix::thread::set_thread_groups(&[]).unwrap();
                     rustix::thread::set_thread_res_gid(group, group, group).unwrap();
                     rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+                    let inheritable = CapabilitySet::empty();
+                    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable };
+                    rustix::thread::set_capabilities(None, sets).unwrap();
                 }
                 test(&place.directory, uid);
             })
@@ -168,6 +178,33 @@ fn nothing_is_done_that_the_user_may_not() {
     });
 }
 
+/// The kernel's handles and one user: who may read everything, and be nobody else.
+#[test]
+fn with_kernel_handles_alone_the_servers_own_user_is_served() {
+    if !is_root() {
+        println!("skipped: needs root");
+        return;
+    }
+    with_capabilities(CapabilitySet::DAC_READ_SEARCH, |directory, uid| {
+        let options = TreeOptions { share_id: 9, ..TreeOptions::default() };
+        let open = || Tree::open(directory, &options, &support::storage()).unwrap();
+        let tree = open();
+        assert_eq!(tree.mode(), Mode::KernelHandles);
+        let user = User::new(&tree, uid, uid);
+        let dir = user.mkdir(&user.root(), "d", 0o755).unwrap().handle;
+        let file = user.create(&dir, "file", 0o644).unwrap().handle;
+        drop(tree);
+        let tree = open();
+        let user = User::new(&tree, uid, uid);
+        assert_eq!(user.write(&file, 0, b"text"), Ok(4));
+        user.set(&file, &support::with_mode(0o600)).result.unwrap();
+        assert_eq!(user.read(&file, 0, 9).unwrap().0, b"text");
+        let other = User::new(&tree, uid + 1, uid);
+        assert_eq!(other.create(&dir, "other", 0o600).unwrap_err(), FsError::NotPermitted);
+        user.remove(&dir, "file").unwrap();
+    });
+}
+
 /// A directory served from an overlay's upper layer, with a file `d/below` in the lower one.
 fn on_overlay(test: impl FnOnce(&Path) + std::panic::UnwindSafe) {
     if !is_root() {
@@ -206,6 +243,9 @@ fn a_file_system_without_handles_is_served_from_a_store() {
         let root = user.root();
         let made = user.create(&root, "made", 0o644).unwrap().handle;
         user.write(&made, 0, b"made").unwrap();
+        // The thread served somebody else, in a tree where users are told apart.
+        steadfast_sys::identity::assume(USER, USER, &[]).unwrap();
+        user.create(&root, "also", 0o600).unwrap();
         let dir = user.lookup(&root, "d").unwrap().handle;
         let below = user.lookup(&dir, "below").unwrap().handle;
         assert_eq!(user.read(&below, 0, 9).unwrap().0, b"below");
