@@ -9,7 +9,8 @@ use parking_lot::RwLock;
 use rustix::fs::{AtFlags, Mode as Permissions, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
-use steadfast_sys::{handle, identity};
+use steadfast_sys::handle;
+use steadfast_sys::identity::{self, Capability};
 use steadfast_vfs::{
     Attr, Caller, Cred, Durable, Entry, FileKind, FlushTarget, FlushWhat, FsError, Obligation,
     StorageHandle, Waiting,
@@ -104,6 +105,8 @@ pub struct Tree {
     /// Whether the process may take callers' identities. Where it may not, all is done as its
     /// own user, whatever handles are made of.
     switches: bool,
+    /// Whether the process may open files whatever their permission bits say.
+    pub(crate) opens_all: bool,
     /// Whether the kernel keeps `..` and submounts out: the mount is a private clone.
     is_private: bool,
     root: Arc<Node>,
@@ -145,6 +148,8 @@ impl Tree {
         // A thread that opens a tree may have served a caller before. Without the means to
         // switch there is nothing to switch back from.
         let switches = identity::assume_server().is_ok();
+        let opens_all = identity::capabilities()
+            .is_ok_and(|(effective, _)| effective.has(Capability::DAC_OVERRIDE));
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let original = rustix::fs::open(directory, flags, Permissions::empty()).map_err(failed)?;
         let stat = rustix::fs::statx(&original, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
@@ -188,6 +193,7 @@ impl Tree {
             volume: Arc::clone(&volume),
             mount: Arc::clone(&mount),
             path: Descriptor::new(root_path, &server.budget),
+            opens_all,
             budget: Arc::clone(&server.budget),
         }));
         Ok(Self {
@@ -196,6 +202,7 @@ impl Tree {
             options: options.clone(),
             store,
             switches,
+            opens_all,
             is_private,
             root,
             mounts: Mounts::new(share, mount),
@@ -287,6 +294,7 @@ impl Tree {
             volume: self.volume(&path, attributes::identity(&stat).device, &mount)?,
             mount,
             path: Descriptor::new(path, &self.storage.budget),
+            opens_all: self.opens_all,
             budget: Arc::clone(&self.storage.budget),
         })))
     }
@@ -389,6 +397,7 @@ impl Tree {
             volume,
             mount,
             path: Descriptor::new(path, &self.storage.budget),
+            opens_all: self.opens_all,
             budget: Arc::clone(&self.storage.budget),
         }));
         Ok((node, attr))

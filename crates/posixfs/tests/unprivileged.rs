@@ -205,6 +205,45 @@ fn with_kernel_handles_alone_the_servers_own_user_is_served() {
     });
 }
 
+/// A client that created a file its owner may not open writes it for as long as it has it open,
+/// which the server cannot see.
+#[test]
+fn files_that_their_owner_may_not_open_stay_writable() {
+    unprivileged(|directory, uid| {
+        let storage = support::storage();
+        let options = TreeOptions {
+            share_id: 9,
+            crosses_mounts: false,
+            state_directory: Some(directory.with_file_name("state")),
+        };
+        let tree = Tree::open(directory, &options, &storage).unwrap();
+        let user = User::new(&tree, uid, uid);
+        let root = user.root();
+        let [closed, blind, program] = [("closed", 0o444), ("blind", 0o200), ("program", 0o555)]
+            .map(|(text, mode)| user.create(&root, text, mode).unwrap().handle);
+        let plain = user.create(&root, "plain", 0o644).unwrap().handle;
+        user.write(&plain, 0, b"x").unwrap();
+        let sweep = |rounds: usize| (0..rounds * 8).for_each(|_| storage.sweep());
+        sweep(3);
+        for file in [&closed, &blind, &program, &plain] {
+            assert_eq!(user.write(file, 0, b"text"), Ok(4));
+        }
+        sweep(40);
+        assert_eq!(user.write(&closed, 4, b"more"), Ok(4));
+        // A program is not kept from being executed for ever.
+        assert_eq!(user.write(&program, 4, b"more"), Err(FsError::AccessDenied));
+        drop(tree);
+        // What may be written and not read is opened for writing.
+        let tree = Tree::open(directory, &options, &storage).unwrap();
+        let user = User::new(&tree, uid, uid);
+        let cut = SetAttr { size: Some(2), ..SetAttr::default() };
+        let changed = tree.set_attributes(&user.caller(), &blind, &cut, None);
+        settle(changed).result.unwrap();
+        assert_eq!(user.write(&blind, 2, b"xt"), Ok(2));
+        assert_eq!(user.attr(&blind).unwrap().size, 4);
+    });
+}
+
 /// A directory served from an overlay's upper layer, with a file `d/below` in the lower one.
 fn on_overlay(test: impl FnOnce(&Path) + std::panic::UnwindSafe) {
     if !is_root() {
