@@ -411,7 +411,12 @@ impl Tree {
         };
         self.note_place((from, from_name), (to, to_name))?;
         self.assume(caller.cred)?;
-        rustix::fs::renameat(&from.path, from_name, &to.path, to_name).map_err(removal_error)?;
+        let renamed = rustix::fs::renameat(&from.path, from_name, &to.path, to_name);
+        if let Err(errno) = renamed {
+            // Two places are remembered: a second failure would put the true one out.
+            let _ = self.note_place((from, from_name), (from, from_name));
+            return Err(removal_error(errno));
+        }
         self.bury(to, victim, targets);
         // A moved directory's own `..` changed.
         if !to.volume.has_one_journal
@@ -444,7 +449,9 @@ impl Tree {
             let flags = AtFlags::EMPTY_PATH;
             rustix::fs::linkat(&node.path, c"", &dir.path, name.as_bytes(), flags)
                 .map_err(from_errno)?;
-            self.note_place((dir, name.as_bytes()), (dir, name.as_bytes()))?;
+            // A failure was logged. The link is there, so the call has not failed: the file is
+            // found by its other name as before, and its new one is noted when it is met.
+            let _ = self.note_place((dir, name.as_bytes()), (dir, name.as_bytes()));
             also_flush(dir, Arc::clone(&node), targets);
             Ok(())
         })
@@ -486,3 +493,6 @@ fn verifier_attributes(verifier: [u8; 8]) -> SetAttr {
         verifier_seconds(verifier).map(|seconds| SetTime::To(Time { seconds, nanoseconds: 0 }));
     SetAttr { atime, mtime, ..SetAttr::default() }
 }
+
+#[cfg(test)]
+mod tests;

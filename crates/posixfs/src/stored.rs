@@ -142,6 +142,9 @@ pub(crate) struct Store {
     writer: Mutex<(u64, u64)>,
     /// The kernel's number of the mount on which times of birth do not last.
     overlay: Option<u64>,
+    /// Makes writing fail, as a full disk would.
+    #[cfg(test)]
+    pub(crate) is_failing: std::sync::atomic::AtomicBool,
 }
 
 impl Store {
@@ -166,7 +169,15 @@ impl Store {
         };
         transaction.commit()?;
         let writer = Mutex::new((next, next));
-        Ok(Self { database, id, queue: Mutex::default(), writer, overlay: None })
+        Ok(Self {
+            database,
+            id,
+            queue: Mutex::default(),
+            writer,
+            overlay: None,
+            #[cfg(test)]
+            is_failing: false.into(),
+        })
     }
 
     /// With objects on this mount known by inode number and kind alone.
@@ -278,6 +289,10 @@ impl Store {
     }
 
     fn write(&self, numbers: &mut (u64, u64), changes: &[Change]) -> Result<(), redb::Error> {
+        #[cfg(test)]
+        if self.is_failing.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(redb::Error::Io(std::io::ErrorKind::StorageFull.into()));
+        }
         let (mut next, mut end) = *numbers;
         let transaction = self.database.begin_write()?;
         {

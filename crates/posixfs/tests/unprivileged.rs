@@ -111,6 +111,24 @@ fn stored_handles_survive_restart_rename_and_removal() {
 }
 
 #[test]
+fn handles_survive_renaming_that_fails() {
+    unprivileged(|directory, uid| {
+        let tree = open(directory);
+        let user = User::new(&tree, uid, uid);
+        let root = user.root();
+        let file = user.create(&root, "file", 0o600).unwrap().handle;
+        for text in ["one", "two", "three"] {
+            user.mkdir(&root, text, 0o755).unwrap();
+            let moved = settle(tree.rename(&user.caller(), &root, name("file"), &root, name(text)));
+            assert_eq!(moved.result.unwrap_err(), FsError::IsDirectory);
+        }
+        drop(tree);
+        let tree = open(directory);
+        User::new(&tree, uid, uid).attr(&file).unwrap();
+    });
+}
+
+#[test]
 fn what_local_processes_do_is_found_or_stale() {
     unprivileged(|directory, uid| {
         let tree = open(directory);

@@ -1,0 +1,60 @@
+//! What an operation on names does when something comes between its steps.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use steadfast_vfs::{Cred, FileSystem, ReplyBarrier};
+
+use super::*;
+use crate::storage::{Storage, StorageOptions};
+use crate::tree::TreeOptions;
+
+fn open(directory: &Path) -> Tree {
+    let storage = Storage::new(StorageOptions { descriptors_max: 1000 });
+    Tree::open(directory, &TreeOptions::default(), &storage).unwrap()
+}
+
+/// The process's own user, whoever runs the test.
+fn cred() -> Cred {
+    let uid = rustix::process::geteuid().as_raw();
+    let gid = rustix::process::getegid().as_raw();
+    Cred { uid, gid, groups: SmallVec::new() }
+}
+
+fn value<T>(durable: Durable<T>) -> T {
+    durable.release(&ReplyBarrier::for_engine()).0
+}
+
+fn name(text: &str) -> Name<'_> {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+/// A link that is there is not taken back because the store, which only has to know its new
+/// name, cannot be written.
+#[test]
+fn a_link_is_made_though_the_store_fails() {
+    let place = tempfile::tempdir().unwrap();
+    let directory = place.path().join("share");
+    std::fs::create_dir(&directory).unwrap();
+    let options =
+        TreeOptions { state_directory: Some(place.path().join("state")), ..TreeOptions::default() };
+    let test = || {
+        // Without capabilities, so that there are no kernel handles.
+        let none = CapabilitySet::empty();
+        let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+        rustix::thread::set_capabilities(None, sets).unwrap();
+        let storage = Storage::new(StorageOptions { descriptors_max: 1000 });
+        let tree = Tree::open(&directory, &options, &storage).unwrap();
+        let cred = cred();
+        let caller = Caller { cred: &cred, waiting: Waiting::Allowed };
+        let root = tree.root().unwrap().handle;
+        let how = CreateHow::Guarded(SetAttr::default());
+        let file = value(tree.create(&caller, &root, name("one"), &how)).result.unwrap().handle;
+        tree.store().unwrap().is_failing.store(true, Ordering::Relaxed);
+        let (attr, changed) = value(tree.link(&caller, &file, &root, name("two")));
+        assert_eq!(changed.result, Ok(()));
+        assert_eq!(attr.unwrap().links, 2);
+    };
+    std::thread::scope(|scope| scope.spawn(test).join()).unwrap();
+}
