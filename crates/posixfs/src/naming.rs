@@ -4,7 +4,7 @@
 //! search the directory is checked here: the kernel would let it pass, since under a caller's
 //! identity we keep `CAP_DAC_READ_SEARCH` to open objects by handle.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, Mode as Permissions, OFlags};
@@ -447,8 +447,15 @@ impl Tree {
             }
             self.assume(caller.cred)?;
             let flags = AtFlags::EMPTY_PATH;
-            rustix::fs::linkat(&node.path, c"", &dir.path, name.as_bytes(), flags)
-                .map_err(from_errno)?;
+            match rustix::fs::linkat(&node.path, c"", &dir.path, name.as_bytes(), flags) {
+                // What Linux says to who is without CAP_DAC_READ_SEARCH: before 6.10 always, since
+                // then to a thread with other credentials than the one that opened the object.
+                Err(Errno::NOENT) if self.store().is_some() => {
+                    link_by_descriptor(&node.path, &dir.path, name.as_bytes())
+                }
+                linked => linked,
+            }
+            .map_err(from_errno)?;
             // A failure was logged. The link is there, so the call has not failed: the file is
             // found by its other name as before, and its new one is noted when it is met.
             let _ = self.note_place((dir, name.as_bytes()), (dir, name.as_bytes()));
@@ -457,6 +464,13 @@ impl Tree {
         })
         .map(|changed| (node.attr().ok(), changed))
     }
+}
+
+/// Makes a link to an open object by its name among the process's descriptors. The kernel goes
+/// from there to the object itself, even if that is a symbolic link.
+fn link_by_descriptor(object: &impl AsFd, dir: &impl AsFd, name: &[u8]) -> Result<(), Errno> {
+    let path = format!("/proc/self/fd/{}", object.as_fd().as_raw_fd());
+    rustix::fs::linkat(rustix::fs::CWD, path, dir, name, AtFlags::SYMLINK_FOLLOW)
 }
 
 /// Adds an object that was changed by the same system call as its directory.

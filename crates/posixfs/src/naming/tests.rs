@@ -1,5 +1,6 @@
 //! What an operation on names does when something comes between its steps.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -57,4 +58,23 @@ fn a_link_is_made_though_the_store_fails() {
         assert_eq!(attr.unwrap().links, 2);
     };
     std::thread::scope(|scope| scope.spawn(test).join()).unwrap();
+}
+
+#[test]
+fn links_are_made_by_descriptor() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("file"), b"text").unwrap();
+    std::os::unix::fs::symlink("file", place.path().join("link")).unwrap();
+    let open = |path: &Path| {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::open(path, flags, Permissions::empty()).unwrap()
+    };
+    let dir = open(place.path());
+    let number = |text: &str| std::fs::symlink_metadata(place.path().join(text)).unwrap().ino();
+    for (from, to) in [("file", "file2"), ("link", "link2")] {
+        let object = open(&place.path().join(from));
+        link_by_descriptor(&object, &dir, to.as_bytes()).unwrap();
+        assert_eq!(number(from), number(to));
+        assert_eq!(link_by_descriptor(&object, &dir, to.as_bytes()), Err(Errno::EXIST));
+    }
 }
