@@ -16,7 +16,7 @@ use steadfast_vfs::{
     NodeKind, PreAttr, Renamed, SetAttr, SetTime, StorageHandle, Time, Waiting, Wcc,
 };
 
-use crate::attributes;
+use crate::attributes::{self, Identity};
 use crate::budget::Descriptor;
 use crate::error::from_errno;
 use crate::node::Node;
@@ -31,6 +31,15 @@ struct Victim {
     node: Option<Arc<Node>>,
     /// What it is, if the name is its last.
     fingerprint: Option<Fingerprint>,
+}
+
+/// An object that was just made: where, of what kind, and the descriptor it was made with, if
+/// there is one.
+struct Made<'a> {
+    dir: &'a Node,
+    name: &'a [u8],
+    kind: FileKind,
+    file: Option<OwnedFd>,
 }
 
 /// What has to be flushed for a change.
@@ -89,8 +98,8 @@ impl Tree {
             let permissions = Permissions::from_raw_mode(mode & 0o7777);
             match rustix::fs::openat(&dir.path, name, flags, permissions) {
                 Ok(file) => {
-                    let made = self.made(dir, name, Some(file));
-                    self.finish(caller, dir, name, AtFlags::empty(), made, &set, targets)
+                    let made = Made { dir, name, kind: FileKind::Regular, file: Some(file) };
+                    self.finish(caller, made, &set, targets)
                 }
                 Err(Errno::EXIST) => {
                     let (node, attr) = self.child(dir, name)?;
@@ -141,7 +150,7 @@ impl Tree {
         name: Name<'_>,
         set: &SetAttr,
     ) -> Durable<Changed<Created>> {
-        self.make(caller, dir, name, AtFlags::REMOVEDIR, set, |dir, name, mode| {
+        self.make(caller, dir, name, FileKind::Directory, set, |dir, name, mode| {
             rustix::fs::mkdirat(&dir.path, name, mode)
         })
     }
@@ -154,7 +163,7 @@ impl Tree {
         target: &[u8],
         set: &SetAttr,
     ) -> Durable<Changed<Created>> {
-        self.make(caller, dir, name, AtFlags::empty(), set, |dir, name, _| {
+        self.make(caller, dir, name, FileKind::Symlink, set, |dir, name, _| {
             rustix::fs::symlinkat(target, &dir.path, name)
         })
     }
@@ -167,13 +176,17 @@ impl Tree {
         kind: NodeKind,
         set: &SetAttr,
     ) -> Durable<Changed<Created>> {
-        let (kind, device) = match kind {
-            NodeKind::CharacterDevice(device) => (FileType::CharacterDevice, Some(device)),
-            NodeKind::BlockDevice(device) => (FileType::BlockDevice, Some(device)),
-            NodeKind::Socket => (FileType::Socket, None),
-            NodeKind::Fifo => (FileType::Fifo, None),
+        let (made, kind, device) = match kind {
+            NodeKind::CharacterDevice(device) => {
+                (FileKind::CharacterDevice, FileType::CharacterDevice, Some(device))
+            }
+            NodeKind::BlockDevice(device) => {
+                (FileKind::BlockDevice, FileType::BlockDevice, Some(device))
+            }
+            NodeKind::Socket => (FileKind::Socket, FileType::Socket, None),
+            NodeKind::Fifo => (FileKind::Fifo, FileType::Fifo, None),
         };
-        self.make(caller, dir, name, AtFlags::empty(), set, |dir, name, mode| {
+        self.make(caller, dir, name, made, set, |dir, name, mode| {
             // The kernel has 12 bits for the major and 20 for the minor number; more would be cut
             // off silently, and another device made than was asked for.
             if device.is_some_and(|device| device.major >= 1 << 12 || device.minor >= 1 << 20) {
@@ -189,7 +202,7 @@ impl Tree {
         caller: &Caller<'_>,
         dir: &StorageHandle,
         name: Name<'_>,
-        removal: AtFlags,
+        kind: FileKind,
         set: &SetAttr,
         make: impl FnOnce(&Node, &[u8], Permissions) -> Result<(), Errno>,
     ) -> Durable<Changed<Created>> {
@@ -198,45 +211,63 @@ impl Tree {
             self.assume(caller.cred)?;
             let mode = Permissions::from_raw_mode(set.mode.unwrap_or(0) & 0o7777);
             make(dir, name, mode).map_err(from_errno)?;
-            let made = self.made(dir, name, None);
             let rest = SetAttr { mode: None, size: None, ..*set };
-            self.finish(caller, dir, name, removal, made, &rest, targets)
+            self.finish(caller, Made { dir, name, kind, file: None }, &rest, targets)
         })
     }
 
-    /// The node of an object just made, with the descriptor it was made with.
-    fn made(
+    /// The node of an object just made. `own` becomes what is surely ours: a local process may
+    /// put something else in its place at any moment.
+    fn meet(
         &self,
-        dir: &Node,
-        name: &[u8],
-        file: Option<OwnedFd>,
+        caller: &Caller<'_>,
+        made: Made<'_>,
+        own: &mut Option<Identity>,
     ) -> Result<(Arc<Node>, Attr), FsError> {
-        let (node, attr) = self.child(dir, name)?;
+        let Made { dir, name, kind, file } = made;
         if let Some(file) = file {
-            let stat = attributes::stat(&file)?;
-            // A local process may have put something else in its place meanwhile.
-            if attributes::identity(&stat) != node.identity {
-                return Err(FsError::Stale);
+            let identity = attributes::identity(&attributes::stat(&file)?);
+            *own = Some(identity);
+            let (node, attr) = self.child(dir, name)?;
+            if identity != node.identity {
+                // The client comes again and meets what is there now.
+                return Err(FsError::TryLater);
             }
             node.keep_writer(Descriptor::new(file, &self.storage.budget));
+            return Ok((node, attr));
         }
-        Ok((node, attr))
+        // What was not made with a descriptor is known by its looks.
+        let uid = self.acting_uid(caller.cred);
+        let is_own = |attr: &Attr| attr.kind == kind && attr.uid == uid;
+        match self.child(dir, name) {
+            Ok((node, attr)) => {
+                let is_own = is_own(&attr);
+                *own = is_own.then_some(node.identity);
+                // Some file systems have one owner for all there is.
+                let may_be_own = attr.kind == kind && dir.volume.kind == VolumeKind::Other;
+                if is_own || may_be_own { Ok((node, attr)) } else { Err(FsError::TryLater) }
+            }
+            Err(error) => {
+                let stat = attributes::stat_name(&dir.path, name).ok();
+                let stat = stat.filter(|stat| is_own(&attributes::attr(stat, dir.volume.fsid)));
+                *own = stat.as_ref().map(attributes::identity);
+                Err(error)
+            }
+        }
     }
 
-    /// Sets the attributes that an object is to have beside its mode. If that fails, the object
-    /// goes again.
-    #[allow(clippy::too_many_arguments)]
+    /// Sets the attributes that an object just made is to have beside its mode. If that fails,
+    /// the object goes again, but nothing that was put in its place.
     fn finish(
         &self,
         caller: &Caller<'_>,
-        dir: &Node,
-        name: &[u8],
-        removal: AtFlags,
-        made: Result<(Arc<Node>, Attr), FsError>,
+        made: Made<'_>,
         set: &SetAttr,
         targets: &mut Targets,
     ) -> Result<Entry, FsError> {
-        let finished = made.and_then(|(node, attr)| {
+        let Made { dir, name, kind, .. } = made;
+        let mut own = None;
+        let finished = self.meet(caller, made, &mut own).and_then(|(node, attr)| {
             // What clients ask for is often what is there already, and a change of owner to the
             // same would take set-id bits away.
             let set = SetAttr {
@@ -262,13 +293,29 @@ impl Tree {
             Ok(entry)
         });
         finished.inspect_err(|error| {
-            let removed = self
-                .assume(caller.cred)
-                .and_then(|()| rustix::fs::unlinkat(&dir.path, name, removal).map_err(from_errno));
-            if let Err(also) = removed {
+            if let Err(also) = self.unmake(caller, dir, name, kind, own) {
                 tracing::warn!("an object whose making failed ({error}) is left over: {also}");
             }
         })
+    }
+
+    /// Takes an object just made away again, if it is still what its name says.
+    fn unmake(
+        &self,
+        caller: &Caller<'_>,
+        dir: &Node,
+        name: &[u8],
+        kind: FileKind,
+        own: Option<Identity>,
+    ) -> Result<(), FsError> {
+        let there = attributes::stat_name(&dir.path, name).map_err(from_errno)?;
+        if own != Some(attributes::identity(&there)) {
+            return Err(FsError::Exists);
+        }
+        self.assume(caller.cred)?;
+        let is_directory = kind == FileKind::Directory;
+        let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        rustix::fs::unlinkat(&dir.path, name, flags).map_err(from_errno)
     }
 
     pub(crate) fn do_remove(

@@ -244,6 +244,14 @@ impl Tree {
         }
     }
 
+    /// Whose what is made after [`Tree::assume`] is.
+    pub(crate) fn acting_uid(&self, cred: &Cred) -> u32 {
+        match self.mode() {
+            Mode::KernelHandles if self.switches => cred.uid,
+            _ => rustix::process::geteuid().as_raw(),
+        }
+    }
+
     /// Makes the kernel decide by the server's own identity, for what was decided here.
     pub(crate) fn assume_server(&self) -> Result<(), FsError> {
         if !self.switches {

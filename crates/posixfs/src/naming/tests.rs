@@ -78,3 +78,55 @@ fn links_are_made_by_descriptor() {
         assert_eq!(link_by_descriptor(&object, &dir, to.as_bytes()), Err(Errno::EXIST));
     }
 }
+
+/// A local process puts its own object in the place of one just made: it is not taken away when
+/// the making fails, and gets none of the new object's attributes.
+#[test]
+fn what_took_the_place_of_a_new_object_is_left_alone() {
+    let place = tempfile::tempdir().unwrap();
+    let tree = open(place.path());
+    let cred = cred();
+    let caller = Caller { cred: &cred, waiting: Waiting::Allowed };
+    let root = tree.root_node();
+    let past = SetAttr { mtime: SetTime::To(Time::default()), ..SetAttr::default() };
+    let finish = |made| tree.finish(&caller, made, &past, &mut Targets::new());
+    let path = |text: &str| place.path().join(text);
+    let attributes = |text: &str| std::fs::symlink_metadata(path(text)).unwrap();
+
+    let new = std::fs::File::create(path("a")).unwrap();
+    std::fs::write(path("other"), b"precious").unwrap();
+    let other = attributes("other");
+    std::fs::rename(path("other"), path("a")).unwrap();
+    let made = Made { dir: root, name: b"a", kind: FileKind::Regular, file: Some(new.into()) };
+    assert_eq!(finish(made).unwrap_err(), FsError::TryLater);
+    assert_eq!(attributes("a").ino(), other.ino());
+    assert_eq!(attributes("a").mtime(), other.mtime());
+
+    // Of another kind.
+    let made = Made { dir: root, name: b"a", kind: FileKind::Fifo, file: None };
+    assert_eq!(finish(made).unwrap_err(), FsError::TryLater);
+    assert_eq!(attributes("a").mtime(), other.mtime());
+
+    // Of another owner, on a file system that has such.
+    if cred.uid == 0 && root.volume.kind != VolumeKind::Other {
+        std::os::unix::fs::chown(path("a"), Some(1000), None).unwrap();
+        let made = Made { dir: root, name: b"a", kind: FileKind::Regular, file: None };
+        assert_eq!(finish(made).unwrap_err(), FsError::TryLater);
+        assert_eq!(attributes("a").mtime(), other.mtime());
+    }
+
+    // Nothing came between: what cannot be finished goes again.
+    let new = std::fs::File::create(path("b")).unwrap();
+    let made = Made { dir: root, name: b"b", kind: FileKind::Regular, file: Some(new.into()) };
+    let bad = SetAttr { size: Some(u64::MAX), ..SetAttr::default() };
+    let finished = tree.finish(&caller, made, &bad, &mut Targets::new());
+    assert_eq!(finished.unwrap_err(), FsError::FileTooLarge);
+    assert!(!path("b").exists());
+    std::fs::create_dir(path("d")).unwrap();
+    let made = Made { dir: root, name: b"d", kind: FileKind::Directory, file: None };
+    assert_eq!(
+        tree.finish(&caller, made, &bad, &mut Targets::new()).unwrap_err(),
+        FsError::IsDirectory
+    );
+    assert!(!path("d").exists());
+}
