@@ -360,7 +360,8 @@ impl Tree {
         let is_last = stat.stx_nlink <= 1 || kind == FileKind::Directory;
         let mut node = self.storage.cache.find_inode(self.id, attributes::identity(&stat));
         if node.is_none() && !is_last && kind == FileKind::Regular {
-            node = self.child(dir, name).ok().map(|(node, _)| node);
+            // Taken before the change: without it what is promised could not be kept.
+            node = Some(self.child(dir, name)?.0);
         }
         let fingerprint =
             self.store().filter(|_| is_last).and_then(|store| store.fingerprint(&stat));
@@ -456,6 +457,9 @@ impl Tree {
             Err(FsError::NotFound) => Victim::default(),
             Err(error) => return Err(error),
         };
+        // A moved directory's own `..` changes. Taken before, as a victim is.
+        let moved =
+            if to.volume.has_one_journal { None } else { Some(self.child(from, from_name)?.0) };
         self.note_place((from, from_name), (to, to_name))?;
         self.assume(caller.cred)?;
         let renamed = rustix::fs::renameat(&from.path, from_name, &to.path, to_name);
@@ -465,9 +469,7 @@ impl Tree {
             return Err(removal_error(errno));
         }
         self.bury(to, victim, targets);
-        // A moved directory's own `..` changed.
-        if !to.volume.has_one_journal
-            && let Ok((moved, _)) = self.child(to, to_name)
+        if let Some(moved) = moved
             && !targets.iter().any(|(target, _)| Arc::ptr_eq(target, &moved))
         {
             also_flush(to, moved, targets);
