@@ -7,6 +7,7 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
+use parking_lot::MutexGuard;
 use rustix::fs::{AtFlags, FileType, Mode as Permissions, OFlags};
 use rustix::io::Errno;
 use smallvec::SmallVec;
@@ -346,9 +347,10 @@ impl Tree {
         let name = name.as_bytes();
         self.change_directory(caller, dir, |dir, targets| {
             let victim = self.victim(dir, name)?;
+            let _order = order_files([victim.node.as_ref(), None]);
             self.assume(caller.cred)?;
             rustix::fs::unlinkat(&dir.path, name, flags).map_err(removal_error)?;
-            self.bury(dir, victim, targets);
+            self.bury(dir, &victim, targets);
             Ok(())
         })
     }
@@ -370,14 +372,19 @@ impl Tree {
 
     /// After an object lost a name: the last one, and it is let go so that its space is freed;
     /// another, and what is left of it is flushed too.
-    fn bury(&self, dir: &Node, victim: Victim, targets: &mut Targets) {
-        if let (Some(store), Some(fingerprint)) = (self.store(), victim.fingerprint) {
+    fn bury(&self, dir: &Node, victim: &Victim, targets: &mut Targets) {
+        let is_left = victim.node.as_ref().is_some_and(|node| node.attr().is_ok());
+        // A file may have got another name since it was looked at.
+        let is_file = victim.node.as_ref().is_some_and(|node| node.kind != FileKind::Directory);
+        if !(is_left && is_file)
+            && let (Some(store), Some(fingerprint)) = (self.store(), victim.fingerprint)
+        {
             store.forget(fingerprint);
         }
-        let Some(node) = victim.node else { return };
-        match node.attr() {
-            Ok(_) => also_flush(dir, node, targets),
-            Err(_) => self.storage.cache.remove(&node),
+        match &victim.node {
+            Some(node) if is_left => also_flush(dir, Arc::clone(node), targets),
+            Some(node) => self.storage.cache.remove(node),
+            None => {}
         }
     }
 
@@ -458,8 +465,14 @@ impl Tree {
             Err(error) => return Err(error),
         };
         // A moved directory's own `..` changes. Taken before, as a victim is.
-        let moved =
-            if to.volume.has_one_journal { None } else { Some(self.child(from, from_name)?.0) };
+        let moved = if to.volume.has_one_journal {
+            attributes::stat_name(&from.path, from_name).ok().and_then(|stat| {
+                self.storage.cache.find_inode(self.id, attributes::identity(&stat))
+            })
+        } else {
+            Some(self.child(from, from_name)?.0)
+        };
+        let _order = order_files([moved.as_ref(), victim.node.as_ref()]);
         self.note_place((from, from_name), (to, to_name))?;
         self.assume(caller.cred)?;
         let renamed = rustix::fs::renameat(&from.path, from_name, &to.path, to_name);
@@ -468,11 +481,12 @@ impl Tree {
             let _ = self.note_place((from, from_name), (from, from_name));
             return Err(removal_error(errno));
         }
-        self.bury(to, victim, targets);
-        if let Some(moved) = moved
-            && !targets.iter().any(|(target, _)| Arc::ptr_eq(target, &moved))
+        self.bury(to, &victim, targets);
+        if let Some(moved) = &moved
+            && !to.volume.has_one_journal
+            && !targets.iter().any(|(target, _)| Arc::ptr_eq(target, moved))
         {
-            also_flush(to, moved, targets);
+            also_flush(to, Arc::clone(moved), targets);
         }
         Ok(())
     }
@@ -494,6 +508,7 @@ impl Tree {
             if node.kind == FileKind::Directory {
                 return Err(FsError::IsDirectory);
             }
+            let _order = order_files([Some(&node), None]);
             self.assume(caller.cred)?;
             let flags = AtFlags::EMPTY_PATH;
             match rustix::fs::linkat(&node.path, c"", &dir.path, name.as_bytes(), flags) {
@@ -513,6 +528,18 @@ impl Tree {
         })
         .map(|changed| (node.attr().ok(), changed))
     }
+}
+
+/// Takes the order locks of the files among objects whose names change, and with them their
+/// ctime and number of links: a guard that was found to hold must hold until its change is done.
+/// After the directories' locks, and in the order of their addresses. A directory that is moved
+/// or removed is not locked: it may come before those above it, and it has no data of its own.
+fn order_files(nodes: [Option<&Arc<Node>>; 2]) -> SmallVec<[MutexGuard<'_, ()>; 2]> {
+    let is_file = |node: &&Arc<Node>| node.kind != FileKind::Directory;
+    let mut files: SmallVec<[_; 2]> = nodes.into_iter().flatten().filter(is_file).collect();
+    files.sort_unstable_by_key(|node| Arc::as_ptr(node));
+    files.dedup_by(|one, other| Arc::ptr_eq(one, other));
+    files.into_iter().map(|node| node.order.lock()).collect()
 }
 
 /// Makes a link to an open object by its name among the process's descriptors. The kernel goes

@@ -40,7 +40,7 @@ pub(crate) struct Node {
     pub(crate) mount: Arc<Mount>,
     pub(crate) path: Descriptor,
     /// Orders the changes of this object that go through us, and their `wcc`. A directory's is
-    /// taken before a file's, two directories' in the order of their addresses.
+    /// taken before a file's, two directories' or two files' in the order of their addresses.
     pub(crate) order: Mutex<()>,
     pub(crate) listing: Mutex<Listing>,
     reader: OnceLock<Descriptor>,

@@ -130,3 +130,79 @@ fn what_took_the_place_of_a_new_object_is_left_alone() {
     );
     assert!(!path("d").exists());
 }
+
+/// LINK, REMOVE and RENAME change the ctime of a file, so they wait for a change of the file that
+/// has looked at it already.
+#[test]
+fn names_are_changed_in_the_order_of_their_files() {
+    let place = tempfile::tempdir().unwrap();
+    let tree = open(place.path());
+    let cred = cred();
+    let caller = Caller { cred: &cred, waiting: Waiting::Allowed };
+    let root = tree.root().unwrap().handle;
+    let how = CreateHow::Guarded(SetAttr::default());
+    let create = |text| value(tree.create(&caller, &root, name(text), &how)).result.unwrap().handle;
+    let file = create("one");
+    create("mover");
+    let rename = |from, to| value(tree.rename(&caller, &root, name(from), &root, name(to))).result;
+    let link = || value(tree.link(&caller, &file, &root, name("two"))).1.result;
+    let remove = || value(tree.remove(&caller, &root, name("two"))).result;
+    let moved = || rename("one", "three");
+    let over = || rename("mover", "three");
+    let changes: [&(dyn Fn() -> Result<(), FsError> + Sync); 4] = [&link, &remove, &moved, &over];
+    let node = tree.node(&file, Waiting::Allowed).unwrap();
+    for change in changes {
+        let before = node.attr().unwrap();
+        std::thread::scope(|scope| {
+            let order = node.order.lock();
+            let changing = scope.spawn(change);
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            assert_eq!(node.attr().unwrap(), before);
+            drop(order);
+            assert_eq!(changing.join().unwrap(), Ok(()));
+        });
+    }
+    // Two names of one file are one file.
+    let file = create("one");
+    value(tree.link(&caller, &file, &root, name("two"))).1.result.unwrap();
+    rename("one", "two").unwrap();
+}
+
+/// Files are moved over each other both ways, and linked, at the same time, and nobody waits for
+/// ever.
+#[test]
+fn files_are_moved_over_each_other_by_many() {
+    let place = tempfile::tempdir().unwrap();
+    let tree = open(place.path());
+    let root = tree.root().unwrap().handle;
+    let cred = cred();
+    let caller = Caller { cred: &cred, waiting: Waiting::Allowed };
+    let how = CreateHow::Unchecked(SetAttr { size: Some(0), ..SetAttr::default() });
+    let dirs = ["d", "e"].map(|text| {
+        value(tree.make_directory(&caller, &root, name(text), &SetAttr::default()))
+            .result
+            .unwrap()
+            .handle
+    });
+    std::thread::scope(|scope| {
+        for thread in 0..4_usize {
+            let (tree, dirs, how) = (&tree, &dirs, &how);
+            scope.spawn(move || {
+                let cred = self::cred();
+                let caller = Caller { cred: &cred, waiting: Waiting::Allowed };
+                let [from, to] = [&dirs[thread % 2], &dirs[(thread + 1) % 2]];
+                for round in 0..200 {
+                    let made = value(tree.create(&caller, from, name("a"), how)).result;
+                    let _ = value(tree.rename(&caller, from, name("a"), to, name("a")));
+                    if let Ok(made) = made {
+                        let _ = value(tree.link(&caller, &made.handle, from, name("b")));
+                    }
+                    let _ = value(tree.rename(&caller, from, name("b"), to, name("a")));
+                    if round % 3 == 0 {
+                        let _ = value(tree.remove(&caller, to, name("a")));
+                    }
+                }
+            });
+        }
+    });
+}
