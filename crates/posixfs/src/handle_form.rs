@@ -49,11 +49,6 @@ pub(crate) fn kernel_handle(handle: &StorageHandle) -> Option<KernelHandle> {
     parse(handle).map(|(_, kernel)| kernel)
 }
 
-/// Whether there is a kernel handle in a storage handle.
-pub(crate) fn is_kernel_handle(handle: &StorageHandle) -> bool {
-    matches!(handle.as_bytes().first(), Some(&(KERNEL_ROOT_MOUNT | KERNEL_OTHER_MOUNT)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

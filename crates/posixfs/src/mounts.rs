@@ -23,7 +23,15 @@ const MOUNTS_MAX: usize = 10_000;
 pub(crate) struct Mounts {
     /// The share's directory as the kernel names it.
     share: PathBuf,
-    table: RwLock<Vec<Arc<Mount>>>,
+    table: RwLock<Vec<Known>>,
+    /// Makes the numbers; another one in tests.
+    hash: fn(&[&[u8]]) -> u64,
+}
+
+/// A mount that was met, and where it is mounted.
+struct Known {
+    point: PathBuf,
+    mount: Arc<Mount>,
 }
 
 /// One line of `mountinfo`.
@@ -35,13 +43,14 @@ struct MountLine {
 
 impl Mounts {
     pub(crate) fn new(share: PathBuf, root: Arc<Mount>) -> Self {
-        Self { share, table: RwLock::new(vec![root]) }
+        let root = Known { point: share.clone(), mount: root };
+        Self { share, table: RwLock::new(vec![root]), hash: stable_hash }
     }
 
     /// The mount with this number in handles.
     pub(crate) fn numbered(&self, id: u32, crosses: bool) -> Result<Arc<Mount>, FsError> {
-        if let Some(mount) = self.table.read().iter().find(|mount| mount.id == id) {
-            return Ok(Arc::clone(mount));
+        if let Some(known) = self.table.read().iter().find(|known| known.mount.id == id) {
+            return Ok(Arc::clone(&known.mount));
         }
         if !crosses {
             return Err(FsError::Stale);
@@ -49,17 +58,18 @@ impl Mounts {
         let lines = mount_lines()?;
         // The last one mounted on a point is the one that is seen.
         let line = lines.iter().rfind(|line| self.number(&line.point) == Some(id));
-        self.add(line.ok_or(FsError::Stale)?)
+        self.add(line.ok_or(FsError::Stale)?, &lines)
     }
 
     /// The mount with this number in the kernel.
     pub(crate) fn of_kernel(&self, kernel_id: u64) -> Result<Arc<Mount>, FsError> {
-        if let Some(mount) = self.table.read().iter().find(|mount| mount.kernel_id == kernel_id) {
-            return Ok(Arc::clone(mount));
+        let is_it = |known: &&Known| known.mount.kernel_id == kernel_id;
+        if let Some(known) = self.table.read().iter().find(is_it) {
+            return Ok(Arc::clone(&known.mount));
         }
         let lines = mount_lines()?;
         let line = lines.iter().find(|line| line.kernel_id == kernel_id);
-        self.add(line.ok_or(FsError::AccessDenied)?)
+        self.add(line.ok_or(FsError::AccessDenied)?, &lines)
     }
 
     /// The number of a mount point beneath the share; 0 is the share's own.
@@ -68,11 +78,31 @@ impl Mounts {
         if beneath.as_os_str().is_empty() {
             return None;
         }
-        Some((stable_hash(&[b"mount", beneath.as_os_str().as_bytes()]) as u32).max(1))
+        Some(((self.hash)(&[b"mount", beneath.as_os_str().as_bytes()]) as u32).max(1))
     }
 
-    fn add(&self, line: &MountLine) -> Result<Arc<Mount>, FsError> {
+    /// Refuses a number that belongs to two mount points: it does not tell whose handle it is in.
+    fn require_unique(&self, id: u32, point: &Path, lines: &[MountLine]) -> Result<(), FsError> {
+        let table = self.table.read();
+        let known = table.iter().filter(|known| known.mount.id == id).map(|known| &known.point);
+        let mounted =
+            lines.iter().map(|line| &line.point).filter(|point| self.number(point) == Some(id));
+        let Some(other) = known.chain(mounted).find(|other| *other != point) else {
+            return Ok(());
+        };
+        tracing::error!(
+            "{} and {} cannot be told apart in handles: one must be mounted elsewhere, or not be \
+             shared",
+            point.display(),
+            other.display()
+        );
+        Err(FsError::TryLater)
+    }
+
+    /// Adds the mount of a line, one of `lines`.
+    fn add(&self, line: &MountLine, lines: &[MountLine]) -> Result<Arc<Mount>, FsError> {
         let id = self.number(&line.point).ok_or(FsError::AccessDenied)?;
+        self.require_unique(id, &line.point, lines)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let path =
             rustix::fs::open(&line.point, flags, Permissions::empty()).map_err(from_errno)?;
@@ -82,15 +112,19 @@ impl Mounts {
         }
         let mount = Arc::new(Mount::new(id, line.kernel_id, path)?);
         let mut table = self.table.write();
-        if let Some(known) = table.iter().find(|known| known.kernel_id == mount.kernel_id) {
-            return Ok(Arc::clone(known));
+        if let Some(known) = table.iter().find(|known| known.mount.kernel_id == mount.kernel_id) {
+            return Ok(Arc::clone(&known.mount));
+        }
+        // Another thread may have met the other of two that cannot be told apart.
+        if table.iter().any(|known| known.mount.id == id && known.point != line.point) {
+            return Err(FsError::TryLater);
         }
         // What was mounted on the same point before has gone.
-        table.retain(|known| known.id != id);
+        table.retain(|known| known.mount.id != id);
         if table.len() >= MOUNTS_MAX {
             return Err(FsError::TryLater);
         }
-        table.push(Arc::clone(&mount));
+        table.push(Known { point: line.point.clone(), mount: Arc::clone(&mount) });
         Ok(mount)
     }
 }
@@ -134,6 +168,41 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two mount points whose numbers are the same are not served, in whatever order they are
+    /// met: the number in a handle would not tell which of them it is of.
+    #[test]
+    fn mounts_with_the_same_number_are_refused() {
+        let open = |point: &str| {
+            rustix::fs::open(point, OFlags::PATH | OFlags::CLOEXEC, Permissions::empty()).unwrap()
+        };
+        let mounts = |hash| {
+            let root = open("/");
+            let kernel_id = attributes::stat_with_mount(&root).unwrap().stx_mnt_id;
+            let root = Arc::new(Mount::new(0, kernel_id, root).unwrap());
+            Mounts { hash, ..Mounts::new("/".into(), root) }
+        };
+        let [one, other] =
+            ["/proc", "/sys"].map(|at| attributes::stat_with_mount(open(at)).unwrap().stx_mnt_id);
+        let apart = mounts(stable_hash);
+        if apart.of_kernel(one).is_err() || apart.of_kernel(other).is_err() {
+            println!("skipped: no mounts to look at");
+            return;
+        }
+        let id = apart.of_kernel(one).unwrap().id;
+        assert_eq!(mounts(stable_hash).numbered(id, true).unwrap().kernel_id, one);
+        let together = mounts(|_| 7);
+        assert_eq!(together.of_kernel(one).err(), Some(FsError::TryLater));
+        assert_eq!(together.of_kernel(other).err(), Some(FsError::TryLater));
+        assert_eq!(together.numbered(7, true).err(), Some(FsError::TryLater));
+        // One that is known already keeps the number, and the other does not get it.
+        let together = mounts(|_| 7);
+        let lines = mount_lines().unwrap();
+        let line = |id| lines.iter().find(|line| line.kernel_id == id).unwrap();
+        together.add(line(one), &[]).unwrap();
+        assert_eq!(together.add(line(other), &[]).err(), Some(FsError::TryLater));
+        assert_eq!(together.numbered(7, true).unwrap().kernel_id, one);
+    }
 
     #[test]
     fn lines_are_read_as_the_kernel_writes_them() {

@@ -4,9 +4,10 @@
 //! search the directory is checked here: the kernel would let it pass, since under a caller's
 //! identity we keep `CAP_DAC_READ_SEARCH` to open objects by handle.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
+use parking_lot::MutexGuard;
 use rustix::fs::{AtFlags, FileType, Mode as Permissions, OFlags};
 use rustix::io::Errno;
 use smallvec::SmallVec;
@@ -16,7 +17,7 @@ use steadfast_vfs::{
     NodeKind, PreAttr, Renamed, SetAttr, SetTime, StorageHandle, Time, Waiting, Wcc,
 };
 
-use crate::attributes;
+use crate::attributes::{self, Identity};
 use crate::budget::Descriptor;
 use crate::error::from_errno;
 use crate::node::Node;
@@ -31,6 +32,15 @@ struct Victim {
     node: Option<Arc<Node>>,
     /// What it is, if the name is its last.
     fingerprint: Option<Fingerprint>,
+}
+
+/// An object that was just made: where, of what kind, and the descriptor it was made with, if
+/// there is one.
+struct Made<'a> {
+    dir: &'a Node,
+    name: &'a [u8],
+    kind: FileKind,
+    file: Option<OwnedFd>,
 }
 
 /// What has to be flushed for a change.
@@ -89,8 +99,8 @@ impl Tree {
             let permissions = Permissions::from_raw_mode(mode & 0o7777);
             match rustix::fs::openat(&dir.path, name, flags, permissions) {
                 Ok(file) => {
-                    let made = self.made(dir, name, Some(file));
-                    self.finish(caller, dir, name, AtFlags::empty(), made, &set, targets)
+                    let made = Made { dir, name, kind: FileKind::Regular, file: Some(file) };
+                    self.finish(caller, made, &set, targets)
                 }
                 Err(Errno::EXIST) => {
                     let (node, attr) = self.child(dir, name)?;
@@ -141,7 +151,7 @@ impl Tree {
         name: Name<'_>,
         set: &SetAttr,
     ) -> Durable<Changed<Created>> {
-        self.make(caller, dir, name, AtFlags::REMOVEDIR, set, |dir, name, mode| {
+        self.make(caller, dir, name, FileKind::Directory, set, |dir, name, mode| {
             rustix::fs::mkdirat(&dir.path, name, mode)
         })
     }
@@ -154,7 +164,7 @@ impl Tree {
         target: &[u8],
         set: &SetAttr,
     ) -> Durable<Changed<Created>> {
-        self.make(caller, dir, name, AtFlags::empty(), set, |dir, name, _| {
+        self.make(caller, dir, name, FileKind::Symlink, set, |dir, name, _| {
             rustix::fs::symlinkat(target, &dir.path, name)
         })
     }
@@ -167,13 +177,17 @@ impl Tree {
         kind: NodeKind,
         set: &SetAttr,
     ) -> Durable<Changed<Created>> {
-        let (kind, device) = match kind {
-            NodeKind::CharacterDevice(device) => (FileType::CharacterDevice, Some(device)),
-            NodeKind::BlockDevice(device) => (FileType::BlockDevice, Some(device)),
-            NodeKind::Socket => (FileType::Socket, None),
-            NodeKind::Fifo => (FileType::Fifo, None),
+        let (made, kind, device) = match kind {
+            NodeKind::CharacterDevice(device) => {
+                (FileKind::CharacterDevice, FileType::CharacterDevice, Some(device))
+            }
+            NodeKind::BlockDevice(device) => {
+                (FileKind::BlockDevice, FileType::BlockDevice, Some(device))
+            }
+            NodeKind::Socket => (FileKind::Socket, FileType::Socket, None),
+            NodeKind::Fifo => (FileKind::Fifo, FileType::Fifo, None),
         };
-        self.make(caller, dir, name, AtFlags::empty(), set, |dir, name, mode| {
+        self.make(caller, dir, name, made, set, |dir, name, mode| {
             // The kernel has 12 bits for the major and 20 for the minor number; more would be cut
             // off silently, and another device made than was asked for.
             if device.is_some_and(|device| device.major >= 1 << 12 || device.minor >= 1 << 20) {
@@ -189,7 +203,7 @@ impl Tree {
         caller: &Caller<'_>,
         dir: &StorageHandle,
         name: Name<'_>,
-        removal: AtFlags,
+        kind: FileKind,
         set: &SetAttr,
         make: impl FnOnce(&Node, &[u8], Permissions) -> Result<(), Errno>,
     ) -> Durable<Changed<Created>> {
@@ -198,45 +212,63 @@ impl Tree {
             self.assume(caller.cred)?;
             let mode = Permissions::from_raw_mode(set.mode.unwrap_or(0) & 0o7777);
             make(dir, name, mode).map_err(from_errno)?;
-            let made = self.made(dir, name, None);
             let rest = SetAttr { mode: None, size: None, ..*set };
-            self.finish(caller, dir, name, removal, made, &rest, targets)
+            self.finish(caller, Made { dir, name, kind, file: None }, &rest, targets)
         })
     }
 
-    /// The node of an object just made, with the descriptor it was made with.
-    fn made(
+    /// The node of an object just made. `own` becomes what is surely ours: a local process may
+    /// put something else in its place at any moment.
+    fn meet(
         &self,
-        dir: &Node,
-        name: &[u8],
-        file: Option<OwnedFd>,
+        caller: &Caller<'_>,
+        made: Made<'_>,
+        own: &mut Option<Identity>,
     ) -> Result<(Arc<Node>, Attr), FsError> {
-        let (node, attr) = self.child(dir, name)?;
+        let Made { dir, name, kind, file } = made;
         if let Some(file) = file {
-            let stat = attributes::stat(&file)?;
-            // A local process may have put something else in its place meanwhile.
-            if attributes::identity(&stat) != node.identity {
-                return Err(FsError::Stale);
+            let identity = attributes::identity(&attributes::stat(&file)?);
+            *own = Some(identity);
+            let (node, attr) = self.child(dir, name)?;
+            if identity != node.identity {
+                // The client comes again and meets what is there now.
+                return Err(FsError::TryLater);
             }
             node.keep_writer(Descriptor::new(file, &self.storage.budget));
+            return Ok((node, attr));
         }
-        Ok((node, attr))
+        // What was not made with a descriptor is known by its looks.
+        let uid = self.acting_uid(caller.cred);
+        let is_own = |attr: &Attr| attr.kind == kind && attr.uid == uid;
+        match self.child(dir, name) {
+            Ok((node, attr)) => {
+                let is_own = is_own(&attr);
+                *own = is_own.then_some(node.identity);
+                // Some file systems have one owner for all there is.
+                let may_be_own = attr.kind == kind && dir.volume.kind == VolumeKind::Other;
+                if is_own || may_be_own { Ok((node, attr)) } else { Err(FsError::TryLater) }
+            }
+            Err(error) => {
+                let stat = attributes::stat_name(&dir.path, name).ok();
+                let stat = stat.filter(|stat| is_own(&attributes::attr(stat, dir.volume.fsid)));
+                *own = stat.as_ref().map(attributes::identity);
+                Err(error)
+            }
+        }
     }
 
-    /// Sets the attributes that an object is to have beside its mode. If that fails, the object
-    /// goes again.
-    #[allow(clippy::too_many_arguments)]
+    /// Sets the attributes that an object just made is to have beside its mode. If that fails,
+    /// the object goes again, but nothing that was put in its place.
     fn finish(
         &self,
         caller: &Caller<'_>,
-        dir: &Node,
-        name: &[u8],
-        removal: AtFlags,
-        made: Result<(Arc<Node>, Attr), FsError>,
+        made: Made<'_>,
         set: &SetAttr,
         targets: &mut Targets,
     ) -> Result<Entry, FsError> {
-        let finished = made.and_then(|(node, attr)| {
+        let Made { dir, name, kind, .. } = made;
+        let mut own = None;
+        let finished = self.meet(caller, made, &mut own).and_then(|(node, attr)| {
             // What clients ask for is often what is there already, and a change of owner to the
             // same would take set-id bits away.
             let set = SetAttr {
@@ -262,13 +294,29 @@ impl Tree {
             Ok(entry)
         });
         finished.inspect_err(|error| {
-            let removed = self
-                .assume(caller.cred)
-                .and_then(|()| rustix::fs::unlinkat(&dir.path, name, removal).map_err(from_errno));
-            if let Err(also) = removed {
+            if let Err(also) = self.unmake(caller, dir, name, kind, own) {
                 tracing::warn!("an object whose making failed ({error}) is left over: {also}");
             }
         })
+    }
+
+    /// Takes an object just made away again, if it is still what its name says.
+    fn unmake(
+        &self,
+        caller: &Caller<'_>,
+        dir: &Node,
+        name: &[u8],
+        kind: FileKind,
+        own: Option<Identity>,
+    ) -> Result<(), FsError> {
+        let there = attributes::stat_name(&dir.path, name).map_err(from_errno)?;
+        if own != Some(attributes::identity(&there)) {
+            return Err(FsError::Exists);
+        }
+        self.assume(caller.cred)?;
+        let is_directory = kind == FileKind::Directory;
+        let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        rustix::fs::unlinkat(&dir.path, name, flags).map_err(from_errno)
     }
 
     pub(crate) fn do_remove(
@@ -299,9 +347,10 @@ impl Tree {
         let name = name.as_bytes();
         self.change_directory(caller, dir, |dir, targets| {
             let victim = self.victim(dir, name)?;
+            let _order = order_files([victim.node.as_ref(), None]);
             self.assume(caller.cred)?;
             rustix::fs::unlinkat(&dir.path, name, flags).map_err(removal_error)?;
-            self.bury(dir, victim, targets);
+            self.bury(dir, &victim, targets);
             Ok(())
         })
     }
@@ -313,21 +362,29 @@ impl Tree {
         let is_last = stat.stx_nlink <= 1 || kind == FileKind::Directory;
         let mut node = self.storage.cache.find_inode(self.id, attributes::identity(&stat));
         if node.is_none() && !is_last && kind == FileKind::Regular {
-            node = self.child(dir, name).ok().map(|(node, _)| node);
+            // Taken before the change: without it what is promised could not be kept.
+            node = Some(self.child(dir, name)?.0);
         }
-        Ok(Victim { node, fingerprint: is_last.then(|| Fingerprint::of(&stat)) })
+        let fingerprint =
+            self.store().filter(|_| is_last).and_then(|store| store.fingerprint(&stat));
+        Ok(Victim { node, fingerprint })
     }
 
     /// After an object lost a name: the last one, and it is let go so that its space is freed;
     /// another, and what is left of it is flushed too.
-    fn bury(&self, dir: &Node, victim: Victim, targets: &mut Targets) {
-        if let (Some(store), Some(fingerprint)) = (self.store(), victim.fingerprint) {
+    fn bury(&self, dir: &Node, victim: &Victim, targets: &mut Targets) {
+        let is_left = victim.node.as_ref().is_some_and(|node| node.attr().is_ok());
+        // A file may have got another name since it was looked at.
+        let is_file = victim.node.as_ref().is_some_and(|node| node.kind != FileKind::Directory);
+        if !(is_left && is_file)
+            && let (Some(store), Some(fingerprint)) = (self.store(), victim.fingerprint)
+        {
             store.forget(fingerprint);
         }
-        let Some(node) = victim.node else { return };
-        match node.attr() {
-            Ok(_) => also_flush(dir, node, targets),
-            Err(_) => self.storage.cache.remove(&node),
+        match &victim.node {
+            Some(node) if is_left => also_flush(dir, Arc::clone(node), targets),
+            Some(node) => self.storage.cache.remove(node),
+            None => {}
         }
     }
 
@@ -407,16 +464,29 @@ impl Tree {
             Err(FsError::NotFound) => Victim::default(),
             Err(error) => return Err(error),
         };
+        // A moved directory's own `..` changes. Taken before, as a victim is.
+        let moved = if to.volume.has_one_journal {
+            attributes::stat_name(&from.path, from_name).ok().and_then(|stat| {
+                self.storage.cache.find_inode(self.id, attributes::identity(&stat))
+            })
+        } else {
+            Some(self.child(from, from_name)?.0)
+        };
+        let _order = order_files([moved.as_ref(), victim.node.as_ref()]);
         self.note_place((from, from_name), (to, to_name))?;
         self.assume(caller.cred)?;
-        rustix::fs::renameat(&from.path, from_name, &to.path, to_name).map_err(removal_error)?;
-        self.bury(to, victim, targets);
-        // A moved directory's own `..` changed.
-        if !to.volume.has_one_journal
-            && let Ok((moved, _)) = self.child(to, to_name)
-            && !targets.iter().any(|(target, _)| Arc::ptr_eq(target, &moved))
+        let renamed = rustix::fs::renameat(&from.path, from_name, &to.path, to_name);
+        if let Err(errno) = renamed {
+            // Two places are remembered: a second failure would put the true one out.
+            let _ = self.note_place((from, from_name), (from, from_name));
+            return Err(removal_error(errno));
+        }
+        self.bury(to, &victim, targets);
+        if let Some(moved) = &moved
+            && !to.volume.has_one_journal
+            && !targets.iter().any(|(target, _)| Arc::ptr_eq(target, moved))
         {
-            also_flush(to, moved, targets);
+            also_flush(to, Arc::clone(moved), targets);
         }
         Ok(())
     }
@@ -438,16 +508,45 @@ impl Tree {
             if node.kind == FileKind::Directory {
                 return Err(FsError::IsDirectory);
             }
+            let _order = order_files([Some(&node), None]);
             self.assume(caller.cred)?;
             let flags = AtFlags::EMPTY_PATH;
-            rustix::fs::linkat(&node.path, c"", &dir.path, name.as_bytes(), flags)
-                .map_err(from_errno)?;
-            self.note_place((dir, name.as_bytes()), (dir, name.as_bytes()))?;
+            match rustix::fs::linkat(&node.path, c"", &dir.path, name.as_bytes(), flags) {
+                // What Linux says to who is without CAP_DAC_READ_SEARCH: before 6.10 always, since
+                // then to a thread with other credentials than the one that opened the object.
+                Err(Errno::NOENT) if self.store().is_some() => {
+                    link_by_descriptor(&node.path, &dir.path, name.as_bytes())
+                }
+                linked => linked,
+            }
+            .map_err(from_errno)?;
+            // A failure was logged. The link is there, so the call has not failed: the file is
+            // found by its other name as before, and its new one is noted when it is met.
+            let _ = self.note_place((dir, name.as_bytes()), (dir, name.as_bytes()));
             also_flush(dir, Arc::clone(&node), targets);
             Ok(())
         })
         .map(|changed| (node.attr().ok(), changed))
     }
+}
+
+/// Takes the order locks of the files among objects whose names change, and with them their
+/// ctime and number of links: a guard that was found to hold must hold until its change is done.
+/// After the directories' locks, and in the order of their addresses. A directory that is moved
+/// or removed is not locked: it may come before those above it, and it has no data of its own.
+fn order_files(nodes: [Option<&Arc<Node>>; 2]) -> SmallVec<[MutexGuard<'_, ()>; 2]> {
+    let is_file = |node: &&Arc<Node>| node.kind != FileKind::Directory;
+    let mut files: SmallVec<[_; 2]> = nodes.into_iter().flatten().filter(is_file).collect();
+    files.sort_unstable_by_key(|node| Arc::as_ptr(node));
+    files.dedup_by(|one, other| Arc::ptr_eq(one, other));
+    files.into_iter().map(|node| node.order.lock()).collect()
+}
+
+/// Makes a link to an open object by its name among the process's descriptors. The kernel goes
+/// from there to the object itself, even if that is a symbolic link.
+fn link_by_descriptor(object: &impl AsFd, dir: &impl AsFd, name: &[u8]) -> Result<(), Errno> {
+    let path = format!("/proc/self/fd/{}", object.as_fd().as_raw_fd());
+    rustix::fs::linkat(rustix::fs::CWD, path, dir, name, AtFlags::SYMLINK_FOLLOW)
 }
 
 /// Adds an object that was changed by the same system call as its directory.
@@ -484,3 +583,6 @@ fn verifier_attributes(verifier: [u8; 8]) -> SetAttr {
         verifier_seconds(verifier).map(|seconds| SetTime::To(Time { seconds, nanoseconds: 0 }));
     SetAttr { atime, mtime, ..SetAttr::default() }
 }
+
+#[cfg(test)]
+mod tests;

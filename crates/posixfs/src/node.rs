@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use rustix::fs::{Mode as Permissions, OFlags};
 use rustix::time::ClockId;
-use steadfast_sys::{handle, identity};
+use steadfast_sys::handle;
 use steadfast_vfs::{
     Acl, Attr, Cred, FileKind, FlushTarget, FlushWhat, FsError, StorageHandle, Time, permission,
 };
@@ -40,18 +40,29 @@ pub(crate) struct Node {
     pub(crate) mount: Arc<Mount>,
     pub(crate) path: Descriptor,
     /// Orders the changes of this object that go through us, and their `wcc`. A directory's is
-    /// taken before a file's, two directories' in the order of their addresses.
+    /// taken before a file's, two directories' or two files' in the order of their addresses.
     pub(crate) order: Mutex<()>,
     pub(crate) listing: Mutex<Listing>,
     reader: OnceLock<Descriptor>,
     writer: Mutex<Option<Arc<Descriptor>>>,
     seen_acl: Mutex<SeenAcl>,
+    /// Whether the server opens it whatever its permission bits say.
+    opens_all: bool,
     /// Whether it was used since the cache last looked for something to let go.
     pub(crate) was_used: AtomicBool,
     /// Whether there is data of ours that was not flushed.
     is_dirty: AtomicBool,
     idle_sweeps: AtomicU8,
     budget: Arc<Budget>,
+}
+
+/// How long a descriptor is kept that cannot be had again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    /// Until the object is let go because it is idle.
+    WhileUsed,
+    /// Until there is no room.
+    AsLongAsCan,
 }
 
 /// What a node is made of.
@@ -63,12 +74,15 @@ pub(crate) struct NodeParts {
     pub(crate) volume: Arc<Volume>,
     pub(crate) mount: Arc<Mount>,
     pub(crate) path: Descriptor,
+    /// Whether the server has the power to open files whatever their permission bits say.
+    pub(crate) opens_all: bool,
     pub(crate) budget: Arc<Budget>,
 }
 
 impl Node {
     pub(crate) fn new(parts: NodeParts) -> Self {
-        let NodeParts { tree, handle, identity, kind, volume, mount, path, budget } = parts;
+        let NodeParts { tree, handle, identity, kind, volume, mount, path, opens_all, budget } =
+            parts;
         Self {
             tree,
             handle,
@@ -82,6 +96,7 @@ impl Node {
             reader: OnceLock::new(),
             writer: Mutex::new(None),
             seen_acl: Mutex::new(None),
+            opens_all,
             was_used: AtomicBool::new(true),
             is_dirty: AtomicBool::new(false),
             idle_sweeps: AtomicU8::new(0),
@@ -113,10 +128,30 @@ impl Node {
     pub(crate) fn pass_sweep(&self) -> bool {
         let idle = self.idle_sweeps.load(Ordering::Relaxed).saturating_add(1);
         self.idle_sweeps.store(idle, Ordering::Relaxed);
-        if idle > WRITER_IDLE_SWEEPS && !self.is_dirty() {
+        if idle <= WRITER_IDLE_SWEEPS || self.is_dirty() {
+            return false;
+        }
+        let must_keep = self.must_keep_writer();
+        if must_keep.is_none() {
             drop(self.writer.lock().take());
         }
-        idle > NODE_IDLE_SWEEPS && !self.is_dirty()
+        idle > NODE_IDLE_SWEEPS && must_keep != Some(Keep::AsLongAsCan)
+    }
+
+    /// Whether the descriptor with which the file was created is the only one that it can be
+    /// written through, because its owner may not open it and the server is nobody else. A
+    /// client that has such a file open may write it, however long it waits between.
+    fn must_keep_writer(&self) -> Option<Keep> {
+        if self.opens_all || self.kept_writer().is_none() {
+            return None;
+        }
+        let attr = self.attr().ok()?;
+        match attr.mode {
+            mode if mode & 0o600 == 0o600 => None,
+            // Nobody can execute it meanwhile.
+            mode if mode & 0o111 != 0 => Some(Keep::WhileUsed),
+            _ => Some(Keep::AsLongAsCan),
+        }
     }
 
     pub(crate) fn is_dirty(&self) -> bool {
@@ -132,9 +167,9 @@ impl Node {
         self.reader.get().is_some()
     }
 
-    /// Whether it is open for writing.
-    pub(crate) fn has_writer(&self) -> bool {
-        self.writer.lock().is_some()
+    /// What it is open for writing with, if it is.
+    pub(crate) fn kept_writer(&self) -> Option<Arc<Descriptor>> {
+        self.writer.lock().clone()
     }
 
     /// The object open for reading; ordinary files and directories only.
@@ -146,17 +181,19 @@ impl Node {
         Ok(self.reader.get_or_init(|| reader))
     }
 
-    /// The ordinary file open for reading and writing, opened as the server. Leaves the thread
-    /// with the server's identity if it had to be opened.
+    /// The ordinary file open for writing, and for reading if it may be. Whose powers it is opened with is the
+    /// caller's business: see [`crate::tree::Tree::writer`].
     pub(crate) fn writer(&self) -> Result<Arc<Descriptor>, FsError> {
         let mut writer = self.writer.lock();
         if let Some(writer) = &*writer {
             return Ok(Arc::clone(writer));
         }
-        if handle_form::is_kernel_handle(&self.handle) {
-            identity::assume_server().map_err(from_errno)?;
-        }
-        let opened = Arc::new(Descriptor::new(self.open(OFlags::RDWR)?, &self.budget));
+        let opened = match self.open(OFlags::RDWR) {
+            // Its owner may write it and not read it.
+            Err(FsError::AccessDenied) if !self.opens_all => self.open(OFlags::WRONLY),
+            opened => opened,
+        };
+        let opened = Arc::new(Descriptor::new(opened?, &self.budget));
         *writer = Some(Arc::clone(&opened));
         Ok(opened)
     }

@@ -2,10 +2,16 @@
 //! `CAP_DAC_READ_SEARCH`, or a file system without file handles.
 //!
 //! A handle is the store's own number and a number in it. For each number the store knows what
-//! the object is (inode number and time of birth), and one or two places where it was last
+//! the object is (inode number and time of birth, without which a number that is given to
+//! another file would bring the handle with it), and one or two places where it was last
 //! known: the directory's number and a name. An object is found by walking there from the
 //! root; if something else is there, the handle is stale until the object is looked up again
 //! where it is now.
+//!
+//! On overlayfs the time of birth is the one of the layer's inode that the object has at the
+//! moment, and changes when the object is copied up by its first change, while the inode number
+//! stays. There the kind of the object takes its place, and only what we remove ourselves is sure
+//! never to come back as another object.
 //!
 //! A handle is given out only after its record is on disk. Records are written in groups: who
 //! comes while a group is being written goes with the next. Before an object is renamed by us
@@ -15,7 +21,7 @@ use std::path::Path;
 
 use parking_lot::Mutex;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
-use rustix::fs::Statx;
+use rustix::fs::{Statx, StatxFlags};
 use smallvec::SmallVec;
 use steadfast_vfs::{FsError, NAME_BYTES_MAX, StorageHandle};
 
@@ -35,25 +41,31 @@ const FACTS: TableDefinition<'_, &str, u64> = TableDefinition::new("facts");
 const STORE_ID: &str = "store";
 const NEXT_NUMBER: &str = "next";
 
-/// What an object is, whatever its name: inode number and time of birth.
+/// What an object is, whatever its name: inode number, and time of birth or kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Fingerprint([u8; FINGERPRINT_BYTES]);
 
 const FINGERPRINT_BYTES: usize = 20;
 
 impl Fingerprint {
-    /// Of a `statx` that asked for the time of birth.
-    pub(crate) fn of(stat: &Statx) -> Self {
+    fn new(inode: u64, seconds: i64, nanoseconds: u32) -> Self {
         let mut bytes = [0; FINGERPRINT_BYTES];
-        let parts = stat
-            .stx_ino
+        let parts = inode
             .to_le_bytes()
             .into_iter()
-            .chain(stat.stx_btime.tv_sec.to_le_bytes())
-            .chain(stat.stx_btime.tv_nsec.to_le_bytes());
+            .chain(seconds.to_le_bytes())
+            .chain(nanoseconds.to_le_bytes());
         bytes.iter_mut().zip(parts).for_each(|(to, from)| *to = from);
         Self(bytes)
     }
+}
+
+/// In the place of a birth's nanoseconds, of which there are never so many.
+const NO_BIRTH: u32 = u32::MAX;
+
+/// Whether there was a time of birth to be had.
+pub(crate) fn has_birth(stat: &Statx) -> bool {
+    StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME)
 }
 
 /// Where an object is: a directory's number and a name.
@@ -114,9 +126,8 @@ enum Change {
 #[derive(Default)]
 struct Queue {
     changes: Vec<Change>,
-    /// How many groups were taken from the queue, and how many of them were written.
+    /// How many groups were taken from the queue.
     taken: u64,
-    written: u64,
     /// The last group that could not be written.
     failed: Option<u64>,
 }
@@ -129,6 +140,11 @@ pub(crate) struct Store {
     /// Held by who writes a group. The next number to be given, and where the block of numbers
     /// ends that the database knows to be taken.
     writer: Mutex<(u64, u64)>,
+    /// The kernel's number of the mount on which times of birth do not last.
+    overlay: Option<u64>,
+    /// Makes writing fail, as a full disk would.
+    #[cfg(test)]
+    pub(crate) is_failing: std::sync::atomic::AtomicBool,
 }
 
 impl Store {
@@ -152,7 +168,32 @@ impl Store {
             (id, next)
         };
         transaction.commit()?;
-        Ok(Self { database, id, queue: Mutex::default(), writer: Mutex::new((next, next)) })
+        let writer = Mutex::new((next, next));
+        Ok(Self {
+            database,
+            id,
+            queue: Mutex::default(),
+            writer,
+            overlay: None,
+            #[cfg(test)]
+            is_failing: false.into(),
+        })
+    }
+
+    /// With objects on this mount known by inode number and kind alone.
+    pub(crate) fn with_overlay(self, overlay: Option<u64>) -> Self {
+        Self { overlay, ..self }
+    }
+
+    /// What is an object of a `statx` that asked for the time of birth; `None` if it has none, so
+    /// that it could not be told from a later one.
+    pub(crate) fn fingerprint(&self, stat: &Statx) -> Option<Fingerprint> {
+        if self.overlay == Some(stat.stx_mnt_id) {
+            let kind = i64::from(stat.stx_mode & 0o170_000);
+            return Some(Fingerprint::new(stat.stx_ino, kind, NO_BIRTH));
+        }
+        let birth = &stat.stx_btime;
+        has_birth(stat).then(|| Fingerprint::new(stat.stx_ino, birth.tv_sec, birth.tv_nsec))
     }
 
     /// The handle of a number.
@@ -232,7 +273,7 @@ impl Store {
             queue.taken + 1
         };
         let mut numbers = self.writer.lock();
-        let (changes, taken) = {
+        let (changes, group) = {
             let mut queue = self.queue.lock();
             if queue.taken >= group {
                 // Another thread has written ours with its own.
@@ -241,16 +282,17 @@ impl Store {
             queue.taken += 1;
             (std::mem::take(&mut queue.changes), queue.taken)
         };
-        let written = self.write(&mut numbers, &changes);
-        let mut queue = self.queue.lock();
-        queue.written = taken;
-        written.map_err(|error| {
-            queue.failed = Some(taken);
+        self.write(&mut numbers, &changes).map_err(|error| {
+            self.queue.lock().failed = Some(group);
             failed(error)
         })
     }
 
     fn write(&self, numbers: &mut (u64, u64), changes: &[Change]) -> Result<(), redb::Error> {
+        #[cfg(test)]
+        if self.is_failing.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(redb::Error::Io(std::io::ErrorKind::StorageFull.into()));
+        }
         let (mut next, mut end) = *numbers;
         let transaction = self.database.begin_write()?;
         {
@@ -391,7 +433,7 @@ mod tests {
                 });
             }
         });
-        assert!(store.queue.lock().written <= 80);
+        assert!(store.queue.lock().taken <= 80);
     }
 
     #[test]

@@ -9,7 +9,8 @@ use parking_lot::RwLock;
 use rustix::fs::{AtFlags, Mode as Permissions, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
-use steadfast_sys::{handle, identity};
+use steadfast_sys::handle;
+use steadfast_sys::identity::{self, Capability};
 use steadfast_vfs::{
     Attr, Caller, Cred, Durable, Entry, FileKind, FlushTarget, FlushWhat, FsError, Obligation,
     StorageHandle, Waiting,
@@ -72,6 +73,18 @@ pub enum OpenError {
         /// Why the kernel's are not to be had.
         reason: &'static str,
     },
+    /// Handles kept in a store are known to be of an object by its time of birth.
+    #[error(
+        "{} cannot be served: handles would have to be kept in a store ({reason}), and its file \
+         system keeps no times of birth, so that a file could be taken for one that was removed",
+        directory.display()
+    )]
+    NoBirths {
+        /// The directory.
+        directory: PathBuf,
+        /// Why the kernel's handles are not to be had.
+        reason: &'static str,
+    },
     /// The store of handles cannot be opened.
     #[error("cannot open the handle store in {}: {source}", state_directory.display())]
     Store {
@@ -89,6 +102,11 @@ pub struct Tree {
     options: TreeOptions,
     /// Where handles are kept, if the kernel gives none.
     store: Option<Store>,
+    /// Whether the process may take callers' identities. Where it may not, all is done as its
+    /// own user, whatever handles are made of.
+    switches: bool,
+    /// Whether the process may open files whatever their permission bits say.
+    pub(crate) opens_all: bool,
     /// Whether the kernel keeps `..` and submounts out: the mount is a private clone.
     is_private: bool,
     root: Arc<Node>,
@@ -129,7 +147,9 @@ impl Tree {
         };
         // A thread that opens a tree may have served a caller before. Without the means to
         // switch there is nothing to switch back from.
-        let _ = identity::assume_server();
+        let switches = identity::assume_server().is_ok();
+        let opens_all = identity::capabilities()
+            .is_ok_and(|(effective, _)| effective.has(Capability::DAC_OVERRIDE));
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let original = rustix::fs::open(directory, flags, Permissions::empty()).map_err(failed)?;
         let stat = rustix::fs::statx(&original, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
@@ -145,15 +165,16 @@ impl Tree {
             directory: directory.to_owned(),
             source: std::io::Error::other(error),
         };
-        let kernel_id = attributes::stat_with_mount(&path).map_err(open_failed)?.stx_mnt_id;
-        let mount = Arc::new(Mount::new(0, kernel_id, path).map_err(open_failed)?);
+        let root = attributes::stat_with_mount(&path).map_err(open_failed)?;
+        let mount = Arc::new(Mount::new(0, root.stx_mnt_id, path).map_err(open_failed)?);
+        let stored = |reason| stored(directory, options, &root, is_overlay(&mount), reason);
         let kernel = handle::of(&mount.path)
             .and_then(|kernel| handle::open(&mount.open, &kernel, PATH_FLAGS).map(|_| kernel));
         let (handle, store) = match kernel.map(|kernel| handle_form::from_kernel(0, &kernel)) {
             Ok(Some(handle)) => (handle, None),
-            Ok(None) => stored(directory, options, "its file handles are too long")?,
-            Err(Errno::PERM) => stored(directory, options, "CAP_DAC_READ_SEARCH is missing")?,
-            Err(_) => stored(directory, options, "its file system has no file handles")?,
+            Ok(None) => stored("its file handles are too long")?,
+            Err(Errno::PERM) => stored("CAP_DAC_READ_SEARCH is missing")?,
+            Err(_) => stored("its file system has no file handles")?,
         };
         let identity = attributes::identity(&stat);
         let fsid = stable_hash(&[b"share", &options.share_id.to_le_bytes()]);
@@ -172,6 +193,7 @@ impl Tree {
             volume: Arc::clone(&volume),
             mount: Arc::clone(&mount),
             path: Descriptor::new(root_path, &server.budget),
+            opens_all,
             budget: Arc::clone(&server.budget),
         }));
         Ok(Self {
@@ -179,6 +201,8 @@ impl Tree {
             storage: Arc::clone(server),
             options: options.clone(),
             store,
+            switches,
+            opens_all,
             is_private,
             root,
             mounts: Mounts::new(share, mount),
@@ -207,25 +231,36 @@ impl Tree {
     pub(crate) fn assume(&self, cred: &Cred) -> Result<(), FsError> {
         match self.mode() {
             // A switch that failed is the server's trouble, not an answer about permission.
-            Mode::KernelHandles => {
+            Mode::KernelHandles if self.switches => {
                 identity::assume(cred.uid, cred.gid, &cred.groups).map_err(|errno| {
                     tracing::error!(uid = cred.uid, "cannot take a caller's identity: {errno}");
                     FsError::TryLater
                 })
             }
-            Mode::StoredHandles => Ok(()),
+            Mode::KernelHandles if cred.uid == rustix::process::geteuid().as_raw() => Ok(()),
+            Mode::KernelHandles => Err(FsError::NotPermitted),
+            // One user is served, the server's own; the thread may have served another tree.
+            Mode::StoredHandles => self.assume_server(),
+        }
+    }
+
+    /// Whose what is made after [`Tree::assume`] is.
+    pub(crate) fn acting_uid(&self, cred: &Cred) -> u32 {
+        match self.mode() {
+            Mode::KernelHandles if self.switches => cred.uid,
+            _ => rustix::process::geteuid().as_raw(),
         }
     }
 
     /// Makes the kernel decide by the server's own identity, for what was decided here.
     pub(crate) fn assume_server(&self) -> Result<(), FsError> {
-        match self.mode() {
-            Mode::KernelHandles => identity::assume_server().map_err(|errno| {
-                tracing::error!("cannot return to the server's identity: {errno}");
-                FsError::TryLater
-            }),
-            Mode::StoredHandles => Ok(()),
+        if !self.switches {
+            return Ok(());
         }
+        identity::assume_server().map_err(|errno| {
+            tracing::error!("cannot return to the server's identity: {errno}");
+            FsError::TryLater
+        })
     }
 
     /// The node of a handle.
@@ -267,6 +302,7 @@ impl Tree {
             volume: self.volume(&path, attributes::identity(&stat).device, &mount)?,
             mount,
             path: Descriptor::new(path, &self.storage.budget),
+            opens_all: self.opens_all,
             budget: Arc::clone(&self.storage.budget),
         })))
     }
@@ -309,13 +345,15 @@ impl Tree {
         Ok(reader)
     }
 
-    /// As [`Node::writer`], within the budget of descriptors.
+    /// As [`Node::writer`], within the budget of descriptors. Leaves the thread with the server's
+    /// identity if the file had to be opened.
     pub(crate) fn writer(&self, node: &Node) -> Result<Arc<Descriptor>, FsError> {
-        let is_new = !node.has_writer();
-        let writer = node.writer()?;
-        if is_new {
-            self.storage.cache.make_room();
+        if let Some(writer) = node.kept_writer() {
+            return Ok(writer);
         }
+        self.assume_server()?;
+        let writer = node.writer()?;
+        self.storage.cache.make_room();
         Ok(writer)
     }
 
@@ -367,6 +405,7 @@ impl Tree {
             volume,
             mount,
             path: Descriptor::new(path, &self.storage.budget),
+            opens_all: self.opens_all,
             budget: Arc::clone(&self.storage.budget),
         }));
         Ok((node, attr))
@@ -546,8 +585,13 @@ fn outside_is_stale(errno: Errno) -> FsError {
 fn stored(
     directory: &Path,
     options: &TreeOptions,
+    root: &Statx,
+    is_overlay: bool,
     reason: &'static str,
 ) -> Result<(StorageHandle, Option<Store>), OpenError> {
+    if !is_overlay && !stored::has_birth(root) {
+        return Err(OpenError::NoBirths { directory: directory.to_owned(), reason });
+    }
     let missing = || OpenError::NoHandles { directory: directory.to_owned(), reason };
     let state_directory = options.state_directory.as_ref().ok_or_else(missing)?;
     let store = Store::open(state_directory, options.share_id).map_err(|error| {
@@ -558,8 +602,16 @@ fn stored(
         directory.display(),
         state_directory.display()
     );
+    let store = store.with_overlay(is_overlay.then_some(root.stx_mnt_id));
     let handle = store.handle(stored::ROOT).ok_or_else(missing)?;
     Ok((handle, Some(store)))
+}
+
+/// Whether objects get another time of birth while they live; see [`crate::stored`].
+fn is_overlay(mount: &Mount) -> bool {
+    const OVERLAYFS_MAGIC: u64 = 0x794c_7630;
+    rustix::fs::fstatfs(&mount.path)
+        .is_ok_and(|facts| facts.f_type as u64 & 0xffff_ffff == OVERLAYFS_MAGIC)
 }
 
 /// A mount of just the tree, beyond which nothing can be reached, if the process may make one;

@@ -11,7 +11,7 @@ use crate::attributes::{self, Identity};
 use crate::budget::Descriptor;
 use crate::error::from_errno;
 use crate::node::{Node, NodeParts};
-use crate::stored::{Fingerprint, Location, ROOT, Store};
+use crate::stored::{Location, ROOT, Store};
 use crate::tree::Tree;
 
 /// Directories between the root and an object that is found by its number. Deeper ones are
@@ -61,7 +61,7 @@ impl Tree {
                 Err(error) => return Err(error),
             };
             let stat = attributes::stat_with_mount(&path)?;
-            if stat.stx_nlink == 0 || Fingerprint::of(&stat) != record.fingerprint {
+            if stat.stx_nlink == 0 || store.fingerprint(&stat) != Some(record.fingerprint) {
                 continue;
             }
             let identity = attributes::identity(&stat);
@@ -74,6 +74,7 @@ impl Tree {
                 volume,
                 mount: Arc::clone(&dir.mount),
                 path: Descriptor::new(path, &self.storage.budget),
+                opens_all: self.opens_all,
                 budget: Arc::clone(&self.storage.budget),
             })));
         }
@@ -88,7 +89,7 @@ impl Tree {
     ) -> Result<(), FsError> {
         let Some(store) = self.store() else { return Ok(()) };
         let stat = attributes::stat_name(&from.path, from_name).map_err(from_errno)?;
-        let fingerprint = Fingerprint::of(&stat);
+        let Some(fingerprint) = store.fingerprint(&stat) else { return Ok(()) };
         if store.known(fingerprint)?.is_none() {
             return Ok(());
         }
@@ -125,7 +126,7 @@ pub(crate) fn stored_handle(
     dir: &Node,
     name: &[u8],
 ) -> Result<StorageHandle, FsError> {
-    let fingerprint = Fingerprint::of(stat);
+    let fingerprint = store.fingerprint(stat).ok_or(FsError::NotSupported)?;
     let location = Location { parent: store.number(&dir.handle)?, name: name.to_vec() };
     let mut number = store.known(fingerprint)?;
     let is_there = match number {
@@ -155,7 +156,7 @@ pub(crate) fn prepare_handles(
             continue;
         }
         let Ok(stat) = attributes::stat_name(&dir.path, raw.name) else { continue };
-        let fingerprint = Fingerprint::of(&stat);
+        let Some(fingerprint) = store.fingerprint(&stat) else { continue };
         if store.known(fingerprint)?.is_none() {
             unknown.push((fingerprint, Location { parent, name: raw.name.to_vec() }));
         }

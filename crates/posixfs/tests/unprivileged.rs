@@ -8,6 +8,7 @@ use std::os::unix::fs::chown;
 use std::path::Path;
 
 use rustix::process::{Gid, Uid};
+use rustix::thread::{CapabilitySet, CapabilitySets};
 use steadfast_posixfs::{Mode, OpenError, Tree, TreeOptions};
 use steadfast_vfs::{FileKind, FileSystem, FsError, SetAttr};
 use support::{User, is_root, name, plain, settle};
@@ -15,6 +16,11 @@ use support::{User, is_root, name, plain, settle};
 const USER: u32 = 1000;
 
 fn unprivileged(test: impl FnOnce(&Path, u32) + Send) {
+    with_capabilities(CapabilitySet::empty(), test);
+}
+
+/// Runs a test in a thread of one user that kept no capabilities but these.
+fn with_capabilities(kept: CapabilitySet, test: impl FnOnce(&Path, u32) + Send) {
     let place = plain();
     let uid = if is_root() { USER } else { rustix::process::geteuid().as_raw() };
     if is_root() {
@@ -26,9 +32,13 @@ fn unprivileged(test: impl FnOnce(&Path, u32) + Send) {
             .spawn(|| {
                 if is_root() {
                     let (user, group) = (Uid::from_raw(USER), Gid::from_raw(USER));
+                    rustix::thread::set_keep_capabilities(true).unwrap();
                     rustix::thread::set_thread_groups(&[]).unwrap();
                     rustix::thread::set_thread_res_gid(group, group, group).unwrap();
                     rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+                    let inheritable = CapabilitySet::empty();
+                    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable };
+                    rustix::thread::set_capabilities(None, sets).unwrap();
                 }
                 test(&place.directory, uid);
             })
@@ -101,6 +111,24 @@ fn stored_handles_survive_restart_rename_and_removal() {
 }
 
 #[test]
+fn handles_survive_renaming_that_fails() {
+    unprivileged(|directory, uid| {
+        let tree = open(directory);
+        let user = User::new(&tree, uid, uid);
+        let root = user.root();
+        let file = user.create(&root, "file", 0o600).unwrap().handle;
+        for text in ["one", "two", "three"] {
+            user.mkdir(&root, text, 0o755).unwrap();
+            let moved = settle(tree.rename(&user.caller(), &root, name("file"), &root, name(text)));
+            assert_eq!(moved.result.unwrap_err(), FsError::IsDirectory);
+        }
+        drop(tree);
+        let tree = open(directory);
+        User::new(&tree, uid, uid).attr(&file).unwrap();
+    });
+}
+
+#[test]
 fn what_local_processes_do_is_found_or_stale() {
     unprivileged(|directory, uid| {
         let tree = open(directory);
@@ -168,8 +196,74 @@ fn nothing_is_done_that_the_user_may_not() {
     });
 }
 
+/// The kernel's handles and one user: who may read everything, and be nobody else.
 #[test]
-fn a_file_system_without_handles_is_served_from_a_store() {
+fn with_kernel_handles_alone_the_servers_own_user_is_served() {
+    if !is_root() {
+        println!("skipped: needs root");
+        return;
+    }
+    with_capabilities(CapabilitySet::DAC_READ_SEARCH, |directory, uid| {
+        let options = TreeOptions { share_id: 9, ..TreeOptions::default() };
+        let open = || Tree::open(directory, &options, &support::storage()).unwrap();
+        let tree = open();
+        assert_eq!(tree.mode(), Mode::KernelHandles);
+        let user = User::new(&tree, uid, uid);
+        let dir = user.mkdir(&user.root(), "d", 0o755).unwrap().handle;
+        let file = user.create(&dir, "file", 0o644).unwrap().handle;
+        drop(tree);
+        let tree = open();
+        let user = User::new(&tree, uid, uid);
+        assert_eq!(user.write(&file, 0, b"text"), Ok(4));
+        user.set(&file, &support::with_mode(0o600)).result.unwrap();
+        assert_eq!(user.read(&file, 0, 9).unwrap().0, b"text");
+        let other = User::new(&tree, uid + 1, uid);
+        assert_eq!(other.create(&dir, "other", 0o600).unwrap_err(), FsError::NotPermitted);
+        user.remove(&dir, "file").unwrap();
+    });
+}
+
+/// A client that created a file its owner may not open writes it for as long as it has it open,
+/// which the server cannot see.
+#[test]
+fn files_that_their_owner_may_not_open_stay_writable() {
+    unprivileged(|directory, uid| {
+        let storage = support::storage();
+        let options = TreeOptions {
+            share_id: 9,
+            crosses_mounts: false,
+            state_directory: Some(directory.with_file_name("state")),
+        };
+        let tree = Tree::open(directory, &options, &storage).unwrap();
+        let user = User::new(&tree, uid, uid);
+        let root = user.root();
+        let [closed, blind, program] = [("closed", 0o444), ("blind", 0o200), ("program", 0o555)]
+            .map(|(text, mode)| user.create(&root, text, mode).unwrap().handle);
+        let plain = user.create(&root, "plain", 0o644).unwrap().handle;
+        user.write(&plain, 0, b"x").unwrap();
+        let sweep = |rounds: usize| (0..rounds * 8).for_each(|_| storage.sweep());
+        sweep(3);
+        for file in [&closed, &blind, &program, &plain] {
+            assert_eq!(user.write(file, 0, b"text"), Ok(4));
+        }
+        sweep(40);
+        assert_eq!(user.write(&closed, 4, b"more"), Ok(4));
+        // A program is not kept from being executed for ever.
+        assert_eq!(user.write(&program, 4, b"more"), Err(FsError::AccessDenied));
+        drop(tree);
+        // What may be written and not read is opened for writing.
+        let tree = Tree::open(directory, &options, &storage).unwrap();
+        let user = User::new(&tree, uid, uid);
+        let cut = SetAttr { size: Some(2), ..SetAttr::default() };
+        let changed = tree.set_attributes(&user.caller(), &blind, &cut, None);
+        settle(changed).result.unwrap();
+        assert_eq!(user.write(&blind, 2, b"xt"), Ok(2));
+        assert_eq!(user.attr(&blind).unwrap().size, 4);
+    });
+}
+
+/// A directory served from an overlay's upper layer, with a file `d/below` in the lower one.
+fn on_overlay(test: impl FnOnce(&Path) + std::panic::UnwindSafe) {
     if !is_root() {
         println!("skipped: needs root");
         return;
@@ -191,21 +285,8 @@ fn a_file_system_without_handles_is_served_from_a_store() {
         println!("skipped: cannot mount an overlay");
         return;
     }
-    let outcome = std::panic::catch_unwind(|| {
-        let tree = open(&place.directory);
-        let user = User::new(&tree, 0, 0);
-        let root = user.root();
-        let made = user.create(&root, "made", 0o644).unwrap().handle;
-        user.write(&made, 0, b"made").unwrap();
-        let dir = user.lookup(&root, "d").unwrap().handle;
-        let below = user.lookup(&dir, "below").unwrap().handle;
-        assert_eq!(user.read(&below, 0, 9).unwrap().0, b"below");
-        drop(tree);
-        let tree = open(&place.directory);
-        let user = User::new(&tree, 0, 0);
-        assert_eq!(user.read(&made, 0, 9).unwrap().0, b"made");
-        assert_eq!(user.read(&below, 0, 9).unwrap().0, b"below");
-    });
+    let directory = place.directory.clone();
+    let outcome = std::panic::catch_unwind(move || test(&directory));
     let unmounted = std::process::Command::new("umount").arg("-l").arg(&place.directory).status();
     assert!(unmounted.unwrap().success());
     outcome.unwrap();
@@ -224,5 +305,60 @@ fn what_may_not_be_read_can_be_made_stable() {
         let tree = open(directory);
         let user = User::new(&tree, uid, uid);
         user.create(&drop_box, "letter", 0o600).unwrap();
+    });
+}
+
+#[test]
+fn a_file_system_without_handles_is_served_from_a_store() {
+    on_overlay(|directory| {
+        let tree = open(directory);
+        let user = User::new(&tree, 0, 0);
+        let root = user.root();
+        let made = user.create(&root, "made", 0o644).unwrap().handle;
+        user.write(&made, 0, b"made").unwrap();
+        // The thread served somebody else, in a tree where users are told apart.
+        steadfast_sys::identity::assume(USER, USER, &[]).unwrap();
+        user.create(&root, "also", 0o600).unwrap();
+        let dir = user.lookup(&root, "d").unwrap().handle;
+        let below = user.lookup(&dir, "below").unwrap().handle;
+        assert_eq!(user.read(&below, 0, 9).unwrap().0, b"below");
+        drop(tree);
+        let tree = open(directory);
+        let user = User::new(&tree, 0, 0);
+        assert_eq!(user.read(&made, 0, 9).unwrap().0, b"made");
+        assert_eq!(user.read(&below, 0, 9).unwrap().0, b"below");
+    });
+}
+
+#[test]
+fn handles_outlive_a_copy_to_the_upper_layer() {
+    on_overlay(|directory| {
+        let tree = open(directory);
+        let user = User::new(&tree, 0, 0);
+        let dir = user.lookup(&user.root(), "d").unwrap().handle;
+        let below = user.lookup(&dir, "below").unwrap().handle;
+        assert_eq!(user.read(&below, 0, 9).unwrap().0, b"below");
+        user.write(&below, 0, b"above").unwrap();
+        assert_eq!(user.read(&below, 0, 9).unwrap().0, b"above");
+        drop(tree);
+        let tree = open(directory);
+        let user = User::new(&tree, 0, 0);
+        assert_eq!(user.attr(&dir).unwrap().kind, FileKind::Directory);
+        assert_eq!(user.read(&below, 0, 9).unwrap().0, b"above");
+        assert_eq!(user.lookup(&dir, "below").unwrap().handle, below);
+    });
+}
+
+/// A number given to another file would bring the old file's handle with it.
+#[test]
+fn a_file_system_without_times_of_birth_is_refused() {
+    unprivileged(|directory, _| {
+        let options = TreeOptions {
+            state_directory: Some(directory.with_file_name("state")),
+            ..TreeOptions::default()
+        };
+        let refused = Tree::open(Path::new("/proc"), &options, &support::storage());
+        let error = refused.unwrap_err();
+        assert!(matches!(error, OpenError::NoBirths { .. }), "{error}");
     });
 }

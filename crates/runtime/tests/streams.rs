@@ -131,7 +131,7 @@ fn what_follows_a_broken_mark_is_never_executed() {
     fixture.toy.gate.wait_for_guests(1);
     // While the first call is under way another worker has the seat.
     client.stream.write_all(&marked(&record(2, b'a', &[]))).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    std::thread::sleep(Duration::from_millis(50));
     fixture.toy.gate.open();
     wait_until(|| fixture.server.statistics().connections == 0);
     assert!(fixture.toy.peers.lock().is_empty());
@@ -463,7 +463,7 @@ fn shutdown_loses_no_reply_to_a_client_that_goes_on_calling() {
                 0 => return bytes / (4 + 4 + 2000),
                 count => bytes += count as u64,
             }
-            std::thread::sleep(std::time::Duration::from_micros(100));
+            std::thread::sleep(Duration::from_micros(100));
         }
     });
     let toy = std::sync::Arc::clone(&fixture.toy);

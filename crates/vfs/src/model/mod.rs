@@ -241,3 +241,30 @@ fn number(handle: &StorageHandle) -> Result<u64, FsError> {
 fn handle(fileid: u64) -> Result<StorageHandle, FsError> {
     StorageHandle::new(&fileid.to_be_bytes()).ok_or(FsError::Io)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AccessMask, FileSystem, Waiting};
+
+    /// Where real storage would answer otherwise, tests of protocols would prove nothing.
+    #[test]
+    fn it_answers_as_real_storage_does() {
+        let model = ModelFs::new(1, 0o772);
+        let root = model.root().unwrap().handle;
+        let ask = |uid| {
+            let cred = Cred { uid, gid: uid, groups: smallvec::SmallVec::new() };
+            let caller = Caller { cred: &cred, waiting: Waiting::Allowed };
+            let (_, changed) = model
+                .link(&caller, &root, &root, Name::new(b"a").unwrap())
+                .release(&crate::ReplyBarrier::for_engine())
+                .0;
+            (model.access(&caller, &root, AccessMask::all()).unwrap().0, changed.result)
+        };
+        let (granted, linked) = ask(0);
+        assert_eq!(granted, AccessMask::all() - AccessMask::EXECUTE);
+        assert_eq!(linked, Err(FsError::IsDirectory));
+        // Who may write a directory and not search it changes no names.
+        assert_eq!(ask(1000).0, AccessMask::empty());
+    }
+}

@@ -88,18 +88,21 @@ impl FileSystem for ModelFs {
         if may(permission::READ) {
             granted |= AccessMask::READ;
         }
-        if may(permission::WRITE) {
-            granted |= AccessMask::MODIFY | AccessMask::EXTEND;
-        }
+        // Names are changed by who may write and search their directory.
         if file.attr.kind == FileKind::Directory {
             if may(permission::WRITE | permission::EXECUTE) {
-                granted |= AccessMask::DELETE;
+                granted |= AccessMask::MODIFY | AccessMask::EXTEND | AccessMask::DELETE;
             }
             if may(permission::EXECUTE) {
                 granted |= AccessMask::LOOKUP;
             }
-        } else if may(permission::EXECUTE) {
-            granted |= AccessMask::EXECUTE;
+        } else {
+            if may(permission::WRITE) {
+                granted |= AccessMask::MODIFY | AccessMask::EXTEND;
+            }
+            if may(permission::EXECUTE) {
+                granted |= AccessMask::EXECUTE;
+            }
         }
         Ok((granted & wanted, file.attr))
     }
@@ -364,7 +367,7 @@ impl FileSystem for ModelFs {
         let (changed, dir_id) = self.change(dir, |state, dir_id| {
             let attr = state.file(id)?.attr;
             if attr.kind == FileKind::Directory {
-                return Err(FsError::NotPermitted);
+                return Err(FsError::IsDirectory);
             }
             if attr.links >= LINKS_MAX {
                 return Err(FsError::TooManyLinks);
