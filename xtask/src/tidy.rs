@@ -1,4 +1,5 @@
-//! Checks of form: formatting, lints, who may depend on whom, what sources may contain, licences.
+//! Checks of form: formatting, lints, who may depend on whom, what sources may contain, licences,
+//! documentation.
 
 mod dependencies;
 mod licences;
@@ -17,7 +18,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     formatting()?;
     rules()?;
-    lints()
+    lints()?;
+    documentation()
 }
 
 /// rustfmt.
@@ -28,6 +30,21 @@ pub(crate) fn formatting() -> Result<()> {
 /// Clippy, with warnings denied.
 pub(crate) fn lints() -> Result<()> {
     cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "--deny", "warnings"])
+}
+
+/// rustdoc, with warnings denied.
+pub(crate) fn documentation() -> Result<()> {
+    let status = Command::new(cargo_program())
+        .args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"])
+        // Modules are documented for who works in them, so their heads may name private items.
+        .env("RUSTDOCFLAGS", "--deny warnings --allow rustdoc::private-intra-doc-links")
+        .current_dir(workspace_root()?)
+        .status()
+        .context("cannot run cargo doc")?;
+    if !status.success() {
+        bail!("the documentation does not build without warnings");
+    }
+    Ok(())
 }
 
 /// What no tool of the toolchain checks. All faults are told at once.

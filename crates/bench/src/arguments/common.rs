@@ -16,7 +16,7 @@ const NFS_PORT: u16 = 2049;
 /// Which server.
 #[derive(Debug, Args)]
 pub(super) struct ServerArguments {
-    /// The server: HOST, HOST:PORT or [ADDRESS]:PORT.
+    /// The server: HOST, HOST:PORT or `[ADDRESS]:PORT`.
     #[arg(value_name = "SERVER", value_parser = server_address)]
     pub(super) server: SocketAddr,
     /// Where MOUNT answers (default: where NFS does).
