@@ -14,6 +14,7 @@ pub mod arguments;
 mod drive;
 mod error;
 pub mod mix;
+pub mod mountstorm;
 pub mod nhfsstone;
 pub mod null_server;
 pub mod op;

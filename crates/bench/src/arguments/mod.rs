@@ -4,6 +4,7 @@
 //! lets Ctrl-C end a load early with what there is.
 
 mod common;
+mod mountstorm;
 mod nhfsstone;
 mod walk;
 
@@ -34,6 +35,8 @@ enum Command {
     Nhfsstone(nhfsstone::Arguments),
     /// Many clients walk a directory tree at once, and new ones mount meanwhile
     Walk(walk::Arguments),
+    /// Many clients mount at the same moment, on an idle or a busy server
+    Mountstorm(mountstorm::Arguments),
     /// A server that answers every call with a canned reply: what sockets alone cost
     NullServer {
         /// Where it listens.
@@ -57,6 +60,10 @@ impl BenchArguments {
             }),
             Command::Walk(arguments) => watched(&arguments.output, |control| {
                 let report = crate::walk::run(&arguments.load(), control)?;
+                arguments.output.print(&report, || report.table())
+            }),
+            Command::Mountstorm(arguments) => watched(&arguments.output, |control| {
+                let report = crate::mountstorm::run(&arguments.load(), control)?;
                 arguments.output.print(&report, || report.table())
             }),
             Command::NullServer { address } => {

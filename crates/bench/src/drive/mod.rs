@@ -43,6 +43,8 @@ pub(crate) struct Plan {
     pub(crate) server: SocketAddr,
     /// Virtual clients, each with a connection.
     pub(crate) clients: usize,
+    /// Whose address the first of them has: other loads may run beside this one.
+    pub(crate) first_address: usize,
     /// Calls in flight of a client, at most.
     pub(crate) depth: usize,
     pub(crate) threads: usize,

@@ -65,11 +65,13 @@ pub(crate) fn start_connecting(server: SocketAddr, client: usize) -> io::Result<
     Ok(socket.into())
 }
 
-/// Connects the virtual clients of this range, edge-triggered, with their places in it as tokens.
+/// Connects the virtual clients of this range, edge-triggered, with their places in it as tokens;
+/// `first_address` is whose address client 0 has.
 pub(crate) fn connect_all(
     epoll: &Epoll,
     server: SocketAddr,
     clients: std::ops::Range<usize>,
+    first_address: usize,
 ) -> Result<Vec<TcpStream>, BenchError> {
     let first = clients.start;
     let failed = |place: usize, error| BenchError::Connection { client: first + place, error };
@@ -81,8 +83,8 @@ pub(crate) fn connect_all(
     while opening > 0 || sockets.len() < clients.len() {
         while opening < OPENING_MAX && sockets.len() < clients.len() {
             let place = sockets.len();
-            let socket =
-                start_connecting(server, first + place).map_err(|error| failed(place, error))?;
+            let socket = start_connecting(server, first_address + first + place)
+                .map_err(|error| failed(place, error))?;
             epoll.add(&socket, place as u64, Interest::StreamEdges)?;
             sockets.push(socket);
             opening += 1;
@@ -137,14 +139,14 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let server = listener.local_addr().unwrap();
         let epoll = Epoll::new().unwrap();
-        let sockets = connect_all(&epoll, server, 5..25).unwrap();
+        let sockets = connect_all(&epoll, server, 5..25, 100).unwrap();
         assert_eq!(sockets.len(), 20);
         for (index, socket) in sockets.iter().enumerate() {
-            let ours = source_address(server, 5 + index).unwrap();
+            let ours = source_address(server, 105 + index).unwrap();
             assert_eq!(socket.local_addr().unwrap().ip(), IpAddr::V4(ours));
         }
         drop(listener);
-        let error = connect_all(&epoll, server, 0..1).unwrap_err();
+        let error = connect_all(&epoll, server, 0..1, 0).unwrap_err();
         assert!(matches!(error, BenchError::Connection { client: 0, .. }), "{error}");
     }
 }

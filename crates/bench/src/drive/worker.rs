@@ -80,7 +80,8 @@ impl<S: Script> Worker<S> {
     ) -> Result<Self, BenchError> {
         let clients = plan.clients_of(thread);
         let epoll = Epoll::new()?;
-        let sockets = sockets::connect_all(&epoll, plan.server, clients.clone())?;
+        let sockets =
+            sockets::connect_all(&epoll, plan.server, clients.clone(), plan.first_address)?;
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let seed = now.map_or(0, |now| now.as_nanos() as u64);
         // Where all clients have the same address, a server's duplicate request cache tells them

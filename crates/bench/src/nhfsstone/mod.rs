@@ -196,6 +196,7 @@ fn levels(
         let plan = Plan {
             server: load.target.server,
             clients: load.clients,
+            first_address: 0,
             depth: load.depth,
             threads: load.threads,
             pace,

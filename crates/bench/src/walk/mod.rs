@@ -153,6 +153,7 @@ fn points(walk: &Walk, tree: &Arc<Tree>, control: &Control) -> Result<Report, Be
         let plan = Plan {
             server: walk.target.server,
             clients: *clients,
+            first_address: 0,
             depth: 1,
             threads: walk.threads.min((*clients).max(1)),
             pace: Pace::Closed,

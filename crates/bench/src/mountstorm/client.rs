@@ -1,0 +1,419 @@
+//! One client that mounts: which connection and which call comes next, and when to try again.
+//!
+//! No sockets and no clock: what happened and when is told to it, what to do is asked of it.
+
+use std::net::SocketAddr;
+
+use steadfast_client::{CallTemplate, Identity, Procedure, arguments, mount, procedure, rpcbind};
+use steadfast_xdr::{Reader, Writer};
+
+use super::Patience;
+use crate::replies::{self, Complaint, at_end, skip_post};
+use crate::setup::Target;
+
+/// The first pause before another attempt; each further one is twice as long.
+const PAUSE_MIN_NS: u64 = 1_000_000_000;
+/// The longest pause.
+const PAUSE_MAX_NS: u64 = 10_000_000_000;
+
+/// What a client is about to be answered; in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    ConnectRpcbind,
+    PortOfNfs,
+    PortOfMount,
+    ConnectMount,
+    Mnt,
+    ConnectNfs,
+    Fsinfo,
+    Getattr,
+    Mounted,
+    GivenUp,
+}
+
+/// The steps that take time, as kinds of a report.
+pub(super) const KINDS: [&str; 8] = [
+    "connect rpcbind",
+    "getport nfs",
+    "getport mount",
+    "connect mount",
+    "mnt",
+    "connect nfs",
+    "fsinfo",
+    "getattr",
+];
+
+/// Why an attempt failed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Failure {
+    /// No connection, or no reply, in time.
+    TimedOut,
+    /// The connection was refused, reset or closed.
+    Connection(String),
+    /// The server said no; trying again would not help.
+    Refused(String),
+    /// It said something that it must not say.
+    Broken(String),
+    /// Somebody stopped the storm.
+    Interrupted,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TimedOut => f.write_str("no answer in time"),
+            Self::Connection(what) | Self::Refused(what) | Self::Broken(what) => f.write_str(what),
+            Self::Interrupted => f.write_str("interrupted"),
+        }
+    }
+}
+
+/// What comes next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Close what is open and connect to this address.
+    Connect(SocketAddr),
+    /// Send these bytes on the connection.
+    Send(Vec<u8>),
+    /// Close what is open and begin again at this time.
+    Pause(u64),
+    /// Nothing: it has mounted, and stays connected.
+    Stay,
+    /// Nothing: it has given up.
+    Stop,
+}
+
+/// What clients have in common.
+#[derive(Clone, Debug)]
+pub(super) struct Common {
+    pub(super) target: Target,
+    pub(super) path: Vec<u8>,
+    pub(super) rpcbind: Option<SocketAddr>,
+    pub(super) patience: Patience,
+}
+
+/// A client.
+#[derive(Clone, Debug)]
+pub(super) struct StormClient {
+    pub(super) step: Step,
+    /// When the whole began.
+    started_ns: u64,
+    /// When the step began.
+    pub(super) step_ns: u64,
+    pub(super) attempts: u32,
+    pub(super) failure: Option<Failure>,
+    xid: u32,
+    nfs: SocketAddr,
+    mount: SocketAddr,
+    handle: Vec<u8>,
+}
+
+fn call(procedure: Procedure, identity: &Identity, xid: u32, arguments: &[u8]) -> Next {
+    let mut bytes = Vec::new();
+    CallTemplate::new(procedure, identity, arguments, 0).append(xid, &mut bytes);
+    Next::Send(bytes)
+}
+
+impl StormClient {
+    pub(super) fn new(common: &Common, first_xid: u32, started_ns: u64) -> Self {
+        Self {
+            step: Step::ConnectRpcbind,
+            started_ns,
+            step_ns: started_ns,
+            attempts: 0,
+            failure: None,
+            xid: first_xid,
+            nfs: common.target.server,
+            mount: common.target.mount_server,
+            handle: Vec::new(),
+        }
+    }
+
+    /// Whether it is over.
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self.step, Step::Mounted | Step::GivenUp)
+    }
+
+    /// The step as a kind of a report.
+    pub(super) fn kind(&self) -> usize {
+        self.step as usize
+    }
+
+    /// When the step has taken too long.
+    pub(super) fn deadline_ns(&self, common: &Common) -> u64 {
+        self.step_ns.saturating_add(common.patience.call.as_nanos() as u64)
+    }
+
+    /// Begins an attempt.
+    pub(super) fn begin(&mut self, common: &Common, now_ns: u64) -> Next {
+        self.attempts += 1;
+        self.step_ns = now_ns;
+        if let Some(rpcbind) = common.rpcbind {
+            self.step = Step::ConnectRpcbind;
+            Next::Connect(rpcbind)
+        } else {
+            self.step = Step::ConnectMount;
+            Next::Connect(self.mount)
+        }
+    }
+
+    /// It is connected.
+    pub(super) fn handle_connected(&mut self, common: &Common, now_ns: u64) -> Next {
+        self.step_ns = now_ns;
+        self.xid = self.xid.wrapping_add(1);
+        match self.step {
+            Step::ConnectRpcbind => {
+                self.step = Step::PortOfNfs;
+                self.ask_port(steadfast_client::NFS3)
+            }
+            Step::ConnectMount => {
+                self.step = Step::Mnt;
+                let mut argument = Vec::new();
+                Writer::new(&mut argument).opaque(&common.path);
+                call(mount::MNT, &common.target.identity, self.xid, &argument)
+            }
+            Step::ConnectNfs => {
+                self.step = Step::Fsinfo;
+                self.ask(procedure::FSINFO, common)
+            }
+            // Nobody waits for a connection.
+            _ => Next::Stay,
+        }
+    }
+
+    fn ask_port(&self, program: u32) -> Next {
+        let mut arguments = Vec::new();
+        let mut w = Writer::new(&mut arguments);
+        for word in [program, 3, 6, 0] {
+            w.u32(word);
+        }
+        call(rpcbind::GETPORT, &Identity::None, self.xid, &arguments)
+    }
+
+    fn ask(&self, procedure: Procedure, common: &Common) -> Next {
+        let handle = steadfast_client::FileHandle(self.handle.clone());
+        call(procedure, &common.target.identity, self.xid, &arguments::handle(&handle))
+    }
+
+    /// A reply has come.
+    pub(super) fn handle_reply(&mut self, common: &Common, message: &[u8], now_ns: u64) -> Next {
+        let is_ours = message.first_chunk::<4>().is_some_and(|xid| *xid == self.xid.to_be_bytes());
+        if !is_ours {
+            let what = "a reply to a call that was not made".to_owned();
+            return self.fail(common, Failure::Broken(what), now_ns);
+        }
+        let name = KINDS.get(self.kind()).copied().unwrap_or("mount");
+        let outcome = match replies::results(name, message) {
+            Ok(mut r) => self.take(&mut r),
+            Err(error) => Err(Failure::Broken(error.to_string())),
+        };
+        if let Err(failure) = outcome {
+            return self.fail(common, failure, now_ns);
+        }
+        self.step_ns = now_ns;
+        self.xid = self.xid.wrapping_add(1);
+        match self.step {
+            Step::PortOfNfs => {
+                self.step = Step::PortOfMount;
+                self.ask_port(mount::MOUNT)
+            }
+            Step::PortOfMount => {
+                self.step = Step::ConnectMount;
+                Next::Connect(self.mount)
+            }
+            Step::Mnt => {
+                self.step = Step::ConnectNfs;
+                Next::Connect(self.nfs)
+            }
+            Step::Fsinfo => {
+                self.step = Step::Getattr;
+                self.ask(procedure::GETATTR, common)
+            }
+            _ => {
+                self.step = Step::Mounted;
+                Next::Stay
+            }
+        }
+    }
+
+    /// Takes what the results say.
+    fn take(&mut self, r: &mut Reader<'_>) -> Result<(), Failure> {
+        let outcome = match self.step {
+            Step::PortOfNfs | Step::PortOfMount => return self.take_port(r),
+            Step::Mnt => self.take_handle(r)?,
+            Step::Fsinfo | Step::Getattr => {
+                let name = KINDS.get(self.kind()).copied().unwrap_or("mount");
+                match replies::succeeded(name, r) {
+                    Ok(true) => {}
+                    Ok(false) => return Err(Failure::Connection("put off".to_owned())),
+                    Err(error) => return Err(Failure::Refused(error.to_string())),
+                }
+                self.take_attributes(r)
+            }
+            _ => Err("a reply that nobody waits for".into()),
+        };
+        outcome.and_then(|()| at_end(r)).map_err(|complaint| match complaint {
+            Complaint::Xdr(error) => Failure::Broken(error.to_string()),
+            Complaint::Promise(what) => Failure::Broken(what),
+        })
+    }
+
+    fn take_port(&mut self, r: &mut Reader<'_>) -> Result<(), Failure> {
+        let port = r.u32().map_err(|error| Failure::Broken(error.to_string()))?;
+        let port = u16::try_from(port)
+            .map_err(|_| Failure::Broken("GETPORT told a port above 65535".to_owned()))?;
+        if port == 0 {
+            // Perhaps it is registered in a moment.
+            let name = if self.step == Step::PortOfNfs { "NFS" } else { "MOUNT" };
+            return Err(Failure::Connection(format!("rpcbind does not know {name}")));
+        }
+        let address = if self.step == Step::PortOfNfs { &mut self.nfs } else { &mut self.mount };
+        address.set_port(port);
+        Ok(())
+    }
+
+    /// The outer failure is a refusal.
+    fn take_handle(&mut self, r: &mut Reader<'_>) -> Result<Result<(), Complaint>, Failure> {
+        let mut read = || {
+            let status = r.u32()?;
+            if status != 0 {
+                return Ok(Err(status));
+            }
+            let handle = r.opaque(replies::HANDLE_BYTES_MAX)?.to_vec();
+            for _flavour in 0..r.u32()? {
+                r.u32()?;
+            }
+            Ok::<_, steadfast_xdr::XdrError>(Ok(handle))
+        };
+        match read() {
+            Ok(Ok(handle)) => self.handle = handle,
+            Ok(Err(status)) => {
+                return Err(Failure::Refused(format!("MNT failed with status {status}")));
+            }
+            Err(error) => return Ok(Err(error.into())),
+        }
+        Ok(Ok(()))
+    }
+
+    fn take_attributes(&self, r: &mut Reader<'_>) -> Result<(), Complaint> {
+        if self.step == Step::Fsinfo {
+            skip_post(r)?;
+            r.fixed_opaque(48)?;
+        } else if replies::attributes(r)?.file_type != 2 {
+            return Err("the share's root is no directory".into());
+        }
+        Ok(())
+    }
+
+    /// The attempt has failed: another one after a pause, if there is time.
+    pub(super) fn fail(&mut self, common: &Common, failure: Failure, now_ns: u64) -> Next {
+        let may_help = matches!(failure, Failure::TimedOut | Failure::Connection(_));
+        self.failure = Some(failure);
+        let pause = (PAUSE_MIN_NS << self.attempts.saturating_sub(1).min(8)).min(PAUSE_MAX_NS);
+        let until = now_ns.saturating_add(pause);
+        let end = self.started_ns.saturating_add(common.patience.whole.as_nanos() as u64);
+        if may_help && until < end {
+            Next::Pause(until)
+        } else {
+            self.step = Step::GivenUp;
+            Next::Stop
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn common() -> Common {
+        Common {
+            target: Target::new("127.0.0.1:2049".parse().unwrap()),
+            path: b"/share".to_vec(),
+            rpcbind: Some("127.0.0.1:111".parse().unwrap()),
+            patience: Patience::default(),
+        }
+    }
+
+    fn reply(client: &StormClient, words: &[u32]) -> Vec<u8> {
+        let head = [client.xid, 1, 0, 0, 0, 0];
+        head.iter().chain(words).flat_map(|word| word.to_be_bytes()).collect()
+    }
+
+    fn port_of(next: &Next) -> u16 {
+        match next {
+            Next::Connect(address) => address.port(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_client_goes_from_rpcbind_to_its_mount() {
+        let common = common();
+        let mut client = StormClient::new(&common, 7, 0);
+        assert_eq!(port_of(&client.begin(&common, 0)), 111);
+        assert!(matches!(client.handle_connected(&common, MS), Next::Send(_)));
+        let answer = reply(&client, &[2050]);
+        assert!(matches!(client.handle_reply(&common, &answer, 2 * MS), Next::Send(_)));
+        let answer = reply(&client, &[20_048]);
+        assert_eq!(port_of(&client.handle_reply(&common, &answer, 3 * MS)), 20_048);
+        assert!(matches!(client.handle_connected(&common, 4 * MS), Next::Send(_)));
+        let answer = reply(&client, &[0, 4, 99, 1, 1]);
+        assert_eq!(port_of(&client.handle_reply(&common, &answer, 5 * MS)), 2050);
+        assert!(matches!(client.handle_connected(&common, 6 * MS), Next::Send(_)));
+        let mut fsinfo = vec![0, 0];
+        fsinfo.extend([0; 12]);
+        let answer = reply(&client, &fsinfo);
+        assert!(matches!(client.handle_reply(&common, &answer, 7 * MS), Next::Send(_)));
+        let mut getattr = vec![0, 2];
+        getattr.extend([0; 20]);
+        let answer = reply(&client, &getattr);
+        assert_eq!(client.handle_reply(&common, &answer, 8 * MS), Next::Stay);
+        assert_eq!((client.step, client.attempts), (Step::Mounted, 1));
+        assert!(client.is_done());
+    }
+
+    #[test]
+    fn pauses_grow_and_end_with_the_clients_patience() {
+        let common = common();
+        let mut client = StormClient::new(&common, 7, 0);
+        let (mut now, mut pauses) = (0, Vec::new());
+        loop {
+            client.begin(&common, now);
+            match client.fail(&common, Failure::TimedOut, now) {
+                Next::Pause(until) => {
+                    pauses.push((until - now) / 1_000_000_000);
+                    now = until;
+                }
+                next => {
+                    assert_eq!(next, Next::Stop);
+                    break;
+                }
+            }
+        }
+        assert_eq!(pauses[..6], [1, 2, 4, 8, 10, 10]);
+        assert!(now < 120_000_000_000 && now > 100_000_000_000);
+        assert_eq!(client.step, Step::GivenUp);
+    }
+
+    #[test]
+    fn refusals_and_nonsense_are_final() {
+        let common = common();
+        for (words, part) in [(&[13][..], "status 13"), (&[0, 4], "ends early")] {
+            let mut client = StormClient::new(&common, 7, 0);
+            client.step = Step::Mnt;
+            let answer = reply(&client, words);
+            assert_eq!(client.handle_reply(&common, &answer, 1), Next::Stop);
+            let failure = client.failure.unwrap().to_string();
+            assert!(failure.contains(part), "{failure}");
+        }
+        let mut client = StormClient::new(&common, 7, 0);
+        client.step = Step::PortOfMount;
+        let answer = reply(&client, &[0]);
+        assert!(matches!(client.handle_reply(&common, &answer, 1), Next::Pause(_)));
+        let mut client = StormClient::new(&common, 7, 0);
+        client.step = Step::Mnt;
+        assert_eq!(client.handle_reply(&common, b"1234", 1), Next::Stop);
+    }
+}
