@@ -59,7 +59,9 @@ fn storms_also_break_loose_beside_another_load() {
 #[test]
 fn clients_whose_connection_goes_try_again() {
     let server = FakeServer::start(Fault::HangsUp);
-    let report = run(&storm(&server, 8), &Control::default()).unwrap();
+    let mut storm = storm(&server, 8);
+    storm.patience = Patience { call: Duration::from_secs(1), whole: Duration::from_secs(8) };
+    let report = run(&storm, &Control::default()).unwrap();
     assert_eq!(report.succeeded + report.failed, 8);
     assert!(report.retries > 0 && report.succeeded_at_first < 8, "{report:?}");
     assert!(report.latency.max_us > 900_000.0 || report.succeeded == 0, "a pause was made");

@@ -302,6 +302,11 @@ impl Worker {
     }
 }
 
+/// How many operations a ledger says were acknowledged so far.
+pub(crate) fn acknowledged(ledger: &Path) -> Result<usize> {
+    Ok(std::fs::read_to_string(ledger)?.lines().filter(|line| *line == "!").count())
+}
+
 /// Compares a directory with its ledger; the number of operations that were acknowledged.
 pub(crate) fn verify(directory: &Path, ledger: &Path) -> Result<usize> {
     let text = std::fs::read_to_string(ledger)?;
