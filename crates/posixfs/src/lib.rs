@@ -28,6 +28,7 @@ mod mounts;
 mod naming;
 mod node;
 mod process;
+mod read_ahead;
 mod reading;
 mod setting;
 mod storage;
@@ -37,5 +38,6 @@ mod volume;
 mod walking;
 
 pub use process::{ProcessPowers, prepare_process};
+pub use read_ahead::ReadAheadTotals;
 pub use storage::{Storage, StorageOptions};
 pub use tree::{Mode, OpenError, Tree, TreeOptions};

@@ -18,6 +18,7 @@ use crate::budget::{Budget, Descriptor};
 use crate::error::from_errno;
 use crate::handle_form;
 use crate::listing::Listing;
+use crate::read_ahead::ReadAhead;
 use crate::volume::{Mount, Volume};
 
 /// Sweeps without a use after which a file open for writing is closed: while it is open, nobody
@@ -44,6 +45,8 @@ pub(crate) struct Node {
     pub(crate) order: Mutex<()>,
     pub(crate) listing: Mutex<Listing>,
     reader: OnceLock<Descriptor>,
+    /// Of files only that are large and were not in memory when they were read.
+    pub(crate) read_ahead: OnceLock<Box<ReadAhead>>,
     writer: Mutex<Option<Arc<Descriptor>>>,
     seen_acl: Mutex<SeenAcl>,
     /// Whether the server opens it whatever its permission bits say.
@@ -94,6 +97,7 @@ impl Node {
             order: Mutex::new(()),
             listing: Mutex::default(),
             reader: OnceLock::new(),
+            read_ahead: OnceLock::new(),
             writer: Mutex::new(None),
             seen_acl: Mutex::new(None),
             opens_all,
@@ -128,6 +132,9 @@ impl Node {
     pub(crate) fn pass_sweep(&self) -> bool {
         let idle = self.idle_sweeps.load(Ordering::Relaxed).saturating_add(1);
         self.idle_sweeps.store(idle, Ordering::Relaxed);
+        if let Some(read_ahead) = self.read_ahead.get() {
+            read_ahead.forget_idle();
+        }
         if idle <= WRITER_IDLE_SWEEPS || self.is_dirty() {
             return false;
         }
@@ -179,6 +186,11 @@ impl Node {
         }
         let reader = Descriptor::new(self.open(OFlags::RDONLY)?, &self.budget);
         Ok(self.reader.get_or_init(|| reader))
+    }
+
+    /// Another descriptor of the same, with a read-ahead of the kernel's own.
+    pub(crate) fn open_again(&self) -> Result<Descriptor, FsError> {
+        Ok(Descriptor::new(self.open(OFlags::RDONLY)?, &self.budget))
     }
 
     /// The ordinary file open for writing, and for reading if it may be. Whose powers it is opened with is the

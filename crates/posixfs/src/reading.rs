@@ -3,6 +3,7 @@
 //! They never take the caller's identity: permission is checked here, against attributes read
 //! for the purpose. The server itself may read and search everything.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::fs::StatVfs;
@@ -15,14 +16,24 @@ use steadfast_vfs::{
 };
 
 use crate::acl::{self, Which};
+use crate::budget::Descriptor;
 use crate::error::from_errno;
 use crate::node::{Node, ReadableFile};
+use crate::read_ahead::{Read, ReadAhead, is_cached, is_filled};
 use crate::tree::{Tree, may_wait};
 
 /// From this size on a range of the page cache is sent without a copy.
 const PLACE_BYTES_MIN: u64 = 64 << 10;
 /// Longest target of a symbolic link (`PATH_MAX`).
 const LINK_BYTES_MAX: usize = 4096;
+
+/// Where a file's data was found.
+enum Fetched {
+    /// So many bytes were appended.
+    Appended(usize),
+    /// All is in the page cache and can be sent from there.
+    Cached,
+}
 
 impl Tree {
     pub(crate) fn do_root(&self) -> Result<Entry, FsError> {
@@ -151,26 +162,73 @@ impl Tree {
         if wanted == 0 {
             return Ok(ReadDone { count: 0, is_end: there == 0, attr, place: ReadPlace::Appended });
         }
-        let reader = self.reader(&node)?;
         let is_end = wanted == there;
-        if may_be_place && wanted >= PLACE_BYTES_MIN && is_cached(reader, offset, wanted) {
-            let file = Arc::new(ReadableFile(Arc::clone(&node)));
-            let length = wanted as u32;
-            let place = ReadPlace::File(FileRange { file, offset, length });
-            return Ok(ReadDone { count: length, is_end, attr, place });
-        }
-        let before = into.len();
-        let read = append(reader, &node, into, wanted as usize, offset, may_wait(caller));
-        let got = match read {
-            Ok(got) => got,
-            Err(error) => {
-                into.truncate(before);
-                return Err(error);
+        let read = Read { offset, length: wanted, file_bytes: attr.size };
+        match self.fetch(&node, read, may_wait(caller), may_be_place, into)? {
+            Fetched::Appended(got) => {
+                // Shorter than the size said: the file was cut meanwhile, and this is its end.
+                let is_end = is_end || (got as u64) < wanted;
+                Ok(ReadDone { count: got as u32, is_end, attr, place: ReadPlace::Appended })
             }
+            Fetched::Cached => {
+                let file = Arc::new(ReadableFile(node));
+                let length = wanted as u32;
+                let place = ReadPlace::File(FileRange { file, offset, length });
+                Ok(ReadDone { count: length, is_end, attr, place })
+            }
+        }
+    }
+
+    /// Gets a file's data, and has what will be read next brought into memory if need be.
+    fn fetch(
+        &self,
+        node: &Node,
+        read: Read,
+        may_wait: bool,
+        may_be_place: bool,
+        into: &mut Vec<u8>,
+    ) -> Result<Fetched, FsError> {
+        let reader = self.reader(node)?;
+        // Nothing more than this is done for files that are in memory.
+        let cold = node.read_ahead.get().filter(|read_ahead| read_ahead.is_cold());
+        match cold {
+            Some(read_ahead) if may_wait => self.prepare(node, reader, read_ahead, read),
+            Some(read_ahead) if read_ahead.wants(read) => return Err(FsError::WouldBlock),
+            // One that may wait need not have to; if it has, the file is cold from now on.
+            None if may_wait
+                && ReadAhead::is_for(read)
+                && !node.volume.is_volatile()
+                && !(is_cached(reader, read) && is_filled(reader, into, read, false, false)) =>
+            {
+                let new = || Box::new(ReadAhead::new(&self.storage.read_ahead));
+                self.prepare(node, reader, node.read_ahead.get_or_init(new), read);
+            }
+            _ => {}
+        }
+        let found = if may_be_place
+            && read.length >= PLACE_BYTES_MIN
+            && is_cached(reader, read)
+            && is_filled(reader, into, read, cold.is_some(), may_wait)
+        {
+            Fetched::Cached
+        } else {
+            Fetched::Appended(append(reader, node, into, read, may_wait)?)
         };
-        // Shorter than the size said: the file was cut meanwhile, and this is its end.
-        let is_end = is_end || (got as u64) < wanted;
-        Ok(ReadDone { count: got as u32, is_end, attr, place: ReadPlace::Appended })
+        if let Some(read_ahead) = cold
+            && !may_wait
+        {
+            read_ahead.note_hit(read);
+        }
+        Ok(found)
+    }
+
+    fn prepare(&self, node: &Node, reader: &Descriptor, read_ahead: &ReadAhead, read: Read) {
+        let open = || {
+            let opened = node.open_again().ok()?;
+            self.storage.cache.make_room();
+            Some(opened)
+        };
+        read_ahead.prepare(reader, read, node.volume.request_bytes, open);
     }
 
     pub(crate) fn do_statistics(
@@ -233,33 +291,30 @@ impl Tree {
     }
 }
 
-/// Whether all of a range is in the page cache.
-fn is_cached(file: &impl std::os::fd::AsFd, offset: u64, length: u64) -> bool {
-    const PAGE_BYTES: u64 = 4096;
-    let first = offset / PAGE_BYTES;
-    let behind = offset.saturating_add(length).div_ceil(PAGE_BYTES);
-    file::cached_pages(file, offset, length).is_ok_and(|pages| pages >= behind - first)
-}
-
-/// Reads until all is there or the file ends. Without `may_wait`, all or [`FsError::WouldBlock`].
+/// Reads until all is there or the file ends. Without `may_wait`, all or [`FsError::WouldBlock`];
+/// with an error nothing is appended.
 fn append(
-    reader: &impl std::os::fd::AsFd,
+    reader: &impl AsFd,
     node: &Node,
     into: &mut Vec<u8>,
-    wanted: usize,
-    offset: u64,
+    read: Read,
     may_wait: bool,
 ) -> Result<usize, FsError> {
     // tmpfs cannot promise not to wait, but does not.
     let may_wait = may_wait || node.volume.is_volatile();
+    let before = into.len();
+    let wanted = read.length as usize;
     let mut got = 0;
     while got < wanted {
-        let at = offset.saturating_add(got as u64);
+        let at = read.offset.saturating_add(got as u64);
         match file::append_read(reader, into, wanted - got, at, may_wait) {
             Ok(0) => break,
             Ok(more) => got += more,
-            Err(Errno::AGAIN | Errno::OPNOTSUPP) if !may_wait => return Err(FsError::WouldBlock),
-            Err(errno) => return Err(from_errno(errno)),
+            Err(errno) => {
+                into.truncate(before);
+                let would_block = !may_wait && matches!(errno, Errno::AGAIN | Errno::OPNOTSUPP);
+                return Err(if would_block { FsError::WouldBlock } else { from_errno(errno) });
+            }
         }
     }
     Ok(got)

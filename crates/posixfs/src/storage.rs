@@ -8,6 +8,7 @@ use steadfast_vfs::FlushDomain;
 
 use crate::budget::Budget;
 use crate::cache::Cache;
+use crate::read_ahead::{ReadAheadShared, ReadAheadTotals};
 
 /// How much trees may use together.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +29,7 @@ impl Default for StorageOptions {
 pub struct Storage {
     pub(crate) cache: Cache,
     pub(crate) budget: Arc<Budget>,
+    pub(crate) read_ahead: Arc<ReadAheadShared>,
     trees: AtomicU32,
     /// The device of each flush domain.
     domains: Mutex<Vec<u64>>,
@@ -49,6 +51,7 @@ impl Storage {
         Arc::new(Self {
             cache: Cache::new(Arc::clone(&budget)),
             budget,
+            read_ahead: ReadAheadShared::new(),
             trees: AtomicU32::new(0),
             domains: Mutex::default(),
         })
@@ -68,6 +71,11 @@ impl Storage {
     /// How many descriptors are open for objects.
     pub fn descriptors(&self) -> usize {
         self.budget.open()
+    }
+
+    /// What was asked ahead of sequential reads since the start.
+    pub fn read_ahead(&self) -> ReadAheadTotals {
+        self.read_ahead.totals()
     }
 
     pub(crate) fn new_tree(&self) -> u32 {

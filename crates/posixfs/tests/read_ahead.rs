@@ -1,0 +1,194 @@
+//! What is asked ahead of reads of real files, by the counters that storage keeps. Integration
+//! tests; on file systems of their own where root may make them.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod support;
+
+use std::fs::File;
+use std::sync::Arc;
+
+use rustix::fs::Advice;
+use steadfast_posixfs::{ReadAheadTotals, Storage, Tree, TreeOptions};
+use steadfast_sys::file::cached_pages;
+use steadfast_vfs::{
+    Caller, Cred, FileRange, FileSystem, FsError, ReadPlace, StorageHandle, Waiting,
+};
+use support::{Place, cred, mounted, name, plain};
+
+const MIB: u64 = 1 << 20;
+const FILE_BYTES: u64 = 32 * MIB;
+
+/// A file that is not in memory, and how it is read.
+struct Reader {
+    storage: Arc<Storage>,
+    tree: Tree,
+    cred: Cred,
+    file: StorageHandle,
+    path: std::path::PathBuf,
+    came_again: usize,
+    places: usize,
+}
+
+impl Reader {
+    /// `None`, with the reason printed, where files cannot be put out of memory.
+    fn new(place: &Place) -> Option<Self> {
+        let path = place.directory.join("file");
+        let contents: Vec<u8> =
+            (0..FILE_BYTES / 8).flat_map(|word| (word * 8).to_be_bytes()).collect();
+        std::fs::write(&path, contents).unwrap();
+        let storage = support::storage();
+        let options = TreeOptions { share_id: 7, ..TreeOptions::default() };
+        let tree = Tree::open(&place.directory, &options, &storage).unwrap();
+        let cred = cred(0, 0, &[]);
+        let caller = Caller { cred: &cred, waiting: Waiting::Allowed };
+        let root = tree.root().unwrap().handle;
+        let file = tree.lookup(&caller, &root, name("file")).result.unwrap().handle;
+        let reader = Self { storage, tree, cred, file, path, came_again: 0, places: 0 };
+        let is_cold = reader.drop_cache();
+        if !is_cold {
+            println!("{}: skipped: files stay in memory", place.name);
+        }
+        is_cold.then_some(reader)
+    }
+
+    fn drop_cache(&self) -> bool {
+        let file = File::open(&self.path).unwrap();
+        file.sync_all().unwrap();
+        for _ in 0..50 {
+            rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+            match cached_pages(&file, 0, FILE_BYTES) {
+                Ok(0) => return true,
+                Ok(_) => std::thread::sleep(std::time::Duration::from_millis(20)),
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+
+    /// As the engine reads: without waiting, and again if that was not enough.
+    fn read(&mut self, offset: u64, count: u64, may_be_place: bool) {
+        let mut data = Vec::new();
+        let mut attempt = |waiting| {
+            let caller = Caller { cred: &self.cred, waiting };
+            let count = count as u32;
+            self.tree.read(&caller, &self.file, offset, count, may_be_place, &mut data)
+        };
+        let done = match attempt(Waiting::Never) {
+            Err(FsError::WouldBlock) => {
+                self.came_again += 1;
+                attempt(Waiting::Allowed).unwrap()
+            }
+            done => done.unwrap(),
+        };
+        assert_eq!(u64::from(done.count), count.min(FILE_BYTES - offset));
+        if let ReadPlace::File(FileRange { file, offset: at, length }) = done.place {
+            assert_eq!((at, length, data.len()), (offset, done.count, 0));
+            let length = length as usize;
+            steadfast_sys::file::append_read(file.as_fd(), &mut data, length, at, true).unwrap();
+            self.places += 1;
+        }
+        assert_eq!(data.len() as u64, u64::from(done.count));
+        for (index, word) in data.chunks_exact(8).enumerate() {
+            assert_eq!(word, (offset + index as u64 * 8).to_be_bytes(), "at {offset} + {index}");
+        }
+    }
+
+    fn totals(&self) -> ReadAheadTotals {
+        self.storage.read_ahead()
+    }
+}
+
+fn on_all(mut test: impl FnMut(&mut Reader)) {
+    let places = [Some(plain()), mounted("ext4", 96), mounted("xfs", 320), mounted("btrfs", 160)];
+    for place in places.into_iter().flatten() {
+        println!("on {}", place.name);
+        if let Some(mut reader) = Reader::new(&place) {
+            test(&mut reader);
+        }
+    }
+}
+
+#[test]
+fn a_stream_in_order_is_asked_for_once_and_nothing_when_it_is_in_memory() {
+    on_all(|reader| {
+        for (length, may_be_place) in [(65_536, false), (65_536, true), (MIB, true)] {
+            assert!(reader.drop_cache());
+            let before = reader.totals();
+            for offset in (0..FILE_BYTES).step_by(length as usize) {
+                reader.read(offset, length, may_be_place);
+            }
+            let after = reader.totals();
+            let (asks, bytes) = (after.asks - before.asks, after.bytes - before.bytes);
+            // All but the first read; the window is half a MiB or more before long.
+            assert!((FILE_BYTES - 4 * length..=FILE_BYTES).contains(&bytes), "{bytes} bytes");
+            assert!((8..=2 * FILE_BYTES / MIB + 8).contains(&asks), "{asks} asks");
+            assert_eq!(after.lost, before.lost);
+            reader.came_again = 0;
+            for offset in (0..FILE_BYTES).step_by(length as usize) {
+                reader.read(offset, length, may_be_place);
+            }
+            let again = ReadAheadTotals { found: after.found, ..reader.totals() };
+            assert_eq!(again, after, "what is in memory was asked for");
+        }
+        assert!(reader.places > 0);
+    });
+}
+
+#[test]
+fn reads_out_of_order_are_a_stream_too() {
+    on_all(|reader| {
+        let mut order: Vec<(u64, u64)> =
+            (0..FILE_BYTES / 65_536).map(|index| (index + index * 7 % 9, index)).collect();
+        order.sort_unstable();
+        for (_, index) in order {
+            reader.read(index * 65_536, 65_536, index % 2 == 0);
+        }
+        let ReadAheadTotals { bytes, .. } = reader.totals();
+        assert!((FILE_BYTES - 2 * MIB..=FILE_BYTES).contains(&bytes), "{bytes} bytes");
+    });
+}
+
+#[test]
+fn several_streams_of_one_file_are_all_asked_for() {
+    on_all(|reader| {
+        let part = FILE_BYTES / 4;
+        for offset in (0..part).step_by(65_536) {
+            for stream in 0..4 {
+                reader.read(stream * part + offset, 65_536, false);
+            }
+        }
+        let ReadAheadTotals { bytes, .. } = reader.totals();
+        // The first ones run a little into the parts of the next, where it is in memory then.
+        assert!((FILE_BYTES - 4 * MIB..=FILE_BYTES + 4 * MIB).contains(&bytes), "{bytes} bytes");
+    });
+}
+
+#[test]
+fn random_reads_and_strides_ask_for_nothing() {
+    on_all(|reader| {
+        let pages = FILE_BYTES / 4096;
+        for index in 0..500 {
+            reader.read(index * 2741 % pages * 4096, 4096, false);
+        }
+        assert!(reader.drop_cache());
+        for offset in (0..FILE_BYTES).step_by(262_144) {
+            reader.read(offset, 65_536, true);
+        }
+        let ReadAheadTotals { bytes, .. } = reader.totals();
+        assert!(bytes <= MIB, "{bytes} bytes");
+    });
+}
+
+#[test]
+fn nothing_is_asked_of_a_file_system_in_memory() {
+    let Some(place) = mounted("tmpfs", 64) else { return };
+    let path = place.directory.join("file");
+    std::fs::write(&path, vec![1; FILE_BYTES as usize]).unwrap();
+    let tree = support::open(&place.directory);
+    let user = support::User::new(&tree, 0, 0);
+    let file = user.lookup(&user.root(), "file").unwrap().handle;
+    for offset in (0..FILE_BYTES).step_by(65_536) {
+        assert_eq!(user.read(&file, offset, 65_536).unwrap().0.len(), 65_536);
+    }
+    assert!(tree.root().is_ok());
+}
