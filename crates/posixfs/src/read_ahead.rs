@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use self::budget::WindowBudget;
-pub(crate) use self::kernel::{REQUEST_BYTES_BTRFS, is_cached, is_filled, request_bytes};
+pub(crate) use self::kernel::{Habits, is_cached, is_filled};
 use self::streams::Streams;
 pub(crate) use self::streams::{Noted, Read};
 use crate::budget::Descriptor;
@@ -33,6 +33,13 @@ const FILE_BYTES_MIN: u64 = 1 << 20;
 const MEMORY_SHARES: u64 = 16;
 const BUDGET_BYTES_MIN: u64 = 16 << 20;
 const BUDGET_BYTES_MAX: u64 = 1 << 30;
+
+/// A kernel that reads ahead less than this is made to read ahead twice as much: 128 KiB, which is
+/// usual, make folios half as large.
+const AHEAD_BYTES_ENOUGH: u64 = 512 << 10;
+/// So much, and not only what the kernel may have read beyond what it was asked for, must be
+/// found in memory before the rest is taken to be there.
+const FOUND_BYTES_MIN: u64 = 1 << 20;
 
 /// What was asked ahead since the start, for all files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -134,7 +141,7 @@ impl ReadAhead {
         &self,
         file: impl AsFd,
         read: Read,
-        request_bytes: u64,
+        habits: Habits,
         open: impl FnOnce() -> Option<Descriptor>,
     ) {
         let Some(Noted { ask, was_asked }) =
@@ -151,29 +158,36 @@ impl ReadAhead {
         let next = Read { offset: range.start, length: bytes, ..read };
         if is_cached(&file, next) && is_filled(&file, &mut Vec::new(), next, true, false) {
             self.shared.found.fetch_add(1, Ordering::Relaxed);
-            self.change(|streams| streams.note_warm(&range, &self.shared.budget));
+            let enough = habits.ahead_bytes.saturating_mul(4).max(FOUND_BYTES_MIN);
+            self.change(|streams| streams.note_found(&range, enough, &self.shared.budget));
             return;
         }
+        self.change(|streams| streams.note_absent(&range));
         self.shared.asks.fetch_add(1, Ordering::Relaxed);
         self.shared.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let asker = self.asker(open);
-        if let Some(asker) = asker {
+        if let Some(asker) = self.asker(habits, open) {
             kernel::nudge(&*asker, &range);
             if is_cached(&file, next) {
                 return;
             }
         }
         self.shared.advised.fetch_add(1, Ordering::Relaxed);
-        kernel::advise(&file, range, request_bytes);
+        kernel::advise(&file, range, habits.request_bytes);
     }
 
     /// The descriptor to ask with, opened when first used.
-    fn asker(&self, open: impl FnOnce() -> Option<Descriptor>) -> Option<Arc<Descriptor>> {
+    fn asker(
+        &self,
+        habits: Habits,
+        open: impl FnOnce() -> Option<Descriptor>,
+    ) -> Option<Arc<Descriptor>> {
         if let Some(asker) = &*self.asker.lock() {
             return Some(Arc::clone(asker));
         }
         let asker = Arc::new(open()?);
-        kernel::expect_sequential(&*asker);
+        if habits.ahead_bytes < AHEAD_BYTES_ENOUGH {
+            kernel::double_ahead(&*asker);
+        }
         Some(Arc::clone(self.asker.lock().get_or_insert(asker)))
     }
 

@@ -228,7 +228,7 @@ impl Tree {
             self.storage.cache.make_room();
             Some(opened)
         };
-        read_ahead.prepare(reader, read, node.volume.request_bytes, open);
+        read_ahead.prepare(reader, read, node.volume.habits, open);
     }
 
     pub(crate) fn do_statistics(

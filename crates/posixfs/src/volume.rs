@@ -11,7 +11,7 @@ use steadfast_vfs::{FlushDomain, FsError};
 
 use crate::acl;
 use crate::error::from_errno;
-use crate::read_ahead;
+use crate::read_ahead::Habits;
 
 /// A mount that objects of the tree are reached through.
 pub(crate) struct Mount {
@@ -90,8 +90,8 @@ pub(crate) struct Volume {
     pub(crate) file_bytes_max: u64,
     pub(crate) links_max: u32,
     pub(crate) name_bytes_max: u32,
-    /// How much the kernel reads from it at once.
-    pub(crate) request_bytes: u64,
+    /// How the kernel reads from it.
+    pub(crate) habits: Habits,
 }
 
 impl Volume {
@@ -129,9 +129,9 @@ impl Volume {
             VolumeKind::Xfs => true,
             _ => false,
         };
-        let request_bytes = match kind {
-            VolumeKind::Btrfs => read_ahead::REQUEST_BYTES_BTRFS,
-            _ => read_ahead::request_bytes(device),
+        let habits = match kind {
+            VolumeKind::Btrfs => Habits::of_btrfs(),
+            _ => Habits::of_device(device),
         };
         Ok(Self {
             device,
@@ -143,7 +143,7 @@ impl Volume {
             file_bytes_max,
             links_max,
             name_bytes_max,
-            request_bytes,
+            habits,
         })
     }
 

@@ -23,8 +23,9 @@ use super::streams::Read;
 const REQUEST_BYTES_USUAL: u64 = 128 << 10;
 const REQUEST_BYTES_MIN: u64 = 64 << 10;
 const REQUEST_BYTES_MAX: u64 = 2 << 20;
-/// btrfs reads ahead this much, whatever its disks say.
-pub(crate) const REQUEST_BYTES_BTRFS: u64 = 2 << 20;
+/// What is read ahead from disks, and from btrfs, unless the administrator says otherwise.
+const AHEAD_BYTES_USUAL: u64 = 128 << 10;
+const AHEAD_BYTES_BTRFS: u64 = 4 << 20;
 /// Of this much, one page tells whether all has been read from the disk.
 const PIECE_BYTES: u64 = 128 << 10;
 /// The read that begins a stream of the kernel's, so large that the kernel begins with all that
@@ -34,9 +35,8 @@ const BEGIN_BYTES: usize = 128 << 10;
 const STEP_BYTES: usize = 64 << 10;
 const PAGE_BYTES: u64 = 4096;
 
-/// To be called once for a descriptor that [`nudge`] is to use: doubles what the kernel reads
-/// ahead.
-pub(super) fn expect_sequential(file: impl AsFd) {
+/// For a descriptor that [`nudge`] is to use: doubles what the kernel reads ahead.
+pub(super) fn double_ahead(file: impl AsFd) {
     // Without it there are only more and smaller pieces.
     let _ = rustix::fs::fadvise(file, 0, None, Advice::Sequential);
 }
@@ -112,19 +112,35 @@ pub(crate) fn is_filled(
     }
 }
 
-/// How much the kernel asks of a device at once.
-pub(crate) fn request_bytes(device: u64) -> u64 {
-    let (major, minor) = (device >> 32, device & 0xffff_ffff);
-    let block = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-    // A partition has the limits of its disk, which is the directory above.
-    let kib = |name: &str| {
-        let text = [&block, &block.join("..")]
-            .iter()
-            .find_map(|place| std::fs::read_to_string(place.join("queue").join(name)).ok())?;
-        text.trim().parse::<u64>().ok()
-    };
-    let limits = [kib("max_sectors_kb"), kib("read_ahead_kb")];
-    let largest = limits.into_iter().flatten().max().map(|kib| kib.saturating_mul(1024));
-    let bytes = largest.unwrap_or(REQUEST_BYTES_USUAL).clamp(REQUEST_BYTES_MIN, REQUEST_BYTES_MAX);
-    bytes - bytes % REQUEST_BYTES_MIN
+/// How the kernel reads from a volume.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Habits {
+    /// How much it asks of the device at once.
+    pub(crate) request_bytes: u64,
+    /// How much it reads ahead by itself.
+    pub(crate) ahead_bytes: u64,
+}
+
+impl Habits {
+    /// What sysfs says of a device.
+    pub(crate) fn of_device(device: u64) -> Self {
+        let (major, minor) = (device >> 32, device & 0xffff_ffff);
+        let block = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+        // A partition has the limits of its disk, which is the directory above.
+        let bytes = |name: &str| {
+            let text = [&block, &block.join("..")]
+                .iter()
+                .find_map(|place| std::fs::read_to_string(place.join("queue").join(name)).ok())?;
+            text.trim().parse::<u64>().ok().map(|kib| kib.saturating_mul(1024))
+        };
+        let ahead_bytes = bytes("read_ahead_kb").unwrap_or(AHEAD_BYTES_USUAL);
+        let request_bytes = bytes("max_sectors_kb").unwrap_or(REQUEST_BYTES_USUAL).max(ahead_bytes);
+        let request_bytes = request_bytes.clamp(REQUEST_BYTES_MIN, REQUEST_BYTES_MAX);
+        Self { request_bytes: request_bytes - request_bytes % REQUEST_BYTES_MIN, ahead_bytes }
+    }
+
+    /// What btrfs does, whatever its devices say.
+    pub(crate) fn of_btrfs() -> Self {
+        Self { request_bytes: REQUEST_BYTES_MAX, ahead_bytes: AHEAD_BYTES_BTRFS }
+    }
 }

@@ -84,7 +84,9 @@ struct Stream {
     /// Whether a read had to wait for what was asked, since the window was last extended.
     is_late: bool,
     used_at: u64,
-    /// What lies ahead was found in memory.
+    /// How much of what was to be asked for was in memory, since something was not.
+    found: u64,
+    /// What lies ahead is in memory.
     is_warm: bool,
 }
 
@@ -104,6 +106,7 @@ impl Stream {
             window_max: WINDOW_BYTES_MAX,
             is_late: false,
             used_at: now,
+            found: 0,
             is_warm: false,
         }
     }
@@ -170,6 +173,7 @@ impl Stream {
     fn rest(&mut self, budget: &WindowBudget) {
         budget.give_back(self.window);
         self.window = 0;
+        self.found = 0;
         self.is_warm = true;
     }
 
@@ -251,12 +255,23 @@ impl Streams {
         Noted { ask, was_asked }
     }
 
-    /// What was to be asked for is in memory already.
-    pub(super) fn note_warm(&mut self, range: &Range<u64>, budget: &WindowBudget) {
-        for stream in &mut self.streams {
-            if stream.asked == range.end {
+    /// What was to be asked for is in memory already. If that is so for more than `enough` bytes
+    /// in a row, which is what the kernel may have read beyond what it was asked for, the rest
+    /// will be too.
+    pub(super) fn note_found(&mut self, range: &Range<u64>, enough: u64, budget: &WindowBudget) {
+        for stream in self.streams.iter_mut().filter(|stream| stream.asked == range.end) {
+            let bytes = range.end.saturating_sub(range.start);
+            stream.found = stream.found.saturating_add(bytes);
+            if stream.found > enough {
                 stream.rest(budget);
             }
+        }
+    }
+
+    /// What was to be asked for is not in memory.
+    pub(super) fn note_absent(&mut self, range: &Range<u64>) {
+        for stream in self.streams.iter_mut().filter(|stream| stream.asked == range.end) {
+            stream.found = 0;
         }
     }
 
