@@ -75,11 +75,7 @@ impl Default for Server {
         let exports = ExportTable::new(vec![export(1, "/a"), export(2, "/b")]);
         let mut server = Self {
             engine: Engine::new(config, exports),
-            peer: Peer {
-                address: ([127, 0, 0, 1], 1).into(),
-                local: ([127, 0, 0, 1], 2049).into(),
-                transport: Transport::Tcp,
-            },
+            peer: Peer::new(([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 2049).into(), Transport::Tcp),
             handles: Vec::new(),
             now_ms: 0,
         };

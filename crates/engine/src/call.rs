@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use steadfast_vfs::{FileRange, Obligation};
 
+use crate::access_memo::AccessMemo;
 use crate::reply_cache::CallKey;
 
 /// How a call came.
@@ -15,8 +16,9 @@ pub enum Transport {
     Udp,
 }
 
-/// Who calls, as the socket tells it.
-#[derive(Clone, Debug)]
+/// Who calls, as the socket tells it: one a connection, so that what was found out about the
+/// client is known at its next call.
+#[derive(Debug)]
 pub struct Peer {
     /// The client's address and port.
     pub address: SocketAddr,
@@ -24,6 +26,14 @@ pub struct Peer {
     pub local: SocketAddr,
     /// How.
     pub transport: Transport,
+    pub(crate) memo: AccessMemo,
+}
+
+impl Peer {
+    /// A peer about which nothing is known yet.
+    pub fn new(address: SocketAddr, local: SocketAddr, transport: Transport) -> Self {
+        Self { address, local, transport, memo: AccessMemo::default() }
+    }
 }
 
 /// What the engine tells its host while a call runs.

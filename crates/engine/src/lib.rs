@@ -15,6 +15,7 @@
 //! and randomness are arguments.
 #![forbid(unsafe_code)]
 
+mod access_memo;
 mod call;
 mod dispatch;
 mod export;
@@ -75,6 +76,8 @@ pub struct Engine {
     config: EngineConfig,
     sealer: HandleSealer,
     exports: ArcSwap<ExportTable>,
+    /// Of the table of exports served last.
+    generation: AtomicU64,
     replies: ReplyCache,
     mounts: MountList,
     verifier_changes: AtomicU64,
@@ -85,7 +88,8 @@ impl Engine {
     pub fn new(config: EngineConfig, exports: ExportTable) -> Self {
         Self {
             sealer: HandleSealer::new(&config.handle_key),
-            exports: ArcSwap::from_pointee(exports),
+            exports: ArcSwap::from_pointee(exports.with_generation(1)),
+            generation: AtomicU64::new(1),
             replies: ReplyCache::new(config.reply_cache_bytes_max),
             mounts: MountList::default(),
             verifier_changes: AtomicU64::new(0),
@@ -95,7 +99,8 @@ impl Engine {
 
     /// Serves another table of exports from the next call on.
     pub fn set_exports(&self, exports: ExportTable) {
-        self.exports.store(Arc::new(exports));
+        let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        self.exports.store(Arc::new(exports.with_generation(generation)));
     }
 
     /// The exports served now.

@@ -16,7 +16,8 @@ use crate::session::{Outcome, Session};
 const PATH_BYTES_MAX: usize = 1024;
 /// Most mounts remembered for DUMP, and most bytes of its reply. The list is for people to look
 /// at; nothing depends on it.
-const MOUNTS_MAX: usize = 10_000;
+const MOUNTS_MAX: usize = 64_000;
+const MOUNT_SHARDS: usize = 32;
 const DUMP_BYTES_MAX: usize = 256 << 10;
 /// Size of a handle in versions 1 and 2.
 const HANDLE_BYTES: usize = 32;
@@ -38,26 +39,42 @@ fn status(error: FsError) -> u32 {
     }
 }
 
-/// Who has mounted what, as far as clients told (DUMP).
+/// Who has mounted what, as far as clients told (DUMP). A client's mounts are in one shard, so
+/// that a storm of clients does not wait for one lock.
 #[derive(Default)]
-pub(crate) struct MountList {
-    mounts: Mutex<BTreeSet<(IpAddr, Vec<u8>)>>,
-}
+pub(crate) struct MountList([Mutex<Mounts>; MOUNT_SHARDS]);
+
+/// Clients with the paths that they have mounted.
+type Mounts = BTreeSet<(IpAddr, Vec<u8>)>;
 
 impl MountList {
+    fn shard(&self, client: IpAddr) -> &Mutex<Mounts> {
+        let last_byte = match client {
+            IpAddr::V4(address) => address.octets()[3],
+            IpAddr::V6(address) => address.octets()[15],
+        };
+        let [first, ..] = &self.0;
+        self.0.get(usize::from(last_byte) % MOUNT_SHARDS).unwrap_or(first)
+    }
+
     fn add(&self, client: IpAddr, path: &[u8]) {
-        let mut mounts = self.mounts.lock();
-        if mounts.len() < MOUNTS_MAX {
+        let mut mounts = self.shard(client).lock();
+        if mounts.len() < MOUNTS_MAX / MOUNT_SHARDS {
             mounts.insert((client, path.to_vec()));
         }
     }
 
     fn remove(&self, client: IpAddr, path: &[u8]) {
-        self.mounts.lock().remove(&(client, path.to_vec()));
+        self.shard(client).lock().remove(&(client, path.to_vec()));
     }
 
     fn remove_all(&self, client: IpAddr) {
-        self.mounts.lock().retain(|(other, _)| *other != client);
+        self.shard(client).lock().retain(|(other, _)| *other != client);
+    }
+
+    /// All of them, in the order of the clients' addresses.
+    fn all(&self) -> Mounts {
+        self.0.iter().flat_map(|shard| shard.lock().clone()).collect()
     }
 }
 
@@ -155,8 +172,8 @@ fn find<'a>(
     session: &mut Session<'a>,
     path: &[u8],
 ) -> Result<(&'a Export, StorageHandle), FsError> {
-    let (export, below) = session.exports.by_path(path).ok_or(FsError::NotFound)?;
-    export.share.rights(session.peer.address.ip()).ok_or(FsError::AccessDenied)?;
+    let (place, export, below) = session.exports.by_path(path).ok_or(FsError::NotFound)?;
+    session.rights(place, export)?;
     session.host.may_block();
     let superuser = Cred { uid: 0, gid: 0, groups: SmallVec::new() };
     let caller = Caller { cred: &superuser, waiting: Waiting::Allowed };
@@ -175,7 +192,7 @@ fn find<'a>(
 
 fn dump(session: &Session<'_>, w: &mut Writer<'_>) {
     let start = w.position();
-    for (client, path) in &*session.engine.mounts.mounts.lock() {
+    for (client, path) in &session.engine.mounts.all() {
         if w.position() - start > DUMP_BYTES_MAX {
             break;
         }

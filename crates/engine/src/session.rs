@@ -7,7 +7,7 @@ use steadfast_vfs::{StorageHandle, Waiting};
 use crate::call::{CallHost, Complaint, Peer, Transport};
 use crate::operation::Operation;
 use crate::wire_handle::SealedHandle;
-use crate::{Engine, ExportTable};
+use crate::{Engine, Export, ExportTable};
 
 /// The largest transfer over UDP in bytes: with the headers it must fit one datagram.
 const UDP_TRANSFER_BYTES_MAX: u32 = 32 * 1024;
@@ -82,9 +82,9 @@ impl<'a> Session<'a> {
             *self.complaint = Some(Complaint::ForgedHandle);
             return Err(FsError::BadHandle);
         };
-        let export = self.exports.by_id(share_id).ok_or(FsError::Stale)?;
+        let (place, export) = self.exports.place(share_id).ok_or(FsError::Stale)?;
         let share: &'a Share = &export.share;
-        let rights = share.rights(self.peer.address.ip()).ok_or(FsError::AccessDenied)?;
+        let rights = self.rights(place, export)?;
         if self.operation.is_changing {
             if rights.is_read_only {
                 return Err(FsError::ReadOnly);
@@ -93,6 +93,15 @@ impl<'a> Session<'a> {
         }
         let cred = squashed(&self.identity, rights);
         Ok(Target { storage: &*export.storage, share, rights, handle, cred })
+    }
+
+    /// What the client may do on the export at this place of the table.
+    ///
+    /// # Errors
+    /// `AccessDenied` if nothing.
+    pub(crate) fn rights(&self, place: usize, export: &'a Export) -> Result<&'a Rights, FsError> {
+        let Peer { memo, address, .. } = self.peer;
+        memo.rights(self.exports, place, export, address.ip()).ok_or(FsError::AccessDenied)
     }
 
     /// Runs an operation that only reads: first without waiting for storage; if that is not

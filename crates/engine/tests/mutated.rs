@@ -46,11 +46,11 @@ impl Server {
         };
         Self {
             engine: Engine::new(config, ExportTable::new(exports)),
-            peer: Peer {
-                address: "127.0.0.1:1".parse().unwrap(),
-                local: "127.0.0.1:2049".parse().unwrap(),
-                transport: Transport::Tcp,
-            },
+            peer: Peer::new(
+                "127.0.0.1:1".parse().unwrap(),
+                "127.0.0.1:2049".parse().unwrap(),
+                Transport::Tcp,
+            ),
         }
     }
 

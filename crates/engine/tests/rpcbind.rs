@@ -42,7 +42,7 @@ impl Asked {
         let address = SocketAddr::new(local.ip(), 700);
         Self {
             engine: Engine::new(config, ExportTable::default()),
-            peer: Peer { address, local, transport: Transport::Tcp },
+            peer: Peer::new(address, local, Transport::Tcp),
         }
     }
 

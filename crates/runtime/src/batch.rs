@@ -29,6 +29,8 @@ pub(crate) struct Batch {
     pub(crate) records: Records,
     pub(crate) origin: Origin,
     next: AtomicUsize,
+    /// It has only what was left of another one.
+    is_rest: bool,
 }
 
 impl Batch {
@@ -38,7 +40,34 @@ impl Batch {
             records: Records::default(),
             origin: Origin::Nowhere,
             next: AtomicUsize::new(0),
+            is_rest: false,
         }
+    }
+
+    /// Takes all calls that nobody has taken yet, to be kept: in memory of just their size,
+    /// while the buffer that they were received into is used again.
+    pub(crate) fn take_rest(self: &Arc<Self>) -> Arc<Self> {
+        if self.is_rest {
+            return Arc::clone(self);
+        }
+        let mut rest = Self { is_rest: true, ..Self::new(0) };
+        let count = self.records.places.len();
+        let first = self.next.swap(count, Ordering::Relaxed).min(count);
+        rest.buffer.reserve_exact((first..count).map(|index| self.record(index).len()).sum());
+        for index in first..count {
+            let start = rest.buffer.len();
+            rest.buffer.extend_from_slice(self.record(index));
+            rest.records.places.push(RecordPlace::Buffer(start..rest.buffer.len()));
+        }
+        if let Origin::Stream(connection) = &self.origin {
+            rest.origin = Origin::Stream(Arc::clone(connection));
+        }
+        Arc::new(rest)
+    }
+
+    /// Memory used by what is kept of another batch, in bytes.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        if self.is_rest { self.buffer.capacity() } else { 0 }
     }
 
     /// The index of a call that nobody has taken yet.
@@ -150,5 +179,29 @@ impl Outbox {
             }
         }
         full
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_off_is_kept_in_its_own_size() {
+        let mut batch = Batch::new(1 << 16);
+        for (start, end) in [(0, 10), (10, 30), (40, 45)] {
+            batch.buffer[start..end].fill(end as u8);
+            batch.records.places.push(RecordPlace::Buffer(start..end));
+        }
+        let batch = Arc::new(batch);
+        assert_eq!(batch.take_next(), Some(0));
+        let rest = batch.take_rest();
+        assert!(batch.is_exhausted() && batch.take_next().is_none());
+        assert_eq!(rest.kept_bytes(), 25);
+        assert_eq!((rest.record(0), rest.record(1)), (&[30; 20][..], &[45; 5][..]));
+        assert_eq!(rest.take_next(), Some(0));
+        let again = rest.take_rest();
+        assert!(Arc::ptr_eq(&again, &rest));
+        assert_eq!((again.take_next(), again.take_next()), (Some(1), None));
     }
 }

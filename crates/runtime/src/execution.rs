@@ -23,6 +23,12 @@ const GATHER_BYTES: usize = 1 << 20;
 const GATHER_PARKED: usize = 32;
 /// Replies and parked calls are gathered no longer than about this many ms.
 const GATHER_MS: u64 = 1;
+/// A connection's turn ends after this time, in ns, though it has further calls: they are put
+/// off, so that a batch of large reads does not keep other clients waiting.
+const TURN_NS: u64 = 300_000;
+/// The clock is read after this many calls, or this many bytes of replies.
+const CLOCK_CALLS: u64 = 8;
+const CLOCK_BYTES: usize = 64 << 10;
 /// A reply buffer larger than this is not kept.
 const REPLY_BYTES_KEPT: usize = 2 << 20;
 
@@ -141,6 +147,7 @@ impl Executor {
         self.now_ms = self.context.shared.now_ms();
         self.must_hang_up = false;
         let mut gathered_since_ms = self.now_ms;
+        let mut turn = Turn::begins(self.context.shared.now_ns());
         let mut full = None;
         let mut calls = 0;
         while let Some(index) = batch.take_next() {
@@ -157,8 +164,10 @@ impl Executor {
                 full = self.gathering.dispatch(batch, &self.context).or(full);
                 gathered_since_ms = self.now_ms;
             }
+            let gathered = self.gathering.outbox.bytes();
+            let is_over = turn.is_over(calls, gathered, &self.context.shared);
             // When a flusher has too much to do, the rest of the batch is on offer meanwhile.
-            if full.is_some() || self.put_off(seat, guard, batch) {
+            if full.is_some() || self.put_off(seat, guard, batch, is_over) {
                 break;
             }
         }
@@ -186,13 +195,14 @@ impl Executor {
         }
     }
 
-    /// Keeps further calls of a connection for later when its peer reads too slowly, or too many
-    /// of its calls are parked.
+    /// Keeps further calls of a connection for later when its turn is over, its peer reads too
+    /// slowly, or too many of its calls are parked.
     fn put_off(
         &mut self,
         seat: &Seat,
         guard: &mut Option<SeatGuard<'_>>,
         batch: &Arc<Batch>,
+        is_turn_over: bool,
     ) -> bool {
         let Some(connection) = batch.connection() else { return false };
         let options = &self.context.shared.options;
@@ -200,7 +210,7 @@ impl Executor {
             batch.give_up();
             return true;
         }
-        if connection.may_send_calls(options) || batch.is_exhausted() {
+        if batch.is_exhausted() || (!is_turn_over && connection.may_send_calls(options)) {
             return false;
         }
         let Some(core) = guard.as_deref_mut() else { return true };
@@ -219,9 +229,10 @@ impl Executor {
             }
             seat.offer_count.store(offers.len(), Ordering::SeqCst);
         }
-        if !slot.pending.iter().any(|known| Arc::ptr_eq(known, batch)) {
-            slot.pending.push(Arc::clone(batch));
-        }
+        let rest = batch.take_rest();
+        self.context.shared.waiting.stash_bytes.fetch_add(rest.kept_bytes(), Ordering::Relaxed);
+        // Before later ones.
+        slot.pending.push_front(rest);
         // Serving it arms the watch, or goes on if there is room already.
         core.enqueue(token);
         true
@@ -296,6 +307,30 @@ impl Executor {
                 *must_hang_up = address.is_none();
             }
         }
+    }
+}
+
+/// A connection's turn.
+struct Turn {
+    begun_ns: u64,
+    /// Calls and bytes when the clock was read last.
+    calls: u64,
+    bytes: usize,
+}
+
+impl Turn {
+    fn begins(begun_ns: u64) -> Self {
+        Self { begun_ns, calls: 0, bytes: 0 }
+    }
+
+    /// Whether it has lasted long enough, as far as one knows without looking at the clock after
+    /// every call. `bytes` are those gathered since they were last sent.
+    fn is_over(&mut self, calls: u64, bytes: usize, shared: &Shared) -> bool {
+        if calls < self.calls + CLOCK_CALLS && bytes.wrapping_sub(self.bytes) < CLOCK_BYTES {
+            return false;
+        }
+        (self.calls, self.bytes) = (calls, bytes);
+        shared.now_ns() >= self.begun_ns + TURN_NS
     }
 }
 

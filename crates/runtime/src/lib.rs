@@ -1,8 +1,8 @@
 //! Sockets, worker pools and flushers: what receives calls, drives the engine and sends replies.
 //!
 //! [`Server::start`] opens the sockets and starts the threads; [`Service`] is what it drives. A
-//! call's way: a worker at a seat (`seat`, `worker`) receives once, splits records (`framing`)
-//! into a batch, executes its calls to completion (`execution`) and sends all replies at once
+//! call's way: a worker at a seat (`seat`, `worker`) serves whose turn it is (`turns`): it
+//! receives once, splits records (`framing`) into a batch, executes its calls to completion (`execution`) and sends all replies at once
 //! (`send_queue`, `connection`; `datagram` for UDP). A call that may block lends the seat to
 //! others meanwhile (`execution`, `pool`). A reply that must wait for stability goes to the file
 //! system's flusher (`flusher`), which sends it when it is due.
@@ -28,6 +28,7 @@ mod server;
 mod service;
 mod shared;
 mod statistics;
+mod turns;
 mod worker;
 
 pub use options::{ServerOptions, StartError};

@@ -54,6 +54,11 @@ impl Shared {
         self.start.elapsed().as_millis() as u64
     }
 
+    /// The same clock, finer.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
     pub(crate) fn phase(&self) -> Phase {
         match self.phase.load(Ordering::SeqCst) {
             0 => Phase::Running,

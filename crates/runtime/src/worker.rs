@@ -18,17 +18,16 @@ use crate::framing::{FramingError, RecordPlace, Stash};
 use crate::log_limit::{LogKind, limited};
 use crate::mailbox::Message;
 use crate::pool::Pool;
-use crate::seat::{Ready, Seat, SeatCore, SeatGuard, Token};
+use crate::seat::{Appetite, Ready, Seat, SeatCore, SeatGuard, Token};
 use crate::shared::{Phase, Shared};
 use crate::statistics::Counters;
 
-/// One receive, in bytes: what a connection gets before the others have their turn.
-const RECEIVE_BYTES: usize = 256 << 10;
 /// While this much or more of a record is received directly, no more than this goes into the
 /// buffer behind it, in bytes.
 const DIRECT_BYTES: usize = 16 << 10;
-/// Connections served before new events are looked at, so that accepting never waits long.
-const TURNS: usize = 8;
+/// After this time new events are looked at, so that neither who has just called nor who wants
+/// to connect waits long, in ns.
+const LOOK_NS: u64 = 100_000;
 const EVENTS: usize = 64;
 /// How often the sum of all backlogs is looked at, and for how long a peer must have read
 /// nothing to be closed for it, in ms.
@@ -102,21 +101,25 @@ impl Worker {
             }
             self.wait(seat, core);
             self.sweep(seat, core);
-            for _ in 0..TURNS {
-                // What was left comes first: it was received before.
-                if seat.offer_count.load(Ordering::SeqCst) > 0 {
-                    break;
-                }
-                let Some(core) = guard.as_deref_mut() else { return };
-                match core.ready.pop_front() {
-                    Some(Ready::Connection(token)) => {
-                        self.serve_connection(seat, &mut guard, token);
-                    }
-                    Some(Ready::Datagrams(index)) => {
-                        self.serve_datagrams(seat, &mut guard, index);
-                    }
-                    None => break,
-                }
+            self.take_turns(seat, &mut guard);
+        }
+    }
+
+    /// Serves whose turn it is, until it is time to look for new events.
+    fn take_turns<'s>(&mut self, seat: &'s Seat, guard: &mut Option<SeatGuard<'s>>) {
+        let looked_ns = self.shared.now_ns();
+        let mut now_ns = looked_ns;
+        // What was left comes first: it was received before.
+        while seat.offer_count.load(Ordering::SeqCst) == 0 && now_ns < looked_ns + LOOK_NS {
+            let Some(core) = guard.as_deref_mut() else { return };
+            let Some((client, ready)) = core.turns.next() else { return };
+            match ready {
+                Ready::Connection(token) => self.serve_connection(seat, guard, token),
+                Ready::Datagrams(index) => self.serve_datagrams(seat, guard, index),
+            }
+            let begun_ns = std::mem::replace(&mut now_ns, self.shared.now_ns());
+            if let Some(core) = guard.as_deref_mut() {
+                core.turns.charge(client, now_ns - begun_ns);
             }
         }
     }
@@ -124,7 +127,7 @@ impl Worker {
     /// Waits for events, accepts connections, queues what is ready.
     fn wait(&mut self, seat: &Seat, core: &mut SeatCore) {
         let now_ms = self.shared.now_ms();
-        let timeout = if core.ready.is_empty() {
+        let timeout = if core.turns.is_empty() {
             let mut wake_ms = core.next_sweep_ms.min(core.listeners_resume_ms.unwrap_or(u64::MAX));
             let waiting = &self.shared.waiting;
             let is_ending = core.is_draining && waiting.connections.load(Ordering::Relaxed) > 0;
@@ -219,9 +222,12 @@ impl Worker {
         }
         if !slot.pending.is_empty() {
             if self.executor.begin() {
-                let batch = slot.pending.remove(0);
-                core.enqueue(token);
-                self.executor.run(seat, guard, &batch);
+                if let Some(batch) = slot.pending.pop_front() {
+                    let kept = batch.kept_bytes();
+                    self.shared.waiting.stash_bytes.fetch_sub(kept, Ordering::Relaxed);
+                    core.enqueue(token);
+                    self.executor.run(seat, guard, &batch);
+                }
                 self.executor.end();
             }
             return;
@@ -242,7 +248,7 @@ impl Worker {
     ) {
         let Some(core) = guard.as_deref_mut() else { return };
         let mut shared_batch =
-            self.stream_batch.take().unwrap_or_else(|| Arc::new(Batch::new(RECEIVE_BYTES)));
+            self.stream_batch.take().unwrap_or_else(|| Arc::new(Batch::new(Appetite::BYTES_MAX)));
         // A batch that is kept for use again is nobody else's.
         let Some(batch) = Arc::get_mut(&mut shared_batch) else { return };
         batch.reset(&mut self.spare_stashes);
@@ -300,7 +306,7 @@ impl Worker {
         // Behind the rest of a large record comes perhaps another one: it too is better received
         // into its own stash than into the buffer.
         let is_large = room_bytes >= DIRECT_BYTES;
-        let length = if is_large { DIRECT_BYTES } else { batch.buffer.len() };
+        let length = if is_large { DIRECT_BYTES } else { slot.appetite.bytes() };
         let buffer = batch.buffer.get_mut(..length).unwrap_or(&mut []);
         let asked = room_bytes + buffer.len();
         let result = if room.is_empty() {
@@ -321,7 +327,9 @@ impl Worker {
                 let rest = batch.buffer.get(..count - direct).unwrap_or(&[]);
                 let max_bytes = self.shared.options.record_bytes_max;
                 let records = &mut batch.records;
-                match slot.framing.split(rest, max_bytes, records, &mut self.spare_stashes) {
+                let split = slot.framing.split(rest, max_bytes, records, &mut self.spare_stashes);
+                slot.appetite.learn(records.places.len(), count == asked);
+                match split {
                     Ok(()) => {
                         if slot.framing.is_partial() && count < SMALL_RECEIVE_BYTES {
                             // Only a matter of speed.
@@ -376,7 +384,7 @@ impl Worker {
             let stalest = core
                 .connections
                 .iter()
-                .filter(|(_, slot)| slot.framing.stash_bytes() > 0)
+                .filter(|(_, slot)| slot.kept_bytes() > 0)
                 .filter(|(_, slot)| is_far_over || slot.active_ms + SLOW_MS <= now_ms)
                 .min_by_key(|(_, slot)| slot.active_ms)
                 .map(|(token, slot)| (token, slot.connection.peer.address));
@@ -547,7 +555,7 @@ impl Worker {
         for (_, slot) in core.connections.iter() {
             net::shut_down_sending(&slot.connection.socket);
         }
-        let mut scrap = vec![0; RECEIVE_BYTES];
+        let mut scrap = vec![0; Appetite::BYTES_MAX];
         let end_ms = self.shared.now_ms() + LINGER_MS;
         let mut readable: Vec<u64> = core.connections.iter().map(|(token, _)| token).collect();
         loop {

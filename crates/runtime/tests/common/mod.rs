@@ -140,6 +140,8 @@ impl Service for Toy {
                 host.may_block();
                 std::thread::sleep(Duration::from_millis(3));
             }
+            // Keeps the seat for a while.
+            b'k' => std::thread::sleep(Duration::from_millis(1)),
             // Parks: domain, then object numbers, a byte each.
             b'p' => {
                 host.may_block();
@@ -171,7 +173,7 @@ impl Service for Toy {
                 reply.files.push((4, FileRange { file, offset: 3, length: 5000 }));
                 reply.bytes.extend_from_slice(b"end");
             }
-            b'a' => self.0.peers.lock().push(peer.clone()),
+            b'a' => self.0.peers.lock().push(Peer::new(peer.address, peer.local, peer.transport)),
             b's' => return Verdict::Silent,
             b'x' => panic!("as the test asked"),
             _ => return Verdict::HangUp(HangUp::NotACall),
