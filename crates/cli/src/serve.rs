@@ -283,6 +283,7 @@ fn server_options(arguments: &ServeArguments, settings: &ServerSettings) -> Serv
         pools: arguments.server.pools.map(usize::from).or(settings.pools).unwrap_or(default.pools),
         pool_cpus: settings.pool_cpus.clone().unwrap_or_default(),
         seats_per_pool: settings.seats_per_pool.unwrap_or(default.seats_per_pool),
+        busy_poll_us: settings.busy_poll_us.unwrap_or(default.busy_poll_us),
         workers_max: settings.workers_max.unwrap_or(default.workers_max),
         idle_timeout_s: settings.idle_timeout_s.unwrap_or(default.idle_timeout_s),
         ..default

@@ -18,6 +18,9 @@ pub struct ServerOptions {
     pub pool_cpus: Vec<Vec<usize>>,
     /// Workers of a pool that run at one time; 0: as many as the pool has CPUs.
     pub seats_per_pool: usize,
+    /// How long a worker that has nothing to do asks for events before it sleeps, in µs: on CPUs
+    /// of its own it then answers without having to be woken.
+    pub busy_poll_us: u64,
     /// Threads of a pool at the most, those that wait for storage counted.
     pub workers_max: usize,
     /// Connections at the most.
@@ -53,6 +56,7 @@ impl Default for ServerOptions {
             pools: 0,
             pool_cpus: Vec::new(),
             seats_per_pool: 0,
+            busy_poll_us: 0,
             workers_max: 128,
             connections_max: 65_536,
             idle_timeout_s: 600,

@@ -140,7 +140,7 @@ impl Worker {
         } else {
             Duration::ZERO
         };
-        if let Err(error) = seat.epoll.wait(&mut self.events, Some(timeout)) {
+        if let Err(error) = self.wait_for_events(seat, timeout) {
             limited!(self.shared.log, LogKind::Workers, error, "cannot wait for events: {error}");
         }
         for event in self.events.iter() {
@@ -168,6 +168,21 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Asks for events, again and again for a while if so configured, and then sleeps.
+    fn wait_for_events(&mut self, seat: &Seat, timeout: Duration) -> io::Result<()> {
+        let poll_ns = self.shared.options.busy_poll_us.saturating_mul(1000);
+        if poll_ns > 0 && !timeout.is_zero() {
+            let until_ns = self.shared.now_ns().saturating_add(poll_ns);
+            while self.shared.now_ns() < until_ns {
+                seat.epoll.wait(&mut self.events, Some(Duration::ZERO))?;
+                if self.events.iter().next().is_some() {
+                    return Ok(());
+                }
+            }
+        }
+        seat.epoll.wait(&mut self.events, Some(timeout))
     }
 
     fn serve_connection<'s>(
