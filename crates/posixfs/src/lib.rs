@@ -29,6 +29,7 @@ mod naming;
 mod node;
 mod process;
 mod reading;
+mod recent;
 mod setting;
 mod storage;
 mod stored;
