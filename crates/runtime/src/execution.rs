@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
-use steadfast_engine::{CallHost, Peer, ReplyBuffer, Verdict};
+use steadfast_engine::{CallHost, Peer, ReplyBuffer, ReplySink, Verdict};
 
 use crate::batch::{Batch, Origin, Outbox};
 use crate::datagram::ReplyAddress;
-use crate::flusher::{Flusher, KnownFlushers, ParkedReply, ReplyTo, note_panic};
+use crate::flusher::{Flusher, KnownFlushers, LaterReply, ParkedReply, ReplyTo, note_panic};
 use crate::log_limit::{LogKind, limited};
 use crate::pool::Pool;
 use crate::seat::{Offer, Seat, SeatGuard};
@@ -269,6 +269,7 @@ impl Executor {
             Origin::Nowhere => return,
         };
         let mut host = Host::new(context, gathering, seat, guard, batch);
+        host.address = address.as_ref();
         let verdict = catch_unwind(AssertUnwindSafe(|| {
             let record = batch.record(index);
             context.shared.service.call(&mut host, peer, *now_ms, record, reply)
@@ -356,6 +357,8 @@ struct Host<'h, 's> {
     seat: &'s Seat,
     guard: &'h mut Option<SeatGuard<'s>>,
     batch: &'h Arc<Batch>,
+    /// Where the call came from, if it is a datagram.
+    address: Option<&'h ReplyAddress>,
     is_lent: bool,
     is_offered: bool,
     is_summoned: bool,
@@ -375,6 +378,7 @@ impl<'h, 's> Host<'h, 's> {
             seat,
             guard,
             batch,
+            address: None,
             is_lent: false,
             is_offered: false,
             is_summoned: false,
@@ -446,6 +450,15 @@ impl CallHost for Host<'_, '_> {
         if !self.is_lent {
             self.lend();
         }
+    }
+
+    fn reply_sink(&mut self) -> Option<Box<dyn ReplySink>> {
+        let to = match (self.address, self.batch.connection()) {
+            (Some(address), _) => ReplyTo::Datagram(address.clone()),
+            (None, Some(connection)) => ReplyTo::Stream(Arc::clone(connection)),
+            (None, None) => return None,
+        };
+        Some(Box::new(LaterReply::new(to, &self.context.shared)))
     }
 
     fn will_block(&mut self) {
