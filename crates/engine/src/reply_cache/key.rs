@@ -74,10 +74,10 @@ impl CallKey {
     pub(super) fn to_bytes(self) -> [u8; KEY_BYTES] {
         let mut bytes = [0; KEY_BYTES];
         let fields = [
-            &self.client.to_ne_bytes()[..],
-            &self.checksum.to_ne_bytes(),
-            &self.xid.to_ne_bytes(),
-            &self.operation.to_ne_bytes(),
+            &self.client.to_le_bytes()[..],
+            &self.checksum.to_le_bytes(),
+            &self.xid.to_le_bytes(),
+            &self.operation.to_le_bytes(),
         ];
         for (place, byte) in bytes.iter_mut().zip(fields.into_iter().flatten()) {
             *place = *byte;
@@ -88,7 +88,7 @@ impl CallKey {
     /// The hash of a key by its bytes.
     pub(super) fn hash_number_of(bytes: &[u8]) -> u64 {
         let checksum = bytes.get(16..).and_then(|rest| rest.first_chunk::<8>());
-        checksum.map_or(0, |checksum| u64::from_ne_bytes(*checksum))
+        checksum.map_or(0, |checksum| u64::from_le_bytes(*checksum))
     }
 }
 

@@ -54,7 +54,7 @@ impl Log {
         let (key, rest) =
             segment.bytes.get(place.offset as usize..)?.split_at_checked(KEY_BYTES)?;
         let (length, rest) = rest.split_first_chunk::<4>()?;
-        Some((key, rest.get(..u32::from_ne_bytes(*length) as usize)?))
+        Some((key, rest.get(..u32::from_le_bytes(*length) as usize)?))
     }
 
     /// The reply of a call.
@@ -90,7 +90,7 @@ impl Log {
         let Some(segment) = self.segments.back_mut() else { return };
         let place = Place { segment: number, offset: segment.bytes.len() as u32 };
         segment.bytes.extend_from_slice(&key.to_bytes());
-        segment.bytes.extend_from_slice(&(reply.len() as u32).to_ne_bytes());
+        segment.bytes.extend_from_slice(&(reply.len() as u32).to_le_bytes());
         segment.bytes.extend_from_slice(reply);
         segment.entries += 1;
         segment.newest_ms = now_ms;
