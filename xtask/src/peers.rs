@@ -119,7 +119,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 
 fn build(options: &Options) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut builds = vec![vec!["-p", "steadfast-bench", "--example", "op"]];
+    let mut builds = vec![vec!["-p", "steadfast-bench", "--example", "bench"]];
     if options.peers.contains(&Peer::Steadfast) {
         builds.push(vec!["-p", "steadfast"]);
     }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use steadfast_bench::arguments::BenchArguments;
 use steadfast_shares::configuration::LogTarget;
 use steadfast_shares::{ClientPattern, ShareOptions};
 
@@ -30,6 +31,11 @@ pub(crate) enum Command {
         #[arg(default_value = CONFIGURATION_FILE)]
         file: PathBuf,
     },
+    /// Put a load on any NFSv3 server, check what it promises, and report.
+    ///
+    /// Every reply is checked. Ctrl-C ends a load and prints what there is. Exit status: 0
+    /// measured, 1 the server failed a call or broke a promise, 2 wrong usage.
+    Bench(BenchArguments),
 }
 
 /// Exit status: 0 stopped by a signal, 1 could not start or failed, 2 wrong usage.
@@ -173,7 +179,7 @@ mod tests {
         let words = ["steadfast", "serve"].iter().chain(words);
         match Arguments::try_parse_from(words).expect("arguments").command {
             Command::Serve(arguments) => arguments,
-            Command::CheckConfig { .. } => panic!("serve was asked for"),
+            _ => panic!("serve was asked for"),
         }
     }
 

@@ -3,7 +3,7 @@
 //! `serve` ([`serve`]) reads what is wanted ([`arguments`], [`configuration`]), opens the state
 //! directory and the shares ([`state_directory`], [`exports`]), starts the runtime with an
 //! engine, tells clients how to find it ([`registration`], [`mount_lines`]), and then only waits
-//! for signals. Exit status: 0 done, 1 failed, 2 wrong usage.
+//! for signals. `bench` is `steadfast-bench`'s. Exit status: 0 done, 1 failed, 2 wrong usage.
 #![forbid(unsafe_code)]
 // Paths are shown quoted and escaped, so that a name with a newline makes no line of its own.
 #![allow(clippy::unnecessary_debug_formatting)]
@@ -32,6 +32,11 @@ use crate::arguments::{Arguments, Command};
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::CheckConfig { file } => check_config(&file),
+        // Takes signals by itself, before it starts threads.
+        Command::Bench(arguments) => match arguments.run() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&error.to_string()),
+        },
         Command::Serve(arguments) => {
             // Before any other thread, so that all of them leave signals to this one.
             let signals = match Signals::block() {

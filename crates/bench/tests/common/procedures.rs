@@ -12,6 +12,9 @@ use steadfast_xdr::{Decode, Reader, Writer};
 
 use super::{Fault, Kind, Object, State};
 
+/// What FSINFO says.
+pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+
 type Answer = Result<(), NfsStat3>;
 
 /// The status, and after a failure what has to follow it.
@@ -70,12 +73,14 @@ impl State {
     }
 
     fn make(&mut self, directory: NfsFh3<'_>, name: &[u8], kind: Kind) -> Result<u64, NfsStat3> {
-        let number = self.next;
+        let (number, forgets) = (self.next, self.fault == Fault::ForgetsNames);
         let names = self.names(directory)?;
         if names.contains_key(name) {
             return Err(NfsStat3::Exist);
         }
-        names.insert(name.to_vec(), number);
+        if !forgets {
+            names.insert(name.to_vec(), number);
+        }
         let nlink = if matches!(kind, Kind::Directory(_)) { 2 } else { 1 };
         self.objects.insert(number, Object { kind, nlink, mode: 0o644 });
         self.next += 1;
@@ -188,7 +193,9 @@ fn execute(state: &mut State, procedure: u32, r: &mut Reader<'_>, w: &mut Writer
         2 => {
             let args: Setattr3Args<'_> = args(r)?;
             let (number, _) = state.object(args.object)?;
-            state.set(number, &args.new_attributes);
+            if state.fault != Fault::IgnoresSetattr {
+                state.set(number, &args.new_attributes);
+            }
             w.u32(0);
             state.post(number, w);
         }
@@ -211,9 +218,13 @@ fn execute(state: &mut State, procedure: u32, r: &mut Reader<'_>, w: &mut Writer
             w.u32(bits);
         }
         5 => {
+            let is_damaged = state.fault == Fault::DamagedData;
             let (number, object) = state.object(args(r)?)?;
             let Kind::Symlink(target) = &object.kind else { return Err(NfsStat3::Inval) };
-            let target = target.clone();
+            let mut target = target.clone();
+            if let (true, Some(byte)) = (is_damaged, target.last_mut()) {
+                *byte ^= 1;
+            }
             state.post(number, w);
             w.opaque(&target);
         }
@@ -250,7 +261,7 @@ fn execute(state: &mut State, procedure: u32, r: &mut Reader<'_>, w: &mut Writer
             w.u32(0);
             w.u32(0);
             w.u32(args.data.len() as u32);
-            let is_stable = args.stable != StableHow::Unstable;
+            let is_stable = args.stable != StableHow::Unstable && fault != Fault::LessStable;
             w.u32(if is_stable { 2 } else { 0 });
             w.fixed_opaque(&verifier);
         }
@@ -304,8 +315,12 @@ fn execute(state: &mut State, procedure: u32, r: &mut Reader<'_>, w: &mut Writer
         }
         14 => {
             let args: Rename3Args<'_> = args(r)?;
-            let moved =
-                state.names(args.from.dir)?.remove(args.from.name).ok_or(NfsStat3::NoEnt)?;
+            let keeps = state.fault == Fault::StaleNames;
+            let names = state.names(args.from.dir)?;
+            let moved = *names.get(args.from.name).ok_or(NfsStat3::NoEnt)?;
+            if !keeps {
+                names.remove(args.from.name);
+            }
             let replaced = state.names(args.to.dir)?.insert(args.to.name.to_vec(), moved);
             if let Some(replaced) = replaced {
                 state.drop_link(replaced);
@@ -314,8 +329,14 @@ fn execute(state: &mut State, procedure: u32, r: &mut Reader<'_>, w: &mut Writer
         }
         15 => {
             let args: Link3Args<'_> = args(r)?;
+            let forgets = state.fault == Fault::ForgetsNames;
             let (number, object) = state.object(args.file)?;
             object.nlink += 1;
+            if forgets {
+                state.post(number, w);
+                w.zeros(8);
+                return Ok(());
+            }
             state.names(args.link.dir)?.insert(args.link.name.to_vec(), number);
             state.post(number, w);
             w.zeros(8);
@@ -333,11 +354,17 @@ fn execute(state: &mut State, procedure: u32, r: &mut Reader<'_>, w: &mut Writer
         18..=20 => {
             let (number, _) = state.object(args(r)?)?;
             state.post(number, w);
-            w.zeros(match procedure {
-                18 => 52,
-                19 => 48,
-                _ => 24,
-            });
+            match procedure {
+                18 => w.zeros(52),
+                19 => {
+                    // Preferences and limits of READ, WRITE and READDIR, then the rest.
+                    for _ in 0..7 {
+                        w.u32(TRANSFER_BYTES_MAX);
+                    }
+                    w.zeros(20);
+                }
+                _ => w.zeros(24),
+            }
         }
         21 => {
             let args: Commit3Args<'_> = args(r)?;
