@@ -59,12 +59,7 @@ pub enum BenchError {
         error: crate::mix::MixError,
     },
     /// Not a kind of call.
-    #[error(
-        "{0:?} is not a kind of call: null, getattr, setattr, lookup, access, readlink, \
-         read[:SIZE], write[:SIZE[:unstable|data_sync|file_sync]], write+commit[:SIZE], create, \
-         mkdir, symlink, mknod, link, remove, rmdir, rename, readdir[:SIZE], readdirplus[:SIZE], \
-         fsstat, fsinfo, pathconf, commit (SIZE in bytes, up to 4 MiB, of listings 1024 to 30720)"
-    )]
+    #[error("{0:?} is not a kind of call: {kinds}", kinds = crate::op::OPERATIONS_HELP)]
     Unknown(String),
     /// What was asked for cannot be done.
     #[error("{0}")]

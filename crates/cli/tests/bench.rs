@@ -56,7 +56,7 @@ fn what_cannot_be_measured_is_told() {
     assert_eq!(output(&["bench", "nhfsstone"]).status.code(), Some(2));
     let help = output(&["bench", "--help"]);
     assert!(help.status.success());
-    for load in ["op", "nhfsstone", "walk", "mountstorm", "null-server"] {
+    for load in ["op", "stream", "nhfsstone", "walk", "mountstorm", "null-server"] {
         assert!(String::from_utf8_lossy(&help.stdout).contains(load), "{load}");
     }
 }

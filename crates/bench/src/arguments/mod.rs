@@ -7,6 +7,7 @@ mod common;
 mod mountstorm;
 mod nhfsstone;
 mod op;
+mod stream;
 mod walk;
 
 use std::time::Duration;
@@ -36,6 +37,8 @@ enum Command {
     Op(op::Arguments),
     /// A mix of operations at given rates: response time by load, and by operation
     Nhfsstone(nhfsstone::Arguments),
+    /// Large files read or written: bytes a second, CPU time a MiB
+    Stream(stream::Arguments),
     /// Many clients walk a directory tree at once, and new ones mount meanwhile
     Walk(walk::Arguments),
     /// Many clients mount at the same moment, on an idle or a busy server
@@ -63,6 +66,10 @@ impl BenchArguments {
             }),
             Command::Nhfsstone(arguments) => watched(&arguments.output, |control| {
                 let report = crate::nhfsstone::run(&arguments.load()?, control)?;
+                arguments.output.print(&report, || report.table())
+            }),
+            Command::Stream(arguments) => watched(&arguments.output, |control| {
+                let report = crate::stream::run(&arguments.load(), control)?;
                 arguments.output.print(&report, || report.table())
             }),
             Command::Walk(arguments) => watched(&arguments.output, |control| {

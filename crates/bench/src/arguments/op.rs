@@ -7,7 +7,11 @@ use clap::Args;
 use super::common::{OutputArguments, PaceArguments, ServerArguments, seconds};
 use crate::drive::{Control, Transport};
 use crate::error::BenchError;
-use crate::op::{Load, Operation, Reports, run_when};
+use crate::op::{Load, OPERATIONS_HELP, Operation, Reports, run_when};
+
+fn operations_help() -> String {
+    format!("Kinds of calls, one after the other: {OPERATIONS_HELP}")
+}
 
 /// The options.
 #[derive(Debug, Args)]
@@ -17,12 +21,7 @@ pub(super) struct Arguments {
     /// The share (of no meaning to null).
     #[arg(value_name = "PATH")]
     path: String,
-    /// Kinds of calls, one after the other: null, getattr, setattr, lookup, access, readlink,
-    /// read[:SIZE], write[:SIZE[:STABLE]], write+commit[:SIZE], create, mkdir, symlink, mknod,
-    /// link, remove, rmdir, rename, readdir[:SIZE], readdirplus[:SIZE], fsstat, fsinfo, pathconf,
-    /// commit. SIZE in bytes (default: 4096, of listings 30720), STABLE unstable (default),
-    /// `data_sync` or `file_sync`.
-    #[arg(value_name = "OPERATION", required = true)]
+    #[arg(value_name = "OPERATION", required = true, help = operations_help())]
     operations: Vec<Operation>,
     /// Connections.
     #[arg(long, value_name = "N", default_value_t = 16)]

@@ -14,7 +14,7 @@ mod tree;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use operation::Operation;
+pub use operation::{OPERATIONS_HELP, Operation};
 pub use report::{Checks, Report, Reports};
 
 use crate::drive::{self, Control, Pace, Plan, Transport};

@@ -14,6 +14,14 @@ const LISTING_BYTES: u32 = 30 << 10;
 /// Least and most bytes of a listing: replies are kept whole.
 const LISTING_BYTES_RANGE: std::ops::RangeInclusive<u32> = 1024..=30 << 10;
 
+/// How kinds of calls are written.
+pub const OPERATIONS_HELP: &str = "\
+    null, getattr, setattr, lookup, access, readlink, read[:SIZE], write[:SIZE[:STABLE]], \
+    write+commit[:SIZE], create, mkdir, symlink, mknod, link, remove, rmdir, rename, \
+    readdir[:SIZE], readdirplus[:SIZE], fsstat, fsinfo, pathconf, commit. SIZE in bytes: 4096 \
+    unless told, at most 4 MiB; of listings 30720 unless told, 1024 at least. STABLE: unstable \
+    unless told, data_sync, file_sync";
+
 /// A kind of call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -234,6 +242,9 @@ mod tests {
         ];
         for text in PLAIN.iter().map(|(name, _)| *name).chain(with_sizes) {
             assert_eq!(text.parse::<Operation>().unwrap().to_string(), text);
+        }
+        for (name, _) in PLAIN {
+            assert!(OPERATIONS_HELP.contains(name), "{name}");
         }
         assert_eq!("read".parse::<Operation>().unwrap(), Operation::Read { size: 4096 });
         assert_eq!("readdir".parse::<Operation>().unwrap().to_string(), "readdir:30720");

@@ -27,6 +27,10 @@ pub enum Fault {
     LostWrites,
     /// The verifier changes after each so many WRITEs.
     ForgetfulEvery(u64),
+    /// After each so many WRITEs the verifier changes, and what was not committed is gone.
+    LosesUnstableEvery(u64),
+    /// READ reads from the file's beginning, wherever it should.
+    OtherPlace,
     /// REMOVE removes nothing, and RENAME keeps the old name too.
     StaleNames,
     /// LOOKUP finds another file.
@@ -68,6 +72,8 @@ pub struct State {
     pub objects: BTreeMap<u64, Object>,
     pub next: u64,
     pub writes: u64,
+    /// What was written unstable, and not committed: object, offset, length.
+    pub uncommitted: Vec<(u64, usize, usize)>,
     pub fault: Fault,
 }
 
@@ -92,7 +98,8 @@ impl FakeServer {
         .unwrap();
         let address = listener.local_addr().unwrap();
         let root = Object { kind: Kind::Directory(BTreeMap::new()), nlink: 2, mode: 0o755 };
-        let state = State { objects: BTreeMap::from([(1, root)]), next: 2, writes: 0, fault };
+        let objects = BTreeMap::from([(1, root)]);
+        let state = State { objects, next: 2, writes: 0, uncommitted: Vec::new(), fault };
         let server = Self {
             address,
             state: Arc::new(Mutex::new(state)),

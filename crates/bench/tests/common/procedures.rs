@@ -130,8 +130,22 @@ impl State {
 
     fn verifier(&self) -> [u8; 8] {
         match self.fault {
-            Fault::ForgetfulEvery(n) => (self.writes / n).to_be_bytes(),
+            Fault::ForgetfulEvery(n) | Fault::LosesUnstableEvery(n) => {
+                (self.writes / n).to_be_bytes()
+            }
             _ => [7; 8],
+        }
+    }
+
+    /// Loses what was not committed, if its time has come.
+    fn lose(&mut self) {
+        if !matches!(self.fault, Fault::LosesUnstableEvery(n) if self.writes.is_multiple_of(n)) {
+            return;
+        }
+        for (number, offset, length) in std::mem::take(&mut self.uncommitted) {
+            if let Some(Object { kind: Kind::File(data), .. }) = self.objects.get_mut(&number) {
+                data[offset..offset + length].fill(0);
+            }
         }
     }
 
@@ -231,9 +245,10 @@ fn execute(state: &mut State, procedure: u32, r: &mut Reader<'_>, w: &mut Writer
         6 => {
             let args: Read3Args<'_> = args(r)?;
             let is_damaged = state.fault == Fault::DamagedData;
+            let offset = if state.fault == Fault::OtherPlace { 0 } else { args.offset };
             let (number, object) = state.object(args.file)?;
             let Kind::File(data) = &object.kind else { return Err(NfsStat3::Inval) };
-            let start = (args.offset as usize).min(data.len());
+            let start = (offset as usize).min(data.len());
             let end = (start + args.count as usize).min(data.len());
             let mut piece = data[start..end].to_vec();
             let is_end = end == data.len();
@@ -248,8 +263,9 @@ fn execute(state: &mut State, procedure: u32, r: &mut Reader<'_>, w: &mut Writer
         7 => {
             let args: Write3Args<'_> = args(r)?;
             state.writes += 1;
+            state.lose();
             let (fault, verifier) = (state.fault, state.verifier());
-            let (_, object) = state.object(args.file)?;
+            let (number, object) = state.object(args.file)?;
             let Kind::File(data) = &mut object.kind else { return Err(NfsStat3::Inval) };
             let end = args.offset as usize + args.data.len();
             if data.len() < end {
@@ -262,6 +278,9 @@ fn execute(state: &mut State, procedure: u32, r: &mut Reader<'_>, w: &mut Writer
             w.u32(0);
             w.u32(args.data.len() as u32);
             let is_stable = args.stable != StableHow::Unstable && fault != Fault::LessStable;
+            if !is_stable && matches!(fault, Fault::LosesUnstableEvery(_)) {
+                state.uncommitted.push((number, args.offset as usize, args.data.len()));
+            }
             w.u32(if is_stable { 2 } else { 0 });
             w.fixed_opaque(&verifier);
         }
@@ -368,7 +387,8 @@ fn execute(state: &mut State, procedure: u32, r: &mut Reader<'_>, w: &mut Writer
         }
         21 => {
             let args: Commit3Args<'_> = args(r)?;
-            state.object(args.file)?;
+            let (number, _) = state.object(args.file)?;
+            state.uncommitted.retain(|(file, _, _)| *file != number);
             w.zeros(8);
             w.fixed_opaque(&state.verifier());
         }
