@@ -16,7 +16,7 @@ const FULL_PERCENT: f64 = 5.0;
 pub(crate) fn watch(engine: &Arc<Engine>) -> Box<dyn Fn() + Send> {
     let engine = Arc::clone(engine);
     let files = pressure_files();
-    let told = AtomicU64::new(0);
+    let (told, told_pressure) = (AtomicU64::new(0), AtomicU64::new(0));
     let seconds = AtomicU64::new(0);
     Box::new(move || {
         let pressure = files.iter().map(|file| pressure(file)).max().unwrap_or_default();
@@ -26,6 +26,14 @@ pub(crate) fn watch(engine: &Arc<Engine>) -> Box<dyn Fn() + Send> {
             return;
         }
         let usage = engine.statistics().reply_cache;
+        let before = told_pressure.swap(usage.evicted_by_pressure, Ordering::Relaxed);
+        if usage.evicted_by_pressure > before {
+            tracing::warn!(
+                "the machine is very short of memory: the duplicate request cache let {} replies \
+                 go that clients may ask for again",
+                usage.evicted_by_pressure - before
+            );
+        }
         let before = told.swap(usage.evicted_young, Ordering::Relaxed);
         if usage.evicted_young > before {
             tracing::warn!(

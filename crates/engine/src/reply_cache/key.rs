@@ -14,7 +14,7 @@ pub(super) const KEY_BYTES: usize = 32;
 
 /// Clients are spread over so many groups, and the calls of one group over so many lanes.
 const CLIENT_GROUPS: usize = 8;
-const XID_LANES: usize = 32;
+pub(super) const XID_LANES: usize = 32;
 /// Shards of the cache.
 pub(super) const SHARDS: usize = CLIENT_GROUPS * XID_LANES;
 

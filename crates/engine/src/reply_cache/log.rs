@@ -93,7 +93,8 @@ impl Log {
         segment.bytes.extend_from_slice(&(reply.len() as u32).to_le_bytes());
         segment.bytes.extend_from_slice(reply);
         segment.entries += 1;
-        segment.newest_ms = now_ms;
+        // A call's clock is that of its start: what came before it may be newer.
+        segment.newest_ms = segment.newest_ms.max(now_ms);
         let (segments, first) = (&self.segments, self.first);
         let hash = |place: &Place| {
             Self::entry(segments, first, *place).map_or(0, |(key, _)| CallKey::hash_number_of(key))

@@ -22,11 +22,11 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::call::{Origin, ReplySink};
 pub(crate) use key::CallKey;
-use key::SHARDS;
+use key::{SHARDS, XID_LANES};
 use log::Log;
 
 /// How long a reply is kept at the most when nobody needs its room.
@@ -35,7 +35,8 @@ const LIFE_MS: u64 = 180_000;
 const SHORT_HISTORY_MS: u64 = 2_000;
 /// Ways by which duplicates of one call in progress wait for its reply, at the most: the newest.
 const WAITERS_MAX: usize = 4;
-/// At the bound, how many other shards are looked at for older replies.
+/// At the bound, how many other shards are looked at for older replies, and more only until one
+/// is found that uses the common part.
 const SHARDS_TRIED: usize = 8;
 
 /// How short of memory the machine is (the kernel's pressure stall information).
@@ -108,9 +109,11 @@ pub struct ReplyCacheUsage {
     pub replies: usize,
     /// Memory that they use, in bytes.
     pub bytes: usize,
-    /// Replies that left before they were as old as the history, since the start: a duplicate of
-    /// one of them would have been executed again.
+    /// Replies that left at the bound before they were as old as the history, since the start: a
+    /// duplicate of one of them would have been executed again.
     pub evicted_young: u64,
+    /// Replies that left so because memory was very short.
+    pub evicted_by_pressure: u64,
 }
 
 /// The cache.
@@ -125,8 +128,11 @@ pub(crate) struct ReplyCache {
     common_bytes: AtomicUsize,
     /// Where [`ReplyCache::evict_elsewhere`] looks next.
     hand: AtomicUsize,
+    /// When [`ReplyCache::expire`] was called last.
+    expired_ms: AtomicU64,
     pressure: AtomicU8,
     evicted_young: AtomicU64,
+    evicted_by_pressure: AtomicU64,
 }
 
 impl ReplyCache {
@@ -140,8 +146,10 @@ impl ReplyCache {
             common_bytes_max: bytes_max - own_bytes,
             common_bytes: AtomicUsize::new(0),
             hand: AtomicUsize::new(0),
+            expired_ms: AtomicU64::new(0),
             pressure: AtomicU8::new(MemoryPressure::None as u8),
             evicted_young: AtomicU64::new(0),
+            evicted_by_pressure: AtomicU64::new(0),
         }
     }
 
@@ -169,8 +177,8 @@ impl ReplyCache {
         }
     }
 
-    /// Has the reply of a call in progress sent this way too. If it has finished meanwhile, its
-    /// reply is appended to the buffer instead; the result tells.
+    /// Has the reply of a call in progress sent this way too. If it has ended meanwhile, does as
+    /// [`ReplyCache::admit`]; the result tells.
     pub(crate) fn wait(
         &self,
         key: &CallKey,
@@ -189,16 +197,22 @@ impl ReplyCache {
                 running.waiters.remove(0);
             }
             running.waiters.push((origin, sink));
-        } else if let Some(reply) = shard.finished.find(key) {
+            return Admission::InProgress;
+        }
+        if let Some(reply) = shard.finished.find(key) {
             replayed.extend_from_slice(reply);
             return Admission::Replayed;
         }
-        Admission::InProgress
+        // It was forgotten meanwhile.
+        shard.in_progress.insert(*key, InProgress { origin, waiters: Vec::new() });
+        Admission::New
     }
 
     /// Keeps the reply of an admitted call, and answers those who wait for it.
     pub(crate) fn finish(&self, key: &CallKey, now_ms: u64, reply: &[u8]) {
         let Some(shard) = self.shard(key) else { return };
+        // A call may have taken long since its clock was read.
+        let now_ms = now_ms.max(self.expired_ms.load(Ordering::Relaxed));
         let ended = {
             let mut shard = shard.lock();
             self.keep(&mut shard, key, now_ms, reply);
@@ -247,9 +261,11 @@ impl ReplyCache {
     /// Lets the oldest replies of a shard go.
     fn evict_oldest(&self, shard: &mut Shard, now_ms: u64) {
         let oldest_ms = shard.finished.oldest_ms().unwrap_or(now_ms);
-        let evicted = shard.finished.drop_oldest();
-        if oldest_ms + self.history_ms > now_ms {
-            self.evicted_young.fetch_add(evicted as u64, Ordering::Relaxed);
+        let evicted = shard.finished.drop_oldest() as u64;
+        if oldest_ms + self.effective_history_ms() > now_ms {
+            self.evicted_young.fetch_add(evicted, Ordering::Relaxed);
+        } else if oldest_ms + self.history_ms > now_ms {
+            self.evicted_by_pressure.fetch_add(evicted, Ordering::Relaxed);
         }
         self.settle_accounts(shard);
     }
@@ -258,13 +274,24 @@ impl ReplyCache {
     /// few of them: so that what leaves is about the oldest of all, however unevenly the shards
     /// are used. The caller has a shard locked, so others are only tried.
     fn evict_elsewhere(&self, oldest_ms: u64, now_ms: u64) -> bool {
-        let first = self.hand.fetch_add(SHARDS_TRIED, Ordering::Relaxed);
-        let candidates = (first..first + SHARDS_TRIED)
-            .filter_map(|index| self.shards.get(index % SHARDS)?.try_lock())
-            .filter(|shard| shard.common_bytes > 0);
-        let oldest = candidates.min_by_key(|shard| shard.finished.oldest_ms());
-        match oldest {
-            Some(mut other) if other.finished.oldest_ms().is_some_and(|at| at < oldest_ms) => {
+        let first = self.hand.fetch_add(1, Ordering::Relaxed);
+        let mut found: Option<(u64, MutexGuard<'_, Shard>)> = None;
+        for tried in 0..SHARDS {
+            if tried >= SHARDS_TRIED && found.is_some() {
+                break;
+            }
+            // One lane of each group of clients, then the next lanes.
+            let index = (first + tried * (XID_LANES + 1)) % SHARDS;
+            if let Some(shard) = self.shards.get(index).and_then(|shard| shard.try_lock())
+                && shard.common_bytes > 0
+                && let Some(at_ms) = shard.finished.oldest_ms()
+                && found.as_ref().is_none_or(|(oldest_ms, _)| at_ms < *oldest_ms)
+            {
+                found = Some((at_ms, shard));
+            }
+        }
+        match found {
+            Some((at_ms, mut other)) if at_ms < oldest_ms => {
                 self.evict_oldest(&mut other, now_ms);
                 true
             }
@@ -319,6 +346,7 @@ impl ReplyCache {
 
     /// Drops what is too old, and gives memory back; to be called about once a second.
     pub(crate) fn expire(&self, now_ms: u64) {
+        self.expired_ms.store(now_ms, Ordering::Relaxed);
         let life_ms = match self.pressure() {
             MemoryPressure::None => self.history_ms.max(LIFE_MS),
             MemoryPressure::Some | MemoryPressure::Full => self.effective_history_ms(),
@@ -339,8 +367,11 @@ impl ReplyCache {
 
     /// What is kept.
     pub(crate) fn usage(&self) -> ReplyCacheUsage {
-        let evicted_young = self.evicted_young.load(Ordering::Relaxed);
-        let none = ReplyCacheUsage { evicted_young, ..ReplyCacheUsage::default() };
+        let none = ReplyCacheUsage {
+            evicted_young: self.evicted_young.load(Ordering::Relaxed),
+            evicted_by_pressure: self.evicted_by_pressure.load(Ordering::Relaxed),
+            ..ReplyCacheUsage::default()
+        };
         self.shards.iter().fold(none, |usage, shard| {
             let shard = shard.lock();
             ReplyCacheUsage {

@@ -73,7 +73,10 @@ fn duplicates_that_came_another_way_wait_for_the_reply() {
     }
     cache.finish(&call, 0, b"reply");
     assert_eq!(*letterbox.0.lock(), [b"reply", b"reply"]);
-    // It finished between the two questions.
+    // It ended between the two questions.
+    let forgotten = key(2, b"x");
+    let sink = Box::new(letterbox.clone());
+    assert_eq!(cache.wait(&forgotten, origin(9, 9), sink, &mut Vec::new()), Admission::New);
     let mut replayed = Vec::new();
     let sink = Box::new(letterbox.clone());
     assert_eq!(cache.wait(&call, origin(9, 9), sink, &mut replayed), Admission::Replayed);
@@ -112,6 +115,45 @@ fn the_oldest_leave_when_the_bound_is_reached_but_never_a_call_in_progress() {
     assert_eq!(admit(&cache, &running), Admission::InProgress);
     assert_eq!(admit(&cache, &key(49_999, b"x")), Admission::Replayed);
     assert_eq!(admit(&cache, &key(0, b"x")), Admission::New);
+}
+
+#[test]
+fn at_the_bound_what_leaves_is_the_oldest_of_all_clients() {
+    let cache = ReplyCache::new(4 << 20, HISTORY_MS);
+    let fill = |client: u8, count: u32, from_ms: u64| {
+        for xid in 0..count {
+            let client = IpAddr::from([192, 0, 2, client]);
+            let key = CallKey::new(client, xid, (100_003, 3, 8), b"x");
+            assert_eq!(admit(&cache, &key), Admission::New);
+            cache.finish(&key, from_ms + u64::from(xid), &[0; 100]);
+        }
+    };
+    fill(1, 30_000, 0);
+    // Whichever groups these clients are in, what the first has is older.
+    for (round, client) in (1..).zip(2..8) {
+        fill(client, 10_000, round * 30_000);
+        let recent = (2_000..10_000).filter(|xid| {
+            let client = IpAddr::from([192, 0, 2, client]);
+            let key = CallKey::new(client, *xid, (100_003, 3, 8), b"x");
+            admit(&cache, &key) == Admission::Replayed
+        });
+        assert!(recent.count() > 7_900, "client {client}");
+    }
+}
+
+#[test]
+fn a_call_that_took_long_does_not_age_those_before_it() {
+    let cache = ReplyCache::new(1 << 20, 1_000);
+    // All in one shard.
+    let key = |number: u32| key(7, &number.to_be_bytes());
+    for number in 0..20 {
+        admit(&cache, &key(number));
+        let clock_ms = if number == 5 { 1 } else { 70_000 };
+        cache.finish(&key(number), clock_ms, &[0; 100]);
+    }
+    for number in 0..20 {
+        assert_eq!(admit(&cache, &key(number)), Admission::Replayed, "{number}");
+    }
 }
 
 #[test]
@@ -154,7 +196,7 @@ fn it_gives_memory_back_when_idle_or_when_memory_is_short() {
     assert_eq!(cache.usage().replies, 10_000);
     cache.expire(1_000_001 + SHORT_HISTORY_MS);
     let usage = cache.usage();
-    assert!(usage.replies == 0 && usage.evicted_young == 10_000, "{usage:?}");
+    assert!(usage.replies == 0 && usage.evicted_by_pressure == 10_000, "{usage:?}");
 }
 
 /// Paper 001: "the expected maximum call rate … would be nearly 10^5 calls/sec".
@@ -247,7 +289,7 @@ proptest! {
                             // A reply for which the bound has no room at all is not kept.
                             prop_assert!(
                                 at_ms + HISTORY_MS <= now_ms
-                                    || usage.evicted_young > 0
+                                    || usage.evicted_young + usage.evicted_by_pressure > 0
                                     || bytes_max <= 1 << 20
                             );
                         }
