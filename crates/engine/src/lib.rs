@@ -27,8 +27,12 @@ mod rpcbind;
 mod session;
 mod wire_handle;
 
-pub use call::{CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, Transport, Verdict};
+pub use call::{
+    CallFacts, CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, Stage, Transport,
+    Verdict,
+};
 pub use export::{Export, ExportTable};
+pub use operation::{OperationId, OperationName};
 pub use rpcbind::Transports;
 
 use std::sync::Arc;
