@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
-use steadfast_engine::{CallHost, Peer, ReplyBuffer, Verdict};
+use steadfast_engine::{CallFacts, CallHost, Peer, ReplyBuffer, Stage, Verdict};
 
-use crate::batch::{Batch, Origin, Outbox};
+use crate::batch::{Answered, Batch, Origin, Outbox};
 use crate::datagram::ReplyAddress;
 use crate::flusher::{Flusher, KnownFlushers, ParkedReply, ReplyTo, note_panic};
 use crate::log_limit::{LogKind, limited};
@@ -15,7 +15,7 @@ use crate::pool::Pool;
 use crate::seat::{Offer, Seat, SeatGuard};
 use crate::send_queue::SpareBuffers;
 use crate::shared::{Phase, Shared};
-use crate::statistics::Counters;
+use crate::statistics::{Counters, Executed, Sampler, StageClock};
 
 /// Gathered replies are sent when they are this many bytes, before the batch's end.
 const GATHER_BYTES: usize = 1 << 20;
@@ -41,6 +41,10 @@ struct Gathering {
     flushers: KnownFlushers,
     /// Calls that ended without the seat and still count as being in flight.
     calls_to_leave: usize,
+    /// When the last call ended, or the worker began with the batch.
+    mark_ns: u64,
+    /// The time for time-outs; advances with the batch, and with calls that might have blocked.
+    now_ms: u64,
 }
 
 impl Gathering {
@@ -59,7 +63,9 @@ impl Gathering {
     fn dispatch(&mut self, batch: &Batch, context: &Context) -> Option<Arc<Flusher>> {
         context.counters.bytes_out.add(self.outbox.bytes() as u64);
         context.counters.parked.add(self.outbox.parked.len() as u64);
-        self.outbox.dispatch(batch, &mut self.spare, &mut self.flushers, &context.shared)
+        let Context { shared, counters, .. } = context;
+        let now_ms = self.now_ms;
+        self.outbox.dispatch(batch, &mut self.spare, &mut self.flushers, shared, counters, now_ms)
     }
 }
 
@@ -68,7 +74,7 @@ pub(crate) struct Executor {
     context: Context,
     gathering: Gathering,
     reply: ReplyBuffer,
-    now_ms: u64,
+    sampler: Sampler,
     /// The last call showed that its connection must be closed.
     must_hang_up: bool,
 }
@@ -76,11 +82,12 @@ pub(crate) struct Executor {
 impl Executor {
     pub(crate) fn new(pool: Arc<Pool>, counters: Arc<CachePadded<Counters>>) -> Self {
         let shared = Arc::clone(&pool.shared);
+        let sampler = Sampler::new(shared.options.sample_one_in, shared.stamp_ns());
         Self {
             context: Context { pool, shared, counters },
             gathering: Gathering::default(),
             reply: ReplyBuffer::default(),
-            now_ms: 0,
+            sampler,
             must_hang_up: false,
         }
     }
@@ -138,9 +145,10 @@ impl Executor {
         batch: &Arc<Batch>,
     ) {
         let failures_before = self.context.shared.flushers.failures();
-        self.now_ms = self.context.shared.now_ms();
+        self.gathering.mark_ns = self.context.shared.stamp_ns();
+        self.gathering.now_ms = self.context.shared.now_ms();
         self.must_hang_up = false;
-        let mut gathered_since_ms = self.now_ms;
+        let mut gathered_since_ms = self.gathering.now_ms;
         let mut full = None;
         let mut calls = 0;
         while let Some(index) = batch.take_next() {
@@ -149,13 +157,15 @@ impl Executor {
             if guard.is_none() || self.must_hang_up {
                 break;
             }
-            let outbox = &self.gathering.outbox;
+            let Gathering { outbox, now_ms, .. } = &self.gathering;
             // The clock advances here only with calls that might have blocked: their company
             // must not wait for many of them.
-            let is_late = self.now_ms > gathered_since_ms + GATHER_MS && !outbox.is_empty();
+            let is_late = *now_ms > gathered_since_ms + GATHER_MS && !outbox.is_empty();
             if is_late || outbox.bytes() >= GATHER_BYTES || outbox.parked.len() >= GATHER_PARKED {
                 full = self.gathering.dispatch(batch, &self.context).or(full);
-                gathered_since_ms = self.now_ms;
+                gathered_since_ms = self.gathering.now_ms;
+                // Sending is none of the next call's time.
+                self.gathering.mark_ns = self.context.shared.stamp_ns();
             }
             // When a flusher has too much to do, the rest of the batch is on offer meanwhile.
             if full.is_some() || self.put_off(seat, guard, batch) {
@@ -173,6 +183,7 @@ impl Executor {
             host.will_block();
             flusher.wait_for_space(&self.context.shared);
             host.regain();
+            self.gathering.now_ms = self.context.shared.now_ms();
             // What others left with our offer meanwhile is this batch's too.
             let _ = self.gathering.dispatch(batch, &self.context);
             self.gathering.leave(batch);
@@ -235,11 +246,12 @@ impl Executor {
         index: usize,
         failures_before: u64,
     ) {
-        let Self { context, gathering, reply, now_ms, must_hang_up } = self;
+        let Self { context, gathering, reply, sampler, must_hang_up } = self;
         let log = &context.shared.log;
         reply.bytes.clear();
         reply.files.clear();
         reply.complaint = None;
+        reply.facts = CallFacts::default();
         let (datagram_peer, address);
         let peer: &Peer = match &batch.origin {
             Origin::Stream(connection) => {
@@ -257,24 +269,43 @@ impl Executor {
             }
             Origin::Nowhere => return,
         };
+        let (begun_ns, now_ms) = (gathering.mark_ns, gathering.now_ms);
+        let record = batch.record(index);
         let mut host = Host::new(context, gathering, seat, guard, batch);
+        host.stages = sampler.is_next().then(|| StageClock::new(begun_ns));
         let verdict = catch_unwind(AssertUnwindSafe(|| {
-            let record = batch.record(index);
-            context.shared.service.call(&mut host, peer, *now_ms, record, reply)
+            context.shared.service.call(&mut host, peer, now_ms, record, reply)
         }));
+        let stages = host.stages.take();
         if host.regain() {
             // It may have taken a while.
-            *now_ms = context.shared.now_ms();
+            gathering.now_ms = context.shared.now_ms();
         }
+        let ended_ns = context.shared.stamp_ns();
+        gathering.mark_ns = ended_ns;
+        let is_sampled = stages.is_some();
+        let (decode_ns, access_ns) = stages.map_or((0, 0), |stages| stages.finish(ended_ns));
+        let mut executed =
+            Executed { facts: reply.facts, is_sampled, decode_ns, access_ns, begun_ns, ended_ns };
+        executed.facts.is_error |= matches!(verdict, Ok(Verdict::HangUp(_)) | Err(_));
+        let bytes_out = match verdict {
+            Ok(Verdict::Replied) => Some(reply.length()),
+            Ok(Verdict::Parked(_)) => None,
+            Ok(Verdict::Silent | Verdict::HangUp(_)) | Err(_) => Some(0),
+        };
+        context.counters.operations.note_executed(&executed, record.len(), bytes_out);
         if let Some(complaint) = reply.complaint.take() {
             limited!(log, LogKind::Complaint, warn, "{} {complaint}", peer.address);
         }
         let outbox = &mut gathering.outbox;
         match verdict {
-            Ok(Verdict::Replied) => match address {
-                None => outbox.stream.push_record(reply, &mut gathering.spare),
-                Some(address) => outbox.datagrams.push(&reply.bytes, address, &context.shared),
-            },
+            Ok(Verdict::Replied) => {
+                match address {
+                    None => outbox.stream.push_record(reply, &mut gathering.spare),
+                    Some(address) => outbox.datagrams.push(&reply.bytes, address, &context.shared),
+                }
+                outbox.answered.push(Answered { index, executed });
+            }
             Ok(Verdict::Parked(call)) => {
                 let to = match (address, batch.connection()) {
                     (Some(address), _) => ReplyTo::Datagram(address),
@@ -284,7 +315,8 @@ impl Executor {
                     }
                     (None, None) => return,
                 };
-                outbox.parked.push(ParkedReply { call, to, failures_before });
+                let arrival = batch.arrival;
+                outbox.parked.push(ParkedReply { call, to, failures_before, arrival, executed });
             }
             Ok(Verdict::Silent) => {}
             Ok(Verdict::HangUp(reason)) => {
@@ -324,6 +356,8 @@ struct Host<'h, 's> {
     is_lent: bool,
     is_offered: bool,
     is_summoned: bool,
+    /// If this call's stages are measured.
+    stages: Option<StageClock>,
 }
 
 impl<'h, 's> Host<'h, 's> {
@@ -343,6 +377,7 @@ impl<'h, 's> Host<'h, 's> {
             is_lent: false,
             is_offered: false,
             is_summoned: false,
+            stages: None,
         }
     }
 
@@ -424,5 +459,11 @@ impl CallHost for Host<'_, '_> {
             self.lend();
         }
         self.context.pool.summon(self.seat.index);
+    }
+
+    fn stage(&mut self, stage: Stage) {
+        if let Some(stages) = &mut self.stages {
+            stages.enter(stage, self.context.shared.stamp_ns());
+        }
     }
 }

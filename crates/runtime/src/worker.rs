@@ -246,6 +246,7 @@ impl Worker {
         // A batch that is kept for use again is nobody else's.
         let Some(batch) = Arc::get_mut(&mut shared_batch) else { return };
         batch.reset(&mut self.spare_stashes);
+        batch.arrival.begun_ns = self.shared.stamp_ns();
         let receipt = self.receive_into(core, token, connection, batch);
         match receipt {
             Receipt::Calls => {}
@@ -314,6 +315,7 @@ impl Worker {
             Ok(count) => {
                 // A short receive has drained the socket: what comes later makes a new event.
                 slot.is_readable = count == asked || slot.is_hung_up;
+                batch.arrival.received_ns = self.shared.stamp_ns();
                 slot.active_ms = self.shared.now_ms();
                 self.counters.bytes_in.add(count as u64);
                 let direct = count.min(room_bytes);
@@ -414,6 +416,7 @@ impl Worker {
             .unwrap_or_else(|| Arc::new(Batch::new(datagram::BUFFER_BYTES)));
         if let Some(batch) = Arc::get_mut(&mut shared_batch) {
             batch.reset(&mut self.spare_stashes);
+            batch.arrival.begun_ns = self.shared.stamp_ns();
             let mut received = Vec::new();
             let slot_bytes = datagram::SLOT_BYTES;
             match net::receive_datagrams(
@@ -447,6 +450,7 @@ impl Worker {
             }
             self.counters.datagrams.add(received.len() as u64);
             if !received.is_empty() {
+                batch.arrival.received_ns = self.shared.stamp_ns();
                 self.counters.batches.add(1);
                 batch.origin = Origin::Datagrams(socket, received);
                 self.executor.run(seat, guard, &shared_batch);
