@@ -41,6 +41,7 @@ fn engine() -> Engine {
         write_verifier: 1,
         transfer_bytes_max: 1 << 20,
         reply_cache_bytes_max: 1 << 20,
+        reply_cache_history_ms: 65_000,
         nfs_port: 2049,
         transports: Transports { udp: true, ipv4: true, ipv6: true },
     };
@@ -64,11 +65,11 @@ fn message(
 
 /// Facts, stages, verdict and reply of a call.
 fn call(engine: &Engine, message: &[u8]) -> (CallFacts, Vec<Stage>, Verdict, Vec<u8>) {
-    let peer = Peer {
-        address: "127.0.0.1:700".parse().unwrap(),
-        local: "127.0.0.1:2049".parse().unwrap(),
-        transport: Transport::Tcp,
-    };
+    let peer = Peer::new(
+        "127.0.0.1:700".parse().unwrap(),
+        "127.0.0.1:2049".parse().unwrap(),
+        Transport::Tcp,
+    );
     let mut reply = ReplyBuffer::default();
     let mut host = Host::default();
     let verdict = engine.call(&mut host, &peer, 0, message, &mut reply);

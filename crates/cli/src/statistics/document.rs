@@ -197,8 +197,8 @@ fn is_state(name: &str) -> bool {
             | "workers"
             | "parked_now"
             | "waiting_bytes"
-            | "remembered_calls"
-            | "remembered_bytes"
+            | "replies_kept"
+            | "replies_kept_bytes"
     )
 }
 
