@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use crossbeam_utils::CachePadded;
 use steadfast_engine::{CallFacts, OperationId, Transport};
 
 /// Calls that a ring keeps.
@@ -120,10 +121,10 @@ struct Slot {
     words: [AtomicU64; WORDS],
 }
 
-/// The last [`CALLS_KEPT`] records of one writer. Takes its memory, 112 KiB, with the first.
+/// The last [`CALLS_KEPT`] records of one writer. Takes its memory, 128 KiB, with the first.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
-    slots: OnceLock<Box<[Slot]>>,
+    slots: OnceLock<Box<[CachePadded<Slot>]>>,
     /// Records written so far. Only the writer looks at it.
     count: AtomicU64,
 }
@@ -131,7 +132,8 @@ pub(crate) struct Ring {
 impl Ring {
     /// Keeps a record in place of the oldest. For one thread only.
     pub(crate) fn push(&self, record: &CallRecord) {
-        let slots = self.slots.get_or_init(|| (0..CALLS_KEPT).map(|_| Slot::default()).collect());
+        let slots =
+            self.slots.get_or_init(|| (0..CALLS_KEPT).map(|_| CachePadded::default()).collect());
         let count = self.count.load(Ordering::Relaxed);
         let Some(slot) = slots.get(count as usize % CALLS_KEPT) else { return };
         slot.number.store(2 * count + 1, Ordering::Relaxed);
@@ -147,7 +149,7 @@ impl Ring {
     /// What is kept, but for records that are being written.
     pub(crate) fn read(&self) -> Vec<CallRecord> {
         let slots = self.slots.get().map_or(&[][..], |slots| slots);
-        slots.iter().filter_map(Slot::read).collect()
+        slots.iter().filter_map(|slot| slot.read()).collect()
     }
 }
 
