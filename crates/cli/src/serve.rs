@@ -16,6 +16,7 @@ use steadfast_sys::process::{self, Signal, Signals};
 
 use crate::arguments::{CONFIGURATION_FILE, ServeArguments};
 use crate::configuration::{self, Wanted};
+use crate::control::Control;
 use crate::descriptors;
 use crate::exports::{Exports, is_single_user};
 use crate::logging;
@@ -24,6 +25,7 @@ use crate::mount_lines::{self, PortLookup};
 use crate::notify::Notifier;
 use crate::registration::{self, Found, Netid, RPCBIND_PORT};
 use crate::state_directory::StateDirectory;
+use crate::statistics::{Document, unix_time};
 
 /// How long calls under way may take when the server stops.
 const GRACE: Duration = Duration::from_secs(20);
@@ -58,6 +60,8 @@ struct Running {
     registered: Vec<Netid>,
     sources: Sources,
     settings: ServerSettings,
+    /// Unless it could not be had.
+    control: Option<Control>,
     /// Kept locked as long as we run.
     _state: StateDirectory,
 }
@@ -186,6 +190,7 @@ fn start(
     let (server, listen, serves_rpcbind) = start_server(&mut options, &listen, &found, &engine)?;
     server.every_second(Box::new(move || storage.sweep()));
     server.every_second(memory::watch(&engine));
+    let control = start_control(&state, &server, &engine);
 
     let mut registered = Vec::new();
     let lookup = match found {
@@ -223,8 +228,29 @@ fn start(
         registered,
         sources,
         settings,
+        control,
         _state: state,
     })
+}
+
+/// Lets the server tell about itself. It serves as well without.
+fn start_control(state: &StateDirectory, server: &Server, engine: &Arc<Engine>) -> Option<Control> {
+    let (observer, engine) = (server.observer(), Arc::clone(engine));
+    let started_unix_ms = unix_time().as_millis() as u64;
+    let document = move || {
+        let document = Document::of(&observer, &engine, started_unix_ms);
+        // It has nothing that JSON could not have.
+        serde_json::to_vec(&document).unwrap_or_default()
+    };
+    Control::start(&state.path, document)
+        .inspect_err(|error| {
+            tracing::warn!(
+                "cannot make a control socket in {}: {error}; `steadfast statistics` cannot ask \
+                 this server",
+                state.path.display()
+            );
+        })
+        .ok()
 }
 
 /// A machine without IPv6 is none of the operator's mistakes. The port tried is any that is free:
@@ -439,7 +465,8 @@ fn reload(arguments: &ServeArguments, running: &mut Running) {
 
 /// Finishes calls under way, flushes, and leaves nothing behind. A second signal ends it at once.
 fn stop(running: Running, signals: &Signals) -> Result<()> {
-    let Running { server, engine, registered, exports, .. } = running;
+    let Running { server, engine, registered, exports, control, .. } = running;
+    drop(control);
     let is_finished = std::thread::scope(|scope| {
         let stopping = scope.spawn(|| {
             if !registered.is_empty() {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use steadfast_vfs::{FileRange, Obligation};
 
 use crate::access_memo::AccessMemo;
+use crate::operation::OperationId;
 use crate::reply_cache::CallKey;
 
 /// How a call came.
@@ -78,6 +79,40 @@ pub trait CallHost {
     fn reply_sink(&mut self) -> Option<Box<dyn ReplySink>> {
         None
     }
+
+    /// The call's time is spent on this from here on. The engine has no clock: whoever wants to
+    /// know how long a stage lasts looks at one here. Called for every call, so a host that does
+    /// not measure this one must return at once.
+    fn stage(&mut self, _stage: Stage) {}
+}
+
+/// What the time of a call that is being executed is spent on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// RPC header, credentials, duplicate request cache, arguments. Every call begins with it.
+    Decode,
+    /// The handle's MAC, the share's rights, the caller's identity; for a change also lending
+    /// the seat.
+    Access,
+    /// The storage's operation, and the encoding of its result.
+    Storage,
+}
+
+/// What the engine found out about a call, for who counts calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallFacts {
+    /// The client's number for it.
+    pub xid: u32,
+    /// What was called.
+    pub operation: OperationId,
+    /// Whether the reply is a failure, of RPC or of the procedure.
+    pub is_error: bool,
+}
+
+impl Default for CallFacts {
+    fn default() -> Self {
+        Self { xid: 0, operation: OperationId::OTHER, is_error: false }
+    }
 }
 
 /// Replies of a batch of calls, in the order in which they are to be sent.
@@ -92,6 +127,16 @@ pub struct ReplyBuffer {
     /// What was wrong with the last call, if anything: to be logged, rate-limited, with the
     /// peer's address. The engine sets it, the runtime takes it.
     pub complaint: Option<Complaint>,
+    /// What is known of the last call. The engine sets it.
+    pub facts: CallFacts,
+}
+
+impl ReplyBuffer {
+    /// Bytes of all replies, file ranges included.
+    pub fn length(&self) -> usize {
+        let files: usize = self.files.iter().map(|(_, range)| range.length as usize).sum();
+        self.bytes.len() + files
+    }
 }
 
 /// What a peer did wrong in a call that was answered all the same.

@@ -5,10 +5,10 @@ use steadfast_vfs::{Cred, FsError};
 use steadfast_wire::rpc::{AuthStat, CallHeader, RPCSEC_GSS};
 use steadfast_xdr::{Decode, Reader, Writer};
 
-use crate::call::{CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, Verdict};
+use crate::call::{CallFacts, CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, Verdict};
 use crate::nfs3::encode;
 use crate::nfs3::status::status;
-use crate::operation::{self, Operation};
+use crate::operation::{self, Operation, OperationId};
 use crate::reply_cache::{Admission, CallKey};
 use crate::session::{Outcome, Session, WireIdentity};
 use crate::{Engine, mount, nfs3, nfsacl, rpcbind};
@@ -58,6 +58,8 @@ impl Engine {
         let (Ok(xid), Ok(MESSAGE_TYPE_CALL)) = (reader.u32(), reader.u32()) else {
             return Verdict::HangUp(HangUp::NotACall);
         };
+        // Until more is known.
+        reply.facts = CallFacts { xid, operation: OperationId::OTHER, is_error: true };
         let mut reader = Reader::new(record);
         let Ok(header) = CallHeader::decode(&mut reader) else {
             return refuse_header(record, xid, reply);
@@ -78,6 +80,10 @@ impl Engine {
                 return Verdict::Replied;
             }
         };
+        let found = operation::find(header.prog, header.vers, header.proc_);
+        if let Some((id, _)) = found {
+            reply.facts.operation = id;
+        }
         let identity = match identity(&header) {
             Ok(identity) => identity,
             // NULL does no work and asks for no identity (RFC 1813 §3.3.0). But RPCSEC_GSS makes
@@ -91,7 +97,7 @@ impl Engine {
                 return Verdict::Replied;
             }
         };
-        let Some(operation) = operation(protocol, header.vers, header.proc_) else {
+        let Some((_, operation)) = found else {
             steadfast_rpc::proc_unavail(&mut w, xid);
             return Verdict::Replied;
         };
@@ -104,10 +110,17 @@ impl Engine {
             )
         });
         if let Some(key) = &key {
+            let start = reply.bytes.len();
             match self.admit(key, host, peer, &mut reply.bytes) {
                 Admission::New => {}
-                Admission::InProgress | Admission::InProgressElsewhere => return Verdict::Silent,
-                Admission::Replayed => return Verdict::Replied,
+                Admission::InProgress | Admission::InProgressElsewhere => {
+                    reply.facts.is_error = false;
+                    return Verdict::Silent;
+                }
+                Admission::Replayed => {
+                    reply.facts.is_error = is_failure(operation, &reply.bytes, start);
+                    return Verdict::Replied;
+                }
             }
         }
         let admitted = Admitted {
@@ -215,10 +228,12 @@ impl Admitted<'_, '_> {
         }
         match executed {
             Some(Ok(Outcome::Done)) => {
+                reply.facts.is_error = is_failure(operation, &reply.bytes, start);
                 self.remember(reply.bytes.get(start..).unwrap_or(&[]));
                 Verdict::Replied
             }
             Some(Ok(Outcome::Waits { obligation, ends_with_verifier })) => {
+                reply.facts.is_error = is_failure(operation, &reply.bytes, start);
                 Verdict::Parked(ParkedCall {
                     obligation,
                     reply: reply.bytes.split_off(start),
@@ -277,16 +292,11 @@ fn protocol(program: u32, version: u32) -> Result<Protocol, Unserved> {
     }
 }
 
-fn operation(protocol: Protocol, version: u32, procedure: u32) -> Option<&'static Operation> {
-    let table: &[Operation] = match protocol {
-        Protocol::Nfs3 => &operation::NFS3,
-        Protocol::NfsAcl3 => &operation::NFSACL3,
-        Protocol::Mount if version == 3 => &operation::MOUNT3,
-        Protocol::Mount => &operation::MOUNT1,
-        Protocol::Rpcbind if version == 2 => &operation::PORTMAP2,
-        Protocol::Rpcbind => &operation::RPCBIND,
-    };
-    table.get(procedure as usize)
+/// Whether the accepted reply that begins at `start` tells of a failure.
+fn is_failure(operation: &Operation, reply: &[u8], start: usize) -> bool {
+    let status_at = start + STATUS_AT;
+    operation.has_status
+        && reply.get(status_at..status_at + 4).is_some_and(|status| status != [0; 4])
 }
 
 /// The caller's identity as it was sent.

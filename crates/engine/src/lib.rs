@@ -29,9 +29,11 @@ mod session;
 mod wire_handle;
 
 pub use call::{
-    CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, ReplySink, Transport, Verdict,
+    CallFacts, CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, ReplySink, Stage,
+    Transport, Verdict,
 };
 pub use export::{Export, ExportTable};
+pub use operation::{OperationId, OperationName};
 pub use reply_cache::{MemoryPressure, ReplyCacheUsage};
 pub use rpcbind::Transports;
 

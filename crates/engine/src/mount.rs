@@ -10,6 +10,7 @@ use steadfast_vfs::{Caller, Cred, FileKind, FsError, Name, StorageHandle, Waitin
 use steadfast_xdr::{Reader, Writer, XdrError};
 
 use crate::Export;
+use crate::call::Stage;
 use crate::session::{Outcome, Session};
 
 /// Longest path (`MNTPATHLEN`).
@@ -185,9 +186,11 @@ fn find<'a>(
     session: &mut Session<'a>,
     path: &[u8],
 ) -> Result<(&'a Export, StorageHandle), FsError> {
+    session.host.stage(Stage::Access);
     let (place, export, below) = session.exports.by_path(path).ok_or(FsError::NotFound)?;
     session.rights(place, export)?;
     session.host.may_block();
+    session.host.stage(Stage::Storage);
     let superuser = Cred { uid: 0, gid: 0, groups: SmallVec::new() };
     let caller = Caller { cred: &superuser, waiting: Waiting::Allowed };
     let mut entry = export.storage.root()?;

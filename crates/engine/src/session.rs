@@ -4,7 +4,7 @@ use steadfast_shares::{Rights, Share, Squash};
 use steadfast_vfs::{Caller, Cred, Durable, FileSystem, FsError, Obligation, ReplyBarrier};
 use steadfast_vfs::{StorageHandle, Waiting};
 
-use crate::call::{CallHost, Complaint, Peer, Transport};
+use crate::call::{CallHost, Complaint, Peer, Stage, Transport};
 use crate::operation::Operation;
 use crate::wire_handle::SealedHandle;
 use crate::{Engine, Export, ExportTable};
@@ -72,12 +72,14 @@ pub(crate) fn barrier(encoded: Durable<()>) -> Outcome {
 
 impl<'a> Session<'a> {
     /// Finds what a wire handle names. If the operation's row says that it changes something,
-    /// read-only shares refuse it, and the host is told that the thread may sleep.
+    /// read-only shares refuse it, and the host is told that the thread may sleep. What follows
+    /// is storage's time, as the host is told too.
     ///
     /// # Errors
     /// `BadHandle` for one that we did not make, `Stale` when its share is not served,
     /// `AccessDenied` when this client has no rights there, `ReadOnly`.
     pub(crate) fn resolve(&mut self, wire: &[u8]) -> Result<Target<'a>, FsError> {
+        self.host.stage(Stage::Access);
         let Some((share_id, handle)) = self.engine.sealer.open(wire) else {
             *self.complaint = Some(Complaint::ForgedHandle);
             return Err(FsError::BadHandle);
@@ -92,6 +94,7 @@ impl<'a> Session<'a> {
             self.host.may_block();
         }
         let cred = squashed(&self.identity, rights);
+        self.host.stage(Stage::Storage);
         Ok(Target { storage: &*export.storage, share, rights, handle, cred })
     }
 

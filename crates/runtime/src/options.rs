@@ -45,6 +45,11 @@ pub struct ServerOptions {
     pub flush_threads: usize,
     /// A flush of more objects than this becomes one of the whole file system.
     pub flush_objects_max: usize,
+    /// One call in so many has its stages measured; 0: none.
+    pub sample_one_in: u32,
+    /// A call that takes this long or longer, from its receipt until its reply is sent, is
+    /// recorded in any case.
+    pub slow_call_ms: u64,
 }
 
 impl Default for ServerOptions {
@@ -67,6 +72,9 @@ impl Default for ServerOptions {
             parked_calls_max: 65_536,
             flush_threads: 4,
             flush_objects_max: 64,
+            sample_one_in: 64,
+            // Longer than a flush of a disk that is not too busy.
+            slow_call_ms: 50,
         }
     }
 }

@@ -107,7 +107,7 @@ impl Worker {
 
     /// Serves whose turn it is, until it is time to look for new events.
     fn take_turns<'s>(&mut self, seat: &'s Seat, guard: &mut Option<SeatGuard<'s>>) {
-        let looked_ns = self.shared.now_ns();
+        let looked_ns = self.shared.stamp_ns();
         let mut now_ns = looked_ns;
         // What was left comes first: it was received before.
         while seat.offer_count.load(Ordering::SeqCst) == 0 && now_ns < looked_ns + LOOK_NS {
@@ -118,7 +118,7 @@ impl Worker {
                 Ready::Connection(token) => self.serve_connection(seat, guard, token),
                 Ready::Datagrams(index) => self.serve_datagrams(seat, guard, index),
             }
-            now_ns = self.shared.now_ns();
+            now_ns = self.shared.stamp_ns();
             if let Some(core) = guard.as_deref_mut() {
                 core.stop_serving(now_ns);
             }
@@ -175,8 +175,8 @@ impl Worker {
     fn wait_for_events(&mut self, seat: &Seat, timeout: Duration) -> io::Result<()> {
         let poll_ns = self.shared.options.busy_poll_us.saturating_mul(1000);
         if poll_ns > 0 && !timeout.is_zero() {
-            let until_ns = self.shared.now_ns().saturating_add(poll_ns);
-            while self.shared.now_ns() < until_ns {
+            let until_ns = self.shared.stamp_ns().saturating_add(poll_ns);
+            while self.shared.stamp_ns() < until_ns {
                 seat.epoll.wait(&mut self.events, Some(Duration::ZERO))?;
                 if self.events.iter().next().is_some() {
                     return Ok(());
@@ -200,7 +200,7 @@ impl Worker {
         if connection.backlog_has_files() {
             // What was in memory when it was read may have gone since.
             if let Some(mut guard) = guard.take() {
-                guard.stop_serving(self.shared.now_ns());
+                guard.stop_serving(self.shared.stamp_ns());
                 seat.lend(guard);
                 self.pool.note_lent();
             }
@@ -269,6 +269,7 @@ impl Worker {
         // A batch that is kept for use again is nobody else's.
         let Some(batch) = Arc::get_mut(&mut shared_batch) else { return };
         batch.reset(&mut self.spare_stashes);
+        batch.arrival.begun_ns = self.shared.stamp_ns();
         let receipt = self.receive_into(core, token, connection, batch);
         match receipt {
             Receipt::Calls => {}
@@ -343,6 +344,7 @@ impl Worker {
             Ok(count) => {
                 // A short receive has drained the socket: what comes later makes a new event.
                 slot.is_readable = count == asked || slot.is_hung_up;
+                batch.arrival.received_ns = self.shared.stamp_ns();
                 slot.active_ms = self.shared.now_ms();
                 self.counters.bytes_in.add(count as u64);
                 let direct = count.min(room_bytes);
@@ -445,6 +447,7 @@ impl Worker {
             .unwrap_or_else(|| Arc::new(Batch::new(datagram::BUFFER_BYTES)));
         if let Some(batch) = Arc::get_mut(&mut shared_batch) {
             batch.reset(&mut self.spare_stashes);
+            batch.arrival.begun_ns = self.shared.stamp_ns();
             let mut received = Vec::new();
             let slot_bytes = datagram::SLOT_BYTES;
             match net::receive_datagrams(
@@ -478,6 +481,7 @@ impl Worker {
             }
             self.counters.datagrams.add(received.len() as u64);
             if !received.is_empty() {
+                batch.arrival.received_ns = self.shared.stamp_ns();
                 self.counters.batches.add(1);
                 batch.origin = Origin::Datagrams(socket, received);
                 self.executor.run(seat, guard, &shared_batch);

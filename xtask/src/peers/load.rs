@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::servers::{Cpus, Server};
+use super::servers::{Cpus, Server, bench_program};
 
 /// What is asked of Steadfast beside ganesha.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,8 +82,7 @@ pub(super) fn generator(
     seconds: f64,
     cpus: &Cpus,
 ) -> Command {
-    let program = super::target_directory().join("release/examples/bench");
-    let mut command = Cpus::command(cpus.client.as_ref(), &program);
+    let mut command = Cpus::command(cpus.client.as_ref(), &bench_program());
     command
         .arg("op")
         .arg(server.address.to_string())
