@@ -68,8 +68,9 @@ fn every_kind_of_call_is_made_and_checked_and_nothing_is_left() {
     for (operation, procedure) in OPERATIONS {
         let before = server.nfs_calls(procedure);
         let mut load = load(&server, operation);
-        // Nobody knows how soon these are gone.
-        (load.names, load.warm_up) = (2000, Duration::ZERO);
+        load.names = 2000;
+        // On a busy machine a warm-up could use all names up.
+        load.warm_up = Duration::ZERO;
         let report = run(&load, &Control::default()).unwrap();
         assert!(report.calls > 0 && report.checks.replies >= report.calls, "{report:?}");
         let called = server.nfs_calls(procedure) - before;

@@ -13,6 +13,7 @@ mod configuration;
 mod descriptors;
 mod exports;
 mod logging;
+mod memory;
 mod mount_lines;
 mod notify;
 mod registration;

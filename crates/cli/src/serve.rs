@@ -19,6 +19,7 @@ use crate::configuration::{self, Wanted};
 use crate::descriptors;
 use crate::exports::{Exports, is_single_user};
 use crate::logging;
+use crate::memory;
 use crate::mount_lines::{self, PortLookup};
 use crate::notify::Notifier;
 use crate::registration::{self, Found, Netid, RPCBIND_PORT};
@@ -31,7 +32,9 @@ const IDLE_WAIT: Duration = Duration::from_secs(3600);
 const TRANSFER_BYTES: u32 = 1 << 20;
 /// Of a record: what surrounds the data of a WRITE, generously.
 const RECORD_HEAD_BYTES: usize = 64 << 10;
-const REPLY_CACHE_BYTES: usize = 64 << 20;
+const REPLY_CACHE_BYTES: usize = 60_000_000;
+/// In s: Linux's time-out over TCP, and some more.
+const REPLY_CACHE_HISTORY_S: u64 = 65;
 /// Attempts to find a port that is free for every address, for port 0.
 const PORT_ATTEMPTS: usize = 32;
 
@@ -163,6 +166,8 @@ fn start(
             write_verifier: u64::from_be_bytes(verifier),
             transfer_bytes_max,
             reply_cache_bytes_max: settings.reply_cache_bytes_max.unwrap_or(REPLY_CACHE_BYTES),
+            reply_cache_history_ms: 1000
+                * settings.reply_cache_history_s.unwrap_or(REPLY_CACHE_HISTORY_S),
             nfs_port: listen.first().map_or(0, SocketAddr::port),
             transports: transports(&listen, udp),
         },
@@ -180,6 +185,7 @@ fn start(
     };
     let (server, listen, serves_rpcbind) = start_server(&mut options, &listen, &found, &engine)?;
     server.every_second(Box::new(move || storage.sweep()));
+    server.every_second(memory::watch(&engine));
 
     let mut registered = Vec::new();
     let lookup = match found {

@@ -26,13 +26,40 @@ pub struct Peer {
     pub local: SocketAddr,
     /// How.
     pub transport: Transport,
+    /// Tells connections apart whose ports are the same: a client that connects again may do so
+    /// from its old port. 0 for datagrams.
+    number: u64,
     pub(crate) memo: AccessMemo,
+}
+
+/// By which way a call came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    address: SocketAddr,
+    transport: Transport,
+    number: u64,
+}
+
+/// Where the reply of a call can be sent later, by whoever has it.
+pub trait ReplySink: Send {
+    /// Sends one RPC message. Never waits: what cannot be sent is lost.
+    fn send(self: Box<Self>, reply: &[u8]);
 }
 
 impl Peer {
     /// A peer about which nothing is known yet.
     pub fn new(address: SocketAddr, local: SocketAddr, transport: Transport) -> Self {
-        Self { address, local, transport, memo: AccessMemo::default() }
+        Self { address, local, transport, number: 0, memo: AccessMemo::default() }
+    }
+
+    /// The same peer on a connection of this number, which no other living one has.
+    #[must_use]
+    pub fn on_connection(self, number: u64) -> Self {
+        Self { number, ..self }
+    }
+
+    pub(crate) fn origin(&self) -> Origin {
+        Origin { address: self.address, transport: self.transport, number: self.number }
     }
 }
 
@@ -45,6 +72,12 @@ pub trait CallHost {
 
     /// The call is certain to wait for the disk: others must take over now.
     fn will_block(&mut self);
+
+    /// Where the call's reply can be sent later. Asked for when it is a duplicate of a call that
+    /// is being executed; `None`: it gets no reply.
+    fn reply_sink(&mut self) -> Option<Box<dyn ReplySink>> {
+        None
+    }
 }
 
 /// Replies of a batch of calls, in the order in which they are to be sent.

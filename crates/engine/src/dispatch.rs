@@ -104,9 +104,9 @@ impl Engine {
             )
         });
         if let Some(key) = &key {
-            match self.replies.admit(key, &mut reply.bytes) {
+            match self.admit(key, host, peer, &mut reply.bytes) {
                 Admission::New => {}
-                Admission::InProgress => return Verdict::Silent,
+                Admission::InProgress | Admission::InProgressElsewhere => return Verdict::Silent,
                 Admission::Replayed => return Verdict::Replied,
             }
         }
@@ -121,6 +121,26 @@ impl Engine {
             arguments: reader,
         };
         admitted.execute(host, peer, identity, reply)
+    }
+
+    /// Asks the duplicate request cache about a call. A duplicate of one in progress that came
+    /// another way gets the reply when there is one: its client has connected again, and the way
+    /// of the first may be gone.
+    fn admit(
+        &self,
+        key: &CallKey,
+        host: &mut dyn CallHost,
+        peer: &Peer,
+        replayed: &mut Vec<u8>,
+    ) -> Admission {
+        let origin = peer.origin();
+        match self.replies.admit(key, origin, replayed) {
+            Admission::InProgressElsewhere => match host.reply_sink() {
+                Some(sink) => self.replies.wait(key, origin, sink, replayed),
+                None => Admission::InProgress,
+            },
+            admission => admission,
+        }
     }
 }
 
@@ -141,7 +161,7 @@ struct Admitted<'e, 'r> {
 impl Drop for Admitted<'_, '_> {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
-            self.engine.replies.forget(&key);
+            self.engine.replies.abandon(&key);
         }
     }
 }
@@ -226,11 +246,11 @@ impl Admitted<'_, '_> {
 
     /// Keeps the reply for duplicates, unless it tells the client to try again.
     fn remember(&mut self, reply: &[u8]) {
+        let Some(key) = self.key.take() else { return };
         let try_later = (status(FsError::TryLater) as u32).to_be_bytes();
         if reply.get(STATUS_AT..STATUS_AT + 4) == Some(&try_later) {
-            return;
-        }
-        if let Some(key) = self.key.take() {
+            self.engine.replies.forget(&key, reply);
+        } else {
             self.engine.replies.finish(&key, self.now_ms, reply);
         }
     }

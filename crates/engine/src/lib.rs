@@ -28,8 +28,11 @@ mod rpcbind;
 mod session;
 mod wire_handle;
 
-pub use call::{CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, Transport, Verdict};
+pub use call::{
+    CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, ReplySink, Transport, Verdict,
+};
 pub use export::{Export, ExportTable};
+pub use reply_cache::{MemoryPressure, ReplyCacheUsage};
 pub use rpcbind::Transports;
 
 use std::sync::Arc;
@@ -54,6 +57,9 @@ pub struct EngineConfig {
     pub transfer_bytes_max: u32,
     /// Bound of the duplicate request cache, in bytes.
     pub reply_cache_bytes_max: usize,
+    /// How long the duplicate request cache is to keep a reply, in ms: longer than a client waits
+    /// before it asks again.
+    pub reply_cache_history_ms: u64,
     /// Port that MOUNT and NFS answer on, for rpcbind replies.
     pub nfs_port: u16,
     /// What MOUNT and NFS are served on, for rpcbind replies.
@@ -63,10 +69,8 @@ pub struct EngineConfig {
 /// What an engine counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineStatistics {
-    /// Calls that the duplicate request cache remembers.
-    pub remembered_calls: usize,
-    /// Bytes it uses for them.
-    pub remembered_bytes: usize,
+    /// What the duplicate request cache keeps.
+    pub reply_cache: ReplyCacheUsage,
     /// How often the write verifier changed because a flush failed.
     pub verifier_changes: u64,
 }
@@ -90,7 +94,7 @@ impl Engine {
             sealer: HandleSealer::new(&config.handle_key),
             exports: ArcSwap::from_pointee(exports.with_generation(1)),
             generation: AtomicU64::new(1),
-            replies: ReplyCache::new(config.reply_cache_bytes_max),
+            replies: ReplyCache::new(config.reply_cache_bytes_max, config.reply_cache_history_ms),
             mounts: MountList::default(),
             verifier_changes: AtomicU64::new(0),
             config,
@@ -114,12 +118,15 @@ impl Engine {
         self.replies.expire(now_ms);
     }
 
+    /// How short of memory the machine is, from now on: the caches do with less.
+    pub fn set_memory_pressure(&self, pressure: MemoryPressure) {
+        self.replies.set_pressure(pressure);
+    }
+
     /// What is counted.
     pub fn statistics(&self) -> EngineStatistics {
-        let (remembered_calls, remembered_bytes) = self.replies.usage();
         EngineStatistics {
-            remembered_calls,
-            remembered_bytes,
+            reply_cache: self.replies.usage(),
             verifier_changes: self.verifier_changes.load(Ordering::Relaxed),
         }
     }

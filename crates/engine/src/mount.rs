@@ -19,6 +19,8 @@ const PATH_BYTES_MAX: usize = 1024;
 const MOUNTS_MAX: usize = 64_000;
 const MOUNT_SHARDS: usize = 32;
 const DUMP_BYTES_MAX: usize = 256 << 10;
+/// What an entry of that reply has beside its path, at the least.
+const DUMP_ENTRY_BYTES: usize = 24;
 /// Size of a handle in versions 1 and 2.
 const HANDLE_BYTES: usize = 32;
 const AUTH_SYS: u32 = 1;
@@ -72,9 +74,20 @@ impl MountList {
         self.shard(client).lock().retain(|(other, _)| *other != client);
     }
 
-    /// All of them, in the order of the clients' addresses.
-    fn all(&self) -> Mounts {
-        self.0.iter().flat_map(|shard| shard.lock().clone()).collect()
+    /// Some of them, in the order of the clients' addresses: no more bytes than a reply takes.
+    fn some(&self) -> Mounts {
+        let mut bytes = 0;
+        let mut some = Mounts::new();
+        for shard in &self.0 {
+            for (client, path) in &*shard.lock() {
+                bytes += path.len() + DUMP_ENTRY_BYTES;
+                if bytes > DUMP_BYTES_MAX {
+                    return some;
+                }
+                some.insert((*client, path.clone()));
+            }
+        }
+        some
     }
 }
 
@@ -191,11 +204,7 @@ fn find<'a>(
 }
 
 fn dump(session: &Session<'_>, w: &mut Writer<'_>) {
-    let start = w.position();
-    for (client, path) in &session.engine.mounts.all() {
-        if w.position() - start > DUMP_BYTES_MAX {
-            break;
-        }
+    for (client, path) in &session.engine.mounts.some() {
         w.bool(true);
         w.opaque(client.to_canonical().to_string().as_bytes());
         w.opaque(path);

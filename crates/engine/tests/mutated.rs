@@ -41,6 +41,7 @@ impl Server {
             write_verifier: 1,
             transfer_bytes_max: 1 << 20,
             reply_cache_bytes_max: 1 << 20,
+            reply_cache_history_ms: 65_000,
             nfs_port: 2049,
             transports: Transports { udp: true, ipv4: true, ipv6: true },
         };

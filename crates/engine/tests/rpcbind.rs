@@ -35,6 +35,7 @@ impl Asked {
             write_verifier: 77,
             transfer_bytes_max: 1 << 20,
             reply_cache_bytes_max: 1 << 20,
+            reply_cache_history_ms: 65_000,
             nfs_port: 2049,
             transports,
         };

@@ -10,8 +10,9 @@ use std::sync::{Arc, Weak};
 
 use crate::node::Node;
 
-/// Places of each kind in a thread's memory: two words each.
-const PLACES: usize = 1024;
+/// Places of each kind in a thread's memory: two words each, and the memory of a node that is gone
+/// until another is noted in its place.
+const PLACES: usize = 512;
 
 struct Recent {
     by_handle: Vec<(u64, Weak<Node>)>,

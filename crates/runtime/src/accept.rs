@@ -93,7 +93,8 @@ fn welcome(
         .unwrap_or(seat);
     home.connection_count.fetch_add(1, Ordering::Relaxed);
     pool.connections.fetch_add(1, Ordering::Relaxed);
-    let peer = Peer::new(address, local, Transport::Tcp);
+    let number = pool.next_connection_number();
+    let peer = Peer::new(address, local, Transport::Tcp).on_connection(number);
     let mailbox = Arc::clone(&home.mailbox);
     let connection =
         Arc::new(Connection::new(socket, peer, mailbox, Arc::clone(&pool.shared.waiting)));

@@ -5,17 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
-use steadfast_engine::{CallHost, Peer, ReplyBuffer, Verdict};
+use steadfast_engine::{CallHost, Peer, ReplyBuffer, ReplySink, Verdict};
 
 use crate::batch::{Batch, Origin, Outbox};
 use crate::datagram::ReplyAddress;
-use crate::flusher::{Flusher, KnownFlushers, ParkedReply, ReplyTo, note_panic};
+use crate::flusher::{Flusher, KnownFlushers, LaterReply, ParkedReply, ReplyTo, note_panic};
 use crate::log_limit::{LogKind, limited};
 use crate::pool::Pool;
 use crate::seat::{Offer, Seat, SeatGuard};
 use crate::send_queue::SpareBuffers;
 use crate::shared::{Phase, Shared};
 use crate::statistics::Counters;
+use crate::turns::ClientId;
 
 /// Gathered replies are sent when they are this many bytes, before the batch's end.
 const GATHER_BYTES: usize = 1 << 20;
@@ -130,7 +131,17 @@ impl Executor {
             }
             let Some((batch, mut left)) = work else { break };
             self.gathering.outbox.absorb(&mut left, &mut self.gathering.spare);
+            if let Some(core) = guard.as_deref_mut()
+                && let Some(connection) = batch.connection()
+                && let Some(slot) = core.connections.at(connection.token.load(Ordering::Relaxed))
+            {
+                let client = slot.client;
+                core.start_serving(client, self.context.shared.now_ns());
+            }
             self.run(seat, guard, &batch);
+            if let Some(core) = guard.as_deref_mut() {
+                core.stop_serving(self.context.shared.now_ns());
+            }
         }
         self.end();
     }
@@ -165,7 +176,8 @@ impl Executor {
                 gathered_since_ms = self.now_ms;
             }
             let gathered = self.gathering.outbox.bytes();
-            let is_over = turn.is_over(calls, gathered, &self.context.shared);
+            let may_have_waited = self.now_ms > gathered_since_ms;
+            let is_over = turn.is_over(calls, gathered, may_have_waited, &self.context.shared);
             // When a flusher has too much to do, the rest of the batch is on offer meanwhile.
             if full.is_some() || self.put_off(seat, guard, batch, is_over) {
                 break;
@@ -269,6 +281,7 @@ impl Executor {
             Origin::Nowhere => return,
         };
         let mut host = Host::new(context, gathering, seat, guard, batch);
+        host.address = address.as_ref();
         let verdict = catch_unwind(AssertUnwindSafe(|| {
             let record = batch.record(index);
             context.shared.service.call(&mut host, peer, *now_ms, record, reply)
@@ -325,8 +338,16 @@ impl Turn {
 
     /// Whether it has lasted long enough, as far as one knows without looking at the clock after
     /// every call. `bytes` are those gathered since they were last sent.
-    fn is_over(&mut self, calls: u64, bytes: usize, shared: &Shared) -> bool {
-        if calls < self.calls + CLOCK_CALLS && bytes.wrapping_sub(self.bytes) < CLOCK_BYTES {
+    fn is_over(
+        &mut self,
+        calls: u64,
+        bytes: usize,
+        may_have_waited: bool,
+        shared: &Shared,
+    ) -> bool {
+        let is_early =
+            calls < self.calls + CLOCK_CALLS && bytes.wrapping_sub(self.bytes) < CLOCK_BYTES;
+        if is_early && !may_have_waited {
             return false;
         }
         (self.calls, self.bytes) = (calls, bytes);
@@ -356,6 +377,10 @@ struct Host<'h, 's> {
     seat: &'s Seat,
     guard: &'h mut Option<SeatGuard<'s>>,
     batch: &'h Arc<Batch>,
+    /// Where the call came from, if it is a datagram.
+    address: Option<&'h ReplyAddress>,
+    /// Who was served when the seat was lent.
+    client: Option<ClientId>,
     is_lent: bool,
     is_offered: bool,
     is_summoned: bool,
@@ -375,6 +400,8 @@ impl<'h, 's> Host<'h, 's> {
             seat,
             guard,
             batch,
+            address: None,
+            client: None,
             is_lent: false,
             is_offered: false,
             is_summoned: false,
@@ -384,7 +411,8 @@ impl<'h, 's> Host<'h, 's> {
     /// Gives up the seat, leaving to its next occupant what this batch has gathered and has yet
     /// to do.
     fn lend(&mut self) {
-        let Some(guard) = self.guard.take() else { return };
+        let Some(mut guard) = self.guard.take() else { return };
+        self.client = guard.stop_serving(self.context.shared.now_ns());
         let Gathering { outbox: left, spare, .. } = &mut *self.gathering;
         if !left.is_empty() || !self.batch.is_exhausted() {
             let mut offers = self.seat.offers.lock();
@@ -414,6 +442,9 @@ impl<'h, 's> Host<'h, 's> {
         }
         self.is_lent = false;
         *self.guard = self.seat.occupy();
+        if let (Some(core), Some(client)) = (self.guard.as_deref_mut(), self.client) {
+            core.start_serving(client, self.context.shared.now_ns());
+        }
         if self.guard.is_none() {
             self.context.counters.takeovers.add(1);
         } else if self.is_offered {
@@ -446,6 +477,15 @@ impl CallHost for Host<'_, '_> {
         if !self.is_lent {
             self.lend();
         }
+    }
+
+    fn reply_sink(&mut self) -> Option<Box<dyn ReplySink>> {
+        let to = match (self.address, self.batch.connection()) {
+            (Some(address), _) => ReplyTo::Datagram(address.clone()),
+            (None, Some(connection)) => ReplyTo::Stream(Arc::clone(connection)),
+            (None, None) => return None,
+        };
+        Some(Box::new(LaterReply::new(to, &self.context.shared)))
     }
 
     fn will_block(&mut self) {

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Condvar, Mutex, RwLock};
-use steadfast_engine::{ParkedCall, ReplyBuffer};
+use steadfast_engine::{ParkedCall, ReplyBuffer, ReplySink};
 use steadfast_vfs::{FlushDomain, FlushTarget, FlushWhat, FsError};
 
 use crate::connection::Connection;
@@ -31,6 +31,51 @@ use crate::statistics::Statistics;
 pub(crate) enum ReplyTo {
     Stream(Arc<Connection>),
     Datagram(ReplyAddress),
+}
+
+/// Sends the reply of a call that is executed by another thread, or was received elsewhere.
+pub(crate) struct LaterReply {
+    /// `None` once it is sent.
+    to: Option<ReplyTo>,
+    shared: Arc<Shared>,
+}
+
+impl LaterReply {
+    pub(crate) fn new(to: ReplyTo, shared: &Arc<Shared>) -> Self {
+        if let ReplyTo::Stream(connection) = &to {
+            connection.enter();
+        }
+        Self { to: Some(to), shared: Arc::clone(shared) }
+    }
+}
+
+impl ReplySink for LaterReply {
+    fn send(mut self: Box<Self>, reply: &[u8]) {
+        let mut spare = SpareBuffers::default();
+        match self.to.take() {
+            Some(ReplyTo::Stream(connection)) => {
+                let mut replies = SendQueue::default();
+                let mut reply = ReplyBuffer { bytes: reply.to_vec(), ..ReplyBuffer::default() };
+                replies.push_record(&mut reply, &mut spare);
+                connection.send(&mut replies, &mut spare, self.shared.now_ms());
+                connection.leave(1);
+            }
+            Some(ReplyTo::Datagram(address)) => {
+                let mut replies = DatagramReplies::default();
+                replies.push(reply, address, &self.shared);
+                replies.send(&self.shared);
+            }
+            None => {}
+        }
+    }
+}
+
+impl Drop for LaterReply {
+    fn drop(&mut self) {
+        if let Some(ReplyTo::Stream(connection)) = &self.to {
+            connection.leave(1);
+        }
+    }
 }
 
 /// A call that waits for its obligation.

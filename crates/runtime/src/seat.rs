@@ -59,6 +59,8 @@ pub(crate) struct SeatCore {
     pub(crate) listeners_resume_ms: Option<u64>,
     /// Whom to serve next.
     pub(crate) turns: Turns<Ready>,
+    /// Who is served, and since when, in ns.
+    serving: Option<(ClientId, u64)>,
     pub(crate) next_sweep_ms: u64,
     pub(crate) next_backlog_check_ms: u64,
     /// No stale partial call was found; not looked for again before then.
@@ -143,6 +145,7 @@ impl Seat {
                 listeners,
                 listeners_resume_ms: None,
                 turns,
+                serving: None,
                 next_sweep_ms: 0,
                 next_backlog_check_ms: 0,
                 next_stash_check_ms: 0,
@@ -306,6 +309,18 @@ impl Slots {
 }
 
 impl SeatCore {
+    /// From now on a client is served.
+    pub(crate) fn start_serving(&mut self, client: ClientId, now_ns: u64) {
+        self.serving = Some((client, now_ns));
+    }
+
+    /// Charges the client that was served; who it was.
+    pub(crate) fn stop_serving(&mut self, now_ns: u64) -> Option<ClientId> {
+        let (client, since_ns) = self.serving.take()?;
+        self.turns.charge(client, now_ns.saturating_sub(since_ns));
+        Some(client)
+    }
+
     /// Queues a connection to be served, once.
     pub(crate) fn enqueue(&mut self, token: u64) {
         if let Some(slot) = self.connections.at(token)

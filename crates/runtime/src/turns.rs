@@ -150,6 +150,8 @@ impl<T> Turns<T> {
             while let Some(index) = self.fresh.pop_front().or_else(|| self.old.pop_front()) {
                 if let Some(client) = self.clients.get_mut(index as usize) {
                     client.line = Line::None;
+                    // Nobody waited for what it used too much.
+                    client.share_ns = client.share_ns.max(0);
                 }
                 self.forget_if_gone(index);
             }

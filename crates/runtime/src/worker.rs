@@ -113,13 +113,14 @@ impl Worker {
         while seat.offer_count.load(Ordering::SeqCst) == 0 && now_ns < looked_ns + LOOK_NS {
             let Some(core) = guard.as_deref_mut() else { return };
             let Some((client, ready)) = core.turns.next() else { return };
+            core.start_serving(client, now_ns);
             match ready {
                 Ready::Connection(token) => self.serve_connection(seat, guard, token),
                 Ready::Datagrams(index) => self.serve_datagrams(seat, guard, index),
             }
-            let begun_ns = std::mem::replace(&mut now_ns, self.shared.now_ns());
+            now_ns = self.shared.now_ns();
             if let Some(core) = guard.as_deref_mut() {
-                core.turns.charge(client, now_ns - begun_ns);
+                core.stop_serving(now_ns);
             }
         }
     }
@@ -198,7 +199,8 @@ impl Worker {
         let now_ms = self.shared.now_ms();
         if connection.backlog_has_files() {
             // What was in memory when it was read may have gone since.
-            if let Some(guard) = guard.take() {
+            if let Some(mut guard) = guard.take() {
+                guard.stop_serving(self.shared.now_ns());
                 seat.lend(guard);
                 self.pool.note_lent();
             }
@@ -298,9 +300,15 @@ impl Worker {
             self.executor.run(seat, guard, &shared_batch);
         }
         if matches!(receipt, Receipt::Broken(_)) {
-            connection.close();
-            if let Some(core) = guard.as_deref_mut() {
-                accept::close(&self.pool, seat, core, token);
+            // What was put off comes first: it was sound.
+            let has_more = guard.as_deref_mut().is_some_and(|core| {
+                core.connections.at(token).is_some_and(|slot| !slot.pending.is_empty())
+            });
+            if !has_more {
+                connection.close();
+                if let Some(core) = guard.as_deref_mut() {
+                    accept::close(&self.pool, seat, core, token);
+                }
             }
         }
         self.stream_batch = used_again(shared_batch);
@@ -411,8 +419,8 @@ impl Worker {
                 self.shared.log,
                 LogKind::Memory,
                 warn,
-                "half-received calls use too much memory; closing the connection of {address}, \
-                 which has sent nothing for longest"
+                "calls received in part or put off use too much memory; closing the connection of \
+                 {address}, which has sent nothing for longest"
             );
             accept::close(&self.pool, seat, core, token);
         }
