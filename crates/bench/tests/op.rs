@@ -149,7 +149,6 @@ fn a_server_at_fault_is_found_out() {
         (Fault::LostWrites, "write:65536", "read back"),
         (Fault::LostWrites, "write+commit:512", "read back"),
         (Fault::LessStable, "write:512:data_sync", "less stable"),
-        (Fault::ForgetfulEvery(900), "write+commit:4096", "lost unstable data"),
         (Fault::WrongHandle, "lookup", "another handle"),
         (Fault::MissingEntry, "readdir", "listing"),
         (Fault::MissingEntry, "readdirplus", "listing"),
@@ -169,9 +168,13 @@ fn a_server_at_fault_is_found_out() {
 
 #[test]
 fn what_a_restarted_server_may_lose_is_no_broken_promise() {
-    let server = FakeServer::start(Fault::ForgetfulEvery(900));
-    let report = run(&load(&server, "write:4096"), &Control::default()).unwrap();
-    assert!(report.checks.verifier_changes > 0);
+    for operation in ["write:4096", "write+commit:4096"] {
+        let server = FakeServer::start(Fault::LosesUnstableEvery(150));
+        let report = run(&load(&server, operation), &Control::default()).unwrap();
+        assert!(report.checks.verifier_changes > 0, "{operation}");
+        let is_committed = operation.contains('+');
+        assert_eq!(report.checks.looked_at_afterwards > 0, is_committed, "{operation}");
+    }
 }
 
 #[test]

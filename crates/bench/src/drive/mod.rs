@@ -305,8 +305,11 @@ fn watch(plan: &Plan, shared: &Shared, control: &Control) -> Measured {
     let mut watcher = Watcher { plan, shared, control, told_at: Instant::now(), told: 0 };
     let is_connected = || shared.connected.load(Ordering::Relaxed) == plan.threads;
     watcher.wait(Duration::MAX, "connecting", is_connected);
-    shared.phase.store(WARMING_UP, Ordering::Release);
-    watcher.wait(plan.warm_up, "warming up", || false);
+    // Without a warm-up the first call counts too, however soon the last one ends.
+    if !plan.warm_up.is_zero() {
+        shared.phase.store(WARMING_UP, Ordering::Release);
+        watcher.wait(plan.warm_up, "warming up", || false);
+    }
     let before = Snapshot::take(plan.server_pid);
     shared.phase.store(MEASURING, Ordering::Release);
     let seen = watcher.wait(plan.duration, "measuring", || false);

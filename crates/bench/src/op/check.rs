@@ -24,9 +24,10 @@ pub(super) fn what_was_left(
     let leaves_names = operation.makes_names()
         || operation.removes_names()
         || matches!(operation, Operation::Rename);
-    // What was written unstable may be gone with the verifier that came with it.
-    let leaves_data =
-        operation.stability().is_some_and(|stable| stable != StableHow::Unstable || !has_lost);
+    // What was written unstable and not committed may be gone with the verifier that came with it.
+    let is_stable = matches!(operation, Operation::WriteCommit { .. })
+        || operation.stability().is_some_and(|stable| stable != StableHow::Unstable);
+    let leaves_data = operation.stability().is_some() && (is_stable || !has_lost);
     if !leaves_names && !leaves_data && operation != Operation::Setattr {
         return Ok(0);
     }

@@ -35,6 +35,8 @@ struct Slot {
     offset: u64,
     commits: bool,
     verifier: [u8; 8],
+    /// COMMIT says that the WRITE may be lost: it is made again.
+    is_lost: bool,
 }
 
 /// What replies promised and turned out to be.
@@ -282,12 +284,9 @@ impl Calls {
                 })?;
             }
             Operation::WriteCommit { .. } if slot.commits => {
-                let (verifier, before) = (replies::committed(r)?, slot.verifier);
+                let verifier = replies::committed(r)?;
+                slot.is_lost = verifier != slot.verifier;
                 self.note_verifier(verifier);
-                if verifier != before {
-                    let what = "COMMIT's verifier is not WRITE's: the server lost unstable data";
-                    return Err(what.into());
-                }
             }
             Operation::Write { size, .. } | Operation::WriteCommit { size } => {
                 let stable = self.operation.stability().unwrap_or(StableHow::Unstable);
@@ -326,7 +325,7 @@ impl Calls {
         let Some(slot) = self.slots.get_mut(lane) else { return };
         let commits_next = matches!(self.operation, Operation::WriteCommit { .. }) && !slot.commits;
         slot.commits = commits_next;
-        slot.turns += u64::from(!commits_next);
+        slot.turns += u64::from(!commits_next && !std::mem::take(&mut slot.is_lost));
     }
 }
 
