@@ -231,7 +231,7 @@ mod tests {
                 .iter()
                 .any(|at| Path::new(at).join(tool).exists())
         };
-        if !rustix::process::geteuid().is_root() || tools.iter().any(|tool| missing(&tool)) {
+        if !rustix::process::geteuid().is_root() || tools.iter().any(|tool| missing(tool)) {
             eprintln!(
                 "skipped: it takes root, e2fsprogs and btrfs-progs, as the kernel client does"
             );
