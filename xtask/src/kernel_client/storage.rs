@@ -225,13 +225,10 @@ mod tests {
 
     #[test]
     fn a_btrfs_is_made_beside_somebody_elses_dead_mount() {
-        let tools = ["mkfs.btrfs", "mkfs.ext4", "unshare"];
-        let missing = |tool: &&str| {
-            !["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
-                .iter()
-                .any(|at| Path::new(at).join(tool).exists())
-        };
-        if !rustix::process::geteuid().is_root() || tools.iter().any(|tool| missing(tool)) {
+        let directories = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(Path::new);
+        let has = |tool| directories.iter().any(|directory| directory.join(tool).exists());
+        let has_tools = ["mkfs.btrfs", "mkfs.ext4", "unshare"].into_iter().all(has);
+        if !rustix::process::geteuid().is_root() || !has_tools {
             eprintln!(
                 "skipped: it takes root, e2fsprogs and btrfs-progs, as the kernel client does"
             );
