@@ -69,17 +69,14 @@ impl Default for Server {
             write_verifier: 1,
             transfer_bytes_max: 1 << 20,
             reply_cache_bytes_max: 1 << 16,
+            reply_cache_history_ms: 65_000,
             nfs_port: 2049,
             transports: Transports { udp: true, ipv4: true, ipv6: true },
         };
         let exports = ExportTable::new(vec![export(1, "/a"), export(2, "/b")]);
         let mut server = Self {
             engine: Engine::new(config, exports),
-            peer: Peer {
-                address: ([127, 0, 0, 1], 1).into(),
-                local: ([127, 0, 0, 1], 2049).into(),
-                transport: Transport::Tcp,
-            },
+            peer: Peer::new(([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 2049).into(), Transport::Tcp),
             handles: Vec::new(),
             now_ms: 0,
         };

@@ -1,6 +1,9 @@
 //! Steadfast and nfs-ganesha on the same directory, measured in turn:
-//! `cargo xtask peers [--seconds N] [--rounds N] [--directory DIR] [--unpinned]
-//! [--rows TEXT] [--evidence-only] [--only ganesha]`.
+//! `cargo xtask peers [--suite calls|thousands] [--seconds N] [--rounds N] [--directory DIR]
+//! [--unpinned] [--rows TEXT] [--evidence-only] [--only ganesha]`.
+//!
+//! The suite `calls`, which is meant unless another is named, has the kinds of calls and what
+//! they promise; `thousands` ([`thousands`]) many clients, CPU time, overload, streams.
 //!
 //! Both run in a network, mount and process namespace of their own, which this command enters by
 //! running itself under `unshare`; when it ends, however it ends, the kernel ends what is left
@@ -12,6 +15,7 @@ mod evidence;
 mod load;
 mod report;
 mod servers;
+mod thousands;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,13 +24,21 @@ use anyhow::{Context, Result, bail};
 
 use load::ROWS;
 use report::{Findings, Measurement};
-use servers::Peer;
+use servers::{Peer, Setup};
 
 /// Set for the copy of this program that runs inside the namespaces.
 const INSIDE: &str = "STEADFAST_PEERS_INSIDE";
 
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Suite {
+    Calls,
+    Thousands,
+}
+
 /// What the command line says.
 struct Options {
+    suite: Suite,
     seconds: f64,
     rounds: usize,
     directory: Option<PathBuf>,
@@ -35,6 +47,8 @@ struct Options {
     evidence_only: bool,
     /// Only rows whose title contains this.
     rows: String,
+    /// Inodes of the tree that is walked.
+    inodes: usize,
 }
 
 impl Options {
@@ -46,6 +60,7 @@ impl Options {
 impl Options {
     fn parse(arguments: &[String]) -> Result<Self> {
         let mut options = Self {
+            suite: Suite::Calls,
             seconds: 2.0,
             rounds: 3,
             directory: None,
@@ -53,6 +68,7 @@ impl Options {
             peers: vec![Peer::Ganesha, Peer::Steadfast],
             evidence_only: false,
             rows: String::new(),
+            inodes: 119_000,
         };
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
@@ -62,6 +78,14 @@ impl Options {
                 "--rounds" => options.rounds = value()?.parse().context("--rounds")?,
                 "--directory" => options.directory = Some(value()?.into()),
                 "--unpinned" => options.is_pinned = false,
+                "--suite" => {
+                    options.suite = match value()?.as_str() {
+                        "calls" => Suite::Calls,
+                        "thousands" => Suite::Thousands,
+                        other => bail!("--suite calls or --suite thousands, not {other:?}"),
+                    };
+                }
+                "--inodes" => options.inodes = value()?.parse().context("--inodes")?,
                 "--rows" => options.rows.clone_from(value()?),
                 "--evidence-only" => options.evidence_only = true,
                 "--only" => {
@@ -72,12 +96,15 @@ impl Options {
                     };
                 }
                 _ => bail!(
-                    "unknown option {word:?}; there are --seconds N, --rounds N, --directory DIR \
-                     (on the file system to be measured), --unpinned, --evidence-only, \
-                     --rows TEXT (in their titles), --only \
-                     ganesha|steadfast"
+                    "unknown option {word:?}; there are --suite calls|thousands, --seconds N, \
+                     --rounds N, --directory DIR (on the file system to be measured), --unpinned, \
+                     --rows TEXT (in their titles), --only ganesha|steadfast, --evidence-only (of \
+                     calls), --inodes N (of the tree of thousands)"
                 ),
             }
+        }
+        if options.inodes < 3 {
+            bail!("--inodes at least 3");
         }
         if !(0.1..=600.0).contains(&options.seconds) || !(1..=99).contains(&options.rounds) {
             bail!("--seconds between 0.1 and 600, --rounds between 1 and 99");
@@ -119,7 +146,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 
 fn build(options: &Options) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut builds = vec![vec!["-p", "steadfast-bench", "--example", "op"]];
+    let mut builds = vec![vec!["-p", "steadfast-bench", "--example", "bench"]];
     if options.peers.contains(&Peer::Steadfast) {
         builds.push(vec!["-p", "steadfast"]);
     }
@@ -149,7 +176,17 @@ fn inside(options: &Options) -> Result<()> {
     std::fs::create_dir_all(&base)?;
     let base = base.canonicalize()?;
     let cpus = servers::Cpus::divide(options.is_pinned)?;
-    let mut findings = Findings::new(options, &base, &cpus)?;
+    match options.suite {
+        Suite::Calls => calls(options, &base, &cpus),
+        Suite::Thousands => thousands::measure(options, &base, &cpus),
+    }
+}
+
+/// The suite `calls`.
+fn calls(options: &Options, base: &Path, cpus: &servers::Cpus) -> Result<()> {
+    let target = target_directory();
+    let setup = Setup::usual(cpus);
+    let mut findings = Findings::new(options, base, cpus)?;
     if !options.evidence_only {
         for round in 0..options.rounds {
             let mut order = options.peers.clone();
@@ -158,10 +195,10 @@ fn inside(options: &Options) -> Result<()> {
             }
             for peer in order {
                 eprintln!("round {} of {}: {}", round + 1, options.rounds, peer.name());
-                let directory = fresh(&base)?;
-                let server = servers::start(peer, &directory, &cpus)?;
+                let directory = fresh(base, "share")?;
+                let server = servers::start(peer, &directory, &setup)?;
                 for row in options.rows() {
-                    let result = load::measure(&server, row, options.seconds, &cpus)
+                    let result = load::measure(&server, row, options.seconds, cpus)
                         .with_context(|| format!("{} by {}", row.title, peer.name()))?;
                     eprintln!(
                         "  {:<28} {:>9.0} calls/s  {:>8.1} server µs",
@@ -175,10 +212,10 @@ fn inside(options: &Options) -> Result<()> {
     }
     let wants_evidence = options.evidence_only || options.rows.is_empty();
     for peer in options.peers.iter().filter(|_| wants_evidence) {
-        let directory = fresh(&base)?;
+        let directory = fresh(base, "share")?;
         eprintln!("counting sync calls: {}", peer.name());
-        let server = servers::start(*peer, &directory, &cpus)?;
-        findings.evidence.extend(evidence::collect(&server, &cpus)?);
+        let server = servers::start(*peer, &directory, &setup)?;
+        findings.evidence.extend(evidence::collect(&server, cpus)?);
         server.stop()?;
     }
     std::fs::remove_dir_all(base.join("share"))?;
@@ -193,9 +230,9 @@ fn inside(options: &Options) -> Result<()> {
     }
 }
 
-/// The directory that is served, empty.
-fn fresh(base: &Path) -> Result<PathBuf> {
-    let directory = base.join("share");
+/// A directory to be served, empty.
+fn fresh(base: &Path, name: &str) -> Result<PathBuf> {
+    let directory = base.join(name);
     if directory.exists() {
         std::fs::remove_dir_all(&directory)?;
     }

@@ -4,8 +4,6 @@ use std::path::PathBuf;
 
 use steadfast_client::{ClientError, NfsStat3};
 
-use crate::op::SLOTS_MAX;
-
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
@@ -61,15 +59,8 @@ pub enum BenchError {
         error: crate::mix::MixError,
     },
     /// Not a kind of call.
-    #[error(
-        "{0:?} is not a kind of call: null, getattr, setattr, lookup, access, read[:SIZE], \
-         write[:SIZE[:unstable|data_sync|file_sync]], write+commit[:SIZE], create, remove, \
-         rename, mkdir+rmdir, readdir, readdirplus (SIZE in bytes, up to 4 MiB)"
-    )]
+    #[error("{0:?} is not a kind of call: {kinds}", kinds = crate::op::OPERATIONS_HELP)]
     Unknown(String),
-    /// The load is larger than this program takes, or empty.
-    #[error("connections × depth must be between 1 and {SLOTS_MAX}, threads at most connections")]
-    Bounds,
     /// What was asked for cannot be done.
     #[error("{0}")]
     Usage(String),

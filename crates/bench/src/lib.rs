@@ -1,9 +1,12 @@
 //! Load generators for any NFS server, which check the promise behind each number.
 //!
-//! [`op::run`] keeps a closed loop of calls of one kind in flight (connections × depth) and
-//! reports calls per second, latency and the server's CPU time per call; every reply is
-//! checked, and what was written is read back. [`null_server`] answers everything with a canned
-//! reply: the floor that sockets alone cost.
+//! Virtual clients, many on few threads, each with a connection and (on loopback) an address of
+//! its own, make calls in a closed loop or at a held rate; every reply is checked, what was
+//! written is read back, and reports have calls per second, latencies, the server's CPU time per
+//! call and memory. [`op`] makes calls of one kind, [`nhfsstone`] a mix of them, [`stream`] reads and
+//! writes large files, [`walk`] makes the calls of clients on a directory tree, [`mountstorm`] those
+//! of clients that mount. [`null_server`]
+//! answers everything with a canned reply: the floor that sockets alone cost.
 //!
 //! [`storm::run`] sends damaged calls of every procedure and proves that the server survives.
 //!
@@ -13,6 +16,7 @@
 pub mod arguments;
 mod drive;
 mod error;
+mod loopback;
 pub mod mix;
 pub mod mountstorm;
 pub mod nhfsstone;
@@ -24,9 +28,10 @@ mod replies;
 pub mod server_cost;
 mod setup;
 pub mod storm;
+pub mod stream;
 mod text;
 pub mod walk;
 
-pub use drive::{Arrivals, CLIENTS_MAX, Control, DEPTH_MAX, KindReport, Latency, Pace};
+pub use drive::{Arrivals, CLIENTS_MAX, Control, DEPTH_MAX, KindReport, Latency, Pace, Transport};
 pub use error::BenchError;
 pub use setup::Target;

@@ -1,14 +1,16 @@
-//! How often which operation: presets, mix files, what `nfsstat -s` prints.
+//! How often which operation: presets, mix files, what `nfsstat -s` and `steadfast statistics`
+//! print.
 
-use serde::Serialize;
-use steadfast_client::procedure;
+use serde::{Deserialize, Serialize};
+use steadfast_client::{NFS3, procedure};
 
 use crate::drive::pace::Random;
 
 /// Operations of NFSv3; their numbers are the procedures'.
 pub const OPERATIONS: usize = 22;
-/// Longest mix file in bytes.
-pub const MIX_BYTES_MAX: usize = 1 << 20;
+/// Longest mix file in bytes. A server's statistics, with every latency that there was, may be a
+/// few MiB.
+pub const MIX_BYTES_MAX: usize = 8 << 20;
 
 /// The operations' names, by procedure number.
 pub const NAMES: [&str; OPERATIONS] = [
@@ -146,7 +148,8 @@ impl Mix {
     }
 
     /// Reads a mix: lines of an operation and its weight (a count or a percentage), with `#`
-    /// comments, or what `nfsstat -s` prints, of which the server's NFSv3 counts are taken.
+    /// comments, or what `nfsstat -s` or `steadfast statistics --json` prints, of which the
+    /// server's NFSv3 counts are taken.
     ///
     /// # Errors
     /// Says what is wrong, and in which line.
@@ -154,7 +157,9 @@ impl Mix {
         if text.len() > MIX_BYTES_MAX {
             return Err(MixError::Whole(format!("longer than {MIX_BYTES_MAX} bytes: no mix")));
         }
-        let weights = if text.lines().any(|line| section(line).is_some()) {
+        let weights = if text.trim_start().starts_with('{') {
+            parse_statistics(text)?
+        } else if text.lines().any(|line| section(line).is_some()) {
             parse_nfsstat(text)?
         } else {
             parse_lines(text)?
@@ -267,6 +272,40 @@ fn parse_lines(text: &str) -> Result<[f64; OPERATIONS], MixError> {
         return Err(MixError::Whole(format!("the percentages add up to {sum:.1}")));
     }
     Ok(weights.map(|weight| weight.unwrap_or(0.0)))
+}
+
+/// What of `steadfast statistics --json` makes a mix.
+#[derive(Deserialize)]
+struct Statistics {
+    version: u32,
+    operations: Vec<Counted>,
+}
+
+#[derive(Deserialize)]
+struct Counted {
+    program: u32,
+    version: u32,
+    procedure: usize,
+    calls: u64,
+}
+
+fn parse_statistics(text: &str) -> Result<[f64; OPERATIONS], MixError> {
+    let statistics: Statistics = serde_json::from_str(text).map_err(|error| {
+        let what = format!("not what `steadfast statistics --json` prints: {error}");
+        MixError::Line { line: error.line(), what }
+    })?;
+    if statistics.version != 1 {
+        let version = statistics.version;
+        return Err(MixError::Whole(format!("statistics of version {version}, not 1")));
+    }
+    let mut weights = [0.0; OPERATIONS];
+    let is_nfs3 = |counted: &&Counted| (counted.program, counted.version) == (NFS3, 3);
+    for counted in statistics.operations.iter().filter(is_nfs3) {
+        if let Some(weight) = weights.get_mut(counted.procedure) {
+            *weight += counted.calls as f64;
+        }
+    }
+    Ok(weights)
 }
 
 /// A section of nfsstat's output.

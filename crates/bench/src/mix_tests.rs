@@ -32,6 +32,25 @@ fn lines_may_be_counts_or_percentages() {
 }
 
 #[test]
+fn the_statistics_of_a_server_are_a_mix() {
+    let operation = |program: u32, procedure: u32, calls: u32| {
+        format!(
+            "{{\"program\":{program},\"version\":3,\"procedure\":{procedure},\"calls\":{calls},\
+             \"latency\":{{\"buckets\":[[0,31,2]]}}}}"
+        )
+    };
+    let operations =
+        [operation(100_003, 3, 30), operation(100_003, 6, 10), operation(100_005, 1, 500)];
+    let text = |version: u32| {
+        let operations = operations.join(",");
+        format!("{{\"version\":{version},\"server\":{{}},\"operations\":[{operations}]}}\n")
+    };
+    assert_eq!(shares(&Mix::parse(&text(1)).unwrap()), [("lookup", 75.0), ("read", 25.0)]);
+    assert!(Mix::parse(&text(2)).unwrap_err().to_string().contains("version 2"));
+    assert!(matches!(Mix::parse("{}\n"), Err(MixError::Line { line: 1, .. })));
+}
+
+#[test]
 fn faults_are_told_with_their_line() {
     for (text, line, part) in [
         ("lookup 1\nlokup 2", 2, "lokup"),

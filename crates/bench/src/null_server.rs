@@ -153,6 +153,7 @@ impl Connection {
 mod tests {
     use super::*;
     use crate::op::{Load, Operation, run};
+    use crate::{Control, Target};
     use std::time::Duration;
 
     #[test]
@@ -167,10 +168,10 @@ mod tests {
             warm_up: Duration::ZERO,
             duration: Duration::from_millis(50),
             server_pid: Some(std::process::id()),
-            ..Load::new(address, "/", Operation::Null)
+            ..Load::new(Target::new(address), "/", Operation::Null)
         };
-        let report = run(&load).unwrap();
+        let report = run(&load, &Control::default()).unwrap();
         assert!(report.calls > 0 && report.checks.replies >= report.calls);
-        assert!(report.server_cpu_us_per_call.is_some());
+        assert!(report.costs.server_cpu_us_per_call.is_some());
     }
 }

@@ -12,8 +12,11 @@ pub const PERIOD_BYTES: usize = 1 << 20;
 /// The longest slice that [`slice()`] gives, in bytes.
 pub const SLICE_BYTES_MAX: usize = 4 << 20;
 
-/// Bytes between the beginnings of two files' contents in the pattern: odd multiples of eight, so
-/// that 1 Ki files differ at every offset.
+/// So many files differ at every offset.
+pub const FILES: usize = PERIOD_BYTES / 8;
+
+/// Bytes between the beginnings of two files' contents in the pattern: an odd multiple of eight,
+/// so that no two of [`FILES`] begin in the same place.
 const SHIFT_BYTES: usize = 1016;
 
 fn buffer() -> &'static [u8] {

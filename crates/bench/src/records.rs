@@ -8,6 +8,8 @@ use std::os::fd::AsFd;
 const KEPT_BYTES_MAX: usize = 32 << 10;
 /// How much of a long record counts as its head: more than any reply's before its data.
 const HEAD_BYTES: usize = 256;
+/// Bytes of a record mark (RFC 5531 §11).
+const MARK_BYTES: usize = 4;
 /// Pieces of one send.
 const PIECES_MAX: usize = 64;
 
@@ -55,6 +57,18 @@ impl Outbox {
         self.bytes.clear();
         self.sent = 0;
         Ok(())
+    }
+
+    /// Takes the one call that is there, without its record mark, for a datagram.
+    pub(crate) fn take_message(&mut self, message: &mut Vec<u8>) {
+        let mut at = MARK_BYTES;
+        for (before, data) in self.inserts.drain(..) {
+            message.extend_from_slice(self.bytes.get(at..before).unwrap_or(&[]));
+            message.extend_from_slice(data);
+            at = before;
+        }
+        message.extend_from_slice(self.bytes.get(at..).unwrap_or(&[]));
+        self.bytes.clear();
     }
 
     fn advance(&mut self, mut count: usize) {
@@ -223,5 +237,19 @@ mod tests {
         }
         assert!(got == expected);
         assert!(out.bytes.is_empty() && out.inserts.is_empty());
+    }
+
+    #[test]
+    fn a_datagram_is_a_record_without_its_mark() {
+        let mut out = Outbox::default();
+        for _again in 0..2 {
+            out.bytes().extend_from_slice(b"markhead");
+            out.push_static(b"data");
+            out.bytes().extend_from_slice(b"padding");
+            let mut message = Vec::new();
+            out.take_message(&mut message);
+            assert_eq!(message, b"headdatapadding");
+            assert!(out.bytes.is_empty() && out.inserts.is_empty());
+        }
     }
 }

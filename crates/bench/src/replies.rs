@@ -1,6 +1,6 @@
 //! Reading replies without keeping them: what every script needs to judge them.
 
-use steadfast_client::{NfsStat3, ReplyBody, parse_reply};
+use steadfast_client::{NfsStat3, ReplyBody, StableHow, arguments, parse_reply};
 use steadfast_xdr::{Decode, Reader, XdrError};
 
 use crate::error::BenchError;
@@ -112,6 +112,112 @@ pub(crate) fn at_end(r: &Reader<'_>) -> Result<(), Complaint> {
     if r.is_empty() { Ok(()) } else { Err("a reply with bytes too many".into()) }
 }
 
+/// What is said of a server whose READ returns other data than it should.
+pub(crate) const NEVER_WRITTEN: &str = "READ returned what was never written there";
+
+/// Reads the results of READ: as many bytes as were asked for, and the right ones.
+pub(crate) fn data(
+    r: &mut Reader<'_>,
+    size: u32,
+    is_right: impl FnOnce(&[u8]) -> bool,
+) -> Result<(), Complaint> {
+    skip_post(r)?;
+    let count = r.u32()?;
+    let _eof = r.bool()?;
+    let data = r.opaque(size as usize)?;
+    if count != size || data.len() != size as usize {
+        return Err("READ returned another count than was asked for".into());
+    }
+    if is_right(data) { Ok(()) } else { Err(NEVER_WRITTEN.into()) }
+}
+
+/// Reads the results of WRITE, which must be at least as stable as was asked for.
+pub(crate) fn written(
+    r: &mut Reader<'_>,
+    size: u32,
+    stable: StableHow,
+) -> Result<(StableHow, [u8; 8]), Complaint> {
+    skip_wcc(r)?;
+    if r.u32()? != size {
+        return Err("WRITE wrote less than it was given".into());
+    }
+    let committed = StableHow::decode(r)?;
+    if (committed as u32) < stable as u32 {
+        return Err("WRITE is less stable than was asked for".into());
+    }
+    Ok((committed, r.array()?))
+}
+
+/// Reads the verifier of COMMIT.
+pub(crate) fn committed(r: &mut Reader<'_>) -> Result<[u8; 8], Complaint> {
+    skip_wcc(r)?;
+    Ok(r.array()?)
+}
+
+/// Reads the results of LOOKUP, which must find what was made.
+pub(crate) fn found(r: &mut Reader<'_>, expected: Option<&[u8]>) -> Result<(), Complaint> {
+    let handle = r.opaque(HANDLE_BYTES_MAX)?;
+    skip_post(r)?;
+    skip_post(r)?;
+    if expected == Some(handle) {
+        Ok(())
+    } else {
+        Err("LOOKUP returned another handle than CREATE".into())
+    }
+}
+
+/// Reads the results of ACCESS by the owner of a file.
+pub(crate) fn access_granted(r: &mut Reader<'_>) -> Result<(), Complaint> {
+    skip_post(r)?;
+    if r.u32()? & arguments::access::READ == 0 {
+        return Err("ACCESS denies the owner to read".into());
+    }
+    Ok(())
+}
+
+/// Reads the results of CREATE and its like: an object of this type.
+pub(crate) fn made(r: &mut Reader<'_>, file_type: u32) -> Result<(), Complaint> {
+    let handle = r.optional(|r| r.opaque(HANDLE_BYTES_MAX))?;
+    let attributes = post(r)?;
+    skip_wcc(r)?;
+    if handle.is_none() {
+        return Err("a new object without a handle".into());
+    }
+    if attributes.is_some_and(|attributes| attributes.file_type != file_type) {
+        return Err("a new object of another type than was asked for".into());
+    }
+    Ok(())
+}
+
+/// Reads the results of LINK.
+pub(crate) fn linked(r: &mut Reader<'_>) -> Result<(), Complaint> {
+    if post(r)?.is_some_and(|attributes| attributes.nlink < 2) {
+        return Err("LINK, and yet the file has one link".into());
+    }
+    Ok(skip_wcc(r)?)
+}
+
+/// Reads the results of READLINK.
+pub(crate) fn link_target(r: &mut Reader<'_>, expected: &[u8]) -> Result<(), Complaint> {
+    skip_post(r)?;
+    if r.opaque(NAME_BYTES_MAX)? != expected {
+        return Err("READLINK returned another target than was made".into());
+    }
+    Ok(())
+}
+
+/// Reads attributes, and so many bytes more: FSSTAT, FSINFO, PATHCONF.
+pub(crate) fn post_and(r: &mut Reader<'_>, bytes: usize) -> Result<(), Complaint> {
+    skip_post(r)?;
+    r.fixed_opaque(bytes)?;
+    Ok(())
+}
+
+/// Bytes of the results after the attributes of FSSTAT, FSINFO and PATHCONF.
+pub(crate) const FSSTAT_BYTES: usize = 52;
+pub(crate) const FSINFO_BYTES: usize = 48;
+pub(crate) const PATHCONF_BYTES: usize = 24;
+
 /// An entry of a listing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListedEntry<'m> {
@@ -144,6 +250,25 @@ pub(crate) fn listing<'m>(
         each(ListedEntry { fileid, name, cookie, attributes, handle })?;
     }
     Ok((verifier, r.bool()?))
+}
+
+/// Reads a listing, from its beginning, of a directory with so many names.
+pub(crate) fn names(r: &mut Reader<'_>, is_plus: bool, expected: usize) -> Result<(), Complaint> {
+    let mut seen = 0;
+    let (_, is_end) = listing(r, is_plus, |entry| {
+        let is_own = entry.name == b"." || entry.name == b"..";
+        seen += usize::from(!is_own);
+        let other = entry.attributes.is_some_and(|one| one.fileid != entry.fileid);
+        let is_unusable = entry.cookie == 0 || entry.handle == Some(&[]);
+        if !is_own && other || is_unusable {
+            return Err("an entry that contradicts itself".into());
+        }
+        Ok(())
+    })?;
+    if is_end && seen != expected || seen == 0 || seen > expected {
+        return Err("a listing with other names than were made".into());
+    }
+    Ok(())
 }
 
 /// The data of a long READ, of which only samples are kept.

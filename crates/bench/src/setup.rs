@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use steadfast_client::{
-    CallTemplate, ClientError, CreateHow3, Entry, FileHandle, FileType, Identity, Nfs3Client,
-    NfsStat3, Procedure, RpcConnection, Settings, arguments, procedure,
+    CallTemplate, ClientError, CreateHow3, Entry, FileHandle, FileSystemInfo, FileType, Identity,
+    Nfs3Client, NfsStat3, Procedure, Retransmission, RpcConnection, RpcDatagram, Settings,
+    arguments, procedure,
 };
 use steadfast_xdr::Reader;
 
-use crate::drive::Control;
+use crate::drive::{Control, Transport};
 use crate::error::BenchError;
 use crate::records::Outbox;
 
@@ -53,6 +54,27 @@ impl Target {
         let identity = self.identity.clone();
         Nfs3Client::mount(self.server, self.mount_server, path.as_bytes(), identity, CALL_TIMEOUT)
             .map_err(BenchError::client("mounting the share"))
+    }
+
+    /// What the server says about sizes to those who come this way.
+    pub(crate) fn limits(
+        &self,
+        root: &FileHandle,
+        transport: Transport,
+    ) -> Result<FileSystemInfo, BenchError> {
+        let identity = self.identity.clone();
+        let asking = || BenchError::client("asking the server for its limits");
+        match transport {
+            Transport::Tcp => {
+                let mut client = Nfs3Client::new(self.connect()?, identity);
+                patiently(|| client.fsinfo(root)).map_err(asking())
+            }
+            Transport::Udp => {
+                let datagrams = RpcDatagram::connect(self.server, Retransmission::default());
+                let mut client = Nfs3Client::new(datagrams.map_err(asking())?, identity);
+                patiently(|| client.fsinfo(root)).map_err(asking())
+            }
+        }
     }
 
     /// A connection for preparations.
@@ -205,6 +227,19 @@ pub(crate) fn directory(
             let found = patiently(|| client.lookup(parent, name)).map_err(making())?;
             Ok(found.handle)
         }
+    }
+}
+
+/// Whether a directory has a name.
+pub(crate) fn exists(
+    client: &mut Nfs3Client,
+    directory: &FileHandle,
+    name: &[u8],
+) -> Result<bool, BenchError> {
+    match patiently(|| client.lookup(directory, name)) {
+        Ok(_) => Ok(true),
+        Err(error) if error.status() == Some(NfsStat3::NoEnt) => Ok(false),
+        Err(error) => Err(BenchError::client("looking for names that were made or removed")(error)),
     }
 }
 

@@ -2,10 +2,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use steadfast_bench::arguments::BenchArguments;
 use steadfast_shares::configuration::LogTarget;
 use steadfast_shares::{ClientPattern, ShareOptions};
+
+use crate::statistics::RECENT_MAX;
 
 /// Where the configuration is looked for when nobody says where it is.
 pub(crate) const CONFIGURATION_FILE: &str = "/etc/steadfast/steadfast.toml";
@@ -30,6 +34,31 @@ pub(crate) enum Command {
         #[arg(default_value = CONFIGURATION_FILE)]
         file: PathBuf,
     },
+    /// Put a load on any NFSv3 server, check what it promises, and report.
+    ///
+    /// Every reply is checked. Ctrl-C ends a load and prints what there is. Exit status: 0
+    /// measured, 1 the server failed a call or broke a promise, 2 wrong usage.
+    Bench(BenchArguments),
+    /// Tell what a running server has done, and where the time of its calls went.
+    Statistics(StatisticsArguments),
+}
+
+/// Exit status: 0 told, 1 no server runs or it may not be asked, 2 wrong usage.
+#[derive(Debug, Default, Args)]
+pub(crate) struct StatisticsArguments {
+    /// The state directory of the server (default: that of the configuration file, else as for
+    /// serve).
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_directory: Option<PathBuf>,
+    /// For programs: one line of JSON. It can also be a mix file of the load generator.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Go on, and tell what happened since the last time, until interrupted.
+    #[arg(long, value_name = "SECONDS", value_parser = interval)]
+    pub(crate) watch: Option<Duration>,
+    /// Tell the last N calls of the flight recorder: one in 64, and those that took long.
+    #[arg(long, value_name = "N", conflicts_with = "watch", value_parser = recent_count)]
+    pub(crate) recent: Option<usize>,
 }
 
 /// Exit status: 0 stopped by a signal, 1 could not start or failed, 2 wrong usage.
@@ -154,6 +183,17 @@ fn client_pattern(text: &str) -> Result<ClientPattern, String> {
     })
 }
 
+fn interval(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
+    let seconds = seconds.ok_or_else(|| "write seconds, from 0.1 to 86400".to_owned())?;
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+fn recent_count(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| (1..=RECENT_MAX).contains(count));
+    count.ok_or_else(|| format!("write a number from 1 to {RECENT_MAX}"))
+}
+
 fn log_target(text: &str) -> Result<LogTarget, String> {
     match text {
         "stderr" => Ok(LogTarget::Stderr),
@@ -173,7 +213,7 @@ mod tests {
         let words = ["steadfast", "serve"].iter().chain(words);
         match Arguments::try_parse_from(words).expect("arguments").command {
             Command::Serve(arguments) => arguments,
-            Command::CheckConfig { .. } => panic!("serve was asked for"),
+            _ => panic!("serve was asked for"),
         }
     }
 
@@ -214,6 +254,22 @@ mod tests {
         ] {
             let words = ["steadfast", "serve"].iter().chain(words);
             assert!(Arguments::try_parse_from(words).is_err());
+        }
+    }
+
+    #[test]
+    fn what_is_asked_of_statistics_is_bounded() {
+        for (words, is_right) in [
+            (&["--watch", "0.5", "--json"][..], true),
+            (&["--recent", "1024", "--json"], true),
+            (&["--watch", "0"], false),
+            (&["--watch", "nan"], false),
+            (&["--recent", "0"], false),
+            (&["--recent", "1025"], false),
+            (&["--recent", "5", "--watch", "1"], false),
+        ] {
+            let words = ["steadfast", "statistics"].iter().chain(words);
+            assert_eq!(Arguments::try_parse_from(words).is_ok(), is_right);
         }
     }
 }

@@ -3,21 +3,25 @@
 //! `serve` ([`serve`]) reads what is wanted ([`arguments`], [`configuration`]), opens the state
 //! directory and the shares ([`state_directory`], [`exports`]), starts the runtime with an
 //! engine, tells clients how to find it ([`registration`], [`mount_lines`]), and then only waits
-//! for signals. Exit status: 0 done, 1 failed, 2 wrong usage.
+//! for signals. `statistics` ([`statistics`]) asks it by its control socket ([`control`]); `bench`
+//! is `steadfast-bench`'s. Exit status: 0 done, 1 failed, 2 wrong usage.
 #![forbid(unsafe_code)]
 // Paths are shown quoted and escaped, so that a name with a newline makes no line of its own.
 #![allow(clippy::unnecessary_debug_formatting)]
 
 mod arguments;
 mod configuration;
+mod control;
 mod descriptors;
 mod exports;
 mod logging;
+mod memory;
 mod mount_lines;
 mod notify;
 mod registration;
 mod serve;
 mod state_directory;
+mod statistics;
 
 use std::io::Write;
 use std::path::Path;
@@ -31,6 +35,15 @@ use crate::arguments::{Arguments, Command};
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::CheckConfig { file } => check_config(&file),
+        // Takes signals by itself, before it starts threads.
+        Command::Bench(arguments) => match arguments.run() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&error.to_string()),
+        },
+        Command::Statistics(arguments) => match statistics::run(&arguments) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&format!("{error:#}")),
+        },
         Command::Serve(arguments) => {
             // Before any other thread, so that all of them leave signals to this one.
             let signals = match Signals::block() {

@@ -16,13 +16,16 @@ use steadfast_sys::process::{self, Signal, Signals};
 
 use crate::arguments::{CONFIGURATION_FILE, ServeArguments};
 use crate::configuration::{self, Wanted};
+use crate::control::Control;
 use crate::descriptors;
 use crate::exports::{Exports, is_single_user};
 use crate::logging;
+use crate::memory;
 use crate::mount_lines::{self, PortLookup};
 use crate::notify::Notifier;
 use crate::registration::{self, Found, Netid, RPCBIND_PORT};
 use crate::state_directory::StateDirectory;
+use crate::statistics::{Document, unix_time};
 
 /// How long calls under way may take when the server stops.
 const GRACE: Duration = Duration::from_secs(20);
@@ -31,7 +34,9 @@ const IDLE_WAIT: Duration = Duration::from_secs(3600);
 const TRANSFER_BYTES: u32 = 1 << 20;
 /// Of a record: what surrounds the data of a WRITE, generously.
 const RECORD_HEAD_BYTES: usize = 64 << 10;
-const REPLY_CACHE_BYTES: usize = 64 << 20;
+const REPLY_CACHE_BYTES: usize = 60_000_000;
+/// In s: Linux's time-out over TCP, and some more.
+const REPLY_CACHE_HISTORY_S: u64 = 65;
 /// Attempts to find a port that is free for every address, for port 0.
 const PORT_ATTEMPTS: usize = 32;
 
@@ -55,6 +60,8 @@ struct Running {
     registered: Vec<Netid>,
     sources: Sources,
     settings: ServerSettings,
+    /// Unless it could not be had.
+    control: Option<Control>,
     /// Kept locked as long as we run.
     _state: StateDirectory,
 }
@@ -163,6 +170,8 @@ fn start(
             write_verifier: u64::from_be_bytes(verifier),
             transfer_bytes_max,
             reply_cache_bytes_max: settings.reply_cache_bytes_max.unwrap_or(REPLY_CACHE_BYTES),
+            reply_cache_history_ms: 1000
+                * settings.reply_cache_history_s.unwrap_or(REPLY_CACHE_HISTORY_S),
             nfs_port: listen.first().map_or(0, SocketAddr::port),
             transports: transports(&listen, udp),
         },
@@ -180,6 +189,8 @@ fn start(
     };
     let (server, listen, serves_rpcbind) = start_server(&mut options, &listen, &found, &engine)?;
     server.every_second(Box::new(move || storage.sweep()));
+    server.every_second(memory::watch(&engine));
+    let control = start_control(&state, &server, &engine);
 
     let mut registered = Vec::new();
     let lookup = match found {
@@ -217,8 +228,29 @@ fn start(
         registered,
         sources,
         settings,
+        control,
         _state: state,
     })
+}
+
+/// Lets the server tell about itself. It serves as well without.
+fn start_control(state: &StateDirectory, server: &Server, engine: &Arc<Engine>) -> Option<Control> {
+    let (observer, engine) = (server.observer(), Arc::clone(engine));
+    let started_unix_ms = unix_time().as_millis() as u64;
+    let document = move || {
+        let document = Document::of(&observer, &engine, started_unix_ms);
+        // It has nothing that JSON could not have.
+        serde_json::to_vec(&document).unwrap_or_default()
+    };
+    Control::start(&state.path, document)
+        .inspect_err(|error| {
+            tracing::warn!(
+                "cannot make a control socket in {}: {error}; `steadfast statistics` cannot ask \
+                 this server",
+                state.path.display()
+            );
+        })
+        .ok()
 }
 
 /// A machine without IPv6 is none of the operator's mistakes. The port tried is any that is free:
@@ -283,6 +315,7 @@ fn server_options(arguments: &ServeArguments, settings: &ServerSettings) -> Serv
         pools: arguments.server.pools.map(usize::from).or(settings.pools).unwrap_or(default.pools),
         pool_cpus: settings.pool_cpus.clone().unwrap_or_default(),
         seats_per_pool: settings.seats_per_pool.unwrap_or(default.seats_per_pool),
+        busy_poll_us: settings.busy_poll_us.unwrap_or(default.busy_poll_us),
         workers_max: settings.workers_max.unwrap_or(default.workers_max),
         idle_timeout_s: settings.idle_timeout_s.unwrap_or(default.idle_timeout_s),
         ..default
@@ -432,7 +465,8 @@ fn reload(arguments: &ServeArguments, running: &mut Running) {
 
 /// Finishes calls under way, flushes, and leaves nothing behind. A second signal ends it at once.
 fn stop(running: Running, signals: &Signals) -> Result<()> {
-    let Running { server, engine, registered, exports, .. } = running;
+    let Running { server, engine, registered, exports, control, .. } = running;
+    drop(control);
     let is_finished = std::thread::scope(|scope| {
         let stopping = scope.spawn(|| {
             if !registered.is_empty() {

@@ -57,15 +57,16 @@ fn main() {
         write_verifier: 1,
         transfer_bytes_max: 1 << 20,
         reply_cache_bytes_max: 16 << 20,
+        reply_cache_history_ms: 65_000,
         nfs_port: 2049,
         transports: Transports { udp: true, ipv4: true, ipv6: true },
     };
     let engine = Engine::new(config, ExportTable::new(exports));
-    let peer = Peer {
-        address: "127.0.0.1:700".parse().unwrap(),
-        local: "127.0.0.1:2049".parse().unwrap(),
-        transport: Transport::Tcp,
-    };
+    let peer = Peer::new(
+        "127.0.0.1:700".parse().unwrap(),
+        "127.0.0.1:2049".parse().unwrap(),
+        Transport::Tcp,
+    );
     let mut reply = ReplyBuffer::default();
     let mut call = |message: &[u8]| -> Vec<u8> {
         reply.bytes.clear();

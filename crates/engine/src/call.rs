@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 
 use steadfast_vfs::{FileRange, Obligation};
 
+use crate::access_memo::AccessMemo;
+use crate::operation::OperationId;
 use crate::reply_cache::CallKey;
 
 /// How a call came.
@@ -15,8 +17,9 @@ pub enum Transport {
     Udp,
 }
 
-/// Who calls, as the socket tells it.
-#[derive(Clone, Debug)]
+/// Who calls, as the socket tells it: one a connection, so that what was found out about the
+/// client is known at its next call.
+#[derive(Debug)]
 pub struct Peer {
     /// The client's address and port.
     pub address: SocketAddr,
@@ -24,6 +27,41 @@ pub struct Peer {
     pub local: SocketAddr,
     /// How.
     pub transport: Transport,
+    /// Tells connections apart whose ports are the same: a client that connects again may do so
+    /// from its old port. 0 for datagrams.
+    number: u64,
+    pub(crate) memo: AccessMemo,
+}
+
+/// By which way a call came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    address: SocketAddr,
+    transport: Transport,
+    number: u64,
+}
+
+/// Where the reply of a call can be sent later, by whoever has it.
+pub trait ReplySink: Send {
+    /// Sends one RPC message. Never waits: what cannot be sent is lost.
+    fn send(self: Box<Self>, reply: &[u8]);
+}
+
+impl Peer {
+    /// A peer about which nothing is known yet.
+    pub fn new(address: SocketAddr, local: SocketAddr, transport: Transport) -> Self {
+        Self { address, local, transport, number: 0, memo: AccessMemo::default() }
+    }
+
+    /// The same peer on a connection of this number, which no other living one has.
+    #[must_use]
+    pub fn on_connection(self, number: u64) -> Self {
+        Self { number, ..self }
+    }
+
+    pub(crate) fn origin(&self) -> Origin {
+        Origin { address: self.address, transport: self.transport, number: self.number }
+    }
 }
 
 /// What the engine tells its host while a call runs.
@@ -35,6 +73,46 @@ pub trait CallHost {
 
     /// The call is certain to wait for the disk: others must take over now.
     fn will_block(&mut self);
+
+    /// Where the call's reply can be sent later. Asked for when it is a duplicate of a call that
+    /// is being executed; `None`: it gets no reply.
+    fn reply_sink(&mut self) -> Option<Box<dyn ReplySink>> {
+        None
+    }
+
+    /// The call's time is spent on this from here on. The engine has no clock: whoever wants to
+    /// know how long a stage lasts looks at one here. Called for every call, so a host that does
+    /// not measure this one must return at once.
+    fn stage(&mut self, _stage: Stage) {}
+}
+
+/// What the time of a call that is being executed is spent on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// RPC header, credentials, duplicate request cache, arguments. Every call begins with it.
+    Decode,
+    /// The handle's MAC, the share's rights, the caller's identity; for a change also lending
+    /// the seat.
+    Access,
+    /// The storage's operation, and the encoding of its result.
+    Storage,
+}
+
+/// What the engine found out about a call, for who counts calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallFacts {
+    /// The client's number for it.
+    pub xid: u32,
+    /// What was called.
+    pub operation: OperationId,
+    /// Whether the reply is a failure, of RPC or of the procedure.
+    pub is_error: bool,
+}
+
+impl Default for CallFacts {
+    fn default() -> Self {
+        Self { xid: 0, operation: OperationId::OTHER, is_error: false }
+    }
 }
 
 /// Replies of a batch of calls, in the order in which they are to be sent.
@@ -49,6 +127,16 @@ pub struct ReplyBuffer {
     /// What was wrong with the last call, if anything: to be logged, rate-limited, with the
     /// peer's address. The engine sets it, the runtime takes it.
     pub complaint: Option<Complaint>,
+    /// What is known of the last call. The engine sets it.
+    pub facts: CallFacts,
+}
+
+impl ReplyBuffer {
+    /// Bytes of all replies, file ranges included.
+    pub fn length(&self) -> usize {
+        let files: usize = self.files.iter().map(|(_, range)| range.length as usize).sum();
+        self.bytes.len() + files
+    }
 }
 
 /// What a peer did wrong in a call that was answered all the same.

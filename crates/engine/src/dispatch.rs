@@ -5,10 +5,10 @@ use steadfast_vfs::{Cred, FsError};
 use steadfast_wire::rpc::{AuthStat, CallHeader, RPCSEC_GSS};
 use steadfast_xdr::{Decode, Reader, Writer};
 
-use crate::call::{CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, Verdict};
+use crate::call::{CallFacts, CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, Verdict};
 use crate::nfs3::encode;
 use crate::nfs3::status::status;
-use crate::operation::{self, Operation};
+use crate::operation::{self, Operation, OperationId};
 use crate::reply_cache::{Admission, CallKey};
 use crate::session::{Outcome, Session, WireIdentity};
 use crate::{Engine, mount, nfs3, nfsacl, rpcbind};
@@ -58,6 +58,8 @@ impl Engine {
         let (Ok(xid), Ok(MESSAGE_TYPE_CALL)) = (reader.u32(), reader.u32()) else {
             return Verdict::HangUp(HangUp::NotACall);
         };
+        // Until more is known.
+        reply.facts = CallFacts { xid, operation: OperationId::OTHER, is_error: true };
         let mut reader = Reader::new(record);
         let Ok(header) = CallHeader::decode(&mut reader) else {
             return refuse_header(record, xid, reply);
@@ -78,6 +80,10 @@ impl Engine {
                 return Verdict::Replied;
             }
         };
+        let found = operation::find(header.prog, header.vers, header.proc_);
+        if let Some((id, _)) = found {
+            reply.facts.operation = id;
+        }
         let identity = match identity(&header) {
             Ok(identity) => identity,
             // NULL does no work and asks for no identity (RFC 1813 §3.3.0). But RPCSEC_GSS makes
@@ -91,7 +97,7 @@ impl Engine {
                 return Verdict::Replied;
             }
         };
-        let Some(operation) = operation(protocol, header.vers, header.proc_) else {
+        let Some((_, operation)) = found else {
             steadfast_rpc::proc_unavail(&mut w, xid);
             return Verdict::Replied;
         };
@@ -104,10 +110,17 @@ impl Engine {
             )
         });
         if let Some(key) = &key {
-            match self.replies.admit(key, &mut reply.bytes) {
+            let start = reply.bytes.len();
+            match self.admit(key, host, peer, &mut reply.bytes) {
                 Admission::New => {}
-                Admission::InProgress => return Verdict::Silent,
-                Admission::Replayed => return Verdict::Replied,
+                Admission::InProgress | Admission::InProgressElsewhere => {
+                    reply.facts.is_error = false;
+                    return Verdict::Silent;
+                }
+                Admission::Replayed => {
+                    reply.facts.is_error = is_failure(operation, &reply.bytes, start);
+                    return Verdict::Replied;
+                }
             }
         }
         let admitted = Admitted {
@@ -121,6 +134,26 @@ impl Engine {
             arguments: reader,
         };
         admitted.execute(host, peer, identity, reply)
+    }
+
+    /// Asks the duplicate request cache about a call. A duplicate of one in progress that came
+    /// another way gets the reply when there is one: its client has connected again, and the way
+    /// of the first may be gone.
+    fn admit(
+        &self,
+        key: &CallKey,
+        host: &mut dyn CallHost,
+        peer: &Peer,
+        replayed: &mut Vec<u8>,
+    ) -> Admission {
+        let origin = peer.origin();
+        match self.replies.admit(key, origin, replayed) {
+            Admission::InProgressElsewhere => match host.reply_sink() {
+                Some(sink) => self.replies.wait(key, origin, sink, replayed),
+                None => Admission::InProgress,
+            },
+            admission => admission,
+        }
     }
 }
 
@@ -141,7 +174,7 @@ struct Admitted<'e, 'r> {
 impl Drop for Admitted<'_, '_> {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
-            self.engine.replies.forget(&key);
+            self.engine.replies.abandon(&key);
         }
     }
 }
@@ -195,10 +228,12 @@ impl Admitted<'_, '_> {
         }
         match executed {
             Some(Ok(Outcome::Done)) => {
+                reply.facts.is_error = is_failure(operation, &reply.bytes, start);
                 self.remember(reply.bytes.get(start..).unwrap_or(&[]));
                 Verdict::Replied
             }
             Some(Ok(Outcome::Waits { obligation, ends_with_verifier })) => {
+                reply.facts.is_error = is_failure(operation, &reply.bytes, start);
                 Verdict::Parked(ParkedCall {
                     obligation,
                     reply: reply.bytes.split_off(start),
@@ -226,11 +261,11 @@ impl Admitted<'_, '_> {
 
     /// Keeps the reply for duplicates, unless it tells the client to try again.
     fn remember(&mut self, reply: &[u8]) {
+        let Some(key) = self.key.take() else { return };
         let try_later = (status(FsError::TryLater) as u32).to_be_bytes();
         if reply.get(STATUS_AT..STATUS_AT + 4) == Some(&try_later) {
-            return;
-        }
-        if let Some(key) = self.key.take() {
+            self.engine.replies.forget(&key, reply);
+        } else {
             self.engine.replies.finish(&key, self.now_ms, reply);
         }
     }
@@ -257,16 +292,11 @@ fn protocol(program: u32, version: u32) -> Result<Protocol, Unserved> {
     }
 }
 
-fn operation(protocol: Protocol, version: u32, procedure: u32) -> Option<&'static Operation> {
-    let table: &[Operation] = match protocol {
-        Protocol::Nfs3 => &operation::NFS3,
-        Protocol::NfsAcl3 => &operation::NFSACL3,
-        Protocol::Mount if version == 3 => &operation::MOUNT3,
-        Protocol::Mount => &operation::MOUNT1,
-        Protocol::Rpcbind if version == 2 => &operation::PORTMAP2,
-        Protocol::Rpcbind => &operation::RPCBIND,
-    };
-    table.get(procedure as usize)
+/// Whether the accepted reply that begins at `start` tells of a failure.
+fn is_failure(operation: &Operation, reply: &[u8], start: usize) -> bool {
+    let status_at = start + STATUS_AT;
+    operation.has_status
+        && reply.get(status_at..status_at + 4).is_some_and(|status| status != [0; 4])
 }
 
 /// The caller's identity as it was sent.

@@ -1,6 +1,7 @@
 //! Shares joined with their storage.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use steadfast_shares::{Share, ShareId};
@@ -19,7 +20,29 @@ pub struct Export {
 #[derive(Clone, Default)]
 pub struct ExportTable {
     exports: Vec<Export>,
-    by_id: HashMap<ShareId, usize>,
+    by_id: HashMap<ShareId, usize, BuildHasherDefault<IdHasher>>,
+    /// Tells it from the tables served before; 0 until it is served.
+    pub(crate) generation: u64,
+}
+
+/// Share ids come from sealed handles or the administrator, never from clients.
+#[derive(Clone, Copy, Debug, Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
+    }
 }
 
 impl ExportTable {
@@ -49,15 +72,27 @@ impl ExportTable {
 
     /// The export of this id.
     pub fn by_id(&self, id: ShareId) -> Option<&Export> {
-        self.by_id.get(&id).and_then(|index| self.exports.get(*index))
+        self.place(id).map(|(_, export)| export)
     }
 
-    /// The export whose path contains `path` most closely, and the rest of `path` below it.
-    pub fn by_path<'a>(&self, path: &'a [u8]) -> Option<(&Export, &'a [u8])> {
+    /// The export of this id and its place in the table.
+    pub(crate) fn place(&self, id: ShareId) -> Option<(usize, &Export)> {
+        let place = *self.by_id.get(&id)?;
+        Some((place, self.exports.get(place)?))
+    }
+
+    /// The same table, served as this generation.
+    pub(crate) fn with_generation(self, generation: u64) -> Self {
+        Self { generation, ..self }
+    }
+
+    /// The export whose path contains `path` most closely with its place in the table, and the
+    /// rest of `path` below it.
+    pub(crate) fn by_path<'a>(&self, path: &'a [u8]) -> Option<(usize, &Export, &'a [u8])> {
         ancestors(path).find_map(|(ancestor, rest)| {
             let order = |export: &Export| export.share.path.as_bytes().cmp(ancestor);
             let index = self.exports.binary_search_by(order).ok()?;
-            Some((self.exports.get(index)?, rest))
+            Some((index, self.exports.get(index)?, rest))
         })
     }
 }

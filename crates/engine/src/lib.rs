@@ -15,6 +15,7 @@
 //! and randomness are arguments.
 #![forbid(unsafe_code)]
 
+mod access_memo;
 mod call;
 mod dispatch;
 mod export;
@@ -27,8 +28,13 @@ mod rpcbind;
 mod session;
 mod wire_handle;
 
-pub use call::{CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, Transport, Verdict};
+pub use call::{
+    CallFacts, CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, ReplySink, Stage,
+    Transport, Verdict,
+};
 pub use export::{Export, ExportTable};
+pub use operation::{OperationId, OperationName};
+pub use reply_cache::{MemoryPressure, ReplyCacheUsage};
 pub use rpcbind::Transports;
 
 use std::sync::Arc;
@@ -53,6 +59,9 @@ pub struct EngineConfig {
     pub transfer_bytes_max: u32,
     /// Bound of the duplicate request cache, in bytes.
     pub reply_cache_bytes_max: usize,
+    /// How long the duplicate request cache is to keep a reply, in ms: longer than a client waits
+    /// before it asks again.
+    pub reply_cache_history_ms: u64,
     /// Port that MOUNT and NFS answer on, for rpcbind replies.
     pub nfs_port: u16,
     /// What MOUNT and NFS are served on, for rpcbind replies.
@@ -62,10 +71,8 @@ pub struct EngineConfig {
 /// What an engine counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineStatistics {
-    /// Calls that the duplicate request cache remembers.
-    pub remembered_calls: usize,
-    /// Bytes it uses for them.
-    pub remembered_bytes: usize,
+    /// What the duplicate request cache keeps.
+    pub reply_cache: ReplyCacheUsage,
     /// How often the write verifier changed because a flush failed.
     pub verifier_changes: u64,
 }
@@ -75,6 +82,8 @@ pub struct Engine {
     config: EngineConfig,
     sealer: HandleSealer,
     exports: ArcSwap<ExportTable>,
+    /// Of the table of exports served last.
+    generation: AtomicU64,
     replies: ReplyCache,
     mounts: MountList,
     verifier_changes: AtomicU64,
@@ -85,8 +94,9 @@ impl Engine {
     pub fn new(config: EngineConfig, exports: ExportTable) -> Self {
         Self {
             sealer: HandleSealer::new(&config.handle_key),
-            exports: ArcSwap::from_pointee(exports),
-            replies: ReplyCache::new(config.reply_cache_bytes_max),
+            exports: ArcSwap::from_pointee(exports.with_generation(1)),
+            generation: AtomicU64::new(1),
+            replies: ReplyCache::new(config.reply_cache_bytes_max, config.reply_cache_history_ms),
             mounts: MountList::default(),
             verifier_changes: AtomicU64::new(0),
             config,
@@ -95,7 +105,8 @@ impl Engine {
 
     /// Serves another table of exports from the next call on.
     pub fn set_exports(&self, exports: ExportTable) {
-        self.exports.store(Arc::new(exports));
+        let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        self.exports.store(Arc::new(exports.with_generation(generation)));
     }
 
     /// The exports served now.
@@ -109,12 +120,15 @@ impl Engine {
         self.replies.expire(now_ms);
     }
 
+    /// How short of memory the machine is, from now on: the caches do with less.
+    pub fn set_memory_pressure(&self, pressure: MemoryPressure) {
+        self.replies.set_pressure(pressure);
+    }
+
     /// What is counted.
     pub fn statistics(&self) -> EngineStatistics {
-        let (remembered_calls, remembered_bytes) = self.replies.usage();
         EngineStatistics {
-            remembered_calls,
-            remembered_bytes,
+            reply_cache: self.replies.usage(),
             verifier_changes: self.verifier_changes.load(Ordering::Relaxed),
         }
     }

@@ -10,14 +10,18 @@ use steadfast_vfs::{Caller, Cred, FileKind, FsError, Name, StorageHandle, Waitin
 use steadfast_xdr::{Reader, Writer, XdrError};
 
 use crate::Export;
+use crate::call::Stage;
 use crate::session::{Outcome, Session};
 
 /// Longest path (`MNTPATHLEN`).
 const PATH_BYTES_MAX: usize = 1024;
 /// Most mounts remembered for DUMP, and most bytes of its reply. The list is for people to look
 /// at; nothing depends on it.
-const MOUNTS_MAX: usize = 10_000;
+const MOUNTS_MAX: usize = 64_000;
+const MOUNT_SHARDS: usize = 32;
 const DUMP_BYTES_MAX: usize = 256 << 10;
+/// What an entry of that reply has beside its path, at the least.
+const DUMP_ENTRY_BYTES: usize = 24;
 /// Size of a handle in versions 1 and 2.
 const HANDLE_BYTES: usize = 32;
 const AUTH_SYS: u32 = 1;
@@ -38,26 +42,53 @@ fn status(error: FsError) -> u32 {
     }
 }
 
-/// Who has mounted what, as far as clients told (DUMP).
+/// Who has mounted what, as far as clients told (DUMP). A client's mounts are in one shard, so
+/// that a storm of clients does not wait for one lock.
 #[derive(Default)]
-pub(crate) struct MountList {
-    mounts: Mutex<BTreeSet<(IpAddr, Vec<u8>)>>,
-}
+pub(crate) struct MountList([Mutex<Mounts>; MOUNT_SHARDS]);
+
+/// Clients with the paths that they have mounted.
+type Mounts = BTreeSet<(IpAddr, Vec<u8>)>;
 
 impl MountList {
+    fn shard(&self, client: IpAddr) -> &Mutex<Mounts> {
+        let last_byte = match client {
+            IpAddr::V4(address) => address.octets()[3],
+            IpAddr::V6(address) => address.octets()[15],
+        };
+        let [first, ..] = &self.0;
+        self.0.get(usize::from(last_byte) % MOUNT_SHARDS).unwrap_or(first)
+    }
+
     fn add(&self, client: IpAddr, path: &[u8]) {
-        let mut mounts = self.mounts.lock();
-        if mounts.len() < MOUNTS_MAX {
+        let mut mounts = self.shard(client).lock();
+        if mounts.len() < MOUNTS_MAX / MOUNT_SHARDS {
             mounts.insert((client, path.to_vec()));
         }
     }
 
     fn remove(&self, client: IpAddr, path: &[u8]) {
-        self.mounts.lock().remove(&(client, path.to_vec()));
+        self.shard(client).lock().remove(&(client, path.to_vec()));
     }
 
     fn remove_all(&self, client: IpAddr) {
-        self.mounts.lock().retain(|(other, _)| *other != client);
+        self.shard(client).lock().retain(|(other, _)| *other != client);
+    }
+
+    /// Some of them, in the order of the clients' addresses: no more bytes than a reply takes.
+    fn some(&self) -> Mounts {
+        let mut bytes = 0;
+        let mut some = Mounts::new();
+        for shard in &self.0 {
+            for (client, path) in &*shard.lock() {
+                bytes += path.len() + DUMP_ENTRY_BYTES;
+                if bytes > DUMP_BYTES_MAX {
+                    return some;
+                }
+                some.insert((*client, path.clone()));
+            }
+        }
+        some
     }
 }
 
@@ -155,9 +186,11 @@ fn find<'a>(
     session: &mut Session<'a>,
     path: &[u8],
 ) -> Result<(&'a Export, StorageHandle), FsError> {
-    let (export, below) = session.exports.by_path(path).ok_or(FsError::NotFound)?;
-    export.share.rights(session.peer.address.ip()).ok_or(FsError::AccessDenied)?;
+    session.host.stage(Stage::Access);
+    let (place, export, below) = session.exports.by_path(path).ok_or(FsError::NotFound)?;
+    session.rights(place, export)?;
     session.host.may_block();
+    session.host.stage(Stage::Storage);
     let superuser = Cred { uid: 0, gid: 0, groups: SmallVec::new() };
     let caller = Caller { cred: &superuser, waiting: Waiting::Allowed };
     let mut entry = export.storage.root()?;
@@ -174,11 +207,7 @@ fn find<'a>(
 }
 
 fn dump(session: &Session<'_>, w: &mut Writer<'_>) {
-    let start = w.position();
-    for (client, path) in &*session.engine.mounts.mounts.lock() {
-        if w.position() - start > DUMP_BYTES_MAX {
-            break;
-        }
+    for (client, path) in &session.engine.mounts.some() {
         w.bool(true);
         w.opaque(client.to_canonical().to_string().as_bytes());
         w.opaque(path);

@@ -4,10 +4,10 @@ use steadfast_shares::{Rights, Share, Squash};
 use steadfast_vfs::{Caller, Cred, Durable, FileSystem, FsError, Obligation, ReplyBarrier};
 use steadfast_vfs::{StorageHandle, Waiting};
 
-use crate::call::{CallHost, Complaint, Peer, Transport};
+use crate::call::{CallHost, Complaint, Peer, Stage, Transport};
 use crate::operation::Operation;
 use crate::wire_handle::SealedHandle;
-use crate::{Engine, ExportTable};
+use crate::{Engine, Export, ExportTable};
 
 /// The largest transfer over UDP in bytes: with the headers it must fit one datagram.
 const UDP_TRANSFER_BYTES_MAX: u32 = 32 * 1024;
@@ -72,19 +72,21 @@ pub(crate) fn barrier(encoded: Durable<()>) -> Outcome {
 
 impl<'a> Session<'a> {
     /// Finds what a wire handle names. If the operation's row says that it changes something,
-    /// read-only shares refuse it, and the host is told that the thread may sleep.
+    /// read-only shares refuse it, and the host is told that the thread may sleep. What follows
+    /// is storage's time, as the host is told too.
     ///
     /// # Errors
     /// `BadHandle` for one that we did not make, `Stale` when its share is not served,
     /// `AccessDenied` when this client has no rights there, `ReadOnly`.
     pub(crate) fn resolve(&mut self, wire: &[u8]) -> Result<Target<'a>, FsError> {
+        self.host.stage(Stage::Access);
         let Some((share_id, handle)) = self.engine.sealer.open(wire) else {
             *self.complaint = Some(Complaint::ForgedHandle);
             return Err(FsError::BadHandle);
         };
-        let export = self.exports.by_id(share_id).ok_or(FsError::Stale)?;
+        let (place, export) = self.exports.place(share_id).ok_or(FsError::Stale)?;
         let share: &'a Share = &export.share;
-        let rights = share.rights(self.peer.address.ip()).ok_or(FsError::AccessDenied)?;
+        let rights = self.rights(place, export)?;
         if self.operation.is_changing {
             if rights.is_read_only {
                 return Err(FsError::ReadOnly);
@@ -92,7 +94,17 @@ impl<'a> Session<'a> {
             self.host.may_block();
         }
         let cred = squashed(&self.identity, rights);
+        self.host.stage(Stage::Storage);
         Ok(Target { storage: &*export.storage, share, rights, handle, cred })
+    }
+
+    /// What the client may do on the export at this place of the table.
+    ///
+    /// # Errors
+    /// `AccessDenied` if nothing.
+    pub(crate) fn rights(&self, place: usize, export: &'a Export) -> Result<&'a Rights, FsError> {
+        let Peer { memo, address, .. } = self.peer;
+        memo.rights(self.exports, place, export, address.ip()).ok_or(FsError::AccessDenied)
     }
 
     /// Runs an operation that only reads: first without waiting for storage; if that is not

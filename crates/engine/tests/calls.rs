@@ -50,6 +50,11 @@ fn share(id: u64, path: &str, rights: Rights) -> Arc<Share> {
 }
 
 impl Bench {
+    /// Further calls are those of another peer.
+    fn come_from(&mut self, address: SocketAddr) {
+        self.peer = Peer::new(address, self.peer.local, self.peer.transport);
+    }
+
     fn new() -> Self {
         let no_squash = Rights { squash: Squash::None, ..Rights::default() };
         let read_only = Rights { is_read_only: true, ..no_squash.clone() };
@@ -68,17 +73,18 @@ impl Bench {
             write_verifier: 77,
             transfer_bytes_max: 1 << 20,
             reply_cache_bytes_max: 1 << 20,
+            reply_cache_history_ms: 65_000,
             nfs_port: 2049,
             transports: Transports { udp: true, ipv4: true, ipv6: true },
         };
         Self {
             engine: Engine::new(config, exports),
             flushes,
-            peer: Peer {
-                address: "127.0.0.1:700".parse().unwrap(),
-                local: "127.0.0.1:2049".parse().unwrap(),
-                transport: Transport::Tcp,
-            },
+            peer: Peer::new(
+                "127.0.0.1:700".parse().unwrap(),
+                "127.0.0.1:2049".parse().unwrap(),
+                Transport::Tcp,
+            ),
             next_xid: 1,
             uid: 0,
         }
@@ -387,7 +393,7 @@ fn the_list_of_mounts_is_bounded_in_bytes() {
     }
     for host in 0..2000_u16 {
         let [high, low] = host.to_be_bytes();
-        bench.peer.address = format!("127.1.{high}.{low}:700").parse().unwrap();
+        bench.come_from(format!("127.1.{high}.{low}:700").parse().unwrap());
         bench.mount(&path).unwrap();
     }
     let dumped = bench.call(MOUNT, 3, 2, &[]);
@@ -411,10 +417,10 @@ fn a_repeated_change_is_executed_once_and_answered_alike() {
     let first = bench.exchange(&remove).unwrap();
     assert_eq!(status(&first[24..]), 0);
     // From another port, as after a reconnect.
-    bench.peer.address = "127.0.0.1:701".parse().unwrap();
+    bench.come_from("127.0.0.1:701".parse().unwrap());
     assert_eq!(bench.exchange(&remove).unwrap(), first);
     // From another client it is another call.
-    bench.peer.address = "127.0.0.2:700".parse().unwrap();
+    bench.come_from("127.0.0.2:700".parse().unwrap());
     assert_eq!(status(&bench.exchange(&remove).unwrap()[24..]), 2);
 }
 
@@ -490,7 +496,7 @@ fn handles_are_refused_when_forged_truncated_or_of_a_share_that_is_gone() {
 fn clients_outside_the_rules_can_neither_mount_nor_use_a_handle() {
     let mut bench = Bench::new();
     let root = bench.mount("/a").unwrap();
-    bench.peer.address = SocketAddr::new("10.0.0.1".parse().unwrap(), 700);
+    bench.come_from(SocketAddr::new("10.0.0.1".parse().unwrap(), 700));
     assert_eq!(bench.mount("/a"), Err(13));
     assert_eq!(bench.mount("/nowhere"), Err(2));
     assert_eq!(status(&bench.nfs(1, |w| w.opaque(&root))), 13);
@@ -590,7 +596,7 @@ fn garbage_is_complained_of_with_its_procedure() {
     let expected = Complaint::GarbageArguments { program: NFS, operation: "WRITE" };
     assert_eq!(reply.complaint, Some(expected));
     // A garbled changing call is not remembered as one in progress.
-    assert_eq!(bench.engine.statistics().remembered_calls, 0);
+    assert_eq!(bench.engine.statistics().reply_cache.in_progress, 0);
 }
 
 #[test]

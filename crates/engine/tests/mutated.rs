@@ -41,16 +41,17 @@ impl Server {
             write_verifier: 1,
             transfer_bytes_max: 1 << 20,
             reply_cache_bytes_max: 1 << 20,
+            reply_cache_history_ms: 65_000,
             nfs_port: 2049,
             transports: Transports { udp: true, ipv4: true, ipv6: true },
         };
         Self {
             engine: Engine::new(config, ExportTable::new(exports)),
-            peer: Peer {
-                address: "127.0.0.1:1".parse().unwrap(),
-                local: "127.0.0.1:2049".parse().unwrap(),
-                transport: Transport::Tcp,
-            },
+            peer: Peer::new(
+                "127.0.0.1:1".parse().unwrap(),
+                "127.0.0.1:2049".parse().unwrap(),
+                Transport::Tcp,
+            ),
         }
     }
 

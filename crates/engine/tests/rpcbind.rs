@@ -35,6 +35,7 @@ impl Asked {
             write_verifier: 77,
             transfer_bytes_max: 1 << 20,
             reply_cache_bytes_max: 1 << 20,
+            reply_cache_history_ms: 65_000,
             nfs_port: 2049,
             transports,
         };
@@ -42,7 +43,7 @@ impl Asked {
         let address = SocketAddr::new(local.ip(), 700);
         Self {
             engine: Engine::new(config, ExportTable::default()),
-            peer: Peer { address, local, transport: Transport::Tcp },
+            peer: Peer::new(address, local, Transport::Tcp),
         }
     }
 

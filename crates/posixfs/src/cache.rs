@@ -16,6 +16,7 @@ use steadfast_vfs::StorageHandle;
 use crate::attributes::Identity;
 use crate::budget::Budget;
 use crate::node::Node;
+use crate::recent::{self, By};
 
 const SHARDS: usize = 64;
 /// Shards that one sweep looks at: all of them within eight seconds.
@@ -134,16 +135,39 @@ impl Cache {
 
     pub(crate) fn find(&self, tree: u32, handle: &StorageHandle) -> Option<Arc<Node>> {
         let key = handle_key(tree, handle);
-        let node = self.handle_shard(key.hash).lock().nodes.get(&key).cloned()?;
+        let is_it =
+            |node: &Arc<Node>| node.tree == tree && node.handle == *handle && self.is_of_this(node);
+        let node = if let Some(node) = recent::find(By::Handle, key.hash).filter(is_it) {
+            node
+        } else {
+            let node = self.handle_shard(key.hash).lock().nodes.get(&key).cloned()?;
+            recent::note(By::Handle, key.hash, &node);
+            node
+        };
         node.touch();
         Some(node)
     }
 
     pub(crate) fn find_inode(&self, tree: u32, identity: Identity) -> Option<Arc<Node>> {
         let key = InodeKey { tree, identity };
-        let node = self.inode_shard(&key).lock().get(&key).cloned()?;
+        let hash = key.hash_number();
+        let is_it = |node: &Arc<Node>| {
+            node.tree == tree && node.identity == identity && self.is_of_this(node)
+        };
+        let node = if let Some(node) = recent::find(By::Inode, hash).filter(is_it) {
+            node
+        } else {
+            let node = self.inode_shard(&key).lock().get(&key).cloned()?;
+            recent::note(By::Inode, hash, &node);
+            node
+        };
         node.touch();
         Some(node)
+    }
+
+    /// A thread may serve several storages, each with a cache of its own.
+    fn is_of_this(&self, node: &Node) -> bool {
+        node.has_budget(&self.budget)
     }
 
     /// Puts a node in, unless its object has one: the one to use is returned.
@@ -181,6 +205,7 @@ impl Cache {
     }
 
     fn remove_locked(&self, shard: &mut HandleShard, key: &HandleKey, node: &Arc<Node>) {
+        node.tenure.end();
         if shard.nodes.get(key).is_some_and(|present| Arc::ptr_eq(present, node)) {
             shard.nodes.remove(key);
         }
@@ -198,6 +223,7 @@ impl Cache {
             shard.lock().nodes.retain(|key, node| {
                 let stays = key.tree != tree;
                 if !stays {
+                    node.tenure.end();
                     gone.push(Arc::clone(node));
                 }
                 stays
@@ -263,13 +289,13 @@ impl Cache {
     }
 
     /// Whether only the indexes and the asker have the node, which then is out of the index by
-    /// inode. The asker holds the lock of the
-    /// node's handle shard, and the other index is locked here, so nobody can get it meanwhile;
-    /// one who gets it by inode between this and its removal still has the only node.
+    /// inode. The asker holds the lock of the node's handle shard, and the other index is locked
+    /// here, so nobody can get it meanwhile from them; who gets it from what his thread noted
+    /// ([`recent`]) is seen here, or sees that it is let go.
     fn claim_idle(&self, node: &Arc<Node>) -> bool {
         let inode_key = InodeKey { tree: node.tree, identity: node.identity };
         let mut inodes = self.inode_shard(&inode_key).lock();
-        let is_idle = Arc::strong_count(node) == 3;
+        let is_idle = node.tenure.end_if(|| Arc::strong_count(node) == 3);
         if is_idle && inodes.get(&inode_key).is_some_and(|present| Arc::ptr_eq(present, node)) {
             // Out of this index while it is locked: from here on nobody finds it.
             inodes.remove(&inode_key);

@@ -30,6 +30,7 @@ mod node;
 mod process;
 mod read_ahead;
 mod reading;
+mod recent;
 mod setting;
 mod storage;
 mod stored;

@@ -19,6 +19,7 @@ use crate::error::from_errno;
 use crate::handle_form;
 use crate::listing::Listing;
 use crate::read_ahead::ReadAhead;
+use crate::recent::Tenure;
 use crate::volume::{Mount, Volume};
 
 /// Sweeps without a use after which a file open for writing is closed: while it is open, nobody
@@ -56,6 +57,8 @@ pub(crate) struct Node {
     /// Whether there is data of ours that was not flushed.
     is_dirty: AtomicBool,
     idle_sweeps: AtomicU8,
+    /// Whether the cache has it.
+    pub(crate) tenure: Tenure,
     budget: Arc<Budget>,
 }
 
@@ -104,6 +107,7 @@ impl Node {
             was_used: AtomicBool::new(true),
             is_dirty: AtomicBool::new(false),
             idle_sweeps: AtomicU8::new(0),
+            tenure: Tenure::default(),
             budget,
         }
     }
@@ -115,6 +119,11 @@ impl Node {
             return Err(FsError::Stale);
         }
         Ok(attributes::attr(&stat, self.volume.fsid))
+    }
+
+    /// Whether the cache it belongs to counts with this budget.
+    pub(crate) fn has_budget(&self, budget: &Arc<Budget>) -> bool {
+        Arc::ptr_eq(&self.budget, budget)
     }
 
     /// Notes a use, so that the cache keeps it.

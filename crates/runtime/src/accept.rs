@@ -93,7 +93,8 @@ fn welcome(
         .unwrap_or(seat);
     home.connection_count.fetch_add(1, Ordering::Relaxed);
     pool.connections.fetch_add(1, Ordering::Relaxed);
-    let peer = Peer { address, local, transport: Transport::Tcp };
+    let number = pool.next_connection_number();
+    let peer = Peer::new(address, local, Transport::Tcp).on_connection(number);
     let mailbox = Arc::clone(&home.mailbox);
     let connection =
         Arc::new(Connection::new(socket, peer, mailbox, Arc::clone(&pool.shared.waiting)));
@@ -106,7 +107,8 @@ fn welcome(
 
 /// Makes a connection one of this seat's.
 pub(crate) fn adopt(pool: &Pool, seat: &Seat, core: &mut SeatCore, connection: &Arc<Connection>) {
-    let token = core.connections.insert(Arc::clone(connection), pool.shared.now_ms());
+    let client = core.turns.join(connection.peer.address.ip());
+    let token = core.connections.insert(Arc::clone(connection), client, pool.shared.now_ms());
     connection.token.store(token, Ordering::Relaxed);
     if let Err(error) = seat.epoll.add(&connection.socket, token, Interest::StreamEdges) {
         limited!(
@@ -125,9 +127,9 @@ pub(crate) fn close(pool: &Pool, seat: &Seat, core: &mut SeatCore, token: u64) {
     if let Some(slot) = core.connections.remove(token) {
         // The descriptor may live on with a call; its events are nobody's.
         let _ = seat.epoll.remove(&slot.connection.socket);
+        core.turns.leave(slot.client);
         slot.connection.close();
-        let stash_bytes = slot.framing.stash_bytes();
-        pool.shared.waiting.stash_bytes.fetch_sub(stash_bytes, Ordering::Relaxed);
+        pool.shared.waiting.stash_bytes.fetch_sub(slot.kept_bytes(), Ordering::Relaxed);
         seat.connection_count.fetch_sub(1, Ordering::Relaxed);
         pool.connections.fetch_sub(1, Ordering::Relaxed);
     }

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use steadfast_sys::net::Received;
 
 use crate::connection::Connection;
-use crate::datagram::{DatagramReplies, DatagramSocket};
+use crate::datagram::{DatagramReplies, DatagramSocket, ReplyAddress};
 use crate::flusher::{Flusher, KnownFlushers, ParkedReply};
 use crate::framing::{RecordPlace, Records, Stash};
 use crate::send_queue::{SendQueue, SpareBuffers};
 use crate::shared::Shared;
+use crate::statistics::{Arrival, Client, Counters, Executed};
 
 /// Where a batch came from.
 #[derive(Debug, Default)]
@@ -28,7 +29,10 @@ pub(crate) struct Batch {
     pub(crate) buffer: Vec<u8>,
     pub(crate) records: Records,
     pub(crate) origin: Origin,
+    pub(crate) arrival: Arrival,
     next: AtomicUsize,
+    /// It has only what was left of another one.
+    is_rest: bool,
 }
 
 impl Batch {
@@ -37,8 +41,36 @@ impl Batch {
             buffer: vec![0; buffer_bytes],
             records: Records::default(),
             origin: Origin::Nowhere,
+            arrival: Arrival::default(),
             next: AtomicUsize::new(0),
+            is_rest: false,
         }
+    }
+
+    /// Takes all calls that nobody has taken yet, to be kept: in memory of just their size,
+    /// while the buffer that they were received into is used again.
+    pub(crate) fn take_rest(self: &Arc<Self>) -> Arc<Self> {
+        if self.is_rest {
+            return Arc::clone(self);
+        }
+        let mut rest = Self { is_rest: true, ..Self::new(0) };
+        let count = self.records.places.len();
+        let first = self.next.swap(count, Ordering::Relaxed).min(count);
+        rest.buffer.reserve_exact((first..count).map(|index| self.record(index).len()).sum());
+        for index in first..count {
+            let start = rest.buffer.len();
+            rest.buffer.extend_from_slice(self.record(index));
+            rest.records.places.push(RecordPlace::Buffer(start..rest.buffer.len()));
+        }
+        if let Origin::Stream(connection) = &self.origin {
+            rest.origin = Origin::Stream(Arc::clone(connection));
+        }
+        Arc::new(rest)
+    }
+
+    /// Memory used by what is kept of another batch, in bytes.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        if self.is_rest { self.buffer.capacity() } else { 0 }
     }
 
     /// The index of a call that nobody has taken yet.
@@ -73,9 +105,22 @@ impl Batch {
         }
     }
 
+    /// Who made a call.
+    fn client(&self, index: usize) -> Option<Client> {
+        match &self.origin {
+            Origin::Stream(connection) => Some(Client::of(&connection.peer)),
+            Origin::Datagrams(socket, received) => {
+                let to = ReplyAddress::new(socket, received.get(index)?);
+                Some(Client::of(&to.peer()))
+            }
+            Origin::Nowhere => None,
+        }
+    }
+
     /// For the next receive; `spare` gets the stashes.
     pub(crate) fn reset(&mut self, spare: &mut Vec<Stash>) {
         self.origin = Origin::Nowhere;
+        self.arrival = Arrival::default();
         self.records.places.clear();
         for stash in self.records.joined.drain(..) {
             if spare.len() < 4 {
@@ -86,17 +131,29 @@ impl Batch {
     }
 }
 
+/// A call whose reply is in the outbox.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    /// In its batch.
+    pub(crate) index: usize,
+    pub(crate) executed: Executed,
+}
+
 /// What calls of one batch left to be sent or parked.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pub(crate) stream: SendQueue,
     pub(crate) datagrams: DatagramReplies,
     pub(crate) parked: Vec<ParkedReply>,
+    pub(crate) answered: Vec<Answered>,
 }
 
 impl Outbox {
     pub(crate) fn is_empty(&self) -> bool {
-        self.stream.is_empty() && self.datagrams.is_empty() && self.parked.is_empty()
+        self.stream.is_empty()
+            && self.datagrams.is_empty()
+            && self.parked.is_empty()
+            && self.answered.is_empty()
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -112,6 +169,7 @@ impl Outbox {
         self.stream.append(&mut other.stream, spare);
         self.datagrams.append(&mut other.datagrams);
         self.parked.append(&mut other.parked);
+        self.answered.append(&mut other.answered);
     }
 
     /// Sends the replies and hands the parked calls to their flushers. Gives a flusher that has
@@ -122,14 +180,22 @@ impl Outbox {
         spare: &mut SpareBuffers,
         flushers: &mut KnownFlushers,
         shared: &Arc<Shared>,
+        counters: &Counters,
+        now_ms: u64,
     ) -> Option<Arc<Flusher>> {
         if let Some(connection) = batch.connection()
             && !self.stream.is_empty()
         {
-            connection.send(&mut self.stream, spare, shared.now_ms());
+            connection.send(&mut self.stream, spare, now_ms);
         }
         if !self.datagrams.is_empty() {
             self.datagrams.send(shared);
+        }
+        if !self.answered.is_empty() {
+            let (answered, sent_ns) = (self.answered.drain(..), shared.stamp_ns());
+            let client = |index| batch.client(index);
+            let operations = &counters.operations;
+            operations.note_sent_together(batch.arrival, answered, sent_ns, client, shared);
         }
         let mut full = None;
         while let Some(first) = self.parked.first() {
@@ -150,5 +216,29 @@ impl Outbox {
             }
         }
         full
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_off_is_kept_in_its_own_size() {
+        let mut batch = Batch::new(1 << 16);
+        for (start, end) in [(0, 10), (10, 30), (40, 45)] {
+            batch.buffer[start..end].fill(end as u8);
+            batch.records.places.push(RecordPlace::Buffer(start..end));
+        }
+        let batch = Arc::new(batch);
+        assert_eq!(batch.take_next(), Some(0));
+        let rest = batch.take_rest();
+        assert!(batch.is_exhausted() && batch.take_next().is_none());
+        assert_eq!(rest.kept_bytes(), 25);
+        assert_eq!((rest.record(0), rest.record(1)), (&[30; 20][..], &[45; 5][..]));
+        assert_eq!(rest.take_next(), Some(0));
+        let again = rest.take_rest();
+        assert!(Arc::ptr_eq(&again, &rest));
+        assert_eq!((again.take_next(), again.take_next()), (Some(1), None));
     }
 }

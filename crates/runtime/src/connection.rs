@@ -22,7 +22,7 @@ use crate::send_queue::{SendQueue, Sent, SpareBuffers};
 pub(crate) struct Waiting {
     /// Of replies.
     pub(crate) bytes: AtomicUsize,
-    /// Of calls received in part.
+    /// Of calls received in part, or put off.
     pub(crate) stash_bytes: AtomicUsize,
     pub(crate) connections: AtomicUsize,
 }

@@ -42,11 +42,8 @@ impl ReplyAddress {
 
     pub(crate) fn peer(&self) -> Peer {
         let local_ip = self.from.map_or(self.socket.local.ip(), |from| from.ip.to_canonical());
-        Peer {
-            address: net::canonical(self.to),
-            local: SocketAddr::new(local_ip, self.socket.local.port()),
-            transport: Transport::Udp,
-        }
+        let local = SocketAddr::new(local_ip, self.socket.local.port());
+        Peer::new(net::canonical(self.to), local, Transport::Udp)
     }
 }
 

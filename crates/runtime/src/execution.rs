@@ -5,17 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
-use steadfast_engine::{CallHost, Peer, ReplyBuffer, Verdict};
+use steadfast_engine::{CallFacts, CallHost, Peer, ReplyBuffer, ReplySink, Stage, Verdict};
 
-use crate::batch::{Batch, Origin, Outbox};
+use crate::batch::{Answered, Batch, Origin, Outbox};
 use crate::datagram::ReplyAddress;
-use crate::flusher::{Flusher, KnownFlushers, ParkedReply, ReplyTo, note_panic};
+use crate::flusher::{Flusher, KnownFlushers, LaterReply, ParkedReply, ReplyTo, note_panic};
 use crate::log_limit::{LogKind, limited};
 use crate::pool::Pool;
 use crate::seat::{Offer, Seat, SeatGuard};
 use crate::send_queue::SpareBuffers;
 use crate::shared::{Phase, Shared};
-use crate::statistics::Counters;
+use crate::statistics::{Counters, Executed, Sampler, StageClock};
+use crate::turns::ClientId;
 
 /// Gathered replies are sent when they are this many bytes, before the batch's end.
 const GATHER_BYTES: usize = 1 << 20;
@@ -23,6 +24,9 @@ const GATHER_BYTES: usize = 1 << 20;
 const GATHER_PARKED: usize = 32;
 /// Replies and parked calls are gathered no longer than about this many ms.
 const GATHER_MS: u64 = 1;
+/// A connection's turn ends after this time, in ns, though it has further calls: they are put
+/// off, so that a batch of large reads does not keep other clients waiting.
+const TURN_NS: u64 = 300_000;
 /// A reply buffer larger than this is not kept.
 const REPLY_BYTES_KEPT: usize = 2 << 20;
 
@@ -41,6 +45,10 @@ struct Gathering {
     flushers: KnownFlushers,
     /// Calls that ended without the seat and still count as being in flight.
     calls_to_leave: usize,
+    /// When the last call ended, or the worker began with the batch.
+    mark_ns: u64,
+    /// The time for time-outs; advances with the batch, and with calls that might have blocked.
+    now_ms: u64,
 }
 
 impl Gathering {
@@ -59,7 +67,9 @@ impl Gathering {
     fn dispatch(&mut self, batch: &Batch, context: &Context) -> Option<Arc<Flusher>> {
         context.counters.bytes_out.add(self.outbox.bytes() as u64);
         context.counters.parked.add(self.outbox.parked.len() as u64);
-        self.outbox.dispatch(batch, &mut self.spare, &mut self.flushers, &context.shared)
+        let Context { shared, counters, .. } = context;
+        let now_ms = self.now_ms;
+        self.outbox.dispatch(batch, &mut self.spare, &mut self.flushers, shared, counters, now_ms)
     }
 }
 
@@ -68,7 +78,7 @@ pub(crate) struct Executor {
     context: Context,
     gathering: Gathering,
     reply: ReplyBuffer,
-    now_ms: u64,
+    sampler: Sampler,
     /// The last call showed that its connection must be closed.
     must_hang_up: bool,
 }
@@ -76,11 +86,12 @@ pub(crate) struct Executor {
 impl Executor {
     pub(crate) fn new(pool: Arc<Pool>, counters: Arc<CachePadded<Counters>>) -> Self {
         let shared = Arc::clone(&pool.shared);
+        let sampler = Sampler::new(shared.options.sample_one_in, shared.stamp_ns());
         Self {
             context: Context { pool, shared, counters },
             gathering: Gathering::default(),
             reply: ReplyBuffer::default(),
-            now_ms: 0,
+            sampler,
             must_hang_up: false,
         }
     }
@@ -124,7 +135,17 @@ impl Executor {
             }
             let Some((batch, mut left)) = work else { break };
             self.gathering.outbox.absorb(&mut left, &mut self.gathering.spare);
+            if let Some(core) = guard.as_deref_mut()
+                && let Some(connection) = batch.connection()
+                && let Some(slot) = core.connections.at(connection.token.load(Ordering::Relaxed))
+            {
+                let client = slot.client;
+                core.start_serving(client, self.context.shared.stamp_ns());
+            }
             self.run(seat, guard, &batch);
+            if let Some(core) = guard.as_deref_mut() {
+                core.stop_serving(self.context.shared.stamp_ns());
+            }
         }
         self.end();
     }
@@ -138,9 +159,11 @@ impl Executor {
         batch: &Arc<Batch>,
     ) {
         let failures_before = self.context.shared.flushers.failures();
-        self.now_ms = self.context.shared.now_ms();
+        self.gathering.mark_ns = self.context.shared.stamp_ns();
+        self.gathering.now_ms = self.context.shared.now_ms();
         self.must_hang_up = false;
-        let mut gathered_since_ms = self.now_ms;
+        let mut gathered_since_ms = self.gathering.now_ms;
+        let turn_begun_ns = self.gathering.mark_ns;
         let mut full = None;
         let mut calls = 0;
         while let Some(index) = batch.take_next() {
@@ -149,16 +172,19 @@ impl Executor {
             if guard.is_none() || self.must_hang_up {
                 break;
             }
-            let outbox = &self.gathering.outbox;
+            let Gathering { outbox, now_ms, .. } = &self.gathering;
             // The clock advances here only with calls that might have blocked: their company
             // must not wait for many of them.
-            let is_late = self.now_ms > gathered_since_ms + GATHER_MS && !outbox.is_empty();
+            let is_late = *now_ms > gathered_since_ms + GATHER_MS && !outbox.is_empty();
             if is_late || outbox.bytes() >= GATHER_BYTES || outbox.parked.len() >= GATHER_PARKED {
                 full = self.gathering.dispatch(batch, &self.context).or(full);
-                gathered_since_ms = self.now_ms;
+                gathered_since_ms = self.gathering.now_ms;
+                // Sending is none of the next call's time.
+                self.gathering.mark_ns = self.context.shared.stamp_ns();
             }
+            let is_over = self.gathering.mark_ns >= turn_begun_ns.saturating_add(TURN_NS);
             // When a flusher has too much to do, the rest of the batch is on offer meanwhile.
-            if full.is_some() || self.put_off(seat, guard, batch) {
+            if full.is_some() || self.put_off(seat, guard, batch, is_over) {
                 break;
             }
         }
@@ -173,6 +199,7 @@ impl Executor {
             host.will_block();
             flusher.wait_for_space(&self.context.shared);
             host.regain();
+            self.gathering.now_ms = self.context.shared.now_ms();
             // What others left with our offer meanwhile is this batch's too.
             let _ = self.gathering.dispatch(batch, &self.context);
             self.gathering.leave(batch);
@@ -186,13 +213,14 @@ impl Executor {
         }
     }
 
-    /// Keeps further calls of a connection for later when its peer reads too slowly, or too many
-    /// of its calls are parked.
+    /// Keeps further calls of a connection for later when its turn is over, its peer reads too
+    /// slowly, or too many of its calls are parked.
     fn put_off(
         &mut self,
         seat: &Seat,
         guard: &mut Option<SeatGuard<'_>>,
         batch: &Arc<Batch>,
+        is_turn_over: bool,
     ) -> bool {
         let Some(connection) = batch.connection() else { return false };
         let options = &self.context.shared.options;
@@ -200,7 +228,7 @@ impl Executor {
             batch.give_up();
             return true;
         }
-        if connection.may_send_calls(options) || batch.is_exhausted() {
+        if batch.is_exhausted() || (!is_turn_over && connection.may_send_calls(options)) {
             return false;
         }
         let Some(core) = guard.as_deref_mut() else { return true };
@@ -219,9 +247,10 @@ impl Executor {
             }
             seat.offer_count.store(offers.len(), Ordering::SeqCst);
         }
-        if !slot.pending.iter().any(|known| Arc::ptr_eq(known, batch)) {
-            slot.pending.push(Arc::clone(batch));
-        }
+        let rest = batch.take_rest();
+        self.context.shared.waiting.stash_bytes.fetch_add(rest.kept_bytes(), Ordering::Relaxed);
+        // Before later ones.
+        slot.pending.push_front(rest);
         // Serving it arms the watch, or goes on if there is room already.
         core.enqueue(token);
         true
@@ -235,11 +264,12 @@ impl Executor {
         index: usize,
         failures_before: u64,
     ) {
-        let Self { context, gathering, reply, now_ms, must_hang_up } = self;
+        let Self { context, gathering, reply, sampler, must_hang_up } = self;
         let log = &context.shared.log;
         reply.bytes.clear();
         reply.files.clear();
         reply.complaint = None;
+        reply.facts = CallFacts::default();
         let (datagram_peer, address);
         let peer: &Peer = match &batch.origin {
             Origin::Stream(connection) => {
@@ -257,24 +287,44 @@ impl Executor {
             }
             Origin::Nowhere => return,
         };
+        let (begun_ns, now_ms) = (gathering.mark_ns, gathering.now_ms);
+        let record = batch.record(index);
         let mut host = Host::new(context, gathering, seat, guard, batch);
+        host.address = address.as_ref();
+        host.stages = sampler.is_next().then(|| StageClock::new(begun_ns));
         let verdict = catch_unwind(AssertUnwindSafe(|| {
-            let record = batch.record(index);
-            context.shared.service.call(&mut host, peer, *now_ms, record, reply)
+            context.shared.service.call(&mut host, peer, now_ms, record, reply)
         }));
+        let stages = host.stages.take();
         if host.regain() {
             // It may have taken a while.
-            *now_ms = context.shared.now_ms();
+            gathering.now_ms = context.shared.now_ms();
         }
+        let ended_ns = context.shared.stamp_ns();
+        gathering.mark_ns = ended_ns;
+        let is_sampled = stages.is_some();
+        let (decode_ns, access_ns) = stages.map_or((0, 0), |stages| stages.finish(ended_ns));
+        let mut executed =
+            Executed { facts: reply.facts, is_sampled, decode_ns, access_ns, begun_ns, ended_ns };
+        executed.facts.is_error |= matches!(verdict, Ok(Verdict::HangUp(_)) | Err(_));
+        let bytes_out = match verdict {
+            Ok(Verdict::Replied) => Some(reply.length()),
+            Ok(Verdict::Parked(_)) => None,
+            Ok(Verdict::Silent | Verdict::HangUp(_)) | Err(_) => Some(0),
+        };
+        context.counters.operations.note_executed(&executed, record.len(), bytes_out);
         if let Some(complaint) = reply.complaint.take() {
             limited!(log, LogKind::Complaint, warn, "{} {complaint}", peer.address);
         }
         let outbox = &mut gathering.outbox;
         match verdict {
-            Ok(Verdict::Replied) => match address {
-                None => outbox.stream.push_record(reply, &mut gathering.spare),
-                Some(address) => outbox.datagrams.push(&reply.bytes, address, &context.shared),
-            },
+            Ok(Verdict::Replied) => {
+                match address {
+                    None => outbox.stream.push_record(reply, &mut gathering.spare),
+                    Some(address) => outbox.datagrams.push(&reply.bytes, address, &context.shared),
+                }
+                outbox.answered.push(Answered { index, executed });
+            }
             Ok(Verdict::Parked(call)) => {
                 let to = match (address, batch.connection()) {
                     (Some(address), _) => ReplyTo::Datagram(address),
@@ -284,7 +334,8 @@ impl Executor {
                     }
                     (None, None) => return,
                 };
-                outbox.parked.push(ParkedReply { call, to, failures_before });
+                let arrival = batch.arrival;
+                outbox.parked.push(ParkedReply { call, to, failures_before, arrival, executed });
             }
             Ok(Verdict::Silent) => {}
             Ok(Verdict::HangUp(reason)) => {
@@ -321,9 +372,15 @@ struct Host<'h, 's> {
     seat: &'s Seat,
     guard: &'h mut Option<SeatGuard<'s>>,
     batch: &'h Arc<Batch>,
+    /// Where the call came from, if it is a datagram.
+    address: Option<&'h ReplyAddress>,
+    /// Who was served when the seat was lent.
+    client: Option<ClientId>,
     is_lent: bool,
     is_offered: bool,
     is_summoned: bool,
+    /// If this call's stages are measured.
+    stages: Option<StageClock>,
 }
 
 impl<'h, 's> Host<'h, 's> {
@@ -340,16 +397,20 @@ impl<'h, 's> Host<'h, 's> {
             seat,
             guard,
             batch,
+            address: None,
+            client: None,
             is_lent: false,
             is_offered: false,
             is_summoned: false,
+            stages: None,
         }
     }
 
     /// Gives up the seat, leaving to its next occupant what this batch has gathered and has yet
     /// to do.
     fn lend(&mut self) {
-        let Some(guard) = self.guard.take() else { return };
+        let Some(mut guard) = self.guard.take() else { return };
+        self.client = guard.stop_serving(self.context.shared.stamp_ns());
         let Gathering { outbox: left, spare, .. } = &mut *self.gathering;
         if !left.is_empty() || !self.batch.is_exhausted() {
             let mut offers = self.seat.offers.lock();
@@ -379,6 +440,9 @@ impl<'h, 's> Host<'h, 's> {
         }
         self.is_lent = false;
         *self.guard = self.seat.occupy();
+        if let (Some(core), Some(client)) = (self.guard.as_deref_mut(), self.client) {
+            core.start_serving(client, self.context.shared.stamp_ns());
+        }
         if self.guard.is_none() {
             self.context.counters.takeovers.add(1);
         } else if self.is_offered {
@@ -413,6 +477,15 @@ impl CallHost for Host<'_, '_> {
         }
     }
 
+    fn reply_sink(&mut self) -> Option<Box<dyn ReplySink>> {
+        let to = match (self.address, self.batch.connection()) {
+            (Some(address), _) => ReplyTo::Datagram(address.clone()),
+            (None, Some(connection)) => ReplyTo::Stream(Arc::clone(connection)),
+            (None, None) => return None,
+        };
+        Some(Box::new(LaterReply::new(to, &self.context.shared)))
+    }
+
     fn will_block(&mut self) {
         if self.is_summoned || (self.guard.is_none() && !self.is_lent) {
             return;
@@ -424,5 +497,11 @@ impl CallHost for Host<'_, '_> {
             self.lend();
         }
         self.context.pool.summon(self.seat.index);
+    }
+
+    fn stage(&mut self, stage: Stage) {
+        if let Some(stages) = &mut self.stages {
+            stages.enter(stage, self.context.shared.stamp_ns());
+        }
     }
 }

@@ -15,8 +15,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex, RwLock};
-use steadfast_engine::{ParkedCall, ReplyBuffer};
+use steadfast_engine::{CallFacts, ParkedCall, ReplyBuffer, ReplySink};
 use steadfast_vfs::{FlushDomain, FlushTarget, FlushWhat, FsError};
 
 use crate::connection::Connection;
@@ -24,13 +25,61 @@ use crate::datagram::{DatagramReplies, ReplyAddress};
 use crate::log_limit::{LogKind, limited};
 use crate::send_queue::{SendQueue, SpareBuffers};
 use crate::shared::Shared;
-use crate::statistics::Statistics;
+use crate::statistics::{Arrival, Client, CounterSets, Counters, Executed, Sent, Statistics};
+
+/// Settled calls that a thread keeps room for; there may have been many more at one time.
+const SETTLED_KEPT: usize = 1024;
 
 /// Where a parked call's reply goes.
 #[derive(Debug)]
 pub(crate) enum ReplyTo {
     Stream(Arc<Connection>),
     Datagram(ReplyAddress),
+}
+
+/// Sends the reply of a call that is executed by another thread, or was received elsewhere.
+pub(crate) struct LaterReply {
+    /// `None` once it is sent.
+    to: Option<ReplyTo>,
+    shared: Arc<Shared>,
+}
+
+impl LaterReply {
+    pub(crate) fn new(to: ReplyTo, shared: &Arc<Shared>) -> Self {
+        if let ReplyTo::Stream(connection) = &to {
+            connection.enter();
+        }
+        Self { to: Some(to), shared: Arc::clone(shared) }
+    }
+}
+
+impl ReplySink for LaterReply {
+    fn send(mut self: Box<Self>, reply: &[u8]) {
+        let mut spare = SpareBuffers::default();
+        match self.to.take() {
+            Some(ReplyTo::Stream(connection)) => {
+                let mut replies = SendQueue::default();
+                let mut reply = ReplyBuffer { bytes: reply.to_vec(), ..ReplyBuffer::default() };
+                replies.push_record(&mut reply, &mut spare);
+                connection.send(&mut replies, &mut spare, self.shared.now_ms());
+                connection.leave(1);
+            }
+            Some(ReplyTo::Datagram(address)) => {
+                let mut replies = DatagramReplies::default();
+                replies.push(reply, address, &self.shared);
+                replies.send(&self.shared);
+            }
+            None => {}
+        }
+    }
+}
+
+impl Drop for LaterReply {
+    fn drop(&mut self) {
+        if let Some(ReplyTo::Stream(connection)) = &self.to {
+            connection.leave(1);
+        }
+    }
 }
 
 /// A call that waits for its obligation.
@@ -40,6 +89,8 @@ pub(crate) struct ParkedReply {
     pub(crate) to: ReplyTo,
     /// [`Flushers::failures`] when the call began.
     pub(crate) failures_before: u64,
+    pub(crate) arrival: Arrival,
+    pub(crate) executed: Executed,
 }
 
 /// All file systems' flushers.
@@ -47,6 +98,8 @@ pub(crate) struct ParkedReply {
 pub(crate) struct Flushers {
     by_domain: RwLock<HashMap<FlushDomain, Arc<Flusher>>>,
     failures: AtomicU64,
+    /// Of all flushers' threads.
+    pub(crate) counters: CounterSets,
 }
 
 impl Flushers {
@@ -73,6 +126,7 @@ impl Flushers {
             sum.parked_now += flusher.queue.lock().calls.len() as u64;
         }
         sum.flush_failures = self.failures();
+        self.counters.add_to(sum);
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -186,7 +240,7 @@ impl Flusher {
                     if queue.threads.is_empty() {
                         let calls = std::mem::take(&mut queue.calls);
                         drop(queue);
-                        self.settle_all(calls, shared, &mut ReplySender::default());
+                        self.settle_all(calls, shared, &mut ReplySender::new(shared));
                         return false;
                     }
                 }
@@ -204,7 +258,9 @@ impl Flusher {
     }
 
     fn run(&self) {
-        let mut sender = ReplySender::default();
+        let Some(mut sender) = self.shared.upgrade().map(|shared| ReplySender::new(&shared)) else {
+            return;
+        };
         loop {
             let mut queue = self.queue.lock();
             while queue.calls.is_empty() {
@@ -242,6 +298,7 @@ impl Flusher {
             .collect();
         let failed = self.flush(targets, shared);
         let last_failure = self.last_failure.load(Ordering::Acquire);
+        let stable_ns = shared.stamp_ns();
         for (parked, keys) in calls.into_iter().zip(wants) {
             let own = keys.iter().find_map(|key| failed.get(key)).copied();
             let outcome = match own {
@@ -251,7 +308,7 @@ impl Flusher {
             };
             sender.settle(parked, outcome, shared);
         }
-        sender.send(shared);
+        sender.send(stable_ns, shared);
     }
 
     /// Flushes each object, or the whole file system when they are many; tells what failed.
@@ -377,24 +434,60 @@ impl Targets {
 }
 
 /// Gathers settled replies by connection; the pointers are keys only.
-#[derive(Default)]
 struct ReplySender {
     streams: HashMap<*const Connection, (Arc<Connection>, SendQueue, usize)>,
     datagrams: DatagramReplies,
     reply: ReplyBuffer,
     spare: SpareBuffers,
+    settled: Vec<Settled>,
+    counters: Arc<CachePadded<Counters>>,
+    shared: Weak<Shared>,
+}
+
+/// A call whose reply was gathered.
+struct Settled {
+    arrival: Arrival,
+    executed: Executed,
+    client: Client,
+}
+
+impl Drop for ReplySender {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.flushers.counters.leave(&self.counters);
+        }
+    }
 }
 
 impl ReplySender {
+    fn new(shared: &Arc<Shared>) -> Self {
+        Self {
+            streams: HashMap::new(),
+            datagrams: DatagramReplies::default(),
+            reply: ReplyBuffer::default(),
+            spare: SpareBuffers::default(),
+            settled: Vec::new(),
+            counters: shared.flushers.counters.join(),
+            shared: Arc::downgrade(shared),
+        }
+    }
+
     fn settle(&mut self, parked: ParkedReply, outcome: Result<(), FsError>, shared: &Shared) {
-        self.reply.bytes.clear();
+        let ParkedReply { call, to, arrival, mut executed, .. } = parked;
         let now_ms = shared.now_ms();
+        self.reply.bytes.clear();
         let reply = &mut self.reply.bytes;
         let settled = catch_unwind(AssertUnwindSafe(|| {
-            shared.service.settle(parked.call, outcome, now_ms, reply);
+            shared.service.settle(call, outcome, now_ms, reply);
         }));
-        match parked.to {
+        executed.facts.is_error |= outcome.is_err() || settled.is_err();
+        let CallFacts { operation, is_error, .. } = executed.facts;
+        let bytes_out = reply.len();
+        self.counters.operations.note_reply(operation, is_error, bytes_out);
+        self.counters.bytes_out.add(bytes_out as u64);
+        let client = match to {
             ReplyTo::Stream(connection) => {
+                let client = Client::of(&connection.peer);
                 let stream = self
                     .streams
                     .entry(Arc::as_ptr(&connection))
@@ -406,24 +499,38 @@ impl ReplySender {
                 } else if !self.reply.bytes.is_empty() {
                     stream.1.push_record(&mut self.reply, &mut self.spare);
                 }
+                client
             }
             ReplyTo::Datagram(address) => {
+                let client = Client::of(&address.peer());
                 if settled.is_err() {
                     note_panic(shared, &address.to);
                 } else if !self.reply.bytes.is_empty() {
                     self.datagrams.push(&self.reply.bytes, address, shared);
                 }
+                client
             }
+        };
+        if settled.is_ok() {
+            self.settled.push(Settled { arrival, executed, client });
         }
     }
 
-    fn send(&mut self, shared: &Shared) {
+    fn send(&mut self, stable_ns: u64, shared: &Shared) {
         let now_ms = shared.now_ms();
         for (_, (connection, mut replies, count)) in self.streams.drain() {
             connection.send(&mut replies, &mut self.spare, now_ms);
             connection.leave(count);
         }
         self.datagrams.send(shared);
+        let sent = Sent { stable_ns: Some(stable_ns), sent_ns: shared.stamp_ns() };
+        for Settled { arrival, executed, client } in self.settled.drain(..) {
+            let operations = &self.counters.operations;
+            operations.note_sent_when_stable(arrival, &executed, sent, client, shared);
+        }
+        if self.settled.capacity() > SETTLED_KEPT {
+            self.settled = Vec::new();
+        }
     }
 }
 

@@ -1,17 +1,19 @@
 //! Sockets, worker pools and flushers: what receives calls, drives the engine and sends replies.
 //!
 //! [`Server::start`] opens the sockets and starts the threads; [`Service`] is what it drives. A
-//! call's way: a worker at a seat (`seat`, `worker`) receives once, splits records (`framing`)
-//! into a batch, executes its calls to completion (`execution`) and sends all replies at once
+//! call's way: a worker at a seat (`seat`, `worker`) serves whose turn it is (`turns`): it
+//! receives once, splits records (`framing`) into a batch, executes its calls to completion (`execution`) and sends all replies at once
 //! (`send_queue`, `connection`; `datagram` for UDP). A call that may block lends the seat to
 //! others meanwhile (`execution`, `pool`). A reply that must wait for stability goes to the file
-//! system's flusher (`flusher`), which sends it when it is due.
+//! system's flusher (`flusher`), which sends it when it is due. What all this comes to is counted
+//! by each thread for itself (`statistics`); an [`Observer`] reads it.
 //!
 //! This crate must never look into a call or a reply: that is the engine's.
 #![forbid(unsafe_code)]
 
 mod accept;
 mod batch;
+mod clock;
 mod connection;
 mod datagram;
 mod execution;
@@ -20,6 +22,7 @@ mod framing;
 mod listen;
 mod log_limit;
 mod mailbox;
+mod observer;
 mod options;
 mod pool;
 mod seat;
@@ -28,9 +31,13 @@ mod server;
 mod service;
 mod shared;
 mod statistics;
+mod turns;
 mod worker;
 
+pub use observer::Observer;
 pub use options::{ServerOptions, StartError};
 pub use server::Server;
 pub use service::Service;
-pub use statistics::Statistics;
+pub use statistics::{
+    Latencies, LatencyBucket, OperationStatistics, RecordedCall, StageTimes, Statistics,
+};

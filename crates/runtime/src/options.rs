@@ -18,6 +18,9 @@ pub struct ServerOptions {
     pub pool_cpus: Vec<Vec<usize>>,
     /// Workers of a pool that run at one time; 0: as many as the pool has CPUs.
     pub seats_per_pool: usize,
+    /// How long a worker that has nothing to do asks for events before it sleeps, in µs: on CPUs
+    /// of its own it then answers without having to be woken.
+    pub busy_poll_us: u64,
     /// Threads of a pool at the most, those that wait for storage counted.
     pub workers_max: usize,
     /// Connections at the most.
@@ -42,6 +45,11 @@ pub struct ServerOptions {
     pub flush_threads: usize,
     /// A flush of more objects than this becomes one of the whole file system.
     pub flush_objects_max: usize,
+    /// One call in so many has its stages measured; 0: none.
+    pub sample_one_in: u32,
+    /// A call that takes this long or longer, from its receipt until its reply is sent, is
+    /// recorded in any case.
+    pub slow_call_ms: u64,
 }
 
 impl Default for ServerOptions {
@@ -53,6 +61,7 @@ impl Default for ServerOptions {
             pools: 0,
             pool_cpus: Vec::new(),
             seats_per_pool: 0,
+            busy_poll_us: 0,
             workers_max: 128,
             connections_max: 65_536,
             idle_timeout_s: 600,
@@ -63,6 +72,9 @@ impl Default for ServerOptions {
             parked_calls_max: 65_536,
             flush_threads: 4,
             flush_objects_max: 64,
+            sample_one_in: 64,
+            // Longer than a flush of a disk that is not too busy.
+            slow_call_ms: 50,
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ pub(crate) struct Pool {
     /// Connections of all seats, and how many there may be.
     pub(crate) connections: AtomicUsize,
     pub(crate) connections_max: usize,
+    /// Connections accepted so far.
+    connections_ever: AtomicU64,
     cpus: Vec<usize>,
     staff: Mutex<Staff>,
     standby: Condvar,
@@ -70,6 +72,7 @@ impl Pool {
             shared,
             connections: AtomicUsize::new(0),
             connections_max,
+            connections_ever: AtomicU64::new(0),
             cpus,
             staff: Mutex::default(),
             standby: Condvar::new(),
@@ -77,6 +80,12 @@ impl Pool {
             monitor_wake: Mutex::new(()),
             monitor_sleep: Condvar::new(),
         }
+    }
+
+    /// A number that no other connection of the server has.
+    pub(crate) fn next_connection_number(&self) -> u64 {
+        let number = self.connections_ever.fetch_add(1, Ordering::Relaxed) + 1;
+        ((self.index as u64) << 48) | number
     }
 
     /// Starts a worker for each seat, and the monitor.

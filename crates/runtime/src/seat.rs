@@ -22,6 +22,7 @@ use crate::connection::Connection;
 use crate::datagram::DatagramSocket;
 use crate::framing::Framing;
 use crate::mailbox::Mailbox;
+use crate::turns::{ClientId, Turns};
 
 /// The right to serve a seat.
 pub(crate) type SeatGuard<'a> = MutexGuard<'a, SeatCore>;
@@ -57,7 +58,9 @@ pub(crate) struct SeatCore {
     /// Listeners are not watched until then, for want of descriptors.
     pub(crate) listeners_resume_ms: Option<u64>,
     /// Whom to serve next.
-    pub(crate) ready: VecDeque<Ready>,
+    pub(crate) turns: Turns<Ready>,
+    /// Who is served, and since when, in ns.
+    serving: Option<(ClientId, u64)>,
     pub(crate) next_sweep_ms: u64,
     pub(crate) next_backlog_check_ms: u64,
     /// No stale partial call was found; not looked for again before then.
@@ -70,6 +73,7 @@ pub(crate) struct SeatCore {
 #[derive(Debug)]
 pub(crate) struct DatagramPort {
     pub(crate) socket: Arc<DatagramSocket>,
+    pub(crate) client: ClientId,
     pub(crate) is_queued: bool,
 }
 
@@ -128,17 +132,20 @@ impl Seat {
             let token = Token::Datagrams(index).to_number();
             epoll.add(&port.socket, token, Interest::InputEdges)?;
         }
+        let mut turns = Turns::default();
+        let datagram_sockets = datagram_sockets
+            .into_iter()
+            .map(|socket| DatagramPort { socket, client: turns.join_apart(), is_queued: false })
+            .collect();
         Ok(Self {
             index,
             core: Mutex::new(SeatCore {
                 connections: Slots::default(),
-                datagram_sockets: datagram_sockets
-                    .into_iter()
-                    .map(|socket| DatagramPort { socket, is_queued: false })
-                    .collect(),
+                datagram_sockets,
                 listeners,
                 listeners_resume_ms: None,
-                ready: VecDeque::new(),
+                turns,
+                serving: None,
                 next_sweep_ms: 0,
                 next_backlog_check_ms: 0,
                 next_stash_check_ms: 0,
@@ -182,10 +189,13 @@ impl Seat {
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) connection: Arc<Connection>,
+    pub(crate) client: ClientId,
     pub(crate) framing: Framing,
-    /// Calls received that were put off, since the peer reads too slowly or too many of its
-    /// calls are parked.
-    pub(crate) pending: Vec<Arc<Batch>>,
+    /// How much is received at one time.
+    pub(crate) appetite: Appetite,
+    /// Calls received that were put off: its turn was over, the peer reads too slowly, or too
+    /// many of its calls are parked.
+    pub(crate) pending: VecDeque<Arc<Batch>>,
     /// When bytes last came, in ms.
     pub(crate) active_ms: u64,
     pub(crate) is_queued: bool,
@@ -193,6 +203,47 @@ pub(crate) struct Slot {
     pub(crate) is_hung_up: bool,
     /// The peer sends no more; replies may still be due.
     pub(crate) is_ended: bool,
+}
+
+impl Slot {
+    /// Memory used by calls half received or put off, in bytes.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.framing.stash_bytes()
+            + self.pending.iter().map(|batch| batch.kept_bytes()).sum::<usize>()
+    }
+}
+
+/// How much is received from a connection at one time, in bytes: little while its calls are
+/// small, so that its turn does not last long; much while they are large, for the sake of fewer
+/// system calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Appetite(usize);
+
+impl Default for Appetite {
+    fn default() -> Self {
+        Self(16 << 10)
+    }
+}
+
+impl Appetite {
+    const BYTES_MIN: usize = 8 << 10;
+    pub(crate) const BYTES_MAX: usize = 256 << 10;
+    /// More calls than this in one receive are many, fewer than that are few.
+    const CALLS_MANY: usize = 64;
+    const CALLS_FEW: usize = 8;
+
+    pub(crate) fn bytes(self) -> usize {
+        self.0
+    }
+
+    /// Learns from a receive: how many calls it brought, and whether there may be more.
+    pub(crate) fn learn(&mut self, calls: usize, was_full: bool) {
+        if calls > Self::CALLS_MANY {
+            self.0 = (self.0 / 2).max(Self::BYTES_MIN);
+        } else if was_full && calls < Self::CALLS_FEW {
+            self.0 = (self.0 * 2).min(Self::BYTES_MAX);
+        }
+    }
 }
 
 /// The connections of a seat, by token. A token is used again only after 2^24 others of its
@@ -204,11 +255,18 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    pub(crate) fn insert(&mut self, connection: Arc<Connection>, now_ms: u64) -> u64 {
+    pub(crate) fn insert(
+        &mut self,
+        connection: Arc<Connection>,
+        client: ClientId,
+        now_ms: u64,
+    ) -> u64 {
         let slot = Box::new(Slot {
             connection,
+            client,
             framing: Framing::default(),
-            pending: Vec::new(),
+            appetite: Appetite::default(),
+            pending: VecDeque::new(),
             active_ms: now_ms,
             is_queued: false,
             is_readable: false,
@@ -251,13 +309,25 @@ impl Slots {
 }
 
 impl SeatCore {
+    /// From now on a client is served.
+    pub(crate) fn start_serving(&mut self, client: ClientId, now_ns: u64) {
+        self.serving = Some((client, now_ns));
+    }
+
+    /// Charges the client that was served; who it was.
+    pub(crate) fn stop_serving(&mut self, now_ns: u64) -> Option<ClientId> {
+        let (client, since_ns) = self.serving.take()?;
+        self.turns.charge(client, now_ns.saturating_sub(since_ns));
+        Some(client)
+    }
+
     /// Queues a connection to be served, once.
     pub(crate) fn enqueue(&mut self, token: u64) {
         if let Some(slot) = self.connections.at(token)
             && !slot.is_queued
         {
             slot.is_queued = true;
-            self.ready.push_back(Ready::Connection(token));
+            self.turns.push(slot.client, Ready::Connection(token));
         }
     }
 
@@ -267,7 +337,7 @@ impl SeatCore {
             && !port.is_queued
         {
             port.is_queued = true;
-            self.ready.push_back(Ready::Datagrams(index));
+            self.turns.push(port.client, Ready::Datagrams(index));
         }
     }
 }

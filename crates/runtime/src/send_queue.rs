@@ -124,8 +124,7 @@ impl SendQueue {
 
     /// Appends one reply as a record of one fragment; what was in `reply` is taken.
     pub(crate) fn push_record(&mut self, reply: &mut ReplyBuffer, spare: &mut SpareBuffers) {
-        let files: usize = reply.files.iter().map(|(_, range)| range.length as usize).sum();
-        let length = reply.bytes.len() + files;
+        let length = reply.length();
         // A reply of 2 GiB would be our own bug; its mark could not be written.
         assert!(length < 1 << 31, "a reply of {length} bytes");
         self.push_bytes(&(0x8000_0000 | length as u32).to_be_bytes(), spare);

@@ -15,8 +15,8 @@ use crate::listen;
 use crate::pool::Pool;
 use crate::seat::Seat;
 use crate::shared::{Phase, Shared};
-use crate::statistics::Statistics;
-use crate::{ServerOptions, Service, StartError};
+use crate::statistics::{OperationStatistics, Statistics};
+use crate::{Observer, ServerOptions, Service, StartError};
 
 /// How often the end of calls under way is looked for when stopping.
 const POLL: Duration = Duration::from_millis(1);
@@ -144,15 +144,17 @@ impl Server {
 
     /// What has been done so far, over all workers.
     pub fn statistics(&self) -> Statistics {
-        let mut sum = Statistics::default();
-        for pool in &self.pools {
-            pool.counters.add_to(&mut sum);
-            sum.connections += pool.connections.load(Ordering::Relaxed) as u64;
-            sum.workers += pool.worker_count() as u64;
-        }
-        self.shared.flushers.add_to(&mut sum);
-        sum.waiting_bytes = self.shared.waiting.bytes.load(Ordering::Relaxed) as u64;
-        sum
+        self.observer().statistics()
+    }
+
+    /// What became of the calls so far, by operation.
+    pub fn operation_statistics(&self) -> Vec<OperationStatistics> {
+        self.observer().operation_statistics()
+    }
+
+    /// Who reads statistics on a thread of his own.
+    pub fn observer(&self) -> Observer {
+        Observer { shared: Arc::clone(&self.shared), pools: self.pools.clone() }
     }
 
     /// Stops accepting and receiving, finishes the calls under way, flushes what is parked,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
+use crate::clock::StampClock;
 use crate::connection::Waiting;
 use crate::flusher::Flushers;
 use crate::log_limit::LogLimits;
@@ -26,6 +27,7 @@ pub(crate) struct Shared {
     pub(crate) flushers: Flushers,
     pub(crate) log: LogLimits,
     pub(crate) waiting: Arc<Waiting>,
+    stamps: StampClock,
     start: Instant,
     phase: AtomicU8,
 }
@@ -44,6 +46,7 @@ impl Shared {
             flushers: Flushers::default(),
             log: LogLimits::new(),
             waiting: Arc::default(),
+            stamps: StampClock::start(),
             start: Instant::now(),
             phase: AtomicU8::new(Phase::Running as u8),
         }
@@ -52,6 +55,12 @@ impl Shared {
     /// The server's monotonic clock.
     pub(crate) fn now_ms(&self) -> u64 {
         self.start.elapsed().as_millis() as u64
+    }
+
+    /// When something happens to a call, by another clock: for statistics only.
+    #[inline]
+    pub(crate) fn stamp_ns(&self) -> u64 {
+        self.stamps.now_ns()
     }
 
     pub(crate) fn phase(&self) -> Phase {

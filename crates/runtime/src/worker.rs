@@ -18,17 +18,16 @@ use crate::framing::{FramingError, RecordPlace, Stash};
 use crate::log_limit::{LogKind, limited};
 use crate::mailbox::Message;
 use crate::pool::Pool;
-use crate::seat::{Ready, Seat, SeatCore, SeatGuard, Token};
+use crate::seat::{Appetite, Ready, Seat, SeatCore, SeatGuard, Token};
 use crate::shared::{Phase, Shared};
 use crate::statistics::Counters;
 
-/// One receive, in bytes: what a connection gets before the others have their turn.
-const RECEIVE_BYTES: usize = 256 << 10;
 /// While this much or more of a record is received directly, no more than this goes into the
 /// buffer behind it, in bytes.
 const DIRECT_BYTES: usize = 16 << 10;
-/// Connections served before new events are looked at, so that accepting never waits long.
-const TURNS: usize = 8;
+/// After this time new events are looked at, so that neither who has just called nor who wants
+/// to connect waits long, in ns.
+const LOOK_NS: u64 = 100_000;
 const EVENTS: usize = 64;
 /// How often the sum of all backlogs is looked at, and for how long a peer must have read
 /// nothing to be closed for it, in ms.
@@ -102,21 +101,26 @@ impl Worker {
             }
             self.wait(seat, core);
             self.sweep(seat, core);
-            for _ in 0..TURNS {
-                // What was left comes first: it was received before.
-                if seat.offer_count.load(Ordering::SeqCst) > 0 {
-                    break;
-                }
-                let Some(core) = guard.as_deref_mut() else { return };
-                match core.ready.pop_front() {
-                    Some(Ready::Connection(token)) => {
-                        self.serve_connection(seat, &mut guard, token);
-                    }
-                    Some(Ready::Datagrams(index)) => {
-                        self.serve_datagrams(seat, &mut guard, index);
-                    }
-                    None => break,
-                }
+            self.take_turns(seat, &mut guard);
+        }
+    }
+
+    /// Serves whose turn it is, until it is time to look for new events.
+    fn take_turns<'s>(&mut self, seat: &'s Seat, guard: &mut Option<SeatGuard<'s>>) {
+        let looked_ns = self.shared.stamp_ns();
+        let mut now_ns = looked_ns;
+        // What was left comes first: it was received before.
+        while seat.offer_count.load(Ordering::SeqCst) == 0 && now_ns < looked_ns + LOOK_NS {
+            let Some(core) = guard.as_deref_mut() else { return };
+            let Some((client, ready)) = core.turns.next() else { return };
+            core.start_serving(client, now_ns);
+            match ready {
+                Ready::Connection(token) => self.serve_connection(seat, guard, token),
+                Ready::Datagrams(index) => self.serve_datagrams(seat, guard, index),
+            }
+            now_ns = self.shared.stamp_ns();
+            if let Some(core) = guard.as_deref_mut() {
+                core.stop_serving(now_ns);
             }
         }
     }
@@ -124,7 +128,7 @@ impl Worker {
     /// Waits for events, accepts connections, queues what is ready.
     fn wait(&mut self, seat: &Seat, core: &mut SeatCore) {
         let now_ms = self.shared.now_ms();
-        let timeout = if core.ready.is_empty() {
+        let timeout = if core.turns.is_empty() {
             let mut wake_ms = core.next_sweep_ms.min(core.listeners_resume_ms.unwrap_or(u64::MAX));
             let waiting = &self.shared.waiting;
             let is_ending = core.is_draining && waiting.connections.load(Ordering::Relaxed) > 0;
@@ -137,7 +141,7 @@ impl Worker {
         } else {
             Duration::ZERO
         };
-        if let Err(error) = seat.epoll.wait(&mut self.events, Some(timeout)) {
+        if let Err(error) = self.wait_for_events(seat, timeout) {
             limited!(self.shared.log, LogKind::Workers, error, "cannot wait for events: {error}");
         }
         for event in self.events.iter() {
@@ -167,6 +171,21 @@ impl Worker {
         }
     }
 
+    /// Asks for events, again and again for a while if so configured, and then sleeps.
+    fn wait_for_events(&mut self, seat: &Seat, timeout: Duration) -> io::Result<()> {
+        let poll_ns = self.shared.options.busy_poll_us.saturating_mul(1000);
+        if poll_ns > 0 && !timeout.is_zero() {
+            let until_ns = self.shared.stamp_ns().saturating_add(poll_ns);
+            while self.shared.stamp_ns() < until_ns {
+                seat.epoll.wait(&mut self.events, Some(Duration::ZERO))?;
+                if self.events.iter().next().is_some() {
+                    return Ok(());
+                }
+            }
+        }
+        seat.epoll.wait(&mut self.events, Some(timeout))
+    }
+
     fn serve_connection<'s>(
         &mut self,
         seat: &'s Seat,
@@ -180,7 +199,8 @@ impl Worker {
         let now_ms = self.shared.now_ms();
         if connection.backlog_has_files() {
             // What was in memory when it was read may have gone since.
-            if let Some(guard) = guard.take() {
+            if let Some(mut guard) = guard.take() {
+                guard.stop_serving(self.shared.stamp_ns());
                 seat.lend(guard);
                 self.pool.note_lent();
             }
@@ -219,9 +239,12 @@ impl Worker {
         }
         if !slot.pending.is_empty() {
             if self.executor.begin() {
-                let batch = slot.pending.remove(0);
-                core.enqueue(token);
-                self.executor.run(seat, guard, &batch);
+                if let Some(batch) = slot.pending.pop_front() {
+                    let kept = batch.kept_bytes();
+                    self.shared.waiting.stash_bytes.fetch_sub(kept, Ordering::Relaxed);
+                    core.enqueue(token);
+                    self.executor.run(seat, guard, &batch);
+                }
                 self.executor.end();
             }
             return;
@@ -242,10 +265,11 @@ impl Worker {
     ) {
         let Some(core) = guard.as_deref_mut() else { return };
         let mut shared_batch =
-            self.stream_batch.take().unwrap_or_else(|| Arc::new(Batch::new(RECEIVE_BYTES)));
+            self.stream_batch.take().unwrap_or_else(|| Arc::new(Batch::new(Appetite::BYTES_MAX)));
         // A batch that is kept for use again is nobody else's.
         let Some(batch) = Arc::get_mut(&mut shared_batch) else { return };
         batch.reset(&mut self.spare_stashes);
+        batch.arrival.begun_ns = self.shared.stamp_ns();
         let receipt = self.receive_into(core, token, connection, batch);
         match receipt {
             Receipt::Calls => {}
@@ -277,9 +301,15 @@ impl Worker {
             self.executor.run(seat, guard, &shared_batch);
         }
         if matches!(receipt, Receipt::Broken(_)) {
-            connection.close();
-            if let Some(core) = guard.as_deref_mut() {
-                accept::close(&self.pool, seat, core, token);
+            // What was put off comes first: it was sound.
+            let has_more = guard.as_deref_mut().is_some_and(|core| {
+                core.connections.at(token).is_some_and(|slot| !slot.pending.is_empty())
+            });
+            if !has_more {
+                connection.close();
+                if let Some(core) = guard.as_deref_mut() {
+                    accept::close(&self.pool, seat, core, token);
+                }
             }
         }
         self.stream_batch = used_again(shared_batch);
@@ -300,7 +330,7 @@ impl Worker {
         // Behind the rest of a large record comes perhaps another one: it too is better received
         // into its own stash than into the buffer.
         let is_large = room_bytes >= DIRECT_BYTES;
-        let length = if is_large { DIRECT_BYTES } else { batch.buffer.len() };
+        let length = if is_large { DIRECT_BYTES } else { slot.appetite.bytes() };
         let buffer = batch.buffer.get_mut(..length).unwrap_or(&mut []);
         let asked = room_bytes + buffer.len();
         let result = if room.is_empty() {
@@ -314,6 +344,7 @@ impl Worker {
             Ok(count) => {
                 // A short receive has drained the socket: what comes later makes a new event.
                 slot.is_readable = count == asked || slot.is_hung_up;
+                batch.arrival.received_ns = self.shared.stamp_ns();
                 slot.active_ms = self.shared.now_ms();
                 self.counters.bytes_in.add(count as u64);
                 let direct = count.min(room_bytes);
@@ -321,7 +352,9 @@ impl Worker {
                 let rest = batch.buffer.get(..count - direct).unwrap_or(&[]);
                 let max_bytes = self.shared.options.record_bytes_max;
                 let records = &mut batch.records;
-                match slot.framing.split(rest, max_bytes, records, &mut self.spare_stashes) {
+                let split = slot.framing.split(rest, max_bytes, records, &mut self.spare_stashes);
+                slot.appetite.learn(records.places.len(), count == asked);
+                match split {
                     Ok(()) => {
                         if slot.framing.is_partial() && count < SMALL_RECEIVE_BYTES {
                             // Only a matter of speed.
@@ -376,7 +409,7 @@ impl Worker {
             let stalest = core
                 .connections
                 .iter()
-                .filter(|(_, slot)| slot.framing.stash_bytes() > 0)
+                .filter(|(_, slot)| slot.kept_bytes() > 0)
                 .filter(|(_, slot)| is_far_over || slot.active_ms + SLOW_MS <= now_ms)
                 .min_by_key(|(_, slot)| slot.active_ms)
                 .map(|(token, slot)| (token, slot.connection.peer.address));
@@ -388,8 +421,8 @@ impl Worker {
                 self.shared.log,
                 LogKind::Memory,
                 warn,
-                "half-received calls use too much memory; closing the connection of {address}, \
-                 which has sent nothing for longest"
+                "calls received in part or put off use too much memory; closing the connection of \
+                 {address}, which has sent nothing for longest"
             );
             accept::close(&self.pool, seat, core, token);
         }
@@ -414,6 +447,7 @@ impl Worker {
             .unwrap_or_else(|| Arc::new(Batch::new(datagram::BUFFER_BYTES)));
         if let Some(batch) = Arc::get_mut(&mut shared_batch) {
             batch.reset(&mut self.spare_stashes);
+            batch.arrival.begun_ns = self.shared.stamp_ns();
             let mut received = Vec::new();
             let slot_bytes = datagram::SLOT_BYTES;
             match net::receive_datagrams(
@@ -447,6 +481,7 @@ impl Worker {
             }
             self.counters.datagrams.add(received.len() as u64);
             if !received.is_empty() {
+                batch.arrival.received_ns = self.shared.stamp_ns();
                 self.counters.batches.add(1);
                 batch.origin = Origin::Datagrams(socket, received);
                 self.executor.run(seat, guard, &shared_batch);
@@ -547,7 +582,7 @@ impl Worker {
         for (_, slot) in core.connections.iter() {
             net::shut_down_sending(&slot.connection.socket);
         }
-        let mut scrap = vec![0; RECEIVE_BYTES];
+        let mut scrap = vec![0; Appetite::BYTES_MAX];
         let end_ms = self.shared.now_ms() + LINGER_MS;
         let mut readable: Vec<u64> = core.connections.iter().map(|(token, _)| token).collect();
         loop {

@@ -93,3 +93,15 @@ fn without_udp_there_is_none() {
     UdpSocket::bind(fixture.address).unwrap();
     assert_eq!(fixture.connect().call(1, b'e', b"x"), b"x");
 }
+
+#[test]
+fn a_reply_can_be_sent_later_by_another_call() {
+    let fixture = start(options());
+    let waiting = client(&fixture);
+    waiting.send(&record(7, b'd', b"")).unwrap();
+    while fixture.toy.sinks.lock().is_empty() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    client(&fixture).send(&record(1, b'D', &record(7, b'!', b""))).unwrap();
+    assert_eq!(receive(&waiting), record(7, b'!', b""));
+}

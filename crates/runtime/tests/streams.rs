@@ -536,3 +536,25 @@ fn a_mark_sent_apart_from_its_body_is_acknowledged_without_delay() {
     let _ = client.stream.set_nonblocking(true);
     assert!(client.stream.read(&mut [0]).is_err(), "nothing more was sent");
 }
+
+#[test]
+fn a_reply_can_be_sent_later_by_another_call() {
+    let fixture = start(options());
+    let mut waiting = [fixture.connect(), fixture.connect()];
+    for client in &mut waiting {
+        client.send(7, b'd', b"");
+        // It is due a reply, and stays.
+        client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    }
+    let mut gone = fixture.connect();
+    gone.send(7, b'd', b"");
+    while fixture.toy.sinks.lock().len() < 3 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(gone);
+    fixture.connect().call(1, b'D', &record(7, b'!', b""));
+    for client in &mut waiting {
+        assert_eq!(client.receive(), (7, b"!".to_vec()));
+        assert!(client.is_ended());
+    }
+}

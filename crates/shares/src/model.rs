@@ -104,6 +104,11 @@ pub struct Share {
 impl Share {
     /// What a client may do; `None` for nothing at all.
     pub fn rights(&self, client: IpAddr) -> Option<&Rights> {
-        self.rules.iter().find(|rule| rule.pattern.matches(client)).map(|rule| &rule.rights)
+        self.rules.get(self.deciding_rule(client)?).map(|rule| &rule.rights)
+    }
+
+    /// The place in `rules` of the one that decides about a client.
+    pub fn deciding_rule(&self, client: IpAddr) -> Option<usize> {
+        self.rules.iter().position(|rule| rule.pattern.matches(client))
     }
 }

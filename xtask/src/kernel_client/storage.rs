@@ -124,6 +124,23 @@ impl Storage {
     }
 }
 
+/// `unshare`'s arguments that make a btrfs in the file `image`.
+///
+/// `mkfs.btrfs` first looks whether its target is mounted, by the backing file of every loop device
+/// that is, and gives up when one cannot be reached: one dead FUSE mount of somebody else's is enough
+/// ("Transport endpoint is not connected"). So it runs where those mounts are not.
+fn make_btrfs(image: &str) -> [&str; 6] {
+    const ALONE: &str = r#"
+        while read -r source at _; do
+            case $source in /dev/loop*) ;; *) continue ;; esac
+            case $at in / | /usr | /lib* | /bin | /sbin) continue ;; esac
+            case $1 in "$at"/*) continue ;; esac
+            umount --lazy "$at"
+        done </proc/self/mounts
+        exec mkfs.btrfs -q -f "$1""#;
+    ["--mount", "sh", "-c", ALONE, "mkfs", image]
+}
+
 struct Image {
     name: &'static str,
     size_mib: u64,
@@ -151,7 +168,7 @@ impl Image {
                 run("mkfs.ext4", &arguments)?;
             }
             Kind::Xfs => drop(run("mkfs.xfs", &["-q", "-f", &image])?),
-            Kind::Btrfs => drop(run("mkfs.btrfs", &["-q", "-f", &image])?),
+            Kind::Btrfs => drop(run("unshare", &make_btrfs(&image))?),
         }
         Self::mount_at(&at, "loop", &image, janitor)?;
         Ok(at)
@@ -187,4 +204,55 @@ pub(crate) fn remove_images(directory: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Mounts a loop device, then makes its backing file unreachable by a FUSE mount whose daemon is
+    /// gone, and makes a btrfs by `"$@"`. All of it in a mount namespace, which takes it away.
+    const BESIDE_A_DEAD_MOUNT: &str = r#"
+        set -e
+        mkdir over at
+        truncate -s 8M over/image
+        mkfs.ext4 -q over/image
+        mount -o loop over/image at
+        exec 3<>/dev/fuse
+        mount -i -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0 dead over
+        exec 3>&-
+        "$@""#;
+
+    #[test]
+    fn a_btrfs_is_made_beside_somebody_elses_dead_mount() {
+        let directories = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(Path::new);
+        let has = |tool| directories.iter().any(|directory| directory.join(tool).exists());
+        let has_tools = ["mkfs.btrfs", "mkfs.ext4", "unshare"].into_iter().all(has);
+        if !rustix::process::geteuid().is_root() || !has_tools {
+            eprintln!(
+                "skipped: it takes root, e2fsprogs and btrfs-progs, as the kernel client does"
+            );
+            return;
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let image = directory.path().join("new.img");
+        std::fs::File::create(&image).and_then(|file| file.set_len(128 << 20)).expect("an image");
+        let image = image.to_string_lossy();
+        let make = |command: &[&str]| {
+            let work = tempfile::tempdir().expect("a directory");
+            std::process::Command::new("unshare")
+                .args(["--mount", "sh", "-c", BESIDE_A_DEAD_MOUNT, "beside"])
+                .args(command)
+                .current_dir(work.path())
+                .output()
+                .expect("unshare runs")
+        };
+        let plain = make(&["mkfs.btrfs", "-q", "-f", &image]);
+        if plain.status.success() {
+            eprintln!("this mkfs.btrfs looks at nobody else's mounts: {plain:?}");
+        }
+        let command: Vec<&str> = std::iter::once("unshare").chain(make_btrfs(&image)).collect();
+        let ours = make(&command);
+        assert!(ours.status.success(), "{ours:?}");
+    }
 }

@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::servers::{Cpus, Server};
+use super::servers::{Cpus, Server, bench_program};
 
 /// What is asked of Steadfast beside ganesha.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,15 +82,16 @@ pub(super) fn generator(
     seconds: f64,
     cpus: &Cpus,
 ) -> Command {
-    let program = super::target_directory().join("release/examples/op");
-    let mut command = Cpus::command(cpus.client.as_ref(), &program);
+    let mut command = Cpus::command(cpus.client.as_ref(), &bench_program());
     command
+        .arg("op")
         .arg(server.address.to_string())
         .arg(&server.path)
         .args(["--mount-port", &server.mount_port.to_string()])
         .args(["--connections", &connections.to_string(), "--depth", &depth.to_string()])
         .args(["--seconds", &seconds.to_string(), "--pid", &server.pid().to_string()])
-        .args(["--json", operation]);
+        // One client with many connections, as these rows have always been measured.
+        .args(["--one-address", "--json", operation]);
     command
 }
 
@@ -99,8 +100,11 @@ pub(super) fn figures(output: &Output) -> Result<Figures> {
     if !output.status.success() {
         bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
     }
-    let mut reports: Vec<Value> = serde_json::from_slice(&output.stdout)?;
-    let report = reports.pop().context("the load generator reported nothing")?;
+    let mut reports: Value = serde_json::from_slice(&output.stdout)?;
+    let report = reports
+        .pointer_mut("/reports/0")
+        .map(Value::take)
+        .context("the load generator reported nothing")?;
     let number = |key: &str| {
         report.get(key).and_then(Value::as_f64).with_context(|| format!("no {key} in the report"))
     };

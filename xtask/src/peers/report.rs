@@ -36,7 +36,7 @@ struct Medians {
     client_us: f64,
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
+pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     let upper = *values.get(middle)?;
@@ -46,37 +46,45 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     values.get(middle.checked_sub(1)?).map(|lower| (lower + upper) / 2.0)
 }
 
+/// What is measured on: CPUs, kernel, file system.
+pub(super) fn machine(directory: &Path, cpus: &Cpus) -> Result<String> {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let model = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = model.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    let pinning = match (&cpus.server, &cpus.client) {
+        (Some(server), Some(client)) => {
+            format!("servers on CPU {server}, the load generator on CPU {client}")
+        }
+        _ => "neither servers nor load generator are pinned".to_owned(),
+    };
+    // Without the command the type is not told; nothing else depends on it.
+    let file_system = std::process::Command::new("stat")
+        .args(["-f", "-c", "%T"])
+        .arg(directory)
+        .output()
+        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        .unwrap_or_default();
+    Ok(format!(
+        "{} CPUs ({}), Linux {}, {file_system}; {pinning}",
+        std::thread::available_parallelism()?,
+        model.map_or("unknown", |(_, name)| name.trim()),
+        kernel.trim(),
+    ))
+}
+
 impl Findings {
     pub(super) fn new(options: &Options, directory: &Path, cpus: &Cpus) -> Result<Self> {
         let mut versions = Vec::new();
         for peer in &options.peers {
             versions.push((*peer, peer.version()?));
         }
-        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let model = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let model = model.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-        let pinning = match (&cpus.server, &cpus.client) {
-            (Some(server), Some(client)) => {
-                format!("servers on CPU {server}, the load generator on CPU {client}")
-            }
-            _ => "neither servers nor load generator are pinned".to_owned(),
-        };
-        // Without the command the type is not told; nothing else depends on it.
-        let file_system = std::process::Command::new("stat")
-            .args(["-f", "-c", "%T"])
-            .arg(directory)
-            .output()
-            .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-            .unwrap_or_default();
         let conditions = format!(
-            "{} CPUs ({}), Linux {}, {file_system}; {pinning}. {} rounds of {} s a row after half \
-             a second of warm-up, the order of the servers alternating; medians over the rounds. \
+            "{}. {} rounds of {} s a row after half a second of warm-up, the order of the servers \
+             alternating; medians over the rounds. \
              On ext4 the directory has `chattr +T`, without which one server's removals slow down \
              the next one's creations (freed inodes are passed over for minutes). \
              Loopback, one client thread, AUTH_SYS as root, every reply checked.",
-            std::thread::available_parallelism()?,
-            model.map_or("unknown", |(_, name)| name.trim()),
-            kernel.trim(),
+            machine(directory, cpus)?,
             options.rounds,
             options.seconds,
         );

@@ -12,12 +12,16 @@ use anyhow::{Context, Result, bail};
 const PATIENCE: Duration = Duration::from_secs(20);
 const NFS_PORT: u16 = 2049;
 const GANESHA_MOUNT_PORT: u16 = 20048;
+/// As many as it can be told; its 1024 would keep virtual clients out.
+const GANESHA_CONNECTIONS_MAX: u32 = 10_000;
 
 /// Which server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
     Ganesha,
     Steadfast,
+    /// `bench null-server`, which knows one answer.
+    Canned,
 }
 
 impl Peer {
@@ -25,6 +29,7 @@ impl Peer {
         match self {
             Self::Ganesha => "nfs-ganesha",
             Self::Steadfast => "Steadfast",
+            Self::Canned => "canned replies",
         }
     }
 
@@ -33,6 +38,7 @@ impl Peer {
         let (program, argument) = match self {
             Self::Ganesha => (PathBuf::from("ganesha.nfsd"), "-v"),
             Self::Steadfast => (steadfast_program(), "--version"),
+            Self::Canned => return Ok("an empty reply to every call".to_owned()),
         };
         let output = Command::new(&program)
             .arg(argument)
@@ -49,6 +55,11 @@ impl Peer {
 
 fn steadfast_program() -> PathBuf {
     super::target_directory().join("release/steadfast")
+}
+
+/// The load generators, and the canned server.
+pub(super) fn bench_program() -> PathBuf {
+    super::target_directory().join("release/examples/bench")
 }
 
 /// Which CPUs servers and client run on; `None` leaves it to the kernel.
@@ -99,6 +110,11 @@ impl Server {
     /// The server's process. `taskset` becomes the server by exec, so it is the child itself.
     pub(super) fn pid(&self) -> u32 {
         self.process.id()
+    }
+
+    /// Whether it has ended by itself.
+    pub(super) fn has_ended(&mut self) -> bool {
+        self.process.try_wait().is_ok_and(|status| status.is_some())
     }
 
     /// Asks it to stop, and waits.
@@ -154,15 +170,36 @@ impl Drop for Server {
     }
 }
 
+/// How a server is started.
+#[derive(Clone, Debug)]
+pub(super) struct Setup {
+    /// Where it serves NFS.
+    pub(super) port: u16,
+    /// The CPUs that it runs on.
+    pub(super) cpus: Option<String>,
+    /// How many of its workers run at one time; as many as there are CPUs unless told.
+    pub(super) workers: Option<usize>,
+    /// How many descriptors it keeps for files; its own choice unless told.
+    pub(super) files: Option<usize>,
+}
+
+impl Setup {
+    /// At the usual port, on the servers' CPUs.
+    pub(super) fn usual(cpus: &Cpus) -> Self {
+        Self { port: NFS_PORT, cpus: cpus.server.clone(), workers: None, files: None }
+    }
+}
+
 /// Starts a server on a directory and waits until it answers.
-pub(super) fn start(peer: Peer, directory: &Path, cpus: &Cpus) -> Result<Server> {
+pub(super) fn start(peer: Peer, directory: &Path, setup: &Setup) -> Result<Server> {
     let scratch = tempfile::tempdir()?;
     let directory = directory.to_str().context("the directory's path is not UTF-8")?;
     let log = scratch.path().join("log");
+    let port = setup.port;
     let (program, arguments, mount_port) = match peer {
         Peer::Ganesha => {
             let configuration = scratch.path().join("ganesha.conf");
-            std::fs::write(&configuration, ganesha_configuration(directory))?;
+            std::fs::write(&configuration, ganesha_configuration(directory, port))?;
             let arguments = vec![
                 "-F".into(),
                 "-f".into(),
@@ -179,13 +216,17 @@ pub(super) fn start(peer: Peer, directory: &Path, cpus: &Cpus) -> Result<Server>
             let state = scratch.path().join("state");
             std::fs::create_dir(&state)?;
             let state = state.to_str().context("the temporary path is not UTF-8")?;
-            std::fs::write(&configuration, steadfast_configuration(directory, state))?;
+            std::fs::write(&configuration, steadfast_configuration(directory, state, setup))?;
             let arguments = vec!["serve".into(), "--config".into(), configuration];
-            (steadfast_program(), arguments, NFS_PORT)
+            (steadfast_program(), arguments, port)
+        }
+        Peer::Canned => {
+            let arguments = vec!["null-server".into(), format!("127.0.0.1:{port}").into()];
+            (bench_program(), arguments, port)
         }
     };
     let output = File::create(scratch.path().join("output"))?;
-    let process = Cpus::command(cpus.server.as_ref(), &program)
+    let process = Cpus::command(setup.cpus.as_ref(), &program)
         .args(&arguments)
         .stdin(Stdio::null())
         .stdout(output.try_clone()?)
@@ -195,7 +236,7 @@ pub(super) fn start(peer: Peer, directory: &Path, cpus: &Cpus) -> Result<Server>
     let log = if peer == Peer::Ganesha { log } else { scratch.path().join("output") };
     let mut server = Server {
         peer,
-        address: SocketAddr::from((Ipv4Addr::LOCALHOST, NFS_PORT)),
+        address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
         mount_port,
         path: directory.to_owned(),
         process,
@@ -206,19 +247,27 @@ pub(super) fn start(peer: Peer, directory: &Path, cpus: &Cpus) -> Result<Server>
     Ok(server)
 }
 
-/// The protocols that both serve; everything else as ganesha has it by default.
-fn ganesha_configuration(directory: &str) -> String {
+/// The protocols that both serve, and room for many clients; everything else as ganesha has it by
+/// default.
+fn ganesha_configuration(directory: &str, port: u16) -> String {
     format!(
-        "NFS_CORE_PARAM {{ Protocols = 3; NFS_Port = {NFS_PORT}; MNT_Port = {GANESHA_MOUNT_PORT}; \
-         Enable_NLM = false; Enable_RQUOTA = false; }}\n\
+        "NFS_CORE_PARAM {{ Protocols = 3; NFS_Port = {port}; MNT_Port = {GANESHA_MOUNT_PORT}; \
+         Enable_NLM = false; Enable_RQUOTA = false; \
+         RPC_Max_Connections = {GANESHA_CONNECTIONS_MAX}; }}\n\
          EXPORT {{ Export_Id = 1; Path = {directory}; Pseudo = {directory}; Access_Type = RW; \
          Squash = None; SecType = sys; FSAL {{ Name = VFS; }} }}\n"
     )
 }
 
-fn steadfast_configuration(directory: &str, state: &str) -> String {
+fn steadfast_configuration(directory: &str, state: &str, setup: &Setup) -> String {
+    let port = setup.port;
+    let line = |key: &str, number: Option<usize>| {
+        number.map_or_else(String::new, |number| format!("{key} = {number}\n"))
+    };
+    let workers = line("pools", setup.workers.map(|_| 1)) + &line("seats_per_pool", setup.workers);
+    let files = line("descriptors_max", setup.files);
     format!(
-        "[server]\nlisten = [\"127.0.0.1:{NFS_PORT}\"]\nrpcbind = false\n\
+        "[server]\nlisten = [\"127.0.0.1:{port}\"]\nrpcbind = false\n{workers}{files}\
          state_directory = {state:?}\n\n[[share]]\npath = {directory:?}\n\
          directory = {directory:?}\nclients = [\"*\"]\noptions = [\"no_root_squash\"]\n"
     )

@@ -45,6 +45,8 @@ const CORE: &[&str] = &["xdr", "wire", "rpc", "vfs", "shares", "engine"];
 const CORE_MAY_NEED: &[&str] = &[
     "arc-swap",
     "bitflags",
+    "crossbeam-utils",
+    "hashbrown",
     "parking_lot",
     "siphasher",
     "smallvec",

@@ -1,5 +1,6 @@
 //! Options that several loads have.
 
+use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use steadfast_client::{Identity, StableHow};
 
+use crate::drive::{Arrivals, Pace};
 use crate::error::BenchError;
 use crate::setup::Target;
 
@@ -44,6 +46,35 @@ impl ServerArguments {
     }
 }
 
+/// When calls start.
+#[derive(Debug, Args)]
+pub(super) struct PaceArguments {
+    /// Make so many calls a second whatever the server does (an open loop); latencies then count
+    /// from when a call should have started. Without, each reply starts the next call.
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    rate: Option<f64>,
+    /// How scheduled calls follow each other: exponential or even.
+    #[arg(long, value_name = "HOW", default_value = "exponential")]
+    arrivals: Arrivals,
+}
+
+impl PaceArguments {
+    pub(super) fn pace(&self) -> Pace {
+        self.rate.map_or(Pace::Closed, |calls_per_second| Pace::Open {
+            calls_per_second,
+            arrivals: self.arrivals,
+        })
+    }
+}
+
+/// Calls a second.
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(rate) if (0.01..=1e8_f64).contains(&rate) => Ok(rate),
+        _ => Err("write calls per second".to_owned()),
+    }
+}
+
 /// How the report is told.
 #[derive(Debug, Args)]
 pub(super) struct OutputArguments {
@@ -62,13 +93,16 @@ impl OutputArguments {
         report: &impl Serialize,
         table: impl FnOnce() -> String,
     ) -> Result<(), BenchError> {
-        if self.json {
-            let json = serde_json::to_string_pretty(report).map_err(std::io::Error::from)?;
-            println!("{json}");
+        let text = if self.json {
+            serde_json::to_string_pretty(report).map_err(std::io::Error::from)? + "\n"
         } else {
-            print!("{}", table());
+            table()
+        };
+        // Whoever has read enough may have gone.
+        match std::io::stdout().write_all(text.as_bytes()) {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -6,6 +6,8 @@
 mod common;
 mod mountstorm;
 mod nhfsstone;
+mod op;
+mod stream;
 mod walk;
 
 use std::time::Duration;
@@ -31,8 +33,12 @@ pub struct BenchArguments {
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// One kind of call: calls a second, latency, CPU time a call
+    Op(op::Arguments),
     /// A mix of operations at given rates: response time by load, and by operation
     Nhfsstone(nhfsstone::Arguments),
+    /// Large files read or written: bytes a second, CPU time a MiB
+    Stream(stream::Arguments),
     /// Many clients walk a directory tree at once, and new ones mount meanwhile
     Walk(walk::Arguments),
     /// Many clients mount at the same moment, on an idle or a busy server
@@ -54,8 +60,16 @@ impl BenchArguments {
     /// When the server cannot be reached, fails a call, or breaks a promise.
     pub fn run(&self) -> Result<(), BenchError> {
         match &self.command {
+            Command::Op(arguments) => watched(&arguments.output, |control| {
+                let reports = arguments.run(control)?;
+                arguments.output.print(&reports, || reports.table())
+            }),
             Command::Nhfsstone(arguments) => watched(&arguments.output, |control| {
                 let report = crate::nhfsstone::run(&arguments.load()?, control)?;
+                arguments.output.print(&report, || report.table())
+            }),
+            Command::Stream(arguments) => watched(&arguments.output, |control| {
+                let report = crate::stream::run(&arguments.load(), control)?;
                 arguments.output.print(&report, || report.table())
             }),
             Command::Walk(arguments) => watched(&arguments.output, |control| {
@@ -123,6 +137,9 @@ mod tests {
             &["nhfsstone", "127.0.0.1", "/", "--mix", "a", "--mix-file", "b"],
             &["nhfsstone", "127.0.0.1:x", "/"],
             &["null-server", "here"],
+            &["op", "127.0.0.1", "/"],
+            &["op", "127.0.0.1", "/", "reed"],
+            &["op", "127.0.0.1", "/", "read", "--rate", "0"],
         ] {
             assert!(Program::try_parse_from(["bench"].iter().chain(words)).is_err(), "{words:?}");
         }

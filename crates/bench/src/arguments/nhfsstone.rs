@@ -23,8 +23,8 @@ pub(super) struct Arguments {
     /// A preset mix: legato or oleinick (their mixes are the same).
     #[arg(long, value_name = "NAME", default_value = "legato")]
     mix: String,
-    /// A file with lines of an operation and its weight, or what `nfsstat -s` prints; - is
-    /// standard input.
+    /// A file with lines of an operation and its weight, or what `nfsstat -s` or `steadfast
+    /// statistics --json` prints; - is standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "mix")]
     mix_file: Option<PathBuf>,
     /// Leave these operations out of the mix.

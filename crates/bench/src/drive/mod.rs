@@ -3,9 +3,11 @@
 //!
 //! A [`Plan`] says how many and at what [`Pace`], a [`Script`] a thread what they say, and
 //! [`run`] does it and counts. Inside: `pace` is the schedule of an open loop, `sockets` makes
-//! the connections, `worker` is one thread, `tally` counts, `control` shows progress and stops.
+//! the connections, `datagram` is what UDP needs beside, `worker` is one thread, `tally` counts,
+//! `control` shows progress and stops.
 
 mod control;
+mod datagram;
 pub(crate) mod pace;
 pub(crate) mod sockets;
 pub(crate) mod tally;
@@ -37,14 +39,26 @@ pub const DEPTH_MAX: usize = 256;
 const LOOK_EVERY: Duration = Duration::from_millis(97);
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
+/// How calls travel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// Over a TCP connection a client.
+    #[default]
+    Tcp,
+    /// Over a UDP socket a client; calls without a reply are sent again.
+    Udp,
+}
+
 /// How many virtual clients do what when.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) server: SocketAddr,
     /// Virtual clients, each with a connection.
     pub(crate) clients: usize,
-    /// Whose address the first of them has: other loads may run beside this one.
-    pub(crate) first_address: usize,
+    pub(crate) transport: Transport,
+    /// Whose address the first of them has, since other loads may run beside this one; without,
+    /// all have this host's.
+    pub(crate) first_address: Option<usize>,
     /// Calls in flight of a client, at most.
     pub(crate) depth: usize,
     pub(crate) threads: usize,
@@ -65,7 +79,7 @@ impl Plan {
         self.clients * thread / self.threads..self.clients * (thread + 1) / self.threads
     }
 
-    fn check(&self) -> Result<(), BenchError> {
+    pub(crate) fn check(&self) -> Result<(), BenchError> {
         let usage = |what: String| Err(BenchError::Usage(what));
         if self.clients == 0 || self.clients > CLIENTS_MAX {
             return usage(format!("the number of clients must be between 1 and {CLIENTS_MAX}"));
@@ -95,7 +109,7 @@ pub(crate) enum Verdict {
 /// flight: lane `n` belongs to client `n / depth` of the thread.
 pub(crate) trait Script: Send {
     /// Appends the lane's next call; the same again after [`Verdict::TryLater`]. Returns its kind,
-    /// or `None` when the lane has no more to do.
+    /// or `None` when the lane has no more to do, which ends the measurement of a closed loop.
     fn call(
         &mut self,
         lane: usize,
@@ -134,6 +148,9 @@ pub(crate) struct Shared {
     /// Threads that have ended, or that have no more to do.
     finished: AtomicUsize,
     has_failed: AtomicBool,
+    /// A client of a closed loop has no further call: what is measured would not be the same load
+    /// any more.
+    has_run_out: AtomicBool,
     clock: Instant,
     threads: Vec<Live>,
 }
@@ -163,6 +180,7 @@ impl Shared {
 
     fn is_over(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
+            || self.has_run_out.load(Ordering::Relaxed)
             || self.finished.load(Ordering::Relaxed) == self.threads.len()
     }
 }
@@ -195,6 +213,7 @@ pub(crate) fn run<S: Script + 'static>(
         connected: AtomicUsize::new(0),
         finished: AtomicUsize::new(0),
         has_failed: AtomicBool::new(false),
+        has_run_out: AtomicBool::new(false),
         clock: Instant::now(),
         threads: (0..plan.threads).map(|_| Live::default()).collect(),
     });
@@ -286,8 +305,11 @@ fn watch(plan: &Plan, shared: &Shared, control: &Control) -> Measured {
     let mut watcher = Watcher { plan, shared, control, told_at: Instant::now(), told: 0 };
     let is_connected = || shared.connected.load(Ordering::Relaxed) == plan.threads;
     watcher.wait(Duration::MAX, "connecting", is_connected);
-    shared.phase.store(WARMING_UP, Ordering::Release);
-    watcher.wait(plan.warm_up, "warming up", || false);
+    // Without a warm-up the first call counts too, however soon the last one ends.
+    if !plan.warm_up.is_zero() {
+        shared.phase.store(WARMING_UP, Ordering::Release);
+        watcher.wait(plan.warm_up, "warming up", || false);
+    }
     let before = Snapshot::take(plan.server_pid);
     shared.phase.store(MEASURING, Ordering::Release);
     let seen = watcher.wait(plan.duration, "measuring", || false);

@@ -2,7 +2,7 @@
 //! loopback, many at once, within what the process may have open.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -16,6 +16,9 @@ use crate::error::BenchError;
 const OPENING_MAX: usize = 512;
 /// How long all connections of a thread may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
+/// What a UDP socket may hold of replies that were not received yet, in bytes, if the system's
+/// `net.core.rmem_max` allows it: some dozen large READs.
+const DATAGRAMS_BYTES: usize = 4 << 20;
 /// Descriptors that this process needs beside its connections.
 const SPARE_DESCRIPTORS: u64 = 64;
 
@@ -49,13 +52,22 @@ pub(crate) fn reserve_descriptors(connections: usize) -> Result<(), BenchError> 
     Err(BenchError::Descriptors { needed, limit })
 }
 
-/// Starts to connect a virtual client; writability tells that it is done.
-pub(crate) fn start_connecting(server: SocketAddr, client: usize) -> io::Result<TcpStream> {
-    let socket = Socket::new(Domain::for_address(server), Type::STREAM.nonblocking(), None)?;
-    socket.set_tcp_nodelay(true)?;
-    if let Some(source) = source_address(server, client) {
+/// A socket of a virtual client; with an `address` it has that client's own, where there are any.
+fn socket(server: SocketAddr, address: Option<usize>, kind: Type) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(server), kind.nonblocking(), None)?;
+    if let Some(source) = address.and_then(|client| source_address(server, client)) {
         socket.bind(&SocketAddr::from((source, 0)).into())?;
     }
+    Ok(socket)
+}
+
+/// Starts to connect a virtual client; writability tells that it is done.
+pub(crate) fn start_connecting(
+    server: SocketAddr,
+    address: Option<usize>,
+) -> io::Result<TcpStream> {
+    let socket = socket(server, address, Type::STREAM)?;
+    socket.set_tcp_nodelay(true)?;
     match socket.connect(&server.into()) {
         Ok(()) => {}
         Err(error)
@@ -65,13 +77,35 @@ pub(crate) fn start_connecting(server: SocketAddr, client: usize) -> io::Result<
     Ok(socket.into())
 }
 
+/// UDP sockets of the virtual clients of this range; see [`connect_all`].
+pub(crate) fn datagrams(
+    epoll: &Epoll,
+    server: SocketAddr,
+    clients: std::ops::Range<usize>,
+    first_address: Option<usize>,
+) -> Result<Vec<UdpSocket>, BenchError> {
+    let make = |client: usize, place: u64| -> io::Result<UdpSocket> {
+        let socket = socket(server, first_address.map(|first| first + client), Type::DGRAM)?;
+        socket.set_recv_buffer_size(DATAGRAMS_BYTES)?;
+        socket.connect(&server.into())?;
+        epoll.add(&socket, place, Interest::InputEdges)?;
+        Ok(socket.into())
+    };
+    clients
+        .zip(0..)
+        .map(|(client, place)| {
+            make(client, place).map_err(|error| BenchError::Connection { client, error })
+        })
+        .collect()
+}
+
 /// Connects the virtual clients of this range, edge-triggered, with their places in it as tokens;
-/// `first_address` is whose address client 0 has.
+/// `first_address` is whose address client 0 has, if they are to have their own.
 pub(crate) fn connect_all(
     epoll: &Epoll,
     server: SocketAddr,
     clients: std::ops::Range<usize>,
-    first_address: usize,
+    first_address: Option<usize>,
 ) -> Result<Vec<TcpStream>, BenchError> {
     let first = clients.start;
     let failed = |place: usize, error| BenchError::Connection { client: first + place, error };
@@ -83,8 +117,8 @@ pub(crate) fn connect_all(
     while opening > 0 || sockets.len() < clients.len() {
         while opening < OPENING_MAX && sockets.len() < clients.len() {
             let place = sockets.len();
-            let socket = start_connecting(server, first_address + first + place)
-                .map_err(|error| failed(place, error))?;
+            let address = first_address.map(|first_address| first_address + first + place);
+            let socket = start_connecting(server, address).map_err(|error| failed(place, error))?;
             epoll.add(&socket, place as u64, Interest::StreamEdges)?;
             sockets.push(socket);
             opening += 1;
@@ -139,14 +173,14 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let server = listener.local_addr().unwrap();
         let epoll = Epoll::new().unwrap();
-        let sockets = connect_all(&epoll, server, 5..25, 100).unwrap();
+        let sockets = connect_all(&epoll, server, 5..25, Some(100)).unwrap();
         assert_eq!(sockets.len(), 20);
         for (index, socket) in sockets.iter().enumerate() {
             let ours = source_address(server, 105 + index).unwrap();
             assert_eq!(socket.local_addr().unwrap().ip(), IpAddr::V4(ours));
         }
         drop(listener);
-        let error = connect_all(&epoll, server, 0..1, 0).unwrap_err();
+        let error = connect_all(&epoll, server, 0..1, None).unwrap_err();
         assert!(matches!(error, BenchError::Connection { client: 0, .. }), "{error}");
     }
 }

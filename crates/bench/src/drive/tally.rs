@@ -21,11 +21,16 @@ pub(crate) struct Tally {
     pub(crate) replies: u64,
     /// Replies that asked to come again later.
     pub(crate) try_later: u64,
+    /// Calls over UDP that were sent again.
+    pub(crate) retransmissions: u64,
+    /// Replies over UDP to calls that were answered before.
+    pub(crate) strays: u64,
 }
 
 impl Tally {
     pub(crate) fn new(kinds: usize) -> Self {
-        Self { kinds: vec![histogram(); kinds], replies: 0, try_later: 0 }
+        let kinds = vec![histogram(); kinds];
+        Self { kinds, replies: 0, try_later: 0, retransmissions: 0, strays: 0 }
     }
 
     /// Adds another thread's.
@@ -36,6 +41,8 @@ impl Tally {
         }
         self.replies += other.replies;
         self.try_later += other.try_later;
+        self.retransmissions += other.retransmissions;
+        self.strays += other.strays;
     }
 
     /// Latencies of all kinds together.

@@ -2,21 +2,26 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
-use std::net::TcpStream;
+use std::net::{TcpStream, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use steadfast_sys::epoll::{Epoll, Events};
 
+use super::datagram::{self, Resender};
 use super::pace::{Pace, Random, Schedule};
 use super::tally::Tally;
-use super::{CONNECTING, Live, MEASURING, Plan, STOPPING, Script, Shared, Verdict, sockets};
+use super::{
+    CONNECTING, Live, MEASURING, Plan, STOPPING, Script, Shared, Transport, Verdict, sockets,
+};
 use crate::error::BenchError;
 use crate::records::{Arrival, Inbox, Outbox};
-use crate::replies::LongData;
+use crate::replies::{LongData, NEVER_WRITTEN};
 
-/// How much one receive takes at most.
+/// How much one receive takes at most: large enough for all replies of a batch, small enough to
+/// stay in the CPU's cache.
 const RECEIVE_BYTES: usize = 256 << 10;
 /// How long a thread sleeps at most before it looks whether it should stop.
 const TICK: Duration = Duration::from_millis(20);
@@ -26,9 +31,27 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// seconds; here the server is measured, not the wait.
 const TRY_LATER_NS: u64 = 50_000_000;
 const EVENTS_MAX: usize = 1024;
+/// Datagrams that are received from one socket before others have their turn.
+const DATAGRAMS_OF_TURN: usize = 16;
 
+/// A virtual client's socket.
+enum Link {
+    Stream(TcpStream),
+    Datagrams(UdpSocket),
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Stream(socket) => socket.as_fd(),
+            Self::Datagrams(socket) => socket.as_fd(),
+        }
+    }
+}
+
+/// A virtual client's connection, or what stands for one.
 struct Connection {
-    socket: TcpStream,
+    link: Link,
     out: Outbox,
     inbox: Inbox,
     /// The lane whose long reply is coming, and what it must hold.
@@ -38,6 +61,19 @@ struct Connection {
     next_xid: u32,
     is_in_ready: bool,
     is_in_dirty: bool,
+}
+
+impl Connection {
+    /// Asks to be woken for a bufferful of a long reply, or its end, not for every segment: what
+    /// waking costs falls on whoever sends, and would be measured as the server's.
+    fn adjust_low_water(&mut self) -> io::Result<()> {
+        let wanted = self.inbox.expected().clamp(1, RECEIVE_BYTES) as u32;
+        if wanted != self.low_water {
+            steadfast_sys::net::set_receive_low_water(&self.link, wanted)?;
+            self.low_water = wanted;
+        }
+        Ok(())
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,6 +103,8 @@ pub(crate) struct Worker<S> {
     dirty: VecDeque<usize>,
     ready: VecDeque<usize>,
     in_flight: usize,
+    /// Of UDP only.
+    resender: Option<Resender>,
     tally: Tally,
 }
 
@@ -80,18 +118,27 @@ impl<S: Script> Worker<S> {
     ) -> Result<Self, BenchError> {
         let clients = plan.clients_of(thread);
         let epoll = Epoll::new()?;
-        let sockets =
-            sockets::connect_all(&epoll, plan.server, clients.clone(), plan.first_address)?;
+        let (server, first_address) = (plan.server, plan.first_address);
+        let links: Vec<Link> = match plan.transport {
+            Transport::Tcp => sockets::connect_all(&epoll, server, clients.clone(), first_address)?
+                .into_iter()
+                .map(Link::Stream)
+                .collect(),
+            Transport::Udp => sockets::datagrams(&epoll, server, clients.clone(), first_address)?
+                .into_iter()
+                .map(Link::Datagrams)
+                .collect(),
+        };
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let seed = now.map_or(0, |now| now.as_nanos() as u64);
         // Where all clients have the same address, a server's duplicate request cache tells them
         // apart by xid: each has its own stretch, which begins elsewhere in every run.
         let (base, stretch) = (Random::new(seed).next() as u32, u32::MAX / plan.clients as u32);
-        let connections: Vec<Connection> = sockets
+        let connections: Vec<Connection> = links
             .into_iter()
             .zip(clients)
-            .map(|(socket, client)| Connection {
-                socket,
+            .map(|(link, client)| Connection {
+                link,
                 out: Outbox::default(),
                 inbox: Inbox::default(),
                 long: None,
@@ -124,6 +171,8 @@ impl<S: Script> Worker<S> {
             dirty: VecDeque::new(),
             ready: VecDeque::new(),
             in_flight: 0,
+            resender: (plan.transport == Transport::Udp)
+                .then(|| Resender::new(plan.clients_of(thread).len() * plan.depth)),
             tally: Tally::new(plan.kinds),
         })
     }
@@ -192,6 +241,7 @@ impl<S: Script> Worker<S> {
                 self.start_due()?;
             }
             self.flush_dirty()?;
+            self.send_overdue_again()?;
             if was_heard || self.in_flight == 0 {
                 heard_at = Instant::now();
             } else if heard_at.elapsed() > CALL_TIMEOUT {
@@ -282,12 +332,41 @@ impl<S: Script> Worker<S> {
         slot.xid = connection.next_xid / bits * bits + (lane % self.depth) as u32;
         slot.started_ns = started_ns;
         slot.is_busy = false;
-        if let Some(kind) = self.script.call(lane, slot.xid, &mut connection.out)? {
-            slot.kind = kind;
-            slot.is_busy = true;
-            self.in_flight += 1;
-            if !std::mem::replace(&mut connection.is_in_dirty, true) {
-                self.dirty.push_back(index);
+        let Some(kind) = self.script.call(lane, slot.xid, &mut connection.out)? else {
+            if self.schedule.is_none() {
+                self.shared.has_run_out.store(true, Ordering::Relaxed);
+            }
+            return Ok(());
+        };
+        slot.kind = kind;
+        slot.is_busy = true;
+        self.in_flight += 1;
+        if let Some(resender) = &mut self.resender {
+            let now_ns = self.shared.clock.elapsed().as_nanos() as u64;
+            if let Some(message) = resender.keep(lane, now_ns) {
+                connection.out.take_message(message);
+                datagram::send(&connection.link, message)
+                    .map_err(|error| BenchError::Connection { client: index, error })?;
+            }
+        } else if !std::mem::replace(&mut connection.is_in_dirty, true) {
+            self.dirty.push_back(index);
+        }
+        Ok(())
+    }
+
+    /// Sends calls over UDP again whose replies are overdue.
+    fn send_overdue_again(&mut self) -> Result<(), BenchError> {
+        if self.resender.is_none() {
+            return Ok(());
+        }
+        let now_ns = self.now_ns();
+        let Some(resender) = &mut self.resender else { return Ok(()) };
+        while let Some((lane, message)) = resender.next_overdue(now_ns) {
+            let index = lane / self.depth;
+            if let Some(connection) = self.connections.get(index) {
+                self.tally.retransmissions += 1;
+                datagram::send(&connection.link, message)
+                    .map_err(|error| BenchError::Connection { client: index, error })?;
             }
         }
         Ok(())
@@ -305,7 +384,7 @@ impl<S: Script> Worker<S> {
 
     fn flush(&mut self, index: usize) -> Result<(), BenchError> {
         let Some(connection) = self.connections.get_mut(index) else { return Ok(()) };
-        let outcome = connection.out.flush(&connection.socket);
+        let outcome = connection.out.flush(&connection.link);
         outcome.map_err(|error| BenchError::Connection { client: index, error })
     }
 
@@ -317,12 +396,36 @@ impl<S: Script> Worker<S> {
         buffer: &mut [u8],
         is_stopping: bool,
     ) -> Result<bool, BenchError> {
+        let before = self.tally.replies;
+        let may_have_more = if self.resender.is_some() {
+            self.receive_datagrams(index, buffer, is_stopping)
+        } else {
+            self.receive_stream(index, buffer, is_stopping)
+        }?;
+        if let Some(live) = self.live() {
+            live.replies.fetch_add(self.tally.replies - before, Ordering::Relaxed);
+        }
+        Ok(may_have_more)
+    }
+
+    /// What the replies that came now have in common.
+    fn batch(&self, index: usize, is_stopping: bool) -> Batch {
+        let is_measuring = self.shared.phase() == MEASURING;
+        Batch { index, now_ns: self.now_ns(), is_measuring, is_stopping }
+    }
+
+    fn receive_stream(
+        &mut self,
+        index: usize,
+        buffer: &mut [u8],
+        is_stopping: bool,
+    ) -> Result<bool, BenchError> {
         let Some(connection) = self.connections.get_mut(index) else { return Ok(false) };
         let failed = |error: io::Error| BenchError::Connection { client: index, error };
         let carried = connection.inbox.restore(buffer);
         let room = buffer.get_mut(carried..).unwrap_or(&mut []);
         let space = room.len();
-        let outcome = steadfast_sys::net::receive(&connection.socket, &mut [IoSliceMut::new(room)]);
+        let outcome = steadfast_sys::net::receive(&connection.link, &mut [IoSliceMut::new(room)]);
         let (count, may_have_more) = match outcome {
             Ok(0) => return Err(failed(io::ErrorKind::UnexpectedEof.into())),
             Ok(count) => (count, count == space),
@@ -330,26 +433,51 @@ impl<S: Script> Worker<S> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => (0, true),
             Err(error) => return Err(failed(error)),
         };
-        let batch = Batch {
-            index,
-            now_ns: self.now_ns(),
-            is_measuring: self.shared.phase() == MEASURING,
-            is_stopping,
-        };
-        let before = self.tally.replies;
+        // Its calls go as soon as its replies are judged, not when those of all connections are:
+        // the server would have nothing to do meanwhile.
+        let was_in_dirty = std::mem::replace(&mut connection.is_in_dirty, true);
+        let batch = self.batch(index, is_stopping);
         self.digest(&batch, buffer.get(..carried + count).unwrap_or(&[]))?;
-        if let Some(live) = self.live() {
-            live.replies.fetch_add(self.tally.replies - before, Ordering::Relaxed);
-        }
-        if !may_have_more && let Some(connection) = self.connections.get_mut(index) {
-            let wanted = connection.inbox.expected().clamp(1, RECEIVE_BYTES) as u32;
-            if wanted != connection.low_water {
-                // Woken by the bufferful: see `op::worker`.
-                steadfast_sys::net::set_receive_low_water(&connection.socket, wanted)?;
-                connection.low_water = wanted;
+        self.flush(index)?;
+        if let Some(connection) = self.connections.get_mut(index) {
+            connection.is_in_dirty = was_in_dirty;
+            if !may_have_more {
+                connection.adjust_low_water()?;
             }
         }
         Ok(may_have_more)
+    }
+
+    fn receive_datagrams(
+        &mut self,
+        index: usize,
+        buffer: &mut [u8],
+        is_stopping: bool,
+    ) -> Result<bool, BenchError> {
+        for _ in 0..DATAGRAMS_OF_TURN {
+            let Some(connection) = self.connections.get(index) else { return Ok(false) };
+            let outcome =
+                steadfast_sys::net::receive(&connection.link, &mut [IoSliceMut::new(buffer)]);
+            let count = match outcome {
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if datagram::is_passing(&error) => continue,
+                Err(error) => return Err(BenchError::Connection { client: index, error }),
+            };
+            let message = buffer.get(..count).unwrap_or(&[]);
+            let Ok(lane) = self.lane_of(index, message) else {
+                // The second reply to a call that was sent twice.
+                self.tally.strays += 1;
+                continue;
+            };
+            let verdict = self.script.reply(lane, message)?;
+            if let Some(resender) = &mut self.resender {
+                resender.forget(lane);
+            }
+            let batch = self.batch(index, is_stopping);
+            self.answered(&batch, lane, verdict)?;
+        }
+        Ok(true)
     }
 
     /// Judges replies and starts the next calls.
@@ -375,8 +503,7 @@ impl<S: Script> Worker<S> {
                     if let Some((_, long)) = connection.and_then(|one| one.long)
                         && !long.matches(at, piece)
                     {
-                        let what = "READ returned other data than was written";
-                        return Err(BenchError::broken("read", what));
+                        return Err(BenchError::broken("read", NEVER_WRITTEN));
                     }
                 }
                 Arrival::End => {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use steadfast_client::{FileHandle, arguments, procedure};
 
 use super::{Beside, BesideReport, Mountstorm};
-use crate::drive::{self, Control, Latency, Outcome, Pace, Plan, Script, Verdict};
+use crate::drive::{self, Control, Latency, Outcome, Pace, Plan, Script, Transport, Verdict};
 use crate::error::BenchError;
 use crate::records::Outbox;
 use crate::replies::{self, at_end, skip_post};
@@ -81,7 +81,8 @@ impl Load {
             server: storm.target.server,
             clients: beside.clients,
             // Other addresses than the storm's.
-            first_address: storm.clients,
+            first_address: Some(storm.clients),
+            transport: Transport::Tcp,
             depth: beside.depth,
             threads: 1,
             pace: Pace::Closed,

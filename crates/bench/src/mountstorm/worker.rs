@@ -244,7 +244,7 @@ impl Worker<'_> {
                 (place.out, place.inbox) = (Outbox::default(), Inbox::default());
                 // Closes the one before.
                 place.socket = None;
-                let opened = sockets::start_connecting(address, place.number);
+                let opened = sockets::start_connecting(address, Some(place.number));
                 let opened = opened.and_then(|socket| {
                     self.epoll.add(&socket, index as u64, Interest::StreamEdges)?;
                     Ok(socket)

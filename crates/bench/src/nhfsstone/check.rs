@@ -1,6 +1,6 @@
 //! Whether what the calls should have left is there.
 
-use steadfast_client::{FileHandle, Nfs3Client, NfsStat3};
+use steadfast_client::Nfs3Client;
 
 use super::script::Mixed;
 use super::tree::WorkingSet;
@@ -34,7 +34,7 @@ pub(super) fn names_and_data(
     }
     for script in scripts {
         for (directory, name, is_present) in script.names().step_by(7).take(share) {
-            if exists(&mut client, directory, &name)? != is_present {
+            if setup::exists(&mut client, directory, &name)? != is_present {
                 let what = "a name that was made is missing, or a removed one there";
                 return Err(BenchError::broken("lookup", what));
             }
@@ -42,16 +42,4 @@ pub(super) fn names_and_data(
         }
     }
     Ok(looked_at)
-}
-
-fn exists(
-    client: &mut Nfs3Client,
-    directory: &FileHandle,
-    name: &[u8],
-) -> Result<bool, BenchError> {
-    match setup::patiently(|| client.lookup(directory, name)) {
-        Ok(_) => Ok(true),
-        Err(error) if error.status() == Some(NfsStat3::NoEnt) => Ok(false),
-        Err(error) => Err(BenchError::client("looking for names that were made or removed")(error)),
-    }
 }

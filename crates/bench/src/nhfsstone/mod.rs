@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use steadfast_client::StableHow;
 
-use crate::drive::{self, Arrivals, Control, Pace, Plan};
+use crate::drive::{self, Arrivals, Control, Pace, Plan, Transport};
 use crate::error::BenchError;
 use crate::mix::Mix;
 use crate::pattern;
@@ -196,7 +196,8 @@ fn levels(
         let plan = Plan {
             server: load.target.server,
             clients: load.clients,
-            first_address: 0,
+            transport: Transport::Tcp,
+            first_address: Some(0),
             depth: load.depth,
             threads: load.threads,
             pace,

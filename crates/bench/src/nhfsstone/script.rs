@@ -7,7 +7,7 @@ use std::sync::Arc;
 use steadfast_client::{
     CreateHow3, FileHandle, MknodData3, Procedure, Settings, StableHow, arguments, procedure,
 };
-use steadfast_xdr::{Decode, Reader};
+use steadfast_xdr::Reader;
 
 use super::tree::{self, WorkingSet};
 use super::{Nhfsstone, WRITTEN, is_plausible};
@@ -17,7 +17,7 @@ use crate::error::BenchError;
 use crate::mix::{Deck, NAMES};
 use crate::pattern;
 use crate::records::Outbox;
-use crate::replies::{self, Complaint, at_end, listing, post, skip_post, skip_wcc};
+use crate::replies::{self, Complaint, at_end, skip_wcc};
 use crate::setup::CallWriter;
 
 /// Most bytes of a listing: replies are kept whole.
@@ -303,49 +303,18 @@ impl Mixed {
                 }
             }
             procedure::LOOKUP => {
-                let handle = r.opaque(replies::HANDLE_BYTES_MAX)?;
-                let expected = self.set.files.get(state.choice).map(FileHandle::as_bytes);
-                if expected != Some(handle) {
-                    return Err("LOOKUP returned another handle than CREATE".into());
-                }
-                skip_post(r)?;
-                skip_post(r)?;
+                replies::found(r, self.set.files.get(state.choice).map(FileHandle::as_bytes))?;
             }
-            procedure::ACCESS => {
-                skip_post(r)?;
-                if r.u32()? & arguments::access::READ == 0 {
-                    return Err("ACCESS denies the owner to read".into());
-                }
-            }
-            procedure::READLINK => {
-                skip_post(r)?;
-                if r.opaque(replies::NAME_BYTES_MAX)? != tree::link_target(state.choice) {
-                    return Err("READLINK returned another target than was made".into());
-                }
-            }
+            procedure::ACCESS => replies::access_granted(r)?,
+            procedure::READLINK => replies::link_target(r, &tree::link_target(state.choice))?,
             procedure::READ => {
-                skip_post(r)?;
-                let count = r.u32()?;
-                let _eof = r.bool()?;
-                let data = r.opaque(self.transfer as usize)?;
-                if count != self.transfer || data.len() != self.transfer as usize {
-                    return Err("READ returned another count than was asked for".into());
-                }
-                if !is_plausible(state.choice, state.offset, data) {
-                    return Err("READ returned what was never written there".into());
-                }
+                replies::data(r, self.transfer, |data| {
+                    is_plausible(state.choice, state.offset, data)
+                })?;
                 self.noticed.compared_reads += 1;
             }
             procedure::WRITE => {
-                skip_wcc(r)?;
-                if r.u32()? != self.transfer {
-                    return Err("WRITE wrote less than it was given".into());
-                }
-                let committed = StableHow::decode(r)?;
-                let verifier = r.array()?;
-                if (committed as u32) < self.stable as u32 {
-                    return Err("WRITE is less stable than was asked for".into());
-                }
+                let (committed, verifier) = replies::written(r, self.transfer, self.stable)?;
                 if let Some(count) = self.noticed.committed.get_mut(committed as usize) {
                     *count += 1;
                 }
@@ -357,29 +326,11 @@ impl Mixed {
                 }
                 state.last_write = Some((state.choice, state.offset));
             }
-            procedure::CREATE | procedure::MKDIR | procedure::SYMLINK | procedure::MKNOD => {
-                let handle = r.optional(|r| r.opaque(replies::HANDLE_BYTES_MAX))?;
-                let attributes = post(r)?;
-                skip_wcc(r)?;
-                if handle.is_none() {
-                    return Err("a new object without a handle".into());
-                }
-                let expected = match procedure {
-                    procedure::CREATE => 1,
-                    procedure::MKDIR => 2,
-                    procedure::SYMLINK => 5,
-                    _ => 7,
-                };
-                if attributes.is_some_and(|attributes| attributes.file_type != expected) {
-                    return Err("a new object of another type than was asked for".into());
-                }
-            }
-            procedure::LINK => {
-                if post(r)?.is_some_and(|attributes| attributes.nlink < 2) {
-                    return Err("LINK, and yet the file has one link".into());
-                }
-                skip_wcc(r)?;
-            }
+            procedure::CREATE => replies::made(r, 1)?,
+            procedure::MKDIR => replies::made(r, 2)?,
+            procedure::SYMLINK => replies::made(r, 5)?,
+            procedure::MKNOD => replies::made(r, 7)?,
+            procedure::LINK => replies::linked(r)?,
             procedure::SETATTR | procedure::REMOVE | procedure::RMDIR => skip_wcc(r)?,
             procedure::RENAME => {
                 skip_wcc(r)?;
@@ -387,28 +338,13 @@ impl Mixed {
             }
             procedure::READDIR | procedure::READDIRPLUS => {
                 let expected = self.set.directories.get(state.choice).map_or(0, |one| one.entries);
-                let mut seen = 0;
-                let is_plus = procedure == procedure::READDIRPLUS;
-                let (_, is_end) = listing(r, is_plus, |entry| {
-                    let is_own = entry.name == b"." || entry.name == b"..";
-                    seen += usize::from(!is_own);
-                    let other = entry.attributes.is_some_and(|one| one.fileid != entry.fileid);
-                    let is_unusable = entry.cookie == 0 || entry.handle == Some(&[]);
-                    if !is_own && other || is_unusable {
-                        return Err("an entry that contradicts itself".into());
-                    }
-                    Ok(())
-                })?;
-                if is_end && seen != expected || seen == 0 {
-                    return Err("a listing with other names than were made".into());
-                }
+                replies::names(r, procedure == procedure::READDIRPLUS, expected)?;
             }
-            procedure::FSSTAT => skip_post_and(r, 52)?,
-            procedure::FSINFO => skip_post_and(r, 48)?,
-            procedure::PATHCONF => skip_post_and(r, 24)?,
+            procedure::FSSTAT => replies::post_and(r, replies::FSSTAT_BYTES)?,
+            procedure::FSINFO => replies::post_and(r, replies::FSINFO_BYTES)?,
+            procedure::PATHCONF => replies::post_and(r, replies::PATHCONF_BYTES)?,
             procedure::COMMIT => {
-                skip_wcc(r)?;
-                let verifier: [u8; 8] = r.array()?;
+                let verifier = replies::committed(r)?;
                 if state.verifier.take().is_some_and(|before| before != verifier) {
                     self.noticed.verifier_changes += 1;
                 }
@@ -452,12 +388,6 @@ impl Mixed {
             Some((directory, name, is_present))
         })
     }
-}
-
-fn skip_post_and(r: &mut Reader<'_>, bytes: usize) -> Result<(), Complaint> {
-    skip_post(r)?;
-    r.fixed_opaque(bytes)?;
-    Ok(())
 }
 
 /// A mistake in this program.

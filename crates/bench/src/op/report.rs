@@ -1,25 +1,35 @@
 //! What a load measured, for people and for programs.
 
 use std::fmt::Write;
-use std::time::Duration;
 
 use serde::Serialize;
 
-use super::worker::Tally;
-use super::{BenchError, Load, Operation};
-use crate::server_cost::Snapshot;
+use super::Load;
+use super::script::Calls;
+use crate::drive::tally::kind_reports;
+use crate::drive::{KindReport, Latency, Outcome, Pace, Transport};
+use crate::error::BenchError;
+use crate::server_cost::Costs;
+use crate::text::or_dash;
+
+/// An open loop that is this late has not held its rate, in seconds.
+const LATE_SECONDS: f64 = 0.1;
 
 /// Results of one load.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The kind of call.
     pub operation: String,
-    /// TCP connections.
+    /// Connections, or UDP sockets.
     pub connections: usize,
     /// Calls in flight a connection.
     pub depth: usize,
     /// Client threads.
     pub threads: usize,
+    /// Calls went over UDP.
+    pub is_udp: bool,
+    /// Calls a second that were asked for; none in a closed loop.
+    pub wanted_calls_per_second: Option<f64>,
     /// How long it was measured.
     pub seconds: f64,
     /// Calls that ended while it was measured.
@@ -28,20 +38,20 @@ pub struct Report {
     pub calls_per_second: f64,
     /// File data per second, in MiB.
     pub mib_per_second: f64,
-    /// Median latency in microseconds.
-    pub p50_us: f64,
-    /// 99th percentile in microseconds.
-    pub p99_us: f64,
-    /// 99.9th percentile in microseconds.
-    pub p999_us: f64,
-    /// Worst latency in microseconds.
-    pub max_us: f64,
-    /// The server's CPU time a call in microseconds, if its process is known.
-    pub server_cpu_us_per_call: Option<f64>,
-    /// This program's CPU time a call in microseconds.
-    pub client_cpu_us_per_call: Option<f64>,
+    /// Latencies of all calls, from the scheduled start where there is a schedule.
+    #[serde(flatten)]
+    pub latency: Latency,
+    /// By kind of call.
+    pub operations: Vec<KindReport>,
+    /// CPU time and memory.
+    #[serde(flatten)]
+    pub costs: Costs,
+    /// How late the schedule was at the end: a backlog that is not in the latencies yet.
+    pub behind_seconds: f64,
     /// What was checked.
     pub checks: Checks,
+    /// It was stopped early.
+    pub was_interrupted: bool,
 }
 
 /// What was checked, warm-up included.
@@ -53,7 +63,7 @@ pub struct Checks {
     pub sampled_reads: u64,
     /// Objects that were looked at after the measurement (written data read back, names looked
     /// up).
-    pub read_back: u64,
+    pub looked_at_afterwards: u64,
     /// WRITEs answered as unstable.
     pub committed_unstable: u64,
     /// WRITEs answered as `DATA_SYNC`.
@@ -64,86 +74,135 @@ pub struct Checks {
     pub verifier_changes: u64,
     /// Calls answered with JUKEBOX, which were made again.
     pub try_later: u64,
-}
-
-fn micros(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e6
+    /// Calls over UDP that were sent again, since no reply came in time.
+    pub retransmissions: u64,
 }
 
 impl Report {
     pub(super) fn new(
         load: &Load,
-        tally: &Tally,
-        read_back: u64,
-        before: &Snapshot,
-        after: &Snapshot,
+        outcome: &Outcome<Calls>,
+        looked_at: u64,
     ) -> Result<Self, BenchError> {
-        let calls = tally.latencies.len();
+        let all = outcome.tally.all();
+        let calls = all.len();
         if calls == 0 {
             return Err(BenchError::Nothing { operation: load.operation.to_string() });
         }
-        let seconds = (after.at - before.at).as_secs_f64();
-        let per_call = |before: Option<Duration>, after: Option<Duration>| {
-            Some(micros(after?.saturating_sub(before?)) / calls as f64)
-        };
-        let quantile = |q: f64| tally.latencies.value_at_quantile(q) as f64 / 1e3;
-        let data_calls = match load.operation {
-            Operation::WriteCommit { .. } => calls / 2,
-            _ => calls,
-        };
+        let operations = kind_reports(&outcome.tally, &load.operation.kinds());
+        // Data goes with the first kind of two.
+        let data_calls = operations.first().map_or(0, |kind| kind.calls);
         let bytes = data_calls as f64 * f64::from(load.operation.payload_bytes());
-        let [committed_unstable, committed_data_sync, committed_file_sync] =
-            tally.promises.committed;
+        let mut checks = Checks {
+            replies: outcome.tally.replies,
+            sampled_reads: 0,
+            looked_at_afterwards: looked_at,
+            committed_unstable: 0,
+            committed_data_sync: 0,
+            committed_file_sync: 0,
+            verifier_changes: 0,
+            try_later: outcome.tally.try_later,
+            retransmissions: outcome.tally.retransmissions,
+        };
+        for promises in outcome.scripts.iter().map(|script| &script.promises) {
+            let [unstable, data_sync, file_sync] = promises.committed;
+            checks.sampled_reads += promises.sampled_data;
+            checks.committed_unstable += unstable;
+            checks.committed_data_sync += data_sync;
+            checks.committed_file_sync += file_sync;
+            checks.verifier_changes += promises.verifier_changes;
+        }
         Ok(Self {
             operation: load.operation.to_string(),
             connections: load.connections,
             depth: load.depth,
             threads: load.threads,
-            seconds,
-            calls,
-            calls_per_second: calls as f64 / seconds,
-            mib_per_second: bytes / seconds / f64::from(1 << 20),
-            p50_us: quantile(0.5),
-            p99_us: quantile(0.99),
-            p999_us: quantile(0.999),
-            max_us: tally.latencies.max() as f64 / 1e3,
-            server_cpu_us_per_call: per_call(before.server, after.server),
-            client_cpu_us_per_call: per_call(before.client, after.client),
-            checks: Checks {
-                replies: tally.replies,
-                sampled_reads: tally.promises.sampled_data,
-                read_back,
-                committed_unstable,
-                committed_data_sync,
-                committed_file_sync,
-                verifier_changes: tally.promises.verifier_changes,
-                try_later: tally.promises.try_later,
+            is_udp: load.transport == Transport::Udp,
+            wanted_calls_per_second: match load.pace {
+                Pace::Closed => None,
+                Pace::Open { calls_per_second, .. } => Some(calls_per_second),
             },
+            seconds: outcome.seconds,
+            calls,
+            calls_per_second: calls as f64 / outcome.seconds,
+            mib_per_second: bytes / outcome.seconds / f64::from(1 << 20),
+            latency: Latency::of(&all),
+            operations,
+            costs: outcome.costs,
+            behind_seconds: outcome.behind_seconds,
+            checks,
+            was_interrupted: outcome.was_interrupted,
         })
+    }
+
+    /// What a line of the table has to say beside its numbers.
+    fn remark(&self) -> String {
+        let mut remark = String::new();
+        // Writing to a string cannot fail.
+        if self.wanted_calls_per_second.is_some() && self.behind_seconds > LATE_SECONDS {
+            let _ = write!(
+                remark,
+                "  not held: {:.1} s behind at the end, latencies still growing",
+                self.behind_seconds
+            );
+        }
+        if self.checks.retransmissions > 0 {
+            let share = self.checks.retransmissions as f64 / self.checks.replies.max(1) as f64;
+            let _ = write!(remark, "  {:.2} % sent again", share * 100.0);
+        }
+        if self.checks.verifier_changes > 0 {
+            let _ = write!(remark, "  {} verifier changes", self.checks.verifier_changes);
+        }
+        if self.was_interrupted {
+            remark.push_str("  interrupted");
+        }
+        remark
     }
 }
 
-/// A table of reports, a line each.
-pub fn table(reports: &[Report]) -> String {
-    let mut text = format!(
-        "{:<24} {:>7} {:>10} {:>9} {:>9} {:>9} {:>11} {:>11}\n",
-        "operation", "c × d", "calls/s", "MiB/s", "p50 µs", "p99 µs", "server µs", "client µs"
-    );
-    for report in reports {
-        let cost = |cost: Option<f64>| cost.map_or_else(|| "–".to_owned(), |us| format!("{us:.2}"));
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "{:<24} {:>7} {:>10.0} {:>9.1} {:>9.1} {:>9.1} {:>11} {:>11}",
-            report.operation,
-            format!("{}×{}", report.connections, report.depth),
-            report.calls_per_second,
-            report.mib_per_second,
-            report.p50_us,
-            report.p99_us,
-            cost(report.server_cpu_us_per_call),
-            cost(report.client_cpu_us_per_call),
+/// Results of loads, one after the other.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Reports {
+    /// Each load's.
+    pub reports: Vec<Report>,
+}
+
+impl Reports {
+    /// A table for people, a line each.
+    pub fn table(&self) -> String {
+        let mut text = format!(
+            "{:<24} {:>7} {:>10} {:>9} {:>9} {:>9} {:>9} {:>11} {:>7} {:>8} {:>11}\n",
+            "operation",
+            "c × d",
+            "calls/s",
+            "MiB/s",
+            "p50 µs",
+            "p99 µs",
+            "max µs",
+            "server µs",
+            "cpu %",
+            "RSS MiB",
+            "client µs"
         );
+        for report in &self.reports {
+            let costs = &report.costs;
+            let _ = writeln!(
+                text,
+                "{:<24} {:>7} {:>10.0} {:>9.1} {:>9.1} {:>9.1} {:>9.0} {:>11} {:>7} {:>8} {:>11}{}",
+                report.operation,
+                format!("{}×{}", report.connections, report.depth),
+                report.calls_per_second,
+                report.mib_per_second,
+                report.latency.p50_us,
+                report.latency.p99_us,
+                report.latency.max_us,
+                or_dash(costs.server_cpu_us_per_call, 2),
+                or_dash(costs.server_cpu_percent, 0),
+                or_dash(costs.server_resident_bytes.map(|bytes| bytes as f64 / 1_048_576.0), 0),
+                or_dash(costs.client_cpu_us_per_call, 2),
+                report.remark(),
+            );
+        }
+        text
     }
-    text
 }

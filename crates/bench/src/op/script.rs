@@ -1,205 +1,374 @@
 //! What one thread's calls say, and what their replies must say.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use steadfast_client::{
-    CallTemplate, CreateHow3, FileHandle, Procedure, Settings, StableHow, arguments, procedure,
+    CallTemplate, CreateHow3, FileHandle, MknodData3, Procedure, Settings, StableHow, arguments,
+    procedure,
 };
-use steadfast_xdr::{Decode, Reader};
+use steadfast_xdr::Reader;
 
-use super::tree::{Tree, turn_name};
-use super::{BenchError, Load, Operation};
+use super::check::MODES;
+use super::tree::{LISTED_NAMES, SMALL_FILES, TURN_NAME_BYTES, Tree};
+use super::tree::{link_target, object_name, turn_name};
+use super::{Load, Operation};
+use crate::drive::pace::Random;
+use crate::drive::{Script, Verdict};
+use crate::error::BenchError;
 use crate::pattern;
 use crate::records::Outbox;
-use crate::replies::{self, ATTRIBUTES_BYTES, Complaint, LongData, skip_post, skip_wcc};
+use crate::replies::{self, Complaint, LongData, at_end, skip_wcc};
 
 /// File data longer than this is sent from the pattern itself instead of being copied.
 const COPY_BYTES_MAX: usize = 8 << 10;
+/// Files that one connection makes links to: ext4 takes 65,000 links a file.
+const LINKED_FILES: usize = 16;
 
 /// One call in flight at a time.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Slot {
-    pub(crate) xid: u32,
-    /// Nanoseconds on the worker's clock.
-    pub(crate) sent_ns: u64,
+struct Slot {
     /// Whole turns ended (of WRITE + COMMIT: both).
-    pub(crate) turns: u64,
-    /// Which file the call is about.
+    turns: u64,
+    /// Which template.
     choice: usize,
     offset: u64,
     commits: bool,
     verifier: [u8; 8],
+    /// COMMIT says that the WRITE may be lost: it is made again.
+    is_lost: bool,
 }
 
 /// What replies promised and turned out to be.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Promises {
+pub(super) struct Promises {
     /// Replies of WRITE by what they say is committed: unstable, `DATA_SYNC`,
     /// `FILE_SYNC`.
-    pub(crate) committed: [u64; 3],
-    pub(crate) verifier_changes: u64,
-    pub(crate) sampled_data: u64,
-    pub(crate) try_later: u64,
+    pub(super) committed: [u64; 3],
+    pub(super) verifier_changes: u64,
+    pub(super) sampled_data: u64,
     verifier: Option<[u8; 8]>,
 }
 
-/// What a reply brought.
-pub(crate) enum Judged {
-    /// A good reply; the slot's next call may go.
-    Good,
-    /// The same call has to be sent again (JUKEBOX).
-    TryLater,
+/// A call that is built once, and where in its record is what differs from call to call.
+struct Template {
+    call: CallTemplate,
+    patch_at: usize,
+    /// The second name of RENAME.
+    second_at: usize,
 }
 
-pub(crate) struct Script {
+/// A thread's script.
+pub(super) struct Calls {
     operation: Operation,
-    /// The operation, for messages.
-    name: String,
     tree: Arc<Tree>,
     depth: usize,
-    /// One a file, name or connection.
-    templates: Vec<CallTemplate>,
-    commits: Vec<CallTemplate>,
-    /// Where in a record the fixed part ends that differs from call to call.
-    patch_at: Vec<usize>,
-    random: u64,
-    pub(crate) promises: Promises,
+    clients: Range<usize>,
+    slots: Vec<Slot>,
+    /// Some for each object, or each connection.
+    templates: Vec<Template>,
+    commits: Vec<Template>,
+    random: Random,
+    pub(super) promises: Promises,
+    /// Objects that SETATTR has changed.
+    has_set: Vec<bool>,
 }
 
-fn padded(bytes: usize) -> usize {
-    bytes.next_multiple_of(4)
+/// Bytes of a handle in a call.
+fn handle_bytes(handle: &FileHandle) -> usize {
+    4 + handle.as_bytes().len().next_multiple_of(4)
 }
 
-impl Script {
-    pub(crate) fn new(load: &Load, tree: &Arc<Tree>, thread: usize) -> Self {
-        let mut script = Self {
-            operation: load.operation,
-            name: load.operation.to_string(),
-            tree: Arc::clone(tree),
-            depth: load.depth,
-            templates: Vec::new(),
-            commits: Vec::new(),
-            patch_at: Vec::new(),
-            random: 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(thread as u64 * 2 + 1),
-            promises: Promises::default(),
-        };
-        let template = |procedure: Procedure, arguments: &[u8], payload: usize| {
-            CallTemplate::new(procedure, &load.identity, arguments, payload)
-        };
-        let after_handle = |template: &CallTemplate, handle: &FileHandle| {
-            template.arguments_at() + 4 + padded(handle.as_bytes().len())
-        };
-        let set = CreateHow3::Guarded(Settings::mode(0o644).0);
-        match load.operation {
-            Operation::Null => script.templates.push(template(procedure::NULL, &[], 0)),
-            Operation::Getattr | Operation::Access | Operation::Lookup => {
-                for file in &tree.files {
-                    let (procedure, arguments) = match (load.operation, &tree.directory) {
-                        (Operation::Lookup, Some(directory)) => {
-                            (procedure::LOOKUP, arguments::place(directory, &file.name))
-                        }
-                        (Operation::Access, _) => (
-                            procedure::ACCESS,
-                            arguments::access(&file.handle, arguments::access::ALL),
-                        ),
-                        _ => (procedure::GETATTR, arguments::handle(&file.handle)),
-                    };
-                    script.templates.push(template(procedure, &arguments, 0));
+/// Bytes of a turn's name in a call.
+const NAME_BYTES: usize = 4 + TURN_NAME_BYTES.next_multiple_of(4);
+
+/// All templates of an operation.
+struct Templates<'t> {
+    load: &'t Load,
+    all: Vec<Template>,
+}
+
+impl Templates<'_> {
+    /// A call to be patched so many bytes after the beginning of its arguments.
+    fn push(&mut self, procedure: Procedure, arguments: &[u8], payload: usize, after: usize) {
+        let call = CallTemplate::new(procedure, &self.load.target.identity, arguments, payload);
+        let patch_at = call.arguments_at() + after;
+        self.all.push(Template { call, patch_at, second_at: 0 });
+    }
+
+    /// Of calls about a name in a directory of a connection's own.
+    fn push_named(&mut self, directory: &FileHandle) {
+        let name = turn_name(0, 0);
+        let after = handle_bytes(directory) + 4;
+        let (procedure, arguments) = match self.load.operation {
+            Operation::Create => {
+                let how = CreateHow3::Guarded(Settings::mode(0o644).0);
+                (procedure::CREATE, arguments::create(directory, &name, &how))
+            }
+            Operation::Mkdir => {
+                (procedure::MKDIR, arguments::mkdir(directory, &name, &Settings::mode(0o755)))
+            }
+            Operation::Symlink => {
+                let set = Settings::mode(0o777);
+                let arguments = arguments::symlink(directory, &name, &link_target(0), &set);
+                (procedure::SYMLINK, arguments)
+            }
+            Operation::Mknod => {
+                let what = MknodData3::Fifo(Settings::mode(0o600).0);
+                (procedure::MKNOD, arguments::mknod(directory, &name, &what))
+            }
+            Operation::Rename => {
+                let arguments = arguments::rename(directory, &name, directory, &name);
+                self.push(procedure::RENAME, &arguments, 0, after);
+                if let Some(template) = self.all.last_mut() {
+                    template.second_at = template.patch_at + NAME_BYTES + handle_bytes(directory);
                 }
+                return;
+            }
+            Operation::Rmdir => (procedure::RMDIR, arguments::place(directory, &name)),
+            _ => (procedure::REMOVE, arguments::place(directory, &name)),
+        };
+        self.push(procedure, &arguments, 0, after);
+    }
+
+    /// Of calls about an object that was made before.
+    fn push_about(&mut self, tree: &Tree, index: usize, object: &FileHandle) {
+        let operation = self.load.operation;
+        let mut plain = |procedure: Procedure, arguments: &[u8]| {
+            self.push(procedure, arguments, 0, 0);
+        };
+        let handle = arguments::handle(object);
+        match operation {
+            Operation::Getattr => plain(procedure::GETATTR, &handle),
+            Operation::Readlink => plain(procedure::READLINK, &handle),
+            Operation::Fsstat => plain(procedure::FSSTAT, &handle),
+            Operation::Fsinfo => plain(procedure::FSINFO, &handle),
+            Operation::Pathconf => plain(procedure::PATHCONF, &handle),
+            Operation::Commit => plain(procedure::COMMIT, &arguments::commit(object, 0, 0)),
+            Operation::Setattr => {
+                for mode in MODES {
+                    let arguments = arguments::setattr(object, &Settings::mode(mode), None);
+                    plain(procedure::SETATTR, &arguments);
+                }
+            }
+            Operation::Access => {
+                let arguments = arguments::access(object, arguments::access::ALL);
+                plain(procedure::ACCESS, &arguments);
+            }
+            Operation::Lookup => {
+                if let Some(directory) = &tree.directory {
+                    let arguments = arguments::place(directory, &object_name(index));
+                    plain(procedure::LOOKUP, &arguments);
+                }
+            }
+            Operation::Readdir { size } => {
+                plain(procedure::READDIR, &arguments::readdir(object, 0, [0; 8], size));
+            }
+            Operation::Readdirplus { size } => {
+                let arguments = arguments::readdirplus(object, 0, [0; 8], size, size);
+                plain(procedure::READDIRPLUS, &arguments);
             }
             Operation::Read { size } => {
-                for file in &tree.files {
-                    let arguments = arguments::read(&file.handle, 0, size);
-                    let template = template(procedure::READ, &arguments, 0);
-                    script.patch_at.push(after_handle(&template, &file.handle));
-                    script.templates.push(template);
-                }
+                let arguments = arguments::read(object, 0, size);
+                self.push(procedure::READ, &arguments, 0, handle_bytes(object));
             }
             Operation::Write { size, .. } | Operation::WriteCommit { size } => {
-                let stable = match load.operation {
-                    Operation::Write { stable, .. } => stable,
-                    _ => StableHow::Unstable,
-                };
-                for file in &tree.files {
-                    let head = arguments::write_head(&file.handle, 0, size, stable);
-                    let template_of_write =
-                        template(procedure::WRITE, &head, padded(size as usize));
-                    script.patch_at.push(after_handle(&template_of_write, &file.handle));
-                    script.templates.push(template_of_write);
-                    let arguments = arguments::commit(&file.handle, 0, size);
-                    script.commits.push(template(procedure::COMMIT, &arguments, 0));
+                let stable = operation.stability().unwrap_or(StableHow::Unstable);
+                let head = arguments::write_head(object, 0, size, stable);
+                let payload = (size as usize).next_multiple_of(4);
+                self.push(procedure::WRITE, &head, payload, handle_bytes(object));
+            }
+            _ => {}
+        }
+    }
+
+    fn of(load: &Load, tree: &Tree) -> Vec<Template> {
+        let mut templates = Templates { load, all: Vec::new() };
+        match load.operation {
+            Operation::Null => templates.push(procedure::NULL, &[], 0, 0),
+            Operation::Link => {
+                for (connection, directory) in tree.own.iter().enumerate() {
+                    for number in 0..LINKED_FILES {
+                        let file = (connection * LINKED_FILES + number) % SMALL_FILES;
+                        let Some(file) = tree.objects.get(file) else { continue };
+                        let arguments = arguments::link(file, directory, &turn_name(0, 0));
+                        let after = handle_bytes(file) + handle_bytes(directory) + 4;
+                        templates.push(procedure::LINK, &arguments, 0, after);
+                    }
                 }
             }
-            Operation::Create | Operation::Remove => {
-                for directory in &tree.directories {
-                    let name = turn_name(0, 0);
-                    let (procedure, arguments) = if load.operation == Operation::Create {
-                        let arguments = arguments::create(&directory.handle, &name, &set);
-                        (procedure::CREATE, arguments)
-                    } else {
-                        (procedure::REMOVE, arguments::place(&directory.handle, &name))
-                    };
-                    let template = template(procedure, &arguments, 0);
-                    script.patch_at.push(after_handle(&template, &directory.handle) + 4);
-                    script.templates.push(template);
+            _ => {
+                for directory in &tree.own {
+                    templates.push_named(directory);
+                }
+                for (index, object) in tree.objects.iter().enumerate() {
+                    templates.push_about(tree, index, object);
                 }
             }
         }
-        script
+        templates.all
+    }
+}
+
+impl Calls {
+    pub(super) fn new(load: &Load, tree: &Arc<Tree>, clients: Range<usize>) -> Self {
+        let mut commits = Templates { load, all: Vec::new() };
+        if let Operation::WriteCommit { size } = load.operation {
+            for file in &tree.objects {
+                let arguments = arguments::commit(file, 0, size);
+                commits.push(procedure::COMMIT, &arguments, 0, handle_bytes(file));
+            }
+        }
+        Self {
+            operation: load.operation,
+            tree: Arc::clone(tree),
+            depth: load.depth,
+            slots: vec![Slot::default(); clients.len() * load.depth],
+            templates: Templates::of(load, tree),
+            commits: commits.all,
+            random: Random::new(clients.start as u64),
+            clients,
+            promises: Promises::default(),
+            has_set: vec![false; tree.objects.len()],
+        }
     }
 
-    fn random(&mut self, below: usize) -> usize {
-        // xorshift64: which file is asked about needs no better.
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        ((self.random >> 33) as usize) % below.max(1)
+    /// How many turns each slot has ended, with its number among those of all threads.
+    pub(super) fn turns(&self) -> impl Iterator<Item = (usize, u64)> {
+        let first = self.clients.start * self.depth;
+        self.slots.iter().enumerate().map(move |(slot, own)| (first + slot, own.turns))
     }
 
-    /// Appends the slot's next call; false when there is none left.
-    pub(crate) fn call(&mut self, number: usize, slot: &mut Slot, out: &mut Outbox) -> bool {
-        let connection = number / self.depth;
+    /// Whether SETATTR has changed an object.
+    pub(super) fn has_set(&self, object: usize) -> bool {
+        self.has_set.get(object).copied().unwrap_or(false)
+    }
+
+    fn broken(&self, what: impl Into<String>) -> BenchError {
+        BenchError::broken(self.operation.name(), what)
+    }
+
+    fn note_verifier(&mut self, verifier: [u8; 8]) {
+        if self.promises.verifier.is_some_and(|before| before != verifier) {
+            self.promises.verifier_changes += 1;
+        }
+        self.promises.verifier = Some(verifier);
+    }
+
+    /// Judges the results of a call that succeeded.
+    fn judge(&mut self, lane: usize, r: &mut Reader<'_>) -> Result<(), Complaint> {
+        let Some(slot) = self.slots.get_mut(lane) else { return Ok(()) };
+        match self.operation {
+            Operation::Null => {}
+            Operation::Getattr => {
+                if replies::attributes(r)?.file_type != 1 {
+                    return Err("a file is no file any more".into());
+                }
+            }
+            Operation::Setattr => {
+                skip_wcc(r)?;
+                if let Some(has_set) = self.has_set.get_mut(slot.choice / MODES.len()) {
+                    *has_set = true;
+                }
+            }
+            Operation::Lookup => {
+                let expected = self.tree.objects.get(slot.choice).map(FileHandle::as_bytes);
+                replies::found(r, expected)?;
+            }
+            Operation::Access => replies::access_granted(r)?,
+            Operation::Readlink => replies::link_target(r, &link_target(slot.choice))?,
+            Operation::Read { size } => {
+                self.promises.sampled_data += 1;
+                replies::data(r, size, |data| {
+                    pattern::matches_sampled(slot.choice, slot.offset, data)
+                })?;
+            }
+            Operation::WriteCommit { .. } if slot.commits => {
+                let verifier = replies::committed(r)?;
+                slot.is_lost = verifier != slot.verifier;
+                self.note_verifier(verifier);
+            }
+            Operation::Write { size, .. } | Operation::WriteCommit { size } => {
+                let stable = self.operation.stability().unwrap_or(StableHow::Unstable);
+                let (committed, verifier) = replies::written(r, size, stable)?;
+                slot.verifier = verifier;
+                self.note_verifier(verifier);
+                if let Some(count) = self.promises.committed.get_mut(committed as usize) {
+                    *count += 1;
+                }
+            }
+            Operation::Create => replies::made(r, 1)?,
+            Operation::Mkdir => replies::made(r, 2)?,
+            Operation::Symlink => replies::made(r, 5)?,
+            Operation::Mknod => replies::made(r, 7)?,
+            Operation::Link => replies::linked(r)?,
+            Operation::Remove | Operation::Rmdir => skip_wcc(r)?,
+            Operation::Rename => {
+                skip_wcc(r)?;
+                skip_wcc(r)?;
+            }
+            Operation::Readdir { .. } => replies::names(r, false, LISTED_NAMES)?,
+            Operation::Readdirplus { .. } => replies::names(r, true, LISTED_NAMES)?,
+            Operation::Fsstat => replies::post_and(r, replies::FSSTAT_BYTES)?,
+            Operation::Fsinfo => replies::post_and(r, replies::FSINFO_BYTES)?,
+            Operation::Pathconf => replies::post_and(r, replies::PATHCONF_BYTES)?,
+            Operation::Commit => {
+                let verifier = replies::committed(r)?;
+                self.note_verifier(verifier);
+            }
+        }
+        at_end(r)
+    }
+
+    /// The slot goes on to its next turn, or from WRITE to COMMIT.
+    fn advance(&mut self, lane: usize) {
+        let Some(slot) = self.slots.get_mut(lane) else { return };
+        let commits_next = matches!(self.operation, Operation::WriteCommit { .. }) && !slot.commits;
+        slot.commits = commits_next;
+        slot.turns += u64::from(!commits_next && !std::mem::take(&mut slot.is_lost));
+    }
+}
+
+impl Script for Calls {
+    fn call(
+        &mut self,
+        lane: usize,
+        xid: u32,
+        out: &mut Outbox,
+    ) -> Result<Option<usize>, BenchError> {
+        let connection = self.clients.start + lane / self.depth;
+        let number = self.clients.start * self.depth + lane;
+        let Some(slot) = self.slots.get_mut(lane) else { return Ok(None) };
+        if self.operation.removes_names() && slot.turns >= self.tree.names_per_slot {
+            return Ok(None);
+        }
         slot.choice = match self.operation {
-            Operation::Write { .. }
-            | Operation::WriteCommit { .. }
-            | Operation::Create
-            | Operation::Remove => connection,
-            _ => self.random(self.templates.len()),
+            Operation::Link => {
+                connection * LINKED_FILES + (slot.turns % LINKED_FILES as u64) as usize
+            }
+            _ if self.operation.stability().is_some() || !self.tree.own.is_empty() => connection,
+            _ => self.random.below(self.templates.len()),
         };
-        if self.operation == Operation::Remove && slot.turns >= self.tree.names_per_slot {
-            return false;
-        }
-        let template = if slot.commits {
-            self.commits.get(slot.choice)
-        } else {
-            self.templates.get(slot.choice)
-        };
-        let (Some(template), patch_at) = (template, self.patch_at.get(slot.choice)) else {
-            return false;
-        };
+        let templates = if slot.commits { &self.commits } else { &self.templates };
+        let Some(template) = templates.get(slot.choice) else { return Ok(None) };
         let start = out.bytes().len();
-        template.append(slot.xid, out.bytes());
-        let mut patch = |value: &[u8]| {
-            let place = patch_at.map(|at| start + at..start + at + value.len());
-            if let Some(place) = place.and_then(|place| out.bytes().get_mut(place)) {
+        template.call.append(xid, out.bytes());
+        let mut patch = |at: usize, value: &[u8]| {
+            if let Some(place) = out.bytes().get_mut(start + at..start + at + value.len()) {
                 place.copy_from_slice(value);
             }
         };
         match self.operation {
             Operation::Read { size } => {
                 let places = (self.tree.file_bytes / u64::from(size)).max(1) as usize;
-                // Not `self.random`: the template borrows `self`.
-                self.random ^= self.random << 13;
-                self.random ^= self.random >> 7;
-                self.random ^= self.random << 17;
-                slot.offset = (self.random >> 33) % places as u64 * u64::from(size);
-                patch(&slot.offset.to_be_bytes());
+                slot.offset = self.random.below(places) as u64 * u64::from(size);
+                patch(template.patch_at, &slot.offset.to_be_bytes());
             }
             Operation::Write { size, .. } | Operation::WriteCommit { size } => {
                 if !slot.commits {
-                    slot.offset = self.tree.write_offset(number % self.depth, slot.turns, size);
+                    slot.offset = self.tree.write_offset(lane % self.depth, slot.turns, size);
                 }
-                patch(&slot.offset.to_be_bytes());
+                patch(template.patch_at, &slot.offset.to_be_bytes());
                 if !slot.commits {
                     let data = pattern::slice(connection, slot.offset, size as usize);
                     if data.len() <= COPY_BYTES_MAX {
@@ -211,160 +380,43 @@ impl Script {
                     out.bytes().extend(std::iter::repeat_n(0, padding));
                 }
             }
-            Operation::Create | Operation::Remove => patch(&turn_name(number, slot.turns)),
+            Operation::Rename => {
+                patch(template.patch_at, &turn_name(number, slot.turns));
+                patch(template.second_at, &turn_name(number, slot.turns + 1));
+            }
+            _ if !self.tree.own.is_empty() => {
+                patch(template.patch_at, &turn_name(number, slot.turns));
+            }
             _ => {}
         }
-        true
+        Ok(Some(usize::from(slot.commits)))
     }
 
-    fn broken(&self, what: impl Into<String>) -> BenchError {
-        BenchError::broken(&self.name, what)
+    fn reply(&mut self, lane: usize, message: &[u8]) -> Result<Verdict, BenchError> {
+        let name = self.operation.name();
+        let mut r = replies::results(name, message)?;
+        if self.operation != Operation::Null && !replies::succeeded(name, &mut r)? {
+            return Ok(Verdict::TryLater);
+        }
+        self.judge(lane, &mut r).map_err(|complaint| complaint.about(name))?;
+        self.advance(lane);
+        Ok(Verdict::Good)
     }
 
-    /// Judges a whole reply.
-    pub(crate) fn judge(&mut self, slot: &mut Slot, message: &[u8]) -> Result<Judged, BenchError> {
-        let mut r = replies::results(&self.name, message)?;
-        if self.operation == Operation::Null {
-            slot.turns += 1;
-            return Ok(Judged::Good);
-        }
-        if !replies::succeeded(&self.name, &mut r)? {
-            self.promises.try_later += 1;
-            return Ok(Judged::TryLater);
-        }
-        let judged = match self.operation {
-            Operation::Null => Ok(()),
-            Operation::Getattr => getattr(&mut r),
-            Operation::Lookup => {
-                let expected = self.tree.files.get(slot.choice).map(|file| &file.handle);
-                lookup(&mut r, expected)
-            }
-            Operation::Access => access(&mut r),
-            Operation::Read { size } => {
-                self.promises.sampled_data += 1;
-                read(&mut r, slot, size)
-            }
-            Operation::Write { size, stable } => self.wrote(&mut r, slot, size, stable),
-            Operation::WriteCommit { size } if !slot.commits => {
-                self.wrote(&mut r, slot, size, StableHow::Unstable)
-            }
-            Operation::WriteCommit { .. } => self.committed(&mut r, slot),
-            Operation::Create => created(&mut r),
-            Operation::Remove => skip_wcc(&mut r).map_err(Complaint::Xdr),
-        };
-        match judged {
-            Ok(()) if r.is_empty() => {}
-            Ok(()) => return Err(self.broken("a reply with bytes too many")),
-            Err(complaint) => return Err(complaint.about(&self.name)),
-        }
-        let is_write_commit = matches!(self.operation, Operation::WriteCommit { .. });
-        if is_write_commit && !slot.commits {
-            slot.commits = true;
-        } else {
-            slot.commits = false;
-            slot.turns += 1;
-        }
-        Ok(Judged::Good)
-    }
-
-    /// Judges the head of a READ reply too long to be kept.
-    pub(crate) fn judge_head(
+    fn long_reply(
         &mut self,
-        slot: &Slot,
+        lane: usize,
         head: &[u8],
-        message_bytes: usize,
+        bytes: usize,
     ) -> Result<LongData, BenchError> {
-        let Operation::Read { size } = self.operation else {
+        let (Operation::Read { size }, Some(slot)) = (self.operation, self.slots.get(lane)) else {
             return Err(self.broken("a reply of unreasonable length"));
         };
         self.promises.sampled_data += 1;
-        LongData::of_read("read", head, message_bytes, slot.choice, slot.offset, size)
+        LongData::of_read("read", head, bytes, slot.choice, slot.offset, size)
     }
 
-    fn note_verifier(&mut self, verifier: [u8; 8]) {
-        if self.promises.verifier.is_some_and(|before| before != verifier) {
-            self.promises.verifier_changes += 1;
-        }
-        self.promises.verifier = Some(verifier);
+    fn long_reply_ended(&mut self, lane: usize) {
+        self.advance(lane);
     }
-
-    fn wrote(
-        &mut self,
-        r: &mut Reader<'_>,
-        slot: &mut Slot,
-        size: u32,
-        stable: StableHow,
-    ) -> Result<(), Complaint> {
-        skip_wcc(r)?;
-        if r.u32()? != size {
-            return Err("WRITE wrote less than it was given".into());
-        }
-        let committed = StableHow::decode(r)?;
-        slot.verifier = r.array()?;
-        self.note_verifier(slot.verifier);
-        if let Some(count) = self.promises.committed.get_mut(committed as usize) {
-            *count += 1;
-        }
-        if (committed as u32) < stable as u32 {
-            return Err("WRITE is less stable than was asked for".into());
-        }
-        Ok(())
-    }
-
-    fn committed(&mut self, r: &mut Reader<'_>, slot: &Slot) -> Result<(), Complaint> {
-        skip_wcc(r)?;
-        let verifier = r.array()?;
-        self.note_verifier(verifier);
-        if verifier != slot.verifier {
-            return Err("COMMIT's verifier is not WRITE's: the server lost unstable data".into());
-        }
-        Ok(())
-    }
-}
-
-fn getattr(r: &mut Reader<'_>) -> Result<(), Complaint> {
-    let file_type = r.u32()?;
-    r.fixed_opaque(ATTRIBUTES_BYTES - 4)?;
-    if file_type == 1 { Ok(()) } else { Err("a file is no file any more".into()) }
-}
-
-fn lookup(r: &mut Reader<'_>, expected: Option<&FileHandle>) -> Result<(), Complaint> {
-    let handle = r.opaque(64)?;
-    skip_post(r)?;
-    skip_post(r)?;
-    if expected.is_some_and(|expected| expected.as_bytes() == handle) {
-        Ok(())
-    } else {
-        Err("LOOKUP returned another handle than CREATE".into())
-    }
-}
-
-fn access(r: &mut Reader<'_>) -> Result<(), Complaint> {
-    skip_post(r)?;
-    if r.u32()? & arguments::access::READ == 0 {
-        return Err("ACCESS denies the owner to read".into());
-    }
-    Ok(())
-}
-
-fn read(r: &mut Reader<'_>, slot: &Slot, size: u32) -> Result<(), Complaint> {
-    skip_post(r)?;
-    let count = r.u32()?;
-    let _eof = r.bool()?;
-    let data = r.opaque(size as usize)?;
-    if count != size || data.len() != size as usize {
-        return Err("READ returned another count than was asked for".into());
-    }
-    if pattern::matches_sampled(slot.choice, slot.offset, data) {
-        Ok(())
-    } else {
-        Err("READ returned other data than was written".into())
-    }
-}
-
-fn created(r: &mut Reader<'_>) -> Result<(), Complaint> {
-    let handle = r.optional(|r| r.opaque(64))?;
-    skip_post(r)?;
-    skip_wcc(r)?;
-    if handle.is_some() { Ok(()) } else { Err("CREATE returned no handle".into()) }
 }

@@ -6,7 +6,7 @@ use steadfast_client::{
 };
 
 use super::Storm;
-use crate::op::BenchError;
+use crate::error::BenchError;
 use crate::pattern;
 
 /// Messages without record marks, all xids 0. `turn` makes new names.

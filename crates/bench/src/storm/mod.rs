@@ -18,7 +18,7 @@ use steadfast_client::{
     RpcConnection, StableHow, append_call, procedure,
 };
 
-use crate::op::BenchError;
+use crate::error::BenchError;
 use crate::server_cost;
 use damage::{Damage, Random};
 

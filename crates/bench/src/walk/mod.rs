@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use steadfast_client::procedure;
 
-use crate::drive::{self, Control, Pace, Plan};
+use crate::drive::{self, Control, Pace, Plan, Transport};
 use crate::error::BenchError;
 use crate::setup::Target;
 pub use probe::Mounts;
@@ -153,7 +153,8 @@ fn points(walk: &Walk, tree: &Arc<Tree>, control: &Control) -> Result<Report, Be
         let plan = Plan {
             server: walk.target.server,
             clients: *clients,
-            first_address: 0,
+            transport: Transport::Tcp,
+            first_address: Some(0),
             depth: 1,
             threads: walk.threads.min((*clients).max(1)),
             pace: Pace::Closed,

@@ -7,7 +7,7 @@ mod procedures;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,18 +21,30 @@ use steadfast_xdr::{Decode, Reader, Writer};
 pub enum Fault {
     #[default]
     None,
-    /// READ returns a damaged byte near the end.
+    /// READ and READLINK return a damaged byte near the end.
     DamagedData,
     /// WRITE keeps nothing.
     LostWrites,
     /// The verifier changes after each so many WRITEs.
     ForgetfulEvery(u64),
-    /// REMOVE removes nothing.
+    /// After each so many WRITEs the verifier changes, and what was not committed is gone.
+    LosesUnstableEvery(u64),
+    /// READ reads from the file's beginning, wherever it should.
+    OtherPlace,
+    /// REMOVE removes nothing, and RENAME keeps the old name too.
     StaleNames,
     /// LOOKUP finds another file.
     WrongHandle,
     /// Each listing lacks its last entry.
     MissingEntry,
+    /// What is made has a handle and no name.
+    ForgetsNames,
+    /// SETATTR sets nothing.
+    IgnoresSetattr,
+    /// WRITE is unstable, whatever was asked for.
+    LessStable,
+    /// Every so-manieth datagram is lost.
+    LosesEvery(u64),
     /// Every so-manieth call is put off once.
     PutsOffEvery(u64),
     /// Every call takes this long, one call at a time.
@@ -60,6 +72,8 @@ pub struct State {
     pub objects: BTreeMap<u64, Object>,
     pub next: u64,
     pub writes: u64,
+    /// What was written unstable, and not committed: object, offset, length.
+    pub uncommitted: Vec<(u64, usize, usize)>,
     pub fault: Fault,
 }
 
@@ -74,20 +88,35 @@ pub struct FakeServer {
 
 impl FakeServer {
     pub fn start(fault: Fault) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // A port that is free for both.
+        let (listener, datagrams) = std::iter::repeat_with(|| {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let datagrams = UdpSocket::bind(listener.local_addr().unwrap());
+            (listener, datagrams)
+        })
+        .find_map(|(listener, datagrams)| Some((listener, datagrams.ok()?)))
+        .unwrap();
         let address = listener.local_addr().unwrap();
         let root = Object { kind: Kind::Directory(BTreeMap::new()), nlink: 2, mode: 0o755 };
-        let state = State { objects: BTreeMap::from([(1, root)]), next: 2, writes: 0, fault };
+        let objects = BTreeMap::from([(1, root)]);
+        let state = State { objects, next: 2, writes: 0, uncommitted: Vec::new(), fault };
         let server = Self {
             address,
             state: Arc::new(Mutex::new(state)),
             calls: Arc::default(),
             peers: Arc::default(),
         };
-        let (state, calls, peers) =
-            (Arc::clone(&server.state), Arc::clone(&server.calls), Arc::clone(&server.peers));
-        let turn = Arc::new(AtomicU64::new(0));
+        let service = Arc::new(Service {
+            address,
+            fault,
+            state: Arc::clone(&server.state),
+            calls: Arc::clone(&server.calls),
+            turn: AtomicU64::new(0),
+        });
+        let peers = Arc::clone(&server.peers);
         // Threads end with the test's process.
+        let of_datagrams = Arc::clone(&service);
+        std::thread::spawn(move || of_datagrams.serve_datagrams(&datagrams));
         std::thread::spawn(move || {
             for (number, stream) in listener.incoming().enumerate() {
                 let Ok(stream) = stream else { return };
@@ -95,9 +124,8 @@ impl FakeServer {
                 if fault == Fault::HangsUp && number % 2 == 0 {
                     continue;
                 }
-                let (state, calls, turn) =
-                    (Arc::clone(&state), Arc::clone(&calls), Arc::clone(&turn));
-                std::thread::spawn(move || serve(stream, address, fault, &state, &calls, &turn));
+                let service = Arc::clone(&service);
+                std::thread::spawn(move || service.serve(stream));
             }
         });
         server
@@ -114,34 +142,60 @@ impl FakeServer {
     }
 }
 
-fn serve(
-    mut stream: TcpStream,
+/// What answers calls.
+struct Service {
     address: SocketAddr,
     fault: Fault,
-    state: &Mutex<State>,
-    calls: &Mutex<BTreeMap<(u32, u32), u64>>,
-    turn: &AtomicU64,
-) {
-    stream.set_nodelay(true).unwrap();
-    loop {
-        let mut mark = [0; 4];
-        if stream.read_exact(&mut mark).is_err() {
-            return;
+    state: Arc<Mutex<State>>,
+    calls: Arc<Mutex<BTreeMap<(u32, u32), u64>>>,
+    turn: AtomicU64,
+}
+
+impl Service {
+    fn serve(&self, mut stream: TcpStream) {
+        stream.set_nodelay(true).unwrap();
+        loop {
+            let mut mark = [0; 4];
+            if stream.read_exact(&mut mark).is_err() {
+                return;
+            }
+            let mut message = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+            if stream.read_exact(&mut message).is_err() {
+                return;
+            }
+            let mut reply = vec![0; 4];
+            self.answer(&message, &mut reply);
+            let length = reply.len() as u32 - 4;
+            reply[..4].copy_from_slice(&(0x8000_0000 | length).to_be_bytes());
+            if stream.write_all(&reply).is_err() {
+                return;
+            }
         }
-        let mut message = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
-        if stream.read_exact(&mut message).is_err() {
-            return;
+    }
+
+    fn serve_datagrams(&self, socket: &UdpSocket) {
+        let mut buffer = vec![0; 1 << 16];
+        for number in 1_u64.. {
+            let (length, from) = socket.recv_from(&mut buffer).unwrap();
+            if matches!(self.fault, Fault::LosesEvery(n) if number.is_multiple_of(n)) {
+                continue;
+            }
+            let mut reply = Vec::new();
+            self.answer(&buffer[..length], &mut reply);
+            socket.send_to(&reply, from).unwrap();
         }
-        let mut r = Reader::new(&message);
+    }
+
+    fn answer(&self, message: &[u8], reply: &mut Vec<u8>) {
+        let mut r = Reader::new(message);
         let header = CallHeader::decode(&mut r).unwrap();
-        *calls.lock().unwrap().entry((header.prog, header.proc_)).or_default() += 1;
-        let mut reply = vec![0; 4];
-        let mut w = Writer::new(&mut reply);
+        *self.calls.lock().unwrap().entry((header.prog, header.proc_)).or_default() += 1;
+        let mut w = Writer::new(reply);
         steadfast_rpc::accepted_success(&mut w, header.xid);
-        let turn = turn.fetch_add(1, Ordering::Relaxed) + 1;
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) + 1;
         match header.prog {
             // GETPORT: everything is here.
-            100_000 => w.u32(u32::from(address.port())),
+            100_000 => w.u32(u32::from(self.address.port())),
             // MNT: any path is the root.
             100_005 => {
                 w.u32(0);
@@ -150,11 +204,11 @@ fn serve(
                 w.u32(1);
             }
             _ => {
-                let mut state = state.lock().unwrap();
-                if let Fault::SlowMs(ms) = fault {
+                let mut state = self.state.lock().unwrap();
+                if let Fault::SlowMs(ms) = self.fault {
                     std::thread::sleep(Duration::from_millis(ms));
                 }
-                match fault {
+                match self.fault {
                     Fault::PutsOffEvery(n) if header.proc_ != 0 && turn.is_multiple_of(n) => {
                         w.u32(NfsStat3::Jukebox as u32);
                         procedures::failure_tail(&mut w, header.proc_);
@@ -162,11 +216,6 @@ fn serve(
                     _ => procedures::answer(&mut state, header.proc_, &mut r, &mut w),
                 }
             }
-        }
-        let length = reply.len() as u32 - 4;
-        reply[..4].copy_from_slice(&(0x8000_0000 | length).to_be_bytes());
-        if stream.write_all(&reply).is_err() {
-            return;
         }
     }
 }

@@ -12,6 +12,9 @@ use steadfast_xdr::{Decode, Reader, Writer};
 
 use super::{Fault, Kind, Object, State};
 
+/// What FSINFO says.
+pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+
 type Answer = Result<(), NfsStat3>;
 
 /// The status, and after a failure what has to follow it.
@@ -70,12 +73,14 @@ impl State {
     }
 
     fn make(&mut self, directory: NfsFh3<'_>, name: &[u8], kind: Kind) -> Result<u64, NfsStat3> {
-        let number = self.next;
+        let (number, forgets) = (self.next, self.fault == Fault::ForgetsNames);
         let names = self.names(directory)?;
         if names.contains_key(name) {
             return Err(NfsStat3::Exist);
         }
-        names.insert(name.to_vec(), number);
+        if !forgets {
+            names.insert(name.to_vec(), number);
+        }
         let nlink = if matches!(kind, Kind::Directory(_)) { 2 } else { 1 };
         self.objects.insert(number, Object { kind, nlink, mode: 0o644 });
         self.next += 1;
@@ -125,8 +130,22 @@ impl State {
 
     fn verifier(&self) -> [u8; 8] {
         match self.fault {
-            Fault::ForgetfulEvery(n) => (self.writes / n).to_be_bytes(),
+            Fault::ForgetfulEvery(n) | Fault::LosesUnstableEvery(n) => {
+                (self.writes / n).to_be_bytes()
+            }
             _ => [7; 8],
+        }
+    }
+
+    /// Loses what was not committed, if its time has come.
+    fn lose(&mut self) {
+        if !matches!(self.fault, Fault::LosesUnstableEvery(n) if self.writes.is_multiple_of(n)) {
+            return;
+        }
+        for (number, offset, length) in std::mem::take(&mut self.uncommitted) {
+            if let Some(Object { kind: Kind::File(data), .. }) = self.objects.get_mut(&number) {
+                data[offset..offset + length].fill(0);
+            }
         }
     }
 
@@ -188,7 +207,9 @@ fn execute(state: &mut State, procedure: u32, r: &mut Reader<'_>, w: &mut Writer
         2 => {
             let args: Setattr3Args<'_> = args(r)?;
             let (number, _) = state.object(args.object)?;
-            state.set(number, &args.new_attributes);
+            if state.fault != Fault::IgnoresSetattr {
+                state.set(number, &args.new_attributes);
+            }
             w.u32(0);
             state.post(number, w);
         }
@@ -211,18 +232,23 @@ fn execute(state: &mut State, procedure: u32, r: &mut Reader<'_>, w: &mut Writer
             w.u32(bits);
         }
         5 => {
+            let is_damaged = state.fault == Fault::DamagedData;
             let (number, object) = state.object(args(r)?)?;
             let Kind::Symlink(target) = &object.kind else { return Err(NfsStat3::Inval) };
-            let target = target.clone();
+            let mut target = target.clone();
+            if let (true, Some(byte)) = (is_damaged, target.last_mut()) {
+                *byte ^= 1;
+            }
             state.post(number, w);
             w.opaque(&target);
         }
         6 => {
             let args: Read3Args<'_> = args(r)?;
             let is_damaged = state.fault == Fault::DamagedData;
+            let offset = if state.fault == Fault::OtherPlace { 0 } else { args.offset };
             let (number, object) = state.object(args.file)?;
             let Kind::File(data) = &object.kind else { return Err(NfsStat3::Inval) };
-            let start = (args.offset as usize).min(data.len());
+            let start = (offset as usize).min(data.len());
             let end = (start + args.count as usize).min(data.len());
             let mut piece = data[start..end].to_vec();
             let is_end = end == data.len();
@@ -237,8 +263,9 @@ fn execute(state: &mut State, procedure: u32, r: &mut Reader<'_>, w: &mut Writer
         7 => {
             let args: Write3Args<'_> = args(r)?;
             state.writes += 1;
+            state.lose();
             let (fault, verifier) = (state.fault, state.verifier());
-            let (_, object) = state.object(args.file)?;
+            let (number, object) = state.object(args.file)?;
             let Kind::File(data) = &mut object.kind else { return Err(NfsStat3::Inval) };
             let end = args.offset as usize + args.data.len();
             if data.len() < end {
@@ -250,7 +277,10 @@ fn execute(state: &mut State, procedure: u32, r: &mut Reader<'_>, w: &mut Writer
             w.u32(0);
             w.u32(0);
             w.u32(args.data.len() as u32);
-            let is_stable = args.stable != StableHow::Unstable;
+            let is_stable = args.stable != StableHow::Unstable && fault != Fault::LessStable;
+            if !is_stable && matches!(fault, Fault::LosesUnstableEvery(_)) {
+                state.uncommitted.push((number, args.offset as usize, args.data.len()));
+            }
             w.u32(if is_stable { 2 } else { 0 });
             w.fixed_opaque(&verifier);
         }
@@ -304,8 +334,12 @@ fn execute(state: &mut State, procedure: u32, r: &mut Reader<'_>, w: &mut Writer
         }
         14 => {
             let args: Rename3Args<'_> = args(r)?;
-            let moved =
-                state.names(args.from.dir)?.remove(args.from.name).ok_or(NfsStat3::NoEnt)?;
+            let keeps = state.fault == Fault::StaleNames;
+            let names = state.names(args.from.dir)?;
+            let moved = *names.get(args.from.name).ok_or(NfsStat3::NoEnt)?;
+            if !keeps {
+                names.remove(args.from.name);
+            }
             let replaced = state.names(args.to.dir)?.insert(args.to.name.to_vec(), moved);
             if let Some(replaced) = replaced {
                 state.drop_link(replaced);
@@ -314,8 +348,14 @@ fn execute(state: &mut State, procedure: u32, r: &mut Reader<'_>, w: &mut Writer
         }
         15 => {
             let args: Link3Args<'_> = args(r)?;
+            let forgets = state.fault == Fault::ForgetsNames;
             let (number, object) = state.object(args.file)?;
             object.nlink += 1;
+            if forgets {
+                state.post(number, w);
+                w.zeros(8);
+                return Ok(());
+            }
             state.names(args.link.dir)?.insert(args.link.name.to_vec(), number);
             state.post(number, w);
             w.zeros(8);
@@ -333,15 +373,22 @@ fn execute(state: &mut State, procedure: u32, r: &mut Reader<'_>, w: &mut Writer
         18..=20 => {
             let (number, _) = state.object(args(r)?)?;
             state.post(number, w);
-            w.zeros(match procedure {
-                18 => 52,
-                19 => 48,
-                _ => 24,
-            });
+            match procedure {
+                18 => w.zeros(52),
+                19 => {
+                    // Preferences and limits of READ, WRITE and READDIR, then the rest.
+                    for _ in 0..7 {
+                        w.u32(TRANSFER_BYTES_MAX);
+                    }
+                    w.zeros(20);
+                }
+                _ => w.zeros(24),
+            }
         }
         21 => {
             let args: Commit3Args<'_> = args(r)?;
-            state.object(args.file)?;
+            let (number, _) = state.object(args.file)?;
+            state.uncommitted.retain(|(file, _, _)| *file != number);
             w.zeros(8);
             w.fixed_opaque(&state.verifier());
         }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use smallvec::smallvec;
-use steadfast_engine::{CallHost, HangUp, ParkedCall, Peer, ReplyBuffer, Verdict};
+use steadfast_engine::{CallHost, HangUp, ParkedCall, Peer, ReplyBuffer, ReplySink, Verdict};
 use steadfast_runtime::{Server, ServerOptions, Service};
 use steadfast_vfs::{FileRange, FlushDomain, FlushTarget, FlushWhat, FsError, Obligation};
 
@@ -78,6 +78,8 @@ pub struct Shared {
     /// Calls that were executed.
     pub executed: AtomicU64,
     pub ticks: AtomicU64,
+    /// Where the replies of calls are to be sent later.
+    pub sinks: Mutex<Vec<Box<dyn ReplySink>>>,
 }
 
 impl FlushTarget for Target {
@@ -140,6 +142,18 @@ impl Service for Toy {
                 host.may_block();
                 std::thread::sleep(Duration::from_millis(3));
             }
+            // Is answered later, with the body of another call.
+            b'd' => {
+                self.0.sinks.lock().push(host.reply_sink().unwrap());
+                return Verdict::Silent;
+            }
+            b'D' => {
+                for sink in self.0.sinks.lock().drain(..) {
+                    sink.send(body);
+                }
+            }
+            // Keeps the seat for a while.
+            b'k' => std::thread::sleep(Duration::from_millis(1)),
             // Parks: domain, then object numbers, a byte each.
             b'p' => {
                 host.may_block();
@@ -171,7 +185,7 @@ impl Service for Toy {
                 reply.files.push((4, FileRange { file, offset: 3, length: 5000 }));
                 reply.bytes.extend_from_slice(b"end");
             }
-            b'a' => self.0.peers.lock().push(peer.clone()),
+            b'a' => self.0.peers.lock().push(Peer::new(peer.address, peer.local, peer.transport)),
             b's' => return Verdict::Silent,
             b'x' => panic!("as the test asked"),
             _ => return Verdict::HangUp(HangUp::NotACall),

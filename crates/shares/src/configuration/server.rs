@@ -8,7 +8,7 @@ use super::document::{Document, Table};
 use crate::options::shown;
 use crate::suggestion::nearest;
 
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 17] = [
     "listen",
     "udp",
     "rpcbind",
@@ -18,10 +18,12 @@ const KEYS: [&str; 15] = [
     "transfer_bytes_max",
     "pools",
     "pool_cpus",
+    "busy_poll_us",
     "workers_max",
     "seats_per_pool",
     "descriptors_max",
     "reply_cache_bytes_max",
+    "reply_cache_history_s",
     "log",
     "log_filter",
 ];
@@ -63,6 +65,8 @@ pub struct ServerSettings {
     pub pools: Option<usize>,
     /// The CPUs of each pool.
     pub pool_cpus: Option<Vec<Vec<usize>>>,
+    /// How long an idle worker asks for calls before it sleeps, in µs.
+    pub busy_poll_us: Option<u64>,
     /// Most worker threads of a pool.
     pub workers_max: Option<usize>,
     /// How many workers of a pool may wait for calls at once.
@@ -71,6 +75,8 @@ pub struct ServerSettings {
     pub descriptors_max: Option<usize>,
     /// Bound of the duplicate request cache, in bytes.
     pub reply_cache_bytes_max: Option<usize>,
+    /// How long the duplicate request cache is to keep a reply, in s.
+    pub reply_cache_history_s: Option<u64>,
     /// Where log messages go.
     pub log: Option<LogTarget>,
     /// Which log messages: level or directives, as `tracing` has them.
@@ -91,7 +97,9 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> ServerSettin
     let seats_per_pool = bounded("seats_per_pool", 1, 1024);
     let descriptors_max = bounded("descriptors_max", 64, 10_000_000);
     let reply_cache_bytes_max = bounded("reply_cache_bytes_max", 1 << 20, 1 << 36);
+    let reply_cache_history_s = document.integer(table, "reply_cache_history_s", 2, 86_400);
     let idle_timeout_s = document.integer(table, "idle_timeout_s", 1, 31_536_000);
+    let busy_poll_us = document.integer(table, "busy_poll_us", 0, 1_000_000);
     let pool_cpus = pool_cpus(document, table);
     if let (Some(pools), Some(pool_cpus)) = (pools, &pool_cpus)
         && pools != pool_cpus.len()
@@ -112,10 +120,12 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> ServerSettin
         transfer_bytes_max: transfer_bytes_max(document, table),
         pools,
         pool_cpus,
+        busy_poll_us: busy_poll_us.map(|n| n.value),
         workers_max,
         seats_per_pool,
         descriptors_max,
         reply_cache_bytes_max,
+        reply_cache_history_s: reply_cache_history_s.map(|n| n.value),
         log: log(document, table),
         log_filter: document
             .string(table, "log_filter")

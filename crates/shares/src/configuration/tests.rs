@@ -37,6 +37,8 @@ fn everything_is_read() {
         transfer_bytes_max = 0x100000
         pools = 2
         pool_cpus = ["0-1,4", "2,3"]
+        busy_poll_us = 50
+        reply_cache_history_s = 90
         workers_max = 64
         descriptors_max = 4096
         reply_cache_bytes_max = 67108864
@@ -65,6 +67,8 @@ fn everything_is_read() {
     assert_eq!(server.listen.as_ref().map(Vec::len), Some(2));
     assert_eq!(server.udp, Some(false));
     assert_eq!(server.transfer_bytes_max, Some(1 << 20));
+    assert_eq!(server.busy_poll_us, Some(50));
+    assert_eq!(server.reply_cache_history_s, Some(90));
     assert_eq!(server.pool_cpus, Some(vec![vec![0, 1, 4], vec![2, 3]]));
     assert_eq!(server.log, Some(LogTarget::Journald));
 

@@ -1,4 +1,19 @@
-//! Counters, one set a worker, summed by the reader.
+//! What is counted: by each thread for itself, summed by the reader.
+//!
+//! [`Counters`] is one thread's set: totals, and by operation ([`operations`]) counts, latencies
+//! ([`histogram`]) and the last calls that were looked at closely ([`recorder`], [`timing`]).
+//! Only its thread writes to it; a reader ([`reading`]) never makes it wait. Sets are padded, so
+//! that no two threads write to one cache line.
+
+mod histogram;
+mod operations;
+mod reading;
+mod recorder;
+mod timing;
+
+pub(crate) use operations::{Client, OperationCounters, Sent};
+pub use reading::{Latencies, LatencyBucket, OperationStatistics, RecordedCall, StageTimes};
+pub(crate) use timing::{Arrival, Executed, Sampler, StageClock};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,11 +47,27 @@ macro_rules! counters {
             $(pub(crate) $name: Counter,)+
             /// The worker is about to run calls, or runs some.
             pub(crate) is_busy: AtomicBool,
+            pub(crate) operations: OperationCounters,
+        }
+
+        impl Statistics {
+            /// Each number with its name, in the order above.
+            pub fn named(&self) -> Vec<(&'static str, u64)> {
+                vec![
+                    $((stringify!($name), self.$name),)+
+                    ("connections", self.connections),
+                    ("workers", self.workers),
+                    ("parked_now", self.parked_now),
+                    ("flushes", self.flushes),
+                    ("flush_failures", self.flush_failures),
+                    ("waiting_bytes", self.waiting_bytes),
+                ]
+            }
         }
 
         impl Counters {
             fn add_to(&self, sum: &mut Statistics) {
-                $(sum.$name += self.$name.0.load(Ordering::Relaxed);)+
+                $(sum.$name += self.$name.value();)+
             }
         }
     };
@@ -72,11 +103,23 @@ pub(crate) struct Counter(AtomicU64);
 impl Counter {
     pub(crate) fn add(&self, count: u64) {
         // One writer: no read-modify-write is needed.
-        self.0.store(self.0.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+        self.0.store(self.value() + count, Ordering::Relaxed);
+    }
+
+    /// For a maximum.
+    pub(crate) fn raise(&self, value: u64) {
+        if value > self.value() {
+            self.0.store(value, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
-/// All workers' counters of a pool. Those of a worker that ended go to the next one.
+/// The counters of a pool's workers, or of all flushers' threads. Those of a thread that ended go
+/// to the next one.
 #[derive(Debug, Default)]
 pub(crate) struct CounterSets {
     sets: Mutex<Sets>,
@@ -108,6 +151,11 @@ impl CounterSets {
         for set in &self.sets.lock().all {
             set.add_to(sum);
         }
+    }
+
+    /// All sets, those of threads that ended too.
+    pub(crate) fn all(&self) -> Vec<Arc<CachePadded<Counters>>> {
+        self.sets.lock().all.clone()
     }
 
     pub(crate) fn is_any_busy(&self) -> bool {

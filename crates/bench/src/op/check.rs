@@ -1,0 +1,79 @@
+//! Whether what the calls should have left is there.
+
+use steadfast_client::{Nfs3Client, StableHow};
+
+use super::script::Calls;
+use super::tree::{Tree, turn_name};
+use super::{Load, Operation};
+use crate::error::BenchError;
+use crate::{pattern, setup};
+
+/// Slots whose last call is looked at.
+const SAMPLES: usize = 64;
+/// The modes that SETATTR gives; files are made with another.
+pub(super) const MODES: [u32; 2] = [0o640, 0o604];
+
+/// Looks at what the last calls of some slots should have left; returns at how many objects.
+pub(super) fn what_was_left(
+    load: &Load,
+    tree: &Tree,
+    scripts: &[Calls],
+) -> Result<u64, BenchError> {
+    let operation = load.operation;
+    let has_lost = scripts.iter().any(|script| script.promises.verifier_changes > 0);
+    let leaves_names = operation.makes_names()
+        || operation.removes_names()
+        || matches!(operation, Operation::Rename);
+    // What was written unstable and not committed may be gone with the verifier that came with it.
+    let is_stable = matches!(operation, Operation::WriteCommit { .. })
+        || operation.stability().is_some_and(|stable| stable != StableHow::Unstable);
+    let leaves_data = operation.stability().is_some() && (is_stable || !has_lost);
+    if !leaves_names && !leaves_data && operation != Operation::Setattr {
+        return Ok(0);
+    }
+    let mut client = Nfs3Client::new(load.target.connect()?, load.target.identity.clone());
+    let broken = |what: &str| Err(BenchError::broken(operation.name(), what));
+    let mut looked_at = 0;
+    let step = (load.slots() / SAMPLES).max(1);
+    let turns = scripts.iter().flat_map(Calls::turns).step_by(step);
+    for (slot, turns) in turns {
+        let Some(last) = turns.checked_sub(1) else { continue };
+        let connection = slot / load.depth;
+        if let (true, Some(file)) = (leaves_data, tree.objects.get(connection)) {
+            let size = operation.payload_bytes();
+            let offset = tree.write_offset(slot % load.depth, last, size);
+            let read = setup::patiently(|| client.read(file, offset, size))
+                .map_err(BenchError::client("reading back what was written"))?;
+            if !pattern::matches_sampled(connection, offset, &read.data) {
+                return broken("what was written is not what is read back");
+            }
+            looked_at += 1;
+        }
+        if let (true, Some(directory)) = (leaves_names, tree.own.get(connection)) {
+            let is_rename = operation == Operation::Rename;
+            let newest = if is_rename { turns } else { last };
+            if setup::exists(&mut client, directory, &turn_name(slot, newest))?
+                == operation.removes_names()
+            {
+                return broken("a name that was made is missing, or a removed one there");
+            }
+            if is_rename && setup::exists(&mut client, directory, &turn_name(slot, last))? {
+                return broken("a name is still there after it was renamed");
+            }
+            looked_at += 1;
+        }
+    }
+    if operation == Operation::Setattr {
+        let was_set = |file: usize| scripts.iter().any(|script| script.has_set(file));
+        let set = tree.objects.iter().enumerate().filter(|(file, _)| was_set(*file));
+        for (_, file) in set.take(SAMPLES) {
+            let attributes = setup::patiently(|| client.getattr(file))
+                .map_err(BenchError::client("looking at the modes that were set"))?;
+            if !MODES.contains(&(attributes.mode & 0o7777)) {
+                return broken("a mode that was set is not there");
+            }
+            looked_at += 1;
+        }
+    }
+    Ok(looked_at)
+}

@@ -1,0 +1,143 @@
+//! What tells one call of one client from all others.
+
+use std::net::IpAddr;
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// How many bytes of the arguments the checksum covers. A WRITE's handle, offset and first data
+/// are among them; a longer part would cost time on each large WRITE, and beyond 240 bytes XXH3
+/// takes its slower way.
+const CHECKSUM_BYTES: usize = 240;
+
+/// Bytes of a key in a log of replies.
+pub(super) const KEY_BYTES: usize = 32;
+
+/// Clients are spread over so many groups, and the calls of one group over so many lanes.
+const CLIENT_GROUPS: usize = 8;
+pub(super) const XID_LANES: usize = 32;
+/// Shards of the cache.
+pub(super) const SHARDS: usize = CLIENT_GROUPS * XID_LANES;
+
+/// Names one call of one client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CallKey {
+    client: u128,
+    checksum: u64,
+    xid: u32,
+    /// Program, version and procedure.
+    operation: u32,
+}
+
+impl std::hash::Hash for CallKey {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        state.write_u64(self.checksum);
+    }
+}
+
+impl CallKey {
+    /// The key of a call with these arguments.
+    pub(crate) fn new(
+        client: IpAddr,
+        xid: u32,
+        (program, version, procedure): (u32, u32, u32),
+        arguments: &[u8],
+    ) -> Self {
+        let client = match client.to_canonical() {
+            IpAddr::V4(address) => u128::from(address.to_bits()),
+            IpAddr::V6(address) => address.to_bits(),
+        };
+        // Of the programs served, numbers have 20 bits, versions 4 and procedures 8.
+        let operation = (program << 12) ^ (version << 8) ^ procedure;
+        let seed = (client as u64)
+            ^ ((client >> 64) as u64)
+            ^ (u64::from(xid) << 32)
+            ^ u64::from(operation)
+            ^ arguments.len() as u64;
+        let start = arguments.get(..CHECKSUM_BYTES).unwrap_or(arguments);
+        Self { client, checksum: xxh3_64_with_seed(start, seed), xid, operation }
+    }
+
+    /// Client and arguments are mixed in (the seed), so it is a hash of the whole key.
+    pub(super) fn hash_number(&self) -> u64 {
+        self.checksum
+    }
+
+    /// Which shard it belongs to. The bits that the client decides and those that the xid decides
+    /// are distinct, so that clients of different pools (a client usually has all its connections
+    /// in one) seldom meet, while one busy client spreads (paper 001, duplicate request cache).
+    pub(super) fn shard(&self) -> usize {
+        let folded = (self.client as u64) ^ ((self.client >> 64) as u64);
+        let spread = |number: u64| (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
+        spread(folded) % CLIENT_GROUPS * XID_LANES + spread(u64::from(self.xid)) % XID_LANES
+    }
+
+    pub(super) fn to_bytes(self) -> [u8; KEY_BYTES] {
+        let mut bytes = [0; KEY_BYTES];
+        let fields = [
+            &self.client.to_le_bytes()[..],
+            &self.checksum.to_le_bytes(),
+            &self.xid.to_le_bytes(),
+            &self.operation.to_le_bytes(),
+        ];
+        for (place, byte) in bytes.iter_mut().zip(fields.into_iter().flatten()) {
+            *place = *byte;
+        }
+        bytes
+    }
+
+    /// The hash of a key by its bytes.
+    pub(super) fn hash_number_of(bytes: &[u8]) -> u64 {
+        let checksum = bytes.get(16..).and_then(|rest| rest.first_chunk::<8>());
+        checksum.map_or(0, |checksum| u64::from_le_bytes(*checksum))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn key(xid: u32, arguments: &[u8]) -> CallKey {
+        CallKey::new(Ipv4Addr::LOCALHOST.into(), xid, (100_003, 3, 8), arguments)
+    }
+
+    #[test]
+    fn another_client_xid_procedure_or_argument_is_another_call() {
+        let base = key(7, b"arguments");
+        for other in [
+            key(8, b"arguments"),
+            key(7, b"argumentz"),
+            key(7, b"arguments and more"),
+            CallKey::new(Ipv4Addr::new(127, 0, 0, 2).into(), 7, (100_003, 3, 8), b"arguments"),
+            CallKey::new(Ipv4Addr::LOCALHOST.into(), 7, (100_003, 3, 9), b"arguments"),
+            CallKey::new(Ipv4Addr::LOCALHOST.into(), 7, (100_227, 3, 8), b"arguments"),
+        ] {
+            assert!(other != base && other.to_bytes() != base.to_bytes());
+        }
+        assert_eq!(CallKey::hash_number_of(&base.to_bytes()), base.hash_number());
+    }
+
+    #[test]
+    fn a_mapped_address_is_the_same_client() {
+        let mapped = IpAddr::V6(Ipv4Addr::LOCALHOST.to_ipv6_mapped());
+        assert_eq!(CallKey::new(mapped, 7, (100_003, 3, 8), b"x"), key(7, b"x"));
+    }
+
+    #[test]
+    fn a_client_has_its_group_and_its_calls_all_lanes() {
+        let shards = |last: u8| -> std::collections::BTreeSet<usize> {
+            let client = IpAddr::from([192, 0, 2, last]);
+            (0..4096).map(|xid| CallKey::new(client, xid, (100_003, 3, 8), b"").shard()).collect()
+        };
+        let mut groups = std::collections::BTreeSet::new();
+        for last in 0..64 {
+            let shards = shards(last);
+            assert_eq!(shards.len(), XID_LANES);
+            let group = shards.first().unwrap() / XID_LANES;
+            assert_eq!(shards.last().unwrap() / XID_LANES, group);
+            groups.insert(group);
+        }
+        assert_eq!(groups.len(), CLIENT_GROUPS);
+    }
+}

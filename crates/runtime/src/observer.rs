@@ -1,0 +1,74 @@
+//! Reading what a running server counts.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::pool::Pool;
+use crate::shared::Shared;
+use crate::statistics::{OperationStatistics, RecordedCall, Statistics};
+
+/// Reads a server's statistics, from any thread; nobody who serves calls waits for it. It keeps
+/// nothing running: of a server that was stopped it tells the last state.
+#[derive(Clone)]
+pub struct Observer {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) pools: Vec<Arc<Pool>>,
+}
+
+impl Observer {
+    /// What has been done so far, over all workers.
+    pub fn statistics(&self) -> Statistics {
+        let mut sum = Statistics::default();
+        for pool in &self.pools {
+            pool.counters.add_to(&mut sum);
+            sum.connections += pool.connections.load(Ordering::Relaxed) as u64;
+            sum.workers += pool.worker_count() as u64;
+        }
+        self.shared.flushers.add_to(&mut sum);
+        sum.waiting_bytes = self.shared.waiting.bytes.load(Ordering::Relaxed) as u64;
+        sum
+    }
+
+    /// What became of the calls so far, by operation; those that nobody called are left out.
+    pub fn operation_statistics(&self) -> Vec<OperationStatistics> {
+        let mut sums = OperationStatistics::of_all();
+        for set in self.pools.iter().flat_map(|pool| pool.counters.all()) {
+            set.operations.add_to(&mut sums, false);
+        }
+        for set in self.shared.flushers.counters.all() {
+            set.operations.add_to(&mut sums, true);
+        }
+        sums.retain(|sum| sum.calls > 0);
+        for sum in &mut sums {
+            sum.at_once.drop_empty_buckets();
+            sum.stable.drop_empty_buckets();
+        }
+        sums
+    }
+
+    /// The last calls of the flight recorder, at most so many, in the order in which they came:
+    /// one in [`crate::ServerOptions::sample_one_in`], and those that took
+    /// [`crate::ServerOptions::slow_call_ms`] or longer.
+    pub fn recorded_calls(&self, count_max: usize) -> Vec<RecordedCall> {
+        let workers = self.pools.iter().flat_map(|pool| pool.counters.all());
+        let sets = workers.chain(self.shared.flushers.counters.all());
+        let mut records: Vec<_> = sets.flat_map(|set| set.operations.recorded()).collect();
+        records.sort_by_key(|record| record.begun_ns);
+        // The stamps' clock is not kept to the time of day: it is good for the time since then.
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let start_unix_ns = (since_1970.as_nanos() as u64).saturating_sub(self.shared.stamp_ns());
+        let surplus = records.len().saturating_sub(count_max);
+        records
+            .iter()
+            .skip(surplus)
+            .map(|record| RecordedCall::new(record, start_unix_ns))
+            .collect()
+    }
+}
+
+impl std::fmt::Debug for Observer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Observer").field("pools", &self.pools.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,324 @@
+//! Thousands of clients: CPU time a call beside ganesha and beside canned replies, throughput,
+//! held rates on one core, streams beside what loopback reaches, walks, storms of mounts.
+//!
+//! Both servers run side by side on directories of their own, and each row is measured on one and
+//! then on the other, so that what the machine does meanwhile falls on both; the order alternates
+//! from row to row and from round to round. The last table has each target with what was
+//! measured. Inside: `cases` are the rows, `targets` what is asked.
+
+mod cases;
+mod targets;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use super::servers::{self, Cpus, Peer, Server, Setup, bench_program};
+use super::{Options, fresh, report};
+use cases::{Case, Place};
+use targets::Target;
+
+/// Open files that the largest storm needs, of the server and of the generator.
+const DESCRIPTORS: u64 = 65_536;
+/// What each server listens at.
+const PORTS: [(Peer, u16); 3] =
+    [(Peer::Ganesha, 2049), (Peer::Steadfast, 2050), (Peer::Canned, 2051)];
+/// The generator's share of its CPU in percent: at 100 it is what is measured.
+const GENERATOR: &str = "generator CPU %";
+
+type Figures = BTreeMap<String, f64>;
+
+/// One row on one server in one round.
+struct Run {
+    title: &'static str,
+    peer: Peer,
+    /// Or why there are none.
+    figures: Result<Figures, String>,
+    report: Value,
+}
+
+/// Medians over the rounds.
+struct Medians<'r>(&'r [Run]);
+
+impl Medians<'_> {
+    fn get(&self, title: &str, peer: Peer, figure: &str) -> Option<f64> {
+        let runs = self.0.iter().filter(|run| run.title == title && run.peer == peer);
+        let figures = runs.filter_map(|run| run.figures.as_ref().ok()?.get(figure).copied());
+        report::median(figures.collect())
+    }
+}
+
+/// Measures, prints the report, and fails when a target was missed.
+pub(super) fn measure(options: &Options, base: &Path, cpus: &Cpus) -> Result<()> {
+    allow_descriptors();
+    let all = cases::all(options.inodes, options.seconds);
+    let wanted: Vec<Case> =
+        all.into_iter().filter(|case| case.title.contains(&options.rows)).collect();
+    let mut directories = BTreeMap::new();
+    for (peer, _) in PORTS {
+        // Kept through all rounds, since large trees are found again.
+        directories.insert(peer.name(), fresh(base, peer.name())?);
+    }
+    let mut runs = Vec::new();
+    for round in 0..options.rounds {
+        for place in cases::PLACES {
+            let here: Vec<&Case> = wanted.iter().filter(|case| case.place == place).collect();
+            if here.is_empty() {
+                continue;
+            }
+            eprintln!("round {} of {}, {place:?}", round + 1, options.rounds);
+            let mut site =
+                Site { options, cpus, place, directories: &directories, servers: vec![] };
+            site.start(&here)?;
+            for (number, case) in here.into_iter().enumerate() {
+                let is_reversed = (round + number) % 2 == 1;
+                site.measure(case, is_reversed, &mut runs)?;
+            }
+            for server in site.servers {
+                server.stop()?;
+            }
+        }
+    }
+    for directory in directories.values() {
+        std::fs::remove_dir_all(directory)?;
+    }
+    tell(options, base, cpus, &wanted, &runs)
+}
+
+/// Descriptors that Steadfast keeps for files where connections are many and files few.
+const FILES_OF_CROWD: usize = 1024;
+
+/// Servers and generator need more open files than many systems allow at first. Where they cannot
+/// be allowed more, the largest storm needs half of the 20,000 that containers often have.
+fn allow_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limits = getrlimit(Resource::Nofile);
+    if limits.maximum.is_some_and(|maximum| maximum < DESCRIPTORS) {
+        let raised = Rlimit { current: limits.current, maximum: Some(DESCRIPTORS) };
+        let _ = setrlimit(Resource::Nofile, raised);
+    }
+}
+
+/// Servers that run side by side.
+struct Site<'s> {
+    options: &'s Options,
+    cpus: &'s Cpus,
+    place: Place,
+    directories: &'s BTreeMap<&'static str, PathBuf>,
+    servers: Vec<Server>,
+}
+
+impl Site<'_> {
+    fn is_wanted(&self, peer: Peer) -> bool {
+        peer == Peer::Canned || self.options.peers.contains(&peer)
+    }
+
+    /// Starts the servers that these cases need.
+    fn start(&mut self, cases: &[&Case]) -> Result<()> {
+        for (peer, _) in PORTS {
+            if self.is_wanted(peer) && cases.iter().any(|case| case.peers.contains(&peer)) {
+                self.servers.push(self.start_one(peer)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn start_one(&self, peer: Peer) -> Result<Server> {
+        let port = PORTS.iter().find(|(known, _)| *known == peer).map_or(0, |(_, port)| *port);
+        let mut setup = Setup { port, ..Setup::usual(self.cpus) };
+        match self.place {
+            Place::Usual => {}
+            Place::Crowd => setup.files = Some(FILES_OF_CROWD),
+            Place::OneCore => setup.cpus = Some("0".to_owned()),
+            Place::Workers(workers) => (setup.cpus, setup.workers) = (None, Some(workers)),
+        }
+        let directory = self.directories.get(peer.name()).context("no directory")?;
+        servers::start(peer, directory, &setup)
+    }
+
+    /// Measures one row on its servers.
+    fn measure(&mut self, case: &Case, is_reversed: bool, runs: &mut Vec<Run>) -> Result<()> {
+        let mut order: Vec<Peer> =
+            case.peers.iter().copied().filter(|peer| self.is_wanted(*peer)).collect();
+        if is_reversed {
+            order.reverse();
+        }
+        for peer in order {
+            let Some(index) = self.servers.iter().position(|server| server.peer == peer) else {
+                continue;
+            };
+            let Some(server) = self.servers.get(index) else { continue };
+            let outcome = self.load(case, server, runs);
+            let (figures, report) = match outcome {
+                Ok((figures, report)) => (Ok(figures), report),
+                Err(error) => (Err(format!("{error:#}")), Value::Null),
+            };
+            eprintln!("  {:<52} {:<14} {}", case.title, peer.name(), brief(&figures));
+            let has_failed = figures.is_err();
+            runs.push(Run { title: case.title, peer, figures, report });
+            if has_failed && self.servers.get_mut(index).is_some_and(Server::has_ended) {
+                eprintln!("  {} has ended; it is started again", peer.name());
+                let again = self.start_one(peer)?;
+                if let Some(place) = self.servers.get_mut(index) {
+                    *place = again;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the generator.
+    fn load(&self, case: &Case, server: &Server, runs: &[Run]) -> Result<(Figures, Value)> {
+        // Where servers choose their CPUs, the generator does too.
+        let cpus = match self.place {
+            Place::Workers(_) => None,
+            _ => self.cpus.client.as_ref(),
+        };
+        let mut command = Cpus::command(cpus, &bench_program());
+        command
+            .args([case.load, &server.address.to_string(), &server.path])
+            .args(&case.arguments)
+            .args(["--mount-port", &server.mount_port.to_string()])
+            .args(["--pid", &server.pid().to_string(), "--json"])
+            .stdin(Stdio::null());
+        if let Some(of) = case.load_of {
+            let last =
+                runs.iter().rev().find(|run| run.title == of.title && run.peer == server.peer);
+            let figure = last.and_then(|run| run.figures.as_ref().ok()?.get(of.figure));
+            let figure = figure.with_context(|| format!("{} has no result", of.title))?;
+            command.args(["--load", &format!("{:.0}", figure * of.share)]);
+        }
+        let output = command.output().context("cannot run the load generator")?;
+        if !output.status.success() {
+            bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        let report: Value = serde_json::from_slice(&output.stdout)?;
+        let mut figures = Figures::new();
+        for (name, pointer) in &case.figures {
+            let figure = report.pointer(pointer).and_then(Value::as_f64);
+            figures.insert(name.clone(), figure.with_context(|| format!("no {pointer}"))?);
+        }
+        let (calls, client) = (figures.get(cases::CALLS), figures.get(cases::CLIENT));
+        if let Some((calls, client)) = calls.zip(client) {
+            figures.insert(GENERATOR.to_owned(), calls * client / 1e4);
+        }
+        Ok((figures, report))
+    }
+}
+
+/// The first figures of a run, or why there are none.
+fn brief(figures: &Result<Figures, String>) -> String {
+    match figures {
+        Ok(figures) => {
+            let each = figures.iter().take(4).map(|(name, value)| format!("{name} {value:.1}"));
+            each.collect::<Vec<_>>().join(", ")
+        }
+        Err(why) => format!("failed: {why}"),
+    }
+}
+
+fn tell(options: &Options, base: &Path, cpus: &Cpus, cases: &[Case], runs: &[Run]) -> Result<()> {
+    let medians = Medians(runs);
+    let mut text = String::from("# Steadfast beside its peer, with thousands of clients\n\n");
+    // Writing to a string cannot fail.
+    for (peer, _) in PORTS.iter().filter(|(peer, _)| runs.iter().any(|run| run.peer == *peer)) {
+        let _ = writeln!(text, "- {}: {}", peer.name(), peer.version()?);
+    }
+    let _ = writeln!(
+        text,
+        "- {}; {} rounds of {} s a row, each row on one server and then on the other, medians \
+         over the rounds. Loopback, every virtual client with an address of its own, AUTH_SYS as \
+         root, every reply checked.\n",
+        report::machine(base, cpus)?,
+        options.rounds,
+        options.seconds,
+    );
+    write_figures(&mut text, cases, runs, &medians);
+    let targets = targets::targets(&medians, std::thread::available_parallelism()?.get());
+    let _ = writeln!(text, "\n| no. | target | goal | measured | |\n|--:|---|--:|--:|---|");
+    for target in &targets {
+        let verdict = match (target.is_met, target.measured) {
+            (Some(true), _) => "met",
+            (Some(false), _) => "**missed**",
+            (None, Some(_)) => "not judged",
+            (None, None) => "not measured",
+        };
+        let measured =
+            target.measured.map_or_else(|| "–".to_owned(), |value| format!("{value:.2}"));
+        let Target { number, what, goal, .. } = target;
+        let _ = writeln!(text, "| {number} | {what} | {goal} | {measured} | {verdict} |");
+    }
+    let directory = super::target_directory();
+    std::fs::write(directory.join("peers-thousands.md"), &text)?;
+    std::fs::write(directory.join("peers-thousands.json"), as_json(&targets, runs)?)?;
+    println!("{text}");
+    println!("Written to target/peers-thousands.md and target/peers-thousands.json.");
+    match targets.iter().filter(|target| target.is_met == Some(false)).count() {
+        0 => Ok(()),
+        count => bail!("targets missed: {count}"),
+    }
+}
+
+/// Every figure of every row.
+fn write_figures(text: &mut String, cases: &[Case], runs: &[Run], medians: &Medians<'_>) {
+    text.push_str(
+        "| load | figure | nfs-ganesha | Steadfast | canned | ganesha ÷ ours |\n\
+         |---|---|--:|--:|--:|--:|\n",
+    );
+    for case in cases {
+        let has_generator = case.figures.iter().any(|(name, _)| name == cases::CLIENT);
+        let names = case.figures.iter().map(|(name, _)| name.as_str());
+        for name in names.chain(has_generator.then_some(GENERATOR)) {
+            let [theirs, ours, canned] = PORTS.map(|(peer, _)| medians.get(case.title, peer, name));
+            let shown = |value: Option<f64>| {
+                value.map_or_else(String::new, |value| match value.abs() {
+                    value if value >= 1000.0 => format!("{value:.0}"),
+                    _ => format!("{value:.2}"),
+                })
+            };
+            let ratio = theirs.zip(ours).filter(|(_, ours)| *ours > 0.0);
+            let ratio = shown(ratio.map(|(theirs, ours)| theirs / ours));
+            let (theirs, ours, canned) = (shown(theirs), shown(ours), shown(canned));
+            let title = case.title;
+            let _ = writeln!(text, "| {title} | {name} | {theirs} | {ours} | {canned} | {ratio} |");
+        }
+    }
+    for run in runs {
+        if let Err(why) = &run.figures {
+            let why = why.replace('\n', " ");
+            let _ = writeln!(text, "\n{} failed with {}: {why}", run.peer.name(), run.title);
+        }
+    }
+}
+
+fn as_json(targets: &[Target], runs: &[Run]) -> Result<String> {
+    let targets: Vec<Value> = targets
+        .iter()
+        .map(|target| {
+            json!({
+                "number": target.number,
+                "target": target.what,
+                "goal": target.goal,
+                "measured": target.measured,
+                "is_met": target.is_met,
+            })
+        })
+        .collect();
+    let runs: Vec<Value> = runs
+        .iter()
+        .map(|run| {
+            let failure = run.figures.as_ref().err();
+            json!({
+                "row": run.title,
+                "server": run.peer.name(),
+                "failure": failure,
+                "report": run.report,
+            })
+        })
+        .collect();
+    Ok(serde_json::to_string_pretty(&json!({ "targets": targets, "runs": runs }))?)
+}

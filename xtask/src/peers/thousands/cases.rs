@@ -1,0 +1,261 @@
+//! What is measured: which load on which servers, and which figures of its report are told.
+
+use super::super::servers::Peer;
+
+/// How servers run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// On the servers' CPUs.
+    Usual,
+    /// The same, with most of what they may have open left to connections.
+    Crowd,
+    /// On one CPU.
+    OneCore,
+    /// Wherever they like, with so many workers.
+    Workers(usize),
+}
+
+/// All places, in the order in which they are measured.
+pub(super) const PLACES: [Place; 5] =
+    [Place::Usual, Place::Crowd, Place::OneCore, Place::Workers(1), Place::Workers(2)];
+
+const BOTH: &[Peer] = &[Peer::Ganesha, Peer::Steadfast];
+const OURS: &[Peer] = &[Peer::Steadfast];
+const CANNED: &[Peer] = &[Peer::Canned];
+
+/// A load at a share of what another case reached.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ShareOf {
+    pub(super) title: &'static str,
+    pub(super) figure: &'static str,
+    pub(super) share: f64,
+}
+
+/// One load.
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub(super) title: &'static str,
+    pub(super) place: Place,
+    pub(super) peers: &'static [Peer],
+    /// Which generator.
+    pub(super) load: &'static str,
+    /// What follows the server and the share on its command line.
+    pub(super) arguments: Vec<String>,
+    /// The rate, where it depends on what was measured before.
+    pub(super) load_of: Option<ShareOf>,
+    /// Names of figures, and where they are in the report.
+    pub(super) figures: Vec<(String, String)>,
+}
+
+pub(super) const CALLS: &str = "calls/s";
+pub(super) const P50: &str = "p50 µs";
+pub(super) const P99: &str = "p99 µs";
+pub(super) const SERVER: &str = "server µs/call";
+pub(super) const CLIENT: &str = "client µs/call";
+pub(super) const MIB: &str = "MiB/s";
+pub(super) const SERVER_MIB: &str = "server µs/MiB";
+pub(super) const LOOPBACK: &str = "loopback MiB/s";
+pub(super) const LAST: &str = "last mounted s";
+pub(super) const MOUNTED: &str = "mounted";
+
+pub(super) const GETATTR: &str = "GETATTR 16×8";
+pub(super) const ACCESS: &str = "ACCESS 16×8";
+pub(super) const LOOKUP: &str = "LOOKUP 16×8";
+pub(super) const READ_4K: &str = "READ 4 KiB 16×8";
+pub(super) const READ_32K: &str = "READ 32 KiB 16×8";
+pub(super) const TRAVERSAL: &str = "traversal, 128 clients";
+pub(super) const MIX: &str = "nhfsstone without its stable calls 16×8";
+pub(super) const NULL_CANNED: &str = "canned reply 16×8";
+pub(super) const ALONE: &str = "GETATTR 1×1";
+pub(super) const ALONE_CANNED: &str = "canned reply 1×1";
+pub(super) const MANY: &str = "GETATTR 64×8";
+pub(super) const TRAVERSAL_200: &str = "traversal, 200 clients";
+pub(super) const WALKS: &str = "walk";
+pub(super) const STREAM: &str = "READ 1 MiB, streams 4×2";
+pub(super) const STORM: &str = "mountstorm, 2000 clients";
+pub(super) const STORM_BUSY: &str = "mountstorm, 2000 clients, saturated";
+pub(super) const STORM_LARGE: &str = "mountstorm, 10,000 clients";
+pub(super) const PEAK: &str = "one core: nhfsstone without its stable calls, peak";
+pub(super) const HALF: &str = "one core: the same at half of the own peak";
+pub(super) const RATES: &str = "one core: the same at held rates";
+pub(super) const UDP: [(usize, &str); 2] =
+    [(1, "READ 32 KiB over UDP, 1 worker"), (2, "READ 32 KiB over UDP, 2 workers")];
+
+/// The rates of the open loop, calls a second: to twice what ganesha is known to hold on one
+/// core, and beyond.
+pub(super) const RATES_PER_SECOND: [u32; 10] =
+    [4_000, 8_000, 12_000, 14_000, 16_000, 20_000, 24_000, 28_000, 32_000, 40_000];
+/// Virtual clients that walk.
+pub(super) const WALKERS: [usize; 5] = [4, 44, 208, 1000, 4000];
+
+/// The name of a figure at one point of a curve.
+pub(super) fn at(figure: &str, point: impl std::fmt::Display) -> String {
+    format!("{figure} at {point}")
+}
+
+pub(super) const SLOWEST_MOUNT: &str = "slowest mount ms";
+pub(super) const FAILED_MOUNTS: &str = "failed mounts";
+pub(super) const RUNNING: &str = "running tasks";
+pub(super) const BEHIND: &str = "behind s";
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+fn figures(prefix: &str, all: &[(&str, &str)]) -> Vec<(String, String)> {
+    all.iter().map(|(name, key)| ((*name).to_owned(), format!("{prefix}/{key}"))).collect()
+}
+
+/// Figures that every closed loop has.
+const USUAL: [(&str, &str); 5] = [
+    (CALLS, "calls_per_second"),
+    (P50, "p50_us"),
+    (P99, "p99_us"),
+    (SERVER, "server_cpu_us_per_call"),
+    (CLIENT, "client_cpu_us_per_call"),
+];
+
+fn case(title: &'static str, peers: &'static [Peer], load: &'static str, arguments: &str) -> Case {
+    Case {
+        title,
+        place: Place::Usual,
+        peers,
+        load,
+        arguments: words(arguments),
+        load_of: None,
+        figures: Vec::new(),
+    }
+}
+
+fn op(title: &'static str, peers: &'static [Peer], arguments: &str) -> Case {
+    Case { figures: figures("/reports/0", &USUAL), ..case(title, peers, "op", arguments) }
+}
+
+fn walk(title: &'static str, inodes: usize, clients: usize) -> Case {
+    let arguments = format!("--inodes {inodes} --clients {clients} --mount-every 0");
+    Case { figures: figures("/points/0", &USUAL), ..case(title, BOTH, "walk", &arguments) }
+}
+
+fn storm(title: &'static str, arguments: &str) -> Case {
+    let all = [
+        (MOUNTED, "succeeded"),
+        (LAST, "last_mounted_seconds"),
+        ("retries", "retries"),
+        (P99, "p99_us"),
+        ("server µs/mount", "server_cpu_us_per_call"),
+    ];
+    Case { figures: figures("", &all), ..case(title, BOTH, "mountstorm", arguments) }
+}
+
+/// On one core. The working set is smaller than usual, since what is measured is the server and
+/// not how fast its disk takes a gigabyte of files.
+fn mix(title: &'static str, arguments: &str, figures: Vec<(String, String)>) -> Case {
+    let arguments = format!("--without-stable --files-per-call 0.1 {arguments}");
+    let place = Place::OneCore;
+    Case { place, figures, ..case(title, BOTH, "nhfsstone", &arguments) }
+}
+
+/// All cases; those with `--seconds` get so many.
+pub(super) fn all(inodes: usize, seconds: f64) -> Vec<Case> {
+    let mut cases = vec![
+        op(GETATTR, BOTH, "getattr"),
+        op(ACCESS, BOTH, "access"),
+        op(NULL_CANNED, CANNED, "null"),
+        op(LOOKUP, BOTH, "lookup"),
+        op(READ_4K, BOTH, "read:4096"),
+        op(READ_32K, BOTH, "read:32768"),
+        op(ALONE, BOTH, "getattr --connections 1 --depth 1"),
+        op(ALONE_CANNED, CANNED, "null --connections 1 --depth 1"),
+        op(MANY, BOTH, "getattr --connections 64 --depth 8"),
+        Case { place: Place::Usual, ..mix(MIX, "--load max", figures("/levels/0", &USUAL)) },
+        walk(TRAVERSAL, inodes, 128),
+        walk(TRAVERSAL_200, inodes, 200),
+    ];
+    let list = |items: &[String]| items.join(",");
+    let point = |index: usize, clients: usize| {
+        [
+            (CALLS, "calls_per_second"),
+            (SERVER, "server_cpu_us_per_call"),
+            (P99, "p99_us"),
+            (SLOWEST_MOUNT, "mounts/max_ms"),
+            (FAILED_MOUNTS, "mounts/failed"),
+            (RUNNING, "running_tasks"),
+        ]
+        .map(|(name, key)| (at(name, clients), format!("/points/{index}/{key}")))
+    };
+    let clients = list(&WALKERS.map(|clients| clients.to_string()));
+    let arguments = format!("--inodes {inodes} --clients {clients} --mount-every 0.2");
+    cases.push(Case {
+        figures: WALKERS.iter().enumerate().flat_map(|(i, n)| point(i, *n)).collect(),
+        ..case(WALKS, BOTH, "walk", &arguments)
+    });
+    cases.push(Case {
+        figures: figures(
+            "",
+            &[
+                (MIB, "mib_per_second"),
+                (SERVER_MIB, "server_cpu_us_per_mib"),
+                ("client µs/MiB", "client_cpu_us_per_mib"),
+                (LOOPBACK, "loopback_limit/mib_per_second"),
+            ],
+        ),
+        ..case(STREAM, BOTH, "stream", "--streams 4 --window 2 --loopback-limit")
+    });
+    cases.push(storm(STORM, "--clients 2000"));
+    cases.push(storm(STORM_BUSY, "--clients 2000 --beside 64 --beside-depth 8"));
+    cases.push(Case { place: Place::Crowd, ..storm(STORM_LARGE, "--clients 10000") });
+    cases.push(mix(PEAK, "--load max", figures("/levels/0", &USUAL)));
+    cases.push(Case {
+        load_of: Some(ShareOf { title: PEAK, figure: CALLS, share: 0.5 }),
+        ..mix(HALF, "", figures("/levels/0", &USUAL))
+    });
+    let level = |index: usize, rate: u32| {
+        [(CALLS, "calls_per_second"), (P50, "p50_us"), (P99, "p99_us"), (BEHIND, "behind_seconds")]
+            .map(|(name, key)| (at(name, rate), format!("/levels/{index}/{key}")))
+    };
+    let rates = list(&RATES_PER_SECOND.map(|rate| rate.to_string()));
+    cases.push(mix(
+        RATES,
+        // Enough lanes that none is waited for at any rate that is held.
+        &format!("--load {rates} --clients 32"),
+        RATES_PER_SECOND.iter().enumerate().flat_map(|(i, rate)| level(i, *rate)).collect(),
+    ));
+    for (workers, title) in UDP {
+        let all = [
+            (MIB, "mib_per_second"),
+            (SERVER_MIB, "server_cpu_us_per_mib"),
+            ("client µs/MiB", "client_cpu_us_per_mib"),
+            ("sent again", "checks/retransmissions"),
+        ];
+        cases.push(Case {
+            place: Place::Workers(workers),
+            figures: figures("", &all),
+            ..case(title, OURS, "stream", "--udp --streams 16 --window 2 --threads 2")
+        });
+    }
+    for case in cases.iter_mut().filter(|case| case.load != "mountstorm") {
+        case.arguments.extend(["--seconds".to_owned(), seconds.to_string()]);
+    }
+    cases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn titles_tell_cases_apart_and_what_depends_comes_later() {
+        let cases = all(1000, 1.0);
+        for (index, case) in cases.iter().enumerate() {
+            let first = cases.iter().position(|other| other.title == case.title);
+            assert_eq!(first, Some(index), "{}", case.title);
+            if let Some(share) = case.load_of {
+                let earlier = cases.iter().take(index).find(|other| other.title == share.title);
+                let earlier = earlier.expect("an earlier case");
+                assert_eq!(earlier.place, case.place);
+                assert!(earlier.figures.iter().any(|(name, _)| name == share.figure));
+            }
+            assert!(PLACES.contains(&case.place));
+        }
+    }
+}

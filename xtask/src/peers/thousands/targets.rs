@@ -1,0 +1,171 @@
+//! What is asked of Steadfast with thousands of clients, and whether it was seen.
+
+use super::Medians;
+use super::cases::{self, at};
+use crate::peers::servers::Peer;
+
+/// Fewer CPUs cannot run two workers and a generator that keeps both busy.
+const CPUS_FOR_TWO_WORKERS: usize = 4;
+/// What "scales from one worker to two" is taken for.
+const TWO_WORKERS: f64 = 1.5;
+/// Runnable tasks beyond the number of CPUs that still count as near it.
+const RUNNING_BEYOND_CPUS: f64 = 3.0;
+
+/// A target and what was measured.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    /// As the targets are numbered.
+    pub(super) number: u32,
+    pub(super) what: String,
+    pub(super) goal: String,
+    pub(super) measured: Option<f64>,
+    /// `None` when it was not measured, or cannot be judged here.
+    pub(super) is_met: Option<bool>,
+}
+
+struct Targets<'m> {
+    medians: &'m Medians<'m>,
+    all: Vec<Target>,
+}
+
+impl Targets<'_> {
+    fn ours(&self, title: &str, figure: &str) -> Option<f64> {
+        self.medians.get(title, Peer::Steadfast, figure)
+    }
+
+    /// Ganesha's figure by ours.
+    fn theirs_by_ours(&self, title: &str, figure: &str) -> Option<f64> {
+        Some(self.medians.get(title, Peer::Ganesha, figure)? / self.ours(title, figure)?)
+    }
+
+    /// Ours by that of canned replies.
+    fn ours_by_canned(&self, title: &str, canned: &str) -> Option<f64> {
+        let floor = self.medians.get(canned, Peer::Canned, cases::SERVER)?;
+        Some(self.ours(title, cases::SERVER)? / floor)
+    }
+
+    fn at_least(&mut self, number: u32, what: &str, least: f64, measured: Option<f64>) {
+        let is_met = measured.map(|measured| measured >= least);
+        let (what, goal) = (what.to_owned(), format!("≥ {least}"));
+        self.all.push(Target { number, what, goal, measured, is_met });
+    }
+
+    fn at_most(&mut self, number: u32, what: &str, most: f64, measured: Option<f64>) {
+        let is_met = measured.map(|measured| measured <= most);
+        let (what, goal) = (what.to_owned(), format!("≤ {most}"));
+        self.all.push(Target { number, what, goal, measured, is_met });
+    }
+
+    fn cpu_time(&mut self) {
+        for (what, title, least) in [
+            ("GETATTR", cases::GETATTR, 6.0),
+            ("ACCESS", cases::ACCESS, 6.0),
+            ("LOOKUP", cases::LOOKUP, 5.0),
+            ("READ 4 KiB", cases::READ_4K, 4.0),
+            ("traversal", cases::TRAVERSAL, 5.0),
+            ("nhfsstone without its stable calls", cases::MIX, 4.0),
+        ] {
+            let measured = self.theirs_by_ours(title, cases::SERVER);
+            self.at_least(1, &format!("{what}: CPU a call, ganesha ÷ ours"), least, measured);
+        }
+        for (what, title) in [("GETATTR", cases::GETATTR), ("ACCESS", cases::ACCESS)] {
+            let measured = self.ours_by_canned(title, cases::NULL_CANNED);
+            self.at_most(1, &format!("{what}: CPU a call, ours ÷ canned"), 3.5, measured);
+        }
+        let measured = self.ours_by_canned(cases::ALONE, cases::ALONE_CANNED);
+        self.at_most(1, "GETATTR at 1×1: CPU a call, ours ÷ canned", 1.25, measured);
+    }
+
+    /// The highest rate up to which the median stayed under a millisecond.
+    fn rate_held(&self, peer: Peer) -> Option<f64> {
+        let p50 = |rate: &u32| self.medians.get(cases::RATES, peer, &at(cases::P50, rate));
+        p50(cases::RATES_PER_SECOND.first()?)?;
+        let held = cases::RATES_PER_SECOND
+            .iter()
+            .take_while(|rate| p50(rate).is_some_and(|p50_us| p50_us < 1000.0));
+        Some(held.last().copied().map_or(0.0, f64::from))
+    }
+
+    fn throughput(&mut self) {
+        for (what, title, least) in
+            [("GETATTR at 64×8", cases::MANY, 5.0), ("traversal, 200", cases::TRAVERSAL_200, 4.0)]
+        {
+            let measured = self.theirs_by_ours(title, cases::CALLS).map(f64::recip);
+            self.at_least(2, &format!("{what}: calls/s, ours ÷ ganesha's"), least, measured);
+        }
+        let (theirs, ours) = (self.rate_held(Peer::Ganesha), self.rate_held(Peer::Steadfast));
+        // Where not even the lowest rate is held, something else was busy.
+        let measured =
+            ours.zip(theirs.filter(|rate| *rate > 0.0)).map(|(ours, theirs)| ours / theirs);
+        let rate = |rate: Option<f64>| rate.map_or_else(|| "–".to_owned(), |rate| rate.to_string());
+        let what = format!(
+            "one core: highest rate with p50 < 1 ms, ours ({}/s) ÷ ganesha's ({}/s)",
+            rate(ours),
+            rate(theirs)
+        );
+        self.at_least(2, &what, 2.0, measured);
+        let measured = self.theirs_by_ours(cases::HALF, cases::P99).map(f64::recip);
+        self.at_most(2, "p99 at half of the own peak, ours ÷ ganesha's", 1.0, measured);
+    }
+
+    fn streams(&mut self, cpus: usize) {
+        let limit = self.ours(cases::STREAM, cases::LOOPBACK);
+        let measured = self.ours(cases::STREAM, cases::MIB).zip(limit).map(|(own, of)| own / of);
+        self.at_least(3, "1 MiB reads, MiB/s ÷ loopback TCP limit", 0.85, measured);
+        let measured = self.theirs_by_ours(cases::STREAM, cases::SERVER_MIB);
+        self.at_least(3, "1 MiB reads: CPU a MiB, ganesha ÷ ours", 2.0, measured);
+        let [one, two] = cases::UDP.map(|(_, title)| self.ours(title, cases::MIB));
+        let measured = two.zip(one).map(|(two, one)| two / one);
+        self.at_least(3, "UDP reads: MiB/s of 2 workers ÷ 1 worker", TWO_WORKERS, measured);
+        if cpus < CPUS_FOR_TWO_WORKERS
+            && let Some(target) = self.all.last_mut()
+        {
+            target.is_met = None;
+            target.what += " (not judged: too few CPUs)";
+        }
+    }
+
+    fn walks(&mut self, cpus: usize) {
+        let calls: Vec<Option<f64>> =
+            cases::WALKERS.map(|n| self.ours(cases::WALKS, &at(cases::CALLS, n))).to_vec();
+        let best = calls.iter().flatten().copied().fold(0.0, f64::max);
+        let measured = calls.last().copied().flatten().map(|last| last / best);
+        self.at_least(4, "walk: calls/s with 4000 clients ÷ best", 0.9, measured);
+        let worst = |figure: &str| {
+            let points = cases::WALKERS.map(|n| self.ours(cases::WALKS, &at(figure, n)));
+            points.into_iter().try_fold(0.0, |worst: f64, point| Some(worst.max(point?)))
+        };
+        let (mount, failed) = (worst(cases::SLOWEST_MOUNT), worst(cases::FAILED_MOUNTS));
+        let running = worst(cases::RUNNING);
+        self.at_most(4, "walk: slowest new mount at any point, ms", 1000.0, mount);
+        self.at_most(4, "walk: new mounts that failed, most at a point", 0.0, failed);
+        let near = cpus as f64 + RUNNING_BEYOND_CPUS;
+        self.at_most(4, "walk: tasks that run or want to, most at a point", near, running);
+    }
+
+    fn storms(&mut self) {
+        for (what, title, clients, last) in [
+            ("2000, idle", cases::STORM, 2000.0, Some(0.2)),
+            ("2000, saturated", cases::STORM_BUSY, 2000.0, Some(2.0)),
+            ("10,000", cases::STORM_LARGE, 10_000.0, None),
+        ] {
+            let mounted = self.ours(title, cases::MOUNTED);
+            self.at_least(5, &format!("mountstorm {what}: have mounted"), clients, mounted);
+            if let Some(last) = last {
+                let measured = self.ours(title, cases::LAST);
+                self.at_most(5, &format!("mountstorm {what}: the last, s"), last, measured);
+            }
+        }
+    }
+}
+
+/// All targets.
+pub(super) fn targets(medians: &Medians<'_>, cpus: usize) -> Vec<Target> {
+    let mut targets = Targets { medians, all: Vec::new() };
+    targets.cpu_time();
+    targets.throughput();
+    targets.streams(cpus);
+    targets.walks(cpus);
+    targets.storms();
+    targets.all
+}
