@@ -164,10 +164,11 @@ impl OperationCounters {
         shared: &Shared,
     ) {
         let latency_ns = sent.sent_ns.saturating_sub(arrival.received_ns);
-        self.note_latency(executed.facts.operation, latency_ns, 1);
         if executed.is_sampled || is_slow(latency_ns, shared) {
             self.record(arrival, executed, sent, client);
         }
+        // Last, as with those that are sent together: who sees the reply counted finds the rest.
+        self.note_latency(executed.facts.operation, latency_ns, 1);
     }
 
     fn note_latency(&self, operation: OperationId, ns: u64, calls: u64) {
