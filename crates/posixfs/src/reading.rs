@@ -194,12 +194,9 @@ impl Tree {
         match cold {
             Some(read_ahead) if may_wait => self.prepare(node, reader, read_ahead, read),
             Some(read_ahead) if read_ahead.wants(read) => return Err(FsError::WouldBlock),
-            // One that may wait need not have to; if it has, the file is cold from now on.
-            None if may_wait
-                && ReadAhead::is_for(read)
-                && !node.volume.is_volatile()
-                && !(is_cached(reader, read) && is_filled(reader, into, read, false, false)) =>
-            {
+            // It comes because one that may not wait would have had to. Quick disks have delivered
+            // meanwhile: whether it has to wait itself says nothing.
+            None if may_wait && ReadAhead::is_for(read) && !node.volume.is_volatile() => {
                 let new = || Box::new(ReadAhead::new(&self.storage.read_ahead));
                 self.prepare(node, reader, node.read_ahead.get_or_init(new), read);
             }

@@ -188,7 +188,7 @@ impl Stream {
 /// The streams of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
-    streams: Vec<Stream>,
+    all: Vec<Stream>,
     /// Reads told so far.
     now: u64,
     swept_at: u64,
@@ -198,16 +198,16 @@ pub(crate) struct Streams {
 impl Streams {
     /// Whether a hit must be told: without streams that are not warm nothing is asked for.
     pub(super) fn is_cold(&self) -> bool {
-        self.streams.iter().any(|stream| !stream.is_warm)
+        self.all.iter().any(|stream| !stream.is_warm)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.streams.is_empty()
+        self.all.is_empty()
     }
 
     /// Whether [`Streams::note`] would ask for something at this read.
     pub(super) fn wants(&self, read: Read, budget: &WindowBudget) -> bool {
-        let Some(mut stream) = self.find(read).and_then(|index| self.streams.get(index).copied())
+        let Some(mut stream) = self.find(read).and_then(|index| self.all.get(index).copied())
         else {
             return false;
         };
@@ -223,7 +223,7 @@ impl Streams {
             self.retain(budget, |stream| stream.window > 0 || stream.is_warm);
         }
         let now = self.now;
-        if let Some(stream) = self.find(read).and_then(|index| self.streams.get_mut(index)) {
+        if let Some(stream) = self.find(read).and_then(|index| self.all.get_mut(index)) {
             stream.add(read);
             stream.used_at = now;
             stream.rest_at_end(read, budget);
@@ -235,7 +235,7 @@ impl Streams {
         self.now += 1;
         self.quiet = 0;
         let now = self.now;
-        let Some(stream) = self.find(read).and_then(|index| self.streams.get_mut(index)) else {
+        let Some(stream) = self.find(read).and_then(|index| self.all.get_mut(index)) else {
             self.begin(read, budget);
             return Noted::default();
         };
@@ -259,7 +259,7 @@ impl Streams {
     /// in a row, which is what the kernel may have read beyond what it was asked for, the rest
     /// will be too.
     pub(super) fn note_found(&mut self, range: &Range<u64>, enough: u64, budget: &WindowBudget) {
-        for stream in self.streams.iter_mut().filter(|stream| stream.asked == range.end) {
+        for stream in self.all.iter_mut().filter(|stream| stream.asked == range.end) {
             let bytes = range.end.saturating_sub(range.start);
             stream.found = stream.found.saturating_add(bytes);
             if stream.found > enough {
@@ -270,14 +270,14 @@ impl Streams {
 
     /// What was to be asked for is not in memory.
     pub(super) fn note_absent(&mut self, range: &Range<u64>) {
-        for stream in self.streams.iter_mut().filter(|stream| stream.asked == range.end) {
+        for stream in self.all.iter_mut().filter(|stream| stream.asked == range.end) {
             stream.found = 0;
         }
     }
 
     /// What had been asked for was gone before it was read: less is to be asked for.
     pub(super) fn note_lost(&mut self, read: Read) {
-        if let Some(stream) = self.find(read).and_then(|index| self.streams.get_mut(index)) {
+        if let Some(stream) = self.find(read).and_then(|index| self.all.get_mut(index)) {
             stream.window_max = (stream.window / 2).max(WINDOW_BYTES_MIN);
         }
     }
@@ -296,7 +296,7 @@ impl Streams {
 
     /// The stream whose head is nearest, if one is near enough.
     fn find(&self, read: Read) -> Option<usize> {
-        self.streams
+        self.all
             .iter()
             .enumerate()
             .map(|(index, stream)| (stream.head.abs_diff(read.offset), index))
@@ -309,9 +309,9 @@ impl Streams {
     /// of which begins one, do not displace those that are sequential.
     fn begin(&mut self, read: Read, budget: &WindowBudget) {
         let now = self.now;
-        if self.streams.len() >= STREAMS_MAX {
+        if self.all.len() >= STREAMS_MAX {
             let victim = self
-                .streams
+                .all
                 .iter()
                 .enumerate()
                 .filter(|(_, stream)| {
@@ -319,13 +319,13 @@ impl Streams {
                 })
                 .min_by_key(|(_, stream)| stream.used_at);
             let Some((index, _)) = victim else { return };
-            budget.give_back(self.streams.swap_remove(index).window);
+            budget.give_back(self.all.swap_remove(index).window);
         }
-        self.streams.push(Stream::new(read, now));
+        self.all.push(Stream::new(read, now));
     }
 
     fn retain(&mut self, budget: &WindowBudget, stays: impl Fn(&Stream) -> bool) {
-        self.streams.retain(|stream| {
+        self.all.retain(|stream| {
             let stays = stays(stream);
             if !stays {
                 budget.give_back(stream.window);
