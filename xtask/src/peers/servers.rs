@@ -15,6 +15,9 @@ const GANESHA_MOUNT_PORT: u16 = 20048;
 /// As many as it can be told; its 1024 would keep virtual clients out.
 const GANESHA_CONNECTIONS_MAX: u32 = 10_000;
 
+/// Steadfast's state directory, in the server's scratch directory.
+const STATE: &str = "state";
+
 /// Which server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
@@ -102,7 +105,7 @@ pub(super) struct Server {
     pub(super) path: String,
     process: Child,
     /// Configuration, state and log.
-    _scratch: tempfile::TempDir,
+    scratch: tempfile::TempDir,
     log: PathBuf,
 }
 
@@ -110,6 +113,19 @@ impl Server {
     /// The server's process. `taskset` becomes the server by exec, so it is the child itself.
     pub(super) fn pid(&self) -> u32 {
         self.process.id()
+    }
+
+    /// What Steadfast tells of itself by `steadfast statistics --json`.
+    pub(super) fn statistics(&self) -> Result<serde_json::Value> {
+        let output = Command::new(steadfast_program())
+            .args(["statistics", "--json", "--state-directory"])
+            .arg(self.scratch.path().join(STATE))
+            .output()
+            .context("cannot run steadfast statistics")?;
+        if !output.status.success() {
+            bail!("steadfast statistics: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(serde_json::from_slice(&output.stdout)?)
     }
 
     /// Whether it has ended by itself.
@@ -213,7 +229,7 @@ pub(super) fn start(peer: Peer, directory: &Path, setup: &Setup) -> Result<Serve
         }
         Peer::Steadfast => {
             let configuration = scratch.path().join("steadfast.toml");
-            let state = scratch.path().join("state");
+            let state = scratch.path().join(STATE);
             std::fs::create_dir(&state)?;
             let state = state.to_str().context("the temporary path is not UTF-8")?;
             std::fs::write(&configuration, steadfast_configuration(directory, state, setup))?;
@@ -240,7 +256,7 @@ pub(super) fn start(peer: Peer, directory: &Path, setup: &Setup) -> Result<Serve
         mount_port,
         path: directory.to_owned(),
         process,
-        _scratch: scratch,
+        scratch,
         log,
     };
     server.await_port()?;

@@ -1,5 +1,6 @@
 //! Thousands of clients: CPU time a call beside ganesha and beside canned replies, throughput,
-//! held rates on one core, streams beside what loopback reaches, walks, storms of mounts.
+//! held rates on one core, streams beside what loopback reaches, walks, storms of mounts, a client
+//! beside a greedy one, the memory of replies kept for duplicates.
 //!
 //! Both servers run side by side on directories of their own, and each row is measured on one and
 //! then on the other, so that what the machine does meanwhile falls on both; the order alternates
@@ -12,7 +13,8 @@ mod targets;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -89,6 +91,13 @@ pub(super) fn measure(options: &Options, base: &Path, cpus: &Cpus) -> Result<()>
     tell(options, base, cpus, &wanted, &runs)
 }
 
+/// A file system in memory, inside the namespaces.
+const MEMORY: &str = "/run";
+/// The other client is at full speed after this long.
+const RUN_UP: Duration = Duration::from_secs(1);
+/// Longer than any row; it is ended by a signal.
+const BESIDE_SECONDS: &str = "3600";
+
 /// Descriptors that Steadfast keeps for files where connections are many and files few.
 const FILES_OF_CROWD: usize = 1024;
 
@@ -131,10 +140,13 @@ impl Site<'_> {
         let port = PORTS.iter().find(|(known, _)| *known == peer).map_or(0, |(_, port)| *port);
         let mut setup = Setup { port, ..Setup::usual(self.cpus) };
         match self.place {
-            Place::Usual => {}
+            Place::Usual | Place::Memory => {}
             Place::Crowd => setup.files = Some(FILES_OF_CROWD),
             Place::OneCore => setup.cpus = Some("0".to_owned()),
             Place::Workers(workers) => (setup.cpus, setup.workers) = (None, Some(workers)),
+        }
+        if self.place == Place::Memory {
+            return servers::start(peer, &fresh(Path::new(MEMORY), peer.name())?, &setup);
         }
         let directory = self.directories.get(peer.name()).context("no directory")?;
         servers::start(peer, directory, &setup)
@@ -192,7 +204,9 @@ impl Site<'_> {
             let figure = figure.with_context(|| format!("{} has no result", of.title))?;
             command.args(["--load", &format!("{:.0}", figure * of.share)]);
         }
+        let beside = case.beside.map(|words| Beside::start(words, server, cpus)).transpose()?;
         let output = command.output().context("cannot run the load generator")?;
+        let of_beside = beside.map(Beside::stop).transpose()?;
         if !output.status.success() {
             bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
         }
@@ -202,11 +216,62 @@ impl Site<'_> {
             let figure = report.pointer(pointer).and_then(Value::as_f64);
             figures.insert(name.clone(), figure.with_context(|| format!("no {pointer}"))?);
         }
+        if let Some(calls) = of_beside {
+            figures.insert(cases::BESIDE.to_owned(), calls);
+        }
+        if self.place == Place::Memory {
+            let statistics = server.statistics()?;
+            let told = |key: &str| {
+                let value = statistics.pointer(&format!("/server/{key}")).and_then(Value::as_f64);
+                value.with_context(|| format!("the statistics have no {key}"))
+            };
+            let calls = figures.get(cases::CALLS).copied().unwrap_or(f64::NAN);
+            figures.insert(cases::KEPT_MB.to_owned(), told("replies_kept_bytes")? / 1e6);
+            figures.insert(cases::KEPT_SECONDS.to_owned(), told("replies_kept")? / calls);
+        }
         let (calls, client) = (figures.get(cases::CALLS), figures.get(cases::CLIENT));
         if let Some((calls, client)) = calls.zip(client) {
             figures.insert(GENERATOR.to_owned(), calls * client / 1e4);
         }
         Ok((figures, report))
+    }
+}
+
+/// Another client's load, while a row is measured.
+struct Beside(Child);
+
+impl Beside {
+    /// Starts it, and waits until it is at full speed. It leaves the generator's CPU to the row that
+    /// is measured: what that waits for is to be the server.
+    fn start(words: &str, server: &Server, cpus: Option<&String>) -> Result<Self> {
+        let mut command = Cpus::command(cpus, Path::new("nice"));
+        command
+            .args(["-n", "19"])
+            .arg(bench_program())
+            .args(["op", &server.address.to_string(), &server.path])
+            .args(words.split_whitespace())
+            .args(["--mount-port", &server.mount_port.to_string()])
+            .args(["--seconds", BESIDE_SECONDS, "--json"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let child = command.spawn().context("cannot run the load generator")?;
+        std::thread::sleep(RUN_UP);
+        Ok(Self(child))
+    }
+
+    /// Ends it, and says how many calls a second it made.
+    fn stop(self) -> Result<f64> {
+        let pid = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw);
+        rustix::process::kill_process(
+            pid.context("no process id")?,
+            rustix::process::Signal::INT,
+        )?;
+        let output = self.0.wait_with_output()?;
+        let report: Value = serde_json::from_slice(&output.stdout)
+            .context("the load beside has no report")?;
+        let calls = report.pointer("/reports/0/calls_per_second").and_then(Value::as_f64);
+        calls.context("the load beside has no rate")
     }
 }
 
@@ -272,7 +337,15 @@ fn write_figures(text: &mut String, cases: &[Case], runs: &[Run], medians: &Medi
     for case in cases {
         let has_generator = case.figures.iter().any(|(name, _)| name == cases::CLIENT);
         let names = case.figures.iter().map(|(name, _)| name.as_str());
-        for name in names.chain(has_generator.then_some(GENERATOR)) {
+        let is_memory = case.place == Place::Memory;
+        let more = [
+            (has_generator, GENERATOR),
+            (case.beside.is_some(), cases::BESIDE),
+            (is_memory, cases::KEPT_MB),
+            (is_memory, cases::KEPT_SECONDS),
+        ];
+        let more = more.into_iter().filter_map(|(has, name)| has.then_some(name));
+        for name in names.chain(more) {
             let [theirs, ours, canned] = PORTS.map(|(peer, _)| medians.get(case.title, peer, name));
             let shown = |value: Option<f64>| {
                 value.map_or_else(String::new, |value| match value.abs() {

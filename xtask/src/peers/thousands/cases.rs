@@ -13,11 +13,19 @@ pub(super) enum Place {
     OneCore,
     /// Wherever they like, with so many workers.
     Workers(usize),
+    /// On the servers' CPUs, with files in memory only: nothing waits for a disk.
+    Memory,
 }
 
 /// All places, in the order in which they are measured.
-pub(super) const PLACES: [Place; 5] =
-    [Place::Usual, Place::Crowd, Place::OneCore, Place::Workers(1), Place::Workers(2)];
+pub(super) const PLACES: [Place; 6] = [
+    Place::Usual,
+    Place::Crowd,
+    Place::OneCore,
+    Place::Workers(1),
+    Place::Workers(2),
+    Place::Memory,
+];
 
 const BOTH: &[Peer] = &[Peer::Ganesha, Peer::Steadfast];
 const OURS: &[Peer] = &[Peer::Steadfast];
@@ -43,6 +51,8 @@ pub(super) struct Case {
     pub(super) arguments: Vec<String>,
     /// The rate, where it depends on what was measured before.
     pub(super) load_of: Option<ShareOf>,
+    /// What another client does meanwhile, as words for `bench op`.
+    pub(super) beside: Option<&'static str>,
     /// Names of figures, and where they are in the report.
     pub(super) figures: Vec<(String, String)>,
 }
@@ -57,6 +67,11 @@ pub(super) const SERVER_MIB: &str = "server µs/MiB";
 pub(super) const LOOPBACK: &str = "loopback MiB/s";
 pub(super) const LAST: &str = "last mounted s";
 pub(super) const MOUNTED: &str = "mounted";
+/// What the client beside reached.
+pub(super) const BESIDE: &str = "calls/s of the other client";
+/// The replies that Steadfast keeps for duplicates: their memory, and for how long they reach back.
+pub(super) const KEPT_MB: &str = "replies kept, MB";
+pub(super) const KEPT_SECONDS: &str = "replies kept, s";
 
 pub(super) const GETATTR: &str = "GETATTR 16×8";
 pub(super) const ACCESS: &str = "ACCESS 16×8";
@@ -68,6 +83,8 @@ pub(super) const MIX: &str = "nhfsstone without its stable calls 16×8";
 pub(super) const NULL_CANNED: &str = "canned reply 16×8";
 pub(super) const ALONE: &str = "GETATTR 1×1";
 pub(super) const ALONE_CANNED: &str = "canned reply 1×1";
+pub(super) const FAIR: &str = "GETATTR 1×1 beside another client's 64×8";
+pub(super) const CHANGES: &str = "SETATTR 16×8, files in memory";
 pub(super) const MANY: &str = "GETATTR 64×8";
 pub(super) const TRAVERSAL_200: &str = "traversal, 200 clients";
 pub(super) const WALKS: &str = "walk";
@@ -123,6 +140,7 @@ fn case(title: &'static str, peers: &'static [Peer], load: &'static str, argumen
         load,
         arguments: words(arguments),
         load_of: None,
+        beside: None,
         figures: Vec::new(),
     }
 }
@@ -166,6 +184,11 @@ pub(super) fn all(inodes: usize, seconds: f64) -> Vec<Case> {
         op(READ_32K, BOTH, "read:32768"),
         op(ALONE, BOTH, "getattr --connections 1 --depth 1"),
         op(ALONE_CANNED, CANNED, "null --connections 1 --depth 1"),
+        Case {
+            beside: Some("getattr --connections 64 --depth 8 --one-address"),
+            ..op(FAIR, BOTH, "getattr --connections 1 --depth 1")
+        },
+        Case { place: Place::Memory, ..op(CHANGES, OURS, "setattr") },
         op(MANY, BOTH, "getattr --connections 64 --depth 8"),
         Case { place: Place::Usual, ..mix(MIX, "--load max", figures("/levels/0", &USUAL)) },
         walk(TRAVERSAL, inodes, 128),

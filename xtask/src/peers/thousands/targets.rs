@@ -143,6 +143,23 @@ impl Targets<'_> {
         self.at_most(4, "walk: tasks that run or want to, most at a point", near, running);
     }
 
+    fn duplicates(&mut self) {
+        let (mb, seconds) =
+            (self.ours(cases::CHANGES, cases::KEPT_MB), self.ours(cases::CHANGES, cases::KEPT_SECONDS));
+        self.at_most(6, "changing calls: memory of the kept replies, MB", KEPT_MB_MOST, mb);
+        self.at_least(6, "changing calls: kept replies reach back, s", 2.0, seconds);
+    }
+
+    fn fairness(&mut self) {
+        let [beside, alone] = [cases::FAIR, cases::ALONE].map(|row| self.ours(row, cases::P99));
+        let measured = beside.zip(alone).map(|(beside, alone)| beside / alone);
+        self.at_most(7, "p99 beside another client's 64×8 ÷ p99 alone", 2.0, measured);
+        let [beside, alone] = [(cases::FAIR, cases::BESIDE), (cases::MANY, cases::CALLS)]
+            .map(|(row, figure)| self.ours(row, figure));
+        let measured = beside.zip(alone).map(|(beside, alone)| beside / alone);
+        self.at_least(7, "calls/s of that other client ÷ alone", 0.8, measured);
+    }
+
     fn storms(&mut self) {
         for (what, title, clients, last) in [
             ("2000, idle", cases::STORM, 2000.0, Some(0.2)),
@@ -159,6 +176,9 @@ impl Targets<'_> {
     }
 }
 
+/// What is asked of the memory for two seconds of changing calls, in 10⁶ bytes.
+const KEPT_MB_MOST: f64 = 64.0;
+
 /// All targets.
 pub(super) fn targets(medians: &Medians<'_>, cpus: usize) -> Vec<Target> {
     let mut targets = Targets { medians, all: Vec::new() };
@@ -167,5 +187,7 @@ pub(super) fn targets(medians: &Medians<'_>, cpus: usize) -> Vec<Target> {
     targets.streams(cpus);
     targets.walks(cpus);
     targets.storms();
+    targets.duplicates();
+    targets.fairness();
     targets.all
 }
