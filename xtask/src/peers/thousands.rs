@@ -263,13 +263,10 @@ impl Beside {
     /// Ends it, and says how many calls a second it made.
     fn stop(self) -> Result<f64> {
         let pid = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw);
-        rustix::process::kill_process(
-            pid.context("no process id")?,
-            rustix::process::Signal::INT,
-        )?;
+        rustix::process::kill_process(pid.context("no process id")?, rustix::process::Signal::INT)?;
         let output = self.0.wait_with_output()?;
-        let report: Value = serde_json::from_slice(&output.stdout)
-            .context("the load beside has no report")?;
+        let report: Value =
+            serde_json::from_slice(&output.stdout).context("the load beside has no report")?;
         let calls = report.pointer("/reports/0/calls_per_second").and_then(Value::as_f64);
         calls.context("the load beside has no rate")
     }

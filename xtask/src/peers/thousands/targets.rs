@@ -144,8 +144,10 @@ impl Targets<'_> {
     }
 
     fn duplicates(&mut self) {
-        let (mb, seconds) =
-            (self.ours(cases::CHANGES, cases::KEPT_MB), self.ours(cases::CHANGES, cases::KEPT_SECONDS));
+        let (mb, seconds) = (
+            self.ours(cases::CHANGES, cases::KEPT_MB),
+            self.ours(cases::CHANGES, cases::KEPT_SECONDS),
+        );
         self.at_most(6, "changing calls: memory of the kept replies, MB", KEPT_MB_MOST, mb);
         self.at_least(6, "changing calls: kept replies reach back, s", 2.0, seconds);
     }
