@@ -6,6 +6,7 @@
 //! the connections, `datagram` is what UDP needs beside, `worker` is one thread, `tally` counts,
 //! `control` shows progress and stops.
 
+mod alarm;
 mod control;
 mod datagram;
 pub(crate) mod pace;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use steadfast_sys::epoll::{Epoll, Events};
 
+use super::alarm::{self, Alarm};
 use super::datagram::{self, Resender};
 use super::pace::{Pace, Random, Schedule};
 use super::tally::Tally;
@@ -91,6 +92,7 @@ pub(crate) struct Worker<S> {
     thread: usize,
     depth: usize,
     epoll: Epoll,
+    alarm: Alarm,
     connections: Vec<Connection>,
     lanes: Vec<Lane>,
     /// `None` in a closed loop.
@@ -162,6 +164,7 @@ impl<S: Script> Worker<S> {
             shared: Arc::clone(shared),
             thread,
             depth: plan.depth,
+            alarm: Alarm::new(&epoll)?,
             epoll,
             lanes: vec![Lane::default(); connections.len() * plan.depth],
             connections,
@@ -212,10 +215,10 @@ impl<S: Script> Worker<S> {
             if self.in_flight == 0 && (is_stopping || self.has_nothing_left()) {
                 return Ok((self.script, self.tally));
             }
-            let patience = self.patience(is_stopping);
+            let patience = self.patience(is_stopping)?;
             self.epoll.wait(&mut events, Some(patience))?;
             let mut was_heard = false;
-            for event in events.iter() {
+            for event in events.iter().filter(|event| event.token != alarm::TOKEN) {
                 was_heard = true;
                 let index = event.token as usize;
                 if event.is_writable {
@@ -268,10 +271,10 @@ impl<S: Script> Worker<S> {
         }
     }
 
-    /// How long to wait for something to happen.
-    fn patience(&self, is_stopping: bool) -> Duration {
+    /// How long to wait for something to happen; the alarm is set if it ends before.
+    fn patience(&mut self, is_stopping: bool) -> io::Result<Duration> {
         if !self.ready.is_empty() {
-            return Duration::ZERO;
+            return Ok(Duration::ZERO);
         }
         let mut until = u64::MAX;
         if !is_stopping {
@@ -281,9 +284,14 @@ impl<S: Script> Worker<S> {
             until = until.min(self.put_off.front().map_or(u64::MAX, |(until, _)| *until));
         }
         if until == u64::MAX {
-            return TICK;
+            return Ok(TICK);
         }
-        TICK.min(Duration::from_nanos(until.saturating_sub(self.now_ns())))
+        let now_ns = self.now_ns();
+        if until <= now_ns {
+            return Ok(Duration::ZERO);
+        }
+        self.alarm.set(until, now_ns)?;
+        Ok(TICK)
     }
 
     fn make_ready(&mut self, index: usize) {

@@ -85,6 +85,7 @@ pub(super) const ALONE: &str = "GETATTR 1×1";
 pub(super) const ALONE_CANNED: &str = "canned reply 1×1";
 pub(super) const FAIR: &str = "GETATTR 1×1 beside another client's 64×8";
 pub(super) const CHANGES: &str = "SETATTR 16×8, files in memory";
+pub(super) const TURNS_CANNED: &str = "canned reply 200×1";
 pub(super) const MANY: &str = "GETATTR 64×8";
 pub(super) const TRAVERSAL_200: &str = "traversal, 200 clients";
 pub(super) const WALKS: &str = "walk";
@@ -193,6 +194,7 @@ pub(super) fn all(inodes: usize, seconds: f64) -> Vec<Case> {
         Case { place: Place::Usual, ..mix(MIX, "--load max", figures("/levels/0", &USUAL)) },
         walk(TRAVERSAL, inodes, 128),
         walk(TRAVERSAL_200, inodes, 200),
+        op(TURNS_CANNED, CANNED, "null --connections 200 --depth 1"),
     ];
     let list = |items: &[String]| items.join(",");
     let point = |index: usize, clients: usize| {
