@@ -87,14 +87,13 @@ impl Targets<'_> {
         self.at_most(1, "GETATTR at 1×1: CPU a call, ours ÷ canned", 1.25, measured);
     }
 
-    /// The highest rate up to which the median stayed under a millisecond.
+    /// The highest rate at which the median stayed under a millisecond.
     fn rate_held(&self, peer: Peer) -> Option<f64> {
         let p50 = |rate: &u32| self.medians.get(cases::RATES, peer, &at(cases::P50, rate));
         p50(cases::RATES_PER_SECOND.first()?)?;
-        let held = cases::RATES_PER_SECOND
-            .iter()
-            .take_while(|rate| p50(rate).is_some_and(|p50_us| p50_us < 1000.0));
-        Some(held.last().copied().map_or(0.0, f64::from))
+        let is_held = |rate: &&u32| p50(rate).is_some_and(|p50_us| p50_us < 1000.0);
+        let held = cases::RATES_PER_SECOND.iter().filter(is_held).next_back();
+        Some(held.copied().map_or(0.0, f64::from))
     }
 
     fn throughput(&mut self) {
