@@ -188,9 +188,9 @@ fn start(
         Found::Unusable("rpcbind is switched off".to_owned())
     };
     let (server, listen, serves_rpcbind) = start_server(&mut options, &listen, &found, &engine)?;
+    let control = start_control(&state, &server, &engine, &storage);
     server.every_second(Box::new(move || storage.sweep()));
     server.every_second(memory::watch(&engine));
-    let control = start_control(&state, &server, &engine);
 
     let mut registered = Vec::new();
     let lookup = match found {
@@ -234,11 +234,16 @@ fn start(
 }
 
 /// Lets the server tell about itself. It serves as well without.
-fn start_control(state: &StateDirectory, server: &Server, engine: &Arc<Engine>) -> Option<Control> {
-    let (observer, engine) = (server.observer(), Arc::clone(engine));
+fn start_control(
+    state: &StateDirectory,
+    server: &Server,
+    engine: &Arc<Engine>,
+    storage: &Arc<Storage>,
+) -> Option<Control> {
+    let (observer, engine, storage) = (server.observer(), Arc::clone(engine), Arc::clone(storage));
     let started_unix_ms = unix_time().as_millis() as u64;
     let document = move || {
-        let document = Document::of(&observer, &engine, started_unix_ms);
+        let document = Document::of(&observer, &engine, &storage, started_unix_ms);
         // It has nothing that JSON could not have.
         serde_json::to_vec(&document).unwrap_or_default()
     };

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use self::budget::WindowBudget;
-pub(crate) use self::kernel::{Habits, is_cached, is_filled};
+pub(crate) use self::kernel::{Habits, Presence, is_filled, presence};
 use self::streams::Streams;
 pub(crate) use self::streams::{Noted, Read};
 use crate::budget::Descriptor;
@@ -41,7 +41,7 @@ const AHEAD_BYTES_ENOUGH: u64 = 512 << 10;
 /// found in memory before the rest is taken to be there.
 const FOUND_BYTES_MIN: u64 = 1 << 20;
 
-/// What was asked ahead since the start, for all files.
+/// What was asked ahead since the start, for all files, and what may be asked now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadAheadTotals {
     /// Times that something was asked for.
@@ -55,6 +55,8 @@ pub struct ReadAheadTotals {
     pub found: u64,
     /// Times that what had been asked for was gone before it was read.
     pub lost: u64,
+    /// What is left of the budget of windows now, in bytes.
+    pub budget_left_bytes: u64,
 }
 
 /// What the files of all trees share.
@@ -70,9 +72,8 @@ pub(crate) struct ReadAheadShared {
 
 impl ReadAheadShared {
     pub(crate) fn new() -> Arc<Self> {
-        let system = rustix::system::sysinfo();
-        let memory = (system.totalram as u64).saturating_mul(u64::from(system.mem_unit));
-        let bytes = (memory / MEMORY_SHARES).clamp(BUDGET_BYTES_MIN, BUDGET_BYTES_MAX);
+        let bytes = budget::memory_bytes() / MEMORY_SHARES;
+        let bytes = bytes.clamp(BUDGET_BYTES_MIN, BUDGET_BYTES_MAX);
         Arc::new(Self {
             budget: WindowBudget::new(bytes),
             asks: AtomicU64::new(0),
@@ -90,6 +91,7 @@ impl ReadAheadShared {
             advised: self.advised.load(Ordering::Relaxed),
             found: self.found.load(Ordering::Relaxed),
             lost: self.lost.load(Ordering::Relaxed),
+            budget_left_bytes: self.budget.left(),
         }
     }
 }
@@ -149,14 +151,21 @@ impl ReadAhead {
         else {
             return;
         };
-        if was_asked && !is_cached(&file, read) {
+        if was_asked && presence(&file, read) == Presence::Partial {
             self.shared.lost.fetch_add(1, Ordering::Relaxed);
             self.change(|streams| streams.note_lost(read));
         }
-        let Some(range) = ask else { return };
+        let Some(range) = ask else {
+            if !is_filled(&file, &mut Vec::new(), read, false) {
+                self.change(|streams| streams.note_late(read));
+            }
+            return;
+        };
         let bytes = range.end - range.start;
         let next = Read { offset: range.start, length: bytes, ..read };
-        if is_cached(&file, next) && is_filled(&file, &mut Vec::new(), next, true, false) {
+        let is_found = presence(&file, next) != Presence::Partial
+            && is_filled(&file, &mut Vec::new(), next, false);
+        if is_found {
             self.shared.found.fetch_add(1, Ordering::Relaxed);
             let enough = habits.ahead_bytes.saturating_mul(4).max(FOUND_BYTES_MIN);
             self.change(|streams| streams.note_found(&range, enough, &self.shared.budget));
@@ -167,7 +176,8 @@ impl ReadAhead {
         self.shared.bytes.fetch_add(bytes, Ordering::Relaxed);
         if let Some(asker) = self.asker(habits, open) {
             kernel::nudge(&*asker, &range);
-            if is_cached(&file, next) {
+            // Where that cannot be told it is not asked for twice.
+            if presence(&file, next) != Presence::Partial {
                 return;
             }
         }

@@ -19,7 +19,7 @@ use crate::acl::{self, Which};
 use crate::budget::Descriptor;
 use crate::error::from_errno;
 use crate::node::{Node, ReadableFile};
-use crate::read_ahead::{Read, ReadAhead, is_cached, is_filled};
+use crate::read_ahead::{Presence, Read, ReadAhead, is_filled, presence};
 use crate::tree::{Tree, may_wait};
 
 /// From this size on a range of the page cache is sent without a copy.
@@ -204,8 +204,8 @@ impl Tree {
         }
         let found = if may_be_place
             && read.length >= PLACE_BYTES_MIN
-            && is_cached(reader, read)
-            && is_filled(reader, into, read, cold.is_some(), may_wait)
+            && self.presence(reader, read) == Presence::Whole
+            && is_filled(reader, into, read, may_wait)
         {
             Fetched::Cached
         } else {
@@ -219,7 +219,18 @@ impl Tree {
         Ok(found)
     }
 
+    /// How much of a range is in memory, asked as somebody who is told if this thread may be that.
+    fn presence(&self, reader: &Descriptor, read: Read) -> Presence {
+        match presence(reader, read) {
+            // What it did before was another user's.
+            Presence::Forbidden if self.assume_server().is_ok() => presence(reader, read),
+            known => known,
+        }
+    }
+
     fn prepare(&self, node: &Node, reader: &Descriptor, read_ahead: &ReadAhead, read: Read) {
+        // Asking makes this thread one that is told.
+        let _ = self.presence(reader, read);
         let open = || {
             let opened = node.open_again().ok()?;
             self.storage.cache.make_room();

@@ -5,6 +5,7 @@
 mod support;
 
 use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use rustix::fs::Advice;
@@ -36,6 +37,8 @@ impl Reader {
         let contents: Vec<u8> =
             (0..FILE_BYTES / 8).flat_map(|word| (word * 8).to_be_bytes()).collect();
         std::fs::write(&path, contents).unwrap();
+        // Whatever the umask is: who may write it is told more by the kernel than others.
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         let storage = support::storage();
         let options = TreeOptions { share_id: 7, ..TreeOptions::default() };
         let tree = Tree::open(&place.directory, &options, &storage).unwrap();
@@ -133,15 +136,16 @@ fn a_stream_in_order_is_asked_for_once_and_nothing_when_it_is_in_memory() {
             // All but the first reads, unless the disk is so fast that next to none had to wait:
             // then the kernel alone was quick enough, and nothing is to be asked for.
             let is_needed = is_ours && reader.came_again > 8;
-            let least = if is_needed { FILE_BYTES - 4 * MIB } else { 0 };
+            let least = if is_needed { FILE_BYTES / 2 } else { 0 };
             assert!((least..=FILE_BYTES).contains(&bytes), "{bytes} bytes");
             assert!(asks <= 2 * FILE_BYTES / MIB + 8, "{asks} asks");
             assert_eq!(after.lost, before.lost);
             for offset in (0..FILE_BYTES).step_by(length as usize) {
                 reader.read(offset, length, may_be_place);
             }
-            let again = ReadAheadTotals { found: after.found, ..reader.totals() };
-            assert_eq!(again, after, "what is in memory was asked for");
+            let again = reader.totals();
+            let asked = |totals: ReadAheadTotals| (totals.asks, totals.bytes, totals.lost);
+            assert_eq!(asked(again), asked(after), "what is in memory was asked for");
         }
         assert!(reader.places > 0);
     });
@@ -158,7 +162,7 @@ fn reads_out_of_order_are_a_stream_too() {
         }
         println!("{:?} came again {}", reader.totals(), reader.came_again);
         let ReadAheadTotals { bytes, .. } = reader.totals();
-        let least = if is_ours { FILE_BYTES - 2 * MIB } else { 0 };
+        let least = if is_ours && reader.came_again > 8 { FILE_BYTES / 2 } else { 0 };
         assert!((least..=FILE_BYTES).contains(&bytes), "{bytes} bytes");
     });
 }
@@ -175,7 +179,7 @@ fn several_streams_of_one_file_are_all_asked_for() {
         println!("{:?} came again {}", reader.totals(), reader.came_again);
         let ReadAheadTotals { bytes, .. } = reader.totals();
         // The first ones run a little into the parts of the next, where it is in memory then.
-        let least = if is_ours { FILE_BYTES - 4 * MIB } else { 0 };
+        let least = if is_ours && reader.came_again > 16 { FILE_BYTES / 2 } else { 0 };
         assert!((least..=FILE_BYTES + 4 * MIB).contains(&bytes), "{bytes} bytes");
     });
 }
@@ -202,11 +206,50 @@ fn nothing_is_asked_of_a_file_system_in_memory() {
     let Some(place) = mounted("tmpfs", 64) else { return };
     let path = place.directory.join("file");
     std::fs::write(&path, vec![1; FILE_BYTES as usize]).unwrap();
-    let tree = support::open(&place.directory);
-    let user = support::User::new(&tree, 0, 0);
-    let file = user.lookup(&user.root(), "file").unwrap().handle;
+    let storage = support::storage();
+    let before = storage.read_ahead();
+    let options = TreeOptions { share_id: 7, ..TreeOptions::default() };
+    let tree = Tree::open(&place.directory, &options, &storage).unwrap();
+    let cred = cred(0, 0, &[]);
+    let caller = Caller { cred: &cred, waiting: Waiting::Allowed };
+    let root = tree.root().unwrap().handle;
+    let file = tree.lookup(&caller, &root, name("file")).result.unwrap().handle;
+    let mut data = Vec::new();
     for offset in (0..FILE_BYTES).step_by(65_536) {
-        assert_eq!(user.read(&file, offset, 65_536).unwrap().0.len(), 65_536);
+        data.clear();
+        let done = tree.read(&caller, &file, offset, 65_536, false, &mut data).unwrap();
+        assert_eq!((done.count, data.len()), (65_536, 65_536));
     }
-    assert!(tree.root().is_ok());
+    assert_eq!(storage.read_ahead(), before);
+}
+
+/// Since Linux 6.14 only who may write a file is told what of it is in memory.
+#[test]
+fn a_thread_that_was_another_user_asks_as_the_server() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root serves as others");
+        return;
+    }
+    let place = plain();
+    let Some(mut reader) = Reader::new(&place) else { return };
+    std::fs::create_dir(place.directory.join("theirs")).unwrap();
+    std::os::unix::fs::chown(place.directory.join("theirs"), Some(4321), Some(4321)).unwrap();
+    let change = |reader: &Reader| {
+        let user = support::User::new(&reader.tree, 4321, 4321);
+        let directory = user.lookup(&user.root(), "theirs").unwrap().handle;
+        user.create(&directory, "file", 0o600).unwrap();
+        // Nothing is done as the server after this.
+        user.remove(&directory, "file").unwrap();
+    };
+    for offset in (0..FILE_BYTES).step_by(MIB as usize) {
+        change(&reader);
+        reader.read(offset, MIB, true);
+    }
+    assert_eq!(reader.totals().lost, 0);
+    reader.places = 0;
+    for offset in (0..FILE_BYTES).step_by(MIB as usize) {
+        change(&reader);
+        reader.read(offset, MIB, true);
+    }
+    assert_eq!(reader.places as u64, FILE_BYTES / MIB, "all is in memory");
 }

@@ -53,7 +53,7 @@ impl Batch {
         if self.is_rest {
             return Arc::clone(self);
         }
-        let mut rest = Self { is_rest: true, ..Self::new(0) };
+        let mut rest = Self { is_rest: true, arrival: self.arrival, ..Self::new(0) };
         let count = self.records.places.len();
         let first = self.next.swap(count, Ordering::Relaxed).min(count);
         rest.buffer.reserve_exact((first..count).map(|index| self.record(index).len()).sum());
@@ -230,9 +230,11 @@ mod tests {
             batch.buffer[start..end].fill(end as u8);
             batch.records.places.push(RecordPlace::Buffer(start..end));
         }
+        batch.arrival = Arrival { begun_ns: 5, received_ns: 7 };
         let batch = Arc::new(batch);
         assert_eq!(batch.take_next(), Some(0));
         let rest = batch.take_rest();
+        assert_eq!((rest.arrival.begun_ns, rest.arrival.received_ns), (5, 7), "it came then");
         assert!(batch.is_exhausted() && batch.take_next().is_none());
         assert_eq!(rest.kept_bytes(), 25);
         assert_eq!((rest.record(0), rest.record(1)), (&[30; 20][..], &[45; 5][..]));

@@ -2,8 +2,9 @@
 //!
 //! Every call is timed, so a look at the clock must cost next to nothing: 13 ns with the CPU's
 //! time-stamp counter, where `clock_gettime` takes 33 ns (AMD EPYC 7003 under KVM, clocksource
-//! tsc). The counter is believed only where the kernel itself keeps time by it. Time-outs never
-//! depend on it: a machine that sleeps may set it back.
+//! tsc). The counter is believed only where the kernel itself keeps time by it. A machine that
+//! sleeps may set it back, and then it stands still for a while: time-outs never depend on it, and
+//! what lasts a while by it ends by a count too.
 
 use std::time::Instant;
 

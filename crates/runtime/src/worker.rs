@@ -3,7 +3,7 @@
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 use steadfast_sys::epoll::Events;
@@ -29,6 +29,8 @@ const DIRECT_BYTES: usize = 16 << 10;
 /// to connect waits long, in ns.
 const LOOK_NS: u64 = 100_000;
 const EVENTS: usize = 64;
+/// And after this many turns, should the clock stand still.
+const TURNS_OF_LOOK: usize = 256;
 /// How often the sum of all backlogs is looked at, and for how long a peer must have read
 /// nothing to be closed for it, in ms.
 const BACKLOG_CHECK_MS: u64 = 100;
@@ -109,8 +111,11 @@ impl Worker {
     fn take_turns<'s>(&mut self, seat: &'s Seat, guard: &mut Option<SeatGuard<'s>>) {
         let looked_ns = self.shared.stamp_ns();
         let mut now_ns = looked_ns;
-        // What was left comes first: it was received before.
-        while seat.offer_count.load(Ordering::SeqCst) == 0 && now_ns < looked_ns + LOOK_NS {
+        for _ in 0..TURNS_OF_LOOK {
+            // What was left comes first: it was received before.
+            if seat.offer_count.load(Ordering::SeqCst) > 0 || now_ns >= looked_ns + LOOK_NS {
+                return;
+            }
             let Some(core) = guard.as_deref_mut() else { return };
             let Some((client, ready)) = core.turns.next() else { return };
             core.start_serving(client, now_ns);
@@ -175,8 +180,8 @@ impl Worker {
     fn wait_for_events(&mut self, seat: &Seat, timeout: Duration) -> io::Result<()> {
         let poll_ns = self.shared.options.busy_poll_us.saturating_mul(1000);
         if poll_ns > 0 && !timeout.is_zero() {
-            let until_ns = self.shared.stamp_ns().saturating_add(poll_ns);
-            while self.shared.stamp_ns() < until_ns {
+            let (begun, poll) = (Instant::now(), Duration::from_nanos(poll_ns));
+            while begun.elapsed() < poll {
                 seat.epoll.wait(&mut self.events, Some(Duration::ZERO))?;
                 if self.events.iter().next().is_some() {
                     return Ok(());

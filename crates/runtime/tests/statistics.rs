@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::*;
 use steadfast_engine::{OperationId, Transport};
@@ -136,6 +136,26 @@ fn a_slow_call_is_recorded_though_it_was_not_sampled() {
     assert!(!slow.is_sampled && slow.stages.storage_ns == 0);
     assert_eq!(counted(&observer).sampled_calls, 0);
     assert!(counted(&observer).at_once.max_ns >= 30_000_000);
+}
+
+#[test]
+fn calls_that_were_put_off_have_waited_since_they_came() {
+    let fixture = start(ServerOptions { seats_per_pool: 1, ..options() });
+    let observer = fixture.server.observer();
+    // So that the time since the server's start is much longer than what calls may take.
+    std::thread::sleep(Duration::from_millis(300));
+    let mut client = fixture.connect();
+    let begun = Instant::now();
+    // Each takes a millisecond, and so the turn of the connection ends after the first.
+    let calls: Vec<u8> = (0..20).flat_map(|n| marked(&record(n, b'k', b""))).collect();
+    client.stream.write_all(&calls).unwrap();
+    client.receive_many(20);
+    let all_ns = begun.elapsed().as_nanos() as u64;
+    wait_until(|| counted(&observer).at_once.replies == 20);
+    let latencies = counted(&observer).at_once;
+    // The last was answered after nineteen others; its clock is another one than ours.
+    let longest = latencies.max_ns;
+    assert!((19_000_000..all_ns + all_ns / 100).contains(&longest), "{longest} of {all_ns} ns");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Wakes a thread at a scheduled time.
 //!
-//! The time-out of an epoll counts in milliseconds on every kernel that we know of, and a call
-//! that starts late by half of one is told as a slow server. A timer is exact to microseconds.
+//! The time-out of an epoll counts in milliseconds (finer ones need Linux 5.11), and a call that
+//! starts late by half of one is told as a slow server. A timer is exact to microseconds.
 
 use std::io;
 use std::os::fd::OwnedFd;

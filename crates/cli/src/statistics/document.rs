@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use steadfast_engine::{Engine, Transport};
+use steadfast_posixfs::Storage;
 use steadfast_runtime::{Latencies, Observer, OperationStatistics, RecordedCall, StageTimes};
 
 use super::unix_time;
@@ -110,17 +111,29 @@ pub(crate) struct Recorded {
 
 impl Document {
     /// The state of a server now.
-    pub(crate) fn of(observer: &Observer, engine: &Engine, started_unix_ms: u64) -> Self {
+    pub(crate) fn of(
+        observer: &Observer,
+        engine: &Engine,
+        storage: &Storage,
+        started_unix_ms: u64,
+    ) -> Self {
         let named = observer.statistics().named();
         let mut server: BTreeMap<String, u64> =
             named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         let engine = engine.statistics();
+        let read_ahead = storage.read_ahead();
         for (name, value) in [
             ("replies_kept", engine.reply_cache.replies as u64),
             ("replies_kept_bytes", engine.reply_cache.bytes as u64),
             ("replies_evicted_young", engine.reply_cache.evicted_young),
             ("replies_evicted_by_pressure", engine.reply_cache.evicted_by_pressure),
             ("verifier_changes", engine.verifier_changes),
+            ("read_ahead_asks", read_ahead.asks),
+            ("read_ahead_bytes", read_ahead.bytes),
+            ("read_ahead_advised", read_ahead.advised),
+            ("read_ahead_found", read_ahead.found),
+            ("read_ahead_lost", read_ahead.lost),
+            ("read_ahead_budget_left_bytes", read_ahead.budget_left_bytes),
         ] {
             server.insert(name.to_owned(), value);
         }
@@ -171,7 +184,7 @@ impl Document {
             });
         let mut document = Self {
             started_unix_ms: before.taken_unix_ms,
-            operations: operations.filter(|operation| operation.calls > 0).collect(),
+            operations: operations.filter(Operation::has_any).collect(),
             recent: Vec::new(),
             ..self.clone()
         };
@@ -199,10 +212,17 @@ fn is_state(name: &str) -> bool {
             | "waiting_bytes"
             | "replies_kept"
             | "replies_kept_bytes"
+            | "read_ahead_budget_left_bytes"
     )
 }
 
 impl Operation {
+    /// Whether anything of it was counted. A call is counted when it was executed, and how long it
+    /// took when it was answered, which may be in another interval.
+    fn has_any(&self) -> bool {
+        self.calls > 0 || self.errors > 0 || self.latency.replies > 0
+    }
+
     fn of(counted: &OperationStatistics) -> Self {
         let name = counted.operation.name();
         Self {

@@ -33,7 +33,6 @@ const PIECE_BYTES: u64 = 128 << 10;
 const BEGIN_BYTES: usize = 128 << 10;
 /// The kernel's marks are no closer than this once it reads ahead all it may.
 const STEP_BYTES: usize = 64 << 10;
-const PAGE_BYTES: u64 = 4096;
 
 /// For a descriptor that [`nudge`] is to use: doubles what the kernel reads ahead.
 pub(super) fn double_ahead(file: impl AsFd) {
@@ -50,7 +49,8 @@ pub(super) fn nudge(file: impl AsFd, range: &Range<u64>) {
         let _ = file::append_read(&file, &mut scratch, bytes, at, false);
     };
     for at in range.clone().step_by(STEP_BYTES) {
-        if is_cached(&file, Read { offset: at, length: 1, file_bytes: range.end }) {
+        let here = Read { offset: at, length: 1, file_bytes: range.end };
+        if presence(&file, here) == Presence::Whole {
             touch(at, 1);
             continue;
         }
@@ -68,7 +68,7 @@ pub(super) fn nudge(file: impl AsFd, range: &Range<u64>) {
 pub(super) fn advise(file: impl AsFd, range: Range<u64>, request_bytes: u64) {
     let mut from = range.start;
     while from < range.end {
-        let length = (range.end - from).min(request_bytes.max(PAGE_BYTES));
+        let length = (range.end - from).min(request_bytes.max(REQUEST_BYTES_MIN));
         let Some(length) = NonZeroU64::new(length) else { return };
         // Advice may be refused; the reads themselves will tell what is wrong.
         if rustix::fs::fadvise(&file, from, Some(length), Advice::WillNeed).is_err() {
@@ -78,27 +78,42 @@ pub(super) fn advise(file: impl AsFd, range: Range<u64>, request_bytes: u64) {
     }
 }
 
-/// Whether all of a range is in the page cache, or on its way into it.
-pub(crate) fn is_cached(file: impl AsFd, read: Read) -> bool {
-    let first = read.offset / PAGE_BYTES;
-    let behind = read.end().div_ceil(PAGE_BYTES);
-    file::cached_pages(file, read.offset, read.length).is_ok_and(|pages| pages >= behind - first)
+/// How much of a range is in the page cache, or on its way into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    Whole,
+    /// Not all of it.
+    Partial,
+    /// Only who may write the file is told (since Linux 6.14), and the thread is somebody else.
+    Forbidden,
+    /// The kernel cannot tell (before Linux 6.5).
+    Unknown,
+}
+
+/// Asks the kernel.
+pub(crate) fn presence(file: impl AsFd, read: Read) -> Presence {
+    let page_bytes = rustix::param::page_size() as u64;
+    let pages = read.end().div_ceil(page_bytes) - read.offset / page_bytes;
+    match file::cached_pages(file, read.offset, read.length) {
+        Ok(cached) if cached >= pages => Presence::Whole,
+        Ok(_) => Presence::Partial,
+        Err(Errno::PERM) => Presence::Forbidden,
+        Err(_) => Presence::Unknown,
+    }
 }
 
 /// Whether data whose pages are in the page cache has arrived there from the disk: pages are
-/// there as soon as they are asked for, and to send them would be to wait for the disk. Its last
-/// page tells, since what is read ahead arrives in order; when the reads of a file that is not in
-/// memory come in any order (`is_cold`), or it is waited for, one page of each piece.
+/// there as soon as they are asked for, and to send them would be to wait for the disk. One page of
+/// each piece tells: a disk need not deliver in order.
 pub(crate) fn is_filled(
     file: impl AsFd,
     scratch: &mut Vec<u8>,
     read: Read,
-    is_cold: bool,
     may_wait: bool,
 ) -> bool {
     let before = scratch.len();
     let behind = read.end();
-    let mut at = if is_cold || may_wait { read.offset } else { behind.saturating_sub(1) };
+    let mut at = read.offset;
     loop {
         let end = (at / PIECE_BYTES).saturating_add(1).saturating_mul(PIECE_BYTES).min(behind);
         let got = file::append_read(&file, scratch, 1, end.saturating_sub(1), may_wait);

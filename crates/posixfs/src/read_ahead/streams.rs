@@ -18,6 +18,9 @@ const WINDOW_READS_USUAL: u64 = 4;
 /// And to this if reads have to wait for what was asked: what 1 GB/s deliver in 4 ms. More would
 /// only be in the way of others.
 pub(crate) const WINDOW_BYTES_MAX: u64 = 4 << 20;
+/// A stream of which something was lost may have more again after its window was extended so often
+/// without another loss.
+const EXTENDED_BEFORE_MORE: u32 = 16;
 /// How far from a stream's head a read may be that belongs to it, in reads of its size; at least
 /// and at most in bytes. Clients have 8 to 16 in flight.
 const SLACK_READS: u64 = 16;
@@ -81,6 +84,8 @@ struct Stream {
     /// What is asked ahead of the head, granted by the budget; 0 as long as nothing was.
     window: u64,
     window_max: u64,
+    /// How often it was extended since something was lost.
+    extended: u32,
     /// Whether a read had to wait for what was asked, since the window was last extended.
     is_late: bool,
     used_at: u64,
@@ -104,6 +109,7 @@ impl Stream {
             has_advanced: false,
             window: 0,
             window_max: WINDOW_BYTES_MAX,
+            extended: 0,
             is_late: false,
             used_at: now,
             found: 0,
@@ -149,6 +155,12 @@ impl Stream {
             window => window,
         };
         self.is_late = false;
+        self.extended += 1;
+        if self.extended >= EXTENDED_BEFORE_MORE {
+            // What was in the way has perhaps gone.
+            self.extended = 0;
+            self.window_max = self.window_max.saturating_mul(2).min(WINDOW_BYTES_MAX);
+        }
         self.window = budget.change(self.window, wanted.min(self.window_max));
         if self.window == 0 {
             return None;
@@ -244,13 +256,8 @@ impl Streams {
         stream.add(read);
         stream.used_at = now;
         stream.is_warm = false;
-        let mut ask = None;
-        if stream.is_due(read.file_bytes) {
-            ask = stream.extend(head, read, budget);
-        } else {
-            // It came because it had to wait.
-            stream.is_late = true;
-        }
+        let is_due = stream.is_due(read.file_bytes);
+        let ask = if is_due { stream.extend(head, read, budget) } else { None };
         stream.rest_at_end(read, budget);
         Noted { ask, was_asked }
     }
@@ -275,10 +282,18 @@ impl Streams {
         }
     }
 
+    /// A read for which nothing was to be asked had to wait: its data is on its way.
+    pub(super) fn note_late(&mut self, read: Read) {
+        if let Some(stream) = self.find(read).and_then(|index| self.all.get_mut(index)) {
+            stream.is_late = true;
+        }
+    }
+
     /// What had been asked for was gone before it was read: less is to be asked for.
     pub(super) fn note_lost(&mut self, read: Read) {
         if let Some(stream) = self.find(read).and_then(|index| self.all.get_mut(index)) {
             stream.window_max = (stream.window / 2).max(WINDOW_BYTES_MIN);
+            stream.extended = 0;
         }
     }
 

@@ -108,7 +108,11 @@ fn a_stream_is_known_at_its_second_read_and_its_window_grows() {
     for index in 0..16_384 {
         if index % 10 == 9 {
             let read = Read { offset: index * 65_536, length: 65_536, file_bytes: file.bytes };
-            file.asked.extend(file.streams.note(read, &file.budget).ask);
+            let ask = file.streams.note(read, &file.budget).ask;
+            if ask.is_none() {
+                file.streams.note_late(read);
+            }
+            file.asked.extend(ask);
         } else {
             file.read(index * 65_536, 65_536);
         }
@@ -217,7 +221,7 @@ fn idle_streams_give_their_windows_back() {
 }
 
 #[test]
-fn what_was_lost_makes_the_window_smaller() {
+fn what_was_lost_makes_the_window_smaller_for_a_while() {
     let budget = WindowBudget::new(ROOM);
     let mut streams = Streams::default();
     let read = |index: u64| Read { offset: index * 65_536, length: 65_536, file_bytes: 1 << 30 };
@@ -231,6 +235,8 @@ fn what_was_lost_makes_the_window_smaller() {
             longest = longest.max(bytes);
             if loses && noted.was_asked {
                 streams.note_lost(read(index));
+            } else if bytes == 0 {
+                streams.note_late(read(index));
             }
             index += 1;
         }
@@ -238,7 +244,8 @@ fn what_was_lost_makes_the_window_smaller() {
     };
     assert!(run(&mut streams, 1000, false) >= WINDOW_BYTES_MAX / 2);
     run(&mut streams, 1000, true);
-    assert!(run(&mut streams, 1000, false) <= WINDOW_BYTES_MIN);
+    assert!(run(&mut streams, 20, false) <= WINDOW_BYTES_MIN);
+    assert!(run(&mut streams, 4000, false) >= WINDOW_BYTES_MAX / 2);
 }
 
 #[test]
@@ -396,7 +403,7 @@ proptest! {
     #[test]
     fn any_numbers_do_no_harm(
         reads in prop::collection::vec(
-            (any_number(), any_number(), any_number(), 0_u8..6), 1..200,
+            (any_number(), any_number(), any_number(), 0_u8..7), 1..200,
         ),
         room in any_number(),
     ) {
@@ -409,6 +416,7 @@ proptest! {
                 0 => streams.note_hit(read, &budget),
                 1 => streams.note_lost(read),
                 2 => streams.forget_idle(&budget),
+                4 => streams.note_late(read),
                 3 => streams.note_found(&(offset..length), 0, &budget),
                 _ => {
                     let mut times = 0;

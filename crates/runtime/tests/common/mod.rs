@@ -122,6 +122,13 @@ impl Service for Toy {
         self.0.executed.fetch_add(1, Ordering::SeqCst);
         match command {
             b'e' => reply.bytes.extend_from_slice(body),
+            // Tells who serves it, and where.
+            b'c' => {
+                let cpu = rustix::thread::sched_getcpu();
+                let thread = std::thread::current();
+                let text = format!("{} {cpu}", thread.name().unwrap_or_default());
+                reply.bytes.extend_from_slice(text.as_bytes());
+            }
             // Waits, having said that it may.
             b'b' => {
                 host.may_block();
