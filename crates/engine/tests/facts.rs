@@ -1,15 +1,13 @@
 //! Unit ring: what the engine tells its host about each call, for who counts and measures.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
+mod common;
 
+use common::engine;
 use steadfast_engine::{
-    CallFacts, CallHost, Engine, EngineConfig, Export, ExportTable, OperationId, Peer, ReplyBuffer,
-    Stage, Transport, Transports, Verdict,
+    CallFacts, CallHost, Engine, OperationId, Peer, ReplyBuffer, Stage, Transport, Verdict,
 };
-use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
 use steadfast_vfs::FsError;
-use steadfast_vfs::model::ModelFs;
 use steadfast_xdr::{Reader, Writer};
 
 const NFS: u32 = 100_003;
@@ -24,28 +22,6 @@ impl CallHost for Host {
     fn stage(&mut self, stage: Stage) {
         self.0.push(stage);
     }
-}
-
-fn engine() -> Engine {
-    let rights = Rights { squash: Squash::None, ..Rights::default() };
-    let share = Share {
-        id: ShareId(1),
-        path: "/a".to_owned(),
-        directory: "/a".into(),
-        crosses_mounts: false,
-        rules: vec![ClientRule { pattern: ClientPattern::Any, rights }],
-    };
-    let export = Export { share: Arc::new(share), storage: Arc::new(ModelFs::new(1, 0o777)) };
-    let config = EngineConfig {
-        handle_key: [1; 16],
-        write_verifier: 1,
-        transfer_bytes_max: 1 << 20,
-        reply_cache_bytes_max: 1 << 20,
-        reply_cache_history_ms: 65_000,
-        nfs_port: 2049,
-        transports: Transports { udp: true, ipv4: true, ipv6: true },
-    };
-    Engine::new(config, ExportTable::new(vec![export]))
 }
 
 fn message(

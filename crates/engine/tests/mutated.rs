@@ -2,15 +2,11 @@
 //! and each answer is one RPC reply to the xid that was asked.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use std::sync::Arc;
+mod common;
 
+use common::engine;
 use proptest::prelude::*;
-use steadfast_engine::{
-    CallHost, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer, Transport, Transports,
-    Verdict,
-};
-use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
-use steadfast_vfs::model::ModelFs;
+use steadfast_engine::{CallHost, Engine, Peer, ReplyBuffer, Transport, Verdict};
 use steadfast_xdr::{Reader, Writer};
 
 struct Host;
@@ -27,26 +23,8 @@ struct Server {
 
 impl Server {
     fn new() -> Self {
-        let rights = Rights { squash: Squash::None, ..Rights::default() };
-        let share = Arc::new(Share {
-            id: ShareId(1),
-            path: "/a".to_owned(),
-            directory: "/a".into(),
-            crosses_mounts: false,
-            rules: vec![ClientRule { pattern: ClientPattern::Any, rights }],
-        });
-        let exports = vec![Export { share, storage: Arc::new(ModelFs::new(1, 0o777)) }];
-        let config = EngineConfig {
-            handle_key: [3; 16],
-            write_verifier: 1,
-            transfer_bytes_max: 1 << 20,
-            reply_cache_bytes_max: 1 << 20,
-            reply_cache_history_ms: 65_000,
-            nfs_port: 2049,
-            transports: Transports { udp: true, ipv4: true, ipv6: true },
-        };
         Self {
-            engine: Engine::new(config, ExportTable::new(exports)),
+            engine: engine(),
             peer: Peer::new(
                 "127.0.0.1:1".parse().unwrap(),
                 "127.0.0.1:2049".parse().unwrap(),

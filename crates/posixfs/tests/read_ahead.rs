@@ -33,6 +33,16 @@ struct Reader {
 impl Reader {
     /// `None`, with the reason printed, where files cannot be put out of memory.
     fn new(place: &Place) -> Option<Self> {
+        let reader = Self::open(place);
+        let is_cold = reader.drop_cache();
+        if !is_cold {
+            println!("{}: skipped: files stay in memory", place.name);
+        }
+        is_cold.then_some(reader)
+    }
+
+    /// As the file was written just now.
+    fn open(place: &Place) -> Self {
         let path = place.directory.join("file");
         let contents: Vec<u8> =
             (0..FILE_BYTES / 8).flat_map(|word| (word * 8).to_be_bytes()).collect();
@@ -46,12 +56,7 @@ impl Reader {
         let caller = Caller { cred: &cred, waiting: Waiting::Allowed };
         let root = tree.root().unwrap().handle;
         let file = tree.lookup(&caller, &root, name("file")).result.unwrap().handle;
-        let reader = Self { storage, tree, cred, file, path, came_again: 0, places: 0 };
-        let is_cold = reader.drop_cache();
-        if !is_cold {
-            println!("{}: skipped: files stay in memory", place.name);
-        }
-        is_cold.then_some(reader)
+        Self { storage, tree, cred, file, path, came_again: 0, places: 0 }
     }
 
     fn drop_cache(&self) -> bool {
@@ -204,23 +209,12 @@ fn random_reads_and_strides_ask_for_nothing() {
 #[test]
 fn nothing_is_asked_of_a_file_system_in_memory() {
     let Some(place) = mounted("tmpfs", 64) else { return };
-    let path = place.directory.join("file");
-    std::fs::write(&path, vec![1; FILE_BYTES as usize]).unwrap();
-    let storage = support::storage();
-    let before = storage.read_ahead();
-    let options = TreeOptions { share_id: 7, ..TreeOptions::default() };
-    let tree = Tree::open(&place.directory, &options, &storage).unwrap();
-    let cred = cred(0, 0, &[]);
-    let caller = Caller { cred: &cred, waiting: Waiting::Allowed };
-    let root = tree.root().unwrap().handle;
-    let file = tree.lookup(&caller, &root, name("file")).result.unwrap().handle;
-    let mut data = Vec::new();
+    let mut reader = Reader::open(&place);
+    let before = reader.totals();
     for offset in (0..FILE_BYTES).step_by(65_536) {
-        data.clear();
-        let done = tree.read(&caller, &file, offset, 65_536, false, &mut data).unwrap();
-        assert_eq!((done.count, data.len()), (65_536, 65_536));
+        reader.read(offset, 65_536, false);
     }
-    assert_eq!(storage.read_ahead(), before);
+    assert_eq!(reader.totals(), before);
 }
 
 /// Since Linux 6.14 only who may write a file is told what of it is in memory.
