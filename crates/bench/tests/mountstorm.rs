@@ -64,7 +64,9 @@ fn clients_whose_connection_goes_try_again() {
     let report = run(&storm, &Control::default()).unwrap();
     assert_eq!(report.succeeded + report.failed, 8);
     assert!(report.retries > 0 && report.succeeded_at_first < 8, "{report:?}");
-    assert!(report.latency.max_us > 900_000.0 || report.succeeded == 0, "a pause was made");
+    // Who did not mount at first, and did later, has made a pause; by chance nobody did.
+    let later = report.succeeded - report.succeeded_at_first;
+    assert!(report.latency.max_us > 900_000.0 || later == 0, "no pause: {report:?}");
 }
 
 #[test]

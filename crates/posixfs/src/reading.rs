@@ -223,7 +223,9 @@ impl Tree {
     fn presence(&self, reader: &Descriptor, read: Read) -> Presence {
         match presence(reader, read) {
             // What it did before was another user's.
-            Presence::Forbidden if self.assume_server().is_ok() => presence(reader, read),
+            Presence::Forbidden if self.switches && self.assume_server().is_ok() => {
+                presence(reader, read)
+            }
             known => known,
         }
     }

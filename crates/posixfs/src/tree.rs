@@ -104,7 +104,7 @@ pub struct Tree {
     store: Option<Store>,
     /// Whether the process may take callers' identities. Where it may not, all is done as its
     /// own user, whatever handles are made of.
-    switches: bool,
+    pub(crate) switches: bool,
     /// Whether the process may open files whatever their permission bits say.
     pub(crate) opens_all: bool,
     /// Whether the kernel keeps `..` and submounts out: the mount is a private clone.

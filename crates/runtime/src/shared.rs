@@ -57,7 +57,8 @@ impl Shared {
         self.start.elapsed().as_millis() as u64
     }
 
-    /// When something happens to a call, by another clock: for statistics only.
+    /// When something happens to a call, by another clock: for statistics and turns, never
+    /// for time-outs.
     #[inline]
     pub(crate) fn stamp_ns(&self) -> u64 {
         self.stamps.now_ns()

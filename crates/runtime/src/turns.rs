@@ -12,6 +12,8 @@ use std::net::IpAddr;
 
 /// A client's share of the time before the others have theirs, in ns.
 const SHARE_NS: i64 = 100_000;
+/// Whatever was done is taken for this much, in ns.
+const USE_MIN_NS: i64 = 1_000;
 /// No call, however long, is held against its client for more than this, in ns.
 const DEBT_MAX_NS: i64 = 100 * SHARE_NS;
 
@@ -185,10 +187,11 @@ impl<T> Turns<T> {
         }
     }
 
-    /// What was done took this long.
+    /// What was done took this long; never nothing, so that turns go round also while the clock
+    /// stands still.
     pub(crate) fn charge(&mut self, id: ClientId, ns: u64) {
         if let Some(client) = self.clients.get_mut(id.0 as usize) {
-            let used = i64::try_from(ns).unwrap_or(i64::MAX);
+            let used = i64::try_from(ns).unwrap_or(i64::MAX).max(USE_MIN_NS);
             client.share_ns = client.share_ns.saturating_sub(used).max(-DEBT_MAX_NS);
         }
     }
@@ -217,6 +220,23 @@ mod tests {
             turns.push(id, ready);
         }
         times
+    }
+
+    #[test]
+    fn turns_go_round_while_the_clock_stands_still() {
+        let mut turns = Turns::default();
+        for client in 0..2 {
+            let id = turns.join(IpAddr::from([127, 0, 0, client]));
+            turns.push(id, (usize::from(client), id));
+        }
+        let mut times = [0, 0];
+        for _ in 0..1000 {
+            let (id, ready) = turns.next().unwrap();
+            times[ready.0] += 1;
+            turns.charge(id, 0);
+            turns.push(id, ready);
+        }
+        assert!(times.iter().all(|times| *times > 300), "{times:?}");
     }
 
     #[test]

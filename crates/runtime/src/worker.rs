@@ -289,6 +289,8 @@ impl Worker {
                     // What follows is no call, whatever it looks like: nobody may receive it
                     // while the calls before it are executed.
                     slot.is_ended = true;
+                    // Closed as at a stream's end: when the replies to what was sound are out.
+                    core.enqueue(token);
                 }
                 limited!(
                     self.shared.log,
@@ -304,18 +306,6 @@ impl Worker {
             self.counters.batches.add(1);
             batch.origin = Origin::Stream(Arc::clone(connection));
             self.executor.run(seat, guard, &shared_batch);
-        }
-        if matches!(receipt, Receipt::Broken(_)) {
-            // What was put off comes first: it was sound.
-            let has_more = guard.as_deref_mut().is_some_and(|core| {
-                core.connections.at(token).is_some_and(|slot| !slot.pending.is_empty())
-            });
-            if !has_more {
-                connection.close();
-                if let Some(core) = guard.as_deref_mut() {
-                    accept::close(&self.pool, seat, core, token);
-                }
-            }
         }
         self.stream_batch = used_again(shared_batch);
     }

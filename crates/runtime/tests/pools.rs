@@ -29,6 +29,10 @@ fn server_of(reply: &[u8]) -> (String, usize) {
 #[test]
 fn a_connection_is_served_by_one_pool_on_its_cpus_and_all_pools_have_some() {
     let cpus = cpus();
+    if cpus.len() < 2 {
+        println!("skipped: there is one CPU, and so one pool");
+        return;
+    }
     let fixture = start(ServerOptions {
         pools: cpus.len(),
         pool_cpus: cpus.iter().map(|cpu| vec![*cpu]).collect(),

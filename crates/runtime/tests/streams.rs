@@ -138,6 +138,26 @@ fn what_follows_a_broken_mark_is_never_executed() {
 }
 
 #[test]
+fn calls_before_a_broken_mark_get_their_replies() {
+    let broken = 0x8000_0000 | (ServerOptions::default().record_bytes_max as u32 + 1);
+    // One that waits to be stable, and one that waits without the seat.
+    for (command, body) in [(b'p', &[0, 1][..]), (b'w', &[][..])] {
+        let fixture = start(ServerOptions { seats_per_pool: 1, ..options() });
+        let mut client = fixture.connect();
+        let sound = [marked(&record(1, b'e', b"x")), marked(&record(2, command, body))].concat();
+        client.stream.write_all(&[sound, broken.to_be_bytes().to_vec()].concat()).unwrap();
+        let gate = if command == b'p' { &fixture.toy.flush_gate } else { &fixture.toy.gate };
+        gate.wait_for_guests(1);
+        std::thread::sleep(Duration::from_millis(50));
+        gate.open();
+        let replies = client.receive_many(2);
+        assert!(replies.contains_key(&1) && replies.contains_key(&2));
+        assert!(client.is_ended());
+        wait_until(|| fixture.server.statistics().connections == 0);
+    }
+}
+
+#[test]
 fn a_blocked_call_holds_up_nobody() {
     for command in [b'b', b'w'] {
         let fixture = start(ServerOptions { seats_per_pool: 1, ..options() });

@@ -9,7 +9,7 @@ use super::streams::WINDOW_BYTES_MIN;
 /// stream: n streams come to rest at about `1 / (n + WINDOW_SHARES)` of the budget each.
 const WINDOW_SHARES: u64 = 16;
 
-/// The memory that this process may use, in bytes: the machine's, or what its control groups leave
+/// The memory that this process may use, in bytes: the machine's, or what `memory.max` of its control groups leaves
 /// it, to which what it reads is charged.
 pub(super) fn memory_bytes() -> u64 {
     let system = rustix::system::sysinfo();

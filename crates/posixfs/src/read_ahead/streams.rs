@@ -282,7 +282,8 @@ impl Streams {
         }
     }
 
-    /// A read for which nothing was to be asked had to wait: its data is on its way.
+    /// A read for which nothing was to be asked had to wait: what was asked came too late, or it was
+    /// of something else.
     pub(super) fn note_late(&mut self, read: Read) {
         if let Some(stream) = self.find(read).and_then(|index| self.all.get_mut(index)) {
             stream.is_late = true;
