@@ -3,7 +3,7 @@
 //!
 //! This crate is the log as a value: its format ([`mod@format`], [`superblock`], [`record`]), the
 //! order of its records and their gathering into batches ([`IntentLog`], [`Batch`]), reading it
-//! ([`Reader`], [`survey`]), and what is to be done with one that is found at the start
+//! ([`Reader`], [`survey()`]), and what is to be done with one that is found at the start
 //! ([`recovery`]). It knows bytes and their order; what a record means is the engine's.
 //!
 //! It must never do I/O other than through [`Medium`], start threads, or know the time or chance:
@@ -14,6 +14,7 @@
 //! byte, until they are checkpointed; and finds nothing that was not completed.
 #![forbid(unsafe_code)]
 
+mod admission;
 pub mod aside;
 mod batch;
 mod copies;
@@ -28,16 +29,20 @@ mod ring;
 mod scan;
 pub mod superblock;
 mod superblocks;
+mod survey;
+mod tail;
 pub mod testing;
 mod usage;
 
+pub use admission::{Admission, Refused};
 pub use batch::Batch;
 pub use copies::{Facts, SuperblockCopy, WriteSuperblockError, adopt, format, inspect};
 pub use file_systems::FileSystemUsage;
 pub use format::{Lsn, Position};
-pub use log::{Admission, Exhausted, IntentLog, Refused};
+pub use log::{Exhausted, IntentLog};
 pub use medium::{BLOCK_BYTES, Block, Medium, MediumError};
 pub use record::Record;
-pub use scan::{End, Extent, Found, LiveRecords, Reader, Survey, count_record_like, survey};
+pub use scan::{End, Extent, Found, Reader};
 pub use superblock::{FileSystemEntry, Identity, Superblock, SuperblockFault, TableFull};
+pub use survey::{LiveRecords, Survey, count_record_like, survey};
 pub use usage::{BUCKETS, Counters, Histogram, Usage};

@@ -21,54 +21,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use thiserror::Error;
 
+use crate::admission::{Admission, Refused};
 use crate::batch::Batch;
-use crate::copies::WriteSuperblockError;
 use crate::file_systems::FileSystems;
 use crate::format::{
     BATCH_BYTES_MAX, BATCHES_IN_FLIGHT_MAX, Lsn, NUMBER_MAX, PAYLOAD_BYTES_MAX, Position,
 };
-use crate::medium::{BLOCK_BYTES, Medium};
+use crate::medium::BLOCK_BYTES;
 use crate::queue::{Payload, Queue};
 use crate::record::{HEADER_BYTES, record_bytes};
 use crate::ring::Ring;
-use crate::scan::{Extent, Survey};
+use crate::scan::Extent;
 use crate::superblock::{Identity, Superblock, TableFull, log_id};
-use crate::superblocks::{Saying, Superblocks};
+use crate::superblocks::Superblocks;
+use crate::survey::Survey;
 use crate::usage::{Counters, SharedHistogram, Usage};
-
-/// Room in the ring for one record. To be given to [`IntentLog::reserve`] or
-/// [`IntentLog::cancel`]: one that is lost keeps its room for as long as the log runs.
-#[must_use = "its room is to be used or given back"]
-#[derive(Debug)]
-pub struct Admission {
-    payload_bytes_max: u32,
-    room_bytes: u64,
-}
-
-/// Why an operation is not admitted. It is to be made stable without the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Refused {
-    /// The ring has no room now: checkpoint.
-    #[error("the intent log is full: {wanted_bytes} bytes wanted, {free_bytes} free")]
-    Full {
-        /// Room for the record at the worst.
-        wanted_bytes: u64,
-        /// What there is.
-        free_bytes: u64,
-    },
-    /// The ring will never have room for it.
-    #[error("a record of {payload_bytes} bytes is too large for the intent log")]
-    TooLarge {
-        /// The payload's bound.
-        payload_bytes: usize,
-    },
-    /// A write failed, or the log was given up.
-    #[error("the intent log has failed and is not used any more")]
-    Failed,
-    /// The log is being closed.
-    #[error("the intent log is closed")]
-    Closed,
-}
 
 /// The log has used up its numbers. Does not happen to one that this code wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -76,7 +43,7 @@ pub enum Refused {
 pub struct Exhausted;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+pub(crate) enum Phase {
     Running,
     /// A clean superblock was issued.
     Closed,
@@ -84,7 +51,7 @@ enum Phase {
 }
 
 #[derive(Debug)]
-struct InFlight {
+pub(crate) struct InFlight {
     number: u64,
     first: Lsn,
     last: Lsn,
@@ -92,36 +59,36 @@ struct InFlight {
 }
 
 #[derive(Debug)]
-struct State {
-    phase: Phase,
-    queue: Queue,
-    ring: Ring,
-    file_systems: FileSystems,
-    superblocks: Superblocks,
+pub(crate) struct State {
+    pub(crate) phase: Phase,
+    pub(crate) queue: Queue,
+    pub(crate) ring: Ring,
+    pub(crate) file_systems: FileSystems,
+    pub(crate) superblocks: Superblocks,
     /// In the order of their records; written ones leave when those before them have.
-    in_flight: VecDeque<InFlight>,
-    batches: u64,
-    write_verifier: u64,
-    counters: Counters,
+    pub(crate) in_flight: VecDeque<InFlight>,
+    pub(crate) batches: u64,
+    pub(crate) write_verifier: u64,
+    pub(crate) counters: Counters,
 }
 
 impl State {
     /// Where the tail can be. Batches that are being written stay behind it even if nobody needs
     /// them: their room must not be written to twice at the same time.
-    fn tail(&mut self) -> (Position, Lsn) {
+    pub(crate) fn tail(&mut self) -> (Position, Lsn) {
         let next = self.queue.first();
         let in_flight = self.in_flight.front().map(|batch| batch.first);
         let first_live = self.file_systems.first_live().into_iter().chain(in_flight).min();
         self.ring.tail_before(first_live.unwrap_or(next), next)
     }
 
-    fn may_write(&self) -> bool {
+    pub(crate) fn may_write(&self) -> bool {
         self.phase == Phase::Running
             && self.superblocks.allow_records(self.file_systems.generation())
     }
 
     /// Whether there is nothing that a next start would have to replay.
-    fn is_idle(&mut self) -> bool {
+    pub(crate) fn is_idle(&mut self) -> bool {
         self.queue.is_empty()
             && self.in_flight.is_empty()
             && self.ring.promised_bytes() == 0
@@ -132,11 +99,11 @@ impl State {
 /// A running log.
 #[derive(Debug)]
 pub struct IntentLog {
-    uuid: [u8; 16],
-    host: [u8; 16],
+    pub(crate) uuid: [u8; 16],
+    pub(crate) host: [u8; 16],
     log_id: u64,
-    epoch: u64,
-    ring_bytes: u64,
+    pub(crate) epoch: u64,
+    pub(crate) ring_bytes: u64,
     state: Mutex<State>,
     /// These two are written under the lock, and read without.
     stable: AtomicU64,
@@ -198,7 +165,7 @@ impl IntentLog {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
@@ -360,29 +327,6 @@ impl IntentLog {
         self.lock().phase = Phase::Failed;
     }
 
-    /// Marks a failed log as one with nothing to replay. All file systems must have been flushed
-    /// since [`IntentLog::failed`], and no write of a batch may be under way. If this fails too,
-    /// the caller must remember elsewhere that the log was given up
-    /// ([`crate::recovery::Known::GivenUp`]): the file systems go on changing, and to replay the
-    /// log over them later would undo changes.
-    pub fn give_up(&self, medium: &dyn Medium) -> Result<(), WriteSuperblockError> {
-        {
-            let mut state = self.lock();
-            state.phase = Phase::Failed;
-            state.in_flight.clear();
-        }
-        for _ in 0..2 {
-            let superblock = {
-                let mut state = self.lock();
-                let tail = state.ring.head();
-                self.issue(&mut state, true, tail, self.last().next(), self.last())
-            };
-            medium.write_at(superblock.offset(), &superblock.encode()?)?;
-            self.superblock_written(&superblock);
-        }
-        Ok(())
-    }
-
     /// The LSN up to which all records are stable.
     pub fn stable(&self) -> Lsn {
         Lsn(self.stable.load(Ordering::Acquire))
@@ -404,84 +348,6 @@ impl IntentLog {
         let mut state = self.lock();
         let up_to = up_to.min(state.queue.last());
         state.file_systems.checkpointed(file_system, up_to);
-    }
-
-    /// Whether superblocks are to be written: records wait for it, or there is room to give back.
-    pub fn superblock_is_due(&self) -> bool {
-        let mut state = self.lock();
-        match state.phase {
-            Phase::Closed => false,
-            Phase::Running if !state.may_write() => true,
-            Phase::Running | Phase::Failed => state.tail().0 > state.ring.tail(),
-        }
-    }
-
-    /// The superblock to write next, where it says ([`Superblock::offset`]). At most one at a time:
-    /// the caller writes it and calls [`IntentLog::superblock_written`], or, if writing failed,
-    /// asks again, before anybody else asks.
-    ///
-    /// If `is_clean` is asked for, it is so if nothing is live, admitted, reserved or being
-    /// written; from then on nothing is admitted, until one that is not clean is asked for.
-    pub fn superblock(&self, is_clean: bool) -> Superblock {
-        let mut state = self.lock();
-        let is_clean = is_clean && state.phase != Phase::Failed && state.is_idle();
-        if state.phase != Phase::Failed {
-            state.phase = if is_clean { Phase::Closed } else { Phase::Running };
-        }
-        let (tail, tail_lsn) = state.tail();
-        self.issue(&mut state, is_clean, tail, tail_lsn, self.stable())
-    }
-
-    fn issue(
-        &self,
-        state: &mut State,
-        is_clean: bool,
-        tail: Position,
-        tail_lsn: Lsn,
-        stable: Lsn,
-    ) -> Superblock {
-        let generation = state.file_systems.generation();
-        Superblock {
-            uuid: self.uuid,
-            host: self.host,
-            sequence: state.superblocks.issue(Saying { is_clean, tail, generation }),
-            epoch: self.epoch,
-            is_clean,
-            write_verifier: state.write_verifier,
-            ring_bytes: self.ring_bytes,
-            tail,
-            tail_lsn,
-            stable,
-            file_systems: state.file_systems.entries(),
-        }
-    }
-
-    /// The superblock is on the medium.
-    pub fn superblock_written(&self, superblock: &Superblock) {
-        let mut state = self.lock();
-        state.superblocks.note_written(superblock.sequence);
-        if state.phase != Phase::Failed
-            && let Some(tail) = state.superblocks.tail()
-        {
-            state.ring.give_back(tail);
-        }
-    }
-
-    /// Writes both superblocks, one after the other: then room is given back, and records may be
-    /// written. Returns whether they are clean. As [`IntentLog::superblock`], one at a time.
-    pub fn write_superblocks(
-        &self,
-        medium: &dyn Medium,
-        is_clean: bool,
-    ) -> Result<bool, WriteSuperblockError> {
-        let mut are_clean = true;
-        for _ in 0..2 {
-            let superblock = self.superblock(is_clean);
-            medium.write_at(superblock.offset(), &superblock.encode()?)?;
-            self.superblock_written(&superblock);
-            are_clean &= superblock.is_clean;
-        }
-        Ok(are_clean)
     }
 
     /// What there is to read back now: from the tail to what is stable. It stays there until a

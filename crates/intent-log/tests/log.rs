@@ -1,4 +1,5 @@
 //! Unit tests of the running log over a medium in memory: room, order, failures, damage, threads.
+#![allow(clippy::expect_used, reason = "a test that cannot go on fails")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -123,7 +124,7 @@ fn the_ring_is_gone_round_many_times() {
 #[test]
 fn a_batch_across_the_end_is_two_writes_and_padded_with_zeros() {
     let (medium, log) = new_log(8);
-    put(&log, &[1; 20_000]).expect("room");
+    put(&log, &vec![1; 20_000]).expect("room");
     let stable = commit(&log, &medium);
     log.checkpointed(0, stable);
     log.write_superblocks(&medium, false).expect("written");
@@ -230,6 +231,83 @@ fn after_a_failed_write_nothing_becomes_stable() {
     assert!(put(&log, b"d").expect("room") > last);
     commit(&log, &medium);
     assert_eq!(found(&medium), [b"d"]);
+}
+
+#[test]
+fn either_superblock_alone_is_enough() {
+    for slot in 0..2_u64 {
+        let (medium, log) = new_log(8);
+        // Round the ring, so that what an old superblock might call live is written over.
+        for round in 0..40_u8 {
+            put(&log, &[round; 5000]).expect("room");
+            commit(&log, &medium);
+            if round % 2 == 1 {
+                log.checkpointed(0, log.stable().previous());
+                log.write_superblocks(&medium, false).expect("written");
+            }
+        }
+        let next = log.superblock(false);
+        medium.write_at(next.offset(), &next.encode().expect("fits")).expect("written");
+        log.superblock_written(&next);
+        put(&log, &[99; 5000]).expect("room");
+        commit(&log, &medium);
+        medium.flip(8 * (slot * (64 << 10) + 100));
+        assert_eq!(found(&medium), [vec![39; 5000], vec![99; 5000]], "without copy {slot}");
+    }
+    // Room that only the newer copy gives back is not used.
+    let (medium, log) = new_log(4);
+    put(&log, &[1; 5000]).expect("room");
+    commit(&log, &medium);
+    log.checkpointed(0, Lsn(1));
+    let next = log.superblock(false);
+    medium.write_at(next.offset(), &next.encode().expect("fits")).expect("written");
+    log.superblock_written(&next);
+    assert!(put(&log, &[2; 9000]).is_err());
+    put(&log, &[2; 5000]).expect("room");
+    commit(&log, &medium);
+    medium.flip(8 * (next.offset() + 100));
+    assert_eq!(found(&medium), [vec![1; 5000], vec![2; 5000]]);
+}
+
+#[test]
+fn records_of_an_older_epoch_are_not_seen_even_if_the_lsn_fits() {
+    let (medium, log) = new_log(8);
+    for _ in 0..3 {
+        put(&log, b"of the first epoch").expect("room");
+        commit(&log, &medium);
+    }
+    drop(log);
+    // As if the new epoch had begun before them, with the same numbers.
+    let mut wrong = superblock(&medium);
+    (wrong.sequence, wrong.epoch) = (wrong.sequence + 1, wrong.epoch + 1);
+    medium.write_at(wrong.offset(), &wrong.encode().expect("fits")).expect("written");
+    assert_eq!(found(&medium), Vec::<Vec<u8>>::new());
+    assert!(matches!(
+        survey(&medium, &superblock(&medium)).end,
+        End::Gap { found: steadfast_intent_log::Found::OtherEpoch(1), .. }
+    ));
+}
+
+#[test]
+fn a_log_with_something_under_way_is_not_clean() {
+    let (medium, log) = new_log(8);
+    let admission = log.admit(10).expect("room");
+    assert!(!log.write_superblocks(&medium, true).expect("written"));
+    let lsn = log.reserve(admission, 0);
+    assert!(!log.write_superblocks(&medium, true).expect("written"));
+    log.void(lsn);
+    assert!(!log.write_superblocks(&medium, true).expect("written"));
+    commit(&log, &medium);
+    assert!(!log.write_superblocks(&medium, true).expect("written"), "not checkpointed");
+    log.checkpointed(0, lsn);
+    assert!(log.write_superblocks(&medium, true).expect("written"));
+    assert_eq!(log.admit(1).err(), Some(Refused::Closed));
+    assert_eq!(decision(&medium, Known::Ours, HOST, true), Decision::Start);
+    // Changed its mind.
+    log.write_superblocks(&medium, false).expect("written");
+    put(&log, b"a").expect("room");
+    commit(&log, &medium);
+    assert_eq!(found(&medium), [b"a"]);
 }
 
 #[test]
