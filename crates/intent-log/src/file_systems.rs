@@ -129,13 +129,14 @@ impl FileSystems {
         vacant.unwrap_or(self.by_index.len()) as u32
     }
 
-    /// Whether the file system could be taken out of the table: nothing of it is live.
+    /// Takes a file system out of the table, if nothing of it is live; whether it did.
     pub(crate) fn forget(&mut self, index: u32) -> bool {
         let is_idle = self
             .of(index)
             .is_some_and(|known| known.chunks.is_empty() && known.last <= known.entry.tail);
         if is_idle && let Some(place) = self.by_index.get_mut(index as usize) {
             *place = None;
+            self.generation += 1;
         }
         is_idle
     }

@@ -23,6 +23,8 @@ pub const PAYLOAD_BYTES_MAX: usize = 2 << 20;
 /// The largest batch, unless a single record is larger. Devices reach their throughput with less;
 /// a larger batch would make those who wait for its first record wait for its last.
 pub const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Records to a batch, at the most. It bounds how long the lock is held to take them.
+pub const BATCH_RECORDS_MAX: usize = 1024;
 /// Batches that are written at the same time. What may be missing before a record that is on the
 /// medium is bounded by this.
 pub const BATCHES_IN_FLIGHT_MAX: usize = 8;

@@ -48,6 +48,8 @@ pub(crate) enum Phase {
     /// A clean superblock was issued.
     Closed,
     Failed,
+    /// It failed, and there is nothing to replay.
+    GivenUp,
 }
 
 #[derive(Debug)]
@@ -177,8 +179,9 @@ impl IntentLog {
         state.file_systems.register(identity, path, last)
     }
 
-    /// Takes a file system out of the table, unless it has live records. Nothing may be reserved
-    /// for it any more.
+    /// Takes a file system out of the table, unless it has live records; whether it did. Nothing may
+    /// be reserved for it any more. Superblocks are due then, and only when they are written may the
+    /// file system be changed by others: until then a crash replays what it had.
     pub fn forget(&self, file_system: u32) -> bool {
         self.lock().file_systems.forget(file_system)
     }
@@ -203,7 +206,7 @@ impl IntentLog {
         match state.phase {
             Phase::Running => {}
             Phase::Closed => return Err(Refused::Closed),
-            Phase::Failed => return Err(Refused::Failed),
+            Phase::Failed | Phase::GivenUp => return Err(Refused::Failed),
         }
         let free_bytes = state.ring.free_bytes();
         if room_bytes > free_bytes {
@@ -307,7 +310,7 @@ impl IntentLog {
     /// batches in their order, whatever the order in which they were written.
     pub fn written(&self, batch: &Batch) -> Lsn {
         let mut state = self.lock();
-        if state.phase == Phase::Failed {
+        if matches!(state.phase, Phase::Failed | Phase::GivenUp) {
             return self.stable();
         }
         for other in &mut state.in_flight {
@@ -324,7 +327,10 @@ impl IntentLog {
     /// A write has failed. Nothing more becomes stable through this log: what waits for it has to
     /// be made stable by flushes. Afterwards [`IntentLog::give_up`].
     pub fn failed(&self) {
-        self.lock().phase = Phase::Failed;
+        let mut state = self.lock();
+        if state.phase != Phase::GivenUp {
+            state.phase = Phase::Failed;
+        }
     }
 
     /// The LSN up to which all records are stable.
@@ -343,7 +349,7 @@ impl IntentLog {
     }
 
     /// All of a file system's operations up to this LSN are stable on it. The room comes back when
-    /// superblocks say so: [`IntentLog::write_superblocks`].
+    /// superblocks say so: [`IntentLog::write_superblocks`]. (Until then a crash replays them.)
     pub fn checkpointed(&self, file_system: u32, up_to: Lsn) {
         let mut state = self.lock();
         let up_to = up_to.min(state.queue.last());

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use crate::format::Lsn;
+use crate::format::{BATCH_RECORDS_MAX, Lsn};
 use crate::record::record_bytes;
 
 /// Records for which there is room from the start, so that it is rarely made while the lock is
@@ -107,7 +107,7 @@ impl Queue {
     /// Returns the bytes of the records, and the room that was admitted for them.
     pub(crate) fn take(&mut self, bytes_max: usize, into: &mut Vec<Ready>) -> (usize, u64) {
         let (mut bytes, mut room_bytes) = (0, 0);
-        while self.complete > 0 {
+        while self.complete > 0 && into.len() < BATCH_RECORDS_MAX {
             let payload_bytes = match self.slots.front() {
                 Some(Slot { payload: Some(payload), .. }) => payload.bytes.len(),
                 _ => break,

@@ -13,7 +13,7 @@ impl IntentLog {
     pub fn superblock_is_due(&self) -> bool {
         let mut state = self.lock();
         match state.phase {
-            Phase::Closed => false,
+            Phase::Closed | Phase::GivenUp => false,
             Phase::Running if !state.may_write() => true,
             Phase::Running | Phase::Failed => state.tail().0 > state.ring.tail(),
         }
@@ -24,9 +24,14 @@ impl IntentLog {
     /// asks again, before anybody else asks.
     ///
     /// If `is_clean` is asked for, it is so if nothing is live, admitted, reserved or being
-    /// written; from then on nothing is admitted, until one that is not clean is asked for.
+    /// written; from then on nothing is admitted, until one that is not clean is asked for. Of a
+    /// log that was given up it is always clean, of one that has failed otherwise never.
     pub fn superblock(&self, is_clean: bool) -> Superblock {
         let mut state = self.lock();
+        if state.phase == Phase::GivenUp {
+            let tail = state.ring.head();
+            return self.issue(&mut state, true, tail, self.last().next(), self.last());
+        }
         let is_clean = is_clean && state.phase != Phase::Failed && state.is_idle();
         if state.phase != Phase::Failed {
             state.phase = if is_clean { Phase::Closed } else { Phase::Running };
@@ -63,9 +68,7 @@ impl IntentLog {
     pub fn superblock_written(&self, superblock: &Superblock) {
         let mut state = self.lock();
         state.superblocks.note_written(superblock.sequence);
-        if state.phase != Phase::Failed
-            && let Some(tail) = state.superblocks.tail()
-        {
+        if let Some(tail) = state.superblocks.tail() {
             state.ring.give_back(tail);
         }
     }
@@ -95,18 +98,9 @@ impl IntentLog {
     pub fn give_up(&self, medium: &dyn Medium) -> Result<(), WriteSuperblockError> {
         {
             let mut state = self.lock();
-            state.phase = Phase::Failed;
+            state.phase = Phase::GivenUp;
             state.in_flight.clear();
         }
-        for _ in 0..2 {
-            let superblock = {
-                let mut state = self.lock();
-                let tail = state.ring.head();
-                self.issue(&mut state, true, tail, self.last().next(), self.last())
-            };
-            medium.write_at(superblock.offset(), &superblock.encode()?)?;
-            self.superblock_written(&superblock);
-        }
-        Ok(())
+        self.write_superblocks(medium, true).map(|_| ())
     }
 }

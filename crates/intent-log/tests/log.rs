@@ -225,6 +225,10 @@ fn after_a_failed_write_nothing_becomes_stable() {
     assert_eq!(decision(&medium, Known::GivenUp, HOST, true), Decision::Format);
     log.give_up(&medium).expect("written");
     assert!(superblock(&medium).is_clean);
+    // For good, whoever writes superblocks.
+    assert!(!log.superblock_is_due());
+    log.failed();
+    assert!(log.write_superblocks(&medium, false).expect("written"));
     assert_eq!(decision(&medium, Known::Ours, HOST, true), Decision::Start);
     let last = log.last();
     let log = start(&medium);
@@ -467,6 +471,38 @@ fn records_are_read_back_while_the_log_runs() {
     assert_eq!(reader.position(), Position(4096 + 56));
     assert!(!log.forget(0), "it has live records");
     assert!(!log.forget(77));
+    let other = log.register(Identity { uuid: [8; 16], kind: 2 }, b"/new").expect("room");
+    log.write_superblocks(&medium, false).expect("written");
+    assert!(log.forget(other));
+    assert!(log.superblock_is_due());
+}
+
+#[test]
+fn batches_are_bounded() {
+    let (medium, log) = new_log(4096);
+    let mut batch = Batch::default();
+    for _ in 0..1500 {
+        put(&log, b"").expect("room");
+    }
+    assert!(log.take_batch(&mut batch));
+    assert_eq!((batch.first(), batch.record_count()), (Lsn(1), 1024));
+    batch.write_to(&medium).expect("written");
+    log.written(&batch);
+    commit(&log, &medium);
+    for _ in 0..30 {
+        put(&log, &vec![1; 50_000]).expect("room");
+    }
+    put(&log, &vec![2; 2 << 20]).expect("room");
+    let mut sizes = Vec::new();
+    while log.take_batch(&mut batch) {
+        batch.write_to(&medium).expect("written");
+        log.written(&batch);
+        sizes.push(batch.bytes());
+    }
+    assert!(sizes[..2].iter().all(|bytes| *bytes <= 1 << 20), "{sizes:?}");
+    assert!(sizes[2] > 2 << 20, "a large record goes alone: {sizes:?}");
+    let found = survey(&medium, &superblock(&medium));
+    assert_eq!((found.records, found.live_records(), found.last), (1531, 31, Lsn(1531)));
 }
 
 #[test]
