@@ -4,6 +4,7 @@
 
 #[path = "../../crates/client/tests/canned/mod.rs"]
 mod canned;
+pub mod intent_log;
 pub mod server;
 
 use steadfast_client::ClientError;

@@ -7,8 +7,12 @@ use std::path::Path;
 
 // For the coverage functions that the instrumented crates refer to.
 use libfuzzer_sys as _;
+use steadfast_fuzz::intent_log::compact;
 use steadfast_fuzz::server::{NO_CHANGE, ROOT, stand_in};
 use steadfast_fuzz::written;
+use steadfast_intent_log::aside::{AsideHead, write_aside, write_end, write_head};
+use steadfast_intent_log::testing::MemoryMedium;
+use steadfast_intent_log::{Batch, Identity, IntentLog, Lsn, Record, format, inspect, survey};
 use steadfast_wire::List;
 use steadfast_wire::mount::{
     DirPath, ExportEntry, FhStatus, Group, MountEntry, MountRes3, Mounted3,
@@ -62,6 +66,7 @@ fn main() -> io::Result<()> {
     framing(&seeds)?;
     engine(&seeds, &arguments)?;
     configuration(&seeds)?;
+    intent_log(&seeds)?;
     seeds.put("xdr_reader", "every_step", b"\x01\x02\x03\x04\x05\x46\x08\x89\xfd\0\0\0\0\0\x01abc")
 }
 
@@ -352,4 +357,63 @@ fn configuration(seeds: &Seeds<'_>) -> io::Result<()> {
     seeds.put(target, "rules", rules.as_bytes())?;
     seeds.put(target, "mistakes", mistakes.as_bytes())?;
     seeds.put(target, "patterns", patterns.as_bytes())
+}
+
+/// A log on this medium with records of these lengths, a batch each; none for a void one.
+fn log_records(log: &IntentLog, medium: &MemoryMedium, lengths: &[usize]) -> Option<()> {
+    let index = log.register(Identity { uuid: [1; 16], kind: 2 }, b"/srv/disk").ok()?;
+    log.write_superblocks(medium, false).ok()?;
+    let mut batch = Batch::default();
+    for length in lengths {
+        for _ in 0..2 {
+            let lsn = log.reserve(log.admit(*length).ok()?, index);
+            log.complete(lsn, vec![7; *length]);
+        }
+        log.take_batch(&mut batch);
+        batch.write_to(medium).ok()?;
+        log.written(&batch);
+    }
+    Some(())
+}
+
+fn intent_log(seeds: &Seeds<'_>) -> io::Result<()> {
+    let target = "intent_log";
+    let failed = || io::Error::other("no log could be made");
+    let medium = MemoryMedium::new((128 << 10) + 8 * 4096);
+    let made = format(&medium, *b"log-id!!the rest", [9; 16], 3).map_err(|_| failed())?;
+    seeds.put(target, "new", &compact(&medium))?;
+    let found = survey(&medium, &made);
+    let log = IntentLog::resume(&made, &found, [9; 16], 4).map_err(|_| failed())?;
+    log_records(&log, &medium, &[10, 0, 300, 10]).ok_or_else(failed)?;
+    seeds.put(target, "live", &compact(&medium))?;
+    // Round the end of the ring, with a batch across it.
+    log.checkpointed(0, log.stable());
+    log_records(&log, &medium, &[100, 2500]).ok_or_else(failed)?;
+    log_records(&log, &medium, &[20]).ok_or_else(failed)?;
+    seeds.put(target, "wrapped", &compact(&medium))?;
+    let torn = MemoryMedium::from_image(medium.image());
+    torn.flip(8 * 100);
+    let torn = [vec![0], compact(&torn)[1..].to_vec()].concat();
+    seeds.put(target, "one_superblock", &torn)?;
+    log.checkpointed(0, log.stable());
+    log.write_superblocks(&medium, true).map_err(|_| failed())?;
+    seeds.put(target, "clean", &compact(&medium))?;
+    let facts = inspect(&medium);
+    let closed = facts.superblock().ok_or_else(failed)?;
+    let next = IntentLog::resume(closed, &survey(&medium, closed), [8; 16], 5);
+    log_records(&next.map_err(|_| failed())?, &medium, &[5, 6]).ok_or_else(failed)?;
+    seeds.put(target, "next_epoch", &compact(&medium))?;
+    let head = AsideHead {
+        uuid: [1; 16],
+        epoch: 2,
+        identity: Identity { uuid: [3; 16], kind: 4 },
+        file_system: 5,
+        path: b"/srv/disk".to_vec(),
+    };
+    let mut aside = vec![0, 0];
+    write_head(&mut aside, &head);
+    let record = Record { lsn: Lsn(7), file_system: 5, is_live: true, payload: vec![1; 9] };
+    write_aside(&mut aside, &head, &record);
+    write_end(&mut aside, &head, 1, Lsn(7));
+    seeds.put(target, "aside", &aside)
 }

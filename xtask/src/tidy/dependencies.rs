@@ -13,6 +13,7 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     ("rpc", &["xdr", "wire"]),
     ("vfs", &[]),
     ("shares", &[]),
+    ("intent-log", &[]),
     ("engine", &["xdr", "wire", "rpc", "vfs", "shares"]),
     ("sys", &[]),
     ("posixfs", &["vfs", "sys"]),
@@ -41,10 +42,11 @@ const TESTS_MAY_NEED: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that do no I/O, and all that they may need from others.
-const CORE: &[&str] = &["xdr", "wire", "rpc", "vfs", "shares", "engine"];
+const CORE: &[&str] = &["xdr", "wire", "rpc", "vfs", "shares", "intent-log", "engine"];
 const CORE_MAY_NEED: &[&str] = &[
     "arc-swap",
     "bitflags",
+    "crc32c",
     "crossbeam-utils",
     "hashbrown",
     "parking_lot",
@@ -53,6 +55,7 @@ const CORE_MAY_NEED: &[&str] = &[
     "thiserror",
     "toml",
     "xxhash-rust",
+    "zerocopy",
 ];
 
 pub(super) fn faults(metadata: &Value) -> Result<Vec<String>> {

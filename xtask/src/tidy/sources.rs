@@ -23,6 +23,7 @@ const CORE: &[&str] = &[
     "crates/rpc/src/",
     "crates/vfs/src/",
     "crates/shares/src/",
+    "crates/intent-log/src/",
     "crates/engine/src/",
 ];
 const IO_WORDS: &[&str] = &[
