@@ -1,0 +1,185 @@
+//! File systems in images, and mounting them. Everything is in a mount namespace of the run's own,
+//! so that whatever ends the run unmounts it; loop devices go with the last use of them.
+
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+/// In the names of backing files, so that they are told from other people's.
+const MARK: &str = "steadfast-powercut";
+
+/// A file system's type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileSystem {
+    Ext4,
+    Xfs,
+    Btrfs,
+}
+
+impl FileSystem {
+    pub(crate) const ALL: [Self; 3] = [Self::Ext4, Self::Xfs, Self::Btrfs];
+
+    /// The smallest that its tools make with ordinary options, and room for the load.
+    pub(crate) fn size_bytes(self) -> u64 {
+        let mebibytes = match self {
+            Self::Ext4 => 192,
+            Self::Xfs => 320,
+            Self::Btrfs => 256,
+        };
+        mebibytes << 20
+    }
+
+    /// What a disk for it writes whole or not at all. btrfs has its super block, 4 KiB, under one
+    /// checksum and in place: it presupposes that such a write is not torn.
+    pub(crate) fn sector_bytes(self) -> usize {
+        match self {
+            Self::Ext4 | Self::Xfs => 512,
+            Self::Btrfs => 4096,
+        }
+    }
+
+    fn options(self) -> &'static str {
+        match self {
+            // Of the same file system an image of the run may still be mounted.
+            Self::Xfs => "noatime,nouuid",
+            Self::Ext4 | Self::Btrfs => "noatime",
+        }
+    }
+
+    /// Makes one in a new file.
+    pub(crate) fn make(self, image: &Path, size_bytes: u64) -> Result<()> {
+        File::create(image)?.set_len(size_bytes)?;
+        let image = image.to_str().context("the image's path is not UTF-8")?;
+        match self {
+            Self::Ext4 => call("mkfs.ext4", &["-q", "-F", image]),
+            Self::Xfs => call("mkfs.xfs", &["-q", "-f", image]),
+            Self::Btrfs => call("mkfs.btrfs", &["-q", "-f", image]),
+        }
+    }
+}
+
+impl fmt::Display for FileSystem {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
+        })
+    }
+}
+
+impl FromStr for FileSystem {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "ext4" => Ok(Self::Ext4),
+            "xfs" => Ok(Self::Xfs),
+            "btrfs" => Ok(Self::Btrfs),
+            other => bail!("no file system {other:?}: ext4, xfs or btrfs"),
+        }
+    }
+}
+
+/// A mounted file system on a loop device; unmounted when dropped.
+#[derive(Debug)]
+pub(crate) struct Mounted {
+    at: PathBuf,
+    device: String,
+    kind: FileSystem,
+    is_there: bool,
+}
+
+impl Mounted {
+    /// Puts a loop device on a file and mounts it. With `is_direct` the device passes each write and
+    /// flush on as it comes; without, its file is a page cache of its own, which is quicker.
+    pub(crate) fn new(kind: FileSystem, image: &Path, at: &Path, is_direct: bool) -> Result<Self> {
+        std::fs::create_dir_all(at)?;
+        let (image, place) = (image.display().to_string(), at.display().to_string());
+        let direct = if is_direct { "on" } else { "off" };
+        let sector = kind.sector_bytes().to_string();
+        let direct = format!("--direct-io={direct}");
+        let device =
+            output("losetup", &["--find", "--show", "--sector-size", &sector, &direct, &image])?;
+        let device = device.trim().to_owned();
+        let type_ = kind.to_string();
+        let mounted = call("mount", &["-t", &type_, "-o", kind.options(), &device, &place]);
+        // The device is in use, so it goes when the file system does; or else at once.
+        let detached = call("losetup", &["--detach", &device]);
+        mounted?;
+        let mounted = Self { at: at.to_owned(), device, kind, is_there: true };
+        detached?;
+        Ok(mounted)
+    }
+
+    /// Unmounts it, which takes the device away.
+    pub(crate) fn unmount(mut self) -> Result<()> {
+        self.is_there = false;
+        let started = Instant::now();
+        let place = self.at.display().to_string();
+        // By another process: unmounting writes, and the one that records must not wait for itself.
+        while let Err(error) = call("umount", &[&place]) {
+            // A process that was killed may hold it for a moment more.
+            if started.elapsed() > Duration::from_secs(10) {
+                self.is_there = true;
+                return Err(error);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if self.kind == FileSystem::Btrfs {
+            // The next crash state has the same identity, and may be older.
+            let _ = call("btrfs", &["device", "scan", "--forget", &self.device]);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if self.is_there {
+            // The namespace does it at the latest.
+            let _ = call("umount", &["--lazy", &self.at.display().to_string()]);
+        }
+    }
+}
+
+/// Detaches loop devices that a killed run left between their making and their mounting.
+pub(crate) fn remove_leftovers() -> Result<()> {
+    let devices = output("losetup", &["--list", "--noheadings", "--output", "NAME,BACK-FILE"])?;
+    for line in devices.lines().filter(|line| line.contains(MARK) && line.contains("(deleted)")) {
+        if let Some(device) = line.split_whitespace().next() {
+            eprintln!("powercut: {device} is left from a killed run, and detached");
+            // In use elsewhere it detaches itself later.
+            let _ = call("losetup", &["--detach", device]);
+        }
+    }
+    Ok(())
+}
+
+/// Runs a program to its end.
+pub(crate) fn call(program: &str, arguments: &[&str]) -> Result<()> {
+    output(program, arguments).map(drop)
+}
+
+fn output(program: &str, arguments: &[&str]) -> Result<String> {
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run {program}"))?;
+    if !output.status.success() {
+        bail!(
+            "{program} {}: {} {}{}",
+            arguments.join(" "),
+            output.status,
+            String::from_utf8_lossy(&output.stdout).trim(),
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
