@@ -18,6 +18,7 @@ const USAGE: &str = "options:
   --server NAME            steadfast or ganesha (steadfast)
   --kills N                kill -9 under load so many times, instead of power cuts
   --expect-loss            finding a broken promise is success, finding none a failure
+  --allow-halves           what was not acknowledged may be there by halves
   --replies                calls sent again after the crash get the same bytes
   --configuration FILE     added to steadfast's; {state} and {log} stand for directories
   --log-mib N              a recorded disk of its own for the log
@@ -38,6 +39,7 @@ pub(crate) struct Arguments {
     pub(crate) server: Kind,
     pub(crate) kills: Option<usize>,
     pub(crate) expects_loss: bool,
+    pub(crate) allows_halves: bool,
     pub(crate) is_replayed: bool,
     pub(crate) configuration: Option<PathBuf>,
     pub(crate) log_bytes: Option<u64>,
@@ -60,6 +62,7 @@ impl Arguments {
             server: Kind::Steadfast,
             kills: None,
             expects_loss: false,
+            allows_halves: false,
             is_replayed: false,
             configuration: None,
             log_bytes: None,
@@ -89,6 +92,7 @@ impl Arguments {
                 "--server" => arguments.server = value()?.parse()?,
                 "--kills" => arguments.kills = Some(number(value()?)?),
                 "--expect-loss" => arguments.expects_loss = true,
+                "--allow-halves" => arguments.allows_halves = true,
                 "--replies" => arguments.is_replayed = true,
                 "--configuration" => arguments.configuration = Some(value()?.into()),
                 "--log-mib" => arguments.log_bytes = Some((number(value()?)? as u64) << 20),

@@ -95,6 +95,18 @@ pub(crate) struct Findings {
     pub(crate) replies: usize,
 }
 
+impl Findings {
+    /// Whether something acknowledged is not there.
+    pub(crate) fn has_loss(&self) -> bool {
+        self.violations.iter().any(|violation| violation.fault != Fault::Half)
+    }
+
+    /// Whether something unacknowledged is there by halves.
+    pub(crate) fn has_halves(&self) -> bool {
+        self.violations.iter().any(|violation| violation.fault == Fault::Half)
+    }
+}
+
 /// What a client sees of the share.
 type Seen = BTreeMap<Number, BTreeMap<Vec<u8>, Entry>>;
 

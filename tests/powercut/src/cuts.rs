@@ -61,11 +61,13 @@ pub(crate) fn run(
         if cuts.only.is_some_and(|only| only != index) {
             continue;
         }
+        let mut clock = Instant::now();
         moment.advance(point)?;
         let mut random = Random::of(shape.seed, (1 << 33) + index as u64);
         let survival = Survival::random(&mut random);
         moment.crash(survival, &mut random, |disk| places.image(disk, "point"))?;
-        let findings = examine(cuts, shape, places, setup, &recording, &moment);
+        tally.spent("materialise", &mut clock);
+        let findings = examine(cuts, shape, places, setup, &recording, &moment, tally);
         let findings = findings.unwrap_or_else(|error| Findings {
             violations: vec![Violation {
                 fault: Fault::Start,
@@ -80,8 +82,8 @@ pub(crate) fn run(
         }
         if index % 50 == 49 {
             eprintln!(
-                "  {}: run {}, {} points, {} with violations",
-                shape.file_system, shape.seed, tally.points, tally.points_with_violations
+                "  {}: run {}, {} points, {} with loss",
+                shape.file_system, shape.seed, tally.points, tally.points_with_loss
             );
         }
     }
@@ -96,16 +98,21 @@ fn examine(
     setup: &Setup,
     recording: &Recording,
     moment: &Moment<'_>,
+    tally: &mut Tally,
 ) -> Result<Findings> {
+    let mut clock = Instant::now();
     let mut mounted = Vec::new();
     for (disk, (kind, _)) in shape.disks().into_iter().enumerate() {
         let image = places.image(disk, "point");
         mounted.push(Mounted::new(kind, &image, &places.mount(disk), false)?);
     }
-    let outcome = serve(cuts, setup, recording, moment);
+    tally.spent("mount", &mut clock);
+    let outcome = serve(cuts, setup, recording, moment, tally);
+    clock = Instant::now();
     for mounted in mounted.into_iter().rev() {
         mounted.unmount()?;
     }
+    tally.spent("unmount", &mut clock);
     outcome
 }
 
@@ -114,8 +121,11 @@ fn serve(
     setup: &Setup,
     recording: &Recording,
     moment: &Moment<'_>,
+    tally: &mut Tally,
 ) -> Result<Findings> {
+    let mut clock = Instant::now();
     let mut server = setup.start()?;
+    tally.spent("start", &mut clock);
     let checked = (|| {
         let (mut client, root) = server.mount()?;
         let mut replies = Findings::default();
@@ -129,8 +139,10 @@ fn serve(
         findings.replies = replies.replies;
         Ok(findings)
     })();
+    tally.spent("check", &mut clock);
     let ended = server.has_ended();
     server.kill()?;
+    tally.spent("kill", &mut clock);
     match (checked, ended) {
         (Err(error), Some(ended)) => Err(anyhow::Error::context(error, ended)),
         (checked, _) => checked,
@@ -158,7 +170,9 @@ fn tell(
         moment.acknowledged.len(),
         moment.under_way
     );
-    if tally.points_with_violations <= PRINTED_MAX {
+    // What is only there by halves must not hide what is lost.
+    let told = if findings.has_loss() { tally.points_with_loss } else { tally.points_with_halves };
+    if told <= PRINTED_MAX {
         println!("{head}");
         for violation in findings.violations.iter().take(LINES_MAX) {
             println!("    {violation}");
@@ -168,7 +182,7 @@ fn tell(
             println!("    … and {more} more");
         }
     }
-    let Some(keep) = cuts.keep.as_ref().filter(|_| tally.points_with_violations <= KEPT_MAX) else {
+    let Some(keep) = cuts.keep.as_ref().filter(|_| told <= KEPT_MAX) else {
         return Ok(());
     };
     let directory = keep.join(format!("{}-{}-{index}", shape.file_system, shape.seed));

@@ -41,7 +41,8 @@ pub(crate) fn run(
         let findings = kill(seed, shape, setup, tally)
             .with_context(|| format!("kill {round}, --seed {seed}"))?;
         tally.found(&findings);
-        if !findings.violations.is_empty() && tally.points_with_violations <= PRINTED_MAX {
+        let told = tally.points_with_loss + tally.points_with_halves;
+        if !findings.violations.is_empty() && told <= PRINTED_MAX {
             println!("--fs {} --kills 1 --seed {seed}:", shape.file_system);
             for violation in findings.violations.iter().take(8) {
                 println!("    {violation}");
@@ -50,8 +51,8 @@ pub(crate) fn run(
         empty(&places.share())?;
         if round % 20 == 19 {
             eprintln!(
-                "  {}: {} kills, {} with violations",
-                shape.file_system, tally.points, tally.points_with_violations
+                "  {}: {} kills, {} with loss",
+                shape.file_system, tally.points, tally.points_with_loss
             );
         }
     }

@@ -23,6 +23,7 @@ mod operation;
 mod random;
 mod recording;
 mod report;
+mod selftest;
 mod server;
 mod state;
 mod storage;
@@ -60,6 +61,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     end_with_standard_input()?;
     storage::remove_leftovers()?;
     let places = prepare(arguments)?;
+    selftest::run(&places)?;
     let setup = Setup {
         kind: arguments.server,
         program: arguments.program.clone(),
@@ -103,14 +105,28 @@ fn run(arguments: &Arguments) -> Result<()> {
     println!("{document}");
     println!("{server}, {what}, in {:.0} s:", started.elapsed().as_secs_f64());
     println!("{}", report::table(&tallies));
-    let broken: usize = tallies.iter().map(|tally| tally.points_with_violations).sum();
-    let surprises: usize = tallies.iter().map(|tally| tally.surprises).sum();
-    match (arguments.expects_loss, broken) {
-        (true, 0) => bail!("loss was expected, and none was found"),
-        (true, _) => Ok(()),
-        (false, 0) if surprises == 0 => Ok(()),
-        (false, _) => bail!("{broken} points break a promise, {surprises} replies are unexpected"),
+    judge(arguments, &tallies)
+}
+
+/// Success or failure.
+fn judge(arguments: &Arguments, tallies: &[Tally]) -> Result<()> {
+    let sum = |count: fn(&Tally) -> usize| tallies.iter().map(count).sum::<usize>();
+    let losses = sum(|tally| tally.points_with_loss);
+    let halves = sum(|tally| tally.points_with_halves);
+    let surprises = sum(|tally| tally.surprises);
+    if arguments.expects_loss {
+        if losses == 0 {
+            bail!("loss was expected, and none was found");
+        }
+        return Ok(());
     }
+    if losses > 0 || surprises > 0 || halves > 0 && !arguments.allows_halves {
+        bail!(
+            "{losses} points lack what was acknowledged, {halves} have something \
+             unacknowledged by halves, {surprises} replies are unexpected"
+        );
+    }
+    Ok(())
 }
 
 /// Runs until there are as many points as asked for.

@@ -1,6 +1,7 @@
 //! What a run of the rig found, for people and for programs.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -16,7 +17,10 @@ pub(crate) struct Tally {
     pub(crate) events: usize,
     /// Crash points, or kills.
     pub(crate) points: usize,
-    pub(crate) points_with_violations: usize,
+    /// Of them, those where something acknowledged was not there.
+    pub(crate) points_with_loss: usize,
+    /// And those where something else was there by halves.
+    pub(crate) points_with_halves: usize,
     pub(crate) violations: BTreeMap<Fault, usize>,
     pub(crate) surprises: usize,
     pub(crate) objects: usize,
@@ -26,6 +30,8 @@ pub(crate) struct Tally {
     pub(crate) recording_seconds: f64,
     pub(crate) checking_seconds: f64,
     modes: BTreeMap<String, usize>,
+    /// Seconds by what they were spent on.
+    phases: BTreeMap<&'static str, f64>,
 }
 
 impl Tally {
@@ -40,15 +46,20 @@ impl Tally {
         self.found(findings);
     }
 
+    /// Time was spent since `started` on this; begins the next.
+    pub(crate) fn spent(&mut self, phase: &'static str, started: &mut Instant) {
+        *self.phases.entry(phase).or_default() += started.elapsed().as_secs_f64();
+        *started = Instant::now();
+    }
+
     /// A state was checked.
     pub(crate) fn found(&mut self, findings: &Findings) {
         self.points += 1;
         self.objects += findings.objects;
         self.replies += findings.replies;
         self.times_differ += findings.times_differ;
-        if !findings.violations.is_empty() {
-            self.points_with_violations += 1;
-        }
+        self.points_with_loss += usize::from(findings.has_loss());
+        self.points_with_halves += usize::from(findings.has_halves());
         for violation in &findings.violations {
             *self.violations.entry(violation.fault).or_default() += 1;
         }
@@ -64,7 +75,8 @@ impl Tally {
             "events": self.events,
             "points": self.points,
             "points_by_survival": self.modes,
-            "points_with_violations": self.points_with_violations,
+            "points_with_loss": self.points_with_loss,
+            "points_with_halves": self.points_with_halves,
             "violations": violations,
             "unexpected_replies": self.surprises,
             "objects_checked": self.objects,
@@ -73,6 +85,7 @@ impl Tally {
             "unflushed_writes": self.unflushed,
             "recording_seconds": self.recording_seconds,
             "checking_seconds": self.checking_seconds,
+            "checking_seconds_by_phase": self.phases,
         })
     }
 }
@@ -86,8 +99,18 @@ pub(crate) fn document(server: &str, seed: u64, what: &str, tallies: &[Tally]) -
 /// Everything, as a table.
 pub(crate) fn table(tallies: &[Tally]) -> String {
     let mut lines = vec![format!(
-        "{:<8} {:>5} {:>9} {:>8} {:>7} {:>9} {:>8} {:>6}  {}",
-        "", "runs", "promises", "points", "broken", "objects", "s/point", "times", "violations"
+        "{:<8} {:>5} {:>9} {:>7} {:>10} {:>7} {:>9} {:>8} {:>8} {:>6}  {}",
+        "",
+        "runs",
+        "promises",
+        "points",
+        "with loss",
+        "halves",
+        "objects",
+        "replies",
+        "s/point",
+        "times",
+        "violations"
     )];
     for tally in tallies {
         let unexpected = (tally.surprises > 0).then_some(("unexpected replies", tally.surprises));
@@ -98,13 +121,15 @@ pub(crate) fn table(tallies: &[Tally]) -> String {
             .collect();
         let found = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
         lines.push(format!(
-            "{:<8} {:>5} {:>9} {:>8} {:>7} {:>9} {:>8.3} {:>6}  {found}",
+            "{:<8} {:>5} {:>9} {:>7} {:>10} {:>7} {:>9} {:>8} {:>8.3} {:>6}  {found}",
             tally.name,
             tally.runs,
             tally.operations,
             tally.points,
-            tally.points_with_violations,
+            tally.points_with_loss,
+            tally.points_with_halves,
             tally.objects,
+            tally.replies,
             tally.checking_seconds / (tally.points.max(1) as f64),
             tally.times_differ,
         ));

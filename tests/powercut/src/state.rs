@@ -266,7 +266,9 @@ impl State {
     }
 
     fn told(&mut self, object: Number, done: &Done) {
-        if let Some(object) = self.objects.get_mut(&object) {
+        if let Some(object) = self.objects.get_mut(&object)
+            && object.kind != Kind::Directory
+        {
             object.mtime_told = done.attributes.as_ref().map(|attributes| attributes.mtime);
         }
     }

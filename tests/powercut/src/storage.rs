@@ -166,7 +166,8 @@ pub(crate) fn call(program: &str, arguments: &[&str]) -> Result<()> {
     output(program, arguments).map(drop)
 }
 
-fn output(program: &str, arguments: &[&str]) -> Result<String> {
+/// Runs a program to its end, and returns what it printed.
+pub(crate) fn output(program: &str, arguments: &[&str]) -> Result<String> {
     let output = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
