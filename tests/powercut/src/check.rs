@@ -10,7 +10,7 @@ use steadfast_client::{
     RpcConnection, arguments, procedure,
 };
 
-use crate::operation::{Action, Change, Name, Number, Outcome, Place, ROOT, decoder};
+use crate::operation::{Action, Change, Done, Name, Number, Outcome, Place, ROOT, decoder};
 use crate::state::{Kind, Object, State};
 use crate::workload::Operation;
 
@@ -161,9 +161,13 @@ impl<'a> Check<'a> {
             Some(known) => format!("{}: {text}", known.action),
             None => text,
         };
-        let is_half = operation.is_some_and(|number| self.under_way.contains(&number));
-        let fault = if is_half { Fault::Half } else { fault };
         self.findings.violations.push(Violation { fault, operation, text });
+    }
+
+    /// The same of what an operation under way may have left half done, losing nothing of others.
+    fn fault_or_half(&mut self, fault: Fault, operation: Option<Number>, text: String) {
+        let is_half = operation.is_some_and(|number| self.under_way.contains(&number));
+        self.fault(if is_half { Fault::Half } else { fault }, operation, text);
     }
 
     /// Sends calls, many at a time, and returns their replies in the calls' order.
@@ -211,7 +215,7 @@ impl<'a> Check<'a> {
             // It would have failed: nothing may be there of it.
             Some(Outcome::Failed(_)) => return Ok(()),
             Some(Outcome::Done(done)) => done.clone(),
-            None => crate::operation::Done::default(),
+            None => Done::default(),
         };
         let there = |place: Place| {
             seen.get(&place.directory).and_then(|names| names.get(&place.name.bytes()))
@@ -277,7 +281,7 @@ impl<'a> Check<'a> {
         };
         let Some(object) = object else { return Ok(()) };
         let Some(known) = state.objects.get(&object) else { return Ok(()) };
-        let Some(handle) = &known.handle else { return Ok(()) };
+        let (Some(handle), before) = (&known.handle, known.last) else { return Ok(()) };
         self.loose.insert(object);
         let attributes = match self.client.getattr(handle) {
             Ok(attributes) => attributes,
@@ -298,9 +302,12 @@ impl<'a> Check<'a> {
             state.maybe(action);
         }
         if is_new {
-            let done = crate::operation::Done::default();
             if change.size.is_none() {
-                state.apply(number, action, &done);
+                state.apply(number, action, &Done::default());
+                // What is wrong now was wrong before: it was seen to be done.
+                if let Some(object) = state.objects.get_mut(&object) {
+                    object.last = before;
+                }
             }
         } else if !is_old {
             self.fault(
@@ -362,7 +369,7 @@ impl<'a> Check<'a> {
                     .map(|number| Place { directory: *directory, name: Name(number) })
                     .find(|place| place.name.bytes() == *name);
                 let last = place.and_then(|place| state.last.get(&place).copied());
-                self.fault(
+                self.fault_or_half(
                     Fault::Name,
                     last,
                     format!("{} is there, and should not be", shown(name)),
@@ -417,7 +424,7 @@ impl<'a> Check<'a> {
                     alive.push((object, handle, attributes.size));
                 }
                 Err(error) => {
-                    self.fault(Fault::Handle, Some(object.last), format!("#{number}: {error}"));
+                    self.fault(Fault::Handle, Some(number), format!("its object: {error}"));
                 }
             }
         }
@@ -428,11 +435,11 @@ impl<'a> Check<'a> {
         let mut wrong: Vec<String> = Vec::new();
         if seen.file_type != object.kind.file_type() {
             let text = format!("#{number} is a {:?} now", seen.file_type);
-            return self.fault(Fault::Handle, Some(object.last), text);
+            return self.fault(Fault::Handle, Some(number), text);
         }
         if object.fileid.is_some_and(|fileid| fileid != seen.fileid) {
             let text = format!("#{number} has another fileid");
-            self.fault(Fault::Handle, Some(object.last), text);
+            self.fault(Fault::Handle, Some(number), text);
         }
         let mut compare = |what: &str, wanted: Option<u32>, seen: u32, is_octal: bool| {
             if let Some(wanted) = wanted.filter(|wanted| *wanted != seen) {
@@ -446,9 +453,6 @@ impl<'a> Check<'a> {
         compare("mode", object.mode, seen.mode, true);
         compare("uid", object.uid, seen.uid, false);
         compare("gid", object.gid, seen.gid, false);
-        // File systems count a directory's links in different ways.
-        let links = (object.kind != Kind::Directory).then_some(object.links);
-        compare("links", links, seen.nlink, false);
         for (what, wanted, seen) in
             [("atime", object.atime, seen.atime), ("mtime", object.mtime, seen.mtime)]
         {
@@ -458,13 +462,18 @@ impl<'a> Check<'a> {
         }
         if !wrong.is_empty() {
             let text = format!("#{number}: {}", wrong.join(", "));
-            self.fault(Fault::Attribute, Some(object.last), text);
+            self.fault_or_half(Fault::Attribute, Some(object.last.attributes), text);
+        }
+        // File systems count a directory's links in different ways.
+        if object.kind != Kind::Directory && object.links != seen.nlink {
+            let text = format!("#{number}: links {} instead of {}", seen.nlink, object.links);
+            self.fault_or_half(Fault::Attribute, Some(object.last.links), text);
         }
         if let Kind::File(content) = &object.kind
             && !content.may_have_size(seen.size)
         {
             let text = format!("#{number}: {}", content.size_fault(seen.size));
-            self.fault(Fault::Data, Some(object.last), text);
+            self.fault_or_half(Fault::Data, Some(object.last.data), text);
         }
         let told = object.mtime_told.filter(|_| !self.loose.contains(&number));
         if told.is_some_and(|told| told != seen.mtime) {
@@ -515,7 +524,7 @@ impl<'a> Check<'a> {
                     .then(|| format!("the target is {}", shown(&bytes))),
             };
             if let Some(fault) = fault {
-                self.fault(Fault::Data, Some(object.last), fault);
+                self.fault_or_half(Fault::Data, Some(object.last.data), fault);
             }
         }
         Ok(())

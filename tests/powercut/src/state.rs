@@ -33,6 +33,14 @@ impl Kind {
     }
 }
 
+/// Whose promise it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Last {
+    pub(crate) links: Number,
+    pub(crate) data: Number,
+    pub(crate) attributes: Number,
+}
+
 /// A file, directory, …; what is `None` is not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Object {
@@ -49,8 +57,8 @@ pub(crate) struct Object {
     pub(crate) mtime: Option<Time>,
     /// As the last reply told it, where nothing unstable came after.
     pub(crate) mtime_told: Option<Time>,
-    /// The last operation on it.
-    pub(crate) last: Number,
+    /// The last operation on its names, its data and its attributes.
+    pub(crate) last: Last,
 }
 
 /// Objects and the names by which they are found.
@@ -193,14 +201,14 @@ impl State {
                     self.unlink(number, victim);
                 }
                 if let Some(moved) = self.objects.get_mut(&moved) {
-                    moved.last = number;
+                    moved.last.links = number;
                 }
             }
             Action::Link { object, at } => {
                 self.names.insert(at, object);
                 if let Some(linked) = self.objects.get_mut(&object) {
                     linked.links += 1;
-                    linked.last = number;
+                    linked.last.links = number;
                 }
             }
             Action::Setattr { object, change } => {
@@ -212,7 +220,7 @@ impl State {
                 let written = data.get(..done.count).unwrap_or(&data);
                 self.write(object, offset, written, done.is_stable);
                 if let Some(object) = self.objects.get_mut(&object) {
-                    object.last = number;
+                    object.last.data = number;
                 }
                 if done.is_file_stable {
                     self.told(object, done);
@@ -220,7 +228,7 @@ impl State {
             }
             Action::Commit { object, offset, count } => {
                 if let Some(object) = self.objects.get_mut(&object) {
-                    object.last = number;
+                    object.last.data = number;
                     if let Kind::File(content) = &mut object.kind {
                         content.commit(offset, count);
                     }
@@ -288,7 +296,7 @@ impl State {
 
     fn unlink(&mut self, number: Number, object: Number) {
         let Some(there) = self.objects.get_mut(&object) else { return };
-        there.last = number;
+        there.last.links = number;
         there.links = there.links.saturating_sub(1);
         if there.links == 0
             && let Some(gone) = self.objects.remove(&object)
@@ -299,12 +307,13 @@ impl State {
 
     fn change(&mut self, number: Number, object: Number, change: &Change) {
         let Some(object) = self.objects.get_mut(&object) else { return };
-        object.last = number;
+        object.last.attributes = number;
         object.mode = change.mode.or(object.mode);
         object.uid = change.uid.or(object.uid);
         object.gid = change.gid.or(object.gid);
         if let (Some(size), Kind::File(content)) = (change.size, &mut object.kind) {
             content.truncate(size);
+            object.last.data = number;
             object.mtime = None;
             object.mtime_told = None;
         }
@@ -328,7 +337,7 @@ impl Object {
             atime: None,
             mtime: None,
             mtime_told: None,
-            last: number,
+            last: Last { links: number, data: number, attributes: number },
         }
     }
 
