@@ -7,7 +7,7 @@ use std::fmt;
 use anyhow::{Context, Result};
 use steadfast_client::{
     Attributes, ClientError, Entry, FileHandle, Identity, Nfs3Client, NfsStat3, Procedure, Reply,
-    RpcConnection, arguments, procedure,
+    RpcConnection, RpcTransport, arguments, procedure,
 };
 
 use crate::operation::{Action, Change, Done, Name, Number, Outcome, Place, ROOT, decoder};
@@ -107,12 +107,34 @@ impl Findings {
     }
 }
 
+/// Carries many calls.
+pub(crate) trait Ask: RpcTransport {
+    /// The replies to calls, in the calls' order.
+    fn ask(&mut self, calls: &[(Procedure, Vec<u8>)]) -> Result<Vec<Reply>, ClientError>;
+}
+
+impl Ask for RpcConnection {
+    fn ask(&mut self, calls: &[(Procedure, Vec<u8>)]) -> Result<Vec<Reply>, ClientError> {
+        let mut replies = Vec::with_capacity(calls.len());
+        for some in calls.chunks(BATCH) {
+            let mut sent = Vec::with_capacity(some.len());
+            for (procedure, arguments) in some {
+                sent.push(self.send(*procedure, &Identity::root(), arguments)?);
+            }
+            for xid in sent {
+                replies.push(self.receive(xid)?);
+            }
+        }
+        Ok(replies)
+    }
+}
+
 /// What a client sees of the share.
 type Seen = BTreeMap<Number, BTreeMap<Vec<u8>, Entry>>;
 
 /// A check of one state.
-pub(crate) struct Check<'a> {
-    client: &'a mut Nfs3Client<RpcConnection>,
+pub(crate) struct Check<'a, T> {
+    client: &'a mut Nfs3Client<T>,
     operations: &'a [Operation],
     findings: Findings,
     /// What was sent and not acknowledged.
@@ -121,10 +143,10 @@ pub(crate) struct Check<'a> {
     loose: BTreeSet<Number>,
 }
 
-impl<'a> Check<'a> {
+impl<'a, T: Ask> Check<'a, T> {
     /// By this client, of these operations.
     pub(crate) fn new(
-        client: &'a mut Nfs3Client<RpcConnection>,
+        client: &'a mut Nfs3Client<T>,
         operations: &'a [Operation],
         under_way: &'a BTreeSet<Number>,
     ) -> Self {
@@ -170,20 +192,9 @@ impl<'a> Check<'a> {
         self.fault(if is_half { Fault::Half } else { fault }, operation, text);
     }
 
-    /// Sends calls, many at a time, and returns their replies in the calls' order.
+    /// The replies to calls.
     fn batch(&mut self, calls: &[(Procedure, Vec<u8>)]) -> Result<Vec<Reply>> {
-        let connection = self.client.transport();
-        let mut replies = Vec::with_capacity(calls.len());
-        for some in calls.chunks(BATCH) {
-            let mut sent = Vec::with_capacity(some.len());
-            for (procedure, arguments) in some {
-                sent.push(connection.send(*procedure, &Identity::root(), arguments)?);
-            }
-            for xid in sent {
-                replies.push(connection.receive(xid)?);
-            }
-        }
-        Ok(replies)
+        Ok(self.client.transport().ask(calls)?)
     }
 
     fn list(&mut self, state: &State) -> Result<Seen> {
@@ -588,3 +599,6 @@ fn shown(name: &[u8]) -> String {
         _ => format!("{text:?}"),
     }
 }
+
+#[cfg(test)]
+mod tests;

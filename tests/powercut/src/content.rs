@@ -41,6 +41,12 @@ impl Content {
         self.newest.len() as u64
     }
 
+    /// The bytes with everything that was done.
+    #[cfg(test)]
+    pub(crate) fn newest(&self) -> &[u8] {
+        &self.newest
+    }
+
     /// Whether only one content and size is permitted.
     #[cfg(test)]
     pub(crate) fn is_certain(&self) -> bool {

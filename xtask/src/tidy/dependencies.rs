@@ -39,6 +39,7 @@ const TESTS_MAY_NEED: &[(&str, &[&str])] = &[
     ("posixfs", &["shares"]),
     ("runtime", &["client", "shares", "wire", "xdr", "rpc", "posixfs"]),
     ("client", &["shares"]),
+    ("powercut", &["xdr"]),
 ];
 
 /// Crates that do no I/O, and all that they may need from others.
