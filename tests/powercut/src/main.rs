@@ -169,14 +169,14 @@ fn end_with_standard_input() -> Result<()> {
 fn prepare(arguments: &Arguments) -> Result<Places> {
     call("ip", &["link", "set", "lo", "up"])?;
     call("mount", &["-t", "tmpfs", "-o", "size=90%", "steadfast-powercut", "/run"])?;
-    let top = std::path::PathBuf::from("/run/powercut");
+    let top = std::path::PathBuf::from("/run/steadfast-powercut");
     std::fs::create_dir_all(&top)?;
     if arguments.server == Kind::Ganesha {
-        for directory in ["/run/ganesha", "/run/rpcbind", "/run/powercut/nfs"] {
+        for directory in ["/run/ganesha", "/run/rpcbind", "/run/steadfast-powercut/nfs"] {
             std::fs::create_dir_all(directory)?;
         }
         std::fs::create_dir_all("/var/lib/nfs")?;
-        call("mount", &["--bind", "/run/powercut/nfs", "/var/lib/nfs"])?;
+        call("mount", &["--bind", "/run/steadfast-powercut/nfs", "/var/lib/nfs"])?;
         std::fs::create_dir_all("/var/lib/nfs/ganesha")?;
         call("rpcbind", &["-w"])?;
     }

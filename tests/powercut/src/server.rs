@@ -8,12 +8,14 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use steadfast_client::{FileHandle, Identity, Nfs3Client, RpcConnection, mount};
+use steadfast_client::{ClientError, FileHandle, Identity, Nfs3Client, RpcConnection, mount};
 
 const NFS_PORT: u16 = 2049;
 const GANESHA_MOUNT_PORT: u16 = 20048;
 /// How long a server may take to start, with a log to replay on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
+/// How long it may reset connections after that.
+const RECONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// How long it may take to answer a call.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 
@@ -149,6 +151,22 @@ impl Server {
 
     /// Mounts the share.
     pub(crate) fn mount(&self) -> Result<(Nfs3Client<RpcConnection>, FileHandle)> {
+        let started = Instant::now();
+        loop {
+            match self.try_mount() {
+                // A server that has just begun to listen may reset a connection or two; clients
+                // connect again.
+                Err(ClientError::Closed | ClientError::Io(_))
+                    if started.elapsed() < RECONNECT_LIMIT =>
+                {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    fn try_mount(&self) -> Result<(Nfs3Client<RpcConnection>, FileHandle), ClientError> {
         let mount = SocketAddr::new(address().ip(), self.mount_port);
         let path = self.share.as_os_str().as_encoded_bytes();
         let mut connection = RpcConnection::connect(mount, CALL_LIMIT)?;

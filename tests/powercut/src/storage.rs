@@ -10,9 +10,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// In the names of backing files, so that they are told from other people's.
-const MARK: &str = "steadfast-powercut";
-
 /// A file system's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileSystem {
@@ -101,19 +98,14 @@ impl Mounted {
     pub(crate) fn new(kind: FileSystem, image: &Path, at: &Path, is_direct: bool) -> Result<Self> {
         std::fs::create_dir_all(at)?;
         let (image, place) = (image.display().to_string(), at.display().to_string());
-        let direct = if is_direct { "on" } else { "off" };
-        let sector = kind.sector_bytes().to_string();
-        let direct = format!("--direct-io={direct}");
-        let device =
-            output("losetup", &["--find", "--show", "--sector-size", &sector, &direct, &image])?;
-        let device = device.trim().to_owned();
-        let type_ = kind.to_string();
-        let mounted = call("mount", &["-t", &type_, "-o", kind.options(), &device, &place]);
-        // The device is in use, so it goes when the file system does; or else at once.
-        let detached = call("losetup", &["--detach", &device]);
-        mounted?;
-        let mounted = Self { at: at.to_owned(), device, kind, is_there: true };
-        detached?;
+        let options = format!("loop,{}", kind.options());
+        // Not by losetup: this way the device is never without a user that takes it away.
+        call("mount", &["-t", &kind.to_string(), "-o", &options, &image, &place])?;
+        let mut mounted = Self { at: at.to_owned(), device: String::new(), kind, is_there: true };
+        mounted.device = device_at(&place)?;
+        if is_direct {
+            call("losetup", &["--direct-io=on", &mounted.device])?;
+        }
         Ok(mounted)
     }
 
@@ -148,11 +140,25 @@ impl Drop for Mounted {
     }
 }
 
-/// Detaches loop devices that a killed run left between their making and their mounting.
+/// The device that is mounted at a place.
+fn device_at(place: &str) -> Result<String> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts")?;
+    let lines = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let mut devices = lines.filter_map(|words| match words.as_slice() {
+        [device, at, ..] if *at == place => Some((*device).to_owned()),
+        _ => None,
+    });
+    devices.next_back().with_context(|| format!("nothing is mounted at {place}"))
+}
+
+/// Detaches loop devices that a killed run left: their files are named without the mount point,
+/// which is gone with the run's namespace.
 pub(crate) fn remove_leftovers() -> Result<()> {
     let devices = output("losetup", &["--list", "--noheadings", "--output", "NAME,BACK-FILE"])?;
-    for line in devices.lines().filter(|line| line.contains(MARK) && line.contains("(deleted)")) {
-        if let Some(device) = line.split_whitespace().next() {
+    for line in devices.lines() {
+        let mut words = line.split_whitespace();
+        let (Some(device), Some(file)) = (words.next(), words.next()) else { continue };
+        if file.starts_with("/steadfast-powercut") {
             eprintln!("powercut: {device} is left from a killed run, and detached");
             // In use elsewhere it detaches itself later.
             let _ = call("losetup", &["--detach", device]);
