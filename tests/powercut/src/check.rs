@@ -484,7 +484,11 @@ impl<'a, T: Ask> Check<'a, T> {
             && !content.may_have_size(seen.size)
         {
             let text = format!("#{number}: {}", content.size_fault(seen.size));
-            self.fault_or_half(Fault::Data, Some(object.last.data), text);
+            if content.is_halfway(seen.size) {
+                self.fault(Fault::Half, Some(object.last.data), text);
+            } else {
+                self.fault_or_half(Fault::Data, Some(object.last.data), text);
+            }
         }
         let told = object.mtime_told.filter(|_| !self.loose.contains(&number));
         if told.is_some_and(|told| told != seen.mtime) {

@@ -133,6 +133,13 @@ impl Content {
         (self.size_promised..=self.size()).contains(&size) || self.sizes.contains(&size)
     }
 
+    /// Whether this size is on the way to one that is being set. XFS stores the last old block, zeros
+    /// beyond the old end included, and the size with it, before it stores the new size.
+    pub(crate) fn is_halfway(&self, size: u64) -> bool {
+        let old = self.size();
+        size > old && self.sizes.iter().any(|wanted| size < *wanted)
+    }
+
     /// What is wrong with the bytes that were read.
     pub(crate) fn fault(&self, seen: &[u8]) -> Option<String> {
         if !self.may_have_size(seen.len() as u64) {
@@ -240,5 +247,6 @@ mod tests {
         assert_eq!(up.fault(&[&[1; 100][..], &[0; 100]].concat()), None);
         assert!(up.fault(&[1; 200]).is_some());
         assert!(up.fault(&[1; 150]).is_some());
+        assert!(up.is_halfway(150) && !up.is_halfway(100) && !up.is_halfway(200));
     }
 }

@@ -104,7 +104,9 @@ fn examine(
     let mut mounted = Vec::new();
     for (disk, (kind, _)) in shape.disks().into_iter().enumerate() {
         let image = places.image(disk, "point");
-        mounted.push(Mounted::new(kind, &image, &places.mount(disk), false)?);
+        let device = recording.devices.get(disk).map(String::as_str);
+        let at = places.mount(disk);
+        mounted.push(Mounted::with_device(kind, &image, &at, false, device)?);
     }
     tally.spent("mount", &mut clock);
     let outcome = serve(cuts, setup, recording, moment, tally);
@@ -188,8 +190,16 @@ fn tell(
     let _ = Survival::random(&mut random);
     // Written again: the check has used the first ones.
     moment.crash(survival, &mut random, |disk| directory.join(format!("disk-{disk}.img")))?;
-    let lines: Vec<String> = findings.violations.iter().map(ToString::to_string).collect();
-    std::fs::write(directory.join("violations"), format!("{head}\n{}\n", lines.join("\n")))?;
+    let mut lines = vec![head];
+    lines.extend(findings.violations.iter().map(ToString::to_string));
+    for number in &moment.under_way {
+        lines.extend(moment.action(*number).map(|action| format!("under way: #{number} {action}")));
+    }
+    for violation in &findings.violations {
+        lines.extend(violation.operation.iter().flat_map(|number| moment.history(*number)));
+    }
+    lines.dedup();
+    std::fs::write(directory.join("violations"), lines.join("\n") + "\n")?;
     let log = places.top.join("server.log");
     if log.exists() {
         std::fs::copy(log, directory.join("server.log"))?;

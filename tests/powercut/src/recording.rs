@@ -13,7 +13,7 @@ use crate::crash::{Disk, Survival};
 use crate::disk;
 use crate::image::Image;
 use crate::journal::{Event, Journal};
-use crate::operation::{Number, Outcome};
+use crate::operation::{Action, Number, Outcome};
 use crate::random::Random;
 use crate::server::{Setup, address};
 use crate::state::State;
@@ -77,6 +77,8 @@ pub(crate) struct Recording {
     /// Events before it are the start of the server, which promised nothing yet.
     pub(crate) start: usize,
     pub(crate) events: Vec<Event>,
+    /// The devices that the disks had.
+    pub(crate) devices: Vec<String>,
     root: FileHandle,
     journal: Arc<Journal>,
     images: Vec<Image>,
@@ -121,6 +123,7 @@ pub(crate) fn record(shape: &Shape, places: &Places, setup: &Setup) -> Result<Re
         mounted.push(Mounted::new(*kind, &at.join(name), &places.mount(disk), true)?);
     }
 
+    let devices = mounted.iter().map(|mounted| mounted.device().to_owned()).collect();
     let server = setup.start()?;
     let (client, root) = server.mount()?;
     drop(client);
@@ -137,7 +140,7 @@ pub(crate) fn record(shape: &Shape, places: &Places, setup: &Setup) -> Result<Re
     session.umount_and_join().context("the recording disks cannot be unmounted")?;
     let ledger = load.into_ledger();
     let (operations, surprises) = (ledger.operations, ledger.surprises);
-    Ok(Recording { operations, surprises, start, events, root, journal, images })
+    Ok(Recording { operations, surprises, start, events, devices, root, journal, images })
 }
 
 /// A moment of a recording.
@@ -221,6 +224,27 @@ impl Moment<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What an operation is.
+    pub(crate) fn action(&self, number: Number) -> Option<&Action> {
+        self.recording.operations.get(number as usize).map(|operation| &operation.action)
+    }
+
+    /// What was done before, in the order of the acknowledgements, to what an operation changes.
+    pub(crate) fn history(&self, number: Number) -> Vec<String> {
+        let Some(action) = self.action(number) else { return Vec::new() };
+        let (object, places) = (action.object(), action.places());
+        let is_of_it = |number: &&Number| {
+            self.action(**number).is_some_and(|other| {
+                object.is_some() && (other.object() == object || object == Some(**number))
+                    || other.places().iter().any(|place| places.contains(place))
+            })
+        };
+        let told = |number: &Number| {
+            self.action(*number).map(|action| format!("acknowledged: #{number} {action}"))
+        };
+        self.acknowledged.iter().filter(is_of_it).filter_map(told).collect()
     }
 
     /// Writes to files what the disks hold if the power fails now.

@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+/// How often a loop device that was had before is tried.
+const DEVICE_ATTEMPTS: u64 = 5;
+
 /// A file system's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileSystem {
@@ -96,17 +99,48 @@ impl Mounted {
     /// Puts a loop device on a file and mounts it. With `is_direct` the device passes each write and
     /// flush on as it comes; without, its file is a page cache of its own, which is quicker.
     pub(crate) fn new(kind: FileSystem, image: &Path, at: &Path, is_direct: bool) -> Result<Self> {
+        Self::with_device(kind, image, at, is_direct, None)
+    }
+
+    /// The same, on this loop device unless somebody has it: a disk keeps its number over a power
+    /// cut, and some servers have it in their handles.
+    pub(crate) fn with_device(
+        kind: FileSystem,
+        image: &Path,
+        at: &Path,
+        is_direct: bool,
+        device: Option<&str>,
+    ) -> Result<Self> {
         std::fs::create_dir_all(at)?;
         let (image, place) = (image.display().to_string(), at.display().to_string());
-        let options = format!("loop,{}", kind.options());
+        let type_ = kind.to_string();
         // Not by losetup: this way the device is never without a user that takes it away.
-        call("mount", &["-t", &kind.to_string(), "-o", &options, &image, &place])?;
+        let mount = |device: &str| {
+            let options = format!("{device},{}", kind.options());
+            call("mount", &["-t", &type_, "-o", &options, &image, &place])
+        };
+        // It may be about to leave the file that it had.
+        let wanted = device.map(|device| format!("loop={device}"));
+        let is_mounted = wanted.is_some_and(|wanted| {
+            (0..DEVICE_ATTEMPTS).any(|attempt| {
+                std::thread::sleep(Duration::from_millis(attempt * 5));
+                mount(&wanted).is_ok()
+            })
+        });
+        if !is_mounted {
+            mount("loop")?;
+        }
         let mut mounted = Self { at: at.to_owned(), device: String::new(), kind, is_there: true };
         mounted.device = device_at(&place)?;
         if is_direct {
             call("losetup", &["--direct-io=on", &mounted.device])?;
         }
         Ok(mounted)
+    }
+
+    /// The loop device.
+    pub(crate) fn device(&self) -> &str {
+        &self.device
     }
 
     /// Unmounts it, which takes the device away.

@@ -310,7 +310,13 @@ fn choose(state: &State, random: &mut Random) -> Option<Action> {
                 1 | 2 => How::Guarded,
                 _ => How::Unchecked,
             };
-            let at = if how == How::Unchecked { at } else { free? };
+            // Over what is no file, servers answer in different ways.
+            let is_file = |(_, object): (Number, &Object)| matches!(object.kind, Kind::File(_));
+            let at = match how {
+                How::Unchecked if state.at(at).is_none_or(is_file) => at,
+                How::Unchecked => return None,
+                How::Guarded | How::Exclusive(_) => free?,
+            };
             let is_new = state.at(at).is_none();
             let size = random.percent(if is_new { 10 } else { 80 }).then(|| random.below(3) * 5000);
             let mode = is_new.then_some(mode);
