@@ -29,7 +29,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if arguments.iter().any(|word| word == "ganesha") {
         packages::ensure(GANESHA_PACKAGES)?;
     }
-    tidy::cargo(&["build", "--quiet", "--release", "-p", "steadfast", "-p", "steadfast-powercut"])?;
+    // One after the other: together they would be built with each other's features.
+    for package in ["steadfast", "steadfast-powercut"] {
+        tidy::cargo(&["build", "--quiet", "--release", "-p", package])?;
+    }
     let target = target_directory()?;
     let mut command = Command::new("unshare");
     command
