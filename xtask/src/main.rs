@@ -8,6 +8,7 @@ mod kernel_client;
 mod namespace;
 mod packages;
 mod peers;
+mod powercut;
 mod storm;
 mod test;
 mod tidy;
@@ -20,6 +21,7 @@ const COMMANDS: &[(&str, &str, Command)] = &[
     ("test", "everything CI runs; installs the Debian packages it needs", test::run),
     ("kernel-client", "the real Linux NFS client against a server", kernel_client::run),
     ("peers", "calls, latency and CPU beside nfs-ganesha", peers::run),
+    ("powercut", "power cuts and kills: what is acknowledged stays", powercut::run),
     ("tidy", "formatting, lints, dependency rules, file lengths", tidy::run),
     ("fuzz", "every fuzz target for a short time", not_there_yet),
     ("storm", "a million damaged calls against the real server", storm::run),

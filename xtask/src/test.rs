@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{kernel_client, packages, tidy};
+use crate::{kernel_client, packages, powercut, tidy};
 
 /// Debian packages that unit and property tests use, and what the fuzzer is compiled with, beside
 /// those of the kernel-client suite.
@@ -26,6 +26,7 @@ const STEPS: &[Step] = &[
     ("tests", tests),
     ("fuzzing, briefly", fuzz),
     ("kernel client, short", kernel),
+    ("power cuts, 200", powercut::short),
 ];
 
 const USAGE: &str = "usage: cargo xtask test [--skip STEP]...";

@@ -30,6 +30,7 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     ),
     // Tests and tools; never the server, so that what they find is true of any server.
     ("guest-tests", &["client", "xdr", "wire", "sys"]),
+    ("powercut", &["client"]),
     ("xtask", &["client", "bench", "xdr", "wire", "rpc"]),
 ];
 
@@ -39,6 +40,7 @@ const TESTS_MAY_NEED: &[(&str, &[&str])] = &[
     ("posixfs", &["shares"]),
     ("runtime", &["client", "shares", "wire", "xdr", "rpc", "posixfs"]),
     ("client", &["shares"]),
+    ("powercut", &["xdr"]),
 ];
 
 /// Crates that do no I/O, and all that they may need from others.

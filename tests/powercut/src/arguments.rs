@@ -1,0 +1,107 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+use crate::server::Kind;
+use crate::storage::FileSystem;
+
+const USAGE: &str = "options:
+  --fs ext4|xfs|btrfs|all  the file systems to serve from (all)
+  --points N               crash points for each file system (200)
+  --points-of-a-run N      how many of them one recorded run gives (250)
+  --seed N                 of the first run; the next has the next number (1)
+  --point N                only this point of the first run
+  --operations N           operations of a run (1500)
+  --clients N              how many change the share; every second one pipelines (4)
+  --server NAME            steadfast or ganesha (steadfast)
+  --kills N                kill -9 under load so many times, instead of power cuts
+  --expect-loss            finding a broken promise is success, finding none a failure
+  --allow-halves           what was not acknowledged may be there by halves
+  --replies                calls sent again after the crash get the same bytes
+  --configuration FILE     added to steadfast's; {state} and {log} stand for directories
+  --log-mib N              a recorded disk of its own for the log
+  --program FILE           steadfast
+  --keep DIR               keep crash states that break a promise
+  --json FILE              write the result there too";
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Arguments {
+    pub(crate) file_systems: Vec<FileSystem>,
+    pub(crate) points: usize,
+    pub(crate) points_of_a_run: usize,
+    pub(crate) seed: u64,
+    pub(crate) point: Option<usize>,
+    pub(crate) operations: usize,
+    pub(crate) clients: usize,
+    pub(crate) server: Kind,
+    pub(crate) kills: Option<usize>,
+    pub(crate) expects_loss: bool,
+    pub(crate) allows_halves: bool,
+    pub(crate) is_replayed: bool,
+    pub(crate) configuration: Option<PathBuf>,
+    pub(crate) log_bytes: Option<u64>,
+    pub(crate) program: PathBuf,
+    pub(crate) keep: Option<PathBuf>,
+    pub(crate) json: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// Takes the command line apart.
+    pub(crate) fn parse(words: &[String]) -> Result<Self> {
+        let mut arguments = Self {
+            file_systems: FileSystem::ALL.to_vec(),
+            points: 200,
+            points_of_a_run: 250,
+            seed: 1,
+            point: None,
+            operations: 1500,
+            clients: 4,
+            server: Kind::Steadfast,
+            kills: None,
+            expects_loss: false,
+            allows_halves: false,
+            is_replayed: false,
+            configuration: None,
+            log_bytes: None,
+            program: "steadfast".into(),
+            keep: None,
+            json: None,
+        };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().with_context(|| format!("{word} needs a value"));
+            let number = |text: &String| -> Result<usize> {
+                text.parse().with_context(|| format!("{word} takes a number, not {text:?}"))
+            };
+            match word.as_str() {
+                "--fs" => {
+                    let name = value()?;
+                    if name != "all" {
+                        arguments.file_systems = vec![name.parse()?];
+                    }
+                }
+                "--points" => arguments.points = number(value()?)?,
+                "--points-of-a-run" => arguments.points_of_a_run = number(value()?)?.max(1),
+                "--seed" => arguments.seed = number(value()?)? as u64,
+                "--point" => arguments.point = Some(number(value()?)?),
+                "--operations" => arguments.operations = number(value()?)?,
+                "--clients" => arguments.clients = number(value()?)?.max(1),
+                "--server" => arguments.server = value()?.parse()?,
+                "--kills" => arguments.kills = Some(number(value()?)?),
+                "--expect-loss" => arguments.expects_loss = true,
+                "--allow-halves" => arguments.allows_halves = true,
+                "--replies" => arguments.is_replayed = true,
+                "--configuration" => arguments.configuration = Some(value()?.into()),
+                "--log-mib" => arguments.log_bytes = Some((number(value()?)? as u64) << 20),
+                "--program" => arguments.program = value()?.into(),
+                "--keep" => arguments.keep = Some(value()?.into()),
+                "--json" => arguments.json = Some(value()?.into()),
+                _ => bail!("unknown option {word:?}\n{USAGE}"),
+            }
+        }
+        Ok(arguments)
+    }
+}

@@ -1,0 +1,608 @@
+//! After the crash: everything acknowledged is there, everything else wholly there or not at all.
+//! Only through the server, as a client sees it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use anyhow::{Context, Result};
+use steadfast_client::{
+    Attributes, ClientError, Entry, FileHandle, Identity, Nfs3Client, NfsStat3, Procedure, Reply,
+    RpcConnection, RpcTransport, arguments, procedure,
+};
+
+use crate::operation::{Action, Change, Done, Name, Number, Outcome, Place, ROOT, decoder};
+use crate::state::{Kind, Object, State};
+use crate::workload::Operation;
+
+/// Calls under way at one time.
+const BATCH: usize = 64;
+/// Bytes a READ asks for.
+const READ_BYTES: u32 = 64 << 10;
+/// Of objects that are gone, the last so many handles are tried.
+const GONE_MAX: usize = 60;
+
+/// What is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fault {
+    /// A name that was acknowledged is not there, or one removed is there again, or another object
+    /// is behind it.
+    Name,
+    /// A handle is another, or does not work, or works though its object is gone.
+    Handle,
+    /// A file's bytes or size, or a link's target.
+    Data,
+    /// Mode, owner, times, link count.
+    Attribute,
+    /// A retransmission is answered otherwise.
+    Reply,
+    /// What was not acknowledged is there by halves.
+    Half,
+    /// The server, or the file system, does not start.
+    Start,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Name,
+        Self::Handle,
+        Self::Data,
+        Self::Attribute,
+        Self::Reply,
+        Self::Half,
+        Self::Start,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Name => "names",
+            Self::Handle => "handles",
+            Self::Data => "data",
+            Self::Attribute => "attributes",
+            Self::Reply => "replies",
+            Self::Half => "halves",
+            Self::Start => "starts",
+        }
+    }
+}
+
+/// A broken promise.
+#[derive(Clone, Debug)]
+pub(crate) struct Violation {
+    pub(crate) fault: Fault,
+    /// The operation that was promised.
+    pub(crate) operation: Option<Number>,
+    /// What was promised, and what is there.
+    pub(crate) text: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.operation {
+            Some(ROOT) | None => write!(formatter, "{}: {}", self.fault.name(), self.text),
+            Some(number) => write!(formatter, "{}: #{number} {}", self.fault.name(), self.text),
+        }
+    }
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Findings {
+    pub(crate) violations: Vec<Violation>,
+    /// Modification times that are not what the last reply told. No promise, but good to know.
+    pub(crate) times_differ: usize,
+    /// How much was compared.
+    pub(crate) objects: usize,
+    pub(crate) replies: usize,
+}
+
+impl Findings {
+    /// Whether something acknowledged is not there.
+    pub(crate) fn has_loss(&self) -> bool {
+        self.violations.iter().any(|violation| violation.fault != Fault::Half)
+    }
+
+    /// Whether something unacknowledged is there by halves.
+    pub(crate) fn has_halves(&self) -> bool {
+        self.violations.iter().any(|violation| violation.fault == Fault::Half)
+    }
+}
+
+/// Carries many calls.
+pub(crate) trait Ask: RpcTransport {
+    /// The replies to calls, in the calls' order.
+    fn ask(&mut self, calls: &[(Procedure, Vec<u8>)]) -> Result<Vec<Reply>, ClientError>;
+}
+
+impl Ask for RpcConnection {
+    fn ask(&mut self, calls: &[(Procedure, Vec<u8>)]) -> Result<Vec<Reply>, ClientError> {
+        let mut replies = Vec::with_capacity(calls.len());
+        for some in calls.chunks(BATCH) {
+            let mut sent = Vec::with_capacity(some.len());
+            for (procedure, arguments) in some {
+                sent.push(self.send(*procedure, &Identity::root(), arguments)?);
+            }
+            for xid in sent {
+                replies.push(self.receive(xid)?);
+            }
+        }
+        Ok(replies)
+    }
+}
+
+/// What a client sees of the share.
+type Seen = BTreeMap<Number, BTreeMap<Vec<u8>, Entry>>;
+
+/// A check of one state.
+pub(crate) struct Check<'a, T> {
+    client: &'a mut Nfs3Client<T>,
+    operations: &'a [Operation],
+    findings: Findings,
+    /// What was sent and not acknowledged.
+    under_way: &'a BTreeSet<Number>,
+    /// Objects that it may have changed.
+    loose: BTreeSet<Number>,
+}
+
+impl<'a, T: Ask> Check<'a, T> {
+    /// By this client, of these operations.
+    pub(crate) fn new(
+        client: &'a mut Nfs3Client<T>,
+        operations: &'a [Operation],
+        under_way: &'a BTreeSet<Number>,
+    ) -> Self {
+        let (findings, loose) = (Findings::default(), BTreeSet::new());
+        Self { client, operations, findings, under_way, loose }
+    }
+
+    /// Compares the share with what is acknowledged (`state`) and what was under way.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub(crate) fn run(mut self, mut state: State, root: &FileHandle) -> Result<Findings> {
+        let known = state.objects.get(&ROOT).and_then(|object| object.handle.as_ref());
+        if known != Some(root) {
+            self.fault(Fault::Handle, None, "the root's handle is another".to_owned());
+        }
+        let mut seen = self.list(&state)?;
+        for number in self.under_way {
+            self.resolve(&mut state, *number, &seen)?;
+        }
+        // What was under way may have made directories, or removed some.
+        for (number, entries) in self.list(&state)? {
+            seen.insert(number, entries);
+        }
+        self.names(&state, &seen)?;
+        self.objects(&state)?;
+        self.gone(&state)?;
+        Ok(self.findings)
+    }
+
+    fn fault(&mut self, fault: Fault, operation: Option<Number>, text: String) {
+        let action = operation.and_then(|number| self.operations.get(number as usize));
+        let text = match action {
+            Some(known) => format!("{}: {text}", known.action),
+            None => text,
+        };
+        self.findings.violations.push(Violation { fault, operation, text });
+    }
+
+    /// The same of what an operation under way may have left half done, losing nothing of others.
+    fn fault_or_half(&mut self, fault: Fault, operation: Option<Number>, text: String) {
+        let is_half = operation.is_some_and(|number| self.under_way.contains(&number));
+        self.fault(if is_half { Fault::Half } else { fault }, operation, text);
+    }
+
+    /// The replies to calls.
+    fn batch(&mut self, calls: &[(Procedure, Vec<u8>)]) -> Result<Vec<Reply>> {
+        Ok(self.client.transport().ask(calls)?)
+    }
+
+    fn list(&mut self, state: &State) -> Result<Seen> {
+        let mut seen = Seen::new();
+        for (number, object) in &state.objects {
+            let (Kind::Directory, Some(handle)) = (&object.kind, &object.handle) else { continue };
+            let listed: Result<Vec<Entry>, ClientError> =
+                self.client.entries(handle, true, 64 << 10).collect();
+            let entries = match listed {
+                Ok(entries) => entries,
+                // Its handle is looked at with those of all objects.
+                Err(error) if error.status().is_some() => continue,
+                Err(error) => return Err(error).context("READDIRPLUS"),
+            };
+            let named = entries.into_iter().map(|entry| (entry.name.clone(), entry));
+            let mut named: BTreeMap<Vec<u8>, Entry> = named.collect();
+            named.remove(&b"."[..]);
+            named.remove(&b".."[..]);
+            seen.insert(*number, named);
+        }
+        Ok(seen)
+    }
+
+    /// Finds out whether an operation that was under way was done, and notes what follows.
+    fn resolve(&mut self, state: &mut State, number: Number, seen: &Seen) -> Result<()> {
+        let Some(operation) = self.operations.get(number as usize) else { return Ok(()) };
+        let action = operation.action;
+        let later = match &operation.outcome {
+            // It would have failed: nothing may be there of it.
+            Some(Outcome::Failed(_)) => return Ok(()),
+            Some(Outcome::Done(done)) => done.clone(),
+            None => Done::default(),
+        };
+        let there = |place: Place| {
+            seen.get(&place.directory).and_then(|names| names.get(&place.name.bytes()))
+        };
+        let is_done = match action {
+            Action::Create { at, .. } if state.at(at).is_some() => {
+                self.resolve_change(state, number, &action)?;
+                return Ok(());
+            }
+            Action::Create { at, .. }
+            | Action::Mkdir { at, .. }
+            | Action::Symlink { at, .. }
+            | Action::Mknod { at, .. }
+            | Action::Link { at, .. } => there(at).is_some() && state.at(at).is_none(),
+            Action::Remove { at } | Action::Rmdir { at } => {
+                state.at(at).is_some() && there(at).is_none()
+            }
+            Action::Rename { from, to } => {
+                let moved = state.at(from).and_then(|(_, object)| object.handle.as_ref());
+                let at_target = there(to).and_then(|entry| entry.handle.as_ref());
+                state.at(from).is_some()
+                    && seen.contains_key(&to.directory)
+                    && (there(from).is_none() || at_target == moved)
+            }
+            Action::Setattr { .. } => {
+                self.resolve_change(state, number, &action)?;
+                return Ok(());
+            }
+            Action::Write { object, .. } => {
+                self.loose.insert(object);
+                state.maybe(&action);
+                return Ok(());
+            }
+            Action::Commit { .. } => return Ok(()),
+        };
+        // Whoever lost or got a link by it.
+        self.loose.extend(action.object());
+        for place in action.places() {
+            self.loose.extend(state.at(place).map(|(object, _)| object));
+        }
+        if is_done {
+            let mut done = later;
+            if done.handle.is_none()
+                && let Some(entry) = action.places().first().and_then(|place| there(*place))
+            {
+                done.handle.clone_from(&entry.handle);
+                done.attributes = None;
+            }
+            state.apply(number, &action, &done);
+            self.loose.insert(number);
+        }
+        Ok(())
+    }
+
+    /// The same for attributes and sizes.
+    fn resolve_change(&mut self, state: &mut State, number: Number, action: &Action) -> Result<()> {
+        let (object, change) = match *action {
+            Action::Setattr { object, change } => (Some(object), change),
+            Action::Create { at, size, .. } => {
+                (state.at(at).map(|(number, _)| number), Change { size, ..Change::default() })
+            }
+            _ => return Ok(()),
+        };
+        let Some(object) = object else { return Ok(()) };
+        let Some(known) = state.objects.get(&object) else { return Ok(()) };
+        let (Some(handle), before) = (&known.handle, known.last) else { return Ok(()) };
+        self.loose.insert(object);
+        let attributes = match self.client.getattr(handle) {
+            Ok(attributes) => attributes,
+            Err(error) if error.status().is_some() => return Ok(()),
+            Err(error) => return Err(error).context("GETATTR"),
+        };
+        let is = |wanted: Option<u32>, seen: u32| wanted.is_none_or(|wanted| wanted == seen);
+        let is_new = is(change.mode, attributes.mode)
+            && is(change.uid, attributes.uid)
+            && is(change.gid, attributes.gid)
+            && change.size.is_none_or(|size| size == attributes.size)
+            && change.times.is_none_or(|times| times == (attributes.atime, attributes.mtime));
+        let is_old = is(known.mode.filter(|_| change.mode.is_some()), attributes.mode)
+            && is(known.uid.filter(|_| change.uid.is_some()), attributes.uid)
+            && is(known.gid.filter(|_| change.gid.is_some()), attributes.gid);
+        if change.size.is_some() {
+            // Bytes beyond a new end may be gone before the size is.
+            state.maybe(action);
+        }
+        if is_new {
+            if change.size.is_none() {
+                state.apply(number, action, &Done::default());
+                // What is wrong now was wrong before: it was seen to be done.
+                if let Some(object) = state.objects.get_mut(&object) {
+                    object.last = before;
+                }
+            }
+        } else if !is_old {
+            self.fault(
+                Fault::Half,
+                Some(number),
+                format!("neither done nor not done: {}", told(&attributes)),
+            );
+            if let Some(object) = state.objects.get_mut(&object) {
+                (object.mode, object.uid, object.gid) = (None, None, None);
+            }
+        }
+        if let Some(object) = state.objects.get_mut(&object) {
+            object.mtime_told = None;
+        }
+        Ok(())
+    }
+
+    fn names(&mut self, state: &State, seen: &Seen) -> Result<()> {
+        let mut wanted: BTreeMap<Number, BTreeMap<Vec<u8>, (Place, Number)>> = BTreeMap::new();
+        for (place, object) in &state.names {
+            let names = wanted.entry(place.directory).or_default();
+            names.insert(place.name.bytes(), (*place, *object));
+        }
+        for (directory, entries) in seen {
+            if !state.objects.contains_key(directory) {
+                continue;
+            }
+            let none = BTreeMap::new();
+            let wanted = wanted.get(directory).unwrap_or(&none);
+            for (name, (place, object)) in wanted {
+                let last = state.last.get(place).copied();
+                let known = state.objects.get(object);
+                match entries.get(name) {
+                    None => self.fault(
+                        Fault::Name,
+                        last,
+                        format!("the name {} of #{object} is not listed", shown(name)),
+                    ),
+                    Some(entry) => {
+                        let handle = known.and_then(|object| object.handle.as_ref());
+                        if entry.handle.is_some()
+                            && handle.is_some()
+                            && entry.handle.as_ref() != handle
+                        {
+                            self.fault(
+                                Fault::Name,
+                                last,
+                                format!(
+                                    "{} is listed with another handle than #{object}'s",
+                                    shown(name)
+                                ),
+                            );
+                        }
+                    }
+                }
+            }
+            for name in entries.keys().filter(|name| !wanted.contains_key(*name)) {
+                let place = (0..64)
+                    .map(|number| Place { directory: *directory, name: Name(number) })
+                    .find(|place| place.name.bytes() == *name);
+                let last = place.and_then(|place| state.last.get(&place).copied());
+                self.fault_or_half(
+                    Fault::Name,
+                    last,
+                    format!("{} is there, and should not be", shown(name)),
+                );
+            }
+        }
+        // LOOKUP, which servers do by another way than listing.
+        let mut asked = Vec::new();
+        let mut calls = Vec::new();
+        for (place, object) in &state.names {
+            let directory = state.objects.get(&place.directory);
+            let Some(handle) = directory.and_then(|known| known.handle.as_ref()) else { continue };
+            calls.push((procedure::LOOKUP, arguments::place(handle, &place.name.bytes())));
+            asked.push((*place, *object));
+        }
+        let none = FileHandle(Vec::new());
+        for (reply, (place, object)) in self.batch(&calls)?.into_iter().zip(asked) {
+            let last = state.last.get(&place).copied();
+            let name = place.name.bytes();
+            match decoder(reply).lookup(&none, b"") {
+                Ok(found) => {
+                    let handle = state.objects.get(&object).and_then(|known| known.handle.clone());
+                    if handle.is_some_and(|handle| handle != found.handle) {
+                        let text = format!("{} is not #{object} any more", shown(&name));
+                        self.fault(Fault::Name, last, text);
+                    }
+                }
+                Err(error) => {
+                    let text = format!("LOOKUP of {} for #{object}: {error}", shown(&name));
+                    self.fault(Fault::Name, last, text);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn objects(&mut self, state: &State) -> Result<()> {
+        let none = FileHandle(Vec::new());
+        let known: Vec<(Number, &Object, &FileHandle)> = (state.objects.iter())
+            .filter_map(|(number, object)| Some((*number, object, object.handle.as_ref()?)))
+            .collect();
+        let calls: Vec<_> = (known.iter())
+            .map(|(_, _, handle)| (procedure::GETATTR, arguments::handle(handle)))
+            .collect();
+        let replies = self.batch(&calls)?;
+        let mut alive = Vec::new();
+        for (reply, (number, object, handle)) in replies.into_iter().zip(known) {
+            self.findings.objects += 1;
+            match decoder(reply).getattr(&none) {
+                Ok(attributes) => {
+                    self.attributes(number, object, &attributes);
+                    alive.push((object, handle, attributes.size));
+                }
+                Err(error) => {
+                    self.fault(Fault::Handle, Some(number), format!("its object: {error}"));
+                }
+            }
+        }
+        self.data(&alive)
+    }
+
+    fn attributes(&mut self, number: Number, object: &Object, seen: &Attributes) {
+        let mut wrong: Vec<String> = Vec::new();
+        if seen.file_type != object.kind.file_type() {
+            let text = format!("#{number} is a {:?} now", seen.file_type);
+            return self.fault(Fault::Handle, Some(number), text);
+        }
+        if object.fileid.is_some_and(|fileid| fileid != seen.fileid) {
+            let text = format!("#{number} has another fileid");
+            self.fault(Fault::Handle, Some(number), text);
+        }
+        let mut compare = |what: &str, wanted: Option<u32>, seen: u32, is_octal: bool| {
+            if let Some(wanted) = wanted.filter(|wanted| *wanted != seen) {
+                wrong.push(if is_octal {
+                    format!("{what} {seen:o} instead of {wanted:o}")
+                } else {
+                    format!("{what} {seen} instead of {wanted}")
+                });
+            }
+        };
+        compare("mode", object.mode, seen.mode, true);
+        compare("uid", object.uid, seen.uid, false);
+        compare("gid", object.gid, seen.gid, false);
+        for (what, wanted, seen) in
+            [("atime", object.atime, seen.atime), ("mtime", object.mtime, seen.mtime)]
+        {
+            if let Some(wanted) = wanted.filter(|wanted| *wanted != seen) {
+                wrong.push(format!("{what} {seen:?} instead of {wanted:?}"));
+            }
+        }
+        if !wrong.is_empty() {
+            let text = format!("#{number}: {}", wrong.join(", "));
+            self.fault_or_half(Fault::Attribute, Some(object.last.attributes), text);
+        }
+        // File systems count a directory's links in different ways.
+        if object.kind != Kind::Directory && object.links != seen.nlink {
+            let text = format!("#{number}: links {} instead of {}", seen.nlink, object.links);
+            self.fault_or_half(Fault::Attribute, Some(object.last.links), text);
+        }
+        if let Kind::File(content) = &object.kind
+            && !content.may_have_size(seen.size)
+        {
+            let text = format!("#{number}: {}", content.size_fault(seen.size));
+            if content.is_halfway(seen.size) {
+                self.fault(Fault::Half, Some(object.last.data), text);
+            } else {
+                self.fault_or_half(Fault::Data, Some(object.last.data), text);
+            }
+        }
+        let told = object.mtime_told.filter(|_| !self.loose.contains(&number));
+        if told.is_some_and(|told| told != seen.mtime) {
+            self.findings.times_differ += 1;
+        }
+    }
+
+    fn data(&mut self, alive: &[(&Object, &FileHandle, u64)]) -> Result<()> {
+        let none = FileHandle(Vec::new());
+        let mut calls = Vec::new();
+        let mut asked = Vec::new();
+        for (index, (object, handle, size)) in alive.iter().enumerate() {
+            match &object.kind {
+                Kind::File(content) if content.may_have_size(*size) => {
+                    for offset in (0..*size).step_by(READ_BYTES as usize) {
+                        calls.push((procedure::READ, arguments::read(handle, offset, READ_BYTES)));
+                        asked.push(index);
+                    }
+                }
+                Kind::Symlink(_) => {
+                    calls.push((procedure::READLINK, arguments::handle(handle)));
+                    asked.push(index);
+                }
+                _ => {}
+            }
+        }
+        let mut read: BTreeMap<usize, Result<Vec<u8>, ClientError>> = BTreeMap::new();
+        for (reply, index) in self.batch(&calls)?.into_iter().zip(asked) {
+            let is_link = alive.get(index).is_some_and(|(object, ..)| object.target().is_some());
+            let part = if is_link {
+                decoder(reply).readlink(&none).map(|link| link.target)
+            } else {
+                decoder(reply).read(&none, 0, READ_BYTES).map(|read| read.data)
+            };
+            let whole = read.entry(index).or_insert_with(|| Ok(Vec::new()));
+            match (whole.as_mut(), part) {
+                (Ok(whole), Ok(mut part)) => whole.append(&mut part),
+                (Ok(_), Err(error)) => *whole = Err(error),
+                (Err(_), _) => {}
+            }
+        }
+        for (index, bytes) in read {
+            let Some((object, ..)) = alive.get(index) else { continue };
+            let fault = match (&object.kind, bytes) {
+                (_, Err(error)) => Some(error.to_string()),
+                (Kind::File(content), Ok(bytes)) => content.fault(&bytes),
+                (_, Ok(bytes)) => (object.target().as_ref() != Some(&bytes))
+                    .then(|| format!("the target is {}", shown(&bytes))),
+            };
+            if let Some(fault) = fault {
+                self.fault_or_half(Fault::Data, Some(object.last.data), fault);
+            }
+        }
+        Ok(())
+    }
+
+    /// Handles of what was removed lead nowhere.
+    fn gone(&mut self, state: &State) -> Result<()> {
+        let none = FileHandle(Vec::new());
+        let last: Vec<(Number, FileHandle)> =
+            state.removed.iter().rev().take(GONE_MAX).cloned().collect();
+        let calls: Vec<_> = (last.iter())
+            .map(|(_, handle)| (procedure::GETATTR, arguments::handle(handle)))
+            .collect();
+        for (reply, (number, _)) in self.batch(&calls)?.into_iter().zip(last) {
+            match decoder(reply).getattr(&none) {
+                Err(error) if error.status() == Some(NfsStat3::Stale) => {}
+                other => {
+                    let text = format!("the handle of what it removed is answered {other:?}");
+                    self.fault(Fault::Handle, Some(number), text);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sends again the last calls of each client that were acknowledged: the replies have to be the
+/// same, byte for byte.
+pub(crate) fn replay(
+    client: &mut Nfs3Client<RpcConnection>,
+    operations: &[(Number, &Operation)],
+    findings: &mut Findings,
+) -> Result<()> {
+    let connection = client.transport();
+    for (number, operation) in operations {
+        connection.send_message(&operation.call)?;
+        let reply = connection.receive_any()?;
+        findings.replies += 1;
+        if reply.message != operation.reply {
+            findings.violations.push(Violation {
+                fault: Fault::Reply,
+                operation: Some(*number),
+                text: format!("{}: sent again, it is answered otherwise", operation.action),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn told(attributes: &Attributes) -> String {
+    format!(
+        "mode {:o}, uid {}, gid {}, size {}",
+        attributes.mode, attributes.uid, attributes.gid, attributes.size
+    )
+}
+
+fn shown(name: &[u8]) -> String {
+    let text = String::from_utf8_lossy(name);
+    match text.get(..24) {
+        Some(start) if text.len() > 28 => format!("\"{start}…\""),
+        _ => format!("{text:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,288 @@
+//! One run on recording disks, and what is made of it: the state of the disks, and of the ledger,
+//! at any event.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use steadfast_client::FileHandle;
+
+use crate::crash::{Disk, Survival};
+use crate::disk;
+use crate::image::Image;
+use crate::journal::{Event, Journal};
+use crate::operation::{Action, Number, Outcome};
+use crate::random::Random;
+use crate::server::{Setup, address};
+use crate::state::State;
+use crate::storage::{FileSystem, Mounted};
+use crate::workload::{Load, Operation, Plan};
+
+/// The disk with the state directory, in bytes.
+const STATE_BYTES: u64 = 32 << 20;
+
+/// Where a run keeps what: all in memory, in a mount namespace of its own.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    pub(crate) top: PathBuf,
+}
+
+impl Places {
+    /// Where the disk of this number is mounted: the data, the server's state, its log.
+    pub(crate) fn mount(&self, disk: usize) -> PathBuf {
+        self.top.join(["data", "state", "log"].get(disk).unwrap_or(&"more"))
+    }
+
+    /// A file for a disk.
+    pub(crate) fn image(&self, disk: usize, what: &str) -> PathBuf {
+        self.top.join(format!("{what}-{disk}.img"))
+    }
+
+    /// What is served.
+    pub(crate) fn share(&self) -> PathBuf {
+        self.mount(0).join("share")
+    }
+}
+
+/// What a run is to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) file_system: FileSystem,
+    pub(crate) seed: u64,
+    pub(crate) clients: usize,
+    pub(crate) operations: usize,
+    /// A disk for the server's log beside the others, of so many bytes.
+    pub(crate) log_bytes: Option<u64>,
+}
+
+impl Shape {
+    /// The file systems and sizes of all disks.
+    pub(crate) fn disks(&self) -> Vec<(FileSystem, u64)> {
+        let mut disks = vec![
+            (self.file_system, self.file_system.size_bytes()),
+            (FileSystem::Ext4, STATE_BYTES),
+        ];
+        disks.extend(self.log_bytes.map(|bytes| (FileSystem::Ext4, bytes)));
+        disks
+    }
+}
+
+/// A run that is over.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    pub(crate) operations: Vec<Operation>,
+    pub(crate) surprises: Vec<String>,
+    /// Events before it are the start of the server, which promised nothing yet.
+    pub(crate) start: usize,
+    pub(crate) events: Vec<Event>,
+    /// The devices that the disks had.
+    pub(crate) devices: Vec<String>,
+    root: FileHandle,
+    journal: Arc<Journal>,
+    images: Vec<Image>,
+}
+
+/// Makes the file systems of a shape, with an empty share; their contents.
+pub(crate) fn make(shape: &Shape, places: &Places) -> Result<Vec<Image>> {
+    let mut images = Vec::new();
+    for (disk, (kind, bytes)) in shape.disks().into_iter().enumerate() {
+        let path = places.image(disk, "disk");
+        // A new file: a loop device may still be about to leave the one before.
+        if path.exists() {
+            std::fs::remove_file(&path)?;
+        }
+        kind.make(&path, bytes)?;
+        if disk == 0 {
+            let mounted = Mounted::new(kind, &path, &places.mount(0), false)?;
+            std::fs::create_dir(places.share())?;
+            mounted.unmount()?;
+        }
+        images.push(Image::read_from(&File::open(&path)?)?);
+    }
+    Ok(images)
+}
+
+/// Runs a load on recording disks.
+pub(crate) fn record(shape: &Shape, places: &Places, setup: &Setup) -> Result<Recording> {
+    let images = make(shape, places)?;
+    let disks = shape.disks();
+    let open = |disk| File::options().read(true).write(true).open(places.image(disk, "disk"));
+    let contents = (0..disks.len()).map(open).collect::<Result<Vec<_>, _>>()?;
+    let data = places.top.join("recorded");
+    let data = File::options().read(true).write(true).create(true).truncate(true).open(data)?;
+    let journal = Arc::new(Journal::new(contents, data));
+    let names: Vec<String> =
+        (0..disks.len()).map(|disk| format!("steadfast-powercut-{disk}")).collect();
+    let at = places.top.join("disks");
+    std::fs::create_dir_all(&at)?;
+    let session = disk::mount(&journal, &names, &at)?;
+    let mut mounted = Vec::new();
+    for (disk, ((kind, _), name)) in disks.iter().zip(&names).enumerate() {
+        mounted.push(Mounted::new(*kind, &at.join(name), &places.mount(disk), true)?);
+    }
+
+    let devices = mounted.iter().map(|mounted| mounted.device().to_owned()).collect();
+    let server = setup.start()?;
+    let (client, root) = server.mount()?;
+    drop(client);
+    let start = journal.length();
+    let load = Load::new(root.clone(), Some(Arc::clone(&journal)), shape.operations);
+    let plan =
+        Plan { server: address(), clients: shape.clients, seed: shape.seed, may_be_killed: false };
+    load.run(&plan)?;
+    let events = journal.events();
+    server.kill()?;
+    for mounted in mounted.into_iter().rev() {
+        mounted.unmount()?;
+    }
+    session.umount_and_join().context("the recording disks cannot be unmounted")?;
+    let ledger = load.into_ledger();
+    let (operations, surprises) = (ledger.operations, ledger.surprises);
+    Ok(Recording { operations, surprises, start, events, devices, root, journal, images })
+}
+
+/// A moment of a recording.
+pub(crate) struct Moment<'a> {
+    recording: &'a Recording,
+    disks: Vec<Disk>,
+    /// Events that have happened.
+    pub(crate) point: usize,
+    /// What is acknowledged.
+    pub(crate) state: State,
+    /// What is sent and not acknowledged.
+    pub(crate) under_way: BTreeSet<Number>,
+    /// What is acknowledged, in that order.
+    pub(crate) acknowledged: Vec<Number>,
+}
+
+impl Recording {
+    /// Before the first event.
+    pub(crate) fn beginning(&self, shape: &Shape) -> Moment<'_> {
+        let disks = (self.images.iter().zip(shape.disks()))
+            .map(|(image, (kind, _))| Disk::new(image.clone(), kind.sector_bytes()))
+            .collect();
+        Moment {
+            recording: self,
+            disks,
+            point: 0,
+            state: State::new(self.root.clone()),
+            under_way: BTreeSet::new(),
+            acknowledged: Vec::new(),
+        }
+    }
+
+    /// Random points, in order: half of them anywhere, half right after an acknowledgement, where a
+    /// promise is youngest.
+    pub(crate) fn points(&self, count: usize, random: &mut Random) -> Vec<usize> {
+        let after: Vec<usize> = (self.events.iter().enumerate())
+            .filter(|(at, event)| *at >= self.start && matches!(event, Event::Acknowledged(_)))
+            .map(|(at, _)| at + 1)
+            .collect();
+        let range = (self.events.len() - self.start) as u64 + 1;
+        let mut points: Vec<usize> = (0..count)
+            .map(|number| {
+                let anywhere = self.start + random.below(range) as usize;
+                if number % 2 == 0 { anywhere } else { random.choose(&after).unwrap_or(anywhere) }
+            })
+            .collect();
+        points.sort_unstable();
+        points
+    }
+}
+
+impl Moment<'_> {
+    /// Lets events happen until there are `point` of them.
+    pub(crate) fn advance(&mut self, point: usize) -> Result<()> {
+        while self.point < point {
+            let Some(event) = self.recording.events.get(self.point) else { break };
+            self.point += 1;
+            match *event {
+                Event::Write { disk, offset, at, bytes } => {
+                    let data = self.recording.journal.data(at, bytes)?;
+                    if let Some(disk) = self.disks.get_mut(disk) {
+                        disk.write(offset, data);
+                    }
+                }
+                Event::Flush { disk } => {
+                    if let Some(disk) = self.disks.get_mut(disk) {
+                        disk.flush();
+                    }
+                }
+                Event::Sent(number) => drop(self.under_way.insert(number)),
+                Event::Acknowledged(number) => {
+                    self.under_way.remove(&number);
+                    self.acknowledged.push(number);
+                    let operation = self.recording.operations.get(number as usize);
+                    if let Some((operation, Outcome::Done(done))) =
+                        operation.and_then(|known| Some((known, known.outcome.as_ref()?)))
+                    {
+                        self.state.apply(number, &operation.action, done);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What an operation is.
+    pub(crate) fn action(&self, number: Number) -> Option<&Action> {
+        self.recording.operations.get(number as usize).map(|operation| &operation.action)
+    }
+
+    /// What was done before, in the order of the acknowledgements, to what an operation changes.
+    pub(crate) fn history(&self, number: Number) -> Vec<String> {
+        let Some(action) = self.action(number) else { return Vec::new() };
+        let (object, places) = (action.object(), action.places());
+        let is_of_it = |number: &&Number| {
+            self.action(**number).is_some_and(|other| {
+                object.is_some() && (other.object() == object || object == Some(**number))
+                    || other.places().iter().any(|place| places.contains(place))
+            })
+        };
+        let told = |number: &Number| {
+            self.action(*number).map(|action| format!("acknowledged: #{number} {action}"))
+        };
+        self.acknowledged.iter().filter(is_of_it).filter_map(told).collect()
+    }
+
+    /// Writes to files what the disks hold if the power fails now.
+    pub(crate) fn crash(
+        &self,
+        survival: Survival,
+        random: &mut Random,
+        file: impl Fn(usize) -> PathBuf,
+    ) -> Result<()> {
+        for (number, disk) in self.disks.iter().enumerate() {
+            write_new(&disk.crashed(survival, random), &file(number))?;
+        }
+        Ok(())
+    }
+
+    /// How many writes of all disks are not stable.
+    pub(crate) fn unflushed(&self) -> usize {
+        self.disks.iter().map(Disk::unflushed).sum()
+    }
+
+    /// The last operations of each client whose replies have to be remembered.
+    pub(crate) fn last_replayed(&self, of_each: usize) -> Vec<(Number, &Operation)> {
+        let mut taken: Vec<(Number, &Operation)> = Vec::new();
+        for number in self.acknowledged.iter().rev() {
+            let Some(operation) = self.recording.operations.get(*number as usize) else { continue };
+            let same = taken.iter().filter(|(_, known)| known.client == operation.client).count();
+            if operation.action.is_replayed() && same < of_each {
+                taken.push((*number, operation));
+            }
+        }
+        taken
+    }
+}
+
+fn write_new(image: &Image, path: &Path) -> Result<()> {
+    if path.exists() {
+        std::fs::remove_file(path)?;
+    }
+    let file = File::create(path)?;
+    image.write_to(&file).with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,138 @@
+//! What a run of the rig found, for people and for programs.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::check::{Fault, Findings};
+use crate::crash::Survival;
+
+/// Sums over the points of one file system.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) name: String,
+    pub(crate) runs: usize,
+    pub(crate) operations: usize,
+    pub(crate) events: usize,
+    /// Crash points, or kills.
+    pub(crate) points: usize,
+    /// Of them, those where something acknowledged was not there.
+    pub(crate) points_with_loss: usize,
+    /// And those where something else was there by halves.
+    pub(crate) points_with_halves: usize,
+    pub(crate) violations: BTreeMap<Fault, usize>,
+    pub(crate) surprises: usize,
+    pub(crate) objects: usize,
+    pub(crate) replies: usize,
+    pub(crate) times_differ: usize,
+    pub(crate) unflushed: usize,
+    pub(crate) recording_seconds: f64,
+    pub(crate) checking_seconds: f64,
+    modes: BTreeMap<String, usize>,
+    /// Seconds by what they were spent on.
+    phases: BTreeMap<&'static str, f64>,
+}
+
+impl Tally {
+    pub(crate) fn new(name: String) -> Self {
+        Self { name, ..Self::default() }
+    }
+
+    /// A point was checked.
+    pub(crate) fn add(&mut self, survival: Survival, findings: &Findings, unflushed: usize) {
+        *self.modes.entry(format!("{survival:?}")).or_default() += 1;
+        self.unflushed += unflushed;
+        self.found(findings);
+    }
+
+    /// Time was spent since `started` on this; begins the next.
+    pub(crate) fn spent(&mut self, phase: &'static str, started: &mut Instant) {
+        *self.phases.entry(phase).or_default() += started.elapsed().as_secs_f64();
+        *started = Instant::now();
+    }
+
+    /// A state was checked.
+    pub(crate) fn found(&mut self, findings: &Findings) {
+        self.points += 1;
+        self.objects += findings.objects;
+        self.replies += findings.replies;
+        self.times_differ += findings.times_differ;
+        self.points_with_loss += usize::from(findings.has_loss());
+        self.points_with_halves += usize::from(findings.has_halves());
+        for violation in &findings.violations {
+            *self.violations.entry(violation.fault).or_default() += 1;
+        }
+    }
+
+    fn json(&self) -> Value {
+        let violations: BTreeMap<&str, usize> =
+            self.violations.iter().map(|(fault, count)| (fault.name(), *count)).collect();
+        json!({
+            "file_system": self.name,
+            "runs": self.runs,
+            "operations": self.operations,
+            "events": self.events,
+            "points": self.points,
+            "points_by_survival": self.modes,
+            "points_with_loss": self.points_with_loss,
+            "points_with_halves": self.points_with_halves,
+            "violations": violations,
+            "unexpected_replies": self.surprises,
+            "objects_checked": self.objects,
+            "replies_replayed": self.replies,
+            "times_that_differ": self.times_differ,
+            "unflushed_writes": self.unflushed,
+            "recording_seconds": self.recording_seconds,
+            "checking_seconds": self.checking_seconds,
+            "checking_seconds_by_phase": self.phases,
+        })
+    }
+}
+
+/// Everything, as one document.
+pub(crate) fn document(server: &str, seed: u64, what: &str, tallies: &[Tally]) -> Value {
+    let rows: Vec<Value> = tallies.iter().map(Tally::json).collect();
+    json!({ "server": server, "seed": seed, "faults": what, "file_systems": rows })
+}
+
+/// Everything, as a table.
+pub(crate) fn table(tallies: &[Tally]) -> String {
+    let mut lines = vec![format!(
+        "{:<8} {:>5} {:>9} {:>7} {:>10} {:>7} {:>9} {:>8} {:>8} {:>6}  {}",
+        "",
+        "runs",
+        "promises",
+        "points",
+        "with loss",
+        "halves",
+        "objects",
+        "replies",
+        "s/point",
+        "times",
+        "violations"
+    )];
+    for tally in tallies {
+        let unexpected = (tally.surprises > 0).then_some(("unexpected replies", tally.surprises));
+        let found: Vec<String> = (Fault::ALL.iter())
+            .filter_map(|fault| Some((fault.name(), *tally.violations.get(fault)?)))
+            .chain(unexpected)
+            .map(|(name, count)| format!("{name} {count}"))
+            .collect();
+        let found = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
+        lines.push(format!(
+            "{:<8} {:>5} {:>9} {:>7} {:>10} {:>7} {:>9} {:>8} {:>8.3} {:>6}  {found}",
+            tally.name,
+            tally.runs,
+            tally.operations,
+            tally.points,
+            tally.points_with_loss,
+            tally.points_with_halves,
+            tally.objects,
+            tally.replies,
+            tally.checking_seconds / (tally.points.max(1) as f64),
+            tally.times_differ,
+        ));
+    }
+    lines.join("\n")
+}

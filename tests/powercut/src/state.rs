@@ -1,0 +1,351 @@
+//! The ledger's model of the share: what is there when these operations, and no others, were done.
+
+use std::collections::BTreeMap;
+
+use steadfast_client::{FileHandle, FileType, NfsStat3, Time};
+
+use crate::content::Content;
+use crate::operation::{Action, Change, Done, How, Number, Place, ROOT, target};
+use crate::random::pattern;
+
+/// What sets objects of one type apart from those of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A regular file.
+    File(Content),
+    /// A directory.
+    Directory,
+    /// A symbolic link, with the seed of its target.
+    Symlink(u64),
+    /// A named pipe.
+    Fifo,
+}
+
+impl Kind {
+    /// As clients see it.
+    pub(crate) fn file_type(&self) -> FileType {
+        match self {
+            Self::File(_) => FileType::Regular,
+            Self::Directory => FileType::Directory,
+            Self::Symlink(_) => FileType::Symlink,
+            Self::Fifo => FileType::Fifo,
+        }
+    }
+}
+
+/// Whose promise it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Last {
+    pub(crate) links: Number,
+    pub(crate) data: Number,
+    pub(crate) attributes: Number,
+}
+
+/// A file, directory, …; what is `None` is not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Object {
+    pub(crate) kind: Kind,
+    pub(crate) handle: Option<FileHandle>,
+    pub(crate) fileid: Option<u64>,
+    pub(crate) mode: Option<u32>,
+    pub(crate) uid: Option<u32>,
+    pub(crate) gid: Option<u32>,
+    /// Names of it (of a directory: one).
+    pub(crate) links: u32,
+    /// Set by a client, and not changed since.
+    pub(crate) atime: Option<Time>,
+    pub(crate) mtime: Option<Time>,
+    /// As the last reply told it, where nothing unstable came after.
+    pub(crate) mtime_told: Option<Time>,
+    /// The last operation on its names, its data and its attributes.
+    pub(crate) last: Last,
+}
+
+/// Objects and the names by which they are found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) objects: BTreeMap<Number, Object>,
+    pub(crate) names: BTreeMap<Place, Number>,
+    /// Handles of objects that are gone, with the operation that removed them.
+    pub(crate) removed: Vec<(Number, FileHandle)>,
+    /// The last operation on a name.
+    pub(crate) last: BTreeMap<Place, Number>,
+}
+
+impl State {
+    /// An empty share.
+    pub(crate) fn new(root: FileHandle) -> Self {
+        let mut state = Self::default();
+        let mut object = Object::new(Kind::Directory, ROOT);
+        object.handle = Some(root);
+        state.objects.insert(ROOT, object);
+        state
+    }
+
+    /// The object of a name.
+    pub(crate) fn at(&self, place: Place) -> Option<(Number, &Object)> {
+        let number = *self.names.get(&place)?;
+        Some((number, self.objects.get(&number)?))
+    }
+
+    fn is_empty(&self, directory: Number) -> bool {
+        let first = Place { directory, name: crate::operation::Name(0) };
+        self.names.range(first..).next().is_none_or(|(place, _)| place.directory != directory)
+    }
+
+    /// Whether `directory` is `ancestor` or below it.
+    pub(crate) fn is_below(&self, mut directory: Number, ancestor: Number) -> bool {
+        // Trees are not that deep; a loop would be a fault of ours.
+        for _ in 0..1000 {
+            if directory == ancestor {
+                return true;
+            }
+            let above = self.names.iter().find(|(_, number)| **number == directory);
+            match above {
+                Some((place, _)) => directory = place.directory,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// What a server has to answer now.
+    pub(crate) fn expected(&self, action: &Action) -> NfsStat3 {
+        let is_directory = |(_, object): (Number, &Object)| object.kind == Kind::Directory;
+        match *action {
+            Action::Create { at, how: How::Unchecked, .. } => {
+                match self.at(at).map(|(_, object)| &object.kind) {
+                    None | Some(Kind::File(_)) => NfsStat3::Ok,
+                    Some(_) => NfsStat3::Exist,
+                }
+            }
+            Action::Create { at, .. }
+            | Action::Mkdir { at, .. }
+            | Action::Symlink { at, .. }
+            | Action::Mknod { at, .. }
+            | Action::Link { at, .. } => match self.at(at) {
+                None => NfsStat3::Ok,
+                Some(_) => NfsStat3::Exist,
+            },
+            Action::Remove { at } => match self.at(at) {
+                None => NfsStat3::NoEnt,
+                Some(there) if is_directory(there) => NfsStat3::IsDir,
+                Some(_) => NfsStat3::Ok,
+            },
+            Action::Rmdir { at } => match self.at(at) {
+                None => NfsStat3::NoEnt,
+                Some(there) if !is_directory(there) => NfsStat3::NotDir,
+                Some((number, _)) if !self.is_empty(number) => NfsStat3::NotEmpty,
+                Some(_) => NfsStat3::Ok,
+            },
+            Action::Rename { from, to } => match (self.at(from), self.at(to)) {
+                (None, _) => NfsStat3::NoEnt,
+                (Some(moved), Some(victim)) => match (is_directory(moved), is_directory(victim)) {
+                    (true, false) => NfsStat3::NotDir,
+                    (false, true) => NfsStat3::IsDir,
+                    (true, true) if moved.0 != victim.0 && !self.is_empty(victim.0) => {
+                        NfsStat3::NotEmpty
+                    }
+                    _ => NfsStat3::Ok,
+                },
+                (Some(_), None) => NfsStat3::Ok,
+            },
+            Action::Setattr { .. } | Action::Write { .. } | Action::Commit { .. } => NfsStat3::Ok,
+        }
+    }
+
+    /// An operation was done, and promised.
+    pub(crate) fn apply(&mut self, number: Number, action: &Action, done: &Done) {
+        for place in action.places() {
+            self.last.insert(place, number);
+        }
+        match *action {
+            Action::Create { at, size, how, .. } => match self.names.get(&at) {
+                Some(there) if how == How::Unchecked => {
+                    let there = *there;
+                    if let Some(size) = size {
+                        self.change(
+                            number,
+                            there,
+                            &Change { size: Some(size), ..Change::default() },
+                        );
+                    }
+                    self.told(there, done);
+                }
+                _ => {
+                    let mut content = Content::default();
+                    if let (Some(size), How::Unchecked | How::Guarded) = (size, how) {
+                        content.truncate(size);
+                    }
+                    self.make(number, at, Kind::File(content), done);
+                }
+            },
+            Action::Mkdir { at, .. } => self.make(number, at, Kind::Directory, done),
+            Action::Symlink { at, target } => self.make(number, at, Kind::Symlink(target), done),
+            Action::Mknod { at, .. } => self.make(number, at, Kind::Fifo, done),
+            Action::Remove { at } | Action::Rmdir { at } => {
+                if let Some(object) = self.names.remove(&at) {
+                    self.unlink(number, object);
+                }
+            }
+            Action::Rename { from, to } => {
+                let Some(moved) = self.names.get(&from).copied() else { return };
+                let victim = self.names.get(&to).copied();
+                // Two names of one object: nothing is done (RFC 1813 §3.3.14).
+                if victim == Some(moved) {
+                    return;
+                }
+                self.names.remove(&from);
+                self.names.insert(to, moved);
+                if let Some(victim) = victim {
+                    self.unlink(number, victim);
+                }
+                if let Some(moved) = self.objects.get_mut(&moved) {
+                    moved.last.links = number;
+                }
+            }
+            Action::Link { object, at } => {
+                self.names.insert(at, object);
+                if let Some(linked) = self.objects.get_mut(&object) {
+                    linked.links += 1;
+                    linked.last.links = number;
+                }
+            }
+            Action::Setattr { object, change } => {
+                self.change(number, object, &change);
+                self.told(object, done);
+            }
+            Action::Write { object, offset, seed, bytes, .. } => {
+                let data = pattern(seed, bytes);
+                let written = data.get(..done.count).unwrap_or(&data);
+                self.write(object, offset, written, done.is_stable);
+                if let Some(object) = self.objects.get_mut(&object) {
+                    object.last.data = number;
+                }
+                if done.is_file_stable {
+                    self.told(object, done);
+                }
+            }
+            Action::Commit { object, offset, count } => {
+                if let Some(object) = self.objects.get_mut(&object) {
+                    object.last.data = number;
+                    if let Kind::File(content) = &mut object.kind {
+                        content.commit(offset, count);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A write or a change of size is under way: it may be there, wholly or partly.
+    pub(crate) fn maybe(&mut self, action: &Action) {
+        match *action {
+            Action::Write { object, offset, seed, bytes, .. } => {
+                self.write(object, offset, &pattern(seed, bytes), false);
+            }
+            Action::Setattr { object, change: Change { size: Some(size), .. } } => {
+                self.maybe_truncate(object, size);
+            }
+            Action::Create { at, size: Some(size), how: How::Unchecked, .. } => {
+                if let Some(object) = self.names.get(&at).copied() {
+                    self.maybe_truncate(object, size);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn maybe_truncate(&mut self, object: Number, size: u64) {
+        let Some(object) = self.objects.get_mut(&object) else { return };
+        if let Kind::File(content) = &mut object.kind {
+            content.maybe_truncate(size);
+        }
+        object.mtime = None;
+        object.mtime_told = None;
+    }
+
+    fn write(&mut self, object: Number, offset: u64, data: &[u8], is_stable: bool) {
+        let Some(object) = self.objects.get_mut(&object) else { return };
+        if let Kind::File(content) = &mut object.kind {
+            content.write(offset, data, is_stable);
+        }
+        object.mtime = None;
+        object.mtime_told = None;
+    }
+
+    fn told(&mut self, object: Number, done: &Done) {
+        if let Some(object) = self.objects.get_mut(&object)
+            && object.kind != Kind::Directory
+        {
+            object.mtime_told = done.attributes.as_ref().map(|attributes| attributes.mtime);
+        }
+    }
+
+    fn make(&mut self, number: Number, at: Place, kind: Kind, done: &Done) {
+        let mut object = Object::new(kind, number);
+        object.handle.clone_from(&done.handle);
+        if let Some(attributes) = &done.attributes {
+            object.fileid = Some(attributes.fileid);
+            object.mode = Some(attributes.mode);
+            object.uid = Some(attributes.uid);
+            object.gid = Some(attributes.gid);
+        }
+        self.objects.insert(number, object);
+        self.names.insert(at, number);
+    }
+
+    fn unlink(&mut self, number: Number, object: Number) {
+        let Some(there) = self.objects.get_mut(&object) else { return };
+        there.last.links = number;
+        there.links = there.links.saturating_sub(1);
+        if there.links == 0
+            && let Some(gone) = self.objects.remove(&object)
+        {
+            self.removed.extend(gone.handle.map(|handle| (number, handle)));
+        }
+    }
+
+    fn change(&mut self, number: Number, object: Number, change: &Change) {
+        let Some(object) = self.objects.get_mut(&object) else { return };
+        object.last.attributes = number;
+        object.mode = change.mode.or(object.mode);
+        object.uid = change.uid.or(object.uid);
+        object.gid = change.gid.or(object.gid);
+        if let (Some(size), Kind::File(content)) = (change.size, &mut object.kind) {
+            content.truncate(size);
+            object.last.data = number;
+            object.mtime = None;
+            object.mtime_told = None;
+        }
+        if let Some((atime, mtime)) = change.times {
+            object.atime = Some(atime);
+            object.mtime = Some(mtime);
+        }
+    }
+}
+
+impl Object {
+    fn new(kind: Kind, number: Number) -> Self {
+        Self {
+            kind,
+            handle: None,
+            fileid: None,
+            mode: None,
+            uid: None,
+            gid: None,
+            links: 1,
+            atime: None,
+            mtime: None,
+            mtime_told: None,
+            last: Last { links: number, data: number, attributes: number },
+        }
+    }
+
+    /// The target of a symbolic link.
+    pub(crate) fn target(&self) -> Option<Vec<u8>> {
+        match self.kind {
+            Kind::Symlink(seed) => Some(target(seed)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The power-cut rig: `cargo xtask powercut [--fs NAME] [--points N] [--seed N] …`.
+//!
+//! Builds the release binary and the rig, installs what it needs, and starts it in namespaces of its
+//! own (network, mounts, processes): whatever ends the run takes mounts, loop devices and servers
+//! with it. The rig itself is `tests/powercut`; `docs/powercut.md` tells about it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{packages, tidy};
+
+/// Debian packages for disks and file systems.
+const PACKAGES: &[&str] =
+    &["fuse3", "e2fsprogs", "xfsprogs", "btrfs-progs", "util-linux", "mount", "iproute2"];
+/// Those for the other server.
+const GANESHA_PACKAGES: &[&str] = &["nfs-ganesha", "nfs-ganesha-vfs", "rpcbind"];
+
+/// Crash points of each file system in CI: 200 of them all in all.
+const CI: &[(&str, &str)] = &[("ext4", "70"), ("xfs", "65"), ("btrfs", "65")];
+
+/// Runs the command with the arguments that follow its name.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("only root may mount, and make loop devices and namespaces: run this as root");
+    }
+    packages::ensure(PACKAGES)?;
+    if arguments.iter().any(|word| word == "ganesha") {
+        packages::ensure(GANESHA_PACKAGES)?;
+    }
+    // One after the other: together they would be built with each other's features.
+    for package in ["steadfast", "steadfast-powercut"] {
+        tidy::cargo(&["build", "--quiet", "--release", "-p", package])?;
+    }
+    let target = target_directory()?;
+    let mut command = Command::new("unshare");
+    command
+        .args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"])
+        .arg(target.join("release/steadfast-powercut"))
+        .arg("--program")
+        .arg(target.join("release/steadfast"));
+    if !arguments.iter().any(|word| word == "--keep") {
+        command.arg("--keep").arg(target.join("powercut"));
+    }
+    // The rig ends when this pipe closes, however this process ends.
+    let mut rig =
+        command.args(arguments).stdin(Stdio::piped()).spawn().context("cannot run unshare")?;
+    let pipe = rig.stdin.take();
+    let status = rig.wait()?;
+    drop(pipe);
+    if !status.success() {
+        bail!("the rig ended with {status}");
+    }
+    Ok(())
+}
+
+/// What CI runs.
+pub(crate) fn short() -> Result<()> {
+    for (file_system, points) in CI {
+        // Without a log, what was not acknowledged may be there by halves (docs/powercut.md).
+        let words = ["--fs", file_system, "--points", points, "--allow-halves"];
+        run(&words.map(str::to_owned))?;
+    }
+    Ok(())
+}
+
+fn target_directory() -> Result<PathBuf> {
+    let target = match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(directory) => PathBuf::from(directory),
+        None => tidy::workspace_root()?.join("target"),
+    };
+    std::fs::create_dir_all(&target)?;
+    Path::new(&target).canonicalize().context("the target directory")
+}
