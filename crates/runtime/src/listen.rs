@@ -52,8 +52,9 @@ fn try_listen(
 ) -> Result<Listening, StartError> {
     let failed = |protocol, source| StartError::Listen { address, protocol, source };
     // Sockets that share a port would also share it with another server that does the same,
-    // and each get a part of the calls. So the port must be free for a socket that shares not.
-    let probe = stream_socket(address, false).map_err(|error| failed("TCP", error))?;
+    // and each get a part of the calls. So the port must be free for a socket that shares not. That
+    // one does not listen: a client that met it would be cut off when it is closed.
+    let probe = bound_stream_socket(address, false).map_err(|error| failed("TCP", error))?;
     let port = local_port(&probe).map_err(|error| failed("TCP", error))?;
     drop(probe);
     // The rest of it stays: an address that is link-local needs its interface.
@@ -63,7 +64,7 @@ fn try_listen(
         drop(datagram_socket(address, false).map_err(|error| failed("UDP", error))?);
     }
     let streams = (0..streams)
-        .map(|_| stream_socket(address, true).map(OwnedFd::from))
+        .map(|_| listening_stream_socket(address))
         .collect::<io::Result<Vec<_>>>()
         .map_err(|error| failed("TCP", error))?;
     let datagrams = (0..datagrams)
@@ -86,7 +87,13 @@ fn new_socket(address: SocketAddr, kind: Type, protocol: Protocol) -> io::Result
     Ok(socket)
 }
 
-fn stream_socket(address: SocketAddr, is_shared: bool) -> io::Result<Socket> {
+fn listening_stream_socket(address: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = bound_stream_socket(address, true)?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+fn bound_stream_socket(address: SocketAddr, is_shared: bool) -> io::Result<Socket> {
     let socket = new_socket(address, Type::STREAM, Protocol::TCP)?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(is_shared)?;
@@ -99,7 +106,6 @@ fn stream_socket(address: SocketAddr, is_shared: bool) -> io::Result<Socket> {
     socket.set_tcp_keepalive(&keepalive)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
     Ok(socket)
 }
 
@@ -127,6 +133,14 @@ mod tests {
         for socket in listening.streams.iter().chain(&listening.datagrams) {
             assert_eq!(net::local_address(socket).unwrap(), listening.address);
         }
+    }
+
+    #[test]
+    fn nobody_can_connect_before_those_listen_that_stay() {
+        let probe = bound_stream_socket("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        let address = net::local_address(&probe).unwrap();
+        let refused = std::net::TcpStream::connect(address).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
     }
 
     #[test]
