@@ -60,6 +60,7 @@ impl Default for Server {
                 path: path.to_owned(),
                 directory: path.into(),
                 crosses_mounts: false,
+                without_log: false,
                 rules: vec![ClientRule { pattern: ClientPattern::Any, rights: rights.clone() }],
             }),
             storage: Arc::new(ModelFs::new(number, 0o777)),

@@ -41,6 +41,37 @@ pub(crate) enum Command {
     Bench(BenchArguments),
     /// Tell what a running server has done, and where the time of its calls went.
     Statistics(StatisticsArguments),
+    /// Look at the intent log of a server that does not run, or decide about one that was refused.
+    ///
+    /// Exit status: 0 done, 1 not done, 2 wrong usage.
+    Log(LogArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogArguments {
+    #[command(subcommand)]
+    pub(crate) action: LogAction,
+    /// Configuration file; without it /etc/steadfast/steadfast.toml is read if it is there.
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// The state directory of the server.
+    #[arg(long, value_name = "DIR", global = true)]
+    pub(crate) state_directory: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LogAction {
+    /// Read the log from its tail to its end, and tell what is in it. Changes nothing.
+    Verify,
+    /// Make a log that is another host's, or that this server has not used, this server's: its
+    /// operations are replayed at the next start.
+    Adopt,
+    /// Throw away what is in the log, and make it anew.
+    Discard {
+        /// How many operations are lost by that, as `steadfast log verify` tells.
+        #[arg(long, value_name = "N-operations", value_parser = operations)]
+        yes_lose: u64,
+    },
 }
 
 /// Exit status: 0 told, 1 no server runs or it may not be asked, 2 wrong usage.
@@ -161,6 +192,12 @@ impl ShareArguments {
     pub(crate) fn clients(&self) -> Vec<ClientPattern> {
         if self.clients.is_empty() { vec![ClientPattern::Any] } else { self.clients.clone() }
     }
+}
+
+fn operations(text: &str) -> Result<u64, String> {
+    text.strip_suffix("-operations")
+        .and_then(|number| number.parse().ok())
+        .ok_or_else(|| "say how many: N-operations".to_owned())
 }
 
 fn listen_address(text: &str) -> Result<ListenAddress, String> {

@@ -6,7 +6,9 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use steadfast_shares::configuration::{Place, ServerSettings, ShareSettings, TEXT_BYTES_MAX};
+use steadfast_shares::configuration::{
+    LogSettings, Place, ServerSettings, ShareSettings, TEXT_BYTES_MAX,
+};
 use steadfast_shares::{ClientRule, Configuration, Share, ShareId, nearest};
 use steadfast_sys::process;
 
@@ -20,6 +22,8 @@ const NAMES_MAX: usize = 1000;
 pub(crate) struct Wanted {
     /// `[server]`; the command line outweighs it.
     pub(crate) server: ServerSettings,
+    /// `[log]`
+    pub(crate) log: LogSettings,
     pub(crate) shares: Vec<WantedShare>,
 }
 
@@ -55,7 +59,11 @@ pub(crate) fn wanted(
     file: Option<&Path>,
     directories: &[PathBuf],
 ) -> Result<Wanted, Vec<String>> {
-    let mut wanted = Wanted { server: ServerSettings::default(), shares: Vec::new() };
+    let mut wanted = Wanted {
+        server: ServerSettings::default(),
+        log: LogSettings::default(),
+        shares: Vec::new(),
+    };
     let mut paths = HashSet::new();
     for directory in directories {
         let share = command_line_share(arguments, directory).map_err(|error| vec![error])?;
@@ -65,6 +73,7 @@ pub(crate) fn wanted(
     if let Some(file) = file {
         let configuration = read(file)?;
         wanted.server = configuration.server;
+        wanted.log = configuration.log;
         for settings in configuration.shares {
             let at = |place| placed(file, place);
             let path = &settings.share.path;
@@ -210,6 +219,7 @@ fn command_line_share(arguments: &ServeArguments, directory: &Path) -> Result<Sh
         path,
         directory: directory.to_owned(),
         crosses_mounts: options.crosses_mounts,
+        without_log: false,
         rules: arguments.share.clients().into_iter().map(rule).collect(),
     })
 }

@@ -25,6 +25,7 @@ pub(crate) struct Exports {
 #[derive(Clone)]
 struct OpenTree {
     crosses_mounts: bool,
+    without_log: bool,
     /// The directory as it was written.
     written: PathBuf,
     /// The directory without symbolic links.
@@ -110,6 +111,7 @@ impl Exports {
         let identity = (metadata.dev(), metadata.ino());
         let reusable = self.open.get(&share.id).filter(|open| {
             open.crosses_mounts == share.crosses_mounts
+                && open.without_log == share.without_log
                 && open.directory == directory
                 && open.identity == identity
         });
@@ -119,6 +121,7 @@ impl Exports {
         };
         Ok(OpenTree {
             crosses_mounts: share.crosses_mounts,
+            without_log: share.without_log,
             written: share.directory.clone(),
             identity,
             tree,
@@ -141,6 +144,7 @@ impl Exports {
             rules: rules.clone(),
             directory: open.directory.clone(),
             crosses_mounts: open.crosses_mounts,
+            without_log: open.without_log,
             ..wanted.clone()
         };
         Some((OpenTree { share: Arc::new(share), ..open.clone() }, with))
@@ -150,6 +154,7 @@ impl Exports {
         let options = TreeOptions {
             share_id: share.id.0,
             crosses_mounts: share.crosses_mounts,
+            without_log: share.without_log,
             state_directory: Some(self.state_directory.clone()),
         };
         if self.state_directory.starts_with(directory) {
@@ -243,6 +248,7 @@ mod tests {
                 path: "/share".to_owned(),
                 directory: self.path(name),
                 crosses_mounts: false,
+                without_log: false,
                 rules: vec![ClientRule { pattern: ClientPattern::Any, rights }],
             };
             let place = Some("file:1:2".to_owned());

@@ -14,6 +14,7 @@ mod configuration;
 mod control;
 mod descriptors;
 mod exports;
+mod intent_log;
 mod logging;
 mod memory;
 mod mount_lines;
@@ -41,6 +42,10 @@ fn main() -> ExitCode {
             Err(error) => failed(&error.to_string()),
         },
         Command::Statistics(arguments) => match statistics::run(&arguments) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&format!("{error:#}")),
+        },
+        Command::Log(arguments) => match intent_log::care(&arguments) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => failed(&format!("{error:#}")),
         },

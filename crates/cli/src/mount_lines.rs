@@ -89,6 +89,7 @@ mod tests {
             path: path.to_owned(),
             directory: path.into(),
             crosses_mounts: false,
+            without_log: false,
             rules: Vec::new(),
         }
     }

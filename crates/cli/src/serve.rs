@@ -9,16 +9,19 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use steadfast_engine::{Engine, EngineConfig, ExportTable, Transports};
 use steadfast_posixfs::{ProcessPowers, Storage, StorageOptions, prepare_process};
+use steadfast_runtime::intent_log::{IntentLogKeeper, LogHandle};
 use steadfast_runtime::{Server, ServerOptions, StartError};
 use steadfast_shares::Share;
 use steadfast_shares::configuration::{LogTarget, ServerSettings};
 use steadfast_sys::process::{self, Signal, Signals};
+use steadfast_vfs::ChangeLog;
 
 use crate::arguments::{CONFIGURATION_FILE, ServeArguments};
 use crate::configuration::{self, Wanted};
 use crate::control::Control;
 use crate::descriptors;
 use crate::exports::{Exports, is_single_user};
+use crate::intent_log;
 use crate::logging;
 use crate::memory;
 use crate::mount_lines::{self, PortLookup};
@@ -60,6 +63,8 @@ struct Running {
     registered: Vec<Netid>,
     sources: Sources,
     settings: ServerSettings,
+    /// If changes are logged.
+    intent_log: Option<Arc<IntentLogKeeper>>,
     /// Unless it could not be had.
     control: Option<Control>,
     /// Kept locked as long as we run.
@@ -149,7 +154,19 @@ fn start(
     };
     let (descriptors_max, connections_max) =
         descriptors::budgets(&settings, powers.descriptors_max, &uses)?;
-    let storage = Storage::new(StorageOptions { descriptors_max });
+    let mut verifier = [0; 8];
+    process::random_bytes(&mut verifier).context("cannot get randomness from the kernel")?;
+    let verifier = u64::from_be_bytes(verifier);
+    // Before anything is served, or even looked at.
+    let log = intent_log::start(&wanted.log, &state.path, verifier)?;
+    let (intent_log, write_verifier, replies) = match log {
+        Some(started) => (Some(started.keeper), started.write_verifier, started.replies),
+        None => (None, verifier, Vec::new()),
+    };
+    let change_log =
+        intent_log.as_ref().map(|keeper| Arc::new(LogHandle::new(keeper)) as Arc<dyn ChangeLog>);
+    let storage =
+        Storage::with_log(StorageOptions { descriptors_max }, change_log, Some(state.path.clone()));
     let mut exports =
         Exports::new(Arc::clone(&storage), state.path.clone(), powers.serves_all_users());
     let built = exports.build(&wanted.shares);
@@ -161,13 +178,11 @@ fn start(
     }
     tell_of_single_users(&built.served);
 
-    let mut verifier = [0; 8];
-    process::random_bytes(&mut verifier).context("cannot get randomness from the kernel")?;
     let transfer_bytes_max = settings.transfer_bytes_max.unwrap_or(TRANSFER_BYTES);
     let engine = Arc::new(Engine::new(
         EngineConfig {
             handle_key: state.handle_key,
-            write_verifier: u64::from_be_bytes(verifier),
+            write_verifier,
             transfer_bytes_max,
             reply_cache_bytes_max: settings.reply_cache_bytes_max.unwrap_or(REPLY_CACHE_BYTES),
             reply_cache_history_ms: 1000
@@ -177,6 +192,10 @@ fn start(
         },
         built.table,
     ));
+    for reply in &replies {
+        engine.remember_replayed(reply, 0);
+    }
+    drop(replies);
     let mut options = ServerOptions {
         connections_max,
         record_bytes_max: transfer_bytes_max as usize + RECORD_HEAD_BYTES,
@@ -187,7 +206,8 @@ fn start(
     } else {
         Found::Unusable("rpcbind is switched off".to_owned())
     };
-    let (server, listen, serves_rpcbind) = start_server(&mut options, &listen, &found, &engine)?;
+    let (server, listen, serves_rpcbind) =
+        start_server(&mut options, &listen, &found, &engine, intent_log.as_ref())?;
     let control = start_control(&state, &server, &engine, &storage);
     server.every_second(Box::new(move || storage.sweep()));
     server.every_second(memory::watch(&engine));
@@ -228,6 +248,7 @@ fn start(
         registered,
         sources,
         settings,
+        intent_log,
         control,
         _state: state,
     })
@@ -286,6 +307,7 @@ fn start_server(
     listen: &[SocketAddr],
     found: &Found,
     engine: &Arc<Engine>,
+    intent_log: Option<&Arc<IntentLogKeeper>>,
 ) -> Result<(Server, Vec<SocketAddr>, bool)> {
     let mut serves_rpcbind = matches!(found, Found::Free);
     loop {
@@ -295,7 +317,8 @@ fn start_server(
             let same = listen.iter().map(|address| SocketAddr::new(address.ip(), RPCBIND_PORT));
             options.extra_listen.extend(same.filter(|address| !listen.contains(address)));
         }
-        match Server::start(options.clone(), Arc::clone(engine) as _) {
+        let service = Arc::clone(engine) as _;
+        match Server::start_with_log(options.clone(), service, intent_log.cloned()) {
             Ok(server) => {
                 let listen = server.local_addresses().into_iter().take(listen.len()).collect();
                 return Ok((server, listen, serves_rpcbind));
@@ -470,7 +493,7 @@ fn reload(arguments: &ServeArguments, running: &mut Running) {
 
 /// Finishes calls under way, flushes, and leaves nothing behind. A second signal ends it at once.
 fn stop(running: Running, signals: &Signals) -> Result<()> {
-    let Running { server, engine, registered, exports, control, .. } = running;
+    let Running { server, engine, registered, exports, control, intent_log, .. } = running;
     drop(control);
     let is_finished = std::thread::scope(|scope| {
         let stopping = scope.spawn(|| {
@@ -478,6 +501,9 @@ fn stop(running: Running, signals: &Signals) -> Result<()> {
                 registration::withdraw(&registered);
             }
             let is_finished = server.shutdown(GRACE);
+            if let Some(intent_log) = &intent_log {
+                intent_log::close(intent_log, engine.write_verifier());
+            }
             // Closes the trees.
             engine.set_exports(ExportTable::default());
             drop(exports);

@@ -48,6 +48,7 @@ fn main() {
         path: "/a".to_owned(),
         directory: "/a".into(),
         crosses_mounts: false,
+        without_log: false,
         rules,
     };
     let exports =

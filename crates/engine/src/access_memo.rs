@@ -86,6 +86,7 @@ mod tests {
             path: format!("/{id}"),
             directory: "/".into(),
             crosses_mounts: false,
+            without_log: false,
             rules,
         };
         Export { share: Arc::new(share), storage: Arc::new(ModelFs::new(1, 0o755)) }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use steadfast_vfs::{FileRange, Obligation};
+use steadfast_vfs::{FileRange, Flush};
 
 use crate::access_memo::AccessMemo;
 use crate::operation::OperationId;
@@ -189,11 +189,20 @@ pub enum Verdict {
     HangUp(HangUp),
 }
 
-/// A call that was executed, and whose reply waits for its obligation.
+/// What a parked call waits for.
+#[derive(Debug)]
+pub enum Awaited {
+    /// Objects must be flushed.
+    Flush(Flush),
+    /// The intent log must be stable up to this LSN.
+    Lsn(u64),
+}
+
+/// A call that was executed, and whose reply waits until what it tells is stable.
 #[derive(Debug)]
 pub struct ParkedCall {
-    /// What must be flushed first.
-    pub obligation: Obligation,
+    /// What must come first.
+    pub awaited: Awaited,
     /// The reply for success.
     pub(crate) reply: Vec<u8>,
     /// Whether its last eight bytes are the write verifier.
@@ -208,8 +217,8 @@ pub struct ParkedCall {
 
 impl ParkedCall {
     /// A parked call that no engine made, for tests of whoever meets obligations.
-    pub fn for_test(obligation: Obligation, reply: Vec<u8>) -> Self {
-        Self { obligation, reply, ends_with_verifier: false, xid: 0, failure_words: 0, key: None }
+    pub fn for_test(awaited: Awaited, reply: Vec<u8>) -> Self {
+        Self { awaited, reply, ends_with_verifier: false, xid: 0, failure_words: 0, key: None }
     }
 
     /// The reply for success, for the same tests.

@@ -1,17 +1,19 @@
 //! From an RPC message to a procedure and back (RFC 5531).
 
 use steadfast_rpc::Credentials;
-use steadfast_vfs::{Cred, FsError};
+use steadfast_vfs::{Cred, FsError, Obligation};
 use steadfast_wire::rpc::{AuthStat, CallHeader, RPCSEC_GSS};
 use steadfast_xdr::{Decode, Reader, Writer};
 
-use crate::call::{CallFacts, CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, Verdict};
+use crate::call::{
+    Awaited, CallFacts, CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, Verdict,
+};
 use crate::nfs3::encode;
 use crate::nfs3::status::status;
 use crate::operation::{self, Operation, OperationId};
 use crate::reply_cache::{Admission, CallKey};
 use crate::session::{Outcome, Session, WireIdentity};
-use crate::{Engine, mount, nfs3, nfsacl, rpcbind};
+use crate::{Engine, mount, nfs3, nfsacl, record, rpcbind};
 
 const RPC_VERSION: u32 = 2;
 const MESSAGE_TYPE_CALL: u32 = 0;
@@ -234,8 +236,16 @@ impl Admitted<'_, '_> {
             }
             Some(Ok(Outcome::Waits { obligation, ends_with_verifier })) => {
                 reply.facts.is_error = is_failure(operation, &reply.bytes, start);
+                let awaited = match obligation {
+                    Obligation::Flush(flush) => Awaited::Flush(flush),
+                    Obligation::Log(logged) => {
+                        let reply = reply.bytes.get(start..).unwrap_or(&[]);
+                        let key = self.key.as_ref();
+                        Awaited::Lsn(logged.fill(|record| record::append(record, key, reply)))
+                    }
+                };
                 Verdict::Parked(ParkedCall {
-                    obligation,
+                    awaited,
                     reply: reply.bytes.split_off(start),
                     ends_with_verifier,
                     xid,

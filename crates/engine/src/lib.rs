@@ -23,14 +23,16 @@ mod mount;
 mod nfs3;
 mod nfsacl;
 mod operation;
+mod record;
+pub mod recovery;
 mod reply_cache;
 mod rpcbind;
 mod session;
 mod wire_handle;
 
 pub use call::{
-    CallFacts, CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, ReplySink, Stage,
-    Transport, Verdict,
+    Awaited, CallFacts, CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, ReplySink,
+    Stage, Transport, Verdict,
 };
 pub use export::{Export, ExportTable};
 pub use operation::{OperationId, OperationName};
@@ -134,7 +136,7 @@ impl Engine {
     }
 
     /// The write verifier now (RFC 1813 §3.3.7): another number after each flush that failed.
-    pub(crate) fn write_verifier(&self) -> u64 {
+    pub fn write_verifier(&self) -> u64 {
         // An odd factor keeps all verifiers of one start distinct.
         let changes = self.verifier_changes.load(Ordering::SeqCst);
         self.config.write_verifier.wrapping_add(changes.wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -146,6 +148,14 @@ impl Engine {
     /// verifier (RFC 1813 §3.3.21).
     pub fn flush_failed(&self) {
         self.verifier_changes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Takes what stands behind a change in the intent log, after a crash: the call, should it come
+    /// again, gets the reply that it got or would have got, and is not executed again.
+    pub fn remember_replayed(&self, behind_change: &[u8], now_ms: u64) {
+        if let Some((key, reply)) = record::read(behind_change) {
+            self.replies.finish(&key, now_ms, reply);
+        }
     }
 
     /// Appends the reply of a parked call whose obligation was met, or could not be: then it

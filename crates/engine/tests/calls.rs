@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use steadfast_engine::{
-    CallHost, Complaint, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer, Transport,
-    Transports, Verdict,
+    Awaited, CallHost, Complaint, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer,
+    Transport, Transports, Verdict,
 };
 use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
 use steadfast_vfs::FsError;
@@ -39,6 +39,7 @@ fn share(id: u64, path: &str, rights: Rights) -> Arc<Share> {
         path: path.to_owned(),
         directory: path.into(),
         crosses_mounts: false,
+        without_log: false,
         rules: vec![ClientRule {
             pattern: ClientPattern::Network {
                 network: "127.0.0.0".parse().unwrap(),
@@ -118,11 +119,9 @@ impl Bench {
             Verdict::Replied => Some(reply.bytes),
             Verdict::Parked(call) => {
                 assert!(reply.bytes.is_empty(), "a parked reply must not be in the batch");
-                let outcome = call
-                    .obligation
-                    .targets
-                    .iter()
-                    .try_for_each(|(target, what)| target.flush(*what));
+                let Awaited::Flush(flush) = &call.awaited else { panic!("there is no log") };
+                let outcome =
+                    flush.targets.iter().try_for_each(|(target, what)| target.flush(*what));
                 let mut bytes = Vec::new();
                 if outcome.is_err() {
                     self.engine.flush_failed();

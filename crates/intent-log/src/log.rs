@@ -71,6 +71,8 @@ pub(crate) struct State {
     pub(crate) in_flight: VecDeque<InFlight>,
     pub(crate) batches: u64,
     pub(crate) write_verifier: u64,
+    /// Records from this one on stay though no file system needs them.
+    pub(crate) retained_from: Option<Lsn>,
     pub(crate) counters: Counters,
 }
 
@@ -80,7 +82,11 @@ impl State {
     pub(crate) fn tail(&mut self) -> (Position, Lsn) {
         let next = self.queue.first();
         let in_flight = self.in_flight.front().map(|batch| batch.first);
-        let first_live = self.file_systems.first_live().into_iter().chain(in_flight).min();
+        // What is no longer in the ring cannot be retained.
+        let retained =
+            self.retained_from.zip(self.ring.oldest()).map(|(from, oldest)| from.max(oldest));
+        let first_live = self.file_systems.first_live();
+        let first_live = first_live.into_iter().chain(in_flight).chain(retained).min();
         self.ring.tail_before(first_live.unwrap_or(next), next)
     }
 
@@ -152,6 +158,7 @@ impl IntentLog {
             in_flight: VecDeque::with_capacity(BATCHES_IN_FLIGHT_MAX),
             batches: 0,
             write_verifier,
+            retained_from: None,
             counters: Counters::default(),
         };
         Ok(Self {
@@ -376,6 +383,11 @@ impl IntentLog {
     /// A write of a batch took so long.
     pub fn note_write(&self, ns: u64) {
         self.write_ns.note(ns);
+    }
+
+    /// Bytes of the ring that are in use, and all of them: cheaper than [`IntentLog::usage`].
+    pub fn fill(&self) -> (u64, u64) {
+        (self.lock().ring.used_bytes(), self.ring_bytes)
     }
 
     /// What the log uses, and what it did.

@@ -99,6 +99,11 @@ impl Ring {
         position
     }
 
+    /// The first record of which it is known where it is.
+    pub(crate) fn oldest(&self) -> Option<Lsn> {
+        self.marks.front().map(|mark| mark.first)
+    }
+
     /// Where the tail can be if nothing before `first_live` is needed; `next` is the LSN of the
     /// record that will be at the head.
     pub(crate) fn tail_before(&mut self, first_live: Lsn, next: Lsn) -> (Position, Lsn) {

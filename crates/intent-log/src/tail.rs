@@ -9,6 +9,12 @@ use crate::superblock::Superblock;
 use crate::superblocks::Saying;
 
 impl IntentLog {
+    /// Keeps records from this one on, although no file system needs them: of use is what stands in
+    /// them beside what they change. `None`: no longer. A log that retains records is not clean.
+    pub fn retain(&self, from: Option<Lsn>) {
+        self.lock().retained_from = from;
+    }
+
     /// Whether superblocks are to be written: records wait for it, or there is room to give back.
     pub fn superblock_is_due(&self) -> bool {
         let mut state = self.lock();

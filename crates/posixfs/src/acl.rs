@@ -80,14 +80,20 @@ pub(crate) fn read(object: impl AsFd, which: Which) -> Result<Option<Acl>, FsErr
 
 /// Sets a list, by the thread's identity; an empty one is removed.
 pub(crate) fn write(object: impl AsFd, which: Which, acl: &Acl) -> Result<(), FsError> {
-    if acl.entries.is_empty() {
+    let bytes =
+        if acl.entries.is_empty() { Vec::new() } else { encode(acl).ok_or(FsError::Invalid)? };
+    write_encoded(object, which, &bytes)
+}
+
+/// Gives an open object a list as [`encoded`] made it.
+pub(crate) fn write_encoded(object: impl AsFd, which: Which, bytes: &[u8]) -> Result<(), FsError> {
+    if bytes.is_empty() {
         return match xattr::remove(object, which.attribute()) {
             Ok(()) | Err(Errno::NODATA) => Ok(()),
             Err(errno) => Err(from_errno(errno)),
         };
     }
-    let bytes = encode(acl).ok_or(FsError::Invalid)?;
-    xattr::set(object, which.attribute(), &bytes).map_err(from_errno)
+    xattr::set(object, which.attribute(), bytes).map_err(from_errno)
 }
 
 fn decode(bytes: &[u8]) -> Result<Acl, FsError> {
@@ -118,6 +124,11 @@ fn decode(bytes: &[u8]) -> Result<Acl, FsError> {
         entries.push(AclEntry { tag, permissions });
     }
     Ok(Acl { entries })
+}
+
+/// A list as the kernel keeps it, for the log; nothing for an empty one, which is not kept.
+pub(crate) fn encoded(acl: &Acl) -> Vec<u8> {
+    if acl.entries.is_empty() { Vec::new() } else { encode(acl).unwrap_or_default() }
 }
 
 /// `None` for a list that is too long or whose permissions are no permissions. The kernel checks

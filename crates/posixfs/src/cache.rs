@@ -233,7 +233,7 @@ impl Cache {
                     node.mount.let_dirty_go();
                 }
                 self.remove(node);
-                if let Err(error) = node.mount.sync_let_go() {
+                if let Err(error) = node.sync_let_go() {
                     tracing::error!(
                         "what clients wrote and had not committed when a share was taken away \
                          may be lost: the file system cannot be flushed: {error}"

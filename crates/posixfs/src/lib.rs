@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod acl;
+mod aliases;
 mod attributes;
 mod budget;
 mod cache;
@@ -24,13 +25,16 @@ mod error;
 mod filesystem;
 mod handle_form;
 mod listing;
+mod logging;
 mod mounts;
 mod naming;
 mod node;
+mod order;
 mod process;
 mod read_ahead;
 mod reading;
 mod recent;
+mod recovering;
 mod setting;
 mod storage;
 mod stored;
@@ -40,5 +44,6 @@ mod walking;
 
 pub use process::{ProcessPowers, prepare_process};
 pub use read_ahead::ReadAheadTotals;
+pub use recovering::{RecoveringFileSystem, assume_server_powers};
 pub use storage::{Storage, StorageOptions};
 pub use tree::{Mode, OpenError, Tree, TreeOptions};

@@ -109,6 +109,10 @@ impl Tree {
                 let fileid = match (&entry, raw.name) {
                     (Some(entry), _) => entry.attr.fileid,
                     (None, b"..") if is_root => attr.fileid,
+                    // Some are known by another number than their own.
+                    (None, name) if !node.volume.aliases.is_empty() && name != b".." => {
+                        self.glance(&node, name).map_or(raw.inode, |entry| entry.attr.fileid)
+                    }
                     _ => raw.inode,
                 };
                 let told = DirEntry { name: raw.name, fileid, cookie: raw.next, entry };

@@ -13,6 +13,7 @@ use parking_lot::RwLock;
 use rustix::fs::{Mode as Permissions, OFlags};
 use steadfast_vfs::FsError;
 
+use crate::aliases::AliasStore;
 use crate::attributes;
 use crate::error::from_errno;
 use crate::volume::{Mount, stable_hash};
@@ -24,6 +25,7 @@ pub(crate) struct Mounts {
     /// The share's directory as the kernel names it.
     share: PathBuf,
     table: RwLock<Vec<Known>>,
+    aliases: Arc<AliasStore>,
     /// Makes the numbers; another one in tests.
     hash: fn(&[&[u8]]) -> u64,
 }
@@ -42,9 +44,14 @@ struct MountLine {
 }
 
 impl Mounts {
-    pub(crate) fn new(share: PathBuf, root: Arc<Mount>) -> Self {
+    pub(crate) fn new(share: PathBuf, root: Arc<Mount>, aliases: Arc<AliasStore>) -> Self {
         let root = Known { point: share.clone(), mount: root };
-        Self { share, table: RwLock::new(vec![root]), hash: stable_hash }
+        Self { share, table: RwLock::new(vec![root]), aliases, hash: stable_hash }
+    }
+
+    /// The share's directory.
+    pub(crate) fn share(&self) -> &Path {
+        &self.share
     }
 
     /// The mount with this number in handles.
@@ -110,7 +117,7 @@ impl Mounts {
             // Something else was mounted over it meanwhile.
             return Err(FsError::TryLater);
         }
-        let mount = Arc::new(Mount::new(id, line.kernel_id, path)?);
+        let mount = Arc::new(Mount::new(id, line.kernel_id, path, &self.aliases)?);
         let mut table = self.table.write();
         if let Some(known) = table.iter().find(|known| known.mount.kernel_id == mount.kernel_id) {
             return Ok(Arc::clone(&known.mount));
@@ -135,6 +142,17 @@ fn mount_lines() -> Result<Vec<MountLine>, FsError> {
         FsError::Io
     })?;
     Ok(text.split(|byte| *byte == b'\n').filter_map(parse).collect())
+}
+
+/// Where file systems are mounted whose changes can be logged.
+pub(crate) fn loggable_points() -> std::io::Result<Vec<PathBuf>> {
+    let text = std::fs::read("/proc/self/mountinfo")?;
+    let is_loggable = |line: &&[u8]| {
+        let mut words = line.split(|byte| *byte == b' ').skip_while(|word| *word != b"-");
+        matches!(words.nth(1), Some(b"ext4" | b"xfs" | b"btrfs"))
+    };
+    let lines = text.split(|byte| *byte == b'\n').filter(is_loggable);
+    Ok(lines.filter_map(parse).map(|line| line.point).collect())
 }
 
 fn parse(line: &[u8]) -> Option<MountLine> {
@@ -179,8 +197,9 @@ mod tests {
         let mounts = |hash| {
             let root = open("/");
             let kernel_id = attributes::stat_with_mount(&root).unwrap().stx_mnt_id;
-            let root = Arc::new(Mount::new(0, kernel_id, root).unwrap());
-            Mounts { hash, ..Mounts::new("/".into(), root) }
+            let aliases = Arc::new(AliasStore::default());
+            let root = Arc::new(Mount::new(0, kernel_id, root, &aliases).unwrap());
+            Mounts { hash, ..Mounts::new("/".into(), root, aliases) }
         };
         let [one, other] =
             ["/proc", "/sys"].map(|at| attributes::stat_with_mount(open(at)).unwrap().stx_mnt_id);

@@ -13,16 +13,19 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 use steadfast_vfs::permission::EXECUTE;
 use steadfast_vfs::{
-    Attr, Caller, Changed, CreateHow, Created, Durable, Entry, FileKind, FlushWhat, FsError, Name,
-    NodeKind, PreAttr, Renamed, SetAttr, SetTime, StorageHandle, Time, Waiting, Wcc,
+    Action, Attr, Caller, Changed, CreateHow, Created, Durable, Entry, FileKind, FlushWhat,
+    FsError, Name, NodeKind, ObjectKey, PreAttr, Renamed, SetAttr, SetTime, StorageHandle, Time,
+    Unlinked, Waiting, Wcc,
 };
 
 use crate::attributes::{self, Identity};
 use crate::budget::Descriptor;
 use crate::error::from_errno;
+use crate::handle_form;
+use crate::logging::{self, Effects, Targets, place};
 use crate::node::Node;
 use crate::stored::Fingerprint;
-use crate::tree::{Tree, durable};
+use crate::tree::Tree;
 use crate::volume::VolumeKind;
 
 /// An object that is about to lose a name.
@@ -32,46 +35,54 @@ struct Victim {
     node: Option<Arc<Node>>,
     /// What it is, if the name is its last.
     fingerprint: Option<Fingerprint>,
+    /// What the log is told of it.
+    unlinked: Option<Unlinked>,
 }
 
 /// An object that was just made: where, of what kind, and the descriptor it was made with, if
 /// there is one.
-struct Made<'a> {
-    dir: &'a Node,
-    name: &'a [u8],
+struct Made<'d, 'n> {
+    dir: &'d Node,
+    name: &'n [u8],
     kind: FileKind,
     file: Option<OwnedFd>,
+    /// A symbolic link's.
+    target: &'n [u8],
 }
-
-/// What has to be flushed for a change.
-type Targets = SmallVec<[(Arc<Node>, FlushWhat); 3]>;
 
 impl Tree {
     /// Does something to a directory's names: under its order lock, after checking that the
     /// caller may search it, with attributes before and after.
-    fn change_directory<T>(
+    fn change_directory<'c, T>(
         &self,
         caller: &Caller<'_>,
         dir: &StorageHandle,
-        change: impl FnOnce(&Arc<Node>, &mut Targets) -> Result<T, FsError>,
+        data_bytes: usize,
+        change: impl FnOnce(&Arc<Node>, &mut Effects<'c>) -> Result<T, FsError>,
     ) -> Durable<Changed<T>> {
         let dir = match self.node(dir, Waiting::Allowed) {
             Ok(dir) => dir,
             Err(error) => return Durable::promising_nothing(Changed::failed(error)),
         };
-        let mut targets = Targets::new();
+        let mut effects = match Effects::begin(&dir.volume, data_bytes) {
+            Ok(effects) => effects,
+            Err(error) => return Durable::promising_nothing(Changed::failed(error)),
+        };
         let changed = self.ordered(&dir, |dir, before| {
             if before.kind != FileKind::Directory {
                 return Err(FsError::NotDirectory);
             }
             dir.require(before, caller.cred, EXECUTE)?;
-            change(dir, &mut targets)
+            let done = change(dir, &mut effects)?;
+            effects.take();
+            Ok(done)
         });
-        if changed.result.is_err() {
-            return Durable::promising_nothing(changed);
+        if let Err(error) = changed.result {
+            return effects.fail(&dir.volume, error, changed);
         }
-        targets.push((Arc::clone(&dir), FlushWhat::Everything));
-        durable(&dir.volume, changed, targets)
+        effects.tell(logging::key(&dir), changed.wcc.after);
+        effects.targets.push((Arc::clone(&dir), FlushWhat::Everything));
+        effects.promise(&dir.volume, changed)
     }
 
     pub(crate) fn do_create(
@@ -82,7 +93,7 @@ impl Tree {
         how: &CreateHow,
     ) -> Durable<Changed<Created>> {
         let name = name.as_bytes();
-        self.change_directory(caller, dir, |dir, targets| {
+        self.change_directory(caller, dir, 0, |dir, effects| {
             let (mode, set) = match how {
                 CreateHow::Unchecked(set) | CreateHow::Guarded(set) => {
                     (set.mode.unwrap_or(0), SetAttr { mode: None, ..*set })
@@ -99,14 +110,15 @@ impl Tree {
             let permissions = Permissions::from_raw_mode(mode & 0o7777);
             match rustix::fs::openat(&dir.path, name, flags, permissions) {
                 Ok(file) => {
-                    let made = Made { dir, name, kind: FileKind::Regular, file: Some(file) };
-                    self.finish(caller, made, &set, targets)
+                    let kind = FileKind::Regular;
+                    let made = Made { dir, name, kind, file: Some(file), target: &[] };
+                    self.finish(caller, made, &set, effects)
                 }
                 Err(Errno::EXIST) => {
                     let (node, attr) = self.child(dir, name)?;
-                    let (node, attr) = self.use_existing(caller, &node, &attr, how)?;
+                    let (node, attr) = self.use_existing(caller, &node, &attr, how, effects)?;
                     let entry = Entry { handle: node.handle, attr };
-                    targets.push((node, FlushWhat::Everything));
+                    effects.targets.push((node, FlushWhat::Everything));
                     Ok(entry)
                 }
                 Err(errno) => Err(from_errno(errno)),
@@ -121,6 +133,7 @@ impl Tree {
         node: &Arc<Node>,
         attr: &Attr,
         how: &CreateHow,
+        effects: &mut Effects<'_>,
     ) -> Result<(Arc<Node>, Attr), FsError> {
         if attr.kind != FileKind::Regular {
             return Err(FsError::Exists);
@@ -130,10 +143,17 @@ impl Tree {
             CreateHow::Unchecked(set) => {
                 let Some(size) = set.size else { return Ok((Arc::clone(node), *attr)) };
                 let set = SetAttr { size: Some(size), ..SetAttr::default() };
-                let changed =
-                    self.ordered(node, |node, before| self.apply(caller.cred, node, before, &set));
+                let object = logging::key(node);
+                let changed = self.ordered(node, |node, before| {
+                    self.apply(caller.cred, node, before, &set)?;
+                    effects.take();
+                    Ok(())
+                });
                 changed.result?;
-                Ok((Arc::clone(node), node.attr()?))
+                effects.change.action = Action::Attributes { object, size: Some(size) };
+                let attr = changed.wcc.after.ok_or(FsError::Stale)?;
+                effects.tell(object, Some(attr));
+                Ok((Arc::clone(node), attr))
             }
             CreateHow::Exclusive(verifier) => {
                 let [atime, mtime] = verifier_seconds(*verifier);
@@ -151,7 +171,7 @@ impl Tree {
         name: Name<'_>,
         set: &SetAttr,
     ) -> Durable<Changed<Created>> {
-        self.make(caller, dir, name, FileKind::Directory, set, |dir, name, mode| {
+        self.make(caller, dir, name, (FileKind::Directory, &[]), set, |dir, name, mode| {
             rustix::fs::mkdirat(&dir.path, name, mode)
         })
     }
@@ -164,7 +184,7 @@ impl Tree {
         target: &[u8],
         set: &SetAttr,
     ) -> Durable<Changed<Created>> {
-        self.make(caller, dir, name, FileKind::Symlink, set, |dir, name, _| {
+        self.make(caller, dir, name, (FileKind::Symlink, target), set, |dir, name, _| {
             rustix::fs::symlinkat(target, &dir.path, name)
         })
     }
@@ -187,7 +207,7 @@ impl Tree {
             NodeKind::Socket => (FileKind::Socket, FileType::Socket, None),
             NodeKind::Fifo => (FileKind::Fifo, FileType::Fifo, None),
         };
-        self.make(caller, dir, name, made, set, |dir, name, mode| {
+        self.make(caller, dir, name, (made, &[]), set, |dir, name, mode| {
             // The kernel has 12 bits for the major and 20 for the minor number; more would be cut
             // off silently, and another device made than was asked for.
             if device.is_some_and(|device| device.major >= 1 << 12 || device.minor >= 1 << 20) {
@@ -198,22 +218,23 @@ impl Tree {
         })
     }
 
+    /// Makes an object of a kind, or a symbolic link to a target.
     fn make(
         &self,
         caller: &Caller<'_>,
         dir: &StorageHandle,
         name: Name<'_>,
-        kind: FileKind,
+        (kind, target): (FileKind, &[u8]),
         set: &SetAttr,
         make: impl FnOnce(&Node, &[u8], Permissions) -> Result<(), Errno>,
     ) -> Durable<Changed<Created>> {
         let name = name.as_bytes();
-        self.change_directory(caller, dir, |dir, targets| {
+        self.change_directory(caller, dir, target.len(), |dir, effects| {
             self.assume(caller.cred)?;
             let mode = Permissions::from_raw_mode(set.mode.unwrap_or(0) & 0o7777);
             make(dir, name, mode).map_err(from_errno)?;
             let rest = SetAttr { mode: None, size: None, ..*set };
-            self.finish(caller, Made { dir, name, kind, file: None }, &rest, targets)
+            self.finish(caller, Made { dir, name, kind, file: None, target }, &rest, effects)
         })
     }
 
@@ -222,10 +243,10 @@ impl Tree {
     fn meet(
         &self,
         caller: &Caller<'_>,
-        made: Made<'_>,
+        made: Made<'_, '_>,
         own: &mut Option<Identity>,
     ) -> Result<(Arc<Node>, Attr), FsError> {
-        let Made { dir, name, kind, file } = made;
+        let Made { dir, name, kind, file, .. } = made;
         if let Some(file) = file {
             let identity = attributes::identity(&attributes::stat(&file)?);
             *own = Some(identity);
@@ -259,14 +280,14 @@ impl Tree {
 
     /// Sets the attributes that an object just made is to have beside its mode. If that fails,
     /// the object goes again, but nothing that was put in its place.
-    fn finish(
+    fn finish<'n>(
         &self,
         caller: &Caller<'_>,
-        made: Made<'_>,
+        made: Made<'_, 'n>,
         set: &SetAttr,
-        targets: &mut Targets,
+        effects: &mut Effects<'n>,
     ) -> Result<Entry, FsError> {
-        let Made { dir, name, kind, .. } = made;
+        let Made { dir, name, kind, target, .. } = made;
         let mut own = None;
         let finished = self.meet(caller, made, &mut own).and_then(|(node, attr)| {
             // What clients ask for is often what is there already, and a change of owner to the
@@ -277,20 +298,34 @@ impl Tree {
                 size: set.size.filter(|size| *size != attr.size),
                 ..*set
             };
+            // Others can find it from here on: its attributes and its place in the log are taken
+            // together. A directory that is locked already is somebody's who found it.
+            let _order = match kind {
+                _ if !effects.is_logged() => None,
+                FileKind::Directory => node.order.try_lock(),
+                _ => Some(node.order.lock()),
+            };
+            let attr = if effects.is_logged() { node.attr()? } else { attr };
+            let object = logging::key(&node);
+            effects.change.action = Action::Make { place: place(dir, name), object, target };
             if set.is_empty() {
                 let entry = Entry { handle: node.handle, attr };
+                effects.tell(object, Some(attr));
+                effects.take();
                 // XFS gives a new object its inherited ACL by a transaction of its own.
                 let is_plain = matches!(attr.kind, FileKind::Regular | FileKind::Directory);
                 if dir.volume.kind == VolumeKind::Xfs && is_plain {
-                    targets.push((node, FlushWhat::Everything));
+                    effects.targets.push((Arc::clone(&node), FlushWhat::Everything));
                 } else {
-                    also_flush(dir, node, targets);
+                    also_flush(dir, Arc::clone(&node), &mut effects.targets);
                 }
                 return Ok(entry);
             }
             self.apply(caller.cred, &node, &attr, &set)?;
             let entry = Entry { handle: node.handle, attr: node.attr()? };
-            targets.push((node, FlushWhat::Everything));
+            effects.tell(object, Some(entry.attr));
+            effects.take();
+            effects.targets.push((Arc::clone(&node), FlushWhat::Everything));
             Ok(entry)
         });
         finished.inspect_err(|error| {
@@ -345,18 +380,22 @@ impl Tree {
         flags: AtFlags,
     ) -> Durable<Changed<()>> {
         let name = name.as_bytes();
-        self.change_directory(caller, dir, |dir, targets| {
-            let victim = self.victim(dir, name)?;
+        self.change_directory(caller, dir, 0, |dir, effects| {
+            let victim = self.victim(dir, name, effects.is_logged())?;
             let _order = order_files([victim.node.as_ref(), None]);
             self.assume(caller.cred)?;
             rustix::fs::unlinkat(&dir.path, name, flags).map_err(removal_error)?;
-            self.bury(dir, &victim, targets);
+            let unlinked = self.bury(dir, &victim, &mut effects.targets);
+            if let Some(unlinked) = unlinked {
+                effects.change.action = Action::Remove { place: place(dir, name), unlinked };
+            }
+            effects.take();
             Ok(())
         })
     }
 
-    /// What is about to lose a name.
-    fn victim(&self, dir: &Node, name: &[u8]) -> Result<Victim, FsError> {
+    /// What is about to lose a name; with what the log calls it, if that is asked for.
+    fn victim(&self, dir: &Node, name: &[u8], is_logged: bool) -> Result<Victim, FsError> {
         let stat = attributes::stat_name(&dir.path, name).map_err(from_errno)?;
         let kind = attributes::kind(&stat);
         let is_last = stat.stx_nlink <= 1 || kind == FileKind::Directory;
@@ -367,12 +406,31 @@ impl Tree {
         }
         let fingerprint =
             self.store().filter(|_| is_last).and_then(|store| store.fingerprint(&stat));
-        Ok(Victim { node, fingerprint })
+        let key = if is_logged { Some(self.key_of_name(dir, name, node.as_ref())?) } else { None };
+        let unlinked = key.map(|object| Unlinked {
+            object,
+            is_directory: kind == FileKind::Directory,
+            is_left: !is_last,
+        });
+        Ok(Victim { node, fingerprint, unlinked })
+    }
+
+    /// What the log calls the object of a name, whose node it is if there is one.
+    fn key_of_name(
+        &self,
+        dir: &Node,
+        name: &[u8],
+        node: Option<&Arc<Node>>,
+    ) -> Result<ObjectKey, FsError> {
+        match node {
+            Some(node) => Ok(logging::key(node)),
+            None => Ok(handle_form::key(&self.glance(dir, name)?.handle)),
+        }
     }
 
     /// After an object lost a name: the last one, and it is let go so that its space is freed;
     /// another, and what is left of it is flushed too.
-    fn bury(&self, dir: &Node, victim: &Victim, targets: &mut Targets) {
+    fn bury(&self, dir: &Node, victim: &Victim, targets: &mut Targets) -> Option<Unlinked> {
         let is_left = victim.node.as_ref().is_some_and(|node| node.attr().is_ok());
         // A file may have got another name since it was looked at.
         let is_file = victim.node.as_ref().is_some_and(|node| node.kind != FileKind::Directory);
@@ -386,6 +444,11 @@ impl Tree {
             Some(node) => self.storage.cache.remove(node),
             None => {}
         }
+        let is_left = |unlinked: &Unlinked| match &victim.node {
+            Some(_) => is_left && is_file,
+            None => unlinked.is_left,
+        };
+        victim.unlinked.map(|unlinked| Unlinked { is_left: is_left(&unlinked), ..unlinked })
     }
 
     pub(crate) fn do_rename(
@@ -411,45 +474,51 @@ impl Tree {
             Ok(node) => node,
             Err(error) => return failed(error),
         };
-        // Two directories are locked in the order of their addresses, one only once.
-        let (first, second) =
-            if Arc::as_ptr(&from) <= Arc::as_ptr(&to) { (&from, &to) } else { (&to, &from) };
-        let _first = first.order.lock();
-        let _second = (!Arc::ptr_eq(first, second)).then(|| second.order.lock());
+        let mut effects = match Effects::begin(&to.volume, 0) {
+            Ok(effects) => effects,
+            Err(error) => return failed(error),
+        };
+        // Two directories are locked in the order of their locks' addresses, one only once.
+        let (mut first, mut second) = (&from.order, &to.order);
+        if Arc::as_ptr(first) > Arc::as_ptr(second) {
+            std::mem::swap(&mut first, &mut second);
+        }
+        let _first = first.lock();
+        let _second = (!Arc::ptr_eq(first, second)).then(|| second.lock());
         let (from_before, to_before) = match (from.attr(), to.attr()) {
             (Ok(from), Ok(to)) => (from, to),
             (Err(error), _) | (_, Err(error)) => return failed(error),
         };
-        let mut targets = Targets::new();
         let result = self.rename_locked(
             caller,
             (&from, &from_before, from_name.as_bytes()),
             (&to, &to_before, to_name.as_bytes()),
-            &mut targets,
+            &mut effects,
         );
         let wcc = |node: &Node, before: &Attr| Wcc {
             before: Some(PreAttr::from(before)),
             after: node.attr().ok(),
         };
-        let is_done = result.is_ok();
         let renamed = Renamed { from: wcc(&from, &from_before), to: wcc(&to, &to_before), result };
-        if !is_done {
-            return Durable::promising_nothing(renamed);
+        if let Err(error) = result {
+            return effects.fail(&to.volume, error, renamed);
         }
+        effects.tell(logging::key(&from), renamed.from.after);
+        effects.tell(logging::key(&to), renamed.to.after);
         // The new name first: a crash between the two leaves two names rather than none.
-        targets.insert(0, (Arc::clone(&to), FlushWhat::Everything));
+        effects.targets.insert(0, (Arc::clone(&to), FlushWhat::Everything));
         if !Arc::ptr_eq(&from, &to) && !to.volume.has_one_journal {
-            targets.insert(1, (Arc::clone(&from), FlushWhat::Everything));
+            effects.targets.insert(1, (Arc::clone(&from), FlushWhat::Everything));
         }
-        durable(&to.volume, renamed, targets)
+        effects.promise(&to.volume, renamed)
     }
 
-    fn rename_locked(
+    fn rename_locked<'n>(
         &self,
         caller: &Caller<'_>,
-        (from, from_attr, from_name): (&Arc<Node>, &Attr, &[u8]),
-        (to, to_attr, to_name): (&Arc<Node>, &Attr, &[u8]),
-        targets: &mut Targets,
+        (from, from_attr, from_name): (&Arc<Node>, &Attr, &'n [u8]),
+        (to, to_attr, to_name): (&Arc<Node>, &Attr, &'n [u8]),
+        effects: &mut Effects<'n>,
     ) -> Result<(), FsError> {
         if from_attr.kind != FileKind::Directory || to_attr.kind != FileKind::Directory {
             return Err(FsError::NotDirectory);
@@ -457,7 +526,7 @@ impl Tree {
         from.require(from_attr, caller.cred, EXECUTE)?;
         to.require(to_attr, caller.cred, EXECUTE)?;
         let is_same_name = Arc::ptr_eq(from, to) && from_name == to_name;
-        let victim = match self.victim(to, to_name) {
+        let victim = match self.victim(to, to_name, effects.is_logged()) {
             // Renamed to what it is called already, nothing goes.
             Ok(_) if is_same_name => Victim::default(),
             Ok(victim) => victim,
@@ -472,6 +541,22 @@ impl Tree {
         } else {
             Some(self.child(from, from_name)?.0)
         };
+        if effects.is_logged() {
+            let stat = attributes::stat_name(&from.path, from_name).map_err(from_errno)?;
+            let object = self.key_of_name(from, from_name, moved.as_ref())?;
+            // Of two names of one object neither goes (rename(2)).
+            let is_nothing =
+                is_same_name || victim.unlinked.is_some_and(|unlinked| unlinked.object == object);
+            if !is_nothing {
+                effects.change.action = Action::Rename {
+                    from: place(from, from_name),
+                    to: place(to, to_name),
+                    object,
+                    is_directory: attributes::kind(&stat) == FileKind::Directory,
+                    victim: victim.unlinked,
+                };
+            }
+        }
         let _order = order_files([moved.as_ref(), victim.node.as_ref()]);
         self.note_place((from, from_name), (to, to_name))?;
         self.assume(caller.cred)?;
@@ -481,12 +566,16 @@ impl Tree {
             let _ = self.note_place((from, from_name), (from, from_name));
             return Err(removal_error(errno));
         }
-        self.bury(to, &victim, targets);
+        effects.take();
+        let unlinked = self.bury(to, &victim, &mut effects.targets);
+        if let Action::Rename { victim, .. } = &mut effects.change.action {
+            *victim = unlinked;
+        }
         if let Some(moved) = &moved
             && !to.volume.has_one_journal
-            && !targets.iter().any(|(target, _)| Arc::ptr_eq(target, moved))
+            && !effects.targets.iter().any(|(target, _)| Arc::ptr_eq(target, moved))
         {
-            also_flush(to, Arc::clone(moved), targets);
+            also_flush(to, Arc::clone(moved), &mut effects.targets);
         }
         Ok(())
     }
@@ -504,26 +593,31 @@ impl Tree {
                 return Durable::promising_nothing((None, Changed::failed(error)));
             }
         };
-        self.change_directory(caller, dir, |dir, targets| {
+        let name = name.as_bytes();
+        self.change_directory(caller, dir, 0, |dir, effects| {
             if node.kind == FileKind::Directory {
                 return Err(FsError::IsDirectory);
             }
             let _order = order_files([Some(&node), None]);
             self.assume(caller.cred)?;
             let flags = AtFlags::EMPTY_PATH;
-            match rustix::fs::linkat(&node.path, c"", &dir.path, name.as_bytes(), flags) {
+            match rustix::fs::linkat(&node.path, c"", &dir.path, name, flags) {
                 // What Linux says to who is without CAP_DAC_READ_SEARCH: before 6.10 always, since
                 // then to a thread with other credentials than the one that opened the object.
                 Err(Errno::NOENT) if self.store().is_some() => {
-                    link_by_descriptor(&node.path, &dir.path, name.as_bytes())
+                    link_by_descriptor(&node.path, &dir.path, name)
                 }
                 linked => linked,
             }
             .map_err(from_errno)?;
             // A failure was logged. The link is there, so the call has not failed: the file is
             // found by its other name as before, and its new one is noted when it is met.
-            let _ = self.note_place((dir, name.as_bytes()), (dir, name.as_bytes()));
-            also_flush(dir, Arc::clone(&node), targets);
+            let _ = self.note_place((dir, name), (dir, name));
+            let object = logging::key(&node);
+            effects.change.action = Action::Link { place: place(dir, name), object };
+            effects.take();
+            effects.tell(object, node.attr().ok());
+            also_flush(dir, Arc::clone(&node), &mut effects.targets);
             Ok(())
         })
         .map(|changed| (node.attr().ok(), changed))
@@ -532,13 +626,13 @@ impl Tree {
 
 /// Takes the order locks of the files among objects whose names change, and with them their
 /// ctime and number of links: a guard that was found to hold must hold until its change is done.
-/// After the directories' locks, and in the order of their addresses. A directory that is moved
+/// After the directories' locks, and in the order of the locks' addresses. A directory that is moved
 /// or removed is not locked: it may come before those above it, and it has no data of its own.
 fn order_files(nodes: [Option<&Arc<Node>>; 2]) -> SmallVec<[MutexGuard<'_, ()>; 2]> {
     let is_file = |node: &&Arc<Node>| node.kind != FileKind::Directory;
     let mut files: SmallVec<[_; 2]> = nodes.into_iter().flatten().filter(is_file).collect();
-    files.sort_unstable_by_key(|node| Arc::as_ptr(node));
-    files.dedup_by(|one, other| Arc::ptr_eq(one, other));
+    files.sort_unstable_by_key(|node| Arc::as_ptr(&node.order));
+    files.dedup_by(|one, other| Arc::ptr_eq(&one.order, &other.order));
     files.into_iter().map(|node| node.order.lock()).collect()
 }
 

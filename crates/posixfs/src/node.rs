@@ -1,7 +1,7 @@
 //! One object of a tree, held open.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -9,7 +9,8 @@ use rustix::fs::{Mode as Permissions, OFlags};
 use rustix::time::ClockId;
 use steadfast_sys::handle;
 use steadfast_vfs::{
-    Acl, Attr, Cred, FileKind, FlushTarget, FlushWhat, FsError, StorageHandle, Time, permission,
+    Acl, Attr, Cred, FileKind, FlushTarget, FlushWhat, FsError, Settled, StorageHandle, Time,
+    permission,
 };
 
 use crate::acl::{self, Which};
@@ -18,6 +19,8 @@ use crate::budget::{Budget, Descriptor};
 use crate::error::from_errno;
 use crate::handle_form;
 use crate::listing::Listing;
+use crate::logging::{self, VolumeLog};
+use crate::order::Order;
 use crate::read_ahead::ReadAhead;
 use crate::recent::Tenure;
 use crate::volume::{Mount, Volume};
@@ -27,6 +30,9 @@ use crate::volume::{Mount, Volume};
 const WRITER_IDLE_SWEEPS: u8 = 1;
 /// Sweeps without a use after which an object is let go.
 const NODE_IDLE_SWEEPS: u8 = 30;
+
+/// Bytes of unstable writes to one file that are logged before COMMIT comes.
+const UNSTABLE_LOGGED_MAX: u32 = 256 << 10;
 
 /// An access ACL as it was when the object's ctime was this.
 type SeenAcl = Option<(Time, Option<Arc<Acl>>)>;
@@ -42,8 +48,9 @@ pub(crate) struct Node {
     pub(crate) mount: Arc<Mount>,
     pub(crate) path: Descriptor,
     /// Orders the changes of this object that go through us, and their `wcc`. A directory's is
-    /// taken before a file's, two directories' or two files' in the order of their addresses.
-    pub(crate) order: Mutex<()>,
+    /// taken before a file's, two directories' or two files' in the order of the
+    /// locks' addresses.
+    pub(crate) order: Arc<Order>,
     pub(crate) listing: Mutex<Listing>,
     reader: OnceLock<Descriptor>,
     /// Of files only that are large and were not in memory when they were read.
@@ -54,8 +61,12 @@ pub(crate) struct Node {
     opens_all: bool,
     /// Whether it was used since the cache last looked for something to let go.
     pub(crate) was_used: AtomicBool,
-    /// Whether there is data of ours that was not flushed.
+    /// Whether there is data of ours that was not flushed, and is not in the log.
     is_dirty: AtomicBool,
+    /// Flushes that have begun and not ended.
+    in_flush: AtomicU32,
+    /// Bytes of unstable writes that were logged since the last COMMIT.
+    unstable_logged: AtomicU32,
     idle_sweeps: AtomicU8,
     /// Whether the cache has it.
     pub(crate) tenure: Tenure,
@@ -80,6 +91,7 @@ pub(crate) struct NodeParts {
     pub(crate) volume: Arc<Volume>,
     pub(crate) mount: Arc<Mount>,
     pub(crate) path: Descriptor,
+    pub(crate) order: Arc<Order>,
     /// Whether the server has the power to open files whatever their permission bits say.
     pub(crate) opens_all: bool,
     pub(crate) budget: Arc<Budget>,
@@ -87,8 +99,18 @@ pub(crate) struct NodeParts {
 
 impl Node {
     pub(crate) fn new(parts: NodeParts) -> Self {
-        let NodeParts { tree, handle, identity, kind, volume, mount, path, opens_all, budget } =
-            parts;
+        let NodeParts {
+            tree,
+            handle,
+            identity,
+            kind,
+            volume,
+            mount,
+            path,
+            order,
+            opens_all,
+            budget,
+        } = parts;
         Self {
             tree,
             handle,
@@ -97,7 +119,7 @@ impl Node {
             volume,
             mount,
             path,
-            order: Mutex::new(()),
+            order,
             listing: Mutex::default(),
             reader: OnceLock::new(),
             read_ahead: OnceLock::new(),
@@ -106,6 +128,8 @@ impl Node {
             opens_all,
             was_used: AtomicBool::new(true),
             is_dirty: AtomicBool::new(false),
+            in_flush: AtomicU32::new(0),
+            unstable_logged: AtomicU32::new(0),
             idle_sweeps: AtomicU8::new(0),
             tenure: Tenure::default(),
             budget,
@@ -118,7 +142,7 @@ impl Node {
         if stat.stx_nlink == 0 {
             return Err(FsError::Stale);
         }
-        Ok(attributes::attr(&stat, self.volume.fsid))
+        Ok(self.volume.present(&stat, &self.handle))
     }
 
     /// Whether the cache it belongs to counts with this budget.
@@ -171,11 +195,33 @@ impl Node {
     }
 
     pub(crate) fn is_dirty(&self) -> bool {
-        self.is_dirty.load(Ordering::Relaxed)
+        self.is_dirty.load(Ordering::SeqCst)
     }
 
     pub(crate) fn mark_dirty(&self) {
-        self.is_dirty.store(true, Ordering::Relaxed);
+        self.is_dirty.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether there may be data that COMMIT has to flush: not logged, and not known to have
+    /// reached the disk.
+    pub(crate) fn needs_commit(&self) -> bool {
+        // In this order: a flush clears the mark after it has counted itself, and sets it again,
+        // if it fails, before it ends.
+        self.in_flush.load(Ordering::SeqCst) > 0 || self.is_dirty() || self.mount.let_go() > 0
+    }
+
+    /// Counts an unstable write of so many bytes; says whether so few came since the last COMMIT
+    /// that it is to be logged. More than that is a stream, which the log would only slow.
+    pub(crate) fn takes_unstable(&self, bytes: usize) -> bool {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let before = self.unstable_logged.load(Ordering::Relaxed);
+        self.unstable_logged.store(before.saturating_add(bytes), Ordering::Relaxed);
+        before < UNSTABLE_LOGGED_MAX
+    }
+
+    /// Notes a COMMIT.
+    pub(crate) fn note_commit(&self) {
+        self.unstable_logged.store(0, Ordering::Relaxed);
     }
 
     /// Whether it is open for reading.
@@ -235,7 +281,10 @@ impl Node {
                 Permissions::empty(),
             ),
             FileKind::Regular => match handle_form::kernel_handle(&self.handle) {
-                Some(kernel) => handle::open(&self.mount.open, &kernel, flags),
+                Some(kernel) => {
+                    let kernel = self.mount.actual(&self.handle, kernel)?;
+                    handle::open(&self.mount.open, &kernel, flags)
+                }
                 None => rustix::fs::open(
                     format!("/proc/self/fd/{}", self.path.as_fd().as_raw_fd()),
                     flags,
@@ -269,7 +318,7 @@ impl Node {
     }
 
     fn flush_open(&self, what: FlushWhat) -> Result<(), FsError> {
-        self.mount.sync_let_go()?;
+        self.sync_let_go()?;
         let writer = self.writer.lock().clone();
         let file: &Descriptor = match &writer {
             Some(writer) => writer,
@@ -284,6 +333,27 @@ impl Node {
             FlushWhat::Everything => rustix::fs::fsync(file),
         };
         flushed.map_err(from_errno)
+    }
+
+    /// Makes stable what objects that were let go had not flushed, or tells that it is lost.
+    pub(crate) fn sync_let_go(&self) -> Result<(), FsError> {
+        let let_go = self.mount.let_go();
+        if let_go == 0 {
+            return Ok(());
+        }
+        let up_to = self.volume.log.as_ref().map(VolumeLog::last);
+        self.mount.sync()?;
+        self.note_settled(Settled::FileSystem, up_to)?;
+        self.mount.forget_let_go(let_go);
+        Ok(())
+    }
+
+    /// Tells the log what a flush has made stable.
+    fn note_settled(&self, what: Settled, up_to: Option<u64>) -> Result<(), FsError> {
+        match (&self.volume.log, up_to) {
+            (Some(log), Some(up_to)) => log.settled(what, up_to),
+            _ => Ok(()),
+        }
     }
 
     fn access_acl(&self, attr: &Attr) -> Result<Option<Arc<Acl>>, FsError> {
@@ -325,29 +395,42 @@ impl FlushTarget for Node {
         if self.volume.is_volatile() {
             return Ok(());
         }
+        let up_to = self.volume.log.as_ref().map(VolumeLog::last);
+        let key = logging::key(self);
         if !matches!(self.kind, FileKind::Regular | FileKind::Directory) {
-            return self.mount.sync();
+            self.mount.sync()?;
+            return self.note_settled(Settled::Object(key), up_to);
         }
-        let was_dirty = self.is_dirty();
         self.flush_begins();
-        self.flush_open(what).inspect_err(|_| {
-            if was_dirty {
-                self.flush_failed();
-            }
-        })
+        let settled = match what {
+            FlushWhat::Data => Settled::Data(key),
+            FlushWhat::Everything => Settled::Object(key),
+        };
+        let flushed = self.flush_open(what).and_then(|()| self.note_settled(settled, up_to));
+        self.flush_ended(flushed.is_ok());
+        flushed
     }
 
     fn flush_begins(&self) {
+        self.in_flush.fetch_add(1, Ordering::SeqCst);
         // What is written from here on is dirty again.
-        self.is_dirty.store(false, Ordering::Relaxed);
+        self.is_dirty.store(false, Ordering::SeqCst);
     }
 
-    fn flush_failed(&self) {
-        self.mark_dirty();
+    fn flush_ended(&self, is_done: bool) {
+        if !is_done {
+            self.mark_dirty();
+        }
+        self.in_flush.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn flush_file_system(&self) -> Result<(), FsError> {
-        if self.volume.is_volatile() { Ok(()) } else { self.mount.sync() }
+        if self.volume.is_volatile() {
+            return Ok(());
+        }
+        let up_to = self.volume.log.as_ref().map(VolumeLog::last);
+        self.mount.sync()?;
+        self.note_settled(Settled::FileSystem, up_to)
     }
 }
 

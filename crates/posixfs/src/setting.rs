@@ -10,14 +10,15 @@ use rustix::io::Errno;
 use steadfast_sys::file;
 use steadfast_vfs::permission::WRITE;
 use steadfast_vfs::{
-    Acl, Attr, Caller, Changed, Cred, Durable, FileKind, FlushWhat, FsError, PreAttr, SetAttr,
-    SetTime, StorageHandle, Time, Waiting, Wcc, WriteHow, Written,
+    Acl, Action, Attr, Caller, Changed, Cred, Durable, FileKind, FlushWhat, FsError, PreAttr,
+    SetAttr, SetTime, StorageHandle, Time, Waiting, Wcc, WriteHow, Written,
 };
 
 use crate::acl::{self, Which};
 use crate::error::from_errno;
+use crate::logging::{self, Effects};
 use crate::node::Node;
-use crate::tree::{Tree, durable};
+use crate::tree::Tree;
 
 impl Tree {
     pub(crate) fn do_set_attributes(
@@ -27,11 +28,14 @@ impl Tree {
         set: &SetAttr,
         guard: Option<Time>,
     ) -> Durable<Changed<()>> {
-        self.change_object(caller, object, FlushWhat::Everything, |node, before| {
+        self.change_object(object, 0, |node, before, effects| {
             if guard.is_some_and(|ctime| ctime != before.ctime) {
                 return Err(FsError::NotSync);
             }
-            self.apply(caller.cred, node, before, set)
+            self.apply(caller.cred, node, before, set)?;
+            let object = logging::key(node);
+            effects.change.action = Action::Attributes { object, size: set.size };
+            Ok(())
         })
     }
 
@@ -42,7 +46,11 @@ impl Tree {
         access: Option<&Acl>,
         default: Option<&Acl>,
     ) -> Durable<Changed<()>> {
-        self.change_object(caller, object, FlushWhat::Everything, |node, before| {
+        // For the log.
+        let encoded = [access, default].map(|acl| acl.map(acl::encoded));
+        let bytes = encoded.iter().flatten().map(Vec::len).sum();
+        let [access_bytes, default_bytes] = &encoded;
+        self.change_object(object, bytes, |node, before, effects| {
             if !node.volume.has_acls || before.kind == FileKind::Symlink {
                 return Err(FsError::NotSupported);
             }
@@ -64,6 +72,11 @@ impl Tree {
             {
                 acl::write(&node.path, Which::Default, acl)?;
             }
+            effects.change.action = Action::Acls {
+                object: logging::key(node),
+                access: access_bytes.as_deref(),
+                default: default_bytes.as_deref().filter(|_| before.kind == FileKind::Directory),
+            };
             Ok(())
         })
     }
@@ -80,6 +93,19 @@ impl Tree {
             Ok(node) => node,
             Err(error) => return Durable::promising_nothing(Changed::failed(error)),
         };
+        let is_stable = how != WriteHow::Unstable;
+        let is_logged = node.volume.log.as_ref().is_some_and(|log| {
+            log.takes_write(data.len(), is_stable) && (is_stable || node.takes_unstable(data.len()))
+        });
+        let begun = if is_logged {
+            Effects::begin(&node.volume, data.len())
+        } else {
+            Ok(Effects::without_log())
+        };
+        let mut effects = match begun {
+            Ok(effects) => effects,
+            Err(error) => return Durable::promising_nothing(Changed::failed(error)),
+        };
         let changed = self.ordered(&node, |node, before| {
             let end = offset.checked_add(data.len() as u64);
             if end.is_none_or(|end| i64::try_from(end).is_err()) {
@@ -88,7 +114,7 @@ impl Tree {
             require_write(caller.cred, node, before)?;
             let writer = self.writer(node)?;
             self.assume(caller.cred)?;
-            if how == WriteHow::Unstable {
+            if !is_stable && !effects.is_logged() {
                 node.mark_dirty();
             }
             let mut written = 0;
@@ -102,15 +128,33 @@ impl Tree {
                     Err(errno) => return Err(from_errno(errno)),
                 }
             }
-            let committed = if node.volume.is_volatile() { WriteHow::FileSync } else { how };
+            if !is_stable && !effects.is_logged() {
+                // A flush that began before the data was there may have cleared the mark.
+                node.mark_dirty();
+            }
+            effects.take();
+            let is_more = node.volume.is_volatile() || effects.is_logged();
+            let committed = if is_more { WriteHow::FileSync } else { how };
             Ok(Written { count: written as u32, committed })
         });
+        let written = match changed.result {
+            Ok(written) => written,
+            Err(error) => return effects.fail(&node.volume, error, changed),
+        };
+        if effects.is_logged() {
+            let object = logging::key(&node);
+            let data = data.get(..written.count as usize).unwrap_or(data);
+            effects.change.action = Action::Write { object, offset, data };
+            effects.tell(object, changed.wcc.after);
+            return effects.promise(&node.volume, changed);
+        }
         let what = match how {
             WriteHow::Unstable => return Durable::promising_nothing(changed),
             WriteHow::DataSync => FlushWhat::Data,
             WriteHow::FileSync => FlushWhat::Everything,
         };
-        promise(&node, changed, what)
+        effects.targets.push((Arc::clone(&node), what));
+        effects.promise(&node.volume, changed)
     }
 
     pub(crate) fn do_commit(
@@ -129,10 +173,17 @@ impl Tree {
             });
         }
         let wcc = Wcc { before: Some(PreAttr::from(&attr)), after: Some(attr) };
-        // Whether or not we know of anything to flush: data written before the node was last
-        // let go, or the server last started, is the kernel's to know.
+        let committed = Changed { wcc, result: Ok(()) };
+        node.note_commit();
+        // With a log, what there is to flush is known: data written before the server last started
+        // was flushed, or is under another verifier. Without one, it is the kernel's to know.
+        if node.volume.log.is_some() && !node.needs_commit() {
+            return Durable::promising_nothing(committed);
+        }
         let volume = Arc::clone(&node.volume);
-        durable(&volume, Changed { wcc, result: Ok(()) }, [(node, FlushWhat::Data)])
+        let mut effects = Effects::without_log();
+        effects.targets.push((node, FlushWhat::Data));
+        effects.promise(&volume, committed)
     }
 
     /// Does something to an object under its order lock, and takes its attributes before and
@@ -157,20 +208,46 @@ impl Tree {
         Changed { wcc, result }
     }
 
-    fn change_object(
+    /// Changes an object otherwise than by WRITE. `data_bytes` is how much there is in the change
+    /// beside attributes.
+    fn change_object<'c>(
         &self,
-        _caller: &Caller<'_>,
         object: &StorageHandle,
-        what: FlushWhat,
-        change: impl FnOnce(&Arc<Node>, &Attr) -> Result<(), FsError>,
+        data_bytes: usize,
+        change: impl FnOnce(&Arc<Node>, &Attr, &mut Effects<'c>) -> Result<(), FsError>,
     ) -> Durable<Changed<()>> {
-        match self.node(object, Waiting::Allowed) {
-            Ok(node) => {
-                let changed = self.ordered(&node, change);
-                promise(&node, changed, what)
+        let node = match self.node(object, Waiting::Allowed) {
+            Ok(node) => node,
+            Err(error) => return Durable::promising_nothing(Changed::failed(error)),
+        };
+        let mut effects = match Effects::begin(&node.volume, data_bytes) {
+            Ok(effects) => effects,
+            Err(error) => return Durable::promising_nothing(Changed::failed(error)),
+        };
+        let changed = self.ordered(&node, |node, before| {
+            let done = change(node, before, &mut effects);
+            if done.is_err()
+                && effects.is_logged()
+                && let Ok(now) = node.attr()
+                && now.ctime != before.ctime
+            {
+                // It failed half way.
+                let size = (now.size != before.size).then_some(now.size);
+                let object = logging::key(node);
+                effects.change.action = Action::Attributes { object, size };
+                effects.tell(object, Some(now));
+                effects.take();
             }
-            Err(error) => Durable::promising_nothing(Changed::failed(error)),
+            done?;
+            effects.take();
+            Ok(())
+        });
+        if let Err(error) = changed.result {
+            return effects.fail(&node.volume, error, changed);
         }
+        effects.tell(logging::key(&node), changed.wcc.after);
+        effects.targets.push((Arc::clone(&node), FlushWhat::Everything));
+        effects.promise(&node.volume, changed)
     }
 
     /// Sets attributes under the caller's identity: the size, which may be cut by those who may
@@ -256,14 +333,6 @@ fn require_write(cred: &Cred, node: &Node, attr: &Attr) -> Result<(), FsError> {
         _ => return Err(FsError::Invalid),
     }
     if cred.uid == attr.uid { Ok(()) } else { node.require(attr, cred, WRITE) }
-}
-
-/// A change that succeeded, until the object is flushed; a failure at once.
-fn promise<T>(node: &Arc<Node>, changed: Changed<T>, what: FlushWhat) -> Durable<Changed<T>> {
-    if changed.result.is_err() {
-        return Durable::promising_nothing(changed);
-    }
-    durable(&node.volume, changed, [(Arc::clone(node), what)])
 }
 
 fn timespec(time: SetTime) -> Result<Timespec, FsError> {

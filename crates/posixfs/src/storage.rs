@@ -1,13 +1,16 @@
 //! What all trees of one server share.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
-use steadfast_vfs::FlushDomain;
+use steadfast_vfs::{ChangeLog, FlushDomain};
 
+use crate::aliases::AliasStore;
 use crate::budget::Budget;
 use crate::cache::Cache;
+use crate::order::Orders;
 use crate::read_ahead::{ReadAheadShared, ReadAheadTotals};
 
 /// How much trees may use together.
@@ -30,6 +33,9 @@ pub struct Storage {
     pub(crate) cache: Cache,
     pub(crate) budget: Arc<Budget>,
     pub(crate) read_ahead: Arc<ReadAheadShared>,
+    pub(crate) change_log: Option<Arc<dyn ChangeLog>>,
+    pub(crate) aliases: Arc<AliasStore>,
+    pub(crate) orders: Orders,
     trees: AtomicU32,
     /// The device of each flush domain.
     domains: Mutex<Vec<u64>>,
@@ -45,13 +51,26 @@ impl std::fmt::Debug for Storage {
 }
 
 impl Storage {
-    /// Storage without trees.
+    /// Storage without trees, whose changes are flushed.
     pub fn new(options: StorageOptions) -> Arc<Self> {
+        Self::with_log(options, None, None)
+    }
+
+    /// Storage without trees, whose changes are logged. In the state directory is what replay has
+    /// left to be known.
+    pub fn with_log(
+        options: StorageOptions,
+        change_log: Option<Arc<dyn ChangeLog>>,
+        state_directory: Option<PathBuf>,
+    ) -> Arc<Self> {
         let budget = Budget::new(options.descriptors_max);
         Arc::new(Self {
             cache: Cache::new(Arc::clone(&budget)),
             budget,
             read_ahead: ReadAheadShared::new(),
+            change_log,
+            aliases: Arc::new(AliasStore::new(state_directory)),
+            orders: Orders::new(),
             trees: AtomicU32::new(0),
             domains: Mutex::default(),
         })

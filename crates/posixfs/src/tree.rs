@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,14 +13,14 @@ use rustix::mount::OpenTreeFlags;
 use steadfast_sys::handle;
 use steadfast_sys::identity::{self, Capability};
 use steadfast_vfs::{
-    Attr, Caller, Cred, Durable, Entry, FileKind, FlushTarget, FlushWhat, FsError, Obligation,
-    StorageHandle, Waiting,
+    Attr, Caller, Cred, Entry, FileKind, FileSystemIdentity, FsError, StorageHandle, Waiting,
 };
 
 use crate::attributes::{self, Identity};
 use crate::budget::Descriptor;
 use crate::error::from_errno;
 use crate::handle_form;
+use crate::logging::VolumeLog;
 use crate::mounts::Mounts;
 use crate::node::{Node, NodeParts};
 use crate::storage::Storage;
@@ -34,6 +35,8 @@ pub struct TreeOptions {
     pub share_id: u64,
     /// Whether file systems mounted beneath the directory belong to the share.
     pub crosses_mounts: bool,
+    /// Whether its changes are not to be logged, though there is a log.
+    pub without_log: bool,
     /// Where handles are kept when the kernel gives none ([`Mode::StoredHandles`]).
     pub state_directory: Option<PathBuf>,
 }
@@ -166,11 +169,12 @@ impl Tree {
             source: std::io::Error::other(error),
         };
         let root = attributes::stat_with_mount(&path).map_err(open_failed)?;
-        let mount = Arc::new(Mount::new(0, root.stx_mnt_id, path).map_err(open_failed)?);
+        let mount =
+            Arc::new(Mount::new(0, root.stx_mnt_id, path, &server.aliases).map_err(open_failed)?);
         let stored = |reason| stored(directory, options, &root, is_overlay(&mount), reason);
         let kernel = handle::of(&mount.path)
             .and_then(|kernel| handle::open(&mount.open, &kernel, PATH_FLAGS).map(|_| kernel));
-        let (handle, store) = match kernel.map(|kernel| handle_form::from_kernel(0, &kernel)) {
+        let (handle, store) = match kernel.map(|kernel| mount.handle(&kernel)) {
             Ok(Some(handle)) => (handle, None),
             Ok(None) => stored("its file handles are too long")?,
             Err(Errno::PERM) => stored("CAP_DAC_READ_SEARCH is missing")?,
@@ -181,7 +185,12 @@ impl Tree {
         let domain = server.domain(identity.device);
         let volume =
             Volume::new(&mount.path, identity.device, domain, fsid).map_err(open_failed)?;
-        let volume = Arc::new(volume);
+        let log = if store.is_none() && switches {
+            join_log(server, options, &volume, &mount, &share).map_err(open_failed)?
+        } else {
+            None
+        };
+        let volume = Arc::new(volume.with_log(log, Arc::clone(&mount.aliases)));
         let id = server.new_tree();
         let root_path = rustix::fs::openat(&mount.path, c".", PATH_FLAGS, Permissions::empty())
             .map_err(failed)?;
@@ -193,6 +202,7 @@ impl Tree {
             volume: Arc::clone(&volume),
             mount: Arc::clone(&mount),
             path: Descriptor::new(root_path, &server.budget),
+            order: server.orders.of(identity),
             opens_all,
             budget: Arc::clone(&server.budget),
         }));
@@ -205,7 +215,7 @@ impl Tree {
             opens_all,
             is_private,
             root,
-            mounts: Mounts::new(share, mount),
+            mounts: Mounts::new(share, mount, Arc::clone(&server.aliases)),
             volumes: RwLock::new(vec![volume]),
             _original: original,
         })
@@ -280,6 +290,7 @@ impl Tree {
         }
         let (mount, kernel) = handle_form::parse(handle).ok_or(FsError::BadHandle)?;
         let mount = self.mounts.numbered(mount, self.options.crosses_mounts)?;
+        let kernel = mount.actual(handle, kernel)?;
         let path = handle::open(&mount.open, &kernel, PATH_FLAGS).map_err(|errno| match errno {
             // What the file system cannot make sense of is from before it was made anew.
             Errno::NOENT | Errno::INVAL | Errno::OVERFLOW => FsError::Stale,
@@ -302,6 +313,7 @@ impl Tree {
             volume: self.volume(&path, attributes::identity(&stat).device, &mount)?,
             mount,
             path: Descriptor::new(path, &self.storage.budget),
+            order: self.storage.orders.of(attributes::identity(&stat)),
             opens_all: self.opens_all,
             budget: Arc::clone(&self.storage.budget),
         })))
@@ -362,7 +374,7 @@ impl Tree {
         let stat = attributes::stat_name(&dir.path, name).map_err(from_errno)?;
         self.require_same_mount(&stat, dir)?;
         if let Some(node) = self.storage.cache.find_inode(self.id, attributes::identity(&stat)) {
-            let attr = attributes::attr(&stat, node.volume.fsid);
+            let attr = node.volume.present(&stat, &node.handle);
             return Ok((node, attr));
         }
         let path = self.open_name(dir, name)?;
@@ -396,7 +408,7 @@ impl Tree {
         let (stat, handle, mount) = self.identify(&path, dir, name)?;
         let identity = attributes::identity(&stat);
         let volume = self.volume(&path, identity.device, &mount)?;
-        let attr = attributes::attr(&stat, volume.fsid);
+        let attr = volume.present(&stat, &handle);
         let node = self.storage.cache.insert(Node::new(NodeParts {
             tree: self.id,
             handle,
@@ -405,6 +417,7 @@ impl Tree {
             volume,
             mount,
             path: Descriptor::new(path, &self.storage.budget),
+            order: self.storage.orders.of(identity),
             opens_all: self.opens_all,
             budget: Arc::clone(&self.storage.budget),
         }));
@@ -427,7 +440,7 @@ impl Tree {
             return Ok((stat, handle, mount));
         }
         let kernel = handle::of(path).map_err(from_errno)?;
-        let handle = handle_form::from_kernel(mount.id, &kernel).ok_or(FsError::NotSupported)?;
+        let handle = mount.handle(&kernel).ok_or(FsError::NotSupported)?;
         Ok((stat, handle, mount))
     }
 
@@ -439,7 +452,7 @@ impl Tree {
         if let Some(node) = self.storage.cache.find_inode(self.id, identity) {
             return Ok(Entry {
                 handle: node.handle,
-                attr: attributes::attr(&stat, node.volume.fsid),
+                attr: node.volume.present(&stat, &node.handle),
             });
         }
         // On the same volume, and where the handle shows the inode number, so that a name that
@@ -449,20 +462,20 @@ impl Tree {
             && stat.stx_mnt_id == dir.mount.kernel_id
             && let Ok(kernel) = handle::of_name(&dir.path, name)
             && dir.volume.inode_of(&kernel) == Some(identity.inode)
-            && let Some(handle) = handle_form::from_kernel(dir.mount.id, &kernel)
+            && let Some(handle) = dir.mount.handle(&kernel)
         {
-            return Ok(Entry { handle, attr: attributes::attr(&stat, dir.volume.fsid) });
+            return Ok(Entry { handle, attr: dir.volume.present(&stat, &handle) });
         }
         if let Some(store) = &self.store
             && identity.device == dir.volume.device
         {
             let handle = walking::stored_handle(store, &stat, dir, name)?;
-            return Ok(Entry { handle, attr: attributes::attr(&stat, dir.volume.fsid) });
+            return Ok(Entry { handle, attr: dir.volume.present(&stat, &handle) });
         }
         let path = self.open_name(dir, name)?;
         let (stat, handle, mount) = self.identify(&path, dir, name)?;
         let volume = self.volume(&path, attributes::identity(&stat).device, &mount)?;
-        Ok(Entry { handle, attr: attributes::attr(&stat, volume.fsid) })
+        Ok(Entry { handle, attr: volume.present(&stat, &handle) })
     }
 
     /// The directory above `dir`, which is not the root. [`FsError::Stale`] if that is outside.
@@ -476,12 +489,12 @@ impl Tree {
             return Err(FsError::Stale);
         }
         if let Some(node) = self.storage.cache.find_inode(self.id, identity) {
-            let attr = attributes::attr(&stat, node.volume.fsid);
+            let attr = node.volume.present(&stat, &node.handle);
             return Ok((node, attr));
         }
         if let Some(store) = &self.store {
             let node = self.stored_parent(store, dir, identity)?;
-            let attr = attributes::attr(&stat, node.volume.fsid);
+            let attr = node.volume.present(&stat, &node.handle);
             return Ok((node, attr));
         }
         self.adopt(path, dir, b"..")
@@ -563,7 +576,14 @@ impl Tree {
             &part.to_le_bytes(),
         ]);
         let domain = self.storage.domain(device);
-        let volume = Arc::new(Volume::new(object, device, domain, fsid)?);
+        let volume = Volume::new(object, device, domain, fsid)?;
+        let log = match self.mode() {
+            Mode::KernelHandles if self.switches => {
+                join_log(&self.storage, &self.options, &volume, mount, self.mounts.share())?
+            }
+            _ => None,
+        };
+        let volume = Arc::new(volume.with_log(log, Arc::clone(&mount.aliases)));
         volumes.push(Arc::clone(&volume));
         Ok(volume)
     }
@@ -631,18 +651,35 @@ fn private_mount(original: &OwnedFd, crosses_mounts: bool) -> Result<(OwnedFd, b
         .map(|path| (path, false))
 }
 
-/// A result that depends on objects of a volume being flushed.
-pub(crate) fn durable<T>(
+/// The log's part for a volume, of which `directory` is a place that people know.
+fn join_log(
+    server: &Storage,
+    options: &TreeOptions,
     volume: &Volume,
-    value: T,
-    targets: impl IntoIterator<Item = (Arc<Node>, FlushWhat)>,
-) -> Durable<T> {
-    if volume.is_volatile() {
-        return Durable::promising_nothing(value);
-    }
-    let targets =
-        targets.into_iter().map(|(node, what)| (node as Arc<dyn FlushTarget>, what)).collect();
-    Durable::after(value, Obligation { domain: volume.domain, targets })
+    mount: &Mount,
+    directory: &Path,
+) -> Result<Option<VolumeLog>, FsError> {
+    let Some(log) = server.change_log.as_ref().filter(|_| volume.can_be_logged()) else {
+        return Ok(None);
+    };
+    let uuid = match steadfast_sys::volume::uuid(&mount.open) {
+        Ok(uuid) => uuid,
+        Err(errno) => {
+            tracing::warn!(
+                "{}: its file system cannot be identified ({errno}): changes are flushed instead \
+                 of logged",
+                directory.display()
+            );
+            return Ok(None);
+        }
+    };
+    // A descriptor of its own, which remembers which errors it was told.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open =
+        rustix::fs::openat(&mount.path, c".", flags, Permissions::empty()).map_err(from_errno)?;
+    let identity = FileSystemIdentity { uuid, kind: volume.magic };
+    let path = directory.as_os_str().as_bytes();
+    VolumeLog::join(log, &identity, path, open, !options.without_log)
 }
 
 /// Whether a caller lets an operation wait.

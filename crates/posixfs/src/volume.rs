@@ -3,14 +3,19 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, Statx};
 use steadfast_sys::handle::KernelHandle;
-use steadfast_vfs::{FlushDomain, FsError};
+use steadfast_vfs::{Attr, FlushDomain, FsError, ObjectKey, StorageHandle};
 
 use crate::acl;
+use crate::aliases::{AliasStore, Aliases};
+use crate::attributes;
 use crate::error::from_errno;
+use crate::handle_form;
+use crate::logging::VolumeLog;
 use crate::read_ahead::Habits;
 
 /// A mount that objects of the tree are reached through.
@@ -25,13 +30,43 @@ pub(crate) struct Mount {
     pub(crate) open: OwnedFd,
     /// Objects with data not flushed that were let go since all was last flushed.
     let_go_dirty: AtomicU64,
+    /// Objects of its file system that were made again.
+    pub(crate) aliases: Arc<Aliases>,
 }
 
 impl Mount {
-    pub(crate) fn new(id: u32, kernel_id: u64, path: OwnedFd) -> Result<Self, FsError> {
+    pub(crate) fn new(
+        id: u32,
+        kernel_id: u64,
+        path: OwnedFd,
+        aliases: &AliasStore,
+    ) -> Result<Self, FsError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let open = rustix::fs::openat(&path, c".", flags, Mode::empty()).map_err(from_errno)?;
-        Ok(Self { id, kernel_id, path, open, let_go_dirty: AtomicU64::new(0) })
+        let aliases = aliases.of(&open)?;
+        Ok(Self { id, kernel_id, path, open, let_go_dirty: AtomicU64::new(0), aliases })
+    }
+
+    /// The handle that clients know an object by.
+    pub(crate) fn handle(&self, kernel: &KernelHandle) -> Option<StorageHandle> {
+        if self.aliases.is_empty() {
+            return handle_form::from_kernel(self.id, kernel);
+        }
+        let actual = ObjectKey(handle_form::from_kernel(0, kernel)?);
+        handle_form::on_mount(self.id, &self.aliases.presented(&actual))
+    }
+
+    /// What the kernel finds an object by, as `kernel` is what its handle has.
+    pub(crate) fn actual(
+        &self,
+        handle: &StorageHandle,
+        kernel: KernelHandle,
+    ) -> Result<KernelHandle, FsError> {
+        if self.aliases.is_empty() {
+            return Ok(kernel);
+        }
+        let actual = self.aliases.actual(&handle_form::key(handle)).ok_or(FsError::Stale)?;
+        handle_form::kernel_handle(&actual.0).ok_or(FsError::BadHandle)
     }
 
     /// To be called before the last descriptor of an object with data not flushed is closed.
@@ -39,19 +74,17 @@ impl Mount {
         self.let_go_dirty.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Makes stable what objects that were let go had not flushed, or tells that it is lost. A
-    /// descriptor that is opened again does not know of an error before it, once the kernel has
-    /// forgotten the inode or told somebody else; the file system itself remembers, for this
-    /// descriptor of it.
-    pub(crate) fn sync_let_go(&self) -> Result<(), FsError> {
-        let let_go = self.let_go_dirty.load(Ordering::Acquire);
-        if let_go == 0 {
-            return Ok(());
-        }
-        self.sync()?;
-        // What was let go meanwhile is left to the next flush.
+    /// How many objects were let go with data not flushed. What they had not flushed is to be made
+    /// stable, or told lost: a descriptor that is opened again does not know of an error before it,
+    /// once the kernel has forgotten the inode or told somebody else; the file system itself
+    /// remembers, for this mount's descriptor of it.
+    pub(crate) fn let_go(&self) -> u64 {
+        self.let_go_dirty.load(Ordering::Acquire)
+    }
+
+    /// All is stable that so many had let go. What was let go meanwhile is left to the next flush.
+    pub(crate) fn forget_let_go(&self, let_go: u64) {
         let _ = self.let_go_dirty.compare_exchange(let_go, 0, Ordering::AcqRel, Ordering::Relaxed);
-        Ok(())
     }
 
     pub(crate) fn sync(&self) -> Result<(), FsError> {
@@ -71,8 +104,8 @@ pub(crate) enum VolumeKind {
 }
 
 const EXT4_MAGIC: u64 = 0xef53;
-const XFS_MAGIC: u64 = 0x5846_5342;
-const BTRFS_MAGIC: u64 = 0x9123_683e;
+pub(crate) const XFS_MAGIC: u64 = 0x5846_5342;
+pub(crate) const BTRFS_MAGIC: u64 = 0x9123_683e;
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const RAMFS_MAGIC: u64 = 0x8584_58f6;
 
@@ -82,6 +115,8 @@ pub(crate) struct Volume {
     pub(crate) domain: FlushDomain,
     pub(crate) fsid: u64,
     pub(crate) kind: VolumeKind,
+    /// The kernel's number of the kind.
+    pub(crate) magic: u32,
     pub(crate) has_acls: bool,
     /// Whether one journal keeps all changes of names and inodes in order, so that flushing one
     /// object makes everything stable that was changed together with it: a name with the inode
@@ -92,6 +127,10 @@ pub(crate) struct Volume {
     pub(crate) name_bytes_max: u32,
     /// How the kernel reads from it.
     pub(crate) habits: Habits,
+    /// Where its changes are logged, if they are.
+    pub(crate) log: Option<VolumeLog>,
+    /// Objects of its file system that were made again.
+    pub(crate) aliases: Arc<Aliases>,
 }
 
 impl Volume {
@@ -138,13 +177,41 @@ impl Volume {
             domain,
             fsid,
             kind,
+            magic: facts.f_type as u32,
             has_acls,
             has_one_journal,
             file_bytes_max,
             links_max,
             name_bytes_max,
             habits,
+            log: None,
+            aliases: Arc::default(),
         })
+    }
+
+    /// With its changes logged.
+    pub(crate) fn with_log(self, log: Option<VolumeLog>, aliases: Arc<Aliases>) -> Self {
+        Self { log, aliases, ..self }
+    }
+
+    /// The attributes of an object that clients know by this handle.
+    pub(crate) fn present(&self, stat: &Statx, handle: &StorageHandle) -> Attr {
+        let mut attr = attributes::attr(stat, self.fsid);
+        if !self.aliases.is_empty() {
+            attr.fileid = self.aliases.fileid(&handle_form::key(handle), attr.fileid);
+        }
+        attr
+    }
+
+    /// Whether what it keeps is known well enough for its changes to be logged: what a flush of it
+    /// promises, and what a crash may leave of it.
+    pub(crate) fn can_be_logged(&self) -> bool {
+        match self.kind {
+            VolumeKind::Xfs | VolumeKind::Btrfs => true,
+            // Without a journal, names and times reach the disk in any order.
+            VolumeKind::Ext4 => self.has_one_journal,
+            VolumeKind::Memory | VolumeKind::Other => false,
+        }
     }
 
     /// Whether nothing on it outlives the machine, so that there is nothing to flush.

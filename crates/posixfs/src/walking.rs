@@ -74,6 +74,7 @@ impl Tree {
                 volume,
                 mount: Arc::clone(&dir.mount),
                 path: Descriptor::new(path, &self.storage.budget),
+                order: self.storage.orders.of(identity),
                 opens_all: self.opens_all,
                 budget: Arc::clone(&self.storage.budget),
             })));

@@ -51,6 +51,7 @@ fn open(directory: &Path) -> Tree {
     let options = TreeOptions {
         share_id: 9,
         crosses_mounts: false,
+        without_log: false,
         state_directory: Some(directory.with_file_name("state")),
     };
     let tree = Tree::open(directory, &options, &support::storage()).unwrap();
@@ -232,6 +233,7 @@ fn files_that_their_owner_may_not_open_stay_writable() {
         let options = TreeOptions {
             share_id: 9,
             crosses_mounts: false,
+            without_log: false,
             state_directory: Some(directory.with_file_name("state")),
         };
         let tree = Tree::open(directory, &options, &storage).unwrap();

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use steadfast_engine::Awaited;
 use steadfast_sys::net::Received;
+use steadfast_vfs::FlushDomain;
 
 use crate::connection::Connection;
 use crate::datagram::{DatagramReplies, DatagramSocket, ReplyAddress};
@@ -198,15 +200,30 @@ impl Outbox {
             operations.note_sent_together(batch.arrival, answered, sent_ns, client, shared);
         }
         let mut full = None;
+        if let Some(intent_log) = &shared.intent_log {
+            let lsn = |parked: &ParkedReply| match parked.call.awaited {
+                Awaited::Lsn(lsn) => Some(lsn),
+                Awaited::Flush(_) => None,
+            };
+            if self.parked.iter().any(|parked| lsn(parked).is_some()) {
+                let logged = self.parked.extract_if(.., |parked| lsn(parked).is_some());
+                intent_log.park(logged.filter_map(|parked| Some((lsn(&parked)?, parked))));
+            }
+        }
+        let domain_of = |parked: &ParkedReply| match &parked.call.awaited {
+            Awaited::Flush(flush) => flush.domain,
+            // Without a log there are none.
+            Awaited::Lsn(_) => FlushDomain(u32::MAX),
+        };
         while let Some(first) = self.parked.first() {
-            let domain = first.call.obligation.domain;
+            let domain = domain_of(first);
             let flusher = flushers.of(domain, shared);
-            let is_full = if self.parked.iter().all(|p| p.call.obligation.domain == domain) {
+            let is_full = if self.parked.iter().all(|parked| domain_of(parked) == domain) {
                 flusher.submit(self.parked.drain(..), shared)
             } else {
                 let (here, elsewhere) = std::mem::take(&mut self.parked)
                     .into_iter()
-                    .partition(|parked| parked.call.obligation.domain == domain);
+                    .partition(|parked| domain_of(parked) == domain);
                 self.parked = elsewhere;
                 let here: Vec<ParkedReply> = here;
                 flusher.submit(here.into_iter(), shared)

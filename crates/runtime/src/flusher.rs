@@ -17,7 +17,8 @@ use std::sync::{Arc, Weak};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex, RwLock};
-use steadfast_engine::{CallFacts, ParkedCall, ReplyBuffer, ReplySink};
+use smallvec::SmallVec;
+use steadfast_engine::{Awaited, CallFacts, ParkedCall, ReplyBuffer, ReplySink};
 use steadfast_vfs::{FlushDomain, FlushTarget, FlushWhat, FsError};
 
 use crate::connection::Connection;
@@ -289,8 +290,11 @@ impl Flusher {
         let wants: Vec<Vec<u64>> = calls
             .iter_mut()
             .map(|parked| {
-                std::mem::take(&mut parked.call.obligation.targets)
-                    .into_iter()
+                let own = match &mut parked.call.awaited {
+                    Awaited::Flush(flush) => std::mem::take(&mut flush.targets),
+                    Awaited::Lsn(_) => SmallVec::new(),
+                };
+                own.into_iter()
                     .enumerate()
                     .map(|(rank, (target, what))| targets.add(rank, target, what))
                     .collect()
@@ -325,10 +329,10 @@ impl Flusher {
                 target.object.flush_begins();
             }
             let result = guarded(|| first.object.flush_file_system());
+            for target in &targets {
+                target.object.flush_ended(result.is_ok());
+            }
             if let Err(error) = result {
-                for target in &targets {
-                    target.object.flush_failed();
-                }
                 self.note_failure(error, shared);
                 failed.extend(keys.iter().map(|key| (*key, error)));
             }
@@ -434,7 +438,7 @@ impl Targets {
 }
 
 /// Gathers settled replies by connection; the pointers are keys only.
-struct ReplySender {
+pub(crate) struct ReplySender {
     streams: HashMap<*const Connection, (Arc<Connection>, SendQueue, usize)>,
     datagrams: DatagramReplies,
     reply: ReplyBuffer,
@@ -460,7 +464,7 @@ impl Drop for ReplySender {
 }
 
 impl ReplySender {
-    fn new(shared: &Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
         Self {
             streams: HashMap::new(),
             datagrams: DatagramReplies::default(),
@@ -472,7 +476,12 @@ impl ReplySender {
         }
     }
 
-    fn settle(&mut self, parked: ParkedReply, outcome: Result<(), FsError>, shared: &Shared) {
+    pub(crate) fn settle(
+        &mut self,
+        parked: ParkedReply,
+        outcome: Result<(), FsError>,
+        shared: &Shared,
+    ) {
         let ParkedReply { call, to, arrival, mut executed, .. } = parked;
         let now_ms = shared.now_ms();
         self.reply.bytes.clear();
@@ -516,7 +525,7 @@ impl ReplySender {
         }
     }
 
-    fn send(&mut self, stable_ns: u64, shared: &Shared) {
+    pub(crate) fn send(&mut self, stable_ns: u64, shared: &Shared) {
         let now_ms = shared.now_ms();
         for (_, (connection, mut replies, count)) in self.streams.drain() {
             connection.send(&mut replies, &mut self.spare, now_ms);

@@ -19,6 +19,7 @@ mod datagram;
 mod execution;
 mod flusher;
 mod framing;
+pub mod intent_log;
 mod listen;
 mod log_limit;
 mod mailbox;

@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use steadfast_sys::scheduling;
 
 use crate::datagram::DatagramSocket;
+use crate::intent_log::IntentLogKeeper;
 use crate::listen;
 use crate::pool::Pool;
 use crate::seat::Seat;
@@ -50,6 +51,18 @@ impl Server {
     /// If an address cannot be listened on, with the address and what to do; if threads or
     /// descriptors cannot be had. Nothing is left running then.
     pub fn start(options: ServerOptions, service: Arc<dyn Service>) -> Result<Self, StartError> {
+        Self::start_with_log(options, service, None)
+    }
+
+    /// As [`Server::start`], with the intent log that the service's storage has its changes in.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_with_log(
+        options: ServerOptions,
+        service: Arc<dyn Service>,
+        intent_log: Option<Arc<IntentLogKeeper>>,
+    ) -> Result<Self, StartError> {
         let resource = |what| move |source| StartError::Resource { what, source };
         if options.listen.is_empty() && options.extra_listen.is_empty() {
             return Err(StartError::NoAddress);
@@ -77,7 +90,7 @@ impl Server {
                 seat.push(Arc::new(DatagramSocket { socket, local: listening.address }));
             }
         }
-        let shared = Arc::new(Shared::new(options, service));
+        let shared = Arc::new(Shared::new(options, service, intent_log));
         let connections_max = shared.options.connections_max.div_ceil(cpus_by_pool.len().max(1));
         let mut datagrams = datagrams.into_iter();
         let mut pools = Vec::new();
@@ -102,6 +115,9 @@ impl Server {
             is_stopped: false,
         };
         // From here on an error stops what has been started, by dropping the server.
+        if let Some(intent_log) = &server.shared.intent_log {
+            intent_log.start(&server.shared).map_err(resource("start a thread"))?;
+        }
         for pool in &server.pools {
             pool.start().map_err(resource("start a worker thread"))?;
         }
@@ -174,6 +190,7 @@ impl Server {
             // In the order in which work moves on, so that none slips through.
             self.pools.iter().all(|pool| pool.is_quiet())
                 && self.shared.flushers.is_idle()
+                && self.shared.intent_log.as_ref().is_none_or(|log| log.is_idle())
                 && self.shared.waiting.connections.load(Ordering::SeqCst) == 0
         });
         self.set_phase(Phase::Stopped);

@@ -7,6 +7,7 @@ use std::time::Instant;
 use crate::clock::StampClock;
 use crate::connection::Waiting;
 use crate::flusher::Flushers;
+use crate::intent_log::IntentLogKeeper;
 use crate::log_limit::LogLimits;
 use crate::{ServerOptions, Service};
 
@@ -25,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) service: Arc<dyn Service>,
     pub(crate) options: ServerOptions,
     pub(crate) flushers: Flushers,
+    /// Where replies wait for logged changes.
+    pub(crate) intent_log: Option<Arc<IntentLogKeeper>>,
     pub(crate) log: LogLimits,
     pub(crate) waiting: Arc<Waiting>,
     stamps: StampClock,
@@ -39,11 +42,16 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(options: ServerOptions, service: Arc<dyn Service>) -> Self {
+    pub(crate) fn new(
+        options: ServerOptions,
+        service: Arc<dyn Service>,
+        intent_log: Option<Arc<IntentLogKeeper>>,
+    ) -> Self {
         Self {
             service,
             options,
             flushers: Flushers::default(),
+            intent_log,
             log: LogLimits::new(),
             waiting: Arc::default(),
             stamps: StampClock::start(),

@@ -97,6 +97,8 @@ pub struct Share {
     pub directory: std::path::PathBuf,
     /// Whether file systems mounted below the directory are served too.
     pub crosses_mounts: bool,
+    /// Whether changes are flushed though there is an intent log.
+    pub without_log: bool,
     /// Rules, first match decides. No match: no access.
     pub rules: Vec<ClientRule>,
 }

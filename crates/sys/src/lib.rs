@@ -1,7 +1,7 @@
 //! Safe wrappers over Linux system calls, for what `rustix` and the standard library lack.
 //!
 //! The only crate of the workspace with `unsafe`: every block says why it is sound (`SAFETY:`).
-//! Storage uses [`mod@file`], [`directory`], [`handle`], [`identity`] and [`xattr`]; the runtime
+//! Storage uses [`mod@file`], [`directory`], [`handle`], [`identity`], [`volume`] and [`xattr`]; the runtime
 //! uses [`net`], [`epoll`] and [`scheduling`]; the programs use [`process`]; tests [`mapping`].
 //!
 //! A wrapper here does one system call (or a fixed few) and decides nothing.
@@ -16,4 +16,5 @@ pub mod mapping;
 pub mod net;
 pub mod process;
 pub mod scheduling;
+pub mod volume;
 pub mod xattr;

@@ -1,18 +1,18 @@
 //! Results that may not leave before what they tell of is stable.
 //!
 //! A changing operation of [`crate::FileSystem`] returns [`Durable`]: the result together with
-//! an [`Obligation`], a list of objects to be flushed. A protocol may transform the result
-//! ([`Durable::map`]), which is how it encodes the reply, but only the engine's reply barrier
-//! takes it apart. A reply that forgets stability does not compile.
+//! an [`Obligation`]. A protocol may transform the result ([`Durable::map`]), which is how it
+//! encodes the reply, but only the engine's reply barrier takes it apart. A reply that forgets
+//! stability does not compile.
 //!
-//! Today an obligation is met by flushing its objects, gathered across calls. The intent log
-//! will meet the same obligation by writing the operation to the log; nothing above changes.
+//! An obligation is met by the intent log, which gets the change together with its reply, or, of
+//! what is not logged, by flushing objects, gathered across calls.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::FsError;
+use crate::{FsError, LoggedChange};
 
 /// A file system as the flusher sees it: one queue of flushes each. Small numbers, dense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,21 +48,30 @@ pub trait FlushTarget: Send + Sync {
     /// object from here on may not be part of it.
     fn flush_begins(&self) {}
 
-    /// The flush that began last has failed.
-    fn flush_failed(&self) {}
+    /// A flush that began ([`FlushTarget::flush_begins`]) has ended, with success or without.
+    fn flush_ended(&self, _is_done: bool) {}
 }
 
-/// What must be made stable before a result may be told.
-pub struct Obligation {
-    /// Whose queue the flush belongs to. All of one obligation's targets share it.
+/// What must be done before a result may be told.
+#[derive(Debug)]
+pub enum Obligation {
+    /// Objects must be flushed.
+    Flush(Flush),
+    /// The change must be stable in the intent log, where it has its place.
+    Log(LoggedChange),
+}
+
+/// Objects to be flushed.
+pub struct Flush {
+    /// Whose queue the flush belongs to. All targets share it.
     pub domain: FlushDomain,
     /// The objects, in the order in which they are to be flushed.
     pub targets: SmallVec<[(Arc<dyn FlushTarget>, FlushWhat); 2]>,
 }
 
-impl std::fmt::Debug for Obligation {
+impl std::fmt::Debug for Flush {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Obligation({:?}, {} targets)", self.domain, self.targets.len())
+        write!(f, "Flush({:?}, {} targets)", self.domain, self.targets.len())
     }
 }
 

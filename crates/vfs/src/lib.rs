@@ -15,6 +15,7 @@
 
 mod acl;
 mod attr;
+mod change;
 mod cred;
 mod durable;
 mod error;
@@ -23,11 +24,17 @@ mod handle;
 pub mod model;
 mod name;
 pub mod permission;
+mod recovery;
 
 pub use acl::{Acl, AclEntry, AclTag};
 pub use attr::{Attr, DeviceNumber, FileKind, PreAttr, SetAttr, SetTime, Time, Wcc};
+pub use change::{
+    ACL_BYTES_MAX, AFTER_MAX, Action, Change, ChangeLog, FileSystemIdentity, FileSystemSync,
+    LINK_TARGET_BYTES_MAX, LogPlace, LoggedChange, LoggedFileSystem, NotAChange, ObjectKey, Place,
+    Settled, Unlinked, change_bytes_max,
+};
 pub use cred::{Caller, Cred, GROUPS_MAX, Waiting};
-pub use durable::{Durable, FlushDomain, FlushTarget, FlushWhat, Obligation, ReplyBarrier};
+pub use durable::{Durable, Flush, FlushDomain, FlushTarget, FlushWhat, Obligation, ReplyBarrier};
 pub use error::FsError;
 pub use filesystem::{
     AccessMask, Changed, CreateHow, Created, DirEntry, DirPage, Entry, FileRange, FileSystem,
@@ -36,3 +43,4 @@ pub use filesystem::{
 };
 pub use handle::{HANDLE_BYTES_MAX, StorageHandle};
 pub use name::{NAME_BYTES_MAX, Name};
+pub use recovery::Recoverable;

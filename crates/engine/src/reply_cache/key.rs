@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 const CHECKSUM_BYTES: usize = 240;
 
 /// Bytes of a key in a log of replies.
-pub(super) const KEY_BYTES: usize = 32;
+pub(crate) const KEY_BYTES: usize = 32;
 
 /// Clients are spread over so many groups, and the calls of one group over so many lanes.
 const CLIENT_GROUPS: usize = 8;
@@ -71,7 +71,7 @@ impl CallKey {
         spread(folded) % CLIENT_GROUPS * XID_LANES + spread(u64::from(self.xid)) % XID_LANES
     }
 
-    pub(super) fn to_bytes(self) -> [u8; KEY_BYTES] {
+    pub(crate) fn to_bytes(self) -> [u8; KEY_BYTES] {
         let mut bytes = [0; KEY_BYTES];
         let fields = [
             &self.client.to_le_bytes()[..],
@@ -83,6 +83,17 @@ impl CallKey {
             *place = *byte;
         }
         bytes
+    }
+
+    /// The key of these bytes.
+    pub(crate) fn from_bytes(bytes: &[u8; KEY_BYTES]) -> Self {
+        let part = |range: std::ops::Range<usize>| bytes.get(range).unwrap_or(&[]);
+        Self {
+            client: part(0..16).try_into().map_or(0, u128::from_le_bytes),
+            checksum: part(16..24).try_into().map_or(0, u64::from_le_bytes),
+            xid: part(24..28).try_into().map_or(0, u32::from_le_bytes),
+            operation: part(28..32).try_into().map_or(0, u32::from_le_bytes),
+        }
     }
 
     /// The hash of a key by its bytes.
@@ -116,6 +127,7 @@ mod tests {
             assert!(other != base && other.to_bytes() != base.to_bytes());
         }
         assert_eq!(CallKey::hash_number_of(&base.to_bytes()), base.hash_number());
+        assert_eq!(CallKey::from_bytes(&base.to_bytes()), base);
     }
 
     #[test]

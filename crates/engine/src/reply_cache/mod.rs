@@ -25,7 +25,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::call::{Origin, ReplySink};
-pub(crate) use key::CallKey;
+pub(crate) use key::{CallKey, KEY_BYTES};
 use key::{SHARDS, XID_LANES};
 use log::Log;
 

@@ -14,6 +14,7 @@ pub(crate) fn engine() -> Engine {
         path: "/a".to_owned(),
         directory: "/a".into(),
         crosses_mounts: false,
+        without_log: false,
         rules: vec![ClientRule { pattern: ClientPattern::Any, rights }],
     };
     let export = Export { share: Arc::new(share), storage: Arc::new(ModelFs::new(1, 0o777)) };

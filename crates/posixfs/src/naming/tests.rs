@@ -89,7 +89,7 @@ fn what_took_the_place_of_a_new_object_is_left_alone() {
     let caller = Caller { cred: &cred, waiting: Waiting::Allowed };
     let root = tree.root_node();
     let past = SetAttr { mtime: SetTime::To(Time::default()), ..SetAttr::default() };
-    let finish = |made| tree.finish(&caller, made, &past, &mut Targets::new());
+    let finish = |made| tree.finish(&caller, made, &past, &mut Effects::without_log());
     let path = |text: &str| place.path().join(text);
     let attributes = |text: &str| std::fs::symlink_metadata(path(text)).unwrap();
 
@@ -97,35 +97,47 @@ fn what_took_the_place_of_a_new_object_is_left_alone() {
     std::fs::write(path("other"), b"precious").unwrap();
     let other = attributes("other");
     std::fs::rename(path("other"), path("a")).unwrap();
-    let made = Made { dir: root, name: b"a", kind: FileKind::Regular, file: Some(new.into()) };
+    let made = Made {
+        dir: root,
+        name: b"a",
+        kind: FileKind::Regular,
+        file: Some(new.into()),
+        target: &[],
+    };
     assert_eq!(finish(made).unwrap_err(), FsError::TryLater);
     assert_eq!(attributes("a").ino(), other.ino());
     assert_eq!(attributes("a").mtime(), other.mtime());
 
     // Of another kind.
-    let made = Made { dir: root, name: b"a", kind: FileKind::Fifo, file: None };
+    let made = Made { dir: root, name: b"a", kind: FileKind::Fifo, file: None, target: &[] };
     assert_eq!(finish(made).unwrap_err(), FsError::TryLater);
     assert_eq!(attributes("a").mtime(), other.mtime());
 
     // Of another owner, on a file system that has such.
     if cred.uid == 0 && root.volume.kind != VolumeKind::Other {
         std::os::unix::fs::chown(path("a"), Some(1000), None).unwrap();
-        let made = Made { dir: root, name: b"a", kind: FileKind::Regular, file: None };
+        let made = Made { dir: root, name: b"a", kind: FileKind::Regular, file: None, target: &[] };
         assert_eq!(finish(made).unwrap_err(), FsError::TryLater);
         assert_eq!(attributes("a").mtime(), other.mtime());
     }
 
     // Nothing came between: what cannot be finished goes again.
     let new = std::fs::File::create(path("b")).unwrap();
-    let made = Made { dir: root, name: b"b", kind: FileKind::Regular, file: Some(new.into()) };
+    let made = Made {
+        dir: root,
+        name: b"b",
+        kind: FileKind::Regular,
+        file: Some(new.into()),
+        target: &[],
+    };
     let bad = SetAttr { size: Some(u64::MAX), ..SetAttr::default() };
-    let finished = tree.finish(&caller, made, &bad, &mut Targets::new());
+    let finished = tree.finish(&caller, made, &bad, &mut Effects::without_log());
     assert_eq!(finished.unwrap_err(), FsError::FileTooLarge);
     assert!(!path("b").exists());
     std::fs::create_dir(path("d")).unwrap();
-    let made = Made { dir: root, name: b"d", kind: FileKind::Directory, file: None };
+    let made = Made { dir: root, name: b"d", kind: FileKind::Directory, file: None, target: &[] };
     assert_eq!(
-        tree.finish(&caller, made, &bad, &mut Targets::new()).unwrap_err(),
+        tree.finish(&caller, made, &bad, &mut Effects::without_log()).unwrap_err(),
         FsError::IsDirectory
     );
     assert!(!path("d").exists());

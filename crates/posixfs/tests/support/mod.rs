@@ -7,8 +7,8 @@ use std::sync::{Arc, Once};
 
 use steadfast_posixfs::{Storage, StorageOptions, Tree, TreeOptions, prepare_process};
 use steadfast_vfs::{
-    Attr, Caller, Changed, CreateHow, Cred, Durable, Entry, FileSystem, FsError, Name, Obligation,
-    ReplyBarrier, SetAttr, StorageHandle, Waiting, WriteHow,
+    Attr, Caller, Changed, CreateHow, Cred, Durable, Entry, FileSystem, Flush, FsError, Name,
+    Obligation, ReplyBarrier, SetAttr, StorageHandle, Waiting, WriteHow,
 };
 
 static PREPARED: Once = Once::new();
@@ -143,19 +143,29 @@ pub fn settle<T>(durable: Durable<T>) -> T {
 /// As [`settle`], with how many objects had to be flushed.
 pub fn settle_counting<T>(durable: Durable<T>) -> (T, usize) {
     let (value, obligation) = durable.release(&ReplyBarrier::for_engine());
-    let Some(Obligation { targets, .. }) = obligation else { return (value, 0) };
-    for (target, what) in &targets {
-        target.flush(*what).unwrap();
+    match obligation {
+        None => (value, 0),
+        Some(Obligation::Flush(Flush { targets, .. })) => {
+            for (target, what) in &targets {
+                target.flush(*what).unwrap();
+            }
+            (value, targets.len())
+        }
+        Some(Obligation::Log(logged)) => {
+            logged.fill(|record| record.extend_from_slice(b"reply"));
+            (value, 0)
+        }
     }
-    (value, targets.len())
 }
 
 /// As [`settle`], by one flush of the whole file system.
 pub fn settle_with_all<T>(durable: Durable<T>) -> T {
     let (value, obligation) = durable.release(&ReplyBarrier::for_engine());
-    if let Some(Obligation { targets, .. }) = obligation {
+    if let Some(Obligation::Flush(Flush { targets, .. })) = obligation {
         targets.iter().for_each(|(target, _)| target.flush_begins());
-        targets[0].0.flush_file_system().unwrap();
+        let flushed = targets[0].0.flush_file_system();
+        targets.iter().for_each(|(target, _)| target.flush_ended(flushed.is_ok()));
+        flushed.unwrap();
     }
     value
 }

@@ -14,9 +14,11 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use smallvec::smallvec;
-use steadfast_engine::{CallHost, HangUp, ParkedCall, Peer, ReplyBuffer, ReplySink, Verdict};
+use steadfast_engine::{
+    Awaited, CallHost, HangUp, ParkedCall, Peer, ReplyBuffer, ReplySink, Verdict,
+};
 use steadfast_runtime::{Server, ServerOptions, Service};
-use steadfast_vfs::{FileRange, FlushDomain, FlushTarget, FlushWhat, FsError, Obligation};
+use steadfast_vfs::{FileRange, Flush, FlushDomain, FlushTarget, FlushWhat, FsError};
 
 /// Long enough for anything that is not stuck.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -175,7 +177,7 @@ impl Service for Toy {
                 }
                 let domain = FlushDomain(u32::from(*domain));
                 return Verdict::Parked(ParkedCall::for_test(
-                    Obligation { domain, targets },
+                    Awaited::Flush(Flush { domain, targets }),
                     reply,
                 ));
             }

@@ -6,6 +6,7 @@
 
 mod coverage;
 mod document;
+mod log;
 mod server;
 mod share;
 
@@ -14,6 +15,7 @@ mod tests;
 
 use std::collections::HashMap;
 
+pub use log::LogSettings;
 pub use server::{LogTarget, ServerSettings};
 pub use share::ShareSettings;
 
@@ -78,6 +80,8 @@ pub struct ConfigurationError {
 pub struct Configuration {
     /// `[server]`
     pub server: ServerSettings,
+    /// `[log]`
+    pub log: LogSettings,
     /// `[[share]]`, in the order of the file, `[defaults]` applied.
     pub shares: Vec<ShareSettings>,
 }
@@ -90,12 +94,13 @@ impl Configuration {
         let parsed = document.parse();
         let configuration = parsed.as_ref().map(|root| {
             let root = Table { entries: root.get_ref(), place: Place { line: 1, column: 1 } };
-            document.known_keys(root, "the file", &["server", "defaults", "share"]);
+            document.known_keys(root, "the file", &["server", "log", "defaults", "share"]);
             let server = server::read(&mut document, root);
+            let log = log::read(&mut document, root);
             let defaults = share::read_defaults(&mut document, root);
             let shares = share::read_all(&mut document, root, &defaults);
             refuse_duplicates(&mut document, &shares);
-            Self { server, shares }
+            Self { server, log, shares }
         });
         let errors = document.into_errors();
         match configuration {

@@ -8,7 +8,7 @@ use super::{Place, Placed};
 use crate::model::{ClientPattern, ClientRule, Share, ShareId};
 use crate::options::{Contradictions, ShareOptions, shown};
 
-const SHARE_KEYS: [&str; 6] = ["path", "directory", "options", "clients", "id", "rule"];
+const SHARE_KEYS: [&str; 7] = ["path", "directory", "options", "clients", "id", "log", "rule"];
 const RULE_KEYS: [&str; 2] = ["clients", "options"];
 
 /// Longest path that the MOUNT protocol can ask for (RFC 1813 §5.1.3), in bytes.
@@ -86,6 +86,7 @@ fn read(
             path: path.value,
             directory: directory.value,
             crosses_mounts: share_options.crosses_mounts,
+            without_log: document.boolean(table, "log") == Some(false),
             rules,
         },
     })

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{
-    Acl, Attr, Caller, Changed, Created, Cred, DeviceNumber, Durable, FileKind, FlushDomain,
+    Acl, Attr, Caller, Changed, Created, Cred, DeviceNumber, Durable, FileKind, Flush, FlushDomain,
     FlushTarget, FlushWhat, FsError, Name, Obligation, PreAttr, SetAttr, StorageHandle, Wcc,
 };
 
@@ -147,7 +147,8 @@ impl ModelFs {
                 (Arc::new(target) as Arc<dyn FlushTarget>, FlushWhat::Everything)
             })
             .collect();
-        Durable::after(value, Obligation { domain: FlushDomain(self.fsid as u32), targets })
+        let domain = FlushDomain(self.fsid as u32);
+        Durable::after(value, Obligation::Flush(Flush { domain, targets }))
     }
 
     /// Runs a change of one object between two looks at its attributes.

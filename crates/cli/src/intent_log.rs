@@ -1,0 +1,180 @@
+//! Starts the intent log as the configuration wants it, and closes it.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use steadfast_posixfs::{RecoveringFileSystem, assume_server_powers};
+use steadfast_runtime::intent_log::{
+    IntentLogOptions, LogCare, StartIntentLog, StartedIntentLog, is_any_open, is_anything_set_aside,
+};
+use steadfast_shares::Configuration;
+use steadfast_shares::configuration::LogSettings;
+use steadfast_sys::process;
+use steadfast_vfs::Recoverable;
+
+use crate::arguments::{CONFIGURATION_FILE, LogAction, LogArguments};
+use crate::configuration;
+use crate::state_directory::StateDirectory;
+
+/// In the state directory, unless another place is configured.
+const FILE_NAME: &str = "intent.log";
+const FILE_MIB: u64 = 256;
+/// What systems call themselves by, and what we call a host by that has none.
+const MACHINE_ID_FILE: &str = "/etc/machine-id";
+const HOST_FILE: &str = "host.id";
+
+/// Opens the log and replays what is in it. `None` if there is to be none.
+///
+/// # Errors
+/// Why it cannot be used, and what to do.
+pub(crate) fn start(
+    settings: &LogSettings,
+    state_directory: &Path,
+    new_write_verifier: u64,
+) -> Result<Option<StartedIntentLog>> {
+    let path = match &settings.path {
+        Some(path) => path.value.clone(),
+        None => state_directory.join(FILE_NAME),
+    };
+    let is_wanted = settings.enabled.unwrap_or(IS_DEFAULT);
+    if !is_wanted {
+        refuse_what_is_set_aside(state_directory)?;
+        // One that was not closed has to be found and emptied first, wherever it is.
+        if !is_any_open(state_directory).context("cannot read the state directory")? {
+            return Ok(None);
+        }
+    }
+    assume_server_powers().context("cannot act with the server's own powers")?;
+    let default = IntentLogOptions::default();
+    let mut new_uuid = [0; 16];
+    process::random_bytes(&mut new_uuid).context("cannot get randomness from the kernel")?;
+    let directory = state_directory.to_owned();
+    let started = StartIntentLog {
+        path,
+        file_bytes: settings.size_mib.unwrap_or(FILE_MIB) << 20,
+        state_directory: state_directory.to_owned(),
+        host: host(state_directory)?,
+        new_uuid,
+        new_write_verifier,
+        options: IntentLogOptions {
+            stable_write_bytes_max: settings
+                .stable_write_bytes_max
+                .unwrap_or(default.stable_write_bytes_max),
+            unstable_write_bytes_max: settings
+                .unstable_write_bytes_max
+                .unwrap_or(default.unstable_write_bytes_max),
+            checkpoint_interval: settings
+                .checkpoint_interval_ms
+                .map_or(default.checkpoint_interval, Duration::from_millis),
+            checkpoint_fill_percent: settings
+                .checkpoint_fill_percent
+                .unwrap_or(default.checkpoint_fill_percent),
+        },
+        open_storage: Box::new(move |entry| {
+            assume_server_powers().map_err(|error| error.to_string())?;
+            let known = Path::new(OsStr::from_bytes(&entry.path));
+            let found = RecoveringFileSystem::find(known, &entry.identity.uuid, &directory);
+            let storage = found.map_err(|error| error.to_string())?;
+            Ok(storage.map(|storage| Box::new(storage) as Box<dyn Recoverable>))
+        }),
+    }
+    .start()?;
+    if is_wanted {
+        return Ok(Some(started));
+    }
+    // Switched off by the administrator: what it held is on the file systems now.
+    if !started.keeper.close(started.write_verifier) {
+        bail!("the intent log is switched off, but cannot be emptied: see the messages before");
+    }
+    refuse_what_is_set_aside(state_directory)?;
+    tracing::info!("the intent log is switched off; it is empty");
+    Ok(None)
+}
+
+/// Operations of a file system that is not there cannot be replayed without the log when it is.
+fn refuse_what_is_set_aside(state_directory: &Path) -> Result<()> {
+    if is_anything_set_aside(state_directory).context("cannot read the state directory")? {
+        bail!(
+            "the intent log is switched off, but the state directory {} has files of operations \
+             that were set aside (*.aside): start with the log and the file systems that they are \
+             of, or remove the files, and the operations in them are lost",
+            state_directory.display()
+        );
+    }
+    Ok(())
+}
+
+/// Whether changes are logged when nobody says so.
+const IS_DEFAULT: bool = false;
+
+/// `steadfast log`: looks at a log that nobody uses, or decides about it.
+///
+/// # Errors
+/// What is in the way.
+pub(crate) fn care(arguments: &LogArguments) -> Result<()> {
+    let file = arguments.config.clone().or_else(|| {
+        let usual = Path::new(CONFIGURATION_FILE);
+        usual.exists().then(|| usual.to_owned())
+    });
+    let configuration = match file {
+        Some(file) => configuration::read(&file).map_err(|mistakes| {
+            anyhow!("mistakes in the configuration:\n{}", mistakes.join("\n"))
+        })?,
+        None => Configuration::default(),
+    };
+    let directory = match (&arguments.state_directory, configuration.server.state_directory) {
+        (Some(path), _) => path.clone(),
+        (None, Some(path)) => path.value,
+        (None, None) => StateDirectory::default_path()?,
+    };
+    // Nobody else may use it meanwhile.
+    let state = StateDirectory::open(&directory)?;
+    let path = match &configuration.log.path {
+        Some(path) => path.value.clone(),
+        None => state.path.join(FILE_NAME),
+    };
+    let mut new_uuid = [0; 16];
+    process::random_bytes(&mut new_uuid).context("cannot get randomness from the kernel")?;
+    let care =
+        LogCare { path, state_directory: state.path.clone(), host: host(&state.path)?, new_uuid };
+    let told = match arguments.action {
+        LogAction::Verify => care.verify()?,
+        LogAction::Adopt => care.adopt()?,
+        LogAction::Discard { yes_lose } => care.discard(yes_lose)?,
+    };
+    // Nobody may be reading.
+    let _ = writeln!(std::io::stdout(), "{told}");
+    Ok(())
+}
+
+/// What this host is known by, so that a log that was moved is noticed.
+fn host(state_directory: &Path) -> Result<[u8; 16]> {
+    let parse = |text: &str| u128::from_str_radix(text.trim(), 16).ok().map(u128::to_be_bytes);
+    let machine = std::fs::read_to_string(MACHINE_ID_FILE).ok();
+    if let Some(host) = machine.as_deref().and_then(parse) {
+        return Ok(host);
+    }
+    let path = state_directory.join(HOST_FILE);
+    if let Some(host) = std::fs::read_to_string(&path).ok().as_deref().and_then(parse) {
+        return Ok(host);
+    }
+    let mut host = [0; 16];
+    process::random_bytes(&mut host).context("cannot get randomness from the kernel")?;
+    let text = format!("{:032x}\n", u128::from_be_bytes(host));
+    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(host)
+}
+
+/// Closes the log when no call can come any more.
+pub(crate) fn close(started: &Arc<steadfast_runtime::intent_log::IntentLogKeeper>, verifier: u64) {
+    if started.close(verifier) {
+        tracing::info!("the intent log is empty and closed");
+    } else {
+        tracing::warn!("the intent log is left as after a crash: the next start replays it");
+    }
+}

@@ -1,0 +1,354 @@
+//! Process ring: the intent log of the real program, over crashes, failing devices and mistakes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{PATIENCE, Place, Running, output, stderr, utf8};
+use rustix::process::Signal;
+use steadfast_client::{
+    CreateHow3, FileHandle, Identity, Nfs3Client, NfsStat3, Settings, StableHow,
+};
+
+/// A mounted file system, gone when dropped.
+struct Mounted {
+    at: PathBuf,
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
+    }
+}
+
+fn run(words: &[&str]) -> bool {
+    let quiet = Command::new(words[0])
+        .args(&words[1..])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    quiet.is_ok_and(|status| status.success())
+}
+
+/// An ext4 of its own on an image at `image`; `None` where that cannot be had.
+fn ext4(image: &Path, at: &Path, mib: u64) -> Option<Mounted> {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root");
+        return None;
+    }
+    std::fs::create_dir_all(at).unwrap();
+    std::fs::File::create(image).unwrap().set_len(mib << 20).unwrap();
+    let made = run(&["mkfs.ext4", "-q", "-m", "0", utf8(image)])
+        && run(&["mount", "-o", "loop", utf8(image), utf8(at)]);
+    if !made {
+        println!("skipped: cannot make or mount an ext4");
+        return None;
+    }
+    Some(Mounted { at: at.to_owned() })
+}
+
+/// A block device on a file, gone when dropped.
+struct LoopDevice(String);
+
+impl LoopDevice {
+    fn of(image: &Path) -> Option<Self> {
+        let made = Command::new("losetup").args(["--find", "--show", utf8(image)]).output().ok()?;
+        let name = String::from_utf8(made.stdout).ok()?.trim().to_owned();
+        if name.is_empty() {
+            println!("skipped: cannot make a loop device");
+            return None;
+        }
+        Some(Self(name))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        run(&["losetup", "--detach", &self.0]);
+    }
+}
+
+fn tmpfs(at: &Path, mib: u64) -> Mounted {
+    std::fs::create_dir_all(at).unwrap();
+    let size = format!("size={mib}m");
+    assert!(run(&["mount", "-t", "tmpfs", "-o", &size, "tmpfs", utf8(at)]));
+    Mounted { at: at.to_owned() }
+}
+
+/// A place whose share is on an ext4 of its own, served with a log.
+struct Logged {
+    place: Place,
+    configuration: PathBuf,
+    _disk: Mounted,
+}
+
+impl Logged {
+    fn new() -> Option<Self> {
+        let place = Place::new();
+        let image = place.directory.path().join("image");
+        let disk = ext4(&image, &place.share, 64)?;
+        let mut logged = Self { configuration: PathBuf::new(), place, _disk: disk };
+        logged.configure("enabled = true\nsize_mib = 16\n");
+        Some(logged)
+    }
+
+    fn configure(&mut self, log: &str) {
+        let text = format!(
+            "[log]\n{log}\n[[share]]\npath = {:?}\nclients = [\"*\"]\noptions = [\"no_root_squash\"]\n",
+            utf8(&self.place.share)
+        );
+        self.configuration = self.place.write("steadfast.toml", &text);
+    }
+
+    fn start(&self) -> Running {
+        Running::start(&self.place, 0, &["--config", utf8(&self.configuration), "-v"])
+    }
+
+    fn mount(&self, running: &Running) -> (Nfs3Client, FileHandle) {
+        let path = utf8(&self.place.share).as_bytes();
+        let address = running.address;
+        Nfs3Client::mount(address, address, path, Identity::root(), PATIENCE).unwrap()
+    }
+}
+
+fn create(client: &mut Nfs3Client, dir: &FileHandle, name: &str) -> FileHandle {
+    let how = CreateHow3::Guarded(Settings::mode(0o644).0);
+    client.create(dir, name.as_bytes(), &how).unwrap().handle.unwrap()
+}
+
+fn kill(running: Running) {
+    running.signal(Signal::KILL);
+    running.wait();
+}
+
+fn stop(running: Running) {
+    running.signal(Signal::TERM);
+    assert!(running.wait().success());
+}
+
+fn verifier(client: &mut Nfs3Client, file: &FileHandle) -> [u8; 8] {
+    client.commit(file, 0, 0).unwrap().verifier
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_crash_and_the_log_is_clean_after_a_stop() {
+    let Some(logged) = Logged::new() else { return };
+    let running = logged.start();
+    let (mut client, root) = logged.mount(&running);
+    let file = create(&mut client, &root, "a");
+    let written = client.write(&file, 0, &[7; 5000], StableHow::Unstable).unwrap();
+    assert_eq!(written.committed, StableHow::FileSync, "small writes are logged");
+    client.rename(&root, b"a", &root, b"b").unwrap();
+    let first = verifier(&mut client, &file);
+    kill(running);
+
+    let running = logged.start();
+    assert!(Running::log(&logged.place).contains("replayed the intent log"));
+    let (mut client, root) = logged.mount(&running);
+    assert_eq!(client.lookup(&root, b"b").unwrap().handle, file);
+    assert_eq!(client.read(&file, 0, 9999).unwrap().data, [7; 5000]);
+    let second = verifier(&mut client, &file);
+    assert_ne!(first, second, "unstable data may have been lost");
+    stop(running);
+
+    let running = logged.start();
+    let log = Running::log(&logged.place);
+    assert!(log.contains("intent log: clean") && !log.contains("replayed"), "{log}");
+    let (mut client, _) = logged.mount(&running);
+    assert_eq!(verifier(&mut client, &file), second, "nothing was lost");
+    stop(running);
+}
+
+#[test]
+fn more_than_the_log_holds_is_written_without_loss() {
+    let Some(logged) = Logged::new() else { return };
+    let running = logged.start();
+    let (mut client, root) = logged.mount(&running);
+    let file = create(&mut client, &root, "a");
+    // Three times the log.
+    for index in 0..192_u64 {
+        let data = vec![index as u8; 256 << 10];
+        let offset = (index % 64) * data.len() as u64;
+        client.write(&file, offset, &data, StableHow::FileSync).unwrap();
+    }
+    kill(running);
+    let running = logged.start();
+    let (mut client, _) = logged.mount(&running);
+    for index in 128..192_u64 {
+        let offset = (index % 64) * (256 << 10);
+        assert_eq!(client.read(&file, offset, 10).unwrap().data, [index as u8; 10]);
+    }
+    stop(running);
+}
+
+#[test]
+fn a_log_that_is_switched_off_is_emptied_first() {
+    let Some(mut logged) = Logged::new() else { return };
+    let running = logged.start();
+    let (mut client, root) = logged.mount(&running);
+    let file = create(&mut client, &root, "a");
+    kill(running);
+    logged.configure("enabled = false\n");
+    let running = logged.start();
+    let log = Running::log(&logged.place);
+    assert!(log.contains("replayed") && log.contains("switched off; it is empty"), "{log}");
+    let (mut client, root) = logged.mount(&running);
+    assert_eq!(client.lookup(&root, b"a").unwrap().handle, file);
+    // From here on it is not logged, and must not be undone when the log is on again.
+    client.remove(&root, b"a").unwrap();
+    kill(running);
+    logged.configure("enabled = true\n");
+    let running = logged.start();
+    let (mut client, root) = logged.mount(&running);
+    let gone = client.lookup(&root, b"a").unwrap_err();
+    assert_eq!(gone.status(), Some(NfsStat3::NoEnt));
+    stop(running);
+}
+
+#[test]
+fn a_log_that_this_server_does_not_know_is_refused_until_it_is_adopted_or_discarded() {
+    let Some(logged) = Logged::new() else { return };
+    let running = logged.start();
+    let (mut client, root) = logged.mount(&running);
+    create(&mut client, &root, "a");
+    create(&mut client, &root, "b");
+    kill(running);
+    let state = &logged.place.state;
+    let known = state.join("intent-log.known");
+    std::fs::remove_file(&known).unwrap();
+    let configuration = utf8(&logged.configuration);
+    let directory = utf8(state);
+    let refused = output(&[
+        "serve",
+        "--config",
+        configuration,
+        "--state-directory",
+        directory,
+        "--port",
+        "0",
+        "--no-rpcbind",
+    ]);
+    assert!(!refused.status.success());
+    let told = stderr(&refused);
+    assert!(told.contains("has 2 operations") && told.contains("steadfast log adopt"), "{told}");
+    // A wrong number loses nothing.
+    let log = |words: &[&str]| {
+        let common = ["--config", configuration, "--state-directory", directory];
+        output(&[&["log"], words, &common].concat())
+    };
+    let wrong = log(&["discard", "--yes-lose", "3-operations"]);
+    assert!(!wrong.status.success() && stderr(&wrong).contains("2-operations"), "{wrong:?}");
+    let adopted = log(&["adopt"]);
+    assert!(adopted.status.success(), "{}", stderr(&adopted));
+    let running = logged.start();
+    assert!(Running::log(&logged.place).contains("replayed"));
+    let (mut client, root) = logged.mount(&running);
+    create(&mut client, &root, "c");
+    let in_use = log(&["discard", "--yes-lose", "1-operations"]);
+    assert!(!in_use.status.success() && stderr(&in_use).contains("in use"), "{in_use:?}");
+    kill(running);
+    std::fs::remove_file(&known).unwrap();
+    let discarded = log(&["discard", "--yes-lose", "1-operations"]);
+    assert!(discarded.status.success(), "{}", stderr(&discarded));
+    let running = logged.start();
+    assert!(!Running::log(&logged.place).contains("replayed"));
+    stop(running);
+}
+
+#[test]
+fn a_log_device_that_fails_is_left_and_nothing_is_lost() {
+    let Some(mut logged) = Logged::new() else { return };
+    // A device that has less room than it says.
+    let small = logged.place.directory.path().join("small");
+    let _small = tmpfs(&small, 6);
+    let image = small.join("image");
+    std::fs::File::create(&image).unwrap().set_len(20 << 20).unwrap();
+    let Some(device) = LoopDevice::of(&image) else { return };
+    logged.configure(&format!("enabled = true\npath = {:?}\n", device.0));
+    let running = logged.start();
+    let (mut client, root) = logged.mount(&running);
+    let file = create(&mut client, &root, "a");
+    for index in 0..100_u64 {
+        let data = vec![index as u8 + 1; 1 << 17];
+        client.write(&file, index << 17, &data, StableHow::FileSync).unwrap();
+    }
+    let log = Running::log(&logged.place);
+    assert!(log.contains("cannot be written") && log.contains("flushing all"), "{log}");
+    let later = create(&mut client, &root, "later");
+    client.write(&file, 0, b"newer than the log", StableHow::FileSync).unwrap();
+    kill(running);
+    // Whatever can be read of it, it is not replayed.
+    let running = logged.start();
+    let (mut client, root) = logged.mount(&running);
+    assert_eq!(client.lookup(&root, b"later").unwrap().handle, later);
+    assert_eq!(client.read(&file, 0, 18).unwrap().data, b"newer than the log");
+    assert_eq!(client.read(&file, 99 << 17, 5).unwrap().data, [100; 5]);
+    kill(running);
+}
+
+#[test]
+fn a_disk_that_fails_keeps_its_operations_in_the_log_and_stops_no_other() {
+    let Some(logged) = Logged::new() else { return };
+    let small = logged.place.directory.path().join("small");
+    let small = tmpfs(&small, 8);
+    let device = small.at.join("device");
+    let disk = logged.place.directory.path().join("disk");
+    let Some(_disk) = ext4(&device, &disk, 40) else { return };
+    let text = std::fs::read_to_string(&logged.configuration).unwrap();
+    let share = utf8(&disk);
+    let more =
+        format!("[[share]]\npath = {share:?}\nclients = [\"*\"]\noptions = [\"no_root_squash\"]\n");
+    let text = text.replace("size_mib = 16", "size_mib = 64\ncheckpoint_interval_ms = 200") + &more;
+    std::fs::write(&logged.configuration, text).unwrap();
+    let running = logged.start();
+    let (mut good, good_root) = logged.mount(&running);
+    let mount = |running: &Running| {
+        let address = running.address;
+        Nfs3Client::mount(address, address, share.as_bytes(), Identity::root(), PATIENCE).unwrap()
+    };
+    let (mut bad, bad_root) = mount(&running);
+    let file = create(&mut bad, &bad_root, "a");
+    let mut acknowledged = 0;
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE && acknowledged < 24 << 4 {
+        let data = vec![(acknowledged % 250) as u8 + 1; 1 << 16];
+        match bad.write(&file, acknowledged << 16, &data, StableHow::FileSync) {
+            Ok(_) => acknowledged += 1,
+            Err(error) => {
+                // The file system refuses it, or the server, once it knows.
+                let status = error.status();
+                let refused = [NfsStat3::Jukebox, NfsStat3::RoFs, NfsStat3::Io, NfsStat3::NoSpc];
+                assert!(status.is_some_and(|status| refused.contains(&status)), "{error}");
+                break;
+            }
+        }
+    }
+    // At the next checkpoint it is known, and from then on changes wait.
+    let settings = Settings::mode(0o600);
+    while bad.setattr(&file, &settings, None).err().and_then(|error| error.status())
+        != Some(NfsStat3::Jukebox)
+    {
+        assert!(begun.elapsed() < PATIENCE, "{}", Running::log(&logged.place));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let log = Running::log(&logged.place);
+    assert!(log.contains("cannot be flushed"), "after {acknowledged}: {log}");
+    create(&mut good, &good_root, "others go on");
+    kill(running);
+    // Repaired.
+    assert!(run(&["mount", "-o", "remount,size=64m", utf8(&small.at)]));
+    assert!(run(&["umount", share]) && run(&["mount", "-o", "loop", utf8(&device), share]));
+    let running = logged.start();
+    let (mut bad, _) = mount(&running);
+    for index in 0..acknowledged {
+        assert_eq!(
+            bad.read(&file, index << 16, 3).unwrap().data,
+            [(index % 250) as u8 + 1; 3],
+            "{index}"
+        );
+    }
+    stop(running);
+}

@@ -1,0 +1,252 @@
+//! Where the changes of the log lead to.
+
+use std::collections::{BTreeMap, HashMap};
+
+use smallvec::SmallVec;
+use steadfast_vfs::{Action, Attr, Change, ObjectKey, Place, Settled, Time, Unlinked};
+
+/// A name in a directory, owned.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct OwnedPlace {
+    pub(super) dir: ObjectKey,
+    pub(super) name: Vec<u8>,
+}
+
+impl OwnedPlace {
+    pub(super) fn of(place: &Place<'_>) -> Self {
+        Self { dir: place.dir, name: place.name.to_vec() }
+    }
+
+    pub(super) fn borrowed(&self) -> Place<'_> {
+        Place { dir: self.dir, name: &self.name }
+    }
+}
+
+/// What became of a name.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    /// What it must be bound to in the end.
+    pub(super) wanted: Option<ObjectKey>,
+    /// What else it was bound to on the way.
+    pub(super) former: SmallVec<[ObjectKey; 2]>,
+    /// By which change it came to be bound as it must be.
+    pub(super) lsn: u64,
+}
+
+/// How an object was made.
+#[derive(Clone, Debug)]
+pub(super) struct Made {
+    pub(super) lsn: u64,
+    pub(super) attr: Attr,
+    pub(super) target: Vec<u8>,
+}
+
+/// What became of an object.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Object {
+    /// If it was made by one of the changes, and was not on the disk since.
+    pub(super) made: Option<Made>,
+    /// Its attributes after the last change that tells them.
+    pub(super) attr: Option<Attr>,
+    pub(super) attr_lsn: u64,
+    /// Attributes and access lists of changes up to this LSN are on the disk.
+    attr_settled: u64,
+    /// How many names it has after the last change.
+    pub(super) links: Option<u32>,
+    /// Its ctime after each change.
+    ctimes: Vec<(u64, Time)>,
+    /// Data of changes up to this LSN is on the disk.
+    data_settled: u64,
+    last_lsn: u64,
+}
+
+impl Object {
+    /// Up to which change an object is certainly on the disk that has this ctime there: changes of
+    /// an inode reach the disk in order. Changes that have just that ctime may be there or not: the
+    /// kernel's clock has ticks, and only since Linux 6.13 does every change that is looked at get
+    /// a ctime of its own. To bring them into effect once more does no harm.
+    pub(super) fn on_disk(&self, ctime: Time) -> u64 {
+        let mut before = match self.ctimes.iter().rposition(|(_, known)| *known == ctime) {
+            Some(last) => self.ctimes.get(..last).unwrap_or(&[]),
+            None => &self.ctimes,
+        };
+        if before.len() < self.ctimes.len() {
+            // The clock may have been set back before.
+            while let Some(((_, known), rest)) = before.split_last()
+                && *known == ctime
+            {
+                before = rest;
+            }
+            return before.last().map_or(0, |(lsn, _)| *lsn);
+        }
+        // Something else has changed it: after all that is older.
+        before.iter().filter(|(_, known)| *known < ctime).map(|(lsn, _)| *lsn).max().unwrap_or(0)
+    }
+}
+
+/// All that the changes lead to.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    pub(super) entries: BTreeMap<OwnedPlace, Entry>,
+    pub(super) objects: HashMap<ObjectKey, Object>,
+    /// Changes up to this LSN are all on the disk.
+    settled: u64,
+    /// The latest ctime of any object after any change.
+    pub(super) latest: Option<Time>,
+}
+
+impl History {
+    pub(super) fn read(&mut self, lsn: u64, change: &Change<'_>) {
+        for (key, attr) in &change.after {
+            let object = self.object(key, lsn);
+            object.attr = Some(*attr);
+            object.links = Some(attr.links);
+            object.attr_lsn = lsn;
+            object.ctimes.push((lsn, attr.ctime));
+            self.latest = self.latest.max(Some(attr.ctime));
+        }
+        match &change.action {
+            Action::Nothing => {}
+            Action::Write { object, .. }
+            | Action::Attributes { object, .. }
+            | Action::Acls { object, .. } => {
+                self.object(object, lsn);
+            }
+            Action::Make { place, object, target } => {
+                if let Some(attr) = change.attr_of(object) {
+                    let made = Made { lsn, attr: *attr, target: target.to_vec() };
+                    self.object(object, lsn).made = Some(made);
+                }
+                self.bind(place, Some(*object), None, lsn);
+            }
+            Action::Link { place, object } => {
+                self.object(object, lsn);
+                self.bind(place, Some(*object), None, lsn);
+            }
+            Action::Remove { place, unlinked: Unlinked { object, .. } } => {
+                self.object(object, lsn);
+                self.unlink(change, object);
+                self.bind(place, None, Some(*object), lsn);
+            }
+            Action::Rename { from, to, object, victim, .. } => {
+                self.object(object, lsn);
+                let victim = victim.map(|victim| victim.object);
+                if let Some(victim) = &victim {
+                    self.object(victim, lsn);
+                    self.unlink(change, victim);
+                }
+                self.bind(from, None, Some(*object), lsn);
+                self.bind(to, Some(*object), victim, lsn);
+            }
+            Action::Settled { what, up_to } => self.settle(what, *up_to),
+        }
+    }
+
+    /// Whether data of this change may not be on the disk.
+    pub(super) fn data_counts(&self, object: &ObjectKey, lsn: u64) -> bool {
+        let known = self.objects.get(object);
+        lsn > self.settled && known.is_some_and(|known| lsn > known.data_settled)
+    }
+
+    /// Whether attributes and access lists of this change may not be on the disk.
+    pub(super) fn attributes_count(&self, object: &ObjectKey, lsn: u64) -> bool {
+        let known = self.objects.get(object);
+        lsn > self.settled && known.is_some_and(|known| lsn > known.attr_settled)
+    }
+
+    /// Whether something in the directory is known to have had names there that it lost.
+    pub(super) fn is_former(&self, dir: &ObjectKey, object: &ObjectKey) -> bool {
+        self.entries.iter().any(|(place, entry)| place.dir == *dir && entry.former.contains(object))
+    }
+
+    /// The names that must be bound to an object.
+    pub(super) fn wanting(&self, object: &ObjectKey) -> impl Iterator<Item = &OwnedPlace> {
+        let is_wanted = move |entry: &Entry| entry.wanted == Some(*object);
+        self.entries.iter().filter(move |(_, entry)| is_wanted(entry)).map(|(place, _)| place)
+    }
+
+    /// How many names of an object there are that no change has touched.
+    pub(super) fn untouched_names(&self, object: &ObjectKey) -> Option<u32> {
+        let links = self.objects.get(object)?.links?;
+        Some(links.saturating_sub(self.wanting(object).count() as u32))
+    }
+
+    /// An object lost a name, of which its attributes may not tell.
+    fn unlink(&mut self, change: &Change<'_>, object: &ObjectKey) {
+        if change.attr_of(object).is_none()
+            && let Some(Object { links: Some(links), .. }) = self.objects.get_mut(object)
+        {
+            *links = links.saturating_sub(1);
+        }
+    }
+
+    fn object(&mut self, key: &ObjectKey, lsn: u64) -> &mut Object {
+        let object = self.objects.entry(*key).or_default();
+        object.last_lsn = lsn;
+        object
+    }
+
+    fn bind(
+        &mut self,
+        place: &Place<'_>,
+        wanted: Option<ObjectKey>,
+        before: Option<ObjectKey>,
+        lsn: u64,
+    ) {
+        self.object(&place.dir, lsn);
+        let entry = self.entries.entry(OwnedPlace::of(place)).or_insert_with(|| Entry {
+            wanted: None,
+            former: SmallVec::new(),
+            lsn,
+        });
+        for known in [entry.wanted, before].into_iter().flatten() {
+            if !entry.former.contains(&known) {
+                entry.former.push(known);
+            }
+        }
+        entry.wanted = wanted;
+        entry.lsn = lsn;
+    }
+
+    /// Changes up to an LSN are on the disk, and what came of them there counts.
+    fn settle(&mut self, what: &Settled, up_to: u64) {
+        match what {
+            Settled::Data(key) => {
+                if let Some(object) = self.objects.get_mut(key) {
+                    settle_object(object, up_to);
+                }
+            }
+            Settled::Object(key) => {
+                if let Some(object) = self.objects.get_mut(key) {
+                    settle_object(object, up_to);
+                    settle_attributes(object, up_to);
+                }
+                self.entries.retain(|place, entry| place.dir != *key || entry.lsn > up_to);
+            }
+            Settled::FileSystem => {
+                self.settled = self.settled.max(up_to);
+                self.entries.retain(|_, entry| entry.lsn > up_to);
+                self.objects.retain(|_, object| object.last_lsn > up_to);
+                for object in self.objects.values_mut() {
+                    settle_object(object, up_to);
+                    settle_attributes(object, up_to);
+                }
+            }
+        }
+    }
+}
+
+fn settle_object(object: &mut Object, up_to: u64) {
+    object.data_settled = object.data_settled.max(up_to);
+    // Its data may not be in the log: made again it would be empty.
+    if object.made.as_ref().is_some_and(|made| made.lsn <= up_to) {
+        object.made = None;
+    }
+}
+
+fn settle_attributes(object: &mut Object, up_to: u64) {
+    object.attr_settled = object.attr_settled.max(up_to);
+    if object.attr_lsn <= up_to {
+        object.attr = None;
+    }
+}

@@ -1,0 +1,222 @@
+//! Replay: what the log's records say, brought into effect on one file system after a crash.
+//!
+//! What a crash leaves is what the file system's own journal had, up to some change of each
+//! directory and each inode: perhaps less than was acknowledged, perhaps more. Replay does not do
+//! all changes again one after the other, since what follows them may be there already. It finds
+//! out where the changes lead to, and what of that is missing:
+//!
+//! 1. [`Replay::read`] takes all records in order ([`history`]). For each name that was changed
+//!    it keeps what the name must be bound to in the end and by which change; for each object
+//!    what it was made as, its last attributes, and from where on its data counts.
+//! 2. [`Replay::observe`] looks at every object that is mentioned. A change of a directory and
+//!    the directory's ctime reach the disk together, and every change has a ctime of its own, so
+//!    a ctime on the disk that is later than that of a change says that the change is there. What
+//!    is observed must be kept until replay is done, since replay changes it: a crash in between
+//!    is followed by another replay, of the same records, that must decide alike.
+//!    (Of btrfs this is true of files only: there names are judged by what they are bound to.)
+//! 3. [`Replay::bind_names`] brings the names whose last change is missing to where they belong:
+//!    first all that is in the way or in the wrong place is put aside within its directory, then
+//!    each name gets its object, then what nobody claims is removed. So cycles of renamings need
+//!    no care, and directories never meet their own descendants. Lost objects are made again.
+//! 4. [`Replay::write_data`] takes all records again and writes data and sizes, in order.
+//! 5. [`Replay::set_attributes`] sets attributes where the disk has older ones.
+//!
+//! Every step can be repeated. What is neither in the log nor explained by it is a change that a
+//! local process made, or an operation that was not acknowledged: it stays, and is reported if
+//! it is in the way ([`Conflict`]).
+
+mod history;
+mod names;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use steadfast_vfs::{Action, Attr, Change, FileKind, FsError, ObjectKey, Recoverable, Time};
+
+use history::History;
+
+/// Names that replay makes begin so; `/` cannot be in them, so a client could make one too, but
+/// has no reason to.
+const ASIDE_PREFIX: &[u8] = b".steadfast-replay-";
+
+/// Something that replay found and cannot be explained by the log alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// The directory it is in.
+    pub dir: ObjectKey,
+    /// The name.
+    pub name: Vec<u8>,
+    /// What is the matter.
+    pub kind: ConflictKind,
+}
+
+/// How what is there and what the log says do not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConflictKind {
+    /// Something that no acknowledged operation put there was in the way.
+    #[error(
+        "something that the log does not know was in the way: it is kept under a name that begins \
+         with .steadfast-replay-"
+    )]
+    InTheWay,
+    /// The object was removed or renamed by a local process, or by an operation whose reply was
+    /// never sent.
+    #[error("the object is gone, removed by something that the log does not know")]
+    Gone,
+    /// A directory that was removed has names that the log does not know.
+    #[error("the directory was removed, but has names that the log does not know: it is kept")]
+    NotEmpty,
+}
+
+/// What replay did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Names that were given or taken.
+    pub names: u64,
+    /// Objects that were made again.
+    pub objects_made: u64,
+    /// Bytes of data that were written.
+    pub data_bytes: u64,
+    /// What did not fit.
+    pub conflicts: Vec<Conflict>,
+}
+
+/// What was there before replay changed anything.
+pub type Observed = HashMap<ObjectKey, Option<Attr>>;
+
+/// The replay of one file system's records.
+#[derive(Debug, Default)]
+pub struct Replay {
+    history: History,
+    observed: Observed,
+    /// If names do not follow ctimes: later ctimes than this are of the file system's own recovery.
+    recovered_after: Option<Time>,
+    report: Report,
+}
+
+/// Changes that were not acknowledged are no later than this after the last that was. The machine
+/// takes longer to start again.
+const IN_FLIGHT_S: i64 = 2;
+
+impl Replay {
+    /// Takes one record's change; all of them must come, in order.
+    pub fn read(&mut self, lsn: u64, change: &Change<'_>) {
+        self.history.read(lsn, change);
+    }
+
+    /// Looks at every object that the records mention, unless an earlier replay of the same records
+    /// did, which did not come to its end.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn observe(
+        &mut self,
+        storage: &mut dyn Recoverable,
+        earlier: Option<Observed>,
+    ) -> Result<&Observed, FsError> {
+        match earlier {
+            Some(earlier) => self.observed = earlier,
+            None => {
+                for object in self.history.objects.keys() {
+                    self.observed.insert(*object, storage.look(object)?);
+                }
+            }
+        }
+        if !storage.names_follow_ctimes() {
+            let after = |t: Time| Time { seconds: t.seconds.saturating_add(IN_FLIGHT_S), ..t };
+            self.recovered_after = self.history.latest.map(after);
+        }
+        let lost = self.observed.iter().filter(|(_, attr)| attr.is_none());
+        let lost: Vec<ObjectKey> = lost.map(|(object, _)| *object).collect();
+        storage.set_lost(&lost);
+        Ok(&self.observed)
+    }
+
+    /// The attributes that an object had when replay began.
+    fn before(&self, object: &ObjectKey) -> Option<&Attr> {
+        self.observed.get(object)?.as_ref()
+    }
+
+    /// Up to which change an object was on the disk when replay began.
+    fn on_disk(&self, object: &ObjectKey) -> u64 {
+        match (self.before(object), self.history.objects.get(object)) {
+            // By its ctime it cannot be said.
+            (Some(before), _)
+                if self
+                    .recovered_after
+                    .is_some_and(|t| before.kind == FileKind::Directory || before.ctime > t) =>
+            {
+                0
+            }
+            (Some(before), Some(known)) => known.on_disk(before.ctime),
+            _ => 0,
+        }
+    }
+
+    /// Writes the data that one record has, and sets the sizes, if it still counts. All records
+    /// must come again, in order, after [`Replay::bind_names`].
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn write_data(
+        &mut self,
+        storage: &mut dyn Recoverable,
+        lsn: u64,
+        change: &Change<'_>,
+    ) -> Result<(), FsError> {
+        let counts = |object: &ObjectKey| self.history.data_counts(object, lsn);
+        let done = match &change.action {
+            Action::Write { object, offset, data } if counts(object) => {
+                self.report.data_bytes += data.len() as u64;
+                storage.write(object, *offset, data)
+            }
+            Action::Attributes { object, size: Some(size) } if counts(object) => {
+                storage.truncate(object, *size)
+            }
+            // A file may have a size from the start. What is longer by now was written since.
+            Action::Make { object, .. } if counts(object) => match change.attr_of(object) {
+                Some(made) if made.kind == FileKind::Regular && made.size > 0 => {
+                    match storage.look(object)? {
+                        Some(now) if now.size < made.size => storage.truncate(object, made.size),
+                        _ => Ok(()),
+                    }
+                }
+                _ => Ok(()),
+            },
+            Action::Acls { object, access, default }
+                if lsn > self.on_disk(object) && self.history.attributes_count(object, lsn) =>
+            {
+                storage.set_acls(object, *access, *default)
+            }
+            _ => Ok(()),
+        };
+        match done {
+            // It was removed later, and nothing of it needs to be there.
+            Err(FsError::Stale) => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Sets owners, modes and times where the disk has older ones, or replay has changed them.
+    /// The last step.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn set_attributes(&mut self, storage: &mut dyn Recoverable) -> Result<Report, FsError> {
+        for (object, known) in &self.history.objects {
+            let Some(logged) = &known.attr else { continue };
+            let attr = match self.before(object) {
+                // What there was is newer; only the times that replay has changed are
+                // brought back.
+                Some(before) if self.on_disk(object) >= known.attr_lsn => before,
+                _ => logged,
+            };
+            match storage.set_attributes(object, attr) {
+                Ok(()) | Err(FsError::Stale) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(std::mem::take(&mut self.report))
+    }
+}

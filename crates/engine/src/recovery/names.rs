@@ -1,0 +1,291 @@
+//! Brings names to where they belong.
+
+use std::collections::BTreeMap;
+
+use steadfast_vfs::{FileKind, FsError, ObjectKey, Place, Recoverable};
+
+use super::history::{Object, OwnedPlace};
+use super::{ASIDE_PREFIX, Conflict, ConflictKind, Replay};
+
+/// What was put aside, where it was and where it is now.
+#[derive(Debug)]
+struct Aside {
+    object: ObjectKey,
+    kind: FileKind,
+    /// The name it has now.
+    at: OwnedPlace,
+    /// Whether the log knows that it had the name that it was taken from.
+    is_known: bool,
+}
+
+impl Replay {
+    /// Binds every name whose last change is not on the disk as it must be.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn bind_names(&mut self, storage: &mut dyn Recoverable) -> Result<(), FsError> {
+        let mut todo = BTreeMap::new();
+        for (place, entry) in &self.history.entries {
+            if entry.lsn > self.on_disk(&place.dir) {
+                todo.insert(place.clone(), entry.wanted);
+            }
+        }
+        let mut asides = self.left_aside(&todo, storage)?;
+        self.put_aside(&mut todo, &mut asides, storage)?;
+        self.place(todo, &mut asides, storage)?;
+        self.clear(asides, storage)
+    }
+
+    /// What an earlier replay had put aside.
+    fn left_aside(
+        &self,
+        todo: &BTreeMap<OwnedPlace, Option<ObjectKey>>,
+        storage: &mut dyn Recoverable,
+    ) -> Result<Vec<Aside>, FsError> {
+        let mut asides = Vec::new();
+        let mut dirs: Vec<ObjectKey> = todo.keys().map(|place| place.dir).collect();
+        dirs.dedup();
+        for dir in dirs {
+            for name in storage.names(&dir, ASIDE_PREFIX)? {
+                let at = OwnedPlace { dir, name };
+                if let Some((object, kind)) = storage.bound(&at.borrowed())? {
+                    let is_known = self.history.is_former(&dir, &object);
+                    asides.push(Aside { object, kind, at, is_known });
+                }
+            }
+        }
+        Ok(asides)
+    }
+
+    /// Puts aside what has a name that belongs to something else, or to nothing. Names that are
+    /// bound as they must be are done.
+    fn put_aside(
+        &mut self,
+        todo: &mut BTreeMap<OwnedPlace, Option<ObjectKey>>,
+        asides: &mut Vec<Aside>,
+        storage: &mut dyn Recoverable,
+    ) -> Result<(), FsError> {
+        let mut done = Vec::new();
+        let mut number = asides.len();
+        for (place, wanted) in todo.iter() {
+            let bound = storage.bound(&place.borrowed())?;
+            if bound.map(|(object, _)| object) == *wanted {
+                done.push(place.clone());
+                continue;
+            }
+            let Some((object, kind)) = bound else { continue };
+            let entry = self.history.entries.get(place);
+            let is_known = entry.is_some_and(|entry| entry.former.contains(&object));
+            let can_be_had = match wanted {
+                Some(wanted) => self.can_be_had(wanted, storage)?,
+                None => false,
+            };
+            if !is_known && !can_be_had {
+                // The name was removed and is in use again, by something the log does not know; or
+                // what had it last was replaced for good.
+                done.push(place.clone());
+                continue;
+            }
+            let at = loop {
+                let name = aside_name(number, &object);
+                number += 1;
+                let at = OwnedPlace { dir: place.dir, name };
+                if storage.bound(&at.borrowed())?.is_none() {
+                    break at;
+                }
+            };
+            storage.rename(&place.borrowed(), &at.borrowed())?;
+            asides.push(Aside { object, kind, at, is_known });
+            if !is_known {
+                self.conflict(place, ConflictKind::InTheWay);
+            }
+        }
+        for place in done {
+            todo.remove(&place);
+        }
+        Ok(())
+    }
+
+    /// Gives every name its object. A directory that was lost is made before what is in it, so
+    /// there are as many rounds as lost directories are deep.
+    fn place(
+        &mut self,
+        todo: BTreeMap<OwnedPlace, Option<ObjectKey>>,
+        asides: &mut Vec<Aside>,
+        storage: &mut dyn Recoverable,
+    ) -> Result<(), FsError> {
+        let mut waiting: Vec<(OwnedPlace, ObjectKey)> = todo
+            .into_iter()
+            .filter_map(|(place, wanted)| wanted.map(|object| (place, object)))
+            .collect();
+        // In the order in which they were bound, so that parents come before children mostly.
+        let lsn = |place: &OwnedPlace| self.history.entries.get(place).map_or(0, |entry| entry.lsn);
+        waiting.sort_by_key(|(place, _)| lsn(place));
+        loop {
+            let before = waiting.len();
+            let mut left = Vec::new();
+            for (place, object) in waiting {
+                let is_given = storage.look(&place.dir)?.is_some()
+                    && self.give(&place, &object, asides, storage)?;
+                if !is_given {
+                    left.push((place, object));
+                }
+            }
+            if left.is_empty() || left.len() == before {
+                // What is left is in directories that are gone for good.
+                for (place, _) in left {
+                    self.conflict(&place, ConflictKind::Gone);
+                }
+                return Ok(());
+            }
+            waiting = left;
+        }
+    }
+
+    /// Gives one name its object; `false` if that cannot be done yet: the directory that the name
+    /// is in is beneath the object, but will not stay there.
+    fn give(
+        &mut self,
+        place: &OwnedPlace,
+        object: &ObjectKey,
+        asides: &mut Vec<Aside>,
+        storage: &mut dyn Recoverable,
+    ) -> Result<bool, FsError> {
+        // What an earlier replay has made is only now found, if its directory was made too.
+        if storage.bound(&place.borrowed())?.is_some_and(|(bound, _)| bound == *object) {
+            return Ok(true);
+        }
+        if let Some(at) = asides.iter().position(|aside| aside.object == *object)
+            && let Some(aside) = asides.get(at)
+        {
+            match storage.rename(&aside.at.borrowed(), &place.borrowed()) {
+                Ok(()) => {}
+                Err(FsError::Invalid) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+            asides.swap_remove(at);
+            self.report.names += 1;
+            return Ok(true);
+        }
+        match storage.look(object)? {
+            Some(attr)
+                if attr.kind != FileKind::Directory
+                    && !self.was_moved(object, attr.links, storage)? =>
+            {
+                storage.link(object, &place.borrowed())?;
+                self.report.names += 1;
+            }
+            // Somebody else has moved it.
+            Some(_) => self.conflict(place, ConflictKind::Gone),
+            None => {
+                let made = self.history.objects.get(object).and_then(|known| known.made.clone());
+                match made {
+                    Some(made) => {
+                        storage.make(&place.borrowed(), object, &made.attr, &made.target)?;
+                        self.report.names += 1;
+                        self.report.objects_made += 1;
+                    }
+                    None => self.conflict(place, ConflictKind::Gone),
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether an object is there, or can be made again.
+    fn can_be_had(
+        &self,
+        object: &ObjectKey,
+        storage: &mut dyn Recoverable,
+    ) -> Result<bool, FsError> {
+        let is_made = |known: &Object| known.made.is_some();
+        Ok(self.history.objects.get(object).is_some_and(is_made) || storage.look(object)?.is_some())
+    }
+
+    /// Whether a file, of which nothing is put aside, has a name that no change in the log gave it:
+    /// then an operation that was not acknowledged, or a local process, has moved it there.
+    fn was_moved(
+        &self,
+        object: &ObjectKey,
+        links: u32,
+        storage: &mut dyn Recoverable,
+    ) -> Result<bool, FsError> {
+        let mut known = 0;
+        for place in self.history.wanting(object) {
+            let bound = storage.bound(&place.borrowed())?;
+            known += u32::from(bound.is_some_and(|(bound, _)| bound == *object));
+        }
+        let untouched = self.history.untouched_names(object);
+        Ok(untouched.is_some_and(|untouched| links > known + untouched))
+    }
+
+    /// Removes what was put aside and belongs nowhere. A directory may have others in it.
+    fn clear(
+        &mut self,
+        mut asides: Vec<Aside>,
+        storage: &mut dyn Recoverable,
+    ) -> Result<(), FsError> {
+        asides.retain(|aside| aside.is_known);
+        let mut removed = Vec::new();
+        for aside in asides {
+            if self.is_placed(&aside.object, storage)? {
+                removed.push(aside);
+            } else {
+                // Where it belongs is gone, but it was never removed.
+                self.conflict(&aside.at, ConflictKind::Gone);
+            }
+        }
+        let mut asides = removed;
+        loop {
+            let before = asides.len();
+            let mut left = Vec::new();
+            for aside in asides {
+                let is_directory = aside.kind == FileKind::Directory;
+                match storage.remove(&aside.at.borrowed(), is_directory) {
+                    Ok(()) => self.report.names += 1,
+                    Err(FsError::NotFound | FsError::Stale) => {}
+                    Err(FsError::NotEmpty) => left.push(aside),
+                    Err(error) => return Err(error),
+                }
+            }
+            if left.is_empty() || left.len() == before {
+                for aside in left {
+                    self.conflict(&aside.at, ConflictKind::NotEmpty);
+                }
+                return Ok(());
+            }
+            asides = left;
+        }
+    }
+
+    /// Whether an object has one of the names that it must have, if it must have any.
+    fn is_placed(
+        &self,
+        object: &ObjectKey,
+        storage: &mut dyn Recoverable,
+    ) -> Result<bool, FsError> {
+        let mut is_wanted = false;
+        for place in self.history.wanting(object) {
+            is_wanted = true;
+            if storage.bound(&place.borrowed())?.is_some_and(|(bound, _)| bound == *object) {
+                return Ok(true);
+            }
+        }
+        Ok(!is_wanted)
+    }
+
+    fn conflict(&mut self, place: &OwnedPlace, kind: ConflictKind) {
+        let Place { dir, name } = place.borrowed();
+        self.report.conflicts.push(Conflict { dir, name: name.to_vec(), kind });
+    }
+}
+
+/// A name for what is put aside. It tells what it is, for people.
+fn aside_name(number: usize, object: &ObjectKey) -> Vec<u8> {
+    let mut name = ASIDE_PREFIX.to_vec();
+    name.extend_from_slice(format!("{number}-").as_bytes());
+    for byte in object.0.as_bytes() {
+        name.extend_from_slice(format!("{byte:02x}").as_bytes());
+    }
+    name
+}

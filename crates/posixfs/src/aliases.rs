@@ -1,0 +1,330 @@
+//! Objects that replay had to make again, under the handles and file numbers that they had.
+//!
+//! A crash may lose a file that clients know. Replay makes it again, and the kernel gives it
+//! another handle and another inode number. An alias says which: clients go on with the old ones,
+//! in both directions, and the old file number is not given to any other object that happens to
+//! get the inode number (design: a file keeps its handle and fileid for life).
+//!
+//! Some file systems (XFS, btrfs) give an inode that they make anew the very handle of one that a
+//! crash has lost. A handle that clients know, or knew, must not lead to another object than the
+//! one that it was given for. So the handles of lost objects are *taken*, also of those that
+//! replay had no need to make again: an object to which the kernel gives a taken one is presented
+//! by a *displaced* handle ([`handle_form::displaced`]), from which the kernel's can be read.
+//!
+//! There are none in normal life. A made object carries its key in an extended attribute from
+//! before it gets its name, so that a replay that is cut short knows it again; the table, one file
+//! in the state directory for each file system, is written once when replay is done.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use steadfast_sys::volume;
+use steadfast_vfs::{FsError, ObjectKey, StorageHandle};
+
+use crate::handle_form;
+
+/// Objects whose file number would be another's say so: no file system gives numbers so large.
+const DISPLACED: u64 = 1 << 63;
+/// Aliases of one file system, so that a damaged file cannot take all memory.
+const ALIASES_MAX: usize = 4_000_000;
+const HEADER: &str = "steadfast aliases 1";
+
+/// One object that was made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Alias {
+    /// What the kernel finds it by now.
+    pub(crate) actual: ObjectKey,
+    /// The file number that clients know.
+    pub(crate) fileid: u64,
+}
+
+/// The aliases of one file system.
+#[derive(Debug, Default)]
+pub(crate) struct Aliases {
+    /// By what clients know; `None` if the object is gone for good.
+    by_key: HashMap<ObjectKey, Option<Alias>>,
+    by_actual: HashMap<ObjectKey, ObjectKey>,
+    fileids: HashSet<u64>,
+}
+
+impl Aliases {
+    fn path(directory: &Path, uuid: &[u8; 16]) -> PathBuf {
+        directory.join(format!("aliases-{}", hex(uuid)))
+    }
+
+    /// The aliases of a file system, as they were saved last.
+    pub(crate) fn load(directory: &Path, uuid: &[u8; 16]) -> io::Result<Self> {
+        let path = Self::path(directory, uuid);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(error),
+        };
+        Self::parse(&text).map_err(|line| {
+            let why = format!("{} is damaged in line {line}", path.display());
+            io::Error::new(io::ErrorKind::InvalidData, why)
+        })
+    }
+
+    /// Reads what [`Aliases::text`] wrote; or the number of the line that it did not write.
+    fn parse(text: &str) -> Result<Self, usize> {
+        let mut lines = text.lines().enumerate();
+        if lines.next().is_none_or(|(_, first)| first != HEADER) {
+            return Err(1);
+        }
+        let mut aliases = Self::default();
+        for (index, line) in lines {
+            let damaged = index + 1;
+            let mut words = line.split(' ');
+            let mut key = || from_hex(words.next()?);
+            let object = key().ok_or(damaged)?;
+            if aliases.by_key.len() >= ALIASES_MAX {
+                return Err(damaged);
+            }
+            let Some(actual) = words.next() else {
+                aliases.take(object);
+                continue;
+            };
+            let actual = from_hex(actual).ok_or(damaged)?;
+            let fileid = words.next().and_then(|word| word.parse().ok()).ok_or(damaged)?;
+            if words.next().is_some() {
+                return Err(damaged);
+            }
+            aliases.insert(object, Alias { actual, fileid });
+        }
+        Ok(aliases)
+    }
+
+    fn text(&self) -> String {
+        use std::fmt::Write;
+        let mut text = format!("{HEADER}\n");
+        let mut all: Vec<_> = self.by_key.iter().collect();
+        all.sort_by_key(|(key, _)| **key);
+        for (key, alias) in all {
+            // Writing to a string cannot fail.
+            let _ = match alias {
+                Some(Alias { actual, fileid }) => {
+                    writeln!(text, "{} {} {fileid}", to_hex(key), to_hex(actual))
+                }
+                None => writeln!(text, "{}", to_hex(key)),
+            };
+        }
+        text
+    }
+
+    /// Saves the aliases. On return they are on disk.
+    pub(crate) fn save(&self, directory: &Path, uuid: &[u8; 16]) -> io::Result<()> {
+        use std::io::Write;
+        let path = Self::path(directory, uuid);
+        if self.by_key.is_empty() && !path.exists() {
+            return Ok(());
+        }
+        let temporary = path.with_extension("new");
+        let mut file = std::fs::File::create(&temporary)?;
+        file.write_all(self.text().as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, &path)?;
+        std::fs::File::open(directory)?.sync_all()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
+    pub(crate) fn insert(&mut self, object: ObjectKey, alias: Alias) {
+        if let Some(Some(former)) = self.by_key.insert(object, Some(alias)) {
+            self.by_actual.remove(&former.actual);
+        }
+        if let Some(other) = self.by_actual.insert(alias.actual, object)
+            && other != object
+        {
+            // What it was an alias of is gone: the kernel has given its inode to this one.
+            self.by_key.insert(other, None);
+        }
+        self.fileids.insert(alias.fileid);
+    }
+
+    /// Keeps a handle from being another object's, unless an object has it.
+    pub(crate) fn take(&mut self, object: ObjectKey) {
+        self.by_key.entry(object).or_insert(None);
+    }
+
+    /// Lets go the handles of objects that were lost and not made again, where no other object can
+    /// get them.
+    pub(crate) fn forget_gone(&mut self) {
+        self.by_key.retain(|_, alias| alias.is_some());
+    }
+
+    /// Whether an object was lost, and not made again.
+    pub(crate) fn is_gone(&self, object: &ObjectKey) -> bool {
+        self.by_key.get(object).is_some_and(Option::is_none)
+    }
+
+    /// Notes which objects are gone that were made again once. Their handles stay taken.
+    pub(crate) fn retain(&mut self, mut is_there: impl FnMut(&ObjectKey) -> bool) {
+        for (object, alias) in std::mem::take(self).by_key {
+            match alias {
+                Some(alias) if is_there(&alias.actual) => self.insert(object, alias),
+                _ => self.take(object),
+            }
+        }
+    }
+
+    /// What the kernel finds an object by that clients know by this key; `None` if it is gone, and
+    /// what the kernel would find is another.
+    pub(crate) fn actual(&self, object: &ObjectKey) -> Option<ObjectKey> {
+        match self.by_key.get(object) {
+            Some(alias) => alias.map(|alias| alias.actual),
+            None => Some(handle_form::undisplaced(object)),
+        }
+    }
+
+    /// What clients know an object by that the kernel finds by this.
+    pub(crate) fn presented(&self, actual: &ObjectKey) -> ObjectKey {
+        match self.by_actual.get(actual) {
+            Some(object) => *object,
+            None if self.by_key.contains_key(actual) => handle_form::displaced(actual),
+            None => *actual,
+        }
+    }
+
+    /// The file number that clients know an object by, whose own is `fileid`.
+    pub(crate) fn fileid(&self, object: &ObjectKey, fileid: u64) -> u64 {
+        match self.by_key.get(object) {
+            Some(Some(alias)) => alias.fileid,
+            _ if self.fileids.contains(&fileid) => fileid | DISPLACED,
+            _ => fileid,
+        }
+    }
+}
+
+/// The aliases of all file systems, each loaded when it is first met.
+#[derive(Debug, Default)]
+pub(crate) struct AliasStore {
+    /// Where they are saved; nowhere in tests.
+    directory: Option<PathBuf>,
+    known: Mutex<HashMap<[u8; 16], Arc<Aliases>>>,
+}
+
+impl AliasStore {
+    pub(crate) fn new(directory: Option<PathBuf>) -> Self {
+        Self { directory, known: Mutex::default() }
+    }
+
+    /// The aliases of the file system that an open directory is on.
+    pub(crate) fn of(&self, open: impl AsFd) -> Result<Arc<Aliases>, FsError> {
+        let (Some(directory), Ok(uuid)) = (&self.directory, volume::uuid(open)) else {
+            return Ok(Arc::default());
+        };
+        let mut known = self.known.lock();
+        if let Some(aliases) = known.get(&uuid) {
+            return Ok(Arc::clone(aliases));
+        }
+        let aliases = Aliases::load(directory, &uuid).map_err(|error| {
+            tracing::error!(
+                "cannot read which files were made again after a crash: {error}; restore it from a \
+                 backup, or remove it, and clients lose those files' handles"
+            );
+            FsError::Io
+        })?;
+        let aliases = Arc::new(aliases);
+        known.insert(uuid, Arc::clone(&aliases));
+        Ok(aliases)
+    }
+}
+
+/// Bytes as people write them.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn to_hex(key: &ObjectKey) -> String {
+    hex(key.0.as_bytes())
+}
+
+fn from_hex(word: &str) -> Option<ObjectKey> {
+    let digits = word.as_bytes();
+    if digits.is_empty() || !digits.len().is_multiple_of(2) {
+        return None;
+    }
+    let bytes: Option<Vec<u8>> = digits
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+        .collect();
+    StorageHandle::new(&bytes?).map(ObjectKey)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(byte: u8) -> ObjectKey {
+        ObjectKey(StorageHandle::new(&[0, byte, 7]).unwrap())
+    }
+
+    #[test]
+    fn aliases_lead_both_ways_and_keep_numbers_apart() {
+        let mut aliases = Aliases::default();
+        assert!(aliases.is_empty());
+        aliases.insert(key(1), Alias { actual: key(9), fileid: 100 });
+        assert_eq!(aliases.actual(&key(1)), Some(key(9)));
+        assert_eq!(aliases.actual(&key(2)), Some(key(2)));
+        assert_eq!((aliases.presented(&key(9)), aliases.presented(&key(2))), (key(1), key(2)));
+        assert_eq!(aliases.fileid(&key(1), 207), 100);
+        assert_eq!(aliases.fileid(&key(2), 100), 100 + DISPLACED);
+        assert_eq!(aliases.fileid(&key(2), 207), 207);
+        // Made once more.
+        aliases.insert(key(1), Alias { actual: key(8), fileid: 100 });
+        assert_eq!((aliases.presented(&key(9)), aliases.presented(&key(8))), (key(9), key(1)));
+        // What the kernel gives to another is not presented as what clients know.
+        let displaced = aliases.presented(&key(1));
+        assert!(displaced != key(1) && displaced != key(8));
+        assert_eq!(aliases.actual(&displaced), Some(key(1)));
+        assert_eq!(aliases.fileid(&displaced, 3), 3);
+        // Gone: its handle stays taken, its number does not.
+        aliases.retain(|actual| *actual != key(8));
+        assert!(aliases.is_gone(&key(1)) && !aliases.is_gone(&key(2)));
+        assert_eq!(aliases.actual(&key(1)), None);
+        assert_eq!(aliases.presented(&key(1)), displaced);
+        assert_eq!(aliases.fileid(&key(2), 100), 100);
+        // An object that is there keeps what it has.
+        aliases.insert(key(3), Alias { actual: key(3), fileid: 5 });
+        aliases.take(key(3));
+        assert_eq!((aliases.actual(&key(3)), aliases.presented(&key(3))), (Some(key(3)), key(3)));
+    }
+
+    #[test]
+    fn what_was_saved_is_loaded_and_damage_is_told_by_line() {
+        let place = tempfile::tempdir().unwrap();
+        let uuid = [7; 16];
+        assert!(Aliases::load(place.path(), &uuid).unwrap().is_empty());
+        Aliases::default().save(place.path(), &uuid).unwrap();
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+        let mut aliases = Aliases::default();
+        for byte in 0..9 {
+            aliases.insert(key(byte), Alias { actual: key(100 + byte), fileid: u64::from(byte) });
+        }
+        aliases.take(key(77));
+        aliases.save(place.path(), &uuid).unwrap();
+        let loaded = Aliases::load(place.path(), &uuid).unwrap();
+        assert_eq!(loaded.by_key, aliases.by_key);
+        assert_eq!(loaded.text(), aliases.text());
+        let text = aliases.text();
+        for (from, to, line) in
+            [(HEADER, "something", 1), ("00000007", "0x000007", 2), (" 3\n", " 3 4\n", 5)]
+        {
+            let damaged = text.replacen(from, to, 1);
+            let result = Aliases::parse(&damaged).map(|_| ());
+            assert!(result == Err(line) || damaged == text, "{damaged}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What a change leaves behind on its way to being stable: a place in the intent log with what to
+//! do again after a crash, and, where there is no log, the objects to be flushed.
+//!
+//! The place is taken under the locks that order the objects, just after the kernel has done the
+//! change; the record is made outside them. What is flushed without the log while a log is in use
+//! is told to it ([`VolumeLog::settled`]): older records must not be replayed over it.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use steadfast_vfs::{
+    Action, Attr, Change, ChangeLog, Durable, FileSystemIdentity, FileSystemSync, Flush,
+    FlushTarget, FlushWhat, FsError, LogPlace, LoggedChange, LoggedFileSystem, ObjectKey,
+    Obligation, Place, Settled, change_bytes_max,
+};
+
+use crate::error::from_errno;
+use crate::handle_form;
+use crate::node::Node;
+use crate::volume::Volume;
+
+/// What has to be flushed for a change.
+pub(crate) type Targets = SmallVec<[(Arc<Node>, FlushWhat); 3]>;
+
+/// The log of one file system's changes.
+pub(crate) struct VolumeLog {
+    log: Arc<dyn ChangeLog>,
+    file_system: LoggedFileSystem,
+    /// Whether the share's changes are logged. If not, those of others on the file system may be.
+    is_on: bool,
+}
+
+impl VolumeLog {
+    /// The log's part for the file system that `open` is a directory of; `None` if it does not log
+    /// its changes.
+    pub(crate) fn join(
+        log: &Arc<dyn ChangeLog>,
+        identity: &FileSystemIdentity,
+        path: &[u8],
+        open: OwnedFd,
+        is_on: bool,
+    ) -> Result<Option<Self>, FsError> {
+        let file_system = log.register(identity, path, Arc::new(WholeFileSystem(open)))?;
+        Ok(file_system.map(|file_system| Self { log: Arc::clone(log), file_system, is_on }))
+    }
+
+    /// Whether a WRITE of so many bytes is to be logged.
+    pub(crate) fn takes_write(&self, bytes: usize, is_stable: bool) -> bool {
+        self.is_on && self.log.takes_write(bytes, is_stable)
+    }
+
+    /// The last LSN taken, to be read before a flush begins.
+    pub(crate) fn last(&self) -> u64 {
+        self.log.last()
+    }
+
+    /// Notes that changes up to an LSN have reached the disk, and waits until that is stable.
+    pub(crate) fn settled(&self, what: Settled, up_to: u64) -> Result<(), FsError> {
+        match self.log.admit(self.file_system, change_bytes_max(0))? {
+            Some(mut place) => {
+                place.take();
+                self.log.note(place, &Change::new(Action::Settled { what, up_to }))
+            }
+            // Nothing older is left in the log.
+            None => Ok(()),
+        }
+    }
+}
+
+/// A file system, by a descriptor that remembers which errors it was told.
+struct WholeFileSystem(OwnedFd);
+
+impl FileSystemSync for WholeFileSystem {
+    fn sync(&self) -> Result<(), FsError> {
+        rustix::fs::syncfs(&self.0).map_err(from_errno)
+    }
+}
+
+/// What the log calls a node.
+pub(crate) fn key(node: &Node) -> ObjectKey {
+    handle_form::key(&node.handle)
+}
+
+/// A name in a directory, as the log has it.
+pub(crate) fn place<'n>(dir: &Node, name: &'n [u8]) -> Place<'n> {
+    Place { dir: key(dir), name }
+}
+
+/// What a change leaves behind.
+pub(crate) struct Effects<'a> {
+    place: Option<Box<dyn LogPlace>>,
+    is_taken: bool,
+    /// What was done.
+    pub(crate) change: Change<'a>,
+    /// What must be flushed if it is not logged.
+    pub(crate) targets: Targets,
+}
+
+impl Effects<'_> {
+    /// To be called before any lock is taken: waits while the log is full. `data_bytes` is how
+    /// much there is in the change beside names and attributes.
+    pub(crate) fn begin(volume: &Volume, data_bytes: usize) -> Result<Self, FsError> {
+        let place = match volume.log.as_ref().filter(|log| log.is_on) {
+            Some(log) => log.log.admit(log.file_system, change_bytes_max(data_bytes))?,
+            None => None,
+        };
+        Ok(Self::new(place))
+    }
+
+    pub(crate) fn without_log() -> Self {
+        Self::new(None)
+    }
+
+    fn new(place: Option<Box<dyn LogPlace>>) -> Self {
+        Self {
+            place,
+            is_taken: false,
+            change: Change::new(Action::Nothing),
+            targets: Targets::new(),
+        }
+    }
+
+    pub(crate) fn is_logged(&self) -> bool {
+        self.place.is_some()
+    }
+
+    /// Takes the change's place in the log, unless it has one. Under the locks that order the
+    /// objects.
+    pub(crate) fn take(&mut self) {
+        if let Some(place) = &mut self.place
+            && !self.is_taken
+        {
+            place.take();
+            self.is_taken = true;
+        }
+    }
+
+    /// Tells an object's attributes after the change.
+    pub(crate) fn tell(&mut self, object: ObjectKey, attr: Option<Attr>) {
+        if let Some(attr) = attr
+            && self.place.is_some()
+        {
+            self.change.after.retain(|(known, _)| *known != object);
+            if self.change.after.len() < steadfast_vfs::AFTER_MAX {
+                self.change.after.push((object, attr));
+            }
+        }
+    }
+
+    /// A failure. It is logged too, so that the call, should it come again after a crash, is
+    /// answered alike and does not succeed then.
+    pub(crate) fn fail<T>(mut self, volume: &Volume, error: FsError, value: T) -> Durable<T> {
+        // A call that is to come again is executed again.
+        if self.place.is_none() || matches!(error, FsError::TryLater | FsError::WouldBlock) {
+            return Durable::promising_nothing(value);
+        }
+        if !self.is_taken {
+            // Whatever it was about to do was not done.
+            self.change = Change::new(Action::Nothing);
+        }
+        self.take();
+        self.promise(volume, value)
+    }
+
+    /// A result that may be told when the change is stable.
+    pub(crate) fn promise<T>(mut self, volume: &Volume, value: T) -> Durable<T> {
+        if let Some(place) = self.place.take() {
+            // Not taken, there is nothing that must be stable.
+            return if self.is_taken {
+                let logged = LoggedChange::new(place, &self.change, REPLY_BYTES);
+                Durable::after(value, Obligation::Log(logged))
+            } else {
+                Durable::promising_nothing(value)
+            };
+        }
+        let targets = std::mem::take(&mut self.targets);
+        if volume.is_volatile() {
+            return Durable::promising_nothing(value);
+        }
+        let targets =
+            targets.into_iter().map(|(node, what)| (node as Arc<dyn FlushTarget>, what)).collect();
+        Durable::after(value, Obligation::Flush(Flush { domain: volume.domain, targets }))
+    }
+}
+
+/// Room for what goes behind a change: whose call it was, and the reply.
+const REPLY_BYTES: usize = 512;
+
+impl Drop for Effects<'_> {
+    fn drop(&mut self) {
+        // Something was done before the operation failed.
+        if let Some(place) = self.place.take()
+            && self.is_taken
+        {
+            drop(LoggedChange::new(place, &self.change, 0));
+        }
+    }
+}

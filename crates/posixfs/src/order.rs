@@ -1,0 +1,73 @@
+//! The locks that order the changes of objects: one an object, whatever trees it is in, since the
+//! log must have the changes of one object in the order in which they took effect.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::attributes::Identity;
+
+/// The lock of one object.
+pub(crate) type Order = Mutex<()>;
+
+const SHARDS: usize = 64;
+/// Locks of a shard that are kept before those are looked for that nobody has any more.
+const KEPT_MIN: usize = 64;
+
+#[derive(Default)]
+struct Shard {
+    orders: HashMap<Identity, Weak<Order>>,
+    /// How many there were when they were last looked through.
+    kept: usize,
+}
+
+/// All objects' locks.
+pub(crate) struct Orders {
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+impl Orders {
+    pub(crate) fn new() -> Self {
+        Self { shards: std::array::from_fn(|_| Mutex::default()) }
+    }
+
+    /// The lock of an object; it is the same for as long as anybody has it.
+    pub(crate) fn of(&self, identity: Identity) -> Arc<Order> {
+        let mix = identity.inode.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ identity.device;
+        let Some(shard) = self.shards.get((mix >> 32) as usize % SHARDS) else {
+            return Arc::default();
+        };
+        let mut shard = shard.lock();
+        if let Some(order) = shard.orders.get(&identity).and_then(Weak::upgrade) {
+            return order;
+        }
+        if shard.orders.len() >= 2 * shard.kept.max(KEPT_MIN) {
+            shard.orders.retain(|_, order| order.strong_count() > 0);
+            shard.kept = shard.orders.len();
+        }
+        let order = Arc::default();
+        shard.orders.insert(identity, Arc::downgrade(&order));
+        order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_has_one_lock_and_those_nobody_has_are_let_go() {
+        let orders = Orders::new();
+        let identity = |inode| Identity { device: 5, inode };
+        let first = orders.of(identity(7));
+        assert!(Arc::ptr_eq(&first, &orders.of(identity(7))));
+        assert!(!Arc::ptr_eq(&first, &orders.of(identity(8))));
+        for inode in 0..100_000 {
+            orders.of(identity(1000 + inode));
+        }
+        let kept: usize = orders.shards.iter().map(|shard| shard.lock().orders.len()).sum();
+        assert!(kept <= SHARDS * 2 * KEPT_MIN, "{kept}");
+        assert!(Arc::ptr_eq(&first, &orders.of(identity(7))));
+    }
+}

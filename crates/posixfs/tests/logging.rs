@@ -1,0 +1,265 @@
+//! What storage tells the intent log of each operation, on every file system that can be had.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod support;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use steadfast_posixfs::{Storage, StorageOptions, Tree, TreeOptions};
+use steadfast_vfs::{
+    Action, Change, ChangeLog, CreateHow, FileSystem, FileSystemIdentity, FileSystemSync, FsError,
+    LogPlace, LoggedFileSystem, Name, SetAttr, Settled, WriteHow,
+};
+use support::{Place, User, mounted, name, settle, with_mode};
+
+/// A log that keeps all it is told, in the order in which places were taken.
+#[derive(Default)]
+struct Told {
+    next: AtomicU64,
+    records: Mutex<Vec<(u64, usize, Vec<u8>)>>,
+    is_refusing: std::sync::atomic::AtomicBool,
+}
+
+struct TellingPlace {
+    told: Arc<Told>,
+    bytes_max: usize,
+    lsn: u64,
+}
+
+impl LogPlace for TellingPlace {
+    fn take(&mut self) {
+        assert_eq!(self.lsn, 0, "taken twice");
+        self.lsn = self.told.next.fetch_add(1, Ordering::SeqCst) + 1;
+    }
+
+    fn fill(self: Box<Self>, record: Vec<u8>) -> u64 {
+        assert_ne!(self.lsn, 0, "filled before it was taken");
+        self.told.records.lock().unwrap().push((self.lsn, self.bytes_max, record));
+        self.lsn
+    }
+}
+
+struct Log(Arc<Told>);
+
+impl ChangeLog for Log {
+    fn register(
+        &self,
+        _identity: &FileSystemIdentity,
+        _path: &[u8],
+        sync: Arc<dyn FileSystemSync>,
+    ) -> Result<Option<LoggedFileSystem>, FsError> {
+        sync.sync()?;
+        Ok(Some(LoggedFileSystem(3)))
+    }
+
+    fn admit(
+        &self,
+        file_system: LoggedFileSystem,
+        bytes_max: usize,
+    ) -> Result<Option<Box<dyn LogPlace>>, FsError> {
+        assert_eq!(file_system, LoggedFileSystem(3));
+        if self.0.is_refusing.load(Ordering::SeqCst) {
+            return Err(FsError::TryLater);
+        }
+        Ok(Some(Box::new(TellingPlace { told: Arc::clone(&self.0), bytes_max, lsn: 0 })))
+    }
+
+    fn takes_write(&self, bytes: usize, is_stable: bool) -> bool {
+        bytes <= if is_stable { 100_000 } else { 1000 }
+    }
+
+    fn last(&self) -> u64 {
+        self.0.next.load(Ordering::SeqCst)
+    }
+
+    fn note(&self, place: Box<dyn LogPlace>, change: &Change<'_>) -> Result<(), FsError> {
+        let mut record = Vec::new();
+        change.encode(&mut record);
+        place.fill(record);
+        Ok(())
+    }
+}
+
+fn places() -> Vec<Place> {
+    let places = [("ext4", 64), ("xfs", 320), ("btrfs", 128)];
+    places.into_iter().filter_map(|(name, size)| mounted(name, size)).collect()
+}
+
+fn open(place: &Place, without_log: bool) -> (Tree, Arc<Told>) {
+    let told = Arc::new(Told::default());
+    let log = Arc::new(Log(Arc::clone(&told)));
+    let options = StorageOptions { descriptors_max: 1000 };
+    let storage = Storage::with_log(options, Some(log), None);
+    let options = TreeOptions { share_id: 7, without_log, ..TreeOptions::default() };
+    (Tree::open(&place.directory, &options, &storage).unwrap(), told)
+}
+
+impl Told {
+    /// The records since last asked, each shown without keys; that no record is larger than was
+    /// admitted is checked.
+    fn take(&self) -> Vec<String> {
+        let mut records = std::mem::take(&mut *self.records.lock().unwrap());
+        records.sort_by_key(|(lsn, ..)| *lsn);
+        let show = |(_, bytes_max, record): &(u64, usize, Vec<u8>)| {
+            let (change, rest) = Change::decode(record).unwrap();
+            assert!(rest.is_empty() || rest == b"reply");
+            assert!(record.len() - rest.len() <= *bytes_max);
+            let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+            let what = match change.action {
+                Action::Nothing => "nothing".to_owned(),
+                Action::Write { offset, data, .. } => format!("write {} at {offset}", data.len()),
+                Action::Attributes { size, .. } => format!("attributes, size {size:?}"),
+                Action::Acls { .. } => "acls".to_owned(),
+                Action::Make { place, target, object } => {
+                    let attr = change.attr_of(&object).unwrap();
+                    let target = text(target);
+                    format!("make {:?} {} {:o} {target:?}", attr.kind, text(place.name), attr.mode)
+                }
+                Action::Remove { place, unlinked } => {
+                    format!("remove {}, left {}", text(place.name), unlinked.is_left)
+                }
+                Action::Rename { from, to, victim, .. } => {
+                    let (from, to) = (text(from.name), text(to.name));
+                    format!("rename {from} {to}, victim {:?}", victim.map(|v| v.is_left))
+                }
+                Action::Link { place, .. } => format!("link {}", text(place.name)),
+                Action::Settled { what: Settled::Data(_), up_to } => format!("data to {up_to}"),
+                Action::Settled { what: Settled::Object(_), up_to } => format!("all to {up_to}"),
+                Action::Settled { what: Settled::FileSystem, up_to } => format!("fs to {up_to}"),
+            };
+            format!("{what}; after {}", change.after.len())
+        };
+        records.iter().map(show).collect()
+    }
+}
+
+#[test]
+fn every_change_is_told_as_it_came_out() {
+    for place in places() {
+        let (tree, told) = open(&place, false);
+        let user = User::new(&tree, 0, 0);
+        let root = user.root();
+        let caller = user.caller();
+        let file = user.create(&root, "a", 0o640).unwrap().handle;
+        assert_eq!(told.take(), ["make Regular a 640 \"\"; after 2"], "{}", place.name);
+        // A failure is kept for its reply.
+        user.create(&root, "a", 0o640).unwrap_err();
+        assert_eq!(told.take(), ["nothing; after 0"]);
+        let unchecked = CreateHow::Unchecked(SetAttr { size: Some(0), ..with_mode(0o600) });
+        settle(tree.create(&caller, &root, name("a"), &unchecked)).result.unwrap();
+        assert_eq!(told.take(), ["attributes, size Some(0); after 2"]);
+        let dir = user.mkdir(&root, "d", 0o755).unwrap().handle;
+        let set = SetAttr::default();
+        settle(tree.make_symlink(&caller, &dir, name("s"), b"target", &set)).result.unwrap();
+        let [made, linked] = told.take().try_into().unwrap();
+        assert_eq!(made, "make Directory d 755 \"\"; after 2");
+        assert_eq!(linked, "make Symlink s 777 \"target\"; after 2");
+        user.write(&file, 5, b"hello").unwrap();
+        user.set(&file, &with_mode(0o600)).result.unwrap();
+        user.set(&file, &SetAttr { size: Some(3), ..SetAttr::default() }).result.unwrap();
+        assert_eq!(
+            told.take(),
+            [
+                "write 5 at 5; after 1",
+                "attributes, size None; after 1",
+                "attributes, size Some(3); after 1"
+            ]
+        );
+        settle(tree.link(&caller, &file, &dir, name("b"))).1.result.unwrap();
+        let rename = |from: &str, to: &str| {
+            let (from, to) = (from.to_owned(), to.to_owned());
+            let names = [&from, &to].map(|name| Name::new(name.as_bytes()).unwrap());
+            settle(tree.rename(&caller, &root, names[0], &dir, names[1])).result
+        };
+        user.create(&root, "c", 0o600).unwrap();
+        told.take();
+        rename("c", "s").unwrap();
+        // Two names of one file: nothing happens (rename(2)).
+        rename("a", "b").unwrap();
+        rename("none", "b").unwrap_err();
+        assert_eq!(
+            told.take(),
+            ["rename c s, victim Some(false); after 2", "nothing; after 2", "nothing; after 0"]
+        );
+        user.remove(&dir, "b").unwrap();
+        user.remove(&root, "a").unwrap();
+        user.rmdir(&root, "d").unwrap_err();
+        user.remove(&dir, "s").unwrap();
+        user.rmdir(&root, "d").unwrap();
+        assert_eq!(
+            told.take(),
+            [
+                "remove b, left true; after 1",
+                "remove a, left false; after 1",
+                "nothing; after 0",
+                "remove s, left false; after 1",
+                "remove d, left false; after 1"
+            ]
+        );
+    }
+}
+
+#[test]
+fn writes_are_logged_or_flushed_and_that_is_told() {
+    for place in places() {
+        let (tree, told) = open(&place, false);
+        let user = User::new(&tree, 0, 0);
+        let file = user.create(&user.root(), "a", 0o640).unwrap().handle;
+        told.take();
+        let write = |bytes: usize, how| {
+            let written = settle(tree.write(&user.caller(), &file, 0, &vec![7; bytes], how));
+            written.result.unwrap().committed
+        };
+        let commit = || settle(tree.commit(&user.caller(), &file, 0, 0)).result.unwrap();
+        // Small ones need no COMMIT.
+        assert_eq!(write(1000, WriteHow::Unstable), WriteHow::FileSync);
+        commit();
+        assert_eq!(told.take(), ["write 1000 at 0; after 1"]);
+        assert_eq!(write(1001, WriteHow::Unstable), WriteHow::Unstable);
+        assert!(told.take().is_empty());
+        commit();
+        // What has no record is told to be newer than what has.
+        assert_eq!(told.take(), ["data to 2; after 0"]);
+        commit();
+        assert!(told.take().is_empty());
+        assert_eq!(write(100_001, WriteHow::FileSync), WriteHow::FileSync);
+        assert_eq!(told.take(), ["all to 3; after 0"]);
+        // Many small ones are a stream.
+        let logged = (0..1000).filter(|_| write(1000, WriteHow::Unstable) == WriteHow::FileSync);
+        assert_eq!(logged.count(), (256 << 10) / 1000 + 1);
+        commit();
+        assert_eq!(write(1000, WriteHow::Unstable), WriteHow::FileSync);
+    }
+}
+
+#[test]
+fn a_share_without_the_log_tells_it_what_it_flushes() {
+    for place in places() {
+        let (tree, told) = open(&place, true);
+        let user = User::new(&tree, 0, 0);
+        let file = user.create(&user.root(), "a", 0o640).unwrap().handle;
+        user.write(&file, 0, b"hello").unwrap();
+        let records = told.take();
+        assert!(!records.is_empty() && records.iter().all(|record| record.contains("all to ")));
+    }
+}
+
+#[test]
+fn nothing_is_changed_while_the_log_refuses() {
+    for place in places() {
+        let (tree, told) = open(&place, false);
+        let user = User::new(&tree, 0, 0);
+        let root = user.root();
+        let file = user.create(&root, "a", 0o640).unwrap().handle;
+        told.take();
+        told.is_refusing.store(true, Ordering::SeqCst);
+        assert_eq!(user.create(&root, "b", 0o640).unwrap_err(), FsError::TryLater);
+        assert_eq!(user.write(&file, 0, b"x").unwrap_err(), FsError::TryLater);
+        assert_eq!(user.remove(&root, "a").unwrap_err(), FsError::TryLater);
+        assert_eq!(user.set(&file, &with_mode(0)).result, Err(FsError::TryLater));
+        assert_eq!(user.attr(&file).unwrap().size, 0);
+        assert_eq!(user.lookup(&root, "b").unwrap_err(), FsError::NotFound);
+        assert!(told.take().is_empty());
+    }
+}

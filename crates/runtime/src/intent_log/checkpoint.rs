@@ -1,0 +1,163 @@
+//! Checkpoints: file systems are made stable, so that the log needs their records no more.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use steadfast_intent_log::{FileSystemEntry, Lsn};
+use steadfast_vfs::FsError;
+
+use super::aside;
+use super::keeper::{IntentLogKeeper, Phase, REPLIES_FILL_PERCENT, REPLIES_STAY};
+
+impl IntentLogKeeper {
+    pub(super) fn checkpoint_all(&self) {
+        let mut next = Instant::now() + self.options.checkpoint_interval;
+        loop {
+            {
+                let mut state = self.checkpointing.lock();
+                while !state.is_wanted && !state.is_stopping {
+                    if self.checkpoint_wanted.wait_until(&mut state, next).timed_out() {
+                        break;
+                    }
+                }
+                if state.is_stopping {
+                    return;
+                }
+                state.is_wanted = false;
+                state.begun += 1;
+            }
+            if self.phase() == Phase::On {
+                self.checkpoint();
+            }
+            {
+                let mut state = self.checkpointing.lock();
+                state.ended = state.begun;
+            }
+            self.checkpoint_ended.notify_all();
+            drop(self.space.lock());
+            self.space_grew.notify_all();
+            next = Instant::now() + self.options.checkpoint_interval;
+        }
+    }
+
+    /// Asks for a checkpoint that begins now, and waits for it. `true` if nothing is left in the
+    /// log of what was in it.
+    pub fn checkpoint_now(&self) -> bool {
+        if self.threads.lock().is_empty() {
+            self.checkpoint();
+            return self.faulty.lock().is_empty();
+        }
+        let wanted = {
+            let mut state = self.checkpointing.lock();
+            state.is_wanted = true;
+            state.begun + 1
+        };
+        self.checkpoint_wanted.notify_all();
+        let mut state = self.checkpointing.lock();
+        while state.ended < wanted && !state.is_stopping {
+            self.checkpoint_ended.wait(&mut state);
+        }
+        drop(state);
+        self.faulty.lock().is_empty()
+    }
+
+    pub(super) fn want_checkpoint(&self) {
+        self.checkpointing.lock().is_wanted = true;
+        self.checkpoint_wanted.notify_all();
+    }
+
+    pub(super) fn checkpoint(&self) {
+        for usage in self.log.usage().file_systems {
+            let index = usage.entry.index;
+            if usage.first_live.is_none() {
+                continue;
+            }
+            if self.faulty.lock().contains_key(&index) {
+                self.set_aside(&usage.entry);
+                continue;
+            }
+            let mounts = self.file_systems.lock().get(&index).cloned().unwrap_or_default();
+            // All of them have been applied.
+            let up_to = self.log.last();
+            match mounts.iter().try_for_each(|mount| mount.sync()) {
+                Ok(()) => self.log.checkpointed(index, up_to),
+                Err(error) => self.note_faulty(index, &usage.entry.path, error),
+            }
+        }
+        self.let_replies_go();
+        self.write_superblocks_if_due();
+    }
+
+    /// Lets go replies that are old, or all if they take up too much.
+    pub(super) fn let_replies_go(&self) {
+        let mut moments = self.moments.lock();
+        let now = Instant::now();
+        moments.push_back((now, self.log.last()));
+        let (used, all) = self.log.fill();
+        let is_too_much = used * 100 > all * REPLIES_FILL_PERCENT;
+        if is_too_much || self.is_closing.load(Ordering::SeqCst) {
+            moments.clear();
+            self.log.retain(None);
+            return;
+        }
+        while let Some((moment, _)) = moments.get(1)
+            && now.duration_since(*moment) > REPLIES_STAY
+        {
+            moments.pop_front();
+        }
+        // Those after the last moment that is old enough.
+        let from = moments.front().filter(|(moment, _)| now.duration_since(*moment) > REPLIES_STAY);
+        self.log.retain(Some(from.map_or(Lsn(0), |(_, lsn)| lsn.next())));
+    }
+
+    pub(super) fn write_superblocks_if_due(&self) {
+        let _one = self.superblocks.lock();
+        if !self.log.superblock_is_due() {
+            return;
+        }
+        if let Err(error) = self.log.write_superblocks(&*self.medium, false) {
+            *self.superblock_fault.lock() = Some(format!("cannot be written: {error}"));
+        }
+        // Records may have waited for it; or a committer has to leave the log.
+        self.note_complete(true);
+    }
+
+    /// A file system could not be flushed: what it may have lost is in the log, and stays there.
+    pub(super) fn note_faulty(&self, index: u32, path: &[u8], error: FsError) {
+        let path = String::from_utf8_lossy(path);
+        tracing::error!(
+            "{path}: its file system cannot be flushed: {error}; what was acknowledged stays in the \
+             intent log, changes wait, other file systems go on; restart when it is repaired"
+        );
+        self.faulty.lock().insert(index, error.to_string());
+        self.has_faulty.store(true, Ordering::SeqCst);
+    }
+
+    /// Keeps the records of a faulty file system elsewhere, so that they do not fill the log.
+    pub(super) fn set_aside(&self, entry: &FileSystemEntry) {
+        let extent = self.log.extent();
+        let log = (&self.uuid, self.log.epoch());
+        match aside::set_aside(&self.state_directory, &*self.medium, &extent, log, entry, None) {
+            Ok((path, last)) => {
+                tracing::warn!(
+                    "{}: what it may have lost is kept in {}, and replayed at the next start",
+                    String::from_utf8_lossy(&entry.path),
+                    path.display()
+                );
+                self.log.checkpointed(entry.index, last);
+            }
+            Err(error) => tracing::error!(
+                "{}: what it may have lost cannot be kept in the state directory: {error}; it \
+                 stays in the intent log, which may become full",
+                String::from_utf8_lossy(&entry.path)
+            ),
+        }
+    }
+
+    pub(super) fn wait_stable(&self, lsn: u64) {
+        let mut lock = self.stable_lock.lock();
+        while self.log.stable().0 < lsn && self.phase() != Phase::Off {
+            self.stable_grew.wait(&mut lock);
+        }
+    }
+}

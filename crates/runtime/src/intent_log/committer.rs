@@ -1,0 +1,202 @@
+//! Committers: write whatever is complete, send the replies that wait for it, and leave the log when
+//! it cannot be written.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use steadfast_intent_log::Batch;
+
+use super::keeper::{DRAIN_POLL, FULL_WAIT, IntentLogKeeper, Phase, RETRY};
+use super::start::{note_given_up, note_known};
+use crate::flusher::{ParkedReply, ReplySender};
+
+impl IntentLogKeeper {
+    pub(super) fn note_complete(&self, is_new: bool) {
+        if !is_new {
+            return;
+        }
+        self.has_work.store(true, Ordering::SeqCst);
+        if self.sleeping.load(Ordering::SeqCst) > 0 {
+            let _work = self.work.lock();
+            self.wake.notify_one();
+        }
+    }
+
+    pub(super) fn commit_all(&self) {
+        let Some(shared) = self.shared.get().and_then(std::sync::Weak::upgrade) else { return };
+        let mut sender = ReplySender::new(&shared);
+        drop(shared);
+        let mut batch = Batch::default();
+        loop {
+            self.has_work.store(false, Ordering::SeqCst);
+            if self.write_batch(&mut batch, &mut sender) {
+                continue;
+            }
+            let mut is_stopping = self.work.lock();
+            if *is_stopping {
+                return;
+            }
+            self.sleeping.fetch_add(1, Ordering::SeqCst);
+            if !self.has_work.load(Ordering::SeqCst) {
+                self.wake.wait(&mut is_stopping);
+            }
+            self.sleeping.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Writes what is complete; `false` if there is nothing.
+    pub(super) fn write_batch(&self, batch: &mut Batch, sender: &mut ReplySender) -> bool {
+        if let Some(why) = self.superblock_fault.lock().take() {
+            self.leave(&why, sender);
+        }
+        self.writing.fetch_add(1, Ordering::SeqCst);
+        if !self.log.take_batch(batch) {
+            self.writing.fetch_sub(1, Ordering::SeqCst);
+            // Parked after what they wait for was stable.
+            self.settle_stable(sender);
+            return false;
+        }
+        let begun = Instant::now();
+        let written = batch.write_to(&*self.medium);
+        self.writing.fetch_sub(1, Ordering::SeqCst);
+        match written {
+            Ok(()) => {
+                self.log.note_write(begun.elapsed().as_nanos() as u64);
+                self.log.written(batch);
+                self.settle_stable(sender);
+                drop(self.stable_lock.lock());
+                self.stable_grew.notify_all();
+            }
+            Err(error) => self.leave(&format!("cannot be written: {error}"), sender),
+        }
+        true
+    }
+
+    /// Sends the replies of what is stable.
+    pub(super) fn settle_stable(&self, sender: &mut ReplySender) {
+        let ready = {
+            let mut parked = self.parked.lock();
+            let stable = match self.phase() {
+                Phase::Off => u64::MAX,
+                _ => self.log.stable().0,
+            };
+            match parked.calls.first_key_value() {
+                Some((first, _)) if *first <= stable => {}
+                _ => return,
+            }
+            let later = match stable.checked_add(1) {
+                Some(next) => parked.calls.split_off(&next),
+                None => BTreeMap::new(),
+            };
+            let ready = std::mem::replace(&mut parked.calls, later);
+            self.settling.fetch_add(1, Ordering::SeqCst);
+            parked.count -= ready.values().map(Vec::len).sum::<usize>();
+            ready
+        };
+        if let Some(shared) = self.shared.get().and_then(std::sync::Weak::upgrade) {
+            let stable_ns = shared.stamp_ns();
+            for call in ready.into_values().flatten() {
+                sender.settle(call, Ok(()), &shared);
+            }
+            sender.send(stable_ns, &shared);
+        }
+        self.settling.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Takes over calls that wait for these LSNs.
+    pub(crate) fn park(&self, calls: impl Iterator<Item = (u64, ParkedReply)>) {
+        let first = {
+            let mut parked = self.parked.lock();
+            for (lsn, call) in calls {
+                parked.calls.entry(lsn).or_default().push(call);
+                parked.count += 1;
+            }
+            parked.calls.first_key_value().map(|(first, _)| *first)
+        };
+        // Stable already: who made it so may have looked before these came.
+        if first.is_some_and(|first| first <= self.log.stable().0 || self.phase() == Phase::Off) {
+            self.note_complete(true);
+        }
+    }
+
+    /// Leaves the log after a write failed: makes everything stable without it, and goes on so.
+    pub(super) fn leave(&self, why: &str, sender: &mut ReplySender) {
+        self.log.failed();
+        {
+            let _gate = self.gate.lock();
+            if self.phase() != Phase::On {
+                return;
+            }
+            self.phase.store(Phase::Closing as u8, Ordering::SeqCst);
+        }
+        tracing::error!(
+            "the intent log {why}: flushing all file systems; from then on changes are flushed one \
+             by one, which is slower and as safe"
+        );
+        // What has passed the gate is applied before everything is flushed, and its record, which
+        // nobody will write, is complete.
+        while self.passed.load(Ordering::SeqCst) > 0 || self.writing.load(Ordering::SeqCst) > 0 {
+            if self.is_stopping() {
+                return;
+            }
+            std::thread::sleep(DRAIN_POLL);
+        }
+        // The kernel tells of lost data once, so a second attempt would prove nothing.
+        let file_systems: Vec<_> = self.file_systems.lock().values().flatten().cloned().collect();
+        let failed = file_systems.iter().find_map(|one| one.sync().err());
+        if failed.is_some() || self.has_faulty.load(Ordering::SeqCst) {
+            tracing::error!(
+                "a file system cannot be flushed, and the intent log, which has what it may have \
+                 lost, cannot be written: changes wait until both are repaired and the server is \
+                 started again"
+            );
+            return;
+        }
+        if !self.give_up() {
+            return;
+        }
+        self.phase.store(Phase::Off as u8, Ordering::SeqCst);
+        drop(self.gate.lock());
+        self.gate_opens.notify_all();
+        self.settle_stable(sender);
+        drop(self.stable_lock.lock());
+        self.stable_grew.notify_all();
+    }
+
+    /// Sees to it that what is in the log will never be replayed: the file systems have all of it,
+    /// and go on changing. `false` if the server is stopped before that could be noted anywhere.
+    pub(super) fn give_up(&self) -> bool {
+        let _one = self.superblocks.lock();
+        loop {
+            let Err(error) = self.log.give_up(&*self.medium) else {
+                // That it is closed is known from the log too.
+                let _ = note_known(&self.state_directory, &self.uuid, false);
+                return true;
+            };
+            let Err(also) = self.note_given_up() else {
+                tracing::warn!("the intent log cannot be marked as empty: {error}");
+                return true;
+            };
+            tracing::error!(
+                "the intent log cannot be marked as empty: {error}; nor can that be noted in the \
+                 state directory: {also}; changes wait until one of them can be written"
+            );
+            let begun = Instant::now();
+            while begun.elapsed() < RETRY {
+                if self.is_stopping() {
+                    return false;
+                }
+                std::thread::sleep(FULL_WAIT);
+            }
+        }
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        *self.work.lock()
+    }
+
+    pub(super) fn note_given_up(&self) -> std::io::Result<()> {
+        note_given_up(&self.state_directory, &self.uuid, self.log.epoch())
+    }
+}

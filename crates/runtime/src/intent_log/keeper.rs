@@ -1,0 +1,318 @@
+//! The running log: takes changes, writes them, sends the replies that wait for them, and empties
+//! itself by checkpoints.
+//!
+//! Committers (two threads, so that the device has the next write when one is done) write whatever
+//! is complete; who completes a record wakes one if it sleeps: group commit without waiting for
+//! company. The checkpointer flushes file systems by time and by fill level.
+//!
+//! A *gate* stands before the log: every change passes it before it is applied. Closed, changes
+//! wait; so the log can be left or entered at a moment when no change is half in it.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use steadfast_intent_log::{IntentLog, Lsn, Medium, Usage};
+use steadfast_vfs::FileSystemSync;
+
+use super::start::{OpenStorage, note_known};
+use crate::flusher::ParkedReply;
+use crate::shared::Shared;
+
+/// Of a record: what the engine puts behind the change, its largest reply included (READDIR and
+/// READ change nothing, so are never among them).
+pub(super) const BEHIND_BYTES: usize = 2048;
+/// Threads that write.
+const COMMITTERS: usize = 2;
+/// Between two looks at whether a full log has room again.
+pub(super) const FULL_WAIT: Duration = Duration::from_millis(100);
+/// Between two attempts to note that the log was given up.
+pub(super) const RETRY: Duration = Duration::from_secs(10);
+/// For the threads' end.
+const CLOSE_TIME: Duration = Duration::from_secs(10);
+/// Mounts of one file system that are flushed at a checkpoint.
+pub(super) const MOUNTS_MAX: usize = 64;
+/// For the end of what has passed the gate.
+pub(super) const DRAIN_POLL: Duration = Duration::from_millis(1);
+
+/// Replies stay in the log for as long as a client may ask for them again (Linux's time-out over
+/// TCP, and some more), though what they tell of has reached the disk…
+pub(super) const REPLIES_STAY: Duration = Duration::from_secs(65);
+/// … unless they take up more of the log than this, in percent.
+pub(super) const REPLIES_FILL_PERCENT: u64 = 25;
+
+/// How the log is used.
+#[derive(Clone, Debug)]
+pub struct IntentLogOptions {
+    /// WRITEs that must be stable are logged up to this size, in bytes; larger ones are flushed.
+    pub stable_write_bytes_max: usize,
+    /// WRITEs that need not be stable are logged up to this size, in bytes: the client then needs
+    /// no COMMIT.
+    pub unstable_write_bytes_max: usize,
+    /// Between two checkpoints.
+    pub checkpoint_interval: Duration,
+    /// Checkpoints come earlier when the log is as full as this, in percent.
+    pub checkpoint_fill_percent: u64,
+}
+
+impl Default for IntentLogOptions {
+    fn default() -> Self {
+        Self {
+            stable_write_bytes_max: 256 << 10,
+            unstable_write_bytes_max: 32 << 10,
+            checkpoint_interval: Duration::from_secs(5),
+            checkpoint_fill_percent: 40,
+        }
+    }
+}
+
+/// Whether changes are logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// They are.
+    On = 0,
+    /// They wait: the log is being left.
+    Closing = 1,
+    /// They are flushed instead.
+    Off = 2,
+}
+
+/// What the log is doing, for the operator.
+#[derive(Clone, Debug)]
+pub struct IntentLogStatus {
+    /// Whether changes are logged.
+    pub phase: Phase,
+    /// What the log holds and did.
+    pub usage: Usage,
+    /// Checkpoints made.
+    pub checkpoints: u64,
+    /// File systems that take no changes, by index, and why.
+    pub faulty: BTreeMap<u32, String>,
+    /// Replies that wait.
+    pub parked: usize,
+}
+
+/// What the keeper was made with.
+pub(super) struct Parts {
+    pub(super) uuid: [u8; 16],
+    pub(super) log: IntentLog,
+    pub(super) medium: Arc<dyn Medium>,
+    pub(super) options: IntentLogOptions,
+    pub(super) state_directory: PathBuf,
+    pub(super) open_storage: Box<OpenStorage>,
+}
+
+#[derive(Default)]
+pub(super) struct Checkpointing {
+    pub(super) is_wanted: bool,
+    pub(super) is_stopping: bool,
+    /// Checkpoints begun and ended, so that who asks for one can wait for it.
+    pub(super) begun: u64,
+    pub(super) ended: u64,
+}
+
+pub(super) struct Parked {
+    /// By LSN.
+    pub(super) calls: BTreeMap<u64, Vec<ParkedReply>>,
+    pub(super) count: usize,
+}
+
+/// The log at work. One a server, shared by all its threads.
+pub struct IntentLogKeeper {
+    pub(super) uuid: [u8; 16],
+    pub(super) log: IntentLog,
+    pub(super) open_storage: Box<OpenStorage>,
+    pub(super) medium: Arc<dyn Medium>,
+    pub(super) options: IntentLogOptions,
+    pub(super) state_directory: PathBuf,
+    pub(super) phase: AtomicU8,
+    /// Changes that have passed the gate and whose records are not complete.
+    pub(super) passed: AtomicUsize,
+    pub(super) gate: Mutex<()>,
+    pub(super) gate_opens: Condvar,
+    /// Committers that sleep, and whether there may be something for them.
+    pub(super) sleeping: AtomicUsize,
+    pub(super) has_work: AtomicBool,
+    pub(super) work: Mutex<bool>,
+    pub(super) wake: Condvar,
+    pub(super) parked: Mutex<Parked>,
+    pub(super) stable_grew: Condvar,
+    pub(super) stable_lock: Mutex<()>,
+    pub(super) checkpointing: Mutex<Checkpointing>,
+    pub(super) checkpoint_wanted: Condvar,
+    pub(super) checkpoint_ended: Condvar,
+    pub(super) space: Mutex<()>,
+    pub(super) space_grew: Condvar,
+    /// Held by who writes superblocks.
+    pub(super) superblocks: Mutex<()>,
+    /// Why one could not be written, until a committer has seen it.
+    pub(super) superblock_fault: Mutex<Option<String>>,
+    /// Held by who registers a file system.
+    pub(super) registering: Mutex<()>,
+    /// Committers that send replies.
+    pub(super) settling: AtomicUsize,
+    /// By index; more than one if a file system is served by several mounts.
+    pub(super) file_systems: Mutex<HashMap<u32, Vec<Arc<dyn FileSystemSync>>>>,
+    pub(super) faulty: Mutex<BTreeMap<u32, String>>,
+    pub(super) has_faulty: AtomicBool,
+    pub(super) is_closing: AtomicBool,
+    pub(super) shared: OnceLock<std::sync::Weak<Shared>>,
+    pub(super) threads: Mutex<Vec<JoinHandle<()>>>,
+    pub(super) writing: AtomicUsize,
+    /// When which LSN was the last, for replies to be let go.
+    pub(super) moments: Mutex<VecDeque<(Instant, Lsn)>>,
+}
+
+impl std::fmt::Debug for IntentLogKeeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IntentLogKeeper").field("phase", &self.phase()).finish_non_exhaustive()
+    }
+}
+
+impl IntentLogKeeper {
+    pub(super) fn new(parts: Parts) -> Arc<Self> {
+        let Parts { uuid, log, medium, options, state_directory, open_storage } = parts;
+        Arc::new(Self {
+            uuid,
+            log,
+            open_storage,
+            medium,
+            options,
+            state_directory,
+            phase: AtomicU8::new(Phase::On as u8),
+            passed: AtomicUsize::new(0),
+            gate: Mutex::default(),
+            gate_opens: Condvar::new(),
+            sleeping: AtomicUsize::new(0),
+            has_work: AtomicBool::new(false),
+            work: Mutex::new(false),
+            wake: Condvar::new(),
+            parked: Mutex::new(Parked { calls: BTreeMap::new(), count: 0 }),
+            stable_grew: Condvar::new(),
+            stable_lock: Mutex::default(),
+            checkpointing: Mutex::default(),
+            checkpoint_wanted: Condvar::new(),
+            checkpoint_ended: Condvar::new(),
+            space: Mutex::default(),
+            space_grew: Condvar::new(),
+            superblocks: Mutex::default(),
+            superblock_fault: Mutex::default(),
+            registering: Mutex::default(),
+            settling: AtomicUsize::new(0),
+            file_systems: Mutex::default(),
+            faulty: Mutex::default(),
+            has_faulty: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
+            shared: OnceLock::new(),
+            threads: Mutex::default(),
+            writing: AtomicUsize::new(0),
+            moments: Mutex::default(),
+        })
+    }
+
+    /// Whether changes are logged.
+    pub fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::SeqCst) {
+            0 => Phase::On,
+            1 => Phase::Closing,
+            _ => Phase::Off,
+        }
+    }
+
+    /// What it is doing.
+    pub fn status(&self) -> IntentLogStatus {
+        IntentLogStatus {
+            phase: self.phase(),
+            usage: self.log.usage(),
+            checkpoints: self.checkpointing.lock().ended,
+            faulty: self.faulty.lock().clone(),
+            parked: self.parked.lock().count,
+        }
+    }
+
+    /// Starts the threads. Replies that wait are sent by them.
+    pub(crate) fn start(self: &Arc<Self>, shared: &Arc<Shared>) -> std::io::Result<()> {
+        let _ = self.shared.set(Arc::downgrade(shared));
+        let mut threads = self.threads.lock();
+        for number in 0..COMMITTERS {
+            let keeper = Arc::clone(self);
+            let name = format!("log-{number}");
+            threads
+                .push(std::thread::Builder::new().name(name).spawn(move || keeper.commit_all())?);
+        }
+        let keeper = Arc::clone(self);
+        let name = "checkpoint".to_owned();
+        threads
+            .push(std::thread::Builder::new().name(name).spawn(move || keeper.checkpoint_all())?);
+        Ok(())
+    }
+
+    /// Whether no reply waits.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.passed.load(Ordering::SeqCst) == 0
+            && self.parked.lock().count == 0
+            && self.settling.load(Ordering::SeqCst) == 0
+    }
+
+    /// Makes all file systems stable and closes the log clean, once no change can come any more.
+    /// The next start goes on with this write verifier. `false` if something had to be left in it.
+    pub fn close(&self, write_verifier: u64) -> bool {
+        self.log.set_write_verifier(write_verifier);
+        self.is_closing.store(true, Ordering::SeqCst);
+        let is_clean = self.phase() == Phase::On
+            && self.checkpoint_now()
+            && self.is_all_flushed()
+            && self.write_clean();
+        {
+            let mut checkpointing = self.checkpointing.lock();
+            checkpointing.is_stopping = true;
+            self.checkpoint_wanted.notify_all();
+        }
+        *self.work.lock() = true;
+        self.wake.notify_all();
+        let deadline = Instant::now() + CLOSE_TIME;
+        for thread in std::mem::take(&mut *self.threads.lock()) {
+            // One that hangs in storage cannot be ended; the process's end is its end.
+            while !thread.is_finished() && Instant::now() < deadline {
+                std::thread::sleep(DRAIN_POLL);
+            }
+            if thread.is_finished() {
+                // A panic of a thread has been reported when it happened.
+                let _ = thread.join();
+            }
+        }
+        // Whoever flushes something from here on has nothing to tell the log.
+        self.phase.store(Phase::Off as u8, Ordering::SeqCst);
+        drop(self.gate.lock());
+        self.gate_opens.notify_all();
+        is_clean
+    }
+
+    /// Data that was never logged too: clients that have written it are told the same verifier
+    /// after the next start.
+    fn is_all_flushed(&self) -> bool {
+        let file_systems: Vec<_> = self.file_systems.lock().values().flatten().cloned().collect();
+        let is_flushed = file_systems.iter().all(|one| one.sync().is_ok());
+        // Those that are not logged.
+        rustix::fs::sync();
+        is_flushed
+    }
+
+    fn write_clean(&self) -> bool {
+        let _one = self.superblocks.lock();
+        let written = self.log.write_superblocks(&*self.medium, true);
+        let is_clean = written.unwrap_or_else(|error| {
+            tracing::error!("cannot close the intent log: {error}");
+            false
+        });
+        if is_clean && let Err(error) = note_known(&self.state_directory, &self.uuid, false) {
+            tracing::error!("cannot note that the intent log is closed: {error}");
+        }
+        is_clean
+    }
+}

@@ -1,0 +1,148 @@
+//! The intent log's medium: a file or a block device, written around the page cache.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use steadfast_intent_log::{BLOCK_BYTES, Block, Medium, MediumError};
+
+/// Zeros that are written at a time when a file is made.
+const FILL_BLOCKS: usize = 256;
+
+/// A file or a block device.
+#[derive(Debug)]
+pub struct FileMedium {
+    file: File,
+    bytes: u64,
+}
+
+impl FileMedium {
+    /// Opens a file or a block device that is there.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or is something else.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = open(path, false)?;
+        let metadata = file.metadata()?;
+        let is_device = metadata.file_type().is_block_device();
+        if !is_device && !metadata.is_file() {
+            let why = "the intent log must be an ordinary file or a block device";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let bytes = if is_device {
+            use std::io::{Seek, SeekFrom};
+            (&file).seek(SeekFrom::End(0))?
+        } else {
+            metadata.len()
+        };
+        Ok(Self { file, bytes })
+    }
+
+    /// Makes a file of so many bytes and writes it through once, so that later writes change
+    /// nothing but its data. It gets its name when it is whole.
+    ///
+    /// # Errors
+    /// When it cannot be made, or there is no room.
+    pub fn create(path: &Path, bytes: u64) -> io::Result<Self> {
+        let temporary = path.with_extension("new");
+        match std::fs::remove_file(&temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let file = open(&temporary, true)?;
+        let zeros = vec![Block::ZERO; FILL_BLOCKS];
+        let zeros = Block::bytes_of(&zeros);
+        let mut written = 0;
+        while written < bytes {
+            let more = usize::try_from(bytes - written).unwrap_or(usize::MAX).min(zeros.len());
+            file.write_all_at(zeros.get(..more).unwrap_or(zeros), written)?;
+            written += more as u64;
+        }
+        file.sync_all()?;
+        std::fs::rename(&temporary, path)?;
+        if let Some(directory) = path.parent() {
+            File::open(directory)?.sync_all()?;
+        }
+        Self::open(path)
+    }
+}
+
+/// Opens for reading and for writing that is stable when it returns; around the page cache where
+/// the file system can do that.
+fn open(path: &Path, is_new: bool) -> io::Result<File> {
+    let mut last = None;
+    for is_direct in [true, false] {
+        let mut flags = OFlags::DSYNC | OFlags::CLOEXEC;
+        if is_direct {
+            flags |= OFlags::DIRECT;
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(is_new).mode(0o600);
+        options.custom_flags(flags.bits() as i32);
+        match options.open(path) {
+            Ok(file) => return Ok(file),
+            // Some file systems, tmpfs before Linux 6.6 among them, cannot go around it.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => last = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| io::ErrorKind::InvalidInput.into()))
+}
+
+impl Medium for FileMedium {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [Block]) -> Result<(), MediumError> {
+        self.check(offset, into.len())?;
+        Ok(self.file.read_exact_at(Block::bytes_of_mut(into), offset)?)
+    }
+
+    fn write_at(&self, offset: u64, from: &[Block]) -> Result<(), MediumError> {
+        self.check(offset, from.len())?;
+        Ok(self.file.write_all_at(Block::bytes_of(from), offset)?)
+    }
+}
+
+impl FileMedium {
+    fn check(&self, offset: u64, blocks: usize) -> Result<(), MediumError> {
+        let bytes = (blocks * BLOCK_BYTES) as u64;
+        match offset.checked_add(bytes) {
+            Some(end) if end <= self.bytes => Ok(()),
+            _ => Err(MediumError::Beyond { offset, bytes }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_read_as_they_were_written() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("log");
+        let size = (FILL_BLOCKS as u64 + 3) * BLOCK_BYTES as u64;
+        let medium = FileMedium::create(&path, size).unwrap();
+        assert_eq!(medium.bytes(), size);
+        let mut blocks = vec![Block::ZERO; 2];
+        Block::bytes_of_mut(&mut blocks).fill(7);
+        medium.write_at(4096, &blocks).unwrap();
+        let again = FileMedium::open(&path).unwrap();
+        let mut read = vec![Block::ZERO; 4];
+        again.read_at(0, &mut read).unwrap();
+        let bytes = Block::bytes_of(&read);
+        assert!(bytes[..4096].iter().all(|byte| *byte == 0));
+        assert!(bytes[4096..3 * 4096].iter().all(|byte| *byte == 7));
+        assert!(matches!(again.write_at(size, &blocks), Err(MediumError::Beyond { .. })));
+        assert!(matches!(
+            again.read_at(u64::MAX - 4095, &mut read),
+            Err(MediumError::Beyond { .. })
+        ));
+        assert!(FileMedium::open(place.path()).is_err());
+        assert!(FileMedium::open(&place.path().join("other")).is_err());
+    }
+}

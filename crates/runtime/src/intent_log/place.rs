@@ -1,0 +1,239 @@
+//! The log as storage sees it: file systems join it, changes pass the gate, take their places, and
+//! fill them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use steadfast_intent_log::{Admission, FileSystemEntry, Identity, Lsn, Refused};
+use steadfast_vfs::{
+    Change, ChangeLog, FileSystemIdentity, FileSystemSync, FsError, LogPlace, LoggedFileSystem,
+};
+
+use super::aside;
+use super::keeper::{BEHIND_BYTES, DRAIN_POLL, FULL_WAIT, IntentLogKeeper, MOUNTS_MAX, Phase};
+use super::start::replay_asides;
+
+impl IntentLogKeeper {
+    /// Before a file system is served: what was set aside while it was not there comes first.
+    pub(super) fn replay_what_was_set_aside(
+        &self,
+        identity: Identity,
+        path: &[u8],
+    ) -> Result<(), FsError> {
+        let entry = FileSystemEntry { index: 0, identity, path: path.to_vec(), tail: Lsn(0) };
+        let replayed = match aside::files_of(&self.state_directory, &identity) {
+            Ok(files) if files.is_empty() => return Ok(()),
+            Ok(_) => match (self.open_storage)(&entry) {
+                Ok(Some(mut storage)) => {
+                    replay_asides(&self.state_directory, &entry, &mut *storage)
+                        .map_err(|error| error.to_string())
+                }
+                Ok(None) => Err("it is not there".to_owned()),
+                Err(why) => Err(why),
+            },
+            Err(error) => Err(error.to_string()),
+        };
+        replayed.map_err(|why| {
+            let path = String::from_utf8_lossy(path);
+            tracing::error!(
+                "{path}: not served, since what was acknowledged and kept aside for it cannot be \
+                 replayed: {why}"
+            );
+            FsError::TryLater
+        })
+    }
+}
+
+/// The log as storage sees it.
+#[derive(Clone, Debug)]
+pub struct LogHandle(pub(super) Arc<IntentLogKeeper>);
+
+impl LogHandle {
+    /// A handle of the running log.
+    pub fn new(keeper: &Arc<IntentLogKeeper>) -> Self {
+        Self(Arc::clone(keeper))
+    }
+}
+
+impl ChangeLog for LogHandle {
+    fn register(
+        &self,
+        identity: &FileSystemIdentity,
+        path: &[u8],
+        sync: Arc<dyn FileSystemSync>,
+    ) -> Result<Option<LoggedFileSystem>, FsError> {
+        let keeper = &self.0;
+        let identity = Identity { uuid: identity.uuid, kind: identity.kind };
+        let _one = keeper.registering.lock();
+        keeper.replay_what_was_set_aside(identity, path)?;
+        {
+            let mut gate = keeper.gate.lock();
+            while keeper.phase() == Phase::Closing {
+                keeper.gate_opens.wait(&mut gate);
+            }
+        }
+        if keeper.phase() == Phase::Off {
+            return Ok(None);
+        }
+        Ok(match keeper.log.register(identity, path) {
+            Ok(index) => {
+                let mut file_systems = keeper.file_systems.lock();
+                let mounts = file_systems.entry(index).or_default();
+                if mounts.len() >= MOUNTS_MAX {
+                    mounts.remove(0);
+                }
+                mounts.push(sync);
+                drop(file_systems);
+                keeper.write_superblocks_if_due();
+                Some(LoggedFileSystem(index))
+            }
+            Err(error) => {
+                let path = String::from_utf8_lossy(path);
+                tracing::warn!("{path}: changes are flushed instead of logged: {error}");
+                None
+            }
+        })
+    }
+
+    fn admit(
+        &self,
+        file_system: LoggedFileSystem,
+        change_bytes: usize,
+    ) -> Result<Option<Box<dyn LogPlace>>, FsError> {
+        let keeper = &self.0;
+        loop {
+            if keeper.has_faulty.load(Ordering::SeqCst)
+                && keeper.faulty.lock().contains_key(&file_system.0)
+            {
+                return Err(FsError::TryLater);
+            }
+            keeper.passed.fetch_add(1, Ordering::SeqCst);
+            if keeper.phase() == Phase::On {
+                match keeper.log.admit(change_bytes + BEHIND_BYTES) {
+                    Ok(admission) => {
+                        return Ok(Some(Box::new(Place {
+                            keeper: Arc::clone(keeper),
+                            file_system: file_system.0,
+                            state: PlaceState::Admitted(admission),
+                        })));
+                    }
+                    Err(refused) => {
+                        keeper.passed.fetch_sub(1, Ordering::SeqCst);
+                        match refused {
+                            Refused::Full { .. } => {
+                                keeper.want_checkpoint();
+                                let mut space = keeper.space.lock();
+                                keeper.space_grew.wait_for(&mut space, FULL_WAIT);
+                            }
+                            // Flushed, and told to the log.
+                            Refused::TooLarge { .. } => return Ok(None),
+                            // Soon the gate is closed, or nothing is logged any more.
+                            Refused::Failed | Refused::Closed => std::thread::sleep(DRAIN_POLL),
+                        }
+                    }
+                }
+                continue;
+            }
+            keeper.passed.fetch_sub(1, Ordering::SeqCst);
+            let mut gate = keeper.gate.lock();
+            while keeper.phase() == Phase::Closing {
+                keeper.gate_opens.wait(&mut gate);
+            }
+            if keeper.phase() == Phase::Off {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn takes_write(&self, bytes: usize, is_stable: bool) -> bool {
+        let options = &self.0.options;
+        let max = if is_stable {
+            options.stable_write_bytes_max
+        } else {
+            options.unstable_write_bytes_max
+        };
+        bytes <= max && self.0.phase() != Phase::Off
+    }
+
+    fn last(&self) -> u64 {
+        self.0.log.last().0
+    }
+
+    fn note(&self, place: Box<dyn LogPlace>, change: &Change<'_>) -> Result<(), FsError> {
+        let mut record = Vec::with_capacity(change.encoded_bytes_max());
+        change.encode(&mut record);
+        let lsn = place.fill(record);
+        self.0.wait_stable(lsn);
+        Ok(())
+    }
+}
+
+enum PlaceState {
+    Admitted(Admission),
+    Taken(Lsn),
+    Done,
+}
+
+/// A place in the log.
+struct Place {
+    keeper: Arc<IntentLogKeeper>,
+    file_system: u32,
+    state: PlaceState,
+}
+
+impl LogPlace for Place {
+    fn take(&mut self) {
+        if let PlaceState::Admitted(admission) =
+            std::mem::replace(&mut self.state, PlaceState::Done)
+        {
+            self.state = PlaceState::Taken(self.keeper.log.reserve(admission, self.file_system));
+        }
+    }
+
+    fn fill(mut self: Box<Self>, record: Vec<u8>) -> u64 {
+        match std::mem::replace(&mut self.state, PlaceState::Done) {
+            PlaceState::Taken(lsn) => {
+                let is_new = self.keeper.log.complete(lsn, record);
+                self.keeper.passed.fetch_sub(1, Ordering::SeqCst);
+                self.keeper.note_complete(is_new);
+                let usage_is_high = self.keeper.is_filling(lsn);
+                if usage_is_high {
+                    self.keeper.want_checkpoint();
+                }
+                lsn.0
+            }
+            state => {
+                self.state = state;
+                0
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        match std::mem::replace(&mut self.state, PlaceState::Done) {
+            PlaceState::Admitted(admission) => self.keeper.log.cancel(admission),
+            PlaceState::Taken(lsn) => {
+                let is_new = self.keeper.log.void(lsn);
+                self.keeper.note_complete(is_new);
+            }
+            PlaceState::Done => return,
+        }
+        self.keeper.passed.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Fill levels are looked at once in so many records.
+const LOOK_EVERY: u64 = 64;
+
+impl IntentLogKeeper {
+    /// Whether a checkpoint should come before its time.
+    fn is_filling(&self, lsn: Lsn) -> bool {
+        if !lsn.0.is_multiple_of(LOOK_EVERY) {
+            return false;
+        }
+        let (used, all) = self.log.fill();
+        used * 100 > all * self.options.checkpoint_fill_percent
+    }
+}

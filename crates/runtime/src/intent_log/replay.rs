@@ -1,0 +1,101 @@
+//! Replay of one file system's records.
+
+use steadfast_engine::recovery::{Replay, Report};
+use steadfast_intent_log::{Extent, Medium, Reader};
+use steadfast_vfs::{Change, FsError, Recoverable};
+
+use super::observed::ObservedFile;
+
+/// Why replay did not come to its end. It can be tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The storage failed.
+    #[error("replay failed: {0}")]
+    Storage(#[from] FsError),
+    /// A record is there, but is none that this program writes.
+    #[error("record {0} of the intent log is not one that this version understands")]
+    Record(u64),
+    /// The state directory failed.
+    #[error("the state directory failed: {0}")]
+    StateDirectory(#[from] std::io::Error),
+    /// What was replayed could not be made stable.
+    #[error("what was replayed cannot be made stable: {0}")]
+    NotStable(String),
+    /// The records could not be read to where they were read before.
+    #[error("the records cannot be read any more: {0}")]
+    Log(String),
+}
+
+/// Who takes a record's LSN and payload.
+pub(super) type TakeRecord<'t> = dyn FnMut(u64, &[u8]) -> Result<(), ReplayError> + 't;
+
+/// The records of one file system.
+pub(super) trait Records {
+    /// Gives each live record, in order; returns how many there were.
+    fn each(&self, take: &mut TakeRecord<'_>) -> Result<u64, ReplayError>;
+}
+
+/// Records in the ring.
+pub(super) struct RingRecords<'a> {
+    pub(super) medium: &'a dyn Medium,
+    pub(super) extent: Extent,
+    pub(super) file_system: u32,
+}
+
+impl Records for RingRecords<'_> {
+    fn each(&self, take: &mut TakeRecord<'_>) -> Result<u64, ReplayError> {
+        let mut records = 0;
+        for record in Reader::new(self.medium, self.extent.clone()) {
+            if record.file_system == self.file_system && record.is_live {
+                take(record.lsn.0, &record.payload)?;
+                records += 1;
+            }
+        }
+        Ok(records)
+    }
+}
+
+fn each_change(
+    records: &dyn Records,
+    mut take: impl FnMut(u64, &Change<'_>) -> Result<(), ReplayError>,
+) -> Result<u64, ReplayError> {
+    records.each(&mut |lsn, payload| {
+        let (change, _) = Change::decode(payload).map_err(|_| ReplayError::Record(lsn))?;
+        take(lsn, &change)
+    })
+}
+
+/// Brings into effect what records say, and makes it stable. What was observed is kept in
+/// `observed` until the records are of no use any more: then it is to be removed. `expected`: how
+/// many there must be, if that is known.
+pub(super) fn replay(
+    records: &dyn Records,
+    expected: Option<u64>,
+    observed: &ObservedFile,
+    storage: &mut dyn Recoverable,
+) -> Result<Report, ReplayError> {
+    let mut replay = Replay::default();
+    let count = each_change(records, |lsn, change| {
+        replay.read(lsn, change);
+        Ok(())
+    })?;
+    if let Some(expected) = expected
+        && expected != count
+    {
+        return Err(ReplayError::Log(format!("{expected} were found, and then {count}")));
+    }
+    let earlier = observed.read()?;
+    let is_first = earlier.is_none();
+    let found = replay.observe(storage, earlier)?;
+    if is_first {
+        observed.write(found)?;
+    }
+    replay.bind_names(storage)?;
+    let again = each_change(records, |lsn, change| Ok(replay.write_data(storage, lsn, change)?))?;
+    if again != count {
+        return Err(ReplayError::Log(format!("{count} were found, and then {again}")));
+    }
+    let report = replay.set_attributes(storage)?;
+    storage.make_stable().map_err(ReplayError::NotStable)?;
+    Ok(report)
+}

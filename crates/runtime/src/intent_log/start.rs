@@ -1,0 +1,412 @@
+//! The start of the log: look at what is there, decide, replay, go on.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use steadfast_engine::recovery::Report;
+use steadfast_intent_log::recovery::{Decision, Known, Observed, decide};
+use steadfast_intent_log::{
+    Extent, FileSystemEntry, IntentLog, Reader, Superblock, Survey, count_record_like, format,
+    inspect, survey,
+};
+use steadfast_vfs::{Change, Recoverable};
+
+use super::keeper::{IntentLogKeeper, IntentLogOptions, Parts};
+use super::medium::FileMedium;
+use super::observed::ObservedFile;
+use super::replay::{ReplayError, RingRecords, replay};
+use super::{aside, hex};
+
+/// Of replies that are brought back, the newest so many bytes: more than the engine keeps.
+const REPLY_BYTES_MAX: usize = 64 << 20;
+/// Which log this server uses.
+const KNOWN_FILE: &str = "intent-log.known";
+/// Which log must not be replayed, though it could not be marked so.
+const GIVEN_UP_FILE: &str = "intent-log.given-up";
+
+/// Finds the file system of a directory, to replay what the log has of it.
+pub type OpenStorage =
+    dyn Fn(&FileSystemEntry) -> Result<Option<Box<dyn Recoverable>>, String> + Send + Sync;
+
+/// What the log is started with.
+pub struct StartIntentLog {
+    /// The file or block device.
+    pub path: PathBuf,
+    /// How large a file is made if there is none.
+    pub file_bytes: u64,
+    /// Where the server keeps its state.
+    pub state_directory: PathBuf,
+    /// This host.
+    pub host: [u8; 16],
+    /// Random: the identity of a log that is made.
+    pub new_uuid: [u8; 16],
+    /// Random: the write verifier, unless that of the log goes on.
+    pub new_write_verifier: u64,
+    /// How it is used.
+    pub options: IntentLogOptions,
+    /// Opens a file system that is mounted; `None` if it is not.
+    pub open_storage: Box<OpenStorage>,
+}
+
+/// What came of the start.
+pub struct StartedIntentLog {
+    /// The log at work.
+    pub keeper: Arc<IntentLogKeeper>,
+    /// The write verifier to begin with.
+    pub write_verifier: u64,
+    /// What stood behind the changes that were replayed: calls and their replies, for the engine.
+    pub replies: Vec<Vec<u8>>,
+}
+
+/// Why the log cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StartIntentLogError {
+    /// The medium cannot be opened or made.
+    #[error("cannot open the intent log {}: {source}", path.display())]
+    Open {
+        /// Where it should be.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It may not be used as it is.
+    #[error("the intent log {} is not used: {why}", path.display())]
+    Refused {
+        /// Where it is.
+        path: PathBuf,
+        /// Why, and what to do.
+        why: String,
+    },
+    /// A file system's records could not be replayed.
+    #[error("{file_system}: {source}")]
+    Replay {
+        /// Where it is mounted.
+        file_system: String,
+        /// Why.
+        source: ReplayError,
+    },
+    /// A file system is there but cannot be worked on.
+    #[error("{file_system}: cannot replay the intent log: {why}")]
+    Storage {
+        /// Where it is mounted.
+        file_system: String,
+        /// Why.
+        why: String,
+    },
+    /// The log cannot be written.
+    #[error("cannot write the intent log {}: {why}", path.display())]
+    Write {
+        /// Where it is.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// The state directory cannot be written.
+    #[error("cannot write to the state directory: {0}")]
+    StateDirectory(io::Error),
+}
+
+fn write_durably(directory: &Path, name: &str, text: &str) -> io::Result<()> {
+    let path = directory.join(name);
+    let temporary = directory.join(format!("{name}.new"));
+    let mut file = File::create(&temporary)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&temporary, &path)?;
+    File::open(directory)?.sync_all()
+}
+
+fn read_or_empty(path: &Path) -> io::Result<String> {
+    match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        text => text,
+    }
+}
+
+/// Notes that the log must not be replayed, though that cannot be written to it.
+pub(super) fn note_given_up(directory: &Path, uuid: &[u8; 16], epoch: u64) -> io::Result<()> {
+    write_durably(directory, GIVEN_UP_FILE, &format!("{} {epoch}\n", hex(uuid)))
+}
+
+const OPEN: &str = "open";
+const CLOSED: &str = "closed";
+
+/// Notes which log this server uses, and whether it may have something that is nowhere else.
+pub(super) fn note_known(directory: &Path, uuid: &[u8; 16], is_open: bool) -> io::Result<()> {
+    let state = if is_open { OPEN } else { CLOSED };
+    write_durably(directory, KNOWN_FILE, &format!("{} {state}\n", hex(uuid)))
+}
+
+/// Whether this server has used a log that was not closed.
+///
+/// # Errors
+/// The state directory's.
+pub fn is_any_open(directory: &Path) -> io::Result<bool> {
+    is_another_open(directory, None)
+}
+
+/// Whether another log than this one was used last, and was not closed.
+fn is_another_open(directory: &Path, superblock: Option<&Superblock>) -> io::Result<bool> {
+    let known = read_or_empty(&directory.join(KNOWN_FILE))?;
+    let Some((uuid, OPEN)) = known.trim().split_once(' ') else { return Ok(false) };
+    Ok(superblock.is_none_or(|superblock| hex(&superblock.uuid) != uuid))
+}
+
+fn known(directory: &Path, superblock: Option<&Superblock>) -> io::Result<Known> {
+    let Some(superblock) = superblock else { return Ok(Known::Unknown) };
+    let given_up = read_or_empty(&directory.join(GIVEN_UP_FILE))?;
+    if given_up.trim() == format!("{} {}", hex(&superblock.uuid), superblock.epoch) {
+        return Ok(Known::GivenUp);
+    }
+    let known = read_or_empty(&directory.join(KNOWN_FILE))?;
+    let uuid = known.split_whitespace().next().unwrap_or_default();
+    Ok(if uuid == hex(&superblock.uuid) { Known::Ours } else { Known::Unknown })
+}
+
+fn shown(entry: &FileSystemEntry) -> String {
+    String::from_utf8_lossy(&entry.path).into_owned()
+}
+
+impl StartIntentLog {
+    /// Opens the log, or makes it; replays what a crash has left in it; goes on.
+    ///
+    /// # Errors
+    /// Why it cannot be used, and what to do.
+    pub fn start(self) -> Result<StartedIntentLog, StartIntentLogError> {
+        let has_another = |superblock: Option<&Superblock>| {
+            is_another_open(&self.state_directory, superblock)
+                .map_err(StartIntentLogError::StateDirectory)
+        };
+        let missing = || StartIntentLogError::Refused {
+            path: self.path.clone(),
+            why: format!(
+                "it is not the log that this server used last and did not close, so operations may \
+                 be missing: bring that one back (is its disk mounted? is `path` in [log] right?); \
+                 if it is lost, remove {KNOWN_FILE} from the state directory, and what was only in \
+                 it is lost"
+            ),
+        };
+        if !self.path.exists() && has_another(None)? {
+            return Err(missing());
+        }
+        let medium = self.open_medium()?;
+        let facts = inspect(&medium);
+        let found = facts.superblock().cloned();
+        if has_another(found.as_ref())? {
+            return Err(missing());
+        }
+        let known = known(&self.state_directory, found.as_ref())
+            .map_err(StartIntentLogError::StateDirectory)?;
+        let surveyed = found.as_ref().map(|superblock| survey(&medium, superblock));
+        let record_like = if found.is_none() { count_record_like(&medium) } else { 0 };
+        let mut storages = Vec::new();
+        if let (Some(superblock), Some(surveyed)) = (&found, &surveyed) {
+            for entry in &superblock.file_systems {
+                if surveyed.live.contains_key(&entry.index)
+                    && let Some(storage) = self.open(entry)?
+                {
+                    storages.push((entry.clone(), storage));
+                }
+            }
+        }
+        let is_there = |index| storages.iter().any(|(entry, _)| entry.index == index);
+        let observed =
+            Observed::new(&facts, surveyed.as_ref(), record_like, known, &self.host, is_there);
+        let (label, decision) = decide(&observed);
+        tracing::debug!("intent log: {label}: {decision:?}");
+        let write_error = |error: &dyn std::fmt::Display| StartIntentLogError::Write {
+            path: self.path.clone(),
+            why: error.to_string(),
+        };
+        let mut replies = Vec::new();
+        let (superblock, write_verifier) = match (decision, found) {
+            (Decision::Refuse(why), _) => {
+                let (path, why) = (self.path.clone(), why.to_string());
+                return Err(StartIntentLogError::Refused { path, why });
+            }
+            (Decision::Format, _) | (_, None) => {
+                let verifier = self.new_write_verifier;
+                let superblock = format(&medium, self.new_uuid, self.host, verifier)
+                    .map_err(|error| write_error(&error))?;
+                (superblock, verifier)
+            }
+            (Decision::Start, Some(superblock)) => {
+                let verifier = superblock.write_verifier;
+                (superblock, verifier)
+            }
+            (Decision::Replay | Decision::ReplayAndSetAside, Some(superblock)) => {
+                let surveyed = survey(&medium, &superblock);
+                self.replay_all(&medium, &superblock, &surveyed, &mut storages, &mut replies)?;
+                (superblock, self.new_write_verifier)
+            }
+        };
+        let replayed: Vec<u32> = storages.iter().map(|(entry, _)| entry.index).collect();
+        drop(storages);
+        // From here on nothing in the log is live. Should the machine stop before the superblock
+        // says so, the same is replayed once more.
+        note_known(&self.state_directory, &superblock.uuid, true)
+            .map_err(StartIntentLogError::StateDirectory)?;
+        let surveyed = survey(&medium, &superblock);
+        let log = IntentLog::resume(&superblock, &surveyed, self.host, write_verifier)
+            .map_err(|error| write_error(&error))?;
+        log.write_superblocks(&medium, false).map_err(|error| write_error(&error))?;
+        // Of a file system that was absent they are still needed.
+        for entry in superblock.file_systems.iter().filter(|e| replayed.contains(&e.index)) {
+            let (directory, log) = (&self.state_directory, &superblock.uuid);
+            ObservedFile::new(directory, log, superblock.epoch, entry.index)
+                .remove()
+                .map_err(StartIntentLogError::StateDirectory)?;
+        }
+        let keeper = IntentLogKeeper::new(Parts {
+            uuid: superblock.uuid,
+            log,
+            medium: Arc::new(medium),
+            options: self.options,
+            state_directory: self.state_directory,
+            open_storage: self.open_storage,
+        });
+        Ok(StartedIntentLog { keeper, write_verifier, replies })
+    }
+
+    fn open_medium(&self) -> Result<FileMedium, StartIntentLogError> {
+        let opened = match FileMedium::open(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                tracing::info!(
+                    "making the intent log {}, {} MiB",
+                    self.path.display(),
+                    self.file_bytes >> 20
+                );
+                FileMedium::create(&self.path, self.file_bytes)
+            }
+            opened => opened,
+        };
+        opened.map_err(|source| StartIntentLogError::Open { path: self.path.clone(), source })
+    }
+
+    fn open(
+        &self,
+        entry: &FileSystemEntry,
+    ) -> Result<Option<Box<dyn Recoverable>>, StartIntentLogError> {
+        (self.open_storage)(entry)
+            .map_err(|why| StartIntentLogError::Storage { file_system: shown(entry), why })
+    }
+
+    fn replay_all(
+        &self,
+        medium: &FileMedium,
+        superblock: &Superblock,
+        surveyed: &Survey,
+        storages: &mut [(FileSystemEntry, Box<dyn Recoverable>)],
+        replies: &mut Vec<Vec<u8>>,
+    ) -> Result<(), StartIntentLogError> {
+        let extent = Extent::of(superblock);
+        let mut replies_of_all = VecDeque::new();
+        let mut bytes = 0;
+        for record in Reader::new(medium, extent.clone()) {
+            // Also of those whose change has reached the disk.
+            if let Ok((_, behind)) = Change::decode(&record.payload)
+                && !behind.is_empty()
+            {
+                bytes += behind.len();
+                replies_of_all.push_back(behind.to_vec());
+            }
+            while bytes > REPLY_BYTES_MAX
+                && let Some(oldest) = replies_of_all.pop_front()
+            {
+                bytes -= oldest.len();
+            }
+        }
+        replies.extend(replies_of_all);
+        for entry in &superblock.file_systems {
+            let log = (&superblock.uuid, superblock.epoch);
+            let there = storages.iter_mut().find(|(known, _)| known.index == entry.index);
+            let Some((_, storage)) = there else {
+                if let Some(live) = surveyed.live.get(&entry.index) {
+                    let directory = &self.state_directory;
+                    let expected = Some(live.records);
+                    let (path, _) =
+                        aside::set_aside(directory, medium, &extent, log, entry, expected)
+                            .map_err(StartIntentLogError::StateDirectory)?;
+                    tracing::error!(
+                        "{}: its file system is not mounted: what was acknowledged and had not \
+                         reached it is kept in {} until it is there again",
+                        shown(entry),
+                        path.display()
+                    );
+                }
+                continue;
+            };
+            let failed = |source| StartIntentLogError::Replay { file_system: shown(entry), source };
+            self.remove_asides_of_ring(superblock, entry)
+                .map_err(StartIntentLogError::StateDirectory)?;
+            replay_asides(&self.state_directory, entry, &mut **storage).map_err(failed)?;
+            let records = RingRecords { medium, extent: extent.clone(), file_system: entry.index };
+            let observed = ObservedFile::new(&self.state_directory, log.0, log.1, entry.index);
+            let begun = std::time::Instant::now();
+            let expected = surveyed.live.get(&entry.index).map(|live| live.records);
+            let report = replay(&records, expected, &observed, &mut **storage).map_err(failed)?;
+            tell(entry, &report, begun.elapsed());
+        }
+        Ok(())
+    }
+}
+
+impl StartIntentLog {
+    /// A start that was cut short may have set aside what the ring still has.
+    fn remove_asides_of_ring(
+        &self,
+        superblock: &Superblock,
+        entry: &FileSystemEntry,
+    ) -> io::Result<()> {
+        for file in aside::files_of(&self.state_directory, &entry.identity)? {
+            if file.is_of(&superblock.uuid, superblock.epoch) && file.last > entry.tail {
+                std::fs::remove_file(&file.path)?;
+            }
+        }
+        File::open(&self.state_directory)?.sync_all()
+    }
+}
+
+/// Whether something is set aside that is to be replayed before its file system is served.
+///
+/// # Errors
+/// The state directory's.
+pub fn is_anything_set_aside(state_directory: &Path) -> io::Result<bool> {
+    aside::is_any(state_directory)
+}
+
+/// Replays what was set aside of a file system.
+pub(super) fn replay_asides(
+    state_directory: &Path,
+    entry: &FileSystemEntry,
+    storage: &mut dyn Recoverable,
+) -> Result<(), ReplayError> {
+    for file in aside::files_of(state_directory, &entry.identity)? {
+        let begun = std::time::Instant::now();
+        let report = aside::replay_file(&file.path, state_directory, storage)?;
+        tell(entry, &report, begun.elapsed());
+    }
+    Ok(())
+}
+
+fn tell(entry: &FileSystemEntry, report: &Report, time: std::time::Duration) {
+    let path = shown(entry);
+    tracing::info!(
+        "{path}: replayed the intent log in {} ms: {} names, {} objects made again, {} bytes",
+        time.as_millis(),
+        report.names,
+        report.objects_made,
+        report.data_bytes
+    );
+    for conflict in &report.conflicts {
+        let dir: String = hex(conflict.dir.0.as_bytes());
+        tracing::warn!(
+            "{path}: {:?} in directory {dir}: {}",
+            String::from_utf8_lossy(&conflict.name),
+            conflict.kind
+        );
+    }
+}

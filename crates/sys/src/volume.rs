@@ -1,0 +1,79 @@
+//! What a file system is known by.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::io::{Errno, Result};
+
+use crate::file::last_errno;
+
+/// `_IOR(type, number, size)` of `asm-generic/ioctl.h`.
+const fn read_request(kind: u8, number: u8, bytes: usize) -> libc::Ioctl {
+    (2 << 30 | (bytes as u32) << 16 | (kind as u32) << 8 | number as u32) as libc::Ioctl
+}
+
+/// `struct fsuuid2` of `linux/fs.h`.
+const GENERIC: libc::Ioctl = read_request(0x15, 0, 17);
+/// `struct btrfs_ioctl_fs_info_args`: 1024 bytes, the identifier behind two numbers of 64 bits.
+const BTRFS: libc::Ioctl = read_request(0x94, 31, 1024);
+const BTRFS_UUID_AT: usize = 16;
+/// `struct xfs_fsop_geom_v1`: 112 bytes, the identifier behind eight numbers of 32 and four of 64.
+const XFS: libc::Ioctl = read_request(b'X', 100, 112);
+const XFS_UUID_AT: usize = 64;
+/// `struct fsuuid` of ext4: its length, flags, and as many bytes as the length says.
+const EXT4: libc::Ioctl = read_request(b'f', 44, 8);
+const EXT4_UUID_AT: usize = 8;
+
+const BUFFER_BYTES: usize = 1024;
+
+fn ask(object: impl AsFd, request: libc::Ioctl, buffer: &mut [u8; BUFFER_BYTES]) -> Result<()> {
+    // SAFETY: the kernel writes for each of the requests above as many bytes as its number says,
+    // for ext4 24, all less than the buffer has.
+    let failed = unsafe { libc::ioctl(object.as_fd().as_raw_fd(), request, buffer.as_mut_ptr()) };
+    if failed == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+/// The identifier that was written into the file system of an open object when it was made.
+///
+/// # Errors
+/// [`Errno::NOTTY`] or [`Errno::OPNOTSUPP`] if it has none or does not tell.
+pub fn uuid(object: impl AsFd) -> Result<[u8; 16]> {
+    let object = object.as_fd();
+    let mut last = Errno::NOTTY;
+    // Since Linux 6.9 all are asked alike.
+    for (request, at) in
+        [(GENERIC, 1), (BTRFS, BTRFS_UUID_AT), (XFS, XFS_UUID_AT), (EXT4, EXT4_UUID_AT)]
+    {
+        let mut buffer = [0; BUFFER_BYTES];
+        if request == EXT4 {
+            // How many bytes there is room for.
+            buffer[..4].copy_from_slice(&16_u32.to_ne_bytes());
+        }
+        match ask(object, request, &mut buffer) {
+            Ok(()) if request == GENERIC && buffer[0] != 16 => {}
+            Ok(()) => {
+                let uuid = buffer.get(at..).and_then(|rest| rest.first_chunk());
+                if let Some(uuid) = uuid.filter(|uuid| **uuid != [0; 16]) {
+                    return Ok(*uuid);
+                }
+            }
+            Err(errno) => last = errno,
+        }
+    }
+    Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_says_is_what_the_device_has() {
+        let root = std::fs::File::open("/").unwrap();
+        match uuid(&root) {
+            Ok(uuid) => assert_ne!(uuid, [0; 16]),
+            Err(errno) => println!("skipped: / does not tell its identifier: {errno}"),
+        }
+        let proc = std::fs::File::open("/proc").unwrap();
+        assert!(uuid(&proc).is_err());
+    }
+}

@@ -1,0 +1,618 @@
+//! Changes as the intent log keeps them.
+//!
+//! Storage applies a change, takes a place in the log's order under the lock that orders the
+//! object ([`ChangeLog`], [`LogPlace`]), and gives what is needed to do the change again after a
+//! crash: a [`Change`]. It names objects by [`ObjectKey`], never by a path, and tells what came of
+//! it (the attributes afterwards), not what was asked for, so that doing it again needs no
+//! permission and no clock.
+//!
+//! The encoding here is of the log's payload: little-endian, every length bounded before anything
+//! is made of it. What comes from a disk is not trusted: [`Change::decode`] takes any bytes.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::{
+    Attr, DeviceNumber, FileKind, FsError, HANDLE_BYTES_MAX, NAME_BYTES_MAX, StorageHandle, Time,
+};
+
+/// The longest symbolic link's target, in bytes (Linux `PATH_MAX`).
+pub const LINK_TARGET_BYTES_MAX: usize = 4096;
+/// The largest ACL as the kernel keeps it, in bytes (an extended attribute's limit).
+pub const ACL_BYTES_MAX: usize = 65_536;
+/// How many objects' attributes one change can tell: those of a RENAME with two directories, the
+/// object and the one it took the place of.
+pub const AFTER_MAX: usize = 4;
+
+/// Names an object of one file system for its life, also when replay had to make it again:
+/// storage makes it, and finds the object by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectKey(pub StorageHandle);
+
+/// A file system as the log numbers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LoggedFileSystem(pub u32);
+
+/// What a file system is known by after a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileSystemIdentity {
+    /// The identifier that was written into it when it was made.
+    pub uuid: [u8; 16],
+    /// The kernel's number of its type.
+    pub kind: u32,
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place<'a> {
+    /// The directory.
+    pub dir: ObjectKey,
+    /// The name.
+    pub name: &'a [u8],
+}
+
+/// An object that lost a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unlinked {
+    /// The object.
+    pub object: ObjectKey,
+    /// Whether it is a directory.
+    pub is_directory: bool,
+    /// Whether it has other names left.
+    pub is_left: bool,
+}
+
+/// Of which changes it is told that they have reached the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// An object's data, and what is needed to read it.
+    Data(ObjectKey),
+    /// All of an object: data and attributes, or a directory's names.
+    Object(ObjectKey),
+    /// All of the file system.
+    FileSystem,
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action<'a> {
+    /// Nothing: the record is there for its reply.
+    Nothing,
+    /// Data was written.
+    Write {
+        /// The file.
+        object: ObjectKey,
+        /// Where, in bytes.
+        offset: u64,
+        /// The data.
+        data: &'a [u8],
+    },
+    /// Attributes were set; which ones they are now is told by [`Change::after`].
+    Attributes {
+        /// The object.
+        object: ObjectKey,
+        /// The size, if that was set.
+        size: Option<u64>,
+    },
+    /// Access lists were set, as the kernel keeps them; an empty one was removed.
+    Acls {
+        /// The object.
+        object: ObjectKey,
+        /// The access list, if it was set.
+        access: Option<&'a [u8]>,
+        /// A directory's default list, if it was set.
+        default: Option<&'a [u8]>,
+    },
+    /// An object was made.
+    Make {
+        /// Its first name.
+        place: Place<'a>,
+        /// The object.
+        object: ObjectKey,
+        /// A symbolic link's target.
+        target: &'a [u8],
+    },
+    /// A name was removed.
+    Remove {
+        /// The name.
+        place: Place<'a>,
+        /// What had it.
+        unlinked: Unlinked,
+    },
+    /// An object got another name for one it had.
+    Rename {
+        /// The name it had.
+        from: Place<'a>,
+        /// The name it has.
+        to: Place<'a>,
+        /// The object.
+        object: ObjectKey,
+        /// Whether it is a directory.
+        is_directory: bool,
+        /// What had the name before.
+        victim: Option<Unlinked>,
+    },
+    /// An object got one more name.
+    Link {
+        /// The new name.
+        place: Place<'a>,
+        /// The object.
+        object: ObjectKey,
+    },
+    /// Changes up to an LSN have reached the disk by themselves.
+    Settled {
+        /// Which.
+        what: Settled,
+        /// The last LSN of which this is told.
+        up_to: u64,
+    },
+}
+
+/// One change of one file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change<'a> {
+    /// What was done.
+    pub action: Action<'a>,
+    /// Attributes of the objects that it changed, just afterwards.
+    pub after: SmallVec<[(ObjectKey, Attr); AFTER_MAX]>,
+}
+
+impl<'a> Change<'a> {
+    /// A change of which no attributes are told.
+    pub fn new(action: Action<'a>) -> Self {
+        Self { action, after: SmallVec::new() }
+    }
+
+    /// An object's attributes just afterwards, if they are told.
+    pub fn attr_of(&self, object: &ObjectKey) -> Option<&Attr> {
+        self.after.iter().find(|(key, _)| key == object).map(|(_, attr)| attr)
+    }
+}
+
+/// A file system that can be made stable as a whole.
+pub trait FileSystemSync: Send + Sync {
+    /// Makes everything stable (`syncfs`). Blocks.
+    ///
+    /// # Errors
+    /// The storage's; something written before may be lost.
+    fn sync(&self) -> Result<(), FsError>;
+}
+
+/// Takes down changes, so that they are stable before the disk has them.
+pub trait ChangeLog: Send + Sync {
+    /// The log's number of a file system, of which `path` is a directory; `None` if its changes
+    /// are not logged. Blocks: what the log has to replay on it comes first.
+    ///
+    /// # Errors
+    /// [`FsError::TryLater`] if that could not be done: the file system must not be served.
+    fn register(
+        &self,
+        identity: &FileSystemIdentity,
+        path: &[u8],
+        sync: Arc<dyn FileSystemSync>,
+    ) -> Result<Option<LoggedFileSystem>, FsError>;
+
+    /// Makes sure that there is room for a record with a change of at most `change_bytes`. Waits
+    /// while the log is full. `None`: changes are not logged now, and must be flushed. To be
+    /// called before any lock is taken that orders an object.
+    ///
+    /// # Errors
+    /// [`FsError::TryLater`] while the file system takes no changes, since one could not be made
+    /// stable and is kept in the log.
+    fn admit(
+        &self,
+        file_system: LoggedFileSystem,
+        change_bytes: usize,
+    ) -> Result<Option<Box<dyn LogPlace>>, FsError>;
+
+    /// Whether a WRITE of so many bytes is worth a record; if not, its data is flushed, or, unless
+    /// it is to be stable, waits for COMMIT.
+    fn takes_write(&self, bytes: usize, is_stable: bool) -> bool;
+
+    /// The last LSN taken. What has it has been applied.
+    fn last(&self) -> u64;
+
+    /// Notes a change that nobody replies to, and waits until it is stable.
+    ///
+    /// # Errors
+    /// [`FsError::Io`] if it cannot be made stable.
+    fn note(&self, place: Box<dyn LogPlace>, change: &Change<'_>) -> Result<(), FsError>;
+}
+
+/// A place in the log's order. Dropped before it is taken, it takes up nothing.
+pub trait LogPlace: Send {
+    /// Takes the next place. To be called once, after the change was applied and under the lock
+    /// that orders the object.
+    fn take(&mut self);
+
+    /// Fills the place with a record. Returns its LSN.
+    fn fill(self: Box<Self>, record: Vec<u8>) -> u64;
+}
+
+/// A change that has its place in the log, to be filled together with the reply that tells of it.
+/// Dropped, it is filled without a reply: the change was applied.
+pub struct LoggedChange(Option<(Box<dyn LogPlace>, Vec<u8>)>);
+
+impl LoggedChange {
+    /// A change of an object whose place was taken.
+    pub fn new(place: Box<dyn LogPlace>, change: &Change<'_>, reply_bytes: usize) -> Self {
+        let mut record = Vec::with_capacity(change.encoded_bytes_max() + reply_bytes);
+        change.encode(&mut record);
+        Self(Some((place, record)))
+    }
+
+    /// Fills the place: `append` adds what belongs behind the change. Returns the LSN.
+    pub fn fill(mut self, append: impl FnOnce(&mut Vec<u8>)) -> u64 {
+        self.0.take().map_or(0, |(place, mut record)| {
+            append(&mut record);
+            place.fill(record)
+        })
+    }
+}
+
+impl Drop for LoggedChange {
+    fn drop(&mut self) {
+        if let Some((place, record)) = self.0.take() {
+            place.fill(record);
+        }
+    }
+}
+
+impl std::fmt::Debug for LoggedChange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LoggedChange")
+    }
+}
+
+/// Bytes that are no change as it is encoded here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a change of format {CHANGE_FORMAT}")]
+pub struct NotAChange;
+
+/// The format of encoded changes.
+const CHANGE_FORMAT: u8 = 1;
+const ATTR_BYTES: usize = 1 + 4 * 6 + 8 * 4 + 3 * 12;
+
+mod tag {
+    pub(super) const NOTHING: u8 = 0;
+    pub(super) const WRITE: u8 = 1;
+    pub(super) const ATTRIBUTES: u8 = 2;
+    pub(super) const ACLS: u8 = 3;
+    pub(super) const MAKE: u8 = 4;
+    pub(super) const REMOVE: u8 = 5;
+    pub(super) const RENAME: u8 = 6;
+    pub(super) const LINK: u8 = 7;
+    pub(super) const SETTLED: u8 = 8;
+}
+
+impl<'a> Change<'a> {
+    /// At least as many bytes as [`Change::encode`] will append.
+    pub fn encoded_bytes_max(&self) -> usize {
+        let data = match self.action {
+            Action::Write { data, .. } => data.len(),
+            Action::Acls { access, default, .. } => {
+                access.map_or(0, <[u8]>::len) + default.map_or(0, <[u8]>::len)
+            }
+            Action::Make { target, .. } => target.len(),
+            _ => 0,
+        };
+        change_bytes_max(data)
+    }
+
+    /// Appends the change.
+    pub fn encode(&self, to: &mut Vec<u8>) {
+        let mut out = Out(to);
+        out.u8(CHANGE_FORMAT);
+        match &self.action {
+            Action::Nothing => out.u8(tag::NOTHING),
+            Action::Write { object, offset, data } => {
+                out.u8(tag::WRITE);
+                out.key(object);
+                out.u64(*offset);
+                out.bytes(data);
+            }
+            Action::Attributes { object, size } => {
+                out.u8(tag::ATTRIBUTES);
+                out.key(object);
+                out.u8(u8::from(size.is_some()));
+                out.u64(size.unwrap_or(0));
+            }
+            Action::Acls { object, access, default } => {
+                out.u8(tag::ACLS);
+                out.key(object);
+                for acl in [access, default] {
+                    out.u8(u8::from(acl.is_some()));
+                    out.bytes(acl.unwrap_or(&[]));
+                }
+            }
+            Action::Make { place, object, target } => {
+                out.u8(tag::MAKE);
+                out.place(place);
+                out.key(object);
+                out.bytes(target);
+            }
+            Action::Remove { place, unlinked } => {
+                out.u8(tag::REMOVE);
+                out.place(place);
+                out.unlinked(unlinked);
+            }
+            Action::Rename { from, to, object, is_directory, victim } => {
+                out.u8(tag::RENAME);
+                out.place(from);
+                out.place(to);
+                out.key(object);
+                out.u8(u8::from(*is_directory));
+                out.u8(u8::from(victim.is_some()));
+                if let Some(victim) = victim {
+                    out.unlinked(victim);
+                }
+            }
+            Action::Link { place, object } => {
+                out.u8(tag::LINK);
+                out.place(place);
+                out.key(object);
+            }
+            Action::Settled { what, up_to } => {
+                out.u8(tag::SETTLED);
+                match what {
+                    Settled::Data(key) => {
+                        out.u8(0);
+                        out.key(key);
+                    }
+                    Settled::Object(key) => {
+                        out.u8(1);
+                        out.key(key);
+                    }
+                    Settled::FileSystem => out.u8(2),
+                }
+                out.u64(*up_to);
+            }
+        }
+        out.u8(self.after.len() as u8);
+        for (key, attr) in &self.after {
+            out.key(key);
+            out.attr(attr);
+        }
+    }
+
+    /// Reads a change from the beginning of a record; what follows it comes beside.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn decode(record: &'a [u8]) -> Result<(Self, &'a [u8]), NotAChange> {
+        let mut from = In(record);
+        if from.u8()? != CHANGE_FORMAT {
+            return Err(NotAChange);
+        }
+        let action = match from.u8()? {
+            tag::NOTHING => Action::Nothing,
+            tag::WRITE => Action::Write {
+                object: from.key()?,
+                offset: from.u64()?,
+                data: from.bytes(usize::MAX)?,
+            },
+            tag::ATTRIBUTES => {
+                let object = from.key()?;
+                let is_set = from.flag()?;
+                let size = from.u64()?;
+                // One form for one meaning.
+                if !is_set && size != 0 {
+                    return Err(NotAChange);
+                }
+                Action::Attributes { object, size: is_set.then_some(size) }
+            }
+            tag::ACLS => {
+                let object = from.key()?;
+                let mut acl = || -> Result<_, NotAChange> {
+                    let is_set = from.flag()?;
+                    let bytes = from.bytes(ACL_BYTES_MAX)?;
+                    if !is_set && !bytes.is_empty() {
+                        return Err(NotAChange);
+                    }
+                    Ok(is_set.then_some(bytes))
+                };
+                Action::Acls { object, access: acl()?, default: acl()? }
+            }
+            tag::MAKE => Action::Make {
+                place: from.place()?,
+                object: from.key()?,
+                target: from.bytes(LINK_TARGET_BYTES_MAX)?,
+            },
+            tag::REMOVE => Action::Remove { place: from.place()?, unlinked: from.unlinked()? },
+            tag::RENAME => Action::Rename {
+                from: from.place()?,
+                to: from.place()?,
+                object: from.key()?,
+                is_directory: from.flag()?,
+                victim: if from.flag()? { Some(from.unlinked()?) } else { None },
+            },
+            tag::LINK => Action::Link { place: from.place()?, object: from.key()? },
+            tag::SETTLED => {
+                let what = match from.u8()? {
+                    0 => Settled::Data(from.key()?),
+                    1 => Settled::Object(from.key()?),
+                    2 => Settled::FileSystem,
+                    _ => return Err(NotAChange),
+                };
+                Action::Settled { what, up_to: from.u64()? }
+            }
+            _ => return Err(NotAChange),
+        };
+        let count = from.u8()?;
+        if usize::from(count) > AFTER_MAX {
+            return Err(NotAChange);
+        }
+        let mut after = SmallVec::new();
+        for _ in 0..count {
+            after.push((from.key()?, from.attr()?));
+        }
+        Ok((Self { action, after }, from.0))
+    }
+}
+
+/// The most bytes of an encoded change with this much data, target or ACL.
+pub fn change_bytes_max(data_bytes: usize) -> usize {
+    const KEY: usize = 1 + HANDLE_BYTES_MAX;
+    const PLACE: usize = KEY + 4 + NAME_BYTES_MAX;
+    const HEAD: usize = 2 + 2 * PLACE + 2 * (KEY + 3) + 32;
+    HEAD + data_bytes + AFTER_MAX * (KEY + ATTR_BYTES)
+}
+
+struct Out<'a>(&'a mut Vec<u8>);
+
+impl Out<'_> {
+    fn u8(&mut self, value: u8) {
+        self.0.push(value);
+    }
+
+    fn u32(&mut self, value: u32) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn u64(&mut self, value: u64) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.u32(bytes.len() as u32);
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn key(&mut self, key: &ObjectKey) {
+        let bytes = key.0.as_bytes();
+        self.u8(bytes.len() as u8);
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn place(&mut self, place: &Place<'_>) {
+        self.key(&place.dir);
+        self.bytes(place.name);
+    }
+
+    fn unlinked(&mut self, unlinked: &Unlinked) {
+        self.key(&unlinked.object);
+        self.u8(u8::from(unlinked.is_directory));
+        self.u8(u8::from(unlinked.is_left));
+    }
+
+    fn time(&mut self, time: &Time) {
+        self.u64(time.seconds as u64);
+        self.u32(time.nanoseconds);
+    }
+
+    fn attr(&mut self, attr: &Attr) {
+        self.u8(kind_number(attr.kind));
+        for word in
+            [attr.mode, attr.links, attr.uid, attr.gid, attr.device.major, attr.device.minor]
+        {
+            self.u32(word);
+        }
+        for number in [attr.size, attr.used, attr.fsid, attr.fileid] {
+            self.u64(number);
+        }
+        for time in [&attr.atime, &attr.mtime, &attr.ctime] {
+            self.time(time);
+        }
+    }
+}
+
+const KINDS: [FileKind; 7] = [
+    FileKind::Regular,
+    FileKind::Directory,
+    FileKind::BlockDevice,
+    FileKind::CharacterDevice,
+    FileKind::Symlink,
+    FileKind::Socket,
+    FileKind::Fifo,
+];
+
+fn kind_number(kind: FileKind) -> u8 {
+    KINDS.iter().position(|known| *known == kind).unwrap_or(0) as u8
+}
+
+struct In<'a>(&'a [u8]);
+
+impl<'a> In<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], NotAChange> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(NotAChange)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], NotAChange> {
+        self.take(N)?.try_into().map_err(|_| NotAChange)
+    }
+
+    fn u8(&mut self) -> Result<u8, NotAChange> {
+        Ok(u8::from_le_bytes(self.array()?))
+    }
+
+    fn u32(&mut self) -> Result<u32, NotAChange> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    fn u64(&mut self) -> Result<u64, NotAChange> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    fn flag(&mut self) -> Result<bool, NotAChange> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(NotAChange),
+        }
+    }
+
+    fn bytes(&mut self, max: usize) -> Result<&'a [u8], NotAChange> {
+        let length = self.u32()? as usize;
+        if length > max {
+            return Err(NotAChange);
+        }
+        self.take(length)
+    }
+
+    fn key(&mut self) -> Result<ObjectKey, NotAChange> {
+        let length = self.u8()?;
+        StorageHandle::new(self.take(usize::from(length))?).map(ObjectKey).ok_or(NotAChange)
+    }
+
+    fn place(&mut self) -> Result<Place<'a>, NotAChange> {
+        Ok(Place { dir: self.key()?, name: self.bytes(NAME_BYTES_MAX)? })
+    }
+
+    fn unlinked(&mut self) -> Result<Unlinked, NotAChange> {
+        Ok(Unlinked { object: self.key()?, is_directory: self.flag()?, is_left: self.flag()? })
+    }
+
+    fn time(&mut self) -> Result<Time, NotAChange> {
+        Ok(Time { seconds: self.u64()? as i64, nanoseconds: self.u32()? })
+    }
+
+    fn attr(&mut self) -> Result<Attr, NotAChange> {
+        let kind = *KINDS.get(usize::from(self.u8()?)).ok_or(NotAChange)?;
+        let (mode, links, uid, gid) = (self.u32()?, self.u32()?, self.u32()?, self.u32()?);
+        let device = DeviceNumber { major: self.u32()?, minor: self.u32()? };
+        let (size, used, fsid, fileid) = (self.u64()?, self.u64()?, self.u64()?, self.u64()?);
+        let (atime, mtime, ctime) = (self.time()?, self.time()?, self.time()?);
+        Ok(Attr {
+            kind,
+            mode,
+            links,
+            uid,
+            gid,
+            size,
+            used,
+            device,
+            fsid,
+            fileid,
+            atime,
+            mtime,
+            ctime,
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "change_tests.rs"]
+mod tests;
