@@ -137,6 +137,10 @@ fn shared_offset(page: usize, index: usize, count: usize) -> usize {
     (page * count + index) * PAGE
 }
 
+/// A process that did fewer has shown nothing. On a busy machine, with the server killed again and
+/// again, there may not be many more.
+const OPERATIONS_MIN: u64 = 5;
+
 /// `model OWN SHARED MODELS INDEX/COUNT SEED SECONDS STOP`.
 pub(crate) fn child(words: &[&str]) -> Result<()> {
     let [own, shared, models, place, seed, seconds, stop] = words else {
@@ -172,7 +176,7 @@ pub(crate) fn child(words: &[&str]) -> Result<()> {
     process.shared.cached.sync_all()?;
     std::fs::write(Path::new(models).join(format!("own-{index}")), &process.model)?;
     std::fs::write(Path::new(models).join(format!("shared-{index}")), &process.stripes)?;
-    if done < 20 {
+    if done < OPERATIONS_MIN {
         bail!("only {done} operations were done");
     }
     Ok(())
