@@ -138,8 +138,8 @@ fn shared_offset(page: usize, index: usize, count: usize) -> usize {
 }
 
 /// A process that did fewer has shown nothing. On a busy machine, with the server killed again and
-/// again, there may not be many more.
-const OPERATIONS_MIN: u64 = 5;
+/// again, it goes on until it has done as many, whatever the time.
+const OPERATIONS_MIN: u64 = 20;
 
 /// `model OWN SHARED MODELS INDEX/COUNT SEED SECONDS STOP`.
 pub(crate) fn child(words: &[&str]) -> Result<()> {
@@ -162,7 +162,9 @@ pub(crate) fn child(words: &[&str]) -> Result<()> {
         log: VecDeque::new(),
     };
     let mut done: u64 = 0;
-    while end.is_none_or(|end| Instant::now() < end) && !Path::new(stop).exists() {
+    while done < OPERATIONS_MIN
+        || end.is_none_or(|end| Instant::now() < end) && !Path::new(stop).exists()
+    {
         if let Err(error) = process.step() {
             let log: Vec<String> = process.log.into_iter().collect();
             bail!(
@@ -176,9 +178,6 @@ pub(crate) fn child(words: &[&str]) -> Result<()> {
     process.shared.cached.sync_all()?;
     std::fs::write(Path::new(models).join(format!("own-{index}")), &process.model)?;
     std::fs::write(Path::new(models).join(format!("shared-{index}")), &process.stripes)?;
-    if done < OPERATIONS_MIN {
-        bail!("only {done} operations were done");
-    }
     Ok(())
 }
 
