@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use steadfast_sys::process;
+use steadfast_sys::{durable_file, process};
 
 const KEY_BYTES: usize = 16;
 
@@ -123,25 +123,14 @@ fn handle_key(directory: &Path) -> Result<[u8; KEY_BYTES]> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let mut key = [0; KEY_BYTES];
             process::random_bytes(&mut key).context("cannot get randomness from the kernel")?;
-            write_durably(directory, &path, &key)
+            durable_file::replace(&path, &key)
+                // The directory's own name may be new too.
+                .and_then(|()| durable_file::sync_directory_of(directory))
                 .with_context(|| format!("cannot write {}", path.display()))?;
             Ok(key)
         }
         Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
-}
-
-/// Writes a file that is there completely or not at all, also after power loss.
-fn write_durably(directory: &Path, path: &Path, contents: &[u8]) -> io::Result<()> {
-    let temporary = path.with_extension("new");
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-    file.write_all(contents)?;
-    file.sync_all()?;
-    std::fs::rename(&temporary, path)?;
-    File::open(directory)?.sync_all()?;
-    // The directory's own name may be new too.
-    directory.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
 }
 
 #[cfg(test)]

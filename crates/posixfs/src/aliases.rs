@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use steadfast_sys::volume;
+use steadfast_sys::{durable_file, volume};
 use steadfast_vfs::{FsError, ObjectKey, StorageHandle};
 
 use crate::handle_form;
@@ -118,17 +118,11 @@ impl Aliases {
 
     /// Saves the aliases. On return they are on disk.
     pub(crate) fn save(&self, directory: &Path, uuid: &[u8; 16]) -> io::Result<()> {
-        use std::io::Write;
         let path = Self::path(directory, uuid);
         if self.by_key.is_empty() && !path.exists() {
             return Ok(());
         }
-        let temporary = path.with_extension("new");
-        let mut file = std::fs::File::create(&temporary)?;
-        file.write_all(self.text().as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&temporary, &path)?;
-        std::fs::File::open(directory)?.sync_all()
+        durable_file::replace(&path, self.text().as_bytes())
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -1,13 +1,15 @@
 //! Safe wrappers over Linux system calls, for what `rustix` and the standard library lack.
 //!
 //! The only crate of the workspace with `unsafe`: every block says why it is sound (`SAFETY:`).
-//! Storage uses [`mod@file`], [`directory`], [`handle`], [`identity`], [`volume`] and [`xattr`]; the runtime
-//! uses [`net`], [`epoll`] and [`scheduling`]; the programs use [`process`]; tests [`mapping`].
+//! Storage uses [`mod@file`], [`directory`], [`handle`], [`identity`], [`volume`] and [`xattr`]; the
+//! runtime uses [`net`], [`epoll`] and [`scheduling`]; the programs use [`process`]; whoever keeps
+//! state [`durable_file`]; tests [`mapping`].
 //!
 //! A wrapper here does one system call (or a fixed few) and decides nothing.
 
 pub mod cpu_time;
 pub mod directory;
+pub mod durable_file;
 pub mod epoll;
 pub mod file;
 pub mod handle;

@@ -11,6 +11,7 @@ use steadfast_intent_log::aside::{
     Aside, AsideHead, AsideReader, write_aside, write_end, write_head,
 };
 use steadfast_intent_log::{End, Extent, FileSystemEntry, Identity, Lsn, Medium, Reader};
+use steadfast_sys::durable_file;
 use steadfast_vfs::Recoverable;
 
 use super::hex;
@@ -100,7 +101,7 @@ pub(super) fn set_aside(
     file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
     let path = directory.join(AsidePath::name(&entry.identity, log, epoch, last));
     std::fs::rename(&temporary, &path)?;
-    File::open(directory)?.sync_all()?;
+    durable_file::sync_directory_of(&path)?;
     Ok((path, last))
 }
 
@@ -186,7 +187,7 @@ pub(super) fn replay_file(
         super::observed::ObservedFile::new(directory, &head.uuid, head.epoch, head.file_system);
     let report = replay(&file, None, &observed, storage)?;
     std::fs::remove_file(path)?;
-    File::open(directory)?.sync_all()?;
+    durable_file::sync_directory_of(path)?;
     observed.remove()?;
     Ok(report)
 }

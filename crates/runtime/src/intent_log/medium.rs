@@ -7,6 +7,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 use steadfast_intent_log::{BLOCK_BYTES, Block, Medium, MediumError};
+use steadfast_sys::durable_file;
 
 /// Zeros that are written at a time when a file is made.
 const FILL_BLOCKS: usize = 256;
@@ -62,9 +63,7 @@ impl FileMedium {
         }
         file.sync_all()?;
         std::fs::rename(&temporary, path)?;
-        if let Some(directory) = path.parent() {
-            File::open(directory)?.sync_all()?;
-        }
+        durable_file::sync_directory_of(path)?;
         Self::open(path)
     }
 }

@@ -3,11 +3,11 @@
 //! A replay that is cut short is followed by another, which must decide by what the crash left and
 //! not by what the first has made of it. So the observations are on disk before the first change.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use steadfast_engine::recovery::Observed;
+use steadfast_sys::durable_file;
 use steadfast_vfs::{Action, Change};
 
 /// The file of one file system's replay.
@@ -58,15 +58,7 @@ impl ObservedFile {
             change.after.extend(attr.map(|attr| (*object, attr)));
             change.encode(&mut bytes);
         }
-        let temporary = self.path.with_extension("new");
-        let mut file = File::create(&temporary)?;
-        file.write_all(&bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&temporary, &self.path)?;
-        match self.path.parent() {
-            Some(directory) => File::open(directory)?.sync_all(),
-            None => Ok(()),
-        }
+        durable_file::replace(&self.path, &bytes)
     }
 
     /// Replay is done.

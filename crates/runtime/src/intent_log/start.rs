@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use steadfast_intent_log::{
     Extent, FileSystemEntry, IntentLog, Reader, Superblock, Survey, count_record_like, format,
     inspect, survey,
 };
+use steadfast_sys::durable_file;
 use steadfast_vfs::{Change, Recoverable};
 
 use super::keeper::{IntentLogKeeper, IntentLogOptions, Parts};
@@ -109,16 +110,6 @@ pub enum StartIntentLogError {
     StateDirectory(io::Error),
 }
 
-fn write_durably(directory: &Path, name: &str, text: &str) -> io::Result<()> {
-    let path = directory.join(name);
-    let temporary = directory.join(format!("{name}.new"));
-    let mut file = File::create(&temporary)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(&temporary, &path)?;
-    File::open(directory)?.sync_all()
-}
-
 fn read_or_empty(path: &Path) -> io::Result<String> {
     match std::fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
@@ -128,7 +119,8 @@ fn read_or_empty(path: &Path) -> io::Result<String> {
 
 /// Notes that the log must not be replayed, though that cannot be written to it.
 pub(super) fn note_given_up(directory: &Path, uuid: &[u8; 16], epoch: u64) -> io::Result<()> {
-    write_durably(directory, GIVEN_UP_FILE, &format!("{} {epoch}\n", hex(uuid)))
+    let text = format!("{} {epoch}\n", hex(uuid));
+    durable_file::replace(&directory.join(GIVEN_UP_FILE), text.as_bytes())
 }
 
 const OPEN: &str = "open";
@@ -137,7 +129,8 @@ const CLOSED: &str = "closed";
 /// Notes which log this server uses, and whether it may have something that is nowhere else.
 pub(super) fn note_known(directory: &Path, uuid: &[u8; 16], is_open: bool) -> io::Result<()> {
     let state = if is_open { OPEN } else { CLOSED };
-    write_durably(directory, KNOWN_FILE, &format!("{} {state}\n", hex(uuid)))
+    let text = format!("{} {state}\n", hex(uuid));
+    durable_file::replace(&directory.join(KNOWN_FILE), text.as_bytes())
 }
 
 /// Whether this server has used a log that was not closed.
