@@ -14,7 +14,7 @@ use steadfast_runtime::intent_log::{
 };
 use steadfast_shares::Configuration;
 use steadfast_shares::configuration::LogSettings;
-use steadfast_sys::process;
+use steadfast_sys::{durable_file, process};
 use steadfast_vfs::Recoverable;
 
 use crate::arguments::{CONFIGURATION_FILE, LogAction, LogArguments};
@@ -53,6 +53,9 @@ pub(crate) fn start(
     let default = IntentLogOptions::default();
     let mut new_uuid = [0; 16];
     process::random_bytes(&mut new_uuid).context("cannot get randomness from the kernel")?;
+    let mut untold = [0; 8];
+    process::random_bytes(&mut untold).context("cannot get randomness from the kernel")?;
+    let untold_write_verifier = u64::from_be_bytes(untold);
     let directory = state_directory.to_owned();
     let started = StartIntentLog {
         path,
@@ -61,6 +64,7 @@ pub(crate) fn start(
         host: host(state_directory)?,
         new_uuid,
         new_write_verifier,
+        untold_write_verifier,
         options: IntentLogOptions {
             stable_write_bytes_max: settings
                 .stable_write_bytes_max
@@ -88,7 +92,8 @@ pub(crate) fn start(
         return Ok(Some(started));
     }
     // Switched off by the administrator: what it held is on the file systems now.
-    if !started.keeper.close(started.write_verifier) {
+    // Clients are told a verifier by a server without a log from here on.
+    if !started.keeper.close(untold_write_verifier) {
         bail!("the intent log is switched off, but cannot be emptied: see the messages before");
     }
     refuse_what_is_set_aside(state_directory)?;
@@ -155,18 +160,23 @@ pub(crate) fn care(arguments: &LogArguments) -> Result<()> {
 /// What this host is known by, so that a log that was moved is noticed.
 fn host(state_directory: &Path) -> Result<[u8; 16]> {
     let parse = |text: &str| u128::from_str_radix(text.trim(), 16).ok().map(u128::to_be_bytes);
-    let machine = std::fs::read_to_string(MACHINE_ID_FILE).ok();
-    if let Some(host) = machine.as_deref().and_then(parse) {
+    let read = |path: &Path| match std::fs::read_to_string(path) {
+        Ok(text) => Ok(parse(&text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    if let Some(host) = read(MACHINE_ID_FILE.as_ref())? {
         return Ok(host);
     }
     let path = state_directory.join(HOST_FILE);
-    if let Some(host) = std::fs::read_to_string(&path).ok().as_deref().and_then(parse) {
+    if let Some(host) = read(&path)? {
         return Ok(host);
     }
     let mut host = [0; 16];
     process::random_bytes(&mut host).context("cannot get randomness from the kernel")?;
     let text = format!("{:032x}\n", u128::from_be_bytes(host));
-    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    durable_file::replace(&path, text.as_bytes())
+        .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(host)
 }
 

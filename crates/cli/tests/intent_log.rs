@@ -197,6 +197,7 @@ fn a_log_that_is_switched_off_is_emptied_first() {
     assert!(log.contains("replayed") && log.contains("switched off; it is empty"), "{log}");
     let (mut client, root) = logged.mount(&running);
     assert_eq!(client.lookup(&root, b"a").unwrap().handle, file);
+    let first = verifier(&mut client, &file);
     // From here on it is not logged, and must not be undone when the log is on again.
     client.remove(&root, b"a").unwrap();
     kill(running);
@@ -205,6 +206,8 @@ fn a_log_that_is_switched_off_is_emptied_first() {
     let (mut client, root) = logged.mount(&running);
     let gone = client.lookup(&root, b"a").unwrap_err();
     assert_eq!(gone.status(), Some(NfsStat3::NoEnt));
+    let other = create(&mut client, &root, "b");
+    assert_ne!(verifier(&mut client, &other), first, "what was not stable may be lost");
     stop(running);
 }
 
@@ -277,6 +280,7 @@ fn a_log_device_that_fails_is_left_and_nothing_is_lost() {
     }
     let log = Running::log(&logged.place);
     assert!(log.contains("cannot be written") && log.contains("flushing all"), "{log}");
+    let first = verifier(&mut client, &file);
     let later = create(&mut client, &root, "later");
     client.write(&file, 0, b"newer than the log", StableHow::FileSync).unwrap();
     kill(running);
@@ -286,6 +290,7 @@ fn a_log_device_that_fails_is_left_and_nothing_is_lost() {
     assert_eq!(client.lookup(&root, b"later").unwrap().handle, later);
     assert_eq!(client.read(&file, 0, 18).unwrap().data, b"newer than the log");
     assert_eq!(client.read(&file, 99 << 17, 5).unwrap().data, [100; 5]);
+    assert_ne!(verifier(&mut client, &file), first, "what was not stable may be lost");
     kill(running);
 }
 
@@ -337,6 +342,17 @@ fn a_disk_that_fails_keeps_its_operations_in_the_log_and_stops_no_other() {
     let log = Running::log(&logged.place);
     assert!(log.contains("cannot be flushed"), "after {acknowledged}: {log}");
     create(&mut good, &good_root, "others go on");
+    while !Running::log(&logged.place).contains("is kept in") {
+        assert!(begun.elapsed() < PATIENCE, "{}", Running::log(&logged.place));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let asides = || {
+        let files = std::fs::read_dir(&logged.place.state).unwrap();
+        files
+            .filter(|f| f.as_ref().unwrap().path().extension().is_some_and(|e| e == "aside"))
+            .count()
+    };
+    assert_ne!(asides(), 0);
     kill(running);
     // Repaired.
     assert!(run(&["mount", "-o", "remount,size=64m", utf8(&small.at)]));
@@ -350,5 +366,6 @@ fn a_disk_that_fails_keeps_its_operations_in_the_log_and_stops_no_other() {
             "{index}"
         );
     }
+    assert_eq!(asides(), 0, "replayed");
     stop(running);
 }

@@ -9,18 +9,21 @@
 
 use crate::reply_cache::{CallKey, KEY_BYTES};
 
+/// The most bytes that stand behind a change: far more than the largest reply to a changing call.
+pub const BEHIND_CHANGE_BYTES_MAX: usize = 2048;
+
 const NO_CALL: u8 = 0;
 const CALL: u8 = 1;
 
 /// Appends the call and its reply to a record.
 pub(crate) fn append(record: &mut Vec<u8>, key: Option<&CallKey>, reply: &[u8]) {
     match key {
-        None => record.push(NO_CALL),
-        Some(key) => {
+        Some(key) if 1 + KEY_BYTES + reply.len() <= BEHIND_CHANGE_BYTES_MAX => {
             record.push(CALL);
             record.extend_from_slice(&key.to_bytes());
             record.extend_from_slice(reply);
         }
+        _ => record.push(NO_CALL),
     }
 }
 
@@ -48,5 +51,12 @@ mod tests {
         append(&mut record, None, b"reply");
         assert_eq!(read(&record), None);
         assert_eq!(read(&[]), None);
+        // Never more than the log was told to have room for.
+        for length in [BEHIND_CHANGE_BYTES_MAX - 1 - KEY_BYTES, BEHIND_CHANGE_BYTES_MAX] {
+            record.clear();
+            append(&mut record, Some(&key), &vec![7; length]);
+            assert!(record.len() <= BEHIND_CHANGE_BYTES_MAX);
+            assert_eq!(read(&record).is_some(), length < BEHIND_CHANGE_BYTES_MAX - KEY_BYTES);
+        }
     }
 }

@@ -77,6 +77,7 @@ impl IntentLogKeeper {
                 continue;
             }
             let mounts = self.file_systems.lock().get(&index).cloned().unwrap_or_default();
+            let _flushing = self.flushing.lock();
             // All of them have been applied.
             let up_to = self.log.last();
             match mounts.iter().try_for_each(|mount| mount.sync()) {

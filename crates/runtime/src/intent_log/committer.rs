@@ -143,6 +143,7 @@ impl IntentLogKeeper {
             std::thread::sleep(DRAIN_POLL);
         }
         // The kernel tells of lost data once, so a second attempt would prove nothing.
+        let _flushing = self.flushing.lock();
         let file_systems: Vec<_> = self.file_systems.lock().values().flatten().cloned().collect();
         let failed = file_systems.iter().find_map(|one| one.sync().err());
         if failed.is_some() || self.has_faulty.load(Ordering::SeqCst) {
@@ -168,6 +169,8 @@ impl IntentLogKeeper {
     /// and go on changing. `false` if the server is stopped before that could be noted anywhere.
     pub(super) fn give_up(&self) -> bool {
         let _one = self.superblocks.lock();
+        // The server goes on telling its verifier, and may crash: the next start must have another.
+        self.log.set_write_verifier(self.untold_write_verifier);
         loop {
             let Err(error) = self.log.give_up(&*self.medium) else {
                 // That it is closed is known from the log too.
@@ -176,6 +179,8 @@ impl IntentLogKeeper {
             };
             let Err(also) = self.note_given_up() else {
                 tracing::warn!("the intent log cannot be marked as empty: {error}");
+                // Should it not be there at the next start, nothing is missing.
+                let _ = note_known(&self.state_directory, &self.uuid, false);
                 return true;
             };
             tracing::error!(

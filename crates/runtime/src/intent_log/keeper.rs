@@ -23,9 +23,6 @@ use super::start::{OpenStorage, note_known};
 use crate::flusher::ParkedReply;
 use crate::shared::Shared;
 
-/// Of a record: what the engine puts behind the change, its largest reply included (READDIR and
-/// READ change nothing, so are never among them).
-pub(super) const BEHIND_BYTES: usize = 2048;
 /// Threads that write.
 const COMMITTERS: usize = 2;
 /// Between two looks at whether a full log has room again.
@@ -105,6 +102,7 @@ pub(super) struct Parts {
     pub(super) options: IntentLogOptions,
     pub(super) state_directory: PathBuf,
     pub(super) open_storage: Box<OpenStorage>,
+    pub(super) untold_write_verifier: u64,
 }
 
 #[derive(Default)]
@@ -126,6 +124,9 @@ pub(super) struct Parked {
 pub struct IntentLogKeeper {
     pub(super) uuid: [u8; 16],
     pub(super) log: IntentLog,
+    pub(super) untold_write_verifier: u64,
+    /// Held from a flush until what it has told is noted: the kernel tells of lost data once.
+    pub(super) flushing: Mutex<()>,
     pub(super) open_storage: Box<OpenStorage>,
     pub(super) medium: Arc<dyn Medium>,
     pub(super) options: IntentLogOptions,
@@ -176,10 +177,20 @@ impl std::fmt::Debug for IntentLogKeeper {
 
 impl IntentLogKeeper {
     pub(super) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { uuid, log, medium, options, state_directory, open_storage } = parts;
+        let Parts {
+            uuid,
+            log,
+            medium,
+            options,
+            state_directory,
+            open_storage,
+            untold_write_verifier,
+        } = parts;
         Arc::new(Self {
             uuid,
             log,
+            untold_write_verifier,
+            flushing: Mutex::default(),
             open_storage,
             medium,
             options,

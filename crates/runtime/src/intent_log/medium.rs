@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 use steadfast_intent_log::{BLOCK_BYTES, Block, Medium, MediumError};
-use steadfast_sys::durable_file;
+use steadfast_sys::{durable_file, process};
 
 /// Zeros that are written at a time when a file is made.
 const FILL_BLOCKS: usize = 256;
@@ -23,9 +23,13 @@ impl FileMedium {
     /// Opens a file or a block device that is there.
     ///
     /// # Errors
-    /// When it cannot be opened, or is something else.
+    /// When it cannot be opened, is something else, or another server has it open.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = open(path, false)?;
+        if !process::lock_exclusively(&file)? {
+            let why = "another server uses it, or `steadfast log`";
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+        }
         let metadata = file.metadata()?;
         let is_device = metadata.file_type().is_block_device();
         if !is_device && !metadata.is_file() {
@@ -130,6 +134,8 @@ mod tests {
         let mut blocks = vec![Block::ZERO; 2];
         Block::bytes_of_mut(&mut blocks).fill(7);
         medium.write_at(4096, &blocks).unwrap();
+        assert_eq!(FileMedium::open(&path).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+        drop(medium);
         let again = FileMedium::open(&path).unwrap();
         let mut read = vec![Block::ZERO; 4];
         again.read_at(0, &mut read).unwrap();

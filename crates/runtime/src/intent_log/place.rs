@@ -4,13 +4,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use steadfast_engine::BEHIND_CHANGE_BYTES_MAX;
 use steadfast_intent_log::{Admission, FileSystemEntry, Identity, Lsn, Refused};
 use steadfast_vfs::{
     Change, ChangeLog, FileSystemIdentity, FileSystemSync, FsError, LogPlace, LoggedFileSystem,
 };
 
 use super::aside;
-use super::keeper::{BEHIND_BYTES, DRAIN_POLL, FULL_WAIT, IntentLogKeeper, MOUNTS_MAX, Phase};
+use super::keeper::{DRAIN_POLL, FULL_WAIT, IntentLogKeeper, MOUNTS_MAX, Phase};
 use super::start::replay_asides;
 
 impl IntentLogKeeper {
@@ -109,7 +110,7 @@ impl ChangeLog for LogHandle {
             }
             keeper.passed.fetch_add(1, Ordering::SeqCst);
             if keeper.phase() == Phase::On {
-                match keeper.log.admit(change_bytes + BEHIND_BYTES) {
+                match keeper.log.admit(change_bytes + BEHIND_CHANGE_BYTES_MAX) {
                     Ok(admission) => {
                         return Ok(Some(Box::new(Place {
                             keeper: Arc::clone(keeper),

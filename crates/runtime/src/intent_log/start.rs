@@ -46,6 +46,9 @@ pub struct StartIntentLog {
     pub new_uuid: [u8; 16],
     /// Random: the write verifier, unless that of the log goes on.
     pub new_write_verifier: u64,
+    /// Random, and told to no client: what the log gets for a write verifier when it is left while
+    /// the server goes on telling its own.
+    pub untold_write_verifier: u64,
     /// How it is used.
     pub options: IntentLogOptions,
     /// Opens a file system that is mounted; `None` if it is not.
@@ -260,6 +263,7 @@ impl StartIntentLog {
             options: self.options,
             state_directory: self.state_directory,
             open_storage: self.open_storage,
+            untold_write_verifier: self.untold_write_verifier,
         });
         Ok(StartedIntentLog { keeper, write_verifier, replies })
     }
