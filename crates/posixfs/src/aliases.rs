@@ -221,7 +221,8 @@ impl AliasStore {
         let aliases = Aliases::load(directory, &uuid).map_err(|error| {
             tracing::error!(
                 "cannot read which files were made again after a crash: {error}; restore it from a \
-                 backup, or remove it, and clients lose those files' handles"
+                 backup; without it old handles are stale, or lead to other files, so that clients \
+                 have to mount again if it is removed"
             );
             FsError::Io
         })?;

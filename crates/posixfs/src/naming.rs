@@ -298,34 +298,24 @@ impl Tree {
                 size: set.size.filter(|size| *size != attr.size),
                 ..*set
             };
-            // Others can find it from here on: its attributes and its place in the log are taken
-            // together. A directory that is locked already is somebody's who found it.
-            let _order = match kind {
-                _ if !effects.is_logged() => None,
-                FileKind::Directory => node.order.try_lock(),
-                _ => Some(node.order.lock()),
-            };
-            let attr = if effects.is_logged() { node.attr()? } else { attr };
             let object = logging::key(&node);
             effects.change.action = Action::Make { place: place(dir, name), object, target };
             if set.is_empty() {
+                let attr = taken(effects, &node, attr);
                 let entry = Entry { handle: node.handle, attr };
-                effects.tell(object, Some(attr));
-                effects.take();
                 // XFS gives a new object its inherited ACL by a transaction of its own.
                 let is_plain = matches!(attr.kind, FileKind::Regular | FileKind::Directory);
                 if dir.volume.kind == VolumeKind::Xfs && is_plain {
-                    effects.targets.push((Arc::clone(&node), FlushWhat::Everything));
+                    effects.targets.push((node, FlushWhat::Everything));
                 } else {
-                    also_flush(dir, Arc::clone(&node), &mut effects.targets);
+                    also_flush(dir, node, &mut effects.targets);
                 }
                 return Ok(entry);
             }
             self.apply(caller.cred, &node, &attr, &set)?;
-            let entry = Entry { handle: node.handle, attr: node.attr()? };
-            effects.tell(object, Some(entry.attr));
-            effects.take();
-            effects.targets.push((Arc::clone(&node), FlushWhat::Everything));
+            let attr = node.attr()?;
+            let entry = Entry { handle: node.handle, attr: taken(effects, &node, attr) };
+            effects.targets.push((node, FlushWhat::Everything));
             Ok(entry)
         });
         finished.inspect_err(|error| {
@@ -616,12 +606,27 @@ impl Tree {
             let object = logging::key(&node);
             effects.change.action = Action::Link { place: place(dir, name), object };
             effects.take();
-            effects.tell(object, node.attr().ok());
+            if effects.is_logged() {
+                effects.tell(object, node.attr().ok());
+            }
             also_flush(dir, Arc::clone(&node), &mut effects.targets);
             Ok(())
         })
         .map(|changed| (node.attr().ok(), changed))
     }
+}
+
+/// Takes an object's place in the log that was just made, and tells its attributes. Others can
+/// find it already: read after the place was taken, the attributes have all that was changed
+/// before, and what is changed later has a later place.
+fn taken(effects: &mut Effects<'_>, node: &Node, attr: Attr) -> Attr {
+    if !effects.is_logged() {
+        return attr;
+    }
+    effects.take();
+    let attr = node.attr().unwrap_or(attr);
+    effects.tell(logging::key(node), Some(attr));
+    attr
 }
 
 /// Takes the order locks of the files among objects whose names change, and with them their

@@ -8,10 +8,12 @@ use parking_lot::Mutex;
 use steadfast_vfs::{ChangeLog, FlushDomain};
 
 use crate::aliases::AliasStore;
+use crate::attributes::Identity;
 use crate::budget::Budget;
 use crate::cache::Cache;
-use crate::order::Orders;
+use crate::order::{Order, Orders};
 use crate::read_ahead::{ReadAheadShared, ReadAheadTotals};
+use crate::volume::Volume;
 
 /// How much trees may use together.
 #[derive(Clone, Copy, Debug)]
@@ -95,6 +97,11 @@ impl Storage {
     /// What was asked ahead of sequential reads since the start.
     pub fn read_ahead(&self) -> ReadAheadTotals {
         self.read_ahead.totals()
+    }
+
+    /// The lock that orders an object's changes. The log must have those of all trees in one order.
+    pub(crate) fn order(&self, volume: &Volume, identity: Identity) -> Arc<Order> {
+        if volume.log.is_some() { self.orders.of(identity) } else { Arc::default() }
     }
 
     pub(crate) fn new_tree(&self) -> u32 {

@@ -202,7 +202,7 @@ impl Tree {
             volume: Arc::clone(&volume),
             mount: Arc::clone(&mount),
             path: Descriptor::new(root_path, &server.budget),
-            order: server.orders.of(identity),
+            order: server.order(&volume, identity),
             opens_all,
             budget: Arc::clone(&server.budget),
         }));
@@ -305,15 +305,17 @@ impl Tree {
         if kind == FileKind::Directory && !self.is_inside(&path, attributes::identity(&stat)) {
             return Err(FsError::Stale);
         }
+        let identity = attributes::identity(&stat);
+        let volume = self.volume(&path, identity.device, &mount)?;
         Ok(self.storage.cache.insert(Node::new(NodeParts {
             tree: self.id,
             handle: *handle,
-            identity: attributes::identity(&stat),
+            identity,
             kind,
-            volume: self.volume(&path, attributes::identity(&stat).device, &mount)?,
+            order: self.storage.order(&volume, identity),
+            volume,
             mount,
             path: Descriptor::new(path, &self.storage.budget),
-            order: self.storage.orders.of(attributes::identity(&stat)),
             opens_all: self.opens_all,
             budget: Arc::clone(&self.storage.budget),
         })))
@@ -414,10 +416,10 @@ impl Tree {
             handle,
             identity,
             kind: attr.kind,
+            order: self.storage.order(&volume, identity),
             volume,
             mount,
             path: Descriptor::new(path, &self.storage.budget),
-            order: self.storage.orders.of(identity),
             opens_all: self.opens_all,
             budget: Arc::clone(&self.storage.budget),
         }));

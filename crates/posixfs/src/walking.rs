@@ -71,10 +71,10 @@ impl Tree {
                 handle,
                 identity,
                 kind: attributes::kind(&stat),
+                order: self.storage.order(&volume, identity),
                 volume,
                 mount: Arc::clone(&dir.mount),
                 path: Descriptor::new(path, &self.storage.budget),
-                order: self.storage.orders.of(identity),
                 opens_all: self.opens_all,
                 budget: Arc::clone(&self.storage.budget),
             })));

@@ -1,6 +1,6 @@
 //! Where the changes of the log lead to.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use smallvec::SmallVec;
 use steadfast_vfs::{Action, Attr, Change, ObjectKey, Place, Settled, Time, Unlinked};
@@ -84,6 +84,25 @@ impl Object {
     }
 }
 
+/// Entries by objects.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    wanting: HashMap<ObjectKey, Vec<OwnedPlace>>,
+    former: HashSet<(ObjectKey, ObjectKey)>,
+}
+
+impl Index {
+    /// The names that must be bound to an object.
+    pub(super) fn wanting(&self, object: &ObjectKey) -> &[OwnedPlace] {
+        self.wanting.get(object).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether an object is known to have had names in a directory that it lost.
+    pub(super) fn is_former(&self, dir: ObjectKey, object: ObjectKey) -> bool {
+        self.former.contains(&(dir, object))
+    }
+}
+
 /// All that the changes lead to.
 #[derive(Debug, Default)]
 pub(super) struct History {
@@ -154,21 +173,16 @@ impl History {
         lsn > self.settled && known.is_some_and(|known| lsn > known.attr_settled)
     }
 
-    /// Whether something in the directory is known to have had names there that it lost.
-    pub(super) fn is_former(&self, dir: &ObjectKey, object: &ObjectKey) -> bool {
-        self.entries.iter().any(|(place, entry)| place.dir == *dir && entry.former.contains(object))
-    }
-
-    /// The names that must be bound to an object.
-    pub(super) fn wanting(&self, object: &ObjectKey) -> impl Iterator<Item = &OwnedPlace> {
-        let is_wanted = move |entry: &Entry| entry.wanted == Some(*object);
-        self.entries.iter().filter(move |(_, entry)| is_wanted(entry)).map(|(place, _)| place)
-    }
-
-    /// How many names of an object there are that no change has touched.
-    pub(super) fn untouched_names(&self, object: &ObjectKey) -> Option<u32> {
-        let links = self.objects.get(object)?.links?;
-        Some(links.saturating_sub(self.wanting(object).count() as u32))
+    /// The entries by the objects that they are about.
+    pub(super) fn index(&self) -> Index {
+        let mut index = Index::default();
+        for (place, entry) in &self.entries {
+            if let Some(wanted) = entry.wanted {
+                index.wanting.entry(wanted).or_default().push(place.clone());
+            }
+            index.former.extend(entry.former.iter().map(|former| (place.dir, *former)));
+        }
+        index
     }
 
     /// An object lost a name, of which its attributes may not tell.

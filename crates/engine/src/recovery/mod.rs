@@ -34,7 +34,7 @@ use std::collections::HashMap;
 
 use steadfast_vfs::{Action, Attr, Change, FileKind, FsError, ObjectKey, Recoverable, Time};
 
-use history::History;
+use history::{History, Index};
 
 /// Names that replay makes begin so; `/` cannot be in them, so a client could make one too, but
 /// has no reason to.
@@ -89,6 +89,8 @@ pub type Observed = HashMap<ObjectKey, Option<Attr>>;
 #[derive(Debug, Default)]
 pub struct Replay {
     history: History,
+    /// Of the history, once it is whole.
+    index: Index,
     observed: Observed,
     /// If names do not follow ctimes: later ctimes than this are of the file system's own recovery.
     recovered_after: Option<Time>,

@@ -1,16 +1,39 @@
 //! Brings names to where they belong.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use steadfast_vfs::{FileKind, FsError, ObjectKey, Place, Recoverable};
 
 use super::history::{Object, OwnedPlace};
 use super::{ASIDE_PREFIX, Conflict, ConflictKind, Replay};
 
-/// What was put aside, where it was and where it is now.
+/// What was put aside, by object: one that had several names is there as often.
+#[derive(Debug, Default)]
+struct Asides {
+    by_object: HashMap<ObjectKey, Vec<Aside>>,
+    count: usize,
+}
+
+impl Asides {
+    fn add(&mut self, object: ObjectKey, aside: Aside) {
+        self.by_object.entry(object).or_default().push(aside);
+        self.count += 1;
+    }
+
+    fn of(&self, object: &ObjectKey) -> Option<&Aside> {
+        self.by_object.get(object)?.last()
+    }
+
+    fn take(&mut self, object: &ObjectKey) {
+        if let Some(asides) = self.by_object.get_mut(object) {
+            asides.pop();
+        }
+    }
+}
+
+/// Where an object was put aside.
 #[derive(Debug)]
 struct Aside {
-    object: ObjectKey,
     kind: FileKind,
     /// The name it has now.
     at: OwnedPlace,
@@ -24,6 +47,7 @@ impl Replay {
     /// # Errors
     /// The storage's.
     pub fn bind_names(&mut self, storage: &mut dyn Recoverable) -> Result<(), FsError> {
+        self.index = self.history.index();
         let mut todo = BTreeMap::new();
         for (place, entry) in &self.history.entries {
             if entry.lsn > self.on_disk(&place.dir) {
@@ -41,16 +65,16 @@ impl Replay {
         &self,
         todo: &BTreeMap<OwnedPlace, Option<ObjectKey>>,
         storage: &mut dyn Recoverable,
-    ) -> Result<Vec<Aside>, FsError> {
-        let mut asides = Vec::new();
+    ) -> Result<Asides, FsError> {
+        let mut asides = Asides::default();
         let mut dirs: Vec<ObjectKey> = todo.keys().map(|place| place.dir).collect();
         dirs.dedup();
         for dir in dirs {
             for name in storage.names(&dir, ASIDE_PREFIX)? {
                 let at = OwnedPlace { dir, name };
                 if let Some((object, kind)) = storage.bound(&at.borrowed())? {
-                    let is_known = self.history.is_former(&dir, &object);
-                    asides.push(Aside { object, kind, at, is_known });
+                    let is_known = self.index.is_former(dir, object);
+                    asides.add(object, Aside { kind, at, is_known });
                 }
             }
         }
@@ -62,11 +86,11 @@ impl Replay {
     fn put_aside(
         &mut self,
         todo: &mut BTreeMap<OwnedPlace, Option<ObjectKey>>,
-        asides: &mut Vec<Aside>,
+        asides: &mut Asides,
         storage: &mut dyn Recoverable,
     ) -> Result<(), FsError> {
         let mut done = Vec::new();
-        let mut number = asides.len();
+        let mut number = asides.count;
         for (place, wanted) in todo.iter() {
             let bound = storage.bound(&place.borrowed())?;
             if bound.map(|(object, _)| object) == *wanted {
@@ -95,7 +119,7 @@ impl Replay {
                 }
             };
             storage.rename(&place.borrowed(), &at.borrowed())?;
-            asides.push(Aside { object, kind, at, is_known });
+            asides.add(object, Aside { kind, at, is_known });
             if !is_known {
                 self.conflict(place, ConflictKind::InTheWay);
             }
@@ -111,7 +135,7 @@ impl Replay {
     fn place(
         &mut self,
         todo: BTreeMap<OwnedPlace, Option<ObjectKey>>,
-        asides: &mut Vec<Aside>,
+        asides: &mut Asides,
         storage: &mut dyn Recoverable,
     ) -> Result<(), FsError> {
         let mut waiting: Vec<(OwnedPlace, ObjectKey)> = todo
@@ -148,22 +172,20 @@ impl Replay {
         &mut self,
         place: &OwnedPlace,
         object: &ObjectKey,
-        asides: &mut Vec<Aside>,
+        asides: &mut Asides,
         storage: &mut dyn Recoverable,
     ) -> Result<bool, FsError> {
         // What an earlier replay has made is only now found, if its directory was made too.
         if storage.bound(&place.borrowed())?.is_some_and(|(bound, _)| bound == *object) {
             return Ok(true);
         }
-        if let Some(at) = asides.iter().position(|aside| aside.object == *object)
-            && let Some(aside) = asides.get(at)
-        {
+        if let Some(aside) = asides.of(object) {
             match storage.rename(&aside.at.borrowed(), &place.borrowed()) {
                 Ok(()) => {}
                 Err(FsError::Invalid) => return Ok(false),
                 Err(error) => return Err(error),
             }
-            asides.swap_remove(at);
+            asides.take(object);
             self.report.names += 1;
             return Ok(true);
         }
@@ -211,26 +233,30 @@ impl Replay {
         storage: &mut dyn Recoverable,
     ) -> Result<bool, FsError> {
         let mut known = 0;
-        for place in self.history.wanting(object) {
+        for place in self.index.wanting(object) {
             let bound = storage.bound(&place.borrowed())?;
             known += u32::from(bound.is_some_and(|(bound, _)| bound == *object));
         }
-        let untouched = self.history.untouched_names(object);
+        let wanting = self.index.wanting(object).len() as u32;
+        let links_in_the_end = self.history.objects.get(object).and_then(|known| known.links);
+        // Those that no change has touched.
+        let untouched = links_in_the_end.map(|links| links.saturating_sub(wanting));
         Ok(untouched.is_some_and(|untouched| links > known + untouched))
     }
 
     /// Removes what was put aside and belongs nowhere. A directory may have others in it.
-    fn clear(
-        &mut self,
-        mut asides: Vec<Aside>,
-        storage: &mut dyn Recoverable,
-    ) -> Result<(), FsError> {
-        asides.retain(|aside| aside.is_known);
+    fn clear(&mut self, asides: Asides, storage: &mut dyn Recoverable) -> Result<(), FsError> {
         let mut removed = Vec::new();
-        for aside in asides {
-            if self.is_placed(&aside.object, storage)? {
-                removed.push(aside);
-            } else {
+        for (object, asides) in asides.by_object {
+            let known: Vec<Aside> = asides.into_iter().filter(|aside| aside.is_known).collect();
+            if known.is_empty() {
+                continue;
+            }
+            if self.is_placed(&object, storage)? {
+                removed.extend(known);
+                continue;
+            }
+            for aside in known {
                 // Where it belongs is gone, but it was never removed.
                 self.conflict(&aside.at, ConflictKind::Gone);
             }
@@ -265,7 +291,7 @@ impl Replay {
         storage: &mut dyn Recoverable,
     ) -> Result<bool, FsError> {
         let mut is_wanted = false;
-        for place in self.history.wanting(object) {
+        for place in self.index.wanting(object) {
             is_wanted = true;
             if storage.bound(&place.borrowed())?.is_some_and(|(bound, _)| bound == *object) {
                 return Ok(true);

@@ -34,7 +34,8 @@ struct Disk {
 }
 
 fn key(number: u64) -> ObjectKey {
-    ObjectKey(StorageHandle::new(&number.to_le_bytes()).unwrap())
+    // So that keys are in the order of their numbers.
+    ObjectKey(StorageHandle::new(&number.to_be_bytes()).unwrap())
 }
 
 fn time(clock: i64) -> Time {
