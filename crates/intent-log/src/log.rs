@@ -313,6 +313,11 @@ impl IntentLog {
         true
     }
 
+    /// Whether there is something that [`IntentLog::take_batch`] would take if it may be written.
+    pub fn has_complete(&self) -> bool {
+        self.lock().queue.has_complete()
+    }
+
     /// The batch is on the medium. Returns the LSN up to which all records are: it grows over
     /// batches in their order, whatever the order in which they were written.
     pub fn written(&self, batch: &Batch) -> Lsn {

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
+use steadfast_intent_log::Batch as LogBatch;
 use steadfast_engine::{CallFacts, CallHost, Peer, ReplyBuffer, ReplySink, Stage, Verdict};
 
 use crate::batch::{Answered, Batch, Origin, Outbox};
 use crate::datagram::ReplyAddress;
-use crate::flusher::{Flusher, KnownFlushers, LaterReply, ParkedReply, ReplyTo, note_panic};
+use crate::flusher::{
+    Flusher, KnownFlushers, LaterReply, ParkedReply, ReplySender, ReplyTo, note_panic,
+};
 use crate::log_limit::{LogKind, limited};
 use crate::pool::Pool;
 use crate::seat::{Offer, Seat, SeatGuard};
@@ -71,6 +74,15 @@ impl Gathering {
         let now_ms = self.now_ms;
         self.outbox.dispatch(batch, &mut self.spare, &mut self.flushers, shared, counters, now_ms)
     }
+
+    /// As [`Gathering::dispatch`], and has what the calls logged written.
+    fn dispatch_and_rouse(&mut self, batch: &Batch, context: &Context) -> Option<Arc<Flusher>> {
+        let full = self.dispatch(batch, context);
+        if let Some(intent_log) = &context.shared.intent_log {
+            intent_log.rouse();
+        }
+        full
+    }
 }
 
 /// One worker's means to execute calls.
@@ -79,6 +91,8 @@ pub(crate) struct Executor {
     gathering: Gathering,
     reply: ReplyBuffer,
     sampler: Sampler,
+    /// For what it commits itself.
+    commit: Option<Box<(LogBatch, ReplySender)>>,
     /// The last call showed that its connection must be closed.
     must_hang_up: bool,
 }
@@ -92,6 +106,7 @@ impl Executor {
             gathering: Gathering::default(),
             reply: ReplyBuffer::default(),
             sampler,
+            commit: None,
             must_hang_up: false,
         }
     }
@@ -177,7 +192,7 @@ impl Executor {
             // must not wait for many of them.
             let is_late = *now_ms > gathered_since_ms + GATHER_MS && !outbox.is_empty();
             if is_late || outbox.bytes() >= GATHER_BYTES || outbox.parked.len() >= GATHER_PARKED {
-                full = self.gathering.dispatch(batch, &self.context).or(full);
+                full = self.gathering.dispatch_and_rouse(batch, &self.context).or(full);
                 gathered_since_ms = self.gathering.now_ms;
                 // Sending is none of the next call's time.
                 self.gathering.mark_ns = self.context.shared.stamp_ns();
@@ -194,6 +209,7 @@ impl Executor {
             hang_up(batch);
         }
         self.gathering.leave(batch);
+        self.commit(seat, guard, batch);
         if let Some(flusher) = full {
             let mut host = Host::new(&self.context, &mut self.gathering, seat, guard, batch);
             host.will_block();
@@ -201,7 +217,7 @@ impl Executor {
             host.regain();
             self.gathering.now_ms = self.context.shared.now_ms();
             // What others left with our offer meanwhile is this batch's too.
-            let _ = self.gathering.dispatch(batch, &self.context);
+            let _ = self.gathering.dispatch_and_rouse(batch, &self.context);
             self.gathering.leave(batch);
         }
         debug_assert!(self.gathering.outbox.is_empty(), "replies would go to another peer");
@@ -211,6 +227,39 @@ impl Executor {
         if self.reply.bytes.capacity() > REPLY_BYTES_KEPT {
             self.reply.bytes = Vec::new();
         }
+    }
+
+    /// Has what the calls logged written: by this thread if nobody else needs it, else by a
+    /// committer.
+    fn commit<'s>(
+        &mut self,
+        seat: &'s Seat,
+        guard: &mut Option<SeatGuard<'s>>,
+        batch: &Arc<Batch>,
+    ) {
+        let Some(intent_log) = &self.context.shared.intent_log else { return };
+        let is_alone = match (guard.as_deref_mut(), batch.connection()) {
+            (Some(core), Some(connection)) => {
+                core.is_alone(connection.token.load(Ordering::Relaxed))
+            }
+            _ => false,
+        };
+        if !is_alone || !batch.is_exhausted() || !intent_log.is_for_the_taking() {
+            intent_log.rouse();
+            return;
+        }
+        let intent_log = Arc::clone(intent_log);
+        let commit = self.commit.get_or_insert_with(|| {
+            Box::new((LogBatch::default(), ReplySender::new(&self.context.shared)))
+        });
+        let mut host = Host::new(&self.context, &mut self.gathering, seat, guard, batch);
+        host.may_block();
+        intent_log.commit_once(&mut commit.0, &mut commit.1);
+        host.regain();
+        self.gathering.now_ms = self.context.shared.now_ms();
+        // What others left with our offer meanwhile is this batch's too.
+        let _ = self.gathering.dispatch_and_rouse(batch, &self.context);
+        self.gathering.leave(batch);
     }
 
     /// Keeps further calls of a connection for later when its turn is over, its peer reads too
@@ -264,7 +313,7 @@ impl Executor {
         index: usize,
         failures_before: u64,
     ) {
-        let Self { context, gathering, reply, sampler, must_hang_up } = self;
+        let Self { context, gathering, reply, sampler, must_hang_up, .. } = self;
         let log = &context.shared.log;
         reply.bytes.clear();
         reply.files.clear();
@@ -493,7 +542,7 @@ impl CallHost for Host<'_, '_> {
         self.is_summoned = true;
         if !self.is_lent {
             // Sent at once, since the next occupant may have to be started first.
-            let _ = self.gathering.dispatch(self.batch, self.context);
+            let _ = self.gathering.dispatch_and_rouse(self.batch, self.context);
             self.lend();
         }
         self.context.pool.summon(self.seat.index);

@@ -61,6 +61,8 @@ pub(crate) struct SeatCore {
     pub(crate) turns: Turns<Ready>,
     /// Who is served, and since when, in ns.
     serving: Option<(ClientId, u64)>,
+    /// The connection whose calls were executed last, and how many batches of it in a row.
+    last_served: (u64, u32),
     pub(crate) next_sweep_ms: u64,
     pub(crate) next_backlog_check_ms: u64,
     /// No stale partial call was found; not looked for again before then.
@@ -146,6 +148,7 @@ impl Seat {
                 listeners_resume_ms: None,
                 turns,
                 serving: None,
+                last_served: (u64::MAX, 0),
                 next_sweep_ms: 0,
                 next_backlog_check_ms: 0,
                 next_stash_check_ms: 0,
@@ -308,10 +311,23 @@ impl Slots {
     }
 }
 
+/// So many batches of one connection in a row, and it is alone.
+const ALONE_BATCHES: u32 = 4;
+
 impl SeatCore {
     /// From now on a client is served.
     pub(crate) fn start_serving(&mut self, client: ClientId, now_ns: u64) {
         self.serving = Some((client, now_ns));
+    }
+
+    /// Whether a connection is the only one that has been served of late, and no other waits. To be
+    /// asked once a batch.
+    pub(crate) fn is_alone(&mut self, token: u64) -> bool {
+        if self.last_served.0 != token {
+            self.last_served = (token, 0);
+        }
+        self.last_served.1 += 1;
+        self.last_served.1 > ALONE_BATCHES && self.turns.is_empty()
     }
 
     /// Charges the client that was served; who it was.

@@ -120,7 +120,7 @@ impl IntentLogKeeper {
             *self.superblock_fault.lock() = Some(format!("cannot be written: {error}"));
         }
         // Records may have waited for it; or a committer has to leave the log.
-        self.note_complete(true);
+        self.note_complete();
     }
 
     /// A file system could not be flushed: what it may have lost is in the log, and stays there.

@@ -7,17 +7,22 @@ use std::time::Instant;
 
 use steadfast_intent_log::Batch;
 
-use super::keeper::{DRAIN_POLL, FULL_WAIT, IntentLogKeeper, Phase, RETRY};
+use super::keeper::{
+    COMMITTERS, DRAIN_POLL, FULL_WAIT, INLINE_WRITE_NS_MAX, IntentLogKeeper, Phase, RETRY,
+};
 use super::start::{note_given_up, note_known};
 use crate::flusher::{ParkedReply, ReplySender};
 
 impl IntentLogKeeper {
-    pub(super) fn note_complete(&self, is_new: bool) {
-        if !is_new {
-            return;
-        }
+    /// There may be something to write, or to send.
+    pub(super) fn note_complete(&self) {
         self.has_work.store(true, Ordering::SeqCst);
-        if self.sleeping.load(Ordering::SeqCst) > 0 {
+        self.rouse();
+    }
+
+    /// Wakes a committer if there is something for it and it sleeps.
+    pub(crate) fn rouse(&self) {
+        if self.has_work.load(Ordering::SeqCst) && self.sleeping.load(Ordering::SeqCst) > 0 {
             let _work = self.work.lock();
             self.wake.notify_one();
         }
@@ -45,6 +50,26 @@ impl IntentLogKeeper {
         }
     }
 
+    /// Whether no committer is at work, so that who has something to write may do it itself: that
+    /// saves the time until a thread is awake. Not worth it on a slow device, where the caller
+    /// would be away from its other work for long.
+    pub(crate) fn is_for_the_taking(&self) -> bool {
+        self.has_work.load(Ordering::SeqCst)
+            && self.sleeping.load(Ordering::SeqCst) == COMMITTERS
+            && self.recent_write_ns.load(Ordering::Relaxed) <= INLINE_WRITE_NS_MAX
+    }
+
+    /// What a committer does, once, by another thread.
+    pub(crate) fn commit_once(&self, batch: &mut Batch, sender: &mut ReplySender) {
+        self.has_work.store(false, Ordering::SeqCst);
+        self.write_batch(batch, sender);
+        // What came meanwhile; or did not fit into one batch.
+        if self.log.has_complete() {
+            self.note_complete();
+        }
+        self.rouse();
+    }
+
     /// Writes what is complete; `false` if there is nothing.
     pub(super) fn write_batch(&self, batch: &mut Batch, sender: &mut ReplySender) -> bool {
         if let Some(why) = self.superblock_fault.lock().take() {
@@ -62,7 +87,10 @@ impl IntentLogKeeper {
         self.writing.fetch_sub(1, Ordering::SeqCst);
         match written {
             Ok(()) => {
-                self.log.note_write(begun.elapsed().as_nanos() as u64);
+                let write_ns = begun.elapsed().as_nanos() as u64;
+                self.log.note_write(write_ns);
+                let recent = self.recent_write_ns.load(Ordering::Relaxed);
+                self.recent_write_ns.store((3 * recent + write_ns) / 4, Ordering::Relaxed);
                 self.log.written(batch);
                 self.settle_stable(sender);
                 drop(self.stable_lock.lock());
@@ -116,7 +144,7 @@ impl IntentLogKeeper {
         };
         // Stable already: who made it so may have looked before these came.
         if first.is_some_and(|first| first <= self.log.stable().0 || self.phase() == Phase::Off) {
-            self.note_complete(true);
+            self.note_complete();
         }
     }
 

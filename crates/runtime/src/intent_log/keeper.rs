@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -24,7 +24,9 @@ use crate::flusher::ParkedReply;
 use crate::shared::Shared;
 
 /// Threads that write.
-const COMMITTERS: usize = 2;
+pub(super) const COMMITTERS: usize = 2;
+/// Writes that take longer than this, in ns, are left to committers.
+pub(super) const INLINE_WRITE_NS_MAX: u64 = 1_000_000;
 /// Between two looks at whether a full log has room again.
 pub(super) const FULL_WAIT: Duration = Duration::from_millis(100);
 /// Between two attempts to note that the log was given up.
@@ -165,6 +167,8 @@ pub struct IntentLogKeeper {
     pub(super) shared: OnceLock<std::sync::Weak<Shared>>,
     pub(super) threads: Mutex<Vec<JoinHandle<()>>>,
     pub(super) writing: AtomicUsize,
+    /// How long a write has taken of late.
+    pub(super) recent_write_ns: AtomicU64,
     /// When which LSN was the last, for replies to be let go.
     pub(super) moments: Mutex<VecDeque<(Instant, Lsn)>>,
 }
@@ -222,6 +226,7 @@ impl IntentLogKeeper {
             shared: OnceLock::new(),
             threads: Mutex::default(),
             writing: AtomicUsize::new(0),
+            recent_write_ns: AtomicU64::new(0),
             moments: Mutex::default(),
         })
     }

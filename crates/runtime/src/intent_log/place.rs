@@ -164,6 +164,7 @@ impl ChangeLog for LogHandle {
         let mut record = Vec::with_capacity(change.encoded_bytes_max());
         change.encode(&mut record);
         let lsn = place.fill(record);
+        self.0.rouse();
         self.0.wait_stable(lsn);
         Ok(())
     }
@@ -196,7 +197,10 @@ impl LogPlace for Place {
             PlaceState::Taken(lsn) => {
                 let is_new = self.keeper.log.complete(lsn, record);
                 self.keeper.passed.fetch_sub(1, Ordering::SeqCst);
-                self.keeper.note_complete(is_new);
+                // A committer is woken when the call is parked, with others of its batch.
+                if is_new {
+                    self.keeper.has_work.store(true, Ordering::SeqCst);
+                }
                 let usage_is_high = self.keeper.is_filling(lsn);
                 if usage_is_high {
                     self.keeper.want_checkpoint();
@@ -216,8 +220,9 @@ impl Drop for Place {
         match std::mem::replace(&mut self.state, PlaceState::Done) {
             PlaceState::Admitted(admission) => self.keeper.log.cancel(admission),
             PlaceState::Taken(lsn) => {
-                let is_new = self.keeper.log.void(lsn);
-                self.keeper.note_complete(is_new);
+                if self.keeper.log.void(lsn) {
+                    self.keeper.note_complete();
+                }
             }
             PlaceState::Done => return,
         }
