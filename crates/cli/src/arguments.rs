@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use steadfast_bench::arguments::BenchArguments;
-use steadfast_shares::configuration::LogTarget;
+use steadfast_shares::configuration::{LOG_MIB, LogTarget};
 use steadfast_shares::{ClientPattern, ShareOptions};
 
 use crate::statistics::RECENT_MAX;
@@ -164,6 +164,14 @@ pub(crate) struct ServerArguments {
     /// Leave the host's rpcbind and port 111 alone.
     #[arg(long)]
     pub(crate) no_rpcbind: bool,
+    /// Flush every change before its reply instead of logging it.
+    #[arg(long)]
+    pub(crate) no_intent_log: bool,
+    /// How large an intent log is made if there is none, in MiB (default: 256, less where little
+    /// is free).
+    #[arg(long, value_name = "N", conflicts_with = "no_intent_log",
+          value_parser = clap::value_parser!(u64).range(LOG_MIB.0..=LOG_MIB.1))]
+    pub(crate) intent_log_mib: Option<u64>,
     /// How many pools of workers (default: one a NUMA node).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) pools: Option<u16>,

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use steadfast_posixfs::{RecoveringFileSystem, assume_server_powers};
+use steadfast_posixfs::{RecoveringFileSystem, assume_server_powers, can_log_changes};
 use steadfast_runtime::intent_log::{
     IntentLogOptions, LogCare, StartIntentLog, StartedIntentLog, is_any_open, is_anything_set_aside,
 };
-use steadfast_shares::Configuration;
-use steadfast_shares::configuration::LogSettings;
+use steadfast_shares::configuration::{LOG_MIB, LogSettings};
+use steadfast_shares::{Configuration, Share};
 use steadfast_sys::{durable_file, process};
 use steadfast_vfs::Recoverable;
 
@@ -24,6 +24,8 @@ use crate::state_directory::StateDirectory;
 /// In the state directory, unless another place is configured.
 const FILE_NAME: &str = "intent.log";
 const FILE_MIB: u64 = 256;
+/// Of what is free, a log whose size nobody has chosen takes no more than one in so many parts.
+const FREE_PART: u64 = 8;
 /// What systems call themselves by, and what we call a host by that has none.
 const MACHINE_ID_FILE: &str = "/etc/machine-id";
 const HOST_FILE: &str = "host.id";
@@ -36,12 +38,34 @@ pub(crate) fn start(
     settings: &LogSettings,
     state_directory: &Path,
     new_write_verifier: u64,
+    is_useful: impl Fn() -> bool,
 ) -> Result<Option<StartedIntentLog>> {
     let path = match &settings.path {
         Some(path) => path.value.clone(),
         None => state_directory.join(FILE_NAME),
     };
-    let is_wanted = settings.enabled.unwrap_or(IS_DEFAULT);
+    let is_there = path.exists();
+    // Who says where it is to be wants one.
+    let enabled = settings.enabled.or(settings.path.as_ref().map(|_| true));
+    let (is_wanted, file_mib) = match enabled {
+        Some(is_wanted) => (is_wanted, settings.size_mib.unwrap_or(FILE_MIB)),
+        // Once made, it is used: it may have changes of file systems that are not there now.
+        None if is_there => (true, FILE_MIB),
+        None if !is_useful() => {
+            tracing::info!(
+                "no intent log: no share is on a file system whose changes can be logged (ext4 \
+                 with a journal, XFS, btrfs, served as root); changes are flushed"
+            );
+            (false, FILE_MIB)
+        }
+        None => match settings.size_mib.map_or_else(|| fitting_mib(state_directory), Ok) {
+            Ok(mib) => (true, mib),
+            Err(why) => {
+                tracing::warn!("no intent log is made: {why}; changes are flushed");
+                (false, FILE_MIB)
+            }
+        },
+    };
     if !is_wanted {
         refuse_what_is_set_aside(state_directory)?;
         // One that was not closed has to be found and emptied first, wherever it is.
@@ -59,7 +83,7 @@ pub(crate) fn start(
     let directory = state_directory.to_owned();
     let started = StartIntentLog {
         path,
-        file_bytes: settings.size_mib.unwrap_or(FILE_MIB) << 20,
+        file_bytes: file_mib << 20,
         state_directory: state_directory.to_owned(),
         host: host(state_directory)?,
         new_uuid,
@@ -114,8 +138,31 @@ fn refuse_what_is_set_aside(state_directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether changes are logged when nobody says so.
-const IS_DEFAULT: bool = false;
+/// Whether there is anything to be logged.
+pub(crate) fn is_useful<'s>(mut shares: impl Iterator<Item = &'s Share>) -> bool {
+    shares.any(|share| {
+        let directory = share.directory.canonicalize();
+        !share.without_log
+            && directory.is_ok_and(|path| can_log_changes(&path, share.crosses_mounts))
+    })
+}
+
+/// How large a log is made where nobody has said it: as large as is usual, but not more than a
+/// part of what is free.
+fn fitting_mib(state_directory: &Path) -> Result<u64> {
+    let facts = rustix::fs::statvfs(state_directory)
+        .with_context(|| format!("cannot look at {}", state_directory.display()))?;
+    let free_mib = facts.f_bavail.saturating_mul(facts.f_frsize) >> 20;
+    let mib = FILE_MIB.min(free_mib / FREE_PART);
+    if mib < LOG_MIB.0 {
+        bail!(
+            "{} has {free_mib} MiB free, too little; put the log elsewhere ([log] path), or say \
+             how large it is to be ([log] size_mib)",
+            state_directory.display()
+        );
+    }
+    Ok(mib)
+}
 
 /// `steadfast log`: looks at a log that nobody uses, or decides about it.
 ///

@@ -12,7 +12,7 @@ use steadfast_posixfs::{ProcessPowers, Storage, StorageOptions, prepare_process}
 use steadfast_runtime::intent_log::{IntentLogKeeper, LogHandle};
 use steadfast_runtime::{Server, ServerOptions, StartError};
 use steadfast_shares::Share;
-use steadfast_shares::configuration::{LogTarget, ServerSettings};
+use steadfast_shares::configuration::{LogSettings, LogTarget, ServerSettings};
 use steadfast_sys::process::{self, Signal, Signals};
 use steadfast_vfs::ChangeLog;
 
@@ -158,7 +158,17 @@ fn start(
     process::random_bytes(&mut verifier).context("cannot get randomness from the kernel")?;
     let verifier = u64::from_be_bytes(verifier);
     // Before anything is served, or even looked at.
-    let log = intent_log::start(&wanted.log, &state.path, verifier)?;
+    let log_settings = LogSettings {
+        enabled: if arguments.server.no_intent_log { Some(false) } else { wanted.log.enabled },
+        size_mib: arguments.server.intent_log_mib.or(wanted.log.size_mib),
+        ..wanted.log
+    };
+    let is_useful = || {
+        powers.serves_all_users() && {
+            intent_log::is_useful(wanted.shares.iter().map(|wanted| &*wanted.share))
+        }
+    };
+    let log = intent_log::start(&log_settings, &state.path, verifier, is_useful)?;
     let (intent_log, write_verifier, replies) = match log {
         Some(started) => (Some(started.keeper), started.write_verifier, started.replies),
         None => (None, verifier, Vec::new()),

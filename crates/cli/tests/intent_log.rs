@@ -73,7 +73,7 @@ impl Drop for LoopDevice {
 
 fn tmpfs(at: &Path, mib: u64) -> Mounted {
     std::fs::create_dir_all(at).unwrap();
-    let size = format!("size={mib}m");
+    let size = format!("size={mib}m,mode=755");
     assert!(run(&["mount", "-t", "tmpfs", "-o", &size, "tmpfs", utf8(at)]));
     Mounted { at: at.to_owned() }
 }
@@ -181,6 +181,53 @@ fn more_than_the_log_holds_is_written_without_loss() {
         let offset = (index % 64) * (256 << 10);
         assert_eq!(client.read(&file, offset, 10).unwrap().data, [index as u8; 10]);
     }
+    stop(running);
+}
+
+#[test]
+fn unless_told_otherwise_a_log_is_used_where_changes_can_be_logged_and_there_is_room() {
+    let place = Place::new();
+    let Some(_disk) = ext4(&place.directory.path().join("image"), &place.share, 64) else { return };
+    let file = place.state.join("intent.log");
+    let started = |arguments: &[&str]| {
+        let running = Running::start(&place, 0, &[&[utf8(&place.share)], arguments].concat());
+        stop(running);
+        Running::log(&place)
+    };
+    let none = place.write("none.toml", "");
+    let default = ["--config", utf8(&none)];
+    let state = tmpfs(&place.state, 100);
+    let log = started(&default);
+    assert!(log.contains("MiB free, too little"), "{log}");
+    assert!(!file.exists());
+    // Who says how large it is to be, decides.
+    let log = started(&["--intent-log-mib", "16"]);
+    assert!(log.contains("the intent log is empty and closed"), "{log}");
+    assert_eq!(file.metadata().unwrap().len(), 16 << 20);
+    // It is there, so it is used.
+    let log = started(&default);
+    assert!(log.contains("the intent log is empty and closed"), "{log}");
+    let log = started(&["--no-intent-log"]);
+    assert!(!log.contains("is empty and closed"), "{log}");
+
+    drop(state);
+    let _state = tmpfs(&place.state, 200);
+    let log = started(&default);
+    assert!(log.contains("the intent log is empty and closed"), "{log}");
+    let mib = file.metadata().unwrap().len() >> 20;
+    assert!((20..=25).contains(&mib), "{mib}");
+}
+
+#[test]
+fn where_no_change_can_be_logged_there_is_no_log() {
+    let place = Place::new();
+    let _share = tmpfs(&place.share, 10);
+    let none = place.write("none.toml", "");
+    let arguments = [utf8(&place.share), "--config", utf8(&none), "-v"];
+    let running = Running::start(&place, 0, &arguments);
+    let log = Running::log(&place);
+    assert!(log.contains("no share is on a file system whose changes can be logged"), "{log}");
+    assert!(!place.state.join("intent.log").exists());
     stop(running);
 }
 

@@ -47,3 +47,4 @@ pub use read_ahead::ReadAheadTotals;
 pub use recovering::{RecoveringFileSystem, assume_server_powers};
 pub use storage::{Storage, StorageOptions};
 pub use tree::{Mode, OpenError, Tree, TreeOptions};
+pub use volume::can_log_changes;

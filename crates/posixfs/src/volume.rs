@@ -16,6 +16,7 @@ use crate::attributes;
 use crate::error::from_errno;
 use crate::handle_form;
 use crate::logging::VolumeLog;
+use crate::mounts;
 use crate::read_ahead::Habits;
 
 /// A mount that objects of the tree are reached through.
@@ -241,6 +242,26 @@ impl Volume {
             _ => None,
         }
     }
+}
+
+/// Whether changes below a directory can be logged: those of its own file system, or, if that is
+/// asked for, of one that is mounted beneath. `false` too if that cannot be found out.
+pub fn can_log_changes(directory: &Path, crosses_mounts: bool) -> bool {
+    let is_loggable = |directory: &Path| {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let volume = rustix::fs::open(directory, flags, Mode::empty())
+            .map_err(from_errno)
+            .and_then(|open| {
+                let device = attributes::identity(&attributes::stat(&open)?).device;
+                Volume::new(&open, device, FlushDomain(0), 0)
+            });
+        volume.is_ok_and(|volume| volume.can_be_logged())
+    };
+    is_loggable(directory)
+        || (crosses_mounts
+            && mounts::loggable_points().is_ok_and(|points| {
+                points.iter().any(|point| point.starts_with(directory) && is_loggable(point))
+            }))
 }
 
 /// Whether an ext4 file system has a journal, which it may be made without. Where that cannot be

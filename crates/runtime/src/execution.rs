@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
-use steadfast_intent_log::Batch as LogBatch;
 use steadfast_engine::{CallFacts, CallHost, Peer, ReplyBuffer, ReplySink, Stage, Verdict};
+use steadfast_intent_log::Batch as LogBatch;
 
 use crate::batch::{Answered, Batch, Origin, Outbox};
 use crate::datagram::ReplyAddress;

@@ -111,7 +111,11 @@ impl Setup {
     fn steadfast_configuration(&self) -> String {
         let (share, state) = (self.share.display(), self.state.display());
         let address = address();
-        let more = self.configuration.replace("{state}", &state.to_string());
+        let more = if self.configuration.contains("[log]") {
+            self.configuration.replace("{state}", &state.to_string())
+        } else {
+            format!("{}\n[log]\nenabled = false\n", self.configuration)
+        };
         format!(
             "[server]\nlisten = [\"{address}\"]\nrpcbind = false\nstate_directory = \"{state}\"\n\
              \n[[share]]\npath = \"{share}\"\ndirectory = \"{share}\"\nclients = [\"*\"]\n\

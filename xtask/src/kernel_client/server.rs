@@ -195,7 +195,8 @@ impl Server {
 
 fn steadfast_configuration(directory: &Path, storage: &Storage) -> Result<String> {
     let mut text = format!(
-        "[server]\nlisten = [\"{SERVER_ADDRESS}:{NFS_PORT}\"]\nstate_directory = \"{}\"\n",
+        "[server]\nlisten = [\"{SERVER_ADDRESS}:{NFS_PORT}\"]\nstate_directory = \"{}\"\n\
+         \n[log]\nsize_mib = 32\n",
         directory.join("state").display()
     );
     for share in storage.shares() {

@@ -100,6 +100,12 @@ impl Running {
         command
             .args(["--no-rpcbind", "--state-directory", state])
             .args(arguments)
+            // Where the directories' file system can be logged, a small log is made sooner.
+            .args(if arguments.iter().any(|one| one.contains("intent-log") || *one == "--config") {
+                &[][..]
+            } else {
+                &["--intent-log-mib", "16"]
+            })
             .env("NOTIFY_SOCKET", &socket)
             .stdout(Stdio::piped())
             .stderr(std::fs::File::create(place.directory.path().join("log")).expect("a file"));

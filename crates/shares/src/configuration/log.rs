@@ -15,8 +15,8 @@ const KEYS: [&str; 7] = [
     "checkpoint_fill_percent",
 ];
 
-/// Smallest and largest log that is made, in MiB.
-const SIZE_MIB: (u64, u64) = (16, 1 << 20);
+/// The smallest and the largest log that is made, in MiB.
+pub const LOG_MIB: (u64, u64) = (16, 1 << 20);
 /// Largest WRITE that can be logged, in bytes: a record's bound, and some less.
 const WRITE_BYTES_MAX: u64 = 1 << 20;
 
@@ -48,7 +48,7 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> LogSettings 
         |key, least, most| document.integer(table, key, least, most).map(|number| number.value);
     let bytes = |number: Option<u64>| number.and_then(|n| usize::try_from(n).ok());
     LogSettings {
-        size_mib: number("size_mib", SIZE_MIB.0, SIZE_MIB.1),
+        size_mib: number("size_mib", LOG_MIB.0, LOG_MIB.1),
         stable_write_bytes_max: bytes(number("stable_write_bytes_max", 0, WRITE_BYTES_MAX)),
         unstable_write_bytes_max: bytes(number("unstable_write_bytes_max", 0, WRITE_BYTES_MAX)),
         checkpoint_interval_ms: number("checkpoint_interval_ms", 10, 3_600_000),

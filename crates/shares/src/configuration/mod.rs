@@ -15,7 +15,7 @@ mod tests;
 
 use std::collections::HashMap;
 
-pub use log::LogSettings;
+pub use log::{LOG_MIB, LogSettings};
 pub use server::{LogTarget, ServerSettings};
 pub use share::ShareSettings;
 
