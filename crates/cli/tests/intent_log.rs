@@ -416,3 +416,47 @@ fn a_disk_that_fails_keeps_its_operations_in_the_log_and_stops_no_other() {
     assert_eq!(asides(), 0, "replayed");
     stop(running);
 }
+
+#[test]
+fn a_share_that_is_taken_out_is_flushed_and_its_file_system_let_go() {
+    let Some(logged) = Logged::new() else { return };
+    let disk = logged.place.directory.path().join("disk");
+    let Some(_disk) = ext4(&logged.place.directory.path().join("other"), &disk, 40) else { return };
+    let without = std::fs::read_to_string(&logged.configuration).unwrap();
+    // No checkpoint comes by itself.
+    let without =
+        without.replace("size_mib = 16", "size_mib = 16\ncheckpoint_interval_ms = 3600000");
+    let share = utf8(&disk);
+    let with = format!(
+        "{without}[[share]]\npath = {share:?}\nclients = [\"*\"]\noptions = [\"no_root_squash\"]\n"
+    );
+    std::fs::write(&logged.configuration, with).unwrap();
+    let running = logged.start();
+    let address = running.address;
+    let mut client =
+        Nfs3Client::mount(address, address, share.as_bytes(), Identity::root(), PATIENCE).unwrap();
+    let (client, root) = (&mut client.0, client.1.clone());
+    let file = create(client, &root, "a");
+    client.write(&file, 0, &[7; 5000], StableHow::FileSync).unwrap();
+    assert!(!run(&["umount", share]), "it is in use");
+
+    std::fs::write(&logged.configuration, without).unwrap();
+    running.signal(Signal::HUP);
+    let begun = Instant::now();
+    while !Running::log(&logged.place).contains("can be unmounted") {
+        assert!(begun.elapsed() < PATIENCE, "{}", Running::log(&logged.place));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(run(&["umount", share]), "it was let go");
+    let (mut other, other_root) = logged.mount(&running);
+    create(&mut other, &other_root, "others go on");
+    kill(running);
+    // It was flushed, and the log has nothing of it to look for.
+    let running = logged.start();
+    let log = Running::log(&logged.place);
+    assert!(!log.contains(share), "{log}");
+    let image = logged.place.directory.path().join("other");
+    assert!(run(&["mount", "-o", "loop", utf8(&image), share]));
+    assert_eq!(std::fs::read(disk.join("a")).unwrap(), [7; 5000]);
+    stop(running);
+}

@@ -27,6 +27,8 @@ pub(crate) type Targets = SmallVec<[(Arc<Node>, FlushWhat); 3]>;
 pub(crate) struct VolumeLog {
     log: Arc<dyn ChangeLog>,
     file_system: LoggedFileSystem,
+    /// The kernel's number of the mount.
+    mount: u64,
     /// Whether the share's changes are logged. If not, those of others on the file system may be.
     is_on: bool,
 }
@@ -38,11 +40,13 @@ impl VolumeLog {
         log: &Arc<dyn ChangeLog>,
         identity: &FileSystemIdentity,
         path: &[u8],
+        mount: u64,
         open: OwnedFd,
         is_on: bool,
     ) -> Result<Option<Self>, FsError> {
-        let file_system = log.register(identity, path, Arc::new(WholeFileSystem(open)))?;
-        Ok(file_system.map(|file_system| Self { log: Arc::clone(log), file_system, is_on }))
+        let file_system = log.register(identity, path, mount, Arc::new(WholeFileSystem(open)))?;
+        let log = Arc::clone(log);
+        Ok(file_system.map(|file_system| Self { log, file_system, mount, is_on }))
     }
 
     /// Whether a WRITE of so many bytes is to be logged.
@@ -65,6 +69,12 @@ impl VolumeLog {
             // Nothing older is left in the log.
             None => Ok(()),
         }
+    }
+}
+
+impl Drop for VolumeLog {
+    fn drop(&mut self) {
+        self.log.leave(self.file_system, self.mount);
     }
 }
 

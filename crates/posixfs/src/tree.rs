@@ -681,7 +681,7 @@ fn join_log(
         rustix::fs::openat(&mount.path, c".", flags, Permissions::empty()).map_err(from_errno)?;
     let identity = FileSystemIdentity { uuid, kind: volume.magic };
     let path = directory.as_os_str().as_bytes();
-    VolumeLog::join(log, &identity, path, open, !options.without_log)
+    VolumeLog::join(log, &identity, path, mount.kernel_id, open, !options.without_log)
 }
 
 /// Whether a caller lets an operation wait.

@@ -182,7 +182,8 @@ pub trait FileSystemSync: Send + Sync {
 /// Takes down changes, so that they are stable before the disk has them.
 pub trait ChangeLog: Send + Sync {
     /// The log's number of a file system, of which `path` is a directory; `None` if its changes
-    /// are not logged. Blocks: what the log has to replay on it comes first.
+    /// are not logged. `mount` is the kernel's number of the mount that `sync` holds. Blocks: what
+    /// the log has to replay on it comes first.
     ///
     /// # Errors
     /// [`FsError::TryLater`] if that could not be done: the file system must not be served.
@@ -190,8 +191,14 @@ pub trait ChangeLog: Send + Sync {
         &self,
         identity: &FileSystemIdentity,
         path: &[u8],
+        mount: u64,
         sync: Arc<dyn FileSystemSync>,
     ) -> Result<Option<LoggedFileSystem>, FsError>;
+
+    /// One that was registered has no more changes to be logged. When it was the last of its mount,
+    /// the mount is let go, and before that, if it was the last of the file system, what was changed
+    /// is flushed. Does not wait for that.
+    fn leave(&self, file_system: LoggedFileSystem, mount: u64);
 
     /// Makes sure that there is room for a record with a change of at most `change_bytes`. Waits
     /// while the log is full. `None`: changes are not logged now, and must be flushed. To be

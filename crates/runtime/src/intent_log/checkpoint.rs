@@ -29,6 +29,7 @@ impl IntentLogKeeper {
             if self.phase() == Phase::On {
                 self.checkpoint();
             }
+            self.let_file_systems_go();
             {
                 let mut state = self.checkpointing.lock();
                 state.ended = state.begun;
@@ -76,17 +77,55 @@ impl IntentLogKeeper {
                 self.set_aside(&usage.entry);
                 continue;
             }
-            let mounts = self.file_systems.lock().get(&index).cloned().unwrap_or_default();
+            let sync = self.served.lock().sync_of(index);
             let _flushing = self.flushing.lock();
             // All of them have been applied.
             let up_to = self.log.last();
-            match mounts.iter().try_for_each(|mount| mount.sync()) {
+            match sync.map_or(Err(FsError::Stale), |sync| sync.sync()) {
                 Ok(()) => self.log.checkpointed(index, up_to),
                 Err(error) => self.note_faulty(index, &usage.entry.path, error),
             }
         }
         self.let_replies_go();
         self.write_superblocks_if_due();
+    }
+
+    /// Lets go file systems that no share uses any more, so that they can be unmounted.
+    fn let_file_systems_go(&self) {
+        let left = self.served.lock().left();
+        for index in left {
+            // Nobody may register it meanwhile.
+            let _one = self.registering.lock();
+            if !self.served.lock().left().contains(&index) {
+                continue;
+            }
+            let usage =
+                self.log.usage().file_systems.into_iter().find(|one| one.entry.index == index);
+            // One with live records is set aside first, by the next checkpoint.
+            if self.phase() != Phase::Off && !self.log.forget(index) {
+                continue;
+            }
+            // Its number may be another's from here on.
+            let mut faulty = self.faulty.lock();
+            let was_faulty = faulty.remove(&index).is_some();
+            self.has_faulty.store(!faulty.is_empty(), Ordering::SeqCst);
+            drop(faulty);
+            self.served.lock().remove(index);
+            if self.phase() == Phase::On {
+                self.write_superblocks_if_due();
+            }
+            let path = usage.map(|usage| usage.entry.path).unwrap_or_default();
+            let path = String::from_utf8_lossy(&path);
+            if was_faulty {
+                tracing::warn!(
+                    "{path}: no share uses its file system any more; it was not flushed"
+                );
+            } else {
+                tracing::info!(
+                    "{path}: flushed, and can be unmounted: no share uses its file system any more"
+                );
+            }
+        }
     }
 
     /// Lets go replies that are old, or all if they take up too much.

@@ -172,8 +172,8 @@ impl IntentLogKeeper {
         }
         // The kernel tells of lost data once, so a second attempt would prove nothing.
         let _flushing = self.flushing.lock();
-        let file_systems: Vec<_> = self.file_systems.lock().values().flatten().cloned().collect();
-        let failed = file_systems.iter().find_map(|one| one.sync().err());
+        let syncs = self.served.lock().syncs();
+        let failed = syncs.iter().find_map(|one| one.sync().err());
         if failed.is_some() || self.has_faulty.load(Ordering::SeqCst) {
             tracing::error!(
                 "a file system cannot be flushed, and the intent log, which has what it may have \

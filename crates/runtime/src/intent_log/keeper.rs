@@ -8,7 +8,7 @@
 //! A *gate* stands before the log: every change passes it before it is applied. Closed, changes
 //! wait; so the log can be left or entered at a moment when no change is half in it.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use steadfast_intent_log::{IntentLog, Lsn, Medium, Usage};
-use steadfast_vfs::FileSystemSync;
 
+use super::served::Served;
 use super::start::{OpenStorage, note_known};
 use crate::flusher::ParkedReply;
 use crate::shared::Shared;
@@ -33,8 +33,6 @@ pub(super) const FULL_WAIT: Duration = Duration::from_millis(100);
 pub(super) const RETRY: Duration = Duration::from_secs(10);
 /// For the threads' end.
 const CLOSE_TIME: Duration = Duration::from_secs(10);
-/// Mounts of one file system that are flushed at a checkpoint.
-pub(super) const MOUNTS_MAX: usize = 64;
 /// For the end of what has passed the gate.
 pub(super) const DRAIN_POLL: Duration = Duration::from_millis(1);
 
@@ -159,8 +157,7 @@ pub struct IntentLogKeeper {
     pub(super) registering: Mutex<()>,
     /// Committers that send replies.
     pub(super) settling: AtomicUsize,
-    /// By index; more than one if a file system is served by several mounts.
-    pub(super) file_systems: Mutex<HashMap<u32, Vec<Arc<dyn FileSystemSync>>>>,
+    pub(super) served: Mutex<Served>,
     pub(super) faulty: Mutex<BTreeMap<u32, String>>,
     pub(super) has_faulty: AtomicBool,
     pub(super) is_closing: AtomicBool,
@@ -219,7 +216,7 @@ impl IntentLogKeeper {
             superblock_fault: Mutex::default(),
             registering: Mutex::default(),
             settling: AtomicUsize::new(0),
-            file_systems: Mutex::default(),
+            served: Mutex::default(),
             faulty: Mutex::default(),
             has_faulty: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
@@ -312,8 +309,8 @@ impl IntentLogKeeper {
     /// Data that was never logged too: clients that have written it are told the same verifier
     /// after the next start.
     fn is_all_flushed(&self) -> bool {
-        let file_systems: Vec<_> = self.file_systems.lock().values().flatten().cloned().collect();
-        let is_flushed = file_systems.iter().all(|one| one.sync().is_ok());
+        let syncs = self.served.lock().syncs();
+        let is_flushed = syncs.iter().all(|one| one.sync().is_ok());
         // Those that are not logged.
         rustix::fs::sync();
         is_flushed

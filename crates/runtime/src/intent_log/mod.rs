@@ -16,6 +16,7 @@ mod medium;
 mod observed;
 mod place;
 mod replay;
+mod served;
 mod start;
 
 /// Bytes as people write them.

@@ -11,7 +11,7 @@ use steadfast_vfs::{
 };
 
 use super::aside;
-use super::keeper::{DRAIN_POLL, FULL_WAIT, IntentLogKeeper, MOUNTS_MAX, Phase};
+use super::keeper::{DRAIN_POLL, FULL_WAIT, IntentLogKeeper, Phase};
 use super::start::replay_asides;
 
 impl IntentLogKeeper {
@@ -61,6 +61,7 @@ impl ChangeLog for LogHandle {
         &self,
         identity: &FileSystemIdentity,
         path: &[u8],
+        mount: u64,
         sync: Arc<dyn FileSystemSync>,
     ) -> Result<Option<LoggedFileSystem>, FsError> {
         let keeper = &self.0;
@@ -78,13 +79,7 @@ impl ChangeLog for LogHandle {
         }
         Ok(match keeper.log.register(identity, path) {
             Ok(index) => {
-                let mut file_systems = keeper.file_systems.lock();
-                let mounts = file_systems.entry(index).or_default();
-                if mounts.len() >= MOUNTS_MAX {
-                    mounts.remove(0);
-                }
-                mounts.push(sync);
-                drop(file_systems);
+                keeper.served.lock().join(index, mount, sync);
                 keeper.write_superblocks_if_due();
                 Some(LoggedFileSystem(index))
             }
@@ -94,6 +89,12 @@ impl ChangeLog for LogHandle {
                 None
             }
         })
+    }
+
+    fn leave(&self, file_system: LoggedFileSystem, mount: u64) {
+        if self.0.served.lock().leave(file_system.0, mount) {
+            self.0.want_checkpoint();
+        }
     }
 
     fn admit(
