@@ -15,6 +15,7 @@ use steadfast_sys::durable_file;
 use steadfast_vfs::Recoverable;
 
 use super::hex;
+use super::observed::ObservedFile;
 use super::replay::{Records, ReplayError, TakeRecord, replay};
 
 const READ_BYTES: usize = 1 << 20;
@@ -177,17 +178,17 @@ impl Records for AsideFile<'_> {
 
 /// Replays a file, and removes it.
 pub(super) fn replay_file(
-    path: &Path,
+    of: &AsidePath,
     directory: &Path,
     storage: &mut dyn Recoverable,
 ) -> Result<Report, ReplayError> {
-    let file = AsideFile(path);
+    let file = AsideFile(&of.path);
     let head = file.head()?;
-    let observed =
-        super::observed::ObservedFile::new(directory, &head.uuid, head.epoch, head.file_system);
+    let (log, epoch) = (&head.uuid, head.epoch);
+    let observed = ObservedFile::of_aside(directory, log, epoch, head.file_system, of.last);
     let report = replay(&file, None, &observed, storage)?;
-    std::fs::remove_file(path)?;
-    durable_file::sync_directory_of(path)?;
+    std::fs::remove_file(&of.path)?;
+    durable_file::sync_directory_of(&of.path)?;
     observed.remove()?;
     Ok(report)
 }

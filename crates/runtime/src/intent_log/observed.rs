@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use steadfast_engine::recovery::Observed;
+use steadfast_intent_log::Lsn;
 use steadfast_sys::durable_file;
 use steadfast_vfs::{Action, Change};
 
@@ -17,10 +18,31 @@ pub(super) struct ObservedFile {
 }
 
 impl ObservedFile {
-    /// For the replay of the records of one epoch of a log.
-    pub(super) fn new(directory: &Path, log: &[u8; 16], epoch: u64, file_system: u32) -> Self {
+    /// For the replay of the records of one epoch that are still in the log.
+    pub(super) fn of_ring(directory: &Path, log: &[u8; 16], epoch: u64, file_system: u32) -> Self {
         let log = super::hex(log);
         Self { path: directory.join(format!("replay-{log}-{epoch}-{file_system}")) }
+    }
+
+    /// For the replay of those up to `last` that were set aside.
+    pub(super) fn of_aside(
+        directory: &Path,
+        log: &[u8; 16],
+        epoch: u64,
+        file_system: u32,
+        last: Lsn,
+    ) -> Self {
+        let log = super::hex(log);
+        Self { path: directory.join(format!("replay-{log}-{epoch}-{file_system}-{}", last.0)) }
+    }
+
+    /// What was observed for `other` holds here too. On return it is on disk.
+    pub(super) fn copy_from(&self, other: &Self) -> io::Result<()> {
+        match std::fs::read(&other.path) {
+            Ok(bytes) => durable_file::replace(&self.path, &bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// What an earlier attempt wrote, if there was one.
@@ -79,7 +101,7 @@ mod tests {
     #[test]
     fn observations_are_read_as_they_were_written() {
         let place = tempfile::tempdir().unwrap();
-        let file = ObservedFile::new(place.path(), &[3; 16], 5, 0);
+        let file = ObservedFile::of_ring(place.path(), &[3; 16], 5, 0);
         assert_eq!(file.read().unwrap(), None);
         let key = |byte| ObjectKey(StorageHandle::new(&[byte; 9]).unwrap());
         let time = Time { seconds: 5, nanoseconds: 6 };
@@ -101,8 +123,16 @@ mod tests {
         let observed = Observed::from([(key(1), Some(attr)), (key(2), None)]);
         file.write(&observed).unwrap();
         assert_eq!(file.read().unwrap(), Some(observed));
-        let other = ObservedFile::new(place.path(), &[3; 16], 6, 0);
+        let other = ObservedFile::of_ring(place.path(), &[3; 16], 6, 0);
         assert_eq!(other.read().unwrap(), None);
+        // Of two files that were set aside, each has its own.
+        let aside = |last| ObservedFile::of_aside(place.path(), &[3; 16], 5, 0, Lsn(last));
+        assert_eq!(aside(7).read().unwrap(), None);
+        aside(7).copy_from(&file).unwrap();
+        assert_eq!(aside(7).read().unwrap(), file.read().unwrap());
+        assert_eq!(aside(8).read().unwrap(), None);
+        aside(8).copy_from(&other).unwrap();
+        assert_eq!(aside(8).read().unwrap(), None);
         std::fs::write(&file.path, b"something").unwrap();
         assert!(file.read().unwrap_err().to_string().contains("is damaged"));
         file.remove().unwrap();

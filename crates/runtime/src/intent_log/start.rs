@@ -239,7 +239,6 @@ impl StartIntentLog {
                 (superblock, self.new_write_verifier)
             }
         };
-        let replayed: Vec<u32> = storages.iter().map(|(entry, _)| entry.index).collect();
         drop(storages);
         // From here on nothing in the log is live. Should the machine stop before the superblock
         // says so, the same is replayed once more.
@@ -249,10 +248,9 @@ impl StartIntentLog {
         let log = IntentLog::resume(&superblock, &surveyed, self.host, write_verifier)
             .map_err(|error| write_error(&error))?;
         log.write_superblocks(&medium, false).map_err(|error| write_error(&error))?;
-        // Of a file system that was absent they are still needed.
-        for entry in superblock.file_systems.iter().filter(|e| replayed.contains(&e.index)) {
+        for entry in &superblock.file_systems {
             let (directory, log) = (&self.state_directory, &superblock.uuid);
-            ObservedFile::new(directory, log, superblock.epoch, entry.index)
+            ObservedFile::of_ring(directory, log, superblock.epoch, entry.index)
                 .remove()
                 .map_err(StartIntentLogError::StateDirectory)?;
         }
@@ -324,9 +322,14 @@ impl StartIntentLog {
                 if let Some(live) = surveyed.live.get(&entry.index) {
                     let directory = &self.state_directory;
                     let expected = Some(live.records);
-                    let (path, _) =
+                    let (path, last) =
                         aside::set_aside(directory, medium, &extent, log, entry, expected)
                             .map_err(StartIntentLogError::StateDirectory)?;
+                    // An earlier start may have begun to replay them.
+                    let of_ring = ObservedFile::of_ring(directory, log.0, log.1, entry.index);
+                    ObservedFile::of_aside(directory, log.0, log.1, entry.index, last)
+                        .copy_from(&of_ring)
+                        .map_err(StartIntentLogError::StateDirectory)?;
                     tracing::error!(
                         "{}: its file system is not mounted: what was acknowledged and had not \
                          reached it is kept in {} until it is there again",
@@ -341,7 +344,7 @@ impl StartIntentLog {
                 .map_err(StartIntentLogError::StateDirectory)?;
             replay_asides(&self.state_directory, entry, &mut **storage).map_err(failed)?;
             let records = RingRecords { medium, extent: extent.clone(), file_system: entry.index };
-            let observed = ObservedFile::new(&self.state_directory, log.0, log.1, entry.index);
+            let observed = ObservedFile::of_ring(&self.state_directory, log.0, log.1, entry.index);
             let begun = std::time::Instant::now();
             let expected = surveyed.live.get(&entry.index).map(|live| live.records);
             let report = replay(&records, expected, &observed, &mut **storage).map_err(failed)?;
@@ -383,7 +386,7 @@ pub(super) fn replay_asides(
 ) -> Result<(), ReplayError> {
     for file in aside::files_of(state_directory, &entry.identity)? {
         let begun = std::time::Instant::now();
-        let report = aside::replay_file(&file.path, state_directory, storage)?;
+        let report = aside::replay_file(&file, state_directory, storage)?;
         tell(entry, &report, begun.elapsed());
     }
     Ok(())
