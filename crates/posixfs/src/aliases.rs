@@ -20,6 +20,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
 use steadfast_sys::{durable_file, volume};
@@ -42,9 +43,11 @@ pub(crate) struct Alias {
     pub(crate) fileid: u64,
 }
 
-/// The aliases of one file system.
+/// The aliases of one file system, and what else all its mounts share.
 #[derive(Debug, Default)]
 pub(crate) struct Aliases {
+    /// Objects with data not flushed that were let go since all was last flushed.
+    pub(crate) let_go_dirty: AtomicU64,
     /// By what clients know; `None` if the object is gone for good.
     by_key: HashMap<ObjectKey, Option<Alias>>,
     by_actual: HashMap<ObjectKey, ObjectKey>,

@@ -207,7 +207,11 @@ impl Node {
     pub(crate) fn needs_commit(&self) -> bool {
         // In this order: a flush clears the mark after it has counted itself, and sets it again,
         // if it fails, before it ends.
-        self.in_flush.load(Ordering::SeqCst) > 0 || self.is_dirty() || self.mount.let_go() > 0
+        self.in_flush.load(Ordering::SeqCst) > 0
+            || self.is_dirty()
+            || self.mount.let_go() > 0
+            // Another tree has the object too, and may have written to it.
+            || Arc::strong_count(&self.order) > 1
     }
 
     /// Counts an unstable write of so many bytes; says whether so few came since the last COMMIT

@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use rustix::fs::{Mode, OFlags, Statx};
 use steadfast_sys::handle::KernelHandle;
@@ -29,8 +29,6 @@ pub(crate) struct Mount {
     pub(crate) path: OwnedFd,
     /// The same directory open for reading: `open_by_handle_at` and `syncfs` want that.
     pub(crate) open: OwnedFd,
-    /// Objects with data not flushed that were let go since all was last flushed.
-    let_go_dirty: AtomicU64,
     /// Objects of its file system that were made again.
     pub(crate) aliases: Arc<Aliases>,
 }
@@ -45,7 +43,7 @@ impl Mount {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let open = rustix::fs::openat(&path, c".", flags, Mode::empty()).map_err(from_errno)?;
         let aliases = aliases.of(&open)?;
-        Ok(Self { id, kernel_id, path, open, let_go_dirty: AtomicU64::new(0), aliases })
+        Ok(Self { id, kernel_id, path, open, aliases })
     }
 
     /// The handle that clients know an object by.
@@ -72,7 +70,7 @@ impl Mount {
 
     /// To be called before the last descriptor of an object with data not flushed is closed.
     pub(crate) fn let_dirty_go(&self) {
-        self.let_go_dirty.fetch_add(1, Ordering::AcqRel);
+        self.aliases.let_go_dirty.fetch_add(1, Ordering::AcqRel);
     }
 
     /// How many objects were let go with data not flushed. What they had not flushed is to be made
@@ -80,12 +78,13 @@ impl Mount {
     /// once the kernel has forgotten the inode or told somebody else; the file system itself
     /// remembers, for this mount's descriptor of it.
     pub(crate) fn let_go(&self) -> u64 {
-        self.let_go_dirty.load(Ordering::Acquire)
+        self.aliases.let_go_dirty.load(Ordering::Acquire)
     }
 
     /// All is stable that so many had let go. What was let go meanwhile is left to the next flush.
     pub(crate) fn forget_let_go(&self, let_go: u64) {
-        let _ = self.let_go_dirty.compare_exchange(let_go, 0, Ordering::AcqRel, Ordering::Relaxed);
+        let count = &self.aliases.let_go_dirty;
+        let _ = count.compare_exchange(let_go, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     pub(crate) fn sync(&self) -> Result<(), FsError> {

@@ -19,6 +19,7 @@ struct Told {
     next: AtomicU64,
     records: Mutex<Vec<(u64, usize, Vec<u8>)>>,
     is_refusing: std::sync::atomic::AtomicBool,
+    users: AtomicU64,
 }
 
 struct TellingPlace {
@@ -47,10 +48,17 @@ impl ChangeLog for Log {
         &self,
         _identity: &FileSystemIdentity,
         _path: &[u8],
+        _mount: u64,
         sync: Arc<dyn FileSystemSync>,
     ) -> Result<Option<LoggedFileSystem>, FsError> {
         sync.sync()?;
+        self.0.users.fetch_add(1, Ordering::SeqCst);
         Ok(Some(LoggedFileSystem(3)))
+    }
+
+    fn leave(&self, file_system: LoggedFileSystem, _mount: u64) {
+        assert_eq!(file_system, LoggedFileSystem(3));
+        self.0.users.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn admit(
@@ -230,6 +238,35 @@ fn writes_are_logged_or_flushed_and_that_is_told() {
         assert_eq!(logged.count(), (256 << 10) / 1000 + 1);
         commit();
         assert_eq!(write(1000, WriteHow::Unstable), WriteHow::FileSync);
+    }
+}
+
+#[test]
+fn commit_flushes_what_another_tree_has_written() {
+    for place in places() {
+        let told = Arc::new(Told::default());
+        let log = Arc::new(Log(Arc::clone(&told)));
+        let storage = Storage::with_log(StorageOptions { descriptors_max: 1000 }, Some(log), None);
+        let [one, other] = [7, 8].map(|share_id| {
+            let options = TreeOptions { share_id, ..TreeOptions::default() };
+            Tree::open(&place.directory, &options, &storage).unwrap()
+        });
+        assert_eq!(told.users.load(Ordering::SeqCst), 2);
+        let (user, reader) = (User::new(&one, 0, 0), User::new(&other, 0, 0));
+        let file = user.create(&user.root(), "a", 0o640).unwrap().handle;
+        let same = reader.lookup(&reader.root(), "a").unwrap().handle;
+        let commit = || settle(other.commit(&reader.caller(), &same, 0, 0)).result.unwrap();
+        told.take();
+        let unstable = one.write(&user.caller(), &file, 0, &[7; 5000], WriteHow::Unstable);
+        settle(unstable).result.unwrap();
+        assert_eq!(told.take(), [""; 0], "too large to be logged");
+        commit();
+        assert!(matches!(&told.take()[..], [flushed] if flushed.starts_with("data to ")));
+        drop((user, reader));
+        drop(one);
+        assert_eq!(told.users.load(Ordering::SeqCst), 1);
+        drop(other);
+        assert_eq!(told.users.load(Ordering::SeqCst), 0, "a tree that is closed leaves the log");
     }
 }
 
