@@ -60,7 +60,7 @@ impl Default for IntentLogOptions {
     fn default() -> Self {
         Self {
             stable_write_bytes_max: 256 << 10,
-            unstable_write_bytes_max: 32 << 10,
+            unstable_write_bytes_max: 256 << 10,
             checkpoint_interval: Duration::from_secs(5),
             checkpoint_fill_percent: 40,
         }
