@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
-use rustix::fs::{AtFlags, FileType, Mode as Permissions, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode as Permissions, OFlags, Statx};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use steadfast_vfs::permission::EXECUTE;
@@ -396,7 +396,8 @@ impl Tree {
         }
         let fingerprint =
             self.store().filter(|_| is_last).and_then(|store| store.fingerprint(&stat));
-        let key = if is_logged { Some(self.key_of_name(dir, name, node.as_ref())?) } else { None };
+        let key =
+            if is_logged { Some(self.key_of_name(dir, name, &stat, node.as_ref())?) } else { None };
         let unlinked = key.map(|object| Unlinked {
             object,
             is_directory: kind == FileKind::Directory,
@@ -405,16 +406,18 @@ impl Tree {
         Ok(Victim { node, fingerprint, unlinked })
     }
 
-    /// What the log calls the object of a name, whose node it is if there is one.
+    /// What the log calls the object of a name that was looked at just now, whose node it is if
+    /// there is one.
     fn key_of_name(
         &self,
         dir: &Node,
         name: &[u8],
+        stat: &Statx,
         node: Option<&Arc<Node>>,
     ) -> Result<ObjectKey, FsError> {
         match node {
             Some(node) => Ok(logging::key(node)),
-            None => Ok(handle_form::key(&self.glance(dir, name)?.handle)),
+            None => Ok(handle_form::key(&self.glance_at(dir, name, stat)?.handle)),
         }
     }
 
@@ -533,7 +536,7 @@ impl Tree {
         };
         if effects.is_logged() {
             let stat = attributes::stat_name(&from.path, from_name).map_err(from_errno)?;
-            let object = self.key_of_name(from, from_name, moved.as_ref())?;
+            let object = self.key_of_name(from, from_name, &stat, moved.as_ref())?;
             // Of two names of one object neither goes (rename(2)).
             let is_nothing =
                 is_same_name || victim.unlinked.is_some_and(|unlinked| unlinked.object == object);

@@ -449,12 +449,22 @@ impl Tree {
     /// Handle and attributes of a name, without holding the object open.
     pub(crate) fn glance(&self, dir: &Node, name: &[u8]) -> Result<Entry, FsError> {
         let stat = attributes::stat_name(&dir.path, name).map_err(from_errno)?;
-        self.require_same_mount(&stat, dir)?;
-        let identity = attributes::identity(&stat);
+        self.glance_at(dir, name, &stat)
+    }
+
+    /// As [`Tree::glance`] at a name that was looked at just now.
+    pub(crate) fn glance_at(
+        &self,
+        dir: &Node,
+        name: &[u8],
+        stat: &Statx,
+    ) -> Result<Entry, FsError> {
+        self.require_same_mount(stat, dir)?;
+        let identity = attributes::identity(stat);
         if let Some(node) = self.storage.cache.find_inode(self.id, identity) {
             return Ok(Entry {
                 handle: node.handle,
-                attr: node.volume.present(&stat, &node.handle),
+                attr: node.volume.present(stat, &node.handle),
             });
         }
         // On the same volume, and where the handle shows the inode number, so that a name that
@@ -466,13 +476,13 @@ impl Tree {
             && dir.volume.inode_of(&kernel) == Some(identity.inode)
             && let Some(handle) = dir.mount.handle(&kernel)
         {
-            return Ok(Entry { handle, attr: dir.volume.present(&stat, &handle) });
+            return Ok(Entry { handle, attr: dir.volume.present(stat, &handle) });
         }
         if let Some(store) = &self.store
             && identity.device == dir.volume.device
         {
-            let handle = walking::stored_handle(store, &stat, dir, name)?;
-            return Ok(Entry { handle, attr: dir.volume.present(&stat, &handle) });
+            let handle = walking::stored_handle(store, stat, dir, name)?;
+            return Ok(Entry { handle, attr: dir.volume.present(stat, &handle) });
         }
         let path = self.open_name(dir, name)?;
         let (stat, handle, mount) = self.identify(&path, dir, name)?;
