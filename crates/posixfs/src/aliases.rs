@@ -18,14 +18,16 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use steadfast_sys::{durable_file, volume};
-use steadfast_vfs::{FsError, ObjectKey, StorageHandle};
+use steadfast_vfs::{ChangeLog, FileSystemIdentity, FsError, ObjectKey, StorageHandle};
 
+use crate::error::from_errno;
 use crate::handle_form;
 
 /// Objects whose file number would be another's say so: no file system gives numbers so large.
@@ -199,27 +201,34 @@ impl Aliases {
     }
 }
 
-/// The aliases of all file systems, each loaded when it is first met.
-#[derive(Debug, Default)]
+/// The aliases of all file systems, each loaded when it begins to be used.
+#[derive(Default)]
 pub(crate) struct AliasStore {
     /// Where they are saved; nowhere in tests.
     directory: Option<PathBuf>,
-    known: Mutex<HashMap<[u8; 16], Arc<Aliases>>>,
+    /// What may have to be replayed first.
+    change_log: Option<Arc<dyn ChangeLog>>,
+    /// Those in use.
+    known: Mutex<HashMap<[u8; 16], Weak<Aliases>>>,
 }
 
 impl AliasStore {
-    pub(crate) fn new(directory: Option<PathBuf>) -> Self {
-        Self { directory, known: Mutex::default() }
+    pub(crate) fn new(directory: Option<PathBuf>, change_log: Option<Arc<dyn ChangeLog>>) -> Self {
+        Self { directory, change_log, known: Mutex::default() }
     }
 
-    /// The aliases of the file system that an open directory is on.
-    pub(crate) fn of(&self, open: impl AsFd) -> Result<Arc<Aliases>, FsError> {
-        let (Some(directory), Ok(uuid)) = (&self.directory, volume::uuid(open)) else {
+    /// The aliases of the file system that an open directory is on, which people know by `path`.
+    pub(crate) fn of(&self, open: impl AsFd, path: &Path) -> Result<Arc<Aliases>, FsError> {
+        let (Some(directory), Ok(uuid)) = (&self.directory, volume::uuid(&open)) else {
             return Ok(Arc::default());
         };
         let mut known = self.known.lock();
-        if let Some(aliases) = known.get(&uuid) {
-            return Ok(Arc::clone(aliases));
+        if let Some(aliases) = known.get(&uuid).and_then(Weak::upgrade) {
+            return Ok(aliases);
+        }
+        if let Some(log) = &self.change_log {
+            let kind = rustix::fs::fstatfs(&open).map_err(from_errno)?.f_type as u32;
+            log.prepare(&FileSystemIdentity { uuid, kind }, path.as_os_str().as_bytes())?;
         }
         let aliases = Aliases::load(directory, &uuid).map_err(|error| {
             tracing::error!(
@@ -230,7 +239,7 @@ impl AliasStore {
             FsError::Io
         })?;
         let aliases = Arc::new(aliases);
-        known.insert(uuid, Arc::clone(&aliases));
+        known.insert(uuid, Arc::downgrade(&aliases));
         Ok(aliases)
     }
 }

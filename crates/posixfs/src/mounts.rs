@@ -117,7 +117,7 @@ impl Mounts {
             // Something else was mounted over it meanwhile.
             return Err(FsError::TryLater);
         }
-        let mount = Arc::new(Mount::new(id, line.kernel_id, path, &self.aliases)?);
+        let mount = Arc::new(Mount::new(id, line.kernel_id, path, &self.aliases, &line.point)?);
         let mut table = self.table.write();
         if let Some(known) = table.iter().find(|known| known.mount.kernel_id == mount.kernel_id) {
             return Ok(Arc::clone(&known.mount));
@@ -198,7 +198,7 @@ mod tests {
             let root = open("/");
             let kernel_id = attributes::stat_with_mount(&root).unwrap().stx_mnt_id;
             let aliases = Arc::new(AliasStore::default());
-            let root = Arc::new(Mount::new(0, kernel_id, root, &aliases).unwrap());
+            let root = Arc::new(Mount::new(0, kernel_id, root, &aliases, "/".as_ref()).unwrap());
             Mounts { hash, ..Mounts::new("/".into(), root, aliases) }
         };
         let [one, other] =

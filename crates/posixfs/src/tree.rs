@@ -170,7 +170,8 @@ impl Tree {
         };
         let root = attributes::stat_with_mount(&path).map_err(open_failed)?;
         let mount =
-            Arc::new(Mount::new(0, root.stx_mnt_id, path, &server.aliases).map_err(open_failed)?);
+            Mount::new(0, root.stx_mnt_id, path, &server.aliases, &share).map_err(open_failed)?;
+        let mount = Arc::new(mount);
         let stored = |reason| stored(directory, options, &root, is_overlay(&mount), reason);
         let kernel = handle::of(&mount.path)
             .and_then(|kernel| handle::open(&mount.open, &kernel, PATH_FLAGS).map(|_| kernel));

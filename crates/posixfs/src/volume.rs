@@ -39,10 +39,11 @@ impl Mount {
         kernel_id: u64,
         path: OwnedFd,
         aliases: &AliasStore,
+        known_path: &Path,
     ) -> Result<Self, FsError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let open = rustix::fs::openat(&path, c".", flags, Mode::empty()).map_err(from_errno)?;
-        let aliases = aliases.of(&open)?;
+        let aliases = aliases.of(&open, known_path)?;
         Ok(Self { id, kernel_id, path, open, aliases })
     }
 

@@ -44,6 +44,10 @@ impl LogPlace for TellingPlace {
 struct Log(Arc<Told>);
 
 impl ChangeLog for Log {
+    fn prepare(&self, _identity: &FileSystemIdentity, _path: &[u8]) -> Result<(), FsError> {
+        Ok(())
+    }
+
     fn register(
         &self,
         _identity: &FileSystemIdentity,

@@ -181,12 +181,18 @@ pub trait FileSystemSync: Send + Sync {
 
 /// Takes down changes, so that they are stable before the disk has them.
 pub trait ChangeLog: Send + Sync {
-    /// The log's number of a file system, of which `path` is a directory; `None` if its changes
-    /// are not logged. `mount` is the kernel's number of the mount that `sync` holds. Blocks: what
-    /// the log has to replay on it comes first.
+    /// To be called before anything of a file system is served that nobody uses yet, and of which
+    /// `path` is a directory: what was set aside for it while it was not there is replayed. Blocks.
     ///
     /// # Errors
     /// [`FsError::TryLater`] if that could not be done: the file system must not be served.
+    fn prepare(&self, identity: &FileSystemIdentity, path: &[u8]) -> Result<(), FsError>;
+
+    /// The log's number of a file system that was [prepared](ChangeLog::prepare); `None` if its
+    /// changes are not logged. `mount` is the kernel's number of the mount that `sync` holds.
+    ///
+    /// # Errors
+    /// [`FsError::TryLater`] if that cannot be said now.
     fn register(
         &self,
         identity: &FileSystemIdentity,

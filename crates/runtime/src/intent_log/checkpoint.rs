@@ -29,7 +29,10 @@ impl IntentLogKeeper {
             if self.phase() == Phase::On {
                 self.checkpoint();
             }
-            self.let_file_systems_go();
+            // If somebody registers one just now, it is done there, or the next time.
+            if let Some(_one) = self.registering.try_lock() {
+                self.let_file_systems_go();
+            }
             {
                 let mut state = self.checkpointing.lock();
                 state.ended = state.begun;
@@ -90,35 +93,38 @@ impl IntentLogKeeper {
         self.write_superblocks_if_due();
     }
 
-    /// Lets go file systems that no share uses any more, so that they can be unmounted.
-    fn let_file_systems_go(&self) {
+    /// Lets go file systems that no share uses any more, so that they can be unmounted: flushed, or,
+    /// if that fails, with what they may have lost set aside. To be called by who holds
+    /// `registering`: nobody may register one meanwhile.
+    pub(super) fn let_file_systems_go(&self) {
+        if self.phase() == Phase::Closing {
+            return;
+        }
         let left = self.served.lock().left();
-        for index in left {
-            // Nobody may register it meanwhile.
-            let _one = self.registering.lock();
-            if !self.served.lock().left().contains(&index) {
+        let usages = self.log.usage().file_systems;
+        for usage in usages.iter().filter(|usage| left.contains(&usage.entry.index)) {
+            let (index, path) = (usage.entry.index, &usage.entry.path);
+            if self.phase() == Phase::On {
+                self.flush_last(&usage.entry);
+            }
+            // If it could not be set aside, that is tried again.
+            if !self.log.forget(index) {
                 continue;
             }
-            let usage =
-                self.log.usage().file_systems.into_iter().find(|one| one.entry.index == index);
-            // One with live records is set aside first, by the next checkpoint.
-            if self.phase() != Phase::Off && !self.log.forget(index) {
-                continue;
-            }
-            // Its number may be another's from here on.
+            self.served.lock().remove(index);
+            // The number may be another's from here on.
             let mut faulty = self.faulty.lock();
             let was_faulty = faulty.remove(&index).is_some();
             self.has_faulty.store(!faulty.is_empty(), Ordering::SeqCst);
             drop(faulty);
-            self.served.lock().remove(index);
             if self.phase() == Phase::On {
                 self.write_superblocks_if_due();
             }
-            let path = usage.map(|usage| usage.entry.path).unwrap_or_default();
-            let path = String::from_utf8_lossy(&path);
+            let path = String::from_utf8_lossy(path);
             if was_faulty {
                 tracing::warn!(
-                    "{path}: no share uses its file system any more; it was not flushed"
+                    "{path}: no share uses its file system any more; what it may have lost is \
+                     replayed when it is served again"
                 );
             } else {
                 tracing::info!(
@@ -126,6 +132,20 @@ impl IntentLogKeeper {
                 );
             }
         }
+    }
+
+    fn flush_last(&self, entry: &FileSystemEntry) {
+        let _flushing = self.flushing.lock();
+        let index = entry.index;
+        if !self.faulty.lock().contains_key(&index) {
+            let sync = self.served.lock().sync_of(index);
+            let up_to = self.log.last();
+            match sync.map_or(Err(FsError::Stale), |sync| sync.sync()) {
+                Ok(()) => return self.log.checkpointed(index, up_to),
+                Err(error) => self.note_faulty(index, &entry.path, error),
+            }
+        }
+        self.set_aside(entry);
     }
 
     /// Lets go replies that are old, or all if they take up too much.

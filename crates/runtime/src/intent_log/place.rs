@@ -16,11 +16,7 @@ use super::start::replay_asides;
 
 impl IntentLogKeeper {
     /// Before a file system is served: what was set aside while it was not there comes first.
-    pub(super) fn replay_what_was_set_aside(
-        &self,
-        identity: Identity,
-        path: &[u8],
-    ) -> Result<(), FsError> {
+    fn replay_what_was_set_aside(&self, identity: Identity, path: &[u8]) -> Result<(), FsError> {
         let entry = FileSystemEntry { index: 0, identity, path: path.to_vec(), tail: Lsn(0) };
         let replayed = match aside::files_of(&self.state_directory, &identity) {
             Ok(files) if files.is_empty() => return Ok(()),
@@ -34,15 +30,29 @@ impl IntentLogKeeper {
             },
             Err(error) => Err(error.to_string()),
         };
-        replayed.map_err(|why| {
-            let path = String::from_utf8_lossy(path);
-            tracing::error!(
-                "{path}: not served, since what was acknowledged and kept aside for it cannot be \
-                 replayed: {why}"
-            );
-            FsError::TryLater
-        })
+        replayed.map_err(|why| not_served(path, &why))
     }
+
+    /// A file system that is in use, and has failed, gets no further shares: what was set aside for
+    /// it can only be replayed while nobody changes it.
+    fn require_nothing_set_aside(&self, identity: Identity, path: &[u8]) -> Result<(), FsError> {
+        match aside::files_of(&self.state_directory, &identity) {
+            Ok(files) if files.is_empty() => Ok(()),
+            Ok(_) => {
+                Err(not_served(path, &"it has failed, and is in use: take out its shares first"))
+            }
+            Err(error) => Err(not_served(path, &error)),
+        }
+    }
+}
+
+fn not_served(path: &[u8], why: &dyn std::fmt::Display) -> FsError {
+    let path = String::from_utf8_lossy(path);
+    tracing::error!(
+        "{path}: not served, since what was acknowledged and kept aside for it cannot be replayed: \
+         {why}"
+    );
+    FsError::TryLater
 }
 
 /// The log as storage sees it.
@@ -57,6 +67,15 @@ impl LogHandle {
 }
 
 impl ChangeLog for LogHandle {
+    fn prepare(&self, identity: &FileSystemIdentity, path: &[u8]) -> Result<(), FsError> {
+        let keeper = &self.0;
+        let _one = keeper.registering.lock();
+        // It may be the same that was left just now, repaired.
+        keeper.let_file_systems_go();
+        keeper
+            .replay_what_was_set_aside(Identity { uuid: identity.uuid, kind: identity.kind }, path)
+    }
+
     fn register(
         &self,
         identity: &FileSystemIdentity,
@@ -67,7 +86,7 @@ impl ChangeLog for LogHandle {
         let keeper = &self.0;
         let identity = Identity { uuid: identity.uuid, kind: identity.kind };
         let _one = keeper.registering.lock();
-        keeper.replay_what_was_set_aside(identity, path)?;
+        keeper.require_nothing_set_aside(identity, path)?;
         {
             let mut gate = keeper.gate.lock();
             while keeper.phase() == Phase::Closing {
