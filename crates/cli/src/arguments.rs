@@ -41,7 +41,7 @@ pub(crate) enum Command {
     Bench(BenchArguments),
     /// Tell what a running server has done, and where the time of its calls went.
     Statistics(StatisticsArguments),
-    /// Look at the intent log of a server that does not run, or decide about one that was refused.
+    /// Look at the intent log, switch it, measure its device, or decide about one that was refused.
     ///
     /// Exit status: 0 done, 1 not done, 2 wrong usage.
     Log(LogArguments),
@@ -61,7 +61,37 @@ pub(crate) struct LogArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogAction {
-    /// Read the log from its tail to its end, and tell what is in it. Changes nothing.
+    /// Tell what the log is doing, and what it holds. Changes nothing.
+    Status {
+        /// For programs: one line of JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make all file systems stable now; ends when they are, and says which cannot be.
+    Flush {
+        /// For programs: one line of JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Log changes again, after `disable`, or after the log's device has failed and is well again.
+    Enable,
+    /// Empty the log and leave it, until `enable` or the next start: changes are flushed one by
+    /// one, which is slower and as safe.
+    Disable,
+    /// Measure how long a device takes to make writes stable, and tell what that says about it.
+    Probe {
+        /// A directory or a file, beside which a scratch file is written, or a block device
+        /// (default: the log).
+        path: Option<PathBuf>,
+        /// Write to a block device whatever it has. Destroys that.
+        #[arg(long)]
+        overwrite: bool,
+        /// For programs: one line of JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Read a log that no server uses from its tail to its end, and tell what is in it. Changes
+    /// nothing.
     Verify,
     /// Make a log that is another host's, or that this server has not used, this server's: its
     /// operations are replayed at the next start.

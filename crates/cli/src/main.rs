@@ -3,8 +3,8 @@
 //! `serve` ([`serve`]) reads what is wanted ([`arguments`], [`configuration`]), opens the state
 //! directory and the shares ([`state_directory`], [`exports`]), starts the runtime with an
 //! engine, tells clients how to find it ([`registration`], [`mount_lines`]), and then only waits
-//! for signals. `statistics` ([`statistics`]) asks it by its control socket ([`control`]); `bench`
-//! is `steadfast-bench`'s. Exit status: 0 done, 1 failed, 2 wrong usage.
+//! for signals. `statistics` ([`statistics`]) and `log` ([`intent_log`]) ask it by its control socket
+//! ([`control`]); `bench` is `steadfast-bench`'s. Exit status: 0 done, 1 failed, 2 wrong usage.
 #![forbid(unsafe_code)]
 // Paths are shown quoted and escaped, so that a name with a newline makes no line of its own.
 #![allow(clippy::unnecessary_debug_formatting)]
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => failed(&format!("{error:#}")),
         },
-        Command::Log(arguments) => match intent_log::care(&arguments) {
+        Command::Log(arguments) => match intent_log::run(&arguments) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => failed(&format!("{error:#}")),
         },

@@ -18,7 +18,7 @@ use steadfast_vfs::ChangeLog;
 
 use crate::arguments::{CONFIGURATION_FILE, ServeArguments};
 use crate::configuration::{self, Wanted};
-use crate::control::Control;
+use crate::control::{Control, Services, router};
 use crate::descriptors;
 use crate::exports::{Exports, is_single_user};
 use crate::intent_log;
@@ -218,7 +218,7 @@ fn start(
     };
     let (server, listen, serves_rpcbind) =
         start_server(&mut options, &listen, &found, &engine, intent_log.as_ref())?;
-    let control = start_control(&state, &server, &engine, &storage);
+    let control = start_control(&state, &server, &engine, &storage, intent_log.as_ref());
     server.every_second(Box::new(move || storage.sweep()));
     server.every_second(memory::watch(&engine));
 
@@ -264,25 +264,26 @@ fn start(
     })
 }
 
-/// Lets the server tell about itself. It serves as well without.
+/// Lets the server be asked. It serves as well without.
 fn start_control(
     state: &StateDirectory,
     server: &Server,
     engine: &Arc<Engine>,
     storage: &Arc<Storage>,
+    log: Option<&Arc<IntentLogKeeper>>,
 ) -> Option<Control> {
     let (observer, engine, storage) = (server.observer(), Arc::clone(engine), Arc::clone(storage));
     let started_unix_ms = unix_time().as_millis() as u64;
-    let document = move || {
-        let document = Document::of(&observer, &engine, &storage, started_unix_ms);
-        // It has nothing that JSON could not have.
-        serde_json::to_vec(&document).unwrap_or_default()
-    };
-    Control::start(&state.path, document)
+    let keeper = log.cloned();
+    let statistics = Box::new(move || {
+        Document::of(&observer, &engine, &storage, keeper.as_deref(), started_unix_ms)
+    });
+    let services = Services { statistics, log: log.cloned() };
+    Control::start(&state.path, router(services))
         .inspect_err(|error| {
             tracing::warn!(
-                "cannot make a control socket in {}: {error}; `steadfast statistics` cannot ask \
-                 this server",
+                "cannot make a control socket in {}: {error}; `steadfast statistics` and `steadfast \
+                 log` cannot ask this server",
                 state.path.display()
             );
         })

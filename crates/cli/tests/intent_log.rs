@@ -2,136 +2,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 mod common;
+mod intent_log_support;
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Place, Running, output, stderr, utf8};
+use intent_log_support::{Logged, LoopDevice, create, ext4, kill, run, stop, tmpfs, verifier};
 use rustix::process::Signal;
-use steadfast_client::{
-    CreateHow3, FileHandle, Identity, Nfs3Client, NfsStat3, Settings, StableHow,
-};
-
-/// A mounted file system, gone when dropped.
-struct Mounted {
-    at: PathBuf,
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
-    }
-}
-
-fn run(words: &[&str]) -> bool {
-    let quiet = Command::new(words[0])
-        .args(&words[1..])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    quiet.is_ok_and(|status| status.success())
-}
-
-/// An ext4 of its own on an image at `image`; `None` where that cannot be had.
-fn ext4(image: &Path, at: &Path, mib: u64) -> Option<Mounted> {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: needs root");
-        return None;
-    }
-    std::fs::create_dir_all(at).unwrap();
-    std::fs::File::create(image).unwrap().set_len(mib << 20).unwrap();
-    let made = run(&["mkfs.ext4", "-q", "-m", "0", utf8(image)])
-        && run(&["mount", "-o", "loop", utf8(image), utf8(at)]);
-    if !made {
-        println!("skipped: cannot make or mount an ext4");
-        return None;
-    }
-    Some(Mounted { at: at.to_owned() })
-}
-
-/// A block device on a file, gone when dropped.
-struct LoopDevice(String);
-
-impl LoopDevice {
-    fn of(image: &Path) -> Option<Self> {
-        let made = Command::new("losetup").args(["--find", "--show", utf8(image)]).output().ok()?;
-        let name = String::from_utf8(made.stdout).ok()?.trim().to_owned();
-        if name.is_empty() {
-            println!("skipped: cannot make a loop device");
-            return None;
-        }
-        Some(Self(name))
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        run(&["losetup", "--detach", &self.0]);
-    }
-}
-
-fn tmpfs(at: &Path, mib: u64) -> Mounted {
-    std::fs::create_dir_all(at).unwrap();
-    let size = format!("size={mib}m,mode=755");
-    assert!(run(&["mount", "-t", "tmpfs", "-o", &size, "tmpfs", utf8(at)]));
-    Mounted { at: at.to_owned() }
-}
-
-/// A place whose share is on an ext4 of its own, served with a log.
-struct Logged {
-    place: Place,
-    configuration: PathBuf,
-    _disk: Mounted,
-}
-
-impl Logged {
-    fn new() -> Option<Self> {
-        let place = Place::new();
-        let image = place.directory.path().join("image");
-        let disk = ext4(&image, &place.share, 64)?;
-        let mut logged = Self { configuration: PathBuf::new(), place, _disk: disk };
-        logged.configure("enabled = true\nsize_mib = 16\n");
-        Some(logged)
-    }
-
-    fn configure(&mut self, log: &str) {
-        let text = format!(
-            "[log]\n{log}\n[[share]]\npath = {:?}\nclients = [\"*\"]\noptions = [\"no_root_squash\"]\n",
-            utf8(&self.place.share)
-        );
-        self.configuration = self.place.write("steadfast.toml", &text);
-    }
-
-    fn start(&self) -> Running {
-        Running::start(&self.place, 0, &["--config", utf8(&self.configuration), "-v"])
-    }
-
-    fn mount(&self, running: &Running) -> (Nfs3Client, FileHandle) {
-        let path = utf8(&self.place.share).as_bytes();
-        let address = running.address;
-        Nfs3Client::mount(address, address, path, Identity::root(), PATIENCE).unwrap()
-    }
-}
-
-fn create(client: &mut Nfs3Client, dir: &FileHandle, name: &str) -> FileHandle {
-    let how = CreateHow3::Guarded(Settings::mode(0o644).0);
-    client.create(dir, name.as_bytes(), &how).unwrap().handle.unwrap()
-}
-
-fn kill(running: Running) {
-    running.signal(Signal::KILL);
-    running.wait();
-}
-
-fn stop(running: Running) {
-    running.signal(Signal::TERM);
-    assert!(running.wait().success());
-}
-
-fn verifier(client: &mut Nfs3Client, file: &FileHandle) -> [u8; 8] {
-    client.commit(file, 0, 0).unwrap().verifier
-}
+use steadfast_client::{Identity, Nfs3Client, NfsStat3, Settings, StableHow};
 
 #[test]
 fn what_was_acknowledged_is_there_after_a_crash_and_the_log_is_clean_after_a_stop() {
@@ -327,6 +205,11 @@ fn a_log_device_that_fails_is_left_and_nothing_is_lost() {
     }
     let log = Running::log(&logged.place);
     assert!(log.contains("cannot be written") && log.contains("flushing all"), "{log}");
+    let status = logged.status();
+    assert_eq!(status["phase"], "off");
+    assert!(status["why"].as_str().unwrap().contains("cannot be written"), "{status}");
+    let refused = logged.refused(&["enable"]);
+    assert!(refused.contains("stays off") && refused.contains("not well"), "{refused}");
     let first = verifier(&mut client, &file);
     let later = create(&mut client, &root, "later");
     client.write(&file, 0, b"newer than the log", StableHow::FileSync).unwrap();
@@ -400,6 +283,16 @@ fn a_disk_that_fails_keeps_its_operations_in_the_log_and_stops_no_other() {
             .count()
     };
     assert_ne!(asides(), 0);
+    let refused = logged.refused(&["disable"]);
+    assert!(refused.contains("stays on") && refused.contains(share), "{refused}");
+    let flushed = logged.log(&["flush"]);
+    assert_eq!(flushed.status.code(), Some(1), "{flushed:?}");
+    let told = String::from_utf8(flushed.stdout).unwrap();
+    assert!(told.contains(&format!("{share}: NOT flushed")), "{told}");
+    assert!(told.contains(&format!("{}: flushed", utf8(&logged.place.share))), "{told}");
+    let told = logged.told(&["status"]);
+    assert!(told.contains("FAULTY") && told.contains(&format!("set aside for {share}")), "{told}");
+    create(&mut good, &good_root, "others still go on");
     kill(running);
     // Repaired.
     assert!(run(&["mount", "-o", "remount,size=64m", utf8(&small.at)]));

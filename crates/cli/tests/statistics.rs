@@ -6,7 +6,7 @@
 mod common;
 mod nfs3_support;
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -20,13 +20,16 @@ use serde_json::Value;
 use steadfast_bench::mix::Mix;
 use steadfast_client::{Settings, StableHow};
 
-/// The one document that the control socket has.
+/// The document of statistics, as any HTTP client gets it.
 fn document(place: &Place) -> Value {
     let mut stream = UnixStream::connect(place.state.join("control.sock")).expect("connected");
     stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    stream.write_all(b"GET /v1/statistics HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("asked");
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("a document");
-    serde_json::from_str(&text).expect("JSON")
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    serde_json::from_str(body).expect("JSON")
 }
 
 fn operation<'d>(document: &'d Value, protocol: &str, name: &str) -> Option<&'d Value> {

@@ -176,6 +176,15 @@ impl FileSystems {
         }
     }
 
+    /// Another epoch begins after this LSN: nothing of any of them is live.
+    pub(crate) fn begin_epoch(&mut self, last: Lsn) {
+        for known in self.by_index.iter_mut().flatten() {
+            known.entry.tail = last;
+            known.last = last;
+            known.chunks.clear();
+        }
+    }
+
     /// The first record in the ring that any of them needs.
     pub(crate) fn first_live(&self) -> Option<Lsn> {
         self.all().filter_map(FileSystem::first_live).min()

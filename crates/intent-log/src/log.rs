@@ -63,6 +63,8 @@ pub(crate) struct InFlight {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) phase: Phase,
+    /// Of the records that are written now.
+    pub(crate) epoch: u64,
     pub(crate) queue: Queue,
     pub(crate) ring: Ring,
     pub(crate) file_systems: FileSystems,
@@ -110,11 +112,10 @@ pub struct IntentLog {
     pub(crate) uuid: [u8; 16],
     pub(crate) host: [u8; 16],
     log_id: u64,
-    pub(crate) epoch: u64,
     pub(crate) ring_bytes: u64,
     state: Mutex<State>,
     /// These two are written under the lock, and read without.
-    stable: AtomicU64,
+    pub(crate) stable: AtomicU64,
     last: AtomicU64,
     write_ns: SharedHistogram,
 }
@@ -151,6 +152,7 @@ impl IntentLog {
         }
         let state = State {
             phase: Phase::Running,
+            epoch,
             queue: Queue::new(last.next()),
             file_systems: FileSystems::new(entries, ring.grain_bytes()),
             ring,
@@ -165,7 +167,6 @@ impl IntentLog {
             uuid: superblock.uuid,
             host,
             log_id: log_id(&superblock.uuid),
-            epoch,
             ring_bytes,
             state: Mutex::new(state),
             stable: AtomicU64::new(last.0),
@@ -275,7 +276,7 @@ impl IntentLog {
     pub fn take_batch(&self, batch: &mut Batch) -> bool {
         // What a write that failed left behind.
         batch.records.clear();
-        let stable;
+        let (stable, epoch);
         {
             let mut state = self.lock();
             let state = &mut *state;
@@ -307,9 +308,9 @@ impl IntentLog {
             counters.batches += 1;
             counters.device_bytes += device_bytes;
             counters.records_per_batch.note(batch.records.len() as u64);
-            stable = self.stable();
+            (stable, epoch) = (self.stable(), state.epoch);
         }
-        batch.lay_out(self.log_id, self.epoch, stable);
+        batch.lay_out(self.log_id, epoch, stable);
         true
     }
 
@@ -357,7 +358,7 @@ impl IntentLog {
 
     /// The epoch of the records.
     pub fn epoch(&self) -> u64 {
-        self.epoch
+        self.lock().epoch
     }
 
     /// All of a file system's operations up to this LSN are stable on it. The room comes back when
@@ -375,7 +376,7 @@ impl IntentLog {
         let (tail, tail_lsn) = state.tail();
         Extent {
             log_id: self.log_id,
-            epoch: self.epoch,
+            epoch: state.epoch,
             ring_bytes: self.ring_bytes,
             tail,
             tail_lsn,

@@ -30,6 +30,18 @@ impl Superblocks {
         Self { sequence, written: [None; 2], issued: None }
     }
 
+    /// Whether one with this sequence number can be ours: written, or issued and perhaps written
+    /// though the device said that it was not.
+    pub(crate) fn may_have_written(&self, sequence: u64) -> bool {
+        sequence <= self.sequence + 1
+    }
+
+    /// Another epoch begins, of which neither copy says anything yet.
+    pub(crate) fn begin_epoch(&mut self) {
+        self.written = [None; 2];
+        self.issued = None;
+    }
+
     /// The sequence number for a superblock that says so. It stays the next one until it is
     /// written: a write that failed is tried again in the same place, never over the other copy.
     pub(crate) fn issue(&mut self, saying: Saying) -> u64 {

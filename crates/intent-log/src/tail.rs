@@ -59,7 +59,7 @@ impl IntentLog {
             uuid: self.uuid,
             host: self.host,
             sequence: state.superblocks.issue(Saying { is_clean, tail, generation }),
-            epoch: self.epoch,
+            epoch: state.epoch,
             is_clean,
             write_verifier: state.write_verifier,
             ring_bytes: self.ring_bytes,

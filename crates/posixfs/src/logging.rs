@@ -62,12 +62,12 @@ impl VolumeLog {
     /// Notes that changes up to an LSN have reached the disk, and waits until that is stable.
     pub(crate) fn settled(&self, what: Settled, up_to: u64) -> Result<(), FsError> {
         match self.log.admit(self.file_system, change_bytes_max(0))? {
-            Some(mut place) => {
+            Some(mut place) if place.is_logged() => {
                 place.take();
                 self.log.note(place, &Change::new(Action::Settled { what, up_to }))
             }
             // Nothing older is left in the log.
-            None => Ok(()),
+            _ => Ok(()),
         }
     }
 }
@@ -100,6 +100,9 @@ pub(crate) fn place<'n>(dir: &Node, name: &'n [u8]) -> Place<'n> {
 /// What a change leaves behind.
 pub(crate) struct Effects<'a> {
     place: Option<Box<dyn LogPlace>>,
+    /// Of a change that is not logged: held until it has been applied, so that the log is not
+    /// switched on while it is half done.
+    _pass: Option<Box<dyn LogPlace>>,
     is_taken: bool,
     /// What was done.
     pub(crate) change: Change<'a>,
@@ -122,9 +125,14 @@ impl Effects<'_> {
         Self::new(None)
     }
 
-    fn new(place: Option<Box<dyn LogPlace>>) -> Self {
+    fn new(admitted: Option<Box<dyn LogPlace>>) -> Self {
+        let (place, pass) = match admitted {
+            Some(place) if place.is_logged() => (Some(place), None),
+            pass => (None, pass),
+        };
         Self {
             place,
+            _pass: pass,
             is_taken: false,
             change: Change::new(Action::Nothing),
             targets: Targets::new(),

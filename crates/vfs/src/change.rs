@@ -207,8 +207,9 @@ pub trait ChangeLog: Send + Sync {
     fn leave(&self, file_system: LoggedFileSystem, mount: u64);
 
     /// Makes sure that there is room for a record with a change of at most `change_bytes`. Waits
-    /// while the log is full. `None`: changes are not logged now, and must be flushed. To be
-    /// called before any lock is taken that orders an object.
+    /// while the log is full. `None`, or a place that [is not logged](LogPlace::is_logged): changes
+    /// are not logged now, and must be flushed; the place is to be kept until the change has been
+    /// applied. To be called before any lock is taken that orders an object.
     ///
     /// # Errors
     /// [`FsError::TryLater`] while the file system takes no changes, since one could not be made
@@ -235,6 +236,11 @@ pub trait ChangeLog: Send + Sync {
 
 /// A place in the log's order. Dropped before it is taken, it takes up nothing.
 pub trait LogPlace: Send {
+    /// Whether there will be a record. If not, there is nothing to take or to fill.
+    fn is_logged(&self) -> bool {
+        true
+    }
+
     /// Takes the next place. To be called once, after the change was applied and under the lock
     /// that orders the object.
     fn take(&mut self);

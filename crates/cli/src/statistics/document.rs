@@ -10,9 +10,11 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use steadfast_engine::{Engine, Transport};
 use steadfast_posixfs::Storage;
+use steadfast_runtime::intent_log::IntentLogKeeper;
 use steadfast_runtime::{Latencies, Observer, OperationStatistics, RecordedCall, StageTimes};
 
 use super::unix_time;
+use crate::intent_log::LogFigures;
 
 /// Of the document's form.
 pub(crate) const VERSION: u32 = 1;
@@ -32,6 +34,9 @@ pub(crate) struct Document {
     pub(crate) taken_unix_ms: u64,
     /// Totals by their name.
     pub(crate) server: BTreeMap<String, u64>,
+    /// Of the intent log, if there is one.
+    #[serde(default)]
+    pub(crate) log: Option<LogFigures>,
     /// Of operations that were called.
     pub(crate) operations: Vec<Operation>,
     /// The last calls of the flight recorder, in the order in which they came.
@@ -115,6 +120,7 @@ impl Document {
         observer: &Observer,
         engine: &Engine,
         storage: &Storage,
+        log: Option<&IntentLogKeeper>,
         started_unix_ms: u64,
     ) -> Self {
         let named = observer.statistics().named();
@@ -145,6 +151,7 @@ impl Document {
             started_unix_ms,
             taken_unix_ms: unix_time().as_millis() as u64,
             server,
+            log: log.map(|keeper| LogFigures::of(&keeper.status())),
             operations: observer.operation_statistics().iter().map(Operation::of).collect(),
             recent: recorded.iter().map(Recorded::of).collect(),
         }
@@ -184,6 +191,10 @@ impl Document {
             });
         let mut document = Self {
             started_unix_ms: before.taken_unix_ms,
+            log: match (&self.log, &before.log) {
+                (Some(log), Some(before)) => Some(log.since(before)),
+                (log, _) => log.clone(),
+            },
             operations: operations.filter(Operation::has_any).collect(),
             recent: Vec::new(),
             ..self.clone()
@@ -376,7 +387,7 @@ impl Recorded {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use steadfast_runtime::LatencyBucket;
 
     use super::*;
@@ -412,6 +423,11 @@ pub(super) mod tests {
         }
     }
 
+    /// A document of a server that did nothing.
+    pub(crate) fn empty() -> Document {
+        document(1000, &[], &[])
+    }
+
     /// A document of one operation.
     pub(crate) fn document(at_ms: u64, times: &[(u64, u64)], stable: &[(u64, u64)]) -> Document {
         let operation = operation(times, stable);
@@ -423,6 +439,7 @@ pub(super) mod tests {
             started_unix_ms: 1000,
             taken_unix_ms: at_ms,
             server: server.map(|(name, value)| (name.to_owned(), value)).into(),
+            log: None,
             operations: vec![operation],
             recent: Vec::new(),
         }

@@ -1,7 +1,7 @@
 //! `steadfast statistics`: what a running server has done, and where the time of its calls went.
 //!
-//! The server makes a [`Document`] of what its threads count and gives it to whoever connects to
-//! its control socket ([`crate::control`]); this is the other side, for people ([`table`]) and
+//! The server makes a [`Document`] of what its threads count and gives it to whoever asks at its
+//! control socket ([`crate::control`]); this is the other side, for people ([`table`]) and
 //! for programs.
 
 mod document;
@@ -12,12 +12,16 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use hyper::Method;
 
+#[cfg(test)]
+pub(crate) use document::tests::empty as empty_document;
 pub(crate) use document::{Document, RECENT_MAX};
 
 use crate::arguments::{CONFIGURATION_FILE, StatisticsArguments};
+use crate::configuration;
+use crate::control::{Patience, ask};
 use crate::state_directory::StateDirectory;
-use crate::{configuration, control};
 
 /// Time since 1970.
 pub(crate) fn unix_time() -> Duration {
@@ -30,7 +34,10 @@ pub(crate) fn unix_time() -> Duration {
 /// When no server runs, or it may not be asked.
 pub(crate) fn run(arguments: &StatisticsArguments) -> Result<()> {
     let directory = state_directory(arguments)?;
-    let take = || Document::read(&control::ask(&directory)?);
+    let take = || {
+        let answer = ask(&directory, &Method::GET, "/v1/statistics", Patience::Short)?;
+        Document::read(&answer)
+    };
     let mut last = take()?;
     if !print(arguments, &last, false)? {
         return Ok(());

@@ -8,7 +8,7 @@ use super::document::{Document, Operation, Stages};
 /// Numbers of the server in one line.
 const NUMBERS_A_LINE: usize = 3;
 
-/// Operations, their stages, the server's numbers.
+/// Operations, their stages, the intent log's and the server's numbers.
 pub(super) fn summary(document: &Document, is_interval: bool) -> String {
     let seconds = document.seconds();
     let mut text = if is_interval {
@@ -22,6 +22,10 @@ pub(super) fn summary(document: &Document, is_interval: bool) -> String {
     };
     operations(&mut text, document, seconds);
     stages(&mut text, document);
+    if let Some(log) = &document.log {
+        text.push('\n');
+        text += &log.lines(seconds);
+    }
     server(&mut text, document);
     text
 }

@@ -17,6 +17,7 @@ use steadfast_vfs::Recoverable;
 use super::hex;
 use super::observed::ObservedFile;
 use super::replay::{Records, ReplayError, TakeRecord, replay};
+use super::status::SetAside;
 
 const READ_BYTES: usize = 1 << 20;
 const SUFFIX: &str = "aside";
@@ -125,6 +126,22 @@ pub(super) fn is_any(directory: &Path) -> io::Result<bool> {
         }
     }
     Ok(false)
+}
+
+/// All files of all file systems.
+pub(super) fn all(directory: &Path) -> io::Result<Vec<SetAside>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        let file = entry.path();
+        if file.extension().is_some_and(|extension| extension == SUFFIX) {
+            let path = AsideFile(&file).head().ok();
+            let path = path.map(|head| String::from_utf8_lossy(&head.path).into_owned());
+            found.push(SetAside { bytes: entry.metadata()?.len(), path, file });
+        }
+    }
+    found.sort_by(|one, other| one.file.cmp(&other.file));
+    Ok(found)
 }
 
 /// Records in a file.

@@ -1,11 +1,14 @@
 //! What an administrator does with a log that nobody uses.
 
+use std::fmt;
 use std::path::PathBuf;
 
-use steadfast_intent_log::{Superblock, adopt, count_record_like, format, inspect, survey};
+use steadfast_intent_log::{
+    FileSystemEntry, Superblock, adopt, count_record_like, format, inspect, survey,
+};
 
 use super::medium::FileMedium;
-use super::start::{StartIntentLogError, note_known};
+use super::start::{StartIntentLogError, note_known, shown};
 
 /// A log that nobody uses: the caller has the state directory to himself.
 #[derive(Debug)]
@@ -20,6 +23,68 @@ pub struct LogCare {
     pub new_uuid: [u8; 16],
 }
 
+/// What is in a log that nobody uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogFound {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Records, or without a superblock what looks like some.
+    pub records: u64,
+    /// What its superblock says, if one counts.
+    pub superblock: Option<SuperblockFound>,
+}
+
+/// What the superblock of a log says, and what was found by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SuperblockFound {
+    /// Whether it was closed.
+    pub is_clean: bool,
+    /// Of its records.
+    pub epoch: u64,
+    /// The size of its ring.
+    pub ring_bytes: u64,
+    /// Operations that are not on their file systems.
+    pub operations: u64,
+    /// Of each file system that has some.
+    pub by_file_system: Vec<OperationsFound>,
+    /// Why there are no more.
+    pub end: String,
+}
+
+/// Operations that are not on their file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperationsFound {
+    /// A directory of the file system.
+    pub path: String,
+    /// How many.
+    pub operations: u64,
+    /// Bytes of their records.
+    pub bytes: u64,
+}
+
+impl fmt::Display for LogFound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(superblock) = &self.superblock else {
+            return write!(f, "no superblock; about {} records", self.records);
+        };
+        let state = if superblock.is_clean { "closed" } else { "in use, or left by a crash" };
+        write!(
+            f,
+            "{}: {state}, epoch {}, {} MiB; {} records, {} operations not on their file systems; {}",
+            self.path.display(),
+            superblock.epoch,
+            superblock.ring_bytes >> 20,
+            self.records,
+            superblock.operations,
+            superblock.end
+        )?;
+        for OperationsFound { path, operations, bytes } in &superblock.by_file_system {
+            write!(f, "\n  {path}: {operations} operations, {bytes} bytes")?;
+        }
+        Ok(())
+    }
+}
+
 impl LogCare {
     fn open(&self) -> Result<(FileMedium, Option<Superblock>), StartIntentLogError> {
         let medium = FileMedium::open(&self.path)
@@ -32,7 +97,7 @@ impl LogCare {
         StartIntentLogError::Refused { path: self.path.clone(), why }
     }
 
-    fn failed(&self, error: &dyn std::fmt::Display) -> StartIntentLogError {
+    fn failed(&self, error: &dyn fmt::Display) -> StartIntentLogError {
         StartIntentLogError::Write { path: self.path.clone(), why: error.to_string() }
     }
 
@@ -44,43 +109,38 @@ impl LogCare {
         }
     }
 
-    /// Tells what is in the log.
+    /// Looks at what is in the log. Changes nothing.
     ///
     /// # Errors
     /// When it cannot be opened.
-    pub fn verify(&self) -> Result<String, StartIntentLogError> {
-        use std::fmt::Write;
+    pub fn look(&self) -> Result<LogFound, StartIntentLogError> {
         let (medium, superblock) = self.open()?;
-        let mut told = String::new();
-        // Writing to a string cannot fail.
+        let path = self.path.clone();
         let Some(superblock) = superblock else {
             let records = count_record_like(&medium);
-            let _ = write!(told, "no superblock; about {records} records");
-            return Ok(told);
+            return Ok(LogFound { path, records, superblock: None });
         };
         let found = survey(&medium, &superblock);
-        let state = if superblock.is_clean { "closed" } else { "in use, or left by a crash" };
-        let _ = write!(
-            told,
-            "{}: {state}, epoch {}, {} MiB; {} records, {} operations not on their file systems; {}",
-            self.path.display(),
-            superblock.epoch,
-            superblock.ring_bytes >> 20,
-            found.records,
-            found.live_records(),
-            found.end
-        );
-        for entry in &superblock.file_systems {
-            if let Some(live) = found.live.get(&entry.index) {
-                let path = String::from_utf8_lossy(&entry.path);
-                let _ = write!(
-                    told,
-                    "\n  {path}: {} operations, {} bytes",
-                    live.records, live.payload_bytes
-                );
-            }
-        }
-        Ok(told)
+        let live = |entry: &FileSystemEntry| {
+            let live = found.live.get(&entry.index)?;
+            Some(OperationsFound {
+                path: shown(entry),
+                operations: live.records,
+                bytes: live.payload_bytes,
+            })
+        };
+        Ok(LogFound {
+            path,
+            records: found.records,
+            superblock: Some(SuperblockFound {
+                is_clean: superblock.is_clean,
+                epoch: superblock.epoch,
+                ring_bytes: superblock.ring_bytes,
+                operations: found.live_records(),
+                by_file_system: superblock.file_systems.iter().filter_map(live).collect(),
+                end: found.end.to_string(),
+            }),
+        })
     }
 
     /// Makes the log this server's.

@@ -8,6 +8,7 @@ use steadfast_vfs::FsError;
 
 use super::aside;
 use super::keeper::{IntentLogKeeper, Phase, REPLIES_FILL_PERCENT, REPLIES_STAY};
+use super::status::LastCheckpoint;
 
 impl IntentLogKeeper {
     pub(super) fn checkpoint_all(&self) {
@@ -26,8 +27,12 @@ impl IntentLogKeeper {
                 state.is_wanted = false;
                 state.begun += 1;
             }
-            if self.phase() == Phase::On {
+            let begun = Instant::now();
+            let is_on = self.phase() == Phase::On;
+            if is_on {
                 self.checkpoint();
+            } else {
+                self.come_back_if_well();
             }
             // If somebody registers one just now, it is done there, or the next time.
             if let Some(_one) = self.registering.try_lock() {
@@ -36,6 +41,10 @@ impl IntentLogKeeper {
             {
                 let mut state = self.checkpointing.lock();
                 state.ended = state.begun;
+                if is_on {
+                    state.count += 1;
+                    state.last = Some(LastCheckpoint::ended_now(begun));
+                }
             }
             self.checkpoint_ended.notify_all();
             drop(self.space.lock());

@@ -164,33 +164,45 @@ impl IntentLogKeeper {
         );
         // What has passed the gate is applied before everything is flushed, and its record, which
         // nobody will write, is complete.
+        if self.drain() && self.flush_and_give_up(why) {
+            self.settle_stable(sender);
+        }
+    }
+
+    /// With the gate closed: waits until nothing is half in the log. `false` if the server is
+    /// stopped before.
+    pub(super) fn drain(&self) -> bool {
         while self.passed.load(Ordering::SeqCst) > 0 || self.writing.load(Ordering::SeqCst) > 0 {
             if self.is_stopping() {
-                return;
+                return false;
             }
             std::thread::sleep(DRAIN_POLL);
         }
+        true
+    }
+
+    /// With the gate closed, and nothing half in a log that has failed: makes everything stable
+    /// without it, and opens the gate. `false` if that cannot be done.
+    pub(super) fn flush_and_give_up(&self, why: &str) -> bool {
         // The kernel tells of lost data once, so a second attempt would prove nothing.
         let _flushing = self.flushing.lock();
         let syncs = self.served.lock().syncs();
         let failed = syncs.iter().find_map(|one| one.sync().err());
         if failed.is_some() || self.has_faulty.load(Ordering::SeqCst) {
+            self.switch.note_stuck(why);
             tracing::error!(
                 "a file system cannot be flushed, and the intent log, which has what it may have \
                  lost, cannot be written: changes wait until both are repaired and the server is \
                  started again"
             );
-            return;
+            return false;
         }
         if !self.give_up() {
-            return;
+            return false;
         }
-        self.phase.store(Phase::Off as u8, Ordering::SeqCst);
-        drop(self.gate.lock());
-        self.gate_opens.notify_all();
-        self.settle_stable(sender);
-        drop(self.stable_lock.lock());
-        self.stable_grew.notify_all();
+        self.switch.note_left(why, self.options.device_retry_interval);
+        self.open_gate(Phase::Off);
+        true
     }
 
     /// Sees to it that what is in the log will never be replayed: the file systems have all of it,

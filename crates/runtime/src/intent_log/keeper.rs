@@ -16,10 +16,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use steadfast_intent_log::{IntentLog, Lsn, Medium, Usage};
+use steadfast_intent_log::{IntentLog, Lsn};
 
+use super::medium::FileMedium;
 use super::served::Served;
 use super::start::{OpenStorage, note_known};
+use super::status::LastCheckpoint;
+use super::switch::Switch;
 use crate::flusher::ParkedReply;
 use crate::shared::Shared;
 
@@ -54,6 +57,8 @@ pub struct IntentLogOptions {
     pub checkpoint_interval: Duration,
     /// Checkpoints come earlier when the log is as full as this, in percent.
     pub checkpoint_fill_percent: u64,
+    /// After the device has failed, between two looks at whether it is well again.
+    pub device_retry_interval: Duration,
 }
 
 impl Default for IntentLogOptions {
@@ -63,6 +68,7 @@ impl Default for IntentLogOptions {
             unstable_write_bytes_max: 256 << 10,
             checkpoint_interval: Duration::from_secs(5),
             checkpoint_fill_percent: 40,
+            device_retry_interval: Duration::from_secs(30),
         }
     }
 }
@@ -79,26 +85,11 @@ pub enum Phase {
     Off = 2,
 }
 
-/// What the log is doing, for the operator.
-#[derive(Clone, Debug)]
-pub struct IntentLogStatus {
-    /// Whether changes are logged.
-    pub phase: Phase,
-    /// What the log holds and did.
-    pub usage: Usage,
-    /// Checkpoints made.
-    pub checkpoints: u64,
-    /// File systems that take no changes, by index, and why.
-    pub faulty: BTreeMap<u32, String>,
-    /// Replies that wait.
-    pub parked: usize,
-}
-
 /// What the keeper was made with.
 pub(super) struct Parts {
     pub(super) uuid: [u8; 16],
     pub(super) log: IntentLog,
-    pub(super) medium: Arc<dyn Medium>,
+    pub(super) medium: Arc<FileMedium>,
     pub(super) options: IntentLogOptions,
     pub(super) state_directory: PathBuf,
     pub(super) open_storage: Box<OpenStorage>,
@@ -112,6 +103,9 @@ pub(super) struct Checkpointing {
     /// Checkpoints begun and ended, so that who asks for one can wait for it.
     pub(super) begun: u64,
     pub(super) ended: u64,
+    /// The one that ended last, and how many did anything.
+    pub(super) last: Option<LastCheckpoint>,
+    pub(super) count: u64,
 }
 
 pub(super) struct Parked {
@@ -128,11 +122,14 @@ pub struct IntentLogKeeper {
     /// Held from a flush until what it has told is noted: the kernel tells of lost data once.
     pub(super) flushing: Mutex<()>,
     pub(super) open_storage: Box<OpenStorage>,
-    pub(super) medium: Arc<dyn Medium>,
+    pub(super) medium: Arc<FileMedium>,
     pub(super) options: IntentLogOptions,
     pub(super) state_directory: PathBuf,
     pub(super) phase: AtomicU8,
-    /// Changes that have passed the gate and whose records are not complete.
+    /// Why it is not on, and who switches it.
+    pub(super) switch: Switch,
+    /// Changes that have passed the gate and whose records are not complete; those that are not
+    /// logged, until they have been applied.
     pub(super) passed: AtomicUsize,
     pub(super) gate: Mutex<()>,
     pub(super) gate_opens: Condvar,
@@ -197,6 +194,7 @@ impl IntentLogKeeper {
             options,
             state_directory,
             phase: AtomicU8::new(Phase::On as u8),
+            switch: Switch::default(),
             passed: AtomicUsize::new(0),
             gate: Mutex::default(),
             gate_opens: Condvar::new(),
@@ -237,17 +235,6 @@ impl IntentLogKeeper {
         }
     }
 
-    /// What it is doing.
-    pub fn status(&self) -> IntentLogStatus {
-        IntentLogStatus {
-            phase: self.phase(),
-            usage: self.log.usage(),
-            checkpoints: self.checkpointing.lock().ended,
-            faulty: self.faulty.lock().clone(),
-            parked: self.parked.lock().count,
-        }
-    }
-
     /// Starts the threads. Replies that wait are sent by them.
     pub(crate) fn start(self: &Arc<Self>, shared: &Arc<Shared>) -> std::io::Result<()> {
         let _ = self.shared.set(Arc::downgrade(shared));
@@ -277,10 +264,15 @@ impl IntentLogKeeper {
     pub fn close(&self, write_verifier: u64) -> bool {
         self.log.set_write_verifier(write_verifier);
         self.is_closing.store(true, Ordering::SeqCst);
-        let is_clean = self.phase() == Phase::On
-            && self.checkpoint_now()
-            && self.is_all_flushed()
-            && self.write_clean();
+        // Who is switching it on or off sees that it is closing, unless its device hangs.
+        let switching = self.switch.switching.try_lock_for(CLOSE_TIME);
+        let is_empty = switching.is_some()
+            && match self.phase() {
+                Phase::On => self.checkpoint_now(),
+                Phase::Closing => false,
+                Phase::Off => self.is_off_by_administrator(),
+            };
+        let is_clean = is_empty && self.is_all_flushed() && self.write_clean();
         {
             let mut checkpointing = self.checkpointing.lock();
             checkpointing.is_stopping = true;

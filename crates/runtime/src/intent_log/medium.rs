@@ -3,8 +3,9 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use parking_lot::RwLock;
 use rustix::fs::OFlags;
 use steadfast_intent_log::{BLOCK_BYTES, Block, Medium, MediumError};
 use steadfast_sys::{durable_file, process};
@@ -15,7 +16,9 @@ const FILL_BLOCKS: usize = 256;
 /// A file or a block device.
 #[derive(Debug)]
 pub struct FileMedium {
-    file: File,
+    path: PathBuf,
+    /// `None` while what was gone has not come back.
+    file: RwLock<Option<File>>,
     bytes: u64,
 }
 
@@ -25,24 +28,37 @@ impl FileMedium {
     /// # Errors
     /// When it cannot be opened, is something else, or another server has it open.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = open(path, false)?;
-        if !process::lock_exclusively(&file)? {
-            let why = "another server uses it, or `steadfast log`";
-            return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+        let (file, bytes) = open_locked(path)?;
+        Ok(Self { path: path.to_owned(), file: RwLock::new(Some(file)), bytes })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens anew what is at its place now: a device that was gone is another one for the kernel
+    /// when it is back. If that fails, reads and writes fail too until it succeeds.
+    ///
+    /// # Errors
+    /// As [`FileMedium::open`], and when it has another size.
+    pub fn reopen(&self) -> io::Result<()> {
+        let mut file = self.file.write();
+        // Its lock would be in the way.
+        drop(file.take());
+        let (opened, bytes) = open_locked(&self.path)?;
+        if bytes != self.bytes {
+            let why = format!("it has {bytes} bytes, and had {}", self.bytes);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
-        let metadata = file.metadata()?;
-        let is_device = metadata.file_type().is_block_device();
-        if !is_device && !metadata.is_file() {
-            let why = "the intent log must be an ordinary file or a block device";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-        }
-        let bytes = if is_device {
-            use std::io::{Seek, SeekFrom};
-            (&file).seek(SeekFrom::End(0))?
-        } else {
-            metadata.len()
-        };
-        Ok(Self { file, bytes })
+        *file = Some(opened);
+        Ok(())
+    }
+
+    fn with_file<T>(&self, act: impl FnOnce(&File) -> io::Result<T>) -> Result<T, MediumError> {
+        let file = self.file.read();
+        let gone = || io::Error::new(io::ErrorKind::NotFound, "it is gone");
+        Ok(act(file.as_ref().ok_or_else(gone)?)?)
     }
 
     /// Makes a file of so many bytes and writes it through once, so that later writes change
@@ -70,6 +86,28 @@ impl FileMedium {
         durable_file::sync_directory_of(path)?;
         Self::open(path)
     }
+}
+
+/// Opens what is there, with its size in bytes, so that nobody else uses it.
+fn open_locked(path: &Path) -> io::Result<(File, u64)> {
+    let file = open(path, false)?;
+    if !process::lock_exclusively(&file)? {
+        let why = "another server uses it, or `steadfast log`";
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+    }
+    let metadata = file.metadata()?;
+    let is_device = metadata.file_type().is_block_device();
+    if !is_device && !metadata.is_file() {
+        let why = "the intent log must be an ordinary file or a block device";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    let bytes = if is_device {
+        use std::io::{Seek, SeekFrom};
+        (&file).seek(SeekFrom::End(0))?
+    } else {
+        metadata.len()
+    };
+    Ok((file, bytes))
 }
 
 /// Opens for reading and for writing that is stable when it returns; around the page cache where
@@ -101,12 +139,12 @@ impl Medium for FileMedium {
 
     fn read_at(&self, offset: u64, into: &mut [Block]) -> Result<(), MediumError> {
         self.check(offset, into.len())?;
-        Ok(self.file.read_exact_at(Block::bytes_of_mut(into), offset)?)
+        self.with_file(|file| file.read_exact_at(Block::bytes_of_mut(into), offset))
     }
 
     fn write_at(&self, offset: u64, from: &[Block]) -> Result<(), MediumError> {
         self.check(offset, from.len())?;
-        Ok(self.file.write_all_at(Block::bytes_of(from), offset)?)
+        self.with_file(|file| file.write_all_at(Block::bytes_of(from), offset))
     }
 }
 
@@ -135,6 +173,14 @@ mod tests {
         Block::bytes_of_mut(&mut blocks).fill(7);
         medium.write_at(4096, &blocks).unwrap();
         assert_eq!(FileMedium::open(&path).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+        // Gone, smaller, and back.
+        let away = place.path().join("away");
+        std::fs::rename(&path, &away).unwrap();
+        assert!(medium.reopen().is_err() && medium.read_at(0, &mut [Block::ZERO]).is_err());
+        std::fs::write(&path, vec![0; BLOCK_BYTES]).unwrap();
+        assert!(medium.reopen().unwrap_err().to_string().contains("bytes, and had"));
+        std::fs::rename(&away, &path).unwrap();
+        medium.reopen().unwrap();
         drop(medium);
         let again = FileMedium::open(&path).unwrap();
         let mut read = vec![Block::ZERO; 4];

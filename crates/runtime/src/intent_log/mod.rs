@@ -11,13 +11,19 @@ mod aside;
 mod care;
 mod checkpoint;
 mod committer;
+mod device;
 mod keeper;
 mod medium;
 mod observed;
 mod place;
+mod probe;
 mod replay;
 mod served;
 mod start;
+mod status;
+mod switch;
+#[cfg(test)]
+mod switch_tests;
 
 /// Bytes as people write them.
 fn hex(bytes: &[u8]) -> String {
@@ -29,12 +35,16 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-pub use care::LogCare;
-pub use keeper::{IntentLogKeeper, IntentLogOptions, IntentLogStatus, Phase};
+pub use care::{LogCare, LogFound, OperationsFound, SuperblockFound};
+pub use device::{BlockDevice, DeviceWrites, Medium as DeviceMedium};
+pub use keeper::{IntentLogKeeper, IntentLogOptions, Phase};
 pub use medium::FileMedium;
 pub use place::LogHandle;
+pub use probe::{Probe, ProbeError, SizeProbe, Times, Verdict, probe};
 pub use replay::ReplayError;
 pub use start::{
     OpenStorage, StartIntentLog, StartIntentLogError, StartedIntentLog, is_any_open,
     is_anything_set_aside,
 };
+pub use status::{FileSystemStatus, IntentLogStatus, LastCheckpoint, SetAside};
+pub use switch::{Flushed, Left, SwitchError};

@@ -93,9 +93,7 @@ impl ChangeLog for LogHandle {
                 keeper.gate_opens.wait(&mut gate);
             }
         }
-        if keeper.phase() == Phase::Off {
-            return Ok(None);
-        }
+        // Also while it is off: it may come back.
         Ok(match keeper.log.register(identity, path) {
             Ok(index) => {
                 keeper.served.lock().join(index, mount, sync);
@@ -129,7 +127,8 @@ impl ChangeLog for LogHandle {
                 return Err(FsError::TryLater);
             }
             keeper.passed.fetch_add(1, Ordering::SeqCst);
-            if keeper.phase() == Phase::On {
+            let phase = keeper.phase();
+            if phase == Phase::On {
                 match keeper.log.admit(change_bytes + BEHIND_CHANGE_BYTES_MAX) {
                     Ok(admission) => {
                         return Ok(Some(Box::new(Place {
@@ -138,30 +137,31 @@ impl ChangeLog for LogHandle {
                             state: PlaceState::Admitted(admission),
                         })));
                     }
+                    // Flushed, and told to the log.
+                    Err(Refused::TooLarge { .. }) => {
+                        return Ok(Some(Box::new(Pass(Arc::clone(keeper)))));
+                    }
                     Err(refused) => {
                         keeper.passed.fetch_sub(1, Ordering::SeqCst);
-                        match refused {
-                            Refused::Full { .. } => {
-                                keeper.want_checkpoint();
-                                let mut space = keeper.space.lock();
-                                keeper.space_grew.wait_for(&mut space, FULL_WAIT);
-                            }
-                            // Flushed, and told to the log.
-                            Refused::TooLarge { .. } => return Ok(None),
+                        if matches!(refused, Refused::Full { .. }) {
+                            keeper.want_checkpoint();
+                            let mut space = keeper.space.lock();
+                            keeper.space_grew.wait_for(&mut space, FULL_WAIT);
+                        } else {
                             // Soon the gate is closed, or nothing is logged any more.
-                            Refused::Failed | Refused::Closed => std::thread::sleep(DRAIN_POLL),
+                            std::thread::sleep(DRAIN_POLL);
                         }
                     }
                 }
                 continue;
             }
+            if phase == Phase::Off {
+                return Ok(Some(Box::new(Pass(Arc::clone(keeper)))));
+            }
             keeper.passed.fetch_sub(1, Ordering::SeqCst);
             let mut gate = keeper.gate.lock();
             while keeper.phase() == Phase::Closing {
                 keeper.gate_opens.wait(&mut gate);
-            }
-            if keeper.phase() == Phase::Off {
-                return Ok(None);
             }
         }
     }
@@ -187,6 +187,28 @@ impl ChangeLog for LogHandle {
         self.0.rouse();
         self.0.wait_stable(lsn);
         Ok(())
+    }
+}
+
+/// What a change that is not logged has passed the gate with: nothing is switched until it has
+/// been applied.
+struct Pass(Arc<IntentLogKeeper>);
+
+impl LogPlace for Pass {
+    fn is_logged(&self) -> bool {
+        false
+    }
+
+    fn take(&mut self) {}
+
+    fn fill(self: Box<Self>, _record: Vec<u8>) -> u64 {
+        0
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        self.0.passed.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

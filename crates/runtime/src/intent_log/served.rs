@@ -54,6 +54,11 @@ impl Served {
         self.0.keys().filter_map(|index| self.sync_of(*index)).collect()
     }
 
+    /// Which they are.
+    pub(super) fn indices(&self) -> Vec<u32> {
+        self.0.keys().copied().collect()
+    }
+
     /// Those that nobody uses.
     pub(super) fn left(&self) -> Vec<u32> {
         let is_left = |mounts: &[Mount]| mounts.iter().all(|mount| mount.users == 0);

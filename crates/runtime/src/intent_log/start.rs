@@ -18,6 +18,7 @@ use steadfast_vfs::{Change, Recoverable};
 use super::keeper::{IntentLogKeeper, IntentLogOptions, Parts};
 use super::medium::FileMedium;
 use super::observed::ObservedFile;
+use super::probe::time_superblocks;
 use super::replay::{ReplayError, RingRecords, replay};
 use super::{aside, hex};
 
@@ -120,7 +121,8 @@ fn read_or_empty(path: &Path) -> io::Result<String> {
     }
 }
 
-/// Notes that the log must not be replayed, though that cannot be written to it.
+/// Notes that the log's epochs up to this one must not be replayed, though that cannot be written
+/// to it.
 pub(super) fn note_given_up(directory: &Path, uuid: &[u8; 16], epoch: u64) -> io::Result<()> {
     let text = format!("{} {epoch}\n", hex(uuid));
     durable_file::replace(&directory.join(GIVEN_UP_FILE), text.as_bytes())
@@ -154,7 +156,10 @@ fn is_another_open(directory: &Path, superblock: Option<&Superblock>) -> io::Res
 fn known(directory: &Path, superblock: Option<&Superblock>) -> io::Result<Known> {
     let Some(superblock) = superblock else { return Ok(Known::Unknown) };
     let given_up = read_or_empty(&directory.join(GIVEN_UP_FILE))?;
-    if given_up.trim() == format!("{} {}", hex(&superblock.uuid), superblock.epoch) {
+    if let Some((uuid, epoch)) = given_up.trim().split_once(' ')
+        && uuid == hex(&superblock.uuid)
+        && epoch.parse().is_ok_and(|epoch: u64| superblock.epoch <= epoch)
+    {
         return Ok(Known::GivenUp);
     }
     let known = read_or_empty(&directory.join(KNOWN_FILE))?;
@@ -162,7 +167,7 @@ fn known(directory: &Path, superblock: Option<&Superblock>) -> io::Result<Known>
     Ok(if uuid == hex(&superblock.uuid) { Known::Ours } else { Known::Unknown })
 }
 
-fn shown(entry: &FileSystemEntry) -> String {
+pub(super) fn shown(entry: &FileSystemEntry) -> String {
     String::from_utf8_lossy(&entry.path).into_owned()
 }
 
@@ -248,6 +253,7 @@ impl StartIntentLog {
         let log = IntentLog::resume(&superblock, &surveyed, self.host, write_verifier)
             .map_err(|error| write_error(&error))?;
         log.write_superblocks(&medium, false).map_err(|error| write_error(&error))?;
+        time_superblocks(&log, &medium).map_err(|error| write_error(&error))?;
         for entry in &superblock.file_systems {
             let (directory, log) = (&self.state_directory, &superblock.uuid);
             ObservedFile::of_ring(directory, log, superblock.epoch, entry.index)
@@ -408,5 +414,27 @@ fn tell(entry: &FileSystemEntry, report: &Report, time: std::time::Duration) {
             String::from_utf8_lossy(&conflict.name),
             conflict.kind
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_given_up_stays_so_with_all_epochs_before_it() {
+        let place = tempfile::tempdir().expect("a directory");
+        let log = FileMedium::create(&place.path().join("log"), 16 << 20).expect("made");
+        let superblock = format(&log, [7; 16], [1; 16], 2).expect("written");
+        note_known(place.path(), &superblock.uuid, true).expect("noted");
+        note_given_up(place.path(), &superblock.uuid, 5).expect("noted");
+        let known = |uuid, epoch| {
+            let superblock = Superblock { uuid, epoch, ..superblock.clone() };
+            known(place.path(), Some(&superblock)).expect("read")
+        };
+        for (epoch, expected) in [(4, Known::GivenUp), (5, Known::GivenUp), (6, Known::Ours)] {
+            assert_eq!(known([7; 16], epoch), expected, "{epoch}");
+        }
+        assert_eq!(known([8; 16], 4), Known::Unknown);
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::Placed;
 use super::document::{Document, Table};
 
-const KEYS: [&str; 7] = [
+const KEYS: [&str; 8] = [
     "enabled",
     "path",
     "size_mib",
@@ -13,6 +13,7 @@ const KEYS: [&str; 7] = [
     "unstable_write_bytes_max",
     "checkpoint_interval_ms",
     "checkpoint_fill_percent",
+    "device_retry_interval_s",
 ];
 
 /// The smallest and the largest log that is made, in MiB.
@@ -37,6 +38,8 @@ pub struct LogSettings {
     pub checkpoint_interval_ms: Option<u64>,
     /// How full the log may be before a checkpoint comes early.
     pub checkpoint_fill_percent: Option<u64>,
+    /// After its device has failed, time between two looks at whether it is well again.
+    pub device_retry_interval_s: Option<u64>,
 }
 
 pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> LogSettings {
@@ -53,6 +56,7 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> LogSettings 
         unstable_write_bytes_max: bytes(number("unstable_write_bytes_max", 0, WRITE_BYTES_MAX)),
         checkpoint_interval_ms: number("checkpoint_interval_ms", 10, 3_600_000),
         checkpoint_fill_percent: number("checkpoint_fill_percent", 1, 90),
+        device_retry_interval_s: number("device_retry_interval_s", 1, 86_400),
         enabled: document.boolean(table, "enabled"),
         path: document
             .string(table, "path")

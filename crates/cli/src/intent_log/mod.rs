@@ -1,25 +1,29 @@
-//! Starts the intent log as the configuration wants it, and closes it.
+//! Starts the intent log as the configuration wants it, and closes it; what it tells ([`report`])
+//! and what an administrator does with it ([`commands`]).
+
+mod commands;
+mod probe_report;
+mod report;
 
 use std::ffi::OsStr;
-use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use steadfast_posixfs::{RecoveringFileSystem, assume_server_powers, can_log_changes};
 use steadfast_runtime::intent_log::{
-    IntentLogOptions, LogCare, StartIntentLog, StartedIntentLog, is_any_open, is_anything_set_aside,
+    IntentLogKeeper, IntentLogOptions, Phase, StartIntentLog, StartedIntentLog, is_any_open,
+    is_anything_set_aside,
 };
+use steadfast_shares::Share;
 use steadfast_shares::configuration::{LOG_MIB, LogSettings};
-use steadfast_shares::{Configuration, Share};
 use steadfast_sys::{durable_file, process};
 use steadfast_vfs::Recoverable;
 
-use crate::arguments::{CONFIGURATION_FILE, LogAction, LogArguments};
-use crate::configuration;
-use crate::state_directory::StateDirectory;
+pub(crate) use commands::run;
+pub(crate) use report::{FlushReport, LogFigures, LogReport};
 
 /// In the state directory, unless another place is configured.
 const FILE_NAME: &str = "intent.log";
@@ -102,6 +106,9 @@ pub(crate) fn start(
             checkpoint_fill_percent: settings
                 .checkpoint_fill_percent
                 .unwrap_or(default.checkpoint_fill_percent),
+            device_retry_interval: settings
+                .device_retry_interval_s
+                .map_or(default.device_retry_interval, Duration::from_secs),
         },
         open_storage: Box::new(move |entry| {
             assume_server_powers().map_err(|error| error.to_string())?;
@@ -164,46 +171,6 @@ fn fitting_mib(state_directory: &Path) -> Result<u64> {
     Ok(mib)
 }
 
-/// `steadfast log`: looks at a log that nobody uses, or decides about it.
-///
-/// # Errors
-/// What is in the way.
-pub(crate) fn care(arguments: &LogArguments) -> Result<()> {
-    let file = arguments.config.clone().or_else(|| {
-        let usual = Path::new(CONFIGURATION_FILE);
-        usual.exists().then(|| usual.to_owned())
-    });
-    let configuration = match file {
-        Some(file) => configuration::read(&file).map_err(|mistakes| {
-            anyhow!("mistakes in the configuration:\n{}", mistakes.join("\n"))
-        })?,
-        None => Configuration::default(),
-    };
-    let directory = match (&arguments.state_directory, configuration.server.state_directory) {
-        (Some(path), _) => path.clone(),
-        (None, Some(path)) => path.value,
-        (None, None) => StateDirectory::default_path()?,
-    };
-    // Nobody else may use it meanwhile.
-    let state = StateDirectory::open(&directory)?;
-    let path = match &configuration.log.path {
-        Some(path) => path.value.clone(),
-        None => state.path.join(FILE_NAME),
-    };
-    let mut new_uuid = [0; 16];
-    process::random_bytes(&mut new_uuid).context("cannot get randomness from the kernel")?;
-    let care =
-        LogCare { path, state_directory: state.path.clone(), host: host(&state.path)?, new_uuid };
-    let told = match arguments.action {
-        LogAction::Verify => care.verify()?,
-        LogAction::Adopt => care.adopt()?,
-        LogAction::Discard { yes_lose } => care.discard(yes_lose)?,
-    };
-    // Nobody may be reading.
-    let _ = writeln!(std::io::stdout(), "{told}");
-    Ok(())
-}
-
 /// What this host is known by, so that a log that was moved is noticed.
 fn host(state_directory: &Path) -> Result<[u8; 16]> {
     let parse = |text: &str| u128::from_str_radix(text.trim(), 16).ok().map(u128::to_be_bytes);
@@ -228,9 +195,12 @@ fn host(state_directory: &Path) -> Result<[u8; 16]> {
 }
 
 /// Closes the log when no call can come any more.
-pub(crate) fn close(started: &Arc<steadfast_runtime::intent_log::IntentLogKeeper>, verifier: u64) {
-    if started.close(verifier) {
+pub(crate) fn close(keeper: &Arc<IntentLogKeeper>, verifier: u64) {
+    let was_off = keeper.phase() == Phase::Off;
+    if keeper.close(verifier) {
         tracing::info!("the intent log is empty and closed");
+    } else if was_off {
+        tracing::warn!("the intent log was off: there is nothing in it to replay");
     } else {
         tracing::warn!("the intent log is left as after a crash: the next start replays it");
     }

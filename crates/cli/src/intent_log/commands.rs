@@ -1,0 +1,213 @@
+//! `steadfast log`: asks the server that runs, or looks at a log that none uses.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use hyper::Method;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use steadfast_runtime::intent_log::{LogCare, LogFound, probe};
+use steadfast_shares::Configuration;
+use steadfast_sys::process;
+
+use super::probe_report::ProbeReport;
+use super::{FILE_NAME, FlushReport, LogReport, host};
+use crate::arguments::{CONFIGURATION_FILE, LogAction, LogArguments};
+use crate::configuration;
+use crate::control::{AskError, Patience, ask};
+use crate::state_directory::StateDirectory;
+use crate::statistics::{Document, unix_time};
+
+/// Does what was asked for.
+///
+/// # Errors
+/// What is in the way.
+pub(crate) fn run(arguments: &LogArguments) -> Result<()> {
+    let place = Place::of(arguments)?;
+    match &arguments.action {
+        LogAction::Status { json } => status(&place, *json),
+        LogAction::Flush { json } => flush(&place, *json),
+        LogAction::Enable => {
+            place.ask::<LogReport>(&Method::POST, "/v1/log/enable")?;
+            print("the intent log is on\n")
+        }
+        LogAction::Disable => {
+            place.ask::<LogReport>(&Method::POST, "/v1/log/disable")?;
+            print(
+                "the intent log is off, and empty: changes are flushed one by one, which is slower \
+                 and as safe; until `steadfast log enable`, or the next start of the server, which \
+                 does as the configuration says\n",
+            )
+        }
+        LogAction::Probe { path, overwrite, json } => {
+            let path = path.clone().unwrap_or_else(|| place.probed());
+            let probed = probe(&path, *overwrite)?;
+            let report = ProbeReport::of(&probed);
+            print(&if *json { line(&report)? } else { report.text() })
+        }
+        LogAction::Verify => print(&format!("{}\n", place.care()?.0.look()?)),
+        LogAction::Adopt => print(&format!("{}\n", place.care()?.0.adopt()?)),
+        LogAction::Discard { yes_lose } => {
+            print(&format!("{}\n", place.care()?.0.discard(*yes_lose)?))
+        }
+    }
+}
+
+fn print(text: &str) -> Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // Nobody may be reading.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot print")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn line(document: &impl Serialize) -> Result<String> {
+    Ok(serde_json::to_string(document)? + "\n")
+}
+
+/// Where the log and the server's state are.
+struct Place {
+    state_directory: PathBuf,
+    /// If it is configured.
+    log: Option<PathBuf>,
+}
+
+impl Place {
+    fn of(arguments: &LogArguments) -> Result<Self> {
+        let file = arguments.config.clone().or_else(|| {
+            let usual = Path::new(CONFIGURATION_FILE);
+            usual.exists().then(|| usual.to_owned())
+        });
+        let configuration = match file {
+            Some(file) => configuration::read(&file).map_err(|mistakes| {
+                anyhow!("mistakes in the configuration:\n{}", mistakes.join("\n"))
+            })?,
+            None => Configuration::default(),
+        };
+        let state_directory =
+            match (&arguments.state_directory, configuration.server.state_directory) {
+                (Some(path), _) => path.clone(),
+                (None, Some(path)) => path.value,
+                (None, None) => StateDirectory::default_path()?,
+            };
+        Ok(Self { state_directory, log: configuration.log.path.map(|path| path.value) })
+    }
+
+    fn log(&self) -> PathBuf {
+        self.log.clone().unwrap_or_else(|| self.state_directory.join(FILE_NAME))
+    }
+
+    /// What is probed when nobody says what: the log, or where it would be.
+    fn probed(&self) -> PathBuf {
+        let log = self.log();
+        if log.exists() { log } else { log.parent().map_or(log.clone(), Path::to_owned) }
+    }
+
+    fn ask<T: DeserializeOwned>(&self, method: &Method, route: &str) -> Result<T> {
+        read(&ask(&self.state_directory, method, route, Patience::Endless)?)
+    }
+
+    /// The log, which nobody else may use meanwhile.
+    fn care(&self) -> Result<(LogCare, StateDirectory)> {
+        let state = StateDirectory::open(&self.state_directory)?;
+        let path = self.log.clone().unwrap_or_else(|| state.path.join(FILE_NAME));
+        let mut new_uuid = [0; 16];
+        process::random_bytes(&mut new_uuid).context("cannot get randomness from the kernel")?;
+        let host = host(&state.path)?;
+        let care = LogCare { path, state_directory: state.path.clone(), host, new_uuid };
+        Ok((care, state))
+    }
+}
+
+fn read<T: DeserializeOwned>(answer: &[u8]) -> Result<T> {
+    serde_json::from_slice(answer)
+        .context("what the server tells is not understood: use the program that it runs")
+}
+
+fn status(place: &Place, json: bool) -> Result<()> {
+    let directory = &place.state_directory;
+    match ask(directory, &Method::GET, "/v1/log", Patience::Short) {
+        Ok(answer) => {
+            let report: LogReport = read(&answer)?;
+            if json {
+                return print(&line(&report)?);
+            }
+            let statistics = ask(directory, &Method::GET, "/v1/statistics", Patience::Short)?;
+            let seconds = Document::read(&statistics)?.seconds();
+            print(&report.text(seconds, unix_time().as_millis() as u64))
+        }
+        Err(error) if error.is_without_server() => status_without_server(place, &error, json),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What can be told of a log that nobody uses.
+#[derive(Serialize)]
+struct Unused {
+    version: u32,
+    phase: &'static str,
+    path: String,
+    /// Whether it was closed; `null` without a superblock.
+    is_clean: Option<bool>,
+    epoch: Option<u64>,
+    ring_bytes: Option<u64>,
+    records: u64,
+    /// Operations that are not on their file systems; `null` without a superblock.
+    operations: Option<u64>,
+    file_systems: Vec<UnusedFileSystem>,
+}
+
+#[derive(Serialize)]
+struct UnusedFileSystem {
+    path: String,
+    records: u64,
+    bytes: u64,
+}
+
+impl Unused {
+    fn of(found: &LogFound) -> Self {
+        let superblock = found.superblock.as_ref();
+        let file_systems = superblock.into_iter().flat_map(|one| &one.by_file_system);
+        Self {
+            version: 1,
+            phase: "unused",
+            path: found.path.display().to_string(),
+            is_clean: superblock.map(|one| one.is_clean),
+            epoch: superblock.map(|one| one.epoch),
+            ring_bytes: superblock.map(|one| one.ring_bytes),
+            records: found.records,
+            operations: superblock.map(|one| one.operations),
+            file_systems: file_systems
+                .map(|one| UnusedFileSystem {
+                    path: one.path.clone(),
+                    records: one.operations,
+                    bytes: one.bytes,
+                })
+                .collect(),
+        }
+    }
+}
+
+fn status_without_server(place: &Place, why: &AskError, json: bool) -> Result<()> {
+    // To look makes nothing: no state directory either.
+    if !place.state_directory.is_dir() || !place.log().exists() {
+        bail!("{why}; nor is there an intent log at {}", place.log().display());
+    }
+    let found = place.care()?.0.look()?;
+    if json {
+        return print(&line(&Unused::of(&found))?);
+    }
+    print(&format!("no server runs; {found}\n"))
+}
+
+fn flush(place: &Place, json: bool) -> Result<()> {
+    let report: FlushReport = place.ask(&Method::POST, "/v1/log/flush")?;
+    print(&if json { line(&report)? } else { report.text() })?;
+    if !report.faulty.is_empty() {
+        bail!("not all file systems are flushed; what they lack is kept in the log");
+    }
+    Ok(())
+}

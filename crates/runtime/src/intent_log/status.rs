@@ -1,0 +1,164 @@
+//! What the log tells of itself.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime};
+
+use steadfast_intent_log::{Counters, Histogram, Lsn, Usage};
+
+use super::aside;
+use super::device::{DeviceWrites, writes_of};
+use super::keeper::{IntentLogKeeper, Phase};
+use super::start::shown;
+use super::switch::Left;
+
+/// When the last checkpoint ended, and how long it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastCheckpoint {
+    /// Since 1970.
+    pub ended: Duration,
+    /// From its begin to its end.
+    pub took: Duration,
+}
+
+impl LastCheckpoint {
+    pub(super) fn ended_now(begun: Instant) -> Self {
+        let ended = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self { ended, took: begun.elapsed() }
+    }
+}
+
+/// What the log has of one file system.
+#[derive(Clone, Debug)]
+pub struct FileSystemStatus {
+    /// A directory of it that is served.
+    pub path: String,
+    /// Records that it still needs; of a large log this may be a few too many.
+    pub records: u64,
+    /// Their bytes in the log.
+    pub bytes: u64,
+    /// Why it takes no changes, if it does not.
+    pub fault: Option<String>,
+    /// What its device was asked to write since the machine was started, by whomever; `None` where
+    /// the kernel does not tell (btrfs, memory).
+    pub device: Option<DeviceWrites>,
+}
+
+/// A file of records that wait for their file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetAside {
+    /// In the state directory.
+    pub file: PathBuf,
+    /// How large it is.
+    pub bytes: u64,
+    /// Where the file system was served when they were set aside; `None` if that cannot be read.
+    pub path: Option<String>,
+}
+
+/// What the log is doing, for the operator.
+#[derive(Clone, Debug)]
+pub struct IntentLogStatus {
+    /// Whether changes are logged.
+    pub phase: Phase,
+    /// Why they are not, if they are not.
+    pub left: Option<Left>,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Of the records that are written now.
+    pub epoch: u64,
+    /// The size of the ring, and what of it is in use or promised.
+    pub ring_bytes: u64,
+    /// What may not be written over yet.
+    pub used_bytes: u64,
+    /// The LSN up to which records are stable.
+    pub stable: Lsn,
+    /// The LSN that was taken last.
+    pub last: Lsn,
+    /// By file system.
+    pub file_systems: Vec<FileSystemStatus>,
+    /// Replies that wait for their records.
+    pub parked: usize,
+    /// Checkpoints since the start.
+    pub checkpoints: u64,
+    /// The last of them.
+    pub last_checkpoint: Option<LastCheckpoint>,
+    /// What was done since the start.
+    pub counters: Counters,
+    /// How long writes of batches took, in ns.
+    pub write_ns: Histogram,
+}
+
+impl IntentLogKeeper {
+    /// What it is doing.
+    pub fn status(&self) -> IntentLogStatus {
+        let Usage {
+            ring_bytes,
+            used_bytes,
+            promised_bytes,
+            stable,
+            last,
+            file_systems,
+            counters,
+            write_ns,
+            ..
+        } = self.log.usage();
+        let faulty: BTreeMap<u32, String> = self.faulty.lock().clone();
+        let (checkpoints, last_checkpoint) = {
+            let checkpointing = self.checkpointing.lock();
+            (checkpointing.count, checkpointing.last)
+        };
+        let served = self.served.lock().indices();
+        let file_systems = file_systems
+            .iter()
+            .filter(|usage| served.contains(&usage.entry.index) || usage.first_live.is_some());
+        IntentLogStatus {
+            phase: self.phase(),
+            left: self.switch.left(),
+            path: self.medium.path().to_owned(),
+            epoch: self.log.epoch(),
+            ring_bytes,
+            used_bytes: used_bytes + promised_bytes,
+            stable,
+            last,
+            file_systems: file_systems
+                .map(|usage| FileSystemStatus {
+                    path: shown(&usage.entry),
+                    records: usage.live_records,
+                    bytes: usage.live_bytes,
+                    fault: faulty.get(&usage.entry.index).cloned(),
+                    device: writes_of(path_of(&usage.entry.path)),
+                })
+                .collect(),
+            parked: self.parked.lock().count,
+            checkpoints,
+            last_checkpoint,
+            counters,
+            write_ns,
+        }
+    }
+
+    /// The files of records that wait for their file system.
+    ///
+    /// # Errors
+    /// The state directory's.
+    pub fn set_aside_files(&self) -> io::Result<Vec<SetAside>> {
+        aside::all(&self.state_directory)
+    }
+
+    /// Whether it was switched off, and all that it held is on the file systems.
+    pub(super) fn is_off_by_administrator(&self) -> bool {
+        self.phase() == Phase::Off && matches!(self.switch.left(), Some(Left::ByAdministrator))
+    }
+
+    /// Whether the server is about to end.
+    pub(super) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::SeqCst)
+    }
+}
+
+fn path_of(bytes: &[u8]) -> &std::path::Path {
+    use std::os::unix::ffi::OsStrExt;
+    std::path::Path::new(std::ffi::OsStr::from_bytes(bytes))
+}

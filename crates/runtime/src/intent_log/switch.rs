@@ -1,0 +1,503 @@
+//! Leaving the log and coming back to it while the server runs: at the administrator's wish, and
+//! after its device has failed and is well again.
+//!
+//! Both happen with the gate closed, at a moment when no change is half done.
+//!
+//! *Off*: what has passed the gate is in the log; all file systems are flushed; the superblocks
+//! say that the log is closed. A crash before the first of them replays, which is right, as the
+//! gate is closed; one after it finds nothing to replay, which is right too, as all is flushed.
+//! From then on changes are flushed one by one.
+//!
+//! *On*: the state directory says that nothing of the epochs so far is to be replayed, whichever
+//! superblock a crash may leave; changes that were applied without the log are flushed; the state
+//! directory says that this log may have what is nowhere else; the superblocks begin a new epoch.
+//! A crash anywhere before the gate opens finds nothing to replay. After it, the log has all
+//! changes since, and the file systems all before, by which replay goes.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use steadfast_intent_log::{
+    BLOCK_BYTES, Block, Medium, MediumError, WriteSuperblockError, format, inspect,
+};
+
+use super::keeper::{DRAIN_POLL, IntentLogKeeper, Phase};
+use super::start::note_known;
+
+/// Pieces of the ring that are written and read before a device that has failed is trusted again,
+/// and blocks of each.
+const TRIAL_PIECES: u64 = 64;
+const TRIAL_BLOCKS: usize = 16;
+/// A log that is to be closed and has nothing in it says so at one of so many attempts.
+const CLOSE_ATTEMPTS: usize = 3;
+/// A device that fails again so soon is tried less often…
+const RELAPSE: Duration = Duration::from_secs(600);
+/// … at the least as often as this.
+const RETRY_MAX: Duration = Duration::from_secs(3600);
+
+/// Why changes are not logged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// The administrator switched the log off.
+    ByAdministrator,
+    /// It could not be written, and all file systems were flushed.
+    Failed(String),
+    /// It could not be written, and neither could a file system: changes wait.
+    Stuck(String),
+}
+
+/// Why the log was not switched.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SwitchError {
+    /// It is on.
+    #[error("the intent log is on already")]
+    IsOn,
+    /// It is off.
+    #[error("the intent log is off already: {0}")]
+    IsOff(String),
+    /// The server is about to end.
+    #[error("the server is stopping")]
+    Stopping,
+    /// Changes wait for a repair.
+    #[error(
+        "the intent log cannot be written ({0}), and neither can a file system be flushed: repair \
+         both and start the server again"
+    )]
+    Stuck(String),
+    /// A file system cannot be flushed, and what it may have lost is in the log.
+    #[error(
+        "the intent log stays on, since {path} cannot be flushed: {why}; what it may have lost is in the log"
+    )]
+    Faulty {
+        /// A directory of it.
+        path: String,
+        /// Why.
+        why: String,
+    },
+    /// A file system could not be flushed while the log was off.
+    #[error(
+        "the intent log stays off, since a file system cannot be flushed: {0}; repair it and start \
+         the server again"
+    )]
+    NotFlushed(String),
+    /// The device is not well.
+    #[error("the intent log stays off, since its device {path} is not well: {why}")]
+    Device {
+        /// Where it is.
+        path: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The log failed while it was switched off.
+    #[error("the intent log failed and was left: {0}; all file systems are flushed")]
+    Failed(String),
+    /// The state directory cannot be written.
+    #[error("the intent log stays off, since the state directory cannot be written: {0}")]
+    StateDirectory(String),
+    /// It changed under way.
+    #[error("the intent log was changed meanwhile: look at `steadfast log status`")]
+    Changed,
+}
+
+/// What came of a flush.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flushed {
+    /// File systems that have everything.
+    pub flushed: Vec<String>,
+    /// Those that have not, and why.
+    pub faulty: Vec<(String, String)>,
+}
+
+#[derive(Debug, Default)]
+struct Retry {
+    /// When the device is to be tried.
+    next: Option<Instant>,
+    interval: Duration,
+    came_back: Option<Instant>,
+    /// What was wrong at the last trial, to be told once.
+    told: Option<String>,
+}
+
+/// Why the log is not on, and who switches it.
+#[derive(Debug, Default)]
+pub(super) struct Switch {
+    /// Held by who switches it, by command or by closing.
+    pub(super) switching: Mutex<()>,
+    left: Mutex<Option<Left>>,
+    retry: Mutex<Retry>,
+    /// A flush failed while the log was off. The kernel tells of lost data once, so another one
+    /// would prove nothing.
+    not_flushed: Mutex<Option<String>>,
+}
+
+impl Switch {
+    pub(super) fn left(&self) -> Option<Left> {
+        self.left.lock().clone()
+    }
+
+    pub(super) fn note_stuck(&self, why: &str) {
+        *self.left.lock() = Some(Left::Stuck(why.to_owned()));
+    }
+
+    /// The log was left as it failed. It is tried again after `interval`, or later if it was tried
+    /// in vain before.
+    pub(super) fn note_left(&self, why: &str, interval: Duration) {
+        *self.left.lock() = Some(Left::Failed(why.to_owned()));
+        let mut retry = self.retry.lock();
+        let is_relapse = retry.came_back.is_some_and(|moment| moment.elapsed() < RELAPSE);
+        retry.interval =
+            if is_relapse { (2 * retry.interval).min(RETRY_MAX).max(interval) } else { interval };
+        retry.next = Some(Instant::now() + retry.interval);
+        retry.told = None;
+    }
+
+    /// Whether a device that failed is to be tried now.
+    fn is_due(&self) -> bool {
+        matches!(*self.left.lock(), Some(Left::Failed(_)))
+            && self.retry.lock().next.is_some_and(|next| Instant::now() >= next)
+    }
+}
+
+impl IntentLogKeeper {
+    /// Lets changes pass again.
+    pub(super) fn open_gate(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::SeqCst);
+        drop(self.gate.lock());
+        self.gate_opens.notify_all();
+        drop(self.stable_lock.lock());
+        self.stable_grew.notify_all();
+        // Replies may wait that nothing else sends.
+        self.note_complete();
+    }
+
+    fn close_gate(&self, from: Phase) -> Result<(), SwitchError> {
+        let _gate = self.gate.lock();
+        if self.phase() != from {
+            return Err(SwitchError::Changed);
+        }
+        self.phase.store(Phase::Closing as u8, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Makes all file systems stable, with everything in the log and everything that never was.
+    /// What cannot be flushed is told, and stays in the log.
+    pub fn flush(&self) -> Flushed {
+        let is_logged = self.phase() == Phase::On;
+        if is_logged {
+            self.checkpoint_now();
+        }
+        let mut flushed = Flushed::default();
+        for (index, path) in self.paths_served() {
+            let known = self.faulty.lock().get(&index).cloned();
+            let failed = known.or_else(|| {
+                let sync = self.served.lock().sync_of(index);
+                let _flushing = self.flushing.lock();
+                let error = sync.and_then(|sync| sync.sync().err())?;
+                if is_logged {
+                    self.note_faulty(index, path.as_bytes(), error);
+                } else {
+                    *self.switch.not_flushed.lock() = Some(error.to_string());
+                }
+                Some(error.to_string())
+            });
+            match failed {
+                None => flushed.flushed.push(path),
+                Some(why) => flushed.faulty.push((path, why)),
+            }
+        }
+        flushed
+    }
+
+    /// File systems that are served, with a directory of each.
+    fn paths_served(&self) -> Vec<(u32, String)> {
+        let served = self.served.lock().indices();
+        let usage = self.log.usage().file_systems;
+        let served = usage.iter().filter(|usage| served.contains(&usage.entry.index));
+        served.map(|usage| (usage.entry.index, super::start::shown(&usage.entry))).collect()
+    }
+
+    /// Leaves the log, empty and closed, until [`IntentLogKeeper::enable`] or the next start.
+    ///
+    /// # Errors
+    /// Why it stays on, or what happened instead.
+    pub fn disable(&self) -> Result<(), SwitchError> {
+        let _switching = self.switch.switching.lock();
+        match self.phase() {
+            Phase::On => {}
+            Phase::Off => return Err(SwitchError::IsOff(self.why_off())),
+            Phase::Closing => return Err(self.why_closing()),
+        }
+        // Most of it while changes go on.
+        self.checkpoint_now();
+        self.refuse_faulty()?;
+        self.close_gate(Phase::On)?;
+        tracing::info!("the intent log is being switched off: flushing all file systems");
+        let left = self.leave_well();
+        match &left {
+            Ok(()) => {
+                *self.switch.left.lock() = Some(Left::ByAdministrator);
+                self.open_gate(Phase::Off);
+                tracing::warn!(
+                    "the intent log is off, and empty: changes are flushed one by one, until it is \
+                     switched on or the server is started again"
+                );
+            }
+            // It has been seen to.
+            Err(SwitchError::Failed(_) | SwitchError::Stuck(_)) => {}
+            Err(why) => {
+                tracing::warn!("{why}");
+                self.open_gate(Phase::On);
+                // If a superblock says that the log is closed.
+                self.write_superblocks_if_due();
+            }
+        }
+        left
+    }
+
+    /// With the gate closed: empties the log and closes it.
+    fn leave_well(&self) -> Result<(), SwitchError> {
+        if !self.drain() || !self.wait_written() {
+            return Err(SwitchError::Stopping);
+        }
+        if !self.log.has_failed() && self.superblock_fault.lock().is_none() {
+            self.checkpoint();
+            self.refuse_faulty()?;
+            // The server goes on telling its verifier, and may crash.
+            self.log.set_write_verifier(self.untold_write_verifier);
+            match self.close_log() {
+                Ok(true) => {
+                    if let Err(error) = note_known(&self.state_directory, &self.uuid, false) {
+                        tracing::warn!("cannot note that the intent log is closed: {error}");
+                    }
+                    return Ok(());
+                }
+                Ok(false) => return Err(SwitchError::Changed),
+                Err(error) => {
+                    *self.superblock_fault.lock() = Some(format!("cannot be written: {error}"));
+                }
+            }
+        }
+        // Its device has failed meanwhile.
+        self.log.failed();
+        let why = self.superblock_fault.lock().take();
+        let why = why.unwrap_or_else(|| "cannot be written".to_owned());
+        tracing::error!("the intent log {why}: flushing all file systems");
+        if self.flush_and_give_up(&why) {
+            return Err(SwitchError::Failed(why));
+        }
+        Err(self.why_closing())
+    }
+
+    /// Has both superblocks say that the log is closed; `false` if it is not empty.
+    fn close_log(&self) -> Result<bool, WriteSuperblockError> {
+        for _ in 0..CLOSE_ATTEMPTS {
+            // A checkpoint that began before may just keep replies for some more time.
+            self.log.retain(None);
+            let _one = self.superblocks.lock();
+            if self.log.write_superblocks(&*self.medium, true)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Waits until what is complete is written; `false` if the server is stopped before.
+    fn wait_written(&self) -> bool {
+        while self.log.stable() < self.log.last()
+            && !self.log.has_failed()
+            && self.superblock_fault.lock().is_none()
+        {
+            if self.is_stopping() {
+                return false;
+            }
+            std::thread::sleep(DRAIN_POLL);
+        }
+        true
+    }
+
+    fn refuse_faulty(&self) -> Result<(), SwitchError> {
+        let Some((index, why)) = self.faulty.lock().first_key_value().map(|(i, w)| (*i, w.clone()))
+        else {
+            return Ok(());
+        };
+        let served = self.paths_served();
+        let path = served.into_iter().find(|(known, _)| *known == index);
+        Err(SwitchError::Faulty { path: path.map(|(_, path)| path).unwrap_or_default(), why })
+    }
+
+    fn why_off(&self) -> String {
+        match self.switch.left() {
+            Some(Left::Failed(why) | Left::Stuck(why)) => format!("it {why}"),
+            _ => "it was switched off".to_owned(),
+        }
+    }
+
+    fn why_closing(&self) -> SwitchError {
+        match self.switch.left() {
+            Some(Left::Stuck(why)) => SwitchError::Stuck(why),
+            _ if self.is_closing() => SwitchError::Stopping,
+            _ => SwitchError::Changed,
+        }
+    }
+
+    /// Comes back to a log that was switched off, or that was left as it failed and is well again.
+    ///
+    /// # Errors
+    /// Why it stays off.
+    pub fn enable(&self) -> Result<(), SwitchError> {
+        let _switching = self.switch.switching.lock();
+        self.come_back()
+    }
+
+    /// To be called by who switches.
+    fn come_back(&self) -> Result<(), SwitchError> {
+        match self.phase() {
+            Phase::Off => {}
+            Phase::On => return Err(SwitchError::IsOn),
+            Phase::Closing => return Err(self.why_closing()),
+        }
+        if self.is_closing() {
+            return Err(SwitchError::Stopping);
+        }
+        if let Some(why) = self.switch.not_flushed.lock().clone() {
+            return Err(SwitchError::NotFlushed(why));
+        }
+        // From here on nothing in it may be replayed, whatever its device has kept of what was
+        // written to it.
+        self.note_given_up().map_err(|error| SwitchError::StateDirectory(error.to_string()))?;
+        self.try_device()?;
+        // Most of it while changes go on.
+        self.flush_unlogged()?;
+        self.close_gate(Phase::Off)?;
+        let begun = self.begin_anew();
+        if begun.is_err() {
+            self.open_gate(Phase::Off);
+            return begun;
+        }
+        *self.switch.left.lock() = None;
+        self.moments.lock().clear();
+        self.open_gate(Phase::On);
+        // A committer that was late may have told of a failure of before.
+        if self.log.has_failed() {
+            *self.superblock_fault.lock() = Some("has failed again".to_owned());
+            self.note_complete();
+        }
+        tracing::info!("the intent log is on: changes are logged from here on");
+        Ok(())
+    }
+
+    /// With the gate closed: makes stable what was not logged, and begins a new epoch.
+    fn begin_anew(&self) -> Result<(), SwitchError> {
+        if !self.drain() {
+            return Err(SwitchError::Stopping);
+        }
+        self.flush_unlogged()?;
+        let _one = self.superblocks.lock();
+        self.superblock_fault.lock().take();
+        let renewed = note_known(&self.state_directory, &self.uuid, true)
+            .map_err(|error| SwitchError::StateDirectory(error.to_string()))
+            .and_then(|()| {
+                self.log.renew().map_err(|error| self.device_fault(&error))?;
+                let written = self.log.write_superblocks(&*self.medium, false);
+                written.map(|_| ()).map_err(|error| self.device_fault(&error))
+            });
+        if renewed.is_err() {
+            self.leave_again();
+        }
+        renewed
+    }
+
+    /// A new epoch was perhaps begun, and nothing was written in it.
+    fn leave_again(&self) {
+        self.log.failed();
+        self.log.set_write_verifier(self.untold_write_verifier);
+        let is_marked = self.log.give_up(&*self.medium).is_ok();
+        // The epochs before are noted already; the new one has no record, and never will: another
+        // attempt begins yet another one. So nothing depends on this.
+        if !is_marked && let Err(error) = self.note_given_up() {
+            tracing::debug!("cannot note that the intent log was given up: {error}");
+        }
+        if let Err(error) = note_known(&self.state_directory, &self.uuid, false) {
+            tracing::warn!("cannot note that the intent log is closed: {error}");
+        }
+    }
+
+    /// Flushes what may have been changed without the log.
+    fn flush_unlogged(&self) -> Result<(), SwitchError> {
+        let _flushing = self.flushing.lock();
+        let syncs = self.served.lock().syncs();
+        match syncs.iter().find_map(|one| one.sync().err()) {
+            None => Ok(()),
+            Some(error) => {
+                *self.switch.not_flushed.lock() = Some(error.to_string());
+                Err(SwitchError::NotFlushed(error.to_string()))
+            }
+        }
+    }
+
+    fn device_fault(&self, why: &dyn std::fmt::Display) -> SwitchError {
+        SwitchError::Device { path: self.medium.path().display().to_string(), why: why.to_string() }
+    }
+
+    /// Whether what is at the log's place now has our log, and takes and gives what is written to
+    /// it. Nothing in its ring is of use while the log is off.
+    fn try_device(&self) -> Result<(), SwitchError> {
+        self.medium.reopen().map_err(|error| self.device_fault(&error))?;
+        self.look_at_device()?;
+        self.write_trial().map_err(|error| self.device_fault(&error))
+    }
+
+    fn look_at_device(&self) -> Result<(), SwitchError> {
+        let facts = inspect(&*self.medium);
+        match facts.superblock() {
+            Some(found) if self.log.wrote(found) => Ok(()),
+            Some(_) => Err(self.device_fault(&"somebody else has used it meanwhile")),
+            None => Err(self.device_fault(&"the log's superblocks are not there")),
+        }
+    }
+
+    /// Writes pieces all over the ring, and reads them back.
+    fn write_trial(&self) -> Result<(), MediumError> {
+        let ring_blocks = self.log.fill().1 / BLOCK_BYTES as u64;
+        let last_piece = ring_blocks.saturating_sub(TRIAL_BLOCKS as u64);
+        let mut written = vec![Block::ZERO; TRIAL_BLOCKS];
+        for piece in 0..TRIAL_PIECES {
+            let block = last_piece * piece / (TRIAL_PIECES - 1);
+            let offset = format::RING_OFFSET + block * BLOCK_BYTES as u64;
+            Block::bytes_of_mut(&mut written).fill(piece as u8 | 0x80);
+            self.medium.write_at(offset, &written)?;
+            let mut read = vec![Block::ZERO; TRIAL_BLOCKS];
+            self.medium.read_at(offset, &mut read)?;
+            if Block::bytes_of(&read) != Block::bytes_of(&written) {
+                let why = "what was written is not what is read";
+                return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, why).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// After the device has failed: tries, every so often, whether it is well again.
+    pub(super) fn come_back_if_well(&self) {
+        // Who holds this may wait for the thread that calls.
+        let Some(_switching) = self.switch.switching.try_lock() else { return };
+        if !self.switch.is_due() {
+            return;
+        }
+        match self.come_back() {
+            Ok(()) => self.switch.retry.lock().came_back = Some(Instant::now()),
+            Err(error) => {
+                let mut retry = self.switch.retry.lock();
+                retry.next = Some(Instant::now() + retry.interval);
+                let text = error.to_string();
+                if retry.told.as_ref() != Some(&text) {
+                    tracing::warn!(
+                        "{text}; it is tried again every {} s",
+                        retry.interval.as_secs()
+                    );
+                    retry.told = Some(text);
+                }
+            }
+        }
+    }
+}
