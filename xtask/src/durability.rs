@@ -1,5 +1,6 @@
 //! What the intent log costs and gains, measured, with tables and plots for `docs/durability.md`:
-//! `cargo xtask durability [--section NAME]... [--rounds N] [--seconds S] [--unpinned] [--print]`.
+//! `cargo xtask durability [--section NAME]... [--rounds N] [--seconds S] [--file-system ext4|xfs]
+//! [--unpinned] [--print]`.
 //!
 //! Each section measures one promise, by Steadfast with and without its log on the same disk, one
 //! after the other in rounds of alternating order; it sets up its own disks and removes them:
@@ -36,6 +37,7 @@ use crate::namespace::Janitor;
 use crate::peers::servers::{self, Cpus, Own, Peer, Server, Setup};
 use crate::peers::{self, call, target_directory};
 use crate::{packages, tidy};
+use disk::FileSystem;
 use report::Findings;
 
 /// Set for the copy of this program that runs inside the namespaces.
@@ -79,6 +81,8 @@ struct Options {
     /// How long each row is measured in each round.
     seconds: f64,
     is_pinned: bool,
+    /// Of the data, where not both are measured.
+    file_system: FileSystem,
     /// The documentation stays as it is.
     prints_only: bool,
 }
@@ -90,6 +94,7 @@ impl Options {
             rounds: 5,
             seconds: 2.0,
             is_pinned: true,
+            file_system: FileSystem::Xfs,
             prints_only: false,
         };
         let mut words = arguments.iter();
@@ -100,10 +105,18 @@ impl Options {
                 "--rounds" => options.rounds = value()?.parse().context("--rounds")?,
                 "--seconds" => options.seconds = value()?.parse().context("--seconds")?,
                 "--unpinned" => options.is_pinned = false,
+                "--file-system" => {
+                    options.file_system = match value()?.as_str() {
+                        "ext4" => FileSystem::Ext4,
+                        "xfs" => FileSystem::Xfs,
+                        other => bail!("--file-system ext4 or --file-system xfs, not {other:?}"),
+                    };
+                }
                 "--print" => options.prints_only = true,
                 _ => bail!(
                     "unknown option {word:?}; there are --section NAME (again for more), \
-                     --rounds N, --seconds S, --unpinned, --print (leave docs/ as it is)"
+                     --rounds N, --seconds S, --file-system ext4|xfs, --unpinned, --print (leave \
+                     docs/ as it is)"
                 ),
             }
         }
@@ -253,8 +266,20 @@ impl Site<'_> {
             1 => "One round".to_owned(),
             rounds => format!("{rounds} rounds of alternating order, medians (least–most)"),
         };
-        let machine = peers::report::machine(&self.top, &self.cpus)?;
-        Ok(format!("{rounds}. {machine}; commit {commit}."))
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let kernel: Vec<&str> = release.trim().split('.').take(2).collect();
+        let cpus = std::thread::available_parallelism()?;
+        let pinning = match (&self.cpus.server, &self.cpus.client) {
+            (Some(server), Some(client)) => {
+                format!("servers on CPU {server}, the load generator on CPU {client}")
+            }
+            _ => "nothing is pinned".to_owned(),
+        };
+        let kernel = kernel.join(".");
+        let file_system = self.options.file_system.name();
+        Ok(format!(
+            "{rounds}. {file_system}; {cpus} CPUs, Linux {kernel}, {pinning}; commit {commit}."
+        ))
     }
 }
 
@@ -345,6 +370,7 @@ mod tests {
             &["--section", "all"],
             &["--rounds", "0"],
             &["--seconds", "1000"],
+            &["--file-system", "btrfs"],
             &["--quick"],
         ] {
             assert!(parsed(wrong).is_err(), "{wrong:?}");

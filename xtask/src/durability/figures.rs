@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::disk::{Disk, FileSystem};
+use super::disk::Disk;
 use super::load::{self, number};
 use super::report::{Findings, Goal, Samples, Table, figure};
 use super::{Kind, Site};
@@ -32,7 +32,7 @@ const PAPER: &[(f64, Option<f64>, f64)] = &[
     (110.0, None, 40.0),
     (120.0, None, 46.0),
 ];
-/// Loads beyond the paper's, with the log only.
+/// Loads beyond the paper's.
 const BEYOND: &[f64] = &[200.0, 500.0, 1000.0, 2000.0];
 /// A server whose mean response takes longer than this is taken for saturated: the paper's slowest
 /// took 93.
@@ -81,7 +81,7 @@ impl Point {
 /// Starts a server on a slow disk, and puts a mix on it.
 fn mix(site: &Site<'_>, kind: Kind, words: &[String]) -> Result<Value> {
     let (image, at) = (site.memory.join("slow.img"), site.mount_point("slow"));
-    let disk = Disk::slow(FileSystem::Xfs, &image, DISK_MIB, &at)?;
+    let disk = Disk::slow(site.options.file_system, &image, DISK_MIB, &at)?;
     let server = site.start(kind, &disk.share("share")?, "")?;
     let prepared = || {
         disk.sync()?;
@@ -100,8 +100,7 @@ pub(super) fn figure2(site: &Site<'_>) -> Result<Findings> {
     let mut curves = Vec::new();
     let mut raw = Vec::new();
     for kind in [Kind::Plain, Kind::Log] {
-        let beyond = if kind == Kind::Log { BEYOND } else { &[] };
-        let levels = PAPER.iter().map(|(load, _, _)| load).chain(beyond);
+        let levels = PAPER.iter().map(|(load, _, _)| load).chain(BEYOND);
         let levels: Vec<String> = levels.map(f64::to_string).collect();
         eprintln!("  {}: {} levels of {seconds} s", kind.name(), levels.len());
         let words = [format!("--load={}", levels.join(",")), format!("--seconds={seconds}")];
@@ -123,10 +122,10 @@ pub(super) fn figure2(site: &Site<'_>) -> Result<Findings> {
 fn figure2_findings(conditions: &str, seconds: f64, without: &[Point], with: &[Point]) -> Findings {
     let mut findings = Findings::default();
     findings
-        .say(format!("{conditions} {seconds} s a level, calls at random times (an open loop)."));
+        .say(format!("{conditions} {seconds:.1} s a level, calls at random times (an open loop)."));
     let mut table = Table::new(&[
         "calls/s",
-        "Legato 1991 without cache, ms/call",
+        "Legato without cache, ms/call",
         "with cache",
         "Steadfast without log, ms/call",
         "p50 ms",
@@ -199,8 +198,8 @@ fn figure2_plot(without: &[Point], with: &[Point]) -> Plot {
         curves: vec![
             curve("Steadfast without the log", "#c0392b", false, means(without)),
             curve("Steadfast with the log", "#1f618d", false, means(with)),
-            curve("Legato 1991, without write cache", "#c0392b", true, old),
-            curve("Legato 1991, with write cache", "#1f618d", true, cached),
+            curve("Legato, without its cache", "#c0392b", true, old),
+            curve("Legato, with its cache", "#1f618d", true, cached),
         ],
     }
 }
@@ -254,14 +253,14 @@ pub(super) fn figure3(site: &Site<'_>) -> Result<Findings> {
 fn figure3_findings(conditions: &str, seconds: f64, samples: &Samples) -> Findings {
     let mut findings = Findings::default();
     findings
-        .say(format!("{conditions} {seconds} s a row, 16 clients with 4 calls in flight each."));
+        .say(format!("{conditions} {seconds:.1} s a row, 16 clients with 4 calls in flight each."));
     let [log, plain] = [Kind::Log, Kind::Plain].map(Kind::name);
     let mut table = Table::new(&[
         "calls that change something",
         "calls/s without the log",
         "with it",
         "gained, %",
-        "Legato 1991 gained, %",
+        "Legato gained, %",
     ]);
     for row in ROWS {
         let gained = samples.ratio(row.title, log, plain).map(|ratio| (ratio - 1.0) * 100.0);

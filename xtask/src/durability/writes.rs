@@ -3,7 +3,8 @@
 //!
 //! A checkpoint makes the file system commit its journal, if anything has changed at all; that is
 //! once a checkpoint, whatever there is in it. It is counted by a checkpoint with one changed mode
-//! in it, and shown beside.
+//! in it, and shown beside. The kernel counts a flush without data as a write too: what the server's
+//! end costs when nothing has changed is subtracted from all else.
 
 use std::time::Duration;
 
@@ -189,12 +190,22 @@ fn judge(counts: &[Count]) -> Findings {
         "XFS without the log",
         "with it",
     ]);
+    let writes = |work, file_system, kind| {
+        let all = of(work, file_system, kind)?.in_all.writes;
+        let idle = match work {
+            Work::Nothing => 0,
+            _ => of(Work::Nothing, file_system, kind)?.in_all.writes,
+        };
+        Some(all.saturating_sub(idle) as f64)
+    };
     for work in WORKS {
         let mut cells = vec![work.title().to_owned()];
         for file_system in [FileSystem::Ext4, FileSystem::Xfs] {
             for kind in [Kind::Plain, Kind::Log] {
-                let shown = of(work, file_system, kind)
-                    .map(|count| format!("{} ({})", count.in_all.writes, size(count.in_all.bytes)));
+                let bytes = of(work, file_system, kind).map(|count| count.in_all.bytes);
+                let shown = writes(work, file_system, kind)
+                    .zip(bytes)
+                    .map(|(writes, bytes)| format!("{writes} ({})", size(bytes)));
                 cells.push(shown.unwrap_or_default());
             }
         }
@@ -202,9 +213,8 @@ fn judge(counts: &[Count]) -> Findings {
     }
     findings.add_table(&table);
     for file_system in [FileSystem::Ext4, FileSystem::Xfs] {
-        let writes =
-            |work| of(work, file_system, Kind::Log).map(|count| count.in_all.writes as f64);
-        let beyond_journal = |work| Some((writes(work)? - writes(Work::Mode)?).max(0.0));
+        let writes = |work| writes(work, file_system, Kind::Log);
+        let beyond = |work, other| Some((writes(work)? - writes(other)?).max(0.0));
         let at_once = of(Work::ManyShortLived, file_system, Kind::Log);
         let name = file_system.name();
         findings.goals.extend([
@@ -215,14 +225,14 @@ fn judge(counts: &[Count]) -> Findings {
                 at_once.map(|count| count.at_once.writes as f64),
             ),
             Goal::at_most(
-                format!("{name}: one short-lived file, beyond the journal's commit"),
+                format!("{name}: 100 short-lived files, in all, beyond what one costs"),
                 0.0,
-                beyond_journal(Work::ShortLived),
+                beyond(Work::ManyShortLived, Work::ShortLived),
             ),
             Goal::at_most(
                 format!("{name}: sixteen WRITEs of 512 bytes, beyond the journal's commit"),
                 1.0,
-                beyond_journal(Work::Small),
+                beyond(Work::Small, Work::Mode),
             ),
         ]);
     }
@@ -246,11 +256,12 @@ mod tests {
     #[test]
     fn the_journals_commit_is_told_apart() {
         let counts = [
-            count(Work::Mode, 3),
-            count(Work::Copy, 131),
-            count(Work::ShortLived, 3),
-            count(Work::ManyShortLived, 9),
-            count(Work::Small, 5),
+            count(Work::Nothing, 2),
+            count(Work::Mode, 5),
+            count(Work::Copy, 133),
+            count(Work::ShortLived, 8),
+            count(Work::ManyShortLived, 8),
+            count(Work::Small, 7),
         ];
         let findings = judge(&counts);
         let goals: Vec<_> =
@@ -261,6 +272,6 @@ mod tests {
         );
         // Of XFS nothing is known.
         assert!(findings.goals.iter().skip(4).all(|goal| !goal.is_met()));
-        assert!(findings.markdown().contains("| 131 (524 KiB) |"), "{}", findings.markdown());
+        assert!(findings.markdown().contains("| 131 (532 KiB) |"), "{}", findings.markdown());
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 /// What is measured on: CPUs, kernel, file system.
-pub(crate) fn machine(directory: &Path, cpus: &Cpus) -> Result<String> {
+pub(super) fn machine(directory: &Path, cpus: &Cpus) -> Result<String> {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let model = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = model.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
