@@ -4,12 +4,14 @@
 //! where the command is.
 #![forbid(unsafe_code)]
 
+mod durability;
 mod kernel_client;
 mod namespace;
 mod packages;
 mod peers;
 mod powercut;
 mod storm;
+mod svg;
 mod test;
 mod tidy;
 
@@ -21,6 +23,7 @@ const COMMANDS: &[(&str, &str, Command)] = &[
     ("test", "everything CI runs; installs the Debian packages it needs", test::run),
     ("kernel-client", "the real Linux NFS client against a server", kernel_client::run),
     ("peers", "calls, latency and CPU beside nfs-ganesha", peers::run),
+    ("durability", "what the intent log costs and gains, into docs/durability.md", durability::run),
     ("powercut", "power cuts and kills: what is acknowledged stays", powercut::run),
     ("tidy", "formatting, lints, dependency rules, file lengths", tidy::run),
     ("fuzz", "every fuzz target for a short time", not_there_yet),

@@ -13,8 +13,8 @@
 
 mod evidence;
 mod load;
-mod report;
-mod servers;
+pub(crate) mod report;
+pub(crate) mod servers;
 mod thousands;
 
 use std::path::{Path, PathBuf};
@@ -114,7 +114,7 @@ impl Options {
 }
 
 /// Where builds go.
-fn target_directory() -> PathBuf {
+pub(crate) fn target_directory() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from)
 }
@@ -248,7 +248,7 @@ fn fresh(base: &Path, name: &str) -> Result<PathBuf> {
 }
 
 /// The commit that was built, if this is a clone.
-fn commit() -> Option<String> {
+pub(crate) fn commit() -> Option<String> {
     let output = Command::new("git")
         .args(["rev-parse", "--short", "HEAD"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -258,7 +258,7 @@ fn commit() -> Option<String> {
     output.status.success().then(|| commit.trim().to_owned())
 }
 
-fn call(program: &str, arguments: &[&str]) -> Result<()> {
+pub(crate) fn call(program: &str, arguments: &[&str]) -> Result<()> {
     let output = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())

@@ -147,6 +147,37 @@ impl Mix {
         self.without(&CHANGING)
     }
 
+    /// With so many percent of the calls changing something (COMMIT counts as a change: it waits for
+    /// the disk too); changes, and the other operations, keep their proportions among themselves.
+    ///
+    /// # Errors
+    /// When it is not a percentage, or the mix has nothing of what is wanted.
+    pub fn with_changes(&self, percent: f64) -> Result<Self, MixError> {
+        if !(0.0..=100.0).contains(&percent) {
+            return Err(MixError::Whole(format!("{percent} is not a percentage of the calls")));
+        }
+        let is_change = |number: usize| {
+            let name = NAMES.get(number).copied().unwrap_or_default();
+            matches!(name, "write" | "commit") || CHANGING.contains(&name)
+        };
+        let sum: f64 = (0..OPERATIONS).filter(|n| is_change(*n)).map(|n| self.percent(n)).sum();
+        let lacks = |what| MixError::Whole(format!("the mix has no operation that {what}"));
+        if percent > 0.0 && sum <= 0.0 {
+            return Err(lacks("changes something"));
+        }
+        if percent < 100.0 && sum >= 100.0 {
+            return Err(lacks("changes nothing"));
+        }
+        let mut weights = self.percent;
+        for (number, weight) in weights.iter_mut().enumerate() {
+            let (wanted, there) =
+                if is_change(number) { (percent, sum) } else { (100.0 - percent, 100.0 - sum) };
+            *weight = if *weight > 0.0 { *weight * wanted / there } else { 0.0 };
+        }
+        Self::from_weights(&weights)
+            .ok_or_else(|| MixError::Whole("no operation is left in the mix".to_owned()))
+    }
+
     /// Reads a mix: lines of an operation and its weight (a count or a percentage), with `#`
     /// comments, or what `nfsstat -s` or `steadfast statistics --json` prints, of which the
     /// server's NFSv3 counts are taken.

@@ -24,6 +24,24 @@ fn the_preset_is_legatos_figure() {
 }
 
 #[test]
+fn the_share_of_changes_can_be_chosen() {
+    let mix = Mix::legato().with_changes(10.0).unwrap();
+    let percent = |name| mix.percent(operation(name).unwrap());
+    // 19 of 100 calls are changes in the preset, 15 of them WRITEs.
+    assert!((percent("write") - 15.0 / 1.9).abs() < 1e-9);
+    assert!((percent("lookup") - 34.0 * 90.0 / 81.0).abs() < 1e-9);
+    let changes: f64 = ["write", "setattr", "create", "remove"].map(percent).iter().sum();
+    assert!((changes - 10.0).abs() < 1e-9);
+    assert!(Mix::legato().with_changes(0.0).unwrap().percent(operation("write").unwrap()) == 0.0);
+    for percent in [-1.0, 101.0, f64::NAN] {
+        assert!(Mix::legato().with_changes(percent).is_err());
+    }
+    let reads = Mix::parse("read 1").unwrap();
+    assert!(reads.with_changes(5.0).is_err() && reads.with_changes(0.0).is_ok());
+    assert!(Mix::parse("write 1").unwrap().with_changes(5.0).is_err());
+}
+
+#[test]
 fn lines_may_be_counts_or_percentages() {
     let mix = Mix::parse("# ours\nlookup 30\n\nREAD: 10  # much\nstatfs=0\nroot 0\n").unwrap();
     assert_eq!(shares(&mix), [("lookup", 75.0), ("read", 25.0)]);

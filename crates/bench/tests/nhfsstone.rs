@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{FakeServer, Fault};
 use steadfast_bench::mix::{Mix, NAMES};
-use steadfast_bench::nhfsstone::{Level, Nhfsstone, Report, run};
+use steadfast_bench::nhfsstone::{Level, Nhfsstone, Report, run, run_when};
 use steadfast_bench::{BenchError, Control, Target};
 use steadfast_client::StableHow;
 
@@ -64,6 +64,18 @@ fn every_operation_is_made_and_checked_and_nothing_is_left() {
     let table = report.table();
     assert!(table.contains("readdirplus") && table.contains("msec/call"), "{table}");
     assert!(serde_json::to_string(&report).unwrap().contains("percent_of_time"));
+}
+
+#[test]
+fn the_load_waits_until_what_is_prepared_was_seen_and_leaves_it_if_told() {
+    let server = FakeServer::start(Fault::None);
+    let mut load = load(&server);
+    load.duration = Duration::from_millis(50);
+    load.cleans_up = false;
+    let mut prepared = 0;
+    let report = run_when(&load, &Control::default(), || prepared = server.objects()).unwrap();
+    assert!(prepared > report.levels[0].files, "{prepared}");
+    assert!(server.objects() >= report.levels[0].files, "{}", server.objects());
 }
 
 #[test]

@@ -142,6 +142,10 @@ pub(crate) struct ServeArguments {
     /// Log more; twice for every detail.
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
+    /// Acknowledge changes before they are stable: to be measured only, clients lose data.
+    #[cfg(feature = "unsafe-async")]
+    #[arg(long)]
+    pub(crate) unsafe_async: bool,
 }
 
 /// For the directories of the command line.

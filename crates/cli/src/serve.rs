@@ -90,6 +90,8 @@ pub(crate) fn run(arguments: &ServeArguments, signals: &Signals) -> Result<()> {
     let log = arguments.log.or(wanted.server.log).unwrap_or(LogTarget::Stderr);
     let filter = wanted.server.log_filter.as_ref().map(|filter| filter.value.as_str());
     logging::start(log, filter, arguments.verbose)?;
+    #[cfg(feature = "unsafe-async")]
+    refuse_unless_unsafe(arguments, &wanted)?;
     let notifier = Notifier::from_environment();
     let mut running = start(arguments, wanted, Sources { file, directories }, powers)?;
     announce(&running);
@@ -97,6 +99,22 @@ pub(crate) fn run(arguments: &ServeArguments, signals: &Signals) -> Result<()> {
     serve_until_stopped(arguments, signals, &notifier, &mut running)?;
     notifier.stopping();
     stop(running, signals)
+}
+
+/// This program was built to be measured, and not to keep anybody's data.
+#[cfg(feature = "unsafe-async")]
+fn refuse_unless_unsafe(arguments: &ServeArguments, wanted: &Wanted) -> Result<()> {
+    if !arguments.unsafe_async {
+        bail!(
+            "this steadfast was built with the feature unsafe-async, for measurements only: build \
+             it without to serve, or say --unsafe-async to measure a server that loses data"
+        );
+    }
+    if !arguments.server.no_intent_log && wanted.log.enabled != Some(false) {
+        bail!("--unsafe-async measures a server without an intent log: set [log] enabled = false");
+    }
+    tracing::warn!("--unsafe-async: what this server acknowledges is lost with the power");
+    Ok(())
 }
 
 fn command_line_directories(arguments: &ServeArguments) -> Result<Vec<PathBuf>> {
@@ -357,6 +375,8 @@ fn server_options(arguments: &ServeArguments, settings: &ServerSettings) -> Serv
         busy_poll_us: settings.busy_poll_us.unwrap_or(default.busy_poll_us),
         workers_max: settings.workers_max.unwrap_or(default.workers_max),
         idle_timeout_s: settings.idle_timeout_s.unwrap_or(default.idle_timeout_s),
+        #[cfg(feature = "unsafe-async")]
+        acknowledges_unflushed: arguments.unsafe_async,
         ..default
     }
 }

@@ -349,6 +349,8 @@ impl Executor {
             // It may have taken a while.
             gathering.now_ms = context.shared.now_ms();
         }
+        #[cfg(feature = "unsafe-async")]
+        let verdict = verdict.map(|verdict| answer_unflushed(verdict, reply, &context.shared));
         let ended_ns = context.shared.stamp_ns();
         gathering.mark_ns = ended_ns;
         let is_sampled = stages.is_some();
@@ -396,6 +398,19 @@ impl Executor {
                 *must_hang_up = address.is_none();
             }
         }
+    }
+}
+
+/// Answers a call that should wait for its flush, if the server was started to be measured so.
+#[cfg(feature = "unsafe-async")]
+fn answer_unflushed(verdict: Verdict, reply: &mut ReplyBuffer, shared: &Shared) -> Verdict {
+    match verdict {
+        Verdict::Parked(call) if shared.options.acknowledges_unflushed => {
+            reply.bytes.clear();
+            shared.service.settle(call, Ok(()), shared.now_ms(), &mut reply.bytes);
+            Verdict::Replied
+        }
+        other => other,
     }
 }
 

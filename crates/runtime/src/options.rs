@@ -50,6 +50,10 @@ pub struct ServerOptions {
     /// A call that takes this long or longer, from its receipt until its reply is sent, is
     /// recorded in any case.
     pub slow_call_ms: u64,
+    /// Calls are acknowledged before what they promise is true: what clients believe to be stable
+    /// is lost with the power. For measurements only.
+    #[cfg(feature = "unsafe-async")]
+    pub acknowledges_unflushed: bool,
 }
 
 impl Default for ServerOptions {
@@ -75,6 +79,8 @@ impl Default for ServerOptions {
             sample_one_in: 64,
             // Longer than a flush of a disk that is not too busy.
             slow_call_ms: 50,
+            #[cfg(feature = "unsafe-async")]
+            acknowledges_unflushed: false,
         }
     }
 }

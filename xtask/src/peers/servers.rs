@@ -20,7 +20,7 @@ const STATE: &str = "state";
 
 /// Which server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Peer {
+pub(crate) enum Peer {
     Ganesha,
     Steadfast,
     /// `bench null-server`, which knows one answer.
@@ -28,7 +28,7 @@ pub(super) enum Peer {
 }
 
 impl Peer {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ganesha => "nfs-ganesha",
             Self::Steadfast => "Steadfast",
@@ -37,7 +37,7 @@ impl Peer {
     }
 
     /// What the program says about its version.
-    pub(super) fn version(self) -> Result<String> {
+    pub(crate) fn version(self) -> Result<String> {
         let (program, argument) = match self {
             Self::Ganesha => (PathBuf::from("ganesha.nfsd"), "-v"),
             Self::Steadfast => (steadfast_program(), "--version"),
@@ -61,20 +61,20 @@ fn steadfast_program() -> PathBuf {
 }
 
 /// The load generators, and the canned server.
-pub(super) fn bench_program() -> PathBuf {
+pub(crate) fn bench_program() -> PathBuf {
     super::target_directory().join("release/examples/bench")
 }
 
 /// Which CPUs servers and client run on; `None` leaves it to the kernel.
 #[derive(Clone, Debug)]
-pub(super) struct Cpus {
-    pub(super) server: Option<String>,
-    pub(super) client: Option<String>,
+pub(crate) struct Cpus {
+    pub(crate) server: Option<String>,
+    pub(crate) client: Option<String>,
 }
 
 impl Cpus {
     /// The last CPU for the client, the others for the server.
-    pub(super) fn divide(is_pinned: bool) -> Result<Self> {
+    pub(crate) fn divide(is_pinned: bool) -> Result<Self> {
         let count = std::thread::available_parallelism()?.get();
         if !is_pinned || count < 2 {
             return Ok(Self { server: None, client: None });
@@ -84,7 +84,7 @@ impl Cpus {
     }
 
     /// A command on these CPUs.
-    pub(super) fn command(cpus: Option<&String>, program: &Path) -> Command {
+    pub(crate) fn command(cpus: Option<&String>, program: &Path) -> Command {
         match cpus {
             None => Command::new(program),
             Some(cpus) => {
@@ -97,12 +97,12 @@ impl Cpus {
 }
 
 /// A server that runs; ended by its process id when dropped.
-pub(super) struct Server {
-    pub(super) peer: Peer,
-    pub(super) address: SocketAddr,
-    pub(super) mount_port: u16,
+pub(crate) struct Server {
+    pub(crate) peer: Peer,
+    pub(crate) address: SocketAddr,
+    pub(crate) mount_port: u16,
     /// The share's path as clients mount it.
-    pub(super) path: String,
+    pub(crate) path: String,
     process: Child,
     /// Configuration, state and log.
     scratch: tempfile::TempDir,
@@ -111,12 +111,12 @@ pub(super) struct Server {
 
 impl Server {
     /// The server's process. `taskset` becomes the server by exec, so it is the child itself.
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.process.id()
     }
 
     /// What Steadfast tells of itself by `steadfast statistics --json`.
-    pub(super) fn statistics(&self) -> Result<serde_json::Value> {
+    pub(crate) fn statistics(&self) -> Result<serde_json::Value> {
         let output = Command::new(steadfast_program())
             .args(["statistics", "--json", "--state-directory"])
             .arg(self.scratch.path().join(STATE))
@@ -129,12 +129,12 @@ impl Server {
     }
 
     /// Whether it has ended by itself.
-    pub(super) fn has_ended(&mut self) -> bool {
+    pub(crate) fn has_ended(&mut self) -> bool {
         self.process.try_wait().is_ok_and(|status| status.is_some())
     }
 
     /// Asks it to stop, and waits.
-    pub(super) fn stop(mut self) -> Result<()> {
+    pub(crate) fn stop(mut self) -> Result<()> {
         self.terminate();
         let started = Instant::now();
         while started.elapsed() < PATIENCE {
@@ -188,26 +188,44 @@ impl Drop for Server {
 
 /// How a server is started.
 #[derive(Clone, Debug)]
-pub(super) struct Setup {
+pub(crate) struct Setup {
     /// Where it serves NFS.
-    pub(super) port: u16,
+    pub(crate) port: u16,
     /// The CPUs that it runs on.
-    pub(super) cpus: Option<String>,
+    pub(crate) cpus: Option<String>,
     /// How many of its workers run at one time; as many as there are CPUs unless told.
-    pub(super) workers: Option<usize>,
+    pub(crate) workers: Option<usize>,
     /// How many descriptors it keeps for files; its own choice unless told.
-    pub(super) files: Option<usize>,
+    pub(crate) files: Option<usize>,
+    /// What only Steadfast gets.
+    pub(crate) own: Own,
+}
+
+/// What Steadfast is started with beside what all servers get.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Own {
+    /// Another program than the release build.
+    pub(crate) program: Option<PathBuf>,
+    /// Arguments of `serve` after the configuration.
+    pub(crate) arguments: Vec<String>,
+    /// Its state directory, there and kept; unless told, one that goes with the server.
+    pub(crate) state: Option<PathBuf>,
+    /// Lines for `[server]` of its configuration.
+    pub(crate) server_keys: String,
+    /// Tables at the end of its configuration.
+    pub(crate) tables: String,
 }
 
 impl Setup {
     /// At the usual port, on the servers' CPUs.
-    pub(super) fn usual(cpus: &Cpus) -> Self {
-        Self { port: NFS_PORT, cpus: cpus.server.clone(), workers: None, files: None }
+    pub(crate) fn usual(cpus: &Cpus) -> Self {
+        let (cpus, own) = (cpus.server.clone(), Own::default());
+        Self { port: NFS_PORT, cpus, workers: None, files: None, own }
     }
 }
 
 /// Starts a server on a directory and waits until it answers.
-pub(super) fn start(peer: Peer, directory: &Path, setup: &Setup) -> Result<Server> {
+pub(crate) fn start(peer: Peer, directory: &Path, setup: &Setup) -> Result<Server> {
     let scratch = tempfile::tempdir()?;
     let directory = directory.to_str().context("the directory's path is not UTF-8")?;
     let log = scratch.path().join("log");
@@ -229,12 +247,16 @@ pub(super) fn start(peer: Peer, directory: &Path, setup: &Setup) -> Result<Serve
         }
         Peer::Steadfast => {
             let configuration = scratch.path().join("steadfast.toml");
-            let state = scratch.path().join(STATE);
-            std::fs::create_dir(&state)?;
-            let state = state.to_str().context("the temporary path is not UTF-8")?;
+            let state = match &setup.own.state {
+                Some(state) => state.clone(),
+                None => scratch.path().join(STATE),
+            };
+            std::fs::create_dir_all(&state)?;
+            let state = state.to_str().context("the state directory's path is not UTF-8")?;
             std::fs::write(&configuration, steadfast_configuration(directory, state, setup))?;
-            let arguments = vec!["serve".into(), "--config".into(), configuration];
-            (steadfast_program(), arguments, port)
+            let mut arguments = vec!["serve".into(), "--config".into(), configuration];
+            arguments.extend(setup.own.arguments.iter().map(PathBuf::from));
+            (setup.own.program.clone().unwrap_or_else(steadfast_program), arguments, port)
         }
         Peer::Canned => {
             let arguments = vec!["null-server".into(), format!("127.0.0.1:{port}").into()];
@@ -284,7 +306,8 @@ fn steadfast_configuration(directory: &str, state: &str, setup: &Setup) -> Strin
     let files = line("descriptors_max", setup.files);
     format!(
         "[server]\nlisten = [\"127.0.0.1:{port}\"]\nrpcbind = false\n{workers}{files}\
-         state_directory = {state:?}\n\n[[share]]\npath = {directory:?}\n\
-         directory = {directory:?}\nclients = [\"*\"]\noptions = [\"no_root_squash\"]\n"
+         {}state_directory = {state:?}\n\n[[share]]\npath = {directory:?}\n\
+         directory = {directory:?}\nclients = [\"*\"]\noptions = [\"no_root_squash\"]\n\n{}",
+        setup.own.server_keys, setup.own.tables
     )
 }

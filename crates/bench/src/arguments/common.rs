@@ -106,6 +106,13 @@ impl OutputArguments {
     }
 }
 
+/// Says that everything is prepared, and waits until somebody says go.
+pub(super) fn wait_for_line() {
+    eprintln!("prepared");
+    // At the end of input there is nobody to wait for.
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
 /// An address, or a name that has one.
 fn server_address(text: &str) -> Result<SocketAddr, String> {
     let addresses = if let Ok(ip) = text.parse::<std::net::IpAddr>() {

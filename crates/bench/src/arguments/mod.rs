@@ -65,7 +65,7 @@ impl BenchArguments {
                 arguments.output.print(&reports, || reports.table())
             }),
             Command::Nhfsstone(arguments) => watched(&arguments.output, |control| {
-                let report = crate::nhfsstone::run(&arguments.load()?, control)?;
+                let report = arguments.run(control)?;
                 arguments.output.print(&report, || report.table())
             }),
             Command::Stream(arguments) => watched(&arguments.output, |control| {
@@ -136,6 +136,8 @@ mod tests {
             &["nhfsstone", "127.0.0.1", "/", "--load", "fast"],
             &["nhfsstone", "127.0.0.1", "/", "--mix", "a", "--mix-file", "b"],
             &["nhfsstone", "127.0.0.1:x", "/"],
+            &["nhfsstone", "127.0.0.1", "/", "--changes", "few"],
+            &["nhfsstone", "127.0.0.1", "/", "--changes", "5", "--without-stable"],
             &["null-server", "here"],
             &["op", "127.0.0.1", "/"],
             &["op", "127.0.0.1", "/", "reed"],

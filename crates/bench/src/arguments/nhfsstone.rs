@@ -6,11 +6,13 @@ use std::time::Duration;
 use clap::Args;
 use steadfast_client::StableHow;
 
-use super::common::{OutputArguments, ServerArguments, call_size, seconds, size, stability};
-use crate::drive::Arrivals;
+use super::common::{
+    OutputArguments, ServerArguments, call_size, seconds, size, stability, wait_for_line,
+};
+use crate::drive::{Arrivals, Control};
 use crate::error::BenchError;
 use crate::mix::{MIX_BYTES_MAX, Mix, MixError};
-use crate::nhfsstone::{Level, Nhfsstone};
+use crate::nhfsstone::{Level, Nhfsstone, Report, run_when};
 
 /// The options.
 #[derive(Debug, Args)]
@@ -33,6 +35,9 @@ pub(super) struct Arguments {
     /// Leave out operations whose reply waits for a disk, and write unstable.
     #[arg(long, conflicts_with = "stable")]
     without_stable: bool,
+    /// So many percent of the calls change something; the mix decides what.
+    #[arg(long, value_name = "PERCENT", conflicts_with = "without_stable")]
+    changes: Option<f64>,
     /// Load levels in calls a second, or max.
     #[arg(long, value_name = "RATE", value_delimiter = ',', default_value = "max")]
     load: Vec<Level>,
@@ -69,13 +74,20 @@ pub(super) struct Arguments {
     /// How stable WRITEs are to be: unstable, `data_sync` or `file_sync`.
     #[arg(long, value_name = "HOW", default_value = "file_sync", value_parser = stability)]
     stable: StableHow,
+    /// Leave what was made in the share.
+    #[arg(long)]
+    keep: bool,
+    /// Say "prepared" on standard error when all is, and begin when a line comes on standard
+    /// input.
+    #[arg(long)]
+    paused: bool,
     #[command(flatten)]
     pub(super) output: OutputArguments,
 }
 
 impl Arguments {
     /// What is meant.
-    pub(super) fn load(&self) -> Result<Nhfsstone, BenchError> {
+    fn load(&self) -> Result<Nhfsstone, BenchError> {
         let (mut mix, place) = self.mix()?;
         let faulty = |error: MixError| BenchError::Mix { place: place.clone(), error };
         if !self.without.is_empty() {
@@ -83,6 +95,9 @@ impl Arguments {
         }
         if self.without_stable {
             mix = mix.without_changes().map_err(faulty)?;
+        }
+        if let Some(percent) = self.changes {
+            mix = mix.with_changes(percent).map_err(faulty)?;
         }
         Ok(Nhfsstone {
             target: self.server.target(),
@@ -101,6 +116,16 @@ impl Arguments {
             transfer_bytes: self.transfer,
             stable: if self.without_stable { StableHow::Unstable } else { self.stable },
             server_pid: self.server.pid,
+            cleans_up: !self.keep,
+        })
+    }
+
+    /// Measures.
+    pub(super) fn run(&self, control: &Control) -> Result<Report, BenchError> {
+        run_when(&self.load()?, control, || {
+            if self.paused {
+                wait_for_line();
+            }
         })
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::common::{OutputArguments, PaceArguments, ServerArguments, seconds};
+use super::common::{OutputArguments, PaceArguments, ServerArguments, seconds, wait_for_line};
 use crate::drive::{Control, Transport};
 use crate::error::BenchError;
 use crate::op::{Load, OPERATIONS_HELP, Operation, Reports, run_when};
@@ -87,9 +87,7 @@ impl Arguments {
             }
             let outcome = run_when(&self.load(*operation), control, || {
                 if self.paused {
-                    eprintln!("prepared");
-                    // At the end of input there is nobody to wait for.
-                    let _ = std::io::stdin().read_line(&mut String::new());
+                    wait_for_line();
                 }
             });
             match outcome {

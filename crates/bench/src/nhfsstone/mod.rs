@@ -86,6 +86,8 @@ pub struct Nhfsstone {
     pub stable: StableHow,
     /// The server's process, if it runs here.
     pub server_pid: Option<u32>,
+    /// Removes the working set at the end.
+    pub cleans_up: bool,
 }
 
 impl Nhfsstone {
@@ -108,6 +110,7 @@ impl Nhfsstone {
             transfer_bytes: 8 << 10,
             stable: StableHow::FileSync,
             server_pid: None,
+            cleans_up: true,
         }
     }
 
@@ -162,13 +165,33 @@ fn is_plausible(file: usize, offset: u64, data: &[u8]) -> bool {
 /// # Errors
 /// When the server cannot be reached, fails a call, or breaks a promise.
 pub fn run(load: &Nhfsstone, control: &Control) -> Result<Report, BenchError> {
+    run_when(load, control, || {})
+}
+
+/// As [`run`]; calls `is_prepared` between making the working set and putting the first load on, so
+/// that somebody else can make the disk what it is to be, or begin to watch.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_when(
+    load: &Nhfsstone,
+    control: &Control,
+    is_prepared: impl FnOnce(),
+) -> Result<Report, BenchError> {
     load.check()?;
     let places = tree::begin(load)?;
     let files = load.levels.iter().map(|level| load.files(*level)).max().unwrap_or(0);
-    let outcome = WorkingSet::make(load, &places, files, control)
-        .and_then(|set| levels(load, &Arc::new(set), control));
-    control.show("nhfsstone: removing the working set");
-    let removed = tree::remove(load, &places);
+    let outcome = WorkingSet::make(load, &places, files, control).and_then(|set| {
+        control.clear();
+        is_prepared();
+        levels(load, &Arc::new(set), control)
+    });
+    let removed = if load.cleans_up {
+        control.show("nhfsstone: removing the working set");
+        tree::remove(load, &places)
+    } else {
+        Ok(())
+    };
     control.clear();
     let report = outcome?;
     removed?;
