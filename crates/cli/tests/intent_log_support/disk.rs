@@ -26,6 +26,8 @@ impl Disk {
         let mounted = ext4(&image, &directory.join(name), mib)?;
         let share = mounted.at.join("share");
         std::fs::create_dir(&share).expect("a share");
+        // Whatever the disk loses, this it has.
+        assert!(run(&["sync", "--file-system", utf8(&mounted.at)]));
         Some(Self { image, mounted, share })
     }
 
