@@ -1,8 +1,11 @@
-//! The power-cut rig: `cargo xtask powercut [--fs NAME] [--points N] [--seed N] …`.
+//! The power-cut rig: `cargo xtask powercut [--fs NAME] [--points N] [--seed N] …`, and whether it
+//! finds what is broken on purpose: `cargo xtask powercut --mutations`.
 //!
 //! Builds the release binary and the rig, installs what it needs, and starts it in namespaces of its
 //! own (network, mounts, processes): whatever ends the run takes mounts, loop devices and servers
 //! with it. The rig itself is `tests/powercut`; `docs/powercut.md` tells about it.
+
+mod mutations;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -30,23 +33,35 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if arguments.iter().any(|word| word == "ganesha") {
         packages::ensure(GANESHA_PACKAGES)?;
     }
+    if let Some(wanted) = mutations::wanted(arguments)? {
+        return mutations::run(&wanted);
+    }
     // One after the other: together they would be built with each other's features.
     for package in ["steadfast", "steadfast-powercut"] {
         tidy::cargo(&["build", "--quiet", "--release", "-p", package])?;
     }
     let target = target_directory()?;
-    let mut command = Command::new("unshare");
-    command
-        .args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"])
-        .arg(target.join("release/steadfast-powercut"))
-        .arg("--program")
-        .arg(target.join("release/steadfast"));
+    let mut command = rig(&target.join("release"));
     if !arguments.iter().any(|word| word == "--keep") {
         command.arg("--keep").arg(target.join("powercut"));
     }
+    wait_for(command.args(arguments))
+}
+
+/// The rig in namespaces of its own, with programs from this directory.
+fn rig(programs: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    command
+        .args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"])
+        .arg(programs.join("steadfast-powercut"))
+        .arg("--program")
+        .arg(programs.join("steadfast"));
+    command
+}
+
+fn wait_for(command: &mut Command) -> Result<()> {
     // The rig ends when this pipe closes, however this process ends.
-    let mut rig =
-        command.args(arguments).stdin(Stdio::piped()).spawn().context("cannot run unshare")?;
+    let mut rig = command.stdin(Stdio::piped()).spawn().context("cannot run unshare")?;
     let pipe = rig.stdin.take();
     let status = rig.wait()?;
     drop(pipe);

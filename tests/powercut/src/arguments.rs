@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
+use crate::check::Fault;
 use crate::server::Kind;
 use crate::storage::FileSystem;
 
@@ -18,6 +19,8 @@ const USAGE: &str = "options:
   --server NAME            steadfast or ganesha (steadfast)
   --kills N                kill -9 under load so many times, instead of power cuts
   --expect-loss            finding a broken promise is success, finding none a failure
+  --expect FAULT,...       the run ends when one of these is found, and fails if none is: names,
+                           handles, data, attributes, replies, halves, starts
   --allow-halves           what was not acknowledged may be there by halves
   --replies                calls sent again after the crash get the same bytes
   --configuration FILE     added to steadfast's; {state} and {log} stand for directories
@@ -39,6 +42,7 @@ pub(crate) struct Arguments {
     pub(crate) server: Kind,
     pub(crate) kills: Option<usize>,
     pub(crate) expects_loss: bool,
+    pub(crate) expected: Vec<Fault>,
     pub(crate) allows_halves: bool,
     pub(crate) is_replayed: bool,
     pub(crate) configuration: Option<PathBuf>,
@@ -62,6 +66,7 @@ impl Arguments {
             server: Kind::Steadfast,
             kills: None,
             expects_loss: false,
+            expected: Vec::new(),
             allows_halves: false,
             is_replayed: false,
             configuration: None,
@@ -92,6 +97,10 @@ impl Arguments {
                 "--server" => arguments.server = value()?.parse()?,
                 "--kills" => arguments.kills = Some(number(value()?)?),
                 "--expect-loss" => arguments.expects_loss = true,
+                "--expect" => {
+                    let faults = value()?.split(',').map(str::parse);
+                    arguments.expected = faults.collect::<Result<_>>()?;
+                }
                 "--allow-halves" => arguments.allows_halves = true,
                 "--replies" => arguments.is_replayed = true,
                 "--configuration" => arguments.configuration = Some(value()?.into()),

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use steadfast_client::{
@@ -62,6 +63,18 @@ impl Fault {
             Self::Half => "halves",
             Self::Start => "starts",
         }
+    }
+}
+
+impl FromStr for Fault {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let known = Self::ALL.into_iter().find(|fault| fault.name() == text);
+        known.with_context(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|fault| fault.name()).collect();
+            format!("no fault {text:?}: {}", names.join(", "))
+        })
     }
 }
 

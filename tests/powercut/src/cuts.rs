@@ -31,6 +31,8 @@ pub(crate) struct Cuts {
     pub(crate) only: Option<usize>,
     /// Whether replies have to be remembered.
     pub(crate) is_replayed: bool,
+    /// Faults of which the first ends the run.
+    pub(crate) expected: Vec<Fault>,
     /// Where crash states that break a promise are kept.
     pub(crate) keep: Option<PathBuf>,
 }
@@ -79,6 +81,9 @@ pub(crate) fn run(
         tally.add(survival, &findings, moment.unflushed());
         if !findings.violations.is_empty() {
             tell(cuts, shape, places, &moment, survival, index, &findings, tally)?;
+        }
+        if tally.has_any(&cuts.expected) {
+            break;
         }
         if index % 50 == 49 {
             eprintln!(

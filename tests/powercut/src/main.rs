@@ -114,6 +114,12 @@ fn judge(arguments: &Arguments, tallies: &[Tally]) -> Result<()> {
     let losses = sum(|tally| tally.points_with_loss);
     let halves = sum(|tally| tally.points_with_halves);
     let surprises = sum(|tally| tally.surprises);
+    if !arguments.expected.is_empty() {
+        if !tallies.iter().all(|tally| tally.has_any(&arguments.expected)) {
+            bail!("what was expected was not found on each file system");
+        }
+        return Ok(());
+    }
     if arguments.expects_loss {
         if losses == 0 {
             bail!("loss was expected, and none was found");
@@ -143,10 +149,11 @@ fn cut(
             points: arguments.points_of_a_run.min(arguments.points - tally.points),
             only: arguments.point,
             is_replayed: arguments.is_replayed,
+            expected: arguments.expected.clone(),
             keep: arguments.keep.clone(),
         };
         cuts::run(&cuts, &shape, places, setup, tally)?;
-        if arguments.point.is_some() {
+        if arguments.point.is_some() || tally.has_any(&arguments.expected) {
             break;
         }
         shape.seed += 1;

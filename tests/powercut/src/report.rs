@@ -65,6 +65,11 @@ impl Tally {
         }
     }
 
+    /// Whether one of these faults was found.
+    pub(crate) fn has_any(&self, faults: &[Fault]) -> bool {
+        faults.iter().any(|fault| self.violations.contains_key(fault))
+    }
+
     fn json(&self) -> Value {
         let violations: BTreeMap<&str, usize> =
             self.violations.iter().map(|(fault, count)| (fault.name(), *count)).collect();

@@ -4,6 +4,8 @@
 #![allow(dead_code, unreachable_pub, clippy::expect_used, clippy::unwrap_used)]
 #![allow(clippy::indexing_slicing)]
 
+pub mod disk;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -80,9 +82,10 @@ pub fn tmpfs(at: &Path, mib: u64) -> Mounted {
 
 /// A place whose share is on an ext4 of its own, served with a log.
 pub struct Logged {
-    pub place: Place,
-    pub configuration: PathBuf,
+    // Unmounted before its directory is removed.
     _disk: Mounted,
+    pub configuration: PathBuf,
+    pub place: Place,
 }
 
 impl Logged {

@@ -13,7 +13,8 @@
 //!    a ctime on the disk that is later than that of a change says that the change is there. What
 //!    is observed must be kept until replay is done, since replay changes it: a crash in between
 //!    is followed by another replay, of the same records, that must decide alike.
-//!    (Of btrfs this is true of files only: there names are judged by what they are bound to.)
+//!    (Of btrfs this is true of files only: there names are judged by what they are bound to. So
+//!    are those of a directory that a local process has changed since the crash.)
 //! 3. [`Replay::bind_names`] brings the names whose last change is missing to where they belong:
 //!    first all that is in the way or in the wrong place is put aside within its directory, then
 //!    each name gets its object, then what nobody claims is removed. So cycles of renamings need
@@ -92,8 +93,9 @@ pub struct Replay {
     /// Of the history, once it is whole.
     index: Index,
     observed: Observed,
-    /// If names do not follow ctimes: later ctimes than this are of the file system's own recovery.
+    /// Later ctimes than this are of local processes, or of the file system's own recovery.
     recovered_after: Option<Time>,
+    names_follow_ctimes: bool,
     report: Report,
 }
 
@@ -125,10 +127,9 @@ impl Replay {
                 }
             }
         }
-        if !storage.names_follow_ctimes() {
-            let after = |t: Time| Time { seconds: t.seconds.saturating_add(IN_FLIGHT_S), ..t };
-            self.recovered_after = self.history.latest.map(after);
-        }
+        let after = |t: Time| Time { seconds: t.seconds.saturating_add(IN_FLIGHT_S), ..t };
+        self.recovered_after = self.history.latest.map(after);
+        self.names_follow_ctimes = storage.names_follow_ctimes();
         let lost = self.observed.iter().filter(|(_, attr)| attr.is_none());
         let lost: Vec<ObjectKey> = lost.map(|(object, _)| *object).collect();
         storage.set_lost(&lost);
@@ -145,15 +146,28 @@ impl Replay {
         match (self.before(object), self.history.objects.get(object)) {
             // By its ctime it cannot be said.
             (Some(before), _)
-                if self
-                    .recovered_after
-                    .is_some_and(|t| before.kind == FileKind::Directory || before.ctime > t) =>
+                if !self.names_follow_ctimes
+                    && (before.kind == FileKind::Directory || self.is_of_later(before.ctime)) =>
             {
                 0
             }
             (Some(before), Some(known)) => known.on_disk(before.ctime),
             _ => 0,
         }
+    }
+
+    /// Up to which change the names of a directory were on the disk when replay began. Of one that
+    /// was changed after the crash, its ctime does not say.
+    fn names_on_disk(&self, dir: &ObjectKey) -> u64 {
+        match self.before(dir) {
+            Some(before) if self.is_of_later(before.ctime) => 0,
+            _ => self.on_disk(dir),
+        }
+    }
+
+    /// Whether a ctime is of neither an acknowledged change nor one that was under way.
+    fn is_of_later(&self, ctime: Time) -> bool {
+        self.recovered_after.is_some_and(|after| ctime > after)
     }
 
     /// Writes the data that one record has, and sets the sizes, if it still counts. All records

@@ -50,7 +50,7 @@ impl Replay {
         self.index = self.history.index();
         let mut todo = BTreeMap::new();
         for (place, entry) in &self.history.entries {
-            if entry.lsn > self.on_disk(&place.dir) {
+            if entry.lsn > self.names_on_disk(&place.dir) {
                 todo.insert(place.clone(), entry.wanted);
             }
         }

@@ -10,6 +10,7 @@ use steadfast_intent_log::Batch;
 use super::keeper::{
     COMMITTERS, DRAIN_POLL, FULL_WAIT, INLINE_WRITE_NS_MAX, IntentLogKeeper, Phase, RETRY,
 };
+use super::mutation::{self, Mutation};
 use super::start::{note_given_up, note_known};
 use crate::flusher::{ParkedReply, ReplySender};
 
@@ -101,14 +102,19 @@ impl IntentLogKeeper {
         true
     }
 
+    /// Replies that wait for LSNs up to this one may be sent.
+    fn answerable(&self) -> u64 {
+        if self.phase() == Phase::Off || mutation::is_on(Mutation::EarlyReplies) {
+            return u64::MAX;
+        }
+        self.log.stable().0
+    }
+
     /// Sends the replies of what is stable.
     pub(super) fn settle_stable(&self, sender: &mut ReplySender) {
         let ready = {
             let mut parked = self.parked.lock();
-            let stable = match self.phase() {
-                Phase::Off => u64::MAX,
-                _ => self.log.stable().0,
-            };
+            let stable = self.answerable();
             match parked.calls.first_key_value() {
                 Some((first, _)) if *first <= stable => {}
                 _ => return,
@@ -143,7 +149,7 @@ impl IntentLogKeeper {
             parked.calls.first_key_value().map(|(first, _)| *first)
         };
         // Stable already: who made it so may have looked before these came.
-        if first.is_some_and(|first| first <= self.log.stable().0 || self.phase() == Phase::Off) {
+        if first.is_some_and(|first| first <= self.answerable()) {
             self.note_complete();
         }
     }

@@ -14,6 +14,7 @@ mod committer;
 mod device;
 mod keeper;
 mod medium;
+mod mutation;
 mod observed;
 mod place;
 mod probe;

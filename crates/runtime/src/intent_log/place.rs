@@ -12,6 +12,7 @@ use steadfast_vfs::{
 
 use super::aside;
 use super::keeper::{DRAIN_POLL, FULL_WAIT, IntentLogKeeper, Phase};
+use super::mutation::{self, Mutation};
 use super::start::replay_asides;
 
 impl IntentLogKeeper {
@@ -225,16 +226,29 @@ struct Place {
     state: PlaceState,
 }
 
-impl LogPlace for Place {
-    fn take(&mut self) {
+impl Place {
+    fn reserve(&mut self) {
         if let PlaceState::Admitted(admission) =
             std::mem::replace(&mut self.state, PlaceState::Done)
         {
             self.state = PlaceState::Taken(self.keeper.log.reserve(admission, self.file_system));
         }
     }
+}
+
+impl LogPlace for Place {
+    fn take(&mut self) {
+        if !mutation::is_on(Mutation::LateOrder) {
+            self.reserve();
+        }
+    }
 
     fn fill(mut self: Box<Self>, record: Vec<u8>) -> u64 {
+        if mutation::is_on(Mutation::LateOrder) {
+            // Others overtake it.
+            std::thread::sleep(DRAIN_POLL * (record.len() as u32 % 8));
+            self.reserve();
+        }
         match std::mem::replace(&mut self.state, PlaceState::Done) {
             PlaceState::Taken(lsn) => {
                 let is_new = self.keeper.log.complete(lsn, record);

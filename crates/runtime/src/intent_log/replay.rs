@@ -4,6 +4,7 @@ use steadfast_engine::recovery::{Replay, Report};
 use steadfast_intent_log::{Extent, Medium, Reader};
 use steadfast_vfs::{Change, FsError, Recoverable};
 
+use super::mutation::{self, Mutation};
 use super::observed::ObservedFile;
 
 /// Why replay did not come to its end. It can be tried again.
@@ -24,6 +25,13 @@ pub enum ReplayError {
     /// The records could not be read to where they were read before.
     #[error("the records cannot be read any more: {0}")]
     Log(String),
+}
+
+impl ReplayError {
+    /// Whether the file system is at fault, and not the log or what is kept beside it.
+    pub(super) fn is_of_storage(&self) -> bool {
+        matches!(self, Self::Storage(_) | Self::NotStable(_))
+    }
 }
 
 /// Who takes a record's LSN and payload.
@@ -55,11 +63,17 @@ impl Records for RingRecords<'_> {
     }
 }
 
+/// Of so many records one is left out by [`Mutation::SkippedRecords`].
+const SKIPPED: u64 = 16;
+
 fn each_change(
     records: &dyn Records,
     mut take: impl FnMut(u64, &Change<'_>) -> Result<(), ReplayError>,
 ) -> Result<u64, ReplayError> {
     records.each(&mut |lsn, payload| {
+        if mutation::is_on(Mutation::SkippedRecords) && lsn.is_multiple_of(SKIPPED) {
+            return Ok(());
+        }
         let (change, _) = Change::decode(payload).map_err(|_| ReplayError::Record(lsn))?;
         take(lsn, &change)
     })

@@ -17,6 +17,7 @@ use steadfast_vfs::{Change, Recoverable};
 
 use super::keeper::{IntentLogKeeper, IntentLogOptions, Parts};
 use super::medium::FileMedium;
+use super::mutation::{self, Mutation};
 use super::observed::ObservedFile;
 use super::probe::time_superblocks;
 use super::replay::{ReplayError, RingRecords, replay};
@@ -177,18 +178,19 @@ impl StartIntentLog {
     /// # Errors
     /// Why it cannot be used, and what to do.
     pub fn start(self) -> Result<StartedIntentLog, StartIntentLogError> {
+        #[cfg(feature = "powercut-mutations")]
+        mutation::choose().map_err(|why| self.refused(why))?;
         let has_another = |superblock: Option<&Superblock>| {
             is_another_open(&self.state_directory, superblock)
                 .map_err(StartIntentLogError::StateDirectory)
         };
-        let missing = || StartIntentLogError::Refused {
-            path: self.path.clone(),
-            why: format!(
+        let missing = || {
+            self.refused(format!(
                 "it is not the log that this server used last and did not close, so operations may \
                  be missing: bring that one back (is its disk mounted? is `path` in [log] right?); \
                  if it is lost, remove {KNOWN_FILE} from the state directory, and what was only in \
                  it is lost"
-            ),
+            ))
         };
         if !self.path.exists() && has_another(None)? {
             return Err(missing());
@@ -196,13 +198,14 @@ impl StartIntentLog {
         let medium = self.open_medium()?;
         let facts = inspect(&medium);
         let found = facts.superblock().cloned();
-        if has_another(found.as_ref())? {
-            return Err(missing());
-        }
         let known = known(&self.state_directory, found.as_ref())
             .map_err(StartIntentLogError::StateDirectory)?;
         let surveyed = found.as_ref().map(|superblock| survey(&medium, superblock));
         let record_like = if found.is_none() { count_record_like(&medium) } else { 0 };
+        // With operations in it and no superblock, it is that log, and damaged.
+        if record_like == 0 && has_another(found.as_ref())? {
+            return Err(missing());
+        }
         let mut storages = Vec::new();
         if let (Some(superblock), Some(surveyed)) = (&found, &surveyed) {
             for entry in &superblock.file_systems {
@@ -224,10 +227,7 @@ impl StartIntentLog {
         };
         let mut replies = Vec::new();
         let (superblock, write_verifier) = match (decision, found) {
-            (Decision::Refuse(why), _) => {
-                let (path, why) = (self.path.clone(), why.to_string());
-                return Err(StartIntentLogError::Refused { path, why });
-            }
+            (Decision::Refuse(why), _) => return Err(self.refused(why.to_string())),
             (Decision::Format, _) | (_, None) => {
                 let verifier = self.new_write_verifier;
                 let superblock = format(&medium, self.new_uuid, self.host, verifier)
@@ -272,6 +272,10 @@ impl StartIntentLog {
         Ok(StartedIntentLog { keeper, write_verifier, replies })
     }
 
+    fn refused(&self, why: String) -> StartIntentLogError {
+        StartIntentLogError::Refused { path: self.path.clone(), why }
+    }
+
     fn open_medium(&self) -> Result<FileMedium, StartIntentLogError> {
         let opened = match FileMedium::open(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -303,10 +307,9 @@ impl StartIntentLog {
         storages: &mut [(FileSystemEntry, Box<dyn Recoverable>)],
         replies: &mut Vec<Vec<u8>>,
     ) -> Result<(), StartIntentLogError> {
-        let extent = Extent::of(superblock);
         let mut replies_of_all = VecDeque::new();
         let mut bytes = 0;
-        for record in Reader::new(medium, extent.clone()) {
+        for record in Reader::new(medium, Extent::of(superblock)) {
             // Also of those whose change has reached the disk.
             if let Ok((_, behind)) = Change::decode(&record.payload)
                 && !behind.is_empty()
@@ -320,42 +323,74 @@ impl StartIntentLog {
                 bytes -= oldest.len();
             }
         }
-        replies.extend(replies_of_all);
-        for entry in &superblock.file_systems {
-            let log = (&superblock.uuid, superblock.epoch);
-            let there = storages.iter_mut().find(|(known, _)| known.index == entry.index);
-            let Some((_, storage)) = there else {
-                if let Some(live) = surveyed.live.get(&entry.index) {
-                    let directory = &self.state_directory;
-                    let expected = Some(live.records);
-                    let (path, last) =
-                        aside::set_aside(directory, medium, &extent, log, entry, expected)
-                            .map_err(StartIntentLogError::StateDirectory)?;
-                    // An earlier start may have begun to replay them.
-                    let of_ring = ObservedFile::of_ring(directory, log.0, log.1, entry.index);
-                    ObservedFile::of_aside(directory, log.0, log.1, entry.index, last)
-                        .copy_from(&of_ring)
-                        .map_err(StartIntentLogError::StateDirectory)?;
-                    tracing::error!(
-                        "{}: its file system is not mounted: what was acknowledged and had not \
-                         reached it is kept in {} until it is there again",
-                        shown(entry),
-                        path.display()
-                    );
-                }
-                continue;
-            };
-            let failed = |source| StartIntentLogError::Replay { file_system: shown(entry), source };
-            self.remove_asides_of_ring(superblock, entry)
-                .map_err(StartIntentLogError::StateDirectory)?;
-            replay_asides(&self.state_directory, entry, &mut **storage).map_err(failed)?;
-            let records = RingRecords { medium, extent: extent.clone(), file_system: entry.index };
-            let observed = ObservedFile::of_ring(&self.state_directory, log.0, log.1, entry.index);
-            let begun = std::time::Instant::now();
-            let expected = surveyed.live.get(&entry.index).map(|live| live.records);
-            let report = replay(&records, expected, &observed, &mut **storage).map_err(failed)?;
-            tell(entry, &report, begun.elapsed());
+        if !mutation::is_on(Mutation::ForgottenReplies) {
+            replies.extend(replies_of_all);
         }
+        for entry in &superblock.file_systems {
+            let Some(live) = surveyed.live.get(&entry.index) else { continue };
+            let there = storages.iter_mut().find(|(known, _)| known.index == entry.index);
+            let replayed = there.map(|(_, storage)| {
+                self.replay_ring(medium, superblock, entry, live.records, &mut **storage)
+            });
+            let why = match replayed {
+                Some(Ok(())) => continue,
+                // It may be full, or read-only. The others must not wait for it.
+                Some(Err(error)) if error.is_of_storage() => format!("cannot be replayed: {error}"),
+                Some(Err(source)) => {
+                    let file_system = shown(entry);
+                    return Err(StartIntentLogError::Replay { file_system, source });
+                }
+                None => "its file system is not mounted".to_owned(),
+            };
+            self.set_aside(medium, superblock, entry, live.records, &why)
+                .map_err(StartIntentLogError::StateDirectory)?;
+        }
+        Ok(())
+    }
+
+    /// Replays what there is of one file system: what was set aside before, and what is in the ring.
+    fn replay_ring(
+        &self,
+        medium: &FileMedium,
+        superblock: &Superblock,
+        entry: &FileSystemEntry,
+        live_records: u64,
+        storage: &mut dyn Recoverable,
+    ) -> Result<(), ReplayError> {
+        self.remove_asides_of_ring(superblock, entry)?;
+        replay_asides(&self.state_directory, entry, storage)?;
+        let records =
+            RingRecords { medium, extent: Extent::of(superblock), file_system: entry.index };
+        let (directory, epoch) = (&self.state_directory, superblock.epoch);
+        let observed = ObservedFile::of_ring(directory, &superblock.uuid, epoch, entry.index);
+        let begun = std::time::Instant::now();
+        let report = replay(&records, Some(live_records), &observed, storage)?;
+        tell(entry, &report, begun.elapsed());
+        Ok(())
+    }
+
+    /// Keeps what the ring has of a file system until that can be replayed.
+    fn set_aside(
+        &self,
+        medium: &FileMedium,
+        superblock: &Superblock,
+        entry: &FileSystemEntry,
+        live_records: u64,
+        why: &str,
+    ) -> io::Result<()> {
+        let (directory, extent) = (&self.state_directory, Extent::of(superblock));
+        let log = (&superblock.uuid, superblock.epoch);
+        let expected = Some(live_records);
+        let (path, last) = aside::set_aside(directory, medium, &extent, log, entry, expected)?;
+        // This start, or an earlier one, may have begun to replay them.
+        let of_ring = ObservedFile::of_ring(directory, log.0, log.1, entry.index);
+        ObservedFile::of_aside(directory, log.0, log.1, entry.index, last).copy_from(&of_ring)?;
+        tracing::error!(
+            "{}: {why}: what was acknowledged and had not reached it is kept in {} and replayed \
+             before it is served",
+            shown(entry),
+            path.display()
+        );
         Ok(())
     }
 }

@@ -1,0 +1,75 @@
+//! Invariants of the log that can be broken on purpose, one at a time, so that the power-cut rig can
+//! show that it notices (`cargo xtask powercut --mutations`).
+//!
+//! Only with the feature `powercut-mutations`, which no release has, and there only if the
+//! environment asks for it. Otherwise [`is_on`] is a constant, and nothing of this is left.
+
+/// Which invariant is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mutation {
+    /// Replies do not wait until their records are stable.
+    EarlyReplies,
+    /// A change takes its place in the log after the locks that order its object were released.
+    LateOrder,
+    /// Replay leaves records out.
+    SkippedRecords,
+    /// A checkpoint lets records go whose file system was not flushed.
+    UnsyncedCheckpoints,
+    /// Replies are not remembered over a crash.
+    ForgottenReplies,
+}
+
+/// Whether this invariant is broken.
+#[cfg(not(feature = "powercut-mutations"))]
+pub(super) const fn is_on(_: Mutation) -> bool {
+    false
+}
+
+#[cfg(feature = "powercut-mutations")]
+pub(super) use chosen::{choose, is_on};
+
+#[cfg(feature = "powercut-mutations")]
+mod chosen {
+    use std::sync::OnceLock;
+
+    use super::Mutation;
+
+    const VARIABLE: &str = "STEADFAST_MUTATION";
+    const NAMES: &[(&str, Mutation)] = &[
+        ("early-replies", Mutation::EarlyReplies),
+        ("late-order", Mutation::LateOrder),
+        ("skipped-records", Mutation::SkippedRecords),
+        ("unsynced-checkpoints", Mutation::UnsyncedCheckpoints),
+        ("forgotten-replies", Mutation::ForgottenReplies),
+    ];
+
+    static CHOSEN: OnceLock<Mutation> = OnceLock::new();
+
+    /// Whether this invariant is broken.
+    pub(in super::super) fn is_on(mutation: Mutation) -> bool {
+        CHOSEN.get() == Some(&mutation)
+    }
+
+    /// Breaks what the environment asks for.
+    ///
+    /// # Errors
+    /// When nothing has this name.
+    pub(in super::super) fn choose() -> Result<(), String> {
+        let Some(wanted) = std::env::var_os(VARIABLE) else { return Ok(()) };
+        let Some((name, mutation)) = NAMES.iter().find(|(name, _)| wanted == *name) else {
+            let names: Vec<_> = NAMES.iter().map(|(name, _)| *name).collect();
+            return Err(format!(
+                "{VARIABLE} is {}; there are: {}",
+                wanted.display(),
+                names.join(", ")
+            ));
+        };
+        tracing::error!(
+            "{VARIABLE} is set: the intent log is broken on purpose ({name}), and what is \
+             acknowledged will be lost"
+        );
+        // A process starts one log; another would be broken alike.
+        let _ = CHOSEN.set(*mutation);
+        Ok(())
+    }
+}
