@@ -241,6 +241,7 @@ impl Site<'_> {
             Kind::Log | Kind::Polling => own.tables = format!("[log]\nenabled = true\n{log}"),
             Kind::Plain => own.tables.push_str("[log]\nenabled = false\n"),
             Kind::Unsafe => {
+                own.tables.push_str("[log]\nenabled = false\n");
                 own.program = Some(target_directory().join(UNSAFE_PROGRAM));
                 own.arguments = vec!["--unsafe-async".to_owned()];
             }
