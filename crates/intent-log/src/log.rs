@@ -246,8 +246,7 @@ impl IntentLog {
         lsn
     }
 
-    /// What the record tells. Whether there is something new to write, for which a committer is to
-    /// be woken.
+    /// What the record tells. Whether there is something new to write, which somebody must see to.
     ///
     /// # Panics
     /// If the LSN was not reserved or was completed before, or if the payload is larger than was

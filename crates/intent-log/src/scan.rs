@@ -309,7 +309,8 @@ impl<'a> Reader<'a> {
         self.position = at.plus(header.record_bytes() as u64);
         self.next = header.lsn.next();
         let tail = self.extent.file_systems.get(&header.file_system);
-        let is_live = !payload.is_empty() && tail.is_none_or(|tail| header.lsn > *tail);
+        // Of a file system that is not in the table any more nothing was left to replay.
+        let is_live = !payload.is_empty() && tail.is_some_and(|tail| header.lsn > *tail);
         Record { lsn: header.lsn, file_system: header.file_system, is_live, payload }
     }
 

@@ -104,8 +104,11 @@ impl IntentLog {
     pub fn give_up(&self, medium: &dyn Medium) -> Result<(), WriteSuperblockError> {
         {
             let mut state = self.lock();
+            let last = state.queue.last();
             state.phase = Phase::GivenUp;
             state.in_flight.clear();
+            // All have been flushed.
+            state.file_systems.begin_epoch(last);
         }
         self.write_superblocks(medium, true).map(|_| ())
     }

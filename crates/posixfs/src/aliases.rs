@@ -201,6 +201,9 @@ impl Aliases {
     }
 }
 
+/// The aliases of one file system, while they are in use.
+type Shared = Arc<Mutex<Weak<Aliases>>>;
+
 /// The aliases of all file systems, each loaded when it begins to be used.
 #[derive(Default)]
 pub(crate) struct AliasStore {
@@ -208,8 +211,8 @@ pub(crate) struct AliasStore {
     directory: Option<PathBuf>,
     /// What may have to be replayed first.
     change_log: Option<Arc<dyn ChangeLog>>,
-    /// Those in use.
-    known: Mutex<HashMap<[u8; 16], Weak<Aliases>>>,
+    /// Those in use, each under a lock of its own: what comes before may take long.
+    known: Mutex<HashMap<[u8; 16], Shared>>,
 }
 
 impl AliasStore {
@@ -222,8 +225,9 @@ impl AliasStore {
         let (Some(directory), Ok(uuid)) = (&self.directory, volume::uuid(&open)) else {
             return Ok(Arc::default());
         };
-        let mut known = self.known.lock();
-        if let Some(aliases) = known.get(&uuid).and_then(Weak::upgrade) {
+        let place = Arc::clone(self.known.lock().entry(uuid).or_default());
+        let mut known = place.lock();
+        if let Some(aliases) = known.upgrade() {
             return Ok(aliases);
         }
         if let Some(log) = &self.change_log {
@@ -239,7 +243,7 @@ impl AliasStore {
             FsError::Io
         })?;
         let aliases = Arc::new(aliases);
-        known.insert(uuid, Arc::downgrade(&aliases));
+        *known = Arc::downgrade(&aliases);
         Ok(aliases)
     }
 }

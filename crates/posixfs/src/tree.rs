@@ -569,10 +569,6 @@ impl Tree {
         if let Some(volume) = find(&self.volumes.read()) {
             return Ok(volume);
         }
-        let mut volumes = self.volumes.write();
-        if let Some(volume) = find(&volumes) {
-            return Ok(volume);
-        }
         let stat = rustix::fs::statx(
             object,
             c"",
@@ -597,6 +593,11 @@ impl Tree {
             _ => None,
         };
         let volume = Arc::new(volume.with_log(log, Arc::clone(&mount.aliases)));
+        // Another thread may have met it meanwhile.
+        let mut volumes = self.volumes.write();
+        if let Some(known) = find(&volumes) {
+            return Ok(known);
+        }
         volumes.push(Arc::clone(&volume));
         Ok(volume)
     }

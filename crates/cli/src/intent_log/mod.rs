@@ -200,7 +200,9 @@ pub(crate) fn close(keeper: &Arc<IntentLogKeeper>, verifier: u64) {
     if keeper.close(verifier) {
         tracing::info!("the intent log is empty and closed");
     } else if was_off {
-        tracing::warn!("the intent log was off: there is nothing in it to replay");
+        tracing::warn!(
+            "the intent log was off, and is not closed: the next start finds nothing to replay in it"
+        );
     } else {
         tracing::warn!("the intent log is left as after a crash: the next start replays it");
     }

@@ -1,6 +1,7 @@
 //! Records of a file system that was not there when they were to be replayed, kept in files of the
 //! state directory until it is.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -26,9 +27,8 @@ fn prefix(identity: &Identity) -> String {
     format!("intent-log-{}-", hex(&identity.uuid))
 }
 
-/// A file of set-aside records. Its name tells when it was written, so that older ones come first,
-/// and of which records.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// A file of set-aside records. Its name tells when it was written, and of which records.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AsidePath {
     written_ns: u128,
     pub(super) epoch: u64,
@@ -114,8 +114,21 @@ pub(super) fn files_of(directory: &Path, identity: &Identity) -> io::Result<Vec<
     for entry in std::fs::read_dir(directory)? {
         found.extend(AsidePath::parse(entry?.path(), &prefix));
     }
-    found.sort();
+    sort(&mut found);
     Ok(found)
+}
+
+/// The order in which the operations were done. Within one log its numbers tell; when a log was
+/// followed by another, clocks have to.
+fn sort(files: &mut [AsidePath]) {
+    let mut begun: HashMap<String, u128> = HashMap::new();
+    for file in &*files {
+        let first = begun.entry(file.log.clone()).or_insert(file.written_ns);
+        *first = file.written_ns.min(*first);
+    }
+    files.sort_by_key(|file| {
+        (begun.get(&file.log).copied(), file.log.clone(), file.epoch, file.last)
+    });
 }
 
 /// Whether there is a file of any file system.
@@ -208,4 +221,30 @@ pub(super) fn replay_file(
     durable_file::sync_directory_of(&of.path)?;
     observed.remove()?;
     Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_one_log_come_in_the_order_of_its_operations_whatever_the_clock_said() {
+        let file = |written_ns, epoch, last, log: &str| AsidePath {
+            written_ns,
+            epoch,
+            last: Lsn(last),
+            log: log.to_owned(),
+            path: PathBuf::new(),
+        };
+        // The clock was set back between the first two.
+        let mut files = [
+            file(900, 4, 10, "b"),
+            file(500, 5, 30, "b"),
+            file(950, 5, 20, "b"),
+            file(100, 9, 7, "a"),
+        ];
+        sort(&mut files);
+        let order: Vec<_> = files.iter().map(|file| (file.epoch, file.last.0)).collect();
+        assert_eq!(order, [(9, 7), (4, 10), (5, 20), (5, 30)]);
+    }
 }

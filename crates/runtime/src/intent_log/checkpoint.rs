@@ -51,6 +51,9 @@ impl IntentLogKeeper {
             drop(self.space.lock());
             self.space_grew.notify_all();
             next = Instant::now() + self.options.checkpoint_interval;
+            if let Some(trial) = self.switch.next_trial() {
+                next = next.min(trial);
+            }
         }
     }
 
@@ -157,7 +160,10 @@ impl IntentLogKeeper {
                 Err(error) => self.note_faulty(index, &entry.path, error),
             }
         }
-        self.set_aside(entry);
+        let usages = self.log.usage().file_systems;
+        if usages.iter().any(|usage| usage.entry.index == index && usage.first_live.is_some()) {
+            self.set_aside(entry);
+        }
     }
 
     /// Lets go replies that are old, or all if they take up too much.
@@ -218,7 +224,7 @@ impl IntentLogKeeper {
         match aside::set_aside(&self.state_directory, &*self.medium, &extent, log, entry, None) {
             Ok((path, last)) => {
                 tracing::warn!(
-                    "{}: what it may have lost is kept in {}, and replayed at the next start",
+                    "{}: what it may have lost is kept in {}, and replayed before it is served again",
                     String::from_utf8_lossy(&entry.path),
                     path.display()
                 );

@@ -73,7 +73,9 @@ impl IntentLogKeeper {
 
     /// Writes what is complete; `false` if there is nothing.
     pub(super) fn write_batch(&self, batch: &mut Batch, sender: &mut ReplySender) -> bool {
-        if let Some(why) = self.superblock_fault.lock().take() {
+        // Who leaves takes other locks.
+        let fault = self.superblock_fault.lock().take();
+        if let Some(why) = fault {
             self.leave(&why, sender);
         }
         self.writing.fetch_add(1, Ordering::SeqCst);

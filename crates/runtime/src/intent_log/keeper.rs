@@ -2,8 +2,9 @@
 //! itself by checkpoints.
 //!
 //! Committers (two threads, so that the device has the next write when one is done) write whatever
-//! is complete; who completes a record wakes one if it sleeps: group commit without waiting for
-//! company. The checkpointer flushes file systems by time and by fill level.
+//! is complete; a worker that parks the replies of its calls wakes one if it sleeps, or, if it is
+//! alone, writes their records itself: group commit without waiting for company. The checkpointer
+//! flushes file systems by time and by fill level.
 //!
 //! A *gate* stands before the log: every change passes it before it is applied. Closed, changes
 //! wait; so the log can be left or entered at a moment when no change is half in it.
@@ -152,7 +153,7 @@ pub struct IntentLogKeeper {
     pub(super) superblock_fault: Mutex<Option<String>>,
     /// Held by who registers a file system.
     pub(super) registering: Mutex<()>,
-    /// Committers that send replies.
+    /// Threads that send replies.
     pub(super) settling: AtomicUsize,
     pub(super) served: Mutex<Served>,
     pub(super) faulty: Mutex<BTreeMap<u32, String>>,
@@ -270,7 +271,7 @@ impl IntentLogKeeper {
             && match self.phase() {
                 Phase::On => self.checkpoint_now(),
                 Phase::Closing => false,
-                Phase::Off => self.is_off_by_administrator(),
+                Phase::Off => self.is_off_by_administrator() && self.switch.is_all_flushed(),
             };
         let is_clean = is_empty && self.is_all_flushed() && self.write_clean();
         {

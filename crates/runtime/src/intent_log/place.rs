@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use steadfast_engine::BEHIND_CHANGE_BYTES_MAX;
 use steadfast_intent_log::{Admission, FileSystemEntry, Identity, Lsn, Refused};
@@ -14,6 +15,9 @@ use super::aside;
 use super::keeper::{DRAIN_POLL, FULL_WAIT, IntentLogKeeper, Phase};
 use super::mutation::{self, Mutation};
 use super::start::replay_asides;
+
+/// Before somebody who waits at the gate looks whether it makes sense to wait on.
+const GATE_WAIT: Duration = Duration::from_secs(1);
 
 impl IntentLogKeeper {
     /// Before a file system is served: what was set aside while it was not there comes first.
@@ -89,9 +93,13 @@ impl ChangeLog for LogHandle {
         let _one = keeper.registering.lock();
         keeper.require_nothing_set_aside(identity, path)?;
         {
+            // Not for long: the caller may hold what changes need that have passed the gate.
+            let deadline = Instant::now() + GATE_WAIT;
             let mut gate = keeper.gate.lock();
             while keeper.phase() == Phase::Closing {
-                keeper.gate_opens.wait(&mut gate);
+                if keeper.gate_opens.wait_until(&mut gate, deadline).timed_out() {
+                    return Err(FsError::TryLater);
+                }
             }
         }
         // Also while it is off: it may come back.
@@ -146,6 +154,8 @@ impl ChangeLog for LogHandle {
                         keeper.passed.fetch_sub(1, Ordering::SeqCst);
                         if matches!(refused, Refused::Full { .. }) {
                             keeper.want_checkpoint();
+                            // The caller may have filled records that nobody was told of.
+                            keeper.rouse();
                             let mut space = keeper.space.lock();
                             keeper.space_grew.wait_for(&mut space, FULL_WAIT);
                         } else {
@@ -160,9 +170,13 @@ impl ChangeLog for LogHandle {
                 return Ok(Some(Box::new(Pass(Arc::clone(keeper)))));
             }
             keeper.passed.fetch_sub(1, Ordering::SeqCst);
+            keeper.rouse();
             let mut gate = keeper.gate.lock();
             while keeper.phase() == Phase::Closing {
-                keeper.gate_opens.wait(&mut gate);
+                if keeper.switch.is_stuck() {
+                    return Err(FsError::TryLater);
+                }
+                keeper.gate_opens.wait_for(&mut gate, GATE_WAIT);
             }
         }
     }

@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use steadfast_intent_log::{
     BLOCK_BYTES, Block, Medium, MediumError, WriteSuperblockError, format, inspect,
 };
+use steadfast_vfs::FsError;
 
 use super::keeper::{DRAIN_POLL, IntentLogKeeper, Phase};
 use super::start::note_known;
@@ -152,8 +153,24 @@ impl Switch {
         retry.told = None;
     }
 
+    /// Whether everything could be flushed while the log was off.
+    pub(super) fn is_all_flushed(&self) -> bool {
+        self.not_flushed.lock().is_none()
+    }
+
+    /// Whether changes wait for a repair and another start.
+    pub(super) fn is_stuck(&self) -> bool {
+        matches!(*self.left.lock(), Some(Left::Stuck(_)))
+    }
+
+    /// When a device that failed is to be tried.
+    pub(super) fn next_trial(&self) -> Option<Instant> {
+        let has_failed = matches!(*self.left.lock(), Some(Left::Failed(_)));
+        if has_failed { self.retry.lock().next } else { None }
+    }
+
     /// Whether a device that failed is to be tried now.
-    fn is_due(&self) -> bool {
+    pub(super) fn is_due(&self) -> bool {
         matches!(*self.left.lock(), Some(Left::Failed(_)))
             && self.retry.lock().next.is_some_and(|next| Instant::now() >= next)
     }
@@ -183,8 +200,7 @@ impl IntentLogKeeper {
     /// Makes all file systems stable, with everything in the log and everything that never was.
     /// What cannot be flushed is told, and stays in the log.
     pub fn flush(&self) -> Flushed {
-        let is_logged = self.phase() == Phase::On;
-        if is_logged {
+        if self.phase() == Phase::On {
             self.checkpoint_now();
         }
         let mut flushed = Flushed::default();
@@ -194,10 +210,11 @@ impl IntentLogKeeper {
                 let sync = self.served.lock().sync_of(index);
                 let _flushing = self.flushing.lock();
                 let error = sync.and_then(|sync| sync.sync().err())?;
-                if is_logged {
-                    self.note_faulty(index, path.as_bytes(), error);
+                // The log may have been left or entered meanwhile: what it has must stay in it.
+                if self.phase() == Phase::Off {
+                    self.note_not_flushed(error);
                 } else {
-                    *self.switch.not_flushed.lock() = Some(error.to_string());
+                    self.note_faulty(index, path.as_bytes(), error);
                 }
                 Some(error.to_string())
             });
@@ -311,6 +328,8 @@ impl IntentLogKeeper {
             if self.is_stopping() {
                 return false;
             }
+            // Workers that would have seen to it may be at the gate.
+            self.note_complete();
             std::thread::sleep(DRAIN_POLL);
         }
         true
@@ -430,10 +449,19 @@ impl IntentLogKeeper {
         match syncs.iter().find_map(|one| one.sync().err()) {
             None => Ok(()),
             Some(error) => {
-                *self.switch.not_flushed.lock() = Some(error.to_string());
+                self.note_not_flushed(error);
                 Err(SwitchError::NotFlushed(error.to_string()))
             }
         }
+    }
+
+    /// A file system could not be flushed while the log was off: clients send again what they have
+    /// not committed.
+    fn note_not_flushed(&self, error: FsError) {
+        if let Some(shared) = self.shared.get().and_then(std::sync::Weak::upgrade) {
+            shared.service.flush_failed();
+        }
+        *self.switch.not_flushed.lock() = Some(error.to_string());
     }
 
     fn device_fault(&self, why: &dyn std::fmt::Display) -> SwitchError {
