@@ -233,3 +233,24 @@ impl Filesystem for Disk {
         reply.error(Errno::EOPNOTSUPP);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_follows_at_once_where_the_last_write_ended_is_a_part_of_it() {
+        let shared = Arc::<Shared>::default();
+        let content = tempfile::tempfile().expect("a file");
+        let now = Instant::now();
+        let last = Mutex::new(Some((4096, now)));
+        let disk = Disk { content, size_bytes: 1 << 20, shared: Arc::clone(&shared), last };
+        let soon = now + Duration::from_micros(200);
+        assert!(!disk.continues_the_last(4096, soon), "it was not told to join");
+        shared.joins.store(true, Ordering::Relaxed);
+        assert!(disk.continues_the_last(4096, soon));
+        assert!(!disk.continues_the_last(8192, soon));
+        assert!(!disk.continues_the_last(0, soon));
+        assert!(!disk.continues_the_last(4096, now + JOINED_WITHIN));
+    }
+}
