@@ -10,12 +10,14 @@
 //! - `memory`: the log in memory, beside a server that acknowledges without any flush;
 //! - `figure2`, `figure3`: what Legato's paper showed of Prestoserve, on a disk of 35 writes a second;
 //! - `writes`: writes that reach the data's disk;
-//! - `streams`: large unstable WRITEs with COMMIT.
+//! - `streams`: large unstable WRITEs with COMMIT;
+//! - `applications`: SQLite and PostgreSQL in the kernel client's guest, on a slow disk.
 //!
 //! All of it runs in network, mount and process namespaces of its own, which this command enters by
 //! running itself under `unshare`; when it ends, however it ends, the kernel takes servers, mounts
 //! and loop devices away.
 
+mod applications;
 mod disk;
 mod figures;
 mod load;
@@ -26,6 +28,7 @@ mod streams;
 mod writes;
 
 use std::io::Read;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -70,6 +73,7 @@ const SECTIONS: &[Section] = &[
     Section { name: "figure3", measure: figures::figure3 },
     Section { name: "writes", measure: writes::measure },
     Section { name: "streams", measure: streams::measure },
+    Section { name: "applications", measure: applications::measure },
 ];
 
 /// What the command line says.
@@ -150,6 +154,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         bail!("only root may mount, and make loop devices and namespaces: run this as root");
     }
     packages::ensure(PACKAGES)?;
+    if options.wants("applications") {
+        packages::ensure(applications::PACKAGES)?;
+    }
     build(&options)?;
     // What is on the disk is not taken away by the end of a namespace.
     let top = top()?;
@@ -232,6 +239,11 @@ impl Kind {
 impl Site<'_> {
     /// Starts a server on a share; `log` is what is added to its `[log]`.
     fn start(&self, kind: Kind, share: &Path, log: &str) -> Result<Server> {
+        self.start_at(Ipv4Addr::LOCALHOST, kind, share, log)
+    }
+
+    /// The same, listening elsewhere.
+    fn start_at(&self, address: Ipv4Addr, kind: Kind, share: &Path, log: &str) -> Result<Server> {
         let state = self.top.join("state");
         if state.exists() {
             std::fs::remove_dir_all(&state)?;
@@ -251,7 +263,7 @@ impl Site<'_> {
             own.server_keys.push_str("busy_poll_us = 50\n");
         }
         let peer = if kind == Kind::Ganesha { Peer::Ganesha } else { Peer::Steadfast };
-        servers::start(peer, share, &Setup { own, ..Setup::usual(&self.cpus) })
+        servers::start(peer, share, &Setup { address, own, ..Setup::usual(&self.cpus) })
             .with_context(|| format!("the server {}", kind.name()))
     }
 

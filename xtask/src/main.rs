@@ -14,6 +14,7 @@ mod storm;
 mod svg;
 mod test;
 mod tidy;
+mod uml;
 
 use std::process::ExitCode;
 

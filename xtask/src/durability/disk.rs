@@ -30,7 +30,8 @@ impl FileSystem {
         }
     }
 
-    fn kind(self) -> &'static str {
+    /// As mount(8) calls it.
+    pub(super) fn kind(self) -> &'static str {
         match self {
             Self::Ext4 => "ext4",
             Self::Xfs => "xfs",
@@ -57,7 +58,7 @@ pub(super) struct Disk {
     /// Its loop device, as the kernel calls it: `loop3`.
     device: String,
     /// Under the loop device, if there is one; ends after it.
-    slow: Option<(SlowDisk, PathBuf)>,
+    slow: Option<SlowDisk>,
 }
 
 /// What was written to a disk.
@@ -89,15 +90,9 @@ impl Disk {
 
     /// On a slow disk in memory, which is fast until [`Disk::set_write_time`].
     pub(super) fn slow(kind: FileSystem, image: &Path, mebibytes: u64, at: &Path) -> Result<Self> {
-        make_image(image, mebibytes, false)?;
-        kind.make(image)?;
-        let content = File::options().read(true).write(true).open(image)?;
-        std::fs::remove_file(image)?;
-        let below = at.with_extension("below");
-        std::fs::create_dir_all(&below)?;
-        let slow = SlowDisk::start(content, &below)?;
-        let mut disk = Self::mount(kind, slow.path(), at)?;
-        disk.slow = Some((slow, below));
+        let slow = slow_device(kind, image, mebibytes, &at.with_extension("below"))?;
+        let mut disk = Self::mount(kind, &slow.path(), at)?;
+        disk.slow = Some(slow);
         Ok(disk)
     }
 
@@ -135,9 +130,14 @@ impl Disk {
 
     /// From now on each write takes so long, if it is a slow disk.
     pub(super) fn set_write_time(&self, time: Duration) {
-        if let Some((slow, _)) = &self.slow {
+        if let Some(slow) = &self.slow {
             slow.set_write_time(time);
         }
+    }
+
+    /// The slow disk below, if there is one.
+    pub(super) fn slow_disk(&self) -> Option<&SlowDisk> {
+        self.slow.as_ref()
     }
 
     /// What was written since it was mounted.
@@ -174,11 +174,22 @@ impl Drop for Disk {
         while call("umount", &[&at]).is_err() && started.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(20));
         }
-        if let Some((slow, below)) = self.slow.take() {
-            let _ = call("umount", &["--lazy", &below.display().to_string()]);
-            drop(slow);
-        }
     }
+}
+
+/// A slow disk in memory with a file system that nobody has mounted, below the directory `at`.
+pub(super) fn slow_device(
+    kind: FileSystem,
+    image: &Path,
+    mebibytes: u64,
+    at: &Path,
+) -> Result<SlowDisk> {
+    make_image(image, mebibytes, false)?;
+    kind.make(image)?;
+    let content = File::options().read(true).write(true).open(image)?;
+    std::fs::remove_file(image)?;
+    std::fs::create_dir_all(at)?;
+    SlowDisk::start(content, at)
 }
 
 fn make_image(image: &Path, mebibytes: u64, is_written_through: bool) -> Result<()> {

@@ -5,10 +5,7 @@
 //! host answers by creating `answer-ID`.
 
 use std::fmt;
-use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -16,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use super::Random;
 use super::server::Server;
 use crate::namespace::{GUEST_ADDRESS, Namespace};
+use crate::uml::{self, Guest, Listener};
 
 /// How one case ended.
 #[derive(Debug, Clone)]
@@ -67,7 +65,7 @@ impl Boot<'_> {
         server: &mut Server,
         seed: u64,
     ) -> Result<Vec<Outcome>> {
-        let mut guest = Guest { child: self.spawn()? };
+        let mut guest = self.start()?;
         let mut listener = Listener::new(self.control)?;
         let mut outcomes: Vec<Outcome> = Vec::new();
         let mut random = Random(seed | 1);
@@ -75,7 +73,7 @@ impl Boot<'_> {
         let mut began: Option<(String, Instant)> = None;
         let mut death = None;
         loop {
-            let has_ended = guest.child.try_wait()?.is_some();
+            let has_ended = guest.has_ended()?;
             for line in listener.lines()? {
                 match Line::parse(&line)? {
                     Line::Begin(name) => began = Some((name, Instant::now())),
@@ -137,24 +135,14 @@ impl Boot<'_> {
         Ok(outcomes)
     }
 
-    fn spawn(&self) -> Result<Child> {
-        let log = std::fs::File::create(&self.log)?;
-        let mut command = self.namespace.command("linux.uml");
-        command
-            .args(["mem=1G", "rootfstype=hostfs", "rootflags=/", "rw", "quiet"])
-            .arg(format!("init={}", self.init.display()))
-            .arg(format!("umid=steadfast-{}-{}", std::process::id(), self.label))
-            // gro=1: without it the guest drops every frame larger than the MTU.
-            .args(["vec0:transport=tap,ifname=tap0,depth=128,gro=1", "con=null", "con0=null,fd:1"])
-            // What the kernel does not know it passes to process 1 as environment.
-            .arg(format!("GUEST_ADDRESS={GUEST_ADDRESS}/24"))
-            .arg(format!("GUEST_PROGRAM={}", self.program.display()))
-            .arg(format!("GUEST_PLAN={}", self.control.join("plan").display()))
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .process_group(0);
-        command.spawn().context("cannot start linux.uml")
+    fn start(&self) -> Result<Guest> {
+        let words = [
+            uml::NETWORK.to_owned(),
+            format!("GUEST_ADDRESS={GUEST_ADDRESS}/24"),
+            format!("GUEST_PROGRAM={}", self.program.display()),
+            format!("GUEST_PLAN={}", self.control.join("plan").display()),
+        ];
+        Guest::start(self.namespace.command(uml::PROGRAM), self.label, self.init, &words, &self.log)
     }
 
     /// Does what the guest asks for; the answer's words, first `ok` or `failed`.
@@ -176,21 +164,6 @@ impl Boot<'_> {
             }
             other => Ok(format!("failed the host does not know the request {other:?}")),
         }
-    }
-}
-
-/// The guest's processes; killed when dropped.
-struct Guest {
-    child: Child,
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        // The kernel and the processes that stand in for the guest's are one process group,
-        // made by us; both may have ended already.
-        let group = rustix::process::Pid::from_child(&self.child);
-        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-        let _ = self.child.wait();
     }
 }
 
@@ -225,34 +198,5 @@ impl Line {
             }
             _ => bail!("the guest said {line:?}"),
         })
-    }
-}
-
-/// Follows the guest's `results` file.
-struct Listener {
-    file: std::fs::File,
-    read: u64,
-    rest: String,
-}
-
-impl Listener {
-    fn new(control: &Path) -> Result<Self> {
-        let path = control.join("results");
-        std::fs::write(&path, "")?;
-        Ok(Self { file: std::fs::File::open(path)?, read: 0, rest: String::new() })
-    }
-
-    /// The whole lines that came since the last call.
-    fn lines(&mut self) -> Result<Vec<String>> {
-        self.file.seek(SeekFrom::Start(self.read))?;
-        let mut bytes = Vec::new();
-        self.file.read_to_end(&mut bytes)?;
-        self.read += bytes.len() as u64;
-        self.rest.push_str(&String::from_utf8_lossy(&bytes));
-        let Some(end) = self.rest.rfind('\n') else { return Ok(Vec::new()) };
-        let rest = self.rest.split_off(end + 1);
-        let lines = self.rest.lines().map(str::to_owned).collect();
-        self.rest = rest;
-        Ok(lines)
     }
 }

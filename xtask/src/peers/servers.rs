@@ -104,8 +104,10 @@ pub(crate) struct Server {
     /// The share's path as clients mount it.
     pub(crate) path: String,
     process: Child,
-    /// Configuration, state and log.
-    scratch: tempfile::TempDir,
+    /// Steadfast's state directory.
+    state: PathBuf,
+    /// Configuration and log, and the state unless it has another place.
+    _scratch: tempfile::TempDir,
     log: PathBuf,
 }
 
@@ -119,7 +121,7 @@ impl Server {
     pub(crate) fn statistics(&self) -> Result<serde_json::Value> {
         let output = Command::new(steadfast_program())
             .args(["statistics", "--json", "--state-directory"])
-            .arg(self.scratch.path().join(STATE))
+            .arg(&self.state)
             .output()
             .context("cannot run steadfast statistics")?;
         if !output.status.success() {
@@ -189,6 +191,8 @@ impl Drop for Server {
 /// How a server is started.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
+    /// Where Steadfast listens, and where every server is asked whether it does.
+    pub(crate) address: Ipv4Addr,
     /// Where it serves NFS.
     pub(crate) port: u16,
     /// The CPUs that it runs on.
@@ -217,10 +221,11 @@ pub(crate) struct Own {
 }
 
 impl Setup {
-    /// At the usual port, on the servers' CPUs.
+    /// On loopback at the usual port, on the servers' CPUs.
     pub(crate) fn usual(cpus: &Cpus) -> Self {
         let (cpus, own) = (cpus.server.clone(), Own::default());
-        Self { port: NFS_PORT, cpus, workers: None, files: None, own }
+        let address = Ipv4Addr::LOCALHOST;
+        Self { address, port: NFS_PORT, cpus, workers: None, files: None, own }
     }
 }
 
@@ -230,6 +235,7 @@ pub(crate) fn start(peer: Peer, directory: &Path, setup: &Setup) -> Result<Serve
     let directory = directory.to_str().context("the directory's path is not UTF-8")?;
     let log = scratch.path().join("log");
     let port = setup.port;
+    let state = setup.own.state.clone().unwrap_or_else(|| scratch.path().join(STATE));
     let (program, arguments, mount_port) = match peer {
         Peer::Ganesha => {
             let configuration = scratch.path().join("ganesha.conf");
@@ -247,19 +253,16 @@ pub(crate) fn start(peer: Peer, directory: &Path, setup: &Setup) -> Result<Serve
         }
         Peer::Steadfast => {
             let configuration = scratch.path().join("steadfast.toml");
-            let state = match &setup.own.state {
-                Some(state) => state.clone(),
-                None => scratch.path().join(STATE),
-            };
             std::fs::create_dir_all(&state)?;
-            let state = state.to_str().context("the state directory's path is not UTF-8")?;
-            std::fs::write(&configuration, steadfast_configuration(directory, state, setup))?;
+            let text = state.to_str().context("the state directory's path is not UTF-8")?;
+            std::fs::write(&configuration, steadfast_configuration(directory, text, setup))?;
             let mut arguments = vec!["serve".into(), "--config".into(), configuration];
             arguments.extend(setup.own.arguments.iter().map(PathBuf::from));
             (setup.own.program.clone().unwrap_or_else(steadfast_program), arguments, port)
         }
         Peer::Canned => {
-            let arguments = vec!["null-server".into(), format!("127.0.0.1:{port}").into()];
+            let address = SocketAddr::from((setup.address, port));
+            let arguments = vec!["null-server".into(), address.to_string().into()];
             (bench_program(), arguments, port)
         }
     };
@@ -274,11 +277,12 @@ pub(crate) fn start(peer: Peer, directory: &Path, setup: &Setup) -> Result<Serve
     let log = if peer == Peer::Ganesha { log } else { scratch.path().join("output") };
     let mut server = Server {
         peer,
-        address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+        address: SocketAddr::from((setup.address, port)),
         mount_port,
         path: directory.to_owned(),
         process,
-        scratch,
+        state,
+        _scratch: scratch,
         log,
     };
     server.await_port()?;
@@ -298,14 +302,14 @@ fn ganesha_configuration(directory: &str, port: u16) -> String {
 }
 
 fn steadfast_configuration(directory: &str, state: &str, setup: &Setup) -> String {
-    let port = setup.port;
+    let address = SocketAddr::from((setup.address, setup.port));
     let line = |key: &str, number: Option<usize>| {
         number.map_or_else(String::new, |number| format!("{key} = {number}\n"))
     };
     let workers = line("pools", setup.workers.map(|_| 1)) + &line("seats_per_pool", setup.workers);
     let files = line("descriptors_max", setup.files);
     format!(
-        "[server]\nlisten = [\"127.0.0.1:{port}\"]\nrpcbind = false\n{workers}{files}\
+        "[server]\nlisten = [\"{address}\"]\nrpcbind = false\n{workers}{files}\
          {}state_directory = {state:?}\n\n[[share]]\npath = {directory:?}\n\
          directory = {directory:?}\nclients = [\"*\"]\noptions = [\"no_root_squash\"]\n\n{}",
         setup.own.server_keys, setup.own.tables

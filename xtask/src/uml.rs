@@ -1,0 +1,98 @@
+//! A guest: user-mode Linux, the real kernel as a process, with this machine's root as its own.
+//!
+//! Both sides talk through files in a directory that both see: the guest appends lines to `results`,
+//! which [`Listener`] follows.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result};
+
+/// The kernel.
+pub(crate) const PROGRAM: &str = "linux.uml";
+/// Its network device, on `tap0`. Without gro the guest drops every frame larger than the MTU.
+pub(crate) const NETWORK: &str = "vec0:transport=tap,ifname=tap0,depth=128,gro=1";
+
+/// The guest's processes; killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    child: Child,
+}
+
+impl Guest {
+    /// Boots one: `command` runs [`PROGRAM`] where the guest is to be, `init` is its process 1, and
+    /// the console goes to `log`. What the kernel does not know of `words` it passes to process 1
+    /// as environment.
+    ///
+    /// # Errors
+    /// When the kernel cannot be run, or the log not be made.
+    pub(crate) fn start(
+        mut command: Command,
+        label: &str,
+        init: &Path,
+        words: &[String],
+        log: &Path,
+    ) -> Result<Self> {
+        let log = File::create(log)?;
+        command
+            .args(["mem=1G", "rootfstype=hostfs", "rootflags=/", "rw", "quiet"])
+            .arg(format!("init={}", init.display()))
+            .arg(format!("umid=steadfast-{}-{label}", std::process::id()))
+            .args(["con=null", "con0=null,fd:1"])
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0);
+        Ok(Self { child: command.spawn().with_context(|| format!("cannot start {PROGRAM}"))? })
+    }
+
+    /// Whether it was switched off, or died.
+    pub(crate) fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // The kernel and the processes that stand in for the guest's are one process group,
+        // made by us; both may have ended already.
+        let group = rustix::process::Pid::from_child(&self.child);
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+/// Follows the guest's `results` file.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    file: File,
+    read: u64,
+    rest: String,
+}
+
+impl Listener {
+    /// Makes an empty `results` in the directory that both sides see.
+    pub(crate) fn new(control: &Path) -> Result<Self> {
+        let path = control.join("results");
+        std::fs::write(&path, "")?;
+        Ok(Self { file: File::open(path)?, read: 0, rest: String::new() })
+    }
+
+    /// The whole lines that came since the last call.
+    pub(crate) fn lines(&mut self) -> Result<Vec<String>> {
+        self.file.seek(SeekFrom::Start(self.read))?;
+        let mut bytes = Vec::new();
+        self.file.read_to_end(&mut bytes)?;
+        self.read += bytes.len() as u64;
+        self.rest.push_str(&String::from_utf8_lossy(&bytes));
+        let Some(end) = self.rest.rfind('\n') else { return Ok(Vec::new()) };
+        let rest = self.rest.split_off(end + 1);
+        let lines = self.rest.lines().map(str::to_owned).collect();
+        self.rest = rest;
+        Ok(lines)
+    }
+}
