@@ -1,63 +1,17 @@
 //! Unit tests of the running log over a medium in memory: room, order, failures, damage, threads.
 #![allow(clippy::expect_used, reason = "a test that cannot go on fails")]
 
+mod common;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use common::{FILE_SYSTEM, HOST, UUID, commit, found, medium, new_log, put, start, superblock};
 use steadfast_intent_log::recovery::{Decision, Known, Observed, Refusal, decide};
 use steadfast_intent_log::testing::{Fault, MemoryMedium};
 use steadfast_intent_log::{
     BLOCK_BYTES, Batch, End, Extent, Identity, IntentLog, Lsn, Medium, Position, Reader, Refused,
-    Superblock, SuperblockCopy, SuperblockFault, adopt, count_record_like, format, inspect, survey,
+    SuperblockCopy, SuperblockFault, adopt, count_record_like, format, inspect, survey,
 };
-
-const HOST: [u8; 16] = [9; 16];
-const UUID: [u8; 16] = *b"log-id!!the rest";
-const FILE_SYSTEM: Identity = Identity { uuid: [1; 16], kind: 2 };
-
-fn medium(ring_blocks: usize) -> MemoryMedium {
-    MemoryMedium::new((128 << 10) + ring_blocks * BLOCK_BYTES)
-}
-
-fn superblock(medium: &MemoryMedium) -> Superblock {
-    inspect(medium).superblock().expect("one counts").clone()
-}
-
-fn start(medium: &MemoryMedium) -> IntentLog {
-    let superblock = superblock(medium);
-    let found = survey(medium, &superblock);
-    let log = IntentLog::resume(&superblock, &found, HOST, 5).expect("numbers are left");
-    assert_eq!(log.register(FILE_SYSTEM, b"/srv"), Ok(0));
-    log.write_superblocks(medium, false).expect("written");
-    log
-}
-
-fn new_log(ring_blocks: usize) -> (MemoryMedium, IntentLog) {
-    let medium = medium(ring_blocks);
-    format(&medium, UUID, HOST, 5).expect("written");
-    let log = start(&medium);
-    (medium, log)
-}
-
-fn put(log: &IntentLog, payload: &[u8]) -> Result<Lsn, Refused> {
-    let admission = log.admit(payload.len())?;
-    let lsn = log.reserve(admission, 0);
-    log.complete(lsn, payload.to_vec());
-    Ok(lsn)
-}
-
-fn commit(log: &IntentLog, medium: &MemoryMedium) -> Lsn {
-    let mut batch = Batch::default();
-    while log.take_batch(&mut batch) {
-        batch.write_to(medium).expect("written");
-        log.written(&batch);
-    }
-    log.stable()
-}
-
-fn found(medium: &MemoryMedium) -> Vec<Vec<u8>> {
-    let records = Reader::new(medium, Extent::of(&superblock(medium)));
-    records.filter(|record| record.is_live).map(|record| record.payload).collect()
-}
 
 fn decision(medium: &MemoryMedium, known: Known, host: [u8; 16], is_there: bool) -> Decision {
     let facts = inspect(medium);

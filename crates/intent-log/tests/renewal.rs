@@ -1,50 +1,14 @@
 //! Unit tests of leaving a log and going on with it, with a crash at every step of that.
 #![allow(clippy::expect_used, reason = "a test that cannot go on fails")]
 
+mod common;
+
+use common::{HOST, commit, found, new_log, put, superblock};
 use steadfast_intent_log::recovery::{Decision, Known, Observed, decide};
 use steadfast_intent_log::testing::{Fault, MemoryMedium};
 use steadfast_intent_log::{
-    BLOCK_BYTES, Batch, Extent, Identity, IntentLog, Lsn, Reader, RenewError, Superblock, format,
-    inspect, survey,
+    BLOCK_BYTES, Batch, IntentLog, RenewError, Superblock, inspect, survey,
 };
-
-const HOST: [u8; 16] = [9; 16];
-const FILE_SYSTEM: Identity = Identity { uuid: [1; 16], kind: 2 };
-
-fn superblock(medium: &MemoryMedium) -> Superblock {
-    inspect(medium).superblock().expect("one counts").clone()
-}
-
-fn new_log() -> (MemoryMedium, IntentLog) {
-    let medium = MemoryMedium::new((128 << 10) + 16 * BLOCK_BYTES);
-    let superblock = format(&medium, [7; 16], HOST, 5).expect("written");
-    let found = survey(&medium, &superblock);
-    let log = IntentLog::resume(&superblock, &found, HOST, 5).expect("numbers are left");
-    assert_eq!(log.register(FILE_SYSTEM, b"/srv"), Ok(0));
-    log.write_superblocks(&medium, false).expect("written");
-    (medium, log)
-}
-
-fn put(log: &IntentLog, payload: &[u8]) -> Lsn {
-    let admission = log.admit(payload.len()).expect("room");
-    let lsn = log.reserve(admission, 0);
-    log.complete(lsn, payload.to_vec());
-    lsn
-}
-
-fn commit(log: &IntentLog, medium: &MemoryMedium) -> Lsn {
-    let mut batch = Batch::default();
-    while log.take_batch(&mut batch) {
-        batch.write_to(medium).expect("written");
-        log.written(&batch);
-    }
-    log.stable()
-}
-
-fn found(medium: &MemoryMedium) -> Vec<Vec<u8>> {
-    let records = Reader::new(medium, Extent::of(&superblock(medium)));
-    records.filter(|record| record.is_live).map(|record| record.payload).collect()
-}
 
 fn decision(medium: &MemoryMedium, known: Known) -> Decision {
     let facts = inspect(medium);
@@ -55,15 +19,15 @@ fn decision(medium: &MemoryMedium, known: Known) -> Decision {
 /// A log with records that were stable, one that was written after the device failed, and one
 /// that nobody wrote. The failure is known, and all is flushed.
 fn failed() -> (MemoryMedium, IntentLog) {
-    let (medium, log) = new_log();
+    let (medium, log) = new_log(16);
     for byte in 1..5 {
-        put(&log, &[byte; 1000]);
+        put(&log, &[byte; 1000]).expect("room");
         commit(&log, &medium);
     }
-    put(&log, &[5; 1000]);
+    put(&log, &[5; 1000]).expect("room");
     let mut batch = Batch::default();
     assert!(log.take_batch(&mut batch));
-    put(&log, &[6; 1000]);
+    put(&log, &[6; 1000]).expect("room");
     medium.fault_at(0, Fault::Fail(u64::MAX));
     assert!(batch.write_to(&medium).is_err());
     log.failed();
@@ -73,13 +37,13 @@ fn failed() -> (MemoryMedium, IntentLog) {
 #[test]
 fn a_log_that_was_given_up_or_closed_begins_anew() {
     for is_given_up in [true, false] {
-        let (medium, log) = if is_given_up { failed() } else { new_log() };
+        let (medium, log) = if is_given_up { failed() } else { new_log(16) };
         assert_eq!(log.renew(), Err(RenewError::NotLeft));
         if is_given_up {
             assert!(log.has_failed());
             log.give_up(&medium).expect("written");
         } else {
-            let stable = put(&log, b"flushed");
+            let stable = put(&log, b"flushed").expect("room");
             commit(&log, &medium);
             log.checkpointed(0, stable);
             assert!(log.write_superblocks(&medium, true).expect("written"));
@@ -91,7 +55,7 @@ fn a_log_that_was_given_up_or_closed_begins_anew() {
         assert!(!log.has_failed());
         assert_eq!((log.stable(), log.last(), log.epoch()), (last, last, epoch + 1));
         // Nothing is written before both superblocks are.
-        let lsn = put(&log, b"new");
+        let lsn = put(&log, b"new").expect("room");
         assert_eq!(lsn, last.next());
         assert!(!log.take_batch(&mut Batch::default()));
         log.write_superblocks(&medium, false).expect("written");
@@ -110,7 +74,7 @@ fn crash_at_every_write_of_a_renewal(medium: &MemoryMedium, log: &IntentLog, kno
     let left = log.epoch();
     for (write, sectors) in (0..2).flat_map(|write| [0, 1, u64::MAX].map(|bits| (write, bits))) {
         log.renew().expect("left");
-        put(log, b"not before both superblocks say the epoch");
+        put(log, b"not before both superblocks say the epoch").expect("room");
         assert!(!log.take_batch(&mut Batch::default()));
         medium.fault_at(write, Fault::Fail(sectors));
         assert!(log.write_superblocks(medium, false).is_err());
@@ -131,7 +95,7 @@ fn crash_at_every_write_of_a_renewal(medium: &MemoryMedium, log: &IntentLog, kno
     }
     log.renew().expect("left");
     log.write_superblocks(medium, false).expect("written");
-    put(log, b"at last");
+    put(log, b"at last").expect("room");
     commit(log, medium);
     assert_eq!(found(medium), [b"at last"]);
 }
