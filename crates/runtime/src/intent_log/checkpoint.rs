@@ -7,7 +7,7 @@ use steadfast_intent_log::{FileSystemEntry, Lsn};
 use steadfast_vfs::FsError;
 
 use super::aside;
-use super::keeper::{IntentLogKeeper, Phase, REPLIES_FILL_PERCENT, REPLIES_STAY};
+use super::keeper::{FULL_WAIT, IntentLogKeeper, Phase, REPLIES_FILL_PERCENT, REPLIES_STAY};
 use super::mutation::{self, Mutation};
 use super::status::LastCheckpoint;
 
@@ -52,7 +52,8 @@ impl IntentLogKeeper {
             self.space_grew.notify_all();
             next = Instant::now() + self.options.checkpoint_interval;
             if let Some(trial) = self.switch.next_trial() {
-                next = next.min(trial);
+                // Somebody else may be at it.
+                next = next.min(trial.max(Instant::now() + FULL_WAIT));
             }
         }
     }

@@ -328,6 +328,8 @@ impl IntentLogKeeper {
             if self.is_stopping() {
                 return false;
             }
+            // A file system that was let go just before may have left them due.
+            self.write_superblocks_if_due();
             // Workers that would have seen to it may be at the gate.
             self.note_complete();
             std::thread::sleep(DRAIN_POLL);
@@ -397,6 +399,7 @@ impl IntentLogKeeper {
         *self.switch.left.lock() = None;
         self.moments.lock().clear();
         self.open_gate(Phase::On);
+        self.write_superblocks_if_due();
         // A committer that was late may have told of a failure of before.
         if self.log.has_failed() {
             *self.superblock_fault.lock() = Some("has failed again".to_owned());
