@@ -1,8 +1,9 @@
-//! Client patterns as they are written: `*`, an address, or a network.
+//! Client patterns as they are written: `*`, an address, a network, or a name.
 
 use std::net::IpAddr;
 
 use crate::model::ClientPattern;
+use crate::names::{DomainPattern, HostName, NetgroupName};
 use crate::options::shown;
 
 /// Why a client pattern was refused.
@@ -23,11 +24,22 @@ impl PatternError {
 impl std::str::FromStr for ClientPattern {
     type Err = PatternError;
 
-    /// `*`, `ADDRESS`, `ADDRESS/BITS`, or `ADDRESS/MASK` for IPv4. Bits of the address beyond
-    /// the network's are a mistake.
+    /// `*`, `ADDRESS`, `ADDRESS/BITS`, `ADDRESS/MASK` for IPv4, `HOST`, `*.DOMAIN`, or
+    /// `@NETGROUP`. Bits of the address beyond the network's are a mistake.
     fn from_str(text: &str) -> Result<Self, PatternError> {
         if text == "*" {
             return Ok(Self::Any);
+        }
+        if let Some(netgroup) = text.strip_prefix('@') {
+            return NetgroupName::new(netgroup)
+                .map(Self::Netgroup)
+                .ok_or_else(|| PatternError::new(format!("{} is no netgroup", shown(text))));
+        }
+        if let Some(host) = HostName::new(text) {
+            return Ok(Self::Host(host));
+        }
+        if let Some(domain) = DomainPattern::new(text) {
+            return Ok(Self::Domain(domain));
         }
         let (address, length) =
             text.split_once('/').map_or((text, None), |(address, length)| (address, Some(length)));
@@ -63,24 +75,19 @@ impl std::fmt::Display for ClientPattern {
                 let is_one = *prefix_bits == if network.is_ipv4() { 32 } else { 128 };
                 if is_one { write!(f, "{network}") } else { write!(f, "{network}/{prefix_bits}") }
             }
+            Self::Host(host) => write!(f, "{host}"),
+            Self::Domain(domain) => write!(f, "{domain}"),
+            Self::Netgroup(netgroup) => write!(f, "{netgroup}"),
         }
     }
 }
 
 fn not_an_address(text: &str) -> PatternError {
-    let is_name = text.chars().any(|c| c.is_ascii_alphabetic()) && !text.contains(':');
-    let is_netgroup = text.starts_with('@');
-    PatternError::new(if is_netgroup {
-        format!("the netgroup {} cannot be used yet: write addresses or networks", shown(text))
-    } else if is_name {
-        format!(
-            "{} is not an address; host names cannot be used yet: write addresses, networks \
-             like \"10.0.0.0/8\", or \"*\"",
-            shown(text)
-        )
-    } else {
-        format!("{} is not an address, a network like \"10.0.0.0/8\", or \"*\"", shown(text))
-    })
+    PatternError::new(format!(
+        "{} is not an address, a network like \"10.0.0.0/8\", a host's name, a domain like \
+         \"*.example\", a netgroup like \"@staff\", or \"*\"",
+        shown(text)
+    ))
 }
 
 /// The length of a network: bits, or for IPv4 a mask of leading ones.
@@ -146,6 +153,9 @@ mod tests {
             ("::1", network("::1", 128)),
             ("::/0", network("::", 0)),
             ("::ffff:10.1.0.0/112", network("10.1.0.0", 16)),
+            ("Client.example", ClientPattern::Host(HostName::new("client.example").expect("one"))),
+            ("*.Example", ClientPattern::Domain(DomainPattern::new("*.example").expect("one"))),
+            ("@Staff", ClientPattern::Netgroup(NetgroupName::new("Staff").expect("one"))),
         ];
         for (text, pattern) in cases {
             assert_eq!(text.parse(), Ok(pattern), "{text}");
@@ -165,9 +175,10 @@ mod tests {
             "10.0.0.0/255.0.255.0",
             "fd00::/129",
             "fd00::/255.0.0.0",
-            "client.example",
-            "@group",
-            "*.example",
+            "a..example",
+            "@",
+            "@a b",
+            "**",
             "fe80::1%eth0",
             "10.0.0.0 /8",
             "::ffff:0.0.0.0/95",
@@ -184,7 +195,17 @@ mod tests {
 
     #[test]
     fn what_is_shown_can_be_read_again() {
-        for text in ["*", "10.0.0.0/8", "192.168.1.5", "fd00::/8", "::1", "0.0.0.0/0"] {
+        for text in [
+            "*",
+            "10.0.0.0/8",
+            "192.168.1.5",
+            "fd00::/8",
+            "::1",
+            "0.0.0.0/0",
+            "a.example",
+            "*.example",
+            "@staff",
+        ] {
             let pattern: ClientPattern = text.parse().expect("a pattern");
             assert_eq!(pattern.to_string(), text);
         }

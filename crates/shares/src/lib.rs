@@ -1,20 +1,28 @@
 //! The share model: what is exported, to whom, with which rights.
 //!
-//! A [`Share`] is a directory with its rules; [`Share::rights`] decides what a client address
-//! may do. [`Configuration::parse`] makes shares, and the server's settings, of the text of
-//! `steadfast.toml`, or tells everything that is wrong with it and where. Pure values: no I/O,
-//! no clock; reading configuration files and opening directories happens elsewhere.
+//! A [`Share`] is a directory with its rules; a [`RuleSet`] decides what a client may do, asking
+//! [`Names`] about names. [`Configuration::parse`] makes shares, and the server's settings, of the
+//! text of `steadfast.toml`, or tells everything that is wrong with it and where; [`manage`] is
+//! what administrators ask for. Pure values: no I/O, no clock; reading configuration files,
+//! looking up names and opening directories happens elsewhere.
 #![forbid(unsafe_code)]
 
+mod authority;
 mod clients;
 pub mod configuration;
 mod id;
+pub mod manage;
 mod model;
+mod names;
 mod options;
+mod rules;
 mod suggestion;
 
+pub use authority::{Authority, Groups, RulesOnly};
 pub use clients::PatternError;
 pub use configuration::Configuration;
-pub use model::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
+pub use model::{ClientPattern, ClientRule, Flavor, Flavors, Rights, Share, ShareId, Squash};
+pub use names::{DomainPattern, HostName, Known, Names, NetgroupName, NoNames};
 pub use options::{OptionError, ShareOptions};
+pub use rules::{Decision, Question, Refusal, RuleSet};
 pub use suggestion::nearest;

@@ -1,13 +1,17 @@
 //! Shares, rules and rights as values.
 
 use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::names::{DomainPattern, HostName, NetgroupName, NoNames};
+use crate::rules::{Decision, Question, RuleSet};
 
 /// Names a share in handles: derived from its path or configured, the same after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShareId(pub u64);
 
 /// Which callers are made anonymous.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Squash {
     /// The superuser (`root_squash`, the default).
     #[default]
@@ -18,9 +22,82 @@ pub enum Squash {
     All,
 }
 
+/// How a caller says who he is (`sec=`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Flavor {
+    /// Not at all (`AUTH_NONE`).
+    None,
+    /// By numbers that are believed (`AUTH_SYS`).
+    Sys,
+    /// By Kerberos.
+    Krb5,
+    /// By Kerberos, with calls that cannot be changed on their way.
+    Krb5i,
+    /// By Kerberos, with calls that cannot be read on their way.
+    Krb5p,
+}
+
+impl Flavor {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::None, Self::Sys, Self::Krb5, Self::Krb5i, Self::Krb5p];
+
+    /// As it is written after `sec=`.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Sys => "sys",
+            Self::Krb5 => "krb5",
+            Self::Krb5i => "krb5i",
+            Self::Krb5p => "krb5p",
+        }
+    }
+}
+
+bitflags::bitflags! {
+    /// Some flavours.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct Flavors: u8 {
+        /// [`Flavor::None`]
+        const NONE = 1;
+        /// [`Flavor::Sys`]
+        const SYS = 2;
+        /// [`Flavor::Krb5`]
+        const KRB5 = 4;
+        /// [`Flavor::Krb5i`]
+        const KRB5I = 8;
+        /// [`Flavor::Krb5p`]
+        const KRB5P = 16;
+    }
+}
+
+impl Default for Flavors {
+    /// Those that prove nothing: who asks for more says so.
+    fn default() -> Self {
+        Self::NONE | Self::SYS
+    }
+}
+
+impl From<Flavor> for Flavors {
+    fn from(flavor: Flavor) -> Self {
+        match flavor {
+            Flavor::None => Self::NONE,
+            Flavor::Sys => Self::SYS,
+            Flavor::Krb5 => Self::KRB5,
+            Flavor::Krb5i => Self::KRB5I,
+            Flavor::Krb5p => Self::KRB5P,
+        }
+    }
+}
+
 /// What a client may do with a share.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rights {
+    /// To callers of which flavours they are given.
+    pub flavors: Flavors,
+    /// Whether calls must come from a port below 1024.
+    pub needs_privileged_port: bool,
+    /// Whether a user's groups are those that this host knows, not those that the client says.
+    pub looks_up_groups: bool,
     /// No changes.
     pub is_read_only: bool,
     /// Who becomes anonymous.
@@ -34,6 +111,9 @@ pub struct Rights {
 impl Default for Rights {
     fn default() -> Self {
         Self {
+            flavors: Flavors::default(),
+            needs_privileged_port: false,
+            looks_up_groups: false,
             is_read_only: false,
             squash: Squash::Root,
             anonymous_uid: 65534,
@@ -43,7 +123,7 @@ impl Default for Rights {
 }
 
 /// Which clients a rule is for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ClientPattern {
     /// Everyone.
     Any,
@@ -54,13 +134,22 @@ pub enum ClientPattern {
         /// How many leading bits count.
         prefix_bits: u8,
     },
+    /// A host by its name.
+    Host(HostName),
+    /// Hosts by their names, `*.example`.
+    Domain(DomainPattern),
+    /// Hosts of a netgroup, `@group`.
+    Netgroup(NetgroupName),
 }
 
 impl ClientPattern {
-    /// Whether the pattern covers the address. An IPv4 address mapped into IPv6 counts as IPv4.
-    pub fn matches(&self, client: IpAddr) -> bool {
-        let Self::Network { network, prefix_bits } = self else {
-            return true;
+    /// Whether the pattern has the address without any name being looked up. An IPv4 address
+    /// mapped into IPv6 counts as IPv4.
+    pub fn has_address(&self, client: IpAddr) -> bool {
+        let (network, prefix_bits) = match self {
+            Self::Any => return true,
+            Self::Network { network, prefix_bits } => (network, prefix_bits),
+            Self::Host(_) | Self::Domain(_) | Self::Netgroup(_) => return false,
         };
         match (network.to_canonical(), client.to_canonical()) {
             (IpAddr::V4(network), IpAddr::V4(client)) => {
@@ -78,12 +167,12 @@ impl ClientPattern {
 }
 
 /// Rights for some clients.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClientRule {
     /// For whom.
     pub pattern: ClientPattern,
-    /// What they may do.
-    pub rights: Rights,
+    /// What they may do: the first that is for the caller's flavour. Most rules have one.
+    pub grants: Arc<[Rights]>,
 }
 
 /// An exported directory with its rules.
@@ -92,25 +181,26 @@ pub struct Share {
     /// Its name in handles.
     pub id: ShareId,
     /// The absolute path that clients mount.
-    pub path: String,
+    pub path: Box<str>,
     /// The directory that is served (after symbolic links of the configured path are resolved).
-    pub directory: std::path::PathBuf,
+    pub directory: Box<std::path::Path>,
     /// Whether file systems mounted below the directory are served too.
     pub crosses_mounts: bool,
     /// Whether changes are flushed though there is an intent log.
     pub without_log: bool,
+    /// Whether it takes no new clients: it is not told to anybody, and not mounted.
+    pub is_draining: bool,
     /// Rules, first match decides. No match: no access.
-    pub rules: Vec<ClientRule>,
+    pub rules: Arc<RuleSet>,
 }
 
 impl Share {
-    /// What a client may do; `None` for nothing at all.
+    /// What a client may do by `AUTH_SYS`, as far as addresses tell; `None` for nothing at all.
     pub fn rights(&self, client: IpAddr) -> Option<&Rights> {
-        self.rules.get(self.deciding_rule(client)?).map(|rule| &rule.rights)
-    }
-
-    /// The place in `rules` of the one that decides about a client.
-    pub fn deciding_rule(&self, client: IpAddr) -> Option<usize> {
-        self.rules.iter().position(|rule| rule.pattern.matches(client))
+        let question = Question { client, flavor: Flavor::Sys, from_privileged_port: true };
+        match self.rules.decide(&question, &NoNames) {
+            Decision::Granted(place) => self.rules.grant(place),
+            Decision::Refused(_) | Decision::Pending => None,
+        }
     }
 }

@@ -98,6 +98,7 @@ impl ShareOptions {
             },
             anonymous_uid: self.anonymous_uid,
             anonymous_gid: self.anonymous_gid,
+            ..Rights::default()
         }
     }
 

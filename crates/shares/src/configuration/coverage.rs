@@ -14,6 +14,7 @@ use crate::model::ClientPattern;
 pub(super) struct Coverage {
     everyone: Option<Place>,
     networks: HashMap<(IpAddr, u8), Place>,
+    named: HashMap<ClientPattern, Place>,
     /// Lengths that some network has.
     lengths: BTreeSet<u8>,
 }
@@ -25,7 +26,8 @@ impl Coverage {
             return Some(Placed { value: ClientPattern::Any, place });
         }
         let ClientPattern::Network { network, prefix_bits } = pattern else {
-            return None;
+            let place = *self.named.get(pattern)?;
+            return Some(Placed { value: pattern.clone(), place });
         };
         self.lengths.range(..=*prefix_bits).find_map(|bits| {
             let network = masked(*network, *bits);
@@ -36,15 +38,18 @@ impl Coverage {
 
     /// Counts a rule in; of two alike the first is the one that decides.
     pub(super) fn add(&mut self, pattern: &Placed<ClientPattern>) {
-        match pattern.value {
+        match &pattern.value {
             ClientPattern::Any => {
                 self.everyone.get_or_insert(pattern.place);
             }
             ClientPattern::Network { network, prefix_bits } => {
-                if let Entry::Vacant(entry) = self.networks.entry((network, prefix_bits)) {
+                if let Entry::Vacant(entry) = self.networks.entry((*network, *prefix_bits)) {
                     entry.insert(pattern.place);
-                    self.lengths.insert(prefix_bits);
+                    self.lengths.insert(*prefix_bits);
                 }
+            }
+            named => {
+                self.named.entry(named.clone()).or_insert(pattern.place);
             }
         }
     }

@@ -1,20 +1,20 @@
 //! `[defaults]` and `[[share]]`: what is exported, to whom.
 
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use super::coverage::Coverage;
 use super::document::{Document, Table};
 use super::{Place, Placed};
-use crate::model::{ClientPattern, ClientRule, Share, ShareId};
+use crate::model::{ClientPattern, ClientRule, Rights, Share, ShareId};
 use crate::options::{Contradictions, ShareOptions, shown};
+use crate::rules::RuleSet;
 
 const SHARE_KEYS: [&str; 7] = ["path", "directory", "options", "clients", "id", "log", "rule"];
 const RULE_KEYS: [&str; 2] = ["clients", "options"];
 
 /// Longest path that the MOUNT protocol can ask for (RFC 1813 §5.1.3), in bytes.
 const PATH_BYTES_MAX: usize = 1024;
-/// Most rules of a share, after each client of a list became one.
-const RULES_MAX: usize = 4096;
 
 /// `[[share]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,8 +70,8 @@ fn read(
     let id = document.integer(table, "id", 0, u64::MAX);
     let share_options = options(document, table, &defaults.options);
     let rules = rules(document, table, &share_options, defaults);
-    if rules.len() > RULES_MAX {
-        let what = format!("the share has more than {RULES_MAX} clients");
+    if rules.len() > RuleSet::RULES_MAX {
+        let what = format!("the share has more than {} clients", RuleSet::RULES_MAX);
         document.refuse(table.place, what, None);
     }
     let path = path?;
@@ -83,11 +83,12 @@ fn read(
         id_place: id.as_ref().map_or(path.place, |id| id.place),
         share: Share {
             id: id.map_or_else(|| ShareId::of_path(&path.value), |id| ShareId(id.value)),
-            path: path.value,
-            directory: directory.value,
+            path: path.value.into(),
+            directory: directory.value.into(),
             crosses_mounts: share_options.crosses_mounts,
             without_log: document.boolean(table, "log") == Some(false),
-            rules,
+            is_draining: false,
+            rules: Arc::new(rules.into()),
         },
     })
 }
@@ -151,10 +152,10 @@ impl Rules {
                 document.refuse(pattern.place, what, None);
             }
         }
-        let rights = options.rights();
+        let grants: Arc<[Rights]> = Arc::new([options.rights()]);
         for pattern in patterns {
             self.coverage.add(&pattern);
-            self.rules.push(ClientRule { pattern: pattern.value, rights: rights.clone() });
+            self.rules.push(ClientRule { pattern: pattern.value, grants: Arc::clone(&grants) });
         }
     }
 }

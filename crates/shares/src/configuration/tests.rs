@@ -73,7 +73,7 @@ fn everything_is_read() {
     assert_eq!(server.log, Some(LogTarget::Journald));
 
     let [first, second] = configuration.shares.as_slice() else { panic!("two shares") };
-    assert_eq!(first.share.path, "/first/place");
+    assert_eq!(&*first.share.path, "/first/place");
     assert_eq!(first.share.id, ShareId::of_path("/first/place"));
     let rights = first.share.rights([10, 1, 1, 1].into()).expect("rights");
     assert!(rights.is_read_only && rights.anonymous_uid == 1);
@@ -87,7 +87,7 @@ fn everything_is_read() {
     assert!(rights.is_read_only && rights.squash == Squash::None && rights.anonymous_uid == 1);
     let rights = second.share.rights([192, 168, 1, 6].into()).expect("rights");
     assert!(!rights.is_read_only && rights.squash == Squash::Root && rights.anonymous_uid == 1);
-    assert_eq!(second.share.rules.len(), 3);
+    assert_eq!(second.share.rules.rules().len(), 3);
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn duplicates_are_refused() {
 #[test]
 fn all_mistakes_are_told_at_once_in_their_order() {
     let text = "[server]\nudp = 1\n[defaults]\noptions = [\"rww\"]\n\
-                [[share]]\npath = \"x\"\nclients = [\"nowhere\"]\n[typo]\n";
+                [[share]]\npath = \"x\"\nclients = [\"no where\"]\n[typo]\n";
     let places: Vec<_> = Configuration::parse(text)
         .expect_err("mistakes")
         .iter()

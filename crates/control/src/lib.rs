@@ -1,0 +1,2 @@
+//! Administration: what can be asked of a running server, and the shares that it keeps.
+#![forbid(unsafe_code)]

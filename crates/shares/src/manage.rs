@@ -1,0 +1,194 @@
+//! What administrators ask for: groups, shares, and batches of operations on them, as they are
+//! written in the files of `shares.d`, sent to the server, and kept in its history.
+
+use serde::{Deserialize, Serialize};
+
+/// A rule as it is written: options for some clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RuleSpec {
+    /// For whom.
+    pub clients: Vec<String>,
+    /// Option words, beside those of the share.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+}
+
+/// A share as it is written. What is left out comes from its group, then from `[defaults]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShareSpec {
+    /// The absolute path that clients mount.
+    pub path: String,
+    /// The directory that is served (default: the path).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
+    /// Its number in handles (default: made of the path).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// For people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Its name where protocols want one (SMB; sharetab(4)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
+    /// Plug-ins that serve it (default: NFS alone).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub protocols: Vec<String>,
+    /// Option words, after those of its group.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+    /// Who may use it. One that names clients has none of its group's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<String>,
+    /// Particular rules, asked before `clients`.
+    #[serde(default, rename = "rule", skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RuleSpec>,
+    /// `false`: its changes are flushed though there is an intent log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<bool>,
+    /// `false`: it is not served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// `true`: it takes no new clients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draining: Option<bool>,
+}
+
+/// Makes a share of every directory that a pattern matches, also of those that appear later.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PatternSpec {
+    /// An absolute path whose last component, alone, has wildcards (`*`, `?`): `/tank/home/*`.
+    pub directories: String,
+    /// Names that are left out, with wildcards (default: those that begin with a dot, and
+    /// `lost+found`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub except: Vec<String>,
+    /// Option words, after those of the group.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+    /// Who may use them (default: the group's).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<String>,
+    /// Whether a directory counts only if another file system, or a btrfs subvolume, is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mounted: Option<bool>,
+}
+
+/// A group without its shares: what they inherit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupSpec {
+    /// Its name: letters, digits, `-`, `_`, `.`, at most 64. Its file is `NAME.toml`.
+    pub name: String,
+    /// For people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Option words, after those of `[defaults]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+    /// Who may use its shares that name no clients themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<String>,
+    /// Plug-ins that serve its shares (default: NFS alone).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub protocols: Vec<String>,
+    /// `false`: none of its shares is served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// Directories that become shares by themselves.
+    #[serde(default, rename = "pattern", skip_serializing_if = "Vec::is_empty")]
+    pub patterns: Vec<PatternSpec>,
+}
+
+/// What is to change about a share or a group: keys of [`ShareSpec`] or [`GroupSpec`] with their
+/// new values, and what is added to and taken out of lists.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Changes {
+    /// New values, by key; `null` takes the key out.
+    #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
+    pub set: serde_json::Map<String, serde_json::Value>,
+    /// Clients to be let in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub add_clients: Vec<String>,
+    /// Clients to be let in no more: as they are written in the list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remove_clients: Vec<String>,
+    /// Option words to be added; one that contradicts an earlier one replaces it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub add_options: Vec<String>,
+    /// Option words to be taken out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remove_options: Vec<String>,
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Operation {
+    /// Makes a group.
+    CreateGroup {
+        /// It.
+        group: GroupSpec,
+    },
+    /// Takes a group away.
+    DeleteGroup {
+        /// Its name.
+        name: String,
+        /// Whether its shares go with it; else it must have none.
+        #[serde(default)]
+        with_shares: bool,
+    },
+    /// Changes a group.
+    SetGroup {
+        /// Its name.
+        name: String,
+        /// What.
+        changes: Changes,
+    },
+    /// Adds a share to a group, which is made if it is [`DEFAULT_GROUP`].
+    AddShare {
+        /// The group's name.
+        group: String,
+        /// The share.
+        share: ShareSpec,
+    },
+    /// Takes a share away.
+    RemoveShare {
+        /// Its path.
+        path: String,
+    },
+    /// Changes a share.
+    SetShare {
+        /// Its path.
+        path: String,
+        /// What.
+        changes: Changes,
+    },
+    /// Moves a share to another group.
+    MoveShare {
+        /// Its path.
+        path: String,
+        /// That group's name.
+        group: String,
+    },
+}
+
+/// The group of shares for which nobody names one.
+pub const DEFAULT_GROUP: &str = "default";
+
+/// Operations that are done together or not at all.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Batch {
+    /// In their order.
+    pub operations: Vec<Operation>,
+    /// Why, for the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+    /// Whether operations with mistakes are left out, and the others done all the same.
+    #[serde(default)]
+    pub partial: bool,
+}
