@@ -42,14 +42,16 @@ fn message(program: u32, procedure: u32, arguments: impl FnOnce(&mut Writer<'_>)
 
 fn main() {
     let rights = Rights { squash: Squash::None, ..Rights::default() };
-    let rules = vec![ClientRule { pattern: ClientPattern::Any, rights }];
+    let grants = std::sync::Arc::new([rights]);
+    let rules = vec![ClientRule { pattern: ClientPattern::Any, grants }];
     let share = Share {
         id: ShareId(1),
-        path: "/a".to_owned(),
-        directory: "/a".into(),
+        path: "/a".into(),
+        directory: std::path::Path::new("/a").into(),
         crosses_mounts: false,
         without_log: false,
-        rules,
+        is_draining: false,
+        rules: std::sync::Arc::new(rules.into()),
     };
     let exports =
         vec![Export { share: Arc::new(share), storage: Arc::new(ModelFs::new(1, 0o777)) }];

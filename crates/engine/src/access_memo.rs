@@ -2,60 +2,98 @@
 //! connection and not once a call (design: access checked on *every* call at the price of a
 //! comparison).
 //!
-//! An entry holds for one generation of the export table: after a reload, whatever it changed,
-//! all connections ask the rules again at their next call.
+//! An entry holds for one version of an export and one epoch of the authority: after a change of
+//! the share, or of what is known about names, the rules are asked again at the next call. A
+//! change of another share disturbs nobody.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use steadfast_shares::Rights;
+use steadfast_shares::{Authority, Decision, Flavor, Question, Refusal};
 
-use crate::export::{Export, ExportTable};
+use crate::export::Exported;
 
 /// Shares that one connection remembers. Few clients use more than one by one connection.
-const ENTRIES: usize = 4;
+const ENTRIES: usize = 8;
 
-/// An entry is one word, so that several workers may use a connection's memo without a lock:
-/// generation, place of the share in the table, rule (from the lowest bit on: 16, 20, 28 bits).
-const RULE_BITS: u32 = 16;
-const PLACE_BITS: u32 = 20;
-const GENERATION_BITS: u32 = 28;
-/// Stands for "no rule matches".
-const NO_RULE: u64 = (1 << RULE_BITS) - 1;
+/// An entry is one word, so that several workers may use a connection's memo without a lock. From
+/// the lowest bit on: decision, flavour and class of port, the authority's epoch, the export's
+/// version. Versions and epochs that differ by as much as their bits have are taken for one:
+/// that is after millions of changes without a call in between.
+const DECISION_BITS: u32 = 10;
+const ASKED_BITS: u32 = 4;
+const EPOCH_BITS: u32 = 24;
+const VERSION_BITS: u32 = 26;
+/// Decisions other than grants; grants of higher places than these are not remembered.
+const REFUSALS: [(u64, Refusal); 3] = [
+    ((1 << DECISION_BITS) - 1, Refusal::Client),
+    ((1 << DECISION_BITS) - 2, Refusal::Flavor),
+    ((1 << DECISION_BITS) - 3, Refusal::Port),
+];
 
 /// The memo of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct AccessMemo([AtomicU64; ENTRIES]);
 
 impl AccessMemo {
-    /// What the client at `address` may do on the export at `place` of the table; `None` for
-    /// nothing at all. The address must be the same at each call.
-    pub(crate) fn rights<'t>(
+    /// What the authority says about the client on this export. The address and port asked about
+    /// must be the same at each call.
+    pub(crate) fn decide(
         &self,
-        table: &'t ExportTable,
-        place: usize,
-        export: &'t Export,
-        address: std::net::IpAddr,
-    ) -> Option<&'t Rights> {
-        let rules = &export.share.rules;
-        let decide = || export.share.deciding_rule(address);
-        let known = table.generation & ((1 << GENERATION_BITS) - 1);
-        // Generation 0 is that of tables that no engine serves, and of empty entries.
-        let is_memorable = known != 0 && place >> PLACE_BITS == 0 && (rules.len() as u64) < NO_RULE;
-        let Some(entry) = self.0.get(place % ENTRIES).filter(|_| is_memorable) else {
-            return rules.get(decide()?).map(|rule| &rule.rights);
-        };
-        let share = (known << PLACE_BITS) | place as u64;
-        let word = entry.load(Ordering::Relaxed);
-        let rule = if word >> RULE_BITS == share {
-            word & NO_RULE
-        } else {
-            let rule = decide().map_or(NO_RULE, |rule| rule as u64);
-            entry.store((share << RULE_BITS) | rule, Ordering::Relaxed);
-            rule
-        };
-        // No share has as many rules as `NO_RULE`.
-        rules.get(rule as usize).map(|rule| &rule.rights)
+        authority: &dyn Authority,
+        exported: &Exported,
+        question: &Question,
+    ) -> Decision {
+        let version = exported.version();
+        let known = version & ((1 << VERSION_BITS) - 1);
+        // Version 0 is that of exports that no engine serves, and of empty entries.
+        let entry = if known == 0 { None } else { self.0.get(version as usize % ENTRIES) };
+        // Before the rules are asked: what comes to be known meanwhile must not be missed.
+        let epoch = authority.epoch() & ((1 << EPOCH_BITS) - 1);
+        let asked = asked(question);
+        let key = ((known << EPOCH_BITS) | epoch) << ASKED_BITS | asked;
+        if let Some(entry) = entry {
+            let word = entry.load(Ordering::Relaxed);
+            if word >> DECISION_BITS == key {
+                return decoded(word & ((1 << DECISION_BITS) - 1));
+            }
+        }
+        let decision = authority.decide(&exported.export.share.rules, question);
+        if let (Some(entry), Some(word)) = (entry, encoded(decision)) {
+            entry.store((key << DECISION_BITS) | word, Ordering::Relaxed);
+        }
+        decision
     }
+}
+
+fn asked(question: &Question) -> u64 {
+    let flavor = match question.flavor {
+        Flavor::None => 0,
+        Flavor::Sys => 1,
+        Flavor::Krb5 => 2,
+        Flavor::Krb5i => 3,
+        Flavor::Krb5p => 4,
+    };
+    flavor << 1 | u64::from(question.from_privileged_port)
+}
+
+fn encoded(decision: Decision) -> Option<u64> {
+    match decision {
+        Decision::Granted(place) => {
+            let place = u64::from(place);
+            REFUSALS.iter().all(|(word, _)| place < *word).then_some(place)
+        }
+        Decision::Refused(why) => {
+            REFUSALS.iter().find(|(_, refusal)| *refusal == why).map(|(word, _)| *word)
+        }
+        Decision::Pending => None,
+    }
+}
+
+fn decoded(word: u64) -> Decision {
+    REFUSALS.iter().find(|(refused, _)| *refused == word).map_or_else(
+        || Decision::Granted(u16::try_from(word).unwrap_or(u16::MAX)),
+        |(_, refusal)| Decision::Refused(*refusal),
+    )
 }
 
 #[cfg(test)]
@@ -64,57 +102,125 @@ mod tests {
     use std::sync::Arc;
 
     use proptest::prelude::*;
-    use steadfast_shares::{ClientPattern, ClientRule, Share, ShareId};
+    use steadfast_shares::{
+        ClientPattern, ClientRule, Flavors, Groups, HostName, Known, Names, NetgroupName, Rights,
+        RuleSet, Share, ShareId,
+    };
     use steadfast_vfs::model::ModelFs;
 
     use super::*;
+    use crate::export::{Export, ExportTable};
 
-    fn share(id: u64, networks: &[(u8, u8)]) -> Export {
-        let rules = networks
-            .iter()
-            .enumerate()
-            .map(|(index, (last, prefix_bits))| ClientRule {
-                pattern: ClientPattern::Network {
-                    network: Ipv4Addr::new(192, 0, 2, *last).into(),
-                    prefix_bits: *prefix_bits,
-                },
-                rights: Rights { anonymous_uid: index as u32, ..Rights::default() },
-            })
-            .collect();
+    /// Knows one host's address.
+    struct OneHost {
+        address: IpAddr,
+        epoch: u64,
+    }
+
+    impl Names for OneHost {
+        fn is_host(&self, _: &HostName, client: IpAddr) -> Known {
+            if client == self.address { Known::Yes } else { Known::No }
+        }
+
+        fn is_in_domain(&self, _: &steadfast_shares::DomainPattern, _: IpAddr) -> Known {
+            Known::NotYet
+        }
+
+        fn is_in_netgroup(&self, _: &NetgroupName, _: IpAddr) -> Known {
+            Known::Unreachable
+        }
+    }
+
+    impl Authority for OneHost {
+        fn decide(&self, rules: &Arc<RuleSet>, question: &Question) -> Decision {
+            rules.decide(question, self)
+        }
+
+        fn epoch(&self) -> u64 {
+            self.epoch
+        }
+
+        fn groups(&self, _: u32) -> Groups {
+            Groups::NoUser
+        }
+    }
+
+    fn client(last: u8) -> IpAddr {
+        Ipv4Addr::new(192, 0, 2, last).into()
+    }
+
+    /// A rule each: for a network, the host, a domain.
+    fn share(id: u64, rules: &[(u8, u8, u8)]) -> Export {
+        let rules = rules.iter().enumerate().map(|(index, (kind, last, bits))| ClientRule {
+            pattern: match kind {
+                0 => ClientPattern::Host("h".parse_host()),
+                1 => "*.d".parse().expect("a pattern"),
+                _ => ClientPattern::Network { network: client(*last), prefix_bits: *bits },
+            },
+            grants: Arc::new([Rights {
+                anonymous_uid: index as u32,
+                flavors: Flavors::from_bits_truncate(*last),
+                needs_privileged_port: bits % 2 == 0,
+                ..Rights::default()
+            }]),
+        });
         let share = Share {
             id: ShareId(id),
-            path: format!("/{id}"),
-            directory: "/".into(),
+            path: format!("/{id}").into(),
+            directory: std::path::Path::new("/").into(),
             crosses_mounts: false,
             without_log: false,
-            rules,
+            is_draining: false,
+            rules: Arc::new(RuleSet::new(rules.collect())),
         };
         Export { share: Arc::new(share), storage: Arc::new(ModelFs::new(1, 0o755)) }
     }
 
+    trait ParseHost {
+        fn parse_host(&self) -> HostName;
+    }
+
+    impl ParseHost for str {
+        fn parse_host(&self) -> HostName {
+            HostName::new(self).expect("a host name")
+        }
+    }
+
+    type Rules = Vec<Vec<(u8, u8, u8)>>;
+
     proptest! {
-        /// Whatever is asked of whichever table in whichever order, the memo says what the rules
-        /// say.
+        /// Whatever is asked of whichever table and epoch in whichever order, the memo says what
+        /// the rules say.
         #[test]
         fn the_memo_says_what_the_rules_say(
             tables in prop::collection::vec(
-                prop::collection::vec(prop::collection::vec((0..8_u8, 29..=32_u8), 0..4), 1..9),
+                prop::collection::vec(
+                    prop::collection::vec((0..5_u8, 0..8_u8, 29..=32_u8), 0..4), 1..9,
+                ),
                 1..4,
             ),
-            client in 0..8_u8,
-            questions in prop::collection::vec((0..4_usize, 0..9_usize), 1..200),
+            last in 0..8_u8,
+            questions in prop::collection::vec(
+                (0..4_usize, 0..9_u64, 0..8_u8, 0..2_usize, any::<bool>()), 1..200,
+            ),
         ) {
-            let address = IpAddr::from(Ipv4Addr::new(192, 0, 2, client));
-            let tables: Vec<ExportTable> = (1..).zip(&tables).map(|(generation, table)| {
+            let tables: Vec<Rules> = tables;
+            let mut version = 0;
+            let tables: Vec<ExportTable> = tables.iter().map(|table| {
                 let exports = (0..).zip(table).map(|(id, rules)| share(id, rules)).collect();
-                ExportTable::new(exports).with_generation(generation)
+                let mut table = ExportTable::new(exports);
+                version = table.number(version);
+                table
             }).collect();
             let memo = AccessMemo::default();
-            for (table, id) in questions {
+            for (table, id, host, flavor, from_privileged_port) in questions {
                 let table = &tables[table % tables.len()];
-                let Some((place, export)) = table.place(ShareId(id as u64)) else { continue };
-                let expected = export.share.rights(address);
-                prop_assert_eq!(memo.rights(table, place, export, address), expected);
+                let Some(exported) = table.exported(ShareId(id)) else { continue };
+                let authority = OneHost { address: client(host), epoch: u64::from(host) };
+                let flavor = [Flavor::None, Flavor::Sys][flavor];
+                let question = Question { client: client(last), flavor, from_privileged_port };
+                let expected = authority.decide(&exported.export.share.rules, &question);
+                prop_assert_eq!(memo.decide(&authority, exported, &question), expected);
             }
         }
     }

@@ -56,6 +56,19 @@ impl Engine {
         record: &[u8],
         reply: &mut ReplyBuffer,
     ) -> Verdict {
+        self.call_once(host, peer, now_ms, record, reply, Some(now_ms))
+    }
+
+    /// As [`Engine::call`], for a call that may wait to be executed again, if it came then.
+    pub(crate) fn call_once(
+        &self,
+        host: &mut dyn CallHost,
+        peer: &Peer,
+        now_ms: u64,
+        record: &[u8],
+        reply: &mut ReplyBuffer,
+        may_wait_since_ms: Option<u64>,
+    ) -> Verdict {
         let mut reader = Reader::new(record);
         let (Ok(xid), Ok(MESSAGE_TYPE_CALL)) = (reader.u32(), reader.u32()) else {
             return Verdict::HangUp(HangUp::NotACall);
@@ -134,6 +147,8 @@ impl Engine {
             protocol,
             operation,
             arguments: reader,
+            record,
+            may_wait_since_ms,
         };
         admitted.execute(host, peer, identity, reply)
     }
@@ -171,6 +186,10 @@ struct Admitted<'e, 'r> {
     protocol: Protocol,
     operation: &'static Operation,
     arguments: Reader<'r>,
+    /// The whole call.
+    record: &'r [u8],
+    /// Since when the call has waited to be executed, if it may.
+    may_wait_since_ms: Option<u64>,
 }
 
 impl Drop for Admitted<'_, '_> {
@@ -203,6 +222,7 @@ impl Admitted<'_, '_> {
             peer,
             identity,
             complaint: &mut complaint,
+            may_wait: self.may_wait_since_ms.is_some(),
         };
         let (program, version, procedure) = operation_number;
         let executed = match protocol {
@@ -252,6 +272,20 @@ impl Admitted<'_, '_> {
                     failure_words: operation.failure_words,
                     key: self.key.take(),
                 })
+            }
+            Some(Ok(Outcome::AskAgain)) => {
+                let since_ms = self.may_wait_since_ms.unwrap_or(self.now_ms);
+                let is_kept = host.reply_sink().is_some_and(|sink| {
+                    self.engine.waiting_mounts.keep(self.record, peer, sink, since_ms)
+                });
+                if is_kept {
+                    reply.bytes.truncate(start);
+                    reply.facts.is_error = false;
+                    return Verdict::Silent;
+                }
+                mount::refuse_for_now(&mut reply.bytes);
+                reply.facts.is_error = true;
+                Verdict::Replied
             }
             Some(Err(_undecodable)) => {
                 reply.bytes.truncate(start);

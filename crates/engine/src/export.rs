@@ -1,11 +1,17 @@
 //! Shares joined with their storage.
 
-use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use hashbrown::HashTable;
 use steadfast_shares::{Share, ShareId};
-use steadfast_vfs::FileSystem;
+use steadfast_vfs::StorageSource;
+
+/// Parts of a table that are copied apart when it changes. A change of one share copies one of each
+/// kind, so that it costs the same at ten shares and at a hundred thousand.
+const PARTS: usize = 1024;
 
 /// A share and the storage behind it.
 #[derive(Clone)]
@@ -13,30 +19,56 @@ pub struct Export {
     /// The share.
     pub share: Arc<Share>,
     /// Its storage; its root is the share's directory.
-    pub storage: Arc<dyn FileSystem>,
+    pub storage: Arc<dyn StorageSource>,
 }
 
-/// An immutable set of exports, swapped as a whole.
-#[derive(Clone, Default)]
+/// An export as it is in tables.
+pub(crate) struct Exported {
+    pub(crate) export: Export,
+    /// Tells it from all others that the engine has served, also from what this share was before
+    /// it changed; 0 until it is served.
+    version: AtomicU64,
+}
+
+impl Exported {
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Relaxed)
+    }
+}
+
+/// An immutable set of exports, swapped as a whole. Making another one of it costs what is
+/// different.
+#[derive(Clone)]
 pub struct ExportTable {
-    exports: Vec<Export>,
-    by_id: HashMap<ShareId, usize, BuildHasherDefault<IdHasher>>,
-    /// Tells it from the tables served before; 0 until it is served.
-    pub(crate) generation: u64,
+    by_id: Parts,
+    by_path: Parts,
+    length: usize,
+    /// Those that no engine has served yet.
+    unserved: Vec<Arc<Exported>>,
+    listing: OnceLock<Arc<[u8]>>,
 }
 
-/// Share ids come from sealed handles or the administrator, never from clients.
-#[derive(Clone, Copy, Debug, Default)]
-struct IdHasher(u64);
+/// Exports by one of their keys.
+#[derive(Clone)]
+struct Parts(Box<[Arc<HashTable<Arc<Exported>>>]>);
 
-impl Hasher for IdHasher {
+/// Ids come from sealed handles or the administrator, never from clients; and that a client may
+/// ask for a path whose hash is another's costs a comparison.
+#[derive(Clone, Copy, Debug, Default)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
     fn finish(&self) -> u64 {
         self.0
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            for (to, from) in word.iter_mut().zip(chunk) {
+                *to = *from;
+            }
+            self.write_u64(u64::from_le_bytes(word) ^ chunk.len() as u64);
         }
     }
 
@@ -45,55 +77,164 @@ impl Hasher for IdHasher {
     }
 }
 
+fn hash_of(write: impl FnOnce(&mut KeyHasher)) -> u64 {
+    let mut hasher = std::hash::BuildHasher::build_hasher(&BuildHasherDefault::<KeyHasher>::default());
+    write(&mut hasher);
+    // The table looks at the highest bits and the lowest, the parts at those between.
+    hasher.finish() ^ hasher.finish() >> 32
+}
+
+fn id_hash(id: ShareId) -> u64 {
+    hash_of(|hasher| hasher.write_u64(id.0))
+}
+
+fn path_hash(path: &[u8]) -> u64 {
+    hash_of(|hasher| hasher.write(path))
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Self((0..PARTS).map(|_| Arc::default()).collect())
+    }
+}
+
+impl Parts {
+    fn place(hash: u64) -> usize {
+        (hash >> 16) as usize % PARTS
+    }
+
+    fn find(&self, hash: u64, is_it: impl Fn(&Exported) -> bool) -> Option<&Arc<Exported>> {
+        self.0.get(Self::place(hash))?.find(hash, |exported| is_it(exported))
+    }
+
+    fn add(&mut self, hash: u64, exported: Arc<Exported>, hasher: impl Fn(&Arc<Exported>) -> u64) {
+        if let Some(part) = self.0.get_mut(Self::place(hash)) {
+            Arc::make_mut(part).insert_unique(hash, exported, hasher);
+        }
+    }
+
+    fn take(&mut self, hash: u64, is_it: impl Fn(&Exported) -> bool) -> Option<Arc<Exported>> {
+        let part = self.0.get_mut(Self::place(hash))?;
+        part.find(hash, |exported| is_it(exported))?;
+        let found = Arc::make_mut(part).find_entry(hash, |exported| is_it(exported)).ok()?;
+        Some(found.remove().0)
+    }
+}
+
+fn hash_by_id(exported: &Arc<Exported>) -> u64 {
+    id_hash(exported.export.share.id)
+}
+
+fn hash_by_path(exported: &Arc<Exported>) -> u64 {
+    path_hash(exported.export.share.path.as_bytes())
+}
+
+impl Default for ExportTable {
+    fn default() -> Self {
+        Self {
+            by_id: Parts::default(),
+            by_path: Parts::default(),
+            length: 0,
+            unserved: Vec::new(),
+            listing: OnceLock::new(),
+        }
+    }
+}
+
 impl ExportTable {
     /// A table of these; of two exports with one id or path the first stays.
     pub fn new(exports: Vec<Export>) -> Self {
         let mut table = Self::default();
-        let mut paths = HashSet::new();
         for export in exports {
-            if !table.by_id.contains_key(&export.share.id)
-                && paths.insert(export.share.path.clone())
-            {
-                table.by_id.insert(export.share.id, table.exports.len());
-                table.exports.push(export);
-            }
-        }
-        table.exports.sort_by(|a, b| a.share.path.cmp(&b.share.path));
-        for (index, export) in table.exports.iter().enumerate() {
-            table.by_id.insert(export.share.id, index);
+            table.insert(export);
         }
         table
     }
 
+    /// This table without some shares, and with others. One with the id of a removed share, or its
+    /// path, takes its place.
+    #[must_use]
+    pub fn changed(&self, removed: &[ShareId], added: Vec<Export>) -> Self {
+        let mut table = Self { listing: OnceLock::new(), ..self.clone() };
+        for id in removed {
+            table.remove(*id);
+        }
+        for export in added {
+            table.insert(export);
+        }
+        table
+    }
+
+    fn insert(&mut self, export: Export) {
+        let (id, path) = (export.share.id, export.share.path.as_bytes());
+        if self.by_id(id).is_some() || self.at(path).is_some() {
+            return;
+        }
+        let (id_hash, path_hash) = (id_hash(id), path_hash(path));
+        let exported = Arc::new(Exported { export, version: AtomicU64::new(0) });
+        self.by_id.add(id_hash, Arc::clone(&exported), hash_by_id);
+        self.by_path.add(path_hash, Arc::clone(&exported), hash_by_path);
+        self.unserved.push(exported);
+        self.length += 1;
+    }
+
+    fn remove(&mut self, id: ShareId) {
+        let is_it = |exported: &Exported| exported.export.share.id == id;
+        let Some(exported) = self.by_id.take(id_hash(id), is_it) else { return };
+        self.by_path.take(path_hash(exported.export.share.path.as_bytes()), is_it);
+        self.length -= 1;
+    }
+
+    /// How many exports there are.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
     /// All exports, sorted by path.
-    pub fn iter(&self) -> impl Iterator<Item = &Export> {
-        self.exports.iter()
+    pub fn sorted(&self) -> Vec<&Export> {
+        let all = self.by_id.0.iter().flat_map(|part| part.iter());
+        let mut all: Vec<_> = all.map(|exported| &exported.export).collect();
+        all.sort_unstable_by(|a, b| a.share.path.cmp(&b.share.path));
+        all
     }
 
     /// The export of this id.
     pub fn by_id(&self, id: ShareId) -> Option<&Export> {
-        self.place(id).map(|(_, export)| export)
+        self.exported(id).map(|exported| &exported.export)
     }
 
-    /// The export of this id and its place in the table.
-    pub(crate) fn place(&self, id: ShareId) -> Option<(usize, &Export)> {
-        let place = *self.by_id.get(&id)?;
-        Some((place, self.exports.get(place)?))
+    /// As [`ExportTable::by_id`], with its version.
+    pub(crate) fn exported(&self, id: ShareId) -> Option<&Exported> {
+        self.by_id.find(id_hash(id), |exported| exported.export.share.id == id).map(|found| &**found)
     }
 
-    /// The same table, served as this generation.
-    pub(crate) fn with_generation(self, generation: u64) -> Self {
-        Self { generation, ..self }
+    fn at(&self, path: &[u8]) -> Option<&Exported> {
+        let is_it = |exported: &Exported| exported.export.share.path.as_bytes() == path;
+        self.by_path.find(path_hash(path), is_it).map(|found| &**found)
     }
 
-    /// The export whose path contains `path` most closely with its place in the table, and the
-    /// rest of `path` below it.
-    pub(crate) fn by_path<'a>(&self, path: &'a [u8]) -> Option<(usize, &Export, &'a [u8])> {
-        ancestors(path).find_map(|(ancestor, rest)| {
-            let order = |export: &Export| export.share.path.as_bytes().cmp(ancestor);
-            let index = self.exports.binary_search_by(order).ok()?;
-            Some((index, self.exports.get(index)?, rest))
-        })
+    /// Gives what no engine has served yet versions after this one; the last given is returned.
+    pub(crate) fn number(&mut self, mut last: u64) -> u64 {
+        for exported in self.unserved.drain(..) {
+            last += 1;
+            exported.version.store(last, Ordering::Relaxed);
+        }
+        last
+    }
+
+    /// The reply's part that MOUNT's EXPORT has of this table: made when it is first asked for.
+    pub(crate) fn listing(&self, make: impl FnOnce(&Self) -> Vec<u8>) -> Arc<[u8]> {
+        Arc::clone(self.listing.get_or_init(|| make(self).into()))
+    }
+
+    /// The export whose path contains `path` most closely, and the rest of `path` below it.
+    pub(crate) fn by_path<'a>(&self, path: &'a [u8]) -> Option<(&Exported, &'a [u8])> {
+        ancestors(path).find_map(|(ancestor, rest)| Some((self.at(ancestor)?, rest)))
     }
 }
 
@@ -108,7 +249,12 @@ fn ancestors(path: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
 
 #[cfg(test)]
 mod tests {
-    use super::ancestors;
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use steadfast_vfs::model::ModelFs;
+
+    use super::*;
 
     #[test]
     fn a_path_is_below_whole_components_only() {
@@ -124,5 +270,73 @@ mod tests {
         );
         assert_eq!(of(b"/").first(), Some(&(&b"/"[..], &b""[..])));
         assert_eq!(of(b"srv"), [(&b"srv"[..], &b""[..])]);
+    }
+
+    fn export(id: u64, path: u8) -> Export {
+        let share = Share {
+            id: ShareId(id),
+            path: format!("/{path}").into(),
+            directory: std::path::Path::new("/").into(),
+            crosses_mounts: false,
+            without_log: false,
+            is_draining: false,
+            rules: Arc::default(),
+        };
+        Export { share: Arc::new(share), storage: Arc::new(ModelFs::new(1, 0o755)) }
+    }
+
+    fn ids_and_paths(table: &ExportTable) -> Vec<(u64, String)> {
+        table.sorted().iter().map(|e| (e.share.id.0, e.share.path.to_string())).collect()
+    }
+
+    proptest! {
+        /// Tables made of tables are what a map says, the old ones stay what they were, and no two
+        /// exports ever served have one version.
+        #[test]
+        fn changes_make_what_a_map_says(
+            changes in prop::collection::vec(
+                (
+                    prop::collection::vec(0..12_u64, 0..4),
+                    prop::collection::vec((0..12_u64, 0..12_u8), 0..4),
+                ),
+                1..20,
+            ),
+        ) {
+            let mut table = ExportTable::default();
+            let mut model: BTreeMap<String, u64> = BTreeMap::new();
+            let mut last = 0;
+            let mut versions = std::collections::HashSet::new();
+            for (removed, added) in changes {
+                let before = ids_and_paths(&table);
+                let removed_ids: Vec<_> = removed.iter().map(|id| ShareId(*id)).collect();
+                let exports = added.iter().map(|(id, path)| export(*id, *path)).collect();
+                let mut next = table.changed(&removed_ids, exports);
+                prop_assert_eq!(ids_and_paths(&table), before);
+                model.retain(|_, id| !removed.contains(id));
+                for (id, path) in added {
+                    let path = format!("/{path}");
+                    if !model.contains_key(&path) && model.values().all(|known| *known != id) {
+                        model.insert(path, id);
+                        // Each that is new has a version of its own.
+                        prop_assert!(next.exported(ShareId(id)).is_some_and(|e| e.version() == 0));
+                    }
+                }
+                last = next.number(last);
+                table = next;
+                let expected: Vec<_> =
+                    model.iter().map(|(path, id)| (*id, path.clone())).collect();
+                prop_assert_eq!(ids_and_paths(&table), expected);
+                prop_assert_eq!(table.len(), model.len());
+                let mut now = std::collections::HashSet::new();
+                for (path, id) in &model {
+                    let by_id = table.exported(ShareId(*id)).expect("by id");
+                    let (by_path, rest) = table.by_path(path.as_bytes()).expect("by path");
+                    prop_assert!(std::ptr::eq(by_id, by_path) && rest.is_empty());
+                    prop_assert!(by_id.version() > 0 && now.insert(by_id.version()));
+                }
+                versions.extend(now);
+            }
+            prop_assert!(versions.len() as u64 <= last);
+        }
     }
 }

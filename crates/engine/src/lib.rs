@@ -28,6 +28,7 @@ pub mod recovery;
 mod reply_cache;
 mod rpcbind;
 mod session;
+mod waiting_mounts;
 mod wire_handle;
 
 pub use call::{
@@ -44,9 +45,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use steadfast_shares::{Authority, RulesOnly};
 use steadfast_vfs::FsError;
 
 use crate::mount::MountList;
+use crate::waiting_mounts::WaitingMounts;
 use crate::reply_cache::ReplyCache;
 use crate::wire_handle::HandleSealer;
 
@@ -85,20 +89,34 @@ pub struct Engine {
     config: EngineConfig,
     sealer: HandleSealer,
     exports: ArcSwap<ExportTable>,
-    /// Of the table of exports served last.
-    generation: AtomicU64,
+    /// The version given last to an export, by whoever changes the table.
+    version: Mutex<u64>,
+    authority: Arc<dyn Authority>,
+    waiting_mounts: WaitingMounts,
     replies: ReplyCache,
     mounts: MountList,
     verifier_changes: AtomicU64,
 }
 
 impl Engine {
-    /// An engine that serves these exports.
+    /// An engine that serves these exports by their rules alone: names in them are nobody's.
     pub fn new(config: EngineConfig, exports: ExportTable) -> Self {
+        Self::with_authority(config, exports, Arc::new(RulesOnly))
+    }
+
+    /// An engine that serves these exports to whom the authority lets in.
+    pub fn with_authority(
+        config: EngineConfig,
+        mut exports: ExportTable,
+        authority: Arc<dyn Authority>,
+    ) -> Self {
+        let version = exports.number(0);
         Self {
             sealer: HandleSealer::new(&config.handle_key),
-            exports: ArcSwap::from_pointee(exports.with_generation(1)),
-            generation: AtomicU64::new(1),
+            exports: ArcSwap::from_pointee(exports),
+            version: Mutex::new(version),
+            authority,
+            waiting_mounts: WaitingMounts::default(),
             replies: ReplyCache::new(config.reply_cache_bytes_max, config.reply_cache_history_ms),
             mounts: MountList::default(),
             verifier_changes: AtomicU64::new(0),
@@ -107,9 +125,10 @@ impl Engine {
     }
 
     /// Serves another table of exports from the next call on.
-    pub fn set_exports(&self, exports: ExportTable) {
-        let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
-        self.exports.store(Arc::new(exports.with_generation(generation)));
+    pub fn set_exports(&self, mut exports: ExportTable) {
+        let mut version = self.version.lock();
+        *version = exports.number(*version);
+        self.exports.store(Arc::new(exports));
     }
 
     /// The exports served now.

@@ -1,16 +1,18 @@
 //! The MOUNT protocol, versions 1 and 2 (RFC 1094 appendix A) and 3 (RFC 1813 appendix I).
 
 use std::collections::BTreeSet;
+use std::fmt::Write;
 use std::net::IpAddr;
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use steadfast_shares::ClientPattern;
+use steadfast_shares::{ClientPattern, Decision, Flavor, Flavors};
 use steadfast_vfs::{Caller, Cred, FileKind, FsError, Name, StorageHandle, Waiting};
 use steadfast_xdr::{Reader, Writer, XdrError};
 
-use crate::Export;
+use crate::ExportTable;
 use crate::call::Stage;
+use crate::export::Exported;
 use crate::session::{Outcome, Session};
 
 /// Longest path (`MNTPATHLEN`).
@@ -24,7 +26,6 @@ const DUMP_BYTES_MAX: usize = 256 << 10;
 const DUMP_ENTRY_BYTES: usize = 24;
 /// Size of a handle in versions 1 and 2.
 const HANDLE_BYTES: usize = 32;
-const AUTH_SYS: u32 = 1;
 
 /// The one place where MOUNT's status codes are made. Versions 1 and 2 have UNIX's numbers,
 /// which are these but for the last two; to their clients those are merely a failure.
@@ -40,6 +41,11 @@ fn status(error: FsError) -> u32 {
         FsError::TryLater | FsError::WouldBlock => 10_006,
         _ => 5,
     }
+}
+
+/// Appends the result of a call that cannot be decided, nor wait.
+pub(crate) fn refuse_for_now(reply: &mut Vec<u8>) {
+    Writer::new(reply).u32(status(FsError::TryLater));
 }
 
 /// Who has mounted what, as far as clients told (DUMP). A client's mounts are in one shard, so
@@ -103,7 +109,10 @@ pub(crate) fn execute(
     let mut w = Writer::new(reply);
     let result = match procedure {
         0 => Ok(()),
-        1 => arguments.opaque(PATH_BYTES_MAX).map(|path| mnt(version, session, path, &mut w)),
+        1 => match arguments.opaque(PATH_BYTES_MAX) {
+            Ok(path) => return Some(Ok(mnt(version, session, path, &mut w))),
+            Err(error) => Err(error),
+        },
         2 => {
             dump(session, &mut w);
             Ok(())
@@ -117,11 +126,11 @@ pub(crate) fn execute(
             Ok(())
         }
         5 => {
-            exports(session, &mut w);
+            exports(session, reply);
             Ok(())
         }
         6 if version < 3 => {
-            exports(session, &mut w);
+            exports(session, reply);
             Ok(())
         }
         _ => return None,
@@ -129,19 +138,21 @@ pub(crate) fn execute(
     Some(result.map(|()| Outcome::Done))
 }
 
-fn mnt(version: u32, session: &mut Session<'_>, path: &[u8], w: &mut Writer<'_>) {
+fn mnt(version: u32, session: &mut Session<'_>, path: &[u8], w: &mut Writer<'_>) -> Outcome {
     let found = normalized(path).and_then(|path| {
-        let (export, handle) = find(session, &path)?;
-        let sealed = session.seal(&export.share, &handle);
+        let (exported, flavors, handle) = find(session, &path)?;
+        let sealed = session.seal(&exported.export.share, &handle);
         if version < 3 && sealed.as_bytes().len() > HANDLE_BYTES {
             return Err(FsError::NotSupported);
         }
         session.engine.mounts.add(session.peer.address.ip(), &path);
-        Ok(sealed)
+        Ok((sealed, flavors))
     });
     match found {
+        // MOUNT has no word for "later": the client's patience is longer than ours.
+        Err(FsError::TryLater) if session.may_wait => return Outcome::AskAgain,
         Err(error) => w.u32(status(error)),
-        Ok(sealed) if version < 3 => {
+        Ok((sealed, _)) if version < 3 => {
             w.u32(0);
             let mut fixed = [0; HANDLE_BYTES];
             for (to, from) in fixed.iter_mut().zip(sealed.as_bytes()) {
@@ -149,12 +160,54 @@ fn mnt(version: u32, session: &mut Session<'_>, path: &[u8], w: &mut Writer<'_>)
             }
             w.fixed_opaque(&fixed);
         }
-        Ok(sealed) => {
+        Ok((sealed, flavors)) => {
             w.u32(0);
             w.opaque(sealed.as_bytes());
-            w.u32(1);
-            w.u32(AUTH_SYS);
+            w.u32(flavors.len() as u32);
+            for number in flavors {
+                w.u32(number);
+            }
         }
+    }
+    Outcome::Done
+}
+
+/// The flavours by which a client may use an export, as their numbers (RFC 2623 §2.7), those that
+/// prove most first.
+///
+/// # Errors
+/// `AccessDenied` if there are none, `TryLater` while a name that decides is being looked up.
+fn flavors(session: &Session<'_>, exported: &Exported) -> Result<SmallVec<[u32; 4]>, FsError> {
+    let rules = &exported.export.share.rules;
+    let mut numbers = SmallVec::new();
+    let mut is_pending = false;
+    let by_proof =
+        [Flavor::Krb5p, Flavor::Krb5i, Flavor::Krb5, Flavor::Sys, Flavor::None].map(|flavor| {
+            let decision = session.engine.authority.decide(rules, &session.question(flavor));
+            (flavor, decision)
+        });
+    for (flavor, decision) in by_proof {
+        match decision {
+            // Those who ask for no particular flavour take it for one that asks nothing of them:
+            // it is told only where it was asked for.
+            Decision::Granted(place)
+                if flavor == Flavor::None
+                    && rules.grant(place).is_some_and(|r| r.flavors == Flavors::default()) => {}
+            Decision::Granted(_) => numbers.push(match flavor {
+                Flavor::None => 0,
+                Flavor::Sys => 1,
+                Flavor::Krb5 => 390_003,
+                Flavor::Krb5i => 390_004,
+                Flavor::Krb5p => 390_005,
+            }),
+            Decision::Refused(_) => {}
+            Decision::Pending => is_pending = true,
+        }
+    }
+    match numbers.is_empty() {
+        false => Ok(numbers),
+        true if is_pending => Err(FsError::TryLater),
+        true => Err(FsError::AccessDenied),
     }
 }
 
@@ -180,28 +233,34 @@ fn normalized(path: &[u8]) -> Result<Vec<u8>, FsError> {
     Ok(clean)
 }
 
-/// The directory that a path names, within the share that contains it. Symbolic links are not
-/// followed: they belong to the client.
+/// The directory that a path names, within the share that contains it, and by which flavours it
+/// may be used. Symbolic links are not followed: they belong to the client.
 fn find<'a>(
     session: &mut Session<'a>,
     path: &[u8],
-) -> Result<(&'a Export, StorageHandle), FsError> {
+) -> Result<(&'a Exported, SmallVec<[u32; 4]>, StorageHandle), FsError> {
     session.host.stage(Stage::Access);
-    let (place, export, below) = session.exports.by_path(path).ok_or(FsError::NotFound)?;
-    session.rights(place, export)?;
+    let (exported, below) = session.exports.by_path(path).ok_or(FsError::NotFound)?;
+    if exported.export.share.is_draining {
+        return Err(FsError::AccessDenied);
+    }
+    let flavors = flavors(session, exported)?;
+    // So that the first call on the handle finds it known.
+    let _ = session.rights(exported);
     session.host.may_block();
+    let storage = session.storage(exported)?;
     session.host.stage(Stage::Storage);
     let superuser = Cred { uid: 0, gid: 0, groups: SmallVec::new() };
     let caller = Caller { cred: &superuser, waiting: Waiting::Allowed };
-    let mut entry = export.storage.root()?;
+    let mut entry = storage.root()?;
     for component in below.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
         let name = Name::new(component)?;
-        entry = export.storage.lookup(&caller, &entry.handle, name).result?;
+        entry = storage.lookup(&caller, &entry.handle, name).result?;
     }
     // A file below a share may be mounted (diskless clients mount their swap file).
     match entry.attr.kind {
-        FileKind::Directory => Ok((export, entry.handle)),
-        FileKind::Regular if !below.is_empty() => Ok((export, entry.handle)),
+        FileKind::Directory => Ok((exported, flavors, entry.handle)),
+        FileKind::Regular if !below.is_empty() => Ok((exported, flavors, entry.handle)),
         _ => Err(FsError::NotDirectory),
     }
 }
@@ -215,22 +274,38 @@ fn dump(session: &Session<'_>, w: &mut Writer<'_>) {
     w.bool(false);
 }
 
-fn exports(session: &Session<'_>, w: &mut Writer<'_>) {
-    for export in session.exports.iter() {
+fn exports(session: &Session<'_>, reply: &mut Vec<u8>) {
+    reply.extend_from_slice(&session.exports.listing(listing));
+}
+
+/// All exports that take new clients, with the patterns of their rules (RFC 1813 §5.2.5).
+fn listing(exports: &ExportTable) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut w = Writer::new(&mut bytes);
+    let mut text = String::new();
+    for export in exports.sorted() {
+        if export.share.is_draining {
+            continue;
+        }
         w.bool(true);
         w.opaque(export.share.path.as_bytes());
-        for rule in &export.share.rules {
+        for rule in export.share.rules.rules() {
             w.bool(true);
-            match &rule.pattern {
-                ClientPattern::Any => w.opaque(b"*"),
+            text.clear();
+            let written = match &rule.pattern {
+                // With its length always, as other servers do.
                 ClientPattern::Network { network, prefix_bits } => {
-                    w.opaque(format!("{network}/{prefix_bits}").as_bytes());
+                    write!(text, "{network}/{prefix_bits}")
                 }
-            }
+                pattern => write!(text, "{pattern}"),
+            };
+            debug_assert!(written.is_ok(), "a string takes all");
+            w.opaque(text.as_bytes());
         }
         w.bool(false);
     }
     w.bool(false);
+    bytes
 }
 
 #[cfg(test)]

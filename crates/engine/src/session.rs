@@ -1,16 +1,20 @@
 //! What a procedure works with while one call runs: who calls, on what, with which rights.
 
-use steadfast_shares::{Rights, Share, Squash};
+use steadfast_shares::{Decision, Flavor, Groups, Question, Rights, Share, Squash};
 use steadfast_vfs::{Caller, Cred, Durable, FileSystem, FsError, Obligation, ReplyBarrier};
 use steadfast_vfs::{StorageHandle, Waiting};
 
 use crate::call::{CallHost, Complaint, Peer, Stage, Transport};
 use crate::operation::Operation;
 use crate::wire_handle::SealedHandle;
-use crate::{Engine, Export, ExportTable};
+use crate::export::Exported;
+use crate::{Engine, ExportTable};
 
 /// The largest transfer over UDP in bytes: with the headers it must fit one datagram.
 const UDP_TRANSFER_BYTES_MAX: u32 = 32 * 1024;
+
+/// The first port that everybody may use.
+const PRIVILEGED_PORTS_END: u16 = 1024;
 
 /// The identity on the wire, before squashing.
 #[derive(Clone, Debug)]
@@ -30,6 +34,8 @@ pub(crate) struct Session<'a> {
     pub(crate) peer: &'a Peer,
     pub(crate) identity: WireIdentity,
     pub(crate) complaint: &'a mut Option<Complaint>,
+    /// Whether the call may be executed again when more is known ([`Outcome::AskAgain`]).
+    pub(crate) may_wait: bool,
 }
 
 /// An object that a handle named, with what the caller may do there.
@@ -60,6 +66,8 @@ pub(crate) enum Outcome {
         /// obligation is met (COMMIT).
         ends_with_verifier: bool,
     },
+    /// What decides about the call is not known yet: it is to be executed again when it is.
+    AskAgain,
 }
 
 /// The reply barrier: the only place where a [`Durable`] is taken apart.
@@ -84,27 +92,79 @@ impl<'a> Session<'a> {
             *self.complaint = Some(Complaint::ForgedHandle);
             return Err(FsError::BadHandle);
         };
-        let (place, export) = self.exports.place(share_id).ok_or(FsError::Stale)?;
-        let share: &'a Share = &export.share;
-        let rights = self.rights(place, export)?;
+        let exported = self.exports.exported(share_id).ok_or(FsError::Stale)?;
+        let share: &'a Share = &exported.export.share;
+        let rights = self.rights(exported)?;
         if self.operation.is_changing {
             if rights.is_read_only {
                 return Err(FsError::ReadOnly);
             }
             self.host.may_block();
         }
-        let cred = squashed(&self.identity, rights);
+        let cred = self.cred(rights)?;
+        let storage = self.storage(exported)?;
         self.host.stage(Stage::Storage);
-        Ok(Target { storage: &*export.storage, share, rights, handle, cred })
+        Ok(Target { storage, share, rights, handle, cred })
     }
 
-    /// What the client may do on the export at this place of the table.
+    /// The storage of an export, opened if it was not.
+    pub(crate) fn storage(&mut self, exported: &'a Exported) -> Result<&'a dyn FileSystem, FsError> {
+        let source = &exported.export.storage;
+        match source.opened() {
+            Some(storage) => Ok(storage),
+            None => {
+                self.host.will_block();
+                source.open()
+            }
+        }
+    }
+
+    /// As whom the caller acts.
     ///
     /// # Errors
-    /// `AccessDenied` if nothing.
-    pub(crate) fn rights(&self, place: usize, export: &'a Export) -> Result<&'a Rights, FsError> {
-        let Peer { memo, address, .. } = self.peer;
-        memo.rights(self.exports, place, export, address.ip()).ok_or(FsError::AccessDenied)
+    /// `TryLater` while the caller's groups are being looked up.
+    fn cred(&self, rights: &Rights) -> Result<Cred, FsError> {
+        let mut cred = squashed(&self.identity, rights);
+        if let WireIdentity::Claimed(claimed) = &self.identity
+            && rights.looks_up_groups
+            && cred.uid == claimed.uid
+        {
+            match self.engine.authority.groups(cred.uid) {
+                Groups::Known(groups) => {
+                    cred.groups = groups.iter().copied().collect();
+                    squash_groups(&mut cred, rights);
+                }
+                Groups::NoUser => {}
+                Groups::NotYet => return Err(FsError::TryLater),
+            }
+        }
+        Ok(cred)
+    }
+
+    /// What the caller may do on an export.
+    ///
+    /// # Errors
+    /// `AccessDenied` if nothing, `TryLater` while a name that decides is being looked up.
+    pub(crate) fn rights(&self, exported: &'a Exported) -> Result<&'a Rights, FsError> {
+        let flavor = match self.identity {
+            WireIdentity::Anonymous => Flavor::None,
+            WireIdentity::Claimed(_) => Flavor::Sys,
+        };
+        let question = self.question(flavor);
+        match self.peer.memo.decide(&*self.engine.authority, exported, &question) {
+            Decision::Granted(place) => {
+                exported.export.share.rules.grant(place).ok_or(FsError::AccessDenied)
+            }
+            Decision::Refused(_) => Err(FsError::AccessDenied),
+            Decision::Pending => Err(FsError::TryLater),
+        }
+    }
+
+    /// What rules are asked about the caller.
+    pub(crate) fn question(&self, flavor: Flavor) -> Question {
+        let address = self.peer.address;
+        let from_privileged_port = address.port() < PRIVILEGED_PORTS_END;
+        Question { client: address.ip(), flavor, from_privileged_port }
     }
 
     /// Runs an operation that only reads: first without waiting for storage; if that is not
@@ -146,12 +206,11 @@ fn squashed(identity: &WireIdentity, rights: &Rights) -> Cred {
         groups: smallvec::SmallVec::new(),
     };
     let WireIdentity::Claimed(claimed) = identity else { return anonymous() };
-    let is_root_squashed = match rights.squash {
+    match rights.squash {
         Squash::All => return anonymous(),
         Squash::Root if claimed.uid == 0 => return anonymous(),
-        Squash::Root => true,
-        Squash::None => false,
-    };
+        Squash::Root | Squash::None => {}
+    }
     let mut cred = claimed.clone();
     // To the kernel -1 is "leave it as it is", never somebody.
     if cred.uid == u32::MAX {
@@ -160,8 +219,14 @@ fn squashed(identity: &WireIdentity, rights: &Rights) -> Cred {
     if cred.gid == u32::MAX {
         cred.gid = rights.anonymous_gid;
     }
+    squash_groups(&mut cred, rights);
+    cred
+}
+
+/// The groups of one who is himself.
+fn squash_groups(cred: &mut Cred, rights: &Rights) {
     cred.groups.retain(|gid| *gid != u32::MAX);
-    if is_root_squashed {
+    if rights.squash == Squash::Root {
         // Group 0 is squashed by itself too, as it may own what only root should touch.
         for gid in std::iter::once(&mut cred.gid).chain(&mut cred.groups) {
             if *gid == 0 {
@@ -169,7 +234,6 @@ fn squashed(identity: &WireIdentity, rights: &Rights) -> Cred {
             }
         }
     }
-    cred
 }
 
 #[cfg(test)]

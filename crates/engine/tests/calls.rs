@@ -34,19 +34,17 @@ struct Bench {
 }
 
 fn share(id: u64, path: &str, rights: Rights) -> Arc<Share> {
+    let pattern =
+        ClientPattern::Network { network: "127.0.0.0".parse().unwrap(), prefix_bits: 8 };
+    let rule = ClientRule { pattern, grants: Arc::new([rights]) };
     Arc::new(Share {
         id: ShareId(id),
-        path: path.to_owned(),
-        directory: path.into(),
+        path: path.into(),
+        directory: std::path::Path::new(path).into(),
         crosses_mounts: false,
         without_log: false,
-        rules: vec![ClientRule {
-            pattern: ClientPattern::Network {
-                network: "127.0.0.0".parse().unwrap(),
-                prefix_bits: 8,
-            },
-            rights,
-        }],
+        is_draining: false,
+        rules: Arc::new(vec![rule].into()),
     })
 }
 

@@ -25,6 +25,7 @@ pub mod model;
 mod name;
 pub mod permission;
 mod recovery;
+mod source;
 
 pub use acl::{Acl, AclEntry, AclTag};
 pub use attr::{Attr, DeviceNumber, FileKind, PreAttr, SetAttr, SetTime, Time, Wcc};
@@ -44,3 +45,4 @@ pub use filesystem::{
 pub use handle::{HANDLE_BYTES_MAX, StorageHandle};
 pub use name::{NAME_BYTES_MAX, Name};
 pub use recovery::Recoverable;
+pub use source::StorageSource;

@@ -169,6 +169,6 @@ pub(super) fn commit(
         Outcome::Waits { obligation, .. } => {
             Outcome::Waits { obligation, ends_with_verifier: is_ok }
         }
-        Outcome::Done => Outcome::Done,
+        done => done,
     })
 }

@@ -9,13 +9,15 @@ use steadfast_vfs::model::ModelFs;
 /// An engine with one share in memory, `/a`, that everybody may change as whoever he says he is.
 pub(crate) fn engine() -> Engine {
     let rights = Rights { squash: Squash::None, ..Rights::default() };
+    let rule = ClientRule { pattern: ClientPattern::Any, grants: Arc::new([rights]) };
     let share = Share {
         id: ShareId(1),
-        path: "/a".to_owned(),
-        directory: "/a".into(),
+        path: "/a".into(),
+        directory: std::path::Path::new("/a").into(),
         crosses_mounts: false,
         without_log: false,
-        rules: vec![ClientRule { pattern: ClientPattern::Any, rights }],
+        is_draining: false,
+        rules: Arc::new(vec![rule].into()),
     };
     let export = Export { share: Arc::new(share), storage: Arc::new(ModelFs::new(1, 0o777)) };
     let config = EngineConfig {

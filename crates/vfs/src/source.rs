@@ -1,0 +1,28 @@
+//! Storage that may be opened only when it is first used.
+
+use crate::{FileSystem, FsError};
+
+/// Where a share's storage comes from.
+///
+/// Of fifteen thousand shares most are not in use: what costs descriptors and memory need not be
+/// done for those.
+pub trait StorageSource: Send + Sync {
+    /// The storage, if it is open. Never waits.
+    fn opened(&self) -> Option<&dyn FileSystem>;
+
+    /// The storage, opened if it was not. May wait for a disk.
+    ///
+    /// # Errors
+    /// `TryLater` if it cannot be opened now.
+    fn open(&self) -> Result<&dyn FileSystem, FsError>;
+}
+
+impl<F: FileSystem> StorageSource for F {
+    fn opened(&self) -> Option<&dyn FileSystem> {
+        Some(self)
+    }
+
+    fn open(&self) -> Result<&dyn FileSystem, FsError> {
+        Ok(self)
+    }
+}
