@@ -9,7 +9,7 @@ use std::sync::Arc;
 use steadfast_shares::configuration::{
     LogSettings, Place, ServerSettings, ShareSettings, TEXT_BYTES_MAX,
 };
-use steadfast_shares::{ClientRule, Configuration, Share, ShareId, nearest};
+use steadfast_shares::{ClientRule, Configuration, Rights, RuleSet, Share, ShareId, nearest};
 use steadfast_sys::process;
 
 use crate::arguments::{NFS_PORT, ServeArguments, ServerArguments};
@@ -143,13 +143,17 @@ pub(crate) fn directory_problem(directory: &Path) -> Option<String> {
         Ok(metadata) if metadata.is_dir() => None,
         Ok(_) => Some(format!("{directory:?} is not a directory")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let suggestion = neighbour(directory)
-                .map(|meant| format!("; did you mean {meant:?}?"))
-                .unwrap_or_default();
-            Some(format!("the directory {directory:?} does not exist{suggestion}"))
+            Some(missing_directory(directory))
         }
         Err(error) => Some(format!("the directory {directory:?} cannot be opened: {error}")),
     }
+}
+
+/// That a directory is missing, and which one was probably meant.
+pub(crate) fn missing_directory(directory: &Path) -> String {
+    let suggestion =
+        neighbour(directory).map(|meant| format!("; did you mean {meant:?}?")).unwrap_or_default();
+    format!("the directory {directory:?} does not exist{suggestion}")
 }
 
 /// The directory beside a missing one whose name is nearest.
@@ -212,15 +216,17 @@ fn command_line_share(arguments: &ServeArguments, directory: &Path) -> Result<Sh
         })?
         .to_owned();
     let options = arguments.share.options();
-    let rights = options.rights();
-    let rule = |pattern| ClientRule { pattern, rights: rights.clone() };
+    let grants: Arc<[Rights]> = Arc::new([options.rights()]);
+    let rule = |pattern| ClientRule { pattern, grants: Arc::clone(&grants) };
+    let rules = arguments.share.clients().into_iter().map(rule).collect();
     Ok(Share {
         id: ShareId::of_path(&path),
-        path,
-        directory: directory.to_owned(),
+        path: path.into(),
+        directory: directory.into(),
         crosses_mounts: options.crosses_mounts,
         without_log: false,
-        rules: arguments.share.clients().into_iter().map(rule).collect(),
+        is_draining: false,
+        rules: Arc::new(RuleSet::new(rules)),
     })
 }
 

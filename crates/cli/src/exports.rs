@@ -1,49 +1,65 @@
-//! Shares become exports: each with its open tree.
+//! Shares become exports: each with its tree, opened when a client first uses it.
 
 use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use steadfast_engine::{Export, ExportTable};
-use steadfast_posixfs::{Mode, Storage, Tree, TreeOptions};
-use steadfast_shares::{ClientRule, Rights, Share, ShareId, Squash};
+use steadfast_posixfs::{LookedAt, Mode, OpenError, Storage, TreeOnUse, TreeOpener};
+use steadfast_shares::{ClientRule, Rights, RuleSet, Share, ShareId, Squash};
 use steadfast_sys::process;
 
-use crate::configuration::{WantedShare, directory_problem};
+use crate::configuration::{WantedShare, missing_directory};
+use crate::discarded::Discarded;
 
-/// What exports have in common.
+/// Shares that a thread looks at, at the least: fewer are not worth one.
+const SHARES_A_THREAD: usize = 256;
+
+/// The shares that are served.
 pub(crate) struct Exports {
-    pub(crate) storage: Arc<Storage>,
-    pub(crate) state_directory: PathBuf,
+    opener: Arc<TreeOpener>,
+    state_directory: PathBuf,
     /// Whether the process may act under the identities of its callers.
-    pub(crate) serves_all_users: bool,
-    open: HashMap<ShareId, OpenTree>,
+    serves_all_users: bool,
+    served: HashMap<ShareId, Served>,
+    discarded: Discarded,
 }
 
-/// A tree and what it was opened for.
+/// A share that is served, and what its tree is of.
 #[derive(Clone)]
-struct OpenTree {
-    crosses_mounts: bool,
-    without_log: bool,
-    /// The directory as it was written.
-    written: PathBuf,
-    /// The directory without symbolic links.
-    directory: PathBuf,
-    /// Device and inode number of the directory.
-    identity: (u64, u64),
-    tree: Arc<Tree>,
+struct Served {
+    /// The directory as it was written, where that is another one.
+    written: Option<Box<Path>>,
+    looked_at: Arc<LookedAt>,
+    tree: Arc<TreeOnUse>,
     /// The share as it is served.
     share: Arc<Share>,
 }
 
-/// A table, and what was wanted that is not in it.
+impl Served {
+    fn written(&self) -> &Path {
+        self.written.as_deref().unwrap_or(&self.share.directory)
+    }
+
+    fn export(&self) -> Export {
+        Export { share: Arc::clone(&self.share), storage: Arc::clone(&self.tree) as _ }
+    }
+}
+
+/// A share that is not served, or not as it is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) id: ShareId,
+    /// Why, and what to do, in one line with its place.
+    pub(crate) what: String,
+}
+
+/// What became of shares that are wanted.
+#[derive(Debug, Default)]
 pub(crate) struct Built {
-    pub(crate) table: ExportTable,
-    /// The shares that are served.
-    pub(crate) served: Vec<Arc<Share>>,
-    /// The shares that are not served, or not as they are wanted, with the reason.
-    pub(crate) faults: Vec<String>,
+    pub(crate) faults: Vec<Fault>,
+    /// Shares that were not served before, or otherwise.
+    pub(crate) changed: Vec<Arc<Share>>,
 }
 
 impl Exports {
@@ -52,112 +68,162 @@ impl Exports {
         state_directory: PathBuf,
         serves_all_users: bool,
     ) -> Self {
-        Self { storage, state_directory, serves_all_users, open: HashMap::new() }
+        let opener = TreeOpener::new(storage, state_directory.clone());
+        let served = HashMap::new();
+        Self { opener, state_directory, serves_all_users, served, discarded: Discarded::start() }
     }
 
-    /// Opens what is not open yet and makes a table. A share that cannot be opened is left out;
-    /// one that is open and cannot be opened again stays, since its clients are at work on it
-    /// and what they work on is still there.
-    pub(crate) fn build(&mut self, wanted: &[WantedShare]) -> Built {
-        let mut open = HashMap::new();
-        let mut exports = Vec::new();
-        let mut faults = Vec::new();
-        for WantedShare { share, place } in wanted {
-            let at = place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default();
-            let opened = self.open(share).or_else(|problem| {
-                let (kept, with) = self.keep(share).ok_or(problem.clone())?;
-                faults.push(format!(
-                    "{at}share {:?} cannot be opened again: {problem}; its clients keep what was \
-                     open, {:?} {with}, until a restart: restart the server to have the change",
-                    share.path, kept.directory
-                ));
-                Ok(kept)
-            });
-            let ruled = opened.and_then(|opened| {
-                let rules = self.rules(&opened.share, opened.tree.mode())?;
-                let share = Arc::new(Share { rules, ..Share::clone(&opened.share) });
-                Ok(OpenTree { share, ..opened })
-            });
-            match ruled {
-                Ok(opened) => {
-                    let storage = Arc::clone(&opened.tree) as _;
-                    exports.push(Export { share: Arc::clone(&opened.share), storage });
-                    open.insert(share.id, opened);
+    /// Makes a table of all shares that are wanted, of what is served now. A share that cannot be
+    /// served is left out; one that clients use and that cannot be opened again stays, since what
+    /// they work on is still there.
+    pub(crate) fn build(
+        &mut self,
+        now: &Arc<ExportTable>,
+        wanted: &[WantedShare],
+    ) -> (ExportTable, Built) {
+        let ids: std::collections::HashSet<_> =
+            wanted.iter().map(|wanted| wanted.share.id).collect();
+        let removed: Vec<_> = self.served.keys().filter(|id| !ids.contains(id)).copied().collect();
+        self.change(now, &removed, wanted)
+    }
+
+    /// As [`Exports::build`], where other shares stay as they are.
+    pub(crate) fn change(
+        &mut self,
+        now: &Arc<ExportTable>,
+        removed: &[ShareId],
+        wanted: &[WantedShare],
+    ) -> (ExportTable, Built) {
+        let mut built = Built::default();
+        let mut removed = removed.to_vec();
+        let mut added = Vec::new();
+        let mut discarded = Vec::new();
+        for id in &removed {
+            discarded.extend(self.served.remove(id).map(|served| served.tree));
+        }
+        for (wanted, prepared) in wanted.iter().zip(self.prepare_all(wanted)) {
+            let id = wanted.share.id;
+            let Prepared { served, fault } = prepared;
+            built.faults.extend(fault.map(|what| Fault { id, what }));
+            let before = self.served.get(&id);
+            let is_same = match (before, &served) {
+                (Some(before), Some(served)) => {
+                    Arc::ptr_eq(&before.tree, &served.tree) && *before.share == *served.share
                 }
-                Err(problem) if place.is_none() => faults.push(problem),
-                Err(problem) => {
-                    faults.push(format!("{at}share {:?} is not served: {problem}", share.path));
-                }
+                (None, None) => true,
+                _ => false,
+            };
+            if is_same {
+                continue;
             }
+            removed.push(id);
+            let before = match served {
+                Some(served) => {
+                    added.push(served.export());
+                    built.changed.push(Arc::clone(&served.share));
+                    self.served.insert(id, served)
+                }
+                None => self.served.remove(&id),
+            };
+            discarded.extend(before.map(|before| before.tree));
         }
-        // The trees that nobody wants any more are closed here, as far as no call uses them.
-        self.open = open;
-        let served = exports.iter().map(|export| Arc::clone(&export.share)).collect();
-        Built { table: ExportTable::new(exports), served, faults }
+        // A removed share's number may be given to another one in the same change.
+        let table = now.changed(&removed, added);
+        self.discarded.add(Arc::clone(now), discarded);
+        (table, built)
     }
 
-    /// The share's tree, opened now or before.
-    fn open(&self, share: &Share) -> Result<OpenTree, String> {
-        if let Some(problem) = directory_problem(&share.directory) {
-            return Err(problem);
-        }
-        let directory = share
-            .directory
-            .canonicalize()
-            .map_err(|error| format!("{:?} cannot be opened: {error}", share.directory))?;
-        let metadata = directory
-            .metadata()
-            .map_err(|error| format!("{directory:?} cannot be opened: {error}"))?;
-        let identity = (metadata.dev(), metadata.ino());
-        let reusable = self.open.get(&share.id).filter(|open| {
-            open.crosses_mounts == share.crosses_mounts
-                && open.without_log == share.without_log
-                && open.directory == directory
-                && open.identity == identity
-        });
-        let tree = match reusable {
-            Some(open) => Arc::clone(&open.tree),
-            None => Arc::new(self.open_tree(share, &directory)?),
+    /// Looks at shares, by several threads if there are many.
+    fn prepare_all(&self, wanted: &[WantedShare]) -> Vec<Prepared> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let share = wanted.len().div_ceil(threads).max(SHARES_A_THREAD);
+        let prepare = |part: &[WantedShare]| -> Vec<Prepared> {
+            part.iter().map(|wanted| self.prepare(wanted)).collect()
         };
-        Ok(OpenTree {
-            crosses_mounts: share.crosses_mounts,
-            without_log: share.without_log,
-            written: share.directory.clone(),
-            identity,
-            tree,
-            share: Arc::new(Share { directory: directory.clone(), ..share.clone() }),
-            directory,
+        std::thread::scope(|scope| {
+            let mut parts = wanted.chunks(share);
+            let first = parts.next().unwrap_or_default();
+            let others: Vec<_> =
+                parts.map(|part| (part, scope.spawn(move || prepare(part)))).collect();
+            let mut all = prepare(first);
+            for (part, other) in others {
+                // A thread that could not finish is made up for.
+                all.extend(other.join().unwrap_or_else(|_| prepare(part)));
+            }
+            all
         })
     }
 
-    /// The tree that is open for a share which cannot be opened as it is wanted now, and with
-    /// which rules it is kept. Those of now, if they are meant for this directory. If another
-    /// one is wanted they may let in who was never to see this one, so the old ones stay.
-    fn keep(&self, wanted: &Share) -> Option<(OpenTree, &'static str)> {
-        let open = self.open.get(&wanted.id)?;
-        let (rules, with) = if open.written == wanted.directory {
-            (&wanted.rules, "with the rules as they are now")
-        } else {
-            (&open.share.rules, "with the rules as they were")
+    fn prepare(&self, wanted: &WantedShare) -> Prepared {
+        let WantedShare { share, place } = wanted;
+        let at = place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default();
+        let (opened, fault) = match self.open(share) {
+            Ok(opened) => (Ok(opened), None),
+            Err(problem) => match self.keep(share) {
+                Some((kept, with)) => {
+                    let fault = format!(
+                        "{at}share {:?} cannot be opened again: {problem}; its clients keep what \
+                         was open, {:?} {with}, until a restart: restart the server to have the \
+                         change",
+                        share.path, kept.share.directory
+                    );
+                    (Ok(kept), Some(fault))
+                }
+                None => (Err(problem), None),
+            },
         };
-        let share = Share {
-            rules: rules.clone(),
-            directory: open.directory.clone(),
-            crosses_mounts: open.crosses_mounts,
-            without_log: open.without_log,
-            ..wanted.clone()
-        };
-        Some((OpenTree { share: Arc::new(share), ..open.clone() }, with))
+        let ruled = opened.and_then(|opened| {
+            let rules = self.rules(&opened.share, opened.looked_at.mode)?;
+            let is_as_it_is = Arc::ptr_eq(&rules, &opened.share.rules);
+            if is_as_it_is {
+                return Ok(opened);
+            }
+            let share = Arc::new(Share { rules, ..Share::clone(&opened.share) });
+            Ok(Served { share, ..opened })
+        });
+        match ruled {
+            Ok(served) => Prepared { served: Some(served), fault },
+            Err(problem) if place.is_none() => Prepared { served: None, fault: Some(problem) },
+            Err(problem) => Prepared {
+                served: None,
+                fault: Some(format!("{at}share {:?} is not served: {problem}", share.path)),
+            },
+        }
     }
 
-    fn open_tree(&self, share: &Share, directory: &Path) -> Result<Tree, String> {
-        let options = TreeOptions {
-            share_id: share.id.0,
-            crosses_mounts: share.crosses_mounts,
-            without_log: share.without_log,
-            state_directory: Some(self.state_directory.clone()),
+    /// The share's tree, looked at now; the one from before if it is of the same directory.
+    fn open(&self, share: &Share) -> Result<Served, String> {
+        let looked_at = self.opener.look(&share.directory).map_err(|error| match error {
+            OpenError::Open { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+                missing_directory(&share.directory)
+            }
+            OpenError::NotDirectory(directory) => format!("{directory:?} is not a directory"),
+            OpenError::Open { source, .. } => {
+                format!("the directory {:?} cannot be opened: {source}", share.directory)
+            }
+            error => error.to_string(),
+        })?;
+        let before = self.served.get(&share.id).filter(|before| {
+            before.share.crosses_mounts == share.crosses_mounts
+                && before.share.without_log == share.without_log
+                && *before.looked_at == looked_at
+        });
+        let is_canonical = *looked_at.directory == *share.directory;
+        let served = if is_canonical {
+            Arc::new(share.clone())
+        } else {
+            Arc::new(Share { directory: looked_at.directory.as_path().into(), ..share.clone() })
         };
-        if self.state_directory.starts_with(directory) {
+        let (tree, looked_at) = match before {
+            Some(before) => (Arc::clone(&before.tree), Arc::clone(&before.looked_at)),
+            None => (Arc::new(self.tree(share, &looked_at)?), Arc::new(looked_at)),
+        };
+        let written = (!is_canonical).then(|| share.directory.clone());
+        Ok(Served { written, looked_at, tree, share: served })
+    }
+
+    fn tree(&self, share: &Share, looked_at: &LookedAt) -> Result<TreeOnUse, String> {
+        if self.state_directory.starts_with(&looked_at.directory) {
             tracing::warn!(
                 "the share {:?} contains the state directory {}: a client that may read the key \
                  there can forge handles; keep it elsewhere with --state-directory",
@@ -165,14 +231,36 @@ impl Exports {
                 self.state_directory.display()
             );
         }
-        Tree::open(directory, &options, &self.storage).map_err(|error| error.to_string())
+        self.opener
+            .tree(looked_at, share.id.0, share.crosses_mounts, share.without_log)
+            .map_err(|error| error.to_string())
+    }
+
+    /// The tree that is open for a share which cannot be opened as it is wanted now, and with
+    /// which rules it is kept. Those of now, if they are meant for this directory. If another
+    /// one is wanted they may let in who was never to see this one, so the old ones stay.
+    fn keep(&self, wanted: &Share) -> Option<(Served, &'static str)> {
+        let served = self.served.get(&wanted.id).filter(|served| served.tree.tree().is_some())?;
+        let (rules, with) = if served.written() == &*wanted.directory {
+            (&wanted.rules, "with the rules as they are now")
+        } else {
+            (&served.share.rules, "with the rules as they were")
+        };
+        let share = Share {
+            rules: Arc::clone(rules),
+            directory: served.share.directory.clone(),
+            crosses_mounts: served.share.crosses_mounts,
+            without_log: served.share.without_log,
+            ..wanted.clone()
+        };
+        Some((Served { share: Arc::new(share), ..served.clone() }, with))
     }
 
     /// The rules as they can be kept. Where the server cannot act as its callers, every call acts
     /// as the server's own user; that must not be root by accident.
-    fn rules(&self, share: &Share, mode: Mode) -> Result<Vec<ClientRule>, String> {
+    fn rules(&self, share: &Share, mode: Mode) -> Result<Arc<RuleSet>, String> {
         if mode == Mode::KernelHandles && self.serves_all_users {
-            return Ok(share.rules.clone());
+            return Ok(Arc::clone(&share.rules));
         }
         let (uid, gid) = process::effective_ids();
         let as_us = |rights: &Rights| Rights {
@@ -181,7 +269,11 @@ impl Exports {
             anonymous_gid: gid,
             ..rights.clone()
         };
-        let is_meant = share.rules.iter().all(|rule| rule.rights == as_us(&rule.rights));
+        let is_meant = share
+            .rules
+            .rules()
+            .iter()
+            .all(|rule| rule.grants.iter().all(|rights| *rights == as_us(rights)));
         if uid == 0 && !is_meant {
             return Err(format!(
                 "{:?} can only be served for one user, and this server runs as root: every \
@@ -192,26 +284,32 @@ impl Exports {
                 share.directory
             ));
         }
-        let rules = share.rules.iter();
-        Ok(rules
-            .map(|rule| ClientRule { pattern: rule.pattern.clone(), rights: as_us(&rule.rights) })
-            .collect())
+        let rules = share.rules.rules().iter().map(|rule| ClientRule {
+            pattern: rule.pattern.clone(),
+            grants: rule.grants.iter().map(as_us).collect(),
+        });
+        Ok(Arc::new(RuleSet::new(rules.collect())))
     }
+}
+
+/// What became of one share that is wanted.
+struct Prepared {
+    served: Option<Served>,
+    fault: Option<String>,
 }
 
 /// Whether every call to the share acts as one user.
 pub(crate) fn is_single_user(share: &Share) -> bool {
     let (uid, _) = process::effective_ids();
-    !share.rules.is_empty()
-        && share
-            .rules
-            .iter()
-            .all(|rule| rule.rights.squash == Squash::All && rule.rights.anonymous_uid == uid)
+    let mut grants = share.rules.rules().iter().flat_map(|rule| &*rule.grants).peekable();
+    grants.peek().is_some()
+        && grants.all(|rights| rights.squash == Squash::All && rights.anonymous_uid == uid)
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
+    use std::os::unix::fs::MetadataExt;
 
     use steadfast_posixfs::StorageOptions;
     use steadfast_shares::ClientPattern;
@@ -223,6 +321,13 @@ mod tests {
     struct Place {
         directory: tempfile::TempDir,
         exports: Exports,
+        table: Arc<ExportTable>,
+    }
+
+    /// What the last change made.
+    struct Made {
+        table: Arc<ExportTable>,
+        faults: Vec<String>,
     }
 
     impl Place {
@@ -231,7 +336,7 @@ mod tests {
             std::fs::create_dir(directory.path().join("first")).expect("made");
             let storage = Storage::new(StorageOptions::default());
             let exports = Exports::new(storage, directory.path().join("state"), false);
-            Self { directory, exports }
+            Self { directory, exports, table: Arc::default() }
         }
 
         fn path(&self, name: &str) -> PathBuf {
@@ -240,26 +345,38 @@ mod tests {
 
         /// Builds one share, for everybody as the user who runs the tests, so that it is served
         /// whatever he may do.
-        fn build(&mut self, name: &str, is_read_only: bool) -> Built {
+        fn build(&mut self, name: &str, is_read_only: bool) -> Made {
             let (anonymous_uid, anonymous_gid) = process::effective_ids();
-            let rights = Rights { is_read_only, squash: Squash::All, anonymous_uid, anonymous_gid };
+            let rights = Rights {
+                is_read_only,
+                squash: Squash::All,
+                anonymous_uid,
+                anonymous_gid,
+                ..Rights::default()
+            };
+            let rule = ClientRule { pattern: ClientPattern::Any, grants: Arc::new([rights]) };
             let share = Share {
                 id: ShareId(1),
-                path: "/share".to_owned(),
-                directory: self.path(name),
+                path: "/share".into(),
+                directory: self.path(name).into(),
                 crosses_mounts: false,
                 without_log: false,
-                rules: vec![ClientRule { pattern: ClientPattern::Any, rights }],
+                is_draining: false,
+                rules: Arc::new(vec![rule].into()),
             };
             let place = Some("file:1:2".to_owned());
-            self.exports.build(&[WantedShare { share: Arc::new(share), place }])
+            let wanted = [WantedShare { share: Arc::new(share), place }];
+            let (table, built) = self.exports.build(&self.table, &wanted);
+            self.table = Arc::new(table);
+            let faults = built.faults.into_iter().map(|fault| fault.what).collect();
+            Made { table: Arc::clone(&self.table), faults }
         }
     }
 
     /// The inode number that clients see as the share's root, and whether it is read-only.
-    fn served(built: &Built) -> (u64, bool) {
+    fn served(built: &Made) -> (u64, bool) {
         let export = built.table.by_id(ShareId(1)).expect("served");
-        let root = export.storage.root().expect("a root");
+        let root = export.storage.open().expect("opened").root().expect("a root");
         let rights = export.share.rights(CLIENT).expect("rights");
         (root.attr.fileid, rights.is_read_only)
     }
@@ -272,10 +389,10 @@ mod tests {
     fn an_open_tree_is_used_again() {
         let mut place = Place::new();
         place.build("first", false);
-        let tree = Arc::clone(&place.exports.open[&ShareId(1)].tree);
+        let tree = Arc::clone(&place.exports.served[&ShareId(1)].tree);
         let built = place.build("first", true);
         assert!(built.faults.is_empty(), "{:?}", built.faults);
-        assert!(Arc::ptr_eq(&tree, &place.exports.open[&ShareId(1)].tree));
+        assert!(Arc::ptr_eq(&tree, &place.exports.served[&ShareId(1)].tree));
         assert!(served(&built).1);
     }
 
@@ -312,7 +429,7 @@ mod tests {
         // Once it is there it is served.
         std::fs::create_dir(place.path("missing")).expect("made");
         let built = place.build("missing", false);
-        let kept = place.exports.open[&ShareId(1)].tree.mode();
+        let kept = place.exports.served[&ShareId(1)].looked_at.mode;
         // A store of handles cannot be opened twice, so then it does take a restart.
         if kept == Mode::KernelHandles {
             assert_eq!(served(&built), (inode(&place.path("missing")), false));
@@ -323,7 +440,7 @@ mod tests {
     fn a_share_that_never_was_open_is_left_out() {
         let mut place = Place::new();
         let built = place.build("missing", false);
-        assert_eq!(built.table.iter().count(), 0);
+        assert!(built.table.is_empty());
         assert!(built.faults[0].starts_with("file:1:2: share \"/share\" is not served: "));
     }
 }

@@ -13,6 +13,7 @@ mod arguments;
 mod configuration;
 mod control;
 mod descriptors;
+mod discarded;
 mod exports;
 mod intent_log;
 mod logging;

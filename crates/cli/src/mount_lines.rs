@@ -86,11 +86,12 @@ mod tests {
     fn share(path: &str) -> Share {
         Share {
             id: ShareId(1),
-            path: path.to_owned(),
-            directory: path.into(),
+            path: path.into(),
+            directory: std::path::Path::new(path).into(),
             crosses_mounts: false,
             without_log: false,
-            rules: Vec::new(),
+            is_draining: false,
+            rules: std::sync::Arc::default(),
         }
     }
 

@@ -40,6 +40,8 @@ const RECORD_HEAD_BYTES: usize = 64 << 10;
 const REPLY_CACHE_BYTES: usize = 60_000_000;
 /// In s: Linux's time-out over TCP, and some more.
 const REPLY_CACHE_HISTORY_S: u64 = 65;
+/// Most shares whose mount lines are printed at the start.
+const SHARES_TOLD_MAX: usize = 20;
 /// Attempts to find a port that is free for every address, for port 0.
 const PORT_ATTEMPTS: usize = 32;
 
@@ -197,14 +199,15 @@ fn start(
         Storage::with_log(StorageOptions { descriptors_max }, change_log, Some(state.path.clone()));
     let mut exports =
         Exports::new(Arc::clone(&storage), state.path.clone(), powers.serves_all_users());
-    let built = exports.build(&wanted.shares);
-    if built.served.is_empty() {
-        bail!("none of the shares can be served:\n{}", built.faults.join("\n"));
+    let (table, built) = exports.build(&Arc::default(), &wanted.shares);
+    if table.is_empty() {
+        let faults: Vec<_> = built.faults.into_iter().map(|fault| fault.what).collect();
+        bail!("none of the shares can be served:\n{}", faults.join("\n"));
     }
     for fault in &built.faults {
-        tracing::error!("{fault}");
+        tracing::error!("{}", fault.what);
     }
-    tell_of_single_users(&built.served);
+    tell_of_single_users(&built.changed);
 
     let transfer_bytes_max = settings.transfer_bytes_max.unwrap_or(TRANSFER_BYTES);
     let engine = Arc::new(Engine::new(
@@ -218,7 +221,7 @@ fn start(
             nfs_port: listen.first().map_or(0, SocketAddr::port),
             transports: transports(&listen, udp),
         },
-        built.table,
+        table,
     ));
     for reply in &replies {
         engine.remember_replayed(reply, 0);
@@ -429,12 +432,17 @@ fn announce(running: &Running) {
     let mut text = String::from(
         "Mount on a client, as root (nolock: locks over the network are not served yet):\n",
     );
-    for export in running.engine.exports().iter() {
+    let exports = running.engine.exports();
+    for export in exports.sorted().into_iter().take(SHARES_TOLD_MAX) {
         for address in &addresses {
             let line =
                 mount_lines::mount_line(&export.share, *address, running.lookup, running.udp);
             text = [text.as_str(), "  ", &line, "\n"].concat();
         }
+    }
+    if let Some(more) = exports.len().checked_sub(SHARES_TOLD_MAX).filter(|more| *more > 0) {
+        let more = format!("  … and {more} more shares: showmount -e tells all\n");
+        text.push_str(&more);
     }
     // Nobody may be reading.
     let _ = std::io::stdout().write_all(text.as_bytes());
@@ -449,7 +457,7 @@ fn announce(running: &Running) {
 
 impl Running {
     fn status(&self) -> String {
-        let count = self.engine.exports().iter().count();
+        let count = self.engine.exports().len();
         format!("serving {count} {}", if count == 1 { "share" } else { "shares" })
     }
 }
@@ -513,12 +521,12 @@ fn reload(arguments: &ServeArguments, running: &mut Running) {
     if wanted.server != running.settings {
         tracing::warn!("[server] has changed: that takes a restart");
     }
-    let built = running.exports.build(&wanted.shares);
+    let (table, built) = running.exports.build(&running.engine.exports(), &wanted.shares);
     for fault in &built.faults {
-        tracing::error!("{fault}");
+        tracing::error!("{}", fault.what);
     }
-    tell_of_single_users(&built.served);
-    running.engine.set_exports(built.table);
+    tell_of_single_users(&built.changed);
+    running.engine.set_exports(table);
     tracing::info!("reloaded: {}", running.status());
 }
 

@@ -42,7 +42,7 @@ fn message(program: u32, procedure: u32, arguments: impl FnOnce(&mut Writer<'_>)
 
 fn main() {
     let rights = Rights { squash: Squash::None, ..Rights::default() };
-    let grants = std::sync::Arc::new([rights]);
+    let grants = Arc::new([rights]);
     let rules = vec![ClientRule { pattern: ClientPattern::Any, grants }];
     let share = Share {
         id: ShareId(1),
@@ -51,7 +51,7 @@ fn main() {
         crosses_mounts: false,
         without_log: false,
         is_draining: false,
-        rules: std::sync::Arc::new(rules.into()),
+        rules: Arc::new(rules.into()),
     };
     let exports =
         vec![Export { share: Arc::new(share), storage: Arc::new(ModelFs::new(1, 0o777)) }];

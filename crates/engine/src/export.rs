@@ -78,7 +78,8 @@ impl Hasher for KeyHasher {
 }
 
 fn hash_of(write: impl FnOnce(&mut KeyHasher)) -> u64 {
-    let mut hasher = std::hash::BuildHasher::build_hasher(&BuildHasherDefault::<KeyHasher>::default());
+    let mut hasher =
+        std::hash::BuildHasher::build_hasher(&BuildHasherDefault::<KeyHasher>::default());
     write(&mut hasher);
     // The table looks at the highest bits and the lowest, the parts at those between.
     hasher.finish() ^ hasher.finish() >> 32
@@ -210,7 +211,9 @@ impl ExportTable {
 
     /// As [`ExportTable::by_id`], with its version.
     pub(crate) fn exported(&self, id: ShareId) -> Option<&Exported> {
-        self.by_id.find(id_hash(id), |exported| exported.export.share.id == id).map(|found| &**found)
+        self.by_id
+            .find(id_hash(id), |exported| exported.export.share.id == id)
+            .map(|found| &**found)
     }
 
     fn at(&self, path: &[u8]) -> Option<&Exported> {

@@ -50,8 +50,8 @@ use steadfast_shares::{Authority, RulesOnly};
 use steadfast_vfs::FsError;
 
 use crate::mount::MountList;
-use crate::waiting_mounts::WaitingMounts;
 use crate::reply_cache::ReplyCache;
+use crate::waiting_mounts::WaitingMounts;
 use crate::wire_handle::HandleSealer;
 
 /// What an engine is made of.

@@ -5,9 +5,9 @@ use steadfast_vfs::{Caller, Cred, Durable, FileSystem, FsError, Obligation, Repl
 use steadfast_vfs::{StorageHandle, Waiting};
 
 use crate::call::{CallHost, Complaint, Peer, Stage, Transport};
+use crate::export::Exported;
 use crate::operation::Operation;
 use crate::wire_handle::SealedHandle;
-use crate::export::Exported;
 use crate::{Engine, ExportTable};
 
 /// The largest transfer over UDP in bytes: with the headers it must fit one datagram.
@@ -108,15 +108,16 @@ impl<'a> Session<'a> {
     }
 
     /// The storage of an export, opened if it was not.
-    pub(crate) fn storage(&mut self, exported: &'a Exported) -> Result<&'a dyn FileSystem, FsError> {
+    pub(crate) fn storage(
+        &mut self,
+        exported: &'a Exported,
+    ) -> Result<&'a dyn FileSystem, FsError> {
         let source = &exported.export.storage;
-        match source.opened() {
-            Some(storage) => Ok(storage),
-            None => {
-                self.host.will_block();
-                source.open()
-            }
+        if let Some(storage) = source.opened() {
+            return Ok(storage);
         }
+        self.host.will_block();
+        source.open()
     }
 
     /// As whom the caller acts.

@@ -56,8 +56,14 @@ impl Engine {
             let mut host = Retrying { sink: Some(sink) };
             let mut reply = ReplyBuffer::default();
             let may_wait = now_ms.saturating_sub(since_ms) < PATIENCE_MS;
-            let verdict =
-                self.call_once(&mut host, &peer, now_ms, &record, &mut reply, may_wait.then_some(since_ms));
+            let verdict = self.call_once(
+                &mut host,
+                &peer,
+                now_ms,
+                &record,
+                &mut reply,
+                may_wait.then_some(since_ms),
+            );
             // What waits on has taken the sink with it.
             if let (Verdict::Replied, Some(sink)) = (verdict, host.sink) {
                 sink.send(&reply.bytes);

@@ -34,8 +34,7 @@ struct Bench {
 }
 
 fn share(id: u64, path: &str, rights: Rights) -> Arc<Share> {
-    let pattern =
-        ClientPattern::Network { network: "127.0.0.0".parse().unwrap(), prefix_bits: 8 };
+    let pattern = ClientPattern::Network { network: "127.0.0.0".parse().unwrap(), prefix_bits: 8 };
     let rule = ClientRule { pattern, grants: Arc::new([rights]) };
     Arc::new(Share {
         id: ShareId(id),

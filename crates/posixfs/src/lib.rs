@@ -29,6 +29,7 @@ mod logging;
 mod mounts;
 mod naming;
 mod node;
+mod on_use;
 mod order;
 mod process;
 mod read_ahead;
@@ -42,6 +43,7 @@ mod tree;
 mod volume;
 mod walking;
 
+pub use on_use::{LookedAt, TreeOnUse, TreeOpener};
 pub use process::{ProcessPowers, prepare_process};
 pub use read_ahead::ReadAheadTotals;
 pub use recovering::{RecoveringFileSystem, assume_server_powers};

@@ -64,6 +64,12 @@ pub enum OpenError {
     /// It is something else.
     #[error("{} is not a directory", .0.display())]
     NotDirectory(PathBuf),
+    /// It is not the directory that was looked at when the share was made.
+    #[error(
+        "{} is another directory than when it was shared: reload the shares to serve this one",
+        .0.display()
+    )]
+    Replaced(PathBuf),
     /// Without kernel handles there must be a place to keep handles.
     #[error(
         "{} can only be served with handles kept in a store ({reason}), and there is no state \
@@ -132,7 +138,7 @@ impl Drop for Tree {
 }
 
 /// What a node is opened with, before there is a tree.
-const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+pub(crate) const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 impl Tree {
     /// Opens the tree beneath `directory`.

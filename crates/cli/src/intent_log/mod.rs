@@ -5,8 +5,10 @@ mod commands;
 mod probe_report;
 mod report;
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -147,10 +149,16 @@ fn refuse_what_is_set_aside(state_directory: &Path) -> Result<()> {
 
 /// Whether there is anything to be logged.
 pub(crate) fn is_useful<'s>(mut shares: impl Iterator<Item = &'s Share>) -> bool {
+    // Thousands of shares may be on one file system, which need not be looked at again.
+    let mut seen = HashSet::new();
     shares.any(|share| {
-        let directory = share.directory.canonicalize();
-        !share.without_log
-            && directory.is_ok_and(|path| can_log_changes(&path, share.crosses_mounts))
+        if share.without_log {
+            return false;
+        }
+        let Ok(metadata) = share.directory.metadata() else { return false };
+        let is_new = share.crosses_mounts || seen.insert(metadata.dev());
+        let directory = || share.directory.canonicalize();
+        is_new && directory().is_ok_and(|path| can_log_changes(&path, share.crosses_mounts))
     })
 }
 

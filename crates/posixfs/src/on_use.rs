@@ -1,0 +1,282 @@
+//! Trees that are opened when a client first uses them.
+//!
+//! An open tree costs a handful of descriptors and a mount of its own. Of the thousands of shares
+//! of a server most are in nobody's use: those are only looked at, so that a directory that is not
+//! there is known at once, and that the one which is opened later is the one that was looked at.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, Mode as Permissions, OFlags, StatxFlags};
+use rustix::io::Errno;
+use steadfast_sys::{handle, identity};
+use steadfast_vfs::{FileKind, FileSystem, FsError, StorageSource};
+
+use crate::attributes::{self, Identity};
+use crate::storage::Storage;
+use crate::tree::{Mode, OpenError, PATH_FLAGS, Tree, TreeOptions};
+
+/// What trees opened on use have in common.
+pub struct TreeOpener {
+    storage: Arc<Storage>,
+    state_directory: PathBuf,
+    /// Devices, and whether the kernel finds their objects by handles, as far as they were met.
+    devices: Mutex<HashMap<u64, bool>>,
+}
+
+/// A directory that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookedAt {
+    /// Without symbolic links.
+    pub directory: PathBuf,
+    /// Whose handles are the kernel's: what is served from it serves all users.
+    pub mode: Mode,
+    identity: Identity,
+}
+
+impl LookedAt {
+    /// The device that its file system is.
+    pub fn device(&self) -> u64 {
+        self.identity.device
+    }
+
+    /// Whether both are one directory, whatever it is called.
+    pub fn is_same_directory(&self, other: &Self) -> bool {
+        self.identity == other.identity
+    }
+}
+
+/// A tree to be opened when it is first used.
+pub struct TreeOnUse {
+    opener: Arc<TreeOpener>,
+    directory: Box<Path>,
+    identity: Identity,
+    share_id: u64,
+    crosses_mounts: bool,
+    without_log: bool,
+    tree: OnceLock<Box<Tree>>,
+    /// Held while it is opened. Why it could not be the last time.
+    problem: Mutex<Option<Box<str>>>,
+}
+
+impl TreeOpener {
+    /// Opens trees of this storage. In the state directory handles are kept, where the kernel has
+    /// none.
+    pub fn new(storage: Arc<Storage>, state_directory: PathBuf) -> Arc<Self> {
+        Arc::new(Self { storage, state_directory, devices: Mutex::default() })
+    }
+
+    /// Looks at a directory: is there one, and can it be served?
+    ///
+    /// # Errors
+    /// When it cannot be opened or is none.
+    pub fn look(&self, directory: &Path) -> Result<LookedAt, OpenError> {
+        let failed = |errno: Errno| OpenError::Open {
+            directory: directory.to_owned(),
+            source: errno.into(),
+        };
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let open = rustix::fs::open(directory, flags, Permissions::empty()).map_err(failed)?;
+        let stat = rustix::fs::statx(&open, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
+            .map_err(failed)?;
+        if attributes::kind(&stat) != FileKind::Directory {
+            return Err(OpenError::NotDirectory(directory.to_owned()));
+        }
+        let identity = attributes::identity(&stat);
+        let mut devices = self.devices.lock();
+        let has_handles =
+            *devices.entry(identity.device).or_insert_with(|| has_kernel_handles(&open, directory));
+        drop(devices);
+        let mode = if has_handles { Mode::KernelHandles } else { Mode::StoredHandles };
+        let directory = path_of(&open, directory)?;
+        Ok(LookedAt { directory, mode, identity })
+    }
+
+    /// A tree of a directory that was looked at. It is opened now if handles have to be kept in a
+    /// store, which takes its time and may fail, else on its first use.
+    ///
+    /// # Errors
+    /// When it was to be opened now and could not be.
+    pub fn tree(
+        self: &Arc<Self>,
+        looked_at: &LookedAt,
+        share_id: u64,
+        crosses_mounts: bool,
+        without_log: bool,
+    ) -> Result<TreeOnUse, OpenError> {
+        let tree = TreeOnUse {
+            opener: Arc::clone(self),
+            directory: looked_at.directory.as_path().into(),
+            identity: looked_at.identity,
+            share_id,
+            crosses_mounts,
+            without_log,
+            tree: OnceLock::new(),
+            problem: Mutex::default(),
+        };
+        if looked_at.mode == Mode::StoredHandles {
+            let opened = tree.open_now()?;
+            tree.tree.get_or_init(|| Box::new(opened));
+        }
+        Ok(tree)
+    }
+}
+
+/// The directory's path without symbolic links: as the kernel names it, which is one question
+/// whatever its depth.
+fn path_of(open: &OwnedFd, directory: &Path) -> Result<PathBuf, OpenError> {
+    let link = format!("/proc/self/fd/{}", open.as_raw_fd());
+    let named = rustix::fs::readlink(link, Vec::new()).map(std::ffi::CString::into_bytes);
+    match named {
+        // It was not removed meanwhile, nor is it above what this process may see.
+        Ok(path) if path.starts_with(b"/") && !path.ends_with(b" (deleted)") => {
+            Ok(PathBuf::from(std::ffi::OsString::from_vec(path)))
+        }
+        _ => std::fs::canonicalize(directory)
+            .map_err(|source| OpenError::Open { directory: directory.to_owned(), source }),
+    }
+}
+
+/// Whether objects of the directory's file system are found by the kernel's handles, and the
+/// process may use those.
+fn has_kernel_handles(open: impl AsFd, directory: &Path) -> bool {
+    if identity::assume_server().is_err() {
+        return false;
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(mount) = rustix::fs::open(directory, flags, Permissions::empty()) else {
+        return false;
+    };
+    handle::of(open.as_fd()).and_then(|kernel| handle::open(&mount, &kernel, PATH_FLAGS)).is_ok()
+}
+
+impl TreeOnUse {
+    /// The tree, if a client has used it or it had to be opened at once.
+    pub fn tree(&self) -> Option<&Tree> {
+        self.tree.get().map(|tree| &**tree)
+    }
+
+    /// Why the tree could not be opened when a client wanted to use it, if so.
+    pub fn problem(&self) -> Option<String> {
+        self.problem.lock().as_deref().map(str::to_owned)
+    }
+
+    /// The share's directory, without symbolic links when it was looked at.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    fn open_now(&self) -> Result<Tree, OpenError> {
+        // A tree that was opened for another directory than was looked at might be for others.
+        let now = self.opener.look(&self.directory)?;
+        if now.identity != self.identity {
+            return Err(OpenError::Replaced(self.directory.to_path_buf()));
+        }
+        let options = TreeOptions {
+            share_id: self.share_id,
+            crosses_mounts: self.crosses_mounts,
+            without_log: self.without_log,
+            state_directory: Some(self.opener.state_directory.clone()),
+        };
+        Tree::open(&self.directory, &options, &self.opener.storage)
+    }
+}
+
+impl StorageSource for TreeOnUse {
+    fn opened(&self) -> Option<&dyn FileSystem> {
+        self.tree.get().map(|tree| &**tree as &dyn FileSystem)
+    }
+
+    fn open(&self) -> Result<&dyn FileSystem, FsError> {
+        let mut problem = self.problem.lock();
+        if self.tree.get().is_none() {
+            match self.open_now() {
+                Ok(tree) => {
+                    self.tree.get_or_init(|| Box::new(tree));
+                    *problem = None;
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    // Told once, though every call of its clients tries again.
+                    if problem.as_deref() != Some(&*text) {
+                        tracing::error!("a share that clients want to use cannot be: {text}");
+                        *problem = Some(text.into());
+                    }
+                }
+            }
+        }
+        self.opened().ok_or(FsError::TryLater)
+    }
+}
+
+impl std::fmt::Debug for TreeOnUse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TreeOnUse").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::StorageOptions;
+
+    fn opener(place: &Path) -> Arc<TreeOpener> {
+        TreeOpener::new(Storage::new(StorageOptions::default()), place.join("state"))
+    }
+
+    #[test]
+    fn a_tree_is_opened_by_its_first_use() {
+        let place = tempfile::tempdir().expect("a directory");
+        let opener = opener(place.path());
+        let looked_at = opener.look(place.path()).expect("looked at");
+        let tree = opener.tree(&looked_at, 1, false, false).expect("a tree");
+        if looked_at.mode == Mode::KernelHandles {
+            assert!(tree.opened().is_none() && tree.tree().is_none());
+        }
+        let inode = std::os::unix::fs::MetadataExt::ino(&place.path().metadata().expect("there"));
+        assert_eq!(tree.open().expect("opened").root().expect("a root").attr.fileid, inode);
+        assert!(tree.opened().is_some() && tree.problem().is_none());
+    }
+
+    #[test]
+    fn another_directory_than_was_looked_at_is_not_served() {
+        let place = tempfile::tempdir().expect("a directory");
+        let (share, elsewhere) = (place.path().join("share"), place.path().join("elsewhere"));
+        std::fs::create_dir(&share).expect("made");
+        let opener = opener(place.path());
+        let looked_at = opener.look(&share).expect("looked at");
+        if looked_at.mode == Mode::StoredHandles {
+            return;
+        }
+        let tree = opener.tree(&looked_at, 1, false, false).expect("a tree");
+        std::fs::rename(&share, &elsewhere).expect("moved");
+        assert_eq!(tree.open().err(), Some(FsError::TryLater));
+        assert!(tree.problem().expect("told").contains("cannot open"));
+        std::fs::create_dir(&share).expect("made");
+        assert_eq!(tree.open().err(), Some(FsError::TryLater));
+        assert!(tree.problem().expect("told").contains("another directory"));
+        // The one that was looked at is back.
+        std::fs::remove_dir(&share).expect("removed");
+        std::fs::rename(&elsewhere, &share).expect("moved");
+        assert!(tree.open().is_ok());
+        assert_eq!(tree.problem(), None);
+    }
+
+    #[test]
+    fn what_is_no_directory_is_told_when_it_is_looked_at() {
+        let place = tempfile::tempdir().expect("a directory");
+        let file = place.path().join("file");
+        std::fs::write(&file, b"").expect("written");
+        let opener = opener(place.path());
+        assert!(matches!(opener.look(&file), Err(OpenError::NotDirectory(_))));
+        assert!(matches!(opener.look(&place.path().join("none")), Err(OpenError::Open { .. })));
+        let link = place.path().join("link");
+        std::os::unix::fs::symlink(place.path(), &link).expect("linked");
+        let canonical = place.path().canonicalize().expect("canonical");
+        assert_eq!(opener.look(&link).expect("looked at").directory, canonical);
+    }
+}
