@@ -422,7 +422,8 @@ mod tests {
     fn rules_meant_for_another_directory_do_not_open_this_one() {
         let mut place = Place::new();
         let number = inode(&place.path("first"));
-        place.build("first", true);
+        // It is in use.
+        assert_eq!(served(&place.build("first", true)), (number, true));
         let built = place.build("missing", false);
         assert_eq!(served(&built), (number, true));
         assert!(built.faults[0].contains("with the rules as they were"), "{:?}", built.faults);
@@ -439,6 +440,8 @@ mod tests {
     #[test]
     fn a_share_that_never_was_open_is_left_out() {
         let mut place = Place::new();
+        // Nobody had used it.
+        place.build("first", false);
         let built = place.build("missing", false);
         assert!(built.table.is_empty());
         assert!(built.faults[0].starts_with("file:1:2: share \"/share\" is not served: "));
