@@ -8,8 +8,12 @@ use steadfast_runtime::ServerOptions;
 use steadfast_shares::configuration::ServerSettings;
 use steadfast_sys::scheduling;
 
-/// Of a share: its directory, its mount twice (by path and open), and its store of handles.
-const DESCRIPTORS_A_SHARE: usize = 4;
+/// Of a share that a client uses: its directory, its mount twice (by path and open), its root, and
+/// its store of handles or what flushes its file system.
+const DESCRIPTORS_A_SHARE: usize = 5;
+/// The part of all descriptors that shares have at the most. Of thousands few are in use at once;
+/// should they be, those for whom there is none are told to come again.
+const SHARES_PART: usize = 4;
 /// Of a seat: its epoll descriptor and what wakes it.
 const DESCRIPTORS_A_SEAT: usize = 2;
 /// Logs, locks, mounts that shares cross into, and the like.
@@ -29,11 +33,12 @@ pub(crate) struct Uses {
 }
 
 impl Uses {
-    fn count(&self) -> usize {
+    /// Of so many that the process may have.
+    fn count(&self, total: usize) -> usize {
         let seats: usize = self.seats_by_pool.iter().sum();
         let datagram_sockets = if self.udp { seats * self.addresses } else { 0 };
         let listeners = self.seats_by_pool.len() * self.addresses;
-        self.shares * DESCRIPTORS_A_SHARE
+        (self.shares * DESCRIPTORS_A_SHARE).min(total / SHARES_PART)
             + seats * DESCRIPTORS_A_SEAT
             + datagram_sockets
             + listeners
@@ -75,7 +80,7 @@ pub(crate) fn budgets(
     uses: &Uses,
 ) -> Result<(usize, usize)> {
     let total = usize::try_from(descriptors_max).unwrap_or(usize::MAX);
-    let others = uses.count();
+    let others = uses.count(total);
     let available = total.saturating_sub(others);
     let files = settings
         .descriptors_max
@@ -120,13 +125,16 @@ mod tests {
     #[test]
     fn shares_and_sockets_have_theirs_first() {
         let settings = ServerSettings::default();
-        assert_eq!(uses(0).count(), 256 + 4 + 4 + 2);
-        assert_eq!(uses(1000).count(), 256 + 4 + 4 + 2 + 4000);
-        assert_eq!(Uses { udp: false, ..uses(0) }.count(), 256 + 4 + 2);
-        let (files, connections) = budgets(&settings, 8192, &uses(1000)).expect("enough");
-        assert!(files + connections + 4000 <= 8192, "{files} and {connections}");
-        let error = budgets(&settings, 4096, &uses(1000)).expect_err("too few").to_string();
-        assert!(error.contains("beside 4266 for shares and sockets"), "{error}");
+        assert_eq!(uses(0).count(8192), 256 + 4 + 4 + 2);
+        assert_eq!(uses(100).count(8192), 256 + 4 + 4 + 2 + 500);
+        assert_eq!(Uses { udp: false, ..uses(0) }.count(8192), 256 + 4 + 2);
+        let (files, connections) = budgets(&settings, 8192, &uses(400)).expect("enough");
+        assert!(files + connections + 2000 <= 8192, "{files} and {connections}");
+        // Thousands are not in use at once.
+        let (files, connections) = budgets(&settings, 8192, &uses(100_000)).expect("enough");
+        assert!(files + connections + 2048 <= 8192, "{files} and {connections}");
+        let error = budgets(&settings, 300, &uses(1000)).expect_err("too few").to_string();
+        assert!(error.contains("beside 341 for shares and sockets"), "{error}");
     }
 
     #[test]

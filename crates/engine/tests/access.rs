@@ -165,8 +165,13 @@ impl Bench {
         let mut host = Host(self.later.0.clone());
         match self.engine.call(&mut host, &self.peer, self.now_ms, &message, &mut reply) {
             Verdict::Replied => Some(results(&reply.bytes)),
+            Verdict::Parked(call) => {
+                let mut bytes = Vec::new();
+                self.engine.settle(call, Ok(()), self.now_ms, &mut bytes);
+                Some(results(&bytes))
+            }
             Verdict::Silent => None,
-            other => panic!("{other:?}"),
+            Verdict::HangUp(why) => panic!("{why}"),
         }
     }
 
