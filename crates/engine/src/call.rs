@@ -2,11 +2,15 @@
 
 use std::net::SocketAddr;
 
+use steadfast_shares::{Flavor, Question};
 use steadfast_vfs::{FileRange, Flush};
 
 use crate::access_memo::AccessMemo;
 use crate::operation::OperationId;
 use crate::reply_cache::CallKey;
+
+/// The first port that everybody may use.
+const PRIVILEGED_PORTS_END: u16 = 1024;
 
 /// How a call came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,6 +61,12 @@ impl Peer {
     #[must_use]
     pub fn on_connection(self, number: u64) -> Self {
         Self { number, ..self }
+    }
+
+    /// What rules are asked about him when he says who he is by this flavour.
+    pub(crate) fn question(&self, flavor: Flavor) -> Question {
+        let from_privileged_port = self.address.port() < PRIVILEGED_PORTS_END;
+        Question { client: self.address.ip(), flavor, from_privileged_port }
     }
 
     pub(crate) fn origin(&self) -> Origin {

@@ -46,7 +46,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use steadfast_shares::{Authority, RulesOnly};
+use steadfast_shares::{Authority, Decision, Flavor, RulesOnly, ShareId};
 use steadfast_vfs::FsError;
 
 use crate::mount::MountList;
@@ -134,6 +134,13 @@ impl Engine {
     /// The exports served now.
     pub fn exports(&self) -> Arc<ExportTable> {
         self.exports.load_full()
+    }
+
+    /// What a call of the peer's finds that he may do on a share; `None` if it is not served.
+    pub fn access(&self, peer: &Peer, share: ShareId, flavor: Flavor) -> Option<Decision> {
+        let exports = self.exports.load();
+        let exported = exports.exported(share)?;
+        Some(peer.memo.decide(&*self.authority, exported, &peer.question(flavor)))
     }
 
     /// Ages the caches; to be called about once a second with the clock that

@@ -183,7 +183,7 @@ fn flavors(session: &Session<'_>, exported: &Exported) -> Result<SmallVec<[u32; 
     let mut is_pending = false;
     let by_proof =
         [Flavor::Krb5p, Flavor::Krb5i, Flavor::Krb5, Flavor::Sys, Flavor::None].map(|flavor| {
-            let decision = session.engine.authority.decide(rules, &session.question(flavor));
+            let decision = session.engine.authority.decide(rules, &session.peer.question(flavor));
             (flavor, decision)
         });
     for (flavor, decision) in by_proof {

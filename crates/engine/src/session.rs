@@ -1,6 +1,6 @@
 //! What a procedure works with while one call runs: who calls, on what, with which rights.
 
-use steadfast_shares::{Decision, Flavor, Groups, Question, Rights, Share, Squash};
+use steadfast_shares::{Decision, Flavor, Groups, Rights, Share, Squash};
 use steadfast_vfs::{Caller, Cred, Durable, FileSystem, FsError, Obligation, ReplyBarrier};
 use steadfast_vfs::{StorageHandle, Waiting};
 
@@ -12,9 +12,6 @@ use crate::{Engine, ExportTable};
 
 /// The largest transfer over UDP in bytes: with the headers it must fit one datagram.
 const UDP_TRANSFER_BYTES_MAX: u32 = 32 * 1024;
-
-/// The first port that everybody may use.
-const PRIVILEGED_PORTS_END: u16 = 1024;
 
 /// The identity on the wire, before squashing.
 #[derive(Clone, Debug)]
@@ -151,7 +148,7 @@ impl<'a> Session<'a> {
             WireIdentity::Anonymous => Flavor::None,
             WireIdentity::Claimed(_) => Flavor::Sys,
         };
-        let question = self.question(flavor);
+        let question = self.peer.question(flavor);
         match self.peer.memo.decide(&*self.engine.authority, exported, &question) {
             Decision::Granted(place) => {
                 exported.export.share.rules.grant(place).ok_or(FsError::AccessDenied)
@@ -159,13 +156,6 @@ impl<'a> Session<'a> {
             Decision::Refused(_) => Err(FsError::AccessDenied),
             Decision::Pending => Err(FsError::TryLater),
         }
-    }
-
-    /// What rules are asked about the caller.
-    pub(crate) fn question(&self, flavor: Flavor) -> Question {
-        let address = self.peer.address;
-        let from_privileged_port = address.port() < PRIVILEGED_PORTS_END;
-        Question { client: address.ip(), flavor, from_privileged_port }
     }
 
     /// Runs an operation that only reads: first without waiting for storage; if that is not
