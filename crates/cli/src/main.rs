@@ -22,6 +22,7 @@ mod mount_lines;
 mod notify;
 mod registration;
 mod serve;
+mod shares;
 mod state_directory;
 mod statistics;
 

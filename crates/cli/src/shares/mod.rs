@@ -1,0 +1,4 @@
+//! The shares of a running server.
+
+#[allow(dead_code)]
+pub(crate) mod watching;
