@@ -162,6 +162,11 @@ impl Boot<'_> {
                 }
                 Ok("ok".to_owned())
             }
+            ["steadfast", arguments @ ..] => Ok(match server.manage(self.namespace, arguments) {
+                Ok(()) => "ok".to_owned(),
+                // One line, as answers are.
+                Err(error) => format!("failed {error:#}").replace('\n', " | "),
+            }),
             other => Ok(format!("failed the host does not know the request {other:?}")),
         }
     }

@@ -144,6 +144,20 @@ impl Server {
         all.spawn().context("cannot start the server")
     }
 
+    /// Runs `steadfast` with these arguments, for the running server.
+    pub(crate) fn manage(&self, namespace: &Namespace, arguments: &[&str]) -> Result<()> {
+        if self.kind != Kind::Steadfast {
+            bail!("only steadfast's shares are changed while they are served");
+        }
+        let mut command = namespace.command(&self.binary.to_string_lossy());
+        command.args(arguments).arg("--state-directory").arg(self.directory.join("state"));
+        let output = command.stdin(Stdio::null()).output().context("cannot run steadfast")?;
+        if !output.status.success() {
+            bail!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(())
+    }
+
     /// Ends it as a crash would.
     pub(crate) fn kill(&mut self) -> Result<()> {
         let mut child = self.running.take().context("the server does not run")?;

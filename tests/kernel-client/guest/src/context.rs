@@ -134,6 +134,16 @@ impl Context {
         self.tell(&format!("request {id} {words}"))?;
         Ok(Request(Path::new(self.value("control")?).join(format!("answer-{id}"))))
     }
+
+    /// Has the host do something, and waits until it has.
+    pub(crate) fn host(&self, words: &str) -> Result<()> {
+        let request = self.ask(words)?;
+        while !request.answer()? {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // The next request of this case has the same name.
+        std::fs::remove_file(&request.0).context("an answer of the host")
+    }
 }
 
 /// Something that the host was asked for.

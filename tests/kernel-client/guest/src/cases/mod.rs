@@ -7,6 +7,7 @@ pub(crate) mod files;
 pub(crate) mod identities;
 pub(crate) mod limits;
 pub(crate) mod mounts;
+pub(crate) mod shares;
 pub(crate) mod trees;
 
 use std::time::Duration;
@@ -61,6 +62,9 @@ const CASES: &[(&str, Stage, u64, u64, Function)] = &[
     ("enospc", Stage::Main, 120, 120, limits::enospc),
     ("enospc-inodes", Stage::Main, 120, 120, limits::enospc_inodes),
     ("edquot", Stage::Main, 120, 120, limits::edquot),
+    ("shares-changed", Stage::Main, 120, 120, shares::changed_under_mounts),
+    ("shares-nested", Stage::Main, 60, 60, shares::nested),
+    ("shares-flavours", Stage::Main, 60, 60, shares::flavours),
     ("model", Stage::Main, 120, 1200, crate::model::case),
     ("source-tree", Stage::Main, 240, 600, trees::source),
     ("git", Stage::Main, 180, 600, trees::git),
