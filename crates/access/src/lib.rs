@@ -17,6 +17,8 @@ mod facts;
 mod group;
 mod service;
 mod settings;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use book::{
     ANSWERS_SHOWN, Asking, At, BookError, IN_FLIGHT_MAX, Kept, KeptName, KindStatistics,

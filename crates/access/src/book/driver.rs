@@ -286,9 +286,9 @@ impl NameBook {
                 let is_unknown = match &slot.group {
                     Some(group) => group.has_unknown(),
                     None => match entry.standing(now_ms, false, &self.bounds) {
-                        Standing::Fresh(_) => false,
+                        Standing::Fresh(_) | Standing::NotYet => false,
                         Standing::Stale(fact) => *fact == Fact::Absent,
-                        Standing::NotYet | Standing::Unreachable => true,
+                        Standing::Unreachable => true,
                     },
                 };
                 // Patience may have ended: who waits is to ask, and hear it.
@@ -343,7 +343,6 @@ impl NameBook {
             }
         });
         let excess = loose.len().saturating_sub(self.bounds.entries_max);
-        self.counters.let_go.fetch_add((useless.len() + excess) as u64, Ordering::Relaxed);
         if excess > 0 {
             // Some more, so that the next few names do not make it necessary again.
             let excess = (excess + self.bounds.entries_max / 10).min(loose.len() - 1);
@@ -353,6 +352,7 @@ impl NameBook {
             driver.is_roll_wanted = true;
         }
         self.loose.store(loose.len(), Ordering::Relaxed);
+        self.counters.let_go.fetch_add(useless.len() as u64, Ordering::Relaxed);
         for subject in useless {
             self.let_go(driver, &subject);
         }
