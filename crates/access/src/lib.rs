@@ -12,13 +12,17 @@
 
 mod book;
 mod clock;
+mod dns;
 mod entry;
 mod facts;
 mod group;
+mod hosts_file;
+mod netgroup_file;
 mod service;
 mod settings;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod watched;
 
 pub use book::{
     ANSWERS_SHOWN, Asking, At, BookError, IN_FLIGHT_MAX, Kept, KeptName, KindStatistics,
@@ -26,5 +30,7 @@ pub use book::{
 };
 pub use clock::{Clock, SystemClock};
 pub use facts::{Fact, Kind, MEMBERS_MAX, Members, Source, Subject};
+pub use hosts_file::HostsFile;
+pub use netgroup_file::NetgroupFile;
 pub use service::{Failure, Family, NameService, Outcome, Reply};
 pub use settings::{AccessSettings, Bounds};
