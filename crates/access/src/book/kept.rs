@@ -19,7 +19,7 @@ use crate::facts::{Fact, Members, Source, Subject};
 const FORMAT: &str = "steadfast-names";
 const VERSION: u32 = 1;
 /// Longest file that is read, in bytes: room for some million names.
-pub const BOOK_BYTES_MAX: usize = 256 << 20;
+pub(crate) const BOOK_BYTES_MAX: usize = 256 << 20;
 
 /// Why a file was not believed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -230,6 +230,11 @@ impl NameBook {
     /// Whether something is known that [`Self::kept`] did not have.
     pub fn is_changed(&self) -> bool {
         self.is_changed.load(Ordering::Relaxed)
+    }
+
+    /// What [`Self::kept`] gave was not kept after all.
+    pub(crate) fn note_unsaved(&self) {
+        self.is_changed.store(true, Ordering::Relaxed);
     }
 
     /// Takes in what was kept, with its age. To be called before anything is asked; what is known

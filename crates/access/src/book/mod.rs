@@ -30,6 +30,7 @@ use crate::settings::Bounds;
 use driver::Driver;
 use table::Table;
 
+pub(crate) use kept::BOOK_BYTES_MAX;
 pub use kept::{BookError, Kept, KeptName};
 pub use looking::{ANSWERS_SHOWN, Asking, LookUp, State};
 use statistics::Counters;
@@ -38,7 +39,7 @@ pub use statistics::{KindStatistics, LATENCY_CLASSES_MS, NameStatistics};
 /// Most questions of a kind that are sent and not answered.
 pub const IN_FLIGHT_MAX: usize = 64;
 /// Most questions of a kind that wait to be sent.
-pub const WAITING_MAX: usize = 500_000;
+const WAITING_MAX: usize = 500_000;
 
 /// Called when something is known that was not before.
 pub type Listener = Arc<dyn Fn() + Send + Sync>;
