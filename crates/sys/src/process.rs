@@ -188,6 +188,11 @@ pub fn exit_at_once(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
+/// Has the kernel kill this process when the thread that started it ends.
+pub fn die_with_parent() -> io::Result<()> {
+    Ok(rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?)
+}
+
 /// Whether a process of this number exists.
 pub fn is_running(process: i32) -> bool {
     rustix::process::Pid::from_raw(process).is_some_and(|process| {

@@ -7,6 +7,7 @@
 mod coverage;
 mod document;
 mod log;
+mod names;
 mod server;
 mod share;
 
@@ -16,6 +17,7 @@ mod tests;
 use std::collections::HashMap;
 
 pub use log::{LOG_MIB, LogSettings};
+pub use names::NamesSettings;
 pub use server::{LogTarget, ServerSettings};
 pub use share::ShareSettings;
 
@@ -82,6 +84,8 @@ pub struct Configuration {
     pub server: ServerSettings,
     /// `[log]`
     pub log: LogSettings,
+    /// `[names]`
+    pub names: NamesSettings,
     /// `[[share]]`, in the order of the file, `[defaults]` applied.
     pub shares: Vec<ShareSettings>,
 }
@@ -94,13 +98,14 @@ impl Configuration {
         let parsed = document.parse();
         let configuration = parsed.as_ref().map(|root| {
             let root = Table { entries: root.get_ref(), place: Place { line: 1, column: 1 } };
-            document.known_keys(root, "the file", &["server", "log", "defaults", "share"]);
+            document.known_keys(root, "the file", &["server", "log", "names", "defaults", "share"]);
             let server = server::read(&mut document, root);
             let log = log::read(&mut document, root);
+            let names = names::read(&mut document, root);
             let defaults = share::read_defaults(&mut document, root);
             let shares = share::read_all(&mut document, root, &defaults);
             refuse_duplicates(&mut document, &shares);
-            Self { server, log, shares }
+            Self { server, log, names, shares }
         });
         let errors = document.into_errors();
         match configuration {
