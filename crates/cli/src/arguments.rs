@@ -45,6 +45,9 @@ pub(crate) enum Command {
     ///
     /// Exit status: 0 done, 1 not done, 2 wrong usage.
     Log(LogArguments),
+    /// Asks the system's name service switch for the server, which starts it by itself.
+    #[command(hide = true)]
+    NamesHelper,
 }
 
 #[derive(Debug, Args)]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use steadfast_shares::configuration::{
-    LogSettings, Place, ServerSettings, ShareSettings, TEXT_BYTES_MAX,
+    LogSettings, NamesSettings, Place, ServerSettings, ShareSettings, TEXT_BYTES_MAX,
 };
 use steadfast_shares::{ClientRule, Configuration, Rights, RuleSet, Share, ShareId, nearest};
 use steadfast_sys::process;
@@ -24,6 +24,8 @@ pub(crate) struct Wanted {
     pub(crate) server: ServerSettings,
     /// `[log]`
     pub(crate) log: LogSettings,
+    /// `[names]`
+    pub(crate) names: NamesSettings,
     pub(crate) shares: Vec<WantedShare>,
 }
 
@@ -62,6 +64,7 @@ pub(crate) fn wanted(
     let mut wanted = Wanted {
         server: ServerSettings::default(),
         log: LogSettings::default(),
+        names: NamesSettings::default(),
         shares: Vec::new(),
     };
     let mut paths = HashSet::new();
@@ -74,6 +77,7 @@ pub(crate) fn wanted(
         let configuration = read(file)?;
         wanted.server = configuration.server;
         wanted.log = configuration.log;
+        wanted.names = configuration.names;
         for settings in configuration.shares {
             let at = |place| placed(file, place);
             let path = &settings.share.path;

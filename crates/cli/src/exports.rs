@@ -22,7 +22,28 @@ pub(crate) struct Exports {
     /// Whether the process may act under the identities of its callers.
     serves_all_users: bool,
     served: HashMap<ShareId, Served>,
+    rule_sets: RuleSets,
     discarded: Discarded,
+}
+
+/// The rules of all shares that are served, by where they are, and how many have them.
+#[derive(Default)]
+struct RuleSets(HashMap<*const RuleSet, (Arc<RuleSet>, usize)>);
+
+impl RuleSets {
+    fn add(&mut self, rules: &Arc<RuleSet>) {
+        let of_it = self.0.entry(Arc::as_ptr(rules)).or_insert_with(|| (Arc::clone(rules), 0));
+        of_it.1 += 1;
+    }
+
+    fn remove(&mut self, rules: &Arc<RuleSet>) {
+        if let Some((_, count)) = self.0.get_mut(&Arc::as_ptr(rules)) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(&Arc::as_ptr(rules));
+            }
+        }
+    }
 }
 
 /// A share that is served, and what its tree is of.
@@ -69,8 +90,26 @@ impl Exports {
         serves_all_users: bool,
     ) -> Self {
         let opener = TreeOpener::new(storage, state_directory.clone());
-        let served = HashMap::new();
-        Self { opener, state_directory, serves_all_users, served, discarded: Discarded::start() }
+        Self {
+            opener,
+            state_directory,
+            serves_all_users,
+            served: HashMap::new(),
+            rule_sets: RuleSets::default(),
+            discarded: Discarded::start(),
+        }
+    }
+
+    /// The rules of all shares that are served, each set once.
+    pub(crate) fn rule_sets(&self) -> impl Iterator<Item = Arc<RuleSet>> {
+        self.rule_sets.0.values().map(|(rules, _)| Arc::clone(rules))
+    }
+
+    /// Takes a share out; its tree.
+    fn take(&mut self, id: ShareId) -> Option<Arc<TreeOnUse>> {
+        let served = self.served.remove(&id)?;
+        self.rule_sets.remove(&served.share.rules);
+        Some(served.tree)
     }
 
     /// Makes a table of all shares that are wanted, of what is served now. A share that cannot be
@@ -99,7 +138,7 @@ impl Exports {
         let mut added = Vec::new();
         let mut discarded = Vec::new();
         for id in &removed {
-            discarded.extend(self.served.remove(id).map(|served| served.tree));
+            discarded.extend(self.take(*id));
         }
         for (wanted, prepared) in wanted.iter().zip(self.prepare_all(wanted)) {
             let id = wanted.share.id;
@@ -117,15 +156,13 @@ impl Exports {
                 continue;
             }
             removed.push(id);
-            let before = match served {
-                Some(served) => {
-                    added.push(served.export());
-                    built.changed.push(Arc::clone(&served.share));
-                    self.served.insert(id, served)
-                }
-                None => self.served.remove(&id),
-            };
-            discarded.extend(before.map(|before| before.tree));
+            discarded.extend(self.take(id));
+            if let Some(served) = served {
+                added.push(served.export());
+                built.changed.push(Arc::clone(&served.share));
+                self.rule_sets.add(&served.share.rules);
+                self.served.insert(id, served);
+            }
         }
         // A removed share's number may be given to another one in the same change.
         let table = now.changed(&removed, added);

@@ -19,6 +19,7 @@ mod intent_log;
 mod logging;
 mod memory;
 mod mount_lines;
+mod names;
 mod notify;
 mod registration;
 mod serve;
@@ -50,6 +51,10 @@ fn main() -> ExitCode {
         Command::Log(arguments) => match intent_log::run(&arguments) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => failed(&format!("{error:#}")),
+        },
+        Command::NamesHelper => match names::help() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&format!("the helper for name services: {error}")),
         },
         Command::Serve(arguments) => {
             // Before any other thread, so that all of them leave signals to this one.

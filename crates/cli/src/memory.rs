@@ -5,22 +5,31 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use steadfast_access::Access;
 use steadfast_engine::{Engine, MemoryPressure};
 
 /// Percent of the last ten seconds in which some, or all, processes waited for memory.
 const SOME_PERCENT: f64 = 10.0;
 const FULL_PERCENT: f64 = 5.0;
 
+/// The part of the remembered decisions that is given back each second while some wait.
+const SOME_RECLAIMED: f64 = 0.1;
+
 /// What is to be done every second: tells the engine, and the log when the duplicate request
 /// cache is too small for its history.
-pub(crate) fn watch(engine: &Arc<Engine>) -> Box<dyn Fn() + Send> {
-    let engine = Arc::clone(engine);
+pub(crate) fn watch(engine: &Arc<Engine>, access: &Arc<Access>) -> Box<dyn Fn() + Send> {
+    let (engine, access) = (Arc::clone(engine), Arc::clone(access));
     let files = pressure_files();
     let (told, told_pressure) = (AtomicU64::new(0), AtomicU64::new(0));
     let seconds = AtomicU64::new(0);
     Box::new(move || {
         let pressure = files.iter().map(|file| pressure(file)).max().unwrap_or_default();
         engine.set_memory_pressure(pressure);
+        match pressure {
+            MemoryPressure::None => {}
+            MemoryPressure::Some => drop(access.reclaim(SOME_RECLAIMED)),
+            MemoryPressure::Full => drop(access.reclaim(1.0)),
+        }
         // Once a minute is often enough.
         if !seconds.fetch_add(1, Ordering::Relaxed).is_multiple_of(60) {
             return;

@@ -25,6 +25,7 @@ use crate::intent_log;
 use crate::logging;
 use crate::memory;
 use crate::mount_lines::{self, PortLookup};
+use crate::names::{self, Names};
 use crate::notify::Notifier;
 use crate::registration::{self, Found, Netid, RPCBIND_PORT};
 use crate::state_directory::StateDirectory;
@@ -67,6 +68,7 @@ struct Running {
     settings: ServerSettings,
     /// If changes are logged.
     intent_log: Option<Arc<IntentLogKeeper>>,
+    names: Names,
     /// Unless it could not be had.
     control: Option<Control>,
     /// Kept locked as long as we run.
@@ -210,7 +212,9 @@ fn start(
     tell_of_single_users(&built.changed);
 
     let transfer_bytes_max = settings.transfer_bytes_max.unwrap_or(TRANSFER_BYTES);
-    let engine = Arc::new(Engine::new(
+    let access = names::start(&wanted.names, &state.path)?;
+    access.watch_rules(exports.rule_sets());
+    let engine = Arc::new(Engine::with_authority(
         EngineConfig {
             handle_key: state.handle_key,
             write_verifier,
@@ -222,7 +226,9 @@ fn start(
             transports: transports(&listen, udp),
         },
         table,
+        Arc::clone(&access) as _,
     ));
+    let names = Names::start(access, &engine)?;
     for reply in &replies {
         engine.remember_replayed(reply, 0);
     }
@@ -241,7 +247,7 @@ fn start(
         start_server(&mut options, &listen, &found, &engine, intent_log.as_ref())?;
     let control = start_control(&state, &server, &engine, &storage, intent_log.as_ref());
     server.every_second(Box::new(move || storage.sweep()));
-    server.every_second(memory::watch(&engine));
+    server.every_second(memory::watch(&engine, names.access()));
 
     let mut registered = Vec::new();
     let lookup = match found {
@@ -280,6 +286,7 @@ fn start(
         sources,
         settings,
         intent_log,
+        names,
         control,
         _state: state,
     })
@@ -526,13 +533,15 @@ fn reload(arguments: &ServeArguments, running: &mut Running) {
         tracing::error!("{}", fault.what);
     }
     tell_of_single_users(&built.changed);
+    // Before clients are asked about: their look-ups may begin.
+    running.names.access().watch_rules(running.exports.rule_sets());
     running.engine.set_exports(table);
     tracing::info!("reloaded: {}", running.status());
 }
 
 /// Finishes calls under way, flushes, and leaves nothing behind. A second signal ends it at once.
 fn stop(running: Running, signals: &Signals) -> Result<()> {
-    let Running { server, engine, registered, exports, control, intent_log, .. } = running;
+    let Running { server, engine, registered, exports, control, intent_log, names, .. } = running;
     drop(control);
     let is_finished = std::thread::scope(|scope| {
         let stopping = scope.spawn(|| {
@@ -540,6 +549,7 @@ fn stop(running: Running, signals: &Signals) -> Result<()> {
                 registration::withdraw(&registered);
             }
             let is_finished = server.shutdown(GRACE);
+            names.stop();
             if let Some(intent_log) = &intent_log {
                 intent_log::close(intent_log, engine.write_verifier());
             }

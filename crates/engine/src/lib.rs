@@ -93,6 +93,8 @@ pub struct Engine {
     version: Mutex<u64>,
     authority: Arc<dyn Authority>,
     waiting_mounts: WaitingMounts,
+    /// At the last tick.
+    now_ms: AtomicU64,
     replies: ReplyCache,
     mounts: MountList,
     verifier_changes: AtomicU64,
@@ -117,6 +119,7 @@ impl Engine {
             version: Mutex::new(version),
             authority,
             waiting_mounts: WaitingMounts::default(),
+            now_ms: AtomicU64::new(0),
             replies: ReplyCache::new(config.reply_cache_bytes_max, config.reply_cache_history_ms),
             mounts: MountList::default(),
             verifier_changes: AtomicU64::new(0),
@@ -146,6 +149,7 @@ impl Engine {
     /// Ages the caches; to be called about once a second with the clock that
     /// [`Engine::call`] gets.
     pub fn tick(&self, now_ms: u64) {
+        self.now_ms.store(now_ms, Ordering::Relaxed);
         self.replies.expire(now_ms);
     }
 

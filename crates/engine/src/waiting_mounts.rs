@@ -1,6 +1,8 @@
 //! MOUNT calls that wait for a name service: nobody can answer them yet, and no thread waits with
 //! them. They are executed again when more is known, and answered as it is then.
 
+use std::sync::atomic::Ordering;
+
 use parking_lot::Mutex;
 
 use crate::Engine;
@@ -50,7 +52,8 @@ impl Engine {
 
     /// Executes again what waits for a name service: to be called when its answers have come, and
     /// about once a second. May open storage, and wait for a disk.
-    pub fn retry_waiting_mounts(&self, now_ms: u64) {
+    pub fn retry_waiting_mounts(&self) {
+        let now_ms = self.now_ms.load(Ordering::Relaxed);
         let calls = std::mem::take(&mut *self.waiting_mounts.0.lock());
         for WaitingMount { record, peer, sink, since_ms } in calls {
             let mut host = Retrying { sink: Some(sink) };

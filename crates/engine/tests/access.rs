@@ -1,4 +1,5 @@
 //! Who is let in: decisions that wait for a name, flavours, ports, groups, shares that drain.
+#![allow(clippy::expect_used, clippy::unwrap_used)]
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -229,11 +230,13 @@ fn a_mount_waits_for_a_name_without_a_thread() {
     assert_eq!(bench.mnt("/a"), None);
     assert_eq!(bench.engine.waiting_mounts(), 1);
     // Nothing is known yet.
-    bench.engine.retry_waiting_mounts(bench.now_ms + 1000);
+    bench.engine.tick(bench.now_ms + 1000);
+    bench.engine.retry_waiting_mounts();
     assert_eq!(bench.engine.waiting_mounts(), 1);
     assert!(bench.later.1.try_recv().is_err());
     bench.told.tell(Known::Yes);
-    bench.engine.retry_waiting_mounts(bench.now_ms + 1001);
+    bench.engine.tick(bench.now_ms + 1001);
+    bench.engine.retry_waiting_mounts();
     let reply = bench.later.1.try_recv().expect("answered");
     assert_eq!(mounted(&results(&reply)).expect("mounted").1, [1]);
     assert_eq!(bench.engine.waiting_mounts(), 0);
@@ -243,9 +246,11 @@ fn a_mount_waits_for_a_name_without_a_thread() {
 fn a_mount_that_nothing_decides_fails_before_its_client_gives_up() {
     let bench = Bench::new(vec![export(1, "/a", "host.example", &[Rights::default()])]);
     assert_eq!(bench.mnt("/a"), None);
-    bench.engine.retry_waiting_mounts(bench.now_ms + 7999);
+    bench.engine.tick(bench.now_ms + 7999);
+    bench.engine.retry_waiting_mounts();
     assert!(bench.later.1.try_recv().is_err());
-    bench.engine.retry_waiting_mounts(bench.now_ms + 8000);
+    bench.engine.tick(bench.now_ms + 8000);
+    bench.engine.retry_waiting_mounts();
     let reply = bench.later.1.try_recv().expect("answered");
     assert!(mounted(&results(&reply)).is_err());
     // Nobody knows the name: it is refused at once.
