@@ -9,7 +9,9 @@
 
 mod authority;
 mod clients;
+mod compile;
 pub mod configuration;
+mod coverage;
 mod id;
 pub mod manage;
 mod model;
@@ -20,9 +22,10 @@ mod suggestion;
 
 pub use authority::{Authority, Groups, RulesOnly};
 pub use clients::PatternError;
+pub use compile::{Compiled, Field, FieldMistake, Inherited, Problem, RuleBook, Words};
 pub use configuration::Configuration;
 pub use model::{ClientPattern, ClientRule, Flavor, Flavors, Rights, Share, ShareId, Squash};
 pub use names::{DomainPattern, HostName, Known, Names, NetgroupName, NoNames};
-pub use options::{OptionError, ShareOptions};
+pub use options::{Access, ClientLists, OptionError, ShareOptions};
 pub use rules::{Decision, Question, Refusal, RuleSet};
 pub use suggestion::nearest;

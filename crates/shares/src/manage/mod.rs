@@ -1,10 +1,30 @@
 //! What administrators ask for: groups, shares, and batches of operations on them, as they are
 //! written in the files of `shares.d`, sent to the server, and kept in its history.
 
+mod check;
+
 use serde::{Deserialize, Serialize};
 
-/// A rule as it is written: options for some clients.
+pub(crate) use check::path_problem;
+pub use check::{
+    DESCRIPTION_BYTES_MAX, GROUP_KEYS, GROUP_NAME_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX,
+    PATTERN_KEYS, RULE_KEYS, SHARE_KEYS, check_group_name,
+};
+
+/// `[defaults]`: what all groups and shares inherit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DefaultsSpec {
+    /// Option words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+    /// Who may use shares for which nobody names clients.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<String>,
+}
+
+/// A rule as it is written: options for some clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleSpec {
     /// For whom.
