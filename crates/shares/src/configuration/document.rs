@@ -75,6 +75,11 @@ impl<'a> Document<'a> {
         Some(root)
     }
 
+    /// Whether nothing was refused so far.
+    pub(crate) fn has_no_errors(&self) -> bool {
+        self.errors.is_empty()
+    }
+
     /// All mistakes by place.
     pub(crate) fn into_errors(mut self) -> Vec<ConfigurationError> {
         self.errors.sort_by_key(|error| error.place);
