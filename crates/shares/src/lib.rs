@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod authority;
+mod catalog;
 mod clients;
 mod compile;
 pub mod configuration;
@@ -23,6 +24,7 @@ mod rules;
 mod suggestion;
 
 pub use authority::{Authority, Groups, RulesOnly};
+pub use catalog::{Applied, Catalog, Edit, FixedShare, GroupView, ShareChange, ShareView};
 pub use clients::PatternError;
 pub use compile::{Compiled, Field, FieldMistake, Inherited, Problem, RuleBook, Words};
 pub use configuration::Configuration;

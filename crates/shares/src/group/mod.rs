@@ -67,6 +67,7 @@ pub struct GroupFile {
     free: Vec<NodeId>,
     first: NodeId,
     last: NodeId,
+    inserted: NodeId,
     text_bytes: usize,
 }
 
@@ -77,6 +78,8 @@ pub(crate) struct Node {
     pub(crate) content: Content,
     previous: NodeId,
     next: NodeId,
+    /// Grows from segment to segment.
+    order: u64,
 }
 
 /// What a segment is and says.
@@ -194,6 +197,39 @@ impl GroupFile {
         file
     }
 
+    /// Reads a text that is cut into segments at these offsets; if there are none, wherever it is.
+    pub(crate) fn parse_cut(name: &str, text: &str, cuts: &[u32]) -> Self {
+        let mut ends = cuts.iter().map(|cut| *cut as usize).chain([text.len()]);
+        let mut start = 0;
+        let mut next = || {
+            let end = ends.next()?;
+            let piece = text.get(start..end);
+            start = end;
+            piece
+        };
+        let Some(preamble) = next().filter(|_| !cuts.is_empty()) else {
+            return Self::parse(name, text);
+        };
+        let mut file = Self::new(name);
+        file.put_preamble(preamble);
+        while let Some(piece) = next() {
+            let content = Content::read(segments::kind(piece), piece);
+            file.insert(file.last, piece, content);
+        }
+        file
+    }
+
+    /// Where the segments begin, in bytes.
+    pub(crate) fn cuts(&self) -> Vec<u32> {
+        let mut at = self.preamble.len();
+        let mut cuts = Vec::new();
+        for (_, node) in self.nodes() {
+            cuts.push(at as u32);
+            at += node.text.len();
+        }
+        cuts
+    }
+
     /// The file of a group that has nothing.
     pub fn new(name: &str) -> Self {
         Self {
@@ -204,6 +240,7 @@ impl GroupFile {
             free: Vec::new(),
             first: NONE,
             last: NONE,
+            inserted: NONE,
             text_bytes: 0,
         }
     }
@@ -378,7 +415,8 @@ impl GroupFile {
 
     fn insert(&mut self, behind: NodeId, text: &str, content: Content) -> NodeId {
         let next = self.node(behind).map_or(self.first, |node| node.next);
-        let node = Node { text: text.into(), content, previous: behind, next };
+        let order = self.order_between(behind, next);
+        let node = Node { text: text.into(), content, previous: behind, next, order };
         let id = match self.free.pop() {
             Some(id) => id,
             None => self.nodes.len() as NodeId,
@@ -396,13 +434,52 @@ impl GroupFile {
             None => self.last = id,
         }
         self.text_bytes += text.len();
+        self.inserted = id;
         id
+    }
+
+    /// A number between those of two neighbours. Segments that come back one by one, in whichever
+    /// order, come beside the last that came: most of the room is left on the other side.
+    fn order_between(&mut self, behind: NodeId, next: NodeId) -> u64 {
+        /// Between neighbours, when there is room.
+        const STEP: u64 = 1 << 40;
+        let ends = |file: &Self| {
+            let low = file.node(behind).map_or(0, |node| node.order);
+            let high = file.node(next).map(|node| node.order);
+            (low, high)
+        };
+        let (low, high) = ends(self);
+        let Some(high) = high else { return low.saturating_add(STEP) };
+        if high - low < 2 {
+            self.number_anew(STEP);
+            let (low, high) = ends(self);
+            return low + high.unwrap_or(low).saturating_sub(low) / 2;
+        }
+        let gap = high - low;
+        let little = (gap / 1024).max(1);
+        if behind == self.inserted { low + little } else { high - little }
+    }
+
+    fn number_anew(&mut self, step: u64) {
+        let mut order = 0;
+        let mut id = self.first;
+        while let Some(node) = self.nodes.get_mut(id as usize) {
+            order += step;
+            node.order = order;
+            id = node.next;
+        }
+    }
+
+    /// A number that grows from segment to segment.
+    pub(crate) fn order(&self, id: NodeId) -> u64 {
+        self.node(id).map_or(0, |node| node.order)
     }
 
     /// Takes a segment out, and returns its text.
     pub(crate) fn remove(&mut self, id: NodeId) -> Box<str> {
         let Some(node) = self.nodes.get_mut(id as usize) else { return Box::default() };
-        let gone = Node { text: "".into(), content: Content::Loose, previous: NONE, next: NONE };
+        let gone =
+            Node { text: "".into(), content: Content::Loose, previous: NONE, next: NONE, order: 0 };
         let node = std::mem::replace(node, gone);
         match self.nodes.get_mut(node.previous as usize) {
             Some(previous) => previous.next = node.next,
@@ -417,12 +494,17 @@ impl GroupFile {
         node.text
     }
 
-    /// Where a segment stands.
-    pub(crate) fn position_of(&self, id: NodeId) -> Position {
+    /// Where a segment stands; `is_named` tells whether a segment is the one that its item's
+    /// name finds.
+    pub(crate) fn position_of(
+        &self,
+        id: NodeId,
+        is_named: impl Fn(&Item, NodeId) -> bool,
+    ) -> Position {
         let mut skip = 0;
         let mut at = self.node(id).map_or(NONE, |node| node.previous);
         while let Some(node) = self.node(at) {
-            if let Some(item) = node.content.item() {
+            if let Some(item) = node.content.item().filter(|item| is_named(item, at)) {
                 return Position { behind: item, skip };
             }
             skip += 1;
@@ -431,15 +513,22 @@ impl GroupFile {
         Position { behind: Item::Group, skip }
     }
 
-    /// The segment that is so many behind this one; [`NONE`] is before the first.
-    pub(crate) fn behind(&self, id: Option<NodeId>, skip: u32) -> NodeId {
+    /// The segment that is so many behind this one, or behind none, as long as none with a name
+    /// comes between. [`NONE`] is before the first.
+    pub(crate) fn behind(
+        &self,
+        id: Option<NodeId>,
+        skip: u32,
+        is_named: impl Fn(&Item, NodeId) -> bool,
+    ) -> NodeId {
         let mut at = id.unwrap_or(NONE);
         for _ in 0..skip {
             let next = self.node(at).map_or(self.first, |node| node.next);
-            match self.node(next).map(|node| &node.content) {
-                Some(Content::Other(_) | Content::Loose) => at = next,
-                _ => break,
+            let Some(node) = self.node(next) else { break };
+            if node.content.item().is_some_and(|item| is_named(&item, next)) {
+                break;
             }
+            at = next;
         }
         at
     }

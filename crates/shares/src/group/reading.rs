@@ -89,7 +89,7 @@ pub(super) fn preamble(name: &str, text: &str) -> Read<GroupSpec> {
     let mut document = Document::new(text);
     let spec = document.parse_what_can_be().map(|root| {
         let root = Table { entries: root.get_ref(), place: document.start() };
-        let mut reader =
+        let reader =
             |document: &mut Document<'_>| read_group(document, root, name, "a group", &ELSEWHERE);
         if !document.has_no_errors() {
             return reader(&mut Document::new(text));

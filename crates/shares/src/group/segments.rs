@@ -212,6 +212,17 @@ pub(super) fn first_line(text: &str) -> &str {
     text.get(..end).unwrap_or(text)
 }
 
+/// What a segment is by its header.
+pub(super) fn kind(segment: &str) -> Kind {
+    let is_trivia = |line: &&str| line.is_empty() || line.starts_with('#');
+    let first = segment.lines().map(str::trim).find(|line| !is_trivia(line));
+    match first {
+        None => Kind::Loose,
+        Some(line) if line.starts_with('[') => header(line).unwrap_or(Kind::Other),
+        Some(_) => Kind::Other,
+    }
+}
+
 /// The segment that a header begins; `None` for those that go on with one.
 fn header(line: &str) -> Option<Kind> {
     let name = line.trim_start_matches('[').trim_start();

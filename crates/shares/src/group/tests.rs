@@ -159,7 +159,7 @@ fn segments_go_and_come_back_where_they_were() {
     let mut file = file();
     let ids: Vec<_> = file.nodes().map(|(id, _)| id).collect();
     for id in ids {
-        let position = file.position_of(id);
+        let position = file.position_of(id, |_, _| true);
         let item = file.node(id).and_then(|node| node.content.item());
         let Some(item) = item else { continue };
         let text = file.remove(id);
@@ -167,7 +167,7 @@ fn segments_go_and_come_back_where_they_were() {
         let behind = file.nodes().find_map(|(id, node)| {
             (node.content.item() == Some(position.behind.clone())).then_some(id)
         });
-        let place = file.behind(behind, position.skip);
+        let place = file.behind(behind, position.skip, |_, _| true);
         file.insert_item(place, &item, &text);
         assert_eq!(file.text(), TEXT);
     }
