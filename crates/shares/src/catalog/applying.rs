@@ -234,7 +234,7 @@ impl Catalog {
         }
         let edit = Edit {
             group: spec.name.as_str().into(),
-            item: Item::Group,
+            item: Item::File,
             occurrence: 0,
             before: None,
             after: Some(file.text().into()),
@@ -262,7 +262,7 @@ impl Catalog {
         }
         let edit = Edit {
             group: name.into(),
-            item: Item::Group,
+            item: Item::File,
             occurrence: 0,
             before: Some(group.file.text().into()),
             after: None,

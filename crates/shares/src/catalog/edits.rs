@@ -19,8 +19,7 @@ pub struct Edit {
     /// Its text before; `None` if it is new.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Box<str>>,
-    /// Its text afterwards; `None` if it goes. Of a group that comes or goes it is the whole
-    /// file's.
+    /// Its text afterwards; `None` if it goes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Box<str>>,
     /// Where the segments of a whole file begin, in bytes (default: where they would begin if it
@@ -38,6 +37,19 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl Edit {
+    /// The edit that puts a whole file in the place of another; `None` for no file.
+    pub fn of_file(group: &str, before: Option<&str>, after: Option<&str>) -> Self {
+        Self {
+            group: group.into(),
+            item: Item::File,
+            occurrence: 0,
+            before: before.map(Into::into),
+            after: after.map(Into::into),
+            cuts: Vec::new(),
+            position: None,
+        }
+    }
+
     /// The edit that takes this one back.
     #[must_use]
     pub fn inverse(&self) -> Self {
@@ -68,22 +80,22 @@ impl Catalog {
 
     pub(super) fn put(&mut self, edit: &Edit) {
         match (&edit.item, &edit.after) {
-            (Item::Group, None) => self.remove_group(&edit.group),
-            (Item::Group, Some(text)) => self.put_group(&edit.group, text, &edit.cuts),
+            (Item::File, None) => self.remove_group(&edit.group),
+            (Item::File, Some(text)) => {
+                self.put_file(GroupFile::parse_cut(&edit.group, text, &edit.cuts));
+            }
+            (Item::Group, after) => self.put_group(&edit.group, after.as_deref().unwrap_or("")),
             (item, after) => self.put_item(edit, item, after.as_deref()),
         }
     }
 
-    fn put_group(&mut self, name: &str, text: &str, cuts: &[u32]) {
-        let index = self.group_index(name);
-        let file = GroupFile::parse_cut(name, text, cuts);
-        match index {
-            Some(index) if file.nodes().next().is_none() => {
-                if self.group(index).is_some_and(|group| group.file.preamble() != text) {
-                    self.change_group(index, |group| group.file.put_preamble(text));
-                }
-            }
-            _ => self.put_file(file),
+    /// Puts another text before a group's shares.
+    fn put_group(&mut self, name: &str, text: &str) {
+        let Some(index) = self.group_index(name) else {
+            return self.put_file(GroupFile::parse(name, text));
+        };
+        if self.group(index).is_some_and(|group| group.file.preamble() != text) {
+            self.change_group(index, |group| group.file.put_preamble(text));
         }
     }
 
@@ -250,7 +262,7 @@ impl Catalog {
                 }
             }
             Item::Pattern(directories) => self.pattern_changed(index, directories),
-            Item::Group => {}
+            Item::File | Item::Group => {}
         }
     }
 
@@ -299,7 +311,7 @@ impl Catalog {
     pub(super) fn find(&self, index: u32, item: &Item, occurrence: u32) -> Option<NodeId> {
         let nth = occurrence as usize;
         match item {
-            Item::Group => None,
+            Item::File | Item::Group => None,
             Item::Share(path) => self.written_at(index, path).nth(nth),
             Item::Pattern(directories) => {
                 let group = self.group(index)?;

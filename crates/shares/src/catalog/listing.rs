@@ -103,11 +103,26 @@ impl Catalog {
     /// Everything that is wrong with the files, by group and place.
     pub fn mistakes(&self) -> Vec<Mistake> {
         let mut all = Vec::new();
-        for group in self.names.values().filter_map(|index| self.group(*index)) {
-            all.extend(self.group_mistakes(group));
+        for name in self.names.keys() {
+            all.extend(self.mistakes_in(name));
         }
-        let claims = self.claims().filter(|claim| self.state(*claim) == ShareState::Faulty);
-        all.extend(claims.filter_map(|claim| self.view(claim, None)).flat_map(|view| view.why));
+        all
+    }
+
+    /// Everything that is wrong with a group's file, by place.
+    pub fn mistakes_in(&self, name: &str) -> Vec<Mistake> {
+        let Some(index) = self.group_index(name) else { return Vec::new() };
+        let Some(group) = self.group(index) else { return Vec::new() };
+        let mut all = self.group_mistakes(group);
+        let mut lines = newlines(group.file.preamble());
+        for (id, node) in group.file.nodes() {
+            let claim = Claim::Written(index, id);
+            if matches!(node.content, Content::Share(_)) && self.state(claim) == ShareState::Faulty
+            {
+                all.extend(self.why(claim, Some(lines)));
+            }
+            lines += newlines(group.file.text_of(id).unwrap_or_default());
+        }
         all
     }
 

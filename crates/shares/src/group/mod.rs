@@ -31,6 +31,8 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Item {
+    /// The whole file.
+    File,
     /// The group itself: what stands before its shares.
     Group,
     /// A share, by its path.
@@ -407,7 +409,7 @@ impl GroupFile {
         let kind = match item {
             Item::Share(_) => Kind::Share,
             Item::Pattern(_) => Kind::Pattern,
-            Item::Group => Kind::Other,
+            Item::File | Item::Group => Kind::Other,
         };
         let content = Content::read(kind, text);
         self.insert(behind, text, content)
