@@ -8,21 +8,29 @@
 #![forbid(unsafe_code)]
 
 mod authority;
+mod catalog;
 mod clients;
+mod compile;
 pub mod configuration;
+mod coverage;
+mod group;
 mod id;
 pub mod manage;
 mod model;
 mod names;
 mod options;
+mod pattern;
 mod rules;
 mod suggestion;
 
 pub use authority::{Authority, Groups, RulesOnly};
+pub use catalog::{Applied, Catalog, Edit, FixedShare, GroupView, ShareChange, ShareView};
 pub use clients::PatternError;
+pub use compile::{Compiled, Field, FieldMistake, Inherited, Problem, RuleBook, Words};
 pub use configuration::Configuration;
+pub use group::{GroupFile, Item, Position};
 pub use model::{ClientPattern, ClientRule, Flavor, Flavors, Rights, Share, ShareId, Squash};
 pub use names::{DomainPattern, HostName, Known, Names, NetgroupName, NoNames};
-pub use options::{OptionError, ShareOptions};
+pub use options::{Access, ClientLists, OptionError, ShareOptions};
 pub use rules::{Decision, Question, Refusal, RuleSet};
 pub use suggestion::nearest;

@@ -1,34 +1,45 @@
-//! Option words of a share, as exports(5) has them.
+//! Option words of a share, as exports(5) has them, and lists of clients as share_nfs(1M) has.
+//!
+//! Words before the first `sec=` of a list hold for all flavours; those after one hold for its
+//! flavours alone. A list without `sec=` changes what it inherits; one with it replaces the
+//! alternatives that it inherits.
 
-use crate::model::{Rights, Squash};
+use std::sync::Arc;
+
+use crate::model::{ClientPattern, Flavor, Flavors, Rights, Squash};
 use crate::suggestion::nearest;
 
-/// Words that are understood; those that end in `=` take a number.
-const WORDS: [&str; 10] = [
+/// Words that are understood; those that end in `=` take a value.
+const WORDS: [&str; 20] = [
     "rw",
     "ro",
+    "none",
     "root_squash",
     "no_root_squash",
     "all_squash",
     "no_all_squash",
     "anonuid=",
     "anongid=",
+    "secure",
+    "insecure",
+    "manage_gids",
+    "no_manage_gids",
     "crossmnt",
     "nocrossmnt",
+    "sec=",
+    "rw=",
+    "ro=",
+    "none=",
+    "root=",
 ];
 
 /// Words of other servers that ask for what happens here anyway.
-const ALWAYS_SO: [&str; 6] =
-    ["sync", "no_subtree_check", "insecure", "sec=sys", "wdelay", "no_wdelay"];
+const ALWAYS_SO: [&str; 4] = ["sync", "no_subtree_check", "wdelay", "no_wdelay"];
 
 /// Words of other servers that ask for what is not served here, with the reason.
-const NOT_SERVED: [(&str, &str); 18] = [
+pub(crate) const NOT_SERVED: [(&str, &str); 18] = [
     ("async", "every acknowledged change is stable here; leave it out"),
     ("subtree_check", "a handle already tells its share; leave it out"),
-    (
-        "secure",
-        "a source port below 1024 proves nothing about a client; restrict `clients` instead",
-    ),
     ("nohide", "use crossmnt on the outer share"),
     ("hide", "it is so unless crossmnt is given; leave it out"),
     ("no_acl", "ACLs are always served where the file system has them; leave it out"),
@@ -44,11 +55,14 @@ const NOT_SERVED: [(&str, &str); 18] = [
     ("no_auth_nlm", "locks over NLM are not served yet; leave it out"),
     ("insecure_locks", "locks over NLM are not served yet; leave it out"),
     ("secure_locks", "locks over NLM are not served yet; leave it out"),
+    ("xprtsec", "RPC over TLS is not served yet"),
 ];
 
-/// What the options of a share, or of one of its rules, say.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShareOptions {
+/// What options say about callers of one flavour, or of all.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Access {
+    /// `none`: nothing at all.
+    pub is_denied: bool,
     /// `ro`: no changes.
     pub is_read_only: bool,
     /// `root_squash`: the superuser becomes anonymous.
@@ -59,22 +73,97 @@ pub struct ShareOptions {
     pub anonymous_uid: u32,
     /// `anongid=`
     pub anonymous_gid: u32,
-    /// `crossmnt`: file systems mounted below the directory are served too.
-    pub crosses_mounts: bool,
+    /// `secure`: calls come from ports below 1024.
+    pub needs_privileged_port: bool,
+    /// `manage_gids`: a user's groups are those that this host knows.
+    pub looks_up_groups: bool,
 }
 
-impl Default for ShareOptions {
+impl Default for Access {
     fn default() -> Self {
         let rights = Rights::default();
         Self {
+            is_denied: false,
             is_read_only: rights.is_read_only,
             squashes_root: true,
             squashes_all: false,
             anonymous_uid: rights.anonymous_uid,
             anonymous_gid: rights.anonymous_gid,
-            crosses_mounts: false,
+            needs_privileged_port: rights.needs_privileged_port,
+            looks_up_groups: rights.looks_up_groups,
         }
     }
+}
+
+impl Access {
+    fn rights(&self, flavors: Flavors) -> Rights {
+        Rights {
+            flavors,
+            needs_privileged_port: self.needs_privileged_port,
+            looks_up_groups: self.looks_up_groups,
+            is_read_only: self.is_read_only,
+            squash: match (self.squashes_all, self.squashes_root) {
+                (true, _) => Squash::All,
+                (false, true) => Squash::Root,
+                (false, false) => Squash::None,
+            },
+            anonymous_uid: self.anonymous_uid,
+            anonymous_gid: self.anonymous_gid,
+        }
+    }
+
+    /// The words that make `self` of `base`.
+    fn words(&self, base: &Self, words: &mut Vec<String>) {
+        let mut add = |is_new: bool, word: &str| {
+            if is_new {
+                words.push(word.to_owned());
+            }
+        };
+        let word = match (self.is_denied, self.is_read_only) {
+            (true, _) => "none",
+            (false, true) => "ro",
+            (false, false) => "rw",
+        };
+        let is_same = (self.is_denied, self.is_read_only) == (base.is_denied, base.is_read_only);
+        add(!is_same, word);
+        let choose = |is_so, yes, no| if is_so { yes } else { no };
+        let is_new = self.squashes_root != base.squashes_root;
+        add(is_new, choose(self.squashes_root, "root_squash", "no_root_squash"));
+        let is_new = self.squashes_all != base.squashes_all;
+        add(is_new, choose(self.squashes_all, "all_squash", "no_all_squash"));
+        let is_new = self.anonymous_uid != base.anonymous_uid;
+        add(is_new, &format!("anonuid={}", self.anonymous_uid));
+        let is_new = self.anonymous_gid != base.anonymous_gid;
+        add(is_new, &format!("anongid={}", self.anonymous_gid));
+        let is_new = self.needs_privileged_port != base.needs_privileged_port;
+        add(is_new, choose(self.needs_privileged_port, "secure", "insecure"));
+        let is_new = self.looks_up_groups != base.looks_up_groups;
+        add(is_new, choose(self.looks_up_groups, "manage_gids", "no_manage_gids"));
+    }
+}
+
+/// Clients that options name, as share_nfs(1M) has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ClientLists {
+    /// `none=`: they get nothing.
+    pub none: Vec<ClientPattern>,
+    /// `root=`: their superuser stays what he is.
+    pub root: Vec<ClientPattern>,
+    /// `rw=` and `ro=`, with whether they may change nothing.
+    pub access: Vec<(ClientPattern, bool)>,
+}
+
+/// What the options of a share, or of one of its rules, say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ShareOptions {
+    /// For all flavours, or for those of no alternative.
+    pub access: Access,
+    /// For callers of some flavours (`sec=`). If there is one, callers of others get nothing.
+    pub alternatives: Vec<(Flavors, Access)>,
+    /// `crossmnt`: file systems mounted below the directory are served too.
+    pub crosses_mounts: bool,
+    /// Clients named by options.
+    pub lists: ClientLists,
 }
 
 /// Why an option word was refused.
@@ -86,85 +175,295 @@ pub struct OptionError {
     pub suggestion: Option<String>,
 }
 
+impl OptionError {
+    fn new(what: String) -> Self {
+        Self { what, suggestion: None }
+    }
+}
+
 impl ShareOptions {
-    /// The rights that these options give.
-    pub fn rights(&self) -> Rights {
-        Rights {
-            is_read_only: self.is_read_only,
-            squash: match (self.squashes_all, self.squashes_root) {
-                (true, _) => Squash::All,
-                (false, true) => Squash::Root,
-                (false, false) => Squash::None,
-            },
-            anonymous_uid: self.anonymous_uid,
-            anonymous_gid: self.anonymous_gid,
-            ..Rights::default()
+    /// The options that a list of words makes of these, which it inherits, and the mistakes in
+    /// it by their index.
+    pub fn with<S: AsRef<str>>(&self, words: &[S]) -> (Self, Vec<(usize, OptionError)>) {
+        let mut list = List::new(self.clone());
+        let mut errors = Vec::new();
+        for (index, word) in words.iter().enumerate() {
+            if let Err(error) = list.apply(word.as_ref(), index) {
+                errors.push((index, error));
+            }
         }
+        if let Some(index) = list.first_sec
+            && errors.is_empty()
+            && !list.options.is_served()
+        {
+            let what = "Kerberos is not served yet: give sec=sys or sec=none too".to_owned();
+            errors.push((index, OptionError::new(what)));
+        }
+        (list.options, errors)
     }
 
-    /// Does what one word says.
-    pub fn apply(&mut self, word: &str) -> Result<(), OptionError> {
+    /// Whether some flavour is served already.
+    fn is_served(&self) -> bool {
+        let flavors = self.alternatives.iter().map(|(flavors, _)| *flavors);
+        flavors.fold(Flavors::empty(), Flavors::union).intersects(Flavors::NONE | Flavors::SYS)
+    }
+
+    /// The rights that these options give, by flavour; none for `none`.
+    pub fn grants(&self) -> Arc<[Rights]> {
+        if self.alternatives.is_empty() {
+            let rights = self.access.rights(Flavors::default());
+            return if self.access.is_denied { Arc::new([]) } else { Arc::new([rights]) };
+        }
+        let alternatives = self.alternatives.iter().filter(|(_, access)| !access.is_denied);
+        alternatives.map(|(flavors, access)| access.rights(*flavors)).collect()
+    }
+
+    /// These options with something else said about access, for all flavours.
+    pub fn changed(&self, change: impl Fn(&mut Access)) -> Self {
+        let mut options = self.clone();
+        change(&mut options.access);
+        options.alternatives.iter_mut().for_each(|(_, access)| change(access));
+        options
+    }
+
+    /// The words that make these options, but for their lists of clients, of those that they
+    /// inherit.
+    pub fn words(&self, base: &Self) -> Vec<String> {
+        let mut words = Vec::new();
+        if self.crosses_mounts != base.crosses_mounts {
+            words.push(if self.crosses_mounts { "crossmnt" } else { "nocrossmnt" }.to_owned());
+        }
+        let has_alternatives = !self.alternatives.is_empty();
+        // Without `sec=` there is no way back to no alternatives but to say what they mean.
+        if has_alternatives || base.alternatives.is_empty() {
+            self.access.words(&base.access, &mut words);
+        }
+        if self.alternatives == base.alternatives && self.access == base.access {
+            return words;
+        }
+        let all = [(Flavors::default(), self.access.clone())];
+        let needs_sec = has_alternatives || !base.alternatives.is_empty();
+        for (flavors, access) in if has_alternatives { &*self.alternatives } else { &all } {
+            if needs_sec {
+                words.push(sec(*flavors));
+                let base = if has_alternatives { &self.access } else { &base.access };
+                access.words(base, &mut words);
+            }
+        }
+        words
+    }
+}
+
+/// `sec=` with these flavours.
+fn sec(flavors: Flavors) -> String {
+    let words = Flavor::ALL.into_iter().filter(|flavor| flavors.contains((*flavor).into()));
+    format!("sec={}", words.map(Flavor::word).collect::<Vec<_>>().join(":"))
+}
+
+/// A list of words as it is read.
+struct List<'a> {
+    options: ShareOptions,
+    /// Where the first `sec=` was.
+    first_sec: Option<usize>,
+    names_clients: bool,
+    contradictions: Contradictions<'a>,
+}
+
+impl<'a> List<'a> {
+    fn new(options: ShareOptions) -> Self {
+        let contradictions = Contradictions::default();
+        Self { options, first_sec: None, names_clients: false, contradictions }
+    }
+
+    fn apply(&mut self, word: &'a str, index: usize) -> Result<(), OptionError> {
+        self.contradictions.check(word)?;
         match word {
-            "rw" => self.is_read_only = false,
-            "ro" => self.is_read_only = true,
-            "root_squash" => self.squashes_root = true,
-            "no_root_squash" => self.squashes_root = false,
-            "all_squash" => self.squashes_all = true,
-            "no_all_squash" => self.squashes_all = false,
-            "crossmnt" => self.crosses_mounts = true,
-            "nocrossmnt" => self.crosses_mounts = false,
+            "rw" => self.change(|access| (access.is_read_only, access.is_denied) = (false, false)),
+            "ro" => self.change(|access| (access.is_read_only, access.is_denied) = (true, false)),
+            "none" => self.change(|access| access.is_denied = true),
+            "root_squash" => self.change(|access| access.squashes_root = true),
+            "no_root_squash" => self.change(|access| access.squashes_root = false),
+            "all_squash" => self.change(|access| access.squashes_all = true),
+            "no_all_squash" => self.change(|access| access.squashes_all = false),
+            "secure" => self.change(|access| access.needs_privileged_port = true),
+            "insecure" => self.change(|access| access.needs_privileged_port = false),
+            "manage_gids" => self.change(|access| access.looks_up_groups = true),
+            "no_manage_gids" => self.change(|access| access.looks_up_groups = false),
+            "crossmnt" => self.options.crosses_mounts = true,
+            "nocrossmnt" => self.options.crosses_mounts = false,
             _ if ALWAYS_SO.contains(&word) => {}
-            _ => return self.apply_value(word),
+            _ => return self.apply_value(word, index),
         }
         Ok(())
     }
 
-    fn apply_value(&mut self, word: &str) -> Result<(), OptionError> {
+    /// Changes what is said about the flavours of the last `sec=`, or about all.
+    fn change(&mut self, change: impl Fn(&mut Access)) {
+        if self.first_sec.is_some() {
+            if let Some((_, access)) = self.options.alternatives.last_mut() {
+                change(access);
+            }
+        } else {
+            change(&mut self.options.access);
+            self.options.alternatives.iter_mut().for_each(|(_, access)| change(access));
+        }
+    }
+
+    fn apply_value(&mut self, word: &str, index: usize) -> Result<(), OptionError> {
         let (name, value) = word.split_once('=').map_or((word, None), |(n, v)| (n, Some(v)));
         match (name, value) {
-            ("anonuid", Some(value)) => self.anonymous_uid = id(word, value)?,
-            ("anongid", Some(value)) => self.anonymous_gid = id(word, value)?,
+            ("anonuid", Some(value)) => {
+                let id = id(word, value)?;
+                self.change(|access| access.anonymous_uid = id);
+            }
+            ("anongid", Some(value)) => {
+                let id = id(word, value)?;
+                self.change(|access| access.anonymous_gid = id);
+            }
             ("anonuid" | "anongid", None) => {
                 return Err(OptionError {
                     what: format!("the option {name} needs a number"),
                     suggestion: Some(format!("{name}=65534")),
                 });
             }
-            ("sec" | "xprtsec", _) => {
+            ("sec", Some(value)) => self.begin(word, value, index)?,
+            ("sec", None) => {
                 return Err(OptionError {
-                    what: format!("{} is not served yet, only sec=sys is", shown(word)),
-                    suggestion: None,
+                    what: "the option sec needs flavours".to_owned(),
+                    suggestion: Some("sec=sys".to_owned()),
                 });
             }
+            ("rw" | "ro" | "none" | "root", Some(value)) => self.list(name, word, value)?,
             _ => return Err(unknown(word, name)),
+        }
+        Ok(())
+    }
+
+    /// `sec=`: words from here on are about these flavours.
+    fn begin(&mut self, word: &str, value: &str, index: usize) -> Result<(), OptionError> {
+        let mut flavors = Flavors::empty();
+        for name in value.split(':') {
+            let Some(flavor) = Flavor::ALL.into_iter().find(|flavor| flavor.word() == name) else {
+                let words = Flavor::ALL.into_iter().map(Flavor::word);
+                return Err(OptionError {
+                    what: format!("{} is no flavour in {}", shown(name), shown(word)),
+                    suggestion: nearest(name, words).map(String::from),
+                });
+            };
+            let earlier = if self.first_sec.is_some() { &*self.options.alternatives } else { &[] };
+            let flavor_bit = Flavors::from(flavor);
+            if flavors.contains(flavor_bit) || earlier.iter().any(|(f, _)| f.contains(flavor_bit)) {
+                return Err(OptionError::new(format!(
+                    "{} names {name} again: a flavour has its rights from one sec=",
+                    shown(word)
+                )));
+            }
+            flavors |= flavor_bit;
+        }
+        if self.first_sec.is_none() {
+            self.first_sec = Some(index);
+            self.options.alternatives.clear();
+        }
+        self.options.alternatives.push((flavors, self.options.access.clone()));
+        Ok(())
+    }
+
+    /// `rw=`, `ro=`, `none=`, `root=`
+    fn list(&mut self, name: &str, word: &str, value: &str) -> Result<(), OptionError> {
+        if self.first_sec.is_some() {
+            return Err(OptionError::new(format!(
+                "{} names clients of some flavours alone: write a rule for them",
+                shown(word)
+            )));
+        }
+        let mut patterns = Vec::new();
+        for client in list_members(value) {
+            patterns.push(list_pattern(client).map_err(|mut error| {
+                error.what = format!("{} in the list {}", error.what, shown(word));
+                error
+            })?);
+        }
+        let lists = &mut self.options.lists;
+        match name {
+            "none" => lists.none.extend(patterns),
+            "root" => lists.root.extend(patterns),
+            _ => {
+                if !std::mem::replace(&mut self.names_clients, true) {
+                    lists.access.clear();
+                }
+                lists.access.extend(patterns.into_iter().map(|pattern| (pattern, name == "ro")));
+            }
         }
         Ok(())
     }
 }
 
+/// The clients of a list; an IPv6 address stands in brackets, as it has colons itself.
+fn list_members(value: &str) -> Vec<&str> {
+    let mut depth = 0_usize;
+    value
+        .split(|c| {
+            match c {
+                '[' => depth += 1,
+                ']' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            c == ':' && depth == 0
+        })
+        .collect()
+}
+
+/// A client of such a list: a pattern as elsewhere, or `.domain`, or `@` with a network.
+fn list_pattern(text: &str) -> Result<ClientPattern, OptionError> {
+    let plain = text.replace(['[', ']'], "");
+    let network = plain.strip_prefix('@').filter(|rest| rest.parse::<ClientPattern>().is_ok());
+    let is_address = |text: &&str| text.starts_with(|c: char| c.is_ascii_hexdigit() || c == ':');
+    let text = match network.filter(is_address) {
+        Some(network) if network.contains(['.', ':']) => network.to_owned(),
+        _ if plain.starts_with('.') => format!("*{plain}"),
+        _ => plain,
+    };
+    text.parse().map_err(|error: crate::clients::PatternError| OptionError {
+        what: error.what,
+        suggestion: error.suggestion,
+    })
+}
+
+/// What a word is about: of two words about one thing in a list, the later contradicts.
+pub(crate) fn subject(word: &str) -> Option<&'static str> {
+    Some(match word {
+        "rw" | "ro" | "none" => "access",
+        "root_squash" | "no_root_squash" => "root",
+        "all_squash" | "no_all_squash" => "all",
+        "crossmnt" | "nocrossmnt" => "mounts",
+        "secure" | "insecure" => "port",
+        "manage_gids" | "no_manage_gids" => "groups",
+        _ if word.starts_with("anonuid=") => "anonuid",
+        _ if word.starts_with("anongid=") => "anongid",
+        _ => return None,
+    })
+}
+
 /// Refuses two words of one list that contradict each other; the later one is refused.
 #[derive(Debug, Default)]
-pub(crate) struct Contradictions<'a> {
+struct Contradictions<'a> {
     seen: Vec<(&'static str, &'a str)>,
 }
 
 impl<'a> Contradictions<'a> {
     /// Notes a word; an error if it contradicts an earlier one.
-    pub(crate) fn check(&mut self, word: &'a str) -> Result<(), OptionError> {
-        let subject = match word {
-            "rw" | "ro" => "access",
-            "root_squash" | "no_root_squash" => "root",
-            "all_squash" | "no_all_squash" => "all",
-            "crossmnt" | "nocrossmnt" => "mounts",
-            _ if word.starts_with("anonuid=") => "anonuid",
-            _ if word.starts_with("anongid=") => "anongid",
-            _ => return Ok(()),
-        };
+    fn check(&mut self, word: &'a str) -> Result<(), OptionError> {
+        if word.starts_with("sec=") {
+            // What was said for all may be said otherwise for some.
+            self.seen.retain(|(subject, _)| *subject == "mounts");
+        }
+        let Some(subject) = subject(word) else { return Ok(()) };
         match self.seen.iter().find(|(seen, _)| *seen == subject) {
-            Some((_, earlier)) if *earlier != word => Err(OptionError {
-                what: format!("{} contradicts {} before it", shown(word), shown(earlier)),
-                suggestion: None,
-            }),
+            Some((_, earlier)) if *earlier != word => Err(OptionError::new(format!(
+                "{} contradicts {} before it",
+                shown(word),
+                shown(earlier)
+            ))),
             Some(_) => Ok(()),
             None => {
                 self.seen.push((subject, word));
@@ -179,19 +478,17 @@ impl<'a> Contradictions<'a> {
 fn id(word: &str, value: &str) -> Result<u32, OptionError> {
     match value.parse::<u32>() {
         Ok(id) if id != u32::MAX => Ok(id),
-        _ => Err(OptionError {
-            what: format!("{} needs a number from 0 to {}", shown(word), u32::MAX - 1),
-            suggestion: None,
-        }),
+        _ => Err(OptionError::new(format!(
+            "{} needs a number from 0 to {}",
+            shown(word),
+            u32::MAX - 1
+        ))),
     }
 }
 
 fn unknown(word: &str, name: &str) -> OptionError {
     if let Some((_, reason)) = NOT_SERVED.iter().find(|(known, _)| *known == name) {
-        return OptionError {
-            what: format!("the option {} is not served: {reason}", shown(word)),
-            suggestion: None,
-        };
+        return OptionError::new(format!("the option {} is not served: {reason}", shown(word)));
     }
     OptionError {
         what: format!("unknown option {}", shown(word)),
@@ -211,66 +508,165 @@ pub(crate) fn shown(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Contradictions, ShareOptions};
-    use crate::model::{Rights, Squash};
+    use proptest::prelude::*;
+
+    use super::ShareOptions;
+    use crate::model::{Flavors, Rights, Squash};
 
     fn all(words: &[&str]) -> ShareOptions {
-        let mut options = ShareOptions::default();
-        for word in words {
-            options.apply(word).expect("a known word");
-        }
+        let (options, errors) = ShareOptions::default().with(words);
+        assert_eq!(errors, [], "{words:?}");
         options
+    }
+
+    fn mistake(words: &[&str]) -> (usize, String) {
+        let (_, errors) = ShareOptions::default().with(words);
+        let [(index, error)] = errors.as_slice() else { panic!("{words:?}: {errors:?}") };
+        (*index, error.what.clone())
+    }
+
+    fn one(words: &[&str]) -> Rights {
+        let grants = all(words).grants();
+        let [rights] = &*grants else { panic!("{words:?}: {grants:?}") };
+        rights.clone()
     }
 
     #[test]
     fn nothing_said_is_the_default() {
-        assert_eq!(ShareOptions::default().rights(), Rights::default());
+        assert_eq!(*ShareOptions::default().grants(), [Rights::default()]);
     }
 
     #[test]
     fn squashing_everybody_includes_root() {
-        assert_eq!(all(&["no_root_squash"]).rights().squash, Squash::None);
-        assert_eq!(all(&["no_root_squash", "all_squash"]).rights().squash, Squash::All);
-        assert_eq!(all(&["all_squash", "no_all_squash"]).rights().squash, Squash::Root);
+        assert_eq!(one(&["no_root_squash"]).squash, Squash::None);
+        assert_eq!(one(&["no_root_squash", "all_squash"]).squash, Squash::All);
+        let outer = all(&["all_squash"]);
+        assert_eq!(outer.with(&["no_all_squash"]).0.grants()[0].squash, Squash::Root);
     }
 
     #[test]
     fn values_are_read() {
-        let options = all(&["ro", "anonuid=1000", "anongid=1001", "crossmnt", "sync", "sec=sys"]);
-        assert!(options.is_read_only && options.crosses_mounts);
-        assert_eq!((options.anonymous_uid, options.anonymous_gid), (1000, 1001));
+        let options = all(&["ro", "anonuid=1000", "anongid=1001", "crossmnt", "sync"]);
+        assert!(options.access.is_read_only && options.crosses_mounts);
+        let access = options.access;
+        assert_eq!((access.anonymous_uid, access.anonymous_gid), (1000, 1001));
+        let rights = one(&["secure", "manage_gids"]);
+        assert!(rights.needs_privileged_port && rights.looks_up_groups);
+        assert_eq!(all(&["none"]).grants().len(), 0);
+    }
+
+    #[test]
+    fn words_after_a_flavour_are_for_it_alone() {
+        let options =
+            all(&["no_root_squash", "sec=sys:none", "ro", "sec=krb5p", "rw", "root_squash"]);
+        let grants = options.grants();
+        assert_eq!(grants[0].flavors, Flavors::SYS | Flavors::NONE);
+        assert!(grants[0].is_read_only && grants[0].squash == Squash::None);
+        assert_eq!(grants[1].flavors, Flavors::KRB5P);
+        assert!(!grants[1].is_read_only && grants[1].squash == Squash::Root);
+        assert_eq!(one(&["sec=sys"]).flavors, Flavors::SYS);
+        // A list without flavours changes all that it inherits, one with them replaces them.
+        let (inner, _) = options.with(&["all_squash"]);
+        assert!(inner.grants().iter().all(|rights| rights.squash == Squash::All));
+        let (inner, _) = options.with(&["sec=sys"]);
+        assert_eq!(inner.grants().len(), 1);
+        assert!(!inner.grants()[0].is_read_only);
+    }
+
+    #[test]
+    fn flavours_that_are_not_served_need_one_that_is() {
+        let (index, what) = mistake(&["ro", "sec=krb5:krb5i"]);
+        assert!(index == 1 && what.contains("not served yet"), "{what}");
+        all(&["sec=krb5:sys"]);
+        let (_, what) = mistake(&["sec=sys", "sec=krb5:sys"]);
+        assert!(what.contains("sys again"), "{what}");
+        let (_, errors) = ShareOptions::default().with(&["sec=krb5q"]);
+        assert_eq!(errors[0].1.suggestion.as_deref(), Some("krb5"));
+        assert_eq!(mistake(&["sec"]).0, 0);
+    }
+
+    #[test]
+    fn options_may_name_clients() {
+        let lists = all(&["rw=a.example:@10.0.0.0/8:.cs.example", "ro=@staff:[fd00::1]"]).lists;
+        let shown: Vec<_> = lists.access.iter().map(|(p, ro)| (p.to_string(), *ro)).collect();
+        let expected = [
+            ("a.example", false),
+            ("10.0.0.0/8", false),
+            ("*.cs.example", false),
+            ("@staff", true),
+            ("fd00::1", true),
+        ];
+        assert_eq!(shown, expected.map(|(text, ro)| (text.to_owned(), ro)));
+        let lists = all(&["root=admin.example", "none=10.1.1.1"]).lists;
+        assert_eq!((lists.root.len(), lists.none.len(), lists.access.len()), (1, 1, 0));
+        assert!(mistake(&["sec=sys", "rw=a.example"]).1.contains("write a rule"));
+        assert!(mistake(&["rw=a..b"]).1.contains("in the list"));
     }
 
     #[test]
     fn an_anonymous_id_that_the_kernel_would_ignore_is_refused() {
-        let mut options = ShareOptions::default();
         for word in ["anonuid=4294967295", "anongid=-1", "anonuid=", "anonuid=x", "anonuid"] {
-            assert!(options.apply(word).is_err(), "{word}");
+            let (options, errors) = ShareOptions::default().with(&[word]);
+            assert_eq!((options, errors.len()), (ShareOptions::default(), 1), "{word}");
         }
-        assert_eq!(options, ShareOptions::default());
     }
 
     #[test]
     fn what_is_not_served_is_explained() {
-        let mut options = ShareOptions::default();
-        let what = options.apply("async").unwrap_err().what;
-        assert!(what.contains("every acknowledged change is stable"), "{what}");
-        let what = options.apply("sec=krb5p").unwrap_err().what;
-        assert!(what.contains("sec=sys"), "{what}");
-        let what = options.apply("fsid=0").unwrap_err().what;
-        assert!(what.contains("id = NUMBER"), "{what}");
-        let error = options.apply("rot_squash").unwrap_err();
-        assert_eq!(error.suggestion.as_deref(), Some("root_squash"));
+        assert!(mistake(&["async"]).1.contains("every acknowledged change is stable"));
+        assert!(mistake(&["fsid=0"]).1.contains("id = NUMBER"));
+        let (_, errors) = ShareOptions::default().with(&["rot_squash"]);
+        assert_eq!(errors[0].1.suggestion.as_deref(), Some("root_squash"));
     }
 
     #[test]
     fn contradictions_are_refused_and_repetitions_are_not() {
-        let mut seen = Contradictions::default();
-        assert!(seen.check("rw").is_ok());
-        assert!(seen.check("rw").is_ok());
-        assert!(seen.check("anonuid=1").is_ok());
-        assert!(seen.check("ro").is_err());
-        assert!(seen.check("anonuid=2").is_err());
-        assert!(seen.check("anongid=2").is_ok());
+        all(&["rw", "rw", "anonuid=1", "anongid=2"]);
+        for words in
+            [&["rw", "ro"][..], &["anonuid=1", "anonuid=2"], &["secure", "sec=sys", "rw", "none"]]
+        {
+            assert_eq!(mistake(words).0, words.len() - 1);
+        }
+        all(&["rw", "sec=sys", "ro"]);
+    }
+
+    fn words() -> impl Strategy<Value = Vec<&'static str>> {
+        let word = prop::sample::select(vec![
+            "rw",
+            "ro",
+            "none",
+            "root_squash",
+            "no_root_squash",
+            "all_squash",
+            "no_all_squash",
+            "anonuid=1",
+            "anonuid=2",
+            "anongid=3",
+            "secure",
+            "insecure",
+            "manage_gids",
+            "no_manage_gids",
+            "crossmnt",
+            "nocrossmnt",
+            "sec=sys",
+            "sec=krb5",
+            "sec=none:krb5p",
+        ]);
+        prop::collection::vec(word, 0..8)
+    }
+
+    proptest! {
+        /// What is told in words is read again as the same.
+        #[test]
+        fn words_make_the_options_they_tell(outer in words(), inner in words()) {
+            let (base, errors) = ShareOptions::default().with(&outer);
+            prop_assume!(errors.is_empty());
+            let (options, errors) = base.with(&inner);
+            prop_assume!(errors.is_empty());
+            let (again, errors) = base.with(&options.words(&base));
+            prop_assert_eq!(errors, []);
+            prop_assert_eq!(again.grants(), options.grants());
+            prop_assert_eq!(again.crosses_mounts, options.crosses_mounts);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! A TOML document with places, and the list of mistakes found in it.
 
+use std::cell::OnceCell;
 use std::ops::Range;
 
 use toml::Spanned;
@@ -11,30 +12,57 @@ use crate::suggestion::nearest;
 
 /// A table of the document, with the bytes it was written in.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Table<'a> {
-    pub(super) entries: &'a DeTable<'a>,
-    pub(super) place: Place,
+pub(crate) struct Table<'a> {
+    pub(crate) entries: &'a DeTable<'a>,
+    pub(crate) place: Place,
 }
 
 /// The document and what is wrong with it.
-pub(super) struct Document<'a> {
+pub(crate) struct Document<'a> {
     text: &'a str,
-    line_starts: Vec<usize>,
+    /// The number of the text's first line, where it is a part of a file.
+    first_line: usize,
+    /// Made when the first mistake is told: most texts have none.
+    line_starts: OnceCell<Vec<usize>>,
     errors: Vec<ConfigurationError>,
 }
 
 impl<'a> Document<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
-        let starts = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
-        let line_starts = std::iter::once(0).chain(starts.map(|(index, _)| index + 1)).collect();
-        Self { text, line_starts, errors: Vec::new() }
+    pub(crate) fn new(text: &'a str) -> Self {
+        Self::part(text, 1)
+    }
+
+    /// A part of a file, which begins at this line.
+    pub(crate) fn part(text: &'a str, first_line: usize) -> Self {
+        Self { text, first_line, line_starts: OnceCell::new(), errors: Vec::new() }
+    }
+
+    fn line_starts(&self) -> &[usize] {
+        self.line_starts.get_or_init(|| {
+            let starts = self.text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+            std::iter::once(0).chain(starts.map(|(index, _)| index + 1)).collect()
+        })
+    }
+
+    /// The place of the text's first character.
+    pub(crate) fn start(&self) -> Place {
+        Place { line: self.first_line, column: 1 }
     }
 
     /// Parses the text; `None` (and errors) if it is not TOML.
-    pub(super) fn parse(&mut self) -> Option<Spanned<DeTable<'a>>> {
+    pub(crate) fn parse(&mut self) -> Option<Spanned<DeTable<'a>>> {
+        let root = self.parse_what_can_be()?;
+        self.errors.is_empty().then_some(root)
+    }
+
+    /// Parses the text; what is not TOML is left out, with errors.
+    pub(crate) fn parse_what_can_be(&mut self) -> Option<Spanned<DeTable<'a>>> {
         if self.text.len() > TEXT_BYTES_MAX {
-            let place = Place { line: 1, column: 1 };
-            self.refuse(place, format!("the file is longer than {TEXT_BYTES_MAX} bytes"), None);
+            self.refuse(
+                self.start(),
+                format!("the file is longer than {TEXT_BYTES_MAX} bytes"),
+                None,
+            );
             return None;
         }
         let (root, errors) = DeTable::parse_recoverable(self.text);
@@ -44,31 +72,36 @@ impl<'a> Document<'a> {
             let what = error.message().lines().collect::<Vec<_>>().join(", ");
             self.refuse(place, what, None);
         }
-        self.errors.is_empty().then_some(root)
+        Some(root)
+    }
+
+    /// Whether nothing was refused so far.
+    pub(crate) fn has_no_errors(&self) -> bool {
+        self.errors.is_empty()
     }
 
     /// All mistakes by place.
-    pub(super) fn into_errors(mut self) -> Vec<ConfigurationError> {
+    pub(crate) fn into_errors(mut self) -> Vec<ConfigurationError> {
         self.errors.sort_by_key(|error| error.place);
         self.errors
     }
 
-    pub(super) fn place(&self, span: &Range<usize>) -> Place {
+    pub(crate) fn place(&self, span: &Range<usize>) -> Place {
         let offset = span.start.min(self.text.len());
-        let line = self.line_starts.partition_point(|start| *start <= offset).max(1);
-        let start = self.line_starts.get(line - 1).copied().unwrap_or(0);
+        let line = self.line_starts().partition_point(|start| *start <= offset).max(1);
+        let start = self.line_starts().get(line - 1).copied().unwrap_or(0);
         let column = self.text.get(start..offset).map_or(0, |before| before.chars().count()) + 1;
-        Place { line, column }
+        Place { line: self.first_line + line - 1, column }
     }
 
-    pub(super) fn refuse(&mut self, place: Place, what: String, suggestion: Option<String>) {
+    pub(crate) fn refuse(&mut self, place: Place, what: String, suggestion: Option<String>) {
         if self.errors.len() < ERRORS_MAX {
             self.errors.push(ConfigurationError { place, what, suggestion });
         }
     }
 
     /// Refuses keys of a table that nobody reads.
-    pub(super) fn known_keys(&mut self, table: Table<'_>, whose: &str, known: &[&str]) {
+    pub(crate) fn known_keys(&mut self, table: Table<'_>, whose: &str, known: &[&str]) {
         for key in table.entries.keys() {
             let name = key.get_ref().as_ref();
             if !known.contains(&name) {
@@ -94,7 +127,7 @@ impl<'a> Document<'a> {
     }
 
     /// The table of this name, `[name]`.
-    pub(super) fn table<'t>(&mut self, parent: Table<'t>, key: &str) -> Option<Table<'t>> {
+    pub(crate) fn table<'t>(&mut self, parent: Table<'t>, key: &str) -> Option<Table<'t>> {
         let value = parent.entries.get(key)?;
         let Some(entries) = value.get_ref().as_table() else {
             self.wrong_type(key, value, &format!("a table: [{key}]"));
@@ -104,7 +137,7 @@ impl<'a> Document<'a> {
     }
 
     /// The tables of this name, `[[name]]`; `full_name` is for messages.
-    pub(super) fn tables<'t>(
+    pub(crate) fn tables<'t>(
         &mut self,
         parent: Table<'t>,
         key: &str,
@@ -130,16 +163,21 @@ impl<'a> Document<'a> {
         tables
     }
 
-    pub(super) fn string<'t>(&mut self, table: Table<'t>, key: &str) -> Option<Placed<&'t str>> {
-        let value = table.entries.get(key)?;
-        let Some(string) = value.get_ref().as_str() else {
-            self.wrong_type(key, value, "a string");
-            return None;
-        };
-        Some(Placed { value: string, place: self.place(&value.span()) })
+    pub(crate) fn string<'t>(&mut self, table: Table<'t>, key: &str) -> Option<Placed<&'t str>> {
+        let value = self.text(table, key)?;
+        Some(Placed { value, place: self.place_of(table, key) })
     }
 
-    pub(super) fn boolean(&mut self, table: Table<'_>, key: &str) -> Option<bool> {
+    pub(crate) fn text<'t>(&mut self, table: Table<'t>, key: &str) -> Option<&'t str> {
+        let value = table.entries.get(key)?;
+        let string = value.get_ref().as_str();
+        if string.is_none() {
+            self.wrong_type(key, value, "a string");
+        }
+        string
+    }
+
+    pub(crate) fn boolean(&mut self, table: Table<'_>, key: &str) -> Option<bool> {
         let value = table.entries.get(key)?;
         let boolean = value.get_ref().as_bool();
         if boolean.is_none() {
@@ -149,7 +187,7 @@ impl<'a> Document<'a> {
     }
 
     /// An integer from `least` to `most`.
-    pub(super) fn integer(
+    pub(crate) fn integer(
         &mut self,
         table: Table<'_>,
         key: &str,
@@ -170,8 +208,8 @@ impl<'a> Document<'a> {
         number.map(|value| Placed { value, place })
     }
 
-    /// An array of strings.
-    pub(super) fn strings<'t>(
+    /// An array of strings, each with its place.
+    pub(crate) fn placed_strings<'t>(
         &mut self,
         table: Table<'t>,
         key: &str,
@@ -193,8 +231,40 @@ impl<'a> Document<'a> {
         Some(strings)
     }
 
+    /// The place of a string of an array, else of the array, else of the table.
+    pub(crate) fn place_of_element(&self, table: Table<'_>, key: &str, index: usize) -> Place {
+        let elements = table.entries.get(key).and_then(|value| value.get_ref().as_array());
+        match elements.and_then(|elements| elements.get(index)) {
+            Some(element) => self.place(&element.span()),
+            None => self.place_of(table, key),
+        }
+    }
+
+    /// An array of strings.
+    pub(crate) fn strings(&mut self, table: Table<'_>, key: &str) -> Option<Vec<String>> {
+        let elements = table.entries.get(key)?.get_ref().as_array();
+        let all: Option<Vec<String>> = elements.and_then(|elements| {
+            elements.iter().map(|element| element.get_ref().as_str().map(str::to_owned)).collect()
+        });
+        // Anew, with places, if something is wrong.
+        all.or_else(|| {
+            let strings = self.placed_strings(table, key)?;
+            Some(strings.into_iter().map(|string| string.value.to_owned()).collect())
+        })
+    }
+
+    /// An array of strings that is not to be empty.
+    pub(crate) fn words(&mut self, table: Table<'_>, key: &str, hint: &str) -> Vec<String> {
+        let words = self.strings(table, key);
+        if words.as_ref().is_some_and(Vec::is_empty) {
+            let place = self.place_of(table, key);
+            self.refuse(place, format!("the list of {key} is empty{hint}"), None);
+        }
+        words.unwrap_or_default()
+    }
+
     /// The place of a key's value, else of its table.
-    pub(super) fn place_of(&self, table: Table<'_>, key: &str) -> Place {
+    pub(crate) fn place_of(&self, table: Table<'_>, key: &str) -> Place {
         table.entries.get(key).map_or(table.place, |value| self.place(&value.span()))
     }
 }

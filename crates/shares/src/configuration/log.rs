@@ -60,6 +60,6 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> LogSettings 
         enabled: document.boolean(table, "enabled"),
         path: document
             .string(table, "path")
-            .and_then(|path| super::share::absolute_path(document, "path", &path)),
+            .and_then(|path| super::absolute_path(document, "path", &path)),
     }
 }

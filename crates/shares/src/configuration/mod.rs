@@ -4,23 +4,24 @@
 //! nothing: whether directories exist is for the caller to see, who finds the places to complain
 //! about beside the values ([`Placed`]).
 
-mod coverage;
-mod document;
+pub(crate) mod document;
 mod log;
 mod names;
 mod server;
-mod share;
+pub(crate) mod share;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 pub use log::{LOG_MIB, LogSettings};
 pub use names::NamesSettings;
 pub use server::{LogTarget, ServerSettings};
 pub use share::ShareSettings;
 
+use crate::manage::{DefaultsSpec, path_problem};
 use crate::options::shown;
 use document::{Document, Table};
 
@@ -86,6 +87,8 @@ pub struct Configuration {
     pub log: LogSettings,
     /// `[names]`
     pub names: NamesSettings,
+    /// `[defaults]`, which groups inherit too.
+    pub defaults: DefaultsSpec,
     /// `[[share]]`, in the order of the file, `[defaults]` applied.
     pub shares: Vec<ShareSettings>,
 }
@@ -102,10 +105,10 @@ impl Configuration {
             let server = server::read(&mut document, root);
             let log = log::read(&mut document, root);
             let names = names::read(&mut document, root);
-            let defaults = share::read_defaults(&mut document, root);
-            let shares = share::read_all(&mut document, root, &defaults);
+            let (defaults, inherited) = share::read_defaults(&mut document, root);
+            let shares = share::read_all(&mut document, root, inherited);
             refuse_duplicates(&mut document, &shares);
-            Self { server, log, names, shares }
+            Self { server, log, names, defaults, shares }
         });
         let errors = document.into_errors();
         match configuration {
@@ -138,4 +141,17 @@ fn refuse_duplicates(document: &mut Document<'_>, shares: &[ShareSettings]) {
             document.refuse(settings.id_place, what, None);
         }
     }
+}
+
+/// An absolute path without `.` or `..` in it.
+fn absolute_path(
+    document: &mut Document<'_>,
+    key: &str,
+    text: &Placed<&str>,
+) -> Option<Placed<PathBuf>> {
+    let Some((problem, suggestion)) = path_problem(text.value) else {
+        return Some(Placed { value: PathBuf::from(text.value), place: text.place });
+    };
+    document.refuse(text.place, format!("{key} {} {problem}", shown(text.value)), suggestion);
+    None
 }

@@ -8,11 +8,12 @@ use super::document::{Document, Table};
 use crate::options::shown;
 use crate::suggestion::nearest;
 
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 18] = [
     "listen",
     "udp",
     "rpcbind",
     "state_directory",
+    "shares_directory",
     "connections_max",
     "idle_timeout_s",
     "transfer_bytes_max",
@@ -55,6 +56,8 @@ pub struct ServerSettings {
     pub rpcbind: Option<bool>,
     /// Where the handle key is kept.
     pub state_directory: Option<Placed<PathBuf>>,
+    /// Where the files of groups are (default: `shares.d` beside the configuration file).
+    pub shares_directory: Option<Placed<PathBuf>>,
     /// Most TCP connections at once.
     pub connections_max: Option<usize>,
     /// After how many seconds without a call a connection is closed.
@@ -114,7 +117,10 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> ServerSettin
         rpcbind: document.boolean(table, "rpcbind"),
         state_directory: document
             .string(table, "state_directory")
-            .and_then(|path| super::share::absolute_path(document, "state_directory", &path)),
+            .and_then(|path| super::absolute_path(document, "state_directory", &path)),
+        shares_directory: document
+            .string(table, "shares_directory")
+            .and_then(|path| super::absolute_path(document, "shares_directory", &path)),
         connections_max,
         idle_timeout_s: idle_timeout_s.map(|n| n.value),
         transfer_bytes_max: transfer_bytes_max(document, table),
@@ -134,7 +140,7 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> ServerSettin
 }
 
 fn listen(document: &mut Document<'_>, table: Table<'_>) -> Option<Vec<SocketAddr>> {
-    let texts = document.strings(table, "listen")?;
+    let texts = document.placed_strings(table, "listen")?;
     if texts.is_empty() || texts.len() > LISTEN_MAX {
         let place = document.place_of(table, "listen");
         document.refuse(place, format!("listen needs 1 to {LISTEN_MAX} addresses"), None);
@@ -185,7 +191,7 @@ fn log(document: &mut Document<'_>, table: Table<'_>) -> Option<LogTarget> {
 }
 
 fn pool_cpus(document: &mut Document<'_>, table: Table<'_>) -> Option<Vec<Vec<usize>>> {
-    let texts = document.strings(table, "pool_cpus")?;
+    let texts = document.placed_strings(table, "pool_cpus")?;
     if texts.is_empty() || texts.len() as u64 > POOLS_MAX {
         let place = document.place_of(table, "pool_cpus");
         document.refuse(place, format!("pool_cpus needs 1 to {POOLS_MAX} lists of CPUs"), None);

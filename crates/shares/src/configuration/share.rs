@@ -1,26 +1,26 @@
 //! `[defaults]` and `[[share]]`: what is exported, to whom.
 
-use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use super::coverage::Coverage;
+use super::Place;
 use super::document::{Document, Table};
-use super::{Place, Placed};
-use crate::model::{ClientPattern, ClientRule, Rights, Share, ShareId};
-use crate::options::{Contradictions, ShareOptions, shown};
-use crate::rules::RuleSet;
+use crate::compile::{Field, FieldMistake, Inherited, RuleBook, Words};
+use crate::manage::{
+    DefaultsSpec, GROUP_KEYS, GroupSpec, PATTERN_KEYS, PatternSpec, RULE_KEYS, RuleSpec,
+    SHARE_KEYS, ShareSpec,
+};
+use crate::model::{Share, ShareId};
 
-const SHARE_KEYS: [&str; 7] = ["path", "directory", "options", "clients", "id", "log", "rule"];
-const RULE_KEYS: [&str; 2] = ["clients", "options"];
+/// What is told of a list of clients without any.
+const EVERYBODY: &str = ": write [\"*\"] for everybody";
 
-/// Longest path that the MOUNT protocol can ask for (RFC 1813 §5.1.3), in bytes.
-const PATH_BYTES_MAX: usize = 1024;
-
-/// `[[share]]`
+/// `[[share]]` of `steadfast.toml`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareSettings {
     /// The share; its directory is as it was written, symbolic links and all.
     pub share: Share,
+    /// As it was written.
+    pub spec: ShareSpec,
     /// Where the path was written.
     pub path_place: Place,
     /// Where the directory was written: the path if there is none apart.
@@ -30,225 +30,209 @@ pub struct ShareSettings {
 }
 
 /// `[defaults]`
-#[derive(Debug, Default)]
-pub(super) struct Defaults {
-    options: ShareOptions,
-    /// For shares that name no clients themselves.
-    clients: Vec<Placed<ClientPattern>>,
-}
-
-pub(super) fn read_defaults(document: &mut Document<'_>, root: Table<'_>) -> Defaults {
+pub(super) fn read_defaults(
+    document: &mut Document<'_>,
+    root: Table<'_>,
+) -> (DefaultsSpec, Inherited) {
     let Some(table) = document.table(root, "defaults") else {
-        return Defaults::default();
+        return <(DefaultsSpec, Inherited)>::default();
     };
     document.known_keys(table, "[defaults]", &["options", "clients"]);
-    Defaults {
-        options: options(document, table, &ShareOptions::default()),
-        clients: clients(document, table).unwrap_or_default(),
-    }
+    let defaults = DefaultsSpec {
+        options: document.strings(table, "options").unwrap_or_default(),
+        clients: document.words(table, "clients", EVERYBODY),
+    };
+    let (inherited, mistakes) =
+        Inherited::default().with(&defaults.options, &defaults.clients, &[]);
+    refuse_all(document, table, &mistakes);
+    (defaults, inherited)
 }
 
+/// All shares of the file.
 pub(super) fn read_all(
     document: &mut Document<'_>,
     root: Table<'_>,
-    defaults: &Defaults,
+    defaults: Inherited,
 ) -> Vec<ShareSettings> {
-    let tables = document.tables(root, "share", "share");
-    tables.into_iter().filter_map(|table| read(document, table, defaults)).collect()
+    let defaults = Arc::new(defaults);
+    let mut book = RuleBook::default();
+    let mut shares = Vec::new();
+    for table in document.tables(root, "share", "share") {
+        let spec = read_share(document, table);
+        match book.compile(&defaults, spec.words()) {
+            Ok(compiled) if !spec.path.is_empty() => {
+                let place_of = |key| document.place_of(table, key);
+                let path_place = place_of("path");
+                let has = |key| table.entries.contains_key(key);
+                shares.push(ShareSettings {
+                    share: spec.share(&compiled),
+                    path_place,
+                    directory_place: if has("directory") {
+                        place_of("directory")
+                    } else {
+                        path_place
+                    },
+                    id_place: if has("id") { place_of("id") } else { path_place },
+                    spec,
+                });
+            }
+            Ok(_) => {}
+            Err(mistakes) => refuse_words(document, table, &mistakes),
+        }
+    }
+    shares
 }
 
-fn read(
-    document: &mut Document<'_>,
-    table: Table<'_>,
-    defaults: &Defaults,
-) -> Option<ShareSettings> {
+/// A share as it is written, checked but for its words.
+pub(crate) fn read_share(document: &mut Document<'_>, table: Table<'_>) -> ShareSpec {
     document.known_keys(table, "[[share]]", &SHARE_KEYS);
-    let path = path(document, table);
-    let directory = document
-        .string(table, "directory")
-        .and_then(|text| absolute_path(document, "directory", &text));
-    let id = document.integer(table, "id", 0, u64::MAX);
-    let share_options = options(document, table, &defaults.options);
-    let rules = rules(document, table, &share_options, defaults);
-    if rules.len() > RuleSet::RULES_MAX {
-        let what = format!("the share has more than {} clients", RuleSet::RULES_MAX);
-        document.refuse(table.place, what, None);
-    }
-    let path = path?;
-    let directory = directory
-        .unwrap_or_else(|| Placed { value: PathBuf::from(&path.value), place: path.place });
-    Some(ShareSettings {
-        path_place: path.place,
-        directory_place: directory.place,
-        id_place: id.as_ref().map_or(path.place, |id| id.place),
-        share: Share {
-            id: id.map_or_else(|| ShareId::of_path(&path.value), |id| ShareId(id.value)),
-            path: path.value.into(),
-            directory: directory.value.into(),
-            crosses_mounts: share_options.crosses_mounts,
-            without_log: document.boolean(table, "log") == Some(false),
-            is_draining: false,
-            rules: Arc::new(rules.into()),
-        },
-    })
-}
-
-/// The rules of a share in the order in which they are asked: the particular ones of
-/// `[[share.rule]]` first, then the share's own clients. Those of `[defaults]` are for shares
-/// that name no clients in any form: a share with rules alone is for those clients alone.
-fn rules(
-    document: &mut Document<'_>,
-    table: Table<'_>,
-    share_options: &ShareOptions,
-    defaults: &Defaults,
-) -> Vec<ClientRule> {
-    let rule_tables = document.tables(table, "rule", "share.rule");
-    let own_clients = clients(document, table);
-    let names_clients = !rule_tables.is_empty() || table.entries.contains_key("clients");
-    let general_clients = if names_clients {
-        own_clients.unwrap_or_default()
-    } else {
-        if defaults.clients.is_empty() {
-            let what = "the share has no clients: nobody could mount it; write clients = [\"*\"] \
-                        to let everybody in"
-                .to_owned();
-            document.refuse(table.place, what, None);
-        }
-        defaults.clients.clone()
+    let mut spec = ShareSpec {
+        path: text(document, table, "path").unwrap_or_default(),
+        directory: text(document, table, "directory"),
+        id: document.integer(table, "id", 0, u64::MAX).map(|id| id.value),
+        description: text(document, table, "description"),
+        resource: text(document, table, "resource"),
+        protocols: document.words(table, "protocols", ""),
+        options: document.strings(table, "options").unwrap_or_default(),
+        clients: document.words(table, "clients", EVERYBODY),
+        rules: Vec::new(),
+        log: document.boolean(table, "log"),
+        enabled: document.boolean(table, "enabled"),
+        draining: document.boolean(table, "draining"),
     };
-    let mut rules = Rules::default();
-    for rule in rule_tables {
-        read_rule(document, rule, share_options, &mut rules);
+    for rule in document.tables(table, "rule", "share.rule") {
+        document.known_keys(rule, "[[share.rule]]", &RULE_KEYS);
+        spec.rules.push(RuleSpec {
+            clients: document.words(rule, "clients", EVERYBODY),
+            options: document.strings(rule, "options").unwrap_or_default(),
+        });
     }
-    rules.add(document, general_clients, share_options);
-    rules.rules
-}
-
-/// The rules of a share as they are read.
-#[derive(Default)]
-struct Rules {
-    rules: Vec<ClientRule>,
-    coverage: Coverage,
-}
-
-impl Rules {
-    /// Makes a rule of each pattern. One whose clients all have an earlier rule is a mistake: it
-    /// was written to change something, and changes nothing. Within one list both would say the
-    /// same, so there it is none.
-    fn add(
-        &mut self,
-        document: &mut Document<'_>,
-        patterns: Vec<Placed<ClientPattern>>,
-        options: &ShareOptions,
-    ) {
-        for pattern in &patterns {
-            if let Some(first) = self.coverage.covering(&pattern.value) {
-                let what = format!(
-                    "{} can never match: {} at line {} covers it, and the first match decides",
-                    shown(&pattern.value.to_string()),
-                    shown(&first.value.to_string()),
-                    first.place.line
-                );
-                document.refuse(pattern.place, what, None);
-            }
-        }
-        let grants: Arc<[Rights]> = Arc::new([options.rights()]);
-        for pattern in patterns {
-            self.coverage.add(&pattern);
-            self.rules.push(ClientRule { pattern: pattern.value, grants: Arc::clone(&grants) });
-        }
+    let mistakes = spec.check();
+    let is_missing = spec.path.is_empty() && table.entries.contains_key("path");
+    // A path that is there and no string was told already.
+    let is_told = is_missing && table.entries.get("path").is_some_and(|p| !p.get_ref().is_str());
+    if is_missing && !is_told {
+        let place = document.place_of(table, "path");
+        document.refuse(place, "path must not be empty".to_owned(), None);
     }
+    let told = mistakes.iter().filter(|mistake| !(is_missing && mistake.field == Field::Whole));
+    let told: Vec<_> = told.cloned().collect();
+    refuse_all(document, table, &told);
+    spec
 }
 
-/// `[[share.rule]]`: options beside those of the share, for some clients.
-fn read_rule(
+/// A pattern as it is written, checked but for its words.
+pub(crate) fn read_pattern(document: &mut Document<'_>, table: Table<'_>) -> PatternSpec {
+    document.known_keys(table, "[[pattern]]", &PATTERN_KEYS);
+    let mut spec = PatternSpec {
+        directories: text(document, table, "directories").unwrap_or_default(),
+        except: document.strings(table, "except").unwrap_or_default(),
+        options: document.strings(table, "options").unwrap_or_default(),
+        clients: document.words(table, "clients", EVERYBODY),
+        mounted: document.boolean(table, "mounted"),
+    };
+    let mistakes = spec.check();
+    refuse_all(document, table, &mistakes);
+    spec
+}
+
+/// A group's own keys, checked but for their words. `more` are keys that are read elsewhere.
+pub(crate) fn read_group(
     document: &mut Document<'_>,
     table: Table<'_>,
-    share_options: &ShareOptions,
-    rules: &mut Rules,
+    name: &str,
+    whose: &str,
+    more: &[&str],
+) -> GroupSpec {
+    let keys: Vec<&str> = GROUP_KEYS.iter().chain(more).copied().collect();
+    document.known_keys(table, whose, &keys);
+    let spec = GroupSpec {
+        name: name.to_owned(),
+        description: text(document, table, "description"),
+        options: document.strings(table, "options").unwrap_or_default(),
+        clients: document.words(table, "clients", EVERYBODY),
+        protocols: document.words(table, "protocols", ""),
+        enabled: document.boolean(table, "enabled"),
+        patterns: Vec::new(),
+    };
+    let mistakes = spec.check();
+    refuse_all(document, table, &mistakes);
+    spec
+}
+
+fn text(document: &mut Document<'_>, table: Table<'_>, key: &str) -> Option<String> {
+    document.text(table, key).map(str::to_owned)
+}
+
+/// Tells mistakes of fields at their places.
+pub(crate) fn refuse_all(document: &mut Document<'_>, table: Table<'_>, mistakes: &[FieldMistake]) {
+    for mistake in mistakes {
+        let what = mistake
+            .what
+            .told(|field| format!("line {}", place_of_field(document, table, field).line));
+        let place = place_of_field(document, table, mistake.field);
+        document.refuse(place, what, mistake.suggestion.clone());
+    }
+}
+
+/// Tells mistakes in words; that there are none is not told where they could not be read.
+pub(crate) fn refuse_words(
+    document: &mut Document<'_>,
+    table: Table<'_>,
+    mistakes: &[FieldMistake],
 ) {
-    document.known_keys(table, "[[share.rule]]", &RULE_KEYS);
-    let rule_options = options(document, table, share_options);
-    if rule_options.crosses_mounts != share_options.crosses_mounts {
-        let place = document.place_of(table, "options");
-        let what = "crossmnt holds for a share as a whole: write it there".to_owned();
-        document.refuse(place, what, None);
-    }
-    match clients(document, table) {
-        Some(patterns) => rules.add(document, patterns, &rule_options),
-        None if table.entries.contains_key("clients") => {}
-        None => document.refuse(table.place, "the rule has no clients".to_owned(), None),
-    }
+    let has_clients = table.entries.contains_key("clients") || table.entries.contains_key("rule");
+    let told: Vec<_> = mistakes
+        .iter()
+        .filter(|mistake| mistake.field != Field::Whole || !has_clients)
+        .cloned()
+        .collect();
+    refuse_all(document, table, &told);
 }
 
-fn options(document: &mut Document<'_>, table: Table<'_>, start: &ShareOptions) -> ShareOptions {
-    let mut options = start.clone();
-    let mut contradictions = Contradictions::default();
-    for word in document.strings(table, "options").unwrap_or_default() {
-        let result = contradictions.check(word.value).and_then(|()| options.apply(word.value));
-        if let Err(error) = result {
-            document.refuse(word.place, error.what, error.suggestion);
-        }
-    }
-    options
-}
-
-fn clients(document: &mut Document<'_>, table: Table<'_>) -> Option<Vec<Placed<ClientPattern>>> {
-    let texts = document.strings(table, "clients")?;
-    if texts.is_empty() {
-        let place = document.place_of(table, "clients");
-        let what = "the list of clients is empty: write [\"*\"] for everybody".to_owned();
-        document.refuse(place, what, None);
-    }
-    let mut patterns = Vec::new();
-    for text in texts {
-        match text.value.parse() {
-            Ok(pattern) => patterns.push(Placed { value: pattern, place: text.place }),
-            Err(error) => {
-                let error: crate::clients::PatternError = error;
-                document.refuse(text.place, error.what, error.suggestion);
-            }
-        }
-    }
-    Some(patterns)
-}
-
-/// The path that clients mount: absolute, without trailing slash.
-fn path(document: &mut Document<'_>, table: Table<'_>) -> Option<Placed<String>> {
-    if !table.entries.contains_key("path") {
-        let suggestion = table.entries.contains_key("directory").then(|| "path".to_owned());
-        document.refuse(table.place, "the share has no path".to_owned(), suggestion);
-    }
-    let text = document.string(table, "path")?;
-    let path = absolute_path(document, "path", &text)?;
-    if text.value.len() > PATH_BYTES_MAX {
-        let what = format!("the path is longer than {PATH_BYTES_MAX} bytes");
-        document.refuse(text.place, what, None);
-        return None;
-    }
-    // The components again, so that `/a//b/` and `/a/b` are one path.
-    let path: PathBuf = path.value.components().collect();
-    Some(Placed { value: path.to_str()?.to_owned(), place: text.place })
-}
-
-/// An absolute path without `.` or `..` in it.
-pub(super) fn absolute_path(
-    document: &mut Document<'_>,
-    key: &str,
-    text: &Placed<&str>,
-) -> Option<Placed<PathBuf>> {
-    let path = Path::new(text.value);
-    let has_dots = text.value.split('/').any(|part| part == "." || part == "..");
-    let (problem, suggestion) = if text.value.contains('\0') {
-        ("must not contain NUL", None)
-    } else if !path.is_absolute() {
-        let is_plain = !has_dots && !text.value.is_empty();
-        ("must be absolute", is_plain.then(|| format!("/{}", text.value)))
-    } else if has_dots || path.components().any(|c| c == Component::ParentDir) {
-        ("must not have \".\" or \"..\" in it", None)
-    } else {
-        return Some(Placed { value: path.to_owned(), place: text.place });
+/// Where a field of a share, group or pattern is written.
+pub(crate) fn place_of_field(document: &Document<'_>, table: Table<'_>, field: Field) -> Place {
+    let rule = |index: usize| -> Option<Table<'_>> {
+        let rules = table.entries.get("rule")?.get_ref().as_array()?;
+        let rule = rules.get(index)?;
+        Some(Table { entries: rule.get_ref().as_table()?, place: document.place(&rule.span()) })
     };
-    document.refuse(text.place, format!("{key} {} {problem}", shown(text.value)), suggestion);
-    None
+    let of_rule = |index, key, element| {
+        rule(index).map_or(table.place, |rule| document.place_of_element(rule, key, element))
+    };
+    match field {
+        Field::Whole => table.place,
+        Field::Key(key) => document.place_of(table, key),
+        Field::Option(index) => document.place_of_element(table, "options", index),
+        Field::Client(index) => document.place_of_element(table, "clients", index),
+        Field::Rule(index) => rule(index).map_or(table.place, |rule| rule.place),
+        Field::RuleOption(index, option) => of_rule(index, "options", option),
+        Field::RuleClient(index, client) => of_rule(index, "clients", client),
+    }
+}
+
+impl ShareSpec {
+    /// The words that make its rules.
+    pub fn words(&self) -> Words<'_> {
+        Words { options: &self.options, clients: &self.clients, rules: &self.rules }
+    }
+
+    /// The share that this is with rules made of its words.
+    pub(crate) fn share(&self, compiled: &crate::compile::Compiled) -> Share {
+        let directory = self.directory.as_deref().unwrap_or(&self.path);
+        Share {
+            id: self.share_id(),
+            path: self.path.as_str().into(),
+            directory: std::path::Path::new(directory).into(),
+            crosses_mounts: compiled.crosses_mounts,
+            without_log: self.log == Some(false),
+            is_draining: self.draining == Some(true),
+            rules: Arc::clone(&compiled.rules),
+        }
+    }
+
+    /// Its number in handles.
+    pub fn share_id(&self) -> ShareId {
+        self.id.map_or_else(|| ShareId::of_path(&self.path), ShareId)
+    }
 }

@@ -171,8 +171,21 @@ fn options_and_clients_are_told_at_their_place() {
     );
     one_mistake(
         &format!("{SHARE}[[share.rule]]\nclients = [\"::1\"]\noptions = [\"crossmnt\"]\n"),
-        "6:11: crossmnt holds for a share as a whole: write it there",
+        "6:12: crossmnt holds for a share as a whole: write it there",
     );
+}
+
+#[test]
+fn one_mistake_is_told_once() {
+    one_mistake(
+        "[[share]]\npath = \"/a\"\nclients = []\n",
+        "3:11: the list of clients is empty: write [\"*\"] for everybody",
+    );
+    one_mistake(
+        "[[share]]\npath = 1\nclients = [\"*\"]\n",
+        "2:8: path must be a string, not an integer",
+    );
+    one_mistake("[[share]]\npath = \"\"\nclients = [\"*\"]\n", "2:8: path must not be empty");
 }
 
 #[test]

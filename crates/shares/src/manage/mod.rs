@@ -1,10 +1,32 @@
 //! What administrators ask for: groups, shares, and batches of operations on them, as they are
 //! written in the files of `shares.d`, sent to the server, and kept in its history.
 
+mod changes;
+mod check;
+
 use serde::{Deserialize, Serialize};
 
-/// A rule as it is written: options for some clients.
+pub(crate) use changes::ChangeMistake;
+pub(crate) use check::path_problem;
+pub use check::{
+    DESCRIPTION_BYTES_MAX, GROUP_KEYS, GROUP_NAME_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX,
+    PATTERN_KEYS, RULE_KEYS, SHARE_KEYS, check_group_name,
+};
+
+/// `[defaults]`: what all groups and shares inherit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DefaultsSpec {
+    /// Option words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+    /// Who may use shares for which nobody names clients.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<String>,
+}
+
+/// A rule as it is written: options for some clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleSpec {
     /// For whom.
@@ -191,4 +213,46 @@ pub struct Batch {
     /// Whether operations with mistakes are left out, and the others done all the same.
     #[serde(default)]
     pub partial: bool,
+}
+
+/// What is wrong with a batch or a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mistake {
+    /// Which operation of the batch, from 0, if it is one's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<usize>,
+    /// `FILE:LINE:COLUMN`, or which field of what: `share "/a": clients[0]`.
+    pub place: String,
+    /// What is wrong.
+    pub what: String,
+    /// What was probably meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suggestion: Option<String>,
+}
+
+impl std::fmt::Display for Mistake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if !self.place.is_empty() {
+            write!(f, "{}: ", self.place)?;
+        }
+        f.write_str(&self.what)?;
+        match &self.suggestion {
+            Some(suggestion) => write!(f, "; did you mean {suggestion:?}?"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether a share is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ShareState {
+    /// It is.
+    Enabled,
+    /// It, or its group, is switched off.
+    Disabled,
+    /// To those who have it; it takes no new clients.
+    Draining,
+    /// It cannot be: something is wrong.
+    Faulty,
 }

@@ -1,0 +1,254 @@
+//! The file of the history.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use steadfast_sys::durable_file;
+
+use super::history::{Found, Line, Record, scan};
+
+/// States that are kept at least.
+pub const STATES_KEPT: usize = 32;
+/// Records after which the file is made shorter, if it can be.
+const RECORDS_MAX: usize = 256;
+/// How much the file may have grown since then before that, in bytes.
+const GROWTH_BYTES_MAX: u64 = 32 << 20;
+/// Longest file that is read, in bytes.
+const BYTES_MAX: u64 = 4 << 30;
+
+/// A record without what it did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Counts the states, from 1.
+    pub sequence: u64,
+    /// When it came to be, in seconds since 1970.
+    pub time_s: u64,
+    /// Who made it.
+    pub who: String,
+    /// Why.
+    pub comment: Option<String>,
+    /// The state that was gone back to.
+    pub rolled_back_to: Option<u64>,
+    /// Whether somebody edited the files.
+    pub by_hand: bool,
+    /// How many operations made it.
+    pub operations_total: usize,
+    /// How many segments of files it changed.
+    pub edits: usize,
+    /// Where its line is.
+    offset: u64,
+    bytes: u64,
+}
+
+impl State {
+    fn new(record: &Record, offset: u64, bytes: u64) -> Self {
+        Self {
+            sequence: record.sequence,
+            time_s: record.time_s,
+            who: record.who.clone(),
+            comment: record.comment.clone(),
+            rolled_back_to: record.rolled_back_to,
+            by_hand: record.by_hand,
+            operations_total: record.operations_total,
+            edits: record.edits.len(),
+            offset,
+            bytes,
+        }
+    }
+}
+
+/// The open file.
+#[derive(Debug)]
+pub(super) struct HistoryFile {
+    path: PathBuf,
+    file: File,
+    end: u64,
+    /// Its length when it was made last.
+    began_at: u64,
+    states: Vec<State>,
+    written: u64,
+    /// A line could neither be written nor taken back: nothing more may follow it.
+    is_broken: bool,
+    /// Tests have the next line fail.
+    #[cfg(test)]
+    pub(super) fails: bool,
+}
+
+/// What is found in a history that is opened.
+pub(super) struct Opened {
+    pub(super) history: HistoryFile,
+    /// Records that the groups' files may not have.
+    pub(super) pending: Vec<Record>,
+    /// What is damaged, by line.
+    pub(super) damaged: Vec<(usize, String)>,
+}
+
+impl HistoryFile {
+    pub(super) fn open(path: PathBuf) -> io::Result<Opened> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)?;
+        if file.metadata()?.len() > BYTES_MAX {
+            let what = format!("longer than {BYTES_MAX} bytes: set it aside");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        let bytes = std::fs::read(&path)?;
+        let scanned = scan(&bytes);
+        if scanned.valid_bytes < bytes.len() as u64 {
+            file.set_len(scanned.valid_bytes)?;
+            file.sync_all()?;
+        }
+        durable_file::sync_directory_of(&path)?;
+        let end = scanned.valid_bytes;
+        let mut history = Self {
+            path,
+            file,
+            end,
+            began_at: end,
+            states: Vec::new(),
+            written: 0,
+            is_broken: false,
+            #[cfg(test)]
+            fails: false,
+        };
+        let mut pending = Vec::new();
+        for Found { offset, bytes, line } in scanned.lines {
+            match line {
+                Line::Record(record) => {
+                    history.states.push(State::new(&record, offset, bytes));
+                    pending.push(record);
+                }
+                Line::Written(sequence) => history.written = history.written.max(sequence),
+            }
+        }
+        pending.retain(|record| record.sequence > history.written && !record.by_hand);
+        Ok(Opened { history, pending, damaged: scanned.damaged })
+    }
+
+    /// The states that can be gone back to, and the one that is, oldest first.
+    pub(super) fn states(&self) -> &[State] {
+        &self.states
+    }
+
+    /// The number of the state that is.
+    pub(super) fn last(&self) -> u64 {
+        let last = self.states.last().map_or(0, |state| state.sequence);
+        last.max(self.written)
+    }
+
+    /// Adds a record; on return it is on the disk. On failure there is nothing of it.
+    pub(super) fn append(&mut self, record: &Record) -> io::Result<()> {
+        let (offset, bytes) = self.append_line(&Line::Record(record.clone()))?;
+        self.states.push(State::new(record, offset, bytes));
+        Ok(())
+    }
+
+    /// Notes up to which record the groups' files have everything.
+    pub(super) fn note_written(&mut self, sequence: u64) -> io::Result<()> {
+        if sequence > self.written {
+            self.append_line(&Line::Written(sequence))?;
+            self.written = sequence;
+        }
+        Ok(())
+    }
+
+    fn append_line(&mut self, line: &Line) -> io::Result<(u64, u64)> {
+        if self.is_broken {
+            let what = "an earlier line could not be written, nor taken back: restart the server";
+            return Err(io::Error::other(what));
+        }
+        let bytes = line.encode()?;
+        let offset = self.end;
+        let result = self.write(&bytes, offset);
+        if let Err(error) = result {
+            let is_back = self.file.set_len(offset).and_then(|()| self.file.sync_data());
+            self.is_broken = is_back.is_err();
+            return Err(error);
+        }
+        self.end = offset + bytes.len() as u64;
+        Ok((offset, bytes.len() as u64))
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        #[cfg(test)]
+        if self.fails {
+            let half = bytes.get(..bytes.len() / 2).unwrap_or_default();
+            self.file.write_all_at(half, offset)?;
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        self.file.write_all_at(bytes, offset)?;
+        self.file.sync_data()
+    }
+
+    /// Reads a state's record again.
+    pub(super) fn record(&self, state: &State) -> io::Result<Record> {
+        let mut bytes = vec![0; usize::try_from(state.bytes).unwrap_or(0)];
+        self.file.read_exact_at(&mut bytes, state.offset)?;
+        let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+        match Line::decode(line) {
+            Ok(Line::Record(record)) => Ok(record),
+            Ok(Line::Written(_)) => Err(io::Error::other("not a record")),
+            Err(what) => Err(io::Error::new(io::ErrorKind::InvalidData, what)),
+        }
+    }
+
+    /// Whether there are many records that nobody needs.
+    pub(super) fn is_long(&self) -> bool {
+        self.states.len() > RECORDS_MAX
+            || (self.end > self.began_at + GROWTH_BYTES_MAX && self.states.len() > STATES_KEPT)
+    }
+
+    /// Makes the file anew with the last states, and with those that are not in the groups' files.
+    pub(super) fn shorten(&mut self) -> io::Result<()> {
+        let spare = self.states.len().saturating_sub(STATES_KEPT);
+        let is_spare =
+            |(index, state): (usize, &State)| index < spare && state.sequence <= self.written;
+        let gone = self.states.iter().enumerate().take_while(|entry| is_spare(*entry)).count();
+        let mut states = Vec::new();
+        let mut contents = Vec::new();
+        for state in self.states.iter().skip(gone) {
+            let mut line = vec![0; usize::try_from(state.bytes).unwrap_or(0)];
+            self.file.read_exact_at(&mut line, state.offset)?;
+            states.push(State { offset: contents.len() as u64, ..state.clone() });
+            contents.extend_from_slice(&line);
+        }
+        contents.extend(Line::Written(self.written).encode()?);
+        durable_file::replace(&self.path, &contents)?;
+        self.file = OpenOptions::new().read(true).write(true).open(&self.path)?;
+        self.end = contents.len() as u64;
+        self.began_at = self.end;
+        self.states = states;
+        Ok(())
+    }
+}
+
+/// Puts a file in the place of the one at `path`, or makes it, with the same owner and mode. On
+/// return it is on the disk.
+pub(super) fn replace_for_people(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    };
+    let mut temporary = std::ffi::OsString::from(".");
+    temporary.push(name);
+    temporary.push(".new");
+    let temporary = directory.join(temporary);
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&temporary)?;
+    file.write_all(contents)?;
+    if let Ok(old) = path.metadata() {
+        file.set_permissions(old.permissions())?;
+        let owner = std::os::unix::fs::MetadataExt::uid(&old);
+        let group = std::os::unix::fs::MetadataExt::gid(&old);
+        // Only root may give a file away; to others it stays theirs.
+        let _ = std::os::unix::fs::fchown(&file, Some(owner), Some(group));
+    }
+    file.sync_all()?;
+    drop(file);
+    std::fs::rename(&temporary, path)?;
+    durable_file::sync_directory_of(path)
+}

@@ -1,0 +1,350 @@
+//! Changes of the groups' texts: what a batch comes down to.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Catalog, Claim, Claimants, Group, ShareChange, claimants, patterns};
+use crate::group::{Content, GroupFile, Item, NodeId, Outcome, Position};
+
+/// A segment of a group's file that becomes another. Idempotent: whatever the segment is, it is
+/// `after` then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Edit {
+    /// The group's name.
+    pub group: Box<str>,
+    /// Which part of it.
+    pub item: Item,
+    /// Which of several parts of this name, from 0 (more than one is a mistake, but written).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub occurrence: u32,
+    /// Its text before; `None` if it is new.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Box<str>>,
+    /// Its text afterwards; `None` if it goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Box<str>>,
+    /// Where the segments of a whole file begin, in bytes (default: where they would begin if it
+    /// were read). They may be cut otherwise after changes, by empty lines.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cuts: Vec<u32>,
+    /// Where a segment that comes or goes stands (default: at the end).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<Position>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl Edit {
+    /// The edit that puts a whole file in the place of another; `None` for no file.
+    pub fn of_file(group: &str, before: Option<&str>, after: Option<&str>) -> Self {
+        Self {
+            group: group.into(),
+            item: Item::File,
+            occurrence: 0,
+            before: before.map(Into::into),
+            after: after.map(Into::into),
+            cuts: Vec::new(),
+            position: None,
+        }
+    }
+
+    /// The edit that takes this one back.
+    #[must_use]
+    pub fn inverse(&self) -> Self {
+        Self { before: self.after.clone(), after: self.before.clone(), ..self.clone() }
+    }
+}
+
+impl Catalog {
+    /// Does edits that were done before, to these files or to others like them.
+    pub fn put_all(&mut self, edits: &[Edit]) -> Vec<ShareChange> {
+        for edit in edits {
+            self.put(edit);
+        }
+        self.take_changes()
+    }
+
+    /// Takes edits back, the last first.
+    pub fn take_back(&mut self, edits: &[Edit]) -> Vec<ShareChange> {
+        self.undo(edits);
+        self.take_changes()
+    }
+
+    pub(super) fn undo(&mut self, edits: &[Edit]) {
+        for edit in edits.iter().rev() {
+            self.put(&edit.inverse());
+        }
+    }
+
+    pub(super) fn put(&mut self, edit: &Edit) {
+        match (&edit.item, &edit.after) {
+            (Item::File, None) => self.remove_group(&edit.group),
+            (Item::File, Some(text)) => {
+                self.put_file(GroupFile::parse_cut(&edit.group, text, &edit.cuts));
+            }
+            (Item::Group, after) => self.put_group(&edit.group, after.as_deref().unwrap_or("")),
+            (item, after) => self.put_item(edit, item, after.as_deref()),
+        }
+    }
+
+    /// Puts another text before a group's shares.
+    fn put_group(&mut self, name: &str, text: &str) {
+        let Some(index) = self.group_index(name) else {
+            return self.put_file(GroupFile::parse(name, text));
+        };
+        if self.group(index).is_some_and(|group| group.file.preamble() != text) {
+            self.change_group(index, |group| group.file.put_preamble(text));
+        }
+    }
+
+    /// Adds a group's file, or puts it in the place of the one that there is. Directories that
+    /// became shares stay if their pattern does.
+    pub(super) fn put_file(&mut self, file: GroupFile) {
+        let name = file.group().name.clone();
+        let made: Vec<(Box<str>, Box<str>)> = self
+            .group_index(&name)
+            .and_then(|index| self.group(index))
+            .map(|group| {
+                let made = group.made.iter().flatten();
+                made.map(|made| (made.pattern.clone(), made.path.clone())).collect()
+            })
+            .unwrap_or_default();
+        self.remove_group(&name);
+        let group = Group::new(file, &self.inherited);
+        let index = match self.groups.iter().position(Option::is_none) {
+            Some(free) => free,
+            None => {
+                self.groups.push(None);
+                self.groups.len() - 1
+            }
+        };
+        let ids: Vec<NodeId> = group.file.nodes().map(|(id, _)| id).collect();
+        if let Some(place) = self.groups.get_mut(index) {
+            *place = Some(group);
+        }
+        let index = index as u32;
+        self.names.insert(name.as_str().into(), index);
+        self.paths.reserve(ids.len(), claimants!(self));
+        for id in ids {
+            self.settle(index, id);
+        }
+        self.settle_patterns(index);
+        for (pattern, path) in made {
+            let Some(spec) = self.group(index).and_then(|g| g.pattern(&pattern)).cloned() else {
+                continue;
+            };
+            let name = path.rsplit('/').next().unwrap_or_default();
+            if spec.matches(name) {
+                self.make(index, &pattern, &path, &spec.share(name));
+            }
+        }
+    }
+
+    fn remove_group(&mut self, name: &str) {
+        let Some(index) = self.group_index(name) else { return };
+        for claim in self.claims_of(index) {
+            self.release(claim);
+        }
+        if let Some(place) = self.groups.get_mut(index as usize) {
+            *place = None;
+        }
+        self.names.remove(name);
+    }
+
+    /// The claims of a group, made ones last.
+    fn claims_of(&self, index: u32) -> Vec<Claim> {
+        let Some(group) = self.group(index) else { return Vec::new() };
+        let written = group.file.nodes().filter_map(|(id, node)| {
+            matches!(node.content, Content::Share(_)).then_some(Claim::Written(index, id))
+        });
+        let made = group.made.iter().enumerate().filter(|(_, made)| made.is_some());
+        written.chain(made.map(|(number, _)| Claim::Made(index, number as u32))).collect()
+    }
+
+    /// Changes a group's own keys, and looks anew at all its shares.
+    pub(super) fn change_group(&mut self, index: u32, change: impl FnOnce(&mut Group)) {
+        let claims = self.claims_of(index);
+        for claim in &claims {
+            self.release(*claim);
+        }
+        let base = self.inherited.clone();
+        if let Some(group) = self.group_mut(index) {
+            change(group);
+            let (inherited, mistakes) = base.of_group(group.file.group());
+            group.mistakes = mistakes;
+            if *group.inherited != inherited {
+                group.inherited = std::sync::Arc::new(inherited);
+            }
+        }
+        for claim in claims {
+            match claim {
+                Claim::Written(group, node) => self.settle(group, node),
+                Claim::Made(group, number) => self.settle_made(group, number),
+                Claim::Fixed(_) => {}
+            }
+        }
+        self.settle_patterns(index);
+    }
+
+    fn settle_made(&mut self, index: u32, number: u32) {
+        let spec = self.group(index).and_then(|group| {
+            let made = group.made.get(number as usize)?.as_ref()?;
+            let name = made.path.rsplit('/').next()?;
+            Some(group.pattern(&made.pattern)?.share(name))
+        });
+        let Some(spec) = spec else { return };
+        let outcome = self.resolved(index, &spec, true);
+        if let Some(group) = self.group_mut(index)
+            && let Some(Some(made)) = group.made.get_mut(number as usize)
+        {
+            made.outcome = outcome;
+        }
+        self.claim(Claim::Made(index, number));
+    }
+
+    /// Looks at the words of a group's patterns.
+    fn settle_patterns(&mut self, index: u32) {
+        let Some(group) = self.group(index) else { return };
+        let patterns: Vec<_> = group
+            .patterns
+            .iter()
+            .filter_map(|(directories, id)| Some((*id, group.pattern(directories)?.share("x"))))
+            .collect();
+        for (id, spec) in patterns {
+            let outcome = self.resolved(index, &spec, true);
+            let node = self.group_mut(index).and_then(|group| group.file.node_mut(id));
+            if let Some(Content::Pattern(pattern)) = node.map(|node| &mut node.content) {
+                pattern.word_mistakes = match outcome {
+                    Outcome::Misworded(mistakes) => Some(mistakes),
+                    _ => None,
+                };
+            }
+        }
+    }
+
+    fn put_item(&mut self, edit: &Edit, item: &Item, after: Option<&str>) {
+        let index = match (self.group_index(&edit.group), after) {
+            (Some(index), _) => index,
+            (None, None) => return,
+            (None, Some(_)) => {
+                self.put_file(GroupFile::new(&edit.group));
+                let Some(index) = self.group_index(&edit.group) else { return };
+                index
+            }
+        };
+        let node = self.find(index, item, edit.occurrence);
+        if let Some(node) = node {
+            if after == self.group(index).and_then(|group| group.file.text_of(node)) {
+                return;
+            }
+            self.release(Claim::Written(index, node));
+        }
+        let place = self.place(index, edit.position.as_ref());
+        let Some(group) = self.group_mut(index) else { return };
+        let settled = match (node, after) {
+            (Some(node), Some(text)) => {
+                group.file.put_text(node, text);
+                Some(node)
+            }
+            (Some(node), None) => {
+                group.file.remove(node);
+                None
+            }
+            (None, Some(text)) => Some(group.file.insert_item(place, item, text)),
+            (None, None) => None,
+        };
+        match item {
+            Item::Share(_) => {
+                if let Some(node) = settled {
+                    self.settle(index, node);
+                }
+            }
+            Item::Pattern(directories) => self.pattern_changed(index, directories),
+            Item::File | Item::Group => {}
+        }
+    }
+
+    /// A pattern came, went or is another: so are the shares that it made.
+    fn pattern_changed(&mut self, index: u32, directories: &str) {
+        if let Some(group) = self.group_mut(index) {
+            group.patterns = patterns(&group.file);
+        }
+        self.settle_patterns(index);
+        let made: Vec<_> = self
+            .made_by(index, directories)
+            .map(|(number, made)| (number, made.path.clone()))
+            .collect();
+        let spec = self.group(index).and_then(|group| group.pattern(directories)).cloned();
+        for (number, path) in made {
+            let name = path.rsplit('/').next().unwrap_or_default();
+            if spec.as_ref().is_some_and(|spec| spec.matches(name)) {
+                self.release(Claim::Made(index, number));
+                self.settle_made(index, number);
+            } else {
+                self.remove_made(index, number);
+            }
+        }
+    }
+
+    /// Where a segment stands in its group.
+    pub(super) fn position_of(&self, index: u32, node: NodeId) -> Option<Position> {
+        let file = &self.group(index)?.file;
+        Some(file.position_of(node, |item, id| self.find(index, item, 0) == Some(id)))
+    }
+
+    /// The segment behind which one of this position belongs.
+    fn place(&self, index: u32, position: Option<&Position>) -> NodeId {
+        let Some(group) = self.group(index) else { return NodeId::MAX };
+        let Some(position) = position else { return group.file.last() };
+        let known = self.find(index, &position.behind, 0);
+        if known.is_none() && position.behind != Item::Group {
+            // What it stood behind is there no more.
+            return group.file.last();
+        }
+        let is_named = |item: &Item, id| self.find(index, item, 0) == Some(id);
+        group.file.behind(known, position.skip, is_named)
+    }
+
+    /// The segment of an item in a group; of several the one of this number.
+    pub(super) fn find(&self, index: u32, item: &Item, occurrence: u32) -> Option<NodeId> {
+        let nth = occurrence as usize;
+        match item {
+            Item::File | Item::Group => None,
+            Item::Share(path) => self.written_at(index, path).nth(nth),
+            Item::Pattern(directories) => {
+                let group = self.group(index)?;
+                if nth == 0 {
+                    return group.patterns.get(directories).copied();
+                }
+                let mut all = group.file.nodes().filter(|(_, node)| {
+                    let Content::Pattern(pattern) = &node.content else { return false };
+                    *pattern.spec.directories == **directories
+                });
+                all.nth(nth).map(|(id, _)| id)
+            }
+        }
+    }
+
+    /// The segments of a group that share a path, in their order.
+    pub(super) fn written_at(&self, index: u32, path: &str) -> impl Iterator<Item = NodeId> {
+        let all = self.first(path).into_iter().chain(self.paths.later(path).iter().copied());
+        all.filter_map(move |claim| match claim {
+            Claim::Written(other, node) if other == index => Some(node),
+            _ => None,
+        })
+    }
+
+    /// Which of the segments of its name one is.
+    pub(super) fn occurrence(&self, index: u32, item: &Item, node: NodeId) -> u32 {
+        let mut number = 0;
+        while let Some(other) = self.find(index, item, number) {
+            if other == node {
+                return number;
+            }
+            number += 1;
+        }
+        0
+    }
+}

@@ -1,0 +1,520 @@
+//! From words to rules: what a share's options, clients and rules mean together with what it
+//! inherits.
+//!
+//! Shares that say the same have one [`RuleSet`] together ([`RuleBook`]), and their words are read
+//! once: fifteen thousand shares of a group cost one list of clients.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+
+use crate::coverage::Coverage;
+use crate::manage::{GroupSpec, RuleSpec};
+use crate::model::{ClientPattern, ClientRule};
+use crate::options::{ClientLists, ShareOptions, shown};
+use crate::rules::RuleSet;
+
+/// A place within a share, a group or a pattern as it is written. Shown as `rule[0].clients[1]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Field {
+    /// The whole.
+    Whole,
+    /// A key.
+    Key(&'static str),
+    /// An option word.
+    Option(usize),
+    /// A client of the list.
+    Client(usize),
+    /// A rule.
+    Rule(usize),
+    /// An option word of a rule.
+    RuleOption(usize, usize),
+    /// A client of a rule.
+    RuleClient(usize, usize),
+}
+
+impl std::fmt::Display for Field {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Whole => Ok(()),
+            Self::Key(key) => f.write_str(key),
+            Self::Option(index) => write!(f, "options[{index}]"),
+            Self::Client(index) => write!(f, "clients[{index}]"),
+            Self::Rule(rule) => write!(f, "rule[{rule}]"),
+            Self::RuleOption(rule, index) => write!(f, "rule[{rule}].options[{index}]"),
+            Self::RuleClient(rule, index) => write!(f, "rule[{rule}].clients[{index}]"),
+        }
+    }
+}
+
+/// What is wrong with a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldMistake {
+    /// Where.
+    pub field: Field,
+    /// What.
+    pub what: Problem,
+    /// What was probably meant.
+    pub suggestion: Option<String>,
+}
+
+/// What may be wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// In words.
+    Said(String),
+    /// A client that has an earlier rule.
+    Covered {
+        /// The client.
+        pattern: String,
+        /// That rule's client.
+        by: String,
+        /// Where that is.
+        at: Field,
+    },
+}
+
+impl Problem {
+    /// In words, with other fields told as `tell` does.
+    pub fn told(&self, tell: impl Fn(Field) -> String) -> String {
+        match self {
+            Self::Said(what) => what.clone(),
+            Self::Covered { pattern, by, at } => format!(
+                "{} can never match: {} at {} covers it, and the first match decides",
+                shown(pattern),
+                shown(by),
+                tell(*at)
+            ),
+        }
+    }
+}
+
+impl FieldMistake {
+    pub(crate) fn new(field: Field, what: impl Into<String>) -> Self {
+        Self { field, what: Problem::Said(what.into()), suggestion: None }
+    }
+}
+
+/// The words that make rules.
+#[derive(Clone, Copy, Debug)]
+pub struct Words<'a> {
+    /// `options`
+    pub options: &'a [String],
+    /// `clients`
+    pub clients: &'a [String],
+    /// `[[rule]]`
+    pub rules: &'a [RuleSpec],
+}
+
+/// What a share has if it does not say otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inherited {
+    /// Its options.
+    pub options: ShareOptions,
+    /// Who may use it.
+    pub clients: Vec<ClientPattern>,
+    /// `clients` as they were written.
+    pub client_words: Vec<String>,
+    /// Plug-ins that serve it; none for NFS alone.
+    pub protocols: Vec<String>,
+}
+
+impl Inherited {
+    /// What is inherited by those within: these words, and this where they say nothing.
+    pub fn with(
+        &self,
+        options: &[String],
+        clients: &[String],
+        protocols: &[String],
+    ) -> (Self, Vec<FieldMistake>) {
+        let mut mistakes = Vec::new();
+        let options = read_options(&self.options, options, Field::Option, &mut mistakes);
+        let mut inner = Self { options, ..self.clone() };
+        if !clients.is_empty() {
+            inner.clients = read_clients(clients, Field::Client, &mut mistakes);
+            client_words_of(clients, &mut inner.client_words);
+            inner.options.lists.access.retain(|entry| !self.options.lists.access.contains(entry));
+        } else if inner.options.lists.access != self.options.lists.access {
+            inner.clients.clear();
+            inner.client_words.clear();
+        }
+        if !protocols.is_empty() {
+            inner.protocols = protocols.to_vec();
+        }
+        (inner, mistakes)
+    }
+
+    /// What shares of a group inherit.
+    pub fn of_group(&self, group: &GroupSpec) -> (Self, Vec<FieldMistake>) {
+        self.with(&group.options, &group.clients, &group.protocols)
+    }
+}
+
+fn client_words_of(clients: &[String], words: &mut Vec<String>) {
+    words.clear();
+    words.extend_from_slice(clients);
+}
+
+/// What words mean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compiled {
+    /// Who may do what.
+    pub rules: Arc<RuleSet>,
+    /// Whether file systems mounted below the directory are served too.
+    pub crosses_mounts: bool,
+}
+
+/// Sets of rules that shares have together.
+#[derive(Debug, Default)]
+pub struct RuleBook {
+    hasher: RandomState,
+    recipes: HashTable<Recipe>,
+    sets: HashTable<Arc<RuleSet>>,
+}
+
+/// Words that were read, and what they mean.
+#[derive(Debug)]
+struct Recipe {
+    hash: u64,
+    inherited: Arc<Inherited>,
+    options: Box<[String]>,
+    clients: Box<[String]>,
+    rules: Box<[RuleSpec]>,
+    outcome: Result<Compiled, Arc<[FieldMistake]>>,
+}
+
+impl RuleBook {
+    /// Recipes that are kept though no share may use them any more.
+    const SPARE_MAX: usize = 4096;
+
+    /// The meaning of a share's words, or all mistakes in them.
+    pub fn compile(
+        &mut self,
+        inherited: &Arc<Inherited>,
+        words: Words<'_>,
+    ) -> Result<Compiled, Arc<[FieldMistake]>> {
+        let hash = self.hasher.hash_one((
+            Arc::as_ptr(inherited) as usize,
+            words.options,
+            words.clients,
+            words.rules,
+        ));
+        let known = self.recipes.find(hash, |recipe| {
+            recipe.hash == hash
+                && Arc::ptr_eq(&recipe.inherited, inherited)
+                && *recipe.options == *words.options
+                && *recipe.clients == *words.clients
+                && *recipe.rules == *words.rules
+        });
+        if let Some(recipe) = known {
+            return recipe.outcome.clone();
+        }
+        let outcome = compile(inherited, words)
+            .map(|(rules, crosses_mounts)| Compiled { rules: self.shared(rules), crosses_mounts });
+        if self.recipes.len() >= Self::SPARE_MAX {
+            self.forget_unused();
+        }
+        let recipe = Recipe {
+            hash,
+            inherited: Arc::clone(inherited),
+            options: words.options.into(),
+            clients: words.clients.into(),
+            rules: words.rules.into(),
+            outcome: outcome.clone(),
+        };
+        self.recipes.insert_unique(hash, recipe, |recipe| recipe.hash);
+        outcome
+    }
+
+    /// The one set of these rules.
+    fn shared(&mut self, rules: Vec<ClientRule>) -> Arc<RuleSet> {
+        let hash = self.hasher.hash_one(&*rules);
+        if let Some(set) = self.sets.find(hash, |set| *set.rules() == *rules) {
+            return Arc::clone(set);
+        }
+        let set = Arc::new(RuleSet::new(rules));
+        let hasher = &self.hasher;
+        self.sets.insert_unique(hash, Arc::clone(&set), |set| hasher.hash_one(set.rules()));
+        set
+    }
+
+    /// Lets go of what no share uses. The recipes of many shares that all differ are let go too:
+    /// they are of no use to others.
+    fn forget_unused(&mut self) {
+        self.recipes.clear();
+        self.sets.retain(|set| Arc::strong_count(set) > 1);
+    }
+
+    /// How many different sets there are.
+    pub fn sets(&self) -> usize {
+        self.sets.len()
+    }
+}
+
+/// Reads a share's words. Its rules in the order in which they are asked: those that options
+/// name (`none=`, `root=`, `rw=` and `ro=`), `[[share.rule]]`, and its clients.
+fn compile(
+    inherited: &Inherited,
+    words: Words<'_>,
+) -> Result<(Vec<ClientRule>, bool), Arc<[FieldMistake]>> {
+    let mut mistakes = Vec::new();
+    let mut options = read_options(&inherited.options, words.options, Field::Option, &mut mistakes);
+    let own_lists = options.lists.access != inherited.options.lists.access;
+    let names_clients = !words.clients.is_empty() || !words.rules.is_empty();
+    if names_clients && !own_lists {
+        options.lists.access.clear();
+    }
+    let own = read_clients(words.clients, Field::Client, &mut mistakes);
+    let is_inheriting = !names_clients && !own_lists;
+    let clients = if is_inheriting { &inherited.clients } else { &own };
+    if is_inheriting && clients.is_empty() && options.lists.access.is_empty() {
+        mistakes.push(FieldMistake::new(
+            Field::Whole,
+            "the share has no clients: nobody could mount it; write clients = [\"*\"] to let \
+             everybody in",
+        ));
+    }
+    let mut rules = Rules { rules: from_lists(&options), coverage: Coverage::default() };
+    options.lists = ClientLists::default();
+    for (index, rule) in words.rules.iter().enumerate() {
+        read_rule(&options, index, rule, &mut rules, &mut mistakes);
+    }
+    rules.add(clients, &options, Field::Client, &mut mistakes);
+    if rules.rules.len() > RuleSet::RULES_MAX {
+        let what = format!("the share has more than {} clients", RuleSet::RULES_MAX);
+        mistakes.push(FieldMistake::new(Field::Whole, what));
+    }
+    if mistakes.is_empty() {
+        Ok((rules.rules, options.crosses_mounts))
+    } else {
+        Err(mistakes.into())
+    }
+}
+
+/// `[[share.rule]]`: options beside those of the share, for some clients.
+fn read_rule(
+    share_options: &ShareOptions,
+    index: usize,
+    rule: &RuleSpec,
+    rules: &mut Rules,
+    mistakes: &mut Vec<FieldMistake>,
+) {
+    let place = |option| Field::RuleOption(index, option);
+    let options = read_options(share_options, &rule.options, place, mistakes);
+    let at = |what: &str| {
+        let option = rule.options.iter().position(|word| word.contains(what));
+        option.map_or(Field::Rule(index), place)
+    };
+    if options.crosses_mounts != share_options.crosses_mounts {
+        let what = "crossmnt holds for a share as a whole: write it there";
+        mistakes.push(FieldMistake::new(at("crossmnt"), what));
+    }
+    if options.lists != ClientLists::default() {
+        let what = "lists of clients belong to a share's options: this rule has `clients`";
+        mistakes.push(FieldMistake::new(at("="), what));
+    }
+    if rule.clients.is_empty() {
+        mistakes.push(FieldMistake::new(Field::Rule(index), "the rule has no clients"));
+    }
+    let place = |client| Field::RuleClient(index, client);
+    let clients = read_clients(&rule.clients, place, mistakes);
+    rules.add(&clients, &options, place, mistakes);
+}
+
+/// The rules of a share as they are read.
+struct Rules {
+    rules: Vec<ClientRule>,
+    coverage: Coverage,
+}
+
+impl Rules {
+    /// Makes a rule of each pattern. One whose clients all have an earlier rule is a mistake: it
+    /// was written to change something, and changes nothing. Within one list both would say the
+    /// same, so there it is none.
+    fn add(
+        &mut self,
+        patterns: &[ClientPattern],
+        options: &ShareOptions,
+        place: impl Fn(usize) -> Field,
+        mistakes: &mut Vec<FieldMistake>,
+    ) {
+        for (index, pattern) in patterns.iter().enumerate() {
+            if let Some((by, at)) = self.coverage.covering(pattern) {
+                let (pattern, by) = (pattern.to_string(), by.to_string());
+                let what = Problem::Covered { pattern, by, at };
+                mistakes.push(FieldMistake { field: place(index), what, suggestion: None });
+            }
+        }
+        let grants = options.grants();
+        for (index, pattern) in patterns.iter().enumerate() {
+            self.coverage.add(pattern, place(index));
+            let grants = Arc::clone(&grants);
+            self.rules.push(ClientRule { pattern: pattern.clone(), grants });
+        }
+    }
+}
+
+/// The rules that options name. A client of `root=` has the access that `rw=` or `ro=` give it
+/// by the same words, else that of the share.
+fn from_lists(options: &ShareOptions) -> Vec<ClientRule> {
+    let lists = &options.lists;
+    let access_of = |pattern: &ClientPattern| {
+        lists.access.iter().find(|(listed, _)| listed == pattern).map(|(_, is_read_only)| {
+            options.changed(|access| {
+                (access.is_read_only, access.is_denied) = (*is_read_only, false);
+            })
+        })
+    };
+    let rule = |pattern: &ClientPattern, options: ShareOptions| ClientRule {
+        pattern: pattern.clone(),
+        grants: options.grants(),
+    };
+    let none = lists
+        .none
+        .iter()
+        .map(|pattern| ClientRule { pattern: pattern.clone(), grants: Arc::new([]) });
+    let root = lists.root.iter().map(|pattern| {
+        let options = access_of(pattern).unwrap_or_else(|| options.clone());
+        rule(pattern, options.changed(|access| access.squashes_root = false))
+    });
+    let access = lists
+        .access
+        .iter()
+        .map(|(pattern, _)| rule(pattern, access_of(pattern).unwrap_or_else(|| options.clone())));
+    none.chain(root).chain(access).collect()
+}
+
+fn read_options(
+    inherited: &ShareOptions,
+    words: &[String],
+    place: impl Fn(usize) -> Field,
+    mistakes: &mut Vec<FieldMistake>,
+) -> ShareOptions {
+    let (options, errors) = inherited.with(words);
+    mistakes.extend(errors.into_iter().map(|(index, error)| FieldMistake {
+        field: place(index),
+        what: Problem::Said(error.what),
+        suggestion: error.suggestion,
+    }));
+    options
+}
+
+fn read_clients(
+    words: &[String],
+    place: impl Fn(usize) -> Field,
+    mistakes: &mut Vec<FieldMistake>,
+) -> Vec<ClientPattern> {
+    let mut patterns = Vec::with_capacity(words.len());
+    for (index, word) in words.iter().enumerate() {
+        match word.parse::<ClientPattern>() {
+            Ok(pattern) => patterns.push(pattern),
+            Err(error) => mistakes.push(FieldMistake {
+                field: place(index),
+                what: Problem::Said(error.what),
+                suggestion: error.suggestion,
+            }),
+        }
+    }
+    patterns
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+    use crate::model::{Flavor, Rights, Squash};
+    use crate::names::NoNames;
+    use crate::rules::{Decision, Question};
+
+    fn words(list: &[&str]) -> Vec<String> {
+        list.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    fn rights(set: &RuleSet, client: &str) -> Option<Rights> {
+        let client: IpAddr = client.parse().expect("an address");
+        let question = Question { client, flavor: Flavor::Sys, from_privileged_port: true };
+        match set.decide(&question, &NoNames) {
+            Decision::Granted(place) => set.grant(place).cloned(),
+            _ => None,
+        }
+    }
+
+    fn compiled(inherited: &Inherited, options: &[&str], clients: &[&str]) -> Compiled {
+        let (options, clients) = (words(options), words(clients));
+        let words = Words { options: &options, clients: &clients, rules: &[] };
+        RuleBook::default().compile(&Arc::new(inherited.clone()), words).expect("no mistakes")
+    }
+
+    #[test]
+    fn shares_that_say_the_same_have_one_set() {
+        let mut book = RuleBook::default();
+        let (inherited, _) =
+            Inherited::default().with(&words(&["ro"]), &words(&["10.0.0.0/8"]), &[]);
+        // Another group that means the same.
+        let groups = [Arc::new(inherited.clone()), Arc::new(inherited)];
+        let mut sets = Vec::new();
+        for group in &groups {
+            for options in [words(&[]), words(&["ro"]), words(&["sync"])] {
+                let words = Words { options: &options, clients: &[], rules: &[] };
+                sets.push(book.compile(group, words).expect("no mistakes").rules);
+            }
+        }
+        assert!(sets.iter().all(|set| Arc::ptr_eq(set, &sets[0])));
+        assert_eq!(book.sets(), 1);
+    }
+
+    #[test]
+    fn a_book_lets_go_of_what_nobody_uses() {
+        let mut book = RuleBook::default();
+        let inherited = Arc::new(Inherited::default());
+        for n in 0..3 * RuleBook::SPARE_MAX {
+            let clients = [format!("10.{}.{}.1", n / 256, n % 256)];
+            let words = Words { options: &[], clients: &clients, rules: &[] };
+            book.compile(&inherited, words).expect("no mistakes");
+        }
+        assert!(book.sets() <= RuleBook::SPARE_MAX && book.recipes.len() <= RuleBook::SPARE_MAX);
+    }
+
+    #[test]
+    fn lists_in_options_name_clients() {
+        let options = ["ro", "rw=10.0.0.1:10.0.0.2", "root=10.0.0.2:10.0.0.3", "none=10.0.0.4"];
+        let set = compiled(&Inherited::default(), &options, &["10.0.0.0/8"]).rules;
+        let seen = |client| rights(&set, client).map(|r| (r.is_read_only, r.squash));
+        assert_eq!(seen("10.0.0.1"), Some((false, Squash::Root)));
+        assert_eq!(seen("10.0.0.2"), Some((false, Squash::None)));
+        assert_eq!(seen("10.0.0.3"), Some((true, Squash::None)));
+        assert_eq!(seen("10.0.0.4"), None);
+        assert_eq!(seen("10.0.0.5"), Some((true, Squash::Root)));
+        assert_eq!(seen("11.0.0.1"), None);
+    }
+
+    #[test]
+    fn who_names_clients_has_none_of_those_outside() {
+        let (outer, mistakes) =
+            Inherited::default().with(&words(&["rw=10.0.0.1", "root=10.0.0.9"]), &[], &[]);
+        assert_eq!(mistakes, []);
+        let let_in = |compiled: &Compiled| {
+            ["10.0.0.1", "10.0.0.2", "10.0.0.9"]
+                .map(|client| rights(&compiled.rules, client).is_some())
+        };
+        assert_eq!(let_in(&compiled(&outer, &[], &[])), [true, false, true]);
+        assert_eq!(let_in(&compiled(&outer, &[], &["10.0.0.2"])), [false, true, true]);
+        assert_eq!(let_in(&compiled(&outer, &["ro=10.0.0.2"], &[])), [false, true, true]);
+        let (inner, _) = outer.with(&[], &words(&["10.0.0.2"]), &[]);
+        assert_eq!(let_in(&compiled(&inner, &[], &[])), [false, true, true]);
+    }
+
+    #[test]
+    fn mistakes_are_told_by_their_field() {
+        let rule = RuleSpec { clients: words(&["10.1.0.0/16"]), options: words(&["rw", "roo"]) };
+        let (options, clients) = (words(&["sync", "x"]), words(&["10.1.1.1", "a b"]));
+        let words = Words { options: &options, clients: &clients, rules: &[rule] };
+        let mistakes = RuleBook::default().compile(&Arc::default(), words).expect_err("mistakes");
+        let told: Vec<_> = mistakes.iter().map(|mistake| mistake.field.to_string()).collect();
+        assert_eq!(told, ["options[1]", "clients[1]", "rule[0].options[1]", "clients[0]"]);
+        let what = mistakes[3].what.told(|field| field.to_string());
+        assert!(what.contains("\"10.1.0.0/16\" at rule[0].clients[0] covers it"), "{what}");
+    }
+}
