@@ -2,8 +2,8 @@
 //!
 //! The only crate of the workspace with `unsafe`: every block says why it is sound (`SAFETY:`).
 //! Storage uses [`mod@file`], [`directory`], [`handle`], [`identity`], [`volume`] and [`xattr`]; the
-//! runtime uses [`net`], [`epoll`] and [`scheduling`]; the programs use [`process`]; whoever keeps
-//! state [`durable_file`]; tests [`mapping`].
+//! runtime uses [`net`], [`epoll`] and [`scheduling`]; the programs use [`process`]; the control
+//! socket [`peer`]; whoever keeps state [`durable_file`]; tests [`mapping`].
 //!
 //! A wrapper here does one system call (or a fixed few) and decides nothing.
 
@@ -16,6 +16,7 @@ pub mod handle;
 pub mod identity;
 pub mod mapping;
 pub mod net;
+pub mod peer;
 pub mod process;
 pub mod scheduling;
 pub mod volume;
