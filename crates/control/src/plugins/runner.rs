@@ -268,12 +268,12 @@ fn note(shared: &Shared, index: usize, call: Call, result: Result<(), Vec<Fault>
             let wait = progress.retry.map_or(RETRY_FIRST, |(_, last)| (2 * last).min(RETRY_LAST));
             if progress.faults != faults {
                 for fault in &faults {
-                    tracing::error!(
-                        "plug-in {}: {}{}; it is tried again",
-                        progress.name,
-                        fault.paths.iter().map(|path| format!("{path}: ")).collect::<String>(),
-                        fault.why
-                    );
+                    let about = match fault.paths.as_slice() {
+                        [] => String::new(),
+                        paths => format!("{}: ", paths.join(", ")),
+                    };
+                    let name = &progress.name;
+                    tracing::error!("plug-in {name}: {about}{}; it is tried again", fault.why);
                 }
             }
             progress.faults = faults;
