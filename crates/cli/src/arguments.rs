@@ -7,8 +7,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use steadfast_bench::arguments::BenchArguments;
 use steadfast_shares::configuration::{LOG_MIB, LogTarget};
-use steadfast_shares::{ClientPattern, ShareOptions};
+use steadfast_shares::{Access, ClientPattern, ShareOptions};
 
+use crate::share_commands::arguments as share_commands;
 use crate::statistics::RECENT_MAX;
 
 /// Where the configuration is looked for when nobody says where it is.
@@ -41,6 +42,30 @@ pub(crate) enum Command {
     Bench(BenchArguments),
     /// Tell what a running server has done, and where the time of its calls went.
     Statistics(StatisticsArguments),
+    /// Share directories, and look after shares.
+    ///
+    /// Exit status of this and the following commands: 0 done, 1 not done, 2 wrong usage.
+    Share(share_commands::ShareArguments),
+    /// Look after groups: what shares have in common.
+    Group(share_commands::GroupArguments),
+    /// Have groups and their shares as a file says, all or nothing.
+    Apply(share_commands::ApplyArguments),
+    /// Tell what `apply` would do, and do nothing.
+    Plan(share_commands::PlanArguments),
+    /// Go back to one of the last states of the shares.
+    Rollback(share_commands::RollbackArguments),
+    /// Print the shares as exports(5) has them.
+    Export(share_commands::ExportArguments),
+    /// List the last states of the shares, and who made them.
+    History(share_commands::TellArguments),
+    /// Tell of changes of the shares as they come, until interrupted.
+    Watch(share_commands::TellArguments),
+    /// Have the server read again the files that people edit.
+    Reload(share_commands::TellArguments),
+    /// Print what a shell needs to complete these commands.
+    Completion(share_commands::CompletionArguments),
+    /// Write man pages of these commands into a directory.
+    Man(share_commands::ManArguments),
     /// Look at the intent log, switch it, measure its device, or decide about one that was refused.
     ///
     /// Exit status: 0 done, 1 not done, 2 wrong usage.
@@ -223,14 +248,18 @@ pub(crate) struct ListenAddress {
 
 impl ShareArguments {
     pub(crate) fn options(&self) -> ShareOptions {
-        let default = ShareOptions::default();
+        let default = Access::default();
         ShareOptions {
-            is_read_only: self.ro,
-            squashes_root: !self.no_root_squash,
-            squashes_all: self.all_squash,
-            anonymous_uid: self.anonuid.unwrap_or(default.anonymous_uid),
-            anonymous_gid: self.anongid.unwrap_or(default.anonymous_gid),
+            access: Access {
+                is_read_only: self.ro,
+                squashes_root: !self.no_root_squash,
+                squashes_all: self.all_squash,
+                anonymous_uid: self.anonuid.unwrap_or(default.anonymous_uid),
+                anonymous_gid: self.anongid.unwrap_or(default.anonymous_gid),
+                ..default
+            },
             crosses_mounts: self.crossmnt,
+            ..ShareOptions::default()
         }
     }
 
@@ -318,7 +347,8 @@ mod tests {
     #[test]
     fn options_become_rights() {
         let arguments = serve(&["a", "b", "--ro", "--all-squash", "--anonuid", "7"]);
-        let rights = arguments.share.options().rights();
+        let grants = arguments.share.options().grants();
+        let rights = &grants[0];
         assert_eq!(arguments.directories.len(), 2);
         assert!(rights.is_read_only);
         assert_eq!((rights.squash, rights.anonymous_uid), (Squash::All, 7));

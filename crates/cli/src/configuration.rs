@@ -9,7 +9,7 @@ use std::sync::Arc;
 use steadfast_shares::configuration::{
     LogSettings, NamesSettings, Place, ServerSettings, ShareSettings, TEXT_BYTES_MAX,
 };
-use steadfast_shares::{ClientRule, Configuration, Rights, RuleSet, Share, ShareId, nearest};
+use steadfast_shares::{ClientRule, Configuration, RuleSet, Share, ShareId, nearest};
 use steadfast_sys::process;
 
 use crate::arguments::{NFS_PORT, ServeArguments, ServerArguments};
@@ -220,7 +220,7 @@ fn command_line_share(arguments: &ServeArguments, directory: &Path) -> Result<Sh
         })?
         .to_owned();
     let options = arguments.share.options();
-    let grants: Arc<[Rights]> = Arc::new([options.rights()]);
+    let grants = options.grants();
     let rule = |pattern| ClientRule { pattern, grants: Arc::clone(&grants) };
     let rules = arguments.share.clients().into_iter().map(rule).collect();
     Ok(Share {

@@ -28,19 +28,20 @@ pub(crate) struct Exports {
 
 /// The rules of all shares that are served, by where they are, and how many have them.
 #[derive(Default)]
-struct RuleSets(HashMap<*const RuleSet, (Arc<RuleSet>, usize)>);
+struct RuleSets(HashMap<usize, (Arc<RuleSet>, usize)>);
 
 impl RuleSets {
     fn add(&mut self, rules: &Arc<RuleSet>) {
-        let of_it = self.0.entry(Arc::as_ptr(rules)).or_insert_with(|| (Arc::clone(rules), 0));
+        let of_it = self.0.entry(Arc::as_ptr(rules) as usize).or_insert_with(|| (Arc::clone(rules), 0));
         of_it.1 += 1;
     }
 
     fn remove(&mut self, rules: &Arc<RuleSet>) {
-        if let Some((_, count)) = self.0.get_mut(&Arc::as_ptr(rules)) {
+        let at = Arc::as_ptr(rules) as usize;
+        if let Some((_, count)) = self.0.get_mut(&at) {
             *count -= 1;
             if *count == 0 {
-                self.0.remove(&Arc::as_ptr(rules));
+                self.0.remove(&at);
             }
         }
     }

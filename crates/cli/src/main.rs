@@ -3,8 +3,8 @@
 //! `serve` ([`serve`]) reads what is wanted ([`arguments`], [`configuration`]), opens the state
 //! directory and the shares ([`state_directory`], [`exports`]), starts the runtime with an
 //! engine, tells clients how to find it ([`registration`], [`mount_lines`]), and then only waits
-//! for signals. `statistics` ([`statistics`]) and `log` ([`intent_log`]) ask it by its control socket
-//! ([`control`]); `bench` is `steadfast-bench`'s. Exit status: 0 done, 1 failed, 2 wrong usage.
+//! for signals. `statistics` ([`statistics`]), `log` ([`intent_log`]), `share` and those that
+//! go with it ([`share_commands`]) ask it by its control socket, which [`control`] answers; `bench` is `steadfast-bench`'s. Exit status: 0 done, 1 failed, 2 wrong usage.
 #![forbid(unsafe_code)]
 // Paths are shown quoted and escaped, so that a name with a newline makes no line of its own.
 #![allow(clippy::unnecessary_debug_formatting)]
@@ -23,6 +23,7 @@ mod names;
 mod notify;
 mod registration;
 mod serve;
+mod share_commands;
 mod shares;
 mod state_directory;
 mod statistics;
@@ -37,6 +38,10 @@ use steadfast_sys::process::Signals;
 use crate::arguments::{Arguments, Command};
 
 fn main() -> ExitCode {
+    let outcome = |result: anyhow::Result<()>| match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(&format!("{error:#}")),
+    };
     match Arguments::parse().command {
         Command::CheckConfig { file } => check_config(&file),
         // Takes signals by itself, before it starts threads.
@@ -44,28 +49,27 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => failed(&error.to_string()),
         },
-        Command::Statistics(arguments) => match statistics::run(&arguments) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => failed(&format!("{error:#}")),
-        },
-        Command::Log(arguments) => match intent_log::run(&arguments) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => failed(&format!("{error:#}")),
-        },
-        Command::NamesHelper => match names::help() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => failed(&format!("the helper for name services: {error}")),
-        },
+        Command::Statistics(arguments) => outcome(statistics::run(&arguments)),
+        Command::Log(arguments) => outcome(intent_log::run(&arguments)),
+        Command::Share(arguments) => outcome(share_commands::share(&arguments)),
+        Command::Group(arguments) => outcome(share_commands::group(&arguments)),
+        Command::Apply(arguments) => outcome(share_commands::apply(&arguments)),
+        Command::Plan(arguments) => outcome(share_commands::plan(&arguments)),
+        Command::Rollback(arguments) => outcome(share_commands::rollback(&arguments)),
+        Command::Export(arguments) => outcome(share_commands::export(&arguments)),
+        Command::History(arguments) => outcome(share_commands::history(&arguments)),
+        Command::Watch(arguments) => outcome(share_commands::watch(&arguments)),
+        Command::Reload(arguments) => outcome(share_commands::reload(&arguments)),
+        Command::Completion(arguments) => outcome(share_commands::completion(&arguments)),
+        Command::Man(arguments) => outcome(share_commands::man(&arguments)),
+        Command::NamesHelper => outcome(names::help().map_err(Into::into)),
         Command::Serve(arguments) => {
             // Before any other thread, so that all of them leave signals to this one.
             let signals = match Signals::block() {
                 Ok(signals) => signals,
                 Err(error) => return failed(&format!("cannot block signals: {error}")),
             };
-            match serve::run(&arguments, &signals) {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(error) => failed(&format!("{error:#}")),
-            }
+            outcome(serve::run(&arguments, &signals))
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use steadfast_control::{Control, ControlOptions, router};
 use steadfast_engine::{Engine, EngineConfig, ExportTable, Transports};
 use steadfast_posixfs::{ProcessPowers, Storage, StorageOptions, prepare_process};
 use steadfast_runtime::intent_log::{IntentLogKeeper, LogHandle};
@@ -18,7 +19,7 @@ use steadfast_vfs::ChangeLog;
 
 use crate::arguments::{CONFIGURATION_FILE, ServeArguments};
 use crate::configuration::{self, Wanted};
-use crate::control::{Control, Services, router};
+use crate::control;
 use crate::descriptors;
 use crate::exports::{Exports, is_single_user};
 use crate::intent_log;
@@ -303,11 +304,11 @@ fn start_control(
     let (observer, engine, storage) = (server.observer(), Arc::clone(engine), Arc::clone(storage));
     let started_unix_ms = unix_time().as_millis() as u64;
     let keeper = log.cloned();
-    let statistics = Box::new(move || {
-        Document::of(&observer, &engine, &storage, keeper.as_deref(), started_unix_ms)
-    });
-    let services = Services { statistics, log: log.cloned() };
-    Control::start(&state.path, router(services))
+    let shares = control::served(&engine);
+    let statistics =
+        move || Document::of(&observer, &engine, &storage, keeper.as_deref(), started_unix_ms);
+    let services = control::services(statistics, log.cloned(), shares);
+    Control::start(&state.path, &ControlOptions::default(), router(services))
         .inspect_err(|error| {
             tracing::warn!(
                 "cannot make a control socket in {}: {error}; `steadfast statistics` and `steadfast \

@@ -1,4 +1,20 @@
 //! Administration: what can be asked of a running server, and the shares that it keeps.
+//!
+//! [`api`] has the documents, as JSON; [`Client`] asks for them, [`Control`] answers by the
+//! [`Services`] of the server, of which [`ShareService`] is the largest. [`sharetab`] tells other
+//! programs what is shared, [`plugins`] have them share it by other protocols. NFS calls wait for
+//! none of this.
 #![forbid(unsafe_code)]
 
+pub mod api;
+mod client;
+pub mod explain;
+pub mod plugins;
+mod server;
+pub mod service;
+pub mod sharetab;
 pub mod store;
+
+pub use client::{AskError, Client, Patience, Watch};
+pub use server::{Control, ControlOptions, OPENAPI, Peer, Permissions, SOCKET_NAME, router};
+pub use service::{LogService, RawJson, Refusal, RefusalKind, Services, ShareService};

@@ -3,8 +3,7 @@
 //! The only crate of the workspace with `unsafe`: every block says why it is sound (`SAFETY:`).
 //! Storage uses [`mod@file`], [`directory`], [`handle`], [`identity`], [`volume`] and [`xattr`]; the
 //! runtime uses [`net`], [`epoll`] and [`scheduling`]; the programs use [`process`]; name services
-//! [`nss`]; whoever keeps
-//! state [`durable_file`]; tests [`mapping`].
+//! [`nss`]; the control socket [`peer`]; whoever keeps state [`durable_file`]; tests [`mapping`].
 //!
 //! A wrapper here does one system call (or a fixed few) and decides nothing.
 
@@ -18,6 +17,7 @@ pub mod identity;
 pub mod mapping;
 pub mod net;
 pub mod nss;
+pub mod peer;
 pub mod process;
 pub mod scheduling;
 pub mod volume;

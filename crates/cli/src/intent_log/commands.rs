@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
-use hyper::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use steadfast_control::{AskError, Client, Patience};
 use steadfast_runtime::intent_log::{LogCare, LogFound, probe};
 use steadfast_shares::Configuration;
 use steadfast_sys::process;
@@ -15,7 +15,6 @@ use super::probe_report::ProbeReport;
 use super::{FILE_NAME, FlushReport, LogReport, host};
 use crate::arguments::{CONFIGURATION_FILE, LogAction, LogArguments};
 use crate::configuration;
-use crate::control::{AskError, Patience, ask};
 use crate::state_directory::StateDirectory;
 use crate::statistics::{Document, unix_time};
 
@@ -29,11 +28,11 @@ pub(crate) fn run(arguments: &LogArguments) -> Result<()> {
         LogAction::Status { json } => status(&place, *json),
         LogAction::Flush { json } => flush(&place, *json),
         LogAction::Enable => {
-            place.ask::<LogReport>(&Method::POST, "/v1/log/enable")?;
+            place.ask::<LogReport>("POST", "/v1/log/enable")?;
             print("the intent log is on\n")
         }
         LogAction::Disable => {
-            place.ask::<LogReport>(&Method::POST, "/v1/log/disable")?;
+            place.ask::<LogReport>("POST", "/v1/log/disable")?;
             print(
                 "the intent log is off, and empty: changes are flushed one by one, which is slower \
                  and as safe; until `steadfast log enable`, or the next start of the server, which \
@@ -106,8 +105,8 @@ impl Place {
         if log.exists() { log } else { log.parent().map_or(log.clone(), Path::to_owned) }
     }
 
-    fn ask<T: DeserializeOwned>(&self, method: &Method, route: &str) -> Result<T> {
-        read(&ask(&self.state_directory, method, route, Patience::Endless)?)
+    fn ask<T: DeserializeOwned>(&self, method: &str, route: &str) -> Result<T> {
+        read(&Client::connect(&self.state_directory).ask(method, route, Patience::Endless)?)
     }
 
     /// The log, which nobody else may use meanwhile.
@@ -128,14 +127,14 @@ fn read<T: DeserializeOwned>(answer: &[u8]) -> Result<T> {
 }
 
 fn status(place: &Place, json: bool) -> Result<()> {
-    let directory = &place.state_directory;
-    match ask(directory, &Method::GET, "/v1/log", Patience::Short) {
+    let client = Client::connect(&place.state_directory);
+    match client.ask("GET", "/v1/log", Patience::Short) {
         Ok(answer) => {
             let report: LogReport = read(&answer)?;
             if json {
                 return print(&line(&report)?);
             }
-            let statistics = ask(directory, &Method::GET, "/v1/statistics", Patience::Short)?;
+            let statistics = client.ask("GET", "/v1/statistics", Patience::Short)?;
             let seconds = Document::read(&statistics)?.seconds();
             print(&report.text(seconds, unix_time().as_millis() as u64))
         }
@@ -204,7 +203,7 @@ fn status_without_server(place: &Place, why: &AskError, json: bool) -> Result<()
 }
 
 fn flush(place: &Place, json: bool) -> Result<()> {
-    let report: FlushReport = place.ask(&Method::POST, "/v1/log/flush")?;
+    let report: FlushReport = place.ask("POST", "/v1/log/flush")?;
     print(&if json { line(&report)? } else { report.text() })?;
     if !report.faulty.is_empty() {
         bail!("not all file systems are flushed; what they lack is kept in the log");

@@ -1,7 +1,7 @@
 //! `steadfast statistics`: what a running server has done, and where the time of its calls went.
 //!
 //! The server makes a [`Document`] of what its threads count and gives it to whoever asks at its
-//! control socket ([`crate::control`]); this is the other side, for people ([`table`]) and
+//! control socket ([`steadfast_control`]); this is the other side, for people ([`table`]) and
 //! for programs.
 
 mod document;
@@ -12,15 +12,12 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use hyper::Method;
+use steadfast_control::{Client, Patience};
 
-#[cfg(test)]
-pub(crate) use document::tests::empty as empty_document;
 pub(crate) use document::{Document, RECENT_MAX};
 
 use crate::arguments::{CONFIGURATION_FILE, StatisticsArguments};
 use crate::configuration;
-use crate::control::{Patience, ask};
 use crate::state_directory::StateDirectory;
 
 /// Time since 1970.
@@ -33,9 +30,9 @@ pub(crate) fn unix_time() -> Duration {
 /// # Errors
 /// When no server runs, or it may not be asked.
 pub(crate) fn run(arguments: &StatisticsArguments) -> Result<()> {
-    let directory = state_directory(arguments)?;
+    let client = Client::connect(&state_directory(arguments)?);
     let take = || {
-        let answer = ask(&directory, &Method::GET, "/v1/statistics", Patience::Short)?;
+        let answer = client.ask("GET", "/v1/statistics", Patience::Short)?;
         Document::read(&answer)
     };
     let mut last = take()?;

@@ -74,7 +74,7 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> NamesSetting
     }
     let mut path = |key| {
         let text = document.string(table, key)?;
-        super::share::absolute_path(document, key, &text)
+        super::absolute_path(document, key, &text)
     };
     NamesSettings {
         hosts_file: path("hosts_file"),
@@ -90,7 +90,7 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> NamesSetting
 }
 
 fn servers(document: &mut Document<'_>, table: Table<'_>) -> Option<Vec<SocketAddr>> {
-    let texts = document.strings(table, "servers")?;
+    let texts = document.placed_strings(table, "servers")?;
     if texts.is_empty() || texts.len() > SERVERS_MAX {
         let place = document.place_of(table, "servers");
         document.refuse(place, format!("servers needs 1 to {SERVERS_MAX} addresses"), None);

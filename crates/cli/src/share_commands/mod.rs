@@ -1,0 +1,297 @@
+//! `steadfast share`, `group`, `apply`, `plan`, `rollback`, `history`, `watch`, `reload`,
+//! `export`: what is shared, asked of a running server and changed there.
+//!
+//! What is typed ([`arguments`]) becomes a batch ([`changes`]), which the server checks and does
+//! as a whole; what it tells is shown as tables ([`listing`], [`table`]), or as JSON.
+
+pub(crate) mod arguments;
+mod changes;
+mod listing;
+mod outcome;
+mod programs;
+mod rule;
+mod table;
+mod waiting;
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde::Serialize;
+use steadfast_control::api::{Document, ExplainRequest, ShareFilter, Wish};
+use steadfast_control::{AskError, Client};
+use steadfast_shares::Configuration;
+use steadfast_shares::manage::{Batch, Operation};
+
+use crate::arguments::CONFIGURATION_FILE;
+use crate::configuration;
+use crate::state_directory::StateDirectory;
+use arguments::{
+    ApplyArguments, ChangeOptions, ExportArguments, GroupAction, GroupArguments, PlanArguments,
+    RollbackArguments, ServerChoice, ShareAction, ShareArguments, ShareList, TellArguments,
+};
+use table::Screen;
+use waiting::Waiting;
+
+pub(crate) use programs::{completion, man};
+
+/// Mistakes that are told one by one; of more, how many.
+const MISTAKES_MAX: usize = 50;
+
+/// `steadfast share`
+pub(crate) fn share(arguments: &ShareArguments) -> Result<()> {
+    let client = client(&arguments.server)?;
+    match &arguments.action {
+        ShareAction::Add(add) => {
+            if !add.force && arguments.server.connect.is_none() {
+                refuse_missing(add)?;
+            }
+            change(&client, changes::add(add)?, &add.change)
+        }
+        ShareAction::Set(set) => change(&client, changes::set(set)?, &set.change),
+        ShareAction::Remove(paths) => change(&client, changes::remove(paths)?, &paths.change),
+        ShareAction::Enable(paths) => change(&client, changes::enable(paths)?, &paths.change),
+        ShareAction::Disable { paths, drain } => {
+            change(&client, changes::disable(paths, *drain)?, &paths.change)
+        }
+        ShareAction::List(what) => list(&client, what),
+        ShareAction::Show { path, json } => {
+            let share = asked(client.share(&changes::path(path)?))?;
+            tell(*json, &share, |screen| listing::share(&share, screen))
+        }
+        ShareAction::Explain { words, sec, high_port, json } => {
+            let request = request(words, sec, *high_port)?;
+            let told = asked(client.explain(&request))?;
+            tell(*json, &told, |_| told.sentences.join("\n") + "\n")
+        }
+    }
+}
+
+/// A share of nothing is most likely a slip of the pen.
+fn refuse_missing(add: &arguments::ShareAdd) -> Result<()> {
+    for path in add.directory.as_ref().map_or(add.paths.as_slice(), std::slice::from_ref) {
+        let path = PathBuf::from(changes::path(path)?);
+        // Only what this user can see.
+        let is_missing = path.metadata().map_or_else(
+            |error| error.kind() == std::io::ErrorKind::NotFound,
+            |metadata| !metadata.is_dir(),
+        );
+        if let Some(problem) = configuration::directory_problem(&path).filter(|_| is_missing) {
+            bail!("{problem}; with --force it is shared as soon as it is there");
+        }
+    }
+    Ok(())
+}
+
+fn request(words: &[String], sec: &str, high_port: bool) -> Result<ExplainRequest> {
+    let (client, user, path) = match words {
+        [client, path] => (client, None, path),
+        [client, user, path] => (client, Some(user.clone()), path),
+        _ => bail!("say CLIENT [USER] PATH"),
+    };
+    Ok(ExplainRequest {
+        client: client.clone(),
+        path: changes::path(path.as_ref())?,
+        user,
+        flavor: Some(sec.to_owned()),
+        high_port,
+    })
+}
+
+fn list(client: &Client, what: &ShareList) -> Result<()> {
+    let filter = ShareFilter {
+        group: what.group.clone(),
+        state: what.state.map(Into::into),
+        prefix: what.prefix.as_deref().map(changes::path).transpose()?,
+        ..ShareFilter::default()
+    };
+    let waiting = Waiting::begin("listing shares");
+    let page = asked(client.shares(&filter, |done, total| waiting.note(done, total)))?;
+    drop(waiting);
+    if what.json {
+        let lines: Result<String> = page.shares.iter().map(line).collect();
+        return print(&lines?);
+    }
+    if what.paths {
+        return print(
+            &page.shares.iter().map(|share| share.path.clone() + "\n").collect::<String>(),
+        );
+    }
+    print(&listing::shares(&page.shares, page.total, Screen::of_stdout()))
+}
+
+/// `steadfast group`
+pub(crate) fn group(arguments: &GroupArguments) -> Result<()> {
+    let client = client(&arguments.server)?;
+    if let Some((operations, options)) = changes::groups(&arguments.action)? {
+        return change(&client, operations, options);
+    }
+    let groups = asked(client.groups())?;
+    if matches!(arguments.action, GroupAction::List { json: true }) {
+        let lines: Result<String> = groups.iter().map(line).collect();
+        return print(&lines?);
+    }
+    print(&listing::groups(&groups, Screen::of_stdout()))
+}
+
+/// `steadfast apply`
+pub(crate) fn apply(arguments: &ApplyArguments) -> Result<()> {
+    let wish = wish(&arguments.file, arguments.change.comment.as_ref(), arguments.partial)?;
+    wished(&client(&arguments.server)?, &wish, &arguments.change)
+}
+
+/// `steadfast plan`
+pub(crate) fn plan(arguments: &PlanArguments) -> Result<()> {
+    let wish = wish(&arguments.file, None, arguments.partial)?;
+    let options = ChangeOptions { dry_run: true, json: arguments.json, ..ChangeOptions::default() };
+    wished(&client(&arguments.server)?, &wish, &options)
+}
+
+/// What a file asks for.
+fn wish(file: &Path, comment: Option<&String>, partial: bool) -> Result<Wish> {
+    let mut text = String::new();
+    let (name, read) = if file == Path::new("-") {
+        ("standard input".to_owned(), std::io::stdin().read_to_string(&mut text))
+    } else {
+        let read = std::fs::read_to_string(file);
+        (
+            file.display().to_string(),
+            read.map(|read| {
+                text = read;
+                text.len()
+            }),
+        )
+    };
+    read.with_context(|| format!("{name} cannot be read"))?;
+    if text.trim_start().starts_with('{') {
+        let mut batch: Batch = serde_json::from_str(&text)
+            .map_err(|error| anyhow!("{name}:{}:{}: {error}", error.line(), error.column()))?;
+        batch.partial |= partial;
+        batch.comment = comment.cloned().or(batch.comment);
+        return Ok(Wish::Batch(batch));
+    }
+    Ok(Wish::Document(Document { document: text, name, comment: comment.cloned(), partial }))
+}
+
+/// `steadfast rollback`
+pub(crate) fn rollback(arguments: &RollbackArguments) -> Result<()> {
+    let done = asked(client(&arguments.server)?.rollback(arguments.state))?;
+    tell(arguments.json, &done, |screen| outcome::applied(&done, screen))
+}
+
+/// `steadfast reload`
+pub(crate) fn reload(arguments: &TellArguments) -> Result<()> {
+    let done = asked(client(&arguments.server)?.reload())?;
+    tell(arguments.json, &done, |screen| outcome::applied(&done, screen))
+}
+
+/// `steadfast history`
+pub(crate) fn history(arguments: &TellArguments) -> Result<()> {
+    let history = asked(client(&arguments.server)?.history())?;
+    tell(arguments.json, &history, |screen| listing::history(&history, screen))
+}
+
+/// `steadfast export`
+pub(crate) fn export(arguments: &ExportArguments) -> Result<()> {
+    print(&asked(client(&arguments.server)?.export(arguments.group.as_deref()))?)
+}
+
+/// `steadfast watch`
+pub(crate) fn watch(arguments: &TellArguments) -> Result<()> {
+    let screen = Screen::of_stdout();
+    for event in asked(client(&arguments.server)?.watch())? {
+        let event = asked(event)?;
+        let text = if arguments.json { line(&event)? } else { listing::event(&event, screen) };
+        let mut out = std::io::stdout().lock();
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
+            written => written.context("cannot print")?,
+        }
+    }
+    bail!("the server has stopped")
+}
+
+fn change(client: &Client, operations: Vec<Operation>, options: &ChangeOptions) -> Result<()> {
+    let batch = changes::batch(operations, options.comment.as_ref());
+    wished(client, &Wish::Batch(batch), options)
+}
+
+/// Has a wish done, or planned, and tells what came of it.
+fn wished(client: &Client, wish: &Wish, options: &ChangeOptions) -> Result<()> {
+    if options.dry_run {
+        let waiting = Waiting::begin("planning");
+        let planned = asked(client.plan(wish))?;
+        drop(waiting);
+        return tell(options.json, &planned, |screen| outcome::plan(&planned, screen));
+    }
+    let waiting = Waiting::begin("applying");
+    let done = asked(client.apply(wish, options.wait))?;
+    drop(waiting);
+    tell(options.json, &done, |screen| outcome::applied(&done, screen))?;
+    match done.mistakes.len() {
+        0 => Ok(()),
+        count => bail!("{count} left out, with mistakes"),
+    }
+}
+
+/// An answer; what is wrong with what was asked, one line a mistake.
+fn asked<T>(answer: Result<T, AskError>) -> Result<T> {
+    answer.map_err(|error| {
+        let mistakes = error.mistakes();
+        if mistakes.len() <= 1 {
+            return error.into();
+        }
+        let mut lines: Vec<String> =
+            mistakes.iter().take(MISTAKES_MAX).map(ToString::to_string).collect();
+        if let Some(more) = mistakes.len().checked_sub(MISTAKES_MAX).filter(|more| *more > 0) {
+            lines.push(format!("and {more} more"));
+        }
+        anyhow!("{error}:\n{}", lines.join("\n"))
+    })
+}
+
+/// The server that is meant.
+fn client(choice: &ServerChoice) -> Result<Client> {
+    let state_directory = state_directory(choice)?;
+    Ok(match choice.connect {
+        Some(address) => Client::connect_tcp(address, &state_directory)?,
+        None => Client::connect(&state_directory),
+    })
+}
+
+fn state_directory(choice: &ServerChoice) -> Result<PathBuf> {
+    if let Some(path) = &choice.state_directory {
+        return Ok(path.clone());
+    }
+    let configuration = match &choice.config {
+        Some(file) => configuration::read(file).map_err(|mistakes| {
+            anyhow!("mistakes in the configuration:\n{}", mistakes.join("\n"))
+        })?,
+        // What is wrong with the usual file is the server's business.
+        None => configuration::read(CONFIGURATION_FILE.as_ref())
+            .unwrap_or_else(|_| Configuration::default()),
+    };
+    let configured = configuration.server.state_directory;
+    configured.map_or_else(StateDirectory::default_path, |path| Ok(path.value))
+}
+
+fn tell(json: bool, value: &impl Serialize, text: impl FnOnce(Screen) -> String) -> Result<()> {
+    print(&if json { line(value)? } else { text(Screen::of_stdout()) })
+}
+
+fn line(value: &impl Serialize) -> Result<String> {
+    Ok(serde_json::to_string(value)? + "\n")
+}
+
+fn print(text: &str) -> Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // Nobody may be reading.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot print")
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

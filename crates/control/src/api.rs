@@ -1,0 +1,524 @@
+//! The documents of the interface, version 1. A field may be added without another version.
+//!
+//! What is asked for is in [`steadfast_shares::manage`]: a [`Batch`] is sent as it is kept.
+//!
+//! [`Batch`]: steadfast_shares::manage::Batch
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use steadfast_shares::manage::{Batch, RuleSpec};
+
+/// Most shares of one answer.
+pub const PAGE_MAX: usize = 10_000;
+/// Longest text of a document that is sent to be planned or applied, in bytes.
+pub const BODY_BYTES_MAX: usize = 64 << 20;
+
+/// How a share is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShareState {
+    /// It is served.
+    Enabled,
+    /// It is not to be served.
+    Disabled,
+    /// It is to be served, and cannot.
+    Faulty,
+    /// It is served to those who have it, and to nobody else.
+    Draining,
+}
+
+impl ShareState {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Enabled, Self::Disabled, Self::Faulty, Self::Draining];
+
+    /// As it is written.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Enabled => "enabled",
+            Self::Disabled => "disabled",
+            Self::Faulty => "faulty",
+            Self::Draining => "draining",
+        }
+    }
+
+    /// The state of this name.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.word() == word)
+    }
+
+    /// Whether clients are served.
+    pub const fn is_served(self) -> bool {
+        matches!(self, Self::Enabled | Self::Draining)
+    }
+}
+
+impl fmt::Display for ShareState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// A share with what it inherited.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShareStatus {
+    /// What clients mount.
+    pub path: String,
+    /// What is served.
+    pub directory: String,
+    /// Its group; `None` for those of `steadfast.toml` and of the command line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// How it is doing.
+    pub state: ShareState,
+    /// Why it is faulty, or served otherwise than it is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// `FILE:LINE` where it is written; `None` for the command line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// The pattern that made it, if nobody wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<String>,
+    /// Its number in handles.
+    pub id: u64,
+    /// For people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Its name where protocols want one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
+    /// Protocols beside NFS that it is served by.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub protocols: Vec<String>,
+    /// Option words of `clients`, inherited ones first.
+    #[serde(default)]
+    pub options: Vec<String>,
+    /// Who may use it, after `rules`.
+    #[serde(default)]
+    pub clients: Vec<String>,
+    /// Particular rules, each with all of its option words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RuleSpec>,
+    /// What is wrong with it in other protocols.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub plugin_faults: Vec<PluginFault>,
+}
+
+/// What a plug-in could not do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PluginFault {
+    /// Its name.
+    pub plugin: String,
+    /// What is in the way.
+    pub why: String,
+}
+
+/// Which shares to tell, in the order of their paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShareFilter {
+    /// Of this group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// In this state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<ShareState>,
+    /// At or below this path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// After this path, which the last answer named as `next`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// At most so many (and [`PAGE_MAX`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+}
+
+impl ShareFilter {
+    /// Whether a share is asked for, its place in the order aside.
+    pub fn has(&self, path: &str, group: Option<&str>, state: ShareState) -> bool {
+        self.has_path(path)
+            && self.group.as_deref().is_none_or(|wanted| group == Some(wanted))
+            && self.state.is_none_or(|wanted| state == wanted)
+    }
+
+    /// Whether a path is at or below the prefix.
+    fn has_path(&self, path: &str) -> bool {
+        let Some(prefix) = &self.prefix else { return true };
+        let prefix = prefix.trim_end_matches('/');
+        path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// How many shares the answer may have.
+    pub fn page(&self) -> usize {
+        self.limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX)
+    }
+}
+
+/// `GET /v1/shares`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharePage {
+    /// Number of the state that is told.
+    pub sequence: u64,
+    /// How many shares there are in all, of whatever group and state.
+    pub total: usize,
+    /// Those that were asked for.
+    pub shares: Vec<ShareStatus>,
+    /// To be asked with as `after` if there are more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// A group and how its shares are doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupStatus {
+    /// Its name.
+    pub name: String,
+    /// For people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Whether its shares may be served.
+    pub enabled: bool,
+    /// What is wrong with it as a whole: a file that cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// The file it is written in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Option words that its shares inherit.
+    #[serde(default)]
+    pub options: Vec<String>,
+    /// Clients that its shares inherit.
+    #[serde(default)]
+    pub clients: Vec<String>,
+    /// Protocols that its shares inherit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub protocols: Vec<String>,
+    /// Directories of which it makes shares by itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub patterns: Vec<String>,
+    /// How many shares it has.
+    pub shares: usize,
+    /// Of these, in this state.
+    pub served: usize,
+    /// Of these, in this state.
+    pub disabled: usize,
+    /// Of these, in this state.
+    pub faulty: usize,
+    /// Of these, in this state.
+    pub draining: usize,
+}
+
+impl GroupStatus {
+    /// Counts a share in.
+    pub fn count(&mut self, state: ShareState) {
+        self.shares += 1;
+        *match state {
+            ShareState::Enabled => &mut self.served,
+            ShareState::Disabled => &mut self.disabled,
+            ShareState::Faulty => &mut self.faulty,
+            ShareState::Draining => &mut self.draining,
+        } += 1;
+    }
+}
+
+/// Something in a request, or in what it names, that is wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mistake {
+    /// Where: `FILE:LINE:COLUMN`, a path, a group, or the number of an operation.
+    pub place: String,
+    /// What.
+    pub what: String,
+    /// What was probably meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suggestion: Option<String>,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.place.is_empty() {
+            write!(f, "{}: ", self.place)?;
+        }
+        f.write_str(&self.what)?;
+        match &self.suggestion {
+            Some(suggestion) => write!(f, "; did you mean {suggestion:?}?"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The body of an answer that is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// In the operator's words.
+    pub error: String,
+    /// One by one, if the request had them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mistakes: Vec<Mistake>,
+}
+
+/// What is to become: a batch, or a document that says how groups are to be.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Wish {
+    /// These operations.
+    Batch(Batch),
+    /// Whatever leads to what is written.
+    Document(Document),
+}
+
+/// The state that is wanted of the groups that it names, as TOML.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Document {
+    /// Its text.
+    pub document: String,
+    /// The file's name, for messages.
+    pub name: String,
+    /// Why, for the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+    /// Whether what has mistakes is left out, and the rest done all the same.
+    #[serde(default)]
+    pub partial: bool,
+}
+
+/// `POST /v1/rollback`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RollbackRequest {
+    /// The state that is wanted back; without it the one before the last change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<u64>,
+}
+
+/// What happens to a share or a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// It is made.
+    Add,
+    /// It is taken away.
+    Remove,
+    /// It becomes another.
+    Change,
+}
+
+/// What a change, or a piece of news, is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Subject {
+    /// A share, by its path.
+    Share,
+    /// A group, by its name.
+    Group,
+}
+
+impl Subject {
+    /// As it is written.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Share => "share",
+            Self::Group => "group",
+        }
+    }
+}
+
+/// A key of a share or a group that gets another value; `null`: none.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KeyChange {
+    /// As it is written in files.
+    pub key: String,
+    /// Before.
+    pub old: Value,
+    /// After.
+    pub new: Value,
+}
+
+/// One line of a plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlannedChange {
+    /// What happens.
+    pub action: Action,
+    /// To what.
+    pub subject: Subject,
+    /// The share's path, the group's name.
+    pub name: String,
+    /// The share's group, after the change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// What of it: everything that is written of what is new.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<KeyChange>,
+}
+
+/// `POST /v1/plan`: what would be done.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Number of the state that it was made for.
+    pub sequence: u64,
+    /// What would change.
+    pub changes: Vec<PlannedChange>,
+    /// What would be left out, as it has mistakes; none unless the batch is partial.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mistakes: Vec<Mistake>,
+    /// What would be done and may not be meant: a directory that is not there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<Mistake>,
+}
+
+/// `POST /v1/apply`, `…/rollback`, `…/reload`: what was done.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Applied {
+    /// Number of the state that it led to.
+    pub sequence: u64,
+    /// What changed.
+    pub changes: Vec<PlannedChange>,
+    /// What was left out, as it had mistakes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mistakes: Vec<Mistake>,
+    /// Shares of it that are faulty, with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<Mistake>,
+    /// What plug-ins could not do, if they were waited for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub plugin_faults: Vec<PluginFault>,
+}
+
+/// One state of the last ones, and what led to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryEntry {
+    /// Its number.
+    pub sequence: u64,
+    /// When it began, in ms since 1970.
+    pub unix_ms: u64,
+    /// Who made it.
+    pub who: String,
+    /// What he said to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+    /// What it changed, in a few words: `3 shares added`.
+    pub summary: String,
+    /// Whether one can go back to it.
+    pub can_return: bool,
+}
+
+/// `GET /v1/history`, the latest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct History {
+    /// Number of the state that there is now.
+    pub sequence: u64,
+    /// The last states.
+    pub entries: Vec<HistoryEntry>,
+}
+
+/// A line of `GET /v1/watch`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// Number of the state that it led to. Several events may have one.
+    pub sequence: u64,
+    /// What changed.
+    pub subject: Subject,
+    /// The share's path, the group's name.
+    pub name: String,
+    /// The share's group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Its state before; `None`: there was none of this name.
+    pub old: Option<ShareState>,
+    /// Its state now; `None`: it is gone.
+    pub new: Option<ShareState>,
+    /// Why it is faulty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+/// The last line of a stream that ends before its reader does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CutOff {
+    /// Why there is no more.
+    pub cut_off: String,
+}
+
+/// Who asked for a change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Who {
+    /// The user, if he came by a Unix socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// His process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<i32>,
+    /// What it calls itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    /// Where he came from, if he came by TCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<SocketAddr>,
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.uid, self.address) {
+            (Some(uid), _) => write!(f, "user {uid}")?,
+            (None, Some(address)) => write!(f, "{address}, with the token")?,
+            (None, None) => return f.write_str("the server"),
+        }
+        match (&self.program, self.pid) {
+            (Some(program), Some(pid)) => write!(f, " ({program:?}, process {pid})"),
+            (None, Some(pid)) => write!(f, " (process {pid})"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// `GET /v1/explain`: about whom.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExplainRequest {
+    /// The client: an address, or a name that is looked up.
+    pub client: String,
+    /// The path that he mounts, or of a file.
+    pub path: String,
+    /// The user: a number, or a name that this host knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// How he says who he is (default: `sys`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flavor: Option<String>,
+    /// Whether he calls from a port of 1024 or above.
+    #[serde(default)]
+    pub high_port: bool,
+}
+
+pub use crate::explain::Explanation;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_of_whole_names() {
+        let filter = |prefix: &str| ShareFilter { prefix: Some(prefix.into()), ..<_>::default() };
+        let has = |prefix, path| filter(prefix).has(path, None, ShareState::Enabled);
+        assert!(has("/tank/home", "/tank/home"));
+        assert!(has("/tank/home/", "/tank/home/ann"));
+        assert!(!has("/tank/home", "/tank/homes"));
+        assert!(has("/", "/tank") && has("", "/tank"));
+        assert!(!ShareFilter { group: Some("g".into()), ..<_>::default() }.has(
+            "/a",
+            None,
+            ShareState::Enabled
+        ));
+    }
+
+    #[test]
+    fn who_it_was_is_told_in_one_line() {
+        let who =
+            Who { uid: Some(0), pid: Some(7), program: Some("a\nb".into()), ..Who::default() };
+        assert_eq!(who.to_string(), "user 0 (\"a\\nb\", process 7)");
+        assert_eq!(Who::default().to_string(), "the server");
+    }
+}

@@ -1,0 +1,160 @@
+use std::sync::Arc;
+
+use steadfast_shares::{
+    ClientRule, DomainPattern, HostName, NetgroupName, RuleSet, ShareId, ShareOptions,
+};
+
+use super::*;
+
+/// Knows each name as the same.
+struct Book(Known);
+
+impl Names for Book {
+    fn is_host(&self, _: &HostName, _: IpAddr) -> Known {
+        self.0
+    }
+
+    fn is_in_domain(&self, _: &DomainPattern, _: IpAddr) -> Known {
+        self.0
+    }
+
+    fn is_in_netgroup(&self, _: &NetgroupName, _: IpAddr) -> Known {
+        self.0
+    }
+}
+
+fn rule(clients: &str, options: &[&str]) -> ClientRule {
+    let mut read = ShareOptions::default();
+    for word in options {
+        read.apply(word).expect("an option");
+    }
+    ClientRule { pattern: clients.parse().expect("clients"), grants: Arc::new([read.rights()]) }
+}
+
+fn share(rules: Vec<ClientRule>) -> Share {
+    Share {
+        id: ShareId(1),
+        path: "/tank/home".into(),
+        directory: std::path::Path::new("/srv/home").into(),
+        crosses_mounts: false,
+        without_log: false,
+        is_draining: false,
+        rules: Arc::new(RuleSet::new(rules)),
+    }
+}
+
+fn status(state: ShareState) -> ShareStatus {
+    serde_json::from_value(serde_json::json!({
+        "path": "/tank/home", "directory": "/srv/home", "group": "home", "id": 1,
+        "source": "/etc/steadfast/shares.d/home.toml:3", "state": state.word(),
+    }))
+    .expect("a status")
+}
+
+/// The explanation for 10.0.0.7, by names that are all known alike.
+fn explained(
+    rules: Vec<ClientRule>,
+    known: Known,
+    user: Option<&User>,
+    state: ShareState,
+) -> Explanation {
+    let (share, status) = (share(rules), status(state));
+    let asked = Asked {
+        client: "10.0.0.7",
+        address: [10, 0, 0, 7].into(),
+        path: "/tank/home/ann",
+        share: Some((&share, &status)),
+        flavor: Flavor::Sys,
+        from_privileged_port: true,
+        user,
+    };
+    let look_ups = |pattern: &ClientPattern, _| {
+        vec![LookUp {
+            name: pattern.to_string(),
+            answers: vec!["10.0.0.9".to_owned()],
+            age_s: Some(200),
+            source: Some("DNS".to_owned()),
+            state: "fresh".to_owned(),
+        }]
+    };
+    explain(&asked, &Book(known), &look_ups)
+}
+
+#[test]
+fn each_step_to_a_grant_is_told() {
+    let ann = User { name: "ann".to_owned(), uid: 1000, groups: Some(vec![1000, 0]) };
+    let rules = vec![
+        rule("client.example", &["no_root_squash"]),
+        rule("192.168.0.0/16", &[]),
+        rule("10.0.0.0/8", &["ro"]),
+        rule("*", &[]),
+    ];
+    let told = explained(rules, Known::No, Some(&ann), ShareState::Enabled);
+    assert_eq!(
+        told.sentences,
+        [
+            "/tank/home/ann is in the share /tank/home of the group home \
+             (/etc/steadfast/shares.d/home.toml:3), which serves /srv/home.",
+            "client.example has other addresses than 10.0.0.7: client.example is 10.0.0.9 by DNS, \
+             3 min ago (fresh).",
+            "10.0.0.7 is in the network 10.0.0.0/8.",
+            "So the rule for 10.0.0.0/8 decides.",
+            "It may read, and change nothing.",
+            "ann (user 1000) stays who he is.",
+            "His groups are those that the client says, 16 at the most.",
+        ]
+    );
+    assert_eq!((told.decision.as_str(), told.rule.as_deref()), ("granted", Some("10.0.0.0/8")));
+    assert_eq!(told.rules.len(), 2, "networks of others are not told");
+    assert!(told.rights.expect("rights").read_only);
+}
+
+#[test]
+fn who_is_squashed_is_told() {
+    let root = User { name: "root".to_owned(), uid: 0, groups: None };
+    let told = explained(vec![rule("*", &[])], Known::No, Some(&root), ShareState::Enabled);
+    let identity = told.identity.expect("an identity");
+    assert_eq!((identity.uid, identity.is_squashed), (65534, true));
+    assert!(
+        told.sentences
+            .iter()
+            .any(|s| s == "root (user 0) becomes user 65534, group 65534: root_squash.")
+    );
+    let told = explained(
+        vec![rule("*", &["all_squash", "anonuid=7"])],
+        Known::No,
+        None,
+        ShareState::Enabled,
+    );
+    assert!(
+        told.sentences.iter().any(|s| s == "All its users become user 7, group 65534."),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn what_is_not_known_and_what_is_not_served_is_told() {
+    let rules = || vec![rule("@staff", &["ro"])];
+    let told = explained(rules(), Known::NotYet, None, ShareState::Enabled);
+    assert_eq!(
+        (told.decision.as_str(), told.rules[0].answer.as_str()),
+        ("pending", "not yet known")
+    );
+    let told = explained(rules(), Known::Unreachable, None, ShareState::Enabled);
+    assert_eq!(told.decision, "refused");
+    assert!(told.sentences.iter().any(|s| s.contains("the name service is away: it is refused")));
+    let told = explained(rules(), Known::Yes, None, ShareState::Disabled);
+    assert_eq!(told.decision, "refused", "whatever the rules say");
+    assert!(told.sentences.last().is_some_and(|s| s.contains("disabled")));
+    let told = explained(Vec::new(), Known::Yes, None, ShareState::Enabled);
+    assert!(told.sentences.last().is_some_and(|s| s.contains("No rule is for 10.0.0.7")));
+}
+
+#[test]
+fn the_innermost_share_has_the_path() {
+    let has = |path: &str| ["/", "/tank", "/tank/home"].contains(&path);
+    assert_eq!(innermost("/tank/home/ann/", has), Some("/tank/home"));
+    assert_eq!(innermost("/tank/homes", has), Some("/tank"));
+    assert_eq!(innermost("/elsewhere", has), Some("/"));
+    assert_eq!(innermost("/elsewhere", |_| false), None);
+}

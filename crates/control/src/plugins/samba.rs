@@ -1,0 +1,265 @@
+//! `smb`: shares of a Samba server, in a file that its smb.conf includes.
+//!
+//! What Samba can say of a share is less than what we can: its rights do not depend on the
+//! client, so a share that some client may only read is read-only for all; who may connect is in
+//! `hosts allow`; users are Samba's own, and are not squashed. Nothing is allowed there that is not
+//! allowed by NFS.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use super::command::{Limits, last_line, run};
+use super::{CommandError, Fault, Plugin, Task};
+use crate::api::ShareStatus;
+
+/// Longest name of a share that Windows takes, in characters.
+const NAME_CHARS_MAX: usize = 80;
+/// Sections of smb.conf that are no shares of files, or mean something else.
+const RESERVED: [&str; 5] = ["global", "homes", "printers", "print$", "ipc$"];
+
+/// Writes the file, has it checked, and has Samba read it.
+#[derive(Debug)]
+pub struct Samba {
+    /// The file that smb.conf includes.
+    include: PathBuf,
+    limits: Limits,
+    /// What each path is called, for as long as it is shared.
+    names: BTreeMap<String, String>,
+    /// Whether Samba has read what is in the file.
+    is_loaded: bool,
+}
+
+impl Samba {
+    /// One that writes to this file. The names that are in it stay as they are.
+    pub fn new(include: PathBuf, limits: Limits) -> Self {
+        let names = std::fs::read_to_string(&include).map(|text| names_of(&text));
+        Self { include, limits, names: names.unwrap_or_default(), is_loaded: false }
+    }
+
+    /// Has the text checked, and puts it in the file's place.
+    fn write(&self, text: &str) -> Result<(), String> {
+        let mut new = self.include.as_os_str().to_owned();
+        new.push(".new");
+        let new = PathBuf::from(new);
+        let shown = self.include.display();
+        std::fs::write(&new, text)
+            .map_err(|error| format!("{shown} cannot be written: {error}"))?;
+        self.check(&new)?;
+        std::fs::rename(&new, &self.include)
+            .map_err(|error| format!("{shown} cannot be written: {error}"))
+    }
+
+    /// What Samba itself says of it, if its `testparm` is there.
+    fn check(&self, file: &Path) -> Result<(), String> {
+        let mut command = Command::new("testparm");
+        command.args(["-s", "--suppress-prompt"]).arg(file);
+        match run(&mut command, Vec::new(), self.limits) {
+            Err(CommandError::Start { source, .. })
+                if source.kind() == std::io::ErrorKind::NotFound =>
+            {
+                Ok(())
+            }
+            Err(error) => Err(error.to_string()),
+            Ok(said) => {
+                let text = String::from_utf8_lossy(&said.stderr);
+                let is_bad = |line: &&str| {
+                    line.contains("Unknown parameter") || line.contains("Ignoring badly formed")
+                };
+                match text.lines().find(is_bad) {
+                    Some(line) => Err(format!("testparm: {}", last_line(line.as_bytes()))),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+impl Plugin for Samba {
+    fn name(&self) -> &'static str {
+        "smb"
+    }
+
+    fn publish(&mut self, task: &Task<'_>) -> Result<(), Vec<Fault>> {
+        let (text, faults) = include_text(task.shares, &mut self.names);
+        let failed = |why| vec![Fault::new(why)];
+        if std::fs::read_to_string(&self.include).is_ok_and(|there| there == text) {
+            if self.is_loaded {
+                return if faults.is_empty() { Ok(()) } else { Err(faults) };
+            }
+        } else {
+            self.is_loaded = false;
+            self.write(&text).map_err(failed)?;
+        }
+        let mut command = Command::new("smbcontrol");
+        command.args(["smbd", "reload-config"]);
+        run(&mut command, Vec::new(), self.limits)
+            .map_err(|error| failed(format!("Samba was not told: {error}")))?;
+        self.is_loaded = true;
+        if faults.is_empty() { Ok(()) } else { Err(faults) }
+    }
+}
+
+/// The text of the file, and what cannot be in it. `names` are those that shares had before, and
+/// have after.
+pub fn include_text(
+    shares: &[Arc<ShareStatus>],
+    names: &mut BTreeMap<String, String>,
+) -> (String, Vec<Fault>) {
+    let mut text = String::from(
+        "# Made by Steadfast, and made anew with every change: see `steadfast share list`.\n\
+         # smb.conf includes it at its end.\n",
+    );
+    let mut faults = Vec::new();
+    let paths: BTreeSet<&str> = shares.iter().map(|share| share.path.as_str()).collect();
+    names.retain(|path, _| paths.contains(path.as_str()));
+    // Who says his name has it, whoever else would be called so.
+    let mut taken: BTreeSet<String> = BTreeSet::new();
+    for share in shares {
+        if let Some(resource) = &share.resource {
+            names.insert(share.path.clone(), resource.clone());
+        }
+    }
+    let (said, made): (Vec<_>, Vec<_>) = shares.iter().partition(|share| share.resource.is_some());
+    for share in said.into_iter().chain(made) {
+        let name = match named(share, names, &taken) {
+            Ok(name) => name,
+            Err(why) => {
+                faults.push(Fault { why, paths: vec![share.path.clone()] });
+                continue;
+            }
+        };
+        match section(share, &name) {
+            Ok(section) => {
+                taken.insert(name.to_lowercase());
+                names.insert(share.path.clone(), name);
+                text += &section;
+            }
+            Err(why) => faults.push(Fault { why, paths: vec![share.path.clone()] }),
+        }
+    }
+    (text, faults)
+}
+
+/// What a share is called.
+fn named(
+    share: &ShareStatus,
+    names: &BTreeMap<String, String>,
+    taken: &BTreeSet<String>,
+) -> Result<String, String> {
+    let is_free = |name: &str| !taken.contains(&name.to_lowercase());
+    if let Some(resource) = &share.resource {
+        return match fitting(resource) {
+            name if name != *resource => {
+                Err(format!("the resource {resource:?} is no name that Samba takes; use {name:?}"))
+            }
+            name if is_free(&name) => Ok(name),
+            _ => Err(format!("another share has the resource {resource:?} too")),
+        };
+    }
+    if let Some(name) = names.get(&share.path).filter(|name| is_free(name)) {
+        return Ok(name.clone());
+    }
+    let own = names.iter().filter(|(path, _)| **path != share.path);
+    let others: BTreeSet<String> = own.map(|(_, name)| name.to_lowercase()).collect();
+    let last = share.path.rsplit('/').find(|part| !part.is_empty()).unwrap_or("root");
+    let base = fitting(last);
+    let is_new = |name: &String| is_free(name) && !others.contains(&name.to_lowercase());
+    let numbered = (2_u32..).map(|number| {
+        let room = NAME_CHARS_MAX - 11;
+        format!("{}-{number}", base.chars().take(room).collect::<String>())
+    });
+    std::iter::once(base.clone())
+        .chain(numbered.take(taken.len() + others.len() + 1))
+        .find(is_new)
+        .ok_or_else(|| "no name is free for it: give it a resource".to_owned())
+}
+
+/// A name that Samba takes, like this one.
+fn fitting(name: &str) -> String {
+    let mut fit: String = name
+        .chars()
+        .map(|c| if c.is_control() || "%<>*?|/\\+=;:\",[]".contains(c) { '_' } else { c })
+        .take(NAME_CHARS_MAX)
+        .collect();
+    fit = fit.trim().to_owned();
+    if fit.is_empty() || RESERVED.contains(&fit.to_lowercase().as_str()) {
+        fit.push_str("_share");
+    }
+    fit
+}
+
+/// A section of smb.conf.
+fn section(share: &ShareStatus, name: &str) -> Result<String, String> {
+    let directory = &share.directory;
+    // Samba puts other things in the place of these, and cannot be told not to.
+    if directory.contains('%')
+        || directory.contains(char::is_control)
+        || directory.ends_with(['\\', ' '])
+    {
+        return Err(format!("Samba cannot have the directory {directory:?}"));
+    }
+    let is_writable = writable(share);
+    let mut text = format!("\n[{name}]\n\tpath = {directory}\n");
+    if let Some(description) = &share.description {
+        let description: String =
+            description.chars().map(|c| if c.is_control() || c == '%' { ' ' } else { c }).collect();
+        let _ = writeln!(text, "\tcomment = {}", description.trim().trim_end_matches(['\\', ' ']));
+    }
+    let _ = writeln!(text, "\tread only = {}", if is_writable { "no" } else { "yes" });
+    let hosts = hosts(share)?;
+    let _ = writeln!(text, "\thosts allow = {hosts}\n\thosts deny = ALL");
+    Ok(text)
+}
+
+/// Whether all who may use a share may write.
+fn writable(share: &ShareStatus) -> bool {
+    let is_rw = |options: &[String]| {
+        let last = options.iter().rev().find(|word| *word == "ro" || *word == "rw");
+        last.is_none_or(|word| word == "rw")
+            && !options.iter().any(|word| word.starts_with("ro=") || word.starts_with("rw="))
+    };
+    (share.clients.is_empty() || is_rw(&share.options))
+        && share.rules.iter().all(|rule| is_rw(&rule.options))
+}
+
+/// Who may connect, as `hosts allow` has it.
+fn hosts(share: &ShareStatus) -> Result<String, String> {
+    let mut hosts: Vec<String> = Vec::new();
+    let clients = share.rules.iter().flat_map(|rule| &rule.clients).chain(&share.clients);
+    for client in clients {
+        let host = match client.strip_prefix("*.") {
+            _ if client == "*" => "ALL".to_owned(),
+            Some(domain) if !domain.contains(['*', '?']) => format!(".{domain}"),
+            _ if client.contains(['*', '?']) => {
+                return Err(format!("Samba has no wildcards like {client:?} in names"));
+            }
+            _ => client.clone(),
+        };
+        if !hosts.contains(&host) {
+            hosts.push(host);
+        }
+    }
+    if hosts.is_empty() {
+        return Err("it has no clients".to_owned());
+    }
+    Ok(hosts.join(" "))
+}
+
+/// The names in a file that we made.
+fn names_of(text: &str) -> BTreeMap<String, String> {
+    let mut names = BTreeMap::new();
+    let mut name = None;
+    for line in text.lines() {
+        if let Some(section) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            name = Some(section);
+        } else if let Some(path) = line.strip_prefix("\tpath = ")
+            && let Some(name) = name.take()
+        {
+            names.insert(path.to_owned(), name.to_owned());
+        }
+    }
+    names
+}

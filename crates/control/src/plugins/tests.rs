@@ -1,0 +1,297 @@
+//! Plug-ins that succeed, fail, hang and talk, and the texts that they write.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use steadfast_shares::manage::RuleSpec;
+
+use super::*;
+use crate::api::ShareState;
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn share(path: &str, protocols: &[&str]) -> ShareStatus {
+    ShareStatus {
+        path: path.to_owned(),
+        directory: path.to_owned(),
+        group: None,
+        state: ShareState::Enabled,
+        why: None,
+        source: None,
+        pattern: None,
+        id: 1,
+        description: None,
+        resource: None,
+        protocols: protocols.iter().map(|one| (*one).to_owned()).collect(),
+        options: Vec::new(),
+        clients: vec!["*".to_owned()],
+        rules: Vec::new(),
+        plugin_faults: Vec::new(),
+    }
+}
+
+fn one(path: &str, protocols: &[&str]) -> (String, Option<Arc<ShareStatus>>) {
+    (path.to_owned(), Some(Arc::new(share(path, protocols))))
+}
+
+/// What a plug-in was called with: the paths of its shares, and of those that changed.
+type Called = (Vec<String>, Option<Vec<String>>);
+
+/// Says what it was called with, and then what it is told to say.
+struct Scripted {
+    name: &'static str,
+    calls: mpsc::Sender<Called>,
+    answers: mpsc::Receiver<Result<(), Vec<Fault>>>,
+}
+
+impl Plugin for Scripted {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn publish(&mut self, task: &Task<'_>) -> Result<(), Vec<Fault>> {
+        let paths = task.shares.iter().map(|share| share.path.clone()).collect();
+        let _ = self.calls.send((paths, task.changed.map(<[String]>::to_vec)));
+        // Without a word it hangs.
+        self.answers.recv().unwrap_or_else(|_| panic!("the test is over"))
+    }
+}
+
+struct Script {
+    calls: mpsc::Receiver<Called>,
+    answers: mpsc::Sender<Result<(), Vec<Fault>>>,
+}
+
+impl Script {
+    fn called(&self) -> (Vec<String>, Option<Vec<String>>) {
+        self.calls.recv_timeout(PATIENCE).expect("a call")
+    }
+
+    fn answer(&self, answer: Result<(), Vec<Fault>>) {
+        self.answers.send(answer).expect("it waits");
+    }
+}
+
+fn scripted(name: &'static str) -> (Box<dyn Plugin>, Script) {
+    let (calls, called) = mpsc::channel();
+    let (answer, answers) = mpsc::channel();
+    (Box::new(Scripted { name, calls, answers }), Script { calls: called, answers: answer })
+}
+
+fn texts(paths: &[&str]) -> Vec<String> {
+    paths.iter().map(|path| (*path).to_owned()).collect()
+}
+
+#[test]
+fn a_batch_is_one_call_with_the_whole_state() {
+    let (smb, script) = scripted("smb");
+    let plugins = Plugins::start(vec![smb]).expect("started");
+    let ticket = plugins.publish([one("/b", &["smb"]), one("/a", &["smb"]), one("/n", &[])]);
+    assert_eq!(script.called(), (texts(&["/a", "/b"]), None));
+    script.answer(Ok(()));
+    assert!(plugins.wait(ticket, PATIENCE).is_empty());
+    // Nothing for it.
+    let ticket = plugins.publish([one("/m", &[]), ("/n".to_owned(), None), one("/a", &["smb"])]);
+    assert!(plugins.wait(ticket, PATIENCE).is_empty());
+    assert!(script.calls.try_recv().is_err());
+    plugins.publish([("/a".to_owned(), None), one("/c", &["smb"])]);
+    assert_eq!(script.called(), (texts(&["/b", "/c"]), Some(texts(&["/a", "/c"]))));
+    script.answer(Ok(()));
+    // Not served any more: not by others either.
+    let disabled = ShareStatus { state: ShareState::Disabled, ..share("/b", &["smb"]) };
+    plugins.publish([("/b".to_owned(), Some(Arc::new(disabled)))]);
+    assert_eq!(script.called(), (texts(&["/c"]), Some(texts(&["/b"]))));
+    script.answer(Ok(()));
+}
+
+#[test]
+fn one_that_hangs_or_fails_stops_no_other_and_is_tried_again() {
+    let (bad, bad_script) = scripted("bad");
+    let (good, good_script) = scripted("good");
+    let plugins = Plugins::start(vec![bad, good]).expect("started");
+    let ticket = plugins.publish([one("/a", &["bad", "good"]), one("/g", &["good"])]);
+    // The first has not answered yet.
+    bad_script.called();
+    good_script.called();
+    good_script.answer(Ok(()));
+    let faults = plugins.wait(ticket, Duration::from_millis(1));
+    assert_eq!((faults.len(), faults[0].plugin.as_str()), (1, "bad"));
+    assert!(faults[0].why.contains("at work"));
+    bad_script.answer(Err(vec![Fault { why: "no".to_owned(), paths: texts(&["/a"]) }]));
+    let faults = plugins.wait(ticket, PATIENCE);
+    assert_eq!(faults[0].why, "/a: no");
+    assert_eq!(plugins.faults(&share("/a", &["bad", "good"]))[0].why, "no");
+    assert!(plugins.faults(&share("/g", &["good"])).is_empty());
+    let unknown = plugins.faults(&share("/x", &["ftp"]));
+    assert!(unknown[0].why.contains("no plug-in \"ftp\""), "{unknown:?}");
+    // With the next batch it is told of all that it missed; and a bug in it is a failure.
+    plugins.publish([one("/b", &["bad"])]);
+    assert_eq!(bad_script.called(), (texts(&["/a", "/b"]), None));
+    bad_script.answer(Ok(()));
+    let ticket = plugins.publish([one("/c", &["bad"])]);
+    assert_eq!(bad_script.called().1, Some(texts(&["/c"])));
+    drop(bad_script);
+    assert!(plugins.wait(ticket, PATIENCE)[0].why.contains("bug"));
+    assert!(plugins.has("good") && !plugins.has("smb"));
+}
+
+/// A program made of a line of shell.
+fn program(place: &Path, name: &str, script: &str) -> PathBuf {
+    let path = place.join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("a mode");
+    path
+}
+
+fn called(plugin: &mut dyn Plugin, shares: &[Arc<ShareStatus>]) -> Result<(), Vec<Fault>> {
+    plugin.publish(&Task { sequence: 1, shares, changed: None })
+}
+
+#[test]
+fn programs_get_json_and_may_fail_hang_or_talk() {
+    let place = tempfile::tempdir().expect("a directory");
+    let limits = Limits { time: PATIENCE, output_bytes_max: 1 << 20 };
+    let shares = [Arc::new(share("/a", &["x"]))];
+    let run = |script: &str, limits| {
+        let path = program(place.path(), "x", script);
+        called(&mut Executable::new("x", vec![path], limits), &shares)
+    };
+    let copy = place.path().join("copy");
+    run(&format!("cat > {}", copy.display()), limits).expect("done");
+    let input: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&copy).expect("a copy")).expect("JSON");
+    assert_eq!((&input["version"], &input["plugin"]), (&1.into(), &"x".into()));
+    assert_eq!(input["shares"][0]["path"], "/a");
+    assert!(input["changed"].is_null());
+
+    let why = |result: Result<(), Vec<Fault>>| result.expect_err("a fault")[0].why.clone();
+    assert!(
+        why(run("echo first >&2; echo last words >&2; exit 3", limits)).ends_with("last words")
+    );
+    assert!(why(run("echo nonsense", limits)).contains("not understood"));
+    let faults = run("echo '{\"faults\": [{\"path\": \"/a\", \"why\": \"ill\"}]}'", limits);
+    assert_eq!(faults, Err(vec![Fault { why: "ill".to_owned(), paths: texts(&["/a"]) }]));
+    // It does not read what it gets, and says more than anybody keeps.
+    run("head -c 3000000 /dev/zero | tr '\\0' x >&2", limits).expect("done");
+    assert!(why(run("head -c 3000000 /dev/zero", limits)).contains("not understood"));
+    // It hangs, and so does what it started, with its pipes.
+    let short = Limits { time: Duration::from_millis(200), ..limits };
+    let pid = place.path().join("pid");
+    let hanging = format!("sleep 1000 & echo $! > {}; wait", pid.display());
+    assert!(why(run(&hanging, short)).contains("was killed"));
+    if let Ok(pid) = std::fs::read_to_string(&pid) {
+        let stat = || std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+        let begun = std::time::Instant::now();
+        // Gone, or dead and not yet buried.
+        while stat().is_ok_and(|stat| !stat.contains(") Z ")) {
+            assert!(begun.elapsed() < PATIENCE, "what it started is left");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    let mut missing = Executable::new("x", vec![place.path().join("none")], limits);
+    assert!(why(called(&mut missing, &shares)).contains("cannot be run"));
+}
+
+#[test]
+fn the_programs_of_a_directory_are_plug_ins() {
+    let place = tempfile::tempdir().expect("a directory");
+    program(place.path(), "list.sh", "true");
+    program(place.path(), ".hidden", "true");
+    std::fs::write(place.path().join("README"), "not a program").expect("written");
+    let found = Executable::of_directory(place.path(), Limits::default()).expect("read");
+    let names: Vec<&str> = found.iter().map(Plugin::name).collect();
+    assert_eq!(names, ["list"]);
+    let none = Executable::of_directory(&place.path().join("none"), Limits::default());
+    assert!(none.expect("none").is_empty());
+}
+
+fn rule(clients: &str, options: &str) -> RuleSpec {
+    RuleSpec { clients: texts(&[clients]), options: texts(&[options]) }
+}
+
+#[test]
+fn samba_gets_sections_that_allow_no_more_than_nfs() {
+    let samba = |path: &str| share(path, &["smb"]);
+    let shares: Vec<Arc<ShareStatus>> = [
+        ShareStatus {
+            description: Some("two\nlines \\".to_owned()),
+            clients: texts(&["10.0.0.0/8", "*.example", "@staff"]),
+            ..samba("/tank/home")
+        },
+        ShareStatus {
+            options: texts(&["rw"]),
+            rules: vec![rule("h", "ro")],
+            ..samba("/other/Home")
+        },
+        ShareStatus { resource: Some("home".to_owned()), ..samba("/z") },
+        ShareStatus { clients: texts(&["h?.x"]), ..samba("/wild") },
+        samba("/%u"),
+        ShareStatus { resource: Some("a/b".to_owned()), ..samba("/slash") },
+        samba("/etc/global"),
+    ]
+    .map(Arc::new)
+    .into();
+    let mut names = BTreeMap::new();
+    let (text, faults) = include_text(&shares, &mut names);
+    let (_, sections) = text.split_once("\n\n").expect("a head");
+    assert_eq!(
+        sections,
+        "[home]\n\tpath = /z\n\tread only = no\n\thosts allow = ALL\n\thosts deny = ALL\n\n\
+         [home-2]\n\tpath = /tank/home\n\tcomment = two lines\n\tread only = no\n\
+         \thosts allow = 10.0.0.0/8 .example @staff\n\thosts deny = ALL\n\n\
+         [Home-3]\n\tpath = /other/Home\n\tread only = yes\n\thosts allow = h ALL\n\
+         \thosts deny = ALL\n\n\
+         [global_share]\n\tpath = /etc/global\n\tread only = no\n\thosts allow = ALL\n\
+         \thosts deny = ALL\n"
+    );
+    let of: Vec<&str> = faults.iter().map(|fault| fault.paths[0].as_str()).collect();
+    assert_eq!(of, ["/slash", "/wild", "/%u"], "{faults:?}");
+    // A name stays, whoever comes before or goes; and is known again at the next start.
+    let rest = &shares[1..2];
+    let (text, _) = include_text(rest, &mut names);
+    assert!(text.contains("[Home-3]"), "{text}");
+    let place = tempfile::tempdir().expect("a directory");
+    let file = place.path().join("steadfast.conf");
+    std::fs::write(&file, &text).expect("written");
+    let again = Samba::new(file, Limits::default());
+    assert!(format!("{again:?}").contains("\"/other/Home\": \"Home-3\""), "{again:?}");
+}
+
+#[test]
+fn the_kernels_server_gets_what_it_understands() {
+    let shares: Vec<Arc<ShareStatus>> = [
+        ShareStatus {
+            clients: texts(&["10.0.0.0/8"]),
+            options: texts(&["ro", "anonuid=7", "nocrossmnt"]),
+            rules: vec![rule("h", "no_root_squash")],
+            ..share("/a b#", &["exportfs"])
+        },
+        ShareStatus { directory: "/other".to_owned(), ..share("/x", &["exportfs"]) },
+        ShareStatus { options: texts(&["manage_gids"]), ..share("/y", &["exportfs"]) },
+    ]
+    .map(Arc::new)
+    .into();
+    let (text, faults) = exports_text(&shares);
+    let line = text.lines().nth(1).expect("a line");
+    assert_eq!(
+        line,
+        "/a\\040b\\043 h(no_root_squash,rw,sync,insecure,no_subtree_check) \
+         10.0.0.0/8(ro,anonuid=7,sync,insecure,no_subtree_check)"
+    );
+    assert_eq!(faults.len(), 2, "{faults:?}");
+    assert!(faults[0].why.contains("/other") && faults[1].why.contains("manage_gids"));
+
+    // What exportfs says is told of the share that it is about.
+    let place = tempfile::tempdir().expect("a directory");
+    let file = place.path().join("steadfast.exports");
+    let says = "echo 'exportfs: Failed to stat /a: No such file or directory' >&2";
+    let tool = program(place.path(), "exportfs", says).to_str().expect("UTF-8").to_owned();
+    let mut plugin = Exportfs::new(file.clone(), Some(vec![tool]), Limits::default());
+    let faults = called(&mut plugin, &[Arc::new(share("/a", &["exportfs"]))]);
+    assert_eq!(faults.expect_err("a fault")[0].paths, ["/a"]);
+    assert!(std::fs::read_to_string(&file).expect("written").contains("\n/a *(rw,"));
+}

@@ -1,0 +1,258 @@
+//! The management interface of a running server: HTTP with JSON on a Unix socket in its state
+//! directory, and where else it is asked for.
+//!
+//! What can be asked for is in [`routes`]; commands ask by [`crate::Client`]. It is the only part
+//! of the program that is asynchronous, and has a thread of its own: no call of NFS ever waits for
+//! it. What takes long runs on further threads. Each connection is for one request, and everything
+//! about it has a bound, so that one who does not read, or does not finish what he asks, keeps
+//! nobody else from it.
+
+mod body;
+mod peer;
+mod routes;
+mod token;
+mod watch;
+
+use std::fs::{File, Permissions as Mode};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn, map_response};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
+use hyper::header::AUTHORIZATION;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use socket2::{Domain, SockAddr, Socket, Type};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{Notify, Semaphore, oneshot};
+
+pub use peer::{Peer, Permissions};
+pub use routes::{OPENAPI, router};
+pub(crate) use token::{TOKEN_NAME, read as read_token};
+
+/// In the state directory.
+pub const SOCKET_NAME: &str = "control.sock";
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 16;
+/// Connections that a socket serves at a time.
+const CONNECTIONS_MAX: usize = 32;
+/// Threads for what takes its time: one a connection, and for what goes on though its asker left.
+const THREADS_MAX: usize = 3 * CONNECTIONS_MAX + routes::LONG_MAX;
+/// For a request to be sent, and for its answer to be read.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// The head of a request, in bytes.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+/// After a connection that could not be accepted, for want of descriptors most likely.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Who else than the server's own user may ask, and where.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ControlOptions {
+    /// Who may change something.
+    pub permissions: Permissions,
+    /// A further socket to which everybody on this host may connect; he may read, and what
+    /// `permissions` say.
+    pub public_socket: Option<PathBuf>,
+    /// Where to listen for those who have the token. It is not encrypted: for loopback.
+    pub listen: Option<SocketAddr>,
+}
+
+/// Answers requests until it is dropped.
+#[derive(Debug)]
+pub struct Control {
+    /// Of Unix sockets.
+    paths: Vec<PathBuf>,
+    address: Option<SocketAddr>,
+    /// Dropped to stop.
+    _stop: oneshot::Sender<()>,
+}
+
+/// Where requests come from.
+enum Listener {
+    Unix(tokio::net::UnixListener, Permissions),
+    Tcp(tokio::net::TcpListener, Arc<str>),
+}
+
+impl Control {
+    /// Listens in the state directory, which is this server's alone, so that a socket there is
+    /// one that a killed server left; and where `options` say.
+    ///
+    /// # Errors
+    /// When a socket, the token or the thread cannot be made.
+    pub fn start(
+        state_directory: &Path,
+        options: &ControlOptions,
+        router: Router,
+    ) -> io::Result<Self> {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(THREADS_MAX)
+            .thread_name("control-work")
+            .build()?;
+        let (stop, stopping) = oneshot::channel();
+        let mut control = Self { paths: Vec::new(), address: None, _stop: stop };
+        let mut listeners = Vec::new();
+        {
+            let _entered = runtime.enter();
+            let mut listen = |path: PathBuf, mode, permissions| {
+                let listener = tokio::net::UnixListener::from_std(unix_listener(&path, mode)?)?;
+                control.paths.push(path);
+                listeners.push(Listener::Unix(listener, permissions));
+                io::Result::Ok(())
+            };
+            let own = Permissions::default();
+            listen(state_directory.join(SOCKET_NAME), 0o600, own)?;
+            if let Some(path) = &options.public_socket {
+                std::fs::create_dir_all(path.parent().unwrap_or(path))?;
+                listen(path.clone(), 0o666, options.permissions)?;
+            }
+            if let Some(address) = options.listen {
+                let listener = std::net::TcpListener::bind(address)?;
+                listener.set_nonblocking(true)?;
+                control.address = Some(listener.local_addr()?);
+                let listener = tokio::net::TcpListener::from_std(listener)?;
+                listeners.push(Listener::Tcp(listener, token::of(state_directory)?));
+            }
+        }
+        std::thread::Builder::new()
+            .name("control".to_owned())
+            .spawn(move || serve(runtime, listeners, stopping, &router))?;
+        Ok(control)
+    }
+
+    /// Where it listens for TCP.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        for path in &self.paths {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn unix_listener(path: &Path, mode: u32) -> io::Result<std::os::unix::net::UnixListener> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // Before it has a name: the name gets the socket's mode (unix(7)), so nobody can connect
+    // in between.
+    let file = File::from(OwnedFd::from(socket));
+    file.set_permissions(Mode::from_mode(mode))?;
+    let socket = Socket::from(OwnedFd::from(file));
+    socket.bind(&SockAddr::unix(path)?)?;
+    if mode & 0o006 != 0 {
+        // The process's mask has taken away what others are to have.
+        std::fs::set_permissions(path, Mode::from_mode(mode))?;
+    }
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(OwnedFd::from(socket).into())
+}
+
+fn serve(
+    runtime: Runtime,
+    listeners: Vec<Listener>,
+    stopping: oneshot::Receiver<()>,
+    router: &Router,
+) {
+    runtime.block_on(async {
+        for listener in listeners {
+            tokio::spawn(accept_all(listener, router.clone()));
+        }
+        // Nobody sends anything: it ends when the other side is dropped.
+        let _ = stopping.await;
+    });
+    // What was asked for and hangs in storage ends with the process.
+    runtime.shutdown_background();
+}
+
+async fn accept_all(listener: Listener, router: Router) {
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    // It is never closed.
+    while let Ok(permit) = Arc::clone(&room).acquire_owned().await {
+        let router = router.clone();
+        let accepted = match &listener {
+            Listener::Unix(listener, permissions) => listener.accept().await.map(|(stream, _)| {
+                let peer = Peer::unix(&stream, *permissions);
+                tokio::spawn(async move {
+                    answer(stream, peer, router).await;
+                    drop(permit);
+                });
+            }),
+            Listener::Tcp(listener, token) => listener.accept().await.map(|(stream, address)| {
+                let peer = Peer::tcp(address, Arc::clone(token));
+                tokio::spawn(async move {
+                    answer(stream, peer, router).await;
+                    drop(permit);
+                });
+            }),
+        };
+        if let Err(error) = accepted {
+            tracing::warn!("cannot accept a connection at the control socket: {error}");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// An answer that has no end of its own: it sees to it by itself that it is read.
+#[derive(Clone, Copy, Debug)]
+struct Endless;
+
+/// Serves a connection's one request.
+async fn answer(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: Peer,
+    router: Router,
+) {
+    let answered = Arc::new(Notify::new());
+    let told = Arc::clone(&answered);
+    let asking = peer.clone();
+    let router = router
+        .layer(Extension(peer))
+        .layer(from_fn(move |request: Request, next: Next| {
+            let sent = request.headers().get(AUTHORIZATION);
+            let is_let_in = asking.is_let_in(sent.map(hyper::header::HeaderValue::as_bytes));
+            async move {
+                if is_let_in { next.run(request).await } else { routes::no_token().into_response() }
+            }
+        }))
+        .layer(map_response(move |response: Response| {
+            if response.extensions().get::<Endless>().is_none() {
+                told.notify_one();
+            }
+            std::future::ready(response)
+        }));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let unread = async {
+        answered.notified().await;
+        tokio::time::sleep(PATIENCE).await;
+    };
+    tokio::select! {
+        // Who went away, or sends what is no request, needs no answer.
+        _ = connection => {}
+        () = unread => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,352 @@
+//! What can be asked of a running server. All routes begin with the version of their form; a
+//! field may be added to an answer without another version. An error is an
+//! [`ErrorBody`]: `{"error": "…", "mistakes": […]}`.
+//!
+//! [`ROUTES`] is all of them; `docs/openapi.json` describes them, and is served too.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use axum::{Extension, Json, Router};
+use hyper::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+
+use super::body::{self, Room};
+use super::peer::Peer;
+use super::watch;
+use crate::api::{
+    Applied, ErrorBody, ExplainRequest, Explanation, GroupStatus, History, Plan, RollbackRequest,
+    ShareFilter, SharePage, ShareStatus,
+};
+use crate::service::{LogService, RawJson, Refusal, RefusalKind, Services, ShareService};
+
+/// The description of the interface, in `OpenAPI` 3.1.
+pub const OPENAPI: &str = include_str!("../../../../docs/openapi.json");
+/// Commands of the intent log that may take long, at a time.
+pub(super) const LONG_MAX: usize = 4;
+/// Watchers at a time: fewer than connections.
+const WATCHERS_MAX: usize = 16;
+
+/// What a route does to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    /// Nothing: who may connect may ask.
+    Read,
+    /// Something: only who [`Peer::may_change`].
+    Change,
+}
+
+struct Route {
+    /// In lower case, as `OpenAPI` has it.
+    #[cfg_attr(not(test), allow(dead_code))]
+    method: &'static str,
+    path: &'static str,
+    access: Access,
+    handler: fn() -> MethodRouter<Arc<Shared>>,
+}
+
+impl Route {
+    const fn read(path: &'static str, handler: fn() -> MethodRouter<Arc<Shared>>) -> Self {
+        Self { method: "get", path, access: Access::Read, handler }
+    }
+
+    const fn ask(path: &'static str, handler: fn() -> MethodRouter<Arc<Shared>>) -> Self {
+        Self { method: "post", path, access: Access::Read, handler }
+    }
+
+    const fn change(path: &'static str, handler: fn() -> MethodRouter<Arc<Shared>>) -> Self {
+        Self { method: "post", path, access: Access::Change, handler }
+    }
+}
+
+const ROUTES: [Route; 19] = [
+    Route::read("/v1/openapi.json", || get(openapi)),
+    Route::read("/v1/shares", || get(list)),
+    Route::read("/v1/shares/show", || get(show)),
+    Route::read("/v1/groups", || get(groups)),
+    Route::read("/v1/export", || get(export)),
+    Route::ask("/v1/plan", || post(plan)),
+    Route::change("/v1/apply", || post(apply)),
+    Route::change("/v1/rollback", || post(rollback)),
+    Route::change("/v1/reload", || post(reload)),
+    Route::read("/v1/history", || get(history)),
+    Route::read("/v1/watch", || get(watched)),
+    Route::read("/v1/explain", || get(explain)),
+    Route::read("/v1/names", || get(names)),
+    Route::read("/v1/statistics", || get(statistics)),
+    Route::read("/v1/log", || get(log)),
+    Route::change("/v1/log/flush", || post(|it| command(it, |log| log.flush()))),
+    Route::change("/v1/log/enable", || post(|it| command(it, |log| log.enable()))),
+    Route::change("/v1/log/disable", || post(|it| command(it, |log| log.disable()))),
+    Route::read("/v1/version", || get(version)),
+];
+
+struct Shared {
+    services: Services,
+    long: Arc<Semaphore>,
+    watchers: Arc<Semaphore>,
+    room: Room,
+}
+
+type Server = State<Arc<Shared>>;
+type Answer<T> = Result<Json<T>, Refusal>;
+
+/// The routes.
+pub fn router(services: Services) -> Router {
+    let shared = Shared {
+        services,
+        long: Arc::new(Semaphore::new(LONG_MAX)),
+        watchers: Arc::new(Semaphore::new(WATCHERS_MAX)),
+        room: Room::new(),
+    };
+    let mut router = Router::new();
+    for route in &ROUTES {
+        let mut handler = (route.handler)();
+        if route.access == Access::Change {
+            handler = handler.layer(from_fn(only_who_may_change));
+        }
+        router = router.route(route.path, handler);
+    }
+    router
+        .fallback(|| async {
+            Refusal::new(RefusalKind::NotFound, "there is no such route: see /v1/openapi.json")
+        })
+        .method_not_allowed_fallback(|| async {
+            let error = "this route is asked by another method: see /v1/openapi.json".to_owned();
+            let body = ErrorBody { error, mistakes: Vec::new() };
+            (StatusCode::METHOD_NOT_ALLOWED, Json(body))
+        })
+        .with_state(Arc::new(shared))
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let status = match self.kind {
+            RefusalKind::Unreadable => StatusCode::BAD_REQUEST,
+            RefusalKind::NotAllowed => StatusCode::FORBIDDEN,
+            RefusalKind::NotFound => StatusCode::NOT_FOUND,
+            RefusalKind::Conflict => StatusCode::CONFLICT,
+            RefusalKind::Mistaken => StatusCode::UNPROCESSABLE_ENTITY,
+            RefusalKind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+            RefusalKind::Busy => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        (status, Json(ErrorBody { error: self.error, mistakes: self.mistakes })).into_response()
+    }
+}
+
+impl IntoResponse for RawJson {
+    fn into_response(self) -> Response {
+        typed("application/json", self.0)
+    }
+}
+
+fn typed(kind: &'static str, body: Vec<u8>) -> Response {
+    ([(CONTENT_TYPE, HeaderValue::from_static(kind))], body).into_response()
+}
+
+/// To who comes without the token.
+pub(super) fn no_token() -> impl IntoResponse {
+    let error = "send the token of the server's state directory: Authorization: Bearer TOKEN";
+    let body = ErrorBody { error: error.to_owned(), mistakes: Vec::new() };
+    (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")], Json(body))
+}
+
+async fn only_who_may_change(
+    Extension(peer): Extension<Peer>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if peer.may_change() {
+        return next.run(request).await;
+    }
+    let why = format!(
+        "{} may look, and not change anything: ask as root, as the user that the server runs as, \
+         or as a member of admin_group in [server]",
+        peer.who()
+    );
+    Refusal::new(RefusalKind::NotAllowed, why).into_response()
+}
+
+/// Runs what may wait on a thread of its own.
+async fn work<T: Send + 'static>(
+    shared: Arc<Shared>,
+    act: impl FnOnce(&Shared) -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    spawn_blocking(move || act(&shared)).await.map_err(|_| {
+        let why = "the server failed at it: this is a bug, see its messages";
+        Refusal::new(RefusalKind::Failed, why)
+    })?
+}
+
+/// As [`work`], for a question to the shares.
+async fn shares<T: Send + 'static>(
+    shared: Arc<Shared>,
+    act: impl FnOnce(&dyn ShareService) -> Result<T, Refusal> + Send + 'static,
+) -> Answer<T> {
+    work(shared, move |shared| act(&*shared.services.shares)).await.map(Json)
+}
+
+/// As [`work`], for what changes the log, which may take long. It goes on though its asker leaves.
+async fn command(
+    State(shared): Server,
+    act: fn(&dyn LogService) -> Result<RawJson, Refusal>,
+) -> Result<RawJson, Refusal> {
+    let Ok(permit) = Arc::clone(&shared.long).try_acquire_owned() else {
+        let why = format!("{LONG_MAX} such commands are under way: wait for one of them");
+        return Err(Refusal::new(RefusalKind::Busy, why));
+    };
+    work(shared, move |shared| {
+        let done = act(&*shared.services.log);
+        drop(permit);
+        done
+    })
+    .await
+}
+
+/// What was asked after the question mark.
+fn asked<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Refusal> {
+    query.map(|Query(query)| query).map_err(|error| {
+        // The extractor's text begins with whose it is, which says nothing to the asker.
+        let text = error.body_text();
+        let what = text.rsplit_once("query string: ").map_or(text.as_str(), |(_, what)| what);
+        Refusal::new(RefusalKind::Unreadable, format!("the question is not understood: {what}"))
+    })
+}
+
+async fn openapi() -> Response {
+    typed("application/json", OPENAPI.as_bytes().to_vec())
+}
+
+#[derive(Serialize)]
+struct Version {
+    version: u32,
+    program: &'static str,
+}
+
+async fn version() -> Json<Version> {
+    Json(Version { version: 1, program: env!("CARGO_PKG_VERSION") })
+}
+
+async fn list(
+    State(shared): Server,
+    query: Result<Query<ShareFilter>, QueryRejection>,
+) -> Answer<SharePage> {
+    let filter = asked(query)?;
+    shares(shared, move |service| Ok(service.list(&filter))).await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OnePath {
+    path: String,
+}
+
+async fn show(
+    State(shared): Server,
+    query: Result<Query<OnePath>, QueryRejection>,
+) -> Answer<ShareStatus> {
+    let OnePath { path } = asked(query)?;
+    shares(shared, move |service| {
+        service.share(&path).ok_or_else(|| {
+            Refusal::new(RefusalKind::NotFound, format!("there is no share {path:?}"))
+        })
+    })
+    .await
+}
+
+async fn groups(State(shared): Server) -> Answer<Vec<GroupStatus>> {
+    shares(shared, |service| Ok(service.groups())).await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OneGroup {
+    group: Option<String>,
+}
+
+async fn export(
+    State(shared): Server,
+    query: Result<Query<OneGroup>, QueryRejection>,
+) -> Result<Response, Refusal> {
+    let OneGroup { group } = asked(query)?;
+    let Json(text) = shares(shared, move |service| service.export(group.as_deref())).await?;
+    Ok(typed("text/plain; charset=utf-8", text.into_bytes()))
+}
+
+async fn plan(State(shared): Server, request: Request) -> Answer<Plan> {
+    let wish = shared.room.take(request, body::wish).await?;
+    shares(shared, move |service| service.plan(&wish)).await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ApplyQuery {
+    #[serde(default)]
+    wait: bool,
+}
+
+async fn apply(
+    State(shared): Server,
+    Extension(peer): Extension<Peer>,
+    query: Result<Query<ApplyQuery>, QueryRejection>,
+    request: Request,
+) -> Answer<Applied> {
+    let ApplyQuery { wait } = asked(query)?;
+    let wish = shared.room.take(request, body::wish).await?;
+    shares(shared, move |service| service.apply(&wish, peer.who(), wait)).await
+}
+
+async fn rollback(
+    State(shared): Server,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Answer<Applied> {
+    let RollbackRequest { to } = shared.room.take(request, body::json).await?;
+    shares(shared, move |service| service.rollback(to, peer.who())).await
+}
+
+async fn reload(State(shared): Server, Extension(peer): Extension<Peer>) -> Answer<Applied> {
+    shares(shared, move |service| service.reload(peer.who())).await
+}
+
+async fn history(State(shared): Server) -> Answer<History> {
+    shares(shared, |service| Ok(service.history())).await
+}
+
+async fn watched(State(shared): Server) -> Result<Response, Refusal> {
+    let Ok(room) = Arc::clone(&shared.watchers).try_acquire_owned() else {
+        let why = format!("{WATCHERS_MAX} watch already");
+        return Err(Refusal::new(RefusalKind::Busy, why));
+    };
+    Ok(watch::stream(shared.services.shares.subscribe(), room))
+}
+
+async fn explain(
+    State(shared): Server,
+    query: Result<Query<ExplainRequest>, QueryRejection>,
+) -> Answer<Explanation> {
+    let request = asked(query)?;
+    shares(shared, move |service| service.explain(&request)).await
+}
+
+async fn names(State(shared): Server) -> Result<RawJson, Refusal> {
+    work(shared, |shared| (shared.services.names)()).await
+}
+
+async fn statistics(State(shared): Server) -> Result<RawJson, Refusal> {
+    work(shared, |shared| (shared.services.statistics)()).await
+}
+
+async fn log(State(shared): Server) -> Result<RawJson, Refusal> {
+    work(shared, |shared| shared.services.log.status()).await
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,540 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+
+use axum::body::Body;
+use http_body_util::BodyExt;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+use serde_json::{Value, json};
+use steadfast_shares::manage::{Batch, Operation};
+use tokio::sync::broadcast;
+
+use super::*;
+use crate::api::{Event, ShareState, Subject, Who, Wish};
+use crate::service::EVENTS_BEHIND_MAX;
+use crate::{Client, Control, ControlOptions};
+
+/// Three shares that are told, and a list of what was asked for.
+pub(crate) struct Fake {
+    asked: Mutex<Vec<String>>,
+    news: broadcast::Sender<Arc<[Event]>>,
+}
+
+impl Default for Fake {
+    fn default() -> Self {
+        let news = broadcast::Sender::new(EVENTS_BEHIND_MAX);
+        Self { asked: Mutex::default(), news }
+    }
+}
+
+impl Fake {
+    fn note(&self, what: String) {
+        self.asked.lock().expect("a list").push(what);
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.asked.lock().expect("a list"))
+    }
+}
+
+fn share(path: &str, state: ShareState) -> ShareStatus {
+    ShareStatus {
+        path: path.to_owned(),
+        directory: path.to_owned(),
+        group: Some("default".to_owned()),
+        state,
+        why: None,
+        source: Some("default.toml:1".to_owned()),
+        pattern: None,
+        id: 1,
+        description: None,
+        resource: None,
+        protocols: Vec::new(),
+        options: vec!["rw".to_owned()],
+        clients: vec!["*".to_owned()],
+        rules: Vec::new(),
+        plugin_faults: Vec::new(),
+    }
+}
+
+impl ShareService for Fake {
+    fn list(&self, filter: &ShareFilter) -> SharePage {
+        self.note(format!("list {filter:?}"));
+        let all =
+            [("/a", ShareState::Enabled), ("/b", ShareState::Faulty), ("/c", ShareState::Enabled)];
+        let mut shares: Vec<_> = all
+            .iter()
+            .filter(|(path, state)| filter.has(path, Some("default"), *state))
+            .filter(|(path, _)| filter.after.as_deref().is_none_or(|after| *path > after))
+            .map(|(path, state)| share(path, *state))
+            .collect();
+        // Small pages, whatever was asked for.
+        let has_more = shares.len() > 2;
+        shares.truncate(2);
+        let next = shares.last().filter(|_| has_more).map(|share| share.path.clone());
+        SharePage { sequence: 7, total: 3, shares, next }
+    }
+
+    fn share(&self, path: &str) -> Option<ShareStatus> {
+        (path == "/a").then(|| share(path, ShareState::Enabled))
+    }
+
+    fn groups(&self) -> Vec<GroupStatus> {
+        vec![GroupStatus { name: "default".to_owned(), shares: 3, ..GroupStatus::default() }]
+    }
+
+    fn plan(&self, wish: &Wish) -> Result<Plan, Refusal> {
+        self.note(format!("plan {wish:?}"));
+        Ok(Plan { sequence: 7, ..Plan::default() })
+    }
+
+    fn apply(&self, wish: &Wish, who: &Who, waits: bool) -> Result<Applied, Refusal> {
+        self.note(format!("apply by {who}, waits: {waits}"));
+        match wish {
+            Wish::Batch(batch) if batch.operations.is_empty() => {
+                Err(Refusal::mistaken(vec![crate::api::Mistake {
+                    place: "operation 1".to_owned(),
+                    what: "there is none".to_owned(),
+                    suggestion: None,
+                }]))
+            }
+            _ => Ok(Applied { sequence: 8, ..Applied::default() }),
+        }
+    }
+
+    fn rollback(&self, to: Option<u64>, who: &Who) -> Result<Applied, Refusal> {
+        self.note(format!("rollback to {to:?} by {who}"));
+        Ok(Applied::default())
+    }
+
+    fn history(&self) -> History {
+        History::default()
+    }
+
+    fn reload(&self, who: &Who) -> Result<Applied, Refusal> {
+        self.note(format!("reload by {who}"));
+        Ok(Applied::default())
+    }
+
+    fn export(&self, group: Option<&str>) -> Result<String, Refusal> {
+        Ok(format!("# {group:?}\n"))
+    }
+
+    fn explain(&self, request: &ExplainRequest) -> Result<Explanation, Refusal> {
+        Ok(Explanation { client: request.client.clone(), ..Explanation::default() })
+    }
+
+    fn subscribe(&self) -> broadcast::Receiver<Arc<[Event]>> {
+        self.news.subscribe()
+    }
+}
+
+/// There is none.
+struct NoLog;
+
+impl LogService for NoLog {
+    fn status(&self) -> Result<RawJson, Refusal> {
+        Err(Refusal::new(RefusalKind::Conflict, "no log"))
+    }
+
+    fn flush(&self) -> Result<RawJson, Refusal> {
+        self.status()
+    }
+
+    fn enable(&self) -> Result<RawJson, Refusal> {
+        self.status()
+    }
+
+    fn disable(&self) -> Result<RawJson, Refusal> {
+        self.status()
+    }
+}
+
+pub(crate) fn services(shares: Arc<Fake>) -> Services {
+    let document =
+        || -> crate::service::Teller { Box::new(|| RawJson::of(&json!({"version": 1}))) };
+    Services { statistics: document(), names: document(), log: Arc::new(NoLog), shares }
+}
+
+struct Asking {
+    fake: Arc<Fake>,
+    may_change: bool,
+}
+
+impl Asking {
+    fn ask(&self, method: &str, route: &str, body: &str) -> (StatusCode, Value) {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let request = Request::builder().method(method).uri(route);
+            let request = request.body(Body::from(body.to_owned())).expect("a request");
+            let router = router(services(Arc::clone(&self.fake)))
+                .layer(Extension(Peer::for_tests(self.may_change)));
+            let response = TowerToHyperService::new(router).call(request).await.expect("answered");
+            let status = response.status();
+            let body = response.into_body().collect().await.expect("a body").to_bytes();
+            // One route tells a text.
+            (status, serde_json::from_slice(&body).unwrap_or_default())
+        })
+    }
+}
+
+fn asking(may_change: bool) -> Asking {
+    Asking { fake: Arc::default(), may_change }
+}
+
+#[test]
+fn errors_are_json_with_a_fitting_status() {
+    let asking = asking(true);
+    let (status, document) = asking.ask("GET", "/v1/statistics", "");
+    assert_eq!((status, &document["version"]), (StatusCode::OK, &1.into()));
+    for (method, route, body, expected) in [
+        ("GET", "/", "", 404),
+        ("GET", "/v2/statistics", "", 404),
+        ("POST", "/v1/statistics", "", 405),
+        ("GET", "/v1/log/flush", "", 405),
+        ("GET", "/v1/log", "", 409),
+        ("POST", "/v1/log/flush", "", 409),
+        ("POST", "/v1/log/disable", "", 409),
+        ("GET", "/v1/shares?grop=x", "", 400),
+        ("GET", "/v1/shares?state=ill", "", 400),
+        ("GET", "/v1/shares/show", "", 400),
+        ("GET", "/v1/shares/show?path=/none", "", 404),
+        ("POST", "/v1/apply", "{", 400),
+        ("POST", "/v1/apply", "{\"operations\": []}", 422),
+        ("POST", "/v1/rollback", "{\"two\": 1}", 400),
+    ] {
+        let (status, answer) = asking.ask(method, route, body);
+        assert_eq!(status.as_u16(), expected, "{route}: {answer}");
+        assert!(answer["error"].is_string(), "{route}: {answer}");
+    }
+    let (_, answer) = asking.ask("GET", "/v1/shares?grop=x", "");
+    let error = answer["error"].as_str().expect("a text");
+    assert!(error.contains("unknown field `grop`"), "{error}");
+    let (_, answer) = asking.ask("POST", "/v1/apply", "{\"operations\": []}");
+    assert_eq!(answer["mistakes"], json!([{"place": "operation 1", "what": "there is none"}]));
+    assert_eq!(answer["error"], "operation 1: there is none");
+}
+
+#[test]
+fn who_may_only_look_changes_nothing() {
+    let asking = asking(false);
+    for route in &ROUTES {
+        let method = route.method.to_uppercase();
+        if route.path == "/v1/watch" {
+            continue;
+        }
+        let (status, answer) = asking.ask(&method, route.path, "{\"operations\": []}");
+        let is_refused = status == StatusCode::FORBIDDEN;
+        assert_eq!(is_refused, route.access == Access::Change, "{}: {answer}", route.path);
+        if is_refused {
+            let error = answer["error"].as_str().expect("a text");
+            assert!(error.contains("user 7") && error.contains("admin_group"), "{error}");
+        }
+    }
+    let calls = asking.fake.take();
+    assert!(
+        calls.iter().all(|call| call.starts_with("list") || call.starts_with("plan")),
+        "{calls:?}"
+    );
+}
+
+#[test]
+fn whoever_changes_something_is_told_to_the_history() {
+    let asking = asking(true);
+    let batch = "{\"operations\": [{\"op\": \"remove-share\", \"path\": \"/a\"}]}";
+    assert_eq!(asking.ask("POST", "/v1/apply?wait=true", batch).0, StatusCode::OK);
+    assert_eq!(asking.ask("POST", "/v1/rollback", "{\"to\": 3}").0, StatusCode::OK);
+    assert_eq!(asking.ask("POST", "/v1/reload", "").0, StatusCode::OK);
+    assert_eq!(
+        asking.fake.take(),
+        [
+            "apply by user 7 (process 8), waits: true",
+            "rollback to Some(3) by user 7 (process 8)",
+            "reload by user 7 (process 8)",
+        ]
+    );
+}
+
+struct Place {
+    fake: Arc<Fake>,
+    directory: tempfile::TempDir,
+    _control: Control,
+}
+
+fn place() -> Place {
+    let directory = tempfile::tempdir().expect("a directory");
+    let fake = Arc::new(Fake::default());
+    let router = router(services(Arc::clone(&fake)));
+    let control = Control::start(directory.path(), &ControlOptions::default(), router);
+    Place { fake, directory, _control: control.expect("started") }
+}
+
+#[test]
+fn the_client_asks_for_all_of_it() {
+    let place = place();
+    let client = Client::connect(place.directory.path());
+    let mut told = Vec::new();
+    let page = client.shares(&ShareFilter::default(), |so_far, _| told.push(so_far));
+    let page = page.expect("shares");
+    let paths: Vec<&str> = page.shares.iter().map(|share| share.path.as_str()).collect();
+    assert_eq!((paths, told), (vec!["/a", "/b", "/c"], vec![2, 3]));
+    let faulty = ShareFilter { state: Some(ShareState::Faulty), ..ShareFilter::default() };
+    assert_eq!(client.shares(&faulty, |_, _| ()).expect("shares").shares.len(), 1);
+    assert_eq!(client.share("/a").expect("a share").directory, "/a");
+    assert!(client.share("/a b").expect_err("none").to_string().contains("\"/a b\""));
+    assert_eq!(client.groups().expect("groups").len(), 1);
+    let operation = Operation::RemoveShare { path: "/a".to_owned() };
+    let batch = Batch { operations: vec![operation], ..Batch::default() };
+    assert_eq!(client.plan(&Wish::Batch(batch.clone())).expect("a plan").sequence, 7);
+    assert_eq!(client.apply(&Wish::Batch(batch), false).expect("done").sequence, 8);
+    let document = crate::api::Document { document: "x".to_owned(), ..<_>::default() };
+    client.plan(&Wish::Document(document)).expect("a plan");
+    let refused = client.apply(&Wish::Batch(Batch::default()), true).expect_err("a mistake");
+    assert_eq!(refused.mistakes().len(), 1);
+    client.rollback(None).expect("done");
+    client.reload().expect("done");
+    assert_eq!(client.export(Some("g")).expect("a text"), "# Some(\"g\")\n");
+    client.history().expect("a history");
+    let request = ExplainRequest {
+        client: "é".to_owned(),
+        path: "/a".to_owned(),
+        user: Some("0".to_owned()),
+        flavor: None,
+        high_port: true,
+    };
+    assert_eq!(client.explain(&request).expect("an explanation").client, "é");
+    let calls = place.fake.take();
+    assert!(calls.iter().any(|call| call.starts_with("plan Document(")), "{calls:?}");
+}
+
+fn event(name: &str) -> Event {
+    Event {
+        sequence: 1,
+        subject: Subject::Share,
+        name: name.to_owned(),
+        group: None,
+        old: None,
+        new: Some(ShareState::Enabled),
+        why: None,
+    }
+}
+
+#[test]
+fn a_watcher_is_told_of_every_change_in_order() {
+    let place = place();
+    let mut watch = Client::connect(place.directory.path()).watch().expect("watching");
+    for batch in 0..3 {
+        let names = (0..700).map(|n| event(&format!("/{batch}/{n}")));
+        place.fake.news.send(names.collect()).expect("somebody watches");
+    }
+    for batch in 0..3 {
+        for n in 0..700 {
+            let event = watch.next().expect("an event").expect("no mistake");
+            assert_eq!(event.name, format!("/{batch}/{n}"));
+        }
+    }
+    drop(place);
+    assert!(watch.next().is_none_or(|last| last.is_err()), "the server is gone");
+}
+
+#[test]
+fn a_watcher_that_is_too_slow_is_told_so_and_cut_off() {
+    let place = place();
+    let client = Client::connect(place.directory.path());
+    let mut watch = client.watch().expect("watching");
+    let batch: Arc<[Event]> = (0..1000).map(|_| event(&"/long".repeat(100))).collect();
+    // More than all buffers on the way have room for, and nobody waits.
+    for _ in 0..4 * EVENTS_BEHIND_MAX {
+        place.fake.news.send(Arc::clone(&batch)).expect("somebody watches");
+    }
+    let last = watch.by_ref().find_map(Result::err).expect("a last line");
+    assert!(last.to_string().contains("faster than they were read"), "{last}");
+    assert!(watch.next().is_none());
+    // Others are served meanwhile, and he may come again.
+    let watchers: Vec<_> = (0..WATCHERS_MAX).map(|_| client.watch().expect("watching")).collect();
+    assert!(client.watch().expect_err("too many").to_string().contains("watch already"));
+    client.groups().expect("an answer");
+    drop(watchers);
+}
+
+/// The paths of a description, each with its methods.
+fn described(openapi: &Value) -> BTreeMap<String, BTreeSet<String>> {
+    let paths = openapi["paths"].as_object().expect("paths");
+    paths
+        .iter()
+        .map(|(path, methods)| {
+            (path.clone(), methods.as_object().expect("methods").keys().cloned().collect())
+        })
+        .collect()
+}
+
+#[test]
+fn the_description_has_every_route_and_no_other() {
+    let openapi: Value = serde_json::from_str(OPENAPI).expect("JSON");
+    let mut routes: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for route in &ROUTES {
+        routes.entry(route.path.to_owned()).or_default().insert(route.method.to_owned());
+    }
+    assert_eq!(described(&openapi), routes);
+    assert_eq!(openapi["openapi"], "3.1.0");
+    for (path, methods) in described(&openapi) {
+        for method in methods {
+            let operation = &openapi["paths"][&path][&method];
+            assert!(
+                operation["summary"].is_string() && operation["operationId"].is_string(),
+                "{path}"
+            );
+            assert!(operation["responses"]["200"].is_object(), "{path}");
+            assert_eq!(operation["responses"]["default"]["$ref"], "#/components/responses/Error");
+        }
+    }
+}
+
+/// Every `$ref` of a document.
+fn references(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(map) => {
+            if let Some(Value::String(reference)) = map.get("$ref") {
+                found.insert(reference.clone());
+            }
+            map.values().for_each(|value| references(value, found));
+        }
+        Value::Array(list) => list.iter().for_each(|value| references(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_description_refers_to_what_is_there_and_has_every_field() {
+    let openapi: Value = serde_json::from_str(OPENAPI).expect("JSON");
+    let mut found = BTreeSet::new();
+    references(&openapi, &mut found);
+    for reference in found {
+        let pointer = reference.strip_prefix('#').expect("within");
+        assert!(openapi.pointer(pointer).is_some(), "{reference}");
+    }
+    let text = || Some("x".to_owned());
+    let rule = steadfast_shares::manage::RuleSpec {
+        clients: vec!["*".to_owned()],
+        options: vec!["ro".to_owned()],
+    };
+    let fault = crate::api::PluginFault { plugin: String::new(), why: String::new() };
+    let mistake = crate::api::Mistake { suggestion: text(), ..<_>::default() };
+    let key = crate::api::KeyChange { key: String::new(), old: Value::Null, new: Value::Null };
+    let change = crate::api::PlannedChange {
+        action: crate::api::Action::Add,
+        subject: Subject::Share,
+        name: String::new(),
+        group: text(),
+        keys: vec![key.clone()],
+    };
+    let full = ShareStatus {
+        why: text(),
+        pattern: text(),
+        description: text(),
+        resource: text(),
+        protocols: vec![String::new()],
+        rules: vec![rule.clone()],
+        plugin_faults: vec![fault.clone()],
+        ..share("/a", ShareState::Enabled)
+    };
+    let group = GroupStatus {
+        description: text(),
+        why: text(),
+        source: text(),
+        protocols: vec![String::new()],
+        patterns: vec![String::new()],
+        ..GroupStatus::default()
+    };
+    let look_up = crate::explain::LookUp { age_s: Some(1), source: text(), ..<_>::default() };
+    let operation = Operation::SetShare {
+        path: String::new(),
+        changes: steadfast_shares::manage::Changes {
+            set: std::iter::once(("k".to_owned(), Value::Null)).collect(),
+            add_clients: vec![String::new()],
+            remove_clients: vec![String::new()],
+            add_options: vec![String::new()],
+            remove_options: vec![String::new()],
+        },
+    };
+    let batch = Batch { operations: vec![operation], comment: text(), partial: true };
+    let spec = steadfast_shares::manage::ShareSpec {
+        directory: text(),
+        id: Some(1),
+        description: text(),
+        resource: text(),
+        protocols: vec![String::new()],
+        options: vec![String::new()],
+        clients: vec![String::new()],
+        rules: vec![rule.clone()],
+        log: Some(true),
+        enabled: Some(true),
+        draining: Some(true),
+        ..<_>::default()
+    };
+    let pattern = steadfast_shares::manage::PatternSpec {
+        except: vec![String::new()],
+        options: vec![String::new()],
+        clients: vec![String::new()],
+        mounted: Some(true),
+        ..<_>::default()
+    };
+    let group_spec = steadfast_shares::manage::GroupSpec {
+        description: text(),
+        options: vec![String::new()],
+        clients: vec![String::new()],
+        protocols: vec![String::new()],
+        enabled: Some(true),
+        patterns: vec![pattern.clone()],
+        ..<_>::default()
+    };
+    let applied = Applied {
+        changes: vec![change.clone()],
+        mistakes: vec![mistake.clone()],
+        warnings: vec![mistake.clone()],
+        plugin_faults: vec![fault.clone()],
+        ..Applied::default()
+    };
+    let plan = Plan {
+        changes: vec![change.clone()],
+        mistakes: vec![mistake.clone()],
+        warnings: vec![mistake.clone()],
+        ..Plan::default()
+    };
+    let explanation = Explanation { source: text(), ..Explanation::default() };
+    let document = crate::api::Document { comment: text(), ..<_>::default() };
+    let error = ErrorBody { mistakes: vec![mistake.clone()], ..<_>::default() };
+    let event = Event { group: text(), why: text(), ..event("/a") };
+    let values = [
+        ("ShareStatus", json!(full)),
+        ("SharePage", json!(SharePage { next: text(), ..<_>::default() })),
+        ("GroupStatus", json!(group)),
+        ("Rule", json!(rule)),
+        ("PluginFault", json!(fault)),
+        ("Mistake", json!(mistake)),
+        ("KeyChange", json!(key)),
+        ("PlannedChange", json!(change)),
+        ("Plan", json!(plan)),
+        ("Applied", json!(applied)),
+        ("History", json!(History::default())),
+        ("HistoryEntry", json!(crate::api::HistoryEntry { comment: text(), ..<_>::default() })),
+        ("Event", json!(event)),
+        ("Error", json!(error)),
+        ("Document", json!(document)),
+        ("Batch", json!(batch)),
+        ("Changes", json!(batch)["operations"][0]["changes"].clone()),
+        ("Share", json!(spec)),
+        ("Pattern", json!(pattern)),
+        ("Group", json!(group_spec)),
+        ("RollbackRequest", json!(RollbackRequest { to: Some(1) })),
+        ("Explanation", json!(explanation)),
+        ("LookUp", json!(look_up)),
+    ];
+    for (name, value) in values {
+        let schema = &openapi["components"]["schemas"][name]["properties"];
+        let described: BTreeSet<&String> = schema.as_object().expect(name).keys().collect();
+        let real: BTreeSet<&String> = value.as_object().expect(name).keys().collect();
+        assert_eq!(described, real, "{name}");
+    }
+}

@@ -1,0 +1,176 @@
+//! What the interface asks of the server that it is of.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use tokio::sync::broadcast;
+
+use crate::api::{
+    Applied, Event, ExplainRequest, Explanation, GroupStatus, History, Mistake, Plan, ShareFilter,
+    SharePage, ShareStatus, Who, Wish,
+};
+
+/// Batches of events that a watcher may be behind before it is cut off.
+pub const EVENTS_BEHIND_MAX: usize = 256;
+
+/// Why something was not done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{error}")]
+pub struct Refusal {
+    /// Whose fault it is, roughly.
+    pub kind: RefusalKind,
+    /// In the operator's words, with the next step.
+    pub error: String,
+    /// One by one, if there are several.
+    pub mistakes: Vec<Mistake>,
+}
+
+/// Kinds of refusals, each with a status of HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// What was asked is not understood (400).
+    Unreadable,
+    /// The asker may not (403).
+    NotAllowed,
+    /// There is no such thing (404).
+    NotFound,
+    /// Not as things are (409).
+    Conflict,
+    /// It has mistakes (422).
+    Mistaken,
+    /// The server could not (500).
+    Failed,
+    /// Too much is under way (503).
+    Busy,
+}
+
+impl Refusal {
+    /// A refusal in one sentence.
+    pub fn new(kind: RefusalKind, error: impl Into<String>) -> Self {
+        Self { kind, error: error.into(), mistakes: Vec::new() }
+    }
+
+    /// A refusal for these mistakes; nothing was done.
+    pub fn mistaken(mistakes: Vec<Mistake>) -> Self {
+        let error = match mistakes.as_slice() {
+            [one] => one.to_string(),
+            all => format!("{} mistakes, so nothing was done", all.len()),
+        };
+        Self { kind: RefusalKind::Mistaken, error, mistakes }
+    }
+}
+
+/// A document that is made already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawJson(pub Vec<u8>);
+
+impl RawJson {
+    /// The document of a value.
+    ///
+    /// # Errors
+    /// When it cannot be written as JSON, which is a bug.
+    pub fn of(value: &impl Serialize) -> Result<Self, Refusal> {
+        serde_json::to_vec(value).map(Self).map_err(|error| {
+            let why = format!("the answer cannot be written: {error}; this is a bug");
+            Refusal::new(RefusalKind::Failed, why)
+        })
+    }
+}
+
+/// The shares of a server: told, and changed in batches. Its methods may wait for the disk; each
+/// is called on a thread where that is in nobody's way.
+pub trait ShareService: Send + Sync {
+    /// Shares in the order of their paths.
+    fn list(&self, filter: &ShareFilter) -> SharePage;
+
+    /// The share of exactly this path.
+    fn share(&self, path: &str) -> Option<ShareStatus>;
+
+    /// All groups, by name.
+    fn groups(&self) -> Vec<GroupStatus>;
+
+    /// What applying would do.
+    ///
+    /// # Errors
+    /// The mistakes, if it would do nothing.
+    fn plan(&self, wish: &Wish) -> Result<Plan, Refusal>;
+
+    /// Does it, all or nothing, durably; `waits`: until plug-ins have done theirs too.
+    ///
+    /// # Errors
+    /// Why nothing was done.
+    fn apply(&self, wish: &Wish, who: &Who, waits: bool) -> Result<Applied, Refusal>;
+
+    /// Goes back to an earlier state, `None`: to the one before the last change.
+    ///
+    /// # Errors
+    /// Why nothing was done.
+    fn rollback(&self, to: Option<u64>, who: &Who) -> Result<Applied, Refusal>;
+
+    /// The last states.
+    fn history(&self) -> History;
+
+    /// Reads again what people edited.
+    ///
+    /// # Errors
+    /// The mistakes; what has none is read all the same.
+    fn reload(&self, who: &Who) -> Result<Applied, Refusal>;
+
+    /// The shares as exports(5) has them, of a group or all; what cannot be said there is in
+    /// comments.
+    ///
+    /// # Errors
+    /// When there is no such group.
+    fn export(&self, group: Option<&str>) -> Result<String, Refusal>;
+
+    /// Who may do what, and why.
+    ///
+    /// # Errors
+    /// When the question makes no sense.
+    fn explain(&self, request: &ExplainRequest) -> Result<Explanation, Refusal>;
+
+    /// Changes from now on, a batch an element: from a channel of [`EVENTS_BEHIND_MAX`].
+    fn subscribe(&self) -> broadcast::Receiver<Arc<[Event]>>;
+}
+
+/// The intent log of a server.
+pub trait LogService: Send + Sync {
+    /// What it is doing.
+    ///
+    /// # Errors
+    /// When there is none.
+    fn status(&self) -> Result<RawJson, Refusal>;
+
+    /// Makes all file systems stable.
+    ///
+    /// # Errors
+    /// When there is no log.
+    fn flush(&self) -> Result<RawJson, Refusal>;
+
+    /// Goes back to it.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    fn enable(&self) -> Result<RawJson, Refusal>;
+
+    /// Leaves it.
+    ///
+    /// # Errors
+    /// When it is left already, or cannot be emptied.
+    fn disable(&self) -> Result<RawJson, Refusal>;
+}
+
+/// Makes a document.
+pub type Teller = Box<dyn Fn() -> Result<RawJson, Refusal> + Send + Sync>;
+
+/// What there is to ask.
+pub struct Services {
+    /// Makes the document of statistics.
+    pub statistics: Teller,
+    /// Makes the document of name services.
+    pub names: Teller,
+    /// The intent log.
+    pub log: Arc<dyn LogService>,
+    /// The shares.
+    pub shares: Arc<dyn ShareService>,
+}
