@@ -9,7 +9,10 @@ use std::sync::Arc;
 use steadfast_shares::configuration::{
     LogSettings, NamesSettings, Place, ServerSettings, ShareSettings, TEXT_BYTES_MAX,
 };
-use steadfast_shares::{ClientRule, Configuration, RuleSet, Share, ShareId, nearest};
+use steadfast_shares::manage::{DefaultsSpec, ShareSpec};
+use steadfast_shares::{
+    ClientRule, Configuration, FixedShare, RuleSet, Share, ShareId, ShareOptions, nearest,
+};
 use steadfast_sys::process;
 
 use crate::arguments::{NFS_PORT, ServeArguments, ServerArguments};
@@ -26,14 +29,19 @@ pub(crate) struct Wanted {
     pub(crate) log: LogSettings,
     /// `[names]`
     pub(crate) names: NamesSettings,
-    pub(crate) shares: Vec<WantedShare>,
+    /// `[defaults]`, which groups inherit.
+    pub(crate) defaults: DefaultsSpec,
+    pub(crate) shares: Vec<FixedShare>,
 }
+
+/// Where directories of the command line are written.
+pub(crate) const COMMAND_LINE: &str = "the command line";
 
 /// A share and where it was written.
 #[derive(Clone, Debug)]
 pub(crate) struct WantedShare {
     pub(crate) share: Arc<Share>,
-    /// `FILE:LINE:COLUMN` of its directory; `None` for the command line.
+    /// `FILE:LINE:COLUMN` of its directory, if that is to be told.
     pub(crate) place: Option<String>,
 }
 
@@ -65,19 +73,23 @@ pub(crate) fn wanted(
         server: ServerSettings::default(),
         log: LogSettings::default(),
         names: NamesSettings::default(),
+        defaults: DefaultsSpec::default(),
         shares: Vec::new(),
     };
     let mut paths = HashSet::new();
     for directory in directories {
         let share = command_line_share(arguments, directory).map_err(|error| vec![error])?;
         paths.insert(share.path.clone());
-        wanted.shares.push(WantedShare { share: Arc::new(share), place: None });
+        let spec = command_line_spec(arguments, &share);
+        let source = COMMAND_LINE.to_owned();
+        wanted.shares.push(FixedShare { share: Arc::new(share), spec, source });
     }
     if let Some(file) = file {
         let configuration = read(file)?;
         wanted.server = configuration.server;
         wanted.log = configuration.log;
         wanted.names = configuration.names;
+        wanted.defaults = configuration.defaults;
         for settings in configuration.shares {
             let at = |place| placed(file, place);
             let path = &settings.share.path;
@@ -88,11 +100,23 @@ pub(crate) fn wanted(
                     "{place}: {path:?} is served twice: the command line has it"
                 )]);
             }
-            let place = Some(at(settings.directory_place));
-            wanted.shares.push(WantedShare { share: Arc::new(settings.share), place });
+            let source = at(settings.directory_place);
+            let ShareSettings { share, spec, .. } = settings;
+            wanted.shares.push(FixedShare { share: Arc::new(share), spec, source });
         }
     }
     Ok(wanted)
+}
+
+/// A directory of the command line as it would be written in a file.
+fn command_line_spec(arguments: &ServeArguments, share: &Share) -> ShareSpec {
+    let options = arguments.share.options();
+    ShareSpec {
+        path: share.path.to_string(),
+        options: options.words(&ShareOptions::default()),
+        clients: arguments.share.clients().iter().map(ToString::to_string).collect(),
+        ..ShareSpec::default()
+    }
 }
 
 /// `FILE:LINE:COLUMN`

@@ -72,6 +72,8 @@ impl Served {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) id: ShareId,
+    /// What clients mount.
+    pub(crate) path: Box<str>,
     /// Why, and what to do, in one line with its place.
     pub(crate) what: String,
 }
@@ -99,6 +101,17 @@ impl Exports {
             rule_sets: RuleSets::default(),
             discarded: Discarded::start(),
         }
+    }
+
+    /// Whether a share is served, and why its tree could not be opened if a client wanted it.
+    pub(crate) fn is_served(&self, id: ShareId) -> (bool, Option<String>) {
+        let served = self.served.get(&id);
+        (served.is_some(), served.and_then(|served| served.tree.problem()))
+    }
+
+    /// Why a directory cannot be served, if so.
+    pub(crate) fn problem_of(&self, directory: &Path) -> Option<String> {
+        self.look(directory).err()
     }
 
     /// The rules of all shares that are served, each set once.
@@ -144,7 +157,8 @@ impl Exports {
         for (wanted, prepared) in wanted.iter().zip(self.prepare_all(wanted)) {
             let id = wanted.share.id;
             let Prepared { served, fault } = prepared;
-            built.faults.extend(fault.map(|what| Fault { id, what }));
+            let path = || wanted.share.path.clone();
+            built.faults.extend(fault.map(|what| Fault { id, path: path(), what }));
             let before = self.served.get(&id);
             let is_same = match (before, &served) {
                 (Some(before), Some(served)) => {
@@ -231,16 +245,7 @@ impl Exports {
 
     /// The share's tree, looked at now; the one from before if it is of the same directory.
     fn open(&self, share: &Share) -> Result<Served, String> {
-        let looked_at = self.opener.look(&share.directory).map_err(|error| match error {
-            OpenError::Open { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-                missing_directory(&share.directory)
-            }
-            OpenError::NotDirectory(directory) => format!("{directory:?} is not a directory"),
-            OpenError::Open { source, .. } => {
-                format!("the directory {:?} cannot be opened: {source}", share.directory)
-            }
-            error => error.to_string(),
-        })?;
+        let looked_at = self.look(&share.directory)?;
         let before = self.served.get(&share.id).filter(|before| {
             before.share.crosses_mounts == share.crosses_mounts
                 && before.share.without_log == share.without_log
@@ -258,6 +263,19 @@ impl Exports {
         };
         let written = (!is_canonical).then(|| share.directory.clone());
         Ok(Served { written, looked_at, tree, share: served })
+    }
+
+    fn look(&self, directory: &Path) -> Result<LookedAt, String> {
+        self.opener.look(directory).map_err(|error| match error {
+            OpenError::Open { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+                missing_directory(directory)
+            }
+            OpenError::NotDirectory(directory) => format!("{directory:?} is not a directory"),
+            OpenError::Open { source, .. } => {
+                format!("the directory {directory:?} cannot be opened: {source}")
+            }
+            error => error.to_string(),
+        })
     }
 
     fn tree(&self, share: &Share, looked_at: &LookedAt) -> Result<TreeOnUse, String> {

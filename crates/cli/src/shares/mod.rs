@@ -1,4 +1,435 @@
-//! The shares of a running server.
+//! The shares of a running server, kept ([`steadfast_control::store`]), served ([`Exports`]) and
+//! told to whoever wants to know: tools, other programs ([`Sharetab`]), plug-ins.
+//!
+//! One change at a time: a batch is checked and written into the history, and only then served and
+//! answered. What takes longer, and of what nothing depends, is done after that by other threads:
+//! the files of groups are written ([`writing`]), plug-ins called.
 
-#[allow(dead_code)]
-pub(crate) mod watching;
+mod service;
+mod told;
+mod watching;
+mod writing;
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use anyhow::{Context, Result};
+use parking_lot::{Mutex, MutexGuard};
+use steadfast_access::Access;
+use steadfast_control::api::{Event, Subject};
+use steadfast_control::plugins::Plugins;
+use steadfast_control::service::EVENTS_BEHIND_MAX;
+use steadfast_control::sharetab::Sharetab;
+use steadfast_control::store::{ApplyError, Done, Store, StoreOptions};
+use steadfast_engine::{Engine, ExportTable};
+use steadfast_shares::manage::{DefaultsSpec, Mistake};
+use steadfast_shares::{Edit, FixedShare, Item, Share, ShareChange, ShareId};
+use tokio::sync::broadcast;
+
+use crate::configuration::{COMMAND_LINE, WantedShare};
+use crate::exports::{Exports, Fault, is_single_user};
+use watching::{DirectoryWatch, subdirectories};
+use writing::Writer;
+
+/// What is of `steadfast.toml` and of the command line.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Base {
+    pub(crate) defaults: DefaultsSpec,
+    pub(crate) shares: Vec<FixedShare>,
+}
+
+/// Reads what is of `steadfast.toml` again; one line a mistake.
+pub(crate) type ReadBase = Box<dyn Fn() -> Result<Base, Vec<String>> + Send + Sync>;
+
+/// Where shares are kept and told.
+pub(crate) struct Places {
+    pub(crate) shares_directory: PathBuf,
+    pub(crate) state_directory: PathBuf,
+    /// `None`: other programs are told nothing.
+    pub(crate) sharetab: Option<PathBuf>,
+}
+
+/// Shares that are kept, and looked at, and that nobody serves yet.
+pub(crate) struct KeptShares {
+    state: State,
+    /// What is to be served.
+    pub(crate) table: ExportTable,
+}
+
+/// What changes together.
+struct State {
+    store: Store,
+    exports: Exports,
+    /// What the disk says about shares that are to be served, by their ids.
+    faults: HashMap<ShareId, Box<str>>,
+    sharetab: Option<Sharetab>,
+}
+
+impl KeptShares {
+    /// Reads what is kept and looks at its directories.
+    ///
+    /// # Errors
+    /// When another server keeps shares there, or nothing can be read.
+    pub(crate) fn open(places: &Places, base: Base, exports: Exports) -> Result<Self> {
+        let options = StoreOptions {
+            shares_directory: places.shares_directory.clone(),
+            state_directory: places.state_directory.clone(),
+            defaults: base.defaults,
+            fixed: base.shares,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+        };
+        let (store, mistakes) = Store::open(options)?;
+        for mistake in mistakes.into_iter().chain(store.catalog().mistakes()) {
+            tracing::error!("{mistake}");
+        }
+        let sharetab = places.sharetab.as_deref().and_then(open_sharetab);
+        let mut state = State { store, exports, faults: HashMap::new(), sharetab };
+        let patterns = state.look_at_patterns(None);
+        drop(patterns);
+        let wanted = state.all_wanted();
+        let (table, built) = state.exports.build(&Arc::default(), &wanted);
+        state.note_faults(&wanted, built.faults);
+        tell_of_single_users(&built.changed);
+        Ok(Self { state, table })
+    }
+
+    /// All shares that are to be served.
+    pub(crate) fn shares(&self) -> impl Iterator<Item = &Share> {
+        self.state.store.catalog().all_served().map(|share| &**share)
+    }
+
+    /// The rules of all that is served.
+    pub(crate) fn exports(&self) -> &Exports {
+        &self.state.exports
+    }
+
+    /// Why shares are not served.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        self.state.faults.values().map(ToString::to_string).collect()
+    }
+}
+
+fn open_sharetab(path: &Path) -> Option<Sharetab> {
+    Sharetab::open(path)
+        .inspect_err(|error| {
+            tracing::warn!(
+                "{}: cannot be written ({error}): other programs are not told what is shared; name \
+                 another place with sharetab in [server]",
+                path.display()
+            );
+        })
+        .ok()
+}
+
+/// The shares of a running server.
+pub(crate) struct ShareManager {
+    state: Mutex<State>,
+    engine: Arc<Engine>,
+    access: Arc<Access>,
+    read_base: ReadBase,
+    news: broadcast::Sender<Arc<[Event]>>,
+    plugins: Plugins,
+    writer: Writer,
+    /// Unless the kernel has none.
+    watch: Mutex<Option<DirectoryWatch>>,
+}
+
+impl ShareManager {
+    /// Manages what the engine serves, its table being that of `kept`.
+    ///
+    /// # Errors
+    /// When there can be no thread.
+    pub(crate) fn start(
+        kept: KeptShares,
+        engine: Arc<Engine>,
+        access: Arc<Access>,
+        plugins: Plugins,
+        read_base: ReadBase,
+    ) -> Result<Arc<Self>> {
+        let manager = Arc::new(Self {
+            state: Mutex::new(kept.state),
+            engine,
+            access,
+            read_base,
+            news: broadcast::Sender::new(EVENTS_BEHIND_MAX),
+            plugins,
+            writer: Writer::default(),
+            watch: Mutex::new(None),
+        });
+        manager.writer.start(&manager).context("cannot start a thread")?;
+        manager.watch_directories();
+        let mut state = manager.state.lock();
+        let paths: Vec<Box<str>> =
+            state.store.catalog().all_served().map(|share| share.path.clone()).collect();
+        state.tell_sharetab(paths.iter().map(|path| &**path));
+        let statuses = state.statuses_for_plugins(&manager.plugins, paths.iter().map(|p| &**p));
+        manager.plugins.publish(statuses);
+        // What was left over from before a crash.
+        if state.store.has_writes() {
+            manager.writer.ring();
+        }
+        drop(state);
+        Ok(manager)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Serves what was done, and tells of it. Returns what the disk says against it.
+    fn publish(&self, state: &mut State, done: &Done) -> Vec<Fault> {
+        let before: Vec<_> = done.changes.iter().map(|change| state.state_before(change)).collect();
+        let faults = self.serve(state, &done.changes);
+        state.tell_sharetab(done.changes.iter().map(|change| &*change.path));
+        let events = state.events(done, &before);
+        if !events.is_empty() {
+            // Nobody may be watching.
+            let _ = self.news.send(events.into());
+        }
+        let changed = done.changes.iter().map(|change| &*change.path);
+        self.plugins.publish(state.statuses_for_plugins(&self.plugins, changed));
+        if state.store.has_writes() {
+            self.writer.ring();
+        }
+        faults
+    }
+
+    /// Has the engine serve what changed.
+    fn serve(&self, state: &mut State, changes: &[ShareChange]) -> Vec<Fault> {
+        if changes.is_empty() {
+            return Vec::new();
+        }
+        let gone = |change: &ShareChange| {
+            let old = change.old.as_ref()?;
+            (change.new.as_ref().map(|new| new.id) != Some(old.id)).then_some(old.id)
+        };
+        let removed: Vec<_> = changes.iter().filter_map(gone).collect();
+        for id in &removed {
+            state.faults.remove(id);
+        }
+        let wanted: Vec<_> = changes
+            .iter()
+            .filter_map(|change| change.new.clone())
+            .map(|share| WantedShare { share, place: None })
+            .collect();
+        let now = self.engine.exports();
+        let (table, built) = state.exports.change(&now, &removed, &wanted);
+        tell_of_single_users(&built.changed);
+        // Before clients are asked about: their look-ups may begin.
+        self.access.watch_rules(state.exports.rule_sets());
+        self.engine.set_exports(table);
+        state.note_faults(&wanted, built.faults.clone());
+        built.faults
+    }
+
+    /// Looks again at directories of which shares are made.
+    fn look_at(&self, parents: &BTreeSet<PathBuf>) {
+        let mut state = self.lock();
+        let changes = state.look_at_patterns(Some(parents));
+        let sequence = state.store.sequence();
+        let done = Done { sequence, changes, ..Done::default() };
+        if !done.changes.is_empty() {
+            self.publish(&mut state, &done);
+            tracing::info!("{} shares came or went with their directories", done.changes.len());
+        }
+    }
+
+    /// Watches what patterns make shares of, if there are any.
+    fn watch_directories(self: &Arc<Self>) {
+        let parents = self.lock().parents();
+        let mut watch = self.watch.lock();
+        if watch.is_none() && !parents.is_empty() {
+            let manager: Weak<Self> = Arc::downgrade(self);
+            let started = DirectoryWatch::start(Box::new(move |parents| {
+                if let Some(manager) = manager.upgrade() {
+                    manager.look_at(parents);
+                }
+            }));
+            match started {
+                Ok(started) => *watch = Some(started),
+                Err(error) => tracing::error!(
+                    "directories cannot be watched: {error}; those that appear below a pattern are \
+                     served after `steadfast reload`"
+                ),
+            }
+        }
+        if let Some(watch) = &*watch {
+            watch.set(parents.clone());
+        }
+        drop(watch);
+        // What came before it was watched.
+        if !parents.is_empty() {
+            self.look_at(&parents);
+        }
+    }
+
+    /// Reads everything again. What has mistakes stays as it is; they are returned.
+    pub(crate) fn read_again(self: &Arc<Self>, who: &str) -> (Done, Vec<Mistake>, Vec<Fault>) {
+        let base = (self.read_base)();
+        let mut state = self.lock();
+        let mut mistakes = Vec::new();
+        let mut done = Done { sequence: state.store.sequence(), ..Done::default() };
+        match base {
+            Ok(base) => done.changes = state.store.set_base(base.defaults, base.shares),
+            Err(lines) => mistakes.extend(
+                lines.into_iter().map(|what| Mistake { what, ..Mistake::default() }),
+            ),
+        }
+        match state.store.reload(who) {
+            Ok((read, more)) => {
+                done.sequence = read.sequence;
+                done.edits = read.edits;
+                done.changes = joined(std::mem::take(&mut done.changes), read.changes);
+                mistakes.extend(more);
+            }
+            Err(error) => {
+                mistakes.push(Mistake { what: error.to_string(), ..Mistake::default() });
+            }
+        }
+        // Those that could not be served before may be now, and the other way round.
+        let all: Vec<_> = state.all_wanted();
+        let mut faults = self.publish(&mut state, &done);
+        let now = self.engine.exports();
+        let (table, built) = state.exports.build(&now, &all);
+        self.engine.set_exports(table);
+        state.note_faults(&all, built.faults.clone());
+        faults.extend(built.faults);
+        drop(state);
+        self.watch_directories();
+        (done, mistakes, faults)
+    }
+
+    /// Writes what is not in the groups' files yet, and stops telling anybody.
+    pub(crate) fn stop(&self) {
+        drop(self.watch.lock().take());
+        self.writer.stop();
+        let mut state = self.lock();
+        for mistake in state.store.write_files() {
+            tracing::warn!("{mistake}");
+        }
+        if let Some(sharetab) = &mut state.sharetab {
+            sharetab.clear();
+            if let Err(error) = sharetab.publish() {
+                tracing::warn!("{}: {error}", sharetab.path().display());
+            }
+        }
+    }
+}
+
+/// The changes of two steps as those of one.
+fn joined(first: Vec<ShareChange>, second: Vec<ShareChange>) -> Vec<ShareChange> {
+    let mut by_path: HashMap<Box<str>, ShareChange> =
+        first.into_iter().map(|change| (change.path.clone(), change)).collect();
+    for change in second {
+        match by_path.get_mut(&change.path) {
+            Some(known) => known.new = change.new,
+            None => drop(by_path.insert(change.path.clone(), change)),
+        }
+    }
+    let mut all: Vec<_> =
+        by_path.into_values().filter(|change| change.old != change.new).collect();
+    all.sort_by(|a, b| a.path.cmp(&b.path));
+    all
+}
+
+impl State {
+    /// All shares that are to be served, with their places where those are at hand.
+    fn all_wanted(&self) -> Vec<WantedShare> {
+        let catalog = self.store.catalog();
+        let all = catalog.all_served().map(|share| {
+            let source = catalog.fixed_source(&share.path).filter(|source| *source != COMMAND_LINE);
+            WantedShare { share: Arc::clone(share), place: source.map(str::to_owned) }
+        });
+        all.collect()
+    }
+
+    fn note_faults(&mut self, wanted: &[WantedShare], faults: Vec<Fault>) {
+        for wanted in wanted {
+            self.faults.remove(&wanted.share.id);
+        }
+        for Fault { id, path, what } in faults {
+            if what.contains(&format!("{path:?}")) {
+                tracing::error!("{what}");
+            } else {
+                tracing::error!("share {path:?} is not served: {what}");
+            }
+            self.faults.insert(id, what.into());
+        }
+    }
+
+    /// Directories of which patterns make shares.
+    fn parents(&self) -> BTreeSet<PathBuf> {
+        let patterns = self.store.catalog().patterns();
+        patterns
+            .filter_map(|(_, pattern)| Some(Path::new(&pattern.directories).parent()?.to_owned()))
+            .collect()
+    }
+
+    /// Tells the store which directories there are below patterns: all, or those with these
+    /// parents. One that cannot be read now has what it had.
+    fn look_at_patterns(&mut self, parents: Option<&BTreeSet<PathBuf>>) -> Vec<ShareChange> {
+        let patterns: Vec<(String, String, bool)> = self
+            .store
+            .catalog()
+            .patterns()
+            .map(|(group, pattern)| {
+                (group.to_owned(), pattern.directories.clone(), pattern.mounted == Some(true))
+            })
+            .collect();
+        let mut changes = Vec::new();
+        for (group, directories, is_mounted) in patterns {
+            let Some(parent) = Path::new(&directories).parent() else { continue };
+            if parents.is_some_and(|parents| !parents.contains(parent)) {
+                continue;
+            }
+            match subdirectories(parent, is_mounted) {
+                Ok(names) => {
+                    let names = names.iter().map(String::as_str);
+                    let changed = self.store.set_directories(&group, &directories, names);
+                    changes = joined(changes, changed);
+                }
+                Err(error) => tracing::error!(
+                    "group {group:?}, pattern {directories:?}: {} cannot be read: {error}",
+                    parent.display()
+                ),
+            }
+        }
+        changes
+    }
+}
+
+/// What is in the way of a batch, for the history's sake.
+fn is_about_shares(edit: &Edit) -> bool {
+    !matches!(edit.item, Item::File)
+}
+
+fn tell_of_single_users(served: &[Arc<Share>]) {
+    let (uid, gid) = steadfast_sys::process::effective_ids();
+    for share in served.iter().filter(|share| uid != 0 && is_single_user(share)) {
+        tracing::warn!(
+            "{:?}: every user of every client acts as user {uid}, group {gid}, since this server \
+             does not run as root",
+            share.path
+        );
+    }
+}
+
+/// What an event is about.
+fn subject_of(item: &Item) -> Subject {
+    match item {
+        Item::Share(_) => Subject::Share,
+        Item::File | Item::Group | Item::Pattern(_) => Subject::Group,
+    }
+}
+
+/// What a refused batch is told with.
+fn refused(error: ApplyError) -> steadfast_control::Refusal {
+    use steadfast_control::{Refusal, RefusalKind};
+    match error {
+        ApplyError::Mistakes(mistakes) => Refusal::mistaken(told::mistakes(mistakes)),
+        ApplyError::NoState { .. } => Refusal::new(RefusalKind::NotFound, error.to_string()),
+        ApplyError::ReadOnly(_) => Refusal::new(RefusalKind::Conflict, error.to_string()),
+        ApplyError::History(_) => Refusal::new(RefusalKind::Failed, error.to_string()),
+    }
+}

@@ -178,7 +178,7 @@ impl Catalog {
     }
 
     /// What is told of a share, in whose file so many lines are before it if that is known.
-    fn view(&self, claim: Claim, lines: Option<usize>) -> Option<ShareView> {
+    pub(super) fn view(&self, claim: Claim, lines: Option<usize>) -> Option<ShareView> {
         let state = self.state(claim);
         let why = if state == ShareState::Faulty { self.why(claim, lines) } else { Vec::new() };
         let share = self.share_of(claim).cloned();

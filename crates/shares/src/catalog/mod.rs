@@ -10,6 +10,7 @@ mod applying;
 mod claims;
 mod edits;
 mod listing;
+mod states;
 
 #[cfg(test)]
 mod tests;

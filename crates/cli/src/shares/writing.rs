@@ -1,0 +1,90 @@
+//! Writes the groups' files after what changed in them was answered.
+
+use std::io;
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use steadfast_control::store::FileWrite;
+
+use super::ShareManager;
+
+/// How long further changes are waited for, so that many cost one writing.
+const GATHERING: Duration = Duration::from_millis(300);
+
+/// A thread that writes when it is told to.
+#[derive(Default)]
+pub(super) struct Writer {
+    bell: Arc<Bell>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Bell {
+    state: Mutex<BellState>,
+    rung: Condvar,
+}
+
+#[derive(Default)]
+struct BellState {
+    is_rung: bool,
+    is_stopping: bool,
+}
+
+impl Writer {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When there can be none.
+    pub(super) fn start(&self, manager: &Arc<ShareManager>) -> io::Result<()> {
+        let (bell, manager) = (Arc::clone(&self.bell), Arc::downgrade(manager));
+        let thread = std::thread::Builder::new()
+            .name("share-files".to_owned())
+            .spawn(move || bell.write(&manager))?;
+        *self.thread.lock() = Some(thread);
+        Ok(())
+    }
+
+    /// There is something to be written.
+    pub(super) fn ring(&self) {
+        self.bell.state.lock().is_rung = true;
+        self.bell.rung.notify_all();
+    }
+
+    /// Ends the thread; what is not written then is left.
+    pub(super) fn stop(&self) {
+        self.bell.state.lock().is_stopping = true;
+        self.bell.rung.notify_all();
+        if let Some(thread) = self.thread.lock().take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Bell {
+    fn write(&self, manager: &Weak<ShareManager>) {
+        loop {
+            {
+                let mut state = self.state.lock();
+                while !state.is_rung && !state.is_stopping {
+                    self.rung.wait(&mut state);
+                }
+                if !state.is_stopping {
+                    // Further changes only ring: it ends when there is nothing to gather for.
+                    self.rung.wait_while_for(&mut state, |state| !state.is_stopping, GATHERING);
+                }
+                if state.is_stopping {
+                    return;
+                }
+                state.is_rung = false;
+            }
+            let Some(manager) = manager.upgrade() else { return };
+            let writes = manager.lock().store.take_writes();
+            let written = writes.into_iter().map(FileWrite::perform).collect();
+            for mistake in manager.lock().store.note_writes(written) {
+                tracing::warn!("{mistake}");
+            }
+        }
+    }
+}
