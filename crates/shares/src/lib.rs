@@ -20,8 +20,10 @@ mod model;
 mod names;
 mod options;
 mod pattern;
+mod plan;
 mod rules;
 mod suggestion;
+mod wanted;
 
 pub use authority::{Authority, Groups, RulesOnly};
 pub use catalog::{Applied, Catalog, Edit, FixedShare, GroupView, ShareChange, ShareView};
@@ -32,5 +34,7 @@ pub use group::{GroupFile, Item, Position};
 pub use model::{ClientPattern, ClientRule, Flavor, Flavors, Rights, Share, ShareId, Squash};
 pub use names::{DomainPattern, HostName, Known, Names, NetgroupName, NoNames};
 pub use options::{Access, ClientLists, OptionError, ShareOptions};
+pub use plan::{Action, KeyChange, PlannedChange, Subject, planned};
 pub use rules::{Decision, Question, Refusal, RuleSet};
 pub use suggestion::nearest;
+pub use wanted::Wanted;

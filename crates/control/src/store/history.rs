@@ -17,8 +17,8 @@ pub const OPERATIONS_KEPT: usize = 100;
 pub struct Record {
     /// Counts the states, from 1.
     pub sequence: u64,
-    /// When, in seconds since 1970.
-    pub time_s: u64,
+    /// When, in milliseconds since 1970.
+    pub time_ms: u64,
     /// Who did it.
     pub who: String,
     /// Why.

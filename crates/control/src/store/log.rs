@@ -23,8 +23,8 @@ const BYTES_MAX: u64 = 4 << 30;
 pub struct State {
     /// Counts the states, from 1.
     pub sequence: u64,
-    /// When it came to be, in seconds since 1970.
-    pub time_s: u64,
+    /// When it came to be, in milliseconds since 1970.
+    pub time_ms: u64,
     /// Who made it.
     pub who: String,
     /// Why.
@@ -46,7 +46,7 @@ impl State {
     fn new(record: &Record, offset: u64, bytes: u64) -> Self {
         Self {
             sequence: record.sequence,
-            time_s: record.time_s,
+            time_ms: record.time_ms,
             who: record.who.clone(),
             comment: record.comment.clone(),
             rolled_back_to: record.rolled_back_to,

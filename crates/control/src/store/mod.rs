@@ -321,7 +321,7 @@ impl Store {
             return Ok(Done { sequence, left_out, ..Done::default() });
         }
         record.sequence = self.sequence() + 1;
-        record.time_s = now_s();
+        record.time_ms = now_ms();
         if let Err(error) = self.history.append(&record) {
             self.catalog.take_back(&record.edits);
             return Err(ApplyError::History(error));
@@ -515,6 +515,6 @@ impl Store {
     }
 }
 
-fn now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

@@ -25,6 +25,8 @@ pub(crate) struct Document<'a> {
     /// Made when the first mistake is told: most texts have none.
     line_starts: OnceCell<Vec<usize>>,
     errors: Vec<ConfigurationError>,
+    /// How many there were, those that are not kept among them.
+    refused: usize,
 }
 
 impl<'a> Document<'a> {
@@ -34,7 +36,7 @@ impl<'a> Document<'a> {
 
     /// A part of a file, which begins at this line.
     pub(crate) fn part(text: &'a str, first_line: usize) -> Self {
-        Self { text, first_line, line_starts: OnceCell::new(), errors: Vec::new() }
+        Self { text, first_line, line_starts: OnceCell::new(), errors: Vec::new(), refused: 0 }
     }
 
     fn line_starts(&self) -> &[usize] {
@@ -75,6 +77,11 @@ impl<'a> Document<'a> {
         Some(root)
     }
 
+    /// How much was refused so far.
+    pub(crate) fn errors(&self) -> usize {
+        self.refused
+    }
+
     /// Whether nothing was refused so far.
     pub(crate) fn has_no_errors(&self) -> bool {
         self.errors.is_empty()
@@ -95,6 +102,7 @@ impl<'a> Document<'a> {
     }
 
     pub(crate) fn refuse(&mut self, place: Place, what: String, suggestion: Option<String>) {
+        self.refused += 1;
         if self.errors.len() < ERRORS_MAX {
             self.errors.push(ConfigurationError { place, what, suggestion });
         }

@@ -85,7 +85,17 @@ pub(super) fn read_all(
 
 /// A share as it is written, checked but for its words.
 pub(crate) fn read_share(document: &mut Document<'_>, table: Table<'_>) -> ShareSpec {
-    document.known_keys(table, "[[share]]", &SHARE_KEYS);
+    read_share_with(document, table, &[])
+}
+
+/// The same, where a share may have more keys, which are read elsewhere.
+pub(crate) fn read_share_with(
+    document: &mut Document<'_>,
+    table: Table<'_>,
+    more: &[&str],
+) -> ShareSpec {
+    let keys: Vec<&str> = SHARE_KEYS.iter().chain(more).copied().collect();
+    document.known_keys(table, "[[share]]", &keys);
     let mut spec = ShareSpec {
         path: text(document, table, "path").unwrap_or_default(),
         directory: text(document, table, "directory"),

@@ -1,0 +1,251 @@
+//! The state that somebody wants, as a file: groups and shares in TOML, and the batch that leads
+//! there.
+//!
+//! A group that has a `[[group]]` is wanted as it is written, with the shares that name it
+//! (`group = "NAME"`) and no others. Shares of groups without one are added or changed alone.
+
+use std::collections::{BTreeSet, HashMap};
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::catalog::Catalog;
+use crate::configuration::document::{Document, Table};
+use crate::configuration::share::{read_group, read_pattern, read_share_with};
+use crate::configuration::{ConfigurationError, Place};
+use crate::manage::{
+    Changes, DEFAULT_GROUP, GROUP_KEYS, GroupSpec, Operation, SHARE_KEYS, ShareSpec,
+    check_group_name,
+};
+use crate::options::shown;
+
+/// A wanted state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Groups that are to be exactly so.
+    pub groups: Vec<GroupSpec>,
+    /// Shares with the names of their groups.
+    pub shares: Vec<(String, ShareSpec)>,
+}
+
+impl Wanted {
+    /// Reads a file. What has mistakes is left out of the first value.
+    pub fn parse(text: &str) -> (Self, Vec<ConfigurationError>) {
+        let mut document = Document::new(text);
+        let mut wanted = Self::default();
+        if let Some(root) = document.parse() {
+            let root = Table { entries: root.get_ref(), place: document.start() };
+            document.known_keys(root, "the file", &["group", "share"]);
+            let mut names = HashMap::new();
+            for table in document.tables(root, "group", "group") {
+                let group = group(&mut document, table, &mut names);
+                wanted.groups.extend(group);
+            }
+            let mut paths = HashMap::new();
+            for table in document.tables(root, "share", "share") {
+                let share = share(&mut document, table, &mut paths);
+                wanted.shares.extend(share);
+            }
+        }
+        (wanted, document.into_errors())
+    }
+
+    /// What has to be done so that it becomes so.
+    pub fn operations(&self, catalog: &Catalog) -> Vec<Operation> {
+        let mut operations = Vec::new();
+        for group in &self.groups {
+            match catalog.file(&group.name) {
+                None => operations.push(Operation::CreateGroup { group: group.clone() }),
+                Some(file) => {
+                    let keys: Vec<&str> = GROUP_KEYS.into_iter().chain(["pattern"]).collect();
+                    if let Some(changes) = changes(&file.spec(), group, &keys) {
+                        operations.push(Operation::SetGroup { name: group.name.clone(), changes });
+                    }
+                }
+            }
+        }
+        for (group, share) in &self.shares {
+            let path = share.path.clone();
+            let known = catalog.shares_at(&path);
+            let written = known.iter().find(|view| view.pattern.is_none() && view.group.is_some());
+            let Some(written) = written else {
+                operations.push(Operation::AddShare { group: group.clone(), share: share.clone() });
+                continue;
+            };
+            if written.group.as_deref() != Some(group) {
+                operations.push(Operation::MoveShare { path: path.clone(), group: group.clone() });
+            }
+            if let Some(changes) = changes(&written.spec, share, &SHARE_KEYS) {
+                operations.push(Operation::SetShare { path, changes });
+            }
+        }
+        let wanted: BTreeSet<&str> =
+            self.shares.iter().map(|(_, share)| share.path.as_str()).collect();
+        for group in &self.groups {
+            for share in catalog.file(&group.name).into_iter().flat_map(|file| file.shares()) {
+                if !wanted.contains(share.path.as_str()) {
+                    operations.push(Operation::RemoveShare { path: share.path.clone() });
+                }
+            }
+        }
+        operations
+    }
+}
+
+/// The keys that have to be set so that one becomes the other.
+fn changes<T: Serialize>(old: &T, new: &T, keys: &[&str]) -> Option<Changes> {
+    let values = |spec: &T| match serde_json::to_value(spec) {
+        Ok(Value::Object(values)) => values,
+        _ => Map::new(),
+    };
+    let (old, mut new) = (values(old), values(new));
+    let mut set = Map::new();
+    for key in keys {
+        let value = new.remove(*key).unwrap_or_default();
+        if old.get(*key).unwrap_or(&Value::Null) != &value {
+            set.insert((*key).to_owned(), value);
+        }
+    }
+    (!set.is_empty()).then(|| Changes { set, ..Changes::default() })
+}
+
+/// Whether nothing was refused by `read`.
+fn cleanly<T>(document: &mut Document<'_>, read: impl FnOnce(&mut Document<'_>) -> T) -> Option<T> {
+    let before = document.errors();
+    let value = read(document);
+    (document.errors() == before).then_some(value)
+}
+
+fn group(
+    document: &mut Document<'_>,
+    table: Table<'_>,
+    names: &mut HashMap<String, Place>,
+) -> Option<GroupSpec> {
+    cleanly(document, |document| {
+        let name = document.text(table, "name").unwrap_or_default().to_owned();
+        let place = document.place_of(table, "name");
+        if name.is_empty() {
+            document.refuse(place, "the group has no name".to_owned(), None);
+        } else if let Err(what) = check_group_name(&name) {
+            document.refuse(place, what, None);
+        } else if let Some(first) = names.insert(name.clone(), place) {
+            let what =
+                format!("the group {} is here twice, first in line {}", shown(&name), first.line);
+            document.refuse(place, what, None);
+        }
+        // A name that is wrong was told.
+        let known = if check_group_name(&name).is_ok() { name.as_str() } else { "x" };
+        let mut group = read_group(document, table, known, "[[group]]", &["name", "pattern"]);
+        for pattern in document.tables(table, "pattern", "group.pattern") {
+            group.patterns.push(read_pattern(document, pattern));
+        }
+        group
+    })
+}
+
+fn share(
+    document: &mut Document<'_>,
+    table: Table<'_>,
+    paths: &mut HashMap<String, Place>,
+) -> Option<(String, ShareSpec)> {
+    cleanly(document, |document| {
+        let group = document.text(table, "group").unwrap_or(DEFAULT_GROUP).to_owned();
+        if let Err(what) = check_group_name(&group) {
+            let place = document.place_of(table, "group");
+            document.refuse(place, what, None);
+        }
+        let share = read_share_with(document, table, &["group"]);
+        let place = document.place_of(table, "path");
+        if let Some(first) = paths.insert(share.path.clone(), place) {
+            let what = format!(
+                "the path {} is here twice, first in line {}",
+                shown(&share.path),
+                first.line
+            );
+            document.refuse(place, what, None);
+        }
+        (group, share)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::GroupFile;
+    use crate::manage::{Batch, DefaultsSpec};
+
+    const FILE: &str = r#"
+        [[group]]
+        name = "home"
+        clients = ["@staff"]
+        [[group.pattern]]
+        directories = "/t/*"
+
+        [[share]]
+        path = "/a"
+        group = "home"
+        options = ["ro"]
+
+        [[share]]
+        path = "/b"
+        group = "home"
+        [[share.rule]]
+        clients = ["admin.example"]
+        options = ["no_root_squash"]
+
+        [[share]]
+        path = "/c"
+        clients = ["*"]
+    "#;
+
+    #[test]
+    fn a_file_is_reached_from_anywhere_and_then_nothing_is_to_be_done() {
+        let (wanted, errors) = Wanted::parse(FILE);
+        assert_eq!(errors, []);
+        for files in [
+            vec![],
+            vec![("home", "[[share]]\npath = \"/x\"\n[[share]]\npath = \"/a\"\nid = 7\n")],
+            vec![
+                ("other", "[[share]]\npath = \"/b\"\nclients = [\"::1\"]\n"),
+                ("home", "log = 1\n"),
+            ],
+        ] {
+            let mut catalog = Catalog::new("shares.d", DefaultsSpec::default(), Vec::new());
+            for (name, text) in &files {
+                catalog.insert(GroupFile::parse(name, text));
+            }
+            if files.iter().any(|(_, text)| text.starts_with("log")) {
+                // What is not written right is not written over.
+                let operations = wanted.operations(&catalog);
+                let batch = Batch { operations, ..Batch::default() };
+                assert!(catalog.apply(&batch).is_err());
+                continue;
+            }
+            let operations = wanted.operations(&catalog);
+            catalog.apply(&Batch { operations, ..Batch::default() }).expect("no mistakes");
+            assert_eq!(wanted.operations(&catalog), []);
+            let paths: Vec<_> = catalog.shares().map(|view| view.spec.path).collect();
+            assert_eq!(paths.len(), 3, "{paths:?}");
+            assert!(!paths.contains(&"/x".to_owned()));
+        }
+    }
+
+    #[test]
+    fn mistakes_are_told_and_the_rest_is_read() {
+        let text = "[[group]]\nclients = [\"*\"]\n[[group]]\nname = \"a b\"\n[[share]]\npath = \"/a\"\n\
+                    grup = \"x\"\n[[share]]\npath = \"/b\"\n[[share]]\npath = \"/b/\"\n[defaults]\n";
+        let (wanted, errors) = Wanted::parse(text);
+        let told: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "1:1: the group has no name",
+                "4:8: a group's name may have letters, digits, \"-\", \"_\" and \".\" alone: \"a b\"",
+                "7:1: unknown key \"grup\" in [[share]]; did you mean \"group\"?",
+                "11:8: the path \"/b\" is here twice, first in line 9",
+                "12:2: unknown key \"defaults\" in the file",
+            ]
+        );
+        assert_eq!(wanted.shares.len(), 1);
+    }
+}
