@@ -143,7 +143,7 @@ impl Cache {
             return;
         }
         while shard.table.len() >= entries_max {
-            self.evict_one(&mut shard);
+            Self::evict_one(&mut shard);
         }
         let entry = Remembered {
             client: question.client,
@@ -162,7 +162,7 @@ impl Cache {
     }
 
     /// Lets the longest unused of a few go.
-    fn evict_one(&self, shard: &mut Shard) {
+    fn evict_one(shard: &mut Shard) {
         let buckets = shard.table.num_buckets().max(1);
         let (mut oldest, mut seen) = (None, 0);
         for _ in 0..buckets {
