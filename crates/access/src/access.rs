@@ -24,6 +24,9 @@ use crate::system::SystemNames;
 const SAVE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(180);
 const AGE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(30);
 
+/// How old the file's ages may become while nothing changes: much less than answers are used.
+const CONFIRM_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1800);
+
 /// Decides by rules and by what is known about names, and remembers what was decided.
 ///
 /// All that takes time is done by threads of its own, which [`Access::start`] starts and
@@ -144,14 +147,15 @@ impl Access {
         self.cache.age(u32::try_from(elapsed_ms / 1000).unwrap_or(u32::MAX));
     }
 
-    /// Writes what is known to the state file, if it has changed. On return it is on the disk.
+    /// Writes what is known to the state file, if anything has changed or was confirmed. On return
+    /// it is on the disk.
     ///
     /// # Errors
     /// When it cannot be written; what was there before is then still there.
     pub fn save(&self) -> io::Result<()> {
         let Some(path) = &self.state_file else { return Ok(()) };
         let _alone = self.saving.lock();
-        if !self.book.is_changed() {
+        if !self.book.is_changed() && !self.book.is_confirmed() {
             return Ok(());
         }
         let kept = self.book.kept();
@@ -216,7 +220,8 @@ impl Keeper {
                 let Some(access) = access.upgrade() else { return };
                 access.age();
                 since_save += AGE_INTERVAL;
-                if since_save >= SAVE_INTERVAL {
+                let is_due = since_save >= SAVE_INTERVAL && access.book.is_changed();
+                if is_due || since_save >= CONFIRM_INTERVAL {
                     since_save = std::time::Duration::ZERO;
                     access.save_or_tell();
                 }

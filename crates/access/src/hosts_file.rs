@@ -73,8 +73,8 @@ mod tests {
     use super::*;
     use crate::testing::host_named;
 
-    fn addresses(texts: &[&str]) -> Option<Fact> {
-        Some(Fact::Addresses(texts.iter().map(|a| a.parse().expect("an address")).collect()))
+    fn addresses(texts: &[&str]) -> Fact {
+        Fact::Addresses(texts.iter().map(|a| a.parse().expect("an address")).collect())
     }
 
     #[test]
@@ -85,9 +85,9 @@ mod tests {
              ::ffff:10.0.0.3 mapped\nfd00::1 six\nfe80::1%eth0 zone\nnonsense here\n10.0.0.4\n\
              10.0.0.5 bad..name good\n",
         );
-        assert_eq!(file.find(&host_named("a.example")), addresses(&["10.0.0.1", "10.0.0.2"]));
-        assert_eq!(file.find(&host_named("mapped")), addresses(&["10.0.0.3"]));
-        assert_eq!(file.find(&host_named("good")), addresses(&["10.0.0.5"]));
+        assert_eq!(file.find(&host_named("a.example")), Some(addresses(&["10.0.0.1", "10.0.0.2"])));
+        assert_eq!(file.find(&host_named("mapped")), Some(addresses(&["10.0.0.3"])));
+        assert_eq!(file.find(&host_named("good")), Some(addresses(&["10.0.0.5"])));
         for absent in ["commented", "zone", "here"] {
             assert_eq!(file.find(&host_named(absent)), None, "{absent}");
         }

@@ -100,11 +100,7 @@ pub fn netgroup_hosts(netgroup: &str) -> io::Result<Option<Vec<Option<String>>>>
         let errno = errno();
         // SAFETY: ends what was begun.
         unsafe { endnetgrent() };
-        // Not found, or no service to find it in.
-        return match errno {
-            0 | libc::ENOENT | libc::ESRCH | libc::EINVAL | libc::ENOSYS => Ok(None),
-            _ => Err(io::Error::from_raw_os_error(errno)),
-        };
+        return is_end(errno).then_some(None).ok_or_else(|| io::Error::from_raw_os_error(errno));
     }
     let hosts = triples();
     // SAFETY: ends what was begun.
@@ -132,17 +128,29 @@ fn triples() -> io::Result<Vec<Option<String>>> {
             )
         };
         if got != 1 {
-            if errno() == libc::ERANGE && buffer.len() < BUFFER_BYTES_MAX {
+            let errno = errno();
+            if errno == libc::ERANGE && buffer.len() < BUFFER_BYTES_MAX {
                 buffer.resize(buffer.len() * 2, 0);
                 continue;
             }
-            return Ok(hosts);
+            // A list that was cut short is not that of the netgroup.
+            return if is_end(errno) {
+                Ok(hosts)
+            } else {
+                Err(io::Error::from_raw_os_error(errno))
+            };
         }
         // SAFETY: not null, so a string in the buffer, which nobody writes meanwhile.
         let host = (!host.is_null()).then(|| unsafe { CStr::from_ptr(host) });
         hosts.push(host.map(|host| host.to_string_lossy().into_owned()));
     }
     Ok(hosts)
+}
+
+/// Whether there is no more, or none, rather than a failure: nothing found, or no service to find
+/// it in.
+fn is_end(errno: c_int) -> bool {
+    matches!(errno, 0 | libc::ENOENT | libc::ESRCH | libc::EINVAL | libc::ENOSYS)
 }
 
 /// The functions of the switch say only by this whether they failed.

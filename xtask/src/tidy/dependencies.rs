@@ -50,6 +50,8 @@ const MAY_NEED: &[(&str, &[&str])] = &[
 
 /// Tests may need more, as long as the three bands stay apart.
 const TESTS_MAY_NEED: &[(&str, &[&str])] = &[
+    // Itself, with what it has for the tests of others.
+    ("access", &["access"]),
     ("engine", &["client"]),
     ("posixfs", &["shares"]),
     ("runtime", &["client", "shares", "wire", "xdr", "rpc", "posixfs"]),

@@ -18,8 +18,6 @@ const FILES_MS: u64 = 2000;
 const SWEEP_MS: u64 = 60_000;
 /// Listeners are called no more often, since each call has all who wait ask again.
 const NEWS_MS: u64 = 5;
-/// Who remembers decisions is made to ask again no more often (see [`NameBook::roll`]).
-const ROLL_MS: u64 = 30_000;
 
 /// What only the one who takes turns knows.
 #[derive(Debug)]
@@ -121,7 +119,7 @@ impl NameBook {
             Some(driver.files_ms),
             Some(driver.sweep_ms),
             driver.has_news.then_some(news_ms),
-            driver.is_roll_wanted.then_some(driver.rolled_ms + ROLL_MS),
+            driver.is_roll_wanted.then_some(driver.rolled_ms + self.bounds.ttl_min_ms),
         ];
         if is_told {
             self.tell_news();
@@ -214,6 +212,9 @@ impl NameBook {
             driver.failing.remove(subject);
         } else {
             driver.failing.insert(subject.clone());
+        }
+        if after.1 == 0 {
+            self.is_confirmed.store(true, Ordering::Relaxed);
         }
         if change != Change::None {
             self.is_changed.store(true, Ordering::Relaxed);
@@ -311,9 +312,10 @@ impl NameBook {
 
     /// Names that no rule has are looked after while they are in use, and who remembers a decision
     /// does not use the names that it was made by. So when one was not used for most of its life,
-    /// all who remember are made to ask again: then it is used, or let go.
+    /// all who remember are made to ask again: then it is used, or let go. No more often than the
+    /// shortest life of an answer.
     fn roll(&self, driver: &mut Driver, now_ms: u64) {
-        if driver.is_roll_wanted && now_ms >= driver.rolled_ms + ROLL_MS {
+        if driver.is_roll_wanted && now_ms >= driver.rolled_ms + self.bounds.ttl_min_ms {
             driver.is_roll_wanted = false;
             driver.rolled_ms = now_ms;
             driver.is_epoch_over = true;

@@ -217,6 +217,7 @@ impl NameBook {
     /// known.
     pub fn kept(&self) -> Kept {
         self.is_changed.store(false, Ordering::Relaxed);
+        self.is_confirmed.store(false, Ordering::Relaxed);
         let now_ms = self.clock.monotonic_ms();
         let mut names = Vec::new();
         self.table.for_each(|subject, slot| {
@@ -230,6 +231,11 @@ impl NameBook {
     /// Whether something is known that [`Self::kept`] did not have.
     pub fn is_changed(&self) -> bool {
         self.is_changed.load(Ordering::Relaxed)
+    }
+
+    /// Whether something was confirmed since [`Self::kept`].
+    pub fn is_confirmed(&self) -> bool {
+        self.is_confirmed.load(Ordering::Relaxed)
     }
 
     /// What [`Self::kept`] gave was not kept after all.

@@ -63,6 +63,8 @@ pub struct NameBook {
     listeners: RwLock<Vec<Listener>>,
     /// Whether something is known that the state file does not have.
     is_changed: AtomicBool,
+    /// Whether something was confirmed since it was written.
+    is_confirmed: AtomicBool,
     me: Weak<Self>,
 }
 
@@ -108,6 +110,7 @@ impl NameBook {
             driver: Mutex::new(Driver::new(now_ms)),
             listeners: RwLock::default(),
             is_changed: AtomicBool::new(false),
+            is_confirmed: AtomicBool::new(false),
             me: Weak::clone(me),
         })
     }

@@ -183,11 +183,8 @@ fn reverse_name(address: IpAddr) -> String {
         }
         IpAddr::V6(address) => {
             let nibbles = address.octets().into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
-            let mut text = String::new();
-            for nibble in nibbles.collect::<Vec<_>>().into_iter().rev() {
-                text += &format!("{nibble:x}.");
-            }
-            text + "ip6.arpa"
+            let nibbles: Vec<_> = nibbles.map(|nibble| format!("{nibble:x}.")).collect();
+            nibbles.into_iter().rev().collect::<String>() + "ip6.arpa"
         }
     }
 }
