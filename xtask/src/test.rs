@@ -9,8 +9,17 @@ use crate::{kernel_client, packages, powercut, tidy};
 
 /// Debian packages that unit and property tests use, and what the fuzzer is compiled with, beside
 /// those of the kernel-client suite.
-const PACKAGES: &[&str] =
-    &["acl", "btrfs-progs", "e2fsprogs", "xfsprogs", "util-linux", "iproute2", "g++", "git"];
+const PACKAGES: &[&str] = &[
+    "acl",
+    "btrfs-progs",
+    "e2fsprogs",
+    "xfsprogs",
+    "util-linux",
+    "iproute2",
+    "g++",
+    "git",
+    "python3",
+];
 
 /// Time for each fuzz target here; longer runs are `fuzz/run.sh`'s.
 const FUZZ_SECONDS: u32 = 5;

@@ -21,15 +21,14 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let shares: Vec<Arc<ShareStatus>> = match serde_json::from_reader::<_, Vec<ShareStatus>>(
-        std::io::stdin(),
-    ) {
-        Ok(shares) => shares.into_iter().map(Arc::new).collect(),
-        Err(error) => {
-            eprintln!("standard input: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
+    let shares: Vec<Arc<ShareStatus>> =
+        match serde_json::from_reader::<_, Vec<ShareStatus>>(std::io::stdin()) {
+            Ok(shares) => shares.into_iter().map(Arc::new).collect(),
+            Err(error) => {
+                eprintln!("standard input: {error}");
+                return ExitCode::FAILURE;
+            }
+        };
     match plugin.publish(&Task { sequence: 1, shares: &shares, changed: None }) {
         Ok(()) => ExitCode::SUCCESS,
         Err(faults) => {

@@ -27,9 +27,8 @@ fn the_plain_list_is_kept() {
     // Longer than anything here takes on a busy machine.
     let limits = Limits { time: Duration::from_secs(60), ..Limits::default() };
     let mut plugin = Executable::new("plain-list", vec![program, list.clone()], limits);
-    let mut publish = |shares: &[Arc<ShareStatus>]| {
-        plugin.publish(&Task { sequence: 3, shares, changed: None })
-    };
+    let mut publish =
+        |shares: &[Arc<ShareStatus>]| plugin.publish(&Task { sequence: 3, shares, changed: None });
     publish(&[share("/a"), share("/é b")]).expect("done");
     let text = std::fs::read_to_string(&list).expect("a list");
     assert_eq!(text, "/a\t/srv\t10.0.0.0/8,*\n/é b\t/srv\t10.0.0.0/8,*\n");

@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn long_lists_say_how_many_they_leave_out() {
         let words: Vec<String> = (0..10).map(|n| format!("host{n}")).collect();
-        assert_eq!(list(&words, 20), "host0,host1 +8");
+        assert_eq!(list(&words, 20), "host0,host1,host2 +7");
         assert_eq!(list(&words, 3), "host0 +9");
         assert_eq!(list(&words[..2], 20), "host0,host1");
     }

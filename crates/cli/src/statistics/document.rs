@@ -387,7 +387,7 @@ impl Recorded {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use steadfast_runtime::LatencyBucket;
 
     use super::*;
@@ -421,11 +421,6 @@ pub(crate) mod tests {
             stable: Latency::of(&[&stable]),
             ..Operation::default()
         }
-    }
-
-    /// A document of a server that did nothing.
-    pub(crate) fn empty() -> Document {
-        document(1000, &[], &[])
     }
 
     /// A document of one operation.

@@ -80,21 +80,28 @@ impl Plugin for Exportfs {
             let said = run(&mut command, Vec::new(), self.limits)
                 .map_err(|error| failed(error.to_string()))?;
             // It succeeds, too, when it leaves something out.
-            let said = String::from_utf8_lossy(&said.stderr).into_owned();
-            faults.extend(said.lines().filter(|line| !line.trim().is_empty()).map(|line| {
-                let path = task
-                    .shares
-                    .iter()
-                    .find(|share| line.split([':', ' ']).any(|word| word == share.directory));
-                Fault {
-                    why: format!("exportfs: {}", last_line(line.as_bytes())),
-                    paths: path.map(|share| share.path.clone()).into_iter().collect(),
+            for line in String::from_utf8_lossy(&said.stderr).lines() {
+                let fault = complaint(line, task.shares);
+                if !line.trim().is_empty() && !faults.contains(&fault) {
+                    faults.push(fault);
                 }
-            }));
+            }
             self.is_loaded = faults.is_empty();
         }
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
+}
+
+/// What exportfs complains about, and the shares that have it.
+fn complaint(line: &str, shares: &[Arc<ShareStatus>]) -> Fault {
+    let is_said = |word: &str| line.split([':', ' ']).any(|said| said == word);
+    let has = |share: &ShareStatus| {
+        let rules = share.rules.iter().flat_map(|rule| &rule.clients);
+        is_said(&share.directory) || rules.chain(&share.clients).any(|one| is_said(one))
+    };
+    let why = last_line(line.as_bytes());
+    let paths = shares.iter().filter(|share| has(share)).map(|share| share.path.clone());
+    Fault { why, paths: paths.collect() }
 }
 
 /// The shares as exports(5) has them, and what cannot be said there.
