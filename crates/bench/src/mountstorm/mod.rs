@@ -2,12 +2,16 @@
 //!
 //! [`Mountstorm`] says how many, [`run`] does it and returns a [`Report`]. Each client connects,
 //! asks rpcbind (if wanted) for NFS and MOUNT, connects, calls MNT, connects, calls FSINFO and
-//! GETATTR, and stays connected. One that fails begins again after a pause, as mount.nfs(8) does,
-//! until its time is over. Inside: `client` is one of them, `worker` a thread of them, `beside`
-//! the load that may keep the server busy meanwhile.
+//! GETATTR, and stays connected. Or it does as automounters do that mount everything
+//! ([`EveryShare`]): it asks for the list of shares by EXPORT, and calls MNT for each. One that
+//! fails begins again after a pause, as mount.nfs(8) does, until its time is over. Inside: `client`
+//! is one of them, `everything` and `listing` are for all shares, `worker` a thread of them, `beside` the load
+//! that may keep the server busy meanwhile.
 
 mod beside;
 mod client;
+mod everything;
+mod listing;
 mod report;
 mod worker;
 
@@ -20,7 +24,7 @@ use crate::drive::{CLIENTS_MAX, Control, sockets};
 use crate::error::BenchError;
 use crate::server_cost::{Costs, Snapshot};
 use crate::setup::Target;
-pub use report::{BesideReport, Report};
+pub use report::{BesideReport, EveryShareReport, Report};
 use worker::Tally;
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
@@ -41,6 +45,10 @@ impl Default for Patience {
     }
 }
 
+/// Clients mount every share that EXPORT tells, one after the other, up to this many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EveryShare(pub usize);
+
 /// A load that runs meanwhile: GETATTR and ACCESS of the share's root in a closed loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beside {
@@ -57,8 +65,10 @@ pub struct Beside {
 pub struct Mountstorm {
     /// The server; its addresses are what rpcbind says, where that is asked.
     pub target: Target,
-    /// The share.
+    /// The share, also of the load beside.
     pub path: String,
+    /// Clients ask which shares there are, and mount them instead.
+    pub every_share: Option<EveryShare>,
     /// Clients.
     pub clients: usize,
     /// Client threads.
@@ -81,6 +91,7 @@ impl Mountstorm {
         Self {
             target,
             path: path.to_owned(),
+            every_share: None,
             clients,
             threads: 1,
             rpcbind: None,
@@ -95,6 +106,9 @@ impl Mountstorm {
         let usage = |what: String| Err(BenchError::Usage(what));
         if self.clients == 0 || self.clients > CLIENTS_MAX {
             return usage(format!("the number of clients must be between 1 and {CLIENTS_MAX}"));
+        }
+        if self.every_share == Some(EveryShare(0)) {
+            return usage("of every share, at least one has to be mounted".to_owned());
         }
         if self.threads == 0 || self.threads > self.clients {
             return usage(
