@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use common::{FakeServer, Fault, SHARES};
-use steadfast_bench::mountstorm::{Beside, EveryShare, Mountstorm, Patience, run};
+use steadfast_bench::mountstorm::{Beside, EveryShare, Mountstorm, Patience, list_shares, run};
 use steadfast_bench::{Control, Target};
 
 fn storm(server: &FakeServer, clients: usize) -> Mountstorm {
@@ -75,6 +75,14 @@ fn automounters_ask_for_the_list_and_mount_what_it_says() {
     }
     let table = report.table();
     assert!(table.contains("each mounts 25 of 3000 shares: 1000 mounts"), "{table}");
+}
+
+#[test]
+fn the_list_alone_can_be_asked_for() {
+    let server = FakeServer::start(Fault::None);
+    let list = list_shares(&Target::new(server.address), Duration::from_secs(5)).unwrap();
+    assert_eq!(list.shares, SHARES);
+    assert!(list.bytes > 200_000);
 }
 
 #[test]

@@ -15,18 +15,23 @@ mod listing;
 mod report;
 mod worker;
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+use steadfast_client::{CallTemplate, mount};
 
 use crate::drive::{CLIENTS_MAX, Control, sockets};
 use crate::error::BenchError;
 use crate::server_cost::{Costs, Snapshot};
 use crate::setup::Target;
+use listing::{Listing, Paths};
 pub use report::{BesideReport, EveryShareReport, Report};
 use worker::Tally;
 
+const LIST_RECEIVE_BYTES: usize = 256 << 10;
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// How long a client waits for what.
@@ -122,6 +127,44 @@ impl Mountstorm {
     /// The clients of a thread.
     fn clients_of(&self, thread: usize) -> std::ops::Range<usize> {
         self.clients * thread / self.threads..self.clients * (thread + 1) / self.threads
+    }
+}
+
+/// What EXPORT tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShareList {
+    /// Shares.
+    pub shares: u64,
+    /// Bytes of the reply.
+    pub bytes: u64,
+    /// From the call to the last byte, on a connection that was there.
+    pub took: Duration,
+}
+
+/// Asks for the list of shares by TCP, as `showmount -e` does, and checks it without keeping it.
+///
+/// # Errors
+/// When the server cannot be reached, nothing comes for so long, or what comes is no list.
+pub fn list_shares(target: &Target, patience: Duration) -> Result<ShareList, BenchError> {
+    let mut stream = TcpStream::connect_timeout(&target.mount_server, patience)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(patience))?;
+    let xid = std::process::id();
+    let mut call = Vec::new();
+    CallTemplate::new(mount::EXPORT, &target.identity, &[], 0).append(xid, &mut call);
+    let (mut listing, mut paths) = (Listing::new(xid, 0), Paths::default());
+    let mut buffer = vec![0; LIST_RECEIVE_BYTES];
+    let started = Instant::now();
+    stream.write_all(&call)?;
+    loop {
+        let count = stream.read(&mut buffer)?;
+        if count == 0 {
+            return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
+        }
+        let fed = listing.feed(&mut paths, buffer.get(..count).unwrap_or(&[]));
+        if let Some(list) = fed.map_err(|failure| BenchError::broken("export", failure.to_string()))? {
+            return Ok(ShareList { shares: list.shares, bytes: list.bytes, took: started.elapsed() });
+        }
     }
 }
 
