@@ -18,25 +18,23 @@
 //! and loop devices away.
 
 mod applications;
-mod disk;
+pub(crate) mod disk;
 mod figures;
-mod load;
+pub(crate) mod load;
 mod rates;
-mod report;
+pub(crate) mod report;
 mod slow_disk;
 mod streams;
 mod writes;
 
-use std::io::Read;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::namespace::Janitor;
+use crate::isolation;
 use crate::peers::servers::{self, Cpus, Own, Peer, Server, Setup};
 use crate::peers::{self, call, target_directory};
 use crate::{packages, tidy};
@@ -158,27 +156,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         packages::ensure(applications::PACKAGES)?;
     }
     build(&options)?;
-    // What is on the disk is not taken away by the end of a namespace.
-    let top = top()?;
-    let mut janitor = Janitor::start()?;
-    janitor.at_end(&format!("sleep 1; rm -rf {:?}", top.display().to_string()))?;
-    let mut measuring = Command::new("unshare")
-        .args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"])
-        .arg(std::env::current_exe()?)
-        .arg("durability")
-        .args(arguments)
-        .env(INSIDE, "1")
-        // It ends when this pipe closes, however this process ends.
-        .stdin(Stdio::piped())
-        .spawn()
-        .context("cannot run unshare")?;
-    let pipe = measuring.stdin.take();
-    let status = measuring.wait()?;
-    drop(pipe);
-    if !status.success() {
-        bail!("the measurement ended with {status}");
-    }
-    Ok(())
+    isolation::run("durability", arguments, INSIDE, &top()?)
 }
 
 fn build(options: &Options) -> Result<()> {
@@ -298,7 +276,7 @@ impl Site<'_> {
 
 /// The part that runs inside the namespaces.
 fn inside(options: &Options) -> Result<()> {
-    end_with_standard_input()?;
+    isolation::end_with_standard_input()?;
     call("ip", &["link", "set", "lo", "up"])?;
     call("mount", &["-t", "tmpfs", "-o", "size=90%", "tmpfs", "/run"])?;
     std::fs::create_dir_all("/run/ganesha")?;
@@ -346,19 +324,9 @@ fn publish(name: &str, findings: &Findings) -> Result<()> {
     }
     let document = docs.join("durability.md");
     let text = std::fs::read_to_string(&document)?;
-    let text = report::replace_section(&text, name, &findings.markdown())?;
+    let text =
+        report::replace_section(&text, name, &findings.markdown()).context("docs/durability.md")?;
     Ok(std::fs::write(document, text)?)
-}
-
-/// Whoever started this holds the other end of standard input: when that is gone, so is this
-/// process, the first of its namespace, and with it everything that it started and mounted.
-fn end_with_standard_input() -> Result<()> {
-    std::thread::Builder::new().name("end".to_owned()).spawn(|| {
-        let mut bytes = [0; 64];
-        while !matches!(std::io::stdin().read(&mut bytes), Ok(0) | Err(_)) {}
-        std::process::exit(130);
-    })?;
-    Ok(())
 }
 
 #[cfg(test)]

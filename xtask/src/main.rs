@@ -4,7 +4,9 @@
 //! where the command is.
 #![forbid(unsafe_code)]
 
+mod bench_shares;
 mod durability;
+mod isolation;
 mod kernel_client;
 mod namespace;
 mod packages;
@@ -25,6 +27,11 @@ const COMMANDS: &[(&str, &str, Command)] = &[
     ("kernel-client", "the real Linux NFS client against a server", kernel_client::run),
     ("peers", "calls, latency and CPU beside nfs-ganesha", peers::run),
     ("durability", "what the intent log costs and gains, into docs/durability.md", durability::run),
+    (
+        "bench-shares",
+        "Sun's table of shares, measured again, into docs/shares-performance.md",
+        bench_shares::run,
+    ),
     ("powercut", "power cuts and kills: what is acknowledged stays", powercut::run),
     ("tidy", "formatting, lints, dependency rules, file lengths", tidy::run),
     ("fuzz", "every fuzz target for a short time", not_there_yet),

@@ -6,8 +6,8 @@ mod common;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use common::{FakeServer, Fault};
-use steadfast_bench::mountstorm::{Beside, Mountstorm, Patience, run};
+use common::{FakeServer, Fault, SHARES};
+use steadfast_bench::mountstorm::{Beside, EveryShare, Mountstorm, Patience, list_shares, run};
 use steadfast_bench::{Control, Target};
 
 fn storm(server: &FakeServer, clients: usize) -> Mountstorm {
@@ -54,6 +54,50 @@ fn storms_also_break_loose_beside_another_load() {
         server.peers.lock().unwrap().iter().filter(|peer| peer.ip().is_loopback()).count(),
         45
     );
+}
+
+#[test]
+fn automounters_ask_for_the_list_and_mount_what_it_says() {
+    let server = FakeServer::start(Fault::None);
+    let mut storm = storm(&server, 40);
+    storm.rpcbind = None;
+    storm.every_share = Some(EveryShare(25));
+    storm.beside = Some(Beside { clients: 2, depth: 2, warm_up: Duration::ZERO });
+    let report = run(&storm, &Control::default()).unwrap();
+    assert_eq!((report.succeeded, report.failed), (40, 0), "{report:?}");
+    let every = report.every_share.as_ref().unwrap();
+    assert_eq!((every.shares_told, every.shares_wanted, every.mounts), (SHARES, 25, 1000));
+    assert!(every.export_bytes > 200_000 && every.mounts_per_second > 0.0);
+    let calls = server.calls.lock().unwrap();
+    // One MNT is that of the load beside.
+    for (procedure, count) in [((100_005, 5), 40), ((100_005, 1), 1001), ((100_003, 19), 40)] {
+        assert_eq!(calls.get(&procedure), Some(&count), "{procedure:?}");
+    }
+    let table = report.table();
+    assert!(table.contains("each mounts 25 of 3000 shares: 1000 mounts"), "{table}");
+}
+
+#[test]
+fn the_list_alone_can_be_asked_for() {
+    let server = FakeServer::start(Fault::None);
+    let list = list_shares(&Target::new(server.address), Duration::from_secs(5)).unwrap();
+    assert_eq!(list.shares, SHARES);
+    assert!(list.bytes > 200_000);
+}
+
+#[test]
+fn a_share_that_is_told_and_refused_fails_its_clients() {
+    let server = FakeServer::start(Fault::RefusesShare(3));
+    let mut storm = storm(&server, 10);
+    storm.every_share = Some(EveryShare(5));
+    let report = run(&storm, &Control::default()).unwrap();
+    assert_eq!((report.succeeded, report.failed), (0, 10));
+    let every = report.every_share.as_ref().unwrap();
+    assert_eq!((every.mounts, every.refused.get(&13)), (40, Some(&10)));
+    assert!(report.table().contains("10 mounts were refused with status 13"));
+    // Those that do not come to it are well.
+    storm.every_share = Some(EveryShare(3));
+    assert_eq!(run(&storm, &Control::default()).unwrap().succeeded, 10);
 }
 
 #[test]

@@ -17,13 +17,13 @@ const QUIET: Duration = Duration::from_millis(600);
 
 /// What is on a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FileSystem {
+pub(crate) enum FileSystem {
     Ext4,
     Xfs,
 }
 
 impl FileSystem {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ext4 => "ext4",
             Self::Xfs => "XFS",
@@ -31,7 +31,7 @@ impl FileSystem {
     }
 
     /// As mount(8) calls it.
-    pub(super) fn kind(self) -> &'static str {
+    pub(crate) fn kind(self) -> &'static str {
         match self {
             Self::Ext4 => "ext4",
             Self::Xfs => "xfs",
@@ -53,7 +53,7 @@ impl FileSystem {
 }
 
 /// A mounted disk; unmounted when dropped.
-pub(super) struct Disk {
+pub(crate) struct Disk {
     at: PathBuf,
     /// Its loop device, as the kernel calls it: `loop3`.
     device: String,
@@ -63,17 +63,17 @@ pub(super) struct Disk {
 
 /// What was written to a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Written {
+pub(crate) struct Written {
     /// Write requests that were completed.
-    pub(super) writes: u64,
+    pub(crate) writes: u64,
     /// Bytes of these.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 impl Disk {
     /// On a new file, which is written through if it is on a disk: later writes then go to where
     /// there is something already, as on a device.
-    pub(super) fn on_file(
+    pub(crate) fn on_file(
         kind: FileSystem,
         image: &Path,
         mebibytes: u64,
@@ -89,7 +89,7 @@ impl Disk {
     }
 
     /// On a slow disk in memory, which is fast until [`Disk::set_write_time`].
-    pub(super) fn slow(kind: FileSystem, image: &Path, mebibytes: u64, at: &Path) -> Result<Self> {
+    pub(crate) fn slow(kind: FileSystem, image: &Path, mebibytes: u64, at: &Path) -> Result<Self> {
         let slow = slow_device(kind, image, mebibytes, &at.with_extension("below"))?;
         let mut disk = Self::mount(kind, &slow.path(), at)?;
         disk.slow = Some(slow);
@@ -108,12 +108,12 @@ impl Disk {
     }
 
     /// Where it is mounted.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.at
     }
 
     /// A new, empty directory to be served.
-    pub(super) fn share(&self, name: &str) -> Result<PathBuf> {
+    pub(crate) fn share(&self, name: &str) -> Result<PathBuf> {
         let share = self.at.join(name);
         if share.exists() {
             std::fs::remove_dir_all(&share)?;
@@ -124,12 +124,12 @@ impl Disk {
     }
 
     /// Has everything written.
-    pub(super) fn sync(&self) -> Result<()> {
+    pub(crate) fn sync(&self) -> Result<()> {
         Ok(rustix::fs::syncfs(File::open(&self.at)?)?)
     }
 
     /// From now on each write takes so long, if it is a slow disk.
-    pub(super) fn set_write_time(&self, time: Duration) {
+    pub(crate) fn set_write_time(&self, time: Duration) {
         if let Some(slow) = &self.slow {
             slow.set_write_time(time);
         }
@@ -141,13 +141,13 @@ impl Disk {
     }
 
     /// What was written since it was mounted.
-    pub(super) fn written(&self) -> Result<Written> {
+    pub(crate) fn written(&self) -> Result<Written> {
         let stat = std::fs::read_to_string(format!("/sys/block/{}/stat", self.device))?;
         parse_stat(&stat).context("the kernel's counters have another form")
     }
 
     /// Waits until nothing is written any more.
-    pub(super) fn wait_until_quiet(&self) -> Result<()> {
+    pub(crate) fn wait_until_quiet(&self) -> Result<()> {
         let started = Instant::now();
         let (mut before, mut since) = (self.written()?, Instant::now());
         while since.elapsed() < QUIET {

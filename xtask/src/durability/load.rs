@@ -83,7 +83,7 @@ pub(super) fn run(
 }
 
 /// A number of a report.
-pub(super) fn number(report: &Value, pointer: &str) -> Result<f64> {
+pub(crate) fn number(report: &Value, pointer: &str) -> Result<f64> {
     let number = report.pointer(pointer).and_then(Value::as_f64);
     number.with_context(|| format!("no {pointer} in the report"))
 }

@@ -1,5 +1,5 @@
 //! What sections found: medians with their range, goals with verdicts, tables; and their place in
-//! `docs/durability.md`, between markers that the next run finds again.
+//! a document, between markers that the next run finds again.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,19 +11,19 @@ use crate::peers::report::median;
 
 /// What was measured in each round, by row and server.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Samples(BTreeMap<(&'static str, &'static str), Vec<f64>>);
+pub(crate) struct Samples(BTreeMap<(&'static str, &'static str), Vec<f64>>);
 
 impl Samples {
-    pub(super) fn push(&mut self, row: &'static str, server: &'static str, value: f64) {
+    pub(crate) fn push(&mut self, row: &'static str, server: &'static str, value: f64) {
         self.0.entry((row, server)).or_default().push(value);
     }
 
-    pub(super) fn median(&self, row: &'static str, server: &'static str) -> Option<f64> {
+    pub(crate) fn median(&self, row: &'static str, server: &'static str) -> Option<f64> {
         median(self.0.get(&(row, server))?.clone())
     }
 
     /// One server's median divided by another's.
-    pub(super) fn ratio(
+    pub(crate) fn ratio(
         &self,
         row: &'static str,
         server: &'static str,
@@ -33,7 +33,7 @@ impl Samples {
     }
 
     /// The median with the least and the most: `1,234 (1,100–1,300)`.
-    pub(super) fn shown(&self, row: &'static str, server: &'static str) -> String {
+    pub(crate) fn shown(&self, row: &'static str, server: &'static str) -> String {
         let (Some(values), Some(median)) = (self.0.get(&(row, server)), self.median(row, server))
         else {
             return String::new();
@@ -55,7 +55,7 @@ impl Samples {
 }
 
 /// A number with as many digits as it deserves.
-pub(super) fn figure(value: f64) -> String {
+pub(crate) fn figure(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 => {
             let digits = format!("{value:.0}");
@@ -73,31 +73,31 @@ pub(super) fn figure(value: f64) -> String {
 
 /// What a figure is compared with.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Limit {
+pub(crate) enum Limit {
     AtLeast(f64),
     AtMost(f64),
 }
 
 /// Something that was asked for, and what was measured.
 #[derive(Clone, Debug)]
-pub(super) struct Goal {
-    pub(super) what: String,
-    pub(super) limit: Limit,
+pub(crate) struct Goal {
+    pub(crate) what: String,
+    pub(crate) limit: Limit,
     /// None if it could not be measured.
-    pub(super) measured: Option<f64>,
+    pub(crate) measured: Option<f64>,
 }
 
 impl Goal {
-    pub(super) fn at_least(what: impl Into<String>, limit: f64, measured: Option<f64>) -> Self {
+    pub(crate) fn at_least(what: impl Into<String>, limit: f64, measured: Option<f64>) -> Self {
         Self { what: what.into(), limit: Limit::AtLeast(limit), measured }
     }
 
-    pub(super) fn at_most(what: impl Into<String>, limit: f64, measured: Option<f64>) -> Self {
+    pub(crate) fn at_most(what: impl Into<String>, limit: f64, measured: Option<f64>) -> Self {
         Self { what: what.into(), limit: Limit::AtMost(limit), measured }
     }
 
     /// What was not measured is not met.
-    pub(super) fn is_met(&self) -> bool {
+    pub(crate) fn is_met(&self) -> bool {
         self.measured.is_some_and(|measured| match self.limit {
             Limit::AtLeast(least) => measured >= least,
             Limit::AtMost(most) => measured <= most,
@@ -117,18 +117,18 @@ impl Goal {
 
 /// A table.
 #[derive(Clone, Debug)]
-pub(super) struct Table {
+pub(crate) struct Table {
     text: String,
 }
 
 impl Table {
     /// With these columns, the first to the left and the others to the right.
-    pub(super) fn new(columns: &[&str]) -> Self {
+    pub(crate) fn new(columns: &[&str]) -> Self {
         let rule = if columns.len() > 1 { "--:|".repeat(columns.len() - 1) } else { String::new() };
         Self { text: format!("| {} |\n|---|{rule}\n", columns.join(" | ")) }
     }
 
-    pub(super) fn row(&mut self, cells: &[String]) {
+    pub(crate) fn row(&mut self, cells: &[String]) {
         // Writing to a string cannot fail.
         let _ = writeln!(self.text, "| {} |", cells.join(" | "));
     }
@@ -136,43 +136,43 @@ impl Table {
 
 /// What a section found.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Findings {
+pub(crate) struct Findings {
     paragraphs: Vec<String>,
-    pub(super) goals: Vec<Goal>,
+    pub(crate) goals: Vec<Goal>,
     /// File names below `docs`, and pictures.
-    pub(super) plots: Vec<(&'static str, String)>,
+    pub(crate) plots: Vec<(&'static str, String)>,
     raw: Vec<Value>,
 }
 
 impl Findings {
     /// A paragraph of text.
-    pub(super) fn say(&mut self, text: impl Into<String>) {
+    pub(crate) fn say(&mut self, text: impl Into<String>) {
         self.paragraphs.push(text.into());
     }
 
-    pub(super) fn add_table(&mut self, table: &Table) {
+    pub(crate) fn add_table(&mut self, table: &Table) {
         self.paragraphs.push(table.text.trim_end().to_owned());
     }
 
-    pub(super) fn add_samples(&mut self, samples: &Samples) {
+    pub(crate) fn add_samples(&mut self, samples: &Samples) {
         self.raw.push(samples.json());
     }
 
-    pub(super) fn add_raw(&mut self, value: Value) {
+    pub(crate) fn add_raw(&mut self, value: Value) {
         self.raw.push(value);
     }
 
     /// A picture, and where it is shown.
-    pub(super) fn add_plot(&mut self, file: &'static str, title: &str, svg: String) {
+    pub(crate) fn add_plot(&mut self, file: &'static str, title: &str, svg: String) {
         self.paragraphs.push(format!("![{title}]({file})"));
         self.plots.push((file, svg));
     }
 
-    pub(super) fn misses(&self) -> usize {
+    pub(crate) fn misses(&self) -> usize {
         self.goals.iter().filter(|goal| !goal.is_met()).count()
     }
 
-    pub(super) fn markdown(&self) -> String {
+    pub(crate) fn markdown(&self) -> String {
         let mut text = self.paragraphs.join("\n\n");
         text.push('\n');
         if !self.goals.is_empty() {
@@ -185,7 +185,7 @@ impl Findings {
         text
     }
 
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let goals = self.goals.iter().map(|goal| {
             let (at_least, at_most) = match goal.limit {
                 Limit::AtLeast(limit) => (Some(limit), None),
@@ -207,9 +207,9 @@ impl Findings {
 ///
 /// # Errors
 /// When the document does not have them.
-pub(super) fn replace_section(document: &str, section: &str, text: &str) -> Result<String> {
+pub(crate) fn replace_section(document: &str, section: &str, text: &str) -> Result<String> {
     let (begin, end) = (format!("<!-- begin {section} -->"), format!("<!-- end {section} -->"));
-    let lacks = || format!("docs/durability.md has no lines {begin:?} and {end:?}");
+    let lacks = || format!("there are no lines {begin:?} and {end:?}");
     let (head, rest) = document.split_once(&begin).with_context(lacks)?;
     let (_, tail) = rest.split_once(&end).with_context(lacks)?;
     Ok(format!("{head}{begin}\n{}\n{end}{tail}", text.trim_end()))

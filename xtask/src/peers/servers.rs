@@ -56,7 +56,7 @@ impl Peer {
     }
 }
 
-fn steadfast_program() -> PathBuf {
+pub(crate) fn steadfast_program() -> PathBuf {
     super::target_directory().join("release/steadfast")
 }
 

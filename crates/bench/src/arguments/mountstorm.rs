@@ -6,16 +6,20 @@ use std::time::Duration;
 use clap::Args;
 
 use super::common::{OutputArguments, ServerArguments, seconds};
-use crate::mountstorm::{Beside, Mountstorm, Patience};
+use crate::mountstorm::{Beside, EveryShare, Mountstorm, Patience};
 
 /// The options.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
     server: ServerArguments,
-    /// The share.
-    #[arg(value_name = "PATH")]
-    path: String,
+    /// The share; with --every-share, that of the load beside.
+    #[arg(value_name = "PATH", required_unless_present = "every_share")]
+    path: Option<String>,
+    /// Mount as automounters do that mount everything: ask for the list of shares by EXPORT, then
+    /// call MNT for the first N of it, or all.
+    #[arg(long, value_name = "N|all", value_parser = every_share)]
+    every_share: Option<EveryShare>,
     /// Clients.
     #[arg(long, value_name = "N", default_value_t = 2000)]
     clients: usize,
@@ -35,7 +39,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "S", default_value = "120", value_parser = seconds)]
     retry: Duration,
     /// Meanwhile, so many other clients call GETATTR and ACCESS as fast as they can.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "path")]
     beside: usize,
     /// Calls in flight of each of those.
     #[arg(long, value_name = "N", default_value_t = 8)]
@@ -53,7 +57,8 @@ impl Arguments {
         let (clients, depth) = (self.beside, self.beside_depth);
         Mountstorm {
             target: self.server.target(),
-            path: self.path.clone(),
+            path: self.path.clone().unwrap_or_default(),
+            every_share: self.every_share,
             clients: self.clients,
             threads: self.threads,
             rpcbind: self.rpcbind.map(|port| SocketAddr::new(self.server.server.ip(), port)),
@@ -66,5 +71,14 @@ impl Arguments {
             }),
             server_pid: self.server.pid,
         }
+    }
+}
+
+/// Of every share, how many.
+fn every_share(text: &str) -> Result<EveryShare, String> {
+    match text.parse() {
+        _ if text == "all" => Ok(EveryShare(usize::MAX)),
+        Ok(count) if count > 0 => Ok(EveryShare(count)),
+        _ => Err("write how many at most, or all".to_owned()),
     }
 }

@@ -7,7 +7,9 @@ use std::net::SocketAddr;
 use steadfast_client::{CallTemplate, Identity, Procedure, arguments, mount, procedure, rpcbind};
 use steadfast_xdr::{Reader, Writer};
 
-use super::Patience;
+use super::everything::Everything;
+use super::listing::{Listing, Paths};
+use super::{EveryShare, Patience};
 use crate::replies::{self, Complaint, at_end, skip_post};
 use crate::setup::Target;
 
@@ -23,6 +25,7 @@ pub(super) enum Step {
     PortOfNfs,
     PortOfMount,
     ConnectMount,
+    Export,
     Mnt,
     ConnectNfs,
     Fsinfo,
@@ -32,11 +35,12 @@ pub(super) enum Step {
 }
 
 /// The steps that take time, as kinds of a report.
-pub(super) const KINDS: [&str; 8] = [
+pub(super) const KINDS: [&str; 9] = [
     "connect rpcbind",
     "getport nfs",
     "getport mount",
     "connect mount",
+    "export",
     "mnt",
     "connect nfs",
     "fsinfo",
@@ -88,6 +92,10 @@ pub(super) enum Next {
 pub(super) struct Common {
     pub(super) target: Target,
     pub(super) path: Vec<u8>,
+    /// Whether they mount every share rather than that of the path.
+    pub(super) every_share: Option<EveryShare>,
+    /// Shares that EXPORT told.
+    pub(super) paths: Paths,
     pub(super) rpcbind: Option<SocketAddr>,
     pub(super) patience: Patience,
 }
@@ -100,12 +108,16 @@ pub(super) struct StormClient {
     started_ns: u64,
     /// When the step began.
     pub(super) step_ns: u64,
+    /// When something was last heard: a long list may take long, as long as it comes.
+    progress_ns: u64,
     pub(super) attempts: u32,
     pub(super) failure: Option<Failure>,
     xid: u32,
     nfs: SocketAddr,
     mount: SocketAddr,
+    /// Of the first share that it mounted.
     handle: Vec<u8>,
+    pub(super) everything: Everything,
 }
 
 fn call(procedure: Procedure, identity: &Identity, xid: u32, arguments: &[u8]) -> Next {
@@ -120,12 +132,14 @@ impl StormClient {
             step: Step::ConnectRpcbind,
             started_ns,
             step_ns: started_ns,
+            progress_ns: started_ns,
             attempts: 0,
             failure: None,
             xid: first_xid,
             nfs: common.target.server,
             mount: common.target.mount_server,
             handle: Vec::new(),
+            everything: Everything::default(),
         }
     }
 
@@ -141,13 +155,13 @@ impl StormClient {
 
     /// When the step has taken too long.
     pub(super) fn deadline_ns(&self, common: &Common) -> u64 {
-        self.step_ns.saturating_add(common.patience.call.as_nanos() as u64)
+        self.progress_ns.saturating_add(common.patience.call.as_nanos() as u64)
     }
 
     /// Begins an attempt.
     pub(super) fn begin(&mut self, common: &Common, now_ns: u64) -> Next {
         self.attempts += 1;
-        self.step_ns = now_ns;
+        (self.step_ns, self.progress_ns) = (now_ns, now_ns);
         if let Some(rpcbind) = common.rpcbind {
             self.step = Step::ConnectRpcbind;
             Next::Connect(rpcbind)
@@ -159,19 +173,21 @@ impl StormClient {
 
     /// It is connected.
     pub(super) fn handle_connected(&mut self, common: &Common, now_ns: u64) -> Next {
-        self.step_ns = now_ns;
-        self.xid = self.xid.wrapping_add(1);
+        self.enter(now_ns);
         match self.step {
             Step::ConnectRpcbind => {
                 self.step = Step::PortOfNfs;
                 self.ask_port(steadfast_client::NFS3)
             }
-            Step::ConnectMount => {
-                self.step = Step::Mnt;
-                let mut argument = Vec::new();
-                Writer::new(&mut argument).opaque(&common.path);
-                call(mount::MNT, &common.target.identity, self.xid, &argument)
-            }
+            Step::ConnectMount => match common.every_share {
+                // One that was interrupted goes on where it was.
+                Some(every) if self.everything.shares.is_none() => {
+                    self.step = Step::Export;
+                    self.everything.listing = Some(Box::new(Listing::new(self.xid, every.0)));
+                    call(mount::EXPORT, &common.target.identity, self.xid, &[])
+                }
+                _ => self.mount_next(common),
+            },
             Step::ConnectNfs => {
                 self.step = Step::Fsinfo;
                 self.ask(procedure::FSINFO, common)
@@ -179,6 +195,22 @@ impl StormClient {
             // Nobody waits for a connection.
             _ => Next::Stay,
         }
+    }
+
+    /// Asks for the handle of the share that is next, or, if that was the last, connects to NFS.
+    fn mount_next(&mut self, common: &Common) -> Next {
+        let path = match common.every_share {
+            None => Some(&*common.path),
+            Some(_) => self.everything.share().map(|share| common.paths.path(share)),
+        };
+        let Some(path) = path else {
+            self.step = Step::ConnectNfs;
+            return Next::Connect(self.nfs);
+        };
+        self.step = Step::Mnt;
+        let mut argument = Vec::new();
+        Writer::new(&mut argument).opaque(path);
+        call(mount::MNT, &common.target.identity, self.xid, &argument)
     }
 
     fn ask_port(&self, program: u32) -> Next {
@@ -195,6 +227,48 @@ impl StormClient {
         call(procedure, &common.target.identity, self.xid, &arguments::handle(&handle))
     }
 
+    /// Whether what comes is the list of shares, for [`StormClient::handle_listing`].
+    pub(super) fn is_listing(&self) -> bool {
+        self.step == Step::Export
+    }
+
+    /// Bytes of the list of shares have come; what comes next when that was all of it.
+    pub(super) fn handle_listing(
+        &mut self,
+        common: &mut Common,
+        bytes: &[u8],
+        now_ns: u64,
+    ) -> Option<Next> {
+        let listing = self.everything.listing.as_mut()?;
+        let listed = match listing.feed(&mut common.paths, bytes) {
+            Ok(None) => {
+                self.progress_ns = now_ns;
+                return None;
+            }
+            Ok(Some(listed)) if listed.shares == 0 => {
+                Err(Failure::Refused("EXPORT told no share".to_owned()))
+            }
+            Ok(Some(listed)) => Ok(listed),
+            Err(failure) => Err(failure),
+        };
+        self.everything.listing = None;
+        Some(match listed {
+            Ok(listed) => {
+                self.enter(now_ns);
+                self.everything.told = (listed.shares, listed.bytes);
+                self.everything.shares = Some(listed.first);
+                self.mount_next(common)
+            }
+            Err(failure) => self.fail(common, failure, now_ns),
+        })
+    }
+
+    /// A step begins.
+    fn enter(&mut self, now_ns: u64) {
+        (self.step_ns, self.progress_ns) = (now_ns, now_ns);
+        self.xid = self.xid.wrapping_add(1);
+    }
+
     /// A reply has come.
     pub(super) fn handle_reply(&mut self, common: &Common, message: &[u8], now_ns: u64) -> Next {
         let is_ours = message.first_chunk::<4>().is_some_and(|xid| *xid == self.xid.to_be_bytes());
@@ -204,14 +278,13 @@ impl StormClient {
         }
         let name = KINDS.get(self.kind()).copied().unwrap_or("mount");
         let outcome = match replies::results(name, message) {
-            Ok(mut r) => self.take(&mut r),
+            Ok(mut r) => self.take(common, &mut r),
             Err(error) => Err(Failure::Broken(error.to_string())),
         };
         if let Err(failure) = outcome {
             return self.fail(common, failure, now_ns);
         }
-        self.step_ns = now_ns;
-        self.xid = self.xid.wrapping_add(1);
+        self.enter(now_ns);
         match self.step {
             Step::PortOfNfs => {
                 self.step = Step::PortOfMount;
@@ -221,6 +294,14 @@ impl StormClient {
                 self.step = Step::ConnectMount;
                 Next::Connect(self.mount)
             }
+            Step::Mnt if common.every_share.is_some() => {
+                self.everything.next += 1;
+                if self.everything.share().is_none() && self.everything.mounted() == 0 {
+                    let what = "no share could be mounted".to_owned();
+                    return self.fail(common, Failure::Refused(what), now_ns);
+                }
+                self.mount_next(common)
+            }
             Step::Mnt => {
                 self.step = Step::ConnectNfs;
                 Next::Connect(self.nfs)
@@ -228,6 +309,10 @@ impl StormClient {
             Step::Fsinfo => {
                 self.step = Step::Getattr;
                 self.ask(procedure::GETATTR, common)
+            }
+            _ if !self.everything.refused.is_empty() => {
+                let what = "the server refused some of the shares that it told".to_owned();
+                self.fail(common, Failure::Refused(what), now_ns)
             }
             _ => {
                 self.step = Step::Mounted;
@@ -237,10 +322,10 @@ impl StormClient {
     }
 
     /// Takes what the results say.
-    fn take(&mut self, r: &mut Reader<'_>) -> Result<(), Failure> {
+    fn take(&mut self, common: &Common, r: &mut Reader<'_>) -> Result<(), Failure> {
         let outcome = match self.step {
             Step::PortOfNfs | Step::PortOfMount => return self.take_port(r),
-            Step::Mnt => self.take_handle(r)?,
+            Step::Mnt => self.take_handle(common, r)?,
             Step::Fsinfo | Step::Getattr => {
                 let name = KINDS.get(self.kind()).copied().unwrap_or("mount");
                 match replies::succeeded(name, r) {
@@ -272,8 +357,12 @@ impl StormClient {
         Ok(())
     }
 
-    /// The outer failure is a refusal.
-    fn take_handle(&mut self, r: &mut Reader<'_>) -> Result<Result<(), Complaint>, Failure> {
+    /// The outer failure is a refusal. Who mounts every share counts those, and goes on.
+    fn take_handle(
+        &mut self,
+        common: &Common,
+        r: &mut Reader<'_>,
+    ) -> Result<Result<(), Complaint>, Failure> {
         let mut read = || {
             let status = r.u32()?;
             if status != 0 {
@@ -286,7 +375,12 @@ impl StormClient {
             Ok::<_, steadfast_xdr::XdrError>(Ok(handle))
         };
         match read() {
-            Ok(Ok(handle)) => self.handle = handle,
+            // Of several shares the first is looked at.
+            Ok(Ok(handle)) if self.everything.mounted() == 0 => self.handle = handle,
+            Ok(Ok(_)) => {}
+            Ok(Err(status)) if common.every_share.is_some() => {
+                *self.everything.refused.entry(status).or_default() += 1;
+            }
             Ok(Err(status)) => {
                 return Err(Failure::Refused(format!("MNT failed with status {status}")));
             }
@@ -309,6 +403,7 @@ impl StormClient {
     pub(super) fn fail(&mut self, common: &Common, failure: Failure, now_ns: u64) -> Next {
         let may_help = matches!(failure, Failure::TimedOut | Failure::Connection(_));
         self.failure = Some(failure);
+        self.everything.listing = None;
         let pause = (PAUSE_MIN_NS << self.attempts.saturating_sub(1).min(8)).min(PAUSE_MAX_NS);
         let until = now_ns.saturating_add(pause);
         let end = self.started_ns.saturating_add(common.patience.whole.as_nanos() as u64);
@@ -322,98 +417,5 @@ impl StormClient {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MS: u64 = 1_000_000;
-
-    fn common() -> Common {
-        Common {
-            target: Target::new("127.0.0.1:2049".parse().unwrap()),
-            path: b"/share".to_vec(),
-            rpcbind: Some("127.0.0.1:111".parse().unwrap()),
-            patience: Patience::default(),
-        }
-    }
-
-    fn reply(client: &StormClient, words: &[u32]) -> Vec<u8> {
-        let head = [client.xid, 1, 0, 0, 0, 0];
-        head.iter().chain(words).flat_map(|word| word.to_be_bytes()).collect()
-    }
-
-    fn port_of(next: &Next) -> u16 {
-        match next {
-            Next::Connect(address) => address.port(),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn a_client_goes_from_rpcbind_to_its_mount() {
-        let common = common();
-        let mut client = StormClient::new(&common, 7, 0);
-        assert_eq!(port_of(&client.begin(&common, 0)), 111);
-        assert!(matches!(client.handle_connected(&common, MS), Next::Send(_)));
-        let answer = reply(&client, &[2050]);
-        assert!(matches!(client.handle_reply(&common, &answer, 2 * MS), Next::Send(_)));
-        let answer = reply(&client, &[20_048]);
-        assert_eq!(port_of(&client.handle_reply(&common, &answer, 3 * MS)), 20_048);
-        assert!(matches!(client.handle_connected(&common, 4 * MS), Next::Send(_)));
-        let answer = reply(&client, &[0, 4, 99, 1, 1]);
-        assert_eq!(port_of(&client.handle_reply(&common, &answer, 5 * MS)), 2050);
-        assert!(matches!(client.handle_connected(&common, 6 * MS), Next::Send(_)));
-        let mut fsinfo = vec![0, 0];
-        fsinfo.extend([0; 12]);
-        let answer = reply(&client, &fsinfo);
-        assert!(matches!(client.handle_reply(&common, &answer, 7 * MS), Next::Send(_)));
-        let mut getattr = vec![0, 2];
-        getattr.extend([0; 20]);
-        let answer = reply(&client, &getattr);
-        assert_eq!(client.handle_reply(&common, &answer, 8 * MS), Next::Stay);
-        assert_eq!((client.step, client.attempts), (Step::Mounted, 1));
-        assert!(client.is_done());
-    }
-
-    #[test]
-    fn pauses_grow_and_end_with_the_clients_patience() {
-        let common = common();
-        let mut client = StormClient::new(&common, 7, 0);
-        let (mut now, mut pauses) = (0, Vec::new());
-        loop {
-            client.begin(&common, now);
-            match client.fail(&common, Failure::TimedOut, now) {
-                Next::Pause(until) => {
-                    pauses.push((until - now) / 1_000_000_000);
-                    now = until;
-                }
-                next => {
-                    assert_eq!(next, Next::Stop);
-                    break;
-                }
-            }
-        }
-        assert_eq!(pauses[..6], [1, 2, 4, 8, 10, 10]);
-        assert!(now < 120_000_000_000 && now > 100_000_000_000);
-        assert_eq!(client.step, Step::GivenUp);
-    }
-
-    #[test]
-    fn refusals_and_nonsense_are_final() {
-        let common = common();
-        for (words, part) in [(&[13][..], "status 13"), (&[0, 4], "ends early")] {
-            let mut client = StormClient::new(&common, 7, 0);
-            client.step = Step::Mnt;
-            let answer = reply(&client, words);
-            assert_eq!(client.handle_reply(&common, &answer, 1), Next::Stop);
-            let failure = client.failure.unwrap().to_string();
-            assert!(failure.contains(part), "{failure}");
-        }
-        let mut client = StormClient::new(&common, 7, 0);
-        client.step = Step::PortOfMount;
-        let answer = reply(&client, &[0]);
-        assert!(matches!(client.handle_reply(&common, &answer, 1), Next::Pause(_)));
-        let mut client = StormClient::new(&common, 7, 0);
-        client.step = Step::Mnt;
-        assert_eq!(client.handle_reply(&common, b"1234", 1), Next::Stop);
-    }
-}
+#[path = "client_tests.rs"]
+mod tests;

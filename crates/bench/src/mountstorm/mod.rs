@@ -2,27 +2,36 @@
 //!
 //! [`Mountstorm`] says how many, [`run`] does it and returns a [`Report`]. Each client connects,
 //! asks rpcbind (if wanted) for NFS and MOUNT, connects, calls MNT, connects, calls FSINFO and
-//! GETATTR, and stays connected. One that fails begins again after a pause, as mount.nfs(8) does,
-//! until its time is over. Inside: `client` is one of them, `worker` a thread of them, `beside`
-//! the load that may keep the server busy meanwhile.
+//! GETATTR, and stays connected. Or it does as automounters do that mount everything
+//! ([`EveryShare`]): it asks for the list of shares by EXPORT, and calls MNT for each. One that
+//! fails begins again after a pause, as mount.nfs(8) does, until its time is over. Inside: `client`
+//! is one of them, `everything` and `listing` are for all shares, `worker` a thread of them, `beside` the load
+//! that may keep the server busy meanwhile.
 
 mod beside;
 mod client;
+mod everything;
+mod listing;
 mod report;
 mod worker;
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+use steadfast_client::{CallTemplate, mount};
 
 use crate::drive::{CLIENTS_MAX, Control, sockets};
 use crate::error::BenchError;
 use crate::server_cost::{Costs, Snapshot};
 use crate::setup::Target;
-pub use report::{BesideReport, Report};
+use listing::{Listing, Paths};
+pub use report::{BesideReport, EveryShareReport, Report};
 use worker::Tally;
 
+const LIST_RECEIVE_BYTES: usize = 256 << 10;
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// How long a client waits for what.
@@ -41,6 +50,10 @@ impl Default for Patience {
     }
 }
 
+/// Clients mount every share that EXPORT tells, one after the other, up to this many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EveryShare(pub usize);
+
 /// A load that runs meanwhile: GETATTR and ACCESS of the share's root in a closed loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beside {
@@ -57,8 +70,10 @@ pub struct Beside {
 pub struct Mountstorm {
     /// The server; its addresses are what rpcbind says, where that is asked.
     pub target: Target,
-    /// The share.
+    /// The share, also of the load beside.
     pub path: String,
+    /// Clients ask which shares there are, and mount them instead.
+    pub every_share: Option<EveryShare>,
     /// Clients.
     pub clients: usize,
     /// Client threads.
@@ -81,6 +96,7 @@ impl Mountstorm {
         Self {
             target,
             path: path.to_owned(),
+            every_share: None,
             clients,
             threads: 1,
             rpcbind: None,
@@ -96,6 +112,9 @@ impl Mountstorm {
         if self.clients == 0 || self.clients > CLIENTS_MAX {
             return usage(format!("the number of clients must be between 1 and {CLIENTS_MAX}"));
         }
+        if self.every_share == Some(EveryShare(0)) {
+            return usage("of every share, at least one has to be mounted".to_owned());
+        }
         if self.threads == 0 || self.threads > self.clients {
             return usage(
                 "there must be at least one thread, and not more than clients".to_owned(),
@@ -108,6 +127,44 @@ impl Mountstorm {
     /// The clients of a thread.
     fn clients_of(&self, thread: usize) -> std::ops::Range<usize> {
         self.clients * thread / self.threads..self.clients * (thread + 1) / self.threads
+    }
+}
+
+/// What EXPORT tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShareList {
+    /// Shares.
+    pub shares: u64,
+    /// Bytes of the reply.
+    pub bytes: u64,
+    /// From the call to the last byte, on a connection that was there.
+    pub took: Duration,
+}
+
+/// Asks for the list of shares by TCP, as `showmount -e` does, and checks it without keeping it.
+///
+/// # Errors
+/// When the server cannot be reached, nothing comes for so long, or what comes is no list.
+pub fn list_shares(target: &Target, patience: Duration) -> Result<ShareList, BenchError> {
+    let mut stream = TcpStream::connect_timeout(&target.mount_server, patience)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(patience))?;
+    let xid = std::process::id();
+    let mut call = Vec::new();
+    CallTemplate::new(mount::EXPORT, &target.identity, &[], 0).append(xid, &mut call);
+    let (mut listing, mut paths) = (Listing::new(xid, 0), Paths::default());
+    let mut buffer = vec![0; LIST_RECEIVE_BYTES];
+    let started = Instant::now();
+    stream.write_all(&call)?;
+    loop {
+        let count = stream.read(&mut buffer)?;
+        if count == 0 {
+            return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
+        }
+        let fed = listing.feed(&mut paths, buffer.get(..count).unwrap_or(&[]));
+        if let Some(list) = fed.map_err(|failure| BenchError::broken("export", failure.to_string()))? {
+            return Ok(ShareList { shares: list.shares, bytes: list.bytes, took: started.elapsed() });
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::Mountstorm;
 use super::client::KINDS;
+use super::everything::EveryShareTally;
 use super::worker::Tally;
 use crate::drive::tally::kind_reports;
 use crate::drive::{KindReport, Latency};
@@ -42,10 +43,29 @@ pub struct Report {
     /// CPU time for each mount.
     #[serde(flatten)]
     pub costs: Costs,
+    /// What clients did that mount every share.
+    pub every_share: Option<EveryShareReport>,
     /// The load that ran meanwhile.
     pub beside: Option<BesideReport>,
     /// It was stopped early.
     pub was_interrupted: bool,
+}
+
+/// What clients were told and mounted that mount every share. EXPORT and MNT are among the steps.
+#[derive(Clone, Debug, Serialize)]
+pub struct EveryShareReport {
+    /// Shares that EXPORT told.
+    pub shares_told: u64,
+    /// Bytes of its reply.
+    pub export_bytes: u64,
+    /// Shares that each client was to mount.
+    pub shares_wanted: u64,
+    /// Mounts that were made, by all clients.
+    pub mounts: u64,
+    /// Mounts a second, until the last client was done.
+    pub mounts_per_second: f64,
+    /// Mounts that were refused, by the status of MNT.
+    pub refused: BTreeMap<u32, u64>,
 }
 
 /// The load that ran beside a storm, from before it to its end.
@@ -81,6 +101,17 @@ impl Report {
             seconds,
             latency: Latency::of(&tally.mounts),
             steps: kind_reports(&tally.steps, &KINDS),
+            every_share: storm.every_share.map(|every| {
+                let EveryShareTally { mounts, refused, shares_max, bytes_max } = tally.every_share;
+                EveryShareReport {
+                    shares_told: shares_max,
+                    export_bytes: bytes_max,
+                    shares_wanted: shares_max.min(every.0 as u64),
+                    mounts,
+                    mounts_per_second: mounts as f64 / seconds,
+                    refused,
+                }
+            }),
             given_up: tally.given_up,
             failed_attempts: tally.failed_attempts,
             costs,
@@ -112,15 +143,31 @@ impl Report {
             latency.max_us / 1e3,
             or_dash(self.costs.server_cpu_us_per_call, 1),
         );
-        for step in &self.steps {
+        if let Some(every) = &self.every_share {
             let _ = writeln!(
                 text,
-                "  {:<16} {:>8}  mean {:>8.2} ms  p50 {:>8.2} ms  p99 {:>8.2} ms",
+                "each mounts {} of {} shares: {} mounts, {:.0}/s; EXPORT's reply has {} bytes",
+                every.shares_wanted,
+                every.shares_told,
+                every.mounts,
+                every.mounts_per_second,
+                every.export_bytes,
+            );
+            for (status, count) in &every.refused {
+                let _ = writeln!(text, "{count} mounts were refused with status {status}");
+            }
+        }
+        for step in &self.steps {
+            let latency = &step.latency;
+            let _ = writeln!(
+                text,
+                "  {:<16} {:>8}  mean {:>8.2} ms  p50 {:>8.2} ms  p99 {:>8.2} ms  max {:>8.2} ms",
                 step.operation,
                 step.calls,
-                step.latency.mean_us / 1e3,
-                step.latency.p50_us / 1e3,
-                step.latency.p99_us / 1e3,
+                latency.mean_us / 1e3,
+                latency.p50_us / 1e3,
+                latency.p99_us / 1e3,
+                latency.max_us / 1e3,
             );
         }
         for (why, count) in &self.failed_attempts {

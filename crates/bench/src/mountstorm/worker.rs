@@ -10,6 +10,8 @@ use hdrhistogram::Histogram;
 use steadfast_sys::epoll::{Epoll, Events, Interest};
 
 use super::client::{Common, Failure, KINDS, Next, Step, StormClient};
+use super::everything::EveryShareTally;
+use super::listing::Paths;
 use super::{Mountstorm, Shared};
 use crate::drive::Control;
 use crate::drive::pace::Random;
@@ -38,6 +40,8 @@ pub(super) struct Tally {
     pub(super) retries: u64,
     /// When the last client mounted, on the storm's clock.
     pub(super) last_ns: u64,
+    /// What clients did that mount every share.
+    pub(super) every_share: EveryShareTally,
     /// Clients that gave up, by why.
     pub(super) given_up: BTreeMap<String, u64>,
     /// Attempts that failed, by why.
@@ -52,6 +56,7 @@ impl Default for Tally {
             at_first: 0,
             retries: 0,
             last_ns: 0,
+            every_share: EveryShareTally::default(),
             given_up: BTreeMap::new(),
             failed_attempts: BTreeMap::new(),
         }
@@ -70,6 +75,7 @@ impl Tally {
         self.at_first += other.at_first;
         self.retries += other.retries;
         self.last_ns = self.last_ns.max(other.last_ns);
+        self.every_share.add(&other.every_share);
         for (all, own) in [
             (&mut self.given_up, other.given_up),
             (&mut self.failed_attempts, other.failed_attempts),
@@ -117,6 +123,8 @@ pub(super) fn run(
     let common = Common {
         target: storm.target.clone(),
         path: storm.path.as_bytes().to_vec(),
+        every_share: storm.every_share,
+        paths: Paths::default(),
         rpcbind: storm.rpcbind,
         patience: storm.patience,
     };
@@ -264,6 +272,7 @@ impl Worker<'_> {
                 self.tally.retries += 1;
             }
             Next::Stay => {
+                self.tally.every_share.add_client(&place.client.everything);
                 self.tally.mounts.saturating_record(now_ns.saturating_sub(place.first_ns));
                 self.tally.at_first += u64::from(place.client.attempts == 1);
                 self.tally.last_ns = self.tally.last_ns.max(now_ns);
@@ -272,6 +281,7 @@ impl Worker<'_> {
             }
             Next::Stop => {
                 place.socket = None;
+                self.tally.every_share.add_client(&place.client.everything);
                 let why = place.client.failure.as_ref().map(ToString::to_string);
                 *self.tally.given_up.entry(why.unwrap_or_default()).or_default() += 1;
                 self.shared.failed.fetch_add(1, Ordering::Relaxed);
@@ -320,6 +330,12 @@ impl Worker<'_> {
             let Some(socket) = place.socket.as_ref().filter(|_| place.is_connected) else {
                 return;
             };
+            if place.client.is_listing() {
+                if self.receive_listing(index, buffer) {
+                    continue;
+                }
+                return;
+            }
             let carried = place.inbox.restore(buffer);
             let room = buffer.get_mut(carried..).unwrap_or(&mut []);
             let count = match steadfast_sys::net::receive(socket, &mut [IoSliceMut::new(room)]) {
@@ -357,6 +373,32 @@ impl Worker<'_> {
         }
     }
 
+    /// Receives some of the list of shares; whether there may be more of it, or of what follows.
+    fn receive_listing(&mut self, index: usize, buffer: &mut [u8]) -> bool {
+        let now_ns = self.now_ns();
+        let Some(place) = self.places.get_mut(index) else { return false };
+        let Some(socket) = &place.socket else { return false };
+        let count = match steadfast_sys::net::receive(socket, &mut [IoSliceMut::new(buffer)]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+            Ok(0) => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+            other => other,
+        };
+        let count = match count {
+            Ok(count) => count,
+            Err(error) => {
+                self.fail(index, connection_failure(&error));
+                return false;
+            }
+        };
+        let since = place.client.step_ns;
+        let bytes = buffer.get(..count).unwrap_or(&[]);
+        let Some(next) = place.client.handle_listing(&mut self.common, bytes, now_ns) else {
+            return true;
+        };
+        self.settle(index, Step::Export as usize, now_ns.saturating_sub(since), next);
+        true
+    }
+
     fn take_reply(&mut self, index: usize, record: &[u8]) {
         let now_ns = self.now_ns();
         let Some(place) = self.places.get_mut(index) else { return };
@@ -365,11 +407,16 @@ impl Worker<'_> {
         }
         let (kind, since) = (place.client.kind(), place.client.step_ns);
         let next = place.client.handle_reply(&self.common, record, now_ns);
-        let failure = place.client.failure.clone();
+        self.settle(index, kind, now_ns.saturating_sub(since), next);
+    }
+
+    /// Counts a step that was answered, or failed, and goes on.
+    fn settle(&mut self, index: usize, kind: usize, took_ns: u64, next: Next) {
+        let failure = self.places.get(index).and_then(|place| place.client.failure.clone());
         if let (Next::Pause(_) | Next::Stop, Some(failure)) = (&next, failure) {
             self.note_failure(&failure);
         } else {
-            self.record(kind, now_ns.saturating_sub(since));
+            self.record(kind, took_ns);
         }
         self.act(index, next);
     }

@@ -51,6 +51,19 @@ pub enum Fault {
     SlowMs(u64),
     /// Every other connection is closed as soon as it is made.
     HangsUp,
+    /// MNT of the share of this number is refused.
+    RefusesShare(u64),
+}
+
+/// Shares that EXPORT tells; MNT takes any path.
+pub const SHARES: u64 = 3000;
+/// Bytes of the fragments in which long replies are sent.
+const FRAGMENT_BYTES: usize = 50_000;
+
+const MOUNT: u32 = 100_005;
+
+fn share_path(number: u64) -> String {
+    format!("/share/{number:05}")
 }
 
 /// What an object is.
@@ -152,6 +165,11 @@ struct Service {
 }
 
 impl Service {
+    fn refuses(&self, r: &mut Reader<'_>) -> bool {
+        let Fault::RefusesShare(share) = self.fault else { return false };
+        r.opaque(1024).unwrap() == share_path(share).as_bytes()
+    }
+
     fn serve(&self, mut stream: TcpStream) {
         stream.set_nodelay(true).unwrap();
         loop {
@@ -165,10 +183,17 @@ impl Service {
             }
             let mut reply = vec![0; 4];
             self.answer(&message, &mut reply);
-            let length = reply.len() as u32 - 4;
-            reply[..4].copy_from_slice(&(0x8000_0000 | length).to_be_bytes());
-            if stream.write_all(&reply).is_err() {
-                return;
+            // A long list in fragments, as a server may send it.
+            let is_list = reply.len() > FRAGMENT_BYTES && message[12..16] == MOUNT.to_be_bytes();
+            let fragment = if is_list { FRAGMENT_BYTES } else { reply.len() };
+            let mut fragments = reply[4..].chunks(fragment).peekable();
+            while let Some(fragment) = fragments.next() {
+                let last = if fragments.peek().is_none() { 0x8000_0000 } else { 0 };
+                let mark = last | fragment.len() as u32;
+                let bytes = [&mark.to_be_bytes(), fragment].concat();
+                if stream.write_all(&bytes).is_err() {
+                    return;
+                }
             }
         }
     }
@@ -196,8 +221,21 @@ impl Service {
         match header.prog {
             // GETPORT: everything is here.
             100_000 => w.u32(u32::from(self.address.port())),
+            MOUNT if header.proc_ == 5 => {
+                for share in 0..SHARES {
+                    w.bool(true);
+                    w.opaque(share_path(share).as_bytes());
+                    for group in ["@staff", "10.0.0.0/8", "host.example.net"] {
+                        w.bool(true);
+                        w.opaque(group.as_bytes());
+                    }
+                    w.bool(false);
+                }
+                w.bool(false);
+            }
+            MOUNT if self.refuses(&mut r) => w.u32(13),
             // MNT: any path is the root.
-            100_005 => {
+            MOUNT => {
                 w.u32(0);
                 w.opaque(&1_u64.to_be_bytes());
                 w.u32(1);

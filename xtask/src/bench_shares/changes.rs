@@ -1,0 +1,315 @@
+//! A server with many shares against one with ten: single changes, the list, mounts, memory, and
+//! what a client of another share notices of changes.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use super::farm::GROUP;
+use super::load;
+use super::server::{Control, Home, Running};
+use super::{Site, shown_count};
+use crate::durability::report::{Findings, Goal, Table, figure};
+use crate::peers::report::median;
+
+/// What many are compared with.
+const FEW: usize = 10;
+/// How many single changes of each kind.
+const CHANGES: usize = 60;
+/// MNTs of shares that were mounted before.
+const MOUNTS: usize = 5000;
+/// Lists that are asked for.
+const LISTS: usize = 9;
+/// A change every so long beside the load.
+const CHANGE_EVERY: Duration = Duration::from_millis(10);
+/// Rounds of the load without and with changes.
+const ROUNDS: usize = 5;
+
+/// Times of one thing, in milliseconds.
+#[derive(Clone, Debug, Default)]
+struct Times(Vec<f64>);
+
+impl Times {
+    fn push(&mut self, took: Duration) {
+        self.0.push(took.as_secs_f64() * 1000.0);
+    }
+
+    fn p50(&self) -> Option<f64> {
+        median(self.0.clone())
+    }
+
+    fn p99(&self) -> Option<f64> {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let place = (sorted.len() * 99).div_ceil(100).checked_sub(1)?;
+        sorted.get(place).copied()
+    }
+
+    fn shown(&self) -> [String; 2] {
+        [self.p50(), self.p99()].map(|value| value.map_or_else(String::new, figure))
+    }
+}
+
+/// What was measured of a server with so many shares.
+#[derive(Clone, Debug, Default)]
+struct Measured {
+    shares: usize,
+    list: Times,
+    list_bytes: u64,
+    /// MNT of each share for the first time.
+    first_mounts: Times,
+    mounts: Times,
+    /// Bytes when it was ready, and when all shares had been mounted once.
+    memory: (u64, u64),
+}
+
+/// The p99 of calls in µs, of each round.
+#[derive(Clone, Debug, Default)]
+struct Disturbance {
+    without: Vec<f64>,
+    with: Vec<f64>,
+    changes: usize,
+}
+
+/// Measures all that.
+pub(super) fn measure(site: &Site<'_>) -> Result<Findings> {
+    let many = site.options.many();
+    site.farm.make(0..many + CHANGES)?;
+    let (few, running) = one(site, FEW)?;
+    running.stop()?;
+    let (many, running) = one(site, many)?;
+    let changes = single_changes(site, &running, many.shares).context("single changes")?;
+    let disturbance = disturbance(site, &running).context("GETATTR beside changes")?;
+    running.stop()?;
+    Ok(findings(&site.conditions()?, &few, &many, &changes, &disturbance))
+}
+
+fn one(site: &Site<'_>, shares: usize) -> Result<(Measured, Running)> {
+    let home = Home::make(&site.home(), &site.farm, shares)?;
+    // The first start makes what every later one finds.
+    Running::start(&home, &site.cpus, &site.farm, shares)?.0.stop()?;
+    let (running, _) = Running::start(&home, &site.cpus, &site.farm, shares)?;
+    let mut measured = Measured { shares, ..Measured::default() };
+    measured.memory.0 = running.memory()?;
+    for _list in 0..LISTS {
+        let list = running.probe.list()?;
+        measured.list.push(list.took);
+        measured.list_bytes = list.bytes;
+    }
+    let mut mounter = running.probe.mounter()?;
+    let mut mount = |share: usize| {
+        let path = site.farm.path(share);
+        mounter.mount(&path)?.with_context(|| format!("{path} cannot be mounted"))
+    };
+    for share in 0..shares {
+        measured.first_mounts.push(mount(share)?);
+    }
+    measured.memory.1 = running.memory()?;
+    // A stride that has no factor in common with any number of shares that is used.
+    for turn in 0..MOUNTS {
+        measured.mounts.push(mount(turn * 7919 % shares)?);
+    }
+    eprintln!(
+        "  {shares} shares: EXPORT {:.2} ms, MNT {:.3} ms, {:.1} MB",
+        measured.list.p50().unwrap_or_default(),
+        measured.mounts.p50().unwrap_or_default(),
+        measured.memory.1 as f64 / 1e6
+    );
+    Ok((measured, running))
+}
+
+/// Adds, changes and removes shares, one at a time.
+fn single_changes(
+    site: &Site<'_>,
+    running: &Running,
+    shares: usize,
+) -> Result<[(&'static str, Times); 3]> {
+    let new = shares..shares + CHANGES;
+    let (mut added, mut changed, mut removed) =
+        (Times::default(), Times::default(), Times::default());
+    for share in new.clone() {
+        let operation =
+            json!({ "op": "add-share", "group": GROUP, "share": site.farm.spec(share) });
+        added.push(running.apply(&operation)?);
+        let path = site.farm.path(share);
+        anyhow::ensure!(running.probe.can_mount(&path)?, "{path} was added and is not served");
+    }
+    for share in new.clone() {
+        changed.push(running.apply(&change(&site.farm.path(share), true))?);
+    }
+    for share in new {
+        let path = site.farm.path(share);
+        removed.push(running.apply(&json!({ "op": "remove-share", "path": path }))?);
+        anyhow::ensure!(!running.probe.can_mount(&path)?, "{path} was removed and is served");
+    }
+    running.probe.expect_all(shares, &[])?;
+    Ok([("adding a share", added), ("changing one", changed), ("removing one", removed)])
+}
+
+/// Lets another host use a share, or no more.
+fn change(path: &str, is_added: bool) -> Value {
+    let key = if is_added { "add_clients" } else { "remove_clients" };
+    json!({ "op": "set-share", "path": path, "changes": { key: ["192.0.2.1"] } })
+}
+
+/// A load on one share at a held rate, in turn without and with changes of another one.
+fn disturbance(site: &Site<'_>, running: &Running) -> Result<Disturbance> {
+    let (used, changed) = (site.farm.path(0), site.farm.path(1));
+    let mut disturbance = Disturbance::default();
+    let p99 = || load::getattr(site, running.pid(), &used);
+    // Whatever runs at first only.
+    p99()?;
+    for _round in 0..ROUNDS {
+        disturbance.without.push(p99()?);
+        let is_over = AtomicBool::new(false);
+        let (control, is_over, changed) = (running.control(), &is_over, &changed);
+        let (with, changes) = std::thread::scope(|scope| {
+            let changing = scope.spawn(move || keep_changing(&control, changed, is_over));
+            let with = p99();
+            is_over.store(true, Ordering::Relaxed);
+            let changes = changing.join().ok().context("the thread that changes panicked");
+            (with, changes.and_then(|changes| changes))
+        });
+        disturbance.with.push(with?);
+        disturbance.changes += changes?;
+    }
+    eprintln!(
+        "  p99 of GETATTR: {:.1?} µs, with changes {:.1?} µs",
+        disturbance.without, disturbance.with
+    );
+    Ok(disturbance)
+}
+
+/// Changes a share every 10 ms until it is over; how often it did.
+fn keep_changing(control: &Control, path: &str, is_over: &AtomicBool) -> Result<usize> {
+    let started = Instant::now();
+    let mut changes = 0_u32;
+    while !is_over.load(Ordering::Relaxed) || changes % 2 == 1 {
+        control.apply(&change(path, changes.is_multiple_of(2)))?;
+        changes += 1;
+        let next = started + CHANGE_EVERY * changes;
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+    Ok(changes as usize)
+}
+
+fn findings(
+    conditions: &str,
+    few: &Measured,
+    many: &Measured,
+    changes: &[(&'static str, Times)],
+    disturbance: &Disturbance,
+) -> Findings {
+    let mut findings = Findings::default();
+    findings.say(conditions);
+    let count = shown_count(many.shares);
+    let mut table =
+        Table::new(&["ms", &format!("{FEW} shares, p50"), "p99", &format!("{count}, p50"), "p99"]);
+    for (name, few, many) in [
+        ("the list of shares (EXPORT over TCP)", &few.list, &many.list),
+        ("MNT of a share for the first time", &few.first_mounts, &many.first_mounts),
+        ("MNT of a share again", &few.mounts, &many.mounts),
+    ] {
+        table.row(&[&[name.to_owned()][..], &few.shown(), &many.shown()].concat());
+    }
+    for (name, times) in changes {
+        let none = [String::new(), String::new()];
+        table.row(&[&[(*name).to_owned()][..], &none, &times.shown()].concat());
+    }
+    findings.add_table(&table);
+    let each = |memory: fn(&Measured) -> u64| {
+        let more = memory(many) as f64 - memory(few) as f64;
+        more / (many.shares - few.shares) as f64
+    };
+    let (ready, mounted) = (each(|one| one.memory.0), each(|one| one.memory.1));
+    let (without, with) = (median(disturbance.without.clone()), median(disturbance.with.clone()));
+    findings.say(format!(
+        "Memory a share (of the process's own, the difference between both servers): {} bytes when it \
+         is ready, {} when every share has been mounted. The list has {} bytes. GETATTR at {} calls/s: \
+         p99 {} µs without changes, {} µs with one every {} ms ({} in all; medians of {ROUNDS} rounds in \
+         turn).",
+        figure(ready),
+        figure(mounted),
+        shown_count(many.list_bytes as usize),
+        load::RATE,
+        without.map_or_else(String::new, figure),
+        with.map_or_else(String::new, figure),
+        CHANGE_EVERY.as_millis(),
+        disturbance.changes,
+    ));
+    for (name, times) in changes {
+        findings.goals.push(Goal::at_most(format!("{name}, ms (p50)"), 2.0, times.p50()));
+    }
+    let ratio =
+        |one: Option<f64>, other: Option<f64>| one.zip(other).map(|(one, other)| one / other);
+    findings.goals.extend([
+        Goal::at_most("p99 of GETATTR with changes, of that without", 1.1, ratio(with, without)),
+        Goal::at_most("the list of shares, ms", 100.0, many.list.p50()),
+        Goal::at_most(
+            format!("MNT again: p50 with {count} shares, of that with {FEW}"),
+            1.1,
+            ratio(many.mounts.p50(), few.mounts.p50()),
+        ),
+        Goal::at_most("memory a share when all were mounted, bytes", 2000.0, Some(mounted)),
+    ]);
+    for one in [few, many] {
+        findings.add_raw(json!({
+            "shares": one.shares, "list_ms": one.list.0, "list_bytes": one.list_bytes,
+            "mnt_p50_ms": one.mounts.p50(), "mnt_p99_ms": one.mounts.p99(),
+            "mnt_first_p50_ms": one.first_mounts.p50(), "mnt_first_p99_ms": one.first_mounts.p99(),
+            "memory_ready_bytes": one.memory.0, "memory_mounted_bytes": one.memory.1,
+        }));
+    }
+    for (name, times) in changes {
+        findings.add_raw(json!({ "what": name, "ms": times.0 }));
+    }
+    findings.add_raw(json!({
+        "getattr_p99_us": disturbance.without, "getattr_p99_us_with_changes": disturbance.with,
+    }));
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(values: &[f64]) -> Times {
+        Times(values.to_vec())
+    }
+
+    #[test]
+    fn percentiles_are_of_what_was_measured() {
+        let all = times(&(1..=100).rev().map(f64::from).collect::<Vec<_>>());
+        assert_eq!((all.p50(), all.p99()), (Some(50.5), Some(99.0)));
+        assert_eq!((times(&[3.0]).p99(), times(&[]).p99()), (Some(3.0), None));
+    }
+
+    #[test]
+    fn goals_compare_many_with_few() {
+        let few = Measured {
+            shares: 10,
+            list: times(&[0.1]),
+            mounts: times(&[0.1]),
+            memory: (1000, 2000),
+            ..Measured::default()
+        };
+        let many = Measured {
+            shares: 1010,
+            list: times(&[101.0]),
+            mounts: times(&[0.105]),
+            memory: (1_001_000, 2_502_000),
+            ..Measured::default()
+        };
+        let changes = [("adding a share", times(&[1.0, 1.5, 9.0]))];
+        let disturbance =
+            Disturbance { without: vec![100.0, 300.0, 90.0], with: vec![105.0], changes: 9 };
+        let findings = findings("", &few, &many, &changes, &disturbance);
+        let met: Vec<_> = findings.goals.iter().map(Goal::is_met).collect();
+        // The list is late, and memory is more than it may be.
+        assert_eq!(met, [true, true, false, true, false]);
+        let text = findings.markdown();
+        assert!(text.contains("1,000 bytes when it is ready, 2,500 when"), "{text}");
+    }
+}

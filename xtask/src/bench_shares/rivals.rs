@@ -1,0 +1,149 @@
+//! The same list by others: `exportfs` of nfs-utils and nfs-ganesha, as far as each gets in a given
+//! time. Both find the farm's hosts and netgroups in an `/etc` of their own.
+
+mod exportfs;
+mod ganesha;
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use super::Site;
+use super::farm::Farm;
+use super::table::{Row, shown_seconds};
+use crate::peers::call;
+
+pub(super) const PACKAGES: &[&str] =
+    &["nfs-kernel-server", "nfs-ganesha", "nfs-ganesha-vfs", "rpcbind"];
+
+/// Where this run's own `/etc` is kept.
+const ETC: &str = "/run/etc";
+
+/// What came of one number of shares.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Outcome {
+    /// Seconds; off where there is such a thing.
+    Took { on: f64, off: Option<f64> },
+    /// Not done after so many seconds.
+    GaveUp(f64),
+    /// Not possible at all, and why.
+    Cannot(String),
+}
+
+impl Outcome {
+    pub(super) fn json(&self) -> Value {
+        match self {
+            Self::Took { on, off } => json!({ "on_s": on, "off_s": off }),
+            Self::GaveUp(after) => json!({ "gave_up_after_s": after }),
+            Self::Cannot(why) => json!({ "cannot": why }),
+        }
+    }
+}
+
+/// A rival, which shares and unshares the first so many shares of the farm.
+type Rival = fn(&Site<'_>, usize) -> Result<Outcome>;
+
+/// Lets every rival try every size; who gives up at one is not asked for more.
+pub(super) fn measure(site: &Site<'_>, sizes: &[usize]) -> Result<Vec<Row>> {
+    own_etc()?;
+    let rivals: [(&str, Rival); 2] =
+        [("exportfs of nfs-utils", exportfs::measure), ("nfs-ganesha", ganesha::measure)];
+    let mut rows = Vec::new();
+    for (name, rival) in rivals {
+        let mut cells: Vec<Option<Outcome>> = Vec::new();
+        let mut has_given_up = false;
+        for shares in sizes {
+            if has_given_up {
+                cells.push(None);
+                continue;
+            }
+            let outcome =
+                rival(site, *shares).with_context(|| format!("{name} with {shares} shares"))?;
+            let said = match &outcome {
+                Outcome::Took { on, off } => format!(
+                    "on {}, off {}",
+                    shown_seconds(*on),
+                    off.map_or_else(|| "not tried".to_owned(), shown_seconds)
+                ),
+                Outcome::GaveUp(after) => format!("gave up after {}", shown_seconds(*after)),
+                Outcome::Cannot(why) => why.clone(),
+            };
+            eprintln!("  {name}, {shares} shares: {said}");
+            has_given_up = !matches!(outcome, Outcome::Took { .. });
+            cells.push(Some(outcome));
+        }
+        rows.push(Row { name: name.to_owned(), cells });
+    }
+    Ok(rows)
+}
+
+/// An `/etc` for this run alone: the machine's with the farm's hosts and netgroups.
+fn own_etc() -> Result<()> {
+    call("cp", &["-a", "/etc", ETC])?;
+    let etc = Path::new(ETC);
+    // It may be a link to what a resolver wrote; hosts and netgroups are in files here.
+    for (name, text) in [
+        ("hosts", Farm::hosts()),
+        ("netgroup", Farm::netgroups()),
+        (
+            "nsswitch.conf",
+            "passwd: files\ngroup: files\nhosts: files\nnetgroup: files\n".to_owned(),
+        ),
+    ] {
+        let path = etc.join(name);
+        // Not written through a link.
+        if path.symlink_metadata().is_ok() {
+            std::fs::remove_file(&path)?;
+        }
+        std::fs::write(path, text)?;
+    }
+    call("mount", &["--bind", ETC, "/etc"])
+}
+
+/// A process that is ended when it is dropped.
+struct Process(Child);
+
+impl Process {
+    fn start(mut command: Command, log: &Path) -> Result<Self> {
+        let log = std::fs::File::create(log)?;
+        let program = command.get_program().to_owned();
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot run {}", program.display()))?;
+        Ok(Self(child))
+    }
+
+    /// Waits for its end; whether it came before the limit.
+    fn has_ended_within(&mut self, started: Instant, limit: Duration) -> Result<bool> {
+        while started.elapsed() < limit {
+            if let Some(status) = self.0.try_wait()? {
+                if !status.success() {
+                    bail!("it ended with {status}");
+                }
+                return Ok(true);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(false)
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) -> Result<()> {
+        let pid = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw);
+        let pid = pid.context("a process without an id")?;
+        Ok(rustix::process::kill_process(pid, signal)?)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Already ended, if it was waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

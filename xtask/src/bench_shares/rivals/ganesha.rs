@@ -1,0 +1,99 @@
+//! nfs-ganesha with a block for each share: all are off and on when its configuration has been
+//! changed and it was told to read it again.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
+
+use super::{Outcome, Process};
+use crate::bench_shares::Site;
+use crate::bench_shares::probe::Probe;
+
+const MOUNT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 20_048);
+/// The number of a share has 16 bits.
+const SHARES_MAX: usize = u16::MAX as usize;
+/// How often it is asked whether it is done.
+const ASK_EVERY: Duration = Duration::from_millis(5);
+
+/// Shares and unshares the first so many shares.
+pub(super) fn measure(site: &Site<'_>, shares: usize) -> Result<Outcome> {
+    if shares > SHARES_MAX {
+        return Ok(Outcome::Cannot(format!(
+            "it numbers shares with 16 bits, {SHARES_MAX} at most"
+        )));
+    }
+    let limit = site.options.limit;
+    let file = site.top.join("ganesha.conf");
+    let log = site.top.join("ganesha.log");
+    let all = head() + &site.farm.ganesha(shares);
+    std::fs::write(&file, &all)?;
+    std::fs::create_dir_all("/run/ganesha")?;
+    let mut command = Command::new("ganesha.nfsd");
+    command.arg("-F").arg("-f").arg(&file).arg("-L").arg(&log);
+    command.args(["-p", "/run/ganesha/bench.pid"]);
+    let started = Instant::now();
+    let mut process = Process::start(command, &site.top.join("ganesha.output"))?;
+    let last = site.farm.path(shares - 1);
+    let probe = Probe { mount: MOUNT };
+    let is_served = || probe.can_mount(&last).unwrap_or(false);
+    let Some(start) =
+        wait(&mut process, started, limit, is_served).with_context(|| last_words(&log))?
+    else {
+        return Ok(Outcome::GaveUp(limit.as_secs_f64()));
+    };
+    // What it can do while it runs; where it cannot, the start is all there is.
+    let mut switch = |text: &str, is_done: &dyn Fn() -> bool| -> Result<Option<Duration>> {
+        std::fs::write(&file, text)?;
+        let started = Instant::now();
+        process.signal(Signal::HUP)?;
+        wait(&mut process, started, limit, is_done)
+    };
+    // Some share has to stay.
+    let one = head() + &site.farm.ganesha(1);
+    let off = switch(&one, &|| probe.list().is_ok_and(|list| list.shares <= 1))?;
+    let on = match off {
+        Some(_) => switch(&all, &|| {
+            probe.list().is_ok_and(|list| list.shares >= shares as u64) && is_served()
+        })?,
+        None => None,
+    };
+    let on = on.unwrap_or(start).as_secs_f64();
+    Ok(Outcome::Took { on, off: off.map(|off| off.as_secs_f64()) })
+}
+
+fn head() -> String {
+    format!(
+        "NFS_CORE_PARAM {{ Protocols = 3; NFS_Port = 2049; MNT_Port = {}; Enable_NLM = false; \
+         Enable_RQUOTA = false; }}\n",
+        MOUNT.port()
+    )
+}
+
+/// Waits until something is so; how long that took, if it came before the limit.
+fn wait(
+    process: &mut Process,
+    started: Instant,
+    limit: Duration,
+    is_done: impl Fn() -> bool,
+) -> Result<Option<Duration>> {
+    while started.elapsed() < limit {
+        if is_done() {
+            return Ok(Some(started.elapsed()));
+        }
+        if let Some(status) = process.0.try_wait()? {
+            bail!("nfs-ganesha ended with {status}");
+        }
+        std::thread::sleep(ASK_EVERY);
+    }
+    Ok(None)
+}
+
+fn last_words(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<_> = text.lines().collect();
+    lines.get(lines.len().saturating_sub(5)..).unwrap_or(&[]).join("\n")
+}

@@ -1,0 +1,264 @@
+//! Steadfast with the shares of one group: its files, its process, and its commands.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use super::api;
+use super::farm::{Farm, GROUP};
+use super::probe::Probe;
+use crate::peers::servers::{Cpus, steadfast_program};
+
+/// How long a server may take to start or to stop.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How often a server that starts is asked for its first share.
+const ASK_EVERY: Duration = Duration::from_millis(1);
+/// Where it serves.
+pub(super) const ADDRESS: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 2049);
+
+/// The configuration and the state of a server.
+pub(super) struct Home {
+    directory: PathBuf,
+}
+
+impl Home {
+    /// In a directory that is emptied first: the first `count` shares of the farm.
+    pub(super) fn make(directory: &Path, farm: &Farm, count: usize) -> Result<Self> {
+        if directory.exists() {
+            std::fs::remove_dir_all(directory)?;
+        }
+        let home = Self { directory: directory.to_owned() };
+        std::fs::create_dir_all(home.shares_directory())?;
+        std::fs::create_dir_all(home.state())?;
+        std::fs::write(home.path("hosts"), Farm::hosts())?;
+        std::fs::write(home.path("netgroup"), Farm::netgroups())?;
+        let file = home.shares_directory().join(format!("{GROUP}.toml"));
+        std::fs::write(file, farm.group(count))?;
+        let text = format!(
+            "[server]\nlisten = [\"{ADDRESS}\"]\nrpcbind = false\nstate_directory = {:?}\n\
+             shares_directory = {:?}\n\n[names]\nhosts_file = {:?}\nnetgroup_file = {:?}\n",
+            home.state(),
+            home.shares_directory(),
+            home.path("hosts"),
+            home.path("netgroup"),
+        );
+        std::fs::write(home.path("steadfast.toml"), text)?;
+        Ok(home)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    fn shares_directory(&self) -> PathBuf {
+        self.path("shares.d")
+    }
+
+    fn state(&self) -> PathBuf {
+        self.path("state")
+    }
+}
+
+/// When a server that was started served its shares.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Started {
+    /// The first MNT was granted.
+    pub(super) first: Duration,
+    /// It told the service manager that it is ready, with all shares.
+    pub(super) all: Duration,
+}
+
+/// A server that runs; ended by its process id when dropped.
+pub(super) struct Running {
+    process: Child,
+    state: PathBuf,
+    pub(super) probe: Probe,
+}
+
+impl Running {
+    /// Starts it, and waits until it serves its `count` shares.
+    pub(super) fn start(
+        home: &Home,
+        cpus: &Cpus,
+        farm: &Farm,
+        count: usize,
+    ) -> Result<(Self, Started)> {
+        let notices = home.path("notify");
+        if notices.exists() {
+            std::fs::remove_file(&notices)?;
+        }
+        let socket = UnixDatagram::bind(&notices)?;
+        let log = std::fs::File::create(home.path("log"))?;
+        let started = Instant::now();
+        let process = Cpus::command(cpus.server.as_ref(), &steadfast_program())
+            .args(["serve", "--config"])
+            .arg(home.path("steadfast.toml"))
+            .env("NOTIFY_SOCKET", &notices)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("cannot start steadfast")?;
+        let mut running = Self { process, state: home.state(), probe: Probe { mount: ADDRESS } };
+        let ready = std::thread::spawn(move || await_ready(&socket, started));
+        let outcome = running.await_shares(&farm.path(0), started);
+        let first = outcome.with_context(|| running.last_words(home))?;
+        let all = ready.join().ok().context("the thread that waits for readiness panicked")??;
+        running.probe.expect_all(count, &[farm.path(count.saturating_sub(1))])?;
+        Ok((running, Started { first, all }))
+    }
+
+    /// Asks for a share until it is granted.
+    fn await_shares(&mut self, path: &str, started: Instant) -> Result<Duration> {
+        loop {
+            if self.probe.can_mount(path).unwrap_or(false) {
+                return Ok(started.elapsed());
+            }
+            if let Some(status) = self.process.try_wait()? {
+                bail!("steadfast ended with {status}");
+            }
+            if started.elapsed() > PATIENCE {
+                bail!("steadfast serves nothing after {} s", PATIENCE.as_secs());
+            }
+            std::thread::sleep(ASK_EVERY);
+        }
+    }
+
+    fn last_words(&self, home: &Home) -> String {
+        let log = std::fs::read_to_string(home.path("log")).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        lines.get(lines.len().saturating_sub(20)..).unwrap_or(&[]).join("\n")
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Runs a command of the program against this server, as a user would; how long it took.
+    pub(super) fn command(&self, words: &[&str]) -> Result<Duration> {
+        let started = Instant::now();
+        let output = Command::new(steadfast_program())
+            .args(words)
+            .arg("--state-directory")
+            .arg(&self.state)
+            .stdin(Stdio::null())
+            .output()
+            .context("cannot run steadfast")?;
+        let took = started.elapsed();
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            bail!("steadfast {}: {}: {}", words.join(" "), output.status, said.trim());
+        }
+        Ok(took)
+    }
+
+    /// Applies one operation through the API; how long it took.
+    pub(super) fn apply(&self, operation: &Value) -> Result<Duration> {
+        self.control().apply(operation)
+    }
+
+    /// Its API, for another thread.
+    pub(super) fn control(&self) -> Control {
+        Control { socket: self.state.join("control.sock") }
+    }
+
+    /// What it has of memory to itself, in bytes.
+    pub(super) fn memory(&self) -> Result<u64> {
+        let file = format!("/proc/{}/status", self.pid());
+        let text = std::fs::read_to_string(&file).with_context(|| file.clone())?;
+        resident_bytes(&text).with_context(|| format!("{file} does not tell RssAnon"))
+    }
+
+    /// Asks it to stop, and waits.
+    pub(super) fn stop(mut self) -> Result<()> {
+        self.terminate();
+        let started = Instant::now();
+        while started.elapsed() < PATIENCE {
+            if self.process.try_wait()?.is_some() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        bail!("steadfast did not stop within {} s of SIGTERM", PATIENCE.as_secs())
+    }
+
+    fn terminate(&self) {
+        if let Some(pid) = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw) {
+            // It may have ended by itself; waiting tells.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Already ended after `stop`.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The API of a server.
+#[derive(Clone, Debug)]
+pub(super) struct Control {
+    socket: PathBuf,
+}
+
+impl Control {
+    /// Applies one operation; how long it took.
+    pub(super) fn apply(&self, operation: &Value) -> Result<Duration> {
+        api::post(&self.socket, "/v1/apply", &json!({ "operations": [operation] }))
+    }
+}
+
+/// Waits until the server says that it is ready.
+fn await_ready(socket: &UnixDatagram, started: Instant) -> Result<Duration> {
+    let mut buffer = [0; 4096];
+    loop {
+        let left = PATIENCE.saturating_sub(started.elapsed()).max(Duration::from_millis(1));
+        socket.set_read_timeout(Some(left))?;
+        let count = socket.recv(&mut buffer).context("steadfast does not say that it is ready")?;
+        let at = started.elapsed();
+        let message = String::from_utf8_lossy(buffer.get(..count).unwrap_or(&[])).into_owned();
+        if message.lines().any(|line| line == "READY=1") {
+            return Ok(at);
+        }
+    }
+}
+
+/// `RssAnon` of `/proc/PID/status`: what the process has to itself; files that it maps are the
+/// kernel's cache.
+fn resident_bytes(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read() {
+        let status = "Name:\tx\nVmRSS:\t  900 kB\nRssAnon:\t     12 kB\nRssFile:\t 5 kB\n";
+        assert_eq!(resident_bytes(status), Some(12_288));
+        assert_eq!(resident_bytes("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn other_notices_than_readiness_are_passed_over() {
+        let place = tempfile::tempdir().expect("a directory");
+        let path = place.path().join("notify");
+        let socket = UnixDatagram::bind(&path).expect("a socket");
+        let server = UnixDatagram::unbound().expect("a socket");
+        for notice in ["WATCHDOG=1", "READY=1\nSTATUS=serving"] {
+            server.send_to(notice.as_bytes(), &path).expect("sent");
+        }
+        assert!(await_ready(&socket, Instant::now()).is_ok());
+    }
+}
