@@ -151,7 +151,7 @@ pub(crate) struct StatisticsArguments {
 }
 
 /// Exit status: 0 stopped by a signal, 1 could not start or failed, 2 wrong usage.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServeArguments {
     /// Directories to serve, beside the shares of the configuration file. One that is missing is
     /// created.
@@ -177,7 +177,7 @@ pub(crate) struct ServeArguments {
 }
 
 /// For the directories of the command line.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Options for DIR (shares of the configuration file have their own)")]
 pub(crate) struct ShareArguments {
     /// Clients may change files (the default).
@@ -207,7 +207,7 @@ pub(crate) struct ShareArguments {
 }
 
 /// For the process; each outweighs what the configuration file says.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Server options (each outweighs the configuration file)")]
 pub(crate) struct ServerArguments {
     /// Serve at this address (default: all of IPv4 and IPv6); may be repeated.

@@ -2,17 +2,18 @@
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use steadfast_access::Access;
+use steadfast_control::plugins::{Executable, Limits, Plugins};
 use steadfast_control::{Control, ControlOptions, router};
 use steadfast_engine::{Engine, EngineConfig, ExportTable, Transports};
 use steadfast_posixfs::{ProcessPowers, Storage, StorageOptions, prepare_process};
 use steadfast_runtime::intent_log::{IntentLogKeeper, LogHandle};
 use steadfast_runtime::{Server, ServerOptions, StartError};
-use steadfast_shares::Share;
 use steadfast_shares::configuration::{LogSettings, LogTarget, ServerSettings};
 use steadfast_sys::process::{self, Signal, Signals};
 use steadfast_vfs::ChangeLog;
@@ -21,15 +22,16 @@ use crate::arguments::{CONFIGURATION_FILE, ServeArguments};
 use crate::configuration::{self, Wanted};
 use crate::control;
 use crate::descriptors;
-use crate::exports::{Exports, is_single_user};
+use crate::exports::Exports;
 use crate::intent_log;
 use crate::logging;
 use crate::memory;
 use crate::mount_lines::{self, PortLookup};
 use crate::names::{self, Names};
 use crate::notify::Notifier;
+use crate::shares::{Base, KeptShares, ManagedShares, Places, ReadBase, ShareManager};
 use crate::registration::{self, Found, Netid, RPCBIND_PORT};
-use crate::state_directory::StateDirectory;
+use crate::state_directory::{self, StateDirectory};
 use crate::statistics::{Document, unix_time};
 
 /// How long calls under way may take when the server stops.
@@ -42,12 +44,19 @@ const RECORD_HEAD_BYTES: usize = 64 << 10;
 const REPLY_CACHE_BYTES: usize = 60_000_000;
 /// In s: Linux's time-out over TCP, and some more.
 const REPLY_CACHE_HISTORY_S: u64 = 65;
+/// Where other programs read what is shared.
+const SHARETAB: &str = "/run/steadfast/sharetab";
+/// Beside the usual configuration file, else in the state directory: the groups' files.
+const SHARES_DIRECTORY: &str = "shares.d";
+/// Beside those: programs that serve shares by other protocols.
+const PLUGINS_DIRECTORY: &str = "plugins.d";
 /// Most shares whose mount lines are printed at the start.
 const SHARES_TOLD_MAX: usize = 20;
 /// Attempts to find a port that is free for every address, for port 0.
 const PORT_ATTEMPTS: usize = 32;
 
 /// Where shares come from.
+#[derive(Clone)]
 struct Sources {
     /// The configuration file that was read, if one was.
     file: Option<PathBuf>,
@@ -59,7 +68,7 @@ struct Sources {
 struct Running {
     server: Server,
     engine: Arc<Engine>,
-    exports: Exports,
+    shares: Arc<ShareManager>,
     listen: Vec<SocketAddr>,
     udp: bool,
     lookup: PortLookup,
@@ -86,7 +95,7 @@ pub(crate) fn run(arguments: &ServeArguments, signals: &Signals) -> Result<()> {
     let file = configuration::file_to_read(arguments, None, CONFIGURATION_FILE.as_ref());
     let wanted = configuration::wanted(arguments, file.as_deref(), &directories)
         .map_err(|mistakes| anyhow!("mistakes in the configuration:\n{}", mistakes.join("\n")))?;
-    if wanted.shares.is_empty() {
+    if wanted.shares.is_empty() && file.is_none() {
         bail!(
             "nothing to serve: name a directory (steadfast serve DIR), or write a [[share]] into \
              a configuration file (--config FILE)"
@@ -165,10 +174,13 @@ fn start(
     let udp = !arguments.server.no_udp && settings.udp.unwrap_or(true);
     choose_port(&mut listen, udp)?;
 
+    let places = places(&settings, &sources, &state.path);
+    let base = Base { defaults: wanted.defaults, shares: wanted.shares };
+    let kept = KeptShares::open(&places, base)?;
     let uses_rpcbind = !arguments.server.no_rpcbind && settings.rpcbind.unwrap_or(true);
     let options = ServerOptions { udp, ..server_options(arguments, &settings) };
     let uses = descriptors::Uses {
-        shares: wanted.shares.len(),
+        shares: kept.shares().count(),
         // With port 111 beside each, should we serve it.
         addresses: if uses_rpcbind { 2 * listen.len() } else { listen.len() },
         seats_by_pool: descriptors::seats_by_pool(&options)
@@ -188,7 +200,7 @@ fn start(
     };
     let is_useful = || {
         powers.serves_all_users() && {
-            intent_log::is_useful(wanted.shares.iter().map(|wanted| &*wanted.share))
+            intent_log::is_useful(kept.shares())
         }
     };
     let log = intent_log::start(&log_settings, &state.path, verifier, is_useful)?;
@@ -200,21 +212,16 @@ fn start(
         intent_log.as_ref().map(|keeper| Arc::new(LogHandle::new(keeper)) as Arc<dyn ChangeLog>);
     let storage =
         Storage::with_log(StorageOptions { descriptors_max }, change_log, Some(state.path.clone()));
-    let mut exports =
+    let exports =
         Exports::new(Arc::clone(&storage), state.path.clone(), powers.serves_all_users());
-    let (table, built) = exports.build(&Arc::default(), &wanted.shares);
-    if table.is_empty() {
-        let faults: Vec<_> = built.faults.into_iter().map(|fault| fault.what).collect();
-        bail!("none of the shares can be served:\n{}", faults.join("\n"));
+    let ready = kept.look(exports);
+    if ready.table.is_empty() && !ready.faults().is_empty() {
+        bail!("none of the shares can be served:\n{}", ready.faults().join("\n"));
     }
-    for fault in &built.faults {
-        tracing::error!("{}", fault.what);
-    }
-    tell_of_single_users(&built.changed);
 
     let transfer_bytes_max = settings.transfer_bytes_max.unwrap_or(TRANSFER_BYTES);
     let access = names::start(&wanted.names, &state.path)?;
-    access.watch_rules(exports.rule_sets());
+    access.watch_rules(ready.exports().rule_sets());
     let engine = Arc::new(Engine::with_authority(
         EngineConfig {
             handle_key: state.handle_key,
@@ -226,10 +233,17 @@ fn start(
             nfs_port: listen.first().map_or(0, SocketAddr::port),
             transports: transports(&listen, udp),
         },
-        table,
+        ready.table.clone(),
         Arc::clone(&access) as _,
     ));
     let names = Names::start(access, &engine)?;
+    let shares = ShareManager::start(
+        ready,
+        Arc::clone(&engine),
+        Arc::clone(names.access()),
+        plugins(&places)?,
+        read_base(arguments, &sources),
+    )?;
     for reply in &replies {
         engine.remember_replayed(reply, 0);
     }
@@ -246,7 +260,8 @@ fn start(
     };
     let (server, listen, serves_rpcbind) =
         start_server(&mut options, &listen, &found, &engine, intent_log.as_ref())?;
-    let control = start_control(&state, &server, &engine, &storage, intent_log.as_ref());
+    let told = Told { engine: &engine, storage: &storage, log: intent_log.as_ref(), shares: &shares };
+    let control = start_control(&state, &server, &told, names.access());
     server.every_second(Box::new(move || storage.sweep()));
     server.every_second(memory::watch(&engine, names.access()));
 
@@ -279,7 +294,7 @@ fn start(
     Ok(Running {
         server,
         engine,
-        exports,
+        shares,
         listen,
         udp,
         lookup,
@@ -293,30 +308,81 @@ fn start(
     })
 }
 
+/// What the server can be asked about.
+struct Told<'a> {
+    engine: &'a Arc<Engine>,
+    storage: &'a Arc<Storage>,
+    log: Option<&'a Arc<IntentLogKeeper>>,
+    shares: &'a Arc<ShareManager>,
+}
+
 /// Lets the server be asked. It serves as well without.
 fn start_control(
     state: &StateDirectory,
     server: &Server,
-    engine: &Arc<Engine>,
-    storage: &Arc<Storage>,
-    log: Option<&Arc<IntentLogKeeper>>,
+    told: &Told<'_>,
+    access: &Arc<Access>,
 ) -> Option<Control> {
-    let (observer, engine, storage) = (server.observer(), Arc::clone(engine), Arc::clone(storage));
+    let (engine, storage) = (Arc::clone(told.engine), Arc::clone(told.storage));
+    let observer = server.observer();
     let started_unix_ms = unix_time().as_millis() as u64;
-    let keeper = log.cloned();
-    let shares = control::served(&engine);
+    let keeper = told.log.cloned();
     let statistics =
         move || Document::of(&observer, &engine, &storage, keeper.as_deref(), started_unix_ms);
-    let services = control::services(statistics, log.cloned(), shares);
+    let shares = Arc::new(ManagedShares(Arc::clone(told.shares)));
+    let services =
+        control::services(statistics, Arc::clone(access), told.log.cloned(), shares);
     Control::start(&state.path, &ControlOptions::default(), router(services))
         .inspect_err(|error| {
             tracing::warn!(
-                "cannot make a control socket in {}: {error}; `steadfast statistics` and `steadfast \
-                 log` cannot ask this server",
+                "cannot make a control socket in {}: {error}; `steadfast statistics`, `steadfast \
+                 log` and `steadfast share` cannot ask this server",
                 state.path.display()
             );
         })
         .ok()
+}
+
+/// Where shares are kept and told.
+fn places(settings: &ServerSettings, sources: &Sources, state_directory: &Path) -> Places {
+    let usual = Path::new(CONFIGURATION_FILE);
+    let shares_directory = match &settings.shares_directory {
+        Some(directory) => directory.value.clone(),
+        None if sources.file.as_deref() == Some(usual) => usual.with_file_name(SHARES_DIRECTORY),
+        None => state_directory.join(SHARES_DIRECTORY),
+    };
+    let usual_state = state_directory == Path::new(state_directory::DEFAULT_PATH);
+    let sharetab = match &settings.sharetab {
+        Some(path) => path.value.clone(),
+        None if usual_state => SHARETAB.into(),
+        None => state_directory.join("sharetab"),
+    };
+    Places {
+        shares_directory,
+        state_directory: state_directory.to_owned(),
+        sharetab: Some(sharetab),
+    }
+}
+
+/// Starts the programs that serve shares by other protocols.
+fn plugins(places: &Places) -> Result<Plugins> {
+    let directory = places.shares_directory.with_file_name(PLUGINS_DIRECTORY);
+    let found = Executable::of_directory(&directory, Limits::default())
+        .with_context(|| format!("cannot read {}", directory.display()))?;
+    let plugins = found.into_iter().map(|plugin| Box::new(plugin) as _).collect();
+    Plugins::start(plugins).context("cannot start plug-ins")
+}
+
+/// Reads the shares of the configuration file and of the command line again.
+fn read_base(arguments: &ServeArguments, sources: &Sources) -> ReadBase {
+    let (arguments, sources) = (arguments.clone(), sources.clone());
+    Box::new(move || {
+        let usual = CONFIGURATION_FILE.as_ref();
+        let file = configuration::file_to_read(&arguments, sources.file.as_deref(), usual);
+        let wanted =
+            configuration::wanted(&arguments, file.as_deref(), &sources.directories)?;
+        Ok(Base { defaults: wanted.defaults, shares: wanted.shares })
+    })
 }
 
 /// A machine without IPv6 is none of the operator's mistakes. The port tried is any that is free:
@@ -419,17 +485,6 @@ fn choose_port(listen: &mut [SocketAddr], udp: bool) -> Result<()> {
     bail!("no port is free on all addresses: name one with --port")
 }
 
-fn tell_of_single_users(served: &[Arc<Share>]) {
-    let (uid, gid) = process::effective_ids();
-    for share in served.iter().filter(|share| uid != 0 && is_single_user(share)) {
-        tracing::warn!(
-            "{:?}: every user of every client acts as user {uid}, group {gid}, since this server \
-             does not run as root",
-            share.path
-        );
-    }
-}
-
 /// Prints what an administrator needs on a client.
 fn announce(running: &Running) {
     let interfaces = process::interface_addresses().unwrap_or_else(|error| {
@@ -499,50 +554,33 @@ fn serve_until_stopped(
     }
 }
 
-/// Reads the shares again and serves them. With a mistake in the configuration, without its file,
-/// and without any share in it everything stays as it is: a file that is just being replaced must
-/// not take the shares away. A share that cannot be opened costs no other its place: see
-/// [`Exports::build`].
+/// Reads the shares again and serves them. With a mistake in the configuration, or without its
+/// file, what it has stays as it is: a file that is just being replaced must not take the shares
+/// away. A share that cannot be opened costs no other its place: see [`Exports::build`].
 fn reload(arguments: &ServeArguments, running: &mut Running) {
-    let Sources { file, directories } = &running.sources;
     let usual = CONFIGURATION_FILE.as_ref();
-    let file = configuration::file_to_read(arguments, file.as_deref(), usual);
-    let wanted = match configuration::wanted(arguments, file.as_deref(), directories) {
-        Ok(wanted) => wanted,
-        Err(mistakes) => {
-            for mistake in mistakes {
-                tracing::error!("{mistake}");
-            }
-            tracing::error!("the configuration has mistakes: the shares stay as they are");
-            return;
+    let file = configuration::file_to_read(arguments, running.sources.file.as_deref(), usual);
+    if let Ok(wanted) =
+        configuration::wanted(arguments, file.as_deref(), &running.sources.directories)
+    {
+        if wanted.server != running.settings {
+            tracing::warn!("[server] has changed: that takes a restart");
         }
-    };
-    if wanted.shares.is_empty() {
-        tracing::error!(
-            "{}: has no share any more: the shares stay as they are; write a [[share]], or stop \
-             the server if nothing is to be served",
-            file.unwrap_or_default().display()
-        );
-        return;
+        running.sources.file = file;
     }
-    running.sources.file = file;
-    if wanted.server != running.settings {
-        tracing::warn!("[server] has changed: that takes a restart");
+    let (_, mistakes, _) = running.shares.read_again("the server");
+    for mistake in &mistakes {
+        tracing::error!("{mistake}");
     }
-    let (table, built) = running.exports.build(&running.engine.exports(), &wanted.shares);
-    for fault in &built.faults {
-        tracing::error!("{}", fault.what);
+    if !mistakes.is_empty() {
+        tracing::error!("the configuration has mistakes: what has them stays as it is");
     }
-    tell_of_single_users(&built.changed);
-    // Before clients are asked about: their look-ups may begin.
-    running.names.access().watch_rules(running.exports.rule_sets());
-    running.engine.set_exports(table);
     tracing::info!("reloaded: {}", running.status());
 }
 
 /// Finishes calls under way, flushes, and leaves nothing behind. A second signal ends it at once.
 fn stop(running: Running, signals: &Signals) -> Result<()> {
-    let Running { server, engine, registered, exports, control, intent_log, names, .. } = running;
+    let Running { server, engine, registered, shares, control, intent_log, names, .. } = running;
     drop(control);
     let is_finished = std::thread::scope(|scope| {
         let stopping = scope.spawn(|| {
@@ -550,13 +588,14 @@ fn stop(running: Running, signals: &Signals) -> Result<()> {
                 registration::withdraw(&registered);
             }
             let is_finished = server.shutdown(GRACE);
+            shares.stop();
             names.stop();
             if let Some(intent_log) = &intent_log {
                 intent_log::close(intent_log, engine.write_verifier());
             }
             // Closes the trees.
             engine.set_exports(ExportTable::default());
-            drop(exports);
+            drop(shares);
             is_finished
         });
         while !stopping.is_finished() {

@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use steadfast_sys::{durable_file, process};
 
+/// Where the state of a server that runs as root is when nobody says where.
+pub(crate) const DEFAULT_PATH: &str = "/var/lib/steadfast";
+
 const KEY_BYTES: usize = 16;
 
 /// An open state directory; nobody else uses it until this is dropped.
@@ -29,7 +32,7 @@ impl StateDirectory {
             return Ok(path);
         }
         if process::effective_ids().0 == 0 {
-            return Ok(PathBuf::from("/var/lib/steadfast"));
+            return Ok(PathBuf::from(DEFAULT_PATH));
         }
         if let Some(state) =
             variable("XDG_STATE_HOME").map(PathBuf::from).filter(|p| p.is_absolute())

@@ -29,6 +29,7 @@ use tokio::sync::broadcast;
 
 use crate::configuration::{COMMAND_LINE, WantedShare};
 use crate::exports::{Exports, Fault, is_single_user};
+pub(crate) use service::ManagedShares;
 use watching::{DirectoryWatch, subdirectories};
 use writing::Writer;
 
@@ -50,8 +51,14 @@ pub(crate) struct Places {
     pub(crate) sharetab: Option<PathBuf>,
 }
 
-/// Shares that are kept, and looked at, and that nobody serves yet.
+/// Shares that are kept; nobody has looked at their directories yet.
 pub(crate) struct KeptShares {
+    store: Store,
+    sharetab: Option<PathBuf>,
+}
+
+/// Shares whose directories were looked at, and that nobody serves yet.
+pub(crate) struct ReadyShares {
     state: State,
     /// What is to be served.
     pub(crate) table: ExportTable,
@@ -67,11 +74,11 @@ struct State {
 }
 
 impl KeptShares {
-    /// Reads what is kept and looks at its directories.
+    /// Reads what is kept.
     ///
     /// # Errors
     /// When another server keeps shares there, or nothing can be read.
-    pub(crate) fn open(places: &Places, base: Base, exports: Exports) -> Result<Self> {
+    pub(crate) fn open(places: &Places, base: Base) -> Result<Self> {
         let options = StoreOptions {
             shares_directory: places.shares_directory.clone(),
             state_directory: places.state_directory.clone(),
@@ -79,27 +86,33 @@ impl KeptShares {
             fixed: base.shares,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
         };
-        let (store, mistakes) = Store::open(options)?;
+        let (mut store, mistakes) = Store::open(options)?;
+        look_at_patterns(&mut store, None);
         for mistake in mistakes.into_iter().chain(store.catalog().mistakes()) {
             tracing::error!("{mistake}");
         }
-        let sharetab = places.sharetab.as_deref().and_then(open_sharetab);
-        let mut state = State { store, exports, faults: HashMap::new(), sharetab };
-        let patterns = state.look_at_patterns(None);
-        drop(patterns);
-        let wanted = state.all_wanted();
-        let (table, built) = state.exports.build(&Arc::default(), &wanted);
-        state.note_faults(&wanted, built.faults);
-        tell_of_single_users(&built.changed);
-        Ok(Self { state, table })
+        Ok(Self { store, sharetab: places.sharetab.clone() })
     }
 
     /// All shares that are to be served.
     pub(crate) fn shares(&self) -> impl Iterator<Item = &Share> {
-        self.state.store.catalog().all_served().map(|share| &**share)
+        self.store.catalog().all_served().map(|share| &**share)
     }
 
-    /// The rules of all that is served.
+    /// Looks at the directories.
+    pub(crate) fn look(self, exports: Exports) -> ReadyShares {
+        let sharetab = self.sharetab.as_deref().and_then(open_sharetab);
+        let mut state = State { store: self.store, exports, faults: HashMap::new(), sharetab };
+        let wanted = state.all_wanted();
+        let (table, built) = state.exports.build(&Arc::default(), &wanted);
+        state.note_faults(&wanted, built.faults);
+        tell_of_single_users(&built.changed);
+        ReadyShares { state, table }
+    }
+}
+
+impl ReadyShares {
+    /// What is served.
     pub(crate) fn exports(&self) -> &Exports {
         &self.state.exports
     }
@@ -136,19 +149,19 @@ pub(crate) struct ShareManager {
 }
 
 impl ShareManager {
-    /// Manages what the engine serves, its table being that of `kept`.
+    /// Manages what the engine serves, its table being that of `ready`.
     ///
     /// # Errors
     /// When there can be no thread.
     pub(crate) fn start(
-        kept: KeptShares,
+        ready: ReadyShares,
         engine: Arc<Engine>,
         access: Arc<Access>,
         plugins: Plugins,
         read_base: ReadBase,
     ) -> Result<Arc<Self>> {
         let manager = Arc::new(Self {
-            state: Mutex::new(kept.state),
+            state: Mutex::new(ready.state),
             engine,
             access,
             read_base,
@@ -226,7 +239,7 @@ impl ShareManager {
     /// Looks again at directories of which shares are made.
     fn look_at(&self, parents: &BTreeSet<PathBuf>) {
         let mut state = self.lock();
-        let changes = state.look_at_patterns(Some(parents));
+        let changes = look_at_patterns(&mut state.store, Some(parents));
         let sequence = state.store.sequence();
         let done = Done { sequence, changes, ..Done::default() };
         if !done.changes.is_empty() {
@@ -365,41 +378,36 @@ impl State {
             .filter_map(|(_, pattern)| Some(Path::new(&pattern.directories).parent()?.to_owned()))
             .collect()
     }
-
-    /// Tells the store which directories there are below patterns: all, or those with these
-    /// parents. One that cannot be read now has what it had.
-    fn look_at_patterns(&mut self, parents: Option<&BTreeSet<PathBuf>>) -> Vec<ShareChange> {
-        let patterns: Vec<(String, String, bool)> = self
-            .store
-            .catalog()
-            .patterns()
-            .map(|(group, pattern)| {
-                (group.to_owned(), pattern.directories.clone(), pattern.mounted == Some(true))
-            })
-            .collect();
-        let mut changes = Vec::new();
-        for (group, directories, is_mounted) in patterns {
-            let Some(parent) = Path::new(&directories).parent() else { continue };
-            if parents.is_some_and(|parents| !parents.contains(parent)) {
-                continue;
-            }
-            match subdirectories(parent, is_mounted) {
-                Ok(names) => {
-                    let names = names.iter().map(String::as_str);
-                    let changed = self.store.set_directories(&group, &directories, names);
-                    changes = joined(changes, changed);
-                }
-                Err(error) => tracing::error!(
-                    "group {group:?}, pattern {directories:?}: {} cannot be read: {error}",
-                    parent.display()
-                ),
-            }
-        }
-        changes
-    }
 }
 
-/// What is in the way of a batch, for the history's sake.
+/// Tells the store which directories there are below patterns: all, or those with these parents.
+/// One that cannot be read now has what it had.
+fn look_at_patterns(store: &mut Store, parents: Option<&BTreeSet<PathBuf>>) -> Vec<ShareChange> {
+    let patterns = store.catalog().patterns().map(|(group, pattern)| {
+        (group.to_owned(), pattern.directories.clone(), pattern.mounted == Some(true))
+    });
+    let patterns: Vec<(String, String, bool)> = patterns.collect();
+    let mut changes = Vec::new();
+    for (group, directories, is_mounted) in patterns {
+        let Some(parent) = Path::new(&directories).parent() else { continue };
+        if parents.is_some_and(|parents| !parents.contains(parent)) {
+            continue;
+        }
+        match subdirectories(parent, is_mounted) {
+            Ok(names) => {
+                let names = names.iter().map(String::as_str);
+                changes = joined(changes, store.set_directories(&group, &directories, names));
+            }
+            Err(error) => tracing::error!(
+                "group {group:?}, pattern {directories:?}: {} cannot be read: {error}",
+                parent.display()
+            ),
+        }
+    }
+    changes
+}
+
+/// Whether an edit is of a part that has a name; a file as a whole is told by what it changed.
 fn is_about_shares(edit: &Edit) -> bool {
     !matches!(edit.item, Item::File)
 }

@@ -8,12 +8,13 @@ use super::document::{Document, Table};
 use crate::options::shown;
 use crate::suggestion::nearest;
 
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "listen",
     "udp",
     "rpcbind",
     "state_directory",
     "shares_directory",
+    "sharetab",
     "connections_max",
     "idle_timeout_s",
     "transfer_bytes_max",
@@ -58,6 +59,8 @@ pub struct ServerSettings {
     pub state_directory: Option<Placed<PathBuf>>,
     /// Where the files of groups are (default: `shares.d` beside the configuration file).
     pub shares_directory: Option<Placed<PathBuf>>,
+    /// Where other programs read what is shared (sharetab(4)).
+    pub sharetab: Option<Placed<PathBuf>>,
     /// Most TCP connections at once.
     pub connections_max: Option<usize>,
     /// After how many seconds without a call a connection is closed.
@@ -121,6 +124,9 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> ServerSettin
         shares_directory: document
             .string(table, "shares_directory")
             .and_then(|path| super::absolute_path(document, "shares_directory", &path)),
+        sharetab: document
+            .string(table, "sharetab")
+            .and_then(|path| super::absolute_path(document, "sharetab", &path)),
         connections_max,
         idle_timeout_s: idle_timeout_s.map(|n| n.value),
         transfer_bytes_max: transfer_bytes_max(document, table),

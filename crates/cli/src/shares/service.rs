@@ -1,0 +1,374 @@
+//! The shares of a running server by its interface.
+
+use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use steadfast_access::{LookUp, State as Standing, Subject as Name};
+use steadfast_control::api::{
+    self, Applied, Event, ExplainRequest, Explanation, GroupStatus, History, HistoryEntry, Mistake,
+    Plan, ShareFilter, SharePage, ShareStatus, Who, Wish,
+};
+use steadfast_control::explain::{self, Asked, User, explain, innermost};
+use steadfast_control::store::Done;
+use steadfast_control::{Refusal, RefusalKind, ShareService};
+use steadfast_shares::manage::Batch;
+use steadfast_shares::{
+    ClientPattern, Edit, Flavor, Groups, HostName, PlannedChange, ShareView, Wanted, planned,
+};
+use tokio::sync::broadcast;
+
+use super::{ShareManager, State, refused, told};
+use crate::exports::Fault;
+
+/// How long an answer waits for plug-ins at the most, if it is to.
+const PLUGINS_PATIENCE: Duration = Duration::from_secs(120);
+/// Shares that are told of as faulty in one answer.
+const WARNINGS_MAX: usize = 100;
+
+/// The manager as the interface asks it.
+pub(crate) struct ManagedShares(pub(crate) Arc<ShareManager>);
+
+impl ManagedShares {
+    /// What a wish comes down to.
+    fn batch(state: &State, wish: &Wish) -> Result<Batch, Refusal> {
+        let document = match wish {
+            Wish::Batch(batch) => return Ok(batch.clone()),
+            Wish::Document(document) => document,
+        };
+        let (wanted, errors) = Wanted::parse(&document.document);
+        if !errors.is_empty() && !document.partial {
+            let mistakes = errors.into_iter().map(|error| Mistake {
+                place: format!("{}:{}", document.name, error.place),
+                what: error.what,
+                suggestion: error.suggestion,
+            });
+            return Err(Refusal::mistaken(mistakes.collect()));
+        }
+        Ok(Batch {
+            operations: wanted.operations(state.store.catalog()),
+            comment: document.comment.clone(),
+            partial: document.partial,
+        })
+    }
+
+    fn told(&self, state: &State, view: &ShareView) -> ShareStatus {
+        state.status(view, &self.0.plugins)
+    }
+
+    fn applied(&self, done: Done, faults: Vec<Fault>, waits: bool) -> Applied {
+        let mut applied = Applied {
+            sequence: done.sequence,
+            changes: planned_changes(&done.edits),
+            mistakes: told::mistakes(done.left_out),
+            warnings: warnings(faults),
+            plugin_faults: Vec::new(),
+        };
+        if waits {
+            let ticket = self.0.plugins.publish([]);
+            applied.plugin_faults = self.0.plugins.wait(ticket, PLUGINS_PATIENCE);
+        }
+        applied
+    }
+}
+
+fn warnings(faults: Vec<Fault>) -> Vec<Mistake> {
+    let told = faults.into_iter().take(WARNINGS_MAX).map(|fault| Mistake {
+        place: fault.path.into(),
+        what: fault.what,
+        suggestion: None,
+    });
+    told.collect()
+}
+
+/// What edits come down to, in the words of the interface.
+fn planned_changes(edits: &[Edit]) -> Vec<api::PlannedChange> {
+    planned(edits).into_iter().map(planned_change).collect()
+}
+
+fn planned_change(change: PlannedChange) -> api::PlannedChange {
+    let keys = change.keys.into_iter();
+    api::PlannedChange {
+        action: match change.action {
+            steadfast_shares::Action::Add => api::Action::Add,
+            steadfast_shares::Action::Remove => api::Action::Remove,
+            steadfast_shares::Action::Change => api::Action::Change,
+        },
+        subject: match change.subject {
+            steadfast_shares::Subject::Share => api::Subject::Share,
+            steadfast_shares::Subject::Group => api::Subject::Group,
+        },
+        name: change.name,
+        group: change.group,
+        keys: keys
+            .map(|key| api::KeyChange { key: key.key, old: key.old, new: key.new })
+            .collect(),
+    }
+}
+
+impl ShareService for ManagedShares {
+    fn list(&self, filter: &ShareFilter) -> SharePage {
+        let state = self.0.lock();
+        let catalog = state.store.catalog();
+        let mut views: Vec<ShareView> = catalog.shares().collect();
+        views.sort_by(|a, b| a.spec.path.cmp(&b.spec.path));
+        let mut page =
+            SharePage { sequence: state.store.sequence(), total: views.len(), ..<_>::default() };
+        let is_after =
+            |view: &&ShareView| filter.after.as_ref().is_none_or(|after| view.spec.path > *after);
+        for view in views.iter().filter(is_after) {
+            // Before what takes more to find out.
+            if filter.prefix.is_some() || filter.group.is_some() {
+                let group = view.group.as_deref();
+                let any = filter.state.unwrap_or(api::ShareState::Enabled);
+                if !filter.has(&view.spec.path, group, any) {
+                    continue;
+                }
+            }
+            let status = self.told(&state, view);
+            if !filter.has(&status.path, status.group.as_deref(), status.state) {
+                continue;
+            }
+            if page.shares.len() == filter.page() {
+                page.next = page.shares.last().map(|share| share.path.clone());
+                break;
+            }
+            page.shares.push(status);
+        }
+        page
+    }
+
+    fn share(&self, path: &str) -> Option<ShareStatus> {
+        let state = self.0.lock();
+        let views = state.store.catalog().shares_at(path);
+        views.first().map(|view| self.told(&state, view))
+    }
+
+    fn groups(&self) -> Vec<GroupStatus> {
+        let state = self.0.lock();
+        let catalog = state.store.catalog();
+        let mut groups: Vec<GroupStatus> =
+            catalog.groups().map(|view| state.group_status(&view)).collect();
+        for view in catalog.shares() {
+            let status = self.told(&state, &view);
+            let group = groups.iter_mut().find(|group| Some(&group.name) == status.group.as_ref());
+            if let Some(group) = group {
+                group.count(status.state);
+            }
+        }
+        groups
+    }
+
+    fn plan(&self, wish: &Wish) -> Result<Plan, Refusal> {
+        let mut state = self.0.lock();
+        let batch = Self::batch(&state, wish)?;
+        let applied = state
+            .store
+            .try_out(&batch)
+            .map_err(|mistakes| Refusal::mistaken(told::mistakes(mistakes)))?;
+        let new = applied.changes.iter().filter_map(|change| change.new.as_ref());
+        let faults = new.filter_map(|share| {
+            let what = state.exports.problem_of(&share.directory)?;
+            Some(Fault { id: share.id, path: share.path.clone(), what })
+        });
+        Ok(Plan {
+            sequence: state.store.sequence(),
+            changes: planned_changes(&applied.edits),
+            mistakes: told::mistakes(applied.left_out),
+            warnings: warnings(faults.take(WARNINGS_MAX).collect()),
+        })
+    }
+
+    fn apply(&self, wish: &Wish, who: &Who, waits: bool) -> Result<Applied, Refusal> {
+        let mut state = self.0.lock();
+        let batch = Self::batch(&state, wish)?;
+        let had_patterns = state.parents();
+        let done = state.store.apply(&batch, &who.to_string()).map_err(refused)?;
+        let faults = self.0.publish(&mut state, &done);
+        let has_other_patterns = state.parents() != had_patterns || has_patterns(&done.edits);
+        drop(state);
+        if has_other_patterns {
+            self.0.watch_directories();
+        }
+        Ok(self.applied(done, faults, waits))
+    }
+
+    fn rollback(&self, to: Option<u64>, who: &Who) -> Result<Applied, Refusal> {
+        let mut state = self.0.lock();
+        let to = to.unwrap_or_else(|| state.store.sequence().saturating_sub(1));
+        let done = state.store.rollback(to, &who.to_string()).map_err(refused)?;
+        let faults = self.0.publish(&mut state, &done);
+        drop(state);
+        if has_patterns(&done.edits) {
+            self.0.watch_directories();
+        }
+        Ok(self.applied(done, faults, false))
+    }
+
+    fn history(&self) -> History {
+        let state = self.0.lock();
+        let entries = state.store.states().iter().rev().map(|known| HistoryEntry {
+            sequence: known.sequence,
+            unix_ms: known.time_ms,
+            who: known.who.clone(),
+            comment: known.comment.clone(),
+            summary: summary(known.operations_total, known.edits, known.rolled_back_to),
+            can_return: true,
+        });
+        History { sequence: state.store.sequence(), entries: entries.collect() }
+    }
+
+    fn reload(&self, who: &Who) -> Result<Applied, Refusal> {
+        let (done, mistakes, faults) = self.0.read_again(&who.to_string());
+        if !mistakes.is_empty() {
+            return Err(Refusal::mistaken(told::mistakes(mistakes)));
+        }
+        Ok(self.applied(done, faults, false))
+    }
+
+    fn export(&self, group: Option<&str>) -> Result<String, Refusal> {
+        let state = self.0.lock();
+        let catalog = state.store.catalog();
+        if let Some(group) = group.filter(|group| catalog.file(group).is_none()) {
+            let why = format!("there is no group {group:?}: see steadfast group list");
+            return Err(Refusal::new(RefusalKind::NotFound, why));
+        }
+        let wanted =
+            catalog.shares().filter(|view| group.is_none() || view.group.as_deref() == group);
+        let statuses: Vec<_> = wanted.map(|view| Arc::new(self.told(&state, &view))).collect();
+        let (mut text, faults) = steadfast_control::plugins::exports_text(&statuses);
+        for fault in faults {
+            text.push_str(&format!("# {}: {}\n", fault.paths.join(", "), fault.why));
+        }
+        Ok(text)
+    }
+
+    fn explain(&self, request: &ExplainRequest) -> Result<Explanation, Refusal> {
+        let mistaken = |what: String| Refusal::new(RefusalKind::Mistaken, what);
+        let address = self.address_of(&request.client).map_err(mistaken)?;
+        let flavor = match request.flavor.as_deref() {
+            None => Flavor::Sys,
+            Some(word) => Flavor::ALL
+                .into_iter()
+                .find(|flavor| flavor.word() == word)
+                .ok_or_else(|| mistaken(format!("{word:?} is no flavour: none, sys, krb5…")))?,
+        };
+        let user = match &request.user {
+            None => None,
+            Some(name) => Some(self.user(name).map_err(mistaken)?),
+        };
+        let state = self.0.lock();
+        let catalog = state.store.catalog();
+        let path = innermost(&request.path, |path| catalog.state_at(path).is_some());
+        let view = path.and_then(|path| catalog.shares_at(path).into_iter().next());
+        let told = view.as_ref().map(|view| self.told(&state, view));
+        let share = view.as_ref().and_then(|view| view.share.clone());
+        drop(state);
+        let asked = Asked {
+            client: &request.client,
+            address,
+            path: &request.path,
+            share: share.as_deref().zip(told.as_ref()),
+            flavor,
+            from_privileged_port: !request.high_port,
+            user: user.as_ref(),
+        };
+        let names = self.0.access.book().at_present();
+        Ok(explain(&asked, &names, &|pattern, client| self.look_ups(pattern, client)))
+    }
+
+    fn subscribe(&self) -> broadcast::Receiver<Arc<[Event]>> {
+        self.0.news.subscribe()
+    }
+}
+
+/// Whether edits may have changed which directories become shares.
+fn has_patterns(edits: &[Edit]) -> bool {
+    use steadfast_shares::Item;
+    edits.iter().any(|edit| matches!(edit.item, Item::Pattern(_) | Item::File | Item::Group))
+}
+
+/// What made a state, in a few words.
+fn summary(operations: usize, edits: usize, rolled_back_to: Option<u64>) -> String {
+    let counted = |count: usize, one: &str| match count {
+        1 => format!("1 {one}"),
+        count => format!("{count} {one}s"),
+    };
+    match rolled_back_to {
+        Some(to) => format!("back to state {to}"),
+        None if operations == 0 => format!("edited by hand: {}", counted(edits, "text")),
+        None => counted(operations, "operation"),
+    }
+}
+
+impl ManagedShares {
+    /// The address of a client that is an address or a name.
+    fn address_of(&self, client: &str) -> Result<IpAddr, String> {
+        if let Ok(address) = client.parse() {
+            return Ok(address);
+        }
+        let host = HostName::new(client)
+            .ok_or_else(|| format!("{client:?} is neither an address nor a host's name"))?;
+        let known = self.0.access.look_up(&Name::Host(host));
+        let known = known.and_then(|look_up| look_up.answers.first()?.parse().ok());
+        known.map_or_else(
+            || {
+                // Nobody has asked for it yet; a tool may wait.
+                let found = (client, 0).to_socket_addrs().map_err(|error| {
+                    format!("no address is known of {client:?}: {error}; give the address")
+                })?;
+                let first = found.into_iter().next();
+                first.map(|found| found.ip()).ok_or_else(|| format!("{client:?} has no address"))
+            },
+            Ok,
+        )
+    }
+
+    fn user(&self, name: &str) -> Result<User, String> {
+        use steadfast_shares::Authority;
+        let uid = name.parse().ok().or_else(|| uid_of(name)).ok_or_else(|| {
+            format!("{name:?} is neither a number nor a user in /etc/passwd; give the number")
+        })?;
+        let groups = match self.0.access.groups(uid) {
+            Groups::Known(groups) => Some(groups.to_vec()),
+            Groups::NoUser | Groups::NotYet => None,
+        };
+        Ok(User { name: name.to_owned(), uid, groups })
+    }
+
+    /// What is known about the name in a pattern.
+    fn look_ups(&self, pattern: &ClientPattern, client: IpAddr) -> Vec<explain::LookUp> {
+        let name = match pattern {
+            ClientPattern::Any | ClientPattern::Network { .. } => return Vec::new(),
+            ClientPattern::Host(host) => Name::Host(host.clone()),
+            ClientPattern::Domain(_) => Name::Client(client),
+            ClientPattern::Netgroup(netgroup) => Name::Netgroup(netgroup.clone()),
+        };
+        self.0.access.look_up(&name).map(look_up).into_iter().collect()
+    }
+}
+
+fn look_up(known: LookUp) -> explain::LookUp {
+    let state = match known.state {
+        Standing::Fresh => "fresh",
+        Standing::Stale => "stale: the name service does not answer",
+        Standing::NotYet => "being looked up",
+        Standing::Unreachable => "unknown: the name service does not answer",
+    };
+    explain::LookUp {
+        name: known.name,
+        answers: known.answers,
+        age_s: known.age_s,
+        source: known.source.map(|source| source.to_string()),
+        state: state.to_owned(),
+    }
+}
+
+/// A user's number by `/etc/passwd`.
+fn uid_of(name: &str) -> Option<u32> {
+    let text = std::fs::read_to_string("/etc/passwd").ok()?;
+    text.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
+    })
+}
