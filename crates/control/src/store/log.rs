@@ -15,6 +15,11 @@ pub const STATES_KEPT: usize = 32;
 const RECORDS_MAX: usize = 256;
 /// How much the file may have grown since then before that, in bytes.
 const GROWTH_BYTES_MAX: u64 = 32 << 20;
+/// Room that is made for lines to come, in bytes: a line that overwrites zeros is on the disk
+/// without the file system's journal being written, which may take milliseconds.
+const ROOM_BYTES: u64 = 1 << 20;
+/// Room that is left when more is made before it is needed, in bytes.
+const ROOM_BYTES_MIN: u64 = 1 << 18;
 /// Longest file that is read, in bytes.
 const BYTES_MAX: u64 = 4 << 30;
 
@@ -65,6 +70,8 @@ pub(super) struct HistoryFile {
     path: PathBuf,
     file: File,
     end: u64,
+    /// Up to where there are zeros.
+    room_end: u64,
     /// Its length when it was made last.
     began_at: u64,
     states: Vec<State>,
@@ -110,6 +117,7 @@ impl HistoryFile {
             path,
             file,
             end,
+            room_end: end,
             began_at: end,
             states: Vec::new(),
             written: 0,
@@ -128,6 +136,7 @@ impl HistoryFile {
             }
         }
         pending.retain(|record| record.sequence > history.written && !record.by_hand);
+        history.make_room(0)?;
         Ok(Opened { history, pending, damaged: scanned.damaged })
     }
 
@@ -155,7 +164,7 @@ impl HistoryFile {
             self.append_line(&Line::Written(sequence))?;
             self.written = sequence;
         }
-        Ok(())
+        self.make_room(ROOM_BYTES_MIN)
     }
 
     fn append_line(&mut self, line: &Line) -> io::Result<(u64, u64)> {
@@ -169,6 +178,7 @@ impl HistoryFile {
         if let Err(error) = result {
             let is_back = self.file.set_len(offset).and_then(|()| self.file.sync_data());
             self.is_broken = is_back.is_err();
+            self.room_end = offset;
             return Err(error);
         }
         self.end = offset + bytes.len() as u64;
@@ -184,6 +194,19 @@ impl HistoryFile {
         }
         self.file.write_all_at(bytes, offset)?;
         self.file.sync_data()
+    }
+
+    /// Makes room for lines to come, if there is less than `least`.
+    fn make_room(&mut self, least: u64) -> io::Result<()> {
+        if self.room_end > self.end + least {
+            return Ok(());
+        }
+        let start = self.room_end.max(self.end);
+        let zeros = vec![0; usize::try_from(self.end + ROOM_BYTES - start).unwrap_or(0)];
+        self.file.write_all_at(&zeros, start)?;
+        self.file.sync_all()?;
+        self.room_end = start + zeros.len() as u64;
+        Ok(())
     }
 
     /// Reads a state's record again.
@@ -222,9 +245,10 @@ impl HistoryFile {
         durable_file::replace(&self.path, &contents)?;
         self.file = OpenOptions::new().read(true).write(true).open(&self.path)?;
         self.end = contents.len() as u64;
+        self.room_end = self.end;
         self.began_at = self.end;
         self.states = states;
-        Ok(())
+        self.make_room(0)
     }
 }
 
