@@ -13,6 +13,7 @@ mod clients;
 mod compile;
 pub mod configuration;
 mod coverage;
+pub mod exports;
 mod group;
 mod id;
 pub mod manage;
