@@ -3,16 +3,22 @@
 
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 // For the coverage functions that the instrumented crates refer to.
 use libfuzzer_sys as _;
+use steadfast_access::helper::{Answer, Question};
+use steadfast_access::testing::{ManualClock, ScriptedService};
+use steadfast_access::{Bounds, NameBook};
 use steadfast_fuzz::intent_log::compact;
 use steadfast_fuzz::server::{NO_CHANGE, ROOT, stand_in};
 use steadfast_fuzz::written;
 use steadfast_intent_log::aside::{AsideHead, write_aside, write_end, write_head};
 use steadfast_intent_log::testing::MemoryMedium;
 use steadfast_intent_log::{Batch, Identity, IntentLog, Lsn, Record, format, inspect, survey};
+use steadfast_shares::{ClientPattern, Names};
 use steadfast_wire::List;
 use steadfast_wire::mount::{
     DirPath, ExportEntry, FhStatus, Group, MountEntry, MountRes3, Mounted3,
@@ -66,6 +72,7 @@ fn main() -> io::Result<()> {
     framing(&seeds)?;
     engine(&seeds, &arguments)?;
     configuration(&seeds)?;
+    names(&seeds)?;
     intent_log(&seeds)?;
     seeds.put("xdr_reader", "every_step", b"\x01\x02\x03\x04\x05\x46\x08\x89\xfd\0\0\0\0\0\x01abc")
 }
@@ -340,6 +347,50 @@ fn engine(seeds: &Seeds<'_>, arguments: &[(u8, &'static str, Vec<u8>)]) -> io::R
     seeds.put(target, "oddities", &odd)?;
     let raw = call(ROOT);
     seeds.put(target, "raw", &[vec![0x40, (raw.len() / 4) as u8], raw].concat())
+}
+
+/// Files and lines of the name services.
+fn names(seeds: &Seeds<'_>) -> io::Result<()> {
+    let hosts = "127.0.0.1\tlocalhost\n# comment\n10.0.0.1 a.example a # more\n\
+        ::ffff:10.0.0.2 b\nfd00::1 a.example\n";
+    seeds.put("hosts_file", "hosts", hosts.as_bytes())?;
+    let netgroups = "staff (a.example,-,example) ( b ,joe,) \\\n\t(10.0.0.1,,) students\n\
+        students (-,mary,) staff missing # all\nall (,,)\n";
+    seeds.put("netgroup_file", "netgroups", netgroups.as_bytes())?;
+    for (name, line) in [
+        ("netgroup", Question::Netgroup("staff".to_owned()).to_line()),
+        ("user", Question::User(1000).to_line()),
+        ("hosts", Answer::Hosts(vec![String::new(), "a.example".to_owned()]).to_line()),
+        ("groups", Answer::Groups(vec![100, 27]).to_line()),
+        ("missing", Answer::Missing.to_line()),
+        ("failed", Answer::Failed("why".to_owned()).to_line()),
+    ] {
+        seeds.put("names_helper", name, line.trim_ascii_end())?;
+    }
+    let (service, clock) = (ScriptedService::new(), Arc::new(ManualClock::default()));
+    service.set_host("a.example", &["10.0.0.1", "fd00::1"], 60);
+    service.set_client("10.0.0.1", &["a.example"], 60);
+    service.set_netgroup("staff", &["a.example", "10.0.0.2", ""]);
+    service.set_user(7, &[1, 2]);
+    let book = NameBook::new(Bounds::default(), service, clock);
+    let names = book.at_present();
+    let client = IpAddr::from([10, 0, 0, 1]);
+    for text in ["a.example", "*.example", "@staff", "@none"] {
+        let _known = match text.parse() {
+            Ok(ClientPattern::Host(host)) => names.is_host(&host, client),
+            Ok(ClientPattern::Domain(domain)) => names.is_in_domain(&domain, client),
+            Ok(ClientPattern::Netgroup(netgroup)) => names.is_in_netgroup(&netgroup, client),
+            _ => return Err(io::ErrorKind::InvalidInput.into()),
+        };
+    }
+    for uid in [7, 8] {
+        names.groups(uid);
+    }
+    book.turn();
+    let bytes = book.kept().to_bytes();
+    seeds.put("names_book", "file", &bytes)?;
+    let body = bytes.split(|byte| *byte == b'\n').nth(1).unwrap_or_default();
+    seeds.put("names_book", "names", body)
 }
 
 fn configuration(seeds: &Seeds<'_>) -> io::Result<()> {
