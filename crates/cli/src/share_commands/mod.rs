@@ -1,5 +1,5 @@
 //! `steadfast share`, `group`, `apply`, `plan`, `rollback`, `history`, `watch`, `reload`,
-//! `export`: what is shared, asked of a running server and changed there.
+//! `import`, `export`: what is shared, asked of a running server and changed there.
 //!
 //! What is typed ([`arguments`]) becomes a batch ([`changes`]), which the server checks and does
 //! as a whole; what it tells is shown as tables ([`listing`], [`table`]), or as JSON.
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
-use steadfast_control::api::{Document, ExplainRequest, ShareFilter, Wish};
+use steadfast_control::api::{Document, ExplainRequest, ExportsFile, Import, ShareFilter, Wish};
 use steadfast_control::{AskError, Client};
 use steadfast_shares::Configuration;
 use steadfast_shares::manage::{Batch, Operation};
@@ -27,8 +27,9 @@ use crate::arguments::CONFIGURATION_FILE;
 use crate::configuration;
 use crate::state_directory::StateDirectory;
 use arguments::{
-    ApplyArguments, ChangeOptions, ExportArguments, GroupAction, GroupArguments, PlanArguments,
-    RollbackArguments, ServerChoice, ShareAction, ShareArguments, ShareList, TellArguments,
+    ApplyArguments, ChangeOptions, ExportArguments, GroupAction, GroupArguments, ImportArguments,
+    PlanArguments, RollbackArguments, ServerChoice, ShareAction, ShareArguments, ShareList,
+    TellArguments,
 };
 use table::Screen;
 use waiting::Waiting;
@@ -171,6 +172,57 @@ fn wish(file: &Path, comment: Option<&String>, partial: bool) -> Result<Wish> {
         return Ok(Wish::Batch(batch));
     }
     Ok(Wish::Document(Document { document: text, name, comment: comment.cloned(), partial }))
+}
+
+/// `steadfast import`
+pub(crate) fn import(arguments: &ImportArguments) -> Result<()> {
+    let files = if arguments.files.is_empty() {
+        exports_files(Path::new("/etc"))?
+    } else {
+        arguments.files.clone()
+    };
+    let exports = files.iter().map(|file| {
+        let name = file.display().to_string();
+        let bytes = std::fs::read(file).with_context(|| format!("{name} cannot be read"))?;
+        let text = String::from_utf8(bytes).map_err(|_| anyhow!("{name} is not UTF-8"))?;
+        Ok(ExportsFile { name, text })
+    });
+    let wish = Wish::Import(Import {
+        exports: exports.collect::<Result<_>>()?,
+        group: arguments.group.clone(),
+        comment: arguments.change.comment.clone(),
+        partial: arguments.partial,
+    });
+    wished(&client(&arguments.server)?, &wish, &arguments.change)
+}
+
+/// The files that exportfs(8) reads, in its order.
+fn exports_files(etc: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let directory = etc.join("exports.d");
+    match directory.read_dir() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        entries => {
+            let context = || format!("{} cannot be read", directory.display());
+            for entry in entries.with_context(context)? {
+                let path = entry.with_context(context)?.path();
+                let is_hidden =
+                    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+                if !is_hidden && path.extension().is_some_and(|extension| extension == "exports") {
+                    files.push(path);
+                }
+            }
+        }
+    }
+    files.sort();
+    let exports = etc.join("exports");
+    if exports.exists() {
+        files.insert(0, exports.clone());
+    }
+    if files.is_empty() {
+        bail!("there is neither {} nor anything in {}", exports.display(), directory.display());
+    }
+    Ok(files)
 }
 
 /// `steadfast rollback`

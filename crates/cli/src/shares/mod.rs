@@ -5,6 +5,7 @@
 //! answered. What takes longer, and of what nothing depends, is done after that by other threads:
 //! the files of groups are written ([`writing`]), plug-ins called.
 
+mod comes_to;
 mod service;
 mod told;
 mod watching;
@@ -285,9 +286,8 @@ impl ShareManager {
         let mut done = Done { sequence: state.store.sequence(), ..Done::default() };
         match base {
             Ok(base) => done.changes = state.store.set_base(base.defaults, base.shares),
-            Err(lines) => mistakes.extend(
-                lines.into_iter().map(|what| Mistake { what, ..Mistake::default() }),
-            ),
+            Err(lines) => mistakes
+                .extend(lines.into_iter().map(|what| Mistake { what, ..Mistake::default() })),
         }
         match state.store.reload(who) {
             Ok((read, more)) => {
@@ -340,8 +340,7 @@ fn joined(first: Vec<ShareChange>, second: Vec<ShareChange>) -> Vec<ShareChange>
             None => drop(by_path.insert(change.path.clone(), change)),
         }
     }
-    let mut all: Vec<_> =
-        by_path.into_values().filter(|change| change.old != change.new).collect();
+    let mut all: Vec<_> = by_path.into_values().filter(|change| change.old != change.new).collect();
     all.sort_by(|a, b| a.path.cmp(&b.path));
     all
 }
@@ -435,7 +434,7 @@ fn subject_of(item: &Item) -> Subject {
 fn refused(error: ApplyError) -> steadfast_control::Refusal {
     use steadfast_control::{Refusal, RefusalKind};
     match error {
-        ApplyError::Mistakes(mistakes) => Refusal::mistaken(told::mistakes(mistakes)),
+        ApplyError::Mistakes(mistakes) => Refusal::mistaken(mistakes),
         ApplyError::NoState { .. } => Refusal::new(RefusalKind::NotFound, error.to_string()),
         ApplyError::ReadOnly(_) => Refusal::new(RefusalKind::Conflict, error.to_string()),
         ApplyError::History(_) => Refusal::new(RefusalKind::Failed, error.to_string()),
