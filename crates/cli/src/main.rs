@@ -21,6 +21,7 @@ mod memory;
 mod mount_lines;
 mod names;
 mod notify;
+mod plugins;
 mod registration;
 mod serve;
 mod share_commands;

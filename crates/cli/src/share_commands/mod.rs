@@ -21,6 +21,7 @@ use serde::Serialize;
 use steadfast_control::api::{Document, ExplainRequest, ExportsFile, Import, ShareFilter, Wish};
 use steadfast_control::{AskError, Client};
 use steadfast_shares::Configuration;
+use steadfast_shares::configuration::ServerSettings;
 use steadfast_shares::manage::{Batch, Operation};
 
 use crate::arguments::CONFIGURATION_FILE;
@@ -304,18 +305,7 @@ fn asked<T>(answer: Result<T, AskError>) -> Result<T> {
 
 /// The server that is meant.
 fn client(choice: &ServerChoice) -> Result<Client> {
-    let state_directory = state_directory(choice)?;
-    Ok(match choice.connect {
-        Some(address) => Client::connect_tcp(address, &state_directory)?,
-        None => Client::connect(&state_directory),
-    })
-}
-
-fn state_directory(choice: &ServerChoice) -> Result<PathBuf> {
-    if let Some(path) = &choice.state_directory {
-        return Ok(path.clone());
-    }
-    let configuration = match &choice.config {
+    let configured = match &choice.config {
         Some(file) => configuration::read(file).map_err(|mistakes| {
             anyhow!("mistakes in the configuration:\n{}", mistakes.join("\n"))
         })?,
@@ -323,8 +313,18 @@ fn state_directory(choice: &ServerChoice) -> Result<PathBuf> {
         None => configuration::read(CONFIGURATION_FILE.as_ref())
             .unwrap_or_else(|_| Configuration::default()),
     };
-    let configured = configuration.server.state_directory;
-    configured.map_or_else(StateDirectory::default_path, |path| Ok(path.value))
+    let ServerSettings { state_directory, control_socket, .. } = configured.server;
+    // Who names a state directory means the server that has it, and no other.
+    let socket = control_socket.filter(|_| choice.state_directory.is_none());
+    let state_directory = match (&choice.state_directory, state_directory) {
+        (Some(path), _) => path.clone(),
+        (None, Some(path)) => path.value,
+        (None, None) => StateDirectory::default_path()?,
+    };
+    Ok(match choice.connect {
+        Some(address) => Client::connect_tcp(address, &state_directory)?,
+        None => Client::connect(&state_directory).or_at(socket.map(|path| path.value)),
+    })
 }
 
 fn tell(json: bool, value: &impl Serialize, text: impl FnOnce(Screen) -> String) -> Result<()> {

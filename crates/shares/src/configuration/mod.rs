@@ -105,7 +105,11 @@ impl Configuration {
         let parsed = document.parse();
         let configuration = parsed.as_ref().map(|root| {
             let root = Table { entries: root.get_ref(), place: Place { line: 1, column: 1 } };
-            document.known_keys(root, "the file", &["server", "log", "names", "plugin", "defaults", "share"]);
+            document.known_keys(
+                root,
+                "the file",
+                &["server", "log", "names", "plugin", "defaults", "share"],
+            );
             let server = server::read(&mut document, root);
             let log = log::read(&mut document, root);
             let names = names::read(&mut document, root);

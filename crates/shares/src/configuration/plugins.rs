@@ -52,11 +52,7 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> Vec<PluginSe
     names.into_iter().filter_map(|name| read_one(document, all, name)).collect()
 }
 
-fn read_one(
-    document: &mut Document<'_>,
-    all: Table<'_>,
-    name: String,
-) -> Option<PluginSettings> {
+fn read_one(document: &mut Document<'_>, all: Table<'_>, name: String) -> Option<PluginSettings> {
     let place = document.place_of(all, &name);
     let table = document.table(all, &name)?;
     let is_name = !name.is_empty()
