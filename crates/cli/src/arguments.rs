@@ -54,6 +54,8 @@ pub(crate) enum Command {
     Plan(share_commands::PlanArguments),
     /// Go back to one of the last states of the shares.
     Rollback(share_commands::RollbackArguments),
+    /// Share what files of exports(5) share.
+    Import(share_commands::ImportArguments),
     /// Print the shares as exports(5) has them.
     Export(share_commands::ExportArguments),
     /// List the last states of the shares, and who made them.

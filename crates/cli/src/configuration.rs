@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use steadfast_shares::configuration::{
-    LogSettings, NamesSettings, Place, ServerSettings, ShareSettings, TEXT_BYTES_MAX,
+    LogSettings, NamesSettings, Place, PluginSettings, ServerSettings, ShareSettings,
+    TEXT_BYTES_MAX,
 };
 use steadfast_shares::manage::{DefaultsSpec, ShareSpec};
 use steadfast_shares::{
@@ -29,6 +30,8 @@ pub(crate) struct Wanted {
     pub(crate) log: LogSettings,
     /// `[names]`
     pub(crate) names: NamesSettings,
+    /// `[plugin.NAME]`
+    pub(crate) plugins: Vec<PluginSettings>,
     /// `[defaults]`, which groups inherit.
     pub(crate) defaults: DefaultsSpec,
     pub(crate) shares: Vec<FixedShare>,
@@ -73,6 +76,7 @@ pub(crate) fn wanted(
         server: ServerSettings::default(),
         log: LogSettings::default(),
         names: NamesSettings::default(),
+        plugins: Vec::new(),
         defaults: DefaultsSpec::default(),
         shares: Vec::new(),
     };
@@ -89,6 +93,7 @@ pub(crate) fn wanted(
         wanted.server = configuration.server;
         wanted.log = configuration.log;
         wanted.names = configuration.names;
+        wanted.plugins = configuration.plugins;
         wanted.defaults = configuration.defaults;
         for settings in configuration.shares {
             let at = |place| placed(file, place);

@@ -21,6 +21,7 @@ mod memory;
 mod mount_lines;
 mod names;
 mod notify;
+mod plugins;
 mod registration;
 mod serve;
 mod share_commands;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         Command::Apply(arguments) => outcome(share_commands::apply(&arguments)),
         Command::Plan(arguments) => outcome(share_commands::plan(&arguments)),
         Command::Rollback(arguments) => outcome(share_commands::rollback(&arguments)),
+        Command::Import(arguments) => outcome(share_commands::import(&arguments)),
         Command::Export(arguments) => outcome(share_commands::export(&arguments)),
         Command::History(arguments) => outcome(share_commands::history(&arguments)),
         Command::Watch(arguments) => outcome(share_commands::watch(&arguments)),

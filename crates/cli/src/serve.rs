@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use steadfast_access::Access;
-use steadfast_control::plugins::{Executable, Limits, Plugins};
-use steadfast_control::{Control, ControlOptions, router};
+use steadfast_control::{Control, router};
 use steadfast_engine::{Engine, EngineConfig, ExportTable, Transports};
 use steadfast_posixfs::{ProcessPowers, Storage, StorageOptions, prepare_process};
 use steadfast_runtime::intent_log::{IntentLogKeeper, LogHandle};
@@ -29,6 +28,7 @@ use crate::memory;
 use crate::mount_lines::{self, PortLookup};
 use crate::names::{self, Names};
 use crate::notify::Notifier;
+use crate::plugins;
 use crate::registration::{self, Found, Netid, RPCBIND_PORT};
 use crate::shares::{Base, KeptShares, ManagedShares, Places, ReadBase, ShareManager};
 use crate::state_directory::{self, StateDirectory};
@@ -236,7 +236,10 @@ fn start(
         ready,
         Arc::clone(&engine),
         Arc::clone(names.access()),
-        plugins(&places)?,
+        plugins::start(
+            &wanted.plugins,
+            &places.shares_directory.with_file_name(PLUGINS_DIRECTORY),
+        )?,
         read_base(arguments, &sources),
     )?;
     for reply in &replies {
@@ -257,7 +260,7 @@ fn start(
         start_server(&mut options, &listen, &found, &engine, intent_log.as_ref())?;
     let told =
         Told { engine: &engine, storage: &storage, log: intent_log.as_ref(), shares: &shares };
-    let control = start_control(&state, &server, &told, names.access());
+    let control = start_control(&state, &server, &told, names.access(), &settings);
     server.every_second(Box::new(move || storage.sweep()));
     server.every_second(memory::watch(&engine, names.access()));
 
@@ -318,6 +321,7 @@ fn start_control(
     server: &Server,
     told: &Told<'_>,
     access: &Arc<Access>,
+    settings: &ServerSettings,
 ) -> Option<Control> {
     let (engine, storage) = (Arc::clone(told.engine), Arc::clone(told.storage));
     let observer = server.observer();
@@ -327,7 +331,8 @@ fn start_control(
         move || Document::of(&observer, &engine, &storage, keeper.as_deref(), started_unix_ms);
     let shares = Arc::new(ManagedShares(Arc::clone(told.shares)));
     let services = control::services(statistics, Arc::clone(access), told.log.cloned(), shares);
-    Control::start(&state.path, &ControlOptions::default(), router(services))
+    let options = control::options(settings);
+    Control::start(&state.path, &options, router(services))
         .inspect_err(|error| {
             tracing::warn!(
                 "cannot make a control socket in {}: {error}; `steadfast statistics`, `steadfast \
@@ -357,15 +362,6 @@ fn places(settings: &ServerSettings, sources: &Sources, state_directory: &Path) 
         state_directory: state_directory.to_owned(),
         sharetab: Some(sharetab),
     }
-}
-
-/// Starts the programs that serve shares by other protocols.
-fn plugins(places: &Places) -> Result<Plugins> {
-    let directory = places.shares_directory.with_file_name(PLUGINS_DIRECTORY);
-    let found = Executable::of_directory(&directory, Limits::default())
-        .with_context(|| format!("cannot read {}", directory.display()))?;
-    let plugins = found.into_iter().map(|plugin| Box::new(plugin) as _).collect();
-    Plugins::start(plugins).context("cannot start plug-ins")
 }
 
 /// Reads the shares of the configuration file and of the command line again.

@@ -8,58 +8,15 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use steadfast_shares::manage::{Batch, RuleSpec};
+
+pub use steadfast_shares::manage::{Mistake, ShareState};
+pub use steadfast_shares::{Action, KeyChange, PlannedChange, Subject};
 
 /// Most shares of one answer.
 pub const PAGE_MAX: usize = 10_000;
 /// Longest text of a document that is sent to be planned or applied, in bytes.
 pub const BODY_BYTES_MAX: usize = 64 << 20;
-
-/// How a share is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ShareState {
-    /// It is served.
-    Enabled,
-    /// It is not to be served.
-    Disabled,
-    /// It is to be served, and cannot.
-    Faulty,
-    /// It is served to those who have it, and to nobody else.
-    Draining,
-}
-
-impl ShareState {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Enabled, Self::Disabled, Self::Faulty, Self::Draining];
-
-    /// As it is written.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Enabled => "enabled",
-            Self::Disabled => "disabled",
-            Self::Faulty => "faulty",
-            Self::Draining => "draining",
-        }
-    }
-
-    /// The state of this name.
-    pub fn of_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.word() == word)
-    }
-
-    /// Whether clients are served.
-    pub const fn is_served(self) -> bool {
-        matches!(self, Self::Enabled | Self::Draining)
-    }
-}
-
-impl fmt::Display for ShareState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
-    }
-}
 
 /// A share with what it inherited.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -225,31 +182,6 @@ impl GroupStatus {
     }
 }
 
-/// Something in a request, or in what it names, that is wrong.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mistake {
-    /// Where: `FILE:LINE:COLUMN`, a path, a group, or the number of an operation.
-    pub place: String,
-    /// What.
-    pub what: String,
-    /// What was probably meant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub suggestion: Option<String>,
-}
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.place.is_empty() {
-            write!(f, "{}: ", self.place)?;
-        }
-        f.write_str(&self.what)?;
-        match &self.suggestion {
-            Some(suggestion) => write!(f, "; did you mean {suggestion:?}?"),
-            None => Ok(()),
-        }
-    }
-}
-
 /// The body of an answer that is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorBody {
@@ -260,13 +192,15 @@ pub struct ErrorBody {
     pub mistakes: Vec<Mistake>,
 }
 
-/// What is to become: a batch, or a document that says how groups are to be.
+/// What is to become.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Wish {
-    /// These operations.
+    /// What these operations do.
     Batch(Batch),
-    /// Whatever leads to what is written.
+    /// What is written of the groups that it names.
     Document(Document),
+    /// Shares like these exports, beside those that there are.
+    Import(Import),
 }
 
 /// The state that is wanted of the groups that it names, as TOML.
@@ -285,6 +219,32 @@ pub struct Document {
     pub partial: bool,
 }
 
+/// Files of exports(5), whose entries become shares.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Import {
+    /// In the order in which they are read.
+    pub exports: Vec<ExportsFile>,
+    /// The group that the shares are added to, which is made if there is none.
+    pub group: String,
+    /// Why, for the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+    /// Whether entries with mistakes are left out, and the others imported all the same.
+    #[serde(default)]
+    pub partial: bool,
+}
+
+/// A file of exports(5).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExportsFile {
+    /// Its name, for messages.
+    pub name: String,
+    /// Its text.
+    pub text: String,
+}
+
 /// `POST /v1/rollback`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -292,66 +252,6 @@ pub struct RollbackRequest {
     /// The state that is wanted back; without it the one before the last change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<u64>,
-}
-
-/// What happens to a share or a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Action {
-    /// It is made.
-    Add,
-    /// It is taken away.
-    Remove,
-    /// It becomes another.
-    Change,
-}
-
-/// What a change, or a piece of news, is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Subject {
-    /// A share, by its path.
-    Share,
-    /// A group, by its name.
-    Group,
-}
-
-impl Subject {
-    /// As it is written.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Share => "share",
-            Self::Group => "group",
-        }
-    }
-}
-
-/// A key of a share or a group that gets another value; `null`: none.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct KeyChange {
-    /// As it is written in files.
-    pub key: String,
-    /// Before.
-    pub old: Value,
-    /// After.
-    pub new: Value,
-}
-
-/// One line of a plan.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PlannedChange {
-    /// What happens.
-    pub action: Action,
-    /// To what.
-    pub subject: Subject,
-    /// The share's path, the group's name.
-    pub name: String,
-    /// The share's group, after the change.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub group: Option<String>,
-    /// What of it: everything that is written of what is new.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub keys: Vec<KeyChange>,
 }
 
 /// `POST /v1/plan`: what would be done.

@@ -30,6 +30,16 @@ pub enum Subject {
     Group,
 }
 
+impl Subject {
+    /// As it is written.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Share => "share",
+            Self::Group => "group",
+        }
+    }
+}
+
 /// A key of a share or a group that gets another value; `null`: none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeyChange {
@@ -66,11 +76,7 @@ impl std::fmt::Display for PlannedChange {
             Action::Remove => '-',
             Action::Change => '~',
         };
-        let subject = match self.subject {
-            Subject::Share => "share",
-            Subject::Group => "group",
-        };
-        write!(f, "{sign} {subject} {}", self.name)?;
+        write!(f, "{sign} {} {}", self.subject.word(), self.name)?;
         for KeyChange { key, old, new } in &self.keys {
             match (old, new) {
                 (Value::Null, new) => write!(f, "\n    + {key} = {new}")?,

@@ -1,5 +1,5 @@
 //! `steadfast share`, `group`, `apply`, `plan`, `rollback`, `history`, `watch`, `reload`,
-//! `export`: what is shared, asked of a running server and changed there.
+//! `import`, `export`: what is shared, asked of a running server and changed there.
 //!
 //! What is typed ([`arguments`]) becomes a batch ([`changes`]), which the server checks and does
 //! as a whole; what it tells is shown as tables ([`listing`], [`table`]), or as JSON.
@@ -18,17 +18,19 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
-use steadfast_control::api::{Document, ExplainRequest, ShareFilter, Wish};
+use steadfast_control::api::{Document, ExplainRequest, ExportsFile, Import, ShareFilter, Wish};
 use steadfast_control::{AskError, Client};
 use steadfast_shares::Configuration;
+use steadfast_shares::configuration::ServerSettings;
 use steadfast_shares::manage::{Batch, Operation};
 
 use crate::arguments::CONFIGURATION_FILE;
 use crate::configuration;
 use crate::state_directory::StateDirectory;
 use arguments::{
-    ApplyArguments, ChangeOptions, ExportArguments, GroupAction, GroupArguments, PlanArguments,
-    RollbackArguments, ServerChoice, ShareAction, ShareArguments, ShareList, TellArguments,
+    ApplyArguments, ChangeOptions, ExportArguments, GroupAction, GroupArguments, ImportArguments,
+    PlanArguments, RollbackArguments, ServerChoice, ShareAction, ShareArguments, ShareList,
+    TellArguments,
 };
 use table::Screen;
 use waiting::Waiting;
@@ -173,6 +175,57 @@ fn wish(file: &Path, comment: Option<&String>, partial: bool) -> Result<Wish> {
     Ok(Wish::Document(Document { document: text, name, comment: comment.cloned(), partial }))
 }
 
+/// `steadfast import`
+pub(crate) fn import(arguments: &ImportArguments) -> Result<()> {
+    let files = if arguments.files.is_empty() {
+        exports_files(Path::new("/etc"))?
+    } else {
+        arguments.files.clone()
+    };
+    let exports = files.iter().map(|file| {
+        let name = file.display().to_string();
+        let bytes = std::fs::read(file).with_context(|| format!("{name} cannot be read"))?;
+        let text = String::from_utf8(bytes).map_err(|_| anyhow!("{name} is not UTF-8"))?;
+        Ok(ExportsFile { name, text })
+    });
+    let wish = Wish::Import(Import {
+        exports: exports.collect::<Result<_>>()?,
+        group: arguments.group.clone(),
+        comment: arguments.change.comment.clone(),
+        partial: arguments.partial,
+    });
+    wished(&client(&arguments.server)?, &wish, &arguments.change)
+}
+
+/// The files that exportfs(8) reads, in its order.
+fn exports_files(etc: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let directory = etc.join("exports.d");
+    match directory.read_dir() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        entries => {
+            let context = || format!("{} cannot be read", directory.display());
+            for entry in entries.with_context(context)? {
+                let path = entry.with_context(context)?.path();
+                let is_hidden =
+                    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+                if !is_hidden && path.extension().is_some_and(|extension| extension == "exports") {
+                    files.push(path);
+                }
+            }
+        }
+    }
+    files.sort();
+    let exports = etc.join("exports");
+    if exports.exists() {
+        files.insert(0, exports.clone());
+    }
+    if files.is_empty() {
+        bail!("there is neither {} nor anything in {}", exports.display(), directory.display());
+    }
+    Ok(files)
+}
+
 /// `steadfast rollback`
 pub(crate) fn rollback(arguments: &RollbackArguments) -> Result<()> {
     let done = asked(client(&arguments.server)?.rollback(arguments.state))?;
@@ -252,18 +305,7 @@ fn asked<T>(answer: Result<T, AskError>) -> Result<T> {
 
 /// The server that is meant.
 fn client(choice: &ServerChoice) -> Result<Client> {
-    let state_directory = state_directory(choice)?;
-    Ok(match choice.connect {
-        Some(address) => Client::connect_tcp(address, &state_directory)?,
-        None => Client::connect(&state_directory),
-    })
-}
-
-fn state_directory(choice: &ServerChoice) -> Result<PathBuf> {
-    if let Some(path) = &choice.state_directory {
-        return Ok(path.clone());
-    }
-    let configuration = match &choice.config {
+    let configured = match &choice.config {
         Some(file) => configuration::read(file).map_err(|mistakes| {
             anyhow!("mistakes in the configuration:\n{}", mistakes.join("\n"))
         })?,
@@ -271,8 +313,18 @@ fn state_directory(choice: &ServerChoice) -> Result<PathBuf> {
         None => configuration::read(CONFIGURATION_FILE.as_ref())
             .unwrap_or_else(|_| Configuration::default()),
     };
-    let configured = configuration.server.state_directory;
-    configured.map_or_else(StateDirectory::default_path, |path| Ok(path.value))
+    let ServerSettings { state_directory, control_socket, .. } = configured.server;
+    // Who names a state directory means the server that has it, and no other.
+    let socket = control_socket.filter(|_| choice.state_directory.is_none());
+    let state_directory = match (&choice.state_directory, state_directory) {
+        (Some(path), _) => path.clone(),
+        (None, Some(path)) => path.value,
+        (None, None) => StateDirectory::default_path()?,
+    };
+    Ok(match choice.connect {
+        Some(address) => Client::connect_tcp(address, &state_directory)?,
+        None => Client::connect(&state_directory).or_at(socket.map(|path| path.value)),
+    })
 }
 
 fn tell(json: bool, value: &impl Serialize, text: impl FnOnce(Screen) -> String) -> Result<()> {

@@ -140,6 +140,7 @@ mod tests {
                     place: "x.toml:1:2".to_owned(),
                     what: "unknown option \"or\"".to_owned(),
                     suggestion: Some("ro".to_owned()),
+                    operation: None,
                 }],
                 warnings: Vec::new(),
             },

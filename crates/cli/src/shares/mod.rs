@@ -5,6 +5,7 @@
 //! answered. What takes longer, and of what nothing depends, is done after that by other threads:
 //! the files of groups are written ([`writing`]), plug-ins called.
 
+mod comes_to;
 mod service;
 mod told;
 mod watching;
@@ -433,7 +434,7 @@ fn subject_of(item: &Item) -> Subject {
 fn refused(error: ApplyError) -> steadfast_control::Refusal {
     use steadfast_control::{Refusal, RefusalKind};
     match error {
-        ApplyError::Mistakes(mistakes) => Refusal::mistaken(told::mistakes(mistakes)),
+        ApplyError::Mistakes(mistakes) => Refusal::mistaken(mistakes),
         ApplyError::NoState { .. } => Refusal::new(RefusalKind::NotFound, error.to_string()),
         ApplyError::ReadOnly(_) => Refusal::new(RefusalKind::Conflict, error.to_string()),
         ApplyError::History(_) => Refusal::new(RefusalKind::Failed, error.to_string()),

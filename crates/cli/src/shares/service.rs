@@ -12,13 +12,13 @@ use steadfast_control::api::{
 use steadfast_control::explain::{self, Asked, User, explain, innermost};
 use steadfast_control::store::Done;
 use steadfast_control::{Refusal, RefusalKind, ShareService};
-use steadfast_shares::manage::Batch;
 use steadfast_shares::{
-    ClientPattern, Edit, Flavor, Groups, HostName, PlannedChange, ShareView, Wanted, planned,
+    ClientPattern, Edit, Flavor, Groups, HostName, ShareView, exports, planned,
 };
 use tokio::sync::broadcast;
 
-use super::{ShareManager, State, refused, told};
+use super::comes_to::ComesTo;
+use super::{ShareManager, State, refused};
 use crate::exports::Fault;
 
 /// How long an answer waits for plug-ins at the most, if it is to.
@@ -30,28 +30,6 @@ const WARNINGS_MAX: usize = 100;
 pub(crate) struct ManagedShares(pub(crate) Arc<ShareManager>);
 
 impl ManagedShares {
-    /// What a wish comes down to.
-    fn batch(state: &State, wish: &Wish) -> Result<Batch, Refusal> {
-        let document = match wish {
-            Wish::Batch(batch) => return Ok(batch.clone()),
-            Wish::Document(document) => document,
-        };
-        let (wanted, errors) = Wanted::parse(&document.document);
-        if !errors.is_empty() && !document.partial {
-            let mistakes = errors.into_iter().map(|error| Mistake {
-                place: format!("{}:{}", document.name, error.place),
-                what: error.what,
-                suggestion: error.suggestion,
-            });
-            return Err(Refusal::mistaken(mistakes.collect()));
-        }
-        Ok(Batch {
-            operations: wanted.operations(state.store.catalog()),
-            comment: document.comment.clone(),
-            partial: document.partial,
-        })
-    }
-
     fn told(&self, state: &State, view: &ShareView) -> ShareStatus {
         state.status(view, &self.0.plugins)
     }
@@ -59,8 +37,8 @@ impl ManagedShares {
     fn applied(&self, done: Done, faults: Vec<Fault>, waits: bool) -> Applied {
         let mut applied = Applied {
             sequence: done.sequence,
-            changes: planned_changes(&done.edits),
-            mistakes: told::mistakes(done.left_out),
+            changes: planned(&done.edits),
+            mistakes: done.left_out,
             warnings: warnings(faults),
             plugin_faults: Vec::new(),
         };
@@ -76,32 +54,9 @@ fn warnings(faults: Vec<Fault>) -> Vec<Mistake> {
     let told = faults.into_iter().take(WARNINGS_MAX).map(|fault| Mistake {
         place: fault.path.into(),
         what: fault.what,
-        suggestion: None,
+        ..Mistake::default()
     });
     told.collect()
-}
-
-/// What edits come down to, in the words of the interface.
-fn planned_changes(edits: &[Edit]) -> Vec<api::PlannedChange> {
-    planned(edits).into_iter().map(planned_change).collect()
-}
-
-fn planned_change(change: PlannedChange) -> api::PlannedChange {
-    let keys = change.keys.into_iter();
-    api::PlannedChange {
-        action: match change.action {
-            steadfast_shares::Action::Add => api::Action::Add,
-            steadfast_shares::Action::Remove => api::Action::Remove,
-            steadfast_shares::Action::Change => api::Action::Change,
-        },
-        subject: match change.subject {
-            steadfast_shares::Subject::Share => api::Subject::Share,
-            steadfast_shares::Subject::Group => api::Subject::Group,
-        },
-        name: change.name,
-        group: change.group,
-        keys: keys.map(|key| api::KeyChange { key: key.key, old: key.old, new: key.new }).collect(),
-    }
 }
 
 impl ShareService for ManagedShares {
@@ -159,11 +114,10 @@ impl ShareService for ManagedShares {
 
     fn plan(&self, wish: &Wish) -> Result<Plan, Refusal> {
         let mut state = self.0.lock();
-        let batch = Self::batch(&state, wish)?;
-        let applied = state
-            .store
-            .try_out(&batch)
-            .map_err(|mistakes| Refusal::mistaken(told::mistakes(mistakes)))?;
+        let mut comes = ComesTo::of(&state, wish)?;
+        let tried = state.store.try_out(&comes.batch);
+        let mut applied = tried.map_err(|mistakes| Refusal::mistaken(comes.placed(mistakes)))?;
+        applied.left_out = comes.left_out(std::mem::take(&mut applied.left_out));
         let new = applied.changes.iter().filter_map(|change| change.new.as_ref());
         let faults = new.filter_map(|share| {
             let what = state.exports.problem_of(&share.directory)?;
@@ -171,24 +125,31 @@ impl ShareService for ManagedShares {
         });
         Ok(Plan {
             sequence: state.store.sequence(),
-            changes: planned_changes(&applied.edits),
-            mistakes: told::mistakes(applied.left_out),
-            warnings: warnings(faults.take(WARNINGS_MAX).collect()),
+            changes: planned(&applied.edits),
+            mistakes: applied.left_out,
+            warnings: [comes.warnings, warnings(faults.take(WARNINGS_MAX).collect())].concat(),
         })
     }
 
     fn apply(&self, wish: &Wish, who: &Who, waits: bool) -> Result<Applied, Refusal> {
         let mut state = self.0.lock();
-        let batch = Self::batch(&state, wish)?;
+        let mut comes = ComesTo::of(&state, wish)?;
         let had_patterns = state.parents();
-        let done = state.store.apply(&batch, &who.to_string()).map_err(refused)?;
+        let mut done = state.store.apply(&comes.batch, &who.to_string()).map_err(|error| {
+            let mut refusal = refused(error);
+            refusal.mistakes = comes.placed(std::mem::take(&mut refusal.mistakes));
+            refusal
+        })?;
+        done.left_out = comes.left_out(std::mem::take(&mut done.left_out));
         let faults = self.0.publish(&mut state, &done);
         let has_other_patterns = state.parents() != had_patterns || has_patterns(&done.edits);
         drop(state);
         if has_other_patterns {
             self.0.watch_directories();
         }
-        Ok(self.applied(done, faults, waits))
+        let mut applied = self.applied(done, faults, waits);
+        applied.warnings.splice(..0, comes.warnings);
+        Ok(applied)
     }
 
     fn rollback(&self, to: Option<u64>, who: &Who) -> Result<Applied, Refusal> {
@@ -219,7 +180,7 @@ impl ShareService for ManagedShares {
     fn reload(&self, who: &Who) -> Result<Applied, Refusal> {
         let (done, mistakes, faults) = self.0.read_again(&who.to_string());
         if !mistakes.is_empty() {
-            return Err(Refusal::mistaken(told::mistakes(mistakes)));
+            return Err(Refusal::mistaken(mistakes));
         }
         Ok(self.applied(done, faults, false))
     }
@@ -231,14 +192,10 @@ impl ShareService for ManagedShares {
             let why = format!("there is no group {group:?}: see steadfast group list");
             return Err(Refusal::new(RefusalKind::NotFound, why));
         }
-        let wanted =
-            catalog.shares().filter(|view| group.is_none() || view.group.as_deref() == group);
-        let statuses: Vec<_> = wanted.map(|view| Arc::new(self.told(&state, &view))).collect();
-        let (mut text, faults) = steadfast_control::plugins::exports_text(&statuses);
-        for fault in faults {
-            text.push_str(&format!("# {}: {}\n", fault.paths.join(", "), fault.why));
-        }
-        Ok(text)
+        let views = catalog.shares();
+        let wanted = views.filter(|view| group.is_none() || view.group.as_deref() == group);
+        let shares: Vec<_> = wanted.filter_map(|view| view.share).collect();
+        Ok(exports::export(shares.iter().map(|share| &**share)).text)
     }
 
     fn explain(&self, request: &ExplainRequest) -> Result<Explanation, Refusal> {

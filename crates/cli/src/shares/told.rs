@@ -2,36 +2,15 @@
 
 use std::sync::Arc;
 
-use steadfast_control::api::{self, Event, GroupStatus, ShareState, ShareStatus, Subject};
+use steadfast_control::api::{Event, GroupStatus, ShareState, ShareStatus, Subject};
 use steadfast_control::plugins::Plugins;
 use steadfast_control::sharetab::Entry;
 use steadfast_control::store::Done;
-use steadfast_shares::manage::{self, RuleSpec};
+use steadfast_shares::manage::RuleSpec;
 use steadfast_shares::{Edit, GroupView, Item, ShareChange, ShareView};
 
 use super::{State, is_about_shares, subject_of};
 use crate::configuration::COMMAND_LINE;
-
-/// Mistakes in the words of the interface.
-pub(super) fn mistakes(mistakes: Vec<manage::Mistake>) -> Vec<api::Mistake> {
-    let told = mistakes.into_iter().map(|mistake| {
-        let place = match (mistake.operation, mistake.place) {
-            (Some(operation), place) if place.is_empty() => format!("operation {operation}"),
-            (_, place) => place,
-        };
-        api::Mistake { place, what: mistake.what, suggestion: mistake.suggestion }
-    });
-    told.collect()
-}
-
-const fn state(state: manage::ShareState) -> ShareState {
-    match state {
-        manage::ShareState::Enabled => ShareState::Enabled,
-        manage::ShareState::Disabled => ShareState::Disabled,
-        manage::ShareState::Draining => ShareState::Draining,
-        manage::ShareState::Faulty => ShareState::Faulty,
-    }
-}
 
 /// The first list that has something in it.
 fn first_said(lists: [&[String]; 3]) -> Vec<String> {
@@ -67,7 +46,7 @@ impl State {
             id: view.share.as_ref().map_or(0, |share| share.id.0),
             directory,
             group: view.group.as_deref().map(str::to_owned),
-            state: state(view.state),
+            state: view.state,
             why: None,
             source: Some(view.source.clone()).filter(|source| source != COMMAND_LINE),
             pattern: view.pattern.as_deref().map(str::to_owned),
@@ -112,7 +91,7 @@ impl State {
     /// How a share is doing that has its path first; `None` if nothing is written about it.
     pub(super) fn state_of(&self, path: &str) -> Option<ShareState> {
         let catalog = self.store.catalog();
-        let state = state(catalog.state_at(path)?);
+        let state = catalog.state_at(path)?;
         let share = catalog.served(path);
         let is_served = share.is_none_or(|share| self.exports.is_served(share.id).0);
         Some(if state.is_served() && !is_served { ShareState::Faulty } else { state })

@@ -387,7 +387,7 @@ impl Recorded {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use steadfast_runtime::LatencyBucket;
 
     use super::*;

@@ -200,6 +200,7 @@ fn wish_body(wish: &Wish) -> WishBody<'_> {
     match wish {
         Wish::Batch(batch) => WishBody::Batch(batch),
         Wish::Document(document) => WishBody::Document(document),
+        Wish::Import(import) => WishBody::Import(import),
     }
 }
 
@@ -208,6 +209,7 @@ fn wish_body(wish: &Wish) -> WishBody<'_> {
 enum WishBody<'a> {
     Batch(&'a steadfast_shares::manage::Batch),
     Document(&'a crate::api::Document),
+    Import(&'a crate::api::Import),
 }
 
 fn filter_query(filter: &ShareFilter) -> Vec<(&str, &str)> {

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::sync::Semaphore;
 
-use crate::api::{BODY_BYTES_MAX, Document, Mistake, Wish};
+use crate::api::{BODY_BYTES_MAX, Document, Import, Mistake, Wish};
 use crate::service::{Refusal, RefusalKind};
 
 const MIB: usize = 1 << 20;
@@ -83,23 +83,25 @@ pub(super) fn json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
         let mistake = Mistake {
             place: format!("request:{}:{}", error.line(), error.column()),
             what: what.to_owned(),
-            suggestion: None,
+            ..Mistake::default()
         };
         Refusal { kind: RefusalKind::Unreadable, ..Refusal::mistaken(vec![mistake]) }
     })
 }
 
-/// The batch or the document that a body is.
+/// The batch, the document or the exports that a body is.
 pub(super) fn wish(body: &[u8]) -> Result<Wish, Refusal> {
     /// What tells them apart, so that mistakes are told of the one that is meant.
     #[derive(Deserialize)]
     struct Kind {
         document: Option<IgnoredAny>,
+        exports: Option<IgnoredAny>,
     }
     let kind: Kind = json(body)?;
-    match kind.document {
-        Some(IgnoredAny) => json::<Document>(body).map(Wish::Document),
-        None => json(body).map(Wish::Batch),
+    match kind {
+        Kind { document: Some(IgnoredAny), .. } => json::<Document>(body).map(Wish::Document),
+        Kind { exports: Some(IgnoredAny), .. } => json::<Import>(body).map(Wish::Import),
+        Kind { .. } => json(body).map(Wish::Batch),
     }
 }
 
@@ -114,6 +116,9 @@ mod tests {
         assert_eq!(error.mistakes[0].place, "request:2:19");
         assert!(error.error.contains("unknown variant `add-shere`"), "{error}");
         assert!(wish(b"").is_err());
+        let import =
+            wish(b"{\"exports\": [{\"name\": \"e\", \"text\": \"/a *\"}], \"group\": \"g\"}");
+        assert!(matches!(import, Ok(Wish::Import(_))), "{import:?}");
         let error = wish(b"{\"document\": \"\", \"nme\": \"x\"}").expect_err("no document");
         assert!(error.error.contains("unknown field `nme`"), "{error}");
     }

@@ -84,10 +84,10 @@ enum Listener {
 
 impl Control {
     /// Listens in the state directory, which is this server's alone, so that a socket there is
-    /// one that a killed server left; and where `options` say.
+    /// one that a killed server left; and where `options` say, as far as that is possible.
     ///
     /// # Errors
-    /// When a socket, the token or the thread cannot be made.
+    /// When that socket or the thread cannot be made.
     pub fn start(
         state_directory: &Path,
         options: &ControlOptions,
@@ -111,16 +111,22 @@ impl Control {
             };
             let own = Permissions::default();
             listen(state_directory.join(SOCKET_NAME), 0o600, own)?;
+            // Without these it can still be asked.
             if let Some(path) = &options.public_socket {
-                std::fs::create_dir_all(path.parent().unwrap_or(path))?;
-                listen(path.clone(), 0o666, options.permissions)?;
+                let listening = std::fs::create_dir_all(path.parent().unwrap_or(path))
+                    .and_then(|()| listen(path.clone(), 0o666, options.permissions));
+                if let Err(error) = listening {
+                    tracing::error!("nobody can ask at {}: {error}", path.display());
+                }
             }
             if let Some(address) = options.listen {
-                let listener = std::net::TcpListener::bind(address)?;
-                listener.set_nonblocking(true)?;
-                control.address = Some(listener.local_addr()?);
-                let listener = tokio::net::TcpListener::from_std(listener)?;
-                listeners.push(Listener::Tcp(listener, token::of(state_directory)?));
+                match tcp_listener(address, state_directory) {
+                    Ok((listener, token)) => {
+                        control.address = listener.local_addr().ok();
+                        listeners.push(Listener::Tcp(listener, token));
+                    }
+                    Err(error) => tracing::error!("nobody can ask at {address}: {error}"),
+                }
             }
         }
         std::thread::Builder::new()
@@ -141,6 +147,15 @@ impl Drop for Control {
             let _ = std::fs::remove_file(path);
         }
     }
+}
+
+fn tcp_listener(
+    address: SocketAddr,
+    state_directory: &Path,
+) -> io::Result<(tokio::net::TcpListener, Arc<str>)> {
+    let listener = std::net::TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Ok((tokio::net::TcpListener::from_std(listener)?, token::of(state_directory)?))
 }
 
 fn unix_listener(path: &Path, mode: u32) -> io::Result<std::os::unix::net::UnixListener> {

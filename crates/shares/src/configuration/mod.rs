@@ -7,6 +7,7 @@
 pub(crate) mod document;
 mod log;
 mod names;
+mod plugins;
 mod server;
 pub(crate) mod share;
 
@@ -18,6 +19,7 @@ use std::path::PathBuf;
 
 pub use log::{LOG_MIB, LogSettings};
 pub use names::NamesSettings;
+pub use plugins::{PluginKind, PluginSettings};
 pub use server::{LogTarget, ServerSettings};
 pub use share::ShareSettings;
 
@@ -87,6 +89,8 @@ pub struct Configuration {
     pub log: LogSettings,
     /// `[names]`
     pub names: NamesSettings,
+    /// `[plugin.NAME]`, by name.
+    pub plugins: Vec<PluginSettings>,
     /// `[defaults]`, which groups inherit too.
     pub defaults: DefaultsSpec,
     /// `[[share]]`, in the order of the file, `[defaults]` applied.
@@ -101,14 +105,19 @@ impl Configuration {
         let parsed = document.parse();
         let configuration = parsed.as_ref().map(|root| {
             let root = Table { entries: root.get_ref(), place: Place { line: 1, column: 1 } };
-            document.known_keys(root, "the file", &["server", "log", "names", "defaults", "share"]);
+            document.known_keys(
+                root,
+                "the file",
+                &["server", "log", "names", "plugin", "defaults", "share"],
+            );
             let server = server::read(&mut document, root);
             let log = log::read(&mut document, root);
             let names = names::read(&mut document, root);
+            let plugins = plugins::read(&mut document, root);
             let (defaults, inherited) = share::read_defaults(&mut document, root);
             let shares = share::read_all(&mut document, root, inherited);
             refuse_duplicates(&mut document, &shares);
-            Self { server, log, names, defaults, shares }
+            Self { server, log, names, plugins, defaults, shares }
         });
         let errors = document.into_errors();
         match configuration {

@@ -8,13 +8,16 @@ use super::document::{Document, Table};
 use crate::options::shown;
 use crate::suggestion::nearest;
 
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 22] = [
     "listen",
     "udp",
     "rpcbind",
     "state_directory",
     "shares_directory",
     "sharetab",
+    "control_socket",
+    "control_listen",
+    "admin_group",
     "connections_max",
     "idle_timeout_s",
     "transfer_bytes_max",
@@ -61,6 +64,12 @@ pub struct ServerSettings {
     pub shares_directory: Option<Placed<PathBuf>>,
     /// Where other programs read what is shared (sharetab(4)).
     pub sharetab: Option<Placed<PathBuf>>,
+    /// A socket at which everybody on this host may ask about the server.
+    pub control_socket: Option<Placed<PathBuf>>,
+    /// Where to be asked by TCP, by those who have the token.
+    pub control_listen: Option<SocketAddr>,
+    /// Members of this group may change shares, by `control_socket`: its number or name.
+    pub admin_group: Option<Placed<String>>,
     /// Most TCP connections at once.
     pub connections_max: Option<usize>,
     /// After how many seconds without a call a connection is closed.
@@ -127,6 +136,11 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> ServerSettin
         sharetab: document
             .string(table, "sharetab")
             .and_then(|path| super::absolute_path(document, "sharetab", &path)),
+        control_socket: document
+            .string(table, "control_socket")
+            .and_then(|path| super::absolute_path(document, "control_socket", &path)),
+        control_listen: control_listen(document, table),
+        admin_group: admin_group(document, table),
         connections_max,
         idle_timeout_s: idle_timeout_s.map(|n| n.value),
         transfer_bytes_max: transfer_bytes_max(document, table),
@@ -170,6 +184,29 @@ fn listen(document: &mut Document<'_>, table: Table<'_>) -> Option<Vec<SocketAdd
         }
     }
     Some(addresses)
+}
+
+fn control_listen(document: &mut Document<'_>, table: Table<'_>) -> Option<SocketAddr> {
+    let text = document.string(table, "control_listen")?;
+    let address = text.value.parse();
+    if address.is_err() {
+        let what =
+            format!("{} is not an address with a port like \"127.0.0.1:2050\"", shown(text.value));
+        document.refuse(text.place, what, None);
+    }
+    address.ok()
+}
+
+fn admin_group(document: &mut Document<'_>, table: Table<'_>) -> Option<Placed<String>> {
+    let text = document.string(table, "admin_group")?;
+    if !table.entries.contains_key("control_socket") {
+        let what = "admin_group needs control_socket: its members cannot reach another one";
+        document.refuse(text.place, what.to_owned(), None);
+    }
+    if text.value.is_empty() || text.value.contains(|c: char| c == ':' || c.is_control()) {
+        document.refuse(text.place, format!("{} is no group", shown(text.value)), None);
+    }
+    Some(Placed { value: text.value.to_owned(), place: text.place })
 }
 
 fn transfer_bytes_max(document: &mut Document<'_>, table: Table<'_>) -> Option<u32> {

@@ -363,3 +363,46 @@ fn check_places(text: &str) -> Result<(), TestCaseError> {
     }
     Ok(())
 }
+
+#[test]
+fn plug_ins_and_sockets_for_tools_are_read() {
+    let text = r#"
+        [server]
+        control_socket = "/run/steadfast/control.sock"
+        control_listen = "127.0.0.1:2050"
+        admin_group = "operators"
+        [plugin.smb]
+        include = "/etc/samba/steadfast.conf"
+        [plugin.exportfs]
+        file = "/etc/exports.d/steadfast.exports"
+        timeout_s = 60
+        [plugin.list]
+        command = ["/bin/list", "x"]
+    "#;
+    let configuration = Configuration::parse(text).expect("no mistakes");
+    let plugins = &configuration.plugins;
+    let names: Vec<&str> = plugins.iter().map(|plugin| plugin.name.as_str()).collect();
+    assert_eq!(names, ["exportfs", "list", "smb"]);
+    assert_eq!(plugins[0].timeout_s, Some(60));
+    assert!(configuration.server.control_listen.is_some());
+    assert!(configuration.server.admin_group.is_some_and(|group| group.value == "operators"));
+}
+
+#[test]
+fn mistakes_about_plug_ins_are_told() {
+    for (text, expected) in [
+        ("[plugin.smb]\n", "needs `include"),
+        ("[plugin.smb]\ninclude = \"a\"\n", "must be absolute"),
+        ("[plugin.smb]\ninclude = \"/a\"\nincldue = 1\n", "did you mean \"include\"?"),
+        ("[plugin.exportfs]\nfile = \"/etc/exports.d/x\"\n", "end in .exports"),
+        ("[plugin.x]\n", "[plugin.x] needs `command"),
+        ("[plugin.x]\ncommand = []\n", "empty"),
+        ("[plugin.x]\ncommand = [\"x\"]\n", "absolute path"),
+        ("[plugin.nfs]\ncommand = [\"/x\"]\n", "no name of a plug-in"),
+        ("[server]\nadmin_group = \"g\"\n", "needs control_socket"),
+        ("[server]\ncontrol_listen = \"localhost\"\n", "not an address with a port"),
+    ] {
+        let mistakes = mistakes(text);
+        assert!(mistakes.iter().any(|mistake| mistake.contains(expected)), "{text}: {mistakes:?}");
+    }
+}

@@ -256,3 +256,29 @@ pub enum ShareState {
     /// It cannot be: something is wrong.
     Faulty,
 }
+
+impl ShareState {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Enabled, Self::Disabled, Self::Draining, Self::Faulty];
+
+    /// As it is written.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Enabled => "enabled",
+            Self::Disabled => "disabled",
+            Self::Draining => "draining",
+            Self::Faulty => "faulty",
+        }
+    }
+
+    /// Whether clients are served.
+    pub const fn is_served(self) -> bool {
+        matches!(self, Self::Enabled | Self::Draining)
+    }
+}
+
+impl std::fmt::Display for ShareState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.word())
+    }
+}

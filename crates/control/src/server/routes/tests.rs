@@ -95,7 +95,7 @@ impl ShareService for Fake {
                 Err(Refusal::mistaken(vec![crate::api::Mistake {
                     place: "operation 1".to_owned(),
                     what: "there is none".to_owned(),
-                    suggestion: None,
+                    ..<_>::default()
                 }]))
             }
             _ => Ok(Applied { sequence: 8, ..Applied::default() }),
@@ -420,7 +420,7 @@ fn the_description_refers_to_what_is_there_and_has_every_field() {
         options: vec!["ro".to_owned()],
     };
     let fault = crate::api::PluginFault { plugin: String::new(), why: String::new() };
-    let mistake = crate::api::Mistake { suggestion: text(), ..<_>::default() };
+    let mistake = crate::api::Mistake { operation: Some(1), suggestion: text(), ..<_>::default() };
     let key = crate::api::KeyChange { key: String::new(), old: Value::Null, new: Value::Null };
     let change = crate::api::PlannedChange {
         action: crate::api::Action::Add,
@@ -522,6 +522,8 @@ fn the_description_refers_to_what_is_there_and_has_every_field() {
         ("Event", json!(event)),
         ("Error", json!(error)),
         ("Document", json!(document)),
+        ("Import", json!(crate::api::Import { comment: text(), ..<_>::default() })),
+        ("ExportsFile", json!(crate::api::ExportsFile::default())),
         ("Batch", json!(batch)),
         ("Changes", json!(batch)["operations"][0]["changes"].clone()),
         ("Share", json!(spec)),

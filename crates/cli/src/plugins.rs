@@ -1,0 +1,41 @@
+//! The plug-ins of a server: those that are configured, and the programs of a directory.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use steadfast_control::plugins::{Executable, Exportfs, Limits, Plugin, Plugins, Samba};
+use steadfast_shares::configuration::{PluginKind, PluginSettings};
+
+/// Starts them. One that is configured outweighs a program of its name.
+///
+/// # Errors
+/// When the directory cannot be read, or there can be no threads.
+pub(crate) fn start(settings: &[PluginSettings], directory: &Path) -> Result<Plugins> {
+    let found = Executable::of_directory(directory, Limits::default())
+        .with_context(|| format!("cannot read {}", directory.display()))?;
+    let mut plugins: BTreeMap<String, Box<dyn Plugin>> = BTreeMap::new();
+    for program in found {
+        plugins.insert(program.name().to_owned(), Box::new(program));
+    }
+    for settings in settings {
+        plugins.insert(settings.name.clone(), configured(settings));
+    }
+    Plugins::start(plugins.into_values().collect()).context("cannot start plug-ins")
+}
+
+fn configured(settings: &PluginSettings) -> Box<dyn Plugin> {
+    let mut limits = Limits::default();
+    if let Some(seconds) = settings.timeout_s {
+        limits.time = Duration::from_secs(seconds);
+    }
+    match &settings.kind {
+        PluginKind::Samba { include } => Box::new(Samba::new(include.clone(), limits)),
+        PluginKind::Exportfs { file } => Box::new(Exportfs::new(file.clone(), None, limits)),
+        PluginKind::Program { command } => {
+            let words = command.iter().map(Into::into).collect();
+            Box::new(Executable::new(&settings.name, words, limits))
+        }
+    }
+}

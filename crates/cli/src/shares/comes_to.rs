@@ -1,0 +1,105 @@
+//! What a wish comes down to: a batch, and what is told beside it.
+
+use steadfast_control::Refusal;
+use steadfast_control::api::{Document, Import, Mistake, Wish};
+use steadfast_shares::exports::import;
+use steadfast_shares::manage::{Batch, DefaultsSpec, GroupSpec};
+use steadfast_shares::{Catalog, Inherited, Wanted};
+
+use super::State;
+
+/// A wish as operations.
+#[derive(Debug, Default)]
+pub(super) struct ComesTo {
+    pub(super) batch: Batch,
+    /// What is not taken over as it was, and may have been meant.
+    pub(super) warnings: Vec<Mistake>,
+    /// What has mistakes, and became no operation.
+    mistakes: Vec<Mistake>,
+    /// Where each operation was written, if that is known better than by its number.
+    places: Vec<String>,
+}
+
+impl ComesTo {
+    /// What a wish comes down to as things are.
+    ///
+    /// # Errors
+    /// The mistakes, if it is to be done as a whole.
+    pub(super) fn of(state: &State, wish: &Wish) -> Result<Self, Refusal> {
+        let catalog = state.store.catalog();
+        let comes = match wish {
+            Wish::Batch(batch) => Self { batch: batch.clone(), ..Self::default() },
+            Wish::Document(document) => Self::of_document(catalog, document),
+            Wish::Import(import) => Self::of_import(catalog, import),
+        };
+        if !comes.batch.partial && !comes.mistakes.is_empty() {
+            return Err(Refusal::mistaken(comes.mistakes));
+        }
+        Ok(comes)
+    }
+
+    fn of_document(catalog: &Catalog, document: &Document) -> Self {
+        let (wanted, errors) = Wanted::parse(&document.document);
+        let mistakes = errors.into_iter().map(|error| Mistake {
+            place: format!("{}:{}", document.name, error.place),
+            what: error.what,
+            suggestion: error.suggestion,
+            operation: None,
+        });
+        Self {
+            batch: Batch {
+                operations: wanted.operations(catalog),
+                comment: document.comment.clone(),
+                partial: document.partial,
+            },
+            mistakes: mistakes.collect(),
+            ..Self::default()
+        }
+    }
+
+    fn of_import(catalog: &Catalog, wanted: &Import) -> Self {
+        let texts: Vec<(&str, &str)> =
+            wanted.exports.iter().map(|file| (file.name.as_str(), file.text.as_str())).collect();
+        let file = catalog.file(&wanted.group);
+        let inherited = inherited(catalog.defaults(), file.map(|file| file.group()));
+        let imported = import(&texts, &wanted.group, file.is_none(), &inherited);
+        Self {
+            batch: Batch {
+                operations: imported.operations,
+                comment: wanted.comment.clone(),
+                partial: wanted.partial,
+            },
+            warnings: imported.warnings,
+            mistakes: imported.mistakes,
+            places: imported.places,
+        }
+    }
+
+    /// Mistakes of operations, told of where these were written.
+    pub(super) fn placed(&self, mut mistakes: Vec<Mistake>) -> Vec<Mistake> {
+        for mistake in &mut mistakes {
+            let place = mistake.operation.and_then(|operation| self.places.get(operation));
+            if let Some(place) = place.filter(|place| !place.is_empty()) {
+                mistake.place = format!("{place}: {}", mistake.place);
+            }
+        }
+        mistakes
+    }
+
+    /// All that was left out: what became no operation, and these operations.
+    pub(super) fn left_out(&mut self, operations: Vec<Mistake>) -> Vec<Mistake> {
+        let operations = self.placed(operations);
+        let mut all = std::mem::take(&mut self.mistakes);
+        all.extend(operations);
+        all
+    }
+}
+
+/// What shares of a group inherit. What is wrong with it is told elsewhere.
+fn inherited(defaults: &DefaultsSpec, group: Option<&GroupSpec>) -> Inherited {
+    let (inherited, _) = Inherited::default().with(&defaults.options, &defaults.clients, &[]);
+    match group {
+        Some(group) => inherited.of_group(group).0,
+        None => inherited,
+    }
+}

@@ -1,0 +1,297 @@
+//! Process ring: shares managed by commands, with the real server and a client of NFS.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{PATIENCE, Place, Running, output, stderr, steadfast, utf8};
+use serde_json::Value;
+use steadfast_client::{ClientError, FileHandle, Identity, Nfs3Client};
+
+/// A server with a share of its command line, and directories that are none yet.
+struct Server {
+    place: Place,
+    running: Running,
+}
+
+impl Server {
+    fn start() -> Self {
+        Self::start_with("")
+    }
+
+    /// With this in its configuration file.
+    fn start_with(configuration: &str) -> Self {
+        let place = Place::new();
+        let file = place.write("steadfast.toml", configuration);
+        // Nothing here is about the log.
+        let all = [utf8(&place.share), "--all-squash", "--no-intent-log", "--config", utf8(&file)];
+        let running = Running::start(&place, 0, &all);
+        Self { place, running }
+    }
+
+    fn directory(&self, name: &str) -> PathBuf {
+        let path = self.place.share.parent().unwrap().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        output(&[words, &["--state-directory", utf8(&self.place.state)]].concat())
+    }
+
+    /// What a command says that succeeds.
+    #[track_caller]
+    fn told(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        assert!(output.status.success(), "{words:?}: {}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    #[track_caller]
+    fn json(&self, words: &[&str]) -> Value {
+        serde_json::from_str(&self.told(&[words, &["--json"]].concat())).unwrap()
+    }
+
+    /// What a command says that does not succeed.
+    #[track_caller]
+    fn refused(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        stderr(&output)
+    }
+
+    fn mount(&self, path: &str) -> Result<(Nfs3Client, FileHandle), ClientError> {
+        let address = self.running.address;
+        Nfs3Client::mount(address, address, path.as_bytes(), Identity::root(), PATIENCE)
+    }
+
+    fn sharetab(&self) -> String {
+        std::fs::read_to_string(self.place.state.join("sharetab")).unwrap()
+    }
+}
+
+#[test]
+fn a_share_is_added_changed_and_removed_and_each_can_be_taken_back() {
+    let server = Server::start();
+    let data = server.directory("data");
+    let path = utf8(&data);
+    assert!(server.mount(path).is_err());
+    let planned = server.told(&["share", "add", path, "-c", "127.0.0.1", "--dry-run"]);
+    assert!(planned.contains(&format!("+ share {path}")), "{planned}");
+    assert!(server.mount(path).is_err(), "it was planned only");
+    let done = server.told(&["share", "add", path, "-c", "127.0.0.1", "-o", "rw", "-m", "why"]);
+    assert!(done.contains("1 share added"), "{done}");
+    let (mut client, root) = server.mount(path).expect("mounted");
+    client.getattr(&root).expect("attributes");
+    assert!(server.sharetab().lines().any(|line| line.starts_with(&format!("{path}\t"))));
+    let refused = server.refused(&["share", "add", path, "-c", "127.0.0.1"]);
+    assert!(refused.contains(path), "{refused}");
+
+    let status = server.json(&["share", "show", path]);
+    assert_eq!((&status["state"], &status["group"]), (&"enabled".into(), &"default".into()));
+    let explained = server.told(&["share", "explain", "127.0.0.1", "0", path]);
+    assert!(explained.contains("127.0.0.1 is its own address."), "{explained}");
+    assert!(explained.contains("root_squash"), "{explained}");
+    let explained = server.json(&["share", "explain", "10.0.0.1", path]);
+    assert_eq!(explained["decision"], "refused");
+
+    // A host that is taken out has nothing any more: at its next call, by an old handle.
+    server.told(&["share", "set", path, "--add-client", "10.0.0.0/8"]);
+    server.told(&["share", "set", path, "--remove-client", "127.0.0.1"]);
+    client.getattr(&root).expect_err("no rights");
+    let back = server.told(&["rollback"]);
+    assert!(back.contains("1 share changed"), "{back}");
+    client.getattr(&root).expect("attributes");
+
+    server.told(&["share", "disable", path, "--drain"]);
+    client.getattr(&root).expect("who has it keeps it");
+    assert!(server.mount(path).is_err(), "nobody else gets it");
+    server.told(&["share", "enable", path]);
+    server.mount(path).expect("mounted");
+    server.told(&["share", "disable", path]);
+    assert!(client.getattr(&root).is_err());
+    let listed = server.told(&["share", "list", "--state", "disabled", "--paths"]);
+    assert_eq!(listed, format!("{path}\n"));
+    assert!(!server.sharetab().contains(path));
+    server.told(&["share", "remove", path]);
+    assert!(server.refused(&["share", "show", path]).contains("there is no share"));
+    let history = server.json(&["history"]);
+    let entries = history["entries"].as_array().unwrap();
+    let first = entries.iter().find(|entry| entry["comment"] == "why").expect("the first change");
+    assert!(first["who"].as_str().unwrap().contains("steadfast"), "{first}");
+    let before = first["sequence"].as_u64().unwrap().to_string();
+    server.told(&["rollback", &before]);
+    client.getattr(&root).expect("it is as it was, with its handles");
+}
+
+#[test]
+fn groups_are_inherited_from_moved_between_and_switched_off() {
+    let server = Server::start();
+    let (a, b) = (server.directory("a"), server.directory("b"));
+    server.told(&["group", "create", "open", "-c", "127.0.0.0/8", "-d", "for all"]);
+    server.told(&["group", "create", "closed", "-c", "10.0.0.0/8"]);
+    let added = server.told(&["share", "add", utf8(&a), utf8(&b), "-g", "open"]);
+    assert!(added.contains("2 shares added"), "{added}");
+    let (mut client, root) = server.mount(utf8(&a)).expect("mounted");
+    server.told(&["group", "move", "closed", utf8(&a)]);
+    client.getattr(&root).expect_err("it has the clients of its group");
+    server.told(&["group", "move", "open", utf8(&a)]);
+    client.getattr(&root).expect("attributes");
+    server.told(&["group", "disable", "open"]);
+    assert!(client.getattr(&root).is_err());
+    server.told(&["group", "enable", "open"]);
+    client.getattr(&root).expect("attributes");
+    let refused = server.refused(&["group", "delete", "open"]);
+    assert!(refused.contains("open"), "{refused}");
+    let groups = server.told(&["group", "list"]);
+    assert!(groups.lines().any(|line| line.starts_with("open ")), "{groups}");
+    server.told(&["group", "delete", "open", "--with-shares"]);
+    assert!(client.getattr(&root).is_err());
+    server.told(&["rollback"]);
+    client.getattr(&root).expect("attributes");
+}
+
+#[test]
+fn files_are_applied_as_a_whole_or_not_at_all() {
+    let server = Server::start();
+    let data = server.directory("data");
+    let wanted = |options: &str| {
+        let text = format!(
+            "[[group]]\nname = \"files\"\nclients = [\"127.0.0.1\"]\n\n[[share]]\ngroup = \
+             \"files\"\npath = {:?}\noptions = [{options:?}]\n",
+            utf8(&data)
+        );
+        server.place.write("wanted.toml", &text)
+    };
+    let file = wanted("no_rootsquash");
+    let refused = server.refused(&["apply", utf8(&file)]);
+    assert!(refused.contains("did you mean \"no_root_squash\"?"), "{refused}");
+    assert!(refused.contains("wanted.toml:"), "{refused}");
+    assert!(server.mount(utf8(&data)).is_err());
+    let file = wanted("no_root_squash");
+    let planned = server.told(&["plan", utf8(&file)]);
+    assert!(planned.contains("+ group files") && planned.contains("+ share"), "{planned}");
+    server.told(&["apply", utf8(&file)]);
+    let (mut client, root) = server.mount(utf8(&data)).expect("mounted");
+    let again = server.told(&["apply", utf8(&file)]);
+    assert!(again.contains("nothing had to be changed"), "{again}");
+    server.told(&["apply", utf8(&wanted("ro"))]);
+    client.getattr(&root).expect("attributes");
+}
+
+#[test]
+fn an_import_with_mistakes_loads_nothing_unless_it_is_partial() {
+    let server = Server::start();
+    let mut text = String::new();
+    for number in 0..1000 {
+        let directory = server.directory(&format!("e/{number}"));
+        let options = if [100, 500, 900].contains(&number) { "rw,nonsense" } else { "rw,sync" };
+        text += &format!("{} 127.0.0.1({options},no_subtree_check)\n", utf8(&directory));
+    }
+    let file = server.place.write("exports", &text);
+    let refused = server.refused(&["import", utf8(&file)]);
+    assert_eq!(refused.matches("nonsense").count(), 3, "{refused}");
+    assert!(refused.contains("exports:101:"), "{refused}");
+    let count = |server: &Server| server.told(&["share", "list", "--paths"]).lines().count();
+    assert_eq!(count(&server), 1);
+    let output = server.run(&["import", utf8(&file), "--partial"]);
+    assert_eq!(output.status.code(), Some(1), "some were left out");
+    assert_eq!(count(&server), 998);
+    let exported = server.told(&["export", "--group", "exports"]);
+    let lines = exported.lines().filter(|line| line.contains("127.0.0.1(")).count();
+    assert_eq!(lines, 997, "{}", exported.lines().next().unwrap_or_default());
+    server.told(&["rollback"]);
+    assert_eq!(count(&server), 1);
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_a_fault_of_its_share_alone() {
+    let server = Server::start();
+    let data = server.directory("data");
+    let missing = data.join("missing");
+    let refused = server.refused(&["share", "add", utf8(&missing), "-c", "*"]);
+    assert!(refused.contains("does not exist") && refused.contains("--force"), "{refused}");
+    server.told(&["share", "add", utf8(&missing), utf8(&data), "-c", "*", "--force"]);
+    let listed = server.told(&["share", "list"]);
+    assert!(listed.contains("faulty") && listed.contains("does not exist"), "{listed}");
+    server.mount(utf8(&data)).expect("the other is served");
+}
+
+#[test]
+fn changes_are_told_to_who_watches() {
+    let server = Server::start();
+    let data = server.directory("data");
+    let mut command =
+        steadfast(&["watch", "--json", "--state-directory", utf8(&server.place.state)]);
+    let mut watching = command.stdout(Stdio::piped()).spawn().unwrap();
+    let (sender, lines) = std::sync::mpsc::channel();
+    let stdout = BufReader::new(watching.stdout.take().unwrap());
+    std::thread::spawn(move || {
+        stdout.lines().map_while(Result::ok).try_for_each(|l| sender.send(l))
+    });
+    let path = utf8(&data);
+    let begun = Instant::now();
+    // It is not known when it has begun to watch: until then nothing is told.
+    let first = loop {
+        server.told(&["share", "add", path, "-c", "*"]);
+        server.told(&["share", "remove", path]);
+        if let Ok(line) = lines.recv_timeout(Duration::from_millis(200)) {
+            break line;
+        }
+        assert!(begun.elapsed() < PATIENCE);
+    };
+    let event: Value = serde_json::from_str(&first).unwrap();
+    assert_eq!((&event["subject"], &event["name"]), (&"share".into(), &path.into()), "{event}");
+    let _ = watching.kill();
+    let _ = watching.wait();
+}
+
+#[test]
+fn a_plug_in_serves_what_asks_for_it_and_its_faults_are_told() {
+    let place = tempfile::tempdir().unwrap();
+    let list = place.path().join("list");
+    let script = place.path().join("plug-in");
+    // It does not like shares of a certain name.
+    let text = format!(
+        "#!/bin/sh\ncat > {0}.new\nif grep -q /bad {0}.new; then echo no >&2; exit 1; fi\n\
+         mv {0}.new {0}\n",
+        utf8(&list)
+    );
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let server = Server::start_with(&format!("[plugin.list]\ncommand = [{:?}]\n", utf8(&script)));
+    let (good, bad) = (server.directory("good"), server.directory("bad"));
+    server.told(&["share", "add", utf8(&good), "-c", "*", "--protocol", "list", "--wait"]);
+    let published: Value = serde_json::from_slice(&std::fs::read(&list).unwrap()).unwrap();
+    assert_eq!(published["shares"][0]["path"], utf8(&good));
+    let told =
+        server.told(&["share", "add", utf8(&bad), "-c", "*", "--protocol", "list", "--wait"]);
+    assert!(told.contains("plug-in list:"), "{told}");
+    let listed = server.told(&["share", "list"]);
+    assert!(listed.contains("plug-in list: "), "{listed}");
+    server.mount(utf8(&bad)).expect("served by NFS all the same");
+    server.told(&["share", "remove", utf8(&bad), "--wait"]);
+    assert!(!server.told(&["share", "list"]).contains("plug-in list: "));
+}
+
+#[test]
+fn a_server_is_asked_by_tcp_with_its_token_only() {
+    let place = tempfile::tempdir().unwrap();
+    let socket = place.path().join("control.sock");
+    let configuration = format!(
+        "[server]\ncontrol_listen = \"127.0.0.1:0\"\ncontrol_socket = {:?}\n",
+        utf8(&socket)
+    );
+    let server = Server::start_with(&configuration);
+    assert!(server.place.state.join("control.token").exists());
+    let mode = socket.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o666);
+    // Another user may look and change nothing.
+    let listed = server.told(&["share", "list"]);
+    assert!(listed.contains(utf8(&server.place.share)), "{listed}");
+}
