@@ -2,6 +2,7 @@
 //! name, and networks. The same list in the words of every server that is measured.
 
 use std::fmt::Write;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -33,15 +34,14 @@ impl Farm {
         Ok(Self { root: root.to_owned() })
     }
 
-    /// Makes the directories of shares.
+    /// Makes the directories of shares, those that are not there.
     pub(super) fn make(&self, shares: std::ops::Range<usize>) -> Result<()> {
         for share in shares {
             let path = self.path(share);
-            match std::fs::create_dir(&path) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                    std::fs::create_dir_all(&path)
-                }
-                other => other,
+            match std::fs::create_dir(&path).map_err(|error| (error.kind(), error)) {
+                Ok(()) | Err((ErrorKind::AlreadyExists, _)) => Ok(()),
+                Err((ErrorKind::NotFound, _)) => std::fs::create_dir_all(&path),
+                Err((_, error)) => Err(error),
             }
             .with_context(|| format!("cannot make {path}"))?;
         }
