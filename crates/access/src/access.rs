@@ -74,14 +74,16 @@ impl Access {
             settings.state_file.clone(),
         );
         access.restore();
+        // Each is there before the next is started: if that fails, all are ended with this value.
+        let start = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
+            access.threads.lock().push(thread);
+            io::Result::Ok(())
+        };
         let book = Arc::clone(&access.book);
-        let names = std::thread::Builder::new().name("names".to_owned());
-        let mut threads = vec![names.spawn(move || book.run())?];
-        let weak = Arc::downgrade(&access);
-        let keeper = Arc::clone(&access.keeper);
-        let keeping = std::thread::Builder::new().name("names-keeper".to_owned());
-        threads.push(keeping.spawn(move || keeper.run(&weak))?);
-        *access.threads.lock() = threads;
+        start("names", Box::new(move || book.run()))?;
+        let (weak, keeper) = (Arc::downgrade(&access), Arc::clone(&access.keeper));
+        start("names-keeper", Box::new(move || keeper.run(&weak)))?;
         Ok(access)
     }
 

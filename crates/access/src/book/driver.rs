@@ -204,14 +204,14 @@ impl NameBook {
             Some((before, after, change, took_ms))
         });
         let Some((before, after, change, took_ms)) = settled.flatten() else { return };
-        if is_timed {
-            self.counters.took(kind, took_ms);
-            self.hasten(driver, kind, now_ms);
-        }
         if after.1 == 0 {
             driver.failing.remove(subject);
         } else {
             driver.failing.insert(subject.clone());
+        }
+        if is_timed {
+            self.counters.took(kind, took_ms);
+            self.hasten(driver, kind, now_ms);
         }
         if after.1 == 0 {
             self.is_confirmed.store(true, Ordering::Relaxed);

@@ -71,7 +71,6 @@ pub struct Kept {
 
 /// A name with its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct KeptName {
     /// What it is.
     #[serde(flatten)]
