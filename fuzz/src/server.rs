@@ -7,7 +7,7 @@ use steadfast_engine::{
     CallHost, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer, Transport, Transports,
     Verdict,
 };
-use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
+use steadfast_shares::{ClientPattern, ClientRule, Rights, RuleSet, Share, ShareId, Squash};
 use steadfast_vfs::FsError;
 use steadfast_vfs::model::ModelFs;
 use steadfast_wire::mount::{Exports, FhStatus, MountList};
@@ -57,11 +57,15 @@ impl Default for Server {
         let export = |number: u64, path: &str| Export {
             share: Arc::new(Share {
                 id: ShareId(number),
-                path: path.to_owned(),
-                directory: path.into(),
+                path: path.into(),
+                directory: std::path::Path::new(path).into(),
                 crosses_mounts: false,
                 without_log: false,
-                rules: vec![ClientRule { pattern: ClientPattern::Any, rights: rights.clone() }],
+                is_draining: false,
+                rules: Arc::new(RuleSet::new(vec![ClientRule {
+                    pattern: ClientPattern::Any,
+                    grants: Arc::new([rights.clone()]),
+                }])),
             }),
             storage: Arc::new(ModelFs::new(number, 0o777)),
         };

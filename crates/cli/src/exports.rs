@@ -32,7 +32,8 @@ struct RuleSets(HashMap<usize, (Arc<RuleSet>, usize)>);
 
 impl RuleSets {
     fn add(&mut self, rules: &Arc<RuleSet>) {
-        let of_it = self.0.entry(Arc::as_ptr(rules) as usize).or_insert_with(|| (Arc::clone(rules), 0));
+        let of_it =
+            self.0.entry(Arc::as_ptr(rules) as usize).or_insert_with(|| (Arc::clone(rules), 0));
         of_it.1 += 1;
     }
 

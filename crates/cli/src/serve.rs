@@ -29,8 +29,8 @@ use crate::memory;
 use crate::mount_lines::{self, PortLookup};
 use crate::names::{self, Names};
 use crate::notify::Notifier;
-use crate::shares::{Base, KeptShares, ManagedShares, Places, ReadBase, ShareManager};
 use crate::registration::{self, Found, Netid, RPCBIND_PORT};
+use crate::shares::{Base, KeptShares, ManagedShares, Places, ReadBase, ShareManager};
 use crate::state_directory::{self, StateDirectory};
 use crate::statistics::{Document, unix_time};
 
@@ -198,11 +198,7 @@ fn start(
         size_mib: arguments.server.intent_log_mib.or(wanted.log.size_mib),
         ..wanted.log
     };
-    let is_useful = || {
-        powers.serves_all_users() && {
-            intent_log::is_useful(kept.shares())
-        }
-    };
+    let is_useful = || powers.serves_all_users() && { intent_log::is_useful(kept.shares()) };
     let log = intent_log::start(&log_settings, &state.path, verifier, is_useful)?;
     let (intent_log, write_verifier, replies) = match log {
         Some(started) => (Some(started.keeper), started.write_verifier, started.replies),
@@ -212,8 +208,7 @@ fn start(
         intent_log.as_ref().map(|keeper| Arc::new(LogHandle::new(keeper)) as Arc<dyn ChangeLog>);
     let storage =
         Storage::with_log(StorageOptions { descriptors_max }, change_log, Some(state.path.clone()));
-    let exports =
-        Exports::new(Arc::clone(&storage), state.path.clone(), powers.serves_all_users());
+    let exports = Exports::new(Arc::clone(&storage), state.path.clone(), powers.serves_all_users());
     let ready = kept.look(exports);
     if ready.table.is_empty() && !ready.faults().is_empty() {
         bail!("none of the shares can be served:\n{}", ready.faults().join("\n"));
@@ -260,7 +255,8 @@ fn start(
     };
     let (server, listen, serves_rpcbind) =
         start_server(&mut options, &listen, &found, &engine, intent_log.as_ref())?;
-    let told = Told { engine: &engine, storage: &storage, log: intent_log.as_ref(), shares: &shares };
+    let told =
+        Told { engine: &engine, storage: &storage, log: intent_log.as_ref(), shares: &shares };
     let control = start_control(&state, &server, &told, names.access());
     server.every_second(Box::new(move || storage.sweep()));
     server.every_second(memory::watch(&engine, names.access()));
@@ -330,8 +326,7 @@ fn start_control(
     let statistics =
         move || Document::of(&observer, &engine, &storage, keeper.as_deref(), started_unix_ms);
     let shares = Arc::new(ManagedShares(Arc::clone(told.shares)));
-    let services =
-        control::services(statistics, Arc::clone(access), told.log.cloned(), shares);
+    let services = control::services(statistics, Arc::clone(access), told.log.cloned(), shares);
     Control::start(&state.path, &ControlOptions::default(), router(services))
         .inspect_err(|error| {
             tracing::warn!(
@@ -379,8 +374,7 @@ fn read_base(arguments: &ServeArguments, sources: &Sources) -> ReadBase {
     Box::new(move || {
         let usual = CONFIGURATION_FILE.as_ref();
         let file = configuration::file_to_read(&arguments, sources.file.as_deref(), usual);
-        let wanted =
-            configuration::wanted(&arguments, file.as_deref(), &sources.directories)?;
+        let wanted = configuration::wanted(&arguments, file.as_deref(), &sources.directories)?;
         Ok(Base { defaults: wanted.defaults, shares: wanted.shares })
     })
 }

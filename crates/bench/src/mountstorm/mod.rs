@@ -162,8 +162,14 @@ pub fn list_shares(target: &Target, patience: Duration) -> Result<ShareList, Ben
             return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
         }
         let fed = listing.feed(&mut paths, buffer.get(..count).unwrap_or(&[]));
-        if let Some(list) = fed.map_err(|failure| BenchError::broken("export", failure.to_string()))? {
-            return Ok(ShareList { shares: list.shares, bytes: list.bytes, took: started.elapsed() });
+        if let Some(list) =
+            fed.map_err(|failure| BenchError::broken("export", failure.to_string()))?
+        {
+            return Ok(ShareList {
+                shares: list.shares,
+                bytes: list.bytes,
+                took: started.elapsed(),
+            });
         }
     }
 }

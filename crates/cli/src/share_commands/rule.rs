@@ -42,11 +42,10 @@ fn colons(text: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 fn is_rule(clients: &str, options: &str) -> bool {
-    clients.split(',').all(|client| client.trim().parse::<ClientPattern>().is_ok())
-        && {
-            let words: Vec<&str> = options.split(',').map(str::trim).collect();
-            ShareOptions::default().with(&words).1.is_empty()
-        }
+    clients.split(',').all(|client| client.trim().parse::<ClientPattern>().is_ok()) && {
+        let words: Vec<&str> = options.split(',').map(str::trim).collect();
+        ShareOptions::default().with(&words).1.is_empty()
+    }
 }
 
 #[cfg(test)]

@@ -285,9 +285,8 @@ impl ShareManager {
         let mut done = Done { sequence: state.store.sequence(), ..Done::default() };
         match base {
             Ok(base) => done.changes = state.store.set_base(base.defaults, base.shares),
-            Err(lines) => mistakes.extend(
-                lines.into_iter().map(|what| Mistake { what, ..Mistake::default() }),
-            ),
+            Err(lines) => mistakes
+                .extend(lines.into_iter().map(|what| Mistake { what, ..Mistake::default() })),
         }
         match state.store.reload(who) {
             Ok((read, more)) => {
@@ -340,8 +339,7 @@ fn joined(first: Vec<ShareChange>, second: Vec<ShareChange>) -> Vec<ShareChange>
             None => drop(by_path.insert(change.path.clone(), change)),
         }
     }
-    let mut all: Vec<_> =
-        by_path.into_values().filter(|change| change.old != change.new).collect();
+    let mut all: Vec<_> = by_path.into_values().filter(|change| change.old != change.new).collect();
     all.sort_by(|a, b| a.path.cmp(&b.path));
     all
 }

@@ -100,9 +100,7 @@ fn planned_change(change: PlannedChange) -> api::PlannedChange {
         },
         name: change.name,
         group: change.group,
-        keys: keys
-            .map(|key| api::KeyChange { key: key.key, old: key.old, new: key.new })
-            .collect(),
+        keys: keys.map(|key| api::KeyChange { key: key.key, old: key.old, new: key.new }).collect(),
     }
 }
 
