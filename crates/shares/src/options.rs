@@ -1,4 +1,4 @@
-//! Option words of a share, as exports(5) has them, and lists of clients as share_nfs(1M) has.
+//! Option words of a share, as exports(5) has them, and lists of clients as `share_nfs(1M)` has.
 //!
 //! Words before the first `sec=` of a list hold for all flavours; those after one hold for its
 //! flavours alone. A list without `sec=` changes what it inherits; one with it replaces the
@@ -142,7 +142,7 @@ impl Access {
     }
 }
 
-/// Clients that options name, as share_nfs(1M) has them.
+/// Clients that options name, as `share_nfs(1M)` has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClientLists {
     /// `none=`: they get nothing.
@@ -219,6 +219,7 @@ impl ShareOptions {
     }
 
     /// These options with something else said about access, for all flavours.
+    #[must_use]
     pub fn changed(&self, change: impl Fn(&mut Access)) -> Self {
         let mut options = self.clone();
         change(&mut options.access);

@@ -13,6 +13,7 @@ use crate::catalog::Catalog;
 use crate::configuration::document::{Document, Table};
 use crate::configuration::share::{read_group, read_pattern, read_share_with};
 use crate::configuration::{ConfigurationError, Place};
+use crate::group::GroupFile;
 use crate::manage::{
     Changes, DEFAULT_GROUP, GROUP_KEYS, GroupSpec, Operation, SHARE_KEYS, ShareSpec,
     check_group_name,
@@ -82,7 +83,7 @@ impl Wanted {
         let wanted: BTreeSet<&str> =
             self.shares.iter().map(|(_, share)| share.path.as_str()).collect();
         for group in &self.groups {
-            for share in catalog.file(&group.name).into_iter().flat_map(|file| file.shares()) {
+            for share in catalog.file(&group.name).into_iter().flat_map(GroupFile::shares) {
                 if !wanted.contains(share.path.as_str()) {
                     operations.push(Operation::RemoveShare { path: share.path.clone() });
                 }
@@ -171,7 +172,6 @@ fn share(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::group::GroupFile;
     use crate::manage::{Batch, DefaultsSpec};
 
     const FILE: &str = r#"

@@ -73,6 +73,7 @@ fn main() -> io::Result<()> {
     engine(&seeds, &arguments)?;
     configuration(&seeds)?;
     names(&seeds)?;
+    shares(&seeds)?;
     intent_log(&seeds)?;
     seeds.put("xdr_reader", "every_step", b"\x01\x02\x03\x04\x05\x46\x08\x89\xfd\0\0\0\0\0\x01abc")
 }
@@ -408,6 +409,41 @@ fn configuration(seeds: &Seeds<'_>) -> io::Result<()> {
     seeds.put(target, "rules", rules.as_bytes())?;
     seeds.put(target, "mistakes", mistakes.as_bytes())?;
     seeds.put(target, "patterns", patterns.as_bytes())
+}
+
+fn shares(seeds: &Seeds<'_>) -> io::Result<()> {
+    let group = "# Homes.\nclients = [\"@staff\"]\noptions = [\"ro\"]\n\n# Alice\n[[share]]\n\
+        path = \"/a\" # hers\nclients = [\n  \"10.0.0.1\", # laptop\n  '10.0.0.2',\n]\n\
+        [[share.rule]]\nclients = [\"*\"]\noptions = [\"sec=sys\"]\n\n[[share]]\npath = \"/b\"\n\n\
+        [[pattern]]\ndirectories = \"/t/*\"\n";
+    let operations = r#"[{"op":"set-share","path":"/a","changes":{"set":{"id":5,"rule":[]},
+        "add_clients":["::1"],"remove_clients":["10.0.0.1"]}},
+        {"op":"move-share","path":"/a","group":"default"},
+        {"op":"add-share","group":"g","share":{"path":"/c","clients":["*"]}},
+        {"op":"remove-share","path":"/b"},
+        {"op":"set-group","name":"g","changes":{"set":{"pattern":[]},"add_options":["rw"]}},
+        {"op":"delete-group","name":"g","with_shares":true}]"#;
+    let with_zero = |a: &str, b: &str| [a, "\0", b].concat();
+    seeds.put("group_file", "file", group.as_bytes())?;
+    seeds.put("group_file", "operations", with_zero(group, operations).as_bytes())?;
+    let broken =
+        "[[share]]\npath = \"/a\nclients = [\"*\",\n[[share]]\npath = \"\"\"\n/b\n[other]\n";
+    seeds.put("group_file", "mistakes", broken.as_bytes())?;
+    let wanted = "[[group]]\nname = \"g\"\nclients = [\"*\"]\n[[group.pattern]]\n\
+        directories = \"/t/*\"\n[[share]]\ngroup = \"g\"\npath = \"/a\"\n[[share]]\npath = \"/b\"\n\
+        clients = [\"::1\"]\n";
+    seeds.put("wanted_file", "file", with_zero(wanted, group).as_bytes())?;
+    let exports = "# data\n\"/my data\" -sync 10.0.0.0/8(rw,no_root_squash) @staff(ro) \\\n \
+        *.example(sec=sys:krb5,all_squash,anonuid=-2)\n/b\\040c fd00::/8(crossmnt) *\n/d\n\
+        /e host (rw)\n/f gss/krb5(rw) 10.1.2.3/8(async,fsid=0,nohide)\n";
+    seeds.put("exports_text", "exports", exports.as_bytes())?;
+    let record = r#"{"record":{"sequence":1,"time_ms":2,"who":"me","operations_total":1,"edits":[
+        {"group":"g","item":"file","after":"\n[[share]]\npath = \"/a\"\n","cuts":[0]},
+        {"group":"g","item":{"share":"/a"},"before":"x","after":"[[share]]\npath = \"/a\"\nid = 1\n",
+        "position":{"behind":"group"}}]}}"#
+        .replace('\n', " ");
+    let lines = [&record, "\n{\"written\":1}"].concat();
+    seeds.put("shares_history", "lines", with_zero("", &lines).as_bytes())
 }
 
 /// A log on this medium with records of these lengths, a batch each; none for a void one.

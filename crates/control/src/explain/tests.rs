@@ -24,11 +24,9 @@ impl Names for Book {
 }
 
 fn rule(clients: &str, options: &[&str]) -> ClientRule {
-    let mut read = ShareOptions::default();
-    for word in options {
-        read.apply(word).expect("an option");
-    }
-    ClientRule { pattern: clients.parse().expect("clients"), grants: Arc::new([read.rights()]) }
+    let (read, mistakes) = ShareOptions::default().with(options);
+    assert_eq!(mistakes, []);
+    ClientRule { pattern: clients.parse().expect("clients"), grants: read.grants() }
 }
 
 fn share(rules: Vec<ClientRule>) -> Share {

@@ -397,7 +397,8 @@ impl Store {
                 }
             }
         }
-        let first = self.unwritten.values().flat_map(|edits| edits.first()).map(|(n, _)| *n).min();
+        let first =
+            self.unwritten.values().filter_map(|edits| edits.first()).map(|(n, _)| *n).min();
         let written = first.map_or(self.sequence(), |first| first - 1);
         let noted = self
             .history

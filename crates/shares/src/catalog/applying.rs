@@ -328,8 +328,12 @@ impl Catalog {
         let is_same = |a: &PatternSpec, b: &PatternSpec| a.directories == b.directories;
         for gone in old.iter().filter(|old| !new.iter().any(|new| is_same(old, new))) {
             let item = Item::Pattern(gone.directories.as_str().into());
-            let last = (0..).take_while(|n| self.find(index, &item, *n).is_some()).last();
-            if let Some(node) = last.and_then(|last| self.find(index, &item, last)) {
+            let mut last = None;
+            for occurrence in 0..u32::MAX {
+                let Some(node) = self.find(index, &item, occurrence) else { break };
+                last = Some(node);
+            }
+            if let Some(node) = last {
                 let edit = self.removal(index, node, item);
                 self.edit(doing, edit);
             }

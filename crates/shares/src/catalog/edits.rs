@@ -113,13 +113,10 @@ impl Catalog {
             .unwrap_or_default();
         self.remove_group(&name);
         let group = Group::new(file, &self.inherited);
-        let index = match self.groups.iter().position(Option::is_none) {
-            Some(free) => free,
-            None => {
-                self.groups.push(None);
-                self.groups.len() - 1
-            }
-        };
+        let index = self.groups.iter().position(Option::is_none).unwrap_or(self.groups.len());
+        if index == self.groups.len() {
+            self.groups.push(None);
+        }
         let ids: Vec<NodeId> = group.file.nodes().map(|(id, _)| id).collect();
         if let Some(place) = self.groups.get_mut(index) {
             *place = Some(group);

@@ -17,6 +17,11 @@ fn catalog(files: &[(&str, &str)]) -> Catalog {
     catalog
 }
 
+/// The same, where a catalogue is at hand already.
+fn made_of(files: &[(&str, &str)]) -> Catalog {
+    catalog(files)
+}
+
 fn batch(operations: serde_json::Value) -> Batch {
     Batch {
         operations: serde_json::from_value(operations).expect("operations"),
@@ -171,7 +176,6 @@ fn of_shares_with_one_path_or_id_the_later_is_faulty_alone() {
             "shares.d/late.toml:7: the share \"/y\" has the same id as \"/x\" in \
              shares.d/late.toml:4: write another `id = NUMBER`",
         ]
-        .map(|text| text.replace("home.toml:3", "home.toml:3"))
     );
     // The one that is not served goes first; then its id is free.
     let applied = apply(&mut catalog, json!([{"op": "remove-share", "path": "/a"}]));
@@ -245,7 +249,8 @@ fn a_group_with_a_mistake_serves_nothing() {
 
 #[test]
 fn shares_with_one_rule_list_have_one_set_of_rules() {
-    let text: String = (0..100).map(|n| format!("[[share]]\npath = \"/s{n}\"\n")).collect();
+    let shares: Vec<_> = (0..100).map(|n| format!("[[share]]\npath = \"/s{n}\"\n")).collect();
+    let text = shares.concat();
     let text = format!("clients = [\"10.0.0.0/8\", \"@staff\"]\n{text}");
     let files = [("a", text.as_str()), ("b", &text.replace("/s", "/t"))];
     let catalog = catalog(&files);
@@ -382,7 +387,7 @@ proptest! {
                 }
             }
             // The texts say the same when they are read again, each share alone.
-            let again = super::tests::catalog(
+            let again = made_of(
                 &texts(&catalog).iter().map(|(n, t)| (n.as_str(), t.as_str())).collect::<Vec<_>>(),
             );
             prop_assert_eq!(&texts(&again), &texts(&catalog));
@@ -398,7 +403,7 @@ proptest! {
             done.push(applied.edits);
         }
         // On the files as they were, the edits make the same of them.
-        let mut replayed = super::tests::catalog(&named);
+        let mut replayed = made_of(&named);
         for edits in &done {
             replayed.put_all(edits);
         }
@@ -406,7 +411,7 @@ proptest! {
         for edits in done.iter().rev() {
             catalog.take_back(edits);
         }
-        let fresh = super::tests::catalog(&named);
+        let fresh = made_of(&named);
         prop_assert_eq!(texts(&catalog), texts(&fresh));
         let sorted = |catalog: &Catalog| {
             let mut all = told(catalog);

@@ -187,14 +187,12 @@ impl Import<'_> {
             clients.push((place, (ClientPattern::Any, entry_defaults())));
         }
         let is_broken = entry.is_broken || self.mistakes.len() > mistakes;
-        let at = match self.gathered.iter().rposition(|known| known.path == share.path) {
-            Some(at) => at,
-            None => {
-                let (path, place) = (share.path, self.told(place));
-                self.gathered.push(Gathered { path, place, clients: Vec::new(), is_broken: false });
-                self.gathered.len() - 1
-            }
-        };
+        let known = self.gathered.iter().rposition(|known| known.path == share.path);
+        let at = known.unwrap_or(self.gathered.len());
+        if known.is_none() {
+            let (path, place) = (share.path, self.told(place));
+            self.gathered.push(Gathered { path, place, clients: Vec::new(), is_broken: false });
+        }
         for (place, (pattern, options)) in clients {
             let known = self.gathered.get(at).map_or(&[][..], |share| &share.clients);
             if known.iter().any(|(other, _)| *other == pattern) {

@@ -3,6 +3,7 @@
 //! What comes of it is read again and compared with what is wanted by the caller, who else writes
 //! the table anew: this may give up on whatever is written in an uncommon way.
 
+use std::fmt::Write;
 use std::ops::Range;
 
 use toml::Spanned;
@@ -65,12 +66,16 @@ impl TableText<'_> {
             let written = self.table.get_key_value(*key);
             match (written, new) {
                 (None, None) => {}
-                (None, Some(value)) => added += &format!("{key} = {value}\n"),
+                (None, Some(value)) => {
+                    let _ = writeln!(added, "{key} = {value}");
+                }
                 (Some((key, value)), None) => {
                     let start = self.line_start(key.span().start);
                     splices.put(start..self.line_end(value.span().end), String::new());
                 }
-                (Some((_, value)), Some(new)) => self.replace(value, old, new, &mut splices),
+                (Some((_, value)), Some(new)) => {
+                    self.replace(value, old.as_ref(), new, &mut splices);
+                }
             }
         }
         if !added.is_empty() {
@@ -86,7 +91,7 @@ impl TableText<'_> {
     fn replace(
         &self,
         value: &Spanned<DeValue<'_>>,
-        old: &Option<Value<'_>>,
+        old: Option<&Value<'_>>,
         new: &Value<'_>,
         splices: &mut Splices,
     ) {
@@ -143,7 +148,10 @@ impl TableText<'_> {
                 splices.put(last.end..last.end, ",".to_owned());
             }
             let indent = self.text.get(lines.start..last.start).unwrap_or_default();
-            let text = added.iter().map(|element| format!("{indent}{element},\n")).collect();
+            let mut text = String::new();
+            for element in added {
+                let _ = writeln!(text, "{indent}{element},");
+            }
             splices.put(lines.end..lines.end, text);
         } else {
             splices.put(last.end..last.end, format!(", {}", added.join(", ")));
@@ -199,7 +207,11 @@ impl TableText<'_> {
         let first = self.table.keys().map(|key| key.span().start).min();
         let indent = first.and_then(|first| self.text.get(self.line_start(first)..first));
         let indent = indent.filter(|indent| indent.trim().is_empty()).unwrap_or_default();
-        lines.lines().map(|line| format!("{indent}{line}\n")).collect()
+        let mut text = String::new();
+        for line in lines.lines() {
+            let _ = writeln!(text, "{indent}{line}");
+        }
+        text
     }
 
     /// Writes other rules; those that stay keep their text.
@@ -211,7 +223,7 @@ impl TableText<'_> {
     ) -> Option<()> {
         let mut blocks = Vec::new();
         if let Some(rules) = self.table.get("rule") {
-            for rule in rules.get_ref().as_array()?.iter() {
+            for rule in rules.get_ref().as_array()? {
                 let start = rule.span().start;
                 if !self.text.get(start..)?.starts_with('[') {
                     // Written within one line: `rule = [{…}]`.

@@ -565,7 +565,7 @@ pub(crate) fn changed_share(text: &str, old: &ShareSpec, new: &ShareSpec) -> Str
         let read = reading::share(text);
         read.mistakes.is_empty() && read.spec == *new
     };
-    changed.filter(is_right).unwrap_or_else(|| above(text) + &anew(writing::share_text(new)))
+    changed.filter(is_right).unwrap_or_else(|| above(text) + &anew(&writing::share_text(new)))
 }
 
 /// The text of a pattern's segment with other values.
@@ -576,7 +576,7 @@ pub(crate) fn changed_pattern(text: &str, old: &PatternSpec, new: &PatternSpec) 
         let read = reading::pattern(text);
         read.mistakes.is_empty() && read.spec == *new
     };
-    changed.filter(is_right).unwrap_or_else(|| above(text) + &anew(writing::pattern_text(new)))
+    changed.filter(is_right).unwrap_or_else(|| above(text) + &anew(&writing::pattern_text(new)))
 }
 
 /// The text before a group's shares with other values.
@@ -601,7 +601,7 @@ pub(crate) fn new_group(spec: &GroupSpec) -> String {
     writing::group_text(spec)
 }
 
-fn anew(text: String) -> String {
+fn anew(text: &str) -> String {
     text.trim_start_matches('\n').to_owned()
 }
 

@@ -22,7 +22,7 @@ pub(super) fn header_table<'t>(
     root: &'t Spanned<DeTable<'t>>,
     key: &str,
 ) -> Option<Table<'t>> {
-    let element = root.get_ref().get(key)?.get_ref().as_array()?.get(0)?;
+    let element = root.get_ref().get(key)?.get_ref().as_array()?.first()?;
     Some(Table { entries: element.get_ref().as_table()?, place: document.place(&element.span()) })
 }
 

@@ -226,12 +226,11 @@ pub(super) fn kind(segment: &str) -> Kind {
 /// The segment that a header begins; `None` for those that go on with one.
 fn header(line: &str) -> Option<Kind> {
     let name = line.trim_start_matches('[').trim_start();
-    let (name, rest) = match name.strip_prefix('"') {
-        Some(quoted) => quoted.split_once('"').unwrap_or((quoted, "")),
-        None => {
-            let end = name.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-'));
-            name.split_at(end.unwrap_or(name.len()))
-        }
+    let (name, rest) = if let Some(quoted) = name.strip_prefix('"') {
+        quoted.split_once('"').unwrap_or((quoted, ""))
+    } else {
+        let end = name.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-'));
+        name.split_at(end.unwrap_or(name.len()))
     };
     let goes_on = rest.trim_start().starts_with('.');
     match name {

@@ -61,8 +61,8 @@ pub(super) fn quoted(text: &str) -> String {
     quoted
 }
 
-fn text(value: &Option<String>) -> Option<Value<'_>> {
-    value.as_deref().map(Value::Text)
+fn text(value: Option<&String>) -> Option<Value<'_>> {
+    value.map(|text| Value::Text(text))
 }
 
 fn flag(value: Option<bool>) -> Option<Value<'static>> {
@@ -77,10 +77,10 @@ fn list(values: &[String]) -> Option<Value<'_>> {
 pub(super) fn share_values(spec: &ShareSpec) -> Values<'_> {
     vec![
         ("path", Some(Value::Text(&spec.path))),
-        ("directory", text(&spec.directory)),
+        ("directory", text(spec.directory.as_ref())),
         ("id", spec.id.map(Value::Number)),
-        ("description", text(&spec.description)),
-        ("resource", text(&spec.resource)),
+        ("description", text(spec.description.as_ref())),
+        ("resource", text(spec.resource.as_ref())),
         ("protocols", list(&spec.protocols)),
         ("options", list(&spec.options)),
         ("clients", list(&spec.clients)),
@@ -104,7 +104,7 @@ pub(super) fn pattern_values(spec: &PatternSpec) -> Values<'_> {
 /// The keys of a group, without its name and patterns.
 pub(super) fn group_values(spec: &GroupSpec) -> Values<'_> {
     vec![
-        ("description", text(&spec.description)),
+        ("description", text(spec.description.as_ref())),
         ("options", list(&spec.options)),
         ("clients", list(&spec.clients)),
         ("protocols", list(&spec.protocols)),

@@ -78,8 +78,12 @@ impl ShareSpec {
         if let Some(directory) = &self.directory {
             mistakes.extend(path_mistake("directory", directory));
         }
-        mistakes.extend(line_mistake("description", &self.description, DESCRIPTION_BYTES_MAX));
-        mistakes.extend(line_mistake("resource", &self.resource, NAME_BYTES_MAX));
+        mistakes.extend(line_mistake(
+            "description",
+            self.description.as_ref(),
+            DESCRIPTION_BYTES_MAX,
+        ));
+        mistakes.extend(line_mistake("resource", self.resource.as_ref(), NAME_BYTES_MAX));
         mistakes.extend(protocols_mistake(&self.protocols));
         mistakes
     }
@@ -93,7 +97,11 @@ impl GroupSpec {
         if let Err(what) = check_group_name(&self.name) {
             mistakes.push(FieldMistake::new(Field::Key("name"), what));
         }
-        mistakes.extend(line_mistake("description", &self.description, DESCRIPTION_BYTES_MAX));
+        mistakes.extend(line_mistake(
+            "description",
+            self.description.as_ref(),
+            DESCRIPTION_BYTES_MAX,
+        ));
         mistakes.extend(protocols_mistake(&self.protocols));
         mistakes
     }
@@ -168,10 +176,10 @@ pub(crate) fn path_problem(text: &str) -> Option<(&'static str, Option<String>)>
 
 fn line_mistake(
     key: &'static str,
-    text: &Option<String>,
+    text: Option<&String>,
     bytes_max: usize,
 ) -> Option<FieldMistake> {
-    let text = text.as_deref()?;
+    let text = text?;
     let problem = if text.len() > bytes_max {
         format!("is longer than {bytes_max} bytes")
     } else if text.chars().any(char::is_control) {
