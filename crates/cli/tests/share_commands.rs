@@ -191,7 +191,8 @@ fn an_import_with_mistakes_loads_nothing_unless_it_is_partial() {
     for number in 0..1000 {
         let directory = server.directory(&format!("e/{number}"));
         let options = if [100, 500, 900].contains(&number) { "rw,nonsense" } else { "rw,sync" };
-        text += &format!("{} 127.0.0.1({options},no_subtree_check)\n", utf8(&directory));
+        let line = format!("{} 127.0.0.1({options},no_subtree_check)\n", utf8(&directory));
+        text.push_str(&line);
     }
     let file = server.place.write("exports", &text);
     let refused = server.refused(&["import", utf8(&file)]);
