@@ -8,6 +8,7 @@ use steadfast_engine::{Export, ExportTable};
 use steadfast_posixfs::{LookedAt, Mode, OpenError, Storage, TreeOnUse, TreeOpener};
 use steadfast_shares::{ClientRule, Rights, RuleSet, Share, ShareId, Squash};
 use steadfast_sys::process;
+use steadfast_vfs::StorageSource;
 
 use crate::configuration::{WantedShare, missing_directory};
 use crate::discarded::Discarded;
@@ -23,6 +24,9 @@ pub(crate) struct Exports {
     serves_all_users: bool,
     served: HashMap<ShareId, Served>,
     rule_sets: RuleSets,
+    /// Of each file system the share whose tree is open whether or not a client uses it, so that
+    /// what the intent log holds for the file system gets there.
+    openers: HashMap<u64, ShareId>,
     discarded: Discarded,
 }
 
@@ -100,6 +104,7 @@ impl Exports {
             serves_all_users,
             served: HashMap::new(),
             rule_sets: RuleSets::default(),
+            openers: HashMap::new(),
             discarded: Discarded::start(),
         }
     }
@@ -120,10 +125,23 @@ impl Exports {
         self.rule_sets.0.values().map(|(rules, _)| Arc::clone(rules))
     }
 
+    /// Opens a share's tree if it is the first of its file system.
+    fn open_file_system(&mut self, served: &Served) {
+        let device = served.looked_at.device();
+        // One that cannot be opened says so, and is tried again with the next share or client.
+        if !self.openers.contains_key(&device) && served.tree.open().is_ok() {
+            self.openers.insert(device, served.share.id);
+        }
+    }
+
     /// Takes a share out; its tree.
     fn take(&mut self, id: ShareId) -> Option<Arc<TreeOnUse>> {
         let served = self.served.remove(&id)?;
         self.rule_sets.remove(&served.share.rules);
+        let device = served.looked_at.device();
+        if self.openers.get(&device) == Some(&id) {
+            self.openers.remove(&device);
+        }
         Some(served.tree)
     }
 
@@ -177,6 +195,7 @@ impl Exports {
                 added.push(served.export());
                 built.changed.push(Arc::clone(&served.share));
                 self.rule_sets.add(&served.share.rules);
+                self.open_file_system(&served);
                 self.served.insert(id, served);
             }
         }
