@@ -68,15 +68,18 @@ impl Wanted {
         for (group, share) in &self.shares {
             let path = share.path.clone();
             let known = catalog.shares_at(&path);
-            let written = known.iter().find(|view| view.pattern.is_none() && view.group.is_some());
-            let Some(written) = written else {
+            let mut written =
+                known.iter().filter(|view| view.pattern.is_none() && view.group.is_some());
+            let Some(first) = written.next() else {
                 operations.push(Operation::AddShare { group: group.clone(), share: share.clone() });
                 continue;
             };
-            if written.group.as_deref() != Some(group) {
+            // Of several the last goes first.
+            operations.extend(written.map(|_| Operation::RemoveShare { path: path.clone() }));
+            if first.group.as_deref() != Some(group) {
                 operations.push(Operation::MoveShare { path: path.clone(), group: group.clone() });
             }
-            if let Some(changes) = changes(&written.spec, share, &SHARE_KEYS) {
+            if let Some(changes) = changes(&first.spec, share, &SHARE_KEYS) {
                 operations.push(Operation::SetShare { path, changes });
             }
         }
@@ -228,6 +231,23 @@ mod tests {
             assert_eq!(paths.len(), 3, "{paths:?}");
             assert!(!paths.contains(&"/x".to_owned()));
         }
+    }
+
+    #[test]
+    fn a_share_that_is_written_twice_is_wanted_once() {
+        let mut catalog = Catalog::new("shares.d", DefaultsSpec::default(), Vec::new());
+        for (name, id) in [("a", 1), ("b", 2)] {
+            let text = format!("[[share]]\npath = \"/a\"\nid = {id}\nclients = [\"*\"]\n");
+            catalog.insert(GroupFile::parse(name, &text));
+        }
+        let text = "[[share]]\ngroup = \"b\"\npath = \"/a\"\nclients = [\"*\"]\n";
+        let (wanted, errors) = Wanted::parse(text);
+        assert_eq!(errors, []);
+        let operations = wanted.operations(&catalog);
+        catalog.apply(&Batch { operations, ..Batch::default() }).expect("no mistakes");
+        assert_eq!(wanted.operations(&catalog), []);
+        let views = catalog.shares_at("/a");
+        assert_eq!((views.len(), views[0].group.as_deref()), (1, Some("b")));
     }
 
     #[test]
