@@ -96,7 +96,15 @@ fn a_share_comes_changes_and_goes_under_its_client() {
     let sharetab = std::fs::read_to_string(managed.place.state.join("sharetab")).unwrap();
     assert!(sharetab.contains(&format!("{path}\t-\tnfs\trw=127.0.0.0/8")), "{sharetab}");
     // On the connection that is open, with the handle that the client has.
-    managed.told(&["share", "set", &path, "--add-client", "10.0.0.1", "--remove-client", "127.0.0.0/8"]);
+    managed.told(&[
+        "share",
+        "set",
+        &path,
+        "--add-client",
+        "10.0.0.1",
+        "--remove-client",
+        "127.0.0.0/8",
+    ]);
     assert_eq!(status_of(client.getattr(&root)), NfsStat3::Acces);
     managed.told(&["rollback"]);
     client.getattr(&root).unwrap();
@@ -142,7 +150,10 @@ fn what_was_done_outlives_a_crash_and_a_batch_is_done_wholly_or_not() {
     running.signal(Signal::TERM);
     running.wait();
     let text = std::fs::read_to_string(&file).unwrap();
-    assert!(text.starts_with("# Ours.\n") && text.contains("# The other one.\n[[share]]"), "{text}");
+    assert!(
+        text.starts_with("# Ours.\n") && text.contains("# The other one.\n[[share]]"),
+        "{text}"
+    );
     assert!(text.contains("enabled = false"), "{text}");
 }
 

@@ -5,6 +5,7 @@
 //! (`group = "NAME"`) and no others. Shares of groups without one are added or changed alone.
 
 use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -94,6 +95,40 @@ impl Wanted {
         }
         operations
     }
+}
+
+/// Where a file says what an operation that came of it does: its group or share, and there the
+/// field, as mistakes name it (`rule[0].clients[1]`). `None` for what it does not say itself.
+pub fn place_in(text: &str, operation: &Operation, field: &str) -> Option<Place> {
+    let (kind, key, name) = match operation {
+        Operation::CreateGroup { group } => ("group", "name", &group.name),
+        Operation::SetGroup { name, .. } => ("group", "name", name),
+        Operation::AddShare { share, .. } => ("share", "path", &share.path),
+        Operation::SetShare { path, .. } | Operation::MoveShare { path, .. } => {
+            ("share", "path", path)
+        }
+        Operation::DeleteGroup { .. } | Operation::RemoveShare { .. } => return None,
+    };
+    let mut document = Document::new(text);
+    let root = document.parse()?;
+    let root = Table { entries: root.get_ref(), place: document.start() };
+    let tables = document.tables(root, kind, kind);
+    // As paths, so that a slash more or less counts for nothing.
+    let is_it = |said: &str| Path::new(said) == Path::new(name);
+    let table = tables.into_iter().find(|table| document.text(*table, key).is_some_and(is_it))?;
+    let (rule, field) = match field.strip_prefix("rule[").and_then(|rest| rest.split_once(']')) {
+        Some((rule, rest)) => (rule.parse::<usize>().ok(), rest.trim_start_matches('.')),
+        None => (None, field),
+    };
+    let table = match rule {
+        Some(rule) => document.tables(table, "rule", "share.rule").into_iter().nth(rule)?,
+        None => table,
+    };
+    let Some((list, index)) = field.strip_suffix(']').and_then(|field| field.split_once('['))
+    else {
+        return Some(document.place_of(table, field));
+    };
+    Some(document.place_of_element(table, list, index.parse().ok()?))
 }
 
 /// The keys that have to be set so that one becomes the other.
@@ -267,5 +302,23 @@ mod tests {
             ]
         );
         assert_eq!(wanted.shares.len(), 1);
+    }
+
+    #[test]
+    fn mistakes_are_told_where_the_file_has_them() {
+        let (wanted, _) = Wanted::parse(FILE);
+        let catalog = Catalog::new("shares.d", DefaultsSpec::default(), Vec::new());
+        let operations = wanted.operations(&catalog);
+        let place = |operation: usize, field: &str| {
+            place_in(FILE, &operations[operation], field).map(|place| (place.line, place.column))
+        };
+        assert_eq!(place(0, "clients[0]"), Some((4, 20)));
+        assert_eq!(place(1, "options[0]"), Some((11, 20)));
+        assert_eq!(place(1, "options[7]"), Some((11, 19)), "the list, if it has no such one");
+        assert_eq!(place(2, "rule[0].options[0]"), Some((18, 20)));
+        assert_eq!(place(2, "path"), Some((14, 16)));
+        assert_eq!(place(2, ""), Some((13, 9)));
+        let gone = Operation::RemoveShare { path: "/a".to_owned() };
+        assert_eq!(place_in(FILE, &gone, ""), None);
     }
 }

@@ -4,28 +4,30 @@ use steadfast_control::Refusal;
 use steadfast_control::api::{Document, Import, Mistake, Wish};
 use steadfast_shares::exports::import;
 use steadfast_shares::manage::{Batch, DefaultsSpec, GroupSpec};
-use steadfast_shares::{Catalog, Inherited, Wanted};
+use steadfast_shares::{Catalog, Inherited, Wanted, place_in};
 
 use super::State;
 
 /// A wish as operations.
 #[derive(Debug, Default)]
-pub(super) struct ComesTo {
+pub(super) struct ComesTo<'a> {
     pub(super) batch: Batch,
     /// What is not taken over as it was, and may have been meant.
     pub(super) warnings: Vec<Mistake>,
     /// What has mistakes, and became no operation.
     mistakes: Vec<Mistake>,
-    /// Where each operation was written, if that is known better than by its number.
+    /// Where each operation of an import was written.
     places: Vec<String>,
+    /// What the operations are of.
+    document: Option<&'a Document>,
 }
 
-impl ComesTo {
+impl<'a> ComesTo<'a> {
     /// What a wish comes down to as things are.
     ///
     /// # Errors
     /// The mistakes, if it is to be done as a whole.
-    pub(super) fn of(state: &State, wish: &Wish) -> Result<Self, Refusal> {
+    pub(super) fn of(state: &State, wish: &'a Wish) -> Result<Self, Refusal> {
         let catalog = state.store.catalog();
         let comes = match wish {
             Wish::Batch(batch) => Self { batch: batch.clone(), ..Self::default() },
@@ -38,7 +40,7 @@ impl ComesTo {
         Ok(comes)
     }
 
-    fn of_document(catalog: &Catalog, document: &Document) -> Self {
+    fn of_document(catalog: &Catalog, document: &'a Document) -> Self {
         let (wanted, errors) = Wanted::parse(&document.document);
         let mistakes = errors.into_iter().map(|error| Mistake {
             place: format!("{}:{}", document.name, error.place),
@@ -53,6 +55,7 @@ impl ComesTo {
                 partial: document.partial,
             },
             mistakes: mistakes.collect(),
+            document: Some(document),
             ..Self::default()
         }
     }
@@ -72,18 +75,30 @@ impl ComesTo {
             warnings: imported.warnings,
             mistakes: imported.mistakes,
             places: imported.places,
+            document: None,
         }
     }
 
     /// Mistakes of operations, told of where these were written.
     pub(super) fn placed(&self, mut mistakes: Vec<Mistake>) -> Vec<Mistake> {
         for mistake in &mut mistakes {
-            let place = mistake.operation.and_then(|operation| self.places.get(operation));
-            if let Some(place) = place.filter(|place| !place.is_empty()) {
+            let place = mistake.operation.and_then(|number| self.place(number, &mistake.place));
+            if let Some(place) = place {
                 mistake.place = format!("{place}: {}", mistake.place);
             }
         }
         mistakes
+    }
+
+    /// `FILE:LINE:COLUMN` of an operation, or of the field of it that a mistake is in.
+    fn place(&self, number: usize, mistake: &str) -> Option<String> {
+        let Some(document) = self.document else {
+            return self.places.get(number).filter(|place| !place.is_empty()).cloned();
+        };
+        // `share "/a": options[0]`
+        let field = mistake.rsplit_once(": ").map_or("", |(_, field)| field);
+        let place = place_in(&document.document, self.batch.operations.get(number)?, field)?;
+        Some(format!("{}:{place}", document.name))
     }
 
     /// All that was left out: what became no operation, and these operations.

@@ -1,39 +1,14 @@
 //! `exportfs`: the same shares by the kernel's own server, with the tools of nfs-utils.
 
-use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+
+use steadfast_shares::{Inherited, RuleBook, Share, ShareId, Words, exports};
 
 use super::command::{Limits, last_line, run};
 use super::{Fault, Plugin, Task};
 use crate::api::ShareStatus;
-
-/// Words of ours that the kernel's server has too, or that say what it does.
-const KNOWN: [&str; 18] = [
-    "rw",
-    "ro",
-    "root_squash",
-    "no_root_squash",
-    "all_squash",
-    "no_all_squash",
-    "crossmnt",
-    "nohide",
-    "hide",
-    "secure",
-    "insecure",
-    "sync",
-    "no_subtree_check",
-    "subtree_check",
-    "wdelay",
-    "no_wdelay",
-    "no_acl",
-    "pnfs",
-];
-/// Those with a value.
-const KNOWN_VALUES: [&str; 4] = ["anonuid=", "anongid=", "sec=", "fsid="];
-/// Words that say what is so there anyway.
-const SAID_ALREADY: [&str; 2] = ["nocrossmnt", "no_manage_gids"];
 
 /// Writes a file of `exports.d` and has it read.
 #[derive(Clone, Debug)]
@@ -104,79 +79,42 @@ fn complaint(line: &str, shares: &[Arc<ShareStatus>]) -> Fault {
     Fault { why, paths: paths.collect() }
 }
 
-/// The shares as exports(5) has them, and what cannot be said there.
+/// The shares as exports(5) has them, and those that cannot be said there as they are: they are
+/// left out, as the kernel's server might let in whom we do not.
 pub fn exports_text(shares: &[Arc<ShareStatus>]) -> (String, Vec<Fault>) {
     let mut text = String::from(
         "# Made by Steadfast, and made anew with every change: see `steadfast share list`.\n",
     );
     let mut faults = Vec::new();
-    for share in shares {
-        match line(share) {
-            Ok(line) => text += &line,
-            Err(why) => faults.push(Fault { why, paths: vec![share.path.clone()] }),
+    for status in shares {
+        match compiled(status).map(|share| exports::export([&share])) {
+            Ok(exported) if exported.warnings.is_empty() => text += &exported.text,
+            Ok(exported) => faults.extend(exported.warnings.into_iter().map(|(path, why)| Fault {
+                why: format!("not shared by the kernel: {why}"),
+                paths: vec![path],
+            })),
+            Err(why) => faults.push(Fault { why, paths: vec![status.path.clone()] }),
         }
     }
     (text, faults)
 }
 
-fn line(share: &ShareStatus) -> Result<String, String> {
-    if share.directory != share.path {
-        return Err(format!(
-            "the kernel's server serves a directory under its own path only, and this one is {:?}",
-            share.directory
-        ));
-    }
-    let mut line = escaped(&share.path);
-    let rules = share.rules.iter().map(|rule| (&rule.clients, &rule.options));
-    for (clients, options) in rules.chain([(&share.clients, &share.options)]) {
-        let options = words(options)?;
-        for client in clients {
-            let _ = write!(line, " {}({options})", escaped(client));
-        }
-    }
-    line.push('\n');
-    Ok(line)
-}
-
-/// Option words as exports(5) has them, with what is the default here and not there.
-fn words(options: &[String]) -> Result<String, String> {
-    let mut words: Vec<&str> = Vec::new();
-    for word in options {
-        if SAID_ALREADY.contains(&word.as_str()) {
-            continue;
-        }
-        let is_known = KNOWN.contains(&word.as_str())
-            || KNOWN_VALUES.iter().any(|known| word.starts_with(known));
-        if !is_known {
-            return Err(format!("the kernel's server has no option {word:?}"));
-        }
-        words.push(word);
-    }
-    let has = |a: &str, b: &str| words.iter().any(|word| *word == a || *word == b);
-    let defaults: Vec<&str> = [
-        (has("ro", "rw"), "rw"),
-        (has("sync", "async"), "sync"),
-        (has("secure", "insecure"), "insecure"),
-        (has("subtree_check", "no_subtree_check"), "no_subtree_check"),
-    ]
-    .iter()
-    .filter(|(is_said, _)| !is_said)
-    .map(|(_, word)| *word)
-    .collect();
-    words.extend(defaults);
-    Ok(words.join(","))
-}
-
-/// Blanks and what else means something there, in octal.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_ascii_control() || " \\\"#()".contains(character) {
-            // Writing to a string does not fail.
-            let _ = write!(escaped, "\\{:03o}", u32::from(character));
-        } else {
-            escaped.push(character);
-        }
-    }
-    escaped
+/// A share as its words have it.
+fn compiled(status: &ShareStatus) -> Result<Share, String> {
+    let words = Words { options: &status.options, clients: &status.clients, rules: &status.rules };
+    let compiled = RuleBook::default().compile(&Arc::new(Inherited::default()), words).map_err(
+        |mistakes| match mistakes.first() {
+            Some(first) => first.what.told(|field| field.to_string()),
+            None => "it is not written right".to_owned(),
+        },
+    )?;
+    Ok(Share {
+        id: ShareId(status.id),
+        path: status.path.as_str().into(),
+        directory: Path::new(&status.directory).into(),
+        crosses_mounts: compiled.crosses_mounts,
+        without_log: false,
+        is_draining: false,
+        rules: compiled.rules,
+    })
 }
