@@ -176,6 +176,7 @@ fn start(
 
     let places = places(&settings, &sources, &state.path);
     let base = Base { defaults: wanted.defaults, shares: wanted.shares };
+    let has_base_shares = !base.shares.is_empty();
     let kept = KeptShares::open(&places, base)?;
     let uses_rpcbind = !arguments.server.no_rpcbind && settings.rpcbind.unwrap_or(true);
     let options = ServerOptions { udp, ..server_options(arguments, &settings) };
@@ -210,6 +211,9 @@ fn start(
         Storage::with_log(StorageOptions { descriptors_max }, change_log, Some(state.path.clone()));
     let exports = Exports::new(Arc::clone(&storage), state.path.clone(), powers.serves_all_users());
     let ready = kept.look(exports);
+    if ready.table.is_empty() && ready.faults().is_empty() {
+        tracing::warn!("nothing is shared yet: steadfast share add DIRECTORY");
+    }
     if ready.table.is_empty() && !ready.faults().is_empty() {
         bail!("none of the shares can be served:\n{}", ready.faults().join("\n"));
     }
@@ -240,7 +244,7 @@ fn start(
             &wanted.plugins,
             &places.shares_directory.with_file_name(PLUGINS_DIRECTORY),
         )?,
-        read_base(arguments, &sources),
+        read_base(arguments, &sources, has_base_shares),
     )?;
     for reply in &replies {
         engine.remember_replayed(reply, 0);
@@ -365,12 +369,20 @@ fn places(settings: &ServerSettings, sources: &Sources, state_directory: &Path) 
 }
 
 /// Reads the shares of the configuration file and of the command line again.
-fn read_base(arguments: &ServeArguments, sources: &Sources) -> ReadBase {
+/// A file whose shares have all gone is most likely one that is just being replaced.
+fn read_base(arguments: &ServeArguments, sources: &Sources, had_shares: bool) -> ReadBase {
     let (arguments, sources) = (arguments.clone(), sources.clone());
     Box::new(move || {
         let usual = CONFIGURATION_FILE.as_ref();
         let file = configuration::file_to_read(&arguments, sources.file.as_deref(), usual);
         let wanted = configuration::wanted(&arguments, file.as_deref(), &sources.directories)?;
+        if had_shares && wanted.shares.is_empty() {
+            return Err(vec![format!(
+                "{}: has no share any more: the shares stay as they are; write a [[share]], or \
+                 stop the server if nothing is to be served",
+                file.unwrap_or_default().display()
+            )]);
+        }
         Ok(Base { defaults: wanted.defaults, shares: wanted.shares })
     })
 }

@@ -145,12 +145,29 @@ fn serving_with_a_bad_configuration_tells_all_mistakes() {
 }
 
 #[test]
-fn a_configuration_without_shares_serves_nothing() {
+fn a_configuration_without_shares_serves_nothing_until_one_is_added() {
     let place = Place::new();
     let file = place.write("empty.toml", "");
-    let output = output(&["serve", "--config", utf8(&file)]);
+    let output = output(&["serve", "--no-rpcbind"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("nothing to serve"), "{}", stderr(&output));
+    let log = place.directory.path().join("log");
+    let mut server = steadfast(&["serve", "--config", utf8(&file), "--listen", "127.0.0.1"])
+        .args(["--port", "0", "--no-rpcbind", "--state-directory", utf8(&place.state)])
+        .stderr(std::fs::File::create(&log).expect("a file"))
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    let begun = std::time::Instant::now();
+    let told = || std::fs::read_to_string(&log).expect("a log");
+    while !told().contains("nothing is shared yet: steadfast share add") {
+        assert!(server.try_wait().expect("a status").is_none(), "{}", told());
+        assert!(begun.elapsed() < common::PATIENCE, "{}", told());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let id = rustix::process::Pid::from_child(&server);
+    rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("a signal");
+    assert!(server.wait().expect("a status").success(), "{}", told());
 }
 
 #[test]
