@@ -516,8 +516,6 @@ mod tests {
     #[test]
     fn a_share_that_never_was_open_is_left_out() {
         let mut place = Place::new();
-        // Nobody had used it.
-        place.build("first", false);
         let built = place.build("missing", false);
         assert!(built.table.is_empty());
         assert!(built.faults[0].starts_with("file:1:2: share \"/share\" is not served: "));

@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 use anyhow::{Context, Result};
 use parking_lot::{Mutex, MutexGuard};
 use steadfast_access::Access;
-use steadfast_control::api::{Event, Subject};
+use steadfast_control::api::{Event, ShareState, Subject};
 use steadfast_control::plugins::Plugins;
 use steadfast_control::service::EVENTS_BEHIND_MAX;
 use steadfast_control::sharetab::Sharetab;
@@ -195,8 +195,14 @@ impl ShareManager {
     fn publish(&self, state: &mut State, done: &Done) -> Vec<Fault> {
         let before: Vec<_> = done.changes.iter().map(|change| state.state_before(change)).collect();
         let faults = self.serve(state, &done.changes);
+        self.tell(state, done, &before);
+        faults
+    }
+
+    /// Tells whoever wants to know of what is served now; `before` are the states of its changes.
+    fn tell(&self, state: &mut State, done: &Done, before: &[Option<ShareState>]) {
         state.tell_sharetab(done.changes.iter().map(|change| &*change.path));
-        let events = state.events(done, &before);
+        let events = state.events(done, before);
         if !events.is_empty() {
             // Nobody may be watching.
             let _ = self.news.send(events.into());
@@ -206,7 +212,6 @@ impl ShareManager {
         if state.store.has_writes() {
             self.writer.ring();
         }
-        faults
     }
 
     /// Has the engine serve what changed.
@@ -300,17 +305,19 @@ impl ShareManager {
                 mistakes.push(Mistake { what: error.to_string(), ..Mistake::default() });
             }
         }
-        // Those that could not be served before may be now, and the other way round.
-        let all: Vec<_> = state.all_wanted();
-        let mut faults = self.publish(&mut state, &done);
-        let now = self.engine.exports();
-        let (table, built) = state.exports.build(&now, &all);
+        let before: Vec<_> = done.changes.iter().map(|change| state.state_before(change)).collect();
+        // All: those that could not be served before may be now, and the other way round.
+        let all = state.all_wanted();
+        state.faults.clear();
+        let (table, built) = state.exports.build(&self.engine.exports(), &all);
+        tell_of_single_users(&built.changed);
+        self.access.watch_rules(state.exports.rule_sets());
         self.engine.set_exports(table);
         state.note_faults(&all, built.faults.clone());
-        faults.extend(built.faults);
+        self.tell(&mut state, &done, &before);
         drop(state);
         self.watch_directories();
-        (done, mistakes, faults)
+        (done, mistakes, built.faults)
     }
 
     /// Writes what is not in the groups' files yet, and stops telling anybody.

@@ -136,9 +136,11 @@ impl ShareService for ManagedShares {
         let mut comes = ComesTo::of(&state, wish)?;
         let had_patterns = state.parents();
         let mut done = state.store.apply(&comes.batch, &who.to_string()).map_err(|error| {
-            let mut refusal = refused(error);
-            refusal.mistakes = comes.placed(std::mem::take(&mut refusal.mistakes));
-            refusal
+            let refusal = refused(error);
+            if refusal.mistakes.is_empty() {
+                return refusal;
+            }
+            Refusal::mistaken(comes.placed(refusal.mistakes))
         })?;
         done.left_out = comes.left_out(std::mem::take(&mut done.left_out));
         let faults = self.0.publish(&mut state, &done);

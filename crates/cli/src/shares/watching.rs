@@ -79,7 +79,7 @@ impl DirectoryWatch {
 
 impl Drop for DirectoryWatch {
     fn drop(&mut self) {
-        let _ = rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.shared.stop, &[1; 8]);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
