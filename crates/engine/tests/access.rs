@@ -23,6 +23,7 @@ const NFS: u32 = 100_003;
 const MOUNT: u32 = 100_005;
 const JUKEBOX: u32 = 10_008;
 const ACCES: u32 = 13;
+const ROFS: u32 = 30;
 
 /// Knows of all hosts what it is told to know.
 struct Told {
@@ -316,7 +317,6 @@ fn flavours_have_rights_of_their_own() {
         let results = bench.call(flavor, (NFS, 3, 2), &setattr).expect("answered");
         Reader::new(&results).u32().expect("a status")
     };
-    const ROFS: u32 = 30;
     assert_eq!(set(0), ROFS);
     assert_ne!(set(1), ROFS);
     assert_eq!(set(0), ROFS);

@@ -1,5 +1,5 @@
-//! Table 1 of "The Management of NFS Performance With Solaris ZFS" (Haynes and McCallum, Sun
-//! Microsystems, 2007): the time to share and to unshare so many file systems.
+//! Table 1 of "The Management of NFS Performance With Solaris ZFS" (Sun Microsystems,
+//! 2007): the time to share and to unshare so many file systems.
 
 /// The numbers of shares that Sun had.
 pub(super) const SIZES: [usize; 4] = [100, 2900, 5000, 15_150];
@@ -13,6 +13,7 @@ pub(super) struct Row {
 impl Row {
     /// Seconds on and off at a number of shares, if Sun tried that many; the inner one is none
     /// where they gave up.
+    #[allow(clippy::option_option, reason = "not tried, and given up, are two things")]
     pub(super) fn at(&self, shares: usize) -> Option<Option<(f64, f64)>> {
         let place = SIZES.iter().position(|size| *size == shares)?;
         self.times.get(place).copied()

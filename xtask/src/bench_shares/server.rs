@@ -43,10 +43,10 @@ impl Home {
         let text = format!(
             "[server]\nlisten = [\"{ADDRESS}\"]\nrpcbind = false\nstate_directory = {:?}\n\
              shares_directory = {:?}\n\n[names]\nhosts_file = {:?}\nnetgroup_file = {:?}\n",
-            home.state(),
-            home.shares_directory(),
-            home.path("hosts"),
-            home.path("netgroup"),
+            home.state().display().to_string(),
+            home.shares_directory().display().to_string(),
+            home.path("hosts").display().to_string(),
+            home.path("netgroup").display().to_string(),
         );
         std::fs::write(home.path("steadfast.toml"), text)?;
         Ok(home)
@@ -108,7 +108,7 @@ impl Running {
         let mut running = Self { process, state: home.state(), probe: Probe { mount: ADDRESS } };
         let ready = std::thread::spawn(move || await_ready(&socket, started));
         let outcome = running.await_shares(&farm.path(0), started);
-        let first = outcome.with_context(|| running.last_words(home))?;
+        let first = outcome.with_context(|| Self::last_words(home))?;
         let all = ready.join().ok().context("the thread that waits for readiness panicked")??;
         running.probe.expect_all(count, &[farm.path(count.saturating_sub(1))])?;
         Ok((running, Started { first, all }))
@@ -130,7 +130,7 @@ impl Running {
         }
     }
 
-    fn last_words(&self, home: &Home) -> String {
+    fn last_words(home: &Home) -> String {
         let log = std::fs::read_to_string(home.path("log")).unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();
         lines.get(lines.len().saturating_sub(20)..).unwrap_or(&[]).join("\n")

@@ -323,7 +323,7 @@ pub(crate) struct Groups {
 /// A file that says how groups are to be.
 #[derive(Debug, Args)]
 pub(crate) struct ApplyArguments {
-    /// TOML with [[group]] and [[share]], or JSON with operations; - for standard input.
+    /// TOML with `[[group]]` and `[[share]]`, or JSON with operations; - for standard input.
     pub(crate) file: PathBuf,
     /// Leave out what has mistakes, and do the rest.
     #[arg(long)]
@@ -336,7 +336,7 @@ pub(crate) struct ApplyArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanArguments {
-    /// TOML with [[group]] and [[share]], or JSON with operations; - for standard input.
+    /// TOML with `[[group]]` and `[[share]]`, or JSON with operations; - for standard input.
     pub(crate) file: PathBuf,
     /// Leave out what has mistakes.
     #[arg(long)]

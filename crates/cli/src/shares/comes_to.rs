@@ -64,7 +64,7 @@ impl<'a> ComesTo<'a> {
         let texts: Vec<(&str, &str)> =
             wanted.exports.iter().map(|file| (file.name.as_str(), file.text.as_str())).collect();
         let file = catalog.file(&wanted.group);
-        let inherited = inherited(catalog.defaults(), file.map(|file| file.group()));
+        let inherited = inherited(catalog.defaults(), file.map(steadfast_shares::GroupFile::group));
         let imported = import(&texts, &wanted.group, file.is_none(), &inherited);
         Self {
             batch: Batch {

@@ -101,7 +101,7 @@ impl ShareService for ManagedShares {
         let state = self.0.lock();
         let catalog = state.store.catalog();
         let mut groups: Vec<GroupStatus> =
-            catalog.groups().map(|view| state.group_status(&view)).collect();
+            catalog.groups().map(|view| State::group_status(&view)).collect();
         for view in catalog.shares() {
             let status = self.told(&state, &view);
             let group = groups.iter_mut().find(|group| Some(&group.name) == status.group.as_ref());

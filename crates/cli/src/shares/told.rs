@@ -73,7 +73,7 @@ impl State {
     }
 
     /// A group as it is told.
-    pub(super) fn group_status(&self, view: &GroupView) -> GroupStatus {
+    pub(super) fn group_status(view: &GroupView) -> GroupStatus {
         GroupStatus {
             name: view.spec.name.clone(),
             description: view.spec.description.clone(),
@@ -217,11 +217,11 @@ impl State {
         self.sharetab = Some(sharetab);
     }
 
-    /// Options as share_nfs(1M) has them: `rw=` and `ro=` with their clients, then the rest.
+    /// Options as `share_nfs(1M)` has them: `rw=` and `ro=` with their clients, then the rest.
     fn sharetab_options(&self, view: &ShareView) -> String {
         let catalog = self.store.catalog();
         let file = view.group.as_deref().and_then(|group| catalog.file(group));
-        let group = file.map(|file| file.group());
+        let group = file.map(steadfast_shares::GroupFile::group);
         let words = [
             catalog.defaults().options.as_slice(),
             group.map_or(&[], |group| &group.options),
