@@ -176,7 +176,8 @@ mod tests {
             let all: Vec<Vec<u8>> = (0..count).map(|n| record(n).encode().expect("a line")).collect();
             let last = all.last().expect("a line").len();
             let mut bytes = all.concat();
-            let cut = bytes.len() - last + cut % last;
+            // Of the last line something is missing that is not put back below.
+            let cut = bytes.len() - last + cut % (last - 1);
             if zeros { bytes[cut..].fill(0) } else { bytes.truncate(cut) }
             // A block in the middle may be the one that is missing.
             if zeros && last > 40 {
