@@ -30,7 +30,7 @@ pub use log::{STATES_KEPT, State};
 use files::{Fingerprint, WriteProblem};
 use log::HistoryFile;
 use steadfast_shares::manage::{Batch, DefaultsSpec, Mistake};
-use steadfast_shares::{Applied, Catalog, Edit, FixedShare, GroupFile, Item, ShareChange};
+use steadfast_shares::{Applied, Catalog, Edit, FixedShare, GroupFile, ShareChange};
 use steadfast_sys::process;
 
 /// The history's file in the state directory.
@@ -191,14 +191,7 @@ impl Store {
             }
         }
         for record in opened.pending {
-            for edit in &record.edits {
-                // A group that was made is there already if its file was written; what it got
-                // since then follows.
-                let is_made = edit.item == Item::File && edit.before.is_none();
-                if !(is_made && store.catalog.file(&edit.group).is_some()) {
-                    store.catalog.put_all(std::slice::from_ref(edit));
-                }
-            }
+            store.catalog.merge_all(&record.edits);
             store.note_unwritten(record.sequence, &record.edits);
         }
         Ok((store, mistakes))
@@ -302,8 +295,8 @@ impl Store {
     /// Why not; nothing has changed then.
     pub fn rollback(&mut self, to: u64, who: &str) -> Result<Done, ApplyError> {
         self.refuse_read_only()?;
-        let edits = self.way_back(to)?;
-        let changes = self.catalog.put_all(&edits);
+        let mut edits = self.way_back(to)?;
+        let changes = self.catalog.put_back(&mut edits);
         let record =
             Record { who: who.to_owned(), rolled_back_to: Some(to), edits, ..Record::default() };
         self.commit(record, changes, Vec::new())
@@ -476,7 +469,7 @@ impl Store {
             if let Some((text, _)) = found {
                 alone.insert(GroupFile::parse(group, text));
             }
-            alone.put_all(&pending);
+            alone.merge_all(&pending);
             alone.file(group).map(GroupFile::text)
         };
         let edit = Edit::of_file(group, before.as_deref(), merged.as_deref());

@@ -200,6 +200,53 @@ fn what_people_write_is_kept_and_taken() {
     assert_eq!(paths(&place.open()), ["/c"]);
 }
 
+/// What tools made, brought back or deleted as a whole goes together with what people wrote into
+/// the file meanwhile.
+#[test]
+fn a_whole_file_goes_together_with_what_people_write() {
+    let by_hand = "# mine\n\n[[share]]\npath = \"/hand\"\n";
+    for crashes in [false, true] {
+        // The server reads again what was edited, or starts anew.
+        let read_again = |place: &Place, mut store: Store| {
+            if crashes {
+                drop(store);
+                return place.open();
+            }
+            assert_eq!(store.reload("somebody").expect("reloaded").1, []);
+            store
+        };
+        let place = Place::new();
+        let mut store = place.open();
+        store.apply(&add("/a"), "me").expect("done");
+        place.write("default", by_hand);
+        let mut store = read_again(&place, store);
+        assert_eq!(paths(&store), ["/a", "/hand"]);
+        assert_eq!(store.write_files(), []);
+        assert!(place.read("default").expect("there").starts_with("# mine\n"));
+
+        let delete = json!([{"op": "delete-group", "name": "default", "with_shares": true}]);
+        let deleted = store.apply(&batch(delete), "me").expect("done").sequence;
+        store.write_files();
+        assert_eq!(place.read("default"), None);
+        store.rollback(deleted - 1, "me").expect("done");
+        place.write("default", "[[share]]\npath = \"/other\"\n");
+        let mut store = read_again(&place, store);
+        assert_eq!(paths(&store), ["/a", "/hand", "/other"]);
+        store.write_files();
+
+        store.rollback(deleted, "me").expect("done");
+        place.write(
+            "default",
+            &(place.read("default").expect("there") + "\n# !\n[[share]]\npath = \"/b\"\n"),
+        );
+        let mut store = read_again(&place, store);
+        assert_eq!(paths(&store), ["/b"]);
+        store.write_files();
+        drop(store);
+        assert_eq!(paths(&place.open()), ["/b"]);
+    }
+}
+
 #[test]
 fn an_edit_with_a_mistake_is_not_taken_and_not_written_over() {
     let place = Place::new();

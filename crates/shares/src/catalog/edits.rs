@@ -1,5 +1,7 @@
 //! Changes of the groups' texts: what a batch comes down to.
 
+use std::collections::{HashMap, HashSet};
+
 use serde::{Deserialize, Serialize};
 
 use super::{Catalog, Claim, Claimants, Group, ShareChange, claimants, patterns};
@@ -64,6 +66,69 @@ impl Catalog {
             self.put(edit);
         }
         self.take_changes()
+    }
+
+    /// Does edits of an earlier time: those of whole files say afterwards what the files were just
+    /// before, which may be something else than it was then.
+    pub fn put_back(&mut self, edits: &mut [Edit]) -> Vec<ShareChange> {
+        for edit in edits {
+            let now = self.file(&edit.group).filter(|_| edit.item == Item::File);
+            let text = now.map(GroupFile::text);
+            if edit.item == Item::File && text.as_deref() != edit.before.as_deref() {
+                edit.cuts = if edit.after.is_none() { now.map(GroupFile::cuts) } else { None }
+                    .unwrap_or_default();
+                edit.before = text.map(Into::into);
+            }
+            self.put(edit);
+        }
+        self.take_changes()
+    }
+
+    /// Does edits that were done before, to files that others may have changed meanwhile, or that
+    /// have some of them already: what others wrote stays, except in the segments that the edits
+    /// are of.
+    pub fn merge_all(&mut self, edits: &[Edit]) -> Vec<ShareChange> {
+        for edit in edits {
+            let now = self.file(&edit.group).map(GroupFile::text);
+            if edit.item != Item::File || now.is_none() || now.as_deref() == edit.before.as_deref()
+            {
+                self.put(edit);
+            } else if now.as_deref() != edit.after.as_deref() {
+                self.merge_file(edit);
+            }
+        }
+        self.take_changes()
+    }
+
+    /// Does to each segment what was done to the whole file.
+    fn merge_file(&mut self, edit: &Edit) {
+        let read = |text: &Option<Box<str>>| {
+            GroupFile::parse_cut(&edit.group, text.as_deref().unwrap_or(""), &[])
+        };
+        let (before, after) = (read(&edit.before), read(&edit.after));
+        let put = |catalog: &mut Self, item: &Item, occurrence: u32, text: Option<&str>| {
+            let whole = Edit::of_file(&edit.group, None, text);
+            catalog.put(&Edit { item: item.clone(), occurrence, ..whole });
+        };
+        if edit.after.is_some() && before.preamble() != after.preamble() {
+            put(self, &Item::Group, 0, Some(after.preamble()));
+        }
+        let (old, new) = (before.named_texts(), after.named_texts());
+        let is_left: HashSet<_> = new.iter().map(|(name, _)| name).collect();
+        // Of several with one name the last goes first: the others keep their numbers.
+        for ((item, occurrence), _) in old.iter().rev().filter(|(name, _)| !is_left.contains(name))
+        {
+            put(self, item, *occurrence, None);
+        }
+        let old: HashMap<_, _> = old.iter().map(|(name, text)| (name, text)).collect();
+        for (name, text) in new.iter().filter(|(name, text)| old.get(name) != Some(&text)) {
+            put(self, &name.0, name.1, Some(text));
+        }
+        let rest = self.file(&edit.group).map(GroupFile::text);
+        if edit.after.is_none() && rest.is_some_and(|rest| rest.trim() == before.preamble().trim())
+        {
+            self.remove_group(&edit.group);
+        }
     }
 
     /// Takes edits back, the last first.

@@ -12,6 +12,7 @@ mod writing;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -374,6 +375,20 @@ impl GroupFile {
     /// The text of a segment.
     pub(crate) fn text_of(&self, id: NodeId) -> Option<&str> {
         self.node(id).map(|node| &*node.text)
+    }
+
+    /// The texts of all segments with names, each with its name and which of those with this name
+    /// it is.
+    pub(crate) fn named_texts(&self) -> Vec<((Item, u32), &str)> {
+        let mut counts: HashMap<Item, u32> = HashMap::new();
+        let named = self.nodes().filter_map(|(_, node)| Some((node.content.item()?, &*node.text)));
+        named
+            .map(|(item, text)| {
+                let count = counts.entry(item.clone()).or_default();
+                *count += 1;
+                ((item, *count - 1), text)
+            })
+            .collect()
     }
 
     /// The text before the first segment.
