@@ -59,7 +59,7 @@ fn main() {
     let hosts = rules((0..1000).map(|n| format!("host{n}.example")));
     let farm = rules(["@farm".to_owned()]);
     let start = Instant::now();
-    access.watch_rules([Arc::clone(&hosts), Arc::clone(&farm)]);
+    access.change_rules([Arc::clone(&hosts), Arc::clone(&farm)], []);
     access.book().turn();
     println!("11,000 names learnt in {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
 
@@ -103,13 +103,14 @@ fn change_of_rules() {
     let mut sets: Vec<_> = (0..15_150)
         .map(|n| rules((0..3).map(|m| format!("host{}.example", (n * 7 + m) % 5000))))
         .collect();
-    access.watch_rules(sets.iter().cloned());
+    access.change_rules(sets.iter().cloned(), []);
     access.book().turn();
     let (mut publish_ms, mut turn_ms) = (f64::INFINITY, f64::INFINITY);
-    for n in 0..20 {
-        sets[n] = rules([format!("new{n}.example")]);
+    for (n, set) in sets.iter_mut().take(20).enumerate() {
+        let new = rules([format!("new{n}.example")]);
+        let old = std::mem::replace(set, Arc::clone(&new));
         let start = Instant::now();
-        access.watch_rules(sets.iter().cloned());
+        access.change_rules([new], [old]);
         publish_ms = publish_ms.min(start.elapsed().as_secs_f64() * 1e3);
         let start = Instant::now();
         access.book().turn();

@@ -111,9 +111,13 @@ impl Access {
         &self.book
     }
 
-    /// See [`NameBook::watch_rules`]: to be called with all rules whenever shares are published.
-    pub fn watch_rules(&self, rules: impl IntoIterator<Item = Arc<RuleSet>>) {
-        self.book.watch_rules(rules);
+    /// See [`NameBook::change_rules`]: to be called whenever shares are published.
+    pub fn change_rules(
+        &self,
+        added: impl IntoIterator<Item = Arc<RuleSet>>,
+        removed: impl IntoIterator<Item = Arc<RuleSet>>,
+    ) {
+        self.book.change_rules(added, removed);
     }
 
     /// See [`NameBook::on_news`].

@@ -108,7 +108,7 @@ fn lives_through(behavior: Behavior) {
     dns.set_both("member.example", "10.0.0.3".parse().unwrap());
     rig.write("netgroup", "staff (member.example,,)\n");
     let rules = rules(&["host.example", "*.cs.example", "@staff"]);
-    access.watch_rules([Arc::clone(&rules)]);
+    access.change_rules([Arc::clone(&rules)], []);
     let known = ["10.0.0.1", "10.0.0.2", "10.0.0.3"];
     for client in known {
         wait_for("the netgroup file to be read", || {
@@ -248,7 +248,7 @@ fn once_warm_the_traffic_is_that_of_refreshing() {
     }
     let patterns: Vec<_> = names.iter().map(String::as_str).collect();
     let rules = rules(&patterns);
-    access.watch_rules([Arc::clone(&rules)]);
+    access.change_rules([Arc::clone(&rules)], []);
     for n in 0..50 {
         assert_eq!(wait_decided(&access, &rules, &format!("10.1.0.{n}")), GRANTED);
     }
@@ -285,7 +285,7 @@ fn after_a_restart_with_a_dead_name_server_everybody_known_is_served() {
     let rules = rules(&["host.example", "*.cs.example", "@staff"]);
     let known = ["10.0.0.1", "fd00::2", "10.0.0.3"];
     let access = rig.start();
-    access.watch_rules([Arc::clone(&rules)]);
+    access.change_rules([Arc::clone(&rules)], []);
     for client in known {
         assert_eq!(wait_decided(&access, &rules, client), GRANTED);
     }
@@ -295,7 +295,7 @@ fn after_a_restart_with_a_dead_name_server_everybody_known_is_served() {
 
     dns.set_behavior(Behavior::Drop);
     let access = rig.start();
-    access.watch_rules([Arc::clone(&rules)]);
+    access.change_rules([Arc::clone(&rules)], []);
     for _ in 0..2 {
         for client in known {
             assert_eq!(access.decide(&rules, &question(client)), GRANTED, "{client}");
@@ -314,7 +314,7 @@ fn after_a_restart_with_a_dead_name_server_everybody_known_is_served() {
     std::fs::write(rig.state_file(), bytes).unwrap();
     let access = rig.start();
     assert_eq!(access.statistics().names.hosts.names, 0);
-    access.watch_rules([Arc::clone(&rules)]);
+    access.change_rules([Arc::clone(&rules)], []);
     assert_eq!(wait_decided(&access, &rules, "10.0.0.1"), GRANTED);
 }
 
@@ -326,7 +326,7 @@ fn hosts_and_netgroups_of_files_come_first_and_change_with_them() {
     rig.write("netgroup", "staff (10.0.0.5,,)\n");
     let access = rig.start();
     let (host, staff) = (rules(&["host.example"]), rules(&["@staff"]));
-    access.watch_rules([Arc::clone(&host), Arc::clone(&staff)]);
+    access.change_rules([Arc::clone(&host), Arc::clone(&staff)], []);
     assert_eq!(wait_decided(&access, &host, "10.0.0.2"), GRANTED);
     assert_eq!(wait_decided(&access, &host, "10.0.0.1"), REFUSED);
     assert_eq!(wait_decided(&access, &staff, "10.0.0.5"), GRANTED);

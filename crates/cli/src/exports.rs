@@ -23,33 +23,10 @@ pub(crate) struct Exports {
     /// Whether the process may act under the identities of its callers.
     serves_all_users: bool,
     served: HashMap<ShareId, Served>,
-    rule_sets: RuleSets,
     /// Of each file system the share whose tree is open whether or not a client uses it, so that
     /// what the intent log holds for the file system gets there.
     openers: HashMap<u64, ShareId>,
     discarded: Discarded,
-}
-
-/// The rules of all shares that are served, by where they are, and how many have them.
-#[derive(Default)]
-struct RuleSets(HashMap<usize, (Arc<RuleSet>, usize)>);
-
-impl RuleSets {
-    fn add(&mut self, rules: &Arc<RuleSet>) {
-        let of_it =
-            self.0.entry(Arc::as_ptr(rules) as usize).or_insert_with(|| (Arc::clone(rules), 0));
-        of_it.1 += 1;
-    }
-
-    fn remove(&mut self, rules: &Arc<RuleSet>) {
-        let at = Arc::as_ptr(rules) as usize;
-        if let Some((_, count)) = self.0.get_mut(&at) {
-            *count -= 1;
-            if *count == 0 {
-                self.0.remove(&at);
-            }
-        }
-    }
 }
 
 /// A share that is served, and what its tree is of.
@@ -89,6 +66,15 @@ pub(crate) struct Built {
     pub(crate) faults: Vec<Fault>,
     /// Shares that were not served before, or otherwise.
     pub(crate) changed: Vec<Arc<Share>>,
+    /// The rules of shares that are served no more, or otherwise now.
+    pub(crate) removed_rules: Vec<Arc<RuleSet>>,
+}
+
+impl Built {
+    /// The rules of shares that were not served before, or otherwise.
+    pub(crate) fn added_rules(&self) -> impl Iterator<Item = Arc<RuleSet>> {
+        self.changed.iter().map(|share| Arc::clone(&share.rules))
+    }
 }
 
 impl Exports {
@@ -103,7 +89,6 @@ impl Exports {
             state_directory,
             serves_all_users,
             served: HashMap::new(),
-            rule_sets: RuleSets::default(),
             openers: HashMap::new(),
             discarded: Discarded::start(),
         }
@@ -120,9 +105,9 @@ impl Exports {
         self.look(directory).err()
     }
 
-    /// The rules of all shares that are served, each set once.
-    pub(crate) fn rule_sets(&self) -> impl Iterator<Item = Arc<RuleSet>> {
-        self.rule_sets.0.values().map(|(rules, _)| Arc::clone(rules))
+    /// The rules of each share that is served.
+    pub(crate) fn all_rules(&self) -> impl Iterator<Item = Arc<RuleSet>> {
+        self.served.values().map(|served| Arc::clone(&served.share.rules))
     }
 
     /// Opens a share's tree if it is the first of its file system.
@@ -135,9 +120,9 @@ impl Exports {
     }
 
     /// Takes a share out; its tree.
-    fn take(&mut self, id: ShareId) -> Option<Arc<TreeOnUse>> {
+    fn take(&mut self, id: ShareId, built: &mut Built) -> Option<Arc<TreeOnUse>> {
         let served = self.served.remove(&id)?;
-        self.rule_sets.remove(&served.share.rules);
+        built.removed_rules.push(Arc::clone(&served.share.rules));
         let device = served.looked_at.device();
         if self.openers.get(&device) == Some(&id) {
             self.openers.remove(&device);
@@ -171,7 +156,7 @@ impl Exports {
         let mut added = Vec::new();
         let mut discarded = Vec::new();
         for id in &removed {
-            discarded.extend(self.take(*id));
+            discarded.extend(self.take(*id, &mut built));
         }
         for (wanted, prepared) in wanted.iter().zip(self.prepare_all(wanted)) {
             let id = wanted.share.id;
@@ -190,11 +175,10 @@ impl Exports {
                 continue;
             }
             removed.push(id);
-            discarded.extend(self.take(id));
+            discarded.extend(self.take(id, &mut built));
             if let Some(served) = served {
                 added.push(served.export());
                 built.changed.push(Arc::clone(&served.share));
-                self.rule_sets.add(&served.share.rules);
                 self.open_file_system(&served);
                 self.served.insert(id, served);
             }

@@ -220,7 +220,7 @@ fn start(
 
     let transfer_bytes_max = settings.transfer_bytes_max.unwrap_or(TRANSFER_BYTES);
     let access = names::start(&wanted.names, &state.path)?;
-    access.watch_rules(ready.exports().rule_sets());
+    access.change_rules(ready.rules(), []);
     let engine = Arc::new(Engine::with_authority(
         EngineConfig {
             handle_key: state.handle_key,

@@ -11,9 +11,17 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use steadfast_sys::lease;
+
+/// Changes that are worth shifting all that is behind them, rather than putting the text together
+/// anew.
+const SPLICES_IN_PLACE_MAX: usize = 8;
 
 /// A share as it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,16 +39,76 @@ pub struct Entry<'a> {
 }
 
 /// The file, and what is in it. Nobody else writes there.
+///
+/// A change of one share among fifteen thousand costs the bytes behind it, not a new file: there
+/// are two, of which one is the sharetab and the other is brought up to date and put in its place.
 #[derive(Debug)]
 pub struct Sharetab {
     path: PathBuf,
-    /// A new file is made under this name, so that it can take the other's place at once.
-    new_path: PathBuf,
-    /// The lines of each share.
-    lines: BTreeMap<Box<str>, Box<str>>,
-    bytes: usize,
-    /// Whether the file lacks something of `lines`.
+    /// Where the other one is.
+    spare_path: PathBuf,
+    /// All lines, sorted by their first field.
+    text: String,
+    /// Lines that are to take the place of those with this first field; none to take them out.
+    changes: BTreeMap<Box<str>, Option<Box<str>>>,
+    /// The file that is the sharetab; `None` before the first time.
+    shown: Option<Copy>,
+    /// The one that was before that.
+    spare: Option<Copy>,
+    /// Whether the file lacks something of `text`.
     is_behind: bool,
+}
+
+/// A file of our own that has the text, or had it.
+#[derive(Debug)]
+struct Copy {
+    file: File,
+    /// So many bytes at its beginning are those of the text.
+    same: usize,
+}
+
+impl Copy {
+    /// Makes one that has no text. A link or a file that somebody put there is not followed, nor
+    /// written.
+    fn create(path: &Path) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o400);
+        let file = match options.open(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                std::fs::remove_file(path)?;
+                options.open(path)?
+            }
+            opened => opened?,
+        };
+        // Whatever the process's mask says; and nobody is to write to it.
+        file.set_permissions(Permissions::from_mode(0o444))?;
+        Ok(Self { file, same: 0 })
+    }
+
+    /// Whether it is what is at a path, and nowhere else.
+    fn is_at(&self, path: &Path) -> bool {
+        let (Ok(ours), Ok(there)) = (self.file.metadata(), path.symlink_metadata()) else {
+            return false;
+        };
+        (ours.dev(), ours.ino(), ours.nlink()) == (there.dev(), there.ino(), 1)
+    }
+
+    fn write(&mut self, text: &str) -> io::Result<()> {
+        let rest = text.as_bytes().get(self.same..).unwrap_or_default();
+        self.file.write_all_at(rest, self.same as u64)?;
+        self.file.set_len(text.len() as u64)?;
+        self.same = text.len();
+        Ok(())
+    }
+
+    /// Writes the text if nobody reads the file; whether that was so.
+    fn write_alone(&mut self, text: &str) -> io::Result<bool> {
+        let file = self.file.try_clone()?;
+        // Where there are no leases it cannot be known.
+        let Ok(Some(_lease)) = lease::take(&file) else { return Ok(false) };
+        self.write(text)?;
+        Ok(true)
+    }
 }
 
 impl Sharetab {
@@ -51,13 +119,15 @@ impl Sharetab {
     pub fn open(path: &Path) -> io::Result<Self> {
         let directory = path.parent().unwrap_or(Path::new("/"));
         std::fs::create_dir_all(directory)?;
-        let mut new_path = path.as_os_str().to_owned();
-        new_path.push(".new");
+        let mut spare_path = path.as_os_str().to_owned();
+        spare_path.push(".new");
         Ok(Self {
             path: path.to_owned(),
-            new_path: new_path.into(),
-            lines: BTreeMap::new(),
-            bytes: 0,
+            spare_path: spare_path.into(),
+            text: String::new(),
+            changes: BTreeMap::new(),
+            shown: None,
+            spare: None,
             is_behind: true,
         })
     }
@@ -70,29 +140,20 @@ impl Sharetab {
     /// Tells of a share, in the place of what was told of its path. It is in the file after the
     /// next [`Sharetab::publish`].
     pub fn set(&mut self, entry: &Entry<'_>) {
-        let lines = lines(entry);
-        if self.lines.get(entry.path).is_some_and(|known| **known == *lines) {
-            return;
-        }
-        self.bytes += lines.len();
-        let before = self.lines.insert(entry.path.into(), lines.into());
-        self.bytes -= before.map_or(0, |before| before.len());
-        self.is_behind = true;
+        self.changes.insert(first_field(entry.path), Some(lines(entry).into()));
     }
 
     /// Tells of no share of this path any more.
     pub fn remove(&mut self, path: &str) {
-        if let Some(before) = self.lines.remove(path) {
-            self.bytes -= before.len();
-            self.is_behind = true;
-        }
+        self.changes.insert(first_field(path), None);
     }
 
     /// Tells of no share any more.
     pub fn clear(&mut self) {
-        self.is_behind |= !self.lines.is_empty();
-        self.lines.clear();
-        self.bytes = 0;
+        self.is_behind |= !self.text.is_empty();
+        self.text.clear();
+        self.changes.clear();
+        self.note_change(0);
     }
 
     /// Puts what was told into the file, at one moment. It need not survive a crash: it is of no
@@ -101,32 +162,110 @@ impl Sharetab {
     /// # Errors
     /// When it cannot be written; the file is then as it was, and the next time tries again.
     pub fn publish(&mut self) -> io::Result<()> {
+        self.put_changes();
         if !self.is_behind {
             return Ok(());
         }
-        let mut text = String::with_capacity(self.bytes);
-        text.extend(self.lines.values().map(|line| &**line));
-        let mut file = self.new_file()?;
-        file.write_all(text.as_bytes())?;
-        // Whatever the process's mask says; and nobody is to write to it.
-        file.set_permissions(Permissions::from_mode(0o444))?;
-        drop(file);
-        std::fs::rename(&self.new_path, &self.path)?;
+        let new = self.bring_up_to_date()?;
+        let is_ours = self.shown.as_ref().is_some_and(|shown| shown.is_at(&self.path));
+        let exchange = || {
+            let (spare, path) = (&self.spare_path, &self.path);
+            renameat_with(CWD, spare, CWD, path, RenameFlags::EXCHANGE).is_ok()
+        };
+        if is_ours && exchange() {
+            self.spare = self.shown.replace(new);
+        } else {
+            std::fs::rename(&self.spare_path, &self.path)?;
+            self.shown = Some(new);
+        }
         self.is_behind = false;
         Ok(())
     }
 
-    /// A file of our own: a link or a file that somebody put there is not followed, nor written.
-    fn new_file(&self) -> io::Result<File> {
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true).mode(0o400);
-        match options.open(&self.new_path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                std::fs::remove_file(&self.new_path)?;
-                options.open(&self.new_path)
-            }
-            opened => opened,
+    /// A file at the spare's path that has the text.
+    fn bring_up_to_date(&mut self) -> io::Result<Copy> {
+        // One that may have half a text afterwards is not kept, nor one that somebody reads.
+        let spare = self.spare.take().filter(|spare| spare.is_at(&self.spare_path));
+        if let Some(mut spare) = spare
+            && spare.write_alone(&self.text)?
+        {
+            return Ok(spare);
         }
+        let mut new = Copy::create(&self.spare_path)?;
+        new.write(&self.text)?;
+        Ok(new)
+    }
+
+    /// Puts what was told into the text.
+    fn put_changes(&mut self) {
+        let changes = std::mem::take(&mut self.changes);
+        let mut splices = Vec::new();
+        let mut from = 0;
+        for (first, lines) in &changes {
+            let range = self.find(from, first);
+            from = range.end;
+            let lines = lines.as_deref().unwrap_or_default();
+            if self.text.get(range.clone()) != Some(lines) {
+                splices.push((range, lines));
+            }
+        }
+        let Some((first, _)) = splices.first() else { return };
+        self.note_change(first.start);
+        self.is_behind = true;
+        if splices.len() <= SPLICES_IN_PLACE_MAX {
+            for (range, lines) in splices.into_iter().rev() {
+                self.text.replace_range(range, lines);
+            }
+            return;
+        }
+        let added: usize = splices.iter().map(|(_, lines)| lines.len()).sum();
+        let mut text = String::with_capacity(self.text.len() + added);
+        let mut from = 0;
+        for (range, lines) in splices {
+            text.push_str(self.text.get(from..range.start).unwrap_or_default());
+            text.push_str(lines);
+            from = range.end;
+        }
+        text.push_str(self.text.get(from..).unwrap_or_default());
+        text.shrink_to_fit();
+        self.text = text;
+    }
+
+    /// Notes that the text is another one from there on.
+    fn note_change(&mut self, at: usize) {
+        for copy in self.shown.iter_mut().chain(&mut self.spare) {
+            copy.same = copy.same.min(at);
+        }
+    }
+
+    /// Where the lines with this first field are, or would be; they are not before `from`.
+    fn find(&self, from: usize, first: &str) -> Range<usize> {
+        let (mut low, mut high) = (from, self.text.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let before = self.text.as_bytes().get(low..middle).unwrap_or_default();
+            let line = before.iter().rposition(|b| *b == b'\n').map_or(low, |at| low + at + 1);
+            if self.field_at(line) < first {
+                low = self.line_end(line);
+            } else {
+                high = line;
+            }
+        }
+        let mut end = low;
+        while end < self.text.len() && self.field_at(end) == first {
+            end = self.line_end(end);
+        }
+        low..end
+    }
+
+    fn field_at(&self, line: usize) -> &str {
+        let rest = self.text.get(line..).unwrap_or_default();
+        rest.split_once('\t').map_or(rest, |(field, _)| field)
+    }
+
+    fn line_end(&self, line: usize) -> usize {
+        let rest = self.text.get(line..).unwrap_or_default();
+        rest.find('\n').map_or(self.text.len(), |at| line + at + 1)
     }
 }
 
@@ -134,7 +273,18 @@ impl Drop for Sharetab {
     /// Nothing is shared by a server that ends.
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
+        if self.spare.is_some() {
+            let _ = std::fs::remove_file(&self.spare_path);
+        }
     }
+}
+
+/// A path as lines have it.
+fn first_field(path: &str) -> Box<str> {
+    let mut text = String::with_capacity(path.len() + 1);
+    field(&mut text, Some(path), '\t');
+    text.pop();
+    text.into()
 }
 
 fn lines(entry: &Entry<'_>) -> String {
@@ -171,6 +321,8 @@ fn field(text: &mut String, value: Option<&str>, end: char) {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
+
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -209,10 +361,10 @@ mod tests {
         // What another left in the way, or put there, is neither followed nor kept.
         let other = place.path().join("other");
         std::fs::write(&other, "theirs").expect("written");
-        std::os::unix::fs::symlink(&other, &tab.new_path).expect("a link");
+        std::os::unix::fs::symlink(&other, &tab.spare_path).expect("a link");
         tab.clear();
         tab.publish().expect("written");
-        assert_eq!((read(&tab).as_str(), tab.bytes), ("", 0));
+        assert_eq!((read(&tab).as_str(), tab.text.len()), ("", 0));
         assert_eq!(std::fs::read_to_string(&other).expect("readable"), "theirs");
         drop(tab);
         assert!(!path.exists());
@@ -228,12 +380,53 @@ mod tests {
         tab.set(&entry("/a", "rw"));
         tab.publish().expect("nothing to do");
         assert!(!tab.path().exists());
-        std::fs::create_dir_all(tab.new_path.join("in the way")).expect("made");
+        std::fs::create_dir_all(tab.spare_path.join("in the way")).expect("made");
         tab.set(&entry("/a", "ro"));
         tab.publish().expect_err("something is in the way");
-        std::fs::remove_dir_all(&tab.new_path).expect("removed");
+        std::fs::remove_dir_all(&tab.spare_path).expect("removed");
         tab.publish().expect("written");
         assert_eq!(read(&tab), "/a\t-\tnfs\tro\t-\n");
+    }
+
+    proptest! {
+        /// The file is what a map says, whatever changes at once; and whoever has it open goes on
+        /// reading the state that it was when he opened it.
+        #[test]
+        fn the_file_says_what_a_map_says(
+            batches in prop::collection::vec(
+                prop::collection::vec((0..30_u8, prop::option::of("[a-c]{0,9}")), 0..20), 1..12),
+        ) {
+            let place = tempfile::tempdir().expect("a directory");
+            let mut tab = Sharetab::open(&place.path().join("sharetab")).expect("opened");
+            let mut model = BTreeMap::new();
+            let mut readers: Vec<(File, String)> = Vec::new();
+            for (number, batch) in batches.into_iter().enumerate() {
+                for (share, options) in batch {
+                    // The order of lines is that of what is written, not of what is meant.
+                    let path = format!("/s {share}");
+                    if let Some(options) = options {
+                        let types = if share % 3 == 0 { &["nfs", "smb"][..] } else { &["nfs"] };
+                        let entry = Entry { types, ..entry(&path, &options) };
+                        tab.set(&entry);
+                        model.insert(path.clone(), lines(&entry));
+                    } else {
+                        tab.remove(&path);
+                        model.remove(&path);
+                    }
+                }
+                tab.publish().expect("written");
+                let expected: String = model.values().map(String::as_str).collect();
+                prop_assert_eq!(&read(&tab), &expected);
+                if number % 3 == 0 {
+                    readers.push((File::open(tab.path()).expect("opened"), expected));
+                }
+                for (reader, expected) in &readers {
+                    let mut bytes = vec![0; expected.len() + 1];
+                    let got = reader.read_at(&mut bytes, 0).expect("read");
+                    prop_assert_eq!(&bytes[..got], expected.as_bytes());
+                }
+            }
+        }
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! The only crate of the workspace with `unsafe`: every block says why it is sound (`SAFETY:`).
 //! Storage uses [`mod@file`], [`directory`], [`handle`], [`identity`], [`volume`] and [`xattr`]; the
 //! runtime uses [`net`], [`epoll`] and [`scheduling`]; the programs use [`process`]; name services
-//! [`nss`]; the control socket [`peer`]; whoever keeps state [`durable_file`]; tests [`mapping`].
+//! [`nss`]; the control socket [`peer`]; whoever keeps state [`durable_file`], and what
+//! others read meanwhile [`lease`]; tests [`mapping`].
 //!
 //! A wrapper here does one system call (or a fixed few) and decides nothing.
 
@@ -14,6 +15,7 @@ pub mod epoll;
 pub mod file;
 pub mod handle;
 pub mod identity;
+pub mod lease;
 pub mod mapping;
 pub mod net;
 pub mod nss;

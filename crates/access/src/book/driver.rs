@@ -24,8 +24,8 @@ const NEWS_MS: u64 = 5;
 pub(super) struct Driver {
     /// When to look at a name.
     timers: BinaryHeap<Reverse<(u64, Subject)>>,
-    /// The rules whose names are looked after, by where they are.
-    pub(super) rules: HashMap<usize, Arc<RuleSet>>,
+    /// The rules whose names are looked after, by where they are, and how many shares have them.
+    pub(super) rules: HashMap<usize, (Arc<RuleSet>, usize)>,
     pub(super) memberships: Memberships,
     /// Names that were asked about in vain since their last answer.
     failing: HashSet<Subject>,
@@ -68,22 +68,22 @@ impl NameBook {
         let mut now_ms;
         loop {
             now_ms = self.clock.monotonic_ms();
-            let (answers, awaited, rules, is_refreshing) = {
+            let (answers, awaited, added, removed, is_refreshing) = {
                 let mut tray = self.tray.lock();
                 tray.is_rung = false;
                 (
                     std::mem::take(&mut tray.answers),
                     std::mem::take(&mut tray.awaited),
-                    tray.rules.take(),
+                    std::mem::take(&mut tray.added),
+                    std::mem::take(&mut tray.removed),
                     std::mem::take(&mut tray.is_refreshing),
                 )
             };
             for (at_ms, subject) in awaited {
                 driver.look_later(at_ms, subject);
             }
-            if let Some(rules) = rules {
-                self.watch(driver, rules, now_ms);
-            }
+            self.watch(driver, added, now_ms);
+            self.unwatch_rules(driver, &removed);
             if is_refreshing {
                 self.make_due(driver, now_ms);
             }

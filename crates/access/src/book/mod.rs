@@ -75,8 +75,9 @@ struct Tray {
     queues: [Queue; Kind::COUNT],
     /// Names somebody waits for, with the time when patience ends.
     awaited: Vec<(u64, Subject)>,
-    /// All rules there are, as they were last published.
-    rules: Option<Vec<Arc<RuleSet>>>,
+    /// Rules of shares that are served since the last turn, and of those that are no longer.
+    added: Vec<Arc<RuleSet>>,
+    removed: Vec<Arc<RuleSet>>,
     /// Whether anything was put here since the last turn.
     is_rung: bool,
     is_stopping: bool,
@@ -132,13 +133,23 @@ impl NameBook {
         self.listeners.write().push(listener);
     }
 
-    /// Tells which rules there are. Their names are looked up in the background, and looked after
-    /// as long as they are in some rule; names that are in no rule any more are let go. Returns at
-    /// once.
-    pub fn watch_rules(&self, rules: impl IntoIterator<Item = Arc<RuleSet>>) {
-        let rules = rules.into_iter().filter(|rules| rules.has_names()).collect();
+    /// Tells of the rules of shares that are served now, one a share, and of shares that are served
+    /// no more. Names are looked up in the background, and looked after as long as some rule has
+    /// them; names that are in no rule any more are let go. Returns at once.
+    pub fn change_rules(
+        &self,
+        added: impl IntoIterator<Item = Arc<RuleSet>>,
+        removed: impl IntoIterator<Item = Arc<RuleSet>>,
+    ) {
+        let has_names = |rules: &Arc<RuleSet>| rules.has_names();
+        let mut added = added.into_iter().filter(has_names).peekable();
+        let mut removed = removed.into_iter().filter(has_names).peekable();
+        if added.peek().is_none() && removed.peek().is_none() {
+            return;
+        }
         let mut tray = self.tray.lock();
-        tray.rules = Some(rules);
+        tray.added.extend(added);
+        tray.removed.extend(removed);
         self.ring(&mut tray);
     }
 

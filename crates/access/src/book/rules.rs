@@ -1,6 +1,6 @@
 //! Which names the rules have.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use steadfast_shares::{ClientPattern, RuleSet};
@@ -10,28 +10,35 @@ use super::driver::Driver;
 use crate::facts::Subject;
 
 impl NameBook {
-    /// Looks after the names of these rules, and no longer after those of rules that were there
-    /// before. Costs what changed, and a look at each set of rules.
-    pub(super) fn watch(&self, driver: &mut Driver, rules: Vec<Arc<RuleSet>>, now_ms: u64) {
-        // The book holds the sets, so two that are in one place are one.
-        let rules: HashMap<_, _> =
-            rules.into_iter().map(|rules| (Arc::as_ptr(&rules).addr(), rules)).collect();
-        let before = std::mem::take(&mut driver.rules);
-        for (place, rules) in &rules {
-            if !before.contains_key(place) {
-                for subject in subjects(rules) {
+    /// Looks after the names of these rules.
+    pub(super) fn watch(&self, driver: &mut Driver, added: Vec<Arc<RuleSet>>, now_ms: u64) {
+        for rules in added {
+            // The book holds the sets, so two that are in one place are one.
+            let place = Arc::as_ptr(&rules).addr();
+            let is_new = !driver.rules.contains_key(&place);
+            if is_new {
+                for subject in subjects(&rules) {
                     self.watch_name(&subject, now_ms);
                 }
             }
+            driver.rules.entry(place).or_insert((rules, 0)).1 += 1;
         }
-        for (place, gone) in &before {
-            if !rules.contains_key(place) {
-                for subject in subjects(gone) {
+    }
+
+    /// No longer looks after the names of these rules, if nobody else has them.
+    pub(super) fn unwatch_rules(&self, driver: &mut Driver, removed: &[Arc<RuleSet>]) {
+        for rules in removed {
+            let Entry::Occupied(mut known) = driver.rules.entry(Arc::as_ptr(rules).addr()) else {
+                continue;
+            };
+            known.get_mut().1 -= 1;
+            if known.get().1 == 0 {
+                known.remove();
+                for subject in subjects(rules) {
                     self.unwatch(driver, &subject);
                 }
             }
         }
-        driver.rules = rules;
     }
 
     fn watch_name(&self, subject: &Subject, now_ms: u64) {

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
 use steadfast_shares::{
     ClientRule, DomainPattern, Groups, HostName, Known, Names, NetgroupName, Rights, RuleSet,
 };
@@ -19,12 +20,13 @@ struct Rig {
     clock: Arc<ManualClock>,
     service: Arc<ScriptedService>,
     book: Arc<NameBook>,
+    watched: Mutex<Vec<Arc<RuleSet>>>,
 }
 
 fn rig_with(bounds: Bounds) -> Rig {
     let (clock, service) = (Arc::new(ManualClock::default()), ScriptedService::new());
     let book = NameBook::new(bounds, service.clone(), clock.clone());
-    Rig { clock, service, book }
+    Rig { clock, service, book, watched: Mutex::default() }
 }
 
 fn rig() -> Rig {
@@ -45,6 +47,12 @@ fn rules(patterns: &[&str]) -> Arc<RuleSet> {
 }
 
 impl Rig {
+    /// Has the book look after these rules, in the place of those from before.
+    fn watch(&self, rules: Vec<Arc<RuleSet>>) {
+        let before = std::mem::replace(&mut *self.watched.lock(), rules.clone());
+        self.book.change_rules(rules, before);
+    }
+
     fn host(&self, host: &str, client: &str) -> Known {
         let known = self.book.is_host(&HostName::new(host).expect("a host"), address(client));
         self.book.turn();
@@ -110,7 +118,7 @@ fn names_in_use_are_asked_for_ahead_and_others_are_not() {
     rig.service.set_host("used.example", &["10.0.0.1"], 100);
     rig.service.set_host("unused.example", &["10.0.0.2"], 100);
     rig.service.set_host("ruled.example", &["10.0.0.3"], 100);
-    rig.book.watch_rules([rules(&["ruled.example"])]);
+    rig.watch(vec![rules(&["ruled.example"])]);
     rig.host("used.example", "10.0.0.1");
     rig.host("unused.example", "10.0.0.1");
     assert_eq!(rig.asked(), 3);
@@ -138,7 +146,7 @@ fn names_in_use_are_asked_for_ahead_and_others_are_not() {
 fn the_epoch_changes_with_answers_and_with_nothing_else() {
     let rig = rig();
     rig.service.set_host("a.example", &["10.0.0.1", "10.0.0.2"], 100);
-    rig.book.watch_rules([rules(&["a.example"])]);
+    rig.watch(vec![rules(&["a.example"])]);
     rig.book.turn();
     let epoch = rig.book.epoch();
     assert_eq!(rig.host("a.example", "10.0.0.1"), Known::Yes);
@@ -167,7 +175,7 @@ fn what_was_known_is_used_while_the_service_is_dead_and_not_for_ever() {
     let rig = rig();
     rig.service.set_host("a.example", &["10.0.0.1"], 100);
     rig.service.set_client("10.0.0.1", &["a.example"], 100);
-    rig.book.watch_rules([rules(&["a.example", "*.example"])]);
+    rig.watch(vec![rules(&["a.example", "*.example"])]);
     rig.domain("*.example", "10.0.0.1");
     rig.domain("*.example", "10.0.0.1");
     assert_eq!(rig.domain("*.example", "10.0.0.1"), Known::Yes);
@@ -241,7 +249,7 @@ fn when_the_service_is_back_all_that_failed_is_asked_at_once() {
     }
     let patterns: Vec<_> = names.iter().map(String::as_str).collect();
     rig.service.set_manner(Manner::Fails);
-    rig.book.watch_rules([rules(&patterns)]);
+    rig.watch(vec![rules(&patterns)]);
     rig.pass(600_000);
     rig.service.set_manner(Manner::Answers);
     rig.service.take_asked();
@@ -299,7 +307,7 @@ fn netgroups_are_asked_by_address() {
     rig.service.set_host("a.example", &["10.0.0.1", "fd00::1"], 100);
     rig.service.set_host("b.example", &["10.0.0.2"], 100);
     rig.service.set_netgroup("all", &[""]);
-    rig.book.watch_rules([rules(&["@staff", "@all"])]);
+    rig.watch(vec![rules(&["@staff", "@all"])]);
     rig.book.turn();
     for client in ["10.0.0.1", "fd00::1", "10.0.0.2", "10.9.9.9", "::ffff:10.0.0.2"] {
         assert_eq!(rig.netgroup("staff", client), Known::Yes, "{client}");
@@ -330,7 +338,7 @@ fn a_netgroup_with_hosts_that_cannot_be_looked_up_says_so() {
     rig.service.set_netgroup("staff", &["a.example", "broken.example"]);
     rig.service.set_host("a.example", &["10.0.0.1"], 3600);
     rig.service.set(host_named("broken.example"), Outcome::Failed(Failure::Failed));
-    rig.book.watch_rules([rules(&["@staff"])]);
+    rig.watch(vec![rules(&["@staff"])]);
     rig.book.turn();
     assert_eq!(rig.netgroup("staff", "10.0.0.1"), Known::Yes);
     assert_eq!(rig.netgroup("staff", "10.0.0.2"), Known::NotYet);
@@ -350,22 +358,22 @@ fn names_of_rules_are_looked_up_in_bulk_and_let_go_with_their_rules() {
     let first = rules(&["a.example", "b.example", "@staff", "10.0.0.0/8", "*.example"]);
     let second = rules(&["b.example", "c.example"]);
     rig.service.set_netgroup("staff", &["d.example"]);
-    rig.book.watch_rules([Arc::clone(&first), Arc::clone(&second)]);
+    rig.watch(vec![Arc::clone(&first), Arc::clone(&second)]);
     rig.book.turn();
     let mut asked = rig.service.take_asked();
     asked.sort();
     let host = |n| host_named(&format!("{n}.example"));
     assert_eq!(asked, [host("a"), host("b"), host("c"), host("d"), netgroup_named("staff")]);
     // Published again: nothing to do.
-    rig.book.watch_rules([Arc::clone(&second), Arc::clone(&first), first]);
+    rig.watch(vec![Arc::clone(&second), Arc::clone(&first), first]);
     rig.book.turn();
     assert_eq!(rig.asked(), 0);
-    rig.book.watch_rules([Arc::clone(&second)]);
+    rig.watch(vec![Arc::clone(&second)]);
     rig.book.turn();
     let there: Vec<_> =
         rig.book.look_ups(|_| true, 100).into_iter().map(|look_up| look_up.name).collect();
     assert_eq!(there, ["b.example", "c.example"]);
-    rig.book.watch_rules([]);
+    rig.watch(vec![]);
     rig.book.turn();
     assert_eq!(rig.book.look_ups(|_| true, 100), []);
     assert_eq!(rig.asked(), 0);
@@ -377,7 +385,7 @@ fn questions_in_flight_are_bounded_and_who_waits_comes_first() {
     rig.service.set_manner(Manner::Keeps);
     let names: Vec<_> = (0..300).map(|n| format!("h{n}.example")).collect();
     let patterns: Vec<_> = names.iter().map(String::as_str).collect();
-    rig.book.watch_rules([rules(&patterns)]);
+    rig.watch(vec![rules(&patterns)]);
     rig.book.turn();
     assert_eq!(rig.service.kept_count(), super::IN_FLIGHT_MAX);
     let statistics = rig.book.statistics().hosts;
@@ -417,7 +425,7 @@ fn replies_that_are_lost_are_failures() {
 fn a_flapping_service_is_never_noticed_by_who_is_known() {
     let rig = rig();
     rig.service.set_host("a.example", &["10.0.0.1"], 30);
-    rig.book.watch_rules([rules(&["a.example"])]);
+    rig.watch(vec![rules(&["a.example"])]);
     rig.book.turn();
     let epoch = rig.book.epoch();
     for n in 0..600_u32 {
@@ -435,7 +443,7 @@ fn names_that_no_rule_has_are_bounded() {
     let bounds = Bounds { entries_max: 100, ..Bounds::default() };
     let rig = rig_with(bounds);
     rig.service.set_host("ruled.example", &["10.0.0.1"], 3600);
-    rig.book.watch_rules([rules(&["ruled.example"])]);
+    rig.watch(vec![rules(&["ruled.example"])]);
     for n in 0..5000_u32 {
         let client = IpAddr::from((0x0a00_0000_u32 + n).to_be_bytes());
         rig.service.set_client(&client.to_string(), &["x.example"], 3600);
@@ -482,7 +490,7 @@ fn users_groups_are_those_of_this_host() {
 fn what_files_say_is_asked_again_when_they_change() {
     let rig = rig();
     rig.service.set_host("a.example", &["10.0.0.1"], 3600);
-    rig.book.watch_rules([rules(&["a.example"])]);
+    rig.watch(vec![rules(&["a.example"])]);
     rig.pass(10_000);
     rig.service.set_host("a.example", &["10.0.0.2"], 3600);
     rig.service.set_changed(vec![host_named("a.example"), host_named("other.example")]);
@@ -507,7 +515,7 @@ fn what_is_kept_serves_after_a_restart_with_a_dead_service() {
     before.service.set_netgroup("all", &[""]);
     before.service.set_user(1000, &[1, 2]);
     let rules = rules(&["a.example", "none.example", "@staff", "@all", "@none"]);
-    before.book.watch_rules([Arc::clone(&rules)]);
+    before.watch(vec![Arc::clone(&rules)]);
     before.book.turn();
     for _ in 0..3 {
         before.domain("*.example", "10.0.0.5");
@@ -526,7 +534,7 @@ fn what_is_kept_serves_after_a_restart_with_a_dead_service() {
     // A day later.
     after.clock.advance(86_400_000);
     assert_eq!(after.book.restore(kept), 10);
-    after.book.watch_rules([rules]);
+    after.watch(vec![rules]);
     after.book.turn();
     for _ in 0..2 {
         assert_eq!(after.host("a.example", "fd00::1"), Known::Yes);
@@ -683,7 +691,7 @@ mod agreement {
                     Step::Rules(hosts, groups) => {
                         let mut patterns = texts(&hosts, host_name);
                         patterns.extend(texts(&groups, |n| format!("@g{n}")));
-                        rig.book.watch_rules([rules(&borrowed(&patterns))]);
+                        rig.watch(vec![rules(&borrowed(&patterns))]);
                     }
                     Step::Ask(n) => {
                         for host in 0..HOSTS {

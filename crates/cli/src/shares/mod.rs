@@ -25,7 +25,7 @@ use steadfast_control::sharetab::Sharetab;
 use steadfast_control::store::{ApplyError, Done, Store, StoreOptions};
 use steadfast_engine::{Engine, ExportTable};
 use steadfast_shares::manage::{DefaultsSpec, Mistake};
-use steadfast_shares::{Edit, FixedShare, Item, Share, ShareChange, ShareId};
+use steadfast_shares::{Edit, FixedShare, Item, RuleSet, Share, ShareChange, ShareId};
 use tokio::sync::broadcast;
 
 use crate::configuration::{COMMAND_LINE, WantedShare};
@@ -113,9 +113,9 @@ impl KeptShares {
 }
 
 impl ReadyShares {
-    /// What is served.
-    pub(crate) fn exports(&self) -> &Exports {
-        &self.state.exports
+    /// The rules of each share that is served.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = Arc<RuleSet>> {
+        self.state.exports.all_rules()
     }
 
     /// Why shares are not served.
@@ -236,7 +236,7 @@ impl ShareManager {
         let (table, built) = state.exports.change(&now, &removed, &wanted);
         tell_of_single_users(&built.changed);
         // Before clients are asked about: their look-ups may begin.
-        self.access.watch_rules(state.exports.rule_sets());
+        self.access.change_rules(built.added_rules(), built.removed_rules.iter().cloned());
         self.engine.set_exports(table);
         state.note_faults(&wanted, built.faults.clone());
         built.faults
@@ -311,7 +311,7 @@ impl ShareManager {
         state.faults.clear();
         let (table, built) = state.exports.build(&self.engine.exports(), &all);
         tell_of_single_users(&built.changed);
-        self.access.watch_rules(state.exports.rule_sets());
+        self.access.change_rules(built.added_rules(), built.removed_rules.iter().cloned());
         self.engine.set_exports(table);
         state.note_faults(&all, built.faults.clone());
         self.tell(&mut state, &done, &before);
