@@ -6,7 +6,8 @@
 //!   nfs-ganesha; and how long a start takes until the first share, and all, are served;
 //! - `changes`: single changes, the list of shares, mounts, memory, and a load beside changes, with
 //!   15,150 shares against ten;
-//! - `storm`: 2,000 automounters that mount everything.
+//! - `storm`: 2,000 automounters that mount everything;
+//! - `names`: what a name server is asked while 2,000 clients come and work, as a picture.
 //!
 //! Every share is a directory of its own on XFS on a loop device, with hosts, networks and a netgroup
 //! in its rules ([`farm`]); what a command says is done is checked by EXPORT and MNT. All of it runs in
@@ -16,6 +17,7 @@ mod api;
 mod changes;
 mod farm;
 mod load;
+mod names;
 mod paper;
 mod probe;
 mod rivals;
@@ -55,6 +57,7 @@ const SECTIONS: &[Section] = &[
     Section { name: "table", measure: table::measure },
     Section { name: "changes", measure: changes::measure },
     Section { name: "storm", measure: storm::measure },
+    Section { name: "names", measure: names::measure },
 ];
 
 /// What the command line says.
@@ -204,6 +207,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let release = ["build", "--quiet", "--release"];
     tidy::cargo(&[&release[..], &["-p", "steadfast"]].concat())?;
     tidy::cargo(&[&release[..], &["-p", "steadfast-bench", "--example", "bench"]].concat())?;
+    let name_server =
+        ["-p", "steadfast-access", "--features", "testing", "--example", "name_server"];
+    tidy::cargo(&[&release[..], &name_server].concat())?;
     isolation::run("bench-shares", arguments, INSIDE, &top()?)
 }
 
@@ -264,7 +270,11 @@ fn publish(name: &str, findings: &Findings) -> Result<()> {
     let text = std::fs::read_to_string(&document)?;
     let text = report::replace_section(&text, name, &findings.markdown())
         .context("docs/shares-performance.md")?;
-    Ok(std::fs::write(document, text)?)
+    std::fs::write(&document, text)?;
+    for (file, svg) in &findings.plots {
+        std::fs::write(document.with_file_name(file), svg)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -12,22 +12,27 @@ const BOTTOM: f64 = 56.0;
 /// Height of a line of the key.
 const KEY_LINE: f64 = 18.0;
 
-/// One direction of a plot; both are logarithmic, so that a curve which stays flat over decades and
+/// One direction of a plot; most are logarithmic, so that a curve which stays flat over decades and
 /// one that goes through the roof have room in one picture.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
     pub(crate) label: &'static str,
-    /// Where it begins and ends; both above 0.
+    /// Where it begins and ends; both above 0 if it is not linear.
     pub(crate) from: f64,
     pub(crate) to: f64,
     /// Numbers that are written beside it.
     pub(crate) ticks: Vec<f64>,
+    /// Equal differences are equal distances, rather than equal factors.
+    pub(crate) is_linear: bool,
 }
 
 impl Axis {
     /// How far along the axis a value lies, from 0 to 1; values beyond its ends are put there.
     fn place(&self, value: f64) -> f64 {
         let value = value.clamp(self.from, self.to);
+        if self.is_linear {
+            return (value - self.from) / (self.to - self.from);
+        }
         (value / self.from).ln() / (self.to / self.from).ln()
     }
 }
@@ -143,7 +148,9 @@ mod tests {
     use super::*;
 
     fn plot(points: Vec<(f64, f64)>) -> Plot {
-        let axis = |label| Axis { label, from: 1.0, to: 100.0, ticks: vec![1.0, 10.0, 100.0] };
+        let ticks = vec![1.0, 10.0, 100.0];
+        let axis =
+            |label| Axis { label, from: 1.0, to: 100.0, ticks: ticks.clone(), is_linear: false };
         let curve = Curve { name: "a < b", colour: "red", is_dashed: true, points };
         Plot { title: "R&D", x: axis("x"), y: axis("y"), curves: vec![curve] }
     }
@@ -156,6 +163,13 @@ mod tests {
         let (x, y) = plot.at((10.0, 10.0));
         assert!((x - f64::midpoint(LEFT, WIDTH - RIGHT)).abs() < 1e-9, "{x}");
         assert!((y - f64::midpoint(TOP, HEIGHT - BOTTOM)).abs() < 1e-9, "{y}");
+    }
+
+    #[test]
+    fn a_linear_axis_begins_at_nothing() {
+        let axis = Axis { label: "s", from: 0.0, to: 120.0, ticks: vec![], is_linear: true };
+        let percent = [0.0, 30.0, 120.0, 999.0].map(|at| (axis.place(at) * 100.0).round() as u32);
+        assert_eq!(percent, [0, 25, 100, 100]);
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub mod stream;
 mod text;
 pub mod walk;
 
-pub use drive::{Arrivals, CLIENTS_MAX, Control, DEPTH_MAX, KindReport, Latency, Pace, Transport};
+pub use drive::{
+    Arrivals, CLIENTS_MAX, Control, DEPTH_MAX, KindReport, Latency, Pace, Transport, source_address,
+};
 pub use error::BenchError;
 pub use setup::Target;

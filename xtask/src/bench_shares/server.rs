@@ -38,8 +38,7 @@ impl Home {
         std::fs::create_dir_all(home.state())?;
         std::fs::write(home.path("hosts"), Farm::hosts())?;
         std::fs::write(home.path("netgroup"), Farm::netgroups())?;
-        let file = home.shares_directory().join(format!("{GROUP}.toml"));
-        std::fs::write(file, farm.group(count))?;
+        home.set_group(&farm.group(count))?;
         let text = format!(
             "[server]\nlisten = [\"{ADDRESS}\"]\nrpcbind = false\nstate_directory = {:?}\n\
              shares_directory = {:?}\n\n[names]\nhosts_file = {:?}\nnetgroup_file = {:?}\n",
@@ -50,6 +49,19 @@ impl Home {
         );
         std::fs::write(home.path("steadfast.toml"), text)?;
         Ok(home)
+    }
+
+    /// Puts another text in the place of the group's file.
+    pub(super) fn set_group(&self, text: &str) -> Result<()> {
+        let file = self.shares_directory().join(format!("{GROUP}.toml"));
+        Ok(std::fs::write(file, text)?)
+    }
+
+    /// Adds lines to `[names]`.
+    pub(super) fn add_names(&self, lines: &str) -> Result<()> {
+        let path = self.path("steadfast.toml");
+        let text = std::fs::read_to_string(&path)? + lines;
+        Ok(std::fs::write(path, text)?)
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -92,8 +92,10 @@ pub(super) fn shown_seconds(seconds: f64) -> String {
 
 fn shown(outcome: &Outcome) -> [String; 2] {
     match outcome {
-        Outcome::Took { on, off } => {
-            [shown_seconds(*on), off.map_or_else(|| "–".to_owned(), shown_seconds)]
+        Outcome::Took { on, off, is_start } => {
+            let start = if *is_start { " (its start)" } else { "" };
+            let off = off.map_or_else(|| "–".to_owned(), shown_seconds);
+            [format!("{}{start}", shown_seconds(*on)), off]
         }
         Outcome::GaveUp(after) => {
             let text = format!("> {}", shown_seconds(*after));
@@ -211,13 +213,15 @@ mod tests {
     fn the_table_has_everybody_and_the_goals_their_verdicts() {
         let all =
             [measured(2900, 0.1, 0.05), measured(15_150, 0.9, 0.6), measured(100_000, 3.0, 1.0)];
-        let took = Outcome::Took { on: 12.0, off: Some(3.0) };
-        let cells = vec![Some(took), Some(Outcome::GaveUp(180.0)), None];
+        let took = |is_start| Outcome::Took { on: 12.0, off: Some(3.0), is_start };
+        let cells = vec![Some(took(false)), Some(Outcome::GaveUp(180.0)), Some(took(true))];
         let rivals = [Row { name: "exportfs".to_owned(), cells }];
         let findings = findings("Somewhere.", &all, &rivals);
         let text = findings.markdown();
         assert!(text.contains("| Sun: before | > 1 week | > 1 week | > 1 week | > 1 week |  |  |"));
-        assert!(text.contains("| exportfs | 12.0 s | 3.0 s | > 0:03:00 | > 0:03:00 |  |  |"));
+        assert!(text.contains(
+            "| exportfs | 12.0 s | 3.0 s | > 0:03:00 | > 0:03:00 | 12.0 s (its start) | 3.0 s |"
+        ));
         assert!(text.contains("| **Steadfast** | 100 ms | 50.0 ms | 900 ms | 600 ms | 3.0 s |"));
         // Off took 0.6 s instead of 0.5 s.
         assert_eq!(findings.misses(), 1, "{text}");

@@ -188,12 +188,14 @@ fn figure2_plot(without: &[Point], with: &[Point]) -> Plot {
             from: 10.0,
             to: 2000.0,
             ticks: vec![10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0],
+            is_linear: false,
         },
         y: Axis {
             label: "ms/call, mean",
             from: 0.1,
             to: 10_000.0,
             ticks: vec![0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0],
+            is_linear: false,
         },
         curves: vec![
             curve("Steadfast without the log", "#c0392b", false, means(without)),
@@ -299,12 +301,14 @@ fn figure3_plot(samples: &Samples) -> Plot {
             from: 5.0,
             to: 20.0,
             ticks: vec![5.0, 10.0, 15.0, 20.0],
+            is_linear: false,
         },
         y: Axis {
             label: "calls/s",
             from: 10.0,
             to: 100_000.0,
             ticks: vec![10.0, 100.0, 1000.0, 10_000.0, 100_000.0],
+            is_linear: false,
         },
         curves: vec![
             Curve {

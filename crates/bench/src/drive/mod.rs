@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 pub use control::Control;
 pub use pace::{Arrivals, Pace};
+pub use sockets::source_address;
 pub use tally::{KindReport, Latency};
 
 use crate::error::BenchError;

@@ -24,7 +24,7 @@ const SPARE_DESCRIPTORS: u64 = 64;
 
 /// The source address of a virtual client, where the server is at a loopback address of IPv4:
 /// 127.16.0.1 and on, two million of them. Elsewhere the kernel chooses.
-pub(crate) fn source_address(server: SocketAddr, client: usize) -> Option<Ipv4Addr> {
+pub fn source_address(server: SocketAddr, client: usize) -> Option<Ipv4Addr> {
     let IpAddr::V4(address) = server.ip() else { return None };
     if !address.is_loopback() {
         return None;

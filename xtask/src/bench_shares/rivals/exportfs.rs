@@ -44,7 +44,8 @@ fn on_and_off(site: &Site<'_>, shares: usize) -> Result<Outcome> {
     if off.is_some() && shared()? != 0 {
         bail!("etab is not empty after exportfs -ua");
     }
-    Ok(Outcome::Took { on: on.as_secs_f64(), off: off.map(|off| off.as_secs_f64()) })
+    let off = off.map(|off| off.as_secs_f64());
+    Ok(Outcome::Took { on: on.as_secs_f64(), off, is_start: false })
 }
 
 /// How long it took, if it ended in time.

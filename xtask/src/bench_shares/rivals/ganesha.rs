@@ -3,7 +3,6 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -12,6 +11,7 @@ use rustix::process::Signal;
 use super::{Outcome, Process};
 use crate::bench_shares::Site;
 use crate::bench_shares::probe::Probe;
+use crate::peers::servers::Cpus;
 
 const MOUNT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 20_048);
 /// The number of a share has 16 bits.
@@ -32,7 +32,7 @@ pub(super) fn measure(site: &Site<'_>, shares: usize) -> Result<Outcome> {
     let all = head() + &site.farm.ganesha(shares);
     std::fs::write(&file, &all)?;
     std::fs::create_dir_all("/run/ganesha")?;
-    let mut command = Command::new("ganesha.nfsd");
+    let mut command = Cpus::command(site.cpus.server.as_ref(), Path::new("ganesha.nfsd"));
     command.arg("-F").arg("-f").arg(&file).arg("-L").arg(&log);
     command.args(["-p", "/run/ganesha/bench.pid"]);
     let started = Instant::now();
@@ -61,8 +61,9 @@ pub(super) fn measure(site: &Site<'_>, shares: usize) -> Result<Outcome> {
         })?,
         None => None,
     };
+    let is_start = on.is_none();
     let on = on.unwrap_or(start).as_secs_f64();
-    Ok(Outcome::Took { on, off: off.map(|off| off.as_secs_f64()) })
+    Ok(Outcome::Took { on, off: off.map(|off| off.as_secs_f64()), is_start })
 }
 
 fn head() -> String {
