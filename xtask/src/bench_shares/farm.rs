@@ -2,7 +2,9 @@
 //! name, and networks. The same list in the words of every server that is measured.
 
 use std::fmt::Write;
+use std::fs::Permissions;
 use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -34,7 +36,7 @@ impl Farm {
         Ok(Self { root: root.to_owned() })
     }
 
-    /// Makes the directories of shares, those that are not there.
+    /// Makes the directories of shares, those that are not there; loads work in them as nobody.
     pub(super) fn make(&self, shares: std::ops::Range<usize>) -> Result<()> {
         for share in shares {
             let path = self.path(share);
@@ -43,6 +45,7 @@ impl Farm {
                 Err((ErrorKind::NotFound, _)) => std::fs::create_dir_all(&path),
                 Err((_, error)) => Err(error),
             }
+            .and_then(|()| std::fs::set_permissions(&path, Permissions::from_mode(0o777)))
             .with_context(|| format!("cannot make {path}"))?;
         }
         Ok(())
