@@ -53,6 +53,7 @@ impl Catalog {
     pub fn apply(&mut self, batch: &Batch) -> Result<Applied, Vec<Mistake>> {
         // Whatever was left to be told belongs to something else.
         self.touched.clear();
+        self.forget_lost();
         let mut doing = Doing::default();
         let mut left_out = Vec::new();
         for (index, operation) in batch.operations.iter().enumerate() {

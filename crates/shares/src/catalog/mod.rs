@@ -15,7 +15,7 @@ mod states;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 pub use applying::Applied;
@@ -23,7 +23,7 @@ pub use edits::Edit;
 pub use listing::{GroupView, ShareView};
 
 use crate::compile::{FieldMistake, Inherited, RuleBook};
-use crate::group::{Content, GroupFile, NodeId, Outcome};
+use crate::group::{Content, GroupFile, NodeId, Outcome, PatternNode};
 use crate::manage::{DefaultsSpec, PatternSpec, ShareSpec};
 use crate::model::Share;
 use claims::{Claim, Ids, Paths, Rank, Ranking, Standing};
@@ -73,6 +73,12 @@ pub struct Catalog {
     ids: Ids,
     /// How shares were served before what is being done now.
     touched: HashMap<Box<str>, Option<Arc<Share>>>,
+    /// Which directories were seen below the parents of patterns: by group, then by pattern. It
+    /// outlasts both, so that a deletion that is taken back gives the same shares again.
+    seen: HashMap<Box<str>, BTreeMap<Box<str>, BTreeSet<Box<str>>>>,
+    /// Groups of which patterns went in what was done last: what was seen for these is forgotten
+    /// when the next thing is done.
+    lost: BTreeSet<Box<str>>,
 }
 
 /// A group.
@@ -122,9 +128,13 @@ impl Group {
     }
 
     fn pattern(&self, directories: &str) -> Option<&PatternSpec> {
+        self.pattern_node(directories).map(|pattern| &pattern.spec)
+    }
+
+    fn pattern_node(&self, directories: &str) -> Option<&PatternNode> {
         let node = self.file.node(*self.patterns.get(directories)?)?;
         match &node.content {
-            Content::Pattern(pattern) => Some(&pattern.spec),
+            Content::Pattern(pattern) => Some(pattern),
             _ => None,
         }
     }
@@ -155,6 +165,8 @@ impl Catalog {
             paths: Paths::default(),
             ids: Ids::default(),
             touched: HashMap::new(),
+            seen: HashMap::new(),
+            lost: BTreeSet::new(),
         };
         catalog.set_base(defaults, fixed);
         catalog
@@ -219,28 +231,12 @@ impl Catalog {
         names: impl IntoIterator<Item = &'a str>,
     ) -> Vec<ShareChange> {
         let Some(index) = self.group_index(group) else { return Vec::new() };
-        let Some(spec) = self.group(index).and_then(|group| group.pattern(pattern)).cloned() else {
+        if self.group(index).and_then(|group| group.pattern(pattern)).is_none() {
             return Vec::new();
-        };
-        let wanted: BTreeMap<String, ShareSpec> = names
-            .into_iter()
-            .filter(|name| spec.matches(name))
-            .map(|name| spec.share(name))
-            .map(|share| (share.path.clone(), share))
-            .collect();
-        let mut known = Vec::new();
-        for (number, made) in self.made_by(index, pattern) {
-            known.push((number, made.path.clone()));
         }
-        let mut missing = wanted;
-        for (number, path) in known {
-            if missing.remove(&*path).is_none() {
-                self.remove_made(index, number);
-            }
-        }
-        for (path, spec) in missing {
-            self.make(index, pattern, &path, &spec);
-        }
+        let seen = self.seen.entry(group.into()).or_default().entry(pattern.into()).or_default();
+        *seen = names.into_iter().map(Into::into).collect();
+        self.make_of_directories(index, pattern);
         self.take_changes()
     }
 
@@ -294,6 +290,52 @@ impl Catalog {
         let all = made.iter().enumerate();
         all.filter_map(|(number, made)| Some((number as u32, made.as_ref()?)))
             .filter(move |(_, made)| *made.pattern == *pattern)
+    }
+
+    /// Makes what a pattern makes of the directories that were seen, and takes the rest of its
+    /// shares away. Those that stay are as they were.
+    fn make_of_directories(&mut self, index: u32, pattern: &str) {
+        let Some(group) = self.group(index) else { return };
+        let names = self.seen.get(&*group.name).and_then(|seen| seen.get(pattern));
+        // One with a mistake might take in more than was meant.
+        let node = group.pattern_node(pattern).filter(|node| node.is_well_written());
+        let spec = node.map(|node| &node.spec);
+        let mut missing: BTreeMap<String, ShareSpec> = names
+            .into_iter()
+            .flatten()
+            .filter_map(|name| Some(spec.filter(|spec| spec.matches(name))?.share(name)))
+            .map(|share| (share.path.clone(), share))
+            .collect();
+        let known: Vec<(u32, Box<str>)> = self
+            .made_by(index, pattern)
+            .map(|(number, made)| (number, made.path.clone()))
+            .collect();
+        for (number, path) in known {
+            if missing.remove(&*path).is_none() {
+                self.remove_made(index, number);
+            }
+        }
+        for (path, spec) in missing {
+            self.make(index, pattern, &path, &spec);
+        }
+    }
+
+    /// Forgets which directories were seen for patterns that are gone for good: what took them
+    /// away can be taken back no more but by a change of its own, after which is looked again.
+    fn forget_lost(&mut self) {
+        for name in std::mem::take(&mut self.lost) {
+            let patterns = self
+                .group_index(&name)
+                .and_then(|index| self.group(index))
+                .map(|group| group.patterns.keys().cloned().collect::<BTreeSet<_>>())
+                .unwrap_or_default();
+            if let Some(seen) = self.seen.get_mut(&name) {
+                seen.retain(|pattern, _| patterns.contains(pattern));
+                if seen.is_empty() {
+                    self.seen.remove(&name);
+                }
+            }
+        }
     }
 
     fn make(&mut self, index: u32, pattern: &str, path: &str, spec: &ShareSpec) {
