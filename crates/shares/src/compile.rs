@@ -550,11 +550,8 @@ mod tests {
 
     #[test]
     fn root_clients_have_the_access_that_lists_give_them() {
-        let options = [
-            "ro=10.0.0.0/8",
-            "rw=10.1.0.0/16:192.0.2.1",
-            "root=10.1.0.1:192.0.0.0/8:172.16.0.1",
-        ];
+        let options =
+            ["ro=10.0.0.0/8", "rw=10.1.0.0/16:192.0.2.1", "root=10.1.0.1:192.0.0.0/8:172.16.0.1"];
         let set = compiled(&Inherited::default(), &options, &[]).rules;
         let seen = |client| rights(&set, client).map(|r| (r.is_read_only, r.squash));
         assert_eq!(seen("10.1.0.1"), Some((true, Squash::None)), "the first list decides");

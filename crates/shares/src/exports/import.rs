@@ -390,8 +390,7 @@ fn spec(gathered: Gathered, inherited: &ShareOptions) -> ShareSpec {
     let Some(Entitled { options: first, .. }) = gathered.clients.first() else { return share };
     if gathered.clients.iter().all(|client| client.options == *first) {
         share.options = first.words(inherited);
-        share.clients =
-            gathered.clients.iter().map(|client| client.pattern.to_string()).collect();
+        share.clients = gathered.clients.iter().map(|client| client.pattern.to_string()).collect();
         return share;
     }
     let common = ShareOptions { crosses_mounts: first.crosses_mounts, ..inherited.clone() };

@@ -174,8 +174,7 @@ impl Lists<'_> {
                 mistakes.push(ChangeMistake::new(format!("add_options[{index}]"), what));
             }
         }
-        let is_nobody =
-            self.clients.is_empty() && !self.has_rules && !names_clients(self.options);
+        let is_nobody = self.clients.is_empty() && !self.has_rules && !names_clients(self.options);
         if !remove.is_empty() && is_nobody {
             let what = format!(
                 "nobody would be left, and without clients {}: disable it, or set clients = null",
@@ -281,15 +280,19 @@ mod tests {
             assert_eq!(new.clients, ["x.example"]);
             assert!(change(json!({"remove_clients": ["*"]})).is_err(), "not among them");
         }
-        let group =
-            GroupSpec { name: "g".to_owned(), options: words(&["ro=10.0.0.1"]), ..Default::default() };
+        let group = GroupSpec {
+            name: "g".to_owned(),
+            options: words(&["ro=10.0.0.1"]),
+            ..Default::default()
+        };
         let add = changes(json!({"add_clients": ["x.example"]}));
         assert_eq!(group.changed(&add, &words(&["*"])).expect("one").clients, ["x.example"]);
     }
 
     #[test]
     fn a_client_that_is_removed_is_gone() {
-        let twice = ShareSpec { clients: words(&["a.example", "b.example", "a.example"]), ..share() };
+        let twice =
+            ShareSpec { clients: words(&["a.example", "b.example", "a.example"]), ..share() };
         let remove = changes(json!({"remove_clients": ["a.example"]}));
         assert_eq!(twice.changed(&remove, &[]).expect("no mistakes").clients, ["b.example"]);
         // The last of a group, so that everybody of [defaults] would be let in.
