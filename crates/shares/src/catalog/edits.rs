@@ -147,6 +147,9 @@ impl Catalog {
     }
 
     pub(super) fn put(&mut self, edit: &Edit) {
+        if self.unreadable.contains(&edit.group) {
+            return;
+        }
         match (&edit.item, &edit.after) {
             (Item::File, None) => self.remove_group(&edit.group),
             (Item::File, Some(text)) => {

@@ -73,13 +73,21 @@ pub struct Catalog {
     ids: Ids,
     /// How shares were served before what is being done now.
     touched: HashMap<Box<str>, Option<Arc<Share>>>,
+    /// Groups whose files cannot be read: nothing of them is served, and nothing is put in their
+    /// place, where it would inherit less than they say.
+    unreadable: BTreeSet<Box<str>>,
+    /// Shares that lost their id to another in what is being done now.
+    ousted: BTreeSet<Box<str>>,
     /// Which directories were seen below the parents of patterns: by group, then by pattern. It
     /// outlasts both, so that a deletion that is taken back gives the same shares again.
-    seen: HashMap<Box<str>, BTreeMap<Box<str>, BTreeSet<Box<str>>>>,
+    seen: HashMap<Box<str>, SeenDirectories>,
     /// Groups of which patterns went in what was done last: what was seen for these is forgotten
     /// when the next thing is done.
     lost: BTreeSet<Box<str>>,
 }
+
+/// Names of directories that were seen, by pattern.
+type SeenDirectories = BTreeMap<Box<str>, BTreeSet<Box<str>>>;
 
 /// A group.
 #[derive(Debug)]
@@ -165,6 +173,8 @@ impl Catalog {
             paths: Paths::default(),
             ids: Ids::default(),
             touched: HashMap::new(),
+            unreadable: BTreeSet::new(),
+            ousted: BTreeSet::new(),
             seen: HashMap::new(),
             lost: BTreeSet::new(),
         };
@@ -196,6 +206,16 @@ impl Catalog {
     pub fn insert(&mut self, file: GroupFile) -> Vec<ShareChange> {
         self.put_file(file);
         self.take_changes()
+    }
+
+    /// Tells whether the file of a group cannot be read. If so, the group is to be neither made nor
+    /// changed, and edits of it are left out. Returns what was told before.
+    pub fn set_unreadable(&mut self, group: &str, is_unreadable: bool) -> bool {
+        if is_unreadable {
+            !self.unreadable.insert(group.into())
+        } else {
+            self.unreadable.remove(group)
+        }
     }
 
     /// The file of a group.
@@ -474,10 +494,14 @@ impl Catalog {
 
     fn claim_id(&mut self, claim: Claim) {
         let Some(id) = self.share_of(claim).map(|share| share.id.0) else { return };
-        if let Some(first) = self.ids.first(id) {
+        let before = self.ids.first(id);
+        if let Some(first) = before {
             self.touch_claim(first);
         }
         self.ids.claim(id, claim, claimants!(self));
+        if let Some(loser) = before.filter(|loser| self.ids.first(id) != Some(*loser)) {
+            self.ousted.insert(self.path_of(loser).into());
+        }
     }
 
     fn release_id(&mut self, claim: Claim) {
@@ -504,6 +528,7 @@ impl Catalog {
 
     /// The shares that are served otherwise than when this was asked before.
     fn take_changes(&mut self) -> Vec<ShareChange> {
+        self.ousted.clear();
         let touched = std::mem::take(&mut self.touched);
         let mut changes = Vec::new();
         for (path, old) in touched {

@@ -161,6 +161,40 @@ fn what_counts_is_how_it_is_in_the_end() {
     assert_eq!(catalog.served("/b").map(|share| share.id.0), Some(7));
 }
 
+/// A share that nobody named goes on being served.
+#[test]
+fn no_batch_takes_the_id_of_another_share() {
+    let text = "clients = [\"*\"]\n[[share]]\npath = \"/z\"\nid = 7\n";
+    let mut catalog = catalog(&[("home", HOME), ("z", text)]);
+    let add = json!({"op": "add-share", "group": "home", "share": {"path": "/c", "id": 7}});
+    let told = mistakes(&mut catalog, json!([add]));
+    assert_eq!(
+        told,
+        ["share \"/c\": id: 7 is the id of the share \"/z\" in shares.d/z.toml:2 already, which \
+          would not be served any more: write another `id = NUMBER`"]
+    );
+    let mut partial = batch(json!([add, {"op": "remove-share", "path": "/a"}]));
+    partial.partial = true;
+    let applied = catalog.apply(&partial).expect("partly");
+    assert_eq!((applied.left_out.len(), applied.left_out[0].operation), (1, Some(0)));
+    assert!(catalog.served("/z").is_some());
+    // Unless it gets another one.
+    let other = json!({"op": "set-share", "path": "/z", "changes": {"set": {"id": 8}}});
+    assert_eq!(apply(&mut catalog, json!([add, other])).changes.len(), 2);
+}
+
+#[test]
+fn of_a_partial_batch_some_mistakes_are_told() {
+    let mut catalog = catalog(&[("home", HOME)]);
+    let removals = (0..3000).map(|n| json!({"op": "remove-share", "path": format!("/a{n}")}));
+    let mut partial = batch(removals.collect());
+    partial.partial = true;
+    let left_out = catalog.apply(&partial).expect("nothing").left_out;
+    assert_eq!(left_out.len(), 1001);
+    assert_eq!(left_out.iter().filter(|mistake| mistake.suggestion.is_some()).count(), 8);
+    assert!(left_out[1000].what.starts_with("2000 more"), "{:?}", left_out[1000]);
+}
+
 #[test]
 fn of_shares_with_one_path_or_id_the_later_is_faulty_alone() {
     let late = "clients = [\"*\"]\n[[share]]\npath = \"/a\"\n[[share]]\npath = \"/x\"\nid = 5\n\
