@@ -67,6 +67,26 @@ impl std::str::FromStr for ClientPattern {
     }
 }
 
+impl ClientPattern {
+    /// Whether all clients of another pattern are known to be among its own, without any name
+    /// being looked up.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Any, _) => true,
+            (
+                Self::Network { network, prefix_bits },
+                Self::Network { network: within, prefix_bits: bits },
+            ) => {
+                network.is_ipv4() == within.is_ipv4()
+                    && prefix_bits <= bits
+                    && masked(*within, *prefix_bits) == *network
+            }
+            (Self::Domain(domain), Self::Host(host)) => domain.matches(host),
+            _ => self == other,
+        }
+    }
+}
+
 impl std::fmt::Display for ClientPattern {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

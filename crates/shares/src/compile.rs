@@ -129,13 +129,16 @@ impl Inherited {
         protocols: &[String],
     ) -> (Self, Vec<FieldMistake>) {
         let mut mistakes = Vec::new();
-        let options = read_options(&self.options, options, Field::Option, &mut mistakes);
+        let (options, own_lists) =
+            read_options(&self.options, options, Field::Option, &mut mistakes);
         let mut inner = Self { options, ..self.clone() };
         if !clients.is_empty() {
             inner.clients = read_clients(clients, Field::Client, &mut mistakes);
             client_words_of(clients, &mut inner.client_words);
-            inner.options.lists.access.retain(|entry| !self.options.lists.access.contains(entry));
-        } else if inner.options.lists.access != self.options.lists.access {
+            if !own_lists {
+                inner.options.lists.access.clear();
+            }
+        } else if own_lists {
             inner.clients.clear();
             inner.client_words.clear();
         }
@@ -259,8 +262,8 @@ fn compile(
     words: Words<'_>,
 ) -> Result<(Vec<ClientRule>, bool), Arc<[FieldMistake]>> {
     let mut mistakes = Vec::new();
-    let mut options = read_options(&inherited.options, words.options, Field::Option, &mut mistakes);
-    let own_lists = options.lists.access != inherited.options.lists.access;
+    let (mut options, own_lists) =
+        read_options(&inherited.options, words.options, Field::Option, &mut mistakes);
     let names_clients = !words.clients.is_empty() || !words.rules.is_empty();
     if names_clients && !own_lists {
         options.lists.access.clear();
@@ -275,6 +278,15 @@ fn compile(
              everybody in",
         ));
     }
+    let too_many = |field| {
+        let what = format!("the share has more than {} clients", RuleSet::RULES_MAX);
+        FieldMistake::new(field, what)
+    };
+    let lists = &options.lists;
+    if lists.none.len() + lists.root.len() + lists.access.len() > RuleSet::RULES_MAX {
+        mistakes.push(too_many(Field::Key("options")));
+        return Err(mistakes.into());
+    }
     let mut rules = Rules { rules: from_lists(&options), coverage: Coverage::default() };
     options.lists = ClientLists::default();
     for (index, rule) in words.rules.iter().enumerate() {
@@ -282,8 +294,8 @@ fn compile(
     }
     rules.add(clients, &options, Field::Client, &mut mistakes);
     if rules.rules.len() > RuleSet::RULES_MAX {
-        let what = format!("the share has more than {} clients", RuleSet::RULES_MAX);
-        mistakes.push(FieldMistake::new(Field::Whole, what));
+        // Not of the whole: that would be taken for there being none.
+        mistakes.push(too_many(Field::Key("clients")));
     }
     if mistakes.is_empty() {
         Ok((rules.rules, options.crosses_mounts))
@@ -301,7 +313,7 @@ fn read_rule(
     mistakes: &mut Vec<FieldMistake>,
 ) {
     let place = |option| Field::RuleOption(index, option);
-    let options = read_options(share_options, &rule.options, place, mistakes);
+    let (options, _) = read_options(share_options, &rule.options, place, mistakes);
     let at = |what: &str| {
         let option = rule.options.iter().position(|word| word.contains(what));
         option.map_or(Field::Rule(index), place)
@@ -356,48 +368,61 @@ impl Rules {
 }
 
 /// The rules that options name. A client of `root=` has the access that `rw=` or `ro=` give it
-/// by the same words, else that of the share.
+/// by the same words: that of the first of their clients that covers it, else that of the share.
+/// Those of them that it covers in part have rules of their own before its.
 fn from_lists(options: &ShareOptions) -> Vec<ClientRule> {
     let lists = &options.lists;
-    let access_of = |pattern: &ClientPattern| {
-        lists.access.iter().find(|(listed, _)| listed == pattern).map(|(_, is_read_only)| {
-            options.changed(|access| {
-                (access.is_read_only, access.is_denied) = (*is_read_only, false);
-            })
+    let with_access = |is_read_only: bool| {
+        options.changed(|access| {
+            (access.is_read_only, access.is_denied) = (is_read_only, false);
         })
     };
-    let rule = |pattern: &ClientPattern, options: ShareOptions| ClientRule {
+    let as_root = |options: &ShareOptions| options.changed(|access| access.squashes_root = false);
+    let rule = |pattern: &ClientPattern, options: &ShareOptions| ClientRule {
         pattern: pattern.clone(),
         grants: options.grants(),
     };
-    let none = lists
+    let mut rules: Vec<ClientRule> = lists
         .none
         .iter()
-        .map(|pattern| ClientRule { pattern: pattern.clone(), grants: Arc::new([]) });
-    let root = lists.root.iter().map(|pattern| {
-        let options = access_of(pattern).unwrap_or_else(|| options.clone());
-        rule(pattern, options.changed(|access| access.squashes_root = false))
-    });
-    let access = lists
-        .access
-        .iter()
-        .map(|(pattern, _)| rule(pattern, access_of(pattern).unwrap_or_else(|| options.clone())));
-    none.chain(root).chain(access).collect()
+        .map(|pattern| ClientRule { pattern: pattern.clone(), grants: Arc::new([]) })
+        .collect();
+    for pattern in &lists.root {
+        let mut access = None;
+        for (listed, is_read_only) in &lists.access {
+            if listed.covers(pattern) {
+                access = Some(with_access(*is_read_only));
+                break;
+            }
+            if pattern.covers(listed) {
+                rules.push(rule(listed, &as_root(&with_access(*is_read_only))));
+            }
+            if rules.len() > RuleSet::RULES_MAX {
+                // Refused for it.
+                return rules;
+            }
+        }
+        rules.push(rule(pattern, &as_root(access.as_ref().unwrap_or(options))));
+    }
+    let access = lists.access.iter();
+    rules.extend(access.map(|(pattern, is_read_only)| rule(pattern, &with_access(*is_read_only))));
+    rules
 }
 
+/// The options that words make, and whether they name clients themselves.
 fn read_options(
     inherited: &ShareOptions,
     words: &[String],
     place: impl Fn(usize) -> Field,
     mistakes: &mut Vec<FieldMistake>,
-) -> ShareOptions {
-    let (options, errors) = inherited.with(words);
-    mistakes.extend(errors.into_iter().map(|(index, error)| FieldMistake {
+) -> (ShareOptions, bool) {
+    let read = inherited.read(words);
+    mistakes.extend(read.errors.into_iter().map(|(index, error)| FieldMistake {
         field: place(index),
         what: Problem::Said(error.what),
         suggestion: error.suggestion,
     }));
-    options
+    (read.options, read.names_clients)
 }
 
 fn read_clients(
@@ -504,6 +529,61 @@ mod tests {
         assert_eq!(let_in(&compiled(&outer, &["ro=10.0.0.2"], &[])), [false, true, true]);
         let (inner, _) = outer.with(&[], &words(&["10.0.0.2"]), &[]);
         assert_eq!(let_in(&compiled(&inner, &[], &[])), [false, true, true]);
+    }
+
+    #[test]
+    fn a_list_that_is_like_the_inherited_one_is_its_own() {
+        let (outer, _) = Inherited::default().with(&words(&["ro=10.0.0.1"]), &[], &[]);
+        let own = compiled(&outer, &["ro=10.0.0.1"], &["10.0.0.0/8"]);
+        let read_only = |client| rights(&own.rules, client).map(|rights| rights.is_read_only);
+        assert_eq!(read_only("10.0.0.1"), Some(true));
+        assert_eq!(read_only("10.0.0.2"), Some(false));
+        let (inner, _) = outer.with(&words(&["ro=10.0.0.1"]), &words(&["10.0.0.0/8"]), &[]);
+        let own = compiled(&inner, &[], &[]);
+        assert_eq!(rights(&own.rules, "10.0.0.1").map(|rights| rights.is_read_only), Some(true));
+        let (outer, _) =
+            Inherited::default().with(&words(&["ro=10.0.0.1"]), &words(&["10.0.0.0/8"]), &[]);
+        let (inner, _) = outer.with(&words(&["ro=10.0.0.1"]), &[], &[]);
+        let own = compiled(&inner, &[], &[]);
+        assert_eq!(rights(&own.rules, "10.0.0.2"), None, "a list without clients");
+    }
+
+    #[test]
+    fn root_clients_have_the_access_that_lists_give_them() {
+        let options =
+            ["ro=10.0.0.0/8", "rw=10.1.0.0/16:192.0.2.1", "root=10.1.0.1:192.0.0.0/8:172.16.0.1"];
+        let set = compiled(&Inherited::default(), &options, &[]).rules;
+        let seen = |client| rights(&set, client).map(|r| (r.is_read_only, r.squash));
+        assert_eq!(seen("10.1.0.1"), Some((true, Squash::None)), "the first list decides");
+        assert_eq!(seen("192.0.2.1"), Some((false, Squash::None)));
+        assert_eq!(seen("172.16.0.1"), Some((false, Squash::None)), "in no list: the share's");
+        let options = ["ro", "rw=192.0.2.1", "root=192.0.0.0/8", "ro=192.0.3.0/24"];
+        let set = compiled(&Inherited::default(), &options, &[]).rules;
+        let seen = |client| rights(&set, client).map(|r| (r.is_read_only, r.squash));
+        assert_eq!(seen("192.0.2.1"), Some((false, Squash::None)), "a part of root's clients");
+        assert_eq!(seen("192.0.3.1"), Some((true, Squash::None)));
+        let rule = |pattern: &str| {
+            let pattern: ClientPattern = pattern.parse().expect("a pattern");
+            let options = words(&["ro=*.x", "root=a.x"]);
+            let words = Words { options: &options, clients: &[], rules: &[] };
+            let made = RuleBook::default().compile(&Arc::default(), words).expect("no mistakes");
+            let rules = made.rules.rules();
+            rules.iter().find(|rule| rule.pattern == pattern).expect("a rule").grants.clone()
+        };
+        assert!(rule("a.x")[0].is_read_only);
+    }
+
+    #[test]
+    fn too_many_clients_are_told() {
+        let clients: Vec<String> =
+            (0..=RuleSet::RULES_MAX).map(|n| format!("10.0.{}.{}", n / 256, n % 256)).collect();
+        let told = |options: &[String], clients: &[String]| {
+            let words = Words { options, clients, rules: &[] };
+            let mistakes = RuleBook::default().compile(&Arc::default(), words);
+            mistakes.expect_err("too many").iter().map(|m| m.field).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&[], &clients), [Field::Key("clients")]);
+        assert_eq!(told(&[format!("rw={}", clients.join(":"))], &[]), [Field::Key("options")]);
     }
 
     #[test]

@@ -38,4 +38,4 @@ pub use options::{Access, ClientLists, OptionError, ShareOptions};
 pub use plan::{Action, KeyChange, PlannedChange, Subject, planned};
 pub use rules::{Decision, Question, Refusal, RuleSet};
 pub use suggestion::nearest;
-pub use wanted::{Wanted, place_in};
+pub use wanted::{Wanted, place_in, places_in};

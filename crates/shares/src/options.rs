@@ -181,10 +181,31 @@ impl OptionError {
     }
 }
 
+/// What a list of words comes to.
+pub(crate) struct ReadOptions {
+    pub(crate) options: ShareOptions,
+    /// Mistakes by the index of their words.
+    pub(crate) errors: Vec<(usize, OptionError)>,
+    /// Whether there is `rw=` or `ro=` among the words.
+    pub(crate) names_clients: bool,
+}
+
+/// Whether a word is a list of those who have access.
+pub(crate) fn names_clients(word: &str) -> bool {
+    word.starts_with("rw=") || word.starts_with("ro=")
+}
+
 impl ShareOptions {
     /// The options that a list of words makes of these, which it inherits, and the mistakes in
     /// it by their index.
     pub fn with<S: AsRef<str>>(&self, words: &[S]) -> (Self, Vec<(usize, OptionError)>) {
+        let read = self.read(words);
+        (read.options, read.errors)
+    }
+
+    /// The same, and whether the words name clients themselves: such a list takes the place of
+    /// the inherited one, also where both are alike.
+    pub(crate) fn read<S: AsRef<str>>(&self, words: &[S]) -> ReadOptions {
         let mut list = List::new(self.clone());
         let mut errors = Vec::new();
         for (index, word) in words.iter().enumerate() {
@@ -199,7 +220,7 @@ impl ShareOptions {
             let what = "Kerberos is not served yet: give sec=sys or sec=none too".to_owned();
             errors.push((index, OptionError::new(what)));
         }
-        (list.options, errors)
+        ReadOptions { options: list.options, errors, names_clients: list.names_clients }
     }
 
     /// Whether some flavour is served already.
@@ -266,6 +287,7 @@ struct List<'a> {
     options: ShareOptions,
     /// Where the first `sec=` was.
     first_sec: Option<usize>,
+    /// Whether there was `rw=` or `ro=`.
     names_clients: bool,
     contradictions: Contradictions<'a>,
 }
@@ -414,20 +436,46 @@ fn list_members(value: &str) -> Vec<&str> {
         .collect()
 }
 
-/// A client of such a list: a pattern as elsewhere, or `.domain`, or `@` with a network.
+/// A client of such a list: a pattern as elsewhere, or `.domain`, or `@` with a network. Addresses
+/// may stand in brackets.
 fn list_pattern(text: &str) -> Result<ClientPattern, OptionError> {
-    let plain = text.replace(['[', ']'], "");
-    let network = plain.strip_prefix('@').filter(|rest| rest.parse::<ClientPattern>().is_ok());
-    let is_address = |text: &&str| text.starts_with(|c: char| c.is_ascii_hexdigit() || c == ':');
-    let text = match network.filter(is_address) {
-        Some(network) if network.contains(['.', ':']) => network.to_owned(),
-        _ if plain.starts_with('.') => format!("*{plain}"),
-        _ => plain,
-    };
-    text.parse().map_err(|error: crate::clients::PatternError| OptionError {
+    let refused = |error: crate::clients::PatternError| OptionError {
         what: error.what,
         suggestion: error.suggestion,
-    })
+    };
+    if let Some(rest) = text.strip_prefix('@') {
+        // Names that only begin as an address does (`@db.hosts`) are netgroups.
+        let plain = unbracketed(rest).unwrap_or_else(|| rest.to_owned());
+        let is_number = plain.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'/'));
+        if plain.contains(':') || (is_number && plain.contains(['.', '/'])) {
+            return match plain.parse().map_err(refused)? {
+                pattern @ ClientPattern::Network { .. } => Ok(pattern),
+                _ => Err(OptionError::new(format!(
+                    "{} is no network: write it like \"@10.1.0.0/16\"",
+                    shown(text)
+                ))),
+            };
+        }
+    } else if let Some(plain) = unbracketed(text)
+        && let Ok(pattern @ ClientPattern::Network { .. }) = plain.parse()
+    {
+        return Ok(pattern);
+    } else if text.starts_with('.') {
+        return format!("*{text}").parse().map_err(refused);
+    }
+    if text.contains(['[', ']']) {
+        return Err(OptionError::new(format!(
+            "{} has brackets, in which only an address may stand",
+            shown(text)
+        )));
+    }
+    text.parse().map_err(refused)
+}
+
+/// `[ADDRESS]` or `[ADDRESS]/BITS` without its brackets.
+fn unbracketed(text: &str) -> Option<String> {
+    let (address, rest) = text.strip_prefix('[')?.split_once(']')?;
+    Some(format!("{address}{rest}"))
 }
 
 /// What a word is about: of two words about one thing in a list, the later contradicts.
@@ -602,6 +650,14 @@ mod tests {
         assert_eq!((lists.root.len(), lists.none.len(), lists.access.len()), (1, 1, 0));
         assert!(mistake(&["sec=sys", "rw=a.example"]).1.contains("write a rule"));
         assert!(mistake(&["rw=a..b"]).1.contains("in the list"));
+        // What only begins as an address does is a netgroup, and what has brackets is no host.
+        let lists = all(&["none=@bad.hosts:@10.net:[::1]:@[fd00::]/8", "ro=[10.0.0.1]"]).lists;
+        let none: Vec<_> = lists.none.iter().map(ToString::to_string).collect();
+        assert_eq!(none, ["@bad.hosts", "@10.net", "::1", "fd00::/8"]);
+        assert_eq!(lists.access[0].0.to_string(), "10.0.0.1");
+        for word in ["rw=h[ab].x", "none=@h[ab]", "none=@192.168", "none=@10.0.0.1/8"] {
+            assert!(mistake(&[word]).1.contains("in the list"), "{word}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! (`group = "NAME"`) and no others. Shares of groups without one are added or changed alone.
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::Path;
+use std::path::PathBuf;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -100,22 +100,39 @@ impl Wanted {
 /// Where a file says what an operation that came of it does: its group or share, and there the
 /// field, as mistakes name it (`rule[0].clients[1]`). `None` for what it does not say itself.
 pub fn place_in(text: &str, operation: &Operation, field: &str) -> Option<Place> {
-    let (kind, key, name) = match operation {
-        Operation::CreateGroup { group } => ("group", "name", &group.name),
-        Operation::SetGroup { name, .. } => ("group", "name", name),
-        Operation::AddShare { share, .. } => ("share", "path", &share.path),
-        Operation::SetShare { path, .. } | Operation::MoveShare { path, .. } => {
-            ("share", "path", path)
-        }
-        Operation::DeleteGroup { .. } | Operation::RemoveShare { .. } => return None,
-    };
+    places_in(text, &[(operation, field)]).pop().flatten()
+}
+
+/// The same for many operations and fields, in their order: the file is read once.
+pub fn places_in(text: &str, asked: &[(&Operation, &str)]) -> Vec<Option<Place>> {
     let mut document = Document::new(text);
-    let root = document.parse()?;
+    let Some(root) = document.parse() else { return vec![None; asked.len()] };
     let root = Table { entries: root.get_ref(), place: document.start() };
-    let tables = document.tables(root, kind, kind);
-    // As paths, so that a slash more or less counts for nothing.
-    let is_it = |said: &str| Path::new(said) == Path::new(name);
-    let table = tables.into_iter().find(|table| document.text(*table, key).is_some_and(is_it))?;
+    // As paths, so that a slash more or less counts for nothing. Of several alike the first.
+    let mut known: HashMap<(&str, PathBuf), Table<'_>> = HashMap::new();
+    for (kind, key) in [("group", "name"), ("share", "path")] {
+        for table in document.tables(root, kind, kind) {
+            if let Some(name) = document.text(table, key) {
+                known.entry((kind, PathBuf::from(name))).or_insert(table);
+            }
+        }
+    }
+    let mut place = |operation: &Operation, field: &str| {
+        let (kind, name) = match operation {
+            Operation::CreateGroup { group } => ("group", &group.name),
+            Operation::SetGroup { name, .. } => ("group", name),
+            Operation::AddShare { share, .. } => ("share", &share.path),
+            Operation::SetShare { path, .. } | Operation::MoveShare { path, .. } => ("share", path),
+            Operation::DeleteGroup { .. } | Operation::RemoveShare { .. } => return None,
+        };
+        let table = *known.get(&(kind, PathBuf::from(name)))?;
+        place_of(&mut document, table, field)
+    };
+    asked.iter().map(|(operation, field)| place(operation, field)).collect()
+}
+
+/// Where a table says a field: `rule[0].clients[1]`.
+fn place_of(document: &mut Document<'_>, table: Table<'_>, field: &str) -> Option<Place> {
     let (rule, field) = match field.strip_prefix("rule[").and_then(|rest| rest.split_once(']')) {
         Some((rule, rest)) => (rule.parse::<usize>().ok(), rest.trim_start_matches('.')),
         None => (None, field),
@@ -320,5 +337,11 @@ mod tests {
         assert_eq!(place(2, ""), Some((13, 9)));
         let gone = Operation::RemoveShare { path: "/a".to_owned() };
         assert_eq!(place_in(FILE, &gone, ""), None);
+        // Many at once.
+        let asked: Vec<_> = operations.iter().map(|operation| (operation, "")).collect();
+        let each: Vec<_> = asked.iter().map(|(one, field)| place_in(FILE, one, field)).collect();
+        assert_eq!(places_in(FILE, &asked), each);
+        assert!(each.iter().all(Option::is_some));
+        assert_eq!(places_in("[", &asked), vec![None; asked.len()]);
     }
 }

@@ -256,8 +256,9 @@ impl ShareManager {
 
     /// Watches what patterns make shares of, if there are any.
     fn watch_directories(self: &Arc<Self>) {
-        let parents = self.lock().parents();
+        // Of two that do this at once, the later one has to have the later directories.
         let mut watch = self.watch.lock();
+        let parents = self.lock().parents();
         if watch.is_none() && !parents.is_empty() {
             let manager: Weak<Self> = Arc::downgrade(self);
             let started = DirectoryWatch::start(Box::new(move |parents| {

@@ -1,7 +1,7 @@
 //! The groups' files in their directory.
 
-use std::fs::Metadata;
-use std::io;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -10,8 +10,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use steadfast_shares::GroupFile;
 use steadfast_shares::configuration::TEXT_BYTES_MAX;
 use steadfast_shares::manage::{Mistake, check_group_name};
-
-use super::log::replace_for_people;
 
 /// What a file was when it was read or written last: another one was edited by somebody else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,16 +164,102 @@ impl FileWrite {
     }
 
     fn write(&self) -> Result<Option<Fingerprint>, WriteProblem> {
-        let now = Fingerprint::at(&self.path).map_err(WriteProblem::Failed)?;
-        if now != self.expected {
-            return Err(WriteProblem::Edited);
-        }
-        let done = match &self.text {
-            Some(text) => replace_for_people(&self.path, text.as_bytes()),
-            None if now.is_none() => Ok(()),
+        let was_there = self.check()?.is_some();
+        match &self.text {
+            Some(text) => {
+                let prepared = Prepared::new(&self.path, text.as_bytes());
+                self.put(prepared.map_err(WriteProblem::Failed)?).map(Some)
+            }
+            None if !was_there => Ok(None),
             None => std::fs::remove_file(&self.path)
-                .and_then(|()| steadfast_sys::durable_file::sync_directory_of(&self.path)),
+                .and_then(|()| steadfast_sys::durable_file::sync_directory_of(&self.path))
+                .map(|()| None)
+                .map_err(WriteProblem::Failed),
+        }
+    }
+
+    /// What the file is, unless somebody else edited it.
+    fn check(&self) -> Result<Option<Fingerprint>, WriteProblem> {
+        let now = Fingerprint::at(&self.path).map_err(WriteProblem::Failed)?;
+        if now == self.expected { Ok(now) } else { Err(WriteProblem::Edited) }
+    }
+
+    /// Puts what was prepared in the file's place. Writing it took its time: whoever edited the
+    /// file meanwhile comes first.
+    fn put(&self, prepared: Prepared) -> Result<Fingerprint, WriteProblem> {
+        if let Err(problem) = self.check() {
+            let _ = std::fs::remove_file(&prepared.temporary);
+            return Err(problem);
+        }
+        prepared.put(&self.path).map_err(WriteProblem::Failed)
+    }
+}
+
+/// A file beside the one whose place it is to take, with the same owner and mode, on the disk.
+struct Prepared {
+    temporary: PathBuf,
+    file: File,
+}
+
+impl Prepared {
+    fn new(path: &Path, contents: &[u8]) -> io::Result<Self> {
+        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
         };
-        done.and_then(|()| Fingerprint::at(&self.path)).map_err(WriteProblem::Failed)
+        let mut temporary = std::ffi::OsString::from(".");
+        temporary.push(name);
+        temporary.push(".new");
+        let temporary = directory.join(temporary);
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).open(&temporary)?;
+        file.write_all(contents)?;
+        if let Ok(old) = path.metadata() {
+            file.set_permissions(old.permissions())?;
+            // Only root may give a file away; to others it stays theirs.
+            let _ = std::os::unix::fs::fchown(&file, Some(old.uid()), Some(old.gid()));
+        }
+        file.sync_all()?;
+        Ok(Self { temporary, file })
+    }
+
+    /// Gives it the name. What it is then is asked of the open file: by its name it may be
+    /// another's already.
+    fn put(self, path: &Path) -> io::Result<Fingerprint> {
+        let before = Fingerprint::of(&self.file.metadata()?);
+        std::fs::rename(&self.temporary, path)?;
+        // The time of its last change is that of the renaming now.
+        let after = Fingerprint::of(&self.file.metadata()?);
+        steadfast_sys::durable_file::sync_directory_of(path)?;
+        let is_edited = (before.bytes, before.modified_ns) != (after.bytes, after.modified_ns);
+        Ok(if is_edited { before } else { after })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_somebody_edits_meanwhile_is_not_written_over() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("g.toml");
+        std::fs::write(&path, "old").expect("written");
+        let write = FileWrite {
+            group: "g".to_owned(),
+            path: path.clone(),
+            text: Some("new".to_owned()),
+            expected: Fingerprint::at(&path).expect("readable"),
+            sequence: 1,
+        };
+        let prepared = Prepared::new(&path, b"new").expect("written");
+        std::fs::write(&path, "edited").expect("written");
+        assert!(matches!(write.put(prepared), Err(WriteProblem::Edited)));
+        assert_eq!(std::fs::read_to_string(&path).expect("there"), "edited");
+        assert_eq!(std::fs::read_dir(directory.path()).expect("listed").count(), 1);
+        // Without that it is written, and known again.
+        let write = FileWrite { expected: Fingerprint::at(&path).expect("readable"), ..write };
+        let written = write.write().expect("written");
+        assert_eq!(written, Fingerprint::at(&path).expect("readable"));
+        assert_eq!(std::fs::read_to_string(&path).expect("there"), "new");
     }
 }

@@ -6,6 +6,8 @@
 //! its batch was never acknowledged. Zeros may follow: room for lines to come. Pure; the file
 //! itself is `log.rs`.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use steadfast_shares::Edit;
 use steadfast_shares::manage::Operation;
@@ -49,6 +51,8 @@ pub enum Line {
     Record(Record),
     /// The groups' files have what the records up to this one did.
     Written(u64),
+    /// Files of these groups have what the records up to these did, though others do not.
+    WrittenGroups(BTreeMap<String, u64>),
 }
 
 /// What a line begins with, up to its checksum.

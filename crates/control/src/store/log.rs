@@ -1,9 +1,10 @@
 //! The file of the history.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
 
 use steadfast_sys::durable_file;
 
@@ -72,15 +73,26 @@ pub(super) struct HistoryFile {
     end: u64,
     /// Up to where there are zeros.
     room_end: u64,
-    /// Its length when it was made last.
+    /// Its length when it was made last, in bytes; 0 if that was not by this server.
     began_at: u64,
+    /// How many states it had then.
+    began_with: usize,
     states: Vec<State>,
+    /// Of these, how many are before a gap: what was damaged or is not needed any more. They
+    /// cannot be gone back to, nor beyond them.
+    before_gap: usize,
+    /// Up to which record all groups' files have everything.
     written: u64,
+    /// And those of groups that have more.
+    written_groups: BTreeMap<String, u64>,
     /// A line could neither be written nor taken back: nothing more may follow it.
     is_broken: bool,
     /// Tests have the next line fail.
     #[cfg(test)]
     pub(super) fails: bool,
+    /// Tests have the file fail just after it was put in the place of another.
+    #[cfg(test)]
+    pub(super) fails_in_place: bool,
 }
 
 /// What is found in a history that is opened.
@@ -88,6 +100,8 @@ pub(super) struct Opened {
     pub(super) history: HistoryFile,
     /// Records that the groups' files may not have.
     pub(super) pending: Vec<Record>,
+    /// Up to which record the files of groups have everything, where others have less.
+    pub(super) written_groups: BTreeMap<String, u64>,
     /// What is damaged, by line.
     pub(super) damaged: Vec<(usize, String)>,
 }
@@ -118,12 +132,17 @@ impl HistoryFile {
             file,
             end,
             room_end: end,
-            began_at: end,
+            began_at: 0,
+            began_with: 0,
             states: Vec::new(),
+            before_gap: 0,
             written: 0,
+            written_groups: BTreeMap::new(),
             is_broken: false,
             #[cfg(test)]
             fails: false,
+            #[cfg(test)]
+            fails_in_place: false,
         };
         let mut pending = Vec::new();
         for Found { offset, bytes, line } in scanned.lines {
@@ -133,16 +152,27 @@ impl HistoryFile {
                     pending.push(record);
                 }
                 Line::Written(sequence) => history.written = history.written.max(sequence),
+                Line::WrittenGroups(groups) => history.written_groups.extend(groups),
             }
         }
-        pending.retain(|record| record.sequence > history.written && !record.by_hand);
+        history.before_gap = before_gap(&history.states);
+        // What people wrote was in their files before it was here. What a file has is not put into
+        // it again: it may have been edited since then.
+        pending.retain_mut(|record| {
+            let written = &history.written_groups;
+            record.edits.retain(|edit| {
+                written.get(&*edit.group).is_none_or(|written| record.sequence > *written)
+            });
+            record.sequence > history.written && !record.by_hand && !record.edits.is_empty()
+        });
         history.make_room(0)?;
-        Ok(Opened { history, pending, damaged: scanned.damaged })
+        let written_groups = history.written_groups.clone();
+        Ok(Opened { history, pending, written_groups, damaged: scanned.damaged })
     }
 
     /// The states that can be gone back to, and the one that is, oldest first.
     pub(super) fn states(&self) -> &[State] {
-        &self.states
+        self.states.get(self.before_gap..).unwrap_or_default()
     }
 
     /// The number of the state that is.
@@ -158,12 +188,26 @@ impl HistoryFile {
         Ok(())
     }
 
-    /// Notes up to which record the groups' files have everything.
-    pub(super) fn note_written(&mut self, sequence: u64) -> io::Result<()> {
+    /// Notes up to which record all groups' files have everything, and those of groups that have
+    /// more.
+    pub(super) fn note_written(
+        &mut self,
+        sequence: u64,
+        groups: &BTreeMap<String, u64>,
+    ) -> io::Result<()> {
         if sequence > self.written {
             self.append_line(&Line::Written(sequence))?;
             self.written = sequence;
         }
+        let new: BTreeMap<String, u64> = groups
+            .iter()
+            .filter(|(group, written)| self.written_groups.get(*group) != Some(*written))
+            .map(|(group, written)| (group.clone(), *written))
+            .collect();
+        if !new.is_empty() {
+            self.append_line(&Line::WrittenGroups(new))?;
+        }
+        self.written_groups.clone_from(groups);
         self.make_room(ROOM_BYTES_MIN)
     }
 
@@ -216,63 +260,79 @@ impl HistoryFile {
         let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
         match Line::decode(line) {
             Ok(Line::Record(record)) => Ok(record),
-            Ok(Line::Written(_)) => Err(io::Error::other("not a record")),
+            Ok(Line::Written(_) | Line::WrittenGroups(_)) => Err(io::Error::other("not a record")),
             Err(what) => Err(io::Error::new(io::ErrorKind::InvalidData, what)),
         }
     }
 
-    /// Whether there are many records that nobody needs.
+    /// Whether there may be many records that nobody needs. If most of them were needed when the
+    /// file was made last, it waits until there are as many again.
     pub(super) fn is_long(&self) -> bool {
-        self.states.len() > RECORDS_MAX
-            || (self.end > self.began_at + GROWTH_BYTES_MAX && self.states.len() > STATES_KEPT)
+        let growth = GROWTH_BYTES_MAX.max(self.began_at);
+        self.states.len() > RECORDS_MAX.max(2 * self.began_with)
+            || (self.end > self.began_at + growth && self.states.len() > STATES_KEPT)
     }
 
-    /// Makes the file anew with the last states, and with those that are not in the groups' files.
-    pub(super) fn shorten(&mut self) -> io::Result<()> {
+    /// Makes the file anew with the last states, and with the records of these numbers: those that
+    /// are not in the groups' files.
+    pub(super) fn shorten(&mut self, needed: &BTreeSet<u64>) -> io::Result<()> {
         let spare = self.states.len().saturating_sub(STATES_KEPT);
-        let is_spare =
-            |(index, state): (usize, &State)| index < spare && state.sequence <= self.written;
-        let gone = self.states.iter().enumerate().take_while(|entry| is_spare(*entry)).count();
         let mut states = Vec::new();
         let mut contents = Vec::new();
-        for state in self.states.iter().skip(gone) {
+        for (index, state) in self.states.iter().enumerate() {
+            if index < spare && !needed.contains(&state.sequence) {
+                continue;
+            }
             let mut line = vec![0; usize::try_from(state.bytes).unwrap_or(0)];
             self.file.read_exact_at(&mut line, state.offset)?;
             states.push(State { offset: contents.len() as u64, ..state.clone() });
             contents.extend_from_slice(&line);
         }
         contents.extend(Line::Written(self.written).encode()?);
-        durable_file::replace(&self.path, &contents)?;
-        self.file = OpenOptions::new().read(true).write(true).open(&self.path)?;
+        if !self.written_groups.is_empty() {
+            contents.extend(Line::WrittenGroups(self.written_groups.clone()).encode()?);
+        }
+        match self.put_in_place(&contents) {
+            Ok(file) => self.file = file,
+            Err(error) => {
+                // Lines that go on into a file without a name would be lost.
+                self.is_broken = !self.is_in_place();
+                return Err(error);
+            }
+        }
         self.end = contents.len() as u64;
         self.room_end = self.end;
         self.began_at = self.end;
+        self.began_with = states.len();
+        self.before_gap = before_gap(&states);
         self.states = states;
         self.make_room(0)
     }
+
+    /// Puts another file in the place of this one.
+    fn put_in_place(&self, contents: &[u8]) -> io::Result<File> {
+        durable_file::replace(&self.path, contents)?;
+        #[cfg(test)]
+        if self.fails_in_place {
+            return Err(io::Error::from(io::ErrorKind::Other));
+        }
+        OpenOptions::new().read(true).write(true).open(&self.path)
+    }
+
+    /// Whether the open file is the one that has the name.
+    fn is_in_place(&self) -> bool {
+        match (self.file.metadata(), self.path.metadata()) {
+            (Ok(open), Ok(named)) => (open.dev(), open.ino()) == (named.dev(), named.ino()),
+            _ => false,
+        }
+    }
 }
 
-/// Puts a file in the place of the one at `path`, or makes it, with the same owner and mode. On
-/// return it is on the disk.
-pub(super) fn replace_for_people(path: &Path, contents: &[u8]) -> io::Result<()> {
-    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::Error::from(io::ErrorKind::InvalidInput));
-    };
-    let mut temporary = std::ffi::OsString::from(".");
-    temporary.push(name);
-    temporary.push(".new");
-    let temporary = directory.join(temporary);
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&temporary)?;
-    file.write_all(contents)?;
-    if let Ok(old) = path.metadata() {
-        file.set_permissions(old.permissions())?;
-        let owner = std::os::unix::fs::MetadataExt::uid(&old);
-        let group = std::os::unix::fs::MetadataExt::gid(&old);
-        // Only root may give a file away; to others it stays theirs.
-        let _ = std::os::unix::fs::fchown(&file, Some(owner), Some(group));
-    }
-    file.sync_all()?;
-    drop(file);
-    std::fs::rename(&temporary, path)?;
-    durable_file::sync_directory_of(path)
+/// How many states are before the last gap in their numbers.
+fn before_gap(states: &[State]) -> usize {
+    let gap = states.windows(2).rposition(|pair| match pair {
+        [before, after] => before.sequence + 1 != after.sequence,
+        _ => false,
+    });
+    gap.map_or(0, |gap| gap + 1)
 }

@@ -116,6 +116,8 @@ pub struct Store {
     prints: BTreeMap<String, Fingerprint>,
     /// Edits that the files do not have, by group, with their record.
     unwritten: BTreeMap<String, Vec<(u64, Edit)>>,
+    /// Up to which record the files of groups have everything, where others have less.
+    written: BTreeMap<String, u64>,
     /// Files that somebody edited, and that are not written until they are read again.
     edited: BTreeSet<String>,
     /// Why nothing can be changed.
@@ -172,6 +174,7 @@ impl Store {
             history: opened.history,
             prints: BTreeMap::new(),
             unwritten: BTreeMap::new(),
+            written: opened.written_groups,
             edited: BTreeSet::new(),
             read_only,
             _lock: lock,
@@ -184,7 +187,9 @@ impl Store {
                     store.prints.insert(entry.group, print);
                 }
                 Err(mistake) => {
-                    // Not written over, whatever the history has for it.
+                    // Not written over, whatever the history has for it; and its shares are not
+                    // served without what they inherit.
+                    store.catalog.set_unreadable(&entry.group, true);
                     store.edited.insert(entry.group);
                     mistakes.push(mistake);
                 }
@@ -373,6 +378,7 @@ impl Store {
                         Some(print) => self.prints.insert(file.group.clone(), print),
                         None => self.prints.remove(&file.group),
                     };
+                    self.written.insert(file.group.clone(), file.sequence);
                     if let Some(edits) = self.unwritten.get_mut(&file.group) {
                         edits.retain(|(sequence, _)| *sequence > file.sequence);
                         if edits.is_empty() {
@@ -393,10 +399,12 @@ impl Store {
         let first =
             self.unwritten.values().filter_map(|edits| edits.first()).map(|(n, _)| *n).min();
         let written = first.map_or(self.sequence(), |first| first - 1);
-        let noted = self
-            .history
-            .note_written(written)
-            .and_then(|()| if self.history.is_long() { self.history.shorten() } else { Ok(()) });
+        self.written.retain(|_, sequence| *sequence > written);
+        let mut noted = self.history.note_written(written, &self.written);
+        if noted.is_ok() && self.history.is_long() {
+            let unwritten = self.unwritten.values().flatten();
+            noted = self.history.shorten(&unwritten.map(|(sequence, _)| *sequence).collect());
+        }
         if let Err(error) = noted {
             let path = Path::new(HISTORY_NAME);
             mistakes.push(files::mistake(path, format!("cannot be written: {error}")));
@@ -422,7 +430,7 @@ impl Store {
         };
         let (entries, mut mistakes) = files::list(&self.directory).map_err(unreadable)?;
         let mut done = Done { sequence: self.sequence(), ..Done::default() };
-        let mut gone: BTreeSet<String> = self.prints.keys().cloned().collect();
+        let mut gone: BTreeSet<String> = self.prints.keys().chain(&self.edited).cloned().collect();
         for entry in entries {
             gone.remove(&entry.group);
             let known = self.prints.get(&entry.group).copied();
@@ -478,6 +486,7 @@ impl Store {
             return Ok(());
         }
         let edits = vec![edit];
+        let was_unreadable = self.catalog.set_unreadable(group, false);
         let changes = self.catalog.put_all(&edits);
         let wrong: Vec<Mistake> = self
             .catalog
@@ -487,12 +496,18 @@ impl Store {
             .collect();
         if !wrong.is_empty() {
             self.catalog.take_back(&edits);
+            self.catalog.set_unreadable(group, was_unreadable);
             self.edited.insert(group.to_owned());
             mistakes.extend(wrong);
             return Ok(());
         }
         let record = Record { who: who.to_owned(), by_hand: true, edits, ..Record::default() };
-        let taken = self.commit(record, changes, Vec::new())?;
+        let taken = self.commit(record, changes, Vec::new());
+        if taken.is_err() {
+            // It is not taken now, and nothing may be put in its place.
+            self.catalog.set_unreadable(group, was_unreadable);
+        }
+        let taken = taken?;
         self.note_taken(group, found.map(|(_, print)| print));
         done.sequence = taken.sequence;
         done.edits.extend(taken.edits);
@@ -506,6 +521,7 @@ impl Store {
             None => self.prints.remove(group),
         };
         self.edited.remove(group);
+        self.catalog.set_unreadable(group, false);
     }
 }
 

@@ -302,10 +302,118 @@ fn what_cannot_be_read_is_told_and_the_others_go_on() {
         {"op": "create-group", "group": {"name": "bytes"}},
         {"op": "add-share", "group": "bytes", "share": {"path": "/b"}},
     ]));
-    store.apply(&add, "me").expect("done");
+    let Err(ApplyError::Mistakes(mistakes)) = store.apply(&add, "me") else { panic!("done") };
+    assert!(mistakes[0].what.contains("bytes.toml cannot be read"), "{mistakes:?}");
+    assert!(mistakes[1].what.contains("bytes.toml cannot be read"), "{mistakes:?}");
     store.write_files();
     let bytes = std::fs::read(place.path("shares.d/bytes.toml")).expect("read");
     assert_eq!(bytes, b"\n\xff\n");
+}
+
+/// Shares do not come without the options and clients of their group.
+#[test]
+fn nothing_is_served_of_a_group_whose_file_cannot_be_read() {
+    let place = Place::new();
+    let text = "clients = [\"@staff\"]\noptions = [\"ro\"]\n";
+    place.write("home", text);
+    let add_home =
+        |path: &str| batch(json!([{"op": "add-share", "group": "home", "share": {"path": path}}]));
+    let mut store = place.open();
+    store.apply(&add_home("/a"), "me").expect("done");
+    store.apply(&add("/b"), "me").expect("done");
+    drop(store);
+    std::fs::write(place.path("shares.d/home.toml"), b"clients = \xff\n").expect("written");
+    let (mut store, mistakes) = Store::open(place.options()).expect("opened");
+    assert_eq!((mistakes.len(), paths(&store)), (1, vec!["/b".to_owned()]));
+    // Neither now, nor when something is done or undone, nor while it has another mistake.
+    assert!(store.apply(&add_home("/c"), "me").is_err());
+    store.rollback(1, "me").expect("done");
+    store.rollback(2, "me").expect("done");
+    assert_eq!(paths(&store), ["/b"]);
+    place.write("home", "client = []\n");
+    assert!(!store.reload("somebody").expect("reloaded").1.is_empty());
+    assert!(store.apply(&add_home("/c"), "me").is_err());
+    assert_eq!(paths(&store), ["/b"]);
+    // When it can be read, it has what was done.
+    place.write("home", text);
+    assert_eq!(store.reload("somebody").expect("reloaded").1, []);
+    assert_eq!(paths(&store), ["/a", "/b"]);
+    let share = store.catalog().served("/a").expect("served");
+    assert_eq!(share.rules.rules()[0].pattern.to_string(), "@staff");
+    // One that is removed is no hindrance.
+    std::fs::write(place.path("shares.d/gone.toml"), b"\xff").expect("written");
+    store.write_files();
+    drop(store);
+    let (mut store, _) = Store::open(place.options()).expect("opened");
+    std::fs::remove_file(place.path("shares.d/gone.toml")).expect("removed");
+    assert_eq!(store.reload("somebody").expect("reloaded").1, []);
+    let create = json!([{"op": "create-group", "group": {"name": "gone"}}]);
+    store.apply(&batch(create), "me").expect("done");
+}
+
+/// What people changed in a file stays, whatever happens to others.
+#[test]
+fn an_edit_is_not_undone_while_another_file_waits() {
+    let place = Place::new();
+    place.write("g", "\n");
+    place.write("h", "\n");
+    let mut store = place.open();
+    let in_group = |group: &str, share: serde_json::Value| {
+        batch(json!([{"op": "add-share", "group": group, "share": share}]))
+    };
+    let wrong = "[[share]]\npath = \"/wrong\"\noptions = [\"roo\"]\n";
+    place.write("h", wrong);
+    assert!(!store.reload("somebody").expect("reloaded").1.is_empty());
+    store.apply(&in_group("h", json!({"path": "/h"})), "me").expect("done");
+    let share = json!({"path": "/a", "clients": ["10.0.0.1", "10.0.0.2"]});
+    store.apply(&in_group("g", share), "me").expect("done");
+    store.write_files();
+    let text = place.read("g").expect("written");
+    place.write("g", &text.replace(", \"10.0.0.2\"", ""));
+    assert_eq!(store.reload("somebody").expect("reloaded").1.len(), 1, "that of the other file");
+    let expected = served(&store);
+    assert_eq!(expected["/a"].rules.rules().len(), 1);
+    drop(store);
+    let mut store = place.open();
+    assert_eq!(served(&store), expected);
+    // The history is made shorter all the same, and has what is needed.
+    for n in 0..600 {
+        let log = json!({"set": {"log": n % 2 == 0}});
+        let set = json!([{"op": "set-share", "path": "/a", "changes": log}]);
+        store.apply(&batch(set), "me").expect("done");
+        if n % 100 == 0 {
+            // A server that starts takes what is right of it; this one had it read again.
+            place.write("h", &format!("# {n}\n{wrong}"));
+            store.write_files();
+        }
+    }
+    store.write_files();
+    assert!(store.states().len() < 400, "{}", store.states().len());
+    let first = store.states()[0].sequence - 1;
+    assert!(matches!(store.way_back(first - 1), Err(ApplyError::NoState { .. })));
+    let expected = served(&store);
+    drop(store);
+    place.write("h", wrong);
+    assert_eq!(served(&place.open()), expected);
+}
+
+#[test]
+fn a_history_that_lost_its_name_takes_no_more() {
+    let place = Place::new();
+    let mut store = place.open();
+    for n in 0..300 {
+        let log = json!({"set": {"log": n % 2 == 0}});
+        let set = json!([{"op": "set-share", "path": "/a", "changes": log}]);
+        let next = if n == 0 { add("/a") } else { batch(set) };
+        store.apply(&next, "me").expect("done");
+    }
+    store.history.fails_in_place = true;
+    assert!(!store.write_files().is_empty());
+    assert!(matches!(store.apply(&add("/b"), "me"), Err(ApplyError::History(_))));
+    drop(store);
+    let mut store = place.open();
+    assert_eq!((paths(&store), store.sequence()), (vec!["/a".to_owned()], 300));
+    store.apply(&add("/b"), "me").expect("done");
 }
 
 #[test]
@@ -321,9 +429,14 @@ fn a_damaged_history_is_told() {
     let second = bytes.iter().position(|byte| *byte == b'\n').expect("a line") + 40;
     bytes[second] ^= 1;
     std::fs::write(&path, bytes).expect("written");
-    let (store, mistakes) = Store::open(place.options()).expect("opened");
+    let (mut store, mistakes) = Store::open(place.options()).expect("opened");
     assert!(mistakes[0].place.ends_with("shares.history:2"), "{mistakes:?}");
     assert_eq!(paths(&store), ["/a", "/c"]);
+    // What was done there cannot be undone, so nobody is told that it was.
+    let told = store.rollback(1, "me").expect_err("no state");
+    assert!(matches!(told, ApplyError::NoState { wanted: 1, oldest: 2, newest: 3 }), "{told}");
+    store.rollback(2, "me").expect("done");
+    assert_eq!(paths(&store), ["/a"]);
 }
 
 #[test]
@@ -340,6 +453,20 @@ fn the_mode_of_a_file_stays() {
     assert_eq!(std::fs::read_dir(place.path("shares.d")).expect("listed").count(), 1);
 }
 
+const GROUPS: [&str; 3] = ["default", "g1", "g2"];
+
+/// Something that is not taken; what is before it is served by a server that starts.
+const WRONG: &str = "\n[[share]]\npath = \"/wrong\"\noptions = [\"roo\"]\n";
+
+/// A file without the share of a path, as an editor would leave it.
+fn without(text: &str, path: &str) -> Option<String> {
+    let line = format!("path = \"{path}\"");
+    let mut parts: Vec<&str> = text.split("[[share]]").collect();
+    let at = parts.iter().position(|part| part.trim_start().starts_with(&line))?;
+    parts.remove(at);
+    Some(parts.join("[[share]]"))
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Apply(serde_json::Value),
@@ -348,6 +475,12 @@ enum Step {
     Write(usize, bool),
     /// Somebody adds a share to a group's file.
     Edit(usize, u8),
+    /// Somebody takes a share out of a group's file.
+    TakeOut(usize, u8),
+    /// Somebody writes something wrong into a group's file, and it is told.
+    Mistake(usize),
+    /// He corrects it.
+    Correct(usize),
     Reload,
     Restart,
 }
@@ -373,6 +506,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..4_u64).prop_map(Step::Rollback),
         3 => (0..3_usize, any::<bool>()).prop_map(|(count, is_noted)| Step::Write(count, is_noted)),
         1 => (0..3_usize, 0..3_u8).prop_map(|(group, number)| Step::Edit(group, number)),
+        2 => (0..3_usize, 0..5_u8).prop_map(|(group, number)| Step::TakeOut(group, number)),
+        1 => (0..3_usize).prop_map(Step::Mistake),
+        1 => (0..3_usize).prop_map(Step::Correct),
         1 => Just(Step::Reload),
         1 => Just(Step::Restart),
     ]
@@ -430,17 +566,42 @@ proptest! {
                     }
                 }
                 Step::Edit(group, number) => {
-                    let group = ["default", "g1", "g2"][group];
+                    let group = GROUPS[group];
                     let text = place.read(group).unwrap_or_default();
                     let line = format!("\n[[share]]\npath = \"/hand/{group}{number}\"\n");
-                    if !text.contains(&line) {
+                    if !text.contains(&line) && !text.contains(WRONG) {
                         place.write(group, &(text + &line));
+                        has_edits = true;
+                    }
+                }
+                Step::TakeOut(group, number) => {
+                    let text = place.read(GROUPS[group]).unwrap_or_default();
+                    // Of a file that is not taken a server that starts would take it alone.
+                    if !text.contains(WRONG)
+                        && let Some(text) = without(&text, &format!("/p{number}"))
+                    {
+                        place.write(GROUPS[group], &text);
+                        has_edits = true;
+                    }
+                }
+                Step::Mistake(group) if !has_edits => {
+                    let text = place.read(GROUPS[group]).unwrap_or_default();
+                    if !text.contains(WRONG) {
+                        place.write(GROUPS[group], &(text + WRONG));
+                        let (_, mistakes) = store.reload("somebody").expect("reloaded");
+                        prop_assert!(!mistakes.is_empty());
+                    }
+                }
+                Step::Mistake(_) => {}
+                Step::Correct(group) => {
+                    if let Some(text) = place.read(GROUPS[group]).filter(|t| t.contains(WRONG)) {
+                        place.write(GROUPS[group], &text.replace(WRONG, ""));
                         has_edits = true;
                     }
                 }
                 Step::Reload => {
                     let (_, mistakes) = store.reload("somebody").expect("reloaded");
-                    prop_assert_eq!(mistakes, vec![]);
+                    prop_assert!(mistakes.iter().all(|m| m.what.contains("roo")), "{mistakes:?}");
                     has_edits = false;
                 }
                 Step::Restart => {
@@ -454,7 +615,13 @@ proptest! {
                 check_crash(&place, &served(&store))?;
             }
         }
-        let _ = store.reload("somebody").expect("reloaded");
+        for group in GROUPS {
+            if let Some(text) = place.read(group).filter(|text| text.contains(WRONG)) {
+                place.write(group, &text.replace(WRONG, ""));
+            }
+        }
+        let (_, mistakes) = store.reload("somebody").expect("reloaded");
+        prop_assert_eq!(mistakes, vec![]);
         let expected = served(&store);
         prop_assert_eq!(store.write_files(), vec![]);
         prop_assert!(!store.has_writes());

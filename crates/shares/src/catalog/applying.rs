@@ -13,6 +13,10 @@ use crate::suggestion::nearest;
 
 /// How many mistakes of a batch are told.
 const MISTAKES_MAX: usize = 200;
+/// How many mistakes of what a partial batch leaves out are told.
+const LEFT_OUT_MAX: usize = 1000;
+/// For how many mistakes of a batch the nearest of all paths or groups is looked for.
+const NEIGHBOURS_MAX: usize = 8;
 
 /// What a batch did.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,7 +25,8 @@ pub struct Applied {
     pub edits: Vec<Edit>,
     /// The shares that are served otherwise, by path.
     pub changes: Vec<ShareChange>,
-    /// What was left out of a partial batch, and why.
+    /// What was left out of a partial batch, and why: the first thousand, and one more that says
+    /// so if there are others.
     pub left_out: Vec<Mistake>,
 }
 
@@ -34,6 +39,16 @@ struct Doing {
     named: Vec<(usize, Box<str>, Vec<String>)>,
     /// Groups whose own keys are others, with the operation and the shares that were right.
     inheriting: BTreeMap<Box<str>, (usize, Vec<NodeId>)>,
+    /// How often the nearest path or group was looked for: each goes through many names.
+    neighbours: usize,
+}
+
+impl Doing {
+    /// Whether the nearest path or group may be looked for once more.
+    fn may_look_for_neighbour(&mut self) -> bool {
+        self.neighbours += 1;
+        self.neighbours <= NEIGHBOURS_MAX
+    }
 }
 
 /// Mistakes of one operation: where and what.
@@ -53,8 +68,11 @@ impl Catalog {
     pub fn apply(&mut self, batch: &Batch) -> Result<Applied, Vec<Mistake>> {
         // Whatever was left to be told belongs to something else.
         self.touched.clear();
+        self.ousted.clear();
+        self.forget_lost();
         let mut doing = Doing::default();
         let mut left_out = Vec::new();
+        let mut untold = 0;
         for (index, operation) in batch.operations.iter().enumerate() {
             let done = doing.edits.len();
             if let Err(refused) = self.perform(index, operation, &mut doing) {
@@ -70,7 +88,10 @@ impl Catalog {
                 if !doing.mistakes.is_empty() {
                     let undone = doing.edits.split_off(done);
                     self.undo(&undone);
-                    left_out.append(&mut doing.mistakes);
+                    self.ousted.clear();
+                    let room = LEFT_OUT_MAX.saturating_sub(left_out.len());
+                    untold += doing.mistakes.len().saturating_sub(room);
+                    left_out.extend(doing.mistakes.drain(..).take(room));
                 }
                 doing.named.clear();
                 doing.inheriting.clear();
@@ -84,6 +105,10 @@ impl Catalog {
             self.touched.clear();
             doing.mistakes.truncate(MISTAKES_MAX);
             return Err(doing.mistakes);
+        }
+        if untold > 0 {
+            let what = format!("{untold} more mistakes are not told: correct these first");
+            left_out.push(Mistake { what, ..Mistake::default() });
         }
         Ok(Applied { edits: doing.edits, changes: self.take_changes(), left_out })
     }
@@ -120,7 +145,7 @@ impl Catalog {
             Operation::SetGroup { name, changes } => self.set_group(index, name, changes, doing),
             Operation::AddShare { group, share } => self.add_share(index, group, share, doing),
             Operation::RemoveShare { path } => {
-                let (group, node) = self.written(path)?;
+                let (group, node) = self.written(path, doing)?;
                 let edit = self.removal(group, node, Item::Share(path.as_str().into()));
                 self.edit(doing, edit);
                 Ok(())
@@ -130,12 +155,17 @@ impl Catalog {
         }
     }
 
-    fn known_group(&self, name: &str) -> Result<u32, Refused> {
+    fn known_group(&self, name: &str, doing: &mut Doing) -> Result<u32, Refused> {
         self.group_index(name).ok_or_else(|| {
+            if self.unreadable.contains(name) {
+                return refused("group", self.unreadable_file(name));
+            }
+            let may_look = doing.may_look_for_neighbour();
+            let neighbour = may_look.then(|| nearest(name, self.group_names())).flatten();
             vec![ChangeMistake {
                 field: "group".to_owned(),
                 what: format!("there is no group {}", shown(name)),
-                suggestion: nearest(name, self.group_names()).map(String::from),
+                suggestion: neighbour.map(String::from),
             }]
         })
     }
@@ -146,7 +176,7 @@ impl Catalog {
 
     /// The segment of a share that tools may change: of several with one path the one that came
     /// last, which is not the one that is served.
-    fn written(&self, path: &str) -> Result<(u32, NodeId), Refused> {
+    fn written(&self, path: &str, doing: &mut Doing) -> Result<(u32, NodeId), Refused> {
         let all = self.first(path).into_iter().chain(self.paths.later(path).iter().copied());
         let mut refusal = None;
         for claim in all.collect::<Vec<_>>().into_iter().rev() {
@@ -173,8 +203,8 @@ impl Catalog {
             }
         }
         let suggestion = match &refusal {
-            Some(_) => None,
-            None => self.neighbour(path),
+            None if doing.may_look_for_neighbour() => self.neighbour(path),
+            _ => None,
         };
         let what = refusal.unwrap_or_else(|| format!("there is no share {}", shown(path)));
         Err(vec![ChangeMistake { field: "path".to_owned(), what, suggestion }])
@@ -223,6 +253,9 @@ impl Catalog {
         if self.group_index(&spec.name).is_some() {
             return Err(refused("name", format!("there is a group {} already", shown(&spec.name))));
         }
+        if self.unreadable.contains(&*spec.name) {
+            return Err(refused("name", self.unreadable_file(&spec.name)));
+        }
         let mut mistakes = told(&spec.check());
         let mut file = GroupFile::new(&spec.name);
         file.put_preamble(&group::new_group(spec));
@@ -252,7 +285,7 @@ impl Catalog {
         with_shares: bool,
         doing: &mut Doing,
     ) -> Result<(), Refused> {
-        let index = self.known_group(name)?;
+        let index = self.known_group(name, doing)?;
         let Some(group) = self.group(index) else { return Ok(()) };
         let shares = group.file.shares().count();
         if shares > 0 && !with_shares {
@@ -281,7 +314,7 @@ impl Catalog {
         changes: &Changes,
         doing: &mut Doing,
     ) -> Result<(), Refused> {
-        let index = self.known_group(name)?;
+        let index = self.known_group(name, doing)?;
         let clients = self.defaults.clients.clone();
         let Some(group) = self.group(index) else { return Ok(()) };
         if !group.file.group_mistakes().is_empty() {
@@ -383,7 +416,7 @@ impl Catalog {
             return Err(mistakes);
         }
         self.make_group(operation, group, doing)?;
-        let index = self.known_group(group)?;
+        let index = self.known_group(group, doing)?;
         if let Some(claim @ (Claim::Written(..) | Claim::Fixed(_))) = self.first(&share.path) {
             let view = self.shares_at(&share.path);
             let source = view.first().map_or("", |view| &view.source);
@@ -429,7 +462,7 @@ impl Catalog {
         changes: &Changes,
         doing: &mut Doing,
     ) -> Result<(), Refused> {
-        let (index, node) = self.written(path)?;
+        let (index, node) = self.written(path, doing)?;
         let before = self.wrong(path);
         let Some(group) = self.group(index) else { return Ok(()) };
         let Some(share) = group.file.share(node) else { return Ok(()) };
@@ -463,9 +496,9 @@ impl Catalog {
         group: &str,
         doing: &mut Doing,
     ) -> Result<(), Refused> {
-        let (from, node) = self.written(path)?;
+        let (from, node) = self.written(path, doing)?;
         self.make_group(operation, group, doing)?;
-        let to = self.known_group(group)?;
+        let to = self.known_group(group, doing)?;
         if from == to {
             return Ok(());
         }
@@ -497,6 +530,11 @@ impl Catalog {
         Ok(())
     }
 
+    fn unreadable_file(&self, group: &str) -> String {
+        let file = format!("{}/{group}.toml", self.directory);
+        format!("{file} cannot be read: correct that, and have it read with `steadfast reload`")
+    }
+
     fn correct_first(&self, group: &str) -> String {
         let file = format!("{}/{group}.toml", self.directory);
         format!("there is a mistake in how it is written in {file}: correct that by hand first")
@@ -516,6 +554,7 @@ impl Catalog {
                 }
             }
         }
+        self.check_ousted(doing);
         for (name, (operation, right)) in &doing.inheriting {
             let Some(index) = self.group_index(name) else { continue };
             let Some(group) = self.group(index) else { continue };
@@ -560,6 +599,39 @@ impl Catalog {
                         suggestion: mistake.suggestion.clone(),
                     });
                 }
+            }
+        }
+    }
+
+    /// Whether a share that nobody named is served no more, since one that was named has its id
+    /// now.
+    fn check_ousted(&mut self, doing: &mut Doing) {
+        for path in std::mem::take(&mut self.ousted) {
+            let was_served = matches!(self.touched.get(&path), Some(Some(_)));
+            let is_named = doing.named.iter().any(|(_, named, _)| *named == path);
+            let Some(loser) = self.first(&path).filter(|_| was_served && !is_named) else {
+                continue;
+            };
+            let Some(id) = self.share_of(loser).map(|share| share.id.0) else { continue };
+            let Some(winner) = self.ids.first(id).filter(|winner| *winner != loser) else {
+                continue;
+            };
+            let winner = self.path_of(winner);
+            let operation = doing.named.iter().find(|(_, named, _)| **named == *winner);
+            let source = self.shares_at(&path).first().map(|view| view.source.clone());
+            doing.mistakes.push(Mistake {
+                operation: operation.map(|(operation, ..)| *operation),
+                place: in_share(winner, "id"),
+                what: format!(
+                    "{id} is the id of the share {} in {} already, which would not be served any \
+                     more: write another `id = NUMBER`",
+                    shown(&path),
+                    source.unwrap_or_default()
+                ),
+                suggestion: None,
+            });
+            if doing.mistakes.len() >= MISTAKES_MAX {
+                return;
             }
         }
     }

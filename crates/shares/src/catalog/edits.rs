@@ -62,6 +62,7 @@ impl Edit {
 impl Catalog {
     /// Does edits that were done before, to these files or to others like them.
     pub fn put_all(&mut self, edits: &[Edit]) -> Vec<ShareChange> {
+        self.forget_lost();
         for edit in edits {
             self.put(edit);
         }
@@ -71,6 +72,7 @@ impl Catalog {
     /// Does edits of an earlier time: those of whole files say afterwards what the files were just
     /// before, which may be something else than it was then.
     pub fn put_back(&mut self, edits: &mut [Edit]) -> Vec<ShareChange> {
+        self.forget_lost();
         for edit in edits {
             let now = self.file(&edit.group).filter(|_| edit.item == Item::File);
             let text = now.map(GroupFile::text);
@@ -88,6 +90,7 @@ impl Catalog {
     /// have some of them already: what others wrote stays, except in the segments that the edits
     /// are of.
     pub fn merge_all(&mut self, edits: &[Edit]) -> Vec<ShareChange> {
+        self.forget_lost();
         for edit in edits {
             let now = self.file(&edit.group).map(GroupFile::text);
             if edit.item != Item::File || now.is_none() || now.as_deref() == edit.before.as_deref()
@@ -144,6 +147,9 @@ impl Catalog {
     }
 
     pub(super) fn put(&mut self, edit: &Edit) {
+        if self.unreadable.contains(&edit.group) {
+            return;
+        }
         match (&edit.item, &edit.after) {
             (Item::File, None) => self.remove_group(&edit.group),
             (Item::File, Some(text)) => {
@@ -164,18 +170,10 @@ impl Catalog {
         }
     }
 
-    /// Adds a group's file, or puts it in the place of the one that there is. Directories that
-    /// became shares stay if their pattern does.
+    /// Adds a group's file, or puts it in the place of the one that there is. Its patterns make
+    /// shares of the directories that were seen for them last.
     pub(super) fn put_file(&mut self, file: GroupFile) {
         let name = file.group().name.clone();
-        let made: Vec<(Box<str>, Box<str>)> = self
-            .group_index(&name)
-            .and_then(|index| self.group(index))
-            .map(|group| {
-                let made = group.made.iter().flatten();
-                made.map(|made| (made.pattern.clone(), made.path.clone())).collect()
-            })
-            .unwrap_or_default();
         self.remove_group(&name);
         let group = Group::new(file, &self.inherited);
         let index = self.groups.iter().position(Option::is_none).unwrap_or(self.groups.len());
@@ -193,14 +191,10 @@ impl Catalog {
             self.settle(index, id);
         }
         self.settle_patterns(index);
-        for (pattern, path) in made {
-            let Some(spec) = self.group(index).and_then(|g| g.pattern(&pattern)).cloned() else {
-                continue;
-            };
-            let name = path.rsplit('/').next().unwrap_or_default();
-            if spec.matches(name) {
-                self.make(index, &pattern, &path, &spec.share(name));
-            }
+        let patterns: Vec<Box<str>> =
+            self.group(index).map(|g| g.patterns.keys().cloned().collect()).unwrap_or_default();
+        for pattern in patterns {
+            self.make_of_directories(index, &pattern);
         }
     }
 
@@ -213,6 +207,9 @@ impl Catalog {
             *place = None;
         }
         self.names.remove(name);
+        if self.seen.contains_key(name) {
+            self.lost.insert(name.into());
+        }
     }
 
     /// The claims of a group, made ones last.
@@ -344,9 +341,13 @@ impl Catalog {
             if spec.as_ref().is_some_and(|spec| spec.matches(name)) {
                 self.release(Claim::Made(index, number));
                 self.settle_made(index, number);
-            } else {
-                self.remove_made(index, number);
             }
+        }
+        self.make_of_directories(index, directories);
+        if spec.is_none()
+            && let Some(name) = self.group(index).map(|group| (*group.name).into())
+        {
+            self.lost.insert(name);
         }
     }
 

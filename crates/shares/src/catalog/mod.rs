@@ -15,7 +15,7 @@ mod states;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 pub use applying::Applied;
@@ -23,7 +23,7 @@ pub use edits::Edit;
 pub use listing::{GroupView, ShareView};
 
 use crate::compile::{FieldMistake, Inherited, RuleBook};
-use crate::group::{Content, GroupFile, NodeId, Outcome};
+use crate::group::{Content, GroupFile, NodeId, Outcome, PatternNode};
 use crate::manage::{DefaultsSpec, PatternSpec, ShareSpec};
 use crate::model::Share;
 use claims::{Claim, Ids, Paths, Rank, Ranking, Standing};
@@ -73,7 +73,21 @@ pub struct Catalog {
     ids: Ids,
     /// How shares were served before what is being done now.
     touched: HashMap<Box<str>, Option<Arc<Share>>>,
+    /// Groups whose files cannot be read: nothing of them is served, and nothing is put in their
+    /// place, where it would inherit less than they say.
+    unreadable: BTreeSet<Box<str>>,
+    /// Shares that lost their id to another in what is being done now.
+    ousted: BTreeSet<Box<str>>,
+    /// Which directories were seen below the parents of patterns: by group, then by pattern. It
+    /// outlasts both, so that a deletion that is taken back gives the same shares again.
+    seen: HashMap<Box<str>, SeenDirectories>,
+    /// Groups of which patterns went in what was done last: what was seen for these is forgotten
+    /// when the next thing is done.
+    lost: BTreeSet<Box<str>>,
 }
+
+/// Names of directories that were seen, by pattern.
+type SeenDirectories = BTreeMap<Box<str>, BTreeSet<Box<str>>>;
 
 /// A group.
 #[derive(Debug)]
@@ -122,9 +136,13 @@ impl Group {
     }
 
     fn pattern(&self, directories: &str) -> Option<&PatternSpec> {
+        self.pattern_node(directories).map(|pattern| &pattern.spec)
+    }
+
+    fn pattern_node(&self, directories: &str) -> Option<&PatternNode> {
         let node = self.file.node(*self.patterns.get(directories)?)?;
         match &node.content {
-            Content::Pattern(pattern) => Some(&pattern.spec),
+            Content::Pattern(pattern) => Some(pattern),
             _ => None,
         }
     }
@@ -155,6 +173,10 @@ impl Catalog {
             paths: Paths::default(),
             ids: Ids::default(),
             touched: HashMap::new(),
+            unreadable: BTreeSet::new(),
+            ousted: BTreeSet::new(),
+            seen: HashMap::new(),
+            lost: BTreeSet::new(),
         };
         catalog.set_base(defaults, fixed);
         catalog
@@ -184,6 +206,16 @@ impl Catalog {
     pub fn insert(&mut self, file: GroupFile) -> Vec<ShareChange> {
         self.put_file(file);
         self.take_changes()
+    }
+
+    /// Tells whether the file of a group cannot be read. If so, the group is to be neither made nor
+    /// changed, and edits of it are left out. Returns what was told before.
+    pub fn set_unreadable(&mut self, group: &str, is_unreadable: bool) -> bool {
+        if is_unreadable {
+            !self.unreadable.insert(group.into())
+        } else {
+            self.unreadable.remove(group)
+        }
     }
 
     /// The file of a group.
@@ -219,28 +251,12 @@ impl Catalog {
         names: impl IntoIterator<Item = &'a str>,
     ) -> Vec<ShareChange> {
         let Some(index) = self.group_index(group) else { return Vec::new() };
-        let Some(spec) = self.group(index).and_then(|group| group.pattern(pattern)).cloned() else {
+        if self.group(index).and_then(|group| group.pattern(pattern)).is_none() {
             return Vec::new();
-        };
-        let wanted: BTreeMap<String, ShareSpec> = names
-            .into_iter()
-            .filter(|name| spec.matches(name))
-            .map(|name| spec.share(name))
-            .map(|share| (share.path.clone(), share))
-            .collect();
-        let mut known = Vec::new();
-        for (number, made) in self.made_by(index, pattern) {
-            known.push((number, made.path.clone()));
         }
-        let mut missing = wanted;
-        for (number, path) in known {
-            if missing.remove(&*path).is_none() {
-                self.remove_made(index, number);
-            }
-        }
-        for (path, spec) in missing {
-            self.make(index, pattern, &path, &spec);
-        }
+        let seen = self.seen.entry(group.into()).or_default().entry(pattern.into()).or_default();
+        *seen = names.into_iter().map(Into::into).collect();
+        self.make_of_directories(index, pattern);
         self.take_changes()
     }
 
@@ -294,6 +310,52 @@ impl Catalog {
         let all = made.iter().enumerate();
         all.filter_map(|(number, made)| Some((number as u32, made.as_ref()?)))
             .filter(move |(_, made)| *made.pattern == *pattern)
+    }
+
+    /// Makes what a pattern makes of the directories that were seen, and takes the rest of its
+    /// shares away. Those that stay are as they were.
+    fn make_of_directories(&mut self, index: u32, pattern: &str) {
+        let Some(group) = self.group(index) else { return };
+        let names = self.seen.get(&*group.name).and_then(|seen| seen.get(pattern));
+        // One with a mistake might take in more than was meant.
+        let node = group.pattern_node(pattern).filter(|node| node.is_well_written());
+        let spec = node.map(|node| &node.spec);
+        let mut missing: BTreeMap<String, ShareSpec> = names
+            .into_iter()
+            .flatten()
+            .filter_map(|name| Some(spec.filter(|spec| spec.matches(name))?.share(name)))
+            .map(|share| (share.path.clone(), share))
+            .collect();
+        let known: Vec<(u32, Box<str>)> = self
+            .made_by(index, pattern)
+            .map(|(number, made)| (number, made.path.clone()))
+            .collect();
+        for (number, path) in known {
+            if missing.remove(&*path).is_none() {
+                self.remove_made(index, number);
+            }
+        }
+        for (path, spec) in missing {
+            self.make(index, pattern, &path, &spec);
+        }
+    }
+
+    /// Forgets which directories were seen for patterns that are gone for good: what took them
+    /// away can be taken back no more but by a change of its own, after which is looked again.
+    fn forget_lost(&mut self) {
+        for name in std::mem::take(&mut self.lost) {
+            let patterns = self
+                .group_index(&name)
+                .and_then(|index| self.group(index))
+                .map(|group| group.patterns.keys().cloned().collect::<BTreeSet<_>>())
+                .unwrap_or_default();
+            if let Some(seen) = self.seen.get_mut(&name) {
+                seen.retain(|pattern, _| patterns.contains(pattern));
+                if seen.is_empty() {
+                    self.seen.remove(&name);
+                }
+            }
+        }
     }
 
     fn make(&mut self, index: u32, pattern: &str, path: &str, spec: &ShareSpec) {
@@ -432,10 +494,14 @@ impl Catalog {
 
     fn claim_id(&mut self, claim: Claim) {
         let Some(id) = self.share_of(claim).map(|share| share.id.0) else { return };
-        if let Some(first) = self.ids.first(id) {
+        let before = self.ids.first(id);
+        if let Some(first) = before {
             self.touch_claim(first);
         }
         self.ids.claim(id, claim, claimants!(self));
+        if let Some(loser) = before.filter(|loser| self.ids.first(id) != Some(*loser)) {
+            self.ousted.insert(self.path_of(loser).into());
+        }
     }
 
     fn release_id(&mut self, claim: Claim) {
@@ -462,6 +528,7 @@ impl Catalog {
 
     /// The shares that are served otherwise than when this was asked before.
     fn take_changes(&mut self) -> Vec<ShareChange> {
+        self.ousted.clear();
         let touched = std::mem::take(&mut self.touched);
         let mut changes = Vec::new();
         for (path, old) in touched {

@@ -161,6 +161,40 @@ fn what_counts_is_how_it_is_in_the_end() {
     assert_eq!(catalog.served("/b").map(|share| share.id.0), Some(7));
 }
 
+/// A share that nobody named goes on being served.
+#[test]
+fn no_batch_takes_the_id_of_another_share() {
+    let text = "clients = [\"*\"]\n[[share]]\npath = \"/z\"\nid = 7\n";
+    let mut catalog = catalog(&[("home", HOME), ("z", text)]);
+    let add = json!({"op": "add-share", "group": "home", "share": {"path": "/c", "id": 7}});
+    let told = mistakes(&mut catalog, json!([add]));
+    assert_eq!(
+        told,
+        ["share \"/c\": id: 7 is the id of the share \"/z\" in shares.d/z.toml:2 already, which \
+          would not be served any more: write another `id = NUMBER`"]
+    );
+    let mut partial = batch(json!([add, {"op": "remove-share", "path": "/a"}]));
+    partial.partial = true;
+    let applied = catalog.apply(&partial).expect("partly");
+    assert_eq!((applied.left_out.len(), applied.left_out[0].operation), (1, Some(0)));
+    assert!(catalog.served("/z").is_some());
+    // Unless it gets another one.
+    let other = json!({"op": "set-share", "path": "/z", "changes": {"set": {"id": 8}}});
+    assert_eq!(apply(&mut catalog, json!([add, other])).changes.len(), 2);
+}
+
+#[test]
+fn of_a_partial_batch_some_mistakes_are_told() {
+    let mut catalog = catalog(&[("home", HOME)]);
+    let removals = (0..3000).map(|n| json!({"op": "remove-share", "path": format!("/a{n}")}));
+    let mut partial = batch(removals.collect());
+    partial.partial = true;
+    let left_out = catalog.apply(&partial).expect("nothing").left_out;
+    assert_eq!(left_out.len(), 1001);
+    assert_eq!(left_out.iter().filter(|mistake| mistake.suggestion.is_some()).count(), 8);
+    assert!(left_out[1000].what.starts_with("2000 more"), "{:?}", left_out[1000]);
+}
+
 #[test]
 fn of_shares_with_one_path_or_id_the_later_is_faulty_alone() {
     let late = "clients = [\"*\"]\n[[share]]\npath = \"/a\"\n[[share]]\npath = \"/x\"\nid = 5\n\
@@ -238,6 +272,43 @@ fn patterns_make_shares() {
     assert_eq!((view.shares, view.served), (1, 1));
 }
 
+/// What is only tried, refused or taken back leaves the shares of patterns as they were, and what
+/// is done then reaches them.
+#[test]
+fn what_patterns_made_outlives_what_is_taken_back() {
+    let text = "clients = [\"*\"]\n[[pattern]]\ndirectories = \"/home/*\"\n";
+    let delete = json!([{"op": "delete-group", "name": "x", "with_shares": true}]);
+    let both = [("/home/a", true, false), ("/home/b", true, false)];
+    let drop_pattern =
+        json!([{"op": "set-group", "name": "x", "changes": {"set": {"pattern": null}}}]);
+    for operations in [delete, drop_pattern] {
+        let mut catalog = catalog(&[("x", text)]);
+        catalog.set_directories("x", "/home/*", ["a", "b"]);
+        let before = served(&catalog);
+        // A plan.
+        let tried = catalog.try_out(&batch(operations.clone())).expect("no mistakes");
+        assert_eq!(paths(&tried.changes), both);
+        assert_eq!(served(&catalog), before);
+        // A batch with a mistake.
+        let mut refused = batch(operations.clone());
+        refused.operations.push(Operation::RemoveShare { path: "/none".to_owned() });
+        catalog.apply(&refused).expect_err("a mistake");
+        assert_eq!(served(&catalog), before);
+        refused.operations.swap(0, 1);
+        refused.partial = true;
+        // A batch that could not be made durable.
+        let applied = catalog.apply(&refused).expect("partly");
+        let back = catalog.take_back(&applied.edits);
+        assert_eq!((back.len(), served(&catalog)), (2, before));
+        // Now it is meant.
+        assert_eq!(paths(&apply(&mut catalog, operations).changes), both);
+        assert_eq!(served(&catalog).len(), 0);
+        // What was seen is not kept for good.
+        apply(&mut catalog, json!([{"op": "create-group", "group": {"name": "y"}}]));
+        assert!(catalog.seen.is_empty() && catalog.lost.is_empty());
+    }
+}
+
 #[test]
 fn a_group_with_a_mistake_serves_nothing() {
     let catalog = catalog(&[("x", &HOME.replace("clients", "client"))]);
@@ -291,6 +362,9 @@ fn operation() -> impl Strategy<Value = Operation> {
             json!({"set": {"rule": []}}),
             json!({"add_clients": ["@y"], "remove_clients": ["@x"]}),
             json!({"add_options": ["rw"], "remove_clients": ["10.0.0.1"]}),
+            json!({"set": {"pattern": [{"directories": "/t/*", "except": ["b"]}]}}),
+            json!({"set": {"pattern": [{"directories": "/p?"}, {"directories": "/t/*"}]}}),
+            json!({"set": {"pattern": null}}),
         ])
         .prop_map(|value| serde_json::from_value(value).expect("changes"))
     };
@@ -335,6 +409,30 @@ fn file() -> impl Strategy<Value = String> {
         .prop_map(|(head, pieces)| head.to_owned() + &pieces.concat())
 }
 
+/// Looks at the directories of all patterns.
+fn look(catalog: &mut Catalog, names: &[&str]) -> Vec<ShareChange> {
+    let patterns: Vec<_> = catalog
+        .patterns()
+        .map(|(group, pattern)| (group.to_owned(), pattern.directories.clone()))
+        .collect();
+    let mut changes = Vec::new();
+    for (group, pattern) in patterns {
+        changes.extend(catalog.set_directories(&group, &pattern, names.iter().copied()));
+    }
+    changes
+}
+
+/// What is served, after changes; what they say was served before was.
+fn follow(mirror: &mut BTreeMap<String, Share>, changes: &[ShareChange]) {
+    for change in changes {
+        let old = mirror.remove(&*change.path);
+        assert_eq!(old.as_ref(), change.old.as_deref());
+        if let Some(new) = &change.new {
+            mirror.insert(change.path.to_string(), Share::clone(new));
+        }
+    }
+}
+
 /// What a catalogue says, however it came to be.
 fn told(catalog: &Catalog) -> Vec<String> {
     let mut all: Vec<String> = catalog
@@ -351,7 +449,13 @@ proptest! {
     fn batches_are_done_wholly_and_taken_back_wholly(
         files in prop::collection::vec(file(), 0..3),
         batches in prop::collection::vec(
-            (prop::collection::vec(operation(), 1..4), any::<bool>()), 1..6),
+            (
+                prop::collection::vec(operation(), 1..4),
+                any::<bool>(),
+                prop::sample::subsequence(vec!["a", "b", ".c", "p0", "p3"], 0..5),
+            ),
+            1..6,
+        ),
     ) {
         let named: Vec<_> =
             files.iter().enumerate().map(|(n, text)| (format!("g{n}"), text.as_str())).collect();
@@ -359,11 +463,21 @@ proptest! {
         let mut catalog = catalog(&named);
         let mut mirror = served(&catalog);
         let mut done = Vec::new();
-        for (operations, partial) in batches {
+        for (operations, partial, names) in batches {
+            // Directories come and go.
+            follow(&mut mirror, &look(&mut catalog, &names));
+            prop_assert_eq!(&served(&catalog), &mirror);
             let before = texts(&catalog);
             let batch = Batch { operations, partial, comment: None };
             let tried = catalog.try_out(&batch);
             prop_assert_eq!(&texts(&catalog), &before);
+            prop_assert_eq!(&served(&catalog), &mirror);
+            // It cannot be made durable.
+            if let Ok(applied) = catalog.apply(&batch) {
+                catalog.take_back(&applied.edits);
+                prop_assert_eq!(&texts(&catalog), &before);
+                prop_assert_eq!(&served(&catalog), &mirror);
+            }
             let Ok(applied) = catalog.apply(&batch) else {
                 prop_assert!(tried.is_err());
                 prop_assert_eq!(&texts(&catalog), &before);
@@ -372,14 +486,9 @@ proptest! {
             };
             prop_assert_eq!(tried.as_ref(), Ok(&applied));
             // What is said to have changed is what has.
-            for change in &applied.changes {
-                let old = mirror.remove(&*change.path);
-                prop_assert_eq!(old.as_ref(), change.old.as_deref());
-                if let Some(new) = &change.new {
-                    mirror.insert(change.path.to_string(), Share::clone(new));
-                }
-            }
+            follow(&mut mirror, &applied.changes);
             prop_assert_eq!(&served(&catalog), &mirror);
+            follow(&mut mirror, &look(&mut catalog, &names));
             // Segments that no edit names are as they were.
             for edit in &applied.edits {
                 if let (crate::group::Item::Share(_), Some(after)) = (&edit.item, &edit.after) {
@@ -387,9 +496,11 @@ proptest! {
                 }
             }
             // The texts say the same when they are read again, each share alone.
-            let again = made_of(
+            let mut again = made_of(
                 &texts(&catalog).iter().map(|(n, t)| (n.as_str(), t.as_str())).collect::<Vec<_>>(),
             );
+            look(&mut again, &names);
+            prop_assert_eq!(&served(&again), &mirror);
             prop_assert_eq!(&texts(&again), &texts(&catalog));
             let specs = |catalog: &Catalog| {
                 let mut all: Vec<_> = catalog.shares().map(|v| format!("{:?}", v.spec)).collect();
@@ -411,7 +522,9 @@ proptest! {
         for edits in done.iter().rev() {
             catalog.take_back(edits);
         }
-        let fresh = made_of(&named);
+        let mut fresh = made_of(&named);
+        look(&mut catalog, &["a", "p0"]);
+        look(&mut fresh, &["a", "p0"]);
         prop_assert_eq!(texts(&catalog), texts(&fresh));
         let sorted = |catalog: &Catalog| {
             let mut all = told(catalog);

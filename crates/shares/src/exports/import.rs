@@ -3,8 +3,9 @@
 use super::text::{Client, Entry, entries};
 use super::{entry_defaults, precedence};
 use crate::clients::PatternError;
-use crate::compile::Inherited;
+use crate::compile::{Field, Inherited};
 use crate::configuration::{ConfigurationError, Place, Placed, TEXT_BYTES_MAX};
+use crate::coverage::Coverage;
 use crate::manage::{GroupSpec, Mistake, Operation, RuleSpec, ShareSpec};
 use crate::model::ClientPattern;
 use crate::options::{NOT_SERVED, ShareOptions, shown, subject};
@@ -72,8 +73,16 @@ pub struct Imported {
 struct Gathered {
     path: String,
     place: String,
-    clients: Vec<(ClientPattern, ShareOptions)>,
+    clients: Vec<Entitled>,
     is_broken: bool,
+}
+
+/// A client of a share.
+struct Entitled {
+    pattern: ClientPattern,
+    options: ShareOptions,
+    /// Where it was written: in which file, and there.
+    place: (usize, Place),
 }
 
 #[derive(Default)]
@@ -110,11 +119,15 @@ pub fn import(
             import.entry(entry);
         }
     }
+    let mut gathered = std::mem::take(&mut import.gathered);
+    for share in gathered.iter_mut().filter(|share| !share.is_broken) {
+        import.put_in_order(share, texts);
+    }
     let in_order = |mut told: Vec<((usize, Place), Mistake)>| {
         told.sort_by_key(|(place, _)| *place);
         told.into_iter().map(|(_, mistake)| mistake).collect()
     };
-    let Import { mistakes, warnings, gathered, .. } = import;
+    let Import { mistakes, warnings, .. } = import;
     let mut imported = Imported {
         mistakes: in_order(mistakes),
         warnings: in_order(warnings),
@@ -195,7 +208,7 @@ impl Import<'_> {
         }
         for (place, (pattern, options)) in clients {
             let known = self.gathered.get(at).map_or(&[][..], |share| &share.clients);
-            if known.iter().any(|(other, _)| *other == pattern) {
+            if known.iter().any(|other| other.pattern == pattern) {
                 let what = format!(
                     "{} has an entry for {} already, and that one counts",
                     shown(&path),
@@ -203,12 +216,54 @@ impl Import<'_> {
                 );
                 self.warn(place, what);
             } else if let Some(share) = self.gathered.get_mut(at) {
-                share.clients.push((pattern, options));
+                share.clients.push(Entitled { pattern, options, place: (self.file.0, place) });
             }
         }
         if let Some(share) = self.gathered.get_mut(at) {
             share.is_broken |= is_broken;
         }
+    }
+
+    /// Puts a share's clients into the order in which exports(5) asks them, without those that are
+    /// never asked there, and has them agree about what holds for a share as a whole.
+    fn put_in_order(&mut self, share: &mut Gathered, texts: &[(&str, &str)]) {
+        let path = shown(&share.path);
+        share.clients.sort_by_key(|client| precedence(&client.pattern));
+        let mut asked: Vec<Entitled> = Vec::with_capacity(share.clients.len());
+        let mut networks = Coverage::default();
+        for client in std::mem::take(&mut share.clients) {
+            if let Some((by, _)) = networks.covering(&client.pattern) {
+                let what = format!(
+                    "{path} has the network {} before {}, and that one counts for all of it",
+                    shown(&by.to_string()),
+                    shown(&client.pattern.to_string())
+                );
+                self.warn_at(client.place, texts, what);
+                continue;
+            }
+            networks.add(&client.pattern, Field::Client(asked.len()));
+            asked.push(client);
+        }
+        share.clients = asked;
+        let crosses = |client: &&Entitled| client.options.crosses_mounts;
+        let first = share.clients.iter().find(crosses).map(|client| client.place);
+        if let Some(place) = first
+            && !share.clients.iter().all(|client| client.options.crosses_mounts)
+        {
+            let what = format!(
+                "crossmnt holds for a share as a whole here: all clients of {path} are given it"
+            );
+            self.warn_at(place, texts, what);
+            share.clients.iter_mut().for_each(|client| client.options.crosses_mounts = true);
+        }
+    }
+
+    /// Warns of something in a file that was read earlier.
+    fn warn_at(&mut self, place: (usize, Place), texts: &[(&str, &str)], what: String) {
+        let file = texts.get(place.0).map_or("", |(name, _)| name);
+        let told = format!("{file}:{}", place.1);
+        let mistake = Mistake { operation: None, place: told, what, suggestion: None };
+        self.warnings.push((place, mistake));
     }
 
     fn client(&mut self, client: &Client) -> Option<(ClientPattern, ShareOptions)> {
@@ -330,23 +385,18 @@ impl Import<'_> {
 }
 
 /// The share: with its clients in a list if all may do the same, else with rules.
-fn spec(mut gathered: Gathered, inherited: &ShareOptions) -> ShareSpec {
-    gathered.clients.sort_by_key(|(pattern, _)| precedence(pattern));
-    let crosses_mounts = gathered.clients.iter().any(|(_, options)| options.crosses_mounts);
-    for (_, options) in &mut gathered.clients {
-        options.crosses_mounts = crosses_mounts;
-    }
+fn spec(gathered: Gathered, inherited: &ShareOptions) -> ShareSpec {
     let mut share = ShareSpec { path: gathered.path, ..ShareSpec::default() };
-    let Some((_, first)) = gathered.clients.first() else { return share };
-    if gathered.clients.iter().all(|(_, options)| options == first) {
+    let Some(Entitled { options: first, .. }) = gathered.clients.first() else { return share };
+    if gathered.clients.iter().all(|client| client.options == *first) {
         share.options = first.words(inherited);
-        share.clients = gathered.clients.iter().map(|(pattern, _)| pattern.to_string()).collect();
+        share.clients = gathered.clients.iter().map(|client| client.pattern.to_string()).collect();
         return share;
     }
-    let common = ShareOptions { crosses_mounts, ..inherited.clone() };
+    let common = ShareOptions { crosses_mounts: first.crosses_mounts, ..inherited.clone() };
     share.options = common.words(inherited);
     let mut last: Option<&ShareOptions> = None;
-    for (pattern, options) in &gathered.clients {
+    for Entitled { pattern, options, .. } in &gathered.clients {
         if last.replace(options) != Some(options) {
             let options = options.words(&common);
             share.rules.push(RuleSpec { clients: Vec::new(), options });

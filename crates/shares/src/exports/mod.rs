@@ -1,9 +1,9 @@
 //! exports(5): what `/etc/exports` says becomes shares, and shares are told as it would.
 //!
-//! There, of several entries that have a client the most specific counts: hosts and addresses,
-//! then networks (the longest first), host names with wildcards, netgroups, and everybody. Here
-//! the first rule counts; so what is imported is put into that order, and what is exported is
-//! looked at for whether its order means the same there.
+//! There, of several entries that have a client the kind counts: hosts and addresses, then
+//! networks, host names with wildcards, netgroups, and everybody; and of one kind the first in the
+//! line. Here the first rule counts; so what is imported is put into that order, and what is
+//! exported is looked at for whether its order means the same there.
 
 mod export;
 mod import;
@@ -26,15 +26,15 @@ fn entry_defaults() -> ShareOptions {
 
 /// In which order exports(5) asks clients of an entry: the lowest first, and of one number in the
 /// order in which they are written.
-fn precedence(pattern: &ClientPattern) -> (u8, u8) {
+fn precedence(pattern: &ClientPattern) -> u8 {
     match pattern {
-        ClientPattern::Host(_) => (0, 0),
+        ClientPattern::Host(_) => 0,
         ClientPattern::Network { network, prefix_bits } => {
             let bits = if network.is_ipv4() { 32 } else { 128 };
-            if *prefix_bits == bits { (0, 0) } else { (1, bits - prefix_bits) }
+            u8::from(*prefix_bits != bits)
         }
-        ClientPattern::Domain(_) => (2, 0),
-        ClientPattern::Netgroup(_) => (3, 0),
-        ClientPattern::Any => (4, 0),
+        ClientPattern::Domain(_) => 2,
+        ClientPattern::Netgroup(_) => 3,
+        ClientPattern::Any => 4,
     }
 }

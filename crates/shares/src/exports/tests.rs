@@ -65,12 +65,26 @@ fn rules_stand_in_the_order_of_exports() {
     };
     let clients: Vec<_> =
         share.rules.iter().flat_map(|rule| rule.clients.iter().map(String::as_str)).collect();
-    assert_eq!(clients, ["h.x", "192.0.2.1", "10.1.0.0/16", "10.0.0.0/8", "*.x", "@g", "*"]);
+    assert_eq!(clients, ["h.x", "192.0.2.1", "10.0.0.0/8", "*.x", "@g", "*"]);
     assert_eq!(
         share.rules.last().map(|rule| rule.options.clone()),
         Some(vec!["ro".into(), "secure".into()])
     );
-    assert!(imported.warnings[0].what.contains("already"), "{:?}", imported.warnings);
+    let warnings: Vec<_> = imported.warnings.iter().map(ToString::to_string).collect();
+    let covered = "\"/a\" has the network \"10.0.0.0/8\" before \"10.1.0.0/16\"";
+    assert!(warnings[0].starts_with(&format!("exports:1:39: {covered}")), "{warnings:?}");
+    assert!(warnings[1].contains("already"), "{warnings:?}");
+    // Of one kind the first in the line counts, whichever is the smaller.
+    let share = &shares("/a 10.1.0.0/16(rw) 10.0.0.0/8(ro)\n")[0];
+    let clients: Vec<_> = share.rules.iter().map(|rule| rule.clients[0].as_str()).collect();
+    assert_eq!(clients, ["10.1.0.0/16", "10.0.0.0/8"]);
+}
+
+#[test]
+fn crossmnt_of_some_clients_is_warned_about() {
+    let (_, warnings) = told("/a 10.0.0.1(rw) 10.0.0.2(rw,crossmnt)\n/b *(crossmnt)\n");
+    let what = "crossmnt holds for a share as a whole here: all clients of \"/a\" are given it";
+    assert_eq!(warnings, [format!("exports:1:17: {what}")]);
 }
 
 #[test]

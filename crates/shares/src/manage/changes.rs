@@ -5,8 +5,11 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::{Changes, GROUP_KEYS, GroupSpec, SHARE_KEYS, ShareSpec};
-use crate::options::{shown, subject};
+use crate::options::{names_clients, shown, subject};
 use crate::suggestion::nearest;
+
+/// For how many mistakes of a change the nearest word is looked for.
+const SUGGESTIONS_MAX: usize = 8;
 
 /// What is wrong with a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,9 +29,12 @@ impl ChangeMistake {
 struct Lists<'a> {
     clients: &'a mut Vec<String>,
     options: &'a mut Vec<String>,
-    /// Clients that count if there are none of its own.
+    /// Clients that count if it names none, in any way.
     inherited: &'a [String],
+    /// Whether it has rules.
     has_rules: bool,
+    /// Whose clients count if nobody is left in its own list, and for what.
+    fallback: &'a str,
 }
 
 impl ShareSpec {
@@ -49,6 +55,7 @@ impl ShareSpec {
             options: &mut new.options,
             inherited,
             has_rules: !new.rules.is_empty(),
+            fallback: "those of its group may use the share",
         };
         lists.change(changes, &mut mistakes);
         if mistakes.is_empty() { Ok(new) } else { Err(mistakes) }
@@ -69,7 +76,8 @@ impl GroupSpec {
             clients: &mut new.clients,
             options: &mut new.options,
             inherited,
-            has_rules: true,
+            has_rules: false,
+            fallback: "those of [defaults] may use its shares",
         };
         lists.change(changes, &mut mistakes);
         if mistakes.is_empty() { Ok(new) } else { Err(mistakes) }
@@ -119,8 +127,12 @@ fn put(values: &mut Map<String, Value>, key: &str, value: Value) -> Value {
 impl Lists<'_> {
     fn change(self, changes: &Changes, mistakes: &mut Vec<ChangeMistake>) {
         let (add, remove) = (&changes.add_clients, &changes.remove_clients);
-        // Who had those of the group goes on with a list of his own, which begins as it was.
-        if self.clients.is_empty() && !(add.is_empty() && remove.is_empty()) {
+        // Who had those of the group goes on with a list of his own, which begins as it was. Who
+        // has rules or lists in his options inherits nobody.
+        let names_clients = |options: &[String]| options.iter().any(|word| names_clients(word));
+        let is_inheriting =
+            self.clients.is_empty() && !self.has_rules && !names_clients(self.options);
+        if is_inheriting && !(add.is_empty() && remove.is_empty()) {
             self.clients.extend_from_slice(self.inherited);
         }
         for client in add {
@@ -129,21 +141,18 @@ impl Lists<'_> {
             }
         }
         for (index, client) in remove.iter().enumerate() {
-            let Some(at) = self.clients.iter().position(|known| known == client) else {
+            let before = self.clients.len();
+            self.clients.retain(|known| known != client);
+            if self.clients.len() == before {
                 let field = format!("remove_clients[{index}]");
                 let what = format!("{} is not among the clients", shown(client));
                 let mut mistake = ChangeMistake::new(field, what);
-                let known = self.clients.iter().map(String::as_str);
-                mistake.suggestion = nearest(client, known).map(String::from);
+                if mistakes.len() < SUGGESTIONS_MAX {
+                    let known = self.clients.iter().map(String::as_str);
+                    mistake.suggestion = nearest(client, known).map(String::from);
+                }
                 mistakes.push(mistake);
-                continue;
-            };
-            self.clients.remove(at);
-        }
-        if !remove.is_empty() && self.clients.is_empty() && !self.has_rules {
-            let what = "nobody would be left, and without clients those of its group may use the \
-                        share: disable it, or set clients = null";
-            mistakes.push(ChangeMistake::new("remove_clients", what));
+            }
         }
         for (index, word) in changes.remove_options.iter().enumerate() {
             let names = |known: &String| known == word || known.split('=').next() == Some(word);
@@ -153,8 +162,10 @@ impl Lists<'_> {
                 let field = format!("remove_options[{index}]");
                 let what = format!("{} is not among its own options", shown(word));
                 let mut mistake = ChangeMistake::new(field, what);
-                let known = self.options.iter().map(String::as_str);
-                mistake.suggestion = nearest(word, known).map(String::from);
+                if mistakes.len() < SUGGESTIONS_MAX {
+                    let known = self.options.iter().map(String::as_str);
+                    mistake.suggestion = nearest(word, known).map(String::from);
+                }
                 mistakes.push(mistake);
             }
         }
@@ -162,6 +173,14 @@ impl Lists<'_> {
             if let Err(what) = add_option(self.options, word) {
                 mistakes.push(ChangeMistake::new(format!("add_options[{index}]"), what));
             }
+        }
+        let is_nobody = self.clients.is_empty() && !self.has_rules && !names_clients(self.options);
+        if !remove.is_empty() && is_nobody {
+            let what = format!(
+                "nobody would be left, and without clients {}: disable it, or set clients = null",
+                self.fallback
+            );
+            mistakes.push(ChangeMistake::new("remove_clients", what));
         }
     }
 }
@@ -247,6 +266,45 @@ mod tests {
         let add = changes(json!({"add_clients": ["x.example"]}));
         let new = inheriting.changed(&add, &words(&["@staff"])).expect("no mistakes");
         assert_eq!(new.clients, ["@staff", "x.example"]);
+    }
+
+    #[test]
+    fn who_inherits_no_clients_gets_none_of_them() {
+        let rule = crate::manage::RuleSpec { clients: words(&["a.x"]), options: Vec::new() };
+        let with_rule = ShareSpec { clients: Vec::new(), rules: vec![rule], ..share() };
+        let with_list =
+            ShareSpec { clients: Vec::new(), options: words(&["rw=10.0.0.1"]), ..share() };
+        for share in [with_rule, with_list] {
+            let change = |value| share.changed(&changes(value), &words(&["*", "@staff"]));
+            let new = change(json!({"add_clients": ["x.example"]})).expect("no mistakes");
+            assert_eq!(new.clients, ["x.example"]);
+            assert!(change(json!({"remove_clients": ["*"]})).is_err(), "not among them");
+        }
+        let group = GroupSpec {
+            name: "g".to_owned(),
+            options: words(&["ro=10.0.0.1"]),
+            ..Default::default()
+        };
+        let add = changes(json!({"add_clients": ["x.example"]}));
+        assert_eq!(group.changed(&add, &words(&["*"])).expect("one").clients, ["x.example"]);
+    }
+
+    #[test]
+    fn a_client_that_is_removed_is_gone() {
+        let twice =
+            ShareSpec { clients: words(&["a.example", "b.example", "a.example"]), ..share() };
+        let remove = changes(json!({"remove_clients": ["a.example"]}));
+        assert_eq!(twice.changed(&remove, &[]).expect("no mistakes").clients, ["b.example"]);
+        // The last of a group, so that everybody of [defaults] would be let in.
+        let group = GroupSpec {
+            name: "g".to_owned(),
+            clients: words(&["a.example"]),
+            ..GroupSpec::default()
+        };
+        let mistakes = group.changed(&remove, &words(&["*"])).expect_err("nobody left");
+        assert!(mistakes[0].what.contains("those of [defaults]"), "{mistakes:?}");
+        let listed = GroupSpec { options: words(&["rw=b.example"]), ..group };
+        assert!(listed.changed(&remove, &words(&["*"])).expect("no mistakes").clients.is_empty());
     }
 
     #[test]
