@@ -165,7 +165,7 @@ fn a_share_without_its_directory_is_faulty_alone() {
     let managed = Managed::new("");
     let running = managed.start();
     let (here, missing) = (managed.directory("here"), managed.directory("missing"));
-    let gone = managed.directory("gone");
+    let (gone, new) = (managed.directory("gone"), managed.directory("new"));
     std::fs::remove_dir(&missing).unwrap();
     let all = ["--client", "*"];
     managed.told(&[&["share", "add", &gone][..], &all].concat());
@@ -186,6 +186,28 @@ fn a_share_without_its_directory_is_faulty_alone() {
     let sharetab = managed.sharetab();
     assert!(sharetab.contains(&missing) && !sharetab.contains(&gone), "{sharetab}");
     assert_eq!(managed.state_of(&gone)["state"], "faulty");
+    // What is written right is read though another file is not.
+    let shares = managed.place.state.join("shares.d");
+    std::fs::write(
+        shares.join("new.toml"),
+        format!("[[share]]\npath = \"{new}\"\nclients = [\"*\"]\n"),
+    )
+    .unwrap();
+    std::fs::write(shares.join("bad.toml"), "[[share]]\npath = 1\n").unwrap();
+    let refused = managed.ask(&["reload"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let told = format!("{}{}", String::from_utf8_lossy(&refused.stdout), stderr(&refused));
+    assert!(told.contains("bad.toml:2") && !told.contains("nothing was done"), "{told}");
+    assert!(managed.sharetab().contains(&new), "{}", managed.sharetab());
+}
+
+#[test]
+fn a_server_whose_shares_are_all_faulty_can_be_asked_why() {
+    let managed = Managed::new("");
+    std::fs::remove_dir(&managed.place.share).unwrap();
+    let _running = managed.start();
+    let path = utf8(&managed.place.share).to_owned();
+    assert_eq!(managed.state_of(&path)["state"], "faulty");
 }
 
 #[test]

@@ -96,6 +96,11 @@ impl KeptShares {
         Ok(Self { store, sharetab: places.sharetab.clone() })
     }
 
+    /// Whether tools keep some.
+    pub(crate) fn has_groups(&self) -> bool {
+        self.store.catalog().group_names().next().is_some()
+    }
+
     /// All shares that are to be served.
     pub(crate) fn shares(&self) -> impl Iterator<Item = &Share> {
         self.store.catalog().all_served().map(|share| &**share)
