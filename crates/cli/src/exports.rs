@@ -100,6 +100,16 @@ impl Exports {
         (served.is_some(), served.and_then(|served| served.tree.problem()))
     }
 
+    /// A share as it is served.
+    pub(crate) fn served(&self, id: ShareId) -> Option<&Arc<Share>> {
+        self.served.get(&id).map(|served| &served.share)
+    }
+
+    /// All shares that are served.
+    pub(crate) fn all_served(&self) -> impl Iterator<Item = &Arc<Share>> {
+        self.served.values().map(|served| &served.share)
+    }
+
     /// Why a directory cannot be served, if so.
     pub(crate) fn problem_of(&self, directory: &Path) -> Option<String> {
         self.look(directory).err()

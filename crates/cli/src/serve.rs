@@ -178,6 +178,7 @@ fn start(
     let base = Base { defaults: wanted.defaults, shares: wanted.shares };
     let has_base_shares = !base.shares.is_empty();
     let kept = KeptShares::open(&places, base)?;
+    let has_groups = kept.has_groups();
     let uses_rpcbind = !arguments.server.no_rpcbind && settings.rpcbind.unwrap_or(true);
     let options = ServerOptions { udp, ..server_options(arguments, &settings) };
     let uses = descriptors::Uses {
@@ -215,7 +216,11 @@ fn start(
         tracing::warn!("nothing is shared yet: steadfast share add DIRECTORY");
     }
     if ready.table.is_empty() && !ready.faults().is_empty() {
-        bail!("none of the shares can be served:\n{}", ready.faults().join("\n"));
+        if sources.file.is_none() && !has_groups {
+            bail!("none of the shares can be served:\n{}", ready.faults().join("\n"));
+        }
+        // They are mended by tools, and by disks that come later.
+        tracing::warn!("none of the shares can be served now: steadfast share list says why");
     }
 
     let transfer_bytes_max = settings.transfer_bytes_max.unwrap_or(TRANSFER_BYTES);

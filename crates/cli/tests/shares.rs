@@ -5,7 +5,6 @@
 mod common;
 
 use std::net::IpAddr;
-use std::path::Path;
 use std::time::Instant;
 
 use common::{PATIENCE, Place, Running, output, stderr, utf8};
@@ -66,6 +65,10 @@ impl Managed {
         stderr(&done)
     }
 
+    fn sharetab(&self) -> String {
+        std::fs::read_to_string(self.place.state.join("sharetab")).unwrap()
+    }
+
     fn state_of(&self, path: &str) -> serde_json::Value {
         serde_json::from_str(&self.told(&["share", "show", path, "--json"])).unwrap()
     }
@@ -93,7 +96,7 @@ fn a_share_comes_changes_and_goes_under_its_client() {
     managed.told(&["share", "add", &path, "--client", "127.0.0.0/8", "-o", "rw,no_root_squash"]);
     let (mut client, root) = mount(&running, &path).unwrap();
     client.getattr(&root).unwrap();
-    let sharetab = std::fs::read_to_string(managed.place.state.join("sharetab")).unwrap();
+    let sharetab = managed.sharetab();
     assert!(sharetab.contains(&format!("{path}\t-\tnfs\trw=127.0.0.0/8")), "{sharetab}");
     // On the connection that is open, with the handle that the client has.
     managed.told(&[
@@ -114,7 +117,7 @@ fn a_share_comes_changes_and_goes_under_its_client() {
     client.getattr(&root).unwrap();
     managed.told(&["share", "remove", &path]);
     assert_eq!(status_of(client.getattr(&root)), NfsStat3::Stale);
-    let sharetab = std::fs::read_to_string(managed.place.state.join("sharetab")).unwrap();
+    let sharetab = managed.sharetab();
     assert!(!sharetab.contains(&path), "{sharetab}");
 }
 
@@ -162,18 +165,68 @@ fn a_share_without_its_directory_is_faulty_alone() {
     let managed = Managed::new("");
     let running = managed.start();
     let (here, missing) = (managed.directory("here"), managed.directory("missing"));
+    let (gone, new) = (managed.directory("gone"), managed.directory("new"));
     std::fs::remove_dir(&missing).unwrap();
     let all = ["--client", "*"];
+    managed.told(&[&["share", "add", &gone][..], &all].concat());
     assert!(managed.refused(&[&["share", "add", &missing][..], &all].concat()).contains("exist"));
     managed.told(&[&["share", "add", &here, &missing, "--force"][..], &all].concat());
     mount(&running, &here).unwrap();
     let state = managed.state_of(&missing);
     assert_eq!(state["state"], "faulty", "{state}");
     assert!(state["why"].as_str().unwrap().contains("does not exist"), "{state}");
+    let sharetab = managed.sharetab();
+    assert!(sharetab.contains(&here) && !sharetab.contains(&missing), "{sharetab}");
+    // Not a word of any file changes.
     std::fs::create_dir(&missing).unwrap();
+    std::fs::remove_dir(&gone).unwrap();
     managed.told(&["reload"]);
     assert_eq!(managed.state_of(&missing)["state"], "enabled");
     mount(&running, &missing).unwrap();
+    let sharetab = managed.sharetab();
+    assert!(sharetab.contains(&missing) && !sharetab.contains(&gone), "{sharetab}");
+    assert_eq!(managed.state_of(&gone)["state"], "faulty");
+    // What is written right is read though another file is not.
+    let shares = managed.place.state.join("shares.d");
+    std::fs::write(
+        shares.join("new.toml"),
+        format!("[[share]]\npath = \"{new}\"\nclients = [\"*\"]\n"),
+    )
+    .unwrap();
+    std::fs::write(shares.join("bad.toml"), "[[share]]\npath = 1\n").unwrap();
+    let refused = managed.ask(&["reload"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let told = format!("{}{}", String::from_utf8_lossy(&refused.stdout), stderr(&refused));
+    assert!(told.contains("bad.toml:2") && !told.contains("nothing was done"), "{told}");
+    assert!(managed.sharetab().contains(&new), "{}", managed.sharetab());
+}
+
+#[test]
+fn a_server_whose_shares_are_all_faulty_can_be_asked_why() {
+    let managed = Managed::new("");
+    std::fs::remove_dir(&managed.place.share).unwrap();
+    let _running = managed.start();
+    let path = utf8(&managed.place.share).to_owned();
+    assert_eq!(managed.state_of(&path)["state"], "faulty");
+}
+
+#[test]
+fn what_is_served_as_before_and_told_otherwise_is_told() {
+    let managed = Managed::new("[defaults]\nclients = [\"*\"]\n");
+    let _running = managed.start();
+    let path = managed.directory("data");
+    // Everybody is not inherited by one who says who may.
+    managed.told(&["share", "add", &path, "-o", "rw=10.0.0.1", "--rule", "10.9.0.0/16:none"]);
+    let line = |kind: &str, options: &str| format!("{path}\t-\t{kind}\t{options}\t");
+    let options = "rw=10.0.0.1,none=10.9.0.0/16";
+    assert!(managed.sharetab().contains(&line("nfs", options)), "{}", managed.sharetab());
+    assert_eq!(managed.state_of(&path)["clients"], serde_json::json!([]));
+    managed.told(&["share", "set", &path, "--protocol", "smb"]);
+    assert!(managed.sharetab().contains(&line("smb", options)), "{}", managed.sharetab());
+    managed.told(&["rollback"]);
+    assert!(!managed.sharetab().contains(&line("smb", options)), "{}", managed.sharetab());
+    managed.told(&["group", "set", "default", "--protocol", "smb"]);
+    assert!(managed.sharetab().contains(&line("smb", options)), "{}", managed.sharetab());
 }
 
 #[test]
@@ -265,6 +318,8 @@ fn what_other_programs_and_scripts_are_told_is_complete() {
     let fixed = utf8(&managed.place.share).to_owned();
     let refused = managed.refused(&["share", "disable", &fixed]);
     assert!(refused.contains("steadfast.toml"), "{refused}");
-    drop(running);
-    assert!(managed.refused(&["share", "list"]).contains("no server") || Path::new(&path).exists());
+    running.signal(Signal::TERM);
+    running.wait();
+    let refused = managed.refused(&["share", "list"]);
+    assert!(refused.contains("no server"), "{refused}");
 }

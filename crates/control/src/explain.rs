@@ -249,7 +249,7 @@ impl Explanation {
             }
             .to_owned(),
         );
-        self.rights = Some(told(rights));
+        self.rights = Some(RightsTold::of(rights));
         if let Some(user) = asked.user {
             self.identify(rights, user, asked.flavor);
         } else {
@@ -469,22 +469,25 @@ pub(crate) fn duration(seconds: u64) -> String {
     }
 }
 
-fn told(rights: &Rights) -> RightsTold {
-    let flavors =
-        Flavor::ALL.into_iter().filter(|one| rights.flavors.contains(Flavors::from(*one)));
-    RightsTold {
-        read_only: rights.is_read_only,
-        squash: match rights.squash {
-            Squash::Root => "root",
-            Squash::All => "all",
-            Squash::None => "none",
+impl RightsTold {
+    /// Rights as they are told.
+    pub fn of(rights: &Rights) -> Self {
+        let flavors =
+            Flavor::ALL.into_iter().filter(|one| rights.flavors.contains(Flavors::from(*one)));
+        Self {
+            read_only: rights.is_read_only,
+            squash: match rights.squash {
+                Squash::Root => "root",
+                Squash::All => "all",
+                Squash::None => "none",
+            }
+            .to_owned(),
+            anonymous_uid: rights.anonymous_uid,
+            anonymous_gid: rights.anonymous_gid,
+            flavors: flavors.map(|flavor| flavor.word().to_owned()).collect(),
+            needs_privileged_port: rights.needs_privileged_port,
+            looks_up_groups: rights.looks_up_groups,
         }
-        .to_owned(),
-        anonymous_uid: rights.anonymous_uid,
-        anonymous_gid: rights.anonymous_gid,
-        flavors: flavors.map(|flavor| flavor.word().to_owned()).collect(),
-        needs_privileged_port: rights.needs_privileged_port,
-        looks_up_groups: rights.looks_up_groups,
     }
 }
 

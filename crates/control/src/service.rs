@@ -110,10 +110,10 @@ pub trait ShareService: Send + Sync {
     /// The last states.
     fn history(&self) -> History;
 
-    /// Reads again what people edited.
+    /// Reads again what people edited. What has mistakes stays as it is, and is told as left out.
     ///
     /// # Errors
-    /// The mistakes; what has none is read all the same.
+    /// When nothing could be read.
     fn reload(&self, who: &Who) -> Result<Applied, Refusal>;
 
     /// The shares as exports(5) has them, of a group or all; what cannot be said there is in

@@ -8,6 +8,8 @@
 //! each. It is always true and complete: whoever opens it reads one state, from before a batch or
 //! after it, never a part.
 
+mod options;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions, Permissions};
@@ -18,6 +20,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use steadfast_sys::lease;
+
+pub use options::options;
 
 /// Changes that are worth shifting all that is behind them, rather than putting the text together
 /// anew.
@@ -32,7 +36,7 @@ pub struct Entry<'a> {
     pub resource: Option<&'a str>,
     /// `nfs`, and others that it is served by.
     pub types: &'a [&'a str],
-    /// Option words, with clients as `rw=`, `ro=` has them.
+    /// Who may do what: see [`options`].
     pub options: &'a str,
     /// For people.
     pub description: Option<&'a str>,

@@ -7,15 +7,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use steadfast_control::api::ShareStatus;
-use steadfast_control::plugins::{Executable, Limits, Plugin, Task};
+use steadfast_control::plugins::{Executable, Limits, Plugin, PluginShare, Task};
+use steadfast_shares::{ClientRule, Rights, Share, ShareId};
 
-fn share(path: &str) -> Arc<ShareStatus> {
+/// Shared with two clients, and not with a third, whatever its words may seem to say.
+fn share(path: &str) -> Arc<PluginShare> {
     let status = json!({
         "path": path, "directory": "/srv", "state": "enabled", "id": 1, "options": ["rw"],
-        "clients": ["10.0.0.0/8", "*"], "protocols": ["plain-list"],
+        "clients": ["*"], "protocols": ["plain-list"],
     });
-    Arc::new(serde_json::from_value(status).expect("a share"))
+    let rule = |clients: &str, grants: &[Rights]| ClientRule {
+        pattern: clients.parse().expect("a pattern"),
+        grants: grants.into(),
+    };
+    let may = [Rights::default()];
+    let rules = vec![rule("10.0.0.1", &[]), rule("10.0.0.0/8", &may), rule("client.example", &may)];
+    let served = Share {
+        id: ShareId(1),
+        path: path.into(),
+        directory: Path::new("/srv").into(),
+        crosses_mounts: false,
+        without_log: false,
+        is_draining: false,
+        rules: Arc::new(rules.into()),
+    };
+    let status = serde_json::from_value(status).expect("a share");
+    Arc::new(PluginShare { status, share: Arc::new(served) })
 }
 
 #[test]
@@ -28,10 +45,13 @@ fn the_plain_list_is_kept() {
     let limits = Limits { time: Duration::from_secs(60), ..Limits::default() };
     let mut plugin = Executable::new("plain-list", vec![program, list.clone()], limits);
     let mut publish =
-        |shares: &[Arc<ShareStatus>]| plugin.publish(&Task { sequence: 3, shares, changed: None });
+        |shares: &[Arc<PluginShare>]| plugin.publish(&Task { sequence: 3, shares, changed: None });
     publish(&[share("/a"), share("/é b")]).expect("done");
     let text = std::fs::read_to_string(&list).expect("a list");
-    assert_eq!(text, "/a\t/srv\t10.0.0.0/8,*\n/é b\t/srv\t10.0.0.0/8,*\n");
+    assert_eq!(
+        text,
+        "/a\t/srv\t10.0.0.0/8,client.example\n/é b\t/srv\t10.0.0.0/8,client.example\n"
+    );
     let faults = publish(&[share("/a"), share("/two\nlines")]).expect_err("a fault");
     assert_eq!(faults[0].paths, ["/two\nlines"]);
     assert_eq!(std::fs::read_to_string(&list).expect("a list").lines().count(), 1);

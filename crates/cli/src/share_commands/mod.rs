@@ -18,7 +18,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
-use steadfast_control::api::{Document, ExplainRequest, ExportsFile, Import, ShareFilter, Wish};
+use steadfast_control::api::{
+    Applied, Document, ExplainRequest, ExportsFile, Import, ShareFilter, Wish,
+};
 use steadfast_control::{AskError, Client};
 use steadfast_shares::Configuration;
 use steadfast_shares::configuration::ServerSettings;
@@ -235,7 +237,8 @@ pub(crate) fn rollback(arguments: &RollbackArguments) -> Result<()> {
 /// `steadfast reload`
 pub(crate) fn reload(arguments: &TellArguments) -> Result<()> {
     let done = asked(client(&arguments.server)?.reload())?;
-    tell(arguments.json, &done, |screen| outcome::applied(&done, screen))
+    tell(arguments.json, &done, |screen| outcome::applied(&done, screen))?;
+    nothing_left_out(&done)
 }
 
 /// `steadfast history`
@@ -281,6 +284,11 @@ fn wished(client: &Client, wish: &Wish, options: &ChangeOptions) -> Result<()> {
     let done = asked(client.apply(wish, options.wait))?;
     drop(waiting);
     tell(options.json, &done, |screen| outcome::applied(&done, screen))?;
+    nothing_left_out(&done)
+}
+
+/// Whether all was done, for the exit status.
+fn nothing_left_out(done: &Applied) -> Result<()> {
     match done.mistakes.len() {
         0 => Ok(()),
         count => bail!("{count} left out, with mistakes"),

@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 use anyhow::{Context, Result};
 use parking_lot::{Mutex, MutexGuard};
 use steadfast_access::Access;
-use steadfast_control::api::{Event, ShareState, Subject};
+use steadfast_control::api::{Event, Subject};
 use steadfast_control::plugins::Plugins;
 use steadfast_control::service::EVENTS_BEHIND_MAX;
 use steadfast_control::sharetab::Sharetab;
@@ -31,6 +31,7 @@ use tokio::sync::broadcast;
 use crate::configuration::{COMMAND_LINE, WantedShare};
 use crate::exports::{Exports, Fault, is_single_user};
 pub(crate) use service::ManagedShares;
+use told::StatesBefore;
 use watching::{DirectoryWatch, subdirectories};
 use writing::Writer;
 
@@ -93,6 +94,11 @@ impl KeptShares {
             tracing::error!("{mistake}");
         }
         Ok(Self { store, sharetab: places.sharetab.clone() })
+    }
+
+    /// Whether tools keep some.
+    pub(crate) fn has_groups(&self) -> bool {
+        self.store.catalog().group_names().next().is_some()
     }
 
     /// All shares that are to be served.
@@ -174,15 +180,8 @@ impl ShareManager {
         manager.writer.start(&manager).context("cannot start a thread")?;
         manager.watch_directories();
         let mut state = manager.state.lock();
-        let paths: Vec<Box<str>> =
-            state.store.catalog().all_served().map(|share| share.path.clone()).collect();
-        state.tell_sharetab(paths.iter().map(|path| &**path));
-        let statuses = state.statuses_for_plugins(&manager.plugins, paths.iter().map(|p| &**p));
-        manager.plugins.publish(statuses);
-        // What was left over from before a crash.
-        if state.store.has_writes() {
-            manager.writer.ring();
-        }
+        let all = state.told_paths();
+        manager.tell_others(&mut state, &all);
         drop(state);
         Ok(manager)
     }
@@ -193,22 +192,31 @@ impl ShareManager {
 
     /// Serves what was done, and tells of it. Returns what the disk says against it.
     fn publish(&self, state: &mut State, done: &Done) -> Vec<Fault> {
-        let before: Vec<_> = done.changes.iter().map(|change| state.state_before(change)).collect();
+        let before = state.states_before(&done.changes);
         let faults = self.serve(state, &done.changes);
-        self.tell(state, done, &before);
+        self.tell_watchers(state, done, &before);
+        let paths = state.paths_of(done);
+        self.tell_others(state, &paths);
         faults
     }
 
-    /// Tells whoever wants to know of what is served now; `before` are the states of its changes.
-    fn tell(&self, state: &mut State, done: &Done, before: &[Option<ShareState>]) {
-        state.tell_sharetab(done.changes.iter().map(|change| &*change.path));
+    /// Tells those who watch of what is served now; `before` are the states of what is told to
+    /// have changed.
+    fn tell_watchers(&self, state: &State, done: &Done, before: &StatesBefore) {
         let events = state.events(done, before);
         if !events.is_empty() {
             // Nobody may be watching.
             let _ = self.news.send(events.into());
         }
-        let changed = done.changes.iter().map(|change| &*change.path);
-        self.plugins.publish(state.statuses_for_plugins(&self.plugins, changed));
+    }
+
+    /// Tells other programs and plug-ins how the shares of these paths are now. What is as they
+    /// know it is no news to them.
+    fn tell_others(&self, state: &mut State, paths: &BTreeSet<Box<str>>) {
+        state.tell_sharetab(paths.iter().map(|path| &**path));
+        let shares = state.shares_for_plugins(&self.plugins, paths.iter().map(|path| &**path));
+        self.plugins.publish(shares);
+        // Also what was left over from before a crash.
         if state.store.has_writes() {
             self.writer.ring();
         }
@@ -288,6 +296,8 @@ impl ShareManager {
     pub(crate) fn read_again(self: &Arc<Self>, who: &str) -> (Done, Vec<Mistake>, Vec<Fault>) {
         let base = (self.read_base)();
         let mut state = self.lock();
+        let mut told = state.told_paths();
+        let served_before = state.served_states();
         let mut mistakes = Vec::new();
         let mut done = Done { sequence: state.store.sequence(), ..Done::default() };
         match base {
@@ -306,7 +316,7 @@ impl ShareManager {
                 mistakes.push(Mistake { what: error.to_string(), ..Mistake::default() });
             }
         }
-        let before: Vec<_> = done.changes.iter().map(|change| state.state_before(change)).collect();
+        let mut before = state.states_before(&done.changes);
         // All: those that could not be served before may be now, and the other way round.
         let all = state.all_wanted();
         state.faults.clear();
@@ -315,7 +325,14 @@ impl ShareManager {
         self.access.change_rules(built.added_rules(), built.removed_rules.iter().cloned());
         self.engine.set_exports(table);
         state.note_faults(&all, built.faults.clone());
-        self.tell(&mut state, &done, &before);
+        // Also what no text has changed: a directory came or went, or was changed by what was read
+        // before an error.
+        for (path, old) in state.differences(served_before) {
+            before.entry(path).or_insert(old);
+        }
+        self.tell_watchers(&state, &done, &before);
+        told.extend(state.told_paths());
+        self.tell_others(&mut state, &told);
         drop(state);
         self.watch_directories();
         (done, mistakes, built.faults)

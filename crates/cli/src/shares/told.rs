@@ -1,20 +1,39 @@
 //! What is told of shares: to tools, to those who watch, to other programs, to plug-ins.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use steadfast_control::api::{Event, GroupStatus, ShareState, ShareStatus, Subject};
-use steadfast_control::plugins::Plugins;
-use steadfast_control::sharetab::Entry;
+use steadfast_control::plugins::{PluginShare, Plugins};
+use steadfast_control::sharetab::{self, Entry};
 use steadfast_control::store::Done;
 use steadfast_shares::manage::RuleSpec;
-use steadfast_shares::{Edit, GroupView, Item, ShareChange, ShareView};
+use steadfast_shares::{Edit, GroupView, Item, Share, ShareChange, ShareView};
 
 use super::{State, is_about_shares, subject_of};
 use crate::configuration::COMMAND_LINE;
 
-/// The first list that has something in it.
-fn first_said(lists: [&[String]; 3]) -> Vec<String> {
-    lists.into_iter().find(|list| !list.is_empty()).unwrap_or_default().to_vec()
+/// How shares were doing before a change, by path; `None`: they were not served.
+pub(super) type StatesBefore = BTreeMap<Box<str>, Option<ShareState>>;
+
+/// Words that hold for a share, as far as they can be told as one list: what its rules make of
+/// them is in [`Share::rules`].
+#[derive(Default)]
+struct HeldWords {
+    options: Vec<String>,
+    clients: Vec<String>,
+}
+
+impl HeldWords {
+    /// What is said within. Who names clients there, one way or the other, has none from outside.
+    fn add(&mut self, options: &[String], clients: &[String], has_rules: bool) {
+        let is_list = |word: &String| word.starts_with("rw=") || word.starts_with("ro=");
+        if !clients.is_empty() || has_rules || options.iter().any(is_list) {
+            self.options.retain(|word| !is_list(word));
+            self.clients = clients.to_vec();
+        }
+        self.options.extend_from_slice(options);
+    }
 }
 
 impl State {
@@ -23,23 +42,20 @@ impl State {
         let catalog = self.store.catalog();
         let defaults = catalog.defaults();
         let file = view.group.as_deref().and_then(|group| catalog.file(group));
-        let (group_options, group_clients) = file.map_or((&[][..], &[][..]), |file| {
-            (file.group().options.as_slice(), file.group().clients.as_slice())
-        });
+        let mut held = HeldWords::default();
         // What is of the command line has all of its own.
-        let inherits = view.source != COMMAND_LINE;
-        let default_options = if inherits { defaults.options.as_slice() } else { &[] };
-        let options = [default_options, group_options, &view.spec.options].concat();
+        if view.source != COMMAND_LINE {
+            held.add(&defaults.options, &defaults.clients, false);
+        }
+        if let Some(file) = file {
+            held.add(&file.group().options, &file.group().clients, false);
+        }
+        held.add(&view.spec.options, &view.spec.clients, !view.spec.rules.is_empty());
+        let HeldWords { options, clients } = held;
         let rules = view.spec.rules.iter().map(|rule| RuleSpec {
             clients: rule.clients.clone(),
             options: [options.as_slice(), &rule.options].concat(),
         });
-        let has_own_clients = !view.spec.clients.is_empty() || !view.spec.rules.is_empty();
-        let clients = if has_own_clients {
-            view.spec.clients.clone()
-        } else {
-            first_said([&[], group_clients, &defaults.clients])
-        };
         let path = view.spec.path.clone();
         let directory = view.spec.directory.clone().unwrap_or_else(|| path.clone());
         let mut status = ShareStatus {
@@ -97,46 +113,87 @@ impl State {
         Some(if state.is_served() && !is_served { ShareState::Faulty } else { state })
     }
 
-    /// How a share was doing before a change that is not served yet; `None`: it was not served.
-    pub(super) fn state_before(&self, change: &ShareChange) -> Option<ShareState> {
-        let old = change.old.as_ref()?;
-        Some(match (self.exports.is_served(old.id).0, old.is_draining) {
-            (false, _) => ShareState::Faulty,
-            (true, true) => ShareState::Draining,
-            (true, false) => ShareState::Enabled,
-        })
-    }
-
-    /// What those who watch are told of what was done; `before` are the states of its changes.
-    pub(super) fn events(&self, done: &Done, before: &[Option<ShareState>]) -> Vec<Event> {
-        let existed = |path: &str| {
-            done.edits.iter().any(|edit| {
-                matches!(&edit.item, Item::Share(of) if **of == *path) && edit.before.is_some()
+    /// How shares are doing, of which changes are not served yet.
+    pub(super) fn states_before(&self, changes: &[ShareChange]) -> StatesBefore {
+        let before = |change: &ShareChange| {
+            let old = change.old.as_ref()?;
+            Some(match (self.exports.is_served(old.id).0, old.is_draining) {
+                (false, _) => ShareState::Faulty,
+                (true, is_draining) => state_served(is_draining),
             })
         };
+        changes.iter().map(|change| (change.path.clone(), before(change))).collect()
+    }
+
+    /// How all shares that are served are doing.
+    pub(super) fn served_states(&self) -> HashMap<Box<str>, ShareState> {
+        let served = self.exports.all_served();
+        served.map(|share| (share.path.clone(), state_served(share.is_draining))).collect()
+    }
+
+    /// The shares that were served and are not now, or the other way round, as they were before.
+    pub(super) fn differences(&self, mut before: HashMap<Box<str>, ShareState>) -> StatesBefore {
+        let mut differences = StatesBefore::new();
+        for share in self.exports.all_served() {
+            match before.remove(&share.path) {
+                Some(old) if old == state_served(share.is_draining) => {}
+                Some(old) => drop(differences.insert(share.path.clone(), Some(old))),
+                // It was to be served, unless it was changed to be.
+                None => drop(differences.insert(share.path.clone(), Some(ShareState::Faulty))),
+            }
+        }
+        differences.extend(before.into_iter().map(|(path, old)| (path, Some(old))));
+        differences
+    }
+
+    /// The paths of which others are told: of what is served, and of what was to be.
+    pub(super) fn told_paths(&self) -> BTreeSet<Box<str>> {
+        let wanted = self.store.catalog().all_served();
+        wanted.chain(self.exports.all_served()).map(|share| share.path.clone()).collect()
+    }
+
+    /// The paths of the shares that something done is about: also those that are served as before
+    /// and told otherwise, as their protocols, names or descriptions are others.
+    pub(super) fn paths_of(&self, done: &Done) -> BTreeSet<Box<str>> {
+        let mut paths: BTreeSet<Box<str>> =
+            done.changes.iter().map(|change| change.path.clone()).collect();
+        let mut groups = BTreeSet::new();
+        for edit in &done.edits {
+            match &edit.item {
+                Item::Share(path) => drop(paths.insert(path.clone())),
+                Item::File | Item::Group | Item::Pattern(_) => drop(groups.insert(&*edit.group)),
+            }
+        }
+        for group in groups {
+            paths.extend(self.store.catalog().paths_of(group).into_iter().map(Box::from));
+        }
+        paths
+    }
+
+    /// What those who watch are told of what was done, and of shares that were otherwise `before`.
+    pub(super) fn events(&self, done: &Done, before: &StatesBefore) -> Vec<Event> {
         let sequence = done.sequence;
         let mut events = Vec::new();
-        // Few batches edit many shares one by one; those that do are told from their edits alone.
-        let edited: std::collections::HashMap<&str, &Edit> = done
-            .edits
-            .iter()
-            .filter_map(|edit| match &edit.item {
-                Item::Share(path) => Some((&**path, edit)),
-                _ => None,
-            })
-            .collect();
-        let mut told = std::collections::HashSet::new();
-        for (change, before) in done.changes.iter().zip(before) {
-            let path = &*change.path;
+        // Of several edits of a share the first says whether it was there.
+        let mut edited: HashMap<&str, &Edit> = HashMap::new();
+        for edit in &done.edits {
+            if let Item::Share(path) = &edit.item {
+                edited.entry(path).or_insert(edit);
+            }
+        }
+        let mut told: HashSet<&str> = HashSet::new();
+        for (path, before) in before {
             told.insert(path);
-            let was_written = edited.get(path).is_none_or(|_| existed(path));
+            let was_written = edited.get(&**path).is_none_or(|edit| edit.before.is_some());
             let old = before.or_else(|| was_written.then_some(ShareState::Disabled));
             events.push(self.share_event(sequence, path, old));
         }
         for edit in done.edits.iter().filter(|edit| is_about_shares(edit)) {
             match &edit.item {
-                Item::Share(path) if !told.contains(&**path) => {
-                    let old = edit.before.as_ref().map(|_| ShareState::Disabled);
+                Item::Share(path) if told.insert(path) => {
+                    // It is served as it was, or was not and is not.
+                    let now = self.state_of(path).unwrap_or(ShareState::Disabled);
+                    let old = edit.before.as_ref().map(|_| now);
                     events.push(self.share_event(sequence, path, old));
                 }
                 Item::Share(_) | Item::File => {}
@@ -169,19 +226,30 @@ impl State {
         }
     }
 
-    /// Tells plug-ins' shares among these paths, with those that have gone.
-    pub(super) fn statuses_for_plugins<'p>(
+    /// The share of a path as it is served, and what is told of it.
+    fn served_at(&self, path: &str) -> Option<(&Arc<Share>, ShareView)> {
+        let catalog = self.store.catalog();
+        let share = self.exports.served(catalog.served(path)?.id)?;
+        Some((share, catalog.share_at(path)?))
+    }
+
+    /// The shares of these paths as plug-ins get them, and which are gone.
+    pub(super) fn shares_for_plugins<'p>(
         &self,
         plugins: &Plugins,
         paths: impl Iterator<Item = &'p str>,
-    ) -> Vec<(String, Option<Arc<ShareStatus>>)> {
+    ) -> Vec<(String, Option<Arc<PluginShare>>)> {
         if plugins.names().is_empty() {
             return Vec::new();
         }
-        let catalog = self.store.catalog();
         let told = paths.map(|path| {
-            let status = catalog.share_at(path).map(|view| Arc::new(self.status(&view, plugins)));
-            (path.to_owned(), status)
+            let share = self.served_at(path).map(|(share, view)| {
+                let mut status = self.status(&view, plugins);
+                // Neither says anything about the share, and both change with others.
+                (status.source, status.plugin_faults) = (None, Vec::new());
+                Arc::new(PluginShare { status, share: Arc::clone(share) })
+            });
+            (path.to_owned(), share)
         });
         told.collect()
     }
@@ -190,10 +258,8 @@ impl State {
     pub(super) fn tell_sharetab<'p>(&mut self, paths: impl Iterator<Item = &'p str>) {
         let Some(mut sharetab) = self.sharetab.take() else { return };
         for path in paths {
-            let is_served = self.state_of(path).is_some_and(ShareState::is_served);
-            match self.store.catalog().share_at(path).filter(|_| is_served) {
-                Some(view) => {
-                    let options = self.sharetab_options(&view);
+            match self.served_at(path) {
+                Some((share, view)) => {
                     let others = view.protocols.iter().map(String::as_str);
                     let types: Vec<&str> =
                         std::iter::once("nfs").chain(others.filter(|p| *p != "nfs")).collect();
@@ -201,7 +267,7 @@ impl State {
                         path,
                         resource: view.spec.resource.as_deref(),
                         types: &types,
-                        options: &options,
+                        options: &sharetab::options(share),
                         description: view.spec.description.as_deref(),
                     });
                 }
@@ -216,51 +282,8 @@ impl State {
         }
         self.sharetab = Some(sharetab);
     }
-
-    /// Options as `share_nfs(1M)` has them: `rw=` and `ro=` with their clients, then the rest.
-    fn sharetab_options(&self, view: &ShareView) -> String {
-        let catalog = self.store.catalog();
-        let file = view.group.as_deref().and_then(|group| catalog.file(group));
-        let group = file.map(steadfast_shares::GroupFile::group);
-        let words = [
-            catalog.defaults().options.as_slice(),
-            group.map_or(&[], |group| &group.options),
-            &view.spec.options,
-        ]
-        .concat();
-        let has_own = !view.spec.clients.is_empty() || !view.spec.rules.is_empty();
-        let clients = if has_own {
-            view.spec.clients.clone()
-        } else {
-            let group = group.map_or(&[][..], |group| &group.clients);
-            first_said([&[], group, &catalog.defaults().clients])
-        };
-        let mut parts = Vec::new();
-        for rule in &view.spec.rules {
-            parts.push(access_part(&[words.as_slice(), &rule.options].concat(), &rule.clients));
-        }
-        parts.push(access_part(&words, &clients));
-        let is_other = |word: &&String| *word != "rw" && *word != "ro";
-        parts.extend(words.iter().filter(is_other).cloned());
-        parts.retain(|part| !part.is_empty());
-        parts.dedup();
-        parts.join(",")
-    }
 }
 
-/// `rw`, `ro`, or one of them with clients; nothing for nobody.
-fn access_part(words: &[String], clients: &[String]) -> String {
-    let is_access = |word: &&String| *word == "rw" || *word == "ro";
-    let access = words.iter().rev().find(is_access).map_or("rw", String::as_str);
-    match clients {
-        [] => String::new(),
-        all if all.iter().any(|client| client == "*") => access.to_owned(),
-        some => {
-            // Colons part clients, so that addresses of IPv6 are in brackets.
-            let shown = some.iter().map(|client| {
-                if client.contains(':') { format!("[{client}]") } else { client.clone() }
-            });
-            format!("{access}={}", shown.collect::<Vec<_>>().join(":"))
-        }
-    }
+fn state_served(is_draining: bool) -> ShareState {
+    if is_draining { ShareState::Draining } else { ShareState::Enabled }
 }

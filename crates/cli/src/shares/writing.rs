@@ -13,6 +13,9 @@ use super::ShareManager;
 /// How long further changes are waited for, so that many cost one writing.
 const GATHERING: Duration = Duration::from_millis(300);
 
+/// After a file that could not be written: its disk may have room again.
+const RETRY: Duration = Duration::from_secs(30);
+
 /// A thread that writes when it is told to.
 #[derive(Default)]
 pub(super) struct Writer {
@@ -64,27 +67,49 @@ impl Writer {
 
 impl Bell {
     fn write(&self, manager: &Weak<ShareManager>) {
+        let mut retry = None;
         loop {
-            {
-                let mut state = self.state.lock();
-                while !state.is_rung && !state.is_stopping {
-                    self.rung.wait(&mut state);
-                }
-                if !state.is_stopping {
-                    // Further changes only ring: it ends when there is nothing to gather for.
-                    self.rung.wait_while_for(&mut state, |state| !state.is_stopping, GATHERING);
-                }
-                if state.is_stopping {
-                    return;
-                }
-                state.is_rung = false;
+            if !self.is_to_write(retry) {
+                return;
             }
             let Some(manager) = manager.upgrade() else { return };
             let writes = manager.lock().store.take_writes();
             let written = writes.into_iter().map(FileWrite::perform).collect();
-            for mistake in manager.lock().store.note_writes(written) {
+            let mistakes = manager.lock().store.note_writes(written);
+            for mistake in &mistakes {
                 tracing::warn!("{mistake}");
             }
+            // A file that somebody edited counts for nothing here: it is not to be written.
+            retry = (!mistakes.is_empty() && manager.lock().store.has_writes()).then_some(RETRY);
         }
+    }
+
+    /// Waits until something is to be written, at most for `retry`; `false`: it is time to stop.
+    fn is_to_write(&self, retry: Option<Duration>) -> bool {
+        let mut state = self.state.lock();
+        let is_idle = |state: &mut BellState| !state.is_rung && !state.is_stopping;
+        match retry {
+            None => self.rung.wait_while(&mut state, is_idle),
+            Some(retry) => drop(self.rung.wait_while_for(&mut state, is_idle, retry)),
+        }
+        if !state.is_stopping {
+            // Further changes only ring: it ends when there is nothing to gather for.
+            self.rung.wait_while_for(&mut state, |state| !state.is_stopping, GATHERING);
+        }
+        state.is_rung = false;
+        !state.is_stopping
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_failed_is_written_again_though_nobody_rings() {
+        let bell = Bell::default();
+        assert!(bell.is_to_write(Some(Duration::from_millis(1))));
+        bell.state.lock().is_stopping = true;
+        assert!(!bell.is_to_write(None));
     }
 }

@@ -1,7 +1,8 @@
 //! A program as a plug-in: it gets the whole state as JSON on its standard input, once a batch.
 //!
 //! It gets `{"version": 1, "plugin", "sequence", "shares": […], "changed": […]}`, where `shares`
-//! are all that are to be served, each as `GET /v1/shares` has it, and `changed` are the paths
+//! are all that are to be served, each as `GET /v1/shares` has it, without `source`, and with
+//! `access`: the rules, the first of which that has the client decides. `changed` are the paths
 //! that changed since it last succeeded (`null`: all may have). It has succeeded if its exit
 //! status is 0. It may answer `{"faults": [{"path": "…", "why": "…"}]}` about shares that it could
 //! not serve; a fault without a path is about all of them. What it says on its standard error
@@ -13,8 +14,9 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 
 use super::command::{Limits, last_line, run};
-use super::{Fault, Plugin, Task};
+use super::{Fault, Plugin, PluginShare, Task};
 use crate::api::ShareStatus;
+use crate::explain::RightsTold;
 
 /// Of the form of what it gets.
 const VERSION: u32 = 1;
@@ -35,8 +37,33 @@ struct Input<'a> {
     version: u32,
     plugin: &'a str,
     sequence: u64,
-    shares: Vec<&'a ShareStatus>,
+    shares: Vec<OneShare<'a>>,
     changed: Option<&'a [String]>,
+}
+
+#[derive(Serialize)]
+struct OneShare<'a> {
+    #[serde(flatten)]
+    status: &'a ShareStatus,
+    /// Who may do what, in the order in which it is asked.
+    access: Vec<OneRule>,
+}
+
+#[derive(Serialize)]
+struct OneRule {
+    clients: String,
+    /// The first that is for the caller's flavour; none: no access.
+    grants: Vec<RightsTold>,
+}
+
+impl<'a> OneShare<'a> {
+    fn of(share: &'a PluginShare) -> Self {
+        let access = share.share.rules.rules().iter().map(|rule| OneRule {
+            clients: rule.pattern.to_string(),
+            grants: rule.grants.iter().map(RightsTold::of).collect(),
+        });
+        Self { status: &share.status, access: access.collect() }
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -94,7 +121,7 @@ impl Plugin for Executable {
             version: VERSION,
             plugin: &self.name,
             sequence: task.sequence,
-            shares: task.shares.iter().map(|share| &**share).collect(),
+            shares: task.shares.iter().map(|share| OneShare::of(share)).collect(),
             changed: task.changed,
         };
         let input = serde_json::to_vec(&input).map_err(|error| failed(error.to_string()))?;

@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use steadfast_shares::{Inherited, RuleBook, Share, ShareId, Words, exports};
+use steadfast_shares::{Share, exports};
 
 use super::command::{Limits, last_line, run};
-use super::{Fault, Plugin, Task};
-use crate::api::ShareStatus;
+use super::{Fault, Plugin, PluginShare, Task};
 
 /// Writes a file of `exports.d` and has it read.
 #[derive(Clone, Debug)]
@@ -68,53 +67,35 @@ impl Plugin for Exportfs {
 }
 
 /// What exportfs complains about, and the shares that have it.
-fn complaint(line: &str, shares: &[Arc<ShareStatus>]) -> Fault {
+fn complaint(line: &str, shares: &[Arc<PluginShare>]) -> Fault {
     let is_said = |word: &str| line.split([':', ' ']).any(|said| said == word);
-    let has = |share: &ShareStatus| {
-        let rules = share.rules.iter().flat_map(|rule| &rule.clients);
-        is_said(&share.directory) || rules.chain(&share.clients).any(|one| is_said(one))
+    let has = |share: &PluginShare| {
+        let mut rules = share.share.rules.rules().iter();
+        is_said(&share.status.directory) || rules.any(|rule| is_said(&rule.pattern.to_string()))
     };
     let why = last_line(line.as_bytes());
-    let paths = shares.iter().filter(|share| has(share)).map(|share| share.path.clone());
+    let paths = shares.iter().filter(|share| has(share)).map(|share| share.status.path.clone());
     Fault { why, paths: paths.collect() }
 }
 
 /// The shares as exports(5) has them, and those that cannot be said there as they are: they are
 /// left out, as the kernel's server might let in whom we do not.
-pub fn exports_text(shares: &[Arc<ShareStatus>]) -> (String, Vec<Fault>) {
+pub fn exports_text(shares: &[Arc<PluginShare>]) -> (String, Vec<Fault>) {
     let mut text = String::from(
         "# Made by Steadfast, and made anew with every change: see `steadfast share list`.\n",
     );
     let mut faults = Vec::new();
-    for status in shares {
-        match compiled(status).map(|share| exports::export([&share])) {
-            Ok(exported) if exported.warnings.is_empty() => text += &exported.text,
-            Ok(exported) => faults.extend(exported.warnings.into_iter().map(|(path, why)| Fault {
-                why: format!("not shared by the kernel: {why}"),
-                paths: vec![path],
-            })),
-            Err(why) => faults.push(Fault { why, paths: vec![status.path.clone()] }),
+    for PluginShare { status, share } in shares.iter().map(|share| &**share) {
+        // As it is written, which may be a symbolic link to what is served.
+        let share = Share { directory: Path::new(&status.directory).into(), ..Share::clone(share) };
+        let exported = exports::export([&share]);
+        if exported.warnings.is_empty() {
+            text += &exported.text;
         }
+        faults.extend(exported.warnings.into_iter().map(|(path, why)| Fault {
+            why: format!("not shared by the kernel: {why}"),
+            paths: vec![path],
+        }));
     }
     (text, faults)
-}
-
-/// A share as its words have it.
-fn compiled(status: &ShareStatus) -> Result<Share, String> {
-    let words = Words { options: &status.options, clients: &status.clients, rules: &status.rules };
-    let compiled = RuleBook::default().compile(&Arc::new(Inherited::default()), words).map_err(
-        |mistakes| match mistakes.first() {
-            Some(first) => first.what.told(|field| field.to_string()),
-            None => "it is not written right".to_owned(),
-        },
-    )?;
-    Ok(Share {
-        id: ShareId(status.id),
-        path: status.path.as_str().into(),
-        directory: Path::new(&status.directory).into(),
-        crosses_mounts: compiled.crosses_mounts,
-        without_log: false,
-        is_draining: false,
-        rules: compiled.rules,
-    })
 }

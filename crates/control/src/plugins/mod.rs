@@ -13,6 +13,8 @@ mod samba;
 
 use std::sync::Arc;
 
+use steadfast_shares::Share;
+
 use crate::api::ShareStatus;
 
 pub use command::{CommandError, Limits};
@@ -21,13 +23,30 @@ pub use exportfs::{Exportfs, exports_text};
 pub use runner::{Plugins, Ticket};
 pub use samba::{Samba, include_text};
 
+/// A share as plug-ins get it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginShare {
+    /// What is told of it to people. Its words are not what decides: they add up, outweigh each
+    /// other, and hide what they would inherit.
+    pub status: ShareStatus,
+    /// As NFS serves it: its rules alone say who may do what.
+    pub share: Arc<Share>,
+}
+
+impl PluginShare {
+    /// Whether it asks for the plug-in of this name.
+    fn is_for(&self, plugin: &str) -> bool {
+        self.status.protocols.iter().any(|protocol| protocol == plugin)
+    }
+}
+
 /// What a plug-in is told: the state, and what led to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Task<'a> {
     /// Number of the state.
     pub sequence: u64,
     /// All shares that are served by this plug-in's protocol, by path.
-    pub shares: &'a [Arc<ShareStatus>],
+    pub shares: &'a [Arc<PluginShare>],
     /// Paths that changed, came or went since the last call that succeeded; `None`: everything may
     /// have.
     pub changed: Option<&'a [String]>,

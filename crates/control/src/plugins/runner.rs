@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Fault, Plugin, Task};
+use super::{Fault, Plugin, PluginShare, Task};
 use crate::api::{PluginFault, ShareStatus};
 
 /// After the first failure; then twice as long each time.
@@ -16,7 +16,7 @@ const RETRY_LAST: Duration = Duration::from_secs(300);
 #[derive(Debug, Default)]
 struct Wanted {
     sequence: u64,
-    shares: BTreeMap<Box<str>, Arc<ShareStatus>>,
+    shares: BTreeMap<Box<str>, Arc<PluginShare>>,
 }
 
 /// How far a plug-in is.
@@ -102,21 +102,23 @@ impl Plugins {
     /// Returns at once. Shares without protocols of plug-ins cost nothing but a look.
     pub fn publish(
         &self,
-        changes: impl IntoIterator<Item = (String, Option<Arc<ShareStatus>>)>,
+        changes: impl IntoIterator<Item = (String, Option<Arc<PluginShare>>)>,
     ) -> Ticket {
         let mut state = self.shared.lock();
         let State { wanted, plugins, .. } = &mut *state;
         let mut is_news = wanted.sequence == 0;
         for (path, share) in changes {
-            let share =
-                share.filter(|share| !share.protocols.is_empty() && share.state.is_served());
+            let is_shared = |share: &Arc<PluginShare>| {
+                !share.status.protocols.is_empty() && share.status.state.is_served()
+            };
+            let share = share.filter(is_shared);
             let before = match &share {
                 Some(share) => wanted.shares.insert(path.as_str().into(), Arc::clone(share)),
                 None => wanted.shares.remove(path.as_str()),
             };
             for plugin in plugins.iter_mut() {
-                let is_for = |share: &Option<Arc<ShareStatus>>| {
-                    share.as_ref().is_some_and(|share| share.protocols.contains(&plugin.name))
+                let is_for = |share: &Option<Arc<PluginShare>>| {
+                    share.as_ref().is_some_and(|share| share.is_for(&plugin.name))
                 };
                 if before != share && (is_for(&before) || is_for(&share)) {
                     is_news = true;
@@ -197,7 +199,7 @@ impl Drop for Plugins {
 /// What a plug-in is called with.
 struct Call {
     sequence: u64,
-    shares: Vec<Arc<ShareStatus>>,
+    shares: Vec<Arc<PluginShare>>,
     changed: Option<BTreeSet<String>>,
 }
 
@@ -245,7 +247,7 @@ fn next(shared: &Shared, index: usize) -> Option<Call> {
     }
     let State { wanted, plugins, .. } = &mut *state;
     let progress = plugins.get_mut(index)?;
-    let is_for = |share: &&Arc<ShareStatus>| share.protocols.contains(&progress.name);
+    let is_for = |share: &&Arc<PluginShare>| share.is_for(&progress.name);
     let shares = wanted.shares.values().filter(is_for).cloned().collect();
     let changed = progress.changed.replace(BTreeSet::new());
     Some(Call { sequence: wanted.sequence, shares, changed })

@@ -11,14 +11,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use steadfast_shares::{ClientPattern, ClientRule, Flavors, RuleSet};
+
 use super::command::{Limits, last_line, run};
-use super::{CommandError, Fault, Plugin, Task};
+use super::{CommandError, Fault, Plugin, PluginShare, Task};
 use crate::api::ShareStatus;
 
 /// Longest name of a share that Windows takes, in characters.
 const NAME_CHARS_MAX: usize = 80;
 /// Sections of smb.conf that are no shares of files, or mean something else.
 const RESERVED: [&str; 5] = ["global", "homes", "printers", "print$", "ipc$"];
+
+/// Words of lists of hosts that are no hosts, in any case.
+const LIST_WORDS: [&str; 4] = ["ALL", "EXCEPT", "FAIL", "LOCAL"];
 
 /// Writes the file, has it checked, and has Samba read it.
 #[derive(Debug)]
@@ -105,7 +110,7 @@ impl Plugin for Samba {
 /// The text of the file, and what cannot be in it. `names` are those that shares had before, and
 /// have after.
 pub fn include_text(
-    shares: &[Arc<ShareStatus>],
+    shares: &[Arc<PluginShare>],
     names: &mut BTreeMap<String, String>,
 ) -> (String, Vec<Fault>) {
     let mut text = String::from(
@@ -113,17 +118,21 @@ pub fn include_text(
          # smb.conf includes it at its end.\n",
     );
     let mut faults = Vec::new();
-    let paths: BTreeSet<&str> = shares.iter().map(|share| share.path.as_str()).collect();
+    let statuses = || shares.iter().map(|share| &share.status);
+    let paths: BTreeSet<&str> = statuses().map(|share| share.path.as_str()).collect();
     names.retain(|path, _| paths.contains(path.as_str()));
     // Who says his name has it, whoever else would be called so.
     let mut taken: BTreeSet<String> = BTreeSet::new();
-    for share in shares {
+    for share in statuses() {
         if let Some(resource) = &share.resource {
             names.insert(share.path.clone(), resource.clone());
         }
     }
-    let (said, made): (Vec<_>, Vec<_>) = shares.iter().partition(|share| share.resource.is_some());
-    for share in said.into_iter().chain(made) {
+    let (said, made): (Vec<_>, Vec<_>) =
+        shares.iter().partition(|share| share.status.resource.is_some());
+    for PluginShare { status: share, share: served } in
+        said.into_iter().chain(made).map(|share| &**share)
+    {
         let name = match named(share, names, &taken) {
             Ok(name) => name,
             Err(why) => {
@@ -131,7 +140,7 @@ pub fn include_text(
                 continue;
             }
         };
-        match section(share, &name) {
+        match section(share, &served.rules, &name) {
             Ok(section) => {
                 taken.insert(name.to_lowercase());
                 names.insert(share.path.clone(), name);
@@ -192,7 +201,7 @@ fn fitting(name: &str) -> String {
 }
 
 /// A section of smb.conf.
-fn section(share: &ShareStatus, name: &str) -> Result<String, String> {
+fn section(share: &ShareStatus, rules: &RuleSet, name: &str) -> Result<String, String> {
     let directory = &share.directory;
     // Samba puts other things in the place of these, and cannot be told not to.
     if directory.contains('%')
@@ -201,51 +210,79 @@ fn section(share: &ShareStatus, name: &str) -> Result<String, String> {
     {
         return Err(format!("Samba cannot have the directory {directory:?}"));
     }
-    let is_writable = writable(share);
+    let hosts = hosts(rules)?;
     let mut text = format!("\n[{name}]\n\tpath = {directory}\n");
     if let Some(description) = &share.description {
         let description: String =
             description.chars().map(|c| if c.is_control() || c == '%' { ' ' } else { c }).collect();
         let _ = writeln!(text, "\tcomment = {}", description.trim().trim_end_matches(['\\', ' ']));
     }
-    let _ = writeln!(text, "\tread only = {}", if is_writable { "no" } else { "yes" });
-    let hosts = hosts(share)?;
+    let _ = writeln!(text, "\tread only = {}", if is_writable(rules) { "no" } else { "yes" });
     let _ = writeln!(text, "\thosts allow = {hosts}\n\thosts deny = ALL");
     Ok(text)
 }
 
-/// Whether all who may use a share may write.
-fn writable(share: &ShareStatus) -> bool {
-    let is_rw = |options: &[String]| {
-        let last = options.iter().rev().find(|word| *word == "ro" || *word == "rw");
-        last.is_none_or(|word| word == "rw")
-            && !options.iter().any(|word| word.starts_with("ro=") || word.starts_with("rw="))
-    };
-    (share.clients.is_empty() || is_rw(&share.options))
-        && share.rules.iter().all(|rule| is_rw(&rule.options))
+/// Whether all who may use a share may write, by whatever flavour they come.
+fn is_writable(rules: &RuleSet) -> bool {
+    rules.rules().iter().flat_map(|rule| &*rule.grants).all(|rights| !rights.is_read_only)
 }
 
-/// Who may connect, as `hosts allow` has it.
-fn hosts(share: &ShareStatus) -> Result<String, String> {
+/// Who may connect, as `hosts allow` has it. A list cannot say that somebody on it may not, nor
+/// that he has to come by Kerberos, so such shares are left out.
+fn hosts(rules: &RuleSet) -> Result<String, String> {
     let mut hosts: Vec<String> = Vec::new();
-    let clients = share.rules.iter().flat_map(|rule| &rule.clients).chain(&share.clients);
-    for client in clients {
-        let host = match client.strip_prefix("*.") {
-            _ if client == "*" => "ALL".to_owned(),
-            Some(domain) if !domain.contains(['*', '?']) => format!(".{domain}"),
-            _ if client.contains(['*', '?']) => {
-                return Err(format!("Samba has no wildcards like {client:?} in names"));
-            }
-            _ => client.clone(),
-        };
+    let mut denied: Vec<&ClientPattern> = Vec::new();
+    for ClientRule { pattern, grants } in rules.rules() {
+        let is_by_name = |flavors: Flavors| flavors.intersects(Flavors::SYS | Flavors::NONE);
+        if grants.is_empty() {
+            denied.push(pattern);
+            continue;
+        }
+        if !grants.iter().any(|rights| is_by_name(rights.flavors)) {
+            return Err(format!("Samba cannot be told that {pattern} has to use Kerberos"));
+        }
+        if let Some(denied) = denied.iter().find(|denied| may_meet(denied, pattern)) {
+            return Err(format!(
+                "Samba cannot be told that {denied} has no access though {pattern} has"
+            ));
+        }
+        let host = host(pattern)?;
         if !hosts.contains(&host) {
             hosts.push(host);
         }
     }
     if hosts.is_empty() {
-        return Err("it has no clients".to_owned());
+        return Err("nobody has access".to_owned());
     }
     Ok(hosts.join(" "))
+}
+
+/// Whether a client may be one of both.
+fn may_meet(one: &ClientPattern, other: &ClientPattern) -> bool {
+    match (one, other) {
+        (ClientPattern::Network { network: a, .. }, ClientPattern::Network { network: b, .. }) => {
+            one.has_address(*b) || other.has_address(*a)
+        }
+        _ => true,
+    }
+}
+
+/// A pattern as an element of such a list.
+fn host(pattern: &ClientPattern) -> Result<String, String> {
+    let text = pattern.to_string();
+    match pattern {
+        ClientPattern::Any => Ok("ALL".to_owned()),
+        ClientPattern::Host(_) if LIST_WORDS.contains(&text.to_uppercase().as_str()) => {
+            Err(format!("{text:?} would not be a host's name to Samba: give its address"))
+        }
+        ClientPattern::Domain(_) => match text.strip_prefix("*.") {
+            Some(domain) if !domain.contains(['*', '?']) => Ok(format!(".{domain}")),
+            _ => Err(format!("Samba has no wildcards like {text:?} in names")),
+        },
+        ClientPattern::Host(_) | ClientPattern::Network { .. } | ClientPattern::Netgroup(_) => {
+            Ok(text)
+        }
+    }
 }
 
 /// The names in a file that we made.

@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use steadfast_shares::manage::RuleSpec;
+use steadfast_shares::manage::{DefaultsSpec, GroupSpec, RuleSpec};
+use steadfast_shares::{
+    ClientPattern, ClientRule, Flavors, Inherited, Rights, RuleBook, ShareId, Words,
+};
 
 use super::*;
 use crate::api::ShareState;
@@ -14,7 +17,7 @@ use crate::api::ShareState;
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn share(path: &str, protocols: &[&str]) -> ShareStatus {
+fn status(path: &str, protocols: &[&str]) -> ShareStatus {
     ShareStatus {
         path: path.to_owned(),
         directory: path.to_owned(),
@@ -34,8 +37,42 @@ fn share(path: &str, protocols: &[&str]) -> ShareStatus {
     }
 }
 
-fn one(path: &str, protocols: &[&str]) -> (String, Option<Arc<ShareStatus>>) {
-    (path.to_owned(), Some(Arc::new(share(path, protocols))))
+/// What is said around a share.
+#[derive(Default)]
+struct Around {
+    defaults: DefaultsSpec,
+    group: GroupSpec,
+}
+
+impl Around {
+    /// A share whose status has its own words, and which is served as these mean it.
+    fn shared(&self, status: ShareStatus) -> Arc<PluginShare> {
+        let DefaultsSpec { options, clients, .. } = &self.defaults;
+        let (inherited, _) = Inherited::default().with(options, clients, &[]);
+        let (inherited, _) = inherited.of_group(&self.group);
+        let words =
+            Words { options: &status.options, clients: &status.clients, rules: &status.rules };
+        let compiled =
+            RuleBook::default().compile(&Arc::new(inherited), words).expect("no mistakes");
+        let share = Share {
+            id: ShareId(status.id),
+            path: status.path.as_str().into(),
+            directory: Path::new(&status.directory).into(),
+            crosses_mounts: compiled.crosses_mounts,
+            without_log: false,
+            is_draining: false,
+            rules: compiled.rules,
+        };
+        Arc::new(PluginShare { status, share: Arc::new(share) })
+    }
+}
+
+fn shared(status: ShareStatus) -> Arc<PluginShare> {
+    Around::default().shared(status)
+}
+
+fn one(path: &str, protocols: &[&str]) -> (String, Option<Arc<PluginShare>>) {
+    (path.to_owned(), Some(shared(status(path, protocols))))
 }
 
 /// What a plug-in was called with: the paths of its shares, and of those that changed.
@@ -54,7 +91,7 @@ impl Plugin for Scripted {
     }
 
     fn publish(&mut self, task: &Task<'_>) -> Result<(), Vec<Fault>> {
-        let paths = task.shares.iter().map(|share| share.path.clone()).collect();
+        let paths = task.shares.iter().map(|share| share.status.path.clone()).collect();
         let _ = self.calls.send((paths, task.changed.map(<[String]>::to_vec)));
         // Without a word it hangs.
         self.answers.recv().unwrap_or_else(|_| panic!("the test is over"))
@@ -102,8 +139,8 @@ fn a_batch_is_one_call_with_the_whole_state() {
     assert_eq!(script.called(), (texts(&["/b", "/c"]), Some(texts(&["/a", "/c"]))));
     script.answer(Ok(()));
     // Not served any more: not by others either.
-    let disabled = ShareStatus { state: ShareState::Disabled, ..share("/b", &["smb"]) };
-    plugins.publish([("/b".to_owned(), Some(Arc::new(disabled)))]);
+    let disabled = ShareStatus { state: ShareState::Disabled, ..status("/b", &["smb"]) };
+    plugins.publish([("/b".to_owned(), Some(shared(disabled)))]);
     assert_eq!(script.called(), (texts(&["/c"]), Some(texts(&["/b"]))));
     script.answer(Ok(()));
 }
@@ -124,9 +161,9 @@ fn one_that_hangs_or_fails_stops_no_other_and_is_tried_again() {
     bad_script.answer(Err(vec![Fault { why: "no".to_owned(), paths: texts(&["/a"]) }]));
     let faults = plugins.wait(ticket, PATIENCE);
     assert_eq!(faults[0].why, "/a: no");
-    assert_eq!(plugins.faults(&share("/a", &["bad", "good"]))[0].why, "no");
-    assert!(plugins.faults(&share("/g", &["good"])).is_empty());
-    let unknown = plugins.faults(&share("/x", &["ftp"]));
+    assert_eq!(plugins.faults(&status("/a", &["bad", "good"]))[0].why, "no");
+    assert!(plugins.faults(&status("/g", &["good"])).is_empty());
+    let unknown = plugins.faults(&status("/x", &["ftp"]));
     assert!(unknown[0].why.contains("no plug-in \"ftp\""), "{unknown:?}");
     // With the next batch it is told of all that it missed; and a bug in it is a failure.
     plugins.publish([one("/b", &["bad"])]);
@@ -147,7 +184,7 @@ fn program(place: &Path, name: &str, script: &str) -> PathBuf {
     path
 }
 
-fn called(plugin: &mut dyn Plugin, shares: &[Arc<ShareStatus>]) -> Result<(), Vec<Fault>> {
+fn called(plugin: &mut dyn Plugin, shares: &[Arc<PluginShare>]) -> Result<(), Vec<Fault>> {
     plugin.publish(&Task { sequence: 1, shares, changed: None })
 }
 
@@ -155,7 +192,7 @@ fn called(plugin: &mut dyn Plugin, shares: &[Arc<ShareStatus>]) -> Result<(), Ve
 fn programs_get_json_and_may_fail_hang_or_talk() {
     let place = tempfile::tempdir().expect("a directory");
     let limits = Limits { time: PATIENCE, output_bytes_max: 1 << 20 };
-    let shares = [Arc::new(share("/a", &["x"]))];
+    let shares = [shared(status("/a", &["x"]))];
     let run = |script: &str, limits| {
         let path = program(place.path(), "x", script);
         called(&mut Executable::new("x", vec![path], limits), &shares)
@@ -167,6 +204,9 @@ fn programs_get_json_and_may_fail_hang_or_talk() {
     assert_eq!((&input["version"], &input["plugin"]), (&1.into(), &"x".into()));
     assert_eq!(input["shares"][0]["path"], "/a");
     assert!(input["changed"].is_null());
+    let access = &input["shares"][0]["access"];
+    assert_eq!(access[0]["clients"], "*", "{access}");
+    assert_eq!(access[0]["grants"][0]["read_only"], false, "{access}");
 
     let why = |result: Result<(), Vec<Fault>>| result.expect_err("a fault")[0].why.clone();
     assert!(
@@ -215,8 +255,8 @@ fn rule(clients: &str, options: &str) -> RuleSpec {
 
 #[test]
 fn samba_gets_sections_that_allow_no_more_than_nfs() {
-    let samba = |path: &str| share(path, &["smb"]);
-    let shares: Vec<Arc<ShareStatus>> = [
+    let samba = |path: &str| status(path, &["smb"]);
+    let shares: Vec<Arc<PluginShare>> = [
         ShareStatus {
             description: Some("two\nlines \\".to_owned()),
             clients: texts(&["10.0.0.0/8", "*.example", "@staff"]),
@@ -233,7 +273,7 @@ fn samba_gets_sections_that_allow_no_more_than_nfs() {
         ShareStatus { resource: Some("a/b".to_owned()), ..samba("/slash") },
         samba("/etc/global"),
     ]
-    .map(Arc::new)
+    .map(shared)
     .into();
     let mut names = BTreeMap::new();
     let (text, faults) = include_text(&shares, &mut names);
@@ -261,24 +301,89 @@ fn samba_gets_sections_that_allow_no_more_than_nfs() {
     assert!(format!("{again:?}").contains("\"/other/Home\": \"Home-3\""), "{again:?}");
 }
 
+/// What Samba is told of who may use a share and how, or why it is not told of it.
+fn told_to_samba(share: Arc<PluginShare>) -> Result<(String, bool), String> {
+    let (text, mut faults) = include_text(&[share], &mut BTreeMap::new());
+    if let Some(fault) = faults.pop() {
+        return Err(fault.why);
+    }
+    let value = |key: &str| {
+        let lines = text.lines().filter_map(|line| line.trim().strip_prefix(key));
+        lines.last().expect("it is there").to_owned()
+    };
+    Ok((value("hosts allow = "), value("read only = ") == "no"))
+}
+
+fn words(options: &[&str], clients: &[&str]) -> ShareStatus {
+    let (options, clients) = (texts(options), texts(clients));
+    ShareStatus { options, clients, ..status("/a", &["smb", "exportfs"]) }
+}
+
+#[test]
+fn what_is_inherited_and_not_used_lets_nobody_in_elsewhere() {
+    let everybody = DefaultsSpec { clients: texts(&["*"]), ..DefaultsSpec::default() };
+    let around = Around { defaults: everybody.clone(), ..Around::default() };
+    let listed = || around.shared(words(&["rw=10.0.0.1"], &[]));
+    assert_eq!(told_to_samba(listed()), Ok(("10.0.0.1".to_owned(), true)));
+    let (text, faults) = exports_text(&[listed()]);
+    assert!(faults.is_empty() && text.contains("/a 10.0.0.1(rw") && !text.contains('*'), "{text}");
+    // An own list takes the place of an inherited one.
+    let group = GroupSpec { options: texts(&["rw=10.0.0.1"]), ..GroupSpec::default() };
+    let around = Around { group, ..Around::default() };
+    let replaced = || around.shared(words(&["ro=10.0.0.2"], &[]));
+    assert_eq!(told_to_samba(replaced()), Ok(("10.0.0.2".to_owned(), false)));
+    let (text, faults) = exports_text(&[replaced()]);
+    assert!(faults.is_empty() && !text.contains("10.0.0.1"), "{text}");
+    // What is outweighed is no contradiction.
+    let group = GroupSpec { options: texts(&["ro", "sec=sys"]), ..GroupSpec::default() };
+    let around = Around { group, ..Around::default() };
+    let outweighed = || around.shared(words(&["rw", "sec=sys"], &["h"]));
+    assert_eq!(told_to_samba(outweighed()), Ok(("h".to_owned(), true)));
+    let (text, faults) = exports_text(&[outweighed()]);
+    assert!(faults.is_empty() && text.contains("/a h(rw"), "{text} {faults:?}");
+}
+
+#[test]
+fn samba_lets_in_nobody_whom_a_rule_denies() {
+    let denying = ShareStatus { rules: vec![rule("10.0.0.5", "none")], ..words(&[], &["*"]) };
+    let why = told_to_samba(shared(denying)).expect_err("it cannot be said");
+    assert!(why.contains("10.0.0.5") && why.contains("no access"), "{why}");
+    let listed = words(&["none=10.0.0.5"], &["10.0.0.0/8"]);
+    told_to_samba(shared(listed)).expect_err("it cannot be said");
+    // Whom nobody would let in needs no denial.
+    let elsewhere = words(&["none=10.0.0.5"], &["192.168.0.0/16"]);
+    assert_eq!(told_to_samba(shared(elsewhere)), Ok(("192.168.0.0/16".to_owned(), true)));
+    let later = ShareStatus { rules: vec![rule("h", "rw")], ..words(&["none"], &["*"]) };
+    assert_eq!(told_to_samba(shared(later)), Ok(("h".to_owned(), true)));
+    // By none of the flavours more than by another.
+    let by_flavor = words(&["sec=sys", "ro", "sec=krb5", "rw"], &["*"]);
+    assert_eq!(told_to_samba(shared(by_flavor)), Ok(("ALL".to_owned(), false)));
+    let mut by_kerberos = PluginShare::clone(&shared(words(&[], &["*"])));
+    let rights = Rights { flavors: Flavors::KRB5P, ..Rights::default() };
+    let rule = ClientRule { pattern: ClientPattern::Any, grants: [rights].into() };
+    Arc::make_mut(&mut by_kerberos.share).rules = Arc::new(vec![rule].into());
+    told_to_samba(Arc::new(by_kerberos)).expect_err("Kerberos alone");
+    told_to_samba(shared(words(&[], &["all"]))).expect_err("it would be everybody");
+}
+
 #[test]
 fn the_kernels_server_gets_what_it_understands() {
-    let shares: Vec<Arc<ShareStatus>> = [
+    let shares: Vec<Arc<PluginShare>> = [
         ShareStatus {
             clients: texts(&["10.0.0.0/8"]),
             options: texts(&["ro", "anonuid=7"]),
             rules: vec![rule("h", "no_root_squash")],
-            ..share("/a b#", &["exportfs"])
+            ..status("/a b#", &["exportfs"])
         },
-        ShareStatus { directory: "/other".to_owned(), ..share("/x", &["exportfs"]) },
+        ShareStatus { directory: "/other".to_owned(), ..status("/x", &["exportfs"]) },
         // Here the network's rule counts for all of it, there the host's would.
         ShareStatus {
-            clients: texts(&["10.0.0.1"]),
+            clients: texts(&["192.168.0.1"]),
             rules: vec![rule("10.0.0.0/8", "ro"), rule("h", "rw")],
-            ..share("/order", &["exportfs"])
+            ..status("/order", &["exportfs"])
         },
     ]
-    .map(Arc::new)
+    .map(shared)
     .into();
     let (text, faults) = exports_text(&shares);
     let line = text.lines().nth(1).expect("a line");
@@ -295,7 +400,7 @@ fn the_kernels_server_gets_what_it_understands() {
     let says = "echo 'exportfs: Failed to stat /a: No such file or directory' >&2";
     let tool = program(place.path(), "exportfs", says).to_str().expect("UTF-8").to_owned();
     let mut plugin = Exportfs::new(file.clone(), Some(vec![tool]), Limits::default());
-    let faults = called(&mut plugin, &[Arc::new(share("/a", &["exportfs"]))]);
+    let faults = called(&mut plugin, &[shared(status("/a", &["exportfs"]))]);
     assert_eq!(faults.expect_err("a fault")[0].paths, ["/a"]);
     assert!(std::fs::read_to_string(&file).expect("written").contains("\n/a *("));
 }

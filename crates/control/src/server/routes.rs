@@ -57,10 +57,6 @@ impl Route {
         Self { method: "get", path, access: Access::Read, handler }
     }
 
-    const fn ask(path: &'static str, handler: fn() -> MethodRouter<Arc<Shared>>) -> Self {
-        Self { method: "post", path, access: Access::Read, handler }
-    }
-
     const fn change(path: &'static str, handler: fn() -> MethodRouter<Arc<Shared>>) -> Self {
         Self { method: "post", path, access: Access::Change, handler }
     }
@@ -72,7 +68,8 @@ const ROUTES: [Route; 19] = [
     Route::read("/v1/shares/show", || get(show)),
     Route::read("/v1/groups", || get(groups)),
     Route::read("/v1/export", || get(export)),
-    Route::ask("/v1/plan", || post(plan)),
+    // It holds up every change while it is made, as long as one that is applied.
+    Route::change("/v1/plan", || post(plan)),
     Route::change("/v1/apply", || post(apply)),
     Route::change("/v1/rollback", || post(rollback)),
     Route::change("/v1/reload", || post(reload)),

@@ -15,6 +15,15 @@ impl Catalog {
         self.view(self.first(path)?, Some(0))
     }
 
+    /// The paths of a group's shares, those that patterns made among them.
+    pub fn paths_of(&self, group: &str) -> Vec<&str> {
+        let Some(group) = self.group_index(group).and_then(|index| self.group(index)) else {
+            return Vec::new();
+        };
+        let written = group.file.shares().map(|share| share.path.as_str());
+        written.chain(group.made.iter().flatten().map(|made| &*made.path)).collect()
+    }
+
     /// The group of the share that has a path first.
     pub fn group_at(&self, path: &str) -> Option<&str> {
         match self.first(path)? {
