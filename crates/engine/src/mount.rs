@@ -269,13 +269,12 @@ fn dump(session: &Session<'_>, w: &mut Writer<'_>) {
 }
 
 fn exports(session: &mut Session<'_>, reply: &mut Vec<u8>) {
-    let listing = match session.exports.listing() {
-        Some(listing) => listing,
+    let listing = if let Some(listing) = session.exports.listing() {
+        listing
+    } else {
         // To make it takes its time where there are many shares.
-        None => {
-            session.host.will_block();
-            session.exports.listing_made_by(listing)
-        }
+        session.host.will_block();
+        session.exports.listing_made_by(listing)
     };
     reply.extend_from_slice(&listing);
 }
