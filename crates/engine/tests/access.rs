@@ -372,9 +372,12 @@ fn a_share_may_want_privileged_ports() {
 }
 
 /// A share whose directory only group 0 may read, which the caller does not claim to be in.
-fn of_group_0(id: u64, path: &str, rights: Rights) -> Export {
+fn of_group_0(id: u64, path: &str, rights: &Rights) -> Export {
     let storage = Arc::new(ModelFs::new(1, 0o070));
-    Export { storage, ..export(id, path, "*", &[Rights { looks_up_groups: true, ..rights }]) }
+    Export {
+        storage,
+        ..export(id, path, "*", &[Rights { looks_up_groups: true, ..rights.clone() }])
+    }
 }
 
 /// Whether ACCESS (RFC 1813 §3.3.4) grants READ; its status otherwise.
@@ -392,7 +395,7 @@ fn may_read(bench: &Bench, handle: &[u8]) -> Result<bool, u32> {
 #[test]
 fn groups_of_this_host_count_where_that_is_asked_for() {
     let rights = Rights { squash: Squash::None, ..Rights::default() };
-    let bench = Bench::new(vec![of_group_0(1, "/a", rights)]);
+    let bench = Bench::new(vec![of_group_0(1, "/a", &rights)]);
     let handle = bench.handle("/a");
     assert_eq!(may_read(&bench, &handle), Err(JUKEBOX));
     let groups = [
@@ -411,7 +414,7 @@ fn who_is_squashed_to_his_own_number_does_not_get_his_groups() {
     // The caller claims to be user 7.
     let rights =
         Rights { squash: Squash::All, anonymous_uid: 7, anonymous_gid: 7, ..Rights::default() };
-    let bench = Bench::new(vec![of_group_0(1, "/a", rights)]);
+    let bench = Bench::new(vec![of_group_0(1, "/a", &rights)]);
     let handle = bench.handle("/a");
     // Nor is his groups' name service asked.
     assert_eq!(may_read(&bench, &handle), Ok(false));
