@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::facts::{Fact, Kind, Source};
-use crate::service::{Failure, Outcome};
+use crate::service::{Failure, Family, Outcome};
 use crate::settings::Bounds;
 
 /// An answer.
@@ -19,6 +19,8 @@ pub(crate) struct Told {
     pub(crate) at_ms: u64,
     /// How long it is fresh after that.
     pub(crate) ttl_ms: u64,
+    /// A family whose addresses are from an earlier answer, and when that was confirmed.
+    pub(crate) carried: Option<(Family, u64)>,
 }
 
 /// What is being done.
@@ -73,6 +75,8 @@ pub(crate) struct Entry {
     pub(crate) is_used: AtomicBool,
     /// Whether somebody was told that it cannot be known, and may remember what came of that.
     pub(crate) was_unreachable: AtomicBool,
+    /// Whether the answer to the question that was sent may be from before a change.
+    pub(crate) is_overtaken: bool,
 }
 
 impl Entry {
@@ -89,6 +93,7 @@ impl Entry {
             watchers: 0,
             is_used: AtomicBool::new(false),
             was_unreachable: AtomicBool::new(false),
+            is_overtaken: false,
         }
     }
 
@@ -148,9 +153,16 @@ impl Entry {
         }
     }
 
+    /// What it says has changed: it is to be asked now, and once more if it is being asked.
+    pub(crate) fn overtake(&mut self, now_ms: u64) {
+        self.due_ms = now_ms;
+        self.is_overtaken = self.work == Work::Asked;
+    }
+
     /// The question is sent.
     pub(crate) fn sent(&mut self, now_ms: u64) {
         self.work = Work::Asked;
+        self.is_overtaken = false;
         self.asked_ms = now_ms;
         self.is_used.store(false, Ordering::Relaxed);
     }
@@ -165,17 +177,40 @@ impl Entry {
         spread: u8,
         bounds: &Bounds,
     ) -> Change {
+        let change = self.take(kind, outcome, now_ms, spread, bounds);
+        if std::mem::take(&mut self.is_overtaken) {
+            self.due_ms = now_ms;
+        }
+        change
+    }
+
+    fn take(
+        &mut self,
+        kind: Kind,
+        outcome: Outcome,
+        now_ms: u64,
+        spread: u8,
+        bounds: &Bounds,
+    ) -> Change {
         self.work = Work::Nothing;
+        let mut carried = None;
         let (fact, ttl_ms, source) = match outcome {
             Outcome::Found { fact, ttl_s, source, lacks } if fact.is_about(kind) => {
                 let mut ttl_ms = bounds.ttl_ms(kind, ttl_s);
                 let mut fact = fact;
                 if let (Fact::Addresses(addresses), Some(lacks)) = (&mut fact, lacks) {
-                    // What was known of that family is still the best that is known.
-                    if let Some(Told { fact: Fact::Addresses(before), .. }) =
-                        self.usable(now_ms, bounds)
-                    {
-                        addresses.extend(before.iter().filter(|address| lacks.has(**address)));
+                    // What was known of that family is still the best that is known, for as long
+                    // as it could be used by itself.
+                    let before = self.usable(now_ms, bounds).map(|told| (told, &told.fact));
+                    if let Some((told, Fact::Addresses(before))) = before {
+                        let at_ms = match told.carried {
+                            Some((family, at_ms)) if family == lacks => at_ms,
+                            _ => told.at_ms,
+                        };
+                        if now_ms.saturating_sub(at_ms) <= bounds.stale_max_ms {
+                            addresses.extend(before.iter().filter(|address| lacks.has(**address)));
+                            carried = Some((lacks, at_ms));
+                        }
                     }
                     ttl_ms = bounds.ttl_min_ms;
                 }
@@ -197,7 +232,7 @@ impl Entry {
             Some(before) if before.fact == fact => Change::None,
             Some(_) => Change::Other,
         };
-        let told = Told { fact, source, at_ms: now_ms, ttl_ms };
+        let told = Told { fact, source, at_ms: now_ms, ttl_ms, carried };
         self.due_ms = refresh_ms(&told, spread);
         self.told = Some(told);
         self.failures = 0;
@@ -241,7 +276,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::service::Family;
 
     fn found(addresses: &[&str], ttl_s: u32) -> Outcome {
         let addresses = addresses.iter().map(|a| a.parse().expect("an address")).collect();
@@ -348,6 +382,26 @@ mod tests {
         let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
         assert_eq!(addresses, ["10.0.0.2", "fd00::1"]);
         assert_eq!(told.ttl_ms, bounds().ttl_min_ms, "asked again soon");
+    }
+
+    #[test]
+    fn a_family_that_is_never_learnt_again_is_let_go_when_it_is_too_old() {
+        let partial = || Outcome::Found {
+            fact: Fact::Addresses(vec!["10.0.0.1".parse().expect("an address")]),
+            ttl_s: Some(100),
+            source: Source::Dns,
+            lacks: Some(Family::V6),
+        };
+        let mut entry = Entry::new(0);
+        take(&mut entry, found(&["10.0.0.1", "fd00::1"], 100), 0);
+        let mut now_ms = 0;
+        while now_ms < bounds().stale_max_ms {
+            now_ms += 50_000;
+            assert_eq!(take(&mut entry, partial(), now_ms), Change::None);
+        }
+        assert_eq!(take(&mut entry, partial(), now_ms + 50_000), Change::Other);
+        let alone = Fact::Addresses(vec!["10.0.0.1".parse().expect("an address")]);
+        assert_eq!(entry.told.expect("an answer").fact, alone);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::HashMap as StdMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 use hashbrown::HashMap;
 use parking_lot::RwLock;
@@ -65,7 +65,13 @@ impl Group {
             return Known::NotYet;
         }
         self.was_unreachable.store(true, Ordering::Relaxed);
-        Known::Unreachable
+        // Either who brings an answer sees that it was told, or the answer is seen here.
+        fence(Ordering::SeqCst);
+        match (self.addresses.read().contains_key(&client), self.has_unknown()) {
+            (true, _) => Known::Yes,
+            (false, true) => Known::Unreachable,
+            (false, false) => Known::No,
+        }
     }
 
     /// Something else is known about a host. Called by one thread.
@@ -110,6 +116,7 @@ impl Group {
 
     /// Whether a host's first answer can change what somebody was told.
     pub(crate) fn may_be_remembered(&self) -> bool {
+        fence(Ordering::SeqCst);
         self.was_unreachable.load(Ordering::Relaxed)
     }
 }

@@ -1,22 +1,26 @@
 //! The name services of a running server, and the mounts that wait for them.
 
+use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use parking_lot::{Condvar, Mutex};
 use steadfast_access::{Access, AccessSettings, helper};
 use steadfast_engine::Engine;
+use steadfast_shares::ShareId;
 use steadfast_shares::configuration::NamesSettings;
 
 /// In the state directory: what is known about names.
 const FILE_NAME: &str = "names.json";
 /// Between two looks at the mounts that wait, so that their patience ends.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// Threads that execute them: so many disks may hang before mounts of others wait for them.
+const THREADS: usize = 8;
 
 /// Starts name services as they are configured.
 ///
@@ -47,24 +51,31 @@ pub(crate) fn help() -> io::Result<()> {
     helper::serve(io::stdin().lock(), io::stdout().lock())
 }
 
-/// Name services, and the thread that executes mounts again once their names are known.
+/// Name services, and the threads that execute mounts again once their names are known.
 pub(crate) struct Names {
     access: Arc<Access>,
-    news: Arc<News>,
-    thread: Option<JoinHandle<()>>,
+    retries: Arc<Retries>,
 }
 
-/// That something is known which was not.
+/// The mounts that are to be executed again. Those to one share are executed by one thread, in
+/// their order, so that a disk that hangs holds up the mounts of its shares only.
 #[derive(Default)]
-struct News {
-    state: Mutex<NewsState>,
+struct Retries {
+    state: Mutex<RetriesState>,
     bell: Condvar,
 }
 
 #[derive(Default)]
-struct NewsState {
-    is_there: bool,
+struct RetriesState {
+    /// Whether something is known that was not.
+    has_news: bool,
     is_stopping: bool,
+    /// When the waiting mounts were last gone through.
+    begun: Option<Instant>,
+    /// Shares to which mounts are to be executed again, and those to which they are being executed.
+    due: VecDeque<ShareId>,
+    is_due: HashSet<ShareId>,
+    busy: HashSet<ShareId>,
 }
 
 impl Names {
@@ -73,49 +84,119 @@ impl Names {
     /// # Errors
     /// When there can be no thread.
     pub(crate) fn start(access: Arc<Access>, engine: &Arc<Engine>) -> Result<Self> {
-        let news = Arc::new(News::default());
-        let told = Arc::clone(&news);
-        access.on_news(Arc::new(move || {
-            told.state.lock().is_there = true;
-            told.bell.notify_all();
+        let names = Self { access, retries: Arc::default() };
+        let told = Arc::clone(&names.retries);
+        names.access.on_news(Arc::new(move || {
+            told.state.lock().has_news = true;
+            told.bell.notify_one();
         }));
-        let (waiting, engine) = (Arc::clone(&news), Arc::clone(engine));
-        let thread = std::thread::Builder::new()
-            .name("mounts".to_owned())
-            .spawn(move || waiting.retry_mounts(&engine))
-            .context("cannot start a thread")?;
-        Ok(Self { access, news, thread: Some(thread) })
+        for _ in 0..THREADS {
+            let (retries, engine) = (Arc::clone(&names.retries), Arc::clone(engine));
+            let retry = move || {
+                retries.run(&|| engine.shares_with_waiting_mounts(), &|share| {
+                    engine.retry_waiting_mounts_to(share)
+                });
+            };
+            let thread = std::thread::Builder::new().name("mounts".to_owned()).spawn(retry);
+            if let Err(error) = thread {
+                names.retries.stop();
+                return Err(error).context("cannot start a thread");
+            }
+        }
+        Ok(names)
     }
 
     pub(crate) fn access(&self) -> &Arc<Access> {
         &self.access
     }
 
-    /// Keeps what is known, and ends.
-    pub(crate) fn stop(mut self) {
-        self.news.state.lock().is_stopping = true;
-        self.news.bell.notify_all();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+    /// Keeps what is known, and ends. A thread that a disk holds up is not waited for: a mount
+    /// changes nothing.
+    pub(crate) fn stop(self) {
+        self.retries.stop();
         self.access.stop();
     }
 }
 
-impl News {
-    fn retry_mounts(&self, engine: &Engine) {
-        loop {
-            {
-                let mut state = self.state.lock();
-                if !state.is_there && !state.is_stopping {
-                    self.bell.wait_for(&mut state, INTERVAL);
-                }
-                if state.is_stopping {
-                    return;
-                }
-                state.is_there = false;
+impl Retries {
+    /// Executes what `waiting` says, until it is to end.
+    fn run(&self, waiting: &dyn Fn() -> Vec<ShareId>, retry: &dyn Fn(ShareId)) {
+        while let Some(share) = self.next(waiting) {
+            // Another thread for the shares that are due after this one.
+            self.bell.notify_one();
+            let retried = std::panic::catch_unwind(AssertUnwindSafe(|| retry(share)));
+            if retried.is_err() {
+                tracing::error!("a mount that waited for a name ended by a panic");
             }
-            engine.retry_waiting_mounts();
+            self.state.lock().busy.remove(&share);
         }
+    }
+
+    /// The next share to which mounts are to be executed again; `None` at the end.
+    fn next(&self, waiting: &dyn Fn() -> Vec<ShareId>) -> Option<ShareId> {
+        let mut state = self.state.lock();
+        loop {
+            if state.is_stopping {
+                return None;
+            }
+            // Also from time to time, so that their patience ends.
+            if state.has_news || state.begun.is_none_or(|begun| begun.elapsed() >= INTERVAL) {
+                state.has_news = false;
+                state.begun = Some(Instant::now());
+                for share in waiting() {
+                    if state.is_due.insert(share) {
+                        state.due.push_back(share);
+                    }
+                }
+            }
+            let free = state.due.iter().position(|share| !state.busy.contains(share));
+            if let Some(share) = free.and_then(|place| state.due.remove(place)) {
+                state.is_due.remove(&share);
+                state.busy.insert(share);
+                return Some(share);
+            }
+            self.bell.wait_for(&mut state, INTERVAL);
+        }
+    }
+
+    fn stop(&self) {
+        self.state.lock().is_stopping = true;
+        self.bell.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn a_disk_that_hangs_holds_up_its_own_share_only() {
+        let retries = Retries::default();
+        let (hanging, other) = (ShareId(1), ShareId(2));
+        let (release, hangs) = channel::<()>();
+        let (retried, seen) = channel();
+        let hangs = Mutex::new(hangs);
+        let retry = |share| {
+            if share == hanging {
+                let _ = hangs.lock().recv();
+            }
+            let _ = retried.send(share);
+            assert_ne!(share, other, "a panic ends no thread");
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| retries.run(&|| vec![hanging, other], &retry));
+            }
+            for _ in 0..3 {
+                assert_eq!(seen.recv(), Ok(other));
+                retries.state.lock().has_news = true;
+                retries.bell.notify_all();
+            }
+            drop(release);
+            while seen.recv() == Ok(other) {}
+            retries.stop();
+        });
     }
 }

@@ -273,10 +273,10 @@ impl Admitted<'_, '_> {
                     key: self.key.take(),
                 })
             }
-            Some(Ok(Outcome::AskAgain)) => {
+            Some(Ok(Outcome::AskAgain(share))) => {
                 let since_ms = self.may_wait_since_ms.unwrap_or(self.now_ms);
                 let is_kept = host.reply_sink().is_some_and(|sink| {
-                    self.engine.waiting_mounts.keep(self.record, peer, sink, since_ms)
+                    self.engine.waiting_mounts.keep(share, self.record, peer, sink, since_ms)
                 });
                 if is_kept {
                     reply.bytes.truncate(start);

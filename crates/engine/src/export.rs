@@ -230,8 +230,13 @@ impl ExportTable {
         last
     }
 
-    /// The reply's part that MOUNT's EXPORT has of this table: made when it is first asked for.
-    pub(crate) fn listing(&self, make: impl FnOnce(&Self) -> Vec<u8>) -> Arc<[u8]> {
+    /// The reply's part that MOUNT's EXPORT has of this table, if it was made.
+    pub(crate) fn listing(&self) -> Option<Arc<[u8]>> {
+        self.listing.get().cloned()
+    }
+
+    /// As [`ExportTable::listing`]; made if it was not, while others who want it wait.
+    pub(crate) fn listing_made_by(&self, make: impl FnOnce(&Self) -> Vec<u8>) -> Arc<[u8]> {
         Arc::clone(self.listing.get_or_init(|| make(self).into()))
     }
 

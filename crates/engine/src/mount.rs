@@ -139,7 +139,9 @@ pub(crate) fn execute(
 }
 
 fn mnt(version: u32, session: &mut Session<'_>, path: &[u8], w: &mut Writer<'_>) -> Outcome {
+    let mut share = None;
     let found = normalized(path).and_then(|path| {
+        share = session.exports.by_path(&path).map(|(exported, _)| exported.export.share.id);
         let (exported, flavors, handle) = find(session, &path)?;
         let sealed = session.seal(&exported.export.share, &handle);
         if version < 3 && sealed.as_bytes().len() > HANDLE_BYTES {
@@ -148,11 +150,13 @@ fn mnt(version: u32, session: &mut Session<'_>, path: &[u8], w: &mut Writer<'_>)
         session.engine.mounts.add(session.peer.address.ip(), &path);
         Ok((sealed, flavors))
     });
-    match found {
+    match (found, share) {
         // MOUNT has no word for "later": the client's patience is longer than ours.
-        Err(FsError::TryLater) if session.may_wait => return Outcome::AskAgain,
-        Err(error) => w.u32(status(error)),
-        Ok((sealed, _)) if version < 3 => {
+        (Err(FsError::TryLater), Some(share)) if session.may_wait => {
+            return Outcome::AskAgain(share);
+        }
+        (Err(error), _) => w.u32(status(error)),
+        (Ok((sealed, _)), _) if version < 3 => {
             w.u32(0);
             let mut fixed = [0; HANDLE_BYTES];
             for (to, from) in fixed.iter_mut().zip(sealed.as_bytes()) {
@@ -160,7 +164,7 @@ fn mnt(version: u32, session: &mut Session<'_>, path: &[u8], w: &mut Writer<'_>)
             }
             w.fixed_opaque(&fixed);
         }
-        Ok((sealed, flavors)) => {
+        (Ok((sealed, flavors)), _) => {
             w.u32(0);
             w.opaque(sealed.as_bytes());
             w.u32(flavors.len() as u32);
@@ -173,7 +177,8 @@ fn mnt(version: u32, session: &mut Session<'_>, path: &[u8], w: &mut Writer<'_>)
 }
 
 /// The flavours by which a client may use an export, as their numbers (RFC 2623 §2.7), those that
-/// prove most first.
+/// prove most first. Only those that are served: a client takes the first that it knows, and does
+/// not come back for another one when that is refused.
 ///
 /// # Errors
 /// `AccessDenied` if there are none, `TryLater` while a name that decides is being looked up.
@@ -181,25 +186,14 @@ fn flavors(session: &Session<'_>, exported: &Exported) -> Result<SmallVec<[u32; 
     let rules = &exported.export.share.rules;
     let mut numbers = SmallVec::new();
     let mut is_pending = false;
-    let by_proof =
-        [Flavor::Krb5p, Flavor::Krb5i, Flavor::Krb5, Flavor::Sys, Flavor::None].map(|flavor| {
-            let decision = session.engine.authority.decide(rules, &session.peer.question(flavor));
-            (flavor, decision)
-        });
-    for (flavor, decision) in by_proof {
-        match decision {
+    for (flavor, number) in [(Flavor::Sys, 1), (Flavor::None, 0)] {
+        match session.engine.authority.decide(rules, &session.peer.question(flavor)) {
             // Those who ask for no particular flavour take it for one that asks nothing of them:
             // it is told only where it was asked for.
             Decision::Granted(place)
                 if flavor == Flavor::None
                     && rules.grant(place).is_some_and(|r| r.flavors == Flavors::default()) => {}
-            Decision::Granted(_) => numbers.push(match flavor {
-                Flavor::None => 0,
-                Flavor::Sys => 1,
-                Flavor::Krb5 => 390_003,
-                Flavor::Krb5i => 390_004,
-                Flavor::Krb5p => 390_005,
-            }),
+            Decision::Granted(_) => numbers.push(number),
             Decision::Refused(_) => {}
             Decision::Pending => is_pending = true,
         }
@@ -274,8 +268,15 @@ fn dump(session: &Session<'_>, w: &mut Writer<'_>) {
     w.bool(false);
 }
 
-fn exports(session: &Session<'_>, reply: &mut Vec<u8>) {
-    reply.extend_from_slice(&session.exports.listing(listing));
+fn exports(session: &mut Session<'_>, reply: &mut Vec<u8>) {
+    let listing = if let Some(listing) = session.exports.listing() {
+        listing
+    } else {
+        // To make it takes its time where there are many shares.
+        session.host.will_block();
+        session.exports.listing_made_by(listing)
+    };
+    reply.extend_from_slice(&listing);
 }
 
 /// All exports that take new clients, with the patterns of their rules (RFC 1813 §5.2.5).

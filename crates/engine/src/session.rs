@@ -1,6 +1,6 @@
 //! What a procedure works with while one call runs: who calls, on what, with which rights.
 
-use steadfast_shares::{Decision, Flavor, Groups, Rights, Share, Squash};
+use steadfast_shares::{Decision, Flavor, Groups, Rights, Share, ShareId, Squash};
 use steadfast_vfs::{Caller, Cred, Durable, FileSystem, FsError, Obligation, ReplyBarrier};
 use steadfast_vfs::{StorageHandle, Waiting};
 
@@ -63,8 +63,9 @@ pub(crate) enum Outcome {
         /// obligation is met (COMMIT).
         ends_with_verifier: bool,
     },
-    /// What decides about the call is not known yet: it is to be executed again when it is.
-    AskAgain,
+    /// What decides about the call, which is to this share, is not known yet: it is to be executed
+    /// again when it is.
+    AskAgain(ShareId),
 }
 
 /// The reply barrier: the only place where a [`Durable`] is taken apart.
@@ -122,11 +123,8 @@ impl<'a> Session<'a> {
     /// # Errors
     /// `TryLater` while the caller's groups are being looked up.
     fn cred(&self, rights: &Rights) -> Result<Cred, FsError> {
-        let mut cred = squashed(&self.identity, rights);
-        if let WireIdentity::Claimed(claimed) = &self.identity
-            && rights.looks_up_groups
-            && cred.uid == claimed.uid
-        {
+        let Acting { mut cred, is_himself } = squashed(&self.identity, rights);
+        if is_himself && rights.looks_up_groups {
             match self.engine.authority.groups(cred.uid) {
                 Groups::Known(groups) => {
                     cred.groups = groups.iter().copied().collect();
@@ -189,12 +187,24 @@ impl<'a> Session<'a> {
     }
 }
 
+/// As whom a caller acts.
+#[derive(Debug, PartialEq, Eq)]
+struct Acting {
+    cred: Cred,
+    /// Whether that is the user whom the client claims. Somebody else who has the same number is
+    /// not: squashing takes his groups from him.
+    is_himself: bool,
+}
+
 /// The local identity of a caller, by the share's rules.
-fn squashed(identity: &WireIdentity, rights: &Rights) -> Cred {
-    let anonymous = || Cred {
-        uid: rights.anonymous_uid,
-        gid: rights.anonymous_gid,
-        groups: smallvec::SmallVec::new(),
+fn squashed(identity: &WireIdentity, rights: &Rights) -> Acting {
+    let anonymous = || Acting {
+        cred: Cred {
+            uid: rights.anonymous_uid,
+            gid: rights.anonymous_gid,
+            groups: smallvec::SmallVec::new(),
+        },
+        is_himself: false,
     };
     let WireIdentity::Claimed(claimed) = identity else { return anonymous() };
     match rights.squash {
@@ -204,14 +214,15 @@ fn squashed(identity: &WireIdentity, rights: &Rights) -> Cred {
     }
     let mut cred = claimed.clone();
     // To the kernel -1 is "leave it as it is", never somebody.
-    if cred.uid == u32::MAX {
+    let is_himself = cred.uid != u32::MAX;
+    if !is_himself {
         cred.uid = rights.anonymous_uid;
     }
     if cred.gid == u32::MAX {
         cred.gid = rights.anonymous_gid;
     }
     squash_groups(&mut cred, rights);
-    cred
+    Acting { cred, is_himself }
 }
 
 /// The groups of one who is himself.
@@ -240,19 +251,23 @@ mod tests {
     #[test]
     fn squashing_follows_the_rights() {
         let mut rights = Rights { anonymous_uid: 7, anonymous_gid: 8, ..Rights::default() };
-        let anonymous = Cred { uid: 7, gid: 8, groups: smallvec![] };
+        let anonymous =
+            Acting { cred: Cred { uid: 7, gid: 8, groups: smallvec![] }, is_himself: false };
+        let himself = |cred| Acting { cred, is_himself: true };
         assert_eq!(squashed(&claimed(0, 0), &rights), anonymous);
         assert_eq!(squashed(&WireIdentity::Anonymous, &rights), anonymous);
         assert_eq!(
             squashed(&claimed(5, 0), &rights),
-            Cred { uid: 5, gid: 8, groups: smallvec![8, 5] }
+            himself(Cred { uid: 5, gid: 8, groups: smallvec![8, 5] })
         );
         rights.squash = Squash::All;
         assert_eq!(squashed(&claimed(5, 5), &rights), anonymous);
+        // Also who claims to be whom all are squashed to.
+        assert_eq!(squashed(&claimed(7, 5), &rights), anonymous);
         rights.squash = Squash::None;
         assert_eq!(
             squashed(&claimed(0, 0), &rights),
-            Cred { uid: 0, gid: 0, groups: smallvec![0, 5] }
+            himself(Cred { uid: 0, gid: 0, groups: smallvec![0, 5] })
         );
         assert_eq!(squashed(&WireIdentity::Anonymous, &rights), anonymous);
     }
@@ -269,7 +284,7 @@ mod tests {
         for squash in [Squash::Root, Squash::None] {
             rights.squash = squash;
             let nobody = Cred { uid: 7, gid: 8, groups: smallvec![5] };
-            assert_eq!(squashed(&identity, &rights), nobody);
+            assert_eq!(squashed(&identity, &rights), Acting { cred: nobody, is_himself: false });
         }
     }
 }

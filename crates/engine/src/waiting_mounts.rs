@@ -1,21 +1,32 @@
 //! MOUNT calls that wait for a name service: nobody can answer them yet, and no thread waits with
 //! them. They are executed again when more is known, and answered as it is then.
 
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
+use steadfast_shares::ShareId;
 
 use crate::Engine;
 use crate::call::{CallHost, Peer, ReplyBuffer, ReplySink, Verdict};
 
-/// Most calls that wait at once; further ones are told to fail.
+/// Most calls that wait at once, and most of one client; further ones are told to fail.
 const CALLS_MAX: usize = 20_000;
+const CALLS_OF_CLIENT_MAX: usize = 500;
+/// Most bytes of one that waits. With the longest path, credentials and verifier a MOUNT call has
+/// less; what else there is behind its arguments is not kept for nothing.
+const CALL_BYTES_MAX: usize = 2048;
 /// How long one waits before it is answered as things are, in ms: less than clients do.
 const PATIENCE_MS: u64 = 8_000;
 
 /// Calls that wait.
 #[derive(Default)]
-pub(crate) struct WaitingMounts(Mutex<Vec<WaitingMount>>);
+pub(crate) struct WaitingMounts {
+    calls: Mutex<HashMap<ShareId, Vec<WaitingMount>>>,
+    places: Arc<Mutex<Places>>,
+}
 
 struct WaitingMount {
     record: Box<[u8]>,
@@ -23,39 +34,98 @@ struct WaitingMount {
     sink: Box<dyn ReplySink>,
     /// When it came.
     since_ms: u64,
+    place: Place,
+}
+
+/// How many calls wait or are being executed again, and how many of each client.
+#[derive(Default)]
+struct Places {
+    taken: usize,
+    of_clients: HashMap<IpAddr, usize>,
+}
+
+/// The place of one call, which is free again when this is let go.
+struct Place {
+    client: IpAddr,
+    places: Arc<Mutex<Places>>,
+}
+
+impl Place {
+    /// `None` if there are too many calls.
+    fn take(places: &Arc<Mutex<Places>>, client: IpAddr) -> Option<Self> {
+        let mut taken = places.lock();
+        let of_client = taken.of_clients.get(&client).copied().unwrap_or(0);
+        if taken.taken >= CALLS_MAX || of_client >= CALLS_OF_CLIENT_MAX {
+            return None;
+        }
+        taken.taken += 1;
+        taken.of_clients.insert(client, of_client + 1);
+        drop(taken);
+        Some(Self { client, places: Arc::clone(places) })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut places = self.places.lock();
+        places.taken -= 1;
+        if let Some(of_client) = places.of_clients.get_mut(&self.client) {
+            *of_client -= 1;
+            if *of_client == 0 {
+                places.of_clients.remove(&self.client);
+            }
+        }
+    }
 }
 
 impl WaitingMounts {
-    /// Keeps a call, unless there are too many.
+    /// Keeps a call to a share, unless it is too long or there are too many.
     pub(crate) fn keep(
         &self,
+        share: ShareId,
         record: &[u8],
         peer: &Peer,
         sink: Box<dyn ReplySink>,
         since_ms: u64,
     ) -> bool {
-        let mut calls = self.0.lock();
-        if calls.len() >= CALLS_MAX {
+        if record.len() > CALL_BYTES_MAX {
             return false;
         }
+        let client = peer.address.ip().to_canonical();
+        let Some(place) = Place::take(&self.places, client) else { return false };
         let peer = Peer::new(peer.address, peer.local, peer.transport);
-        calls.push(WaitingMount { record: record.into(), peer, sink, since_ms });
+        let call = WaitingMount { record: record.into(), peer, sink, since_ms, place };
+        self.calls.lock().entry(share).or_default().push(call);
         true
     }
 }
 
 impl Engine {
-    /// How many MOUNT calls wait for a name service.
+    /// How many MOUNT calls wait for a name service, or are being executed again.
     pub fn waiting_mounts(&self) -> usize {
-        self.waiting_mounts.0.lock().len()
+        self.waiting_mounts.places.lock().taken
     }
 
-    /// Executes again what waits for a name service: to be called when its answers have come, and
-    /// about once a second. May open storage, and wait for a disk.
+    /// The shares to which MOUNT calls wait for a name service.
+    pub fn shares_with_waiting_mounts(&self) -> Vec<ShareId> {
+        self.waiting_mounts.calls.lock().keys().copied().collect()
+    }
+
+    /// Executes again what waits for a name service: see [`Engine::retry_waiting_mounts_to`].
     pub fn retry_waiting_mounts(&self) {
+        for share in self.shares_with_waiting_mounts() {
+            self.retry_waiting_mounts_to(share);
+        }
+    }
+
+    /// Executes again what waits for a name service to mount a share: to be called when answers
+    /// have come, and about once a second. May open the share's storage, and wait for its disk.
+    pub fn retry_waiting_mounts_to(&self, share: ShareId) {
         let now_ms = self.now_ms.load(Ordering::Relaxed);
-        let calls = std::mem::take(&mut *self.waiting_mounts.0.lock());
-        for WaitingMount { record, peer, sink, since_ms } in calls {
+        let calls = self.waiting_mounts.calls.lock().remove(&share).unwrap_or_default();
+        for WaitingMount { record, peer, sink, since_ms, place } in calls {
+            // It takes another one if it has to wait on.
+            drop(place);
             let mut host = Retrying { sink: Some(sink) };
             let mut reply = ReplyBuffer::default();
             let may_wait = now_ms.saturating_sub(since_ms) < PATIENCE_MS;

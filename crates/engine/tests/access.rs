@@ -260,6 +260,41 @@ fn a_mount_that_nothing_decides_fails_before_its_client_gives_up() {
 }
 
 #[test]
+fn one_client_does_not_take_all_places_to_wait_in() {
+    let rights = [Rights::default()];
+    let shares = [export(1, "/a", "a.example", &rights), export(2, "/b", "b.example", &rights)];
+    let mut bench = Bench::new(shares.into());
+    for _ in 0..500 {
+        assert_eq!(bench.mnt("/a"), None);
+    }
+    assert_eq!(bench.engine.waiting_mounts(), 500);
+    assert!(mounted(&bench.mnt("/a").expect("told to fail")).is_err());
+    // Another one has his.
+    bench.peer = Peer::new(([127, 0, 0, 2], 700).into(), bench.peer.local, Transport::Tcp);
+    assert_eq!(bench.mnt("/b"), None);
+    let mut shares = bench.engine.shares_with_waiting_mounts();
+    shares.sort_unstable();
+    assert_eq!(shares, [ShareId(1), ShareId(2)]);
+    // Those of each share are executed apart.
+    bench.told.tell(Known::Yes);
+    bench.engine.retry_waiting_mounts_to(ShareId(2));
+    assert_eq!(bench.later.1.try_iter().count(), 1);
+    assert_eq!(bench.engine.waiting_mounts(), 500);
+    bench.engine.retry_waiting_mounts_to(ShareId(1));
+    assert_eq!((bench.later.1.try_iter().count(), bench.engine.waiting_mounts()), (500, 0));
+}
+
+#[test]
+fn a_call_that_is_longer_than_a_mount_does_not_wait() {
+    let bench = Bench::new(vec![export(1, "/a", "host.example", &[Rights::default()])]);
+    let mut arguments = opaque(b"/a");
+    arguments.extend([0; 4096]);
+    let results = bench.call(1, (MOUNT, 3, 1), &arguments).expect("told to fail");
+    assert!(mounted(&results).is_err());
+    assert_eq!(bench.engine.waiting_mounts(), 0);
+}
+
+#[test]
 fn calls_are_told_to_come_again_while_a_name_is_looked_up() {
     let bench = Bench::new(vec![export(1, "/a", "host.example", &[Rights::default()])]);
     bench.told.tell(Known::Yes);
@@ -302,8 +337,9 @@ fn flavours_have_rights_of_their_own() {
         export(4, "/any", "*", &[Rights::default()]),
     ]);
     let flavors = |path| mounted(&bench.mnt(path).expect("answered")).map(|(_, flavors)| flavors);
-    assert_eq!(flavors("/both"), Ok(vec![390_005, 1, 0]));
-    assert_eq!(flavors("/none"), Ok(vec![390_005, 0]));
+    // Kerberos is not served, so a client must not be led to it.
+    assert_eq!(flavors("/both"), Ok(vec![1, 0]));
+    assert_eq!(flavors("/none"), Ok(vec![0]));
     assert_eq!(flavors("/sys"), Ok(vec![1]));
     assert_eq!(flavors("/any"), Ok(vec![1]));
     let (none, sys) = (bench.handle("/none"), bench.handle("/sys"));
@@ -335,16 +371,55 @@ fn a_share_may_want_privileged_ports() {
     assert_eq!(bench.getattr(1, &handle), 0);
 }
 
+/// A share whose directory only group 0 may read, which the caller does not claim to be in.
+fn of_group_0(id: u64, path: &str, rights: &Rights) -> Export {
+    let storage = Arc::new(ModelFs::new(1, 0o070));
+    Export {
+        storage,
+        ..export(id, path, "*", &[Rights { looks_up_groups: true, ..rights.clone() }])
+    }
+}
+
+/// Whether ACCESS (RFC 1813 §3.3.4) grants READ; its status otherwise.
+fn may_read(bench: &Bench, handle: &[u8]) -> Result<bool, u32> {
+    let mut arguments = opaque(handle);
+    arguments.extend(1_u32.to_be_bytes());
+    let results = bench.call(1, (NFS, 3, 4), &arguments).expect("answered");
+    let mut reader = Reader::new(&results);
+    match reader.u32().expect("a status") {
+        0 => Ok(results.ends_with(&1_u32.to_be_bytes())),
+        status => Err(status),
+    }
+}
+
 #[test]
 fn groups_of_this_host_count_where_that_is_asked_for() {
-    let rights = Rights { looks_up_groups: true, squash: Squash::None, ..Rights::default() };
-    let bench = Bench::new(vec![export(1, "/a", "*", &[rights])]);
+    let rights = Rights { squash: Squash::None, ..Rights::default() };
+    let bench = Bench::new(vec![of_group_0(1, "/a", &rights)]);
     let handle = bench.handle("/a");
-    assert_eq!(bench.getattr(1, &handle), JUKEBOX);
-    for groups in [Groups::NoUser, Groups::Known(Arc::new([7; 100]))] {
+    assert_eq!(may_read(&bench, &handle), Err(JUKEBOX));
+    let groups = [
+        (Groups::NoUser, false),
+        (Groups::Known(Arc::new([9; 100])), false),
+        (Groups::Known(Arc::new([9, 0])), true),
+    ];
+    for (groups, is_allowed) in groups {
         *bench.told.groups.lock() = groups;
-        assert_eq!(bench.getattr(1, &handle), 0);
+        assert_eq!(may_read(&bench, &handle), Ok(is_allowed));
     }
+}
+
+#[test]
+fn who_is_squashed_to_his_own_number_does_not_get_his_groups() {
+    // The caller claims to be user 7.
+    let rights =
+        Rights { squash: Squash::All, anonymous_uid: 7, anonymous_gid: 7, ..Rights::default() };
+    let bench = Bench::new(vec![of_group_0(1, "/a", &rights)]);
+    let handle = bench.handle("/a");
+    // Nor is his groups' name service asked.
+    assert_eq!(may_read(&bench, &handle), Ok(false));
+    *bench.told.groups.lock() = Groups::Known(Arc::new([0]));
+    assert_eq!(may_read(&bench, &handle), Ok(false));
 }
 
 #[test]

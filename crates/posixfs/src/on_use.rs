@@ -4,8 +4,7 @@
 //! of a server most are in nobody's use: those are only looked at, so that a directory that is not
 //! there is known at once, and that the one which is opened later is the one that was looked at.
 
-use std::collections::HashMap;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -13,19 +12,17 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Mode as Permissions, OFlags, StatxFlags};
 use rustix::io::Errno;
-use steadfast_sys::{handle, identity};
+use steadfast_sys::identity;
 use steadfast_vfs::{FileKind, FileSystem, FsError, StorageSource};
 
 use crate::attributes::{self, Identity};
 use crate::storage::Storage;
-use crate::tree::{Mode, OpenError, PATH_FLAGS, Tree, TreeOptions};
+use crate::tree::{Expected, FoundBy, Mode, OpenError, Tree, TreeOptions};
 
 /// What trees opened on use have in common.
 pub struct TreeOpener {
     storage: Arc<Storage>,
     state_directory: PathBuf,
-    /// Devices, and whether the kernel finds their objects by handles, as far as they were met.
-    devices: Mutex<HashMap<u64, bool>>,
 }
 
 /// A directory that was looked at.
@@ -54,12 +51,15 @@ impl LookedAt {
 pub struct TreeOnUse {
     opener: Arc<TreeOpener>,
     directory: Box<Path>,
-    identity: Identity,
+    /// As it was looked at, and as the share's rules are for.
+    expected: Expected,
     share_id: u64,
     crosses_mounts: bool,
     without_log: bool,
     tree: OnceLock<Box<Tree>>,
-    /// Held while it is opened. Why it could not be the last time.
+    /// Held while it is opened, which may take as long as a disk hangs.
+    opening: Mutex<()>,
+    /// Why it could not be opened the last time. Never held for long: who manages asks for it.
     problem: Mutex<Option<Box<str>>>,
 }
 
@@ -67,13 +67,14 @@ impl TreeOpener {
     /// Opens trees of this storage. In the state directory handles are kept, where the kernel has
     /// none.
     pub fn new(storage: Arc<Storage>, state_directory: PathBuf) -> Arc<Self> {
-        Arc::new(Self { storage, state_directory, devices: Mutex::default() })
+        Arc::new(Self { storage, state_directory })
     }
 
     /// Looks at a directory: is there one, and can it be served?
     ///
     /// # Errors
-    /// When it cannot be opened or is none.
+    /// When it cannot be opened or is none, or when it cannot be told now how its objects could
+    /// be found again.
     pub fn look(&self, directory: &Path) -> Result<LookedAt, OpenError> {
         let failed = |errno: Errno| OpenError::Open {
             directory: directory.to_owned(),
@@ -87,11 +88,13 @@ impl TreeOpener {
             return Err(OpenError::NotDirectory(directory.to_owned()));
         }
         let identity = attributes::identity(&stat);
-        let mut devices = self.devices.lock();
-        let has_handles =
-            *devices.entry(identity.device).or_insert_with(|| has_kernel_handles(&open, directory));
-        drop(devices);
-        let mode = if has_handles { Mode::KernelHandles } else { Mode::StoredHandles };
+        // Asked of each directory: numbers of devices are given again to other file systems.
+        // Without the means to switch there is no caller's identity to switch back from.
+        let _ = identity::assume_server();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let readable =
+            rustix::fs::openat(&open, c".", flags, Permissions::empty()).map_err(failed)?;
+        let mode = FoundBy::of(&open, &readable).map_err(failed)?.mode();
         let directory = path_of(&open, directory)?;
         Ok(LookedAt { directory, mode, identity })
     }
@@ -111,11 +114,12 @@ impl TreeOpener {
         let tree = TreeOnUse {
             opener: Arc::clone(self),
             directory: looked_at.directory.as_path().into(),
-            identity: looked_at.identity,
+            expected: Expected { mode: looked_at.mode, identity: looked_at.identity },
             share_id,
             crosses_mounts,
             without_log,
             tree: OnceLock::new(),
+            opening: Mutex::default(),
             problem: Mutex::default(),
         };
         if looked_at.mode == Mode::StoredHandles {
@@ -141,19 +145,6 @@ fn path_of(open: &OwnedFd, directory: &Path) -> Result<PathBuf, OpenError> {
     }
 }
 
-/// Whether objects of the directory's file system are found by the kernel's handles, and the
-/// process may use those.
-fn has_kernel_handles(open: impl AsFd, directory: &Path) -> bool {
-    if identity::assume_server().is_err() {
-        return false;
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(mount) = rustix::fs::open(directory, flags, Permissions::empty()) else {
-        return false;
-    };
-    handle::of(open.as_fd()).and_then(|kernel| handle::open(&mount, &kernel, PATH_FLAGS)).is_ok()
-}
-
 impl TreeOnUse {
     /// The tree, if a client has used it or it had to be opened at once.
     pub fn tree(&self) -> Option<&Tree> {
@@ -170,19 +161,24 @@ impl TreeOnUse {
         &self.directory
     }
 
-    fn open_now(&self) -> Result<Tree, OpenError> {
-        // A tree that was opened for another directory than was looked at might be for others.
-        let now = self.opener.look(&self.directory)?;
-        if now.identity != self.identity {
-            return Err(OpenError::Replaced(self.directory.to_path_buf()));
+    /// Told once, though every call of its clients tries again.
+    fn note(&self, error: &OpenError) {
+        let text = error.to_string();
+        let mut problem = self.problem.lock();
+        if problem.as_deref() != Some(&*text) {
+            tracing::error!("a share that clients want to use cannot be: {text}");
+            *problem = Some(text.into());
         }
+    }
+
+    fn open_now(&self) -> Result<Tree, OpenError> {
         let options = TreeOptions {
             share_id: self.share_id,
             crosses_mounts: self.crosses_mounts,
             without_log: self.without_log,
             state_directory: Some(self.opener.state_directory.clone()),
         };
-        Tree::open(&self.directory, &options, &self.opener.storage)
+        Tree::open_as(Some(self.expected), &self.directory, &options, &self.opener.storage)
     }
 }
 
@@ -192,21 +188,14 @@ impl StorageSource for TreeOnUse {
     }
 
     fn open(&self) -> Result<&dyn FileSystem, FsError> {
-        let mut problem = self.problem.lock();
+        let _alone = self.opening.lock();
         if self.tree.get().is_none() {
             match self.open_now() {
                 Ok(tree) => {
                     self.tree.get_or_init(|| Box::new(tree));
-                    *problem = None;
+                    *self.problem.lock() = None;
                 }
-                Err(error) => {
-                    let text = error.to_string();
-                    // Told once, though every call of its clients tries again.
-                    if problem.as_deref() != Some(&*text) {
-                        tracing::error!("a share that clients want to use cannot be: {text}");
-                        *problem = Some(text.into());
-                    }
-                }
+                Err(error) => self.note(&error),
             }
         }
         self.opened().ok_or(FsError::TryLater)
@@ -263,6 +252,33 @@ mod tests {
         std::fs::remove_dir(&share).expect("removed");
         std::fs::rename(&elsewhere, &share).expect("moved");
         assert!(tree.open().is_ok());
+        assert_eq!(tree.problem(), None);
+    }
+
+    #[test]
+    fn a_tree_of_another_mode_than_was_looked_at_is_not_served() {
+        let place = tempfile::tempdir().expect("a directory");
+        let opener = opener(place.path());
+        let mut looked_at = opener.look(place.path()).expect("looked at");
+        if looked_at.mode == Mode::StoredHandles {
+            return;
+        }
+        let mut tree = opener.tree(&looked_at, 1, false, false).expect("a tree");
+        tree.expected.mode = Mode::StoredHandles;
+        assert_eq!(tree.open().err(), Some(FsError::TryLater));
+        assert!(tree.problem().expect("told").contains("reload the shares"));
+        looked_at.mode = Mode::StoredHandles;
+        let refused = opener.tree(&looked_at, 1, false, false);
+        assert!(matches!(refused, Err(OpenError::OtherMode(_))));
+    }
+
+    #[test]
+    fn who_asks_for_the_problem_does_not_wait_for_who_opens() {
+        let place = tempfile::tempdir().expect("a directory");
+        let opener = opener(place.path());
+        let looked_at = opener.look(place.path()).expect("looked at");
+        let tree = opener.tree(&looked_at, 1, false, false).expect("a tree");
+        let _hangs = tree.opening.lock();
         assert_eq!(tree.problem(), None);
     }
 

@@ -16,6 +16,8 @@ use crate::service::{Outcome, Reply};
 /// How often files of this machine are looked at, and names that nobody needs let go.
 const FILES_MS: u64 = 2000;
 const SWEEP_MS: u64 = 60_000;
+/// How long a netgroup that no rule has is kept after it was due to be asked for.
+const UNWATCHED_MS: u64 = 3_600_000;
 /// Listeners are called no more often, since each call has all who wait ask again.
 const NEWS_MS: u64 = 5;
 
@@ -263,7 +265,7 @@ impl NameBook {
         let mut subjects = Vec::new();
         self.table.for_each(|subject, _| subjects.push(subject.clone()));
         for subject in subjects {
-            self.table.write(subject.asked(), |slot| slot.entry.due_ms = now_ms);
+            self.table.write(subject.asked(), |slot| slot.entry.overtake(now_ms));
             driver.look_later(now_ms, subject);
         }
     }
@@ -274,7 +276,7 @@ impl NameBook {
         }
         driver.files_ms = now_ms + FILES_MS;
         for subject in self.service.changed() {
-            self.table.write(subject.asked(), |slot| slot.entry.due_ms = now_ms);
+            self.table.write(subject.asked(), |slot| slot.entry.overtake(now_ms));
             driver.look_later(now_ms, subject);
         }
     }
@@ -335,6 +337,10 @@ impl NameBook {
             let standing = entry.standing(now_ms, false, &self.bounds);
             let is_useful = match standing {
                 Standing::Fresh(_) => true,
+                // A netgroup has its hosts looked after, so it goes sooner than other names.
+                Standing::Stale(Fact::Members(_)) => {
+                    entry.is_wanted() || now_ms < entry.due_ms.saturating_add(UNWATCHED_MS)
+                }
                 Standing::Stale(fact) => *fact != Fact::Absent || entry.is_wanted(),
                 Standing::NotYet | Standing::Unreachable => entry.is_wanted(),
             };
@@ -361,7 +367,7 @@ impl NameBook {
     }
 
     /// Forgets a name.
-    pub(super) fn let_go(&self, driver: &mut Driver, subject: &Subject) {
+    fn let_go(&self, driver: &mut Driver, subject: &Subject) {
         driver.failing.remove(subject);
         if let Some(group) = self.table.remove(subject.asked()).and_then(|slot| slot.group) {
             self.dissolve(driver, &group);
@@ -414,18 +420,19 @@ impl NameBook {
     fn dissolve(&self, driver: &mut Driver, group: &Arc<Group>) {
         driver.memberships.leave(group);
         for host in &group.members.hosts {
-            self.unwatch(driver, &Subject::Host(host.clone()));
+            self.unwatch(&Subject::Host(host.clone()));
         }
     }
 
-    /// Somebody is no longer interested in a name.
-    pub(super) fn unwatch(&self, driver: &mut Driver, subject: &Subject) {
+    /// Somebody is no longer interested in a name. What is known about it stays until it is of no
+    /// use: the share may come back, or a client be decided by it without any rule having it.
+    pub(super) fn unwatch(&self, subject: &Subject) {
         let is_last = self.table.write(subject.asked(), |slot| {
             slot.entry.watchers = slot.entry.watchers.saturating_sub(1);
             slot.entry.watchers == 0
         });
         if is_last == Some(true) {
-            self.let_go(driver, subject);
+            self.loose.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

@@ -173,7 +173,9 @@ impl KeptName {
                 if let Fact::Groups(groups) = fact { Some(groups.to_vec()) } else { None },
             ),
         };
-        let age_ms = now_ms.saturating_sub(told.at_ms);
+        // As old as the oldest part of it.
+        let at_ms = told.carried.map_or(told.at_ms, |(_, at_ms)| at_ms.min(told.at_ms));
+        let age_ms = now_ms.saturating_sub(at_ms);
         Self { of, age_ms, ttl_ms: told.ttl_ms, source: told.source }
     }
 
@@ -260,8 +262,13 @@ impl NameBook {
             if !is_wanted || count >= 2 * self.bounds.entries_max {
                 continue;
             }
-            let told =
-                Told { fact: fact.clone(), source, at_ms: now_ms.saturating_sub(age_ms), ttl_ms };
+            let told = Told {
+                fact: fact.clone(),
+                source,
+                at_ms: now_ms.saturating_sub(age_ms),
+                ttl_ms,
+                carried: None,
+            };
             let spread = self.table.spread(subject.asked());
             let (due_ms, is_new) = self.table.enter(subject.asked(), now_ms, |slot| {
                 if slot.entry.told.is_none() {

@@ -128,14 +128,16 @@ impl NameBook {
     }
 
     /// Calls the listener whenever something is known that somebody may wait for, or that he need
-    /// not wait for any longer. It is called without any lock, by the thread that takes turns.
+    /// not wait for any longer. It is called by the thread that takes turns, in its turn: it must
+    /// neither wait nor take one itself.
     pub fn on_news(&self, listener: Listener) {
         self.listeners.write().push(listener);
     }
 
     /// Tells of the rules of shares that are served now, one a share, and of shares that are served
     /// no more. Names are looked up in the background, and looked after as long as some rule has
-    /// them; names that are in no rule any more are let go. Returns at once.
+    /// them; names that are in no rule any more are let go once they are of no use. Returns at
+    /// once.
     pub fn change_rules(
         &self,
         added: impl IntoIterator<Item = Arc<RuleSet>>,
@@ -329,8 +331,9 @@ impl At<'_> {
         self.ask(Asked::User(uid), Kind::User, |told| match told {
             Told::Fact(Fact::Groups(groups)) => Groups::Known(Arc::clone(groups)),
             Told::Fact(_) => Groups::NoUser,
-            // Never the client's word instead: who has groups taken away would get them back by
-            // stopping the directory service.
+            // Not the client's word instead: who has groups taken away would get them back by
+            // stopping the directory service. A service that says "not found" while its directory
+            // is away does have us take it, for users who were never found before.
             Told::Group(_) | Told::NotYet | Told::Unreachable => Groups::NotYet,
         })
     }

@@ -35,7 +35,7 @@ impl NameBook {
             if known.get().1 == 0 {
                 known.remove();
                 for subject in subjects(rules) {
-                    self.unwatch(driver, &subject);
+                    self.unwatch(&subject);
                 }
             }
         }

@@ -329,7 +329,7 @@ fn netgroups_are_asked_by_address() {
     assert_eq!(rig.netgroup("staff", "10.0.0.7"), Known::Yes);
     assert_eq!(rig.changes(), epoch + 2);
     // Nobody looks after the one that was taken out.
-    assert_eq!(rig.book.look_up(&host_named("b.example")), None);
+    assert!(!rig.book.look_up(&host_named("b.example")).expect("known").is_watched);
 }
 
 #[test]
@@ -368,15 +368,35 @@ fn names_of_rules_are_looked_up_in_bulk_and_let_go_with_their_rules() {
     rig.watch(vec![Arc::clone(&second), Arc::clone(&first), first]);
     rig.book.turn();
     assert_eq!(rig.asked(), 0);
+    // What no rule has is forgotten once it is of no use.
     rig.watch(vec![Arc::clone(&second)]);
     rig.book.turn();
+    assert_eq!(rig.book.look_ups(|_| true, 100).len(), 5);
+    rig.pass(6_000_000);
     let there: Vec<_> =
         rig.book.look_ups(|_| true, 100).into_iter().map(|look_up| look_up.name).collect();
     assert_eq!(there, ["b.example", "c.example"]);
     rig.watch(vec![]);
-    rig.book.turn();
+    rig.pass(180_000);
     assert_eq!(rig.book.look_ups(|_| true, 100), []);
-    assert_eq!(rig.asked(), 0);
+}
+
+#[test]
+fn a_share_that_comes_back_has_its_names() {
+    let rig = rig();
+    rig.service.set_netgroup("staff", &["a.example"]);
+    rig.service.set_host("a.example", &["10.0.0.1"], 60);
+    rig.service.set_host("b.example", &["10.0.0.2"], 60);
+    let set = rules(&["@staff", "b.example"]);
+    rig.watch(vec![Arc::clone(&set)]);
+    rig.book.turn();
+    rig.service.set_manner(Manner::Fails);
+    rig.watch(vec![]);
+    rig.pass(300_000);
+    rig.watch(vec![set]);
+    rig.pass(10_000);
+    assert_eq!(rig.netgroup("staff", "10.0.0.1"), Known::Yes);
+    assert_eq!(rig.host("b.example", "10.0.0.2"), Known::Yes);
 }
 
 #[test]
@@ -502,6 +522,25 @@ fn what_files_say_is_asked_again_when_they_change() {
     rig.book.refresh();
     rig.book.turn();
     assert_eq!(rig.host("a.example", "10.0.0.3"), Known::Yes);
+}
+
+#[test]
+fn a_change_while_a_question_is_in_flight_is_not_lost() {
+    let rig = rig();
+    rig.service.set_host("a.example", &["10.0.0.1"], 3600);
+    rig.service.set_manner(Manner::Keeps);
+    rig.watch(vec![rules(&["a.example"])]);
+    rig.pass(2000);
+    assert_eq!(rig.asked(), 1);
+    rig.service.set_changed(vec![host_named("a.example")]);
+    rig.pass(2000);
+    // The answer is from before the change.
+    assert_eq!((rig.asked(), rig.service.answer_all()), (0, 1));
+    rig.service.set_host("a.example", &["10.0.0.2"], 3600);
+    rig.service.set_manner(Manner::Answers);
+    rig.book.turn();
+    assert_eq!(rig.asked(), 1);
+    assert_eq!(rig.host("a.example", "10.0.0.2"), Known::Yes);
 }
 
 #[test]
