@@ -145,8 +145,9 @@ impl RuleSet {
     /// What a client may do.
     ///
     /// A rule whose name is not known might be for the client. That holds the decision up unless
-    /// it would give what is given anyway. A client for whom there is no other rule is refused
-    /// once the name service is known to be away.
+    /// it would give what is given anyway. Once the names are known not to be had for now, what
+    /// is given without them is given if no such rule would give less: a client for whom there is
+    /// no other rule is refused, one that might be let write is let read.
     pub fn decide(&self, question: &Question, names: &dyn Names) -> Decision {
         let client = question.client.to_canonical();
         let by_address = self.by_address(client);
@@ -168,12 +169,32 @@ impl RuleSet {
         }
         let decision =
             found.map_or(Decision::Refused(Refusal::Client), |index| self.outcome(index, question));
-        match doubt {
-            Doubt { outcome: None, .. } => decision,
-            Doubt { outcome: Some(other), is_mixed: false, .. } if other == decision => decision,
-            Doubt { is_hopeful: false, .. } if found.is_none() => decision,
-            _ => Decision::Pending,
-        }
+        let is_settled = if doubt.is_hopeful {
+            doubt.outcomes.iter().all(|other| *other == decision)
+        } else {
+            doubt.outcomes.iter().all(|other| self.gives_no_more(decision, *other))
+        };
+        if is_settled { decision } else { Decision::Pending }
+    }
+
+    /// Whether whoever may have the other decision may do all that this one lets him.
+    fn gives_no_more(&self, decision: Decision, other: Decision) -> bool {
+        let (this, other) = match (decision, other) {
+            (Decision::Refused(_), _) => return true,
+            (Decision::Granted(this), Decision::Granted(other)) => (this, other),
+            _ => return decision == other,
+        };
+        let (Some(this), Some(other)) = (self.grant(this), self.grant(other)) else {
+            return false;
+        };
+        // By what flavours and from which ports either is had is decided already.
+        let but_for_writing = Rights {
+            is_read_only: this.is_read_only,
+            flavors: this.flavors,
+            needs_privileged_port: this.needs_privileged_port,
+            ..other.clone()
+        };
+        but_for_writing == *this && (this.is_read_only || !other.is_read_only)
     }
 
     /// The first rule that has the address itself.
@@ -220,10 +241,8 @@ fn ask(pattern: &ClientPattern, client: IpAddr, names: &dyn Names) -> Known {
 /// Rules that might be for the client.
 #[derive(Default)]
 struct Doubt {
-    /// What the first of them says.
-    outcome: Option<Decision>,
-    /// Whether another of them says something else.
-    is_mixed: bool,
+    /// What they say, each once.
+    outcomes: Vec<Decision>,
     /// Whether one of the names will be known soon.
     is_hopeful: bool,
 }
@@ -231,7 +250,9 @@ struct Doubt {
 impl Doubt {
     fn add(&mut self, known: Known, outcome: Decision) {
         self.is_hopeful |= known == Known::NotYet;
-        self.is_mixed |= *self.outcome.get_or_insert(outcome) != outcome;
+        if !self.outcomes.contains(&outcome) {
+            self.outcomes.push(outcome);
+        }
     }
 }
 
@@ -302,8 +323,18 @@ mod tests {
             }
         }
         let otherwise = certain.unwrap_or(Decision::Refused(Refusal::Client));
+        let gives_no_less = |decision: &Decision| match (*decision, otherwise) {
+            (_, Decision::Refused(_)) => true,
+            (Decision::Granted(this), Decision::Granted(otherwise)) => {
+                let both = [this, otherwise].map(|place| set.grant(place).expect("a grant"));
+                let [this, otherwise] = both;
+                this.anonymous_uid == otherwise.anonymous_uid
+                    && this.is_read_only <= otherwise.is_read_only
+            }
+            _ => false,
+        };
         if possible.iter().all(|decision| *decision == otherwise)
-            || (certain.is_none() && !is_hopeful)
+            || (!is_hopeful && possible.iter().all(gives_no_less))
         {
             otherwise
         } else {
@@ -414,6 +445,10 @@ mod tests {
         assert_eq!(decide(&more, Known::NotYet), Decision::Pending);
         assert_eq!(decide(&more, Known::Unreachable), Decision::Pending);
         assert_eq!(decide(&more, Known::No), Decision::Granted(1));
+        // It might be let do more: meanwhile it has what it has in any case.
+        let less = [rule("dead.example", false), rule("10.0.0.0/8", true)];
+        assert_eq!(decide(&less, Known::NotYet), Decision::Pending);
+        assert_eq!(decide(&less, Known::Unreachable), Decision::Granted(1));
         // Nobody else would let it in.
         let alone = [rule("dead.example", false)];
         assert_eq!(decide(&alone, Known::NotYet), Decision::Pending);
