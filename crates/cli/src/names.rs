@@ -94,7 +94,7 @@ impl Names {
             let (retries, engine) = (Arc::clone(&names.retries), Arc::clone(engine));
             let retry = move || {
                 retries.run(&|| engine.shares_with_waiting_mounts(), &|share| {
-                    engine.retry_waiting_mounts_to(share)
+                    engine.retry_waiting_mounts_to(share);
                 });
             };
             let thread = std::thread::Builder::new().name("mounts".to_owned()).spawn(retry);

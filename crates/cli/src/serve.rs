@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -494,6 +494,9 @@ fn choose_port(listen: &mut [SocketAddr], udp: bool) -> Result<()> {
 
 /// Prints what an administrator needs on a client.
 fn announce(running: &Running) {
+    if running.engine.exports().is_empty() {
+        return;
+    }
     let interfaces = process::interface_addresses().unwrap_or_else(|error| {
         tracing::warn!("cannot find out this machine's addresses: {error}");
         Vec::new()
@@ -548,9 +551,8 @@ fn serve_until_stopped(
             None => {}
             Some(Signal::HangUp) => {
                 notifier.reloading();
-                reload(arguments, running);
+                reload(arguments, running, notifier, wait);
                 notifier.ready(&running.status());
-                // To read many shares again takes its time.
                 notifier.alive();
             }
             Some(signal) => {
@@ -564,7 +566,9 @@ fn serve_until_stopped(
 /// Reads the shares again and serves them. With a mistake in the configuration, or without its
 /// file, what it has stays as it is: a file that is just being replaced must not take the shares
 /// away. A share that cannot be opened costs no other its place: see [`Exports::build`].
-fn reload(arguments: &ServeArguments, running: &mut Running) {
+///
+/// The service manager hears every so often that the server lives, however long it takes.
+fn reload(arguments: &ServeArguments, running: &mut Running, notifier: &Notifier, every: Duration) {
     let usual = CONFIGURATION_FILE.as_ref();
     let file = configuration::file_to_read(arguments, running.sources.file.as_deref(), usual);
     if let Ok(wanted) =
@@ -575,7 +579,19 @@ fn reload(arguments: &ServeArguments, running: &mut Running) {
         }
         running.sources.file = file;
     }
-    let (_, mistakes, _) = running.shares.read_again("the server");
+    let shares = &running.shares;
+    let (_, mistakes, _) = std::thread::scope(|scope| {
+        let (sender, receiver) = mpsc::channel::<()>();
+        let reading = scope.spawn(move || {
+            let _ends_with_the_thread = sender;
+            shares.read_again("the server")
+        });
+        let is_reading = |received| matches!(received, Err(mpsc::RecvTimeoutError::Timeout));
+        while is_reading(receiver.recv_timeout(every)) {
+            notifier.alive();
+        }
+        reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
     for mistake in &mistakes {
         tracing::error!("{mistake}");
     }

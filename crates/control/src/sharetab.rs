@@ -36,7 +36,7 @@ pub struct Entry<'a> {
     pub resource: Option<&'a str>,
     /// `nfs`, and others that it is served by.
     pub types: &'a [&'a str],
-    /// Who may do what: see [`options`].
+    /// Who may do what: see [`mod@options`].
     pub options: &'a str,
     /// For people.
     pub description: Option<&'a str>,

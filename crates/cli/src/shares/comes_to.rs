@@ -4,7 +4,7 @@ use steadfast_control::Refusal;
 use steadfast_control::api::{Document, Import, Mistake, Wish};
 use steadfast_shares::exports::import;
 use steadfast_shares::manage::{Batch, DefaultsSpec, GroupSpec};
-use steadfast_shares::{Catalog, Inherited, Wanted, place_in};
+use steadfast_shares::{Catalog, Inherited, Wanted, places_in};
 
 use super::State;
 
@@ -81,8 +81,8 @@ impl<'a> ComesTo<'a> {
 
     /// Mistakes of operations, told of where these were written.
     pub(super) fn placed(&self, mut mistakes: Vec<Mistake>) -> Vec<Mistake> {
-        for mistake in &mut mistakes {
-            let place = mistake.operation.and_then(|number| self.place(number, &mistake.place));
+        let places = self.places_of(&mistakes);
+        for (mistake, place) in mistakes.iter_mut().zip(places) {
             if let Some(place) = place {
                 mistake.place = format!("{place}: {}", mistake.place);
             }
@@ -90,15 +90,29 @@ impl<'a> ComesTo<'a> {
         mistakes
     }
 
-    /// `FILE:LINE:COLUMN` of an operation, or of the field of it that a mistake is in.
-    fn place(&self, number: usize, mistake: &str) -> Option<String> {
+    /// `FILE:LINE:COLUMN` of the operation of each mistake, or of the field that it is in.
+    fn places_of(&self, mistakes: &[Mistake]) -> Vec<Option<String>> {
         let Some(document) = self.document else {
-            return self.places.get(number).filter(|place| !place.is_empty()).cloned();
+            let place = |mistake: &Mistake| {
+                let place = self.places.get(mistake.operation?)?;
+                (!place.is_empty()).then(|| place.clone())
+            };
+            return mistakes.iter().map(place).collect();
         };
+        let operation = |mistake: &Mistake| self.batch.operations.get(mistake.operation?);
         // `share "/a": options[0]`
-        let field = mistake.rsplit_once(": ").map_or("", |(_, field)| field);
-        let place = place_in(&document.document, self.batch.operations.get(number)?, field)?;
-        Some(format!("{}:{place}", document.name))
+        let field = |place| str::rsplit_once(place, ": ").map_or("", |(_, field)| field);
+        let asked: Vec<_> = mistakes
+            .iter()
+            .filter_map(|mistake| Some((operation(mistake)?, field(&mistake.place))))
+            .collect();
+        let mut places = places_in(&document.document, &asked).into_iter();
+        let told = |mistake| {
+            operation(mistake)?;
+            let place = places.next()??;
+            Some(format!("{}:{place}", document.name))
+        };
+        mistakes.iter().map(told).collect()
     }
 
     /// All that was left out: what became no operation, and these operations.

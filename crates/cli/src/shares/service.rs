@@ -116,39 +116,45 @@ impl ShareService for ManagedShares {
         let mut state = self.0.lock();
         let mut comes = ComesTo::of(&state, wish)?;
         let tried = state.store.try_out(&comes.batch);
-        let mut applied = tried.map_err(|mistakes| Refusal::mistaken(comes.placed(mistakes)))?;
-        applied.left_out = comes.left_out(std::mem::take(&mut applied.left_out));
-        let new = applied.changes.iter().filter_map(|change| change.new.as_ref());
+        let sequence = state.store.sequence();
+        let new = tried.iter().flat_map(|applied| &applied.changes);
+        let new = new.filter_map(|change| change.new.as_ref());
         let faults = new.filter_map(|share| {
             let what = state.exports.problem_of(&share.directory)?;
             Some(Fault { id: share.id, path: share.path.clone(), what })
         });
-        Ok(Plan {
-            sequence: state.store.sequence(),
-            changes: planned(&applied.edits),
-            mistakes: applied.left_out,
-            warnings: [comes.warnings, warnings(faults.take(WARNINGS_MAX).collect())].concat(),
-        })
+        let faults = faults.take(WARNINGS_MAX).collect();
+        // Where mistakes are is looked for while others go on.
+        drop(state);
+        let applied = tried.map_err(|mistakes| Refusal::mistaken(comes.placed(mistakes)))?;
+        let mistakes = comes.left_out(applied.left_out);
+        let warnings = [comes.warnings, warnings(faults)].concat();
+        Ok(Plan { sequence, changes: planned(&applied.edits), mistakes, warnings })
     }
 
     fn apply(&self, wish: &Wish, who: &Who, waits: bool) -> Result<Applied, Refusal> {
         let mut state = self.0.lock();
         let mut comes = ComesTo::of(&state, wish)?;
         let had_patterns = state.parents();
-        let mut done = state.store.apply(&comes.batch, &who.to_string()).map_err(|error| {
-            let refusal = refused(error);
-            if refusal.mistakes.is_empty() {
-                return refusal;
+        let mut done = match state.store.apply(&comes.batch, &who.to_string()) {
+            Ok(done) => done,
+            Err(error) => {
+                // Where mistakes are is looked for while others go on.
+                drop(state);
+                let refusal = refused(error);
+                if refusal.mistakes.is_empty() {
+                    return Err(refusal);
+                }
+                return Err(Refusal::mistaken(comes.placed(refusal.mistakes)));
             }
-            Refusal::mistaken(comes.placed(refusal.mistakes))
-        })?;
-        done.left_out = comes.left_out(std::mem::take(&mut done.left_out));
+        };
         let faults = self.0.publish(&mut state, &done);
         let has_other_patterns = state.parents() != had_patterns || has_patterns(&done.edits);
         drop(state);
         if has_other_patterns {
             self.0.watch_directories();
         }
+        done.left_out = comes.left_out(std::mem::take(&mut done.left_out));
         let mut applied = self.applied(done, faults, waits);
         applied.warnings.splice(..0, comes.warnings);
         Ok(applied)

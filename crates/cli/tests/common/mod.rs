@@ -129,6 +129,11 @@ impl Running {
         manager.set_read_timeout(Some(PATIENCE)).expect("a time-out");
         let text = String::from_utf8_lossy(&message[..length]).into_owned();
         assert!(text.starts_with("READY=1"), "{text}");
+        if text.contains("serving 0 shares") {
+            // There is nothing to mount.
+            let address = SocketAddr::from(([127, 0, 0, 1], 0));
+            return Self { child, manager, address, mount_line: String::new() };
+        }
         // The lines were printed before READY=1 was sent, and fit the pipe.
         let mut printed = vec![0; 64 << 10];
         let pipe = child.stdout.as_mut().expect("a pipe");

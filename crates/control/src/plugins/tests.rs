@@ -308,8 +308,8 @@ fn told_to_samba(share: Arc<PluginShare>) -> Result<(String, bool), String> {
         return Err(fault.why);
     }
     let value = |key: &str| {
-        let lines = text.lines().filter_map(|line| line.trim().strip_prefix(key));
-        lines.last().expect("it is there").to_owned()
+        let mut lines = text.lines().filter_map(|line| line.trim().strip_prefix(key));
+        lines.next_back().expect("it is there").to_owned()
     };
     Ok((value("hosts allow = "), value("read only = ") == "no"))
 }

@@ -51,7 +51,7 @@ pub fn options(share: &Share) -> String {
         parts.extend((!is_plain).then(|| sec(flavors)));
         parts.push(text);
     }
-    add_common(&mut parts, rules.iter().flat_map(|rule| &*rule.grants));
+    add_common(&mut parts, &rules.iter().flat_map(|rule| &*rule.grants));
     if share.crosses_mounts {
         parts.push("crossmnt".to_owned());
     }
@@ -109,7 +109,7 @@ fn add_client(text: &mut String, pattern: &ClientPattern) {
 }
 
 /// What holds for all; what holds for some alone has no words here.
-fn add_common<'a>(parts: &mut Vec<String>, grants: impl Iterator<Item = &'a Rights> + Clone) {
+fn add_common<'a>(parts: &mut Vec<String>, grants: &(impl Iterator<Item = &'a Rights> + Clone)) {
     let Some(first) = grants.clone().next() else { return };
     let default = Rights::default();
     let all = |has: &dyn Fn(&Rights) -> bool| grants.clone().all(has);
