@@ -159,6 +159,13 @@ impl Entry {
         self.is_overtaken = self.work == Work::Asked;
     }
 
+    /// After an outcome: has it asked once more if it changed meanwhile.
+    pub(crate) fn ask_again_if_overtaken(&mut self, now_ms: u64) {
+        if std::mem::take(&mut self.is_overtaken) {
+            self.due_ms = now_ms;
+        }
+    }
+
     /// The question is sent.
     pub(crate) fn sent(&mut self, now_ms: u64) {
         self.work = Work::Asked;
@@ -177,21 +184,6 @@ impl Entry {
         spread: u8,
         bounds: &Bounds,
     ) -> Change {
-        let change = self.take(kind, outcome, now_ms, spread, bounds);
-        if std::mem::take(&mut self.is_overtaken) {
-            self.due_ms = now_ms;
-        }
-        change
-    }
-
-    fn take(
-        &mut self,
-        kind: Kind,
-        outcome: Outcome,
-        now_ms: u64,
-        spread: u8,
-        bounds: &Bounds,
-    ) -> Change {
         self.work = Work::Nothing;
         let mut carried = None;
         let (fact, ttl_ms, source) = match outcome {
@@ -199,8 +191,8 @@ impl Entry {
                 let mut ttl_ms = bounds.ttl_ms(kind, ttl_s);
                 let mut fact = fact;
                 if let (Fact::Addresses(addresses), Some(lacks)) = (&mut fact, lacks) {
-                    // What was known of that family is still the best that is known, for as long
-                    // as it could be used by itself.
+                    // What was known of that family is still the best that is known. It is carried
+                    // for as long as it could be used by itself, and no longer confirmed by it.
                     let before = self.usable(now_ms, bounds).map(|told| (told, &told.fact));
                     if let Some((told, Fact::Addresses(before))) = before {
                         let at_ms = match told.carried {

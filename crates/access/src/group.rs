@@ -54,11 +54,8 @@ impl Group {
 
     /// Whether the client is in it. `is_alive`: the name service has answered something just now.
     pub(crate) fn knows(&self, client: IpAddr, now_ms: u64, is_alive: bool) -> Known {
-        if self.members.is_everybody || self.addresses.read().contains_key(&client) {
-            return Known::Yes;
-        }
-        if !self.has_unknown() {
-            return Known::No;
+        if let Some(known) = self.settled(client) {
+            return known;
         }
         let is_patient = now_ms < self.patience_until_ms.load(Ordering::Relaxed);
         if is_patient || (is_alive && self.untried.load(Ordering::Relaxed) > 0) {
@@ -67,11 +64,17 @@ impl Group {
         self.was_unreachable.store(true, Ordering::Relaxed);
         // Either who brings an answer sees that it was told, or the answer is seen here.
         fence(Ordering::SeqCst);
-        match (self.addresses.read().contains_key(&client), self.has_unknown()) {
-            (true, _) => Known::Yes,
-            (false, true) => Known::Unreachable,
-            (false, false) => Known::No,
+        self.settled(client).unwrap_or(Known::Unreachable)
+    }
+
+    /// Whether the client is in it, if that hangs on nothing unknown.
+    fn settled(&self, client: IpAddr) -> Option<Known> {
+        // Before the addresses: the last one that is learnt is there before nothing is unknown.
+        let has_unknown = self.has_unknown();
+        if self.members.is_everybody || self.addresses.read().contains_key(&client) {
+            return Some(Known::Yes);
         }
+        (!has_unknown).then_some(Known::No)
     }
 
     /// Something else is known about a host. Called by one thread.
@@ -157,5 +160,40 @@ impl Memberships {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    /// While the last host's address is learnt nobody is told that it is not in the netgroup.
+    #[test]
+    fn a_member_is_never_refused_while_it_is_learnt() {
+        let client: IpAddr = [10, 0, 0, 1].into();
+        let rounds = 3000;
+        let hosts = vec![HostName::new("a.example").expect("a host")];
+        let members = Arc::new(Members { hosts, ..Members::default() });
+        let groups: Vec<Group> = (0..rounds).map(|_| Group::new(Arc::clone(&members), 0)).collect();
+        let barrier = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for group in &groups {
+                    barrier.wait();
+                    group.update(Member::Untried, Member::Known(&[client]));
+                }
+            });
+            for group in &groups {
+                barrier.wait();
+                loop {
+                    match group.knows(client, 1, false) {
+                        Known::Yes => break,
+                        known => assert_ne!(known, Known::No),
+                    }
+                }
+            }
+        });
     }
 }

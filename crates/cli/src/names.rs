@@ -6,6 +6,7 @@ use std::io;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -19,8 +20,12 @@ use steadfast_shares::configuration::NamesSettings;
 const FILE_NAME: &str = "names.json";
 /// Between two looks at the mounts that wait, so that their patience ends.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Threads that execute them: so many disks may hang before mounts of others wait for them.
+/// Threads that execute them: so many shares may hang with their disks before mounts of others wait
+/// for them.
 const THREADS: usize = 8;
+/// How long they are waited for at the end, and how often it is looked whether they have ended.
+const JOIN_TIME: Duration = Duration::from_secs(5);
+const JOIN_PAUSE: Duration = Duration::from_millis(2);
 
 /// Starts name services as they are configured.
 ///
@@ -55,10 +60,11 @@ pub(crate) fn help() -> io::Result<()> {
 pub(crate) struct Names {
     access: Arc<Access>,
     retries: Arc<Retries>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 /// The mounts that are to be executed again. Those to one share are executed by one thread, in
-/// their order, so that a disk that hangs holds up the mounts of its shares only.
+/// their order, so that a share that hangs with its disk holds up one thread only.
 #[derive(Default)]
 struct Retries {
     state: Mutex<RetriesState>,
@@ -84,7 +90,7 @@ impl Names {
     /// # Errors
     /// When there can be no thread.
     pub(crate) fn start(access: Arc<Access>, engine: &Arc<Engine>) -> Result<Self> {
-        let names = Self { access, retries: Arc::default() };
+        let mut names = Self { access, retries: Arc::default(), threads: Vec::new() };
         let told = Arc::clone(&names.retries);
         names.access.on_news(Arc::new(move || {
             told.state.lock().has_news = true;
@@ -98,9 +104,12 @@ impl Names {
                 });
             };
             let thread = std::thread::Builder::new().name("mounts".to_owned()).spawn(retry);
-            if let Err(error) = thread {
-                names.retries.stop();
-                return Err(error).context("cannot start a thread");
+            match thread {
+                Ok(thread) => names.threads.push(thread),
+                Err(error) => {
+                    names.retries.stop();
+                    return Err(error).context("cannot start a thread");
+                }
             }
         }
         Ok(names)
@@ -110,11 +119,19 @@ impl Names {
         &self.access
     }
 
-    /// Keeps what is known, and ends. A thread that a disk holds up is not waited for: a mount
-    /// changes nothing.
+    /// Keeps what is known, and ends. Who opens a share for a mount may still have its file system
+    /// join the intent log, so that is waited for, but not for ever: a disk may hang.
     pub(crate) fn stop(self) {
         self.retries.stop();
         self.access.stop();
+        let begun = Instant::now();
+        while !self.threads.iter().all(JoinHandle::is_finished) && begun.elapsed() < JOIN_TIME {
+            std::thread::sleep(JOIN_PAUSE);
+        }
+        for thread in self.threads.into_iter().filter(JoinHandle::is_finished) {
+            // A panic has been reported when it happened.
+            let _ = thread.join();
+        }
     }
 }
 

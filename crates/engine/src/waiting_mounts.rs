@@ -37,7 +37,7 @@ struct WaitingMount {
     place: Place,
 }
 
-/// How many calls wait or are being executed again, and how many of each client.
+/// How many calls wait, or are to be executed again in this round, and how many of each client.
 #[derive(Default)]
 struct Places {
     taken: usize,
@@ -101,7 +101,7 @@ impl WaitingMounts {
 }
 
 impl Engine {
-    /// How many MOUNT calls wait for a name service, or are being executed again.
+    /// How many MOUNT calls wait for a name service, or are to be executed again in this round.
     pub fn waiting_mounts(&self) -> usize {
         self.waiting_mounts.places.lock().taken
     }

@@ -80,6 +80,8 @@ impl TreeOpener {
             directory: directory.to_owned(),
             source: errno.into(),
         };
+        // Without the means to switch there is no caller's identity to switch back from.
+        let _ = identity::assume_server();
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let open = rustix::fs::open(directory, flags, Permissions::empty()).map_err(failed)?;
         let stat = rustix::fs::statx(&open, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
@@ -89,8 +91,6 @@ impl TreeOpener {
         }
         let identity = attributes::identity(&stat);
         // Asked of each directory: numbers of devices are given again to other file systems.
-        // Without the means to switch there is no caller's identity to switch back from.
-        let _ = identity::assume_server();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let readable =
             rustix::fs::openat(&open, c".", flags, Permissions::empty()).map_err(failed)?;

@@ -195,6 +195,7 @@ impl NameBook {
             let (was_awaited, took_ms) = (is_awaited(entry), now_ms - entry.asked_ms.min(now_ms));
             let before = (entry.told.as_ref().map(|told| told.fact.clone()), entry.failures);
             let change = entry.took(kind, outcome, now_ms, spread, &self.bounds);
+            entry.ask_again_if_overtaken(now_ms);
             let after = (entry.told.as_ref().map(|told| told.fact.clone()), entry.failures);
             if change == Change::Other
                 || (change == Change::First && entry.was_unreachable.swap(false, Ordering::Relaxed))

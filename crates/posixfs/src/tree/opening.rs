@@ -164,14 +164,15 @@ impl Tree {
             source: std::io::Error::other(error),
         };
         let root = attributes::stat_with_mount(&path).map_err(open_failed)?;
-        let mount =
-            Mount::new(0, root.stx_mnt_id, path, &server.aliases, &share).map_err(open_failed)?;
-        let mount = Arc::new(mount);
-        // A tree that was opened for another directory than was looked at might be for others.
+        // A tree that was opened for another directory than was looked at might be for others; its
+        // file system is left alone.
         let identity = attributes::identity(&root);
         if expected.is_some_and(|expected| expected.identity != identity) {
             return Err(OpenError::Replaced(directory.to_owned()));
         }
+        let mount =
+            Mount::new(0, root.stx_mnt_id, path, &server.aliases, &share).map_err(open_failed)?;
+        let mount = Arc::new(mount);
         let found_by = FoundBy::of(&mount.path, &mount.open).map_err(failed)?;
         // And one in whose store handles are kept does all as the server's user: rules that were
         // meant for the kernel's would make everybody root.
