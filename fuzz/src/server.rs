@@ -59,7 +59,7 @@ impl Default for Server {
             share: Arc::new(Share {
                 id: ShareId(number),
                 path: path.into(),
-                directory: Path::new(path).into(),
+                elsewhere: None,
                 crosses_mounts: false,
                 without_log: false,
                 is_draining: false,

@@ -164,7 +164,7 @@ pub(crate) fn missing_directories(file: &Path, shares: &[ShareSettings]) -> Vec<
     shares
         .iter()
         .filter_map(|settings| {
-            let problem = directory_problem(&settings.share.directory)?;
+            let problem = directory_problem(settings.share.directory())?;
             Some(format!("{}: {problem}", placed(file, settings.directory_place)))
         })
         .collect()
@@ -255,7 +255,7 @@ fn command_line_share(arguments: &ServeArguments, directory: &Path) -> Result<Sh
     Ok(Share {
         id: ShareId::of_path(&path),
         path: path.into(),
-        directory: directory.into(),
+        elsewhere: None,
         crosses_mounts: options.crosses_mounts,
         without_log: false,
         is_draining: false,

@@ -34,7 +34,6 @@ pub(crate) struct Exports {
 struct Served {
     /// The directory as it was written, where that is another one.
     written: Option<Box<Path>>,
-    looked_at: Arc<LookedAt>,
     tree: Arc<TreeOnUse>,
     /// The share as it is served.
     share: Arc<Share>,
@@ -42,7 +41,7 @@ struct Served {
 
 impl Served {
     fn written(&self) -> &Path {
-        self.written.as_deref().unwrap_or(&self.share.directory)
+        self.written.as_deref().unwrap_or(self.share.directory())
     }
 
     fn export(&self) -> Export {
@@ -55,7 +54,7 @@ impl Served {
 pub(crate) struct Fault {
     pub(crate) id: ShareId,
     /// What clients mount.
-    pub(crate) path: Box<str>,
+    pub(crate) path: Arc<str>,
     /// Why, and what to do, in one line with its place.
     pub(crate) what: String,
 }
@@ -71,6 +70,11 @@ pub(crate) struct Built {
 }
 
 impl Built {
+    /// Whether something is served otherwise than before.
+    pub(crate) fn is_change(&self) -> bool {
+        !(self.changed.is_empty() && self.removed_rules.is_empty())
+    }
+
     /// The rules of shares that were not served before, or otherwise.
     pub(crate) fn added_rules(&self) -> impl Iterator<Item = Arc<RuleSet>> {
         self.changed.iter().map(|share| Arc::clone(&share.rules))
@@ -122,7 +126,7 @@ impl Exports {
 
     /// Opens a share's tree if it is the first of its file system.
     fn open_file_system(&mut self, served: &Served) {
-        let device = served.looked_at.device();
+        let Some(device) = served.tree.device() else { return };
         // One that cannot be opened says so, and is tried again with the next share or client.
         if !self.openers.contains_key(&device) && served.tree.open().is_ok() {
             self.openers.insert(device, served.share.id);
@@ -133,8 +137,9 @@ impl Exports {
     fn take(&mut self, id: ShareId, built: &mut Built) -> Option<Arc<TreeOnUse>> {
         let served = self.served.remove(&id)?;
         built.removed_rules.push(Arc::clone(&served.share.rules));
-        let device = served.looked_at.device();
-        if self.openers.get(&device) == Some(&id) {
+        if let Some(device) = served.tree.device()
+            && self.openers.get(&device) == Some(&id)
+        {
             self.openers.remove(&device);
         }
         Some(served.tree)
@@ -154,6 +159,34 @@ impl Exports {
         self.change(now, &removed, wanted)
     }
 
+    /// Serves shares whose directories nobody has looked at yet, so that clients need not wait
+    /// until all were; [`Exports::change`] looks at them. Where the rules that a share is served
+    /// with hang on what is seen, it is not begun with: those that are not are returned.
+    pub(crate) fn begin(&mut self, wanted: Vec<WantedShare>) -> (ExportTable, Vec<WantedShare>) {
+        if !self.serves_all_users {
+            return (ExportTable::default(), wanted);
+        }
+        let mut added = Vec::with_capacity(wanted.len());
+        for WantedShare { share, .. } in wanted {
+            let tree = self.opener.tree_not_looked_at(
+                share.directory(),
+                share.id.0,
+                share.crosses_mounts,
+                share.without_log,
+            );
+            let served = Served { written: None, tree: Arc::new(tree), share };
+            added.push(served.export());
+            self.served.insert(served.share.id, served);
+        }
+        (ExportTable::new(added), Vec::new())
+    }
+
+    /// Whether a share is served of which nobody has looked at the directory.
+    pub(crate) fn is_to_be_looked_at(&self, share: &Share) -> bool {
+        let served = self.served.get(&share.id);
+        served.is_some_and(|served| *served.share == *share && served.tree.device().is_none())
+    }
+
     /// As [`Exports::build`], where other shares stay as they are.
     pub(crate) fn change(
         &mut self,
@@ -171,7 +204,7 @@ impl Exports {
         for (wanted, prepared) in wanted.iter().zip(self.prepare_all(wanted)) {
             let id = wanted.share.id;
             let Prepared { served, fault } = prepared;
-            let path = || wanted.share.path.clone();
+            let path = || Arc::clone(&wanted.share.path);
             built.faults.extend(fault.map(|what| Fault { id, path: path(), what }));
             let before = self.served.get(&id);
             let is_same = match (before, &served) {
@@ -182,6 +215,9 @@ impl Exports {
                 _ => false,
             };
             if is_same {
+                if let Some(served) = served {
+                    self.open_file_system(&served);
+                }
                 continue;
             }
             removed.push(id);
@@ -231,7 +267,8 @@ impl Exports {
                         "{at}share {:?} cannot be opened again: {problem}; its clients keep what \
                          was open, {:?} {with}, until a restart: restart the server to have the \
                          change",
-                        share.path, kept.share.directory
+                        share.path,
+                        kept.share.directory()
                     );
                     (Ok(kept), Some(fault))
                 }
@@ -239,7 +276,8 @@ impl Exports {
             },
         };
         let ruled = opened.and_then(|opened| {
-            let rules = self.rules(&opened.share, opened.looked_at.mode)?;
+            let mode = opened.tree.mode().unwrap_or(Mode::StoredHandles);
+            let rules = self.rules(&opened.share, mode)?;
             let is_as_it_is = Arc::ptr_eq(&rules, &opened.share.rules);
             if is_as_it_is {
                 return Ok(opened);
@@ -258,25 +296,29 @@ impl Exports {
     }
 
     /// The share's tree, looked at now; the one from before if it is of the same directory.
-    fn open(&self, share: &Share) -> Result<Served, String> {
-        let looked_at = self.look(&share.directory)?;
+    fn open(&self, share: &Arc<Share>) -> Result<Served, String> {
+        let looked_at = self.look(share.directory())?;
         let before = self.served.get(&share.id).filter(|before| {
+            let is_looked_at = before.tree.device().is_some();
             before.share.crosses_mounts == share.crosses_mounts
                 && before.share.without_log == share.without_log
-                && *before.looked_at == looked_at
+                && (is_looked_at || before.tree.directory() == share.directory())
+                && before.tree.is_as(&looked_at)
+                // Only who begins with it opens it.
+                && (looked_at.mode == Mode::KernelHandles || before.tree.tree().is_some())
         });
-        let is_canonical = *looked_at.directory == *share.directory;
+        let is_canonical = *looked_at.directory == *share.directory();
         let served = if is_canonical {
-            Arc::new(share.clone())
+            Arc::clone(share)
         } else {
-            Arc::new(Share { directory: looked_at.directory.as_path().into(), ..share.clone() })
+            Arc::new(share.of_directory(&looked_at.directory))
         };
-        let (tree, looked_at) = match before {
-            Some(before) => (Arc::clone(&before.tree), Arc::clone(&before.looked_at)),
-            None => (Arc::new(self.tree(share, &looked_at)?), Arc::new(looked_at)),
+        let tree = match before {
+            Some(before) => Arc::clone(&before.tree),
+            None => Arc::new(self.tree(share, &looked_at)?),
         };
-        let written = (!is_canonical).then(|| share.directory.clone());
-        Ok(Served { written, looked_at, tree, share: served })
+        let written = (!is_canonical).then(|| share.directory().into());
+        Ok(Served { written, tree, share: served })
     }
 
     fn look(&self, directory: &Path) -> Result<LookedAt, String> {
@@ -311,14 +353,14 @@ impl Exports {
     /// one is wanted they may let in who was never to see this one, so the old ones stay.
     fn keep(&self, wanted: &Share) -> Option<(Served, &'static str)> {
         let served = self.served.get(&wanted.id).filter(|served| served.tree.tree().is_some())?;
-        let (rules, with) = if served.written() == &*wanted.directory {
+        let (rules, with) = if served.written() == wanted.directory() {
             (&wanted.rules, "with the rules as they are now")
         } else {
             (&served.share.rules, "with the rules as they were")
         };
         let share = Share {
             rules: Arc::clone(rules),
-            directory: served.share.directory.clone(),
+            elsewhere: served.share.elsewhere.clone(),
             crosses_mounts: served.share.crosses_mounts,
             without_log: served.share.without_log,
             ..wanted.clone()
@@ -351,7 +393,7 @@ impl Exports {
                  file system with file handles and with the capabilities of root (in a \
                  container: a volume, and CAP_DAC_READ_SEARCH); if all are to be root, say so: \
                  all_squash, anonuid=0, anongid=0 (--all-squash --anonuid 0 --anongid 0)",
-                share.directory
+                share.directory()
             ));
         }
         let rules = share.rules.rules().iter().map(|rule| ClientRule {
@@ -413,9 +455,9 @@ mod tests {
             self.directory.path().join(name)
         }
 
-        /// Builds one share, for everybody as the user who runs the tests, so that it is served
-        /// whatever he may do.
-        fn build(&mut self, name: &str, is_read_only: bool) -> Made {
+        /// A share for everybody as the user who runs the tests, so that it is served whatever he
+        /// may do.
+        fn share(&self, id: u64, name: &str, is_read_only: bool) -> Arc<Share> {
             let (anonymous_uid, anonymous_gid) = process::effective_ids();
             let rights = Rights {
                 is_read_only,
@@ -425,17 +467,21 @@ mod tests {
                 ..Rights::default()
             };
             let rule = ClientRule { pattern: ClientPattern::Any, grants: Arc::new([rights]) };
-            let share = Share {
-                id: ShareId(1),
-                path: "/share".into(),
-                directory: self.path(name).into(),
+            Arc::new(Share {
+                id: ShareId(id),
+                path: if id == 1 { "/share".into() } else { format!("/share{id}").into() },
+                elsewhere: Some(self.path(name).into()),
                 crosses_mounts: false,
                 without_log: false,
                 is_draining: false,
                 rules: Arc::new(vec![rule].into()),
-            };
+            })
+        }
+
+        /// Builds one share.
+        fn build(&mut self, name: &str, is_read_only: bool) -> Made {
             let place = Some("file:1:2".to_owned());
-            let wanted = [WantedShare { share: Arc::new(share), place }];
+            let wanted = [WantedShare { share: self.share(1, name, is_read_only), place }];
             let (table, built) = self.exports.build(&self.table, &wanted);
             self.table = Arc::new(table);
             let faults = built.faults.into_iter().map(|fault| fault.what).collect();
@@ -464,6 +510,54 @@ mod tests {
         assert!(built.faults.is_empty(), "{:?}", built.faults);
         assert!(Arc::ptr_eq(&tree, &place.exports.served[&ShareId(1)].tree));
         assert!(served(&built).1);
+    }
+
+    #[test]
+    fn shares_are_served_before_they_were_looked_at() {
+        let mut place = Place::new();
+        place.exports.serves_all_users = true;
+        std::os::unix::fs::symlink(place.path("first"), place.path("link")).expect("linked");
+        let wanted: Vec<_> = [(1, "first"), (2, "link"), (3, "missing")]
+            .map(|(id, name)| WantedShare { share: place.share(id, name, false), place: None })
+            .into();
+        let (table, not_begun) = place.exports.begin(wanted.clone());
+        assert!(not_begun.is_empty());
+        let begun = Arc::new(table);
+        let storage = |table: &ExportTable, id| table.by_id(ShareId(id)).map(|e| e.storage.clone());
+        let storages = [1, 2, 3].map(|id| storage(&begun, id).expect("in the table"));
+        assert!(storages.iter().all(|storage| storage.opened().is_none()));
+        assert!(wanted.iter().all(|wanted| place.exports.is_to_be_looked_at(&wanted.share)));
+        // What is not there cannot be used, and the others can.
+        assert!(storages[2].open().is_err());
+        if place.exports.look(&place.path("first")).expect("looked at").mode == Mode::StoredHandles
+        {
+            return;
+        }
+        assert!(storages[0].open().is_ok());
+        assert!(!place.exports.is_to_be_looked_at(&wanted[0].share));
+        let (table, built) = place.exports.change(&begun, &[], &wanted);
+        assert!(wanted.iter().all(|wanted| !place.exports.is_to_be_looked_at(&wanted.share)));
+        // The first is as it was; the second is known by its directory.
+        assert!(Arc::ptr_eq(&storage(&table, 1).expect("served"), &storages[0]));
+        assert!(Arc::ptr_eq(&storage(&table, 2).expect("served"), &storages[1]));
+        let canonical = place.path("first").canonicalize().expect("canonical");
+        let second = table.by_id(ShareId(2)).expect("served");
+        assert_eq!(second.share.directory(), canonical);
+        assert!(storage(&table, 3).is_none());
+        let [fault] = built.faults.as_slice() else { panic!("{:?}", built.faults) };
+        assert!(fault.what.contains("does not exist"), "{}", fault.what);
+        // Once more changes nothing.
+        let table = Arc::new(table);
+        let (_, built) = place.exports.change(&table, &[], &wanted[..2]);
+        assert!(!built.is_change() && built.faults.is_empty());
+    }
+
+    #[test]
+    fn who_cannot_serve_all_users_looks_first() {
+        let mut place = Place::new();
+        let wanted = vec![WantedShare { share: place.share(1, "first", false), place: None }];
+        let (table, not_begun) = place.exports.begin(wanted);
+        assert_eq!((table.len(), not_begun.len()), (0, 1));
     }
 
     #[test]
@@ -500,7 +594,7 @@ mod tests {
         // Once it is there it is served.
         std::fs::create_dir(place.path("missing")).expect("made");
         let built = place.build("missing", false);
-        let kept = place.exports.served[&ShareId(1)].looked_at.mode;
+        let kept = place.exports.served[&ShareId(1)].tree.mode().expect("looked at");
         // A store of handles cannot be opened twice, so then it does take a restart.
         if kept == Mode::KernelHandles {
             assert_eq!(served(&built), (inode(&place.path("missing")), false));

@@ -92,7 +92,7 @@ fn check_config(file: &Path) -> ExitCode {
             let shares = if count == 1 { "share" } else { "shares" };
             let lines = configuration.shares.iter().map(|settings| {
                 let share = &settings.share;
-                format!("  {} from {}\n", share.path, share.directory.display())
+                format!("  {} from {}\n", share.path, share.directory().display())
             });
             let head = format!("{}: ok, {count} {shares}\n", file.display());
             let text: String = std::iter::once(head).chain(lines).collect();

@@ -87,7 +87,7 @@ mod tests {
         Share {
             id: ShareId(1),
             path: path.into(),
-            directory: std::path::Path::new(path).into(),
+            elsewhere: None,
             crosses_mounts: false,
             without_log: false,
             is_draining: false,

@@ -211,16 +211,13 @@ fn start(
     let storage =
         Storage::with_log(StorageOptions { descriptors_max }, change_log, Some(state.path.clone()));
     let exports = Exports::new(Arc::clone(&storage), state.path.clone(), powers.serves_all_users());
-    let ready = kept.look(exports);
+    let ready = kept.make_ready(exports);
     if ready.table.is_empty() && ready.faults().is_empty() {
         tracing::warn!("nothing is shared yet: steadfast share add DIRECTORY");
     }
-    if ready.table.is_empty() && !ready.faults().is_empty() {
-        if sources.file.is_none() && !has_groups {
-            bail!("none of the shares can be served:\n{}", ready.faults().join("\n"));
-        }
-        // They are mended by tools, and by disks that come later.
-        tracing::warn!("none of the shares can be served now: steadfast share list says why");
+    if ready.table.is_empty() && !ready.faults().is_empty() && sources.file.is_none() && !has_groups
+    {
+        bail!("none of the shares can be served:\n{}", ready.faults().join("\n"));
     }
 
     let transfer_bytes_max = settings.transfer_bytes_max.unwrap_or(TRANSFER_BYTES);
@@ -241,7 +238,7 @@ fn start(
         Arc::clone(&access) as _,
     ));
     let names = Names::start(access, &engine)?;
-    let shares = ShareManager::start(
+    let (shares, not_looked_at) = ShareManager::start(
         ready,
         Arc::clone(&engine),
         Arc::clone(names.access()),
@@ -299,6 +296,11 @@ fn start(
             PortLookup::Told
         }
     };
+    shares.finish_start(&not_looked_at);
+    if engine.exports().is_empty() && shares.faults() > 0 {
+        // They are mended by tools, and by disks that come later.
+        tracing::warn!("none of the shares can be served now: steadfast share list says why");
+    }
     Ok(Running {
         server,
         engine,

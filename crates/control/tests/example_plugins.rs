@@ -25,7 +25,7 @@ fn share(path: &str) -> Arc<PluginShare> {
     let served = Share {
         id: ShareId(1),
         path: path.into(),
-        directory: Path::new("/srv").into(),
+        elsewhere: Some(Path::new("/srv").into()),
         crosses_mounts: false,
         without_log: false,
         is_draining: false,

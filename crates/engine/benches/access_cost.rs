@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used)]
 
 use std::hint::black_box;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -29,7 +28,7 @@ fn export(id: u64, rules: &Arc<RuleSet>, storage: &Arc<ModelFs>) -> Export {
     let path = format!("/tank/home/user{id}");
     let share = Share {
         id: ShareId::of_path(&path),
-        directory: Path::new(&path).into(),
+        elsewhere: None,
         path: path.into(),
         crosses_mounts: false,
         without_log: false,

@@ -167,7 +167,7 @@ mod tests {
         let share = Share {
             id: ShareId(id),
             path: format!("/{id}").into(),
-            directory: std::path::Path::new("/").into(),
+            elsewhere: None,
             crosses_mounts: false,
             without_log: false,
             is_draining: false,

@@ -284,7 +284,7 @@ mod tests {
         let share = Share {
             id: ShareId(id),
             path: format!("/{path}").into(),
-            directory: std::path::Path::new("/").into(),
+            elsewhere: None,
             crosses_mounts: false,
             without_log: false,
             is_draining: false,

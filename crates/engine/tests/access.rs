@@ -2,7 +2,6 @@
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -103,7 +102,7 @@ fn export(id: u64, path: &str, pattern: &str, grants: &[Rights]) -> Export {
     let share = Share {
         id: ShareId(id),
         path: path.into(),
-        directory: Path::new(path).into(),
+        elsewhere: None,
         crosses_mounts: false,
         without_log: false,
         is_draining: path.ends_with("draining"),

@@ -39,7 +39,7 @@ fn share(id: u64, path: &str, rights: Rights) -> Arc<Share> {
     Arc::new(Share {
         id: ShareId(id),
         path: path.into(),
-        directory: std::path::Path::new(path).into(),
+        elsewhere: None,
         crosses_mounts: false,
         without_log: false,
         is_draining: false,

@@ -36,9 +36,8 @@ pub struct LookedAt {
 }
 
 impl LookedAt {
-    /// The device that its file system is.
-    pub fn device(&self) -> u64 {
-        self.identity.device
+    fn expected(&self) -> Expected {
+        Expected { mode: self.mode, identity: self.identity }
     }
 
     /// Whether both are one directory, whatever it is called.
@@ -51,8 +50,7 @@ impl LookedAt {
 pub struct TreeOnUse {
     opener: Arc<TreeOpener>,
     directory: Box<Path>,
-    /// As it was looked at, and as the share's rules are for.
-    expected: Expected,
+    seen: OnceLock<Seen>,
     share_id: u64,
     crosses_mounts: bool,
     without_log: bool,
@@ -61,6 +59,14 @@ pub struct TreeOnUse {
     opening: Mutex<()>,
     /// Why it could not be opened the last time. Never held for long: who manages asks for it.
     problem: Mutex<Option<Box<str>>>,
+}
+
+/// What was seen when a tree's directory was looked at.
+struct Seen {
+    /// The directory without symbolic links, if that is another path.
+    elsewhere: Option<Box<Path>>,
+    /// As the share's rules are for.
+    expected: Expected,
 }
 
 impl TreeOpener {
@@ -111,22 +117,37 @@ impl TreeOpener {
         crosses_mounts: bool,
         without_log: bool,
     ) -> Result<TreeOnUse, OpenError> {
-        let tree = TreeOnUse {
+        let directory = &looked_at.directory;
+        let tree = self.tree_not_looked_at(directory, share_id, crosses_mounts, without_log);
+        tree.is_as(looked_at);
+        if looked_at.mode == Mode::StoredHandles {
+            let opened = tree.open_now(looked_at.expected())?;
+            tree.tree.get_or_init(|| Box::new(opened));
+        }
+        Ok(tree)
+    }
+
+    /// A tree of a directory that nobody has looked at yet: who uses it first does. Only for rules
+    /// that are right whoever serves them, and the handles being the kernel's; if they are not, it
+    /// is not opened.
+    pub fn tree_not_looked_at(
+        self: &Arc<Self>,
+        directory: &Path,
+        share_id: u64,
+        crosses_mounts: bool,
+        without_log: bool,
+    ) -> TreeOnUse {
+        TreeOnUse {
             opener: Arc::clone(self),
-            directory: looked_at.directory.as_path().into(),
-            expected: Expected { mode: looked_at.mode, identity: looked_at.identity },
+            directory: directory.into(),
+            seen: OnceLock::new(),
             share_id,
             crosses_mounts,
             without_log,
             tree: OnceLock::new(),
             opening: Mutex::default(),
             problem: Mutex::default(),
-        };
-        if looked_at.mode == Mode::StoredHandles {
-            let opened = tree.open_now()?;
-            tree.tree.get_or_init(|| Box::new(opened));
         }
-        Ok(tree)
     }
 }
 
@@ -156,9 +177,31 @@ impl TreeOnUse {
         self.problem.lock().as_deref().map(str::to_owned)
     }
 
-    /// The share's directory, without symbolic links when it was looked at.
+    /// The share's directory; without symbolic links, once it was looked at.
     pub fn directory(&self) -> &Path {
-        &self.directory
+        let elsewhere = self.seen.get().and_then(|seen| seen.elsewhere.as_deref());
+        elsewhere.unwrap_or(&self.directory)
+    }
+
+    /// Its file system's device, once it was looked at.
+    pub fn device(&self) -> Option<u64> {
+        self.seen.get().map(|seen| seen.expected.identity.device)
+    }
+
+    /// Whose handles it has, once it was looked at.
+    pub fn mode(&self) -> Option<Mode> {
+        self.seen.get().map(|seen| seen.expected.mode)
+    }
+
+    /// Whether its directory is the one that was looked at just now. If nobody had looked at it
+    /// before, it is.
+    pub fn is_as(&self, looked_at: &LookedAt) -> bool {
+        let seen = self.seen.get_or_init(|| {
+            let is_elsewhere = *looked_at.directory != *self.directory;
+            let elsewhere = is_elsewhere.then(|| looked_at.directory.as_path().into());
+            Seen { elsewhere, expected: looked_at.expected() }
+        });
+        seen.expected == looked_at.expected() && *self.directory() == *looked_at.directory
     }
 
     /// Told once, though every call of its clients tries again.
@@ -171,14 +214,27 @@ impl TreeOnUse {
         }
     }
 
-    fn open_now(&self) -> Result<Tree, OpenError> {
+    /// Opens the tree for a client; `None` if it is not to be opened by one.
+    fn open_for_client(&self) -> Result<Option<Tree>, OpenError> {
+        if self.seen.get().is_none() {
+            self.is_as(&self.opener.look(&self.directory)?);
+        }
+        let Some(seen) = self.seen.get() else { return Ok(None) };
+        // Who manages the share sees it too, and has other rules for it.
+        if seen.expected.mode == Mode::StoredHandles {
+            return Ok(None);
+        }
+        self.open_now(seen.expected).map(Some)
+    }
+
+    fn open_now(&self, expected: Expected) -> Result<Tree, OpenError> {
         let options = TreeOptions {
             share_id: self.share_id,
             crosses_mounts: self.crosses_mounts,
             without_log: self.without_log,
             state_directory: Some(self.opener.state_directory.clone()),
         };
-        Tree::open_as(Some(self.expected), &self.directory, &options, &self.opener.storage)
+        Tree::open_as(Some(expected), self.directory(), &options, &self.opener.storage)
     }
 }
 
@@ -190,11 +246,12 @@ impl StorageSource for TreeOnUse {
     fn open(&self) -> Result<&dyn FileSystem, FsError> {
         let _alone = self.opening.lock();
         if self.tree.get().is_none() {
-            match self.open_now() {
-                Ok(tree) => {
+            match self.open_for_client() {
+                Ok(Some(tree)) => {
                     self.tree.get_or_init(|| Box::new(tree));
                     *self.problem.lock() = None;
                 }
+                Ok(None) => {}
                 Err(error) => self.note(&error),
             }
         }
@@ -204,7 +261,7 @@ impl StorageSource for TreeOnUse {
 
 impl std::fmt::Debug for TreeOnUse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TreeOnUse").field("directory", &self.directory).finish_non_exhaustive()
+        f.debug_struct("TreeOnUse").field("directory", &self.directory()).finish_non_exhaustive()
     }
 }
 
@@ -256,6 +313,43 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_is_looked_at_by_who_comes_first() {
+        let place = tempfile::tempdir().expect("a directory");
+        let (share, link) = (place.path().join("share"), place.path().join("link"));
+        std::fs::create_dir(&share).expect("made");
+        std::os::unix::fs::symlink(&share, &link).expect("linked");
+        let opener = opener(place.path());
+        let looked_at = opener.look(&link).expect("looked at");
+        if looked_at.mode == Mode::StoredHandles {
+            return;
+        }
+        // A client.
+        let tree = opener.tree_not_looked_at(&link, 1, false, false);
+        assert_eq!((tree.directory(), tree.device(), tree.mode()), (&*link, None, None));
+        assert!(tree.open().is_ok());
+        assert_eq!((tree.directory(), tree.mode()), (&*looked_at.directory, Some(looked_at.mode)));
+        assert!(tree.is_as(&looked_at));
+        // Who manages it.
+        let tree = opener.tree_not_looked_at(&link, 1, false, false);
+        assert!(tree.is_as(&looked_at) && tree.tree().is_none());
+        std::fs::remove_file(&link).expect("removed");
+        std::fs::create_dir(&link).expect("made");
+        assert!(!tree.is_as(&opener.look(&link).expect("looked at")));
+        // It is the one that was looked at.
+        assert!(tree.open().is_ok());
+        let number =
+            |path: &Path| std::os::unix::fs::MetadataExt::ino(&path.metadata().expect("there"));
+        assert_eq!(
+            tree.open().expect("opened").root().expect("a root").attr.fileid,
+            number(&share)
+        );
+        // What is not there is told to nobody twice.
+        let tree = opener.tree_not_looked_at(&place.path().join("none"), 1, false, false);
+        assert_eq!(tree.open().err(), Some(FsError::TryLater));
+        assert!(tree.problem().expect("told").contains("none"));
+    }
+
+    #[test]
     fn a_tree_of_another_mode_than_was_looked_at_is_not_served() {
         let place = tempfile::tempdir().expect("a directory");
         let opener = opener(place.path());
@@ -263,13 +357,14 @@ mod tests {
         if looked_at.mode == Mode::StoredHandles {
             return;
         }
-        let mut tree = opener.tree(&looked_at, 1, false, false).expect("a tree");
-        tree.expected.mode = Mode::StoredHandles;
-        assert_eq!(tree.open().err(), Some(FsError::TryLater));
-        assert!(tree.problem().expect("told").contains("reload the shares"));
         looked_at.mode = Mode::StoredHandles;
         let refused = opener.tree(&looked_at, 1, false, false);
         assert!(matches!(refused, Err(OpenError::OtherMode(_))));
+        // Its rules might not be for that.
+        let tree = opener.tree_not_looked_at(place.path(), 1, false, false);
+        assert!(tree.is_as(&looked_at));
+        assert_eq!(tree.open().err(), Some(FsError::TryLater));
+        assert!(tree.tree().is_none());
     }
 
     #[test]

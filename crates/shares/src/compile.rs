@@ -14,6 +14,7 @@ use crate::manage::{GroupSpec, RuleSpec};
 use crate::model::{ClientPattern, ClientRule};
 use crate::options::{ClientLists, ShareOptions, shown};
 use crate::rules::RuleSet;
+use crate::words::{KeptWords, Words};
 
 /// A place within a share, a group or a pattern as it is written. Shown as `rule[0].clients[1]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,17 +97,6 @@ impl FieldMistake {
     }
 }
 
-/// The words that make rules.
-#[derive(Clone, Copy, Debug)]
-pub struct Words<'a> {
-    /// `options`
-    pub options: &'a [String],
-    /// `clients`
-    pub clients: &'a [String],
-    /// `[[rule]]`
-    pub rules: &'a [RuleSpec],
-}
-
 /// What a share has if it does not say otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inherited {
@@ -181,9 +171,7 @@ pub struct RuleBook {
 struct Recipe {
     hash: u64,
     inherited: Arc<Inherited>,
-    options: Box<[String]>,
-    clients: Box<[String]>,
-    rules: Box<[RuleSpec]>,
+    words: Arc<KeptWords>,
     outcome: Result<Compiled, Arc<[FieldMistake]>>,
 }
 
@@ -197,23 +185,25 @@ impl RuleBook {
         inherited: &Arc<Inherited>,
         words: Words<'_>,
     ) -> Result<Compiled, Arc<[FieldMistake]>> {
-        let hash = self.hasher.hash_one((
-            Arc::as_ptr(inherited) as usize,
-            words.options,
-            words.clients,
-            words.rules,
-        ));
+        self.compile_kept(inherited, &Arc::new(words.into())).0
+    }
+
+    /// As [`RuleBook::compile`]; with the words as they are kept here, for others who keep them.
+    pub(crate) fn compile_kept(
+        &mut self,
+        inherited: &Arc<Inherited>,
+        words: &Arc<KeptWords>,
+    ) -> (Result<Compiled, Arc<[FieldMistake]>>, Arc<KeptWords>) {
+        let hash = self.hasher.hash_one((Arc::as_ptr(inherited) as usize, words));
         let known = self.recipes.find(hash, |recipe| {
             recipe.hash == hash
                 && Arc::ptr_eq(&recipe.inherited, inherited)
-                && *recipe.options == *words.options
-                && *recipe.clients == *words.clients
-                && *recipe.rules == *words.rules
+                && recipe.words == *words
         });
         if let Some(recipe) = known {
-            return recipe.outcome.clone();
+            return (recipe.outcome.clone(), Arc::clone(&recipe.words));
         }
-        let outcome = compile(inherited, words)
+        let outcome = compile(inherited, words.words())
             .map(|(rules, crosses_mounts)| Compiled { rules: self.shared(rules), crosses_mounts });
         if self.recipes.len() >= Self::SPARE_MAX {
             self.forget_unused();
@@ -221,13 +211,11 @@ impl RuleBook {
         let recipe = Recipe {
             hash,
             inherited: Arc::clone(inherited),
-            options: words.options.into(),
-            clients: words.clients.into(),
-            rules: words.rules.into(),
+            words: Arc::clone(words),
             outcome: outcome.clone(),
         };
         self.recipes.insert_unique(hash, recipe, |recipe| recipe.hash);
-        outcome
+        (outcome, Arc::clone(words))
     }
 
     /// The one set of these rules.

@@ -25,11 +25,12 @@ mod plan;
 mod rules;
 mod suggestion;
 mod wanted;
+mod words;
 
 pub use authority::{Authority, Groups, RulesOnly};
 pub use catalog::{Applied, Catalog, Edit, FixedShare, GroupView, ShareChange, ShareView};
 pub use clients::PatternError;
-pub use compile::{Compiled, Field, FieldMistake, Inherited, Problem, RuleBook, Words};
+pub use compile::{Compiled, Field, FieldMistake, Inherited, Problem, RuleBook};
 pub use configuration::Configuration;
 pub use group::{GroupFile, Item, Position};
 pub use model::{ClientPattern, ClientRule, Flavor, Flavors, Rights, Share, ShareId, Squash};
@@ -39,3 +40,4 @@ pub use plan::{Action, KeyChange, PlannedChange, Subject, planned};
 pub use rules::{Decision, Question, Refusal, RuleSet};
 pub use suggestion::nearest;
 pub use wanted::{Wanted, place_in, places_in};
+pub use words::Words;

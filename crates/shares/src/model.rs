@@ -1,6 +1,7 @@
 //! Shares, rules and rights as values.
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::names::{DomainPattern, HostName, NetgroupName, NoNames};
@@ -181,9 +182,10 @@ pub struct Share {
     /// Its name in handles.
     pub id: ShareId,
     /// The absolute path that clients mount.
-    pub path: Box<str>,
-    /// The directory that is served (after symbolic links of the configured path are resolved).
-    pub directory: Box<std::path::Path>,
+    pub path: Arc<str>,
+    /// The directory that is served (after symbolic links of the configured path are resolved), if
+    /// that is another than the path says.
+    pub elsewhere: Option<Box<Path>>,
     /// Whether file systems mounted below the directory are served too.
     pub crosses_mounts: bool,
     /// Whether changes are flushed though there is an intent log.
@@ -195,6 +197,18 @@ pub struct Share {
 }
 
 impl Share {
+    /// The directory that is served.
+    pub fn directory(&self) -> &Path {
+        self.elsewhere.as_deref().unwrap_or(Path::new(&*self.path))
+    }
+
+    /// The same share of another directory.
+    #[must_use]
+    pub fn of_directory(&self, directory: &Path) -> Self {
+        let elsewhere = (*directory != *Path::new(&*self.path)).then(|| directory.into());
+        Self { elsewhere, ..self.clone() }
+    }
+
     /// What a client may do by `AUTH_SYS`, as far as addresses tell; `None` for nothing at all.
     pub fn rights(&self, client: IpAddr) -> Option<&Rights> {
         let question = Question { client, flavor: Flavor::Sys, from_privileged_port: true };

@@ -128,7 +128,7 @@ impl Planning {
                 );
                 for (file, is_after) in [(before, false), (after, true)] {
                     for share in file.iter().flat_map(GroupFile::shares) {
-                        let keys = Some(share_keys(share, group));
+                        let keys = Some(share_keys(&share, group));
                         let (old, new) = if is_after { (None, keys) } else { (keys, None) };
                         self.note(Subject::Share, &share.path, old, new);
                     }
@@ -152,7 +152,7 @@ impl Planning {
             Item::Share(path) => {
                 let keys = |text: Option<&str>| {
                     let file = GroupFile::parse(group, text?);
-                    file.shares().next().map(|share| share_keys(share, group))
+                    file.shares().next().map(|share| share_keys(&share, group))
                 };
                 self.note(Subject::Share, path, keys(before), keys(after));
             }

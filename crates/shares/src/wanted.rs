@@ -87,9 +87,9 @@ impl Wanted {
         let wanted: BTreeSet<&str> =
             self.shares.iter().map(|(_, share)| share.path.as_str()).collect();
         for group in &self.groups {
-            for share in catalog.file(&group.name).into_iter().flat_map(GroupFile::shares) {
-                if !wanted.contains(share.path.as_str()) {
-                    operations.push(Operation::RemoveShare { path: share.path.clone() });
+            for path in catalog.file(&group.name).into_iter().flat_map(GroupFile::paths) {
+                if !wanted.contains(path) {
+                    operations.push(Operation::RemoveShare { path: path.to_owned() });
                 }
             }
         }

@@ -155,9 +155,9 @@ pub(crate) fn is_useful<'s>(mut shares: impl Iterator<Item = &'s Share>) -> bool
         if share.without_log {
             return false;
         }
-        let Ok(metadata) = share.directory.metadata() else { return false };
+        let Ok(metadata) = share.directory().metadata() else { return false };
         let is_new = share.crosses_mounts || seen.insert(metadata.dev());
-        let directory = || share.directory.canonicalize();
+        let directory = || share.directory().canonicalize();
         is_new && directory().is_ok_and(|path| can_log_changes(&path, share.crosses_mounts))
     })
 }

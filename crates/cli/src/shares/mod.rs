@@ -59,12 +59,19 @@ pub(crate) struct KeptShares {
     sharetab: Option<PathBuf>,
 }
 
-/// Shares whose directories were looked at, and that nobody serves yet.
+/// Shares that can be served. Those of groups' files are looked at when the server serves.
 pub(crate) struct ReadyShares {
     state: State,
     /// What is to be served.
     pub(crate) table: ExportTable,
+    not_looked_at: Vec<WantedShare>,
 }
+
+/// Shares that are served, and at whose directories nobody has looked.
+pub(crate) struct NotLookedAt(Vec<WantedShare>);
+
+/// Shares that are looked at before somebody else may change some.
+const LOOKED_AT_ONCE: usize = 2048;
 
 /// What changes together.
 struct State {
@@ -106,15 +113,21 @@ impl KeptShares {
         self.store.catalog().all_served().map(|share| &**share)
     }
 
-    /// Looks at the directories.
-    pub(crate) fn look(self, exports: Exports) -> ReadyShares {
+    /// Makes ready to serve: looks at the directories of the command line and the configuration
+    /// file, but not yet at those of the groups' files, of which there may be a hundred thousand.
+    pub(crate) fn make_ready(self, exports: Exports) -> ReadyShares {
         let sharetab = self.sharetab.as_deref().and_then(open_sharetab);
         let mut state = State { store: self.store, exports, faults: HashMap::new(), sharetab };
-        let wanted = state.all_wanted();
-        let (table, built) = state.exports.build(&Arc::default(), &wanted);
-        state.note_faults(&wanted, built.faults);
+        let catalog = state.store.catalog();
+        let is_fixed = |wanted: &WantedShare| catalog.fixed_source(&wanted.share.path).is_some();
+        let (mut now, later): (Vec<_>, Vec<_>) = state.all_wanted().into_iter().partition(is_fixed);
+        let not_looked_at = later.clone();
+        let (table, not_begun) = state.exports.begin(later);
+        now.extend(not_begun);
+        let (table, built) = state.exports.change(&Arc::new(table), &[], &now);
+        state.note_faults(&now, built.faults);
         tell_of_single_users(&built.changed);
-        ReadyShares { state, table }
+        ReadyShares { state, table, not_looked_at }
     }
 }
 
@@ -156,7 +169,8 @@ pub(crate) struct ShareManager {
 }
 
 impl ShareManager {
-    /// Manages what the engine serves, its table being that of `ready`.
+    /// Manages what the engine serves, its table being that of `ready`. Then the server may serve,
+    /// and after that [`ShareManager::finish_start`] is due, with what is left to do.
     ///
     /// # Errors
     /// When there can be no thread.
@@ -166,7 +180,7 @@ impl ShareManager {
         access: Arc<Access>,
         plugins: Plugins,
         read_base: ReadBase,
-    ) -> Result<Arc<Self>> {
+    ) -> Result<(Arc<Self>, NotLookedAt)> {
         let manager = Arc::new(Self {
             state: Mutex::new(ready.state),
             engine,
@@ -178,12 +192,29 @@ impl ShareManager {
             watch: Mutex::new(None),
         });
         manager.writer.start(&manager).context("cannot start a thread")?;
-        manager.watch_directories();
-        let mut state = manager.state.lock();
+        Ok((manager, NotLookedAt(ready.not_looked_at)))
+    }
+
+    /// Looks at the directories of shares that are served already, and begins to tell others of
+    /// what is shared. A share that cannot be served is found out now: whoever wanted to use it
+    /// before was told to come again.
+    pub(crate) fn finish_start(self: &Arc<Self>, not_looked_at: &NotLookedAt) {
+        for some in not_looked_at.0.chunks(LOOKED_AT_ONCE) {
+            let mut state = self.lock();
+            // Somebody may have changed a share meanwhile, and looked at it.
+            let still = |wanted: &&WantedShare| state.exports.is_to_be_looked_at(&wanted.share);
+            let wanted: Vec<_> = some.iter().filter(still).cloned().collect();
+            self.look_at_shares(&mut state, &[], &wanted);
+        }
+        self.watch_directories();
+        let mut state = self.lock();
         let all = state.told_paths();
-        manager.tell_others(&mut state, &all);
-        drop(state);
-        Ok(manager)
+        self.tell_others(&mut state, &all);
+    }
+
+    /// Why shares are not served.
+    pub(crate) fn faults(&self) -> usize {
+        self.lock().faults.len()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -240,13 +271,25 @@ impl ShareManager {
             .filter_map(|change| change.new.clone())
             .map(|share| WantedShare { share, place: None })
             .collect();
+        self.look_at_shares(state, &removed, &wanted)
+    }
+
+    /// Looks at the directories of shares, and serves these and no more those that are removed.
+    fn look_at_shares(
+        &self,
+        state: &mut State,
+        removed: &[ShareId],
+        wanted: &[WantedShare],
+    ) -> Vec<Fault> {
         let now = self.engine.exports();
-        let (table, built) = state.exports.change(&now, &removed, &wanted);
+        let (table, built) = state.exports.change(&now, removed, wanted);
         tell_of_single_users(&built.changed);
         // Before clients are asked about: their look-ups may begin.
         self.access.change_rules(built.added_rules(), built.removed_rules.iter().cloned());
-        self.engine.set_exports(table);
-        state.note_faults(&wanted, built.faults.clone());
+        if built.is_change() {
+            self.engine.set_exports(table);
+        }
+        state.note_faults(wanted, built.faults.clone());
         built.faults
     }
 

@@ -52,7 +52,7 @@ impl ManagedShares {
 
 fn warnings(faults: Vec<Fault>) -> Vec<Mistake> {
     let told = faults.into_iter().take(WARNINGS_MAX).map(|fault| Mistake {
-        place: fault.path.into(),
+        place: (*fault.path).into(),
         what: fault.what,
         ..Mistake::default()
     });
@@ -120,8 +120,8 @@ impl ShareService for ManagedShares {
         let new = tried.iter().flat_map(|applied| &applied.changes);
         let new = new.filter_map(|change| change.new.as_ref());
         let faults = new.filter_map(|share| {
-            let what = state.exports.problem_of(&share.directory)?;
-            Some(Fault { id: share.id, path: share.path.clone(), what })
+            let what = state.exports.problem_of(share.directory())?;
+            Some(Fault { id: share.id, path: Arc::clone(&share.path), what })
         });
         let faults = faults.take(WARNINGS_MAX).collect();
         // Where mistakes are is looked for while others go on.

@@ -126,30 +126,30 @@ impl State {
     }
 
     /// How all shares that are served are doing.
-    pub(super) fn served_states(&self) -> HashMap<Box<str>, ShareState> {
+    pub(super) fn served_states(&self) -> HashMap<Arc<str>, ShareState> {
         let served = self.exports.all_served();
-        served.map(|share| (share.path.clone(), state_served(share.is_draining))).collect()
+        served.map(|share| (Arc::clone(&share.path), state_served(share.is_draining))).collect()
     }
 
     /// The shares that were served and are not now, or the other way round, as they were before.
-    pub(super) fn differences(&self, mut before: HashMap<Box<str>, ShareState>) -> StatesBefore {
+    pub(super) fn differences(&self, mut before: HashMap<Arc<str>, ShareState>) -> StatesBefore {
         let mut differences = StatesBefore::new();
         for share in self.exports.all_served() {
             match before.remove(&share.path) {
                 Some(old) if old == state_served(share.is_draining) => {}
-                Some(old) => drop(differences.insert(share.path.clone(), Some(old))),
+                Some(old) => drop(differences.insert((*share.path).into(), Some(old))),
                 // It was to be served, unless it was changed to be.
-                None => drop(differences.insert(share.path.clone(), Some(ShareState::Faulty))),
+                None => drop(differences.insert((*share.path).into(), Some(ShareState::Faulty))),
             }
         }
-        differences.extend(before.into_iter().map(|(path, old)| (path, Some(old))));
+        differences.extend(before.into_iter().map(|(path, old)| ((*path).into(), Some(old))));
         differences
     }
 
     /// The paths of which others are told: of what is served, and of what was to be.
     pub(super) fn told_paths(&self) -> BTreeSet<Box<str>> {
         let wanted = self.store.catalog().all_served();
-        wanted.chain(self.exports.all_served()).map(|share| share.path.clone()).collect()
+        wanted.chain(self.exports.all_served()).map(|share| (*share.path).into()).collect()
     }
 
     /// The paths of the shares that something done is about: also those that are served as before

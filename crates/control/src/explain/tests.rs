@@ -33,7 +33,7 @@ fn share(rules: Vec<ClientRule>) -> Share {
     Share {
         id: ShareId(1),
         path: "/tank/home".into(),
-        directory: std::path::Path::new("/srv/home").into(),
+        elsewhere: Some(std::path::Path::new("/srv/home").into()),
         crosses_mounts: false,
         without_log: false,
         is_draining: false,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use steadfast_shares::{Share, exports};
+use steadfast_shares::exports;
 
 use super::command::{Limits, last_line, run};
 use super::{Fault, Plugin, PluginShare, Task};
@@ -87,7 +87,7 @@ pub fn exports_text(shares: &[Arc<PluginShare>]) -> (String, Vec<Fault>) {
     let mut faults = Vec::new();
     for PluginShare { status, share } in shares.iter().map(|share| &**share) {
         // As it is written, which may be a symbolic link to what is served.
-        let share = Share { directory: Path::new(&status.directory).into(), ..Share::clone(share) };
+        let share = share.of_directory(Path::new(&status.directory));
         let exported = exports::export([&share]);
         if exported.warnings.is_empty() {
             text += &exported.text;

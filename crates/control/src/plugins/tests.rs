@@ -57,7 +57,8 @@ impl Around {
         let share = Share {
             id: ShareId(status.id),
             path: status.path.as_str().into(),
-            directory: Path::new(&status.directory).into(),
+            elsewhere: (status.directory != status.path)
+                .then(|| Path::new(&status.directory).into()),
             crosses_mounts: compiled.crosses_mounts,
             without_log: false,
             is_draining: false,

@@ -159,7 +159,7 @@ mod tests {
         options(&Share {
             id: ShareId(1),
             path: "/a".into(),
-            directory: std::path::Path::new("/a").into(),
+            elsewhere: None,
             crosses_mounts: compiled.crosses_mounts,
             without_log: false,
             is_draining: false,

@@ -13,7 +13,7 @@ pub(crate) fn engine() -> Engine {
     let share = Share {
         id: ShareId(1),
         path: "/a".into(),
-        directory: std::path::Path::new("/a").into(),
+        elsewhere: None,
         crosses_mounts: false,
         without_log: false,
         is_draining: false,

@@ -287,7 +287,7 @@ impl Catalog {
     ) -> Result<(), Refused> {
         let index = self.known_group(name, doing)?;
         let Some(group) = self.group(index) else { return Ok(()) };
-        let shares = group.file.shares().count();
+        let shares = group.file.paths().count();
         if shares > 0 && !with_shares {
             let what =
                 format!("the group {} has {shares} shares: they have to go too", shown(name));
@@ -469,7 +469,8 @@ impl Catalog {
         if !share.is_well_written() {
             return Err(refused("", self.correct_first(&group.name)));
         }
-        let mut new = share.spec.changed(changes, &group.inherited.client_words)?;
+        let old = share.kept.spec();
+        let mut new = old.changed(changes, &group.inherited.client_words)?;
         let mistakes = told(&new.check());
         if !mistakes.is_empty() {
             return Err(mistakes);
@@ -480,7 +481,7 @@ impl Catalog {
             item: Item::Share(path.into()),
             occurrence: self.occurrence(index, &Item::Share(path.into()), node),
             before: Some(text.into()),
-            after: Some(group::changed_share(text, &share.spec, &new).into()),
+            after: Some(group::changed_share(text, &old, &new).into()),
             cuts: Vec::new(),
             position: None,
         };
@@ -575,7 +576,7 @@ impl Catalog {
                     && let Some(share) = group.file.share(*node)
                 {
                     for mistake in self.faults_of(claim).into_iter().take(1) {
-                        let place = in_share(&share.spec.path, &mistake.place);
+                        let place = in_share(&share.kept.path, &mistake.place);
                         let operation = Some(*operation);
                         doing.mistakes.push(Mistake { operation, place, ..mistake });
                     }

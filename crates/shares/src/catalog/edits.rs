@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 use super::{Catalog, Claim, Claimants, Group, ShareChange, claimants, patterns};
-use crate::group::{Content, GroupFile, Item, NodeId, Outcome, Position};
+use crate::group::{Content, GroupFile, Item, KeptShare, NodeId, Outcome, Position};
 
 /// A segment of a group's file that becomes another. Idempotent: whatever the segment is, it is
 /// `after` then.
@@ -254,7 +254,7 @@ impl Catalog {
             Some(group.pattern(&made.pattern)?.share(name))
         });
         let Some(spec) = spec else { return };
-        let outcome = self.resolved(index, &spec, true);
+        let outcome = self.resolved(index, &mut KeptShare::from(spec), true);
         if let Some(group) = self.group_mut(index)
             && let Some(Some(made)) = group.made.get_mut(number as usize)
         {
@@ -272,7 +272,7 @@ impl Catalog {
             .filter_map(|(directories, id)| Some((*id, group.pattern(directories)?.share("x"))))
             .collect();
         for (id, spec) in patterns {
-            let outcome = self.resolved(index, &spec, true);
+            let outcome = self.resolved(index, &mut KeptShare::from(spec), true);
             let node = self.group_mut(index).and_then(|group| group.file.node_mut(id));
             if let Some(Content::Pattern(pattern)) = node.map(|node| &mut node.content) {
                 pattern.word_mistakes = match outcome {

@@ -198,7 +198,7 @@ impl Catalog {
             }
             Claim::Written(index, node) => {
                 let group = self.group(index)?;
-                let spec = group.file.share(node)?.spec.clone();
+                let spec = group.file.share(node)?.kept.spec();
                 Some(ShareView {
                     group: Some(Arc::clone(&group.name)),
                     pattern: None,

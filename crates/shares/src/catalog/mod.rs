@@ -23,7 +23,7 @@ pub use edits::Edit;
 pub use listing::{GroupView, ShareView};
 
 use crate::compile::{FieldMistake, Inherited, RuleBook};
-use crate::group::{Content, GroupFile, NodeId, Outcome, PatternNode};
+use crate::group::{Content, GroupFile, KeptShare, NodeId, Outcome, PatternNode};
 use crate::manage::{DefaultsSpec, PatternSpec, ShareSpec};
 use crate::model::Share;
 use claims::{Claim, Ids, Paths, Rank, Ranking, Standing};
@@ -106,7 +106,7 @@ struct Group {
 #[derive(Debug)]
 struct Made {
     pattern: Box<str>,
-    path: Box<str>,
+    path: Arc<str>,
     outcome: Outcome,
 }
 
@@ -326,7 +326,7 @@ impl Catalog {
             .filter_map(|name| Some(spec.filter(|spec| spec.matches(name))?.share(name)))
             .map(|share| (share.path.clone(), share))
             .collect();
-        let known: Vec<(u32, Box<str>)> = self
+        let known: Vec<(u32, Arc<str>)> = self
             .made_by(index, pattern)
             .map(|(number, made)| (number, made.path.clone()))
             .collect();
@@ -335,8 +335,8 @@ impl Catalog {
                 self.remove_made(index, number);
             }
         }
-        for (path, spec) in missing {
-            self.make(index, pattern, &path, &spec);
+        for spec in missing.into_values() {
+            self.make(index, pattern, spec);
         }
     }
 
@@ -358,10 +358,11 @@ impl Catalog {
         }
     }
 
-    fn make(&mut self, index: u32, pattern: &str, path: &str, spec: &ShareSpec) {
-        let outcome = self.resolved(index, spec, true);
+    fn make(&mut self, index: u32, pattern: &str, spec: ShareSpec) {
+        let mut share = KeptShare::from(spec);
+        let outcome = self.resolved(index, &mut share, true);
         let Some(group) = self.group_mut(index) else { return };
-        let made = Some(Made { pattern: pattern.into(), path: path.into(), outcome });
+        let made = Some(Made { pattern: pattern.into(), path: share.path, outcome });
         let number = group.free.pop().unwrap_or(group.made.len() as u32);
         match group.made.get_mut(number as usize) {
             Some(place) => *place = made,
@@ -408,8 +409,8 @@ impl Catalog {
                 self.fixed.get(index as usize).is_some_and(|f| f.spec.enabled != Some(false))
             }
             Claim::Written(group, node) => self.group(group).is_some_and(|group| {
-                let spec = group.file.share(node).map(|share| share.spec.enabled);
-                group.is_enabled() && spec != Some(Some(false))
+                let share = group.file.share(node);
+                group.is_enabled() && share.is_none_or(|share| share.kept.is_enabled())
             }),
             Claim::Made(group, _) => self.group(group).is_some_and(Group::is_enabled),
         }
@@ -425,13 +426,15 @@ impl Catalog {
     }
 
     /// What becomes of a share of a group.
-    fn resolved(&mut self, group: u32, spec: &ShareSpec, is_well_written: bool) -> Outcome {
+    fn resolved(&mut self, group: u32, share: &mut KeptShare, is_well_written: bool) -> Outcome {
         let Some(Some(group)) = self.groups.get(group as usize) else { return Outcome::Open };
         if !(is_well_written && group.is_well_written()) {
             return Outcome::Miswritten;
         }
-        match self.book.compile(&group.inherited, spec.words()) {
-            Ok(compiled) => Outcome::Share(Arc::new(spec.share(&compiled))),
+        let (compiled, words) = self.book.compile_kept(&group.inherited, share.words());
+        share.share_words(words);
+        match compiled {
+            Ok(compiled) => Outcome::Share(Arc::new(share.share(&compiled))),
             Err(mistakes) => Outcome::Misworded(mistakes),
         }
     }
@@ -441,13 +444,10 @@ impl Catalog {
         let Some(share) = self.group(group).and_then(|group| group.file.share(node)) else {
             return;
         };
-        // The spec is moved out and back rather than copied.
-        let is_well_written = share.is_well_written();
-        let Some(place) = share_mut(&mut self.groups, group, node) else { return };
-        let spec = std::mem::take(&mut place.spec);
-        let outcome = self.resolved(group, &spec, is_well_written);
+        let (mut kept, is_well_written) = (share.kept.clone(), share.is_well_written());
+        let outcome = self.resolved(group, &mut kept, is_well_written);
         if let Some(place) = share_mut(&mut self.groups, group, node) {
-            place.spec = spec;
+            place.kept = kept;
             let is_same = match (&place.outcome, &outcome) {
                 (Outcome::Share(old), Outcome::Share(new)) => old == new,
                 _ => false,
@@ -575,9 +575,9 @@ fn path_of<'a>(fixed: &'a [FixedShare], groups: &'a [Option<Group>], claim: Clai
     let group = |index: u32| groups.get(index as usize)?.as_ref();
     let path = match claim {
         Claim::Fixed(index) => fixed.get(index as usize).map(|fixed| &*fixed.share.path),
-        Claim::Written(index, node) => group(index)
-            .and_then(|group| group.file.share(node))
-            .map(|share| share.spec.path.as_str()),
+        Claim::Written(index, node) => {
+            group(index).and_then(|group| group.file.share(node)).map(|share| &*share.kept.path)
+        }
         Claim::Made(index, number) => group(index)
             .and_then(|group| group.made.get(number as usize)?.as_ref())
             .map(|made| &*made.path),

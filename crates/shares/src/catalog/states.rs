@@ -20,7 +20,7 @@ impl Catalog {
         let Some(group) = self.group_index(group).and_then(|index| self.group(index)) else {
             return Vec::new();
         };
-        let written = group.file.shares().map(|share| share.path.as_str());
+        let written = group.file.paths();
         written.chain(group.made.iter().flatten().map(|made| &*made.path)).collect()
     }
 

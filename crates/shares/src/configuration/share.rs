@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use super::Place;
 use super::document::{Document, Table};
-use crate::compile::{Field, FieldMistake, Inherited, RuleBook, Words};
+use crate::compile::{Field, FieldMistake, Inherited, RuleBook};
+use crate::group::KeptShare;
 use crate::manage::{
     DefaultsSpec, GROUP_KEYS, GroupSpec, PATTERN_KEYS, PatternSpec, RULE_KEYS, RuleSpec,
     SHARE_KEYS, ShareSpec,
 };
 use crate::model::{Share, ShareId};
+use crate::words::Words;
 
 /// What is told of a list of clients without any.
 const EVERYBODY: &str = ": write [\"*\"] for everybody";
@@ -229,16 +231,7 @@ impl ShareSpec {
 
     /// The share that this is with rules made of its words.
     pub(crate) fn share(&self, compiled: &crate::compile::Compiled) -> Share {
-        let directory = self.directory.as_deref().unwrap_or(&self.path);
-        Share {
-            id: self.share_id(),
-            path: self.path.as_str().into(),
-            directory: std::path::Path::new(directory).into(),
-            crosses_mounts: compiled.crosses_mounts,
-            without_log: self.log == Some(false),
-            is_draining: self.draining == Some(true),
-            rules: Arc::clone(&compiled.rules),
-        }
+        KeptShare::from(self.clone()).share(compiled)
     }
 
     /// Its number in handles.

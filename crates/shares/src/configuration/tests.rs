@@ -80,7 +80,7 @@ fn everything_is_read() {
     assert_eq!(first.share.rights([11, 1, 1, 1].into()), None);
 
     assert_eq!(second.share.id, ShareId(u64::MAX));
-    assert_eq!(second.share.directory.to_str(), Some("/srv/data"));
+    assert_eq!(second.share.directory().to_str(), Some("/srv/data"));
     assert!(second.share.crosses_mounts);
     // The first match decides, and the particular rule is asked before the share's own list.
     let rights = second.share.rights([192, 168, 1, 5].into()).expect("rights");

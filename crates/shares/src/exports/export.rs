@@ -32,8 +32,8 @@ pub fn export<'a>(shares: impl IntoIterator<Item = &'a Share>) -> Exported {
 /// The line of a share, and what it does not say.
 fn entry(share: &Share) -> (String, Vec<String>) {
     let mut warnings = Vec::new();
-    if share.directory.to_str() != Some(&*share.path) {
-        let directory = share.directory.display().to_string();
+    if let Some(directory) = &share.elsewhere {
+        let directory = directory.display().to_string();
         warnings.push(format!(
             "clients mount this path and get {directory:?}, which exports(5) cannot say: left out"
         ));

@@ -5,6 +5,7 @@
 //! comments and all. A mistake makes its share faulty alone.
 
 mod editing;
+mod kept;
 mod reading;
 mod segments;
 mod writing;
@@ -22,7 +23,9 @@ use crate::configuration::document::Document;
 use crate::configuration::{ConfigurationError, TEXT_BYTES_MAX};
 use crate::manage::{GroupSpec, PatternSpec, ShareSpec};
 use crate::model::Share;
+use crate::words::WordPool;
 use editing::TableText;
+pub(crate) use kept::KeptShare;
 use segments::Kind;
 
 /// No node.
@@ -99,7 +102,7 @@ pub(crate) enum Content {
 /// `[[share]]`
 #[derive(Clone, Debug)]
 pub(crate) struct ShareNode {
-    pub(crate) spec: ShareSpec,
+    pub(crate) kept: KeptShare,
     /// Mistakes in how it is written, as if the segment began in line 1.
     mistakes: Box<[ConfigurationError]>,
     pub(crate) outcome: Outcome,
@@ -129,9 +132,10 @@ pub(crate) enum Outcome {
 }
 
 impl ShareNode {
-    fn read(text: &str) -> Self {
+    fn read(text: &str, pool: &mut WordPool) -> Self {
         let read = reading::share(text);
-        Self { spec: read.spec, mistakes: read.mistakes.into(), outcome: Outcome::Open }
+        let kept = KeptShare::new(read.spec, pool);
+        Self { kept, mistakes: read.mistakes.into(), outcome: Outcome::Open }
     }
 
     /// Whether it is TOML with the keys and values of a share.
@@ -152,9 +156,9 @@ impl PatternNode {
 }
 
 impl Content {
-    fn read(kind: Kind, text: &str) -> Self {
+    fn read(kind: Kind, text: &str, pool: &mut WordPool) -> Self {
         match kind {
-            Kind::Share => Self::Share(Box::new(ShareNode::read(text))),
+            Kind::Share => Self::Share(Box::new(ShareNode::read(text, pool))),
             Kind::Pattern => Self::Pattern(Box::new(PatternNode::read(text))),
             Kind::Preamble | Kind::Other => Self::Other(reading::other(text).into()),
             Kind::Loose => Self::Loose,
@@ -163,8 +167,8 @@ impl Content {
 
     fn item(&self) -> Option<Item> {
         match self {
-            Self::Share(share) if !share.spec.path.is_empty() => {
-                Some(Item::Share(share.spec.path.as_str().into()))
+            Self::Share(share) if !share.kept.path.is_empty() => {
+                Some(Item::Share((*share.kept.path).into()))
             }
             Self::Pattern(pattern) if !pattern.spec.directories.is_empty() => {
                 Some(Item::Pattern(pattern.spec.directories.as_str().into()))
@@ -192,8 +196,9 @@ impl GroupFile {
         if let Some(preamble) = pieces.next() {
             file.put_preamble(preamble.text);
         }
+        let mut pool = WordPool::default();
         for piece in pieces {
-            let content = Content::read(piece.kind, piece.text);
+            let content = Content::read(piece.kind, piece.text, &mut pool);
             file.insert(file.last, piece.text, content);
         }
         file.nodes.shrink_to_fit();
@@ -215,8 +220,9 @@ impl GroupFile {
         };
         let mut file = Self::new(name);
         file.put_preamble(preamble);
+        let mut pool = WordPool::default();
         while let Some(piece) = next() {
-            let content = Content::read(segments::kind(piece), piece);
+            let content = Content::read(segments::kind(piece), piece, &mut pool);
             file.insert(file.last, piece, content);
         }
         file
@@ -273,9 +279,18 @@ impl GroupFile {
     }
 
     /// The shares as they are written, those with mistakes too, as far as they can be read.
-    pub fn shares(&self) -> impl Iterator<Item = &ShareSpec> {
+    pub fn shares(&self) -> impl Iterator<Item = ShareSpec> {
+        self.kept_shares().map(KeptShare::spec)
+    }
+
+    /// Their paths.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.kept_shares().map(|share| &*share.path)
+    }
+
+    fn kept_shares(&self) -> impl Iterator<Item = &KeptShare> {
         self.nodes().filter_map(|(_, node)| match &node.content {
-            Content::Share(share) => Some(&share.spec),
+            Content::Share(share) => Some(&share.kept),
             _ => None,
         })
     }
@@ -415,7 +430,7 @@ impl GroupFile {
             Content::Loose => Kind::Loose,
         };
         self.text_bytes = self.text_bytes.saturating_sub(node.text.len()) + text.len();
-        node.content = Content::read(kind, text);
+        node.content = Content::read(kind, text, &mut WordPool::default());
         node.text = text.into();
     }
 
@@ -426,7 +441,7 @@ impl GroupFile {
             Item::Pattern(_) => Kind::Pattern,
             Item::File | Item::Group => Kind::Other,
         };
-        let content = Content::read(kind, text);
+        let content = Content::read(kind, text, &mut WordPool::default());
         self.insert(behind, text, content)
     }
 

@@ -41,7 +41,7 @@ fn first(file: &GroupFile) -> (NodeId, ShareSpec) {
     let mut nodes = file.nodes();
     nodes
         .find_map(|(id, node)| match &node.content {
-            Content::Share(share) => Some((id, share.spec.clone())),
+            Content::Share(share) => Some((id, share.kept.spec())),
             _ => None,
         })
         .expect("a share")
@@ -149,7 +149,7 @@ fn mistakes_are_told_in_their_lines_and_leave_others_alone() {
     assert_eq!(told[1], "6:1: unknown key \"opitons\" in [[share]]; did you mean \"options\"?");
     assert!(told[2].starts_with("10:16: unclosed array"), "{told:#?}");
     assert!(told[3].starts_with("15:2: unknown key \"shares\""), "{told:#?}");
-    let paths: Vec<_> = file.shares().map(|share| share.path.as_str()).collect();
+    let paths: Vec<_> = file.paths().collect();
     assert_eq!(paths, ["/a", "/b", "/c"]);
     assert_eq!(file.text(), text);
 }
