@@ -169,7 +169,7 @@ impl Exports {
         let mut added = Vec::with_capacity(wanted.len());
         for WantedShare { share, .. } in wanted {
             let tree = self.opener.tree_not_looked_at(
-                share.directory(),
+                share.directory_bytes(),
                 share.id.0,
                 share.crosses_mounts,
                 share.without_log,

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use steadfast_access::Access;
 use steadfast_engine::{Engine, MemoryPressure};
+use steadfast_sys::process;
 
 /// Percent of the last ten seconds in which some, or all, processes waited for memory.
 const SOME_PERCENT: f64 = 10.0;
@@ -28,7 +29,10 @@ pub(crate) fn watch(engine: &Arc<Engine>, access: &Arc<Access>) -> Box<dyn Fn() 
         match pressure {
             MemoryPressure::None => {}
             MemoryPressure::Some => drop(access.reclaim(SOME_RECLAIMED)),
-            MemoryPressure::Full => drop(access.reclaim(1.0)),
+            MemoryPressure::Full => {
+                access.reclaim(1.0);
+                process::release_free_memory();
+            }
         }
         // Once a minute is often enough.
         if !seconds.fetch_add(1, Ordering::Relaxed).is_multiple_of(60) {

@@ -4,8 +4,9 @@
 //! of a server most are in nobody's use: those are only looked at, so that a directory that is not
 //! there is known at once, and that the one which is opened later is the one that was looked at.
 
+use std::ffi::OsStr;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -49,7 +50,8 @@ impl LookedAt {
 /// A tree to be opened when it is first used.
 pub struct TreeOnUse {
     opener: Arc<TreeOpener>,
-    directory: Box<Path>,
+    /// Its path, as the share was told to have it.
+    directory: Arc<[u8]>,
     seen: OnceLock<Seen>,
     share_id: u64,
     crosses_mounts: bool,
@@ -117,7 +119,7 @@ impl TreeOpener {
         crosses_mounts: bool,
         without_log: bool,
     ) -> Result<TreeOnUse, OpenError> {
-        let directory = &looked_at.directory;
+        let directory = looked_at.directory.as_os_str().as_bytes().into();
         let tree = self.tree_not_looked_at(directory, share_id, crosses_mounts, without_log);
         tree.is_as(looked_at);
         if looked_at.mode == Mode::StoredHandles {
@@ -129,17 +131,17 @@ impl TreeOpener {
 
     /// A tree of a directory that nobody has looked at yet: who uses it first does. Only for rules
     /// that are right whoever serves them, and the handles being the kernel's; if they are not, it
-    /// is not opened.
+    /// is not opened. The directory's path may be kept elsewhere too, of fifteen thousand shares.
     pub fn tree_not_looked_at(
         self: &Arc<Self>,
-        directory: &Path,
+        directory: Arc<[u8]>,
         share_id: u64,
         crosses_mounts: bool,
         without_log: bool,
     ) -> TreeOnUse {
         TreeOnUse {
             opener: Arc::clone(self),
-            directory: directory.into(),
+            directory,
             seen: OnceLock::new(),
             share_id,
             crosses_mounts,
@@ -180,7 +182,11 @@ impl TreeOnUse {
     /// The share's directory; without symbolic links, once it was looked at.
     pub fn directory(&self) -> &Path {
         let elsewhere = self.seen.get().and_then(|seen| seen.elsewhere.as_deref());
-        elsewhere.unwrap_or(&self.directory)
+        elsewhere.unwrap_or(self.asked())
+    }
+
+    fn asked(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.directory))
     }
 
     /// Its file system's device, once it was looked at.
@@ -197,7 +203,7 @@ impl TreeOnUse {
     /// before, it is.
     pub fn is_as(&self, looked_at: &LookedAt) -> bool {
         let seen = self.seen.get_or_init(|| {
-            let is_elsewhere = *looked_at.directory != *self.directory;
+            let is_elsewhere = *looked_at.directory != *self.asked();
             let elsewhere = is_elsewhere.then(|| looked_at.directory.as_path().into());
             Seen { elsewhere, expected: looked_at.expected() }
         });
@@ -217,7 +223,7 @@ impl TreeOnUse {
     /// Opens the tree for a client; `None` if it is not to be opened by one.
     fn open_for_client(&self) -> Result<Option<Tree>, OpenError> {
         if self.seen.get().is_none() {
-            self.is_as(&self.opener.look(&self.directory)?);
+            self.is_as(&self.opener.look(self.asked())?);
         }
         let Some(seen) = self.seen.get() else { return Ok(None) };
         // Who manages the share sees it too, and has other rules for it.
@@ -274,6 +280,10 @@ mod tests {
         TreeOpener::new(Storage::new(StorageOptions::default()), place.join("state"))
     }
 
+    fn bytes(path: &Path) -> Arc<[u8]> {
+        path.as_os_str().as_bytes().into()
+    }
+
     #[test]
     fn a_tree_is_opened_by_its_first_use() {
         let place = tempfile::tempdir().expect("a directory");
@@ -324,13 +334,13 @@ mod tests {
             return;
         }
         // A client.
-        let tree = opener.tree_not_looked_at(&link, 1, false, false);
+        let tree = opener.tree_not_looked_at(bytes(&link), 1, false, false);
         assert_eq!((tree.directory(), tree.device(), tree.mode()), (&*link, None, None));
         assert!(tree.open().is_ok());
         assert_eq!((tree.directory(), tree.mode()), (&*looked_at.directory, Some(looked_at.mode)));
         assert!(tree.is_as(&looked_at));
         // Who manages it.
-        let tree = opener.tree_not_looked_at(&link, 1, false, false);
+        let tree = opener.tree_not_looked_at(bytes(&link), 1, false, false);
         assert!(tree.is_as(&looked_at) && tree.tree().is_none());
         std::fs::remove_file(&link).expect("removed");
         std::fs::create_dir(&link).expect("made");
@@ -344,7 +354,7 @@ mod tests {
             number(&share)
         );
         // What is not there is told to nobody twice.
-        let tree = opener.tree_not_looked_at(&place.path().join("none"), 1, false, false);
+        let tree = opener.tree_not_looked_at(bytes(&place.path().join("none")), 1, false, false);
         assert_eq!(tree.open().err(), Some(FsError::TryLater));
         assert!(tree.problem().expect("told").contains("none"));
     }
@@ -361,7 +371,7 @@ mod tests {
         let refused = opener.tree(&looked_at, 1, false, false);
         assert!(matches!(refused, Err(OpenError::OtherMode(_))));
         // Its rules might not be for that.
-        let tree = opener.tree_not_looked_at(place.path(), 1, false, false);
+        let tree = opener.tree_not_looked_at(bytes(place.path()), 1, false, false);
         assert!(tree.is_as(&looked_at));
         assert_eq!(tree.open().err(), Some(FsError::TryLater));
         assert!(tree.tree().is_none());

@@ -1,6 +1,7 @@
 //! Shares, rules and rights as values.
 
 use std::net::IpAddr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -200,6 +201,14 @@ impl Share {
     /// The directory that is served.
     pub fn directory(&self) -> &Path {
         self.elsewhere.as_deref().unwrap_or(Path::new(&*self.path))
+    }
+
+    /// The directory's path; the share's own, where it is that, in the same memory.
+    pub fn directory_bytes(&self) -> Arc<[u8]> {
+        match &self.elsewhere {
+            Some(directory) => directory.as_os_str().as_bytes().into(),
+            None => Arc::clone(&self.path).into(),
+        }
     }
 
     /// The same share of another directory.

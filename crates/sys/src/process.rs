@@ -182,6 +182,17 @@ unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
+/// Gives memory back to the kernel that is free, and that the allocator keeps because something
+/// beside it is not. For after work that took much more than is left of it; with an allocator that
+/// cannot be told (musl) nothing is done.
+pub fn release_free_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it may be called at any time, by any thread; what is allocated stays where it is.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Ends the process now, without running anything more.
 pub fn exit_at_once(status: i32) -> ! {
     // SAFETY: _exit takes any status and does not return.

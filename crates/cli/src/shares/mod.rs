@@ -26,6 +26,7 @@ use steadfast_control::store::{ApplyError, Done, Store, StoreOptions};
 use steadfast_engine::{Engine, ExportTable};
 use steadfast_shares::manage::{DefaultsSpec, Mistake};
 use steadfast_shares::{Edit, FixedShare, Item, RuleSet, Share, ShareChange, ShareId};
+use steadfast_sys::process;
 use tokio::sync::broadcast;
 
 use crate::configuration::{COMMAND_LINE, WantedShare};
@@ -210,9 +211,13 @@ impl ShareManager {
         let mut state = self.lock();
         let all = state.told_paths();
         self.tell_others(&mut state, &all);
+        drop(state);
+        // What was needed to read everything.
+        drop(all);
+        process::release_free_memory();
     }
 
-    /// Why shares are not served.
+    /// How many shares cannot be served.
     pub(crate) fn faults(&self) -> usize {
         self.lock().faults.len()
     }
@@ -378,6 +383,8 @@ impl ShareManager {
         self.tell_others(&mut state, &told);
         drop(state);
         self.watch_directories();
+        drop(told);
+        process::release_free_memory();
         (done, mistakes, built.faults)
     }
 
@@ -480,7 +487,7 @@ fn is_about_shares(edit: &Edit) -> bool {
 }
 
 fn tell_of_single_users(served: &[Arc<Share>]) {
-    let (uid, gid) = steadfast_sys::process::effective_ids();
+    let (uid, gid) = process::effective_ids();
     for share in served.iter().filter(|share| uid != 0 && is_single_user(share)) {
         tracing::warn!(
             "{:?}: every user of every client acts as user {uid}, group {gid}, since this server \
