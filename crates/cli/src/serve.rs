@@ -580,7 +580,7 @@ fn reload(arguments: &ServeArguments, running: &mut Running, notifier: &Notifier
         running.sources.file = file;
     }
     let shares = &running.shares;
-    let (_, mistakes, _) = std::thread::scope(|scope| {
+    let (done, mistakes, _) = std::thread::scope(|scope| {
         let (sender, receiver) = mpsc::channel::<()>();
         let reading = scope.spawn(move || {
             let _ends_with_the_thread = sender;
@@ -592,6 +592,9 @@ fn reload(arguments: &ServeArguments, running: &mut Running, notifier: &Notifier
         }
         reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
+    for left_out in &done.left_out {
+        tracing::warn!("{left_out}");
+    }
     for mistake in &mistakes {
         tracing::error!("{mistake}");
     }

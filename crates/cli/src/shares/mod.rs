@@ -309,6 +309,7 @@ impl ShareManager {
             Ok((read, more)) => {
                 done.sequence = read.sequence;
                 done.edits = read.edits;
+                done.left_out = read.left_out;
                 done.changes = joined(std::mem::take(&mut done.changes), read.changes);
                 mistakes.extend(more);
             }

@@ -188,7 +188,9 @@ impl ShareService for ManagedShares {
     fn reload(&self, who: &Who) -> Result<Applied, Refusal> {
         let (done, mistakes, faults) = self.0.read_again(&who.to_string());
         // What has none is read all the same, so that it is no refusal.
-        Ok(Applied { mistakes, ..self.applied(done, faults, false) })
+        let mut applied = self.applied(done, faults, false);
+        applied.mistakes.splice(..0, mistakes);
+        Ok(applied)
     }
 
     fn export(&self, group: Option<&str>) -> Result<String, Refusal> {
