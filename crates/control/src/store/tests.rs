@@ -480,6 +480,23 @@ fn a_history_that_lost_its_name_takes_no_more() {
     store.apply(&add("/b"), "me").expect("done");
 }
 
+/// What is in the files is noted when the history can be written again, though there is no file to
+/// be written any more.
+#[test]
+fn what_could_not_be_noted_is_noted_by_the_next_writing() {
+    let place = Place::new();
+    let mut store = place.open();
+    store.apply(&add("/a"), "me").expect("done");
+    store.history.fails = true;
+    assert!(!store.write_files().is_empty());
+    assert!(!store.has_writes());
+    store.history.fails = false;
+    assert_eq!(store.write_files(), []);
+    drop(store);
+    place.write("default", "");
+    assert_eq!(paths(&place.open()), [""; 0]);
+}
+
 #[test]
 fn a_damaged_history_is_told() {
     let place = Place::new();
