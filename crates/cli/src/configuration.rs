@@ -1,6 +1,6 @@
 //! The configuration as a whole: the file's text, the command line, and what is on disk.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -35,6 +35,46 @@ pub(crate) struct Wanted {
     /// `[defaults]`, which groups inherit.
     pub(crate) defaults: DefaultsSpec,
     pub(crate) shares: Vec<FixedShare>,
+}
+
+/// What a server has of its configuration for as long as it runs.
+pub(crate) struct AtStart {
+    server: ServerSettings,
+    log: LogSettings,
+    names: NamesSettings,
+    plugins: Vec<PluginSettings>,
+}
+
+impl AtStart {
+    pub(crate) fn of(wanted: &Wanted) -> Self {
+        Self {
+            server: wanted.server.clone(),
+            log: wanted.log.clone(),
+            names: wanted.names.clone(),
+            plugins: wanted.plugins.clone(),
+        }
+    }
+
+    /// What the file says otherwise now, one line a table.
+    pub(crate) fn differences(&self, wanted: &Wanted) -> Vec<String> {
+        let mut tables = Vec::new();
+        let mut tell = |is_other: bool, table: &str| {
+            if is_other {
+                tables.push(format!("{table} has changed: that takes a restart"));
+            }
+        };
+        tell(self.server != wanted.server, "[server]");
+        tell(self.log != wanted.log, "[log]");
+        tell(self.names != wanted.names, "[names]");
+        let all = self.plugins.iter().chain(&wanted.plugins);
+        let names: BTreeSet<&str> = all.map(|plugin| plugin.name.as_str()).collect();
+        for name in names {
+            let is_it = |plugin: &&PluginSettings| plugin.name == name;
+            let is_other = self.plugins.iter().find(is_it) != wanted.plugins.iter().find(is_it);
+            tell(is_other, &format!("[plugin.{name}]"));
+        }
+        tables
+    }
 }
 
 /// Where directories of the command line are written.
@@ -316,6 +356,37 @@ mod tests {
         ];
         let (chosen, _) = listen_addresses(&arguments, Some(&configured));
         assert_eq!(chosen, addresses(&["127.0.0.1:5000", "127.0.0.1:1"]));
+    }
+
+    #[test]
+    fn what_takes_a_restart_is_found_by_its_table() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("steadfast.toml");
+        let said = |text: &str| {
+            std::fs::write(&file, text).expect("written");
+            wanted(&ServeArguments::default(), Some(&file), &[]).expect("no mistakes")
+        };
+        let at_start = AtStart::of(&said(
+            "[names]\nhosts_file = \"/h\"\n[plugin.a]\ncommand = [\"/a\"]\n[plugin.b]\n\
+             command = [\"/b\"]\n",
+        ));
+        let same = said(
+            "# Another line, and another order.\n[plugin.b]\ncommand = [\"/b\"]\n\
+             [plugin.a]\ncommand = [\"/a\"]\n[names]\nhosts_file = \"/h\"\n\
+             [defaults]\nclients = [\"*\"]\n",
+        );
+        assert_eq!(at_start.differences(&same), [""; 0]);
+        let other = said(
+            "[server]\npools = 1\n[log]\nenabled = false\n[names]\nhosts_file = \"/i\"\n\
+             [plugin.b]\ncommand = [\"/b\", \"more\"]\n[plugin.c]\ncommand = [\"/c\"]\n",
+        );
+        let told = at_start.differences(&other);
+        let tables: Vec<_> =
+            told.iter().map(|line| line.split(' ').next().unwrap_or_default()).collect();
+        assert_eq!(
+            tables,
+            ["[server]", "[log]", "[names]", "[plugin.a]", "[plugin.b]", "[plugin.c]"]
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use parking_lot::Mutex;
 use steadfast_access::Access;
 use steadfast_control::{Control, router};
 use steadfast_engine::{Engine, EngineConfig, ExportTable, Transports};
@@ -18,7 +19,7 @@ use steadfast_sys::process::{self, Signal, Signals};
 use steadfast_vfs::ChangeLog;
 
 use crate::arguments::{CONFIGURATION_FILE, ServeArguments};
-use crate::configuration::{self, Wanted};
+use crate::configuration::{self, AtStart, Wanted};
 use crate::control;
 use crate::descriptors;
 use crate::exports::Exports;
@@ -74,8 +75,6 @@ struct Running {
     lookup: PortLookup,
     /// What the host's rpcbind knows of us.
     registered: Vec<Netid>,
-    sources: Sources,
-    settings: ServerSettings,
     /// If changes are logged.
     intent_log: Option<Arc<IntentLogKeeper>>,
     names: Names,
@@ -107,10 +106,10 @@ pub(crate) fn run(arguments: &ServeArguments, signals: &Signals) -> Result<()> {
     #[cfg(feature = "unsafe-async")]
     refuse_unless_unsafe(arguments, &wanted)?;
     let notifier = Notifier::from_environment();
-    let mut running = start(arguments, wanted, Sources { file, directories }, powers)?;
+    let running = start(arguments, wanted, Sources { file, directories }, powers)?;
     announce(&running);
     notifier.ready(&running.status());
-    serve_until_stopped(arguments, signals, &notifier, &mut running)?;
+    serve_until_stopped(signals, &notifier, &running)?;
     notifier.stopping();
     stop(running, signals)
 }
@@ -158,6 +157,7 @@ fn start(
     sources: Sources,
     powers: ProcessPowers,
 ) -> Result<Running> {
+    let at_start = AtStart::of(&wanted);
     let settings = wanted.server;
     let state_path = match (&arguments.server.state_directory, &settings.state_directory) {
         (Some(path), _) => path.clone(),
@@ -175,7 +175,7 @@ fn start(
     choose_port(&mut listen, udp)?;
 
     let places = places(&settings, &sources, &state.path);
-    let base = Base { defaults: wanted.defaults, shares: wanted.shares };
+    let base = Base { defaults: wanted.defaults, shares: wanted.shares, ..Base::default() };
     let has_base_shares = !base.shares.is_empty();
     let kept = KeptShares::open(&places, base)?;
     let has_groups = kept.has_groups();
@@ -246,7 +246,7 @@ fn start(
             &wanted.plugins,
             &places.shares_directory.with_file_name(PLUGINS_DIRECTORY),
         )?,
-        read_base(arguments, &sources, has_base_shares),
+        read_base(arguments, sources, has_base_shares, at_start),
     )?;
     for reply in &replies {
         engine.remember_replayed(reply, 0);
@@ -309,8 +309,6 @@ fn start(
         udp,
         lookup,
         registered,
-        sources,
-        settings,
         intent_log,
         names,
         control,
@@ -377,12 +375,22 @@ fn places(settings: &ServerSettings, sources: &Sources, state_directory: &Path) 
 
 /// Reads the shares of the configuration file and of the command line again.
 /// A file whose shares have all gone is most likely one that is just being replaced.
-fn read_base(arguments: &ServeArguments, sources: &Sources, had_shares: bool) -> ReadBase {
-    let (arguments, sources) = (arguments.clone(), sources.clone());
+fn read_base(
+    arguments: &ServeArguments,
+    sources: Sources,
+    had_shares: bool,
+    at_start: AtStart,
+) -> ReadBase {
+    let arguments = arguments.clone();
+    let Sources { file, directories } = sources;
+    // One that was read once is missed when it is gone, also if it came after the start.
+    let read_before = Mutex::new(file);
     Box::new(move || {
         let usual = CONFIGURATION_FILE.as_ref();
-        let file = configuration::file_to_read(&arguments, sources.file.as_deref(), usual);
-        let wanted = configuration::wanted(&arguments, file.as_deref(), &sources.directories)?;
+        let mut read_before = read_before.lock();
+        let file = configuration::file_to_read(&arguments, read_before.as_deref(), usual);
+        let wanted = configuration::wanted(&arguments, file.as_deref(), &directories)?;
+        read_before.clone_from(&file);
         if had_shares && wanted.shares.is_empty() {
             return Err(vec![format!(
                 "{}: has no share any more: the shares stay as they are; write a [[share]], or \
@@ -390,7 +398,8 @@ fn read_base(arguments: &ServeArguments, sources: &Sources, had_shares: bool) ->
                 file.unwrap_or_default().display()
             )]);
         }
-        Ok(Base { defaults: wanted.defaults, shares: wanted.shares })
+        let warnings = at_start.differences(&wanted);
+        Ok(Base { defaults: wanted.defaults, shares: wanted.shares, warnings })
     })
 }
 
@@ -537,12 +546,7 @@ impl Running {
     }
 }
 
-fn serve_until_stopped(
-    arguments: &ServeArguments,
-    signals: &Signals,
-    notifier: &Notifier,
-    running: &mut Running,
-) -> Result<()> {
+fn serve_until_stopped(signals: &Signals, notifier: &Notifier, running: &Running) -> Result<()> {
     let wait = notifier.watchdog_interval().unwrap_or(IDLE_WAIT);
     loop {
         let signal = signals.wait(wait).context("cannot wait for signals")?;
@@ -553,7 +557,7 @@ fn serve_until_stopped(
             None => {}
             Some(Signal::HangUp) => {
                 notifier.reloading();
-                reload(arguments, running, notifier, wait);
+                reload(running, notifier, wait);
                 notifier.ready(&running.status());
                 notifier.alive();
             }
@@ -570,19 +574,9 @@ fn serve_until_stopped(
 /// away. A share that cannot be opened costs no other its place: see [`Exports::build`].
 ///
 /// The service manager hears every so often that the server lives, however long it takes.
-fn reload(arguments: &ServeArguments, running: &mut Running, notifier: &Notifier, every: Duration) {
-    let usual = CONFIGURATION_FILE.as_ref();
-    let file = configuration::file_to_read(arguments, running.sources.file.as_deref(), usual);
-    if let Ok(wanted) =
-        configuration::wanted(arguments, file.as_deref(), &running.sources.directories)
-    {
-        if wanted.server != running.settings {
-            tracing::warn!("[server] has changed: that takes a restart");
-        }
-        running.sources.file = file;
-    }
+fn reload(running: &Running, notifier: &Notifier, every: Duration) {
     let shares = &running.shares;
-    let (_, mistakes, _) = std::thread::scope(|scope| {
+    let read = std::thread::scope(|scope| {
         let (sender, receiver) = mpsc::channel::<()>();
         let reading = scope.spawn(move || {
             let _ends_with_the_thread = sender;
@@ -594,10 +588,13 @@ fn reload(arguments: &ServeArguments, running: &mut Running, notifier: &Notifier
         }
         reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
-    for mistake in &mistakes {
+    for warning in read.warnings.iter().chain(&read.done.left_out) {
+        tracing::warn!("{warning}");
+    }
+    for mistake in &read.mistakes {
         tracing::error!("{mistake}");
     }
-    if !mistakes.is_empty() {
+    if !read.mistakes.is_empty() {
         tracing::error!("the configuration has mistakes: what has them stays as it is");
     }
     tracing::info!("reloaded: {}", running.status());

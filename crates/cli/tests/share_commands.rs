@@ -296,3 +296,34 @@ fn a_server_is_asked_by_tcp_with_its_token_only() {
     let listed = server.told(&["share", "list"]);
     assert!(listed.contains(utf8(&server.place.share)), "{listed}");
 }
+
+/// Whoever reads the configuration again hears what of it is not taken, by whichever way he asks.
+#[test]
+fn a_reload_tells_what_takes_a_restart() {
+    let server = Server::start_with("[names]\nttl_min_s = 5\n");
+    let tell = |text: &str| {
+        server.place.write("steadfast.toml", text);
+        let read = server.told(&["reload"]);
+        server.running.signal(rustix::process::Signal::HUP);
+        assert!(server.running.message().starts_with("RELOADING=1\n"));
+        assert!(server.running.message().starts_with("READY=1\n"));
+        read
+    };
+    let is_told = |told: &str, table: &str| {
+        told.contains(&format!("{table} has changed: that takes a restart"))
+    };
+    let told = tell("# moved\n\n[names]\nttl_min_s = 5\n[defaults]\nclients = [\"*\"]\n");
+    assert!(!told.contains("restart"), "{told}");
+    assert!(!Running::log(&server.place).contains("takes a restart"));
+    let told = tell(
+        "[server]\nudp = false\n[log]\nsize_mib = 64\n[names]\nttl_min_s = 6\n\
+         [plugin.mine]\ncommand = [\"/nonexistent\"]\n",
+    );
+    let log = Running::log(&server.place);
+    for table in ["[server]", "[log]", "[names]", "[plugin.mine]"] {
+        assert!(is_told(&told, table), "{told}");
+        assert!(is_told(&log, table), "{log}");
+    }
+    // It is a warning, and what it runs with stays what it is compared with.
+    assert!(!tell("[names]\nttl_min_s = 5\n").contains("restart"));
+}

@@ -326,7 +326,9 @@ pub struct Event {
     /// The share's group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Its state before; `None`: there was none of this name.
+    /// Its state before; `None`: it is new, as this change wrote it. A share that was not to be
+    /// served before, and is not known to be new, was `disabled`: whether a file that was read
+    /// again, or a pattern, had it is not looked up.
     pub old: Option<ShareState>,
     /// Its state now; `None`: it is gone.
     pub new: Option<ShareState>,

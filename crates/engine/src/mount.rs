@@ -141,8 +141,11 @@ pub(crate) fn execute(
 fn mnt(version: u32, session: &mut Session<'_>, path: &[u8], w: &mut Writer<'_>) -> Outcome {
     let mut share = None;
     let found = normalized(path).and_then(|path| {
-        share = session.exports.by_path(&path).map(|(exported, _)| exported.export.share.id);
-        let (exported, flavors, handle) = find(session, &path)?;
+        session.host.stage(Stage::Access);
+        let exports = session.exports;
+        let (exported, below) = exports.by_path(&path).ok_or(FsError::NotFound)?;
+        share = Some(exported.export.share.id);
+        let (flavors, handle) = find(session, exported, below)?;
         let sealed = session.seal(&exported.export.share, &handle);
         if version < 3 && sealed.as_bytes().len() > HANDLE_BYTES {
             return Err(FsError::NotSupported);
@@ -227,14 +230,13 @@ fn normalized(path: &[u8]) -> Result<Vec<u8>, FsError> {
     Ok(clean)
 }
 
-/// The directory that a path names, within the share that contains it, and by which flavours it
-/// may be used. Symbolic links are not followed: they belong to the client.
+/// The directory that a path within a share names, and by which flavours it may be used. Symbolic
+/// links are not followed: they belong to the client.
 fn find<'a>(
     session: &mut Session<'a>,
-    path: &[u8],
-) -> Result<(&'a Exported, SmallVec<[u32; 4]>, StorageHandle), FsError> {
-    session.host.stage(Stage::Access);
-    let (exported, below) = session.exports.by_path(path).ok_or(FsError::NotFound)?;
+    exported: &'a Exported,
+    below: &[u8],
+) -> Result<(SmallVec<[u32; 4]>, StorageHandle), FsError> {
     if exported.export.share.is_draining {
         return Err(FsError::AccessDenied);
     }
@@ -253,8 +255,8 @@ fn find<'a>(
     }
     // A file below a share may be mounted (diskless clients mount their swap file).
     match entry.attr.kind {
-        FileKind::Directory => Ok((exported, flavors, entry.handle)),
-        FileKind::Regular if !below.is_empty() => Ok((exported, flavors, entry.handle)),
+        FileKind::Directory => Ok((flavors, entry.handle)),
+        FileKind::Regular if !below.is_empty() => Ok((flavors, entry.handle)),
         _ => Err(FsError::NotDirectory),
     }
 }

@@ -35,7 +35,7 @@ pub use configuration::Configuration;
 pub use group::{GroupFile, Item, Position};
 pub use model::{ClientPattern, ClientRule, Flavor, Flavors, Rights, Share, ShareId, Squash};
 pub use names::{DomainPattern, HostName, Known, Names, NetgroupName, NoNames};
-pub use options::{Access, ClientLists, OptionError, ShareOptions};
+pub use options::{Access, ClientLists, OptionError, ShareOptions, names_clients};
 pub use plan::{Action, KeyChange, PlannedChange, Subject, planned};
 pub use rules::{Decision, Question, Refusal, RuleSet};
 pub use suggestion::nearest;

@@ -191,7 +191,7 @@ pub(crate) struct ReadOptions {
 }
 
 /// Whether a word is a list of those who have access.
-pub(crate) fn names_clients(word: &str) -> bool {
+pub fn names_clients(word: &str) -> bool {
     word.starts_with("rw=") || word.starts_with("ro=")
 }
 

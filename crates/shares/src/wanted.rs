@@ -68,7 +68,7 @@ impl Wanted {
         }
         for (group, share) in &self.shares {
             let path = share.path.clone();
-            let known = catalog.shares_at(&path);
+            let known = catalog.claimed_at(&path);
             let mut written =
                 known.iter().filter(|view| view.pattern.is_none() && view.group.is_some());
             let Some(first) = written.next() else {

@@ -41,6 +41,19 @@ use writing::Writer;
 pub(crate) struct Base {
     pub(crate) defaults: DefaultsSpec,
     pub(crate) shares: Vec<FixedShare>,
+    /// What else has changed there, and is not taken.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// What came of reading everything again.
+pub(crate) struct ReadAgain {
+    pub(crate) done: Done,
+    /// What has mistakes and stays as it is.
+    pub(crate) mistakes: Vec<Mistake>,
+    /// What is not taken though nothing is wrong with it.
+    pub(crate) warnings: Vec<Mistake>,
+    /// What the disk says against it.
+    pub(crate) faults: Vec<Fault>,
 }
 
 /// Reads what is of `steadfast.toml` again; one line a mistake.
@@ -341,22 +354,27 @@ impl ShareManager {
     }
 
     /// Reads everything again. What has mistakes stays as it is; they are returned.
-    pub(crate) fn read_again(self: &Arc<Self>, who: &str) -> (Done, Vec<Mistake>, Vec<Fault>) {
+    pub(crate) fn read_again(self: &Arc<Self>, who: &str) -> ReadAgain {
         let base = (self.read_base)();
         let mut state = self.lock();
         let mut told = state.told_paths();
         let served_before = state.served_states();
+        let told_as = |what| Mistake { what, ..Mistake::default() };
         let mut mistakes = Vec::new();
+        let mut warnings = Vec::new();
         let mut done = Done { sequence: state.store.sequence(), ..Done::default() };
         match base {
-            Ok(base) => done.changes = state.store.set_base(base.defaults, base.shares),
-            Err(lines) => mistakes
-                .extend(lines.into_iter().map(|what| Mistake { what, ..Mistake::default() })),
+            Ok(base) => {
+                done.changes = state.store.set_base(base.defaults, base.shares);
+                warnings.extend(base.warnings.into_iter().map(told_as));
+            }
+            Err(lines) => mistakes.extend(lines.into_iter().map(told_as)),
         }
         match state.store.reload(who) {
             Ok((read, more)) => {
                 done.sequence = read.sequence;
                 done.edits = read.edits;
+                done.left_out = read.left_out;
                 done.changes = joined(std::mem::take(&mut done.changes), read.changes);
                 mistakes.extend(more);
             }
@@ -385,7 +403,7 @@ impl ShareManager {
         self.watch_directories();
         drop(told);
         process::release_free_memory();
-        (done, mistakes, built.faults)
+        ReadAgain { done, mistakes, warnings, faults: built.faults }
     }
 
     /// Writes what is not in the groups' files yet, and stops telling anybody.

@@ -186,9 +186,12 @@ impl ShareService for ManagedShares {
     }
 
     fn reload(&self, who: &Who) -> Result<Applied, Refusal> {
-        let (done, mistakes, faults) = self.0.read_again(&who.to_string());
+        let read = self.0.read_again(&who.to_string());
         // What has none is read all the same, so that it is no refusal.
-        Ok(Applied { mistakes, ..self.applied(done, faults, false) })
+        let mut applied = self.applied(read.done, read.faults, false);
+        applied.mistakes.splice(..0, read.mistakes);
+        applied.warnings.splice(..0, read.warnings);
+        Ok(applied)
     }
 
     fn export(&self, group: Option<&str>) -> Result<String, Refusal> {

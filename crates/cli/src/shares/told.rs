@@ -8,7 +8,7 @@ use steadfast_control::plugins::{PluginShare, Plugins};
 use steadfast_control::sharetab::{self, Entry};
 use steadfast_control::store::Done;
 use steadfast_shares::manage::RuleSpec;
-use steadfast_shares::{Edit, GroupView, Item, Share, ShareChange, ShareView};
+use steadfast_shares::{Edit, GroupView, Item, Share, ShareChange, ShareView, names_clients};
 
 use super::{State, is_about_shares, subject_of};
 use crate::configuration::COMMAND_LINE;
@@ -27,7 +27,7 @@ struct HeldWords {
 impl HeldWords {
     /// What is said within. Who names clients there, one way or the other, has none from outside.
     fn add(&mut self, options: &[String], clients: &[String], has_rules: bool) {
-        let is_list = |word: &String| word.starts_with("rw=") || word.starts_with("ro=");
+        let is_list = |word: &String| names_clients(word);
         if !clients.is_empty() || has_rules || options.iter().any(is_list) {
             self.options.retain(|word| !is_list(word));
             self.clients = clients.to_vec();

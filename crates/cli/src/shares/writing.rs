@@ -79,8 +79,10 @@ impl Bell {
             for mistake in &mistakes {
                 tracing::warn!("{mistake}");
             }
-            // A file that somebody edited counts for nothing here: it is not to be written.
-            retry = (!mistakes.is_empty() && manager.lock().store.has_writes()).then_some(RETRY);
+            // Also when all files are written and the history could not be told: a server that
+            // starts would put into them again what people may have taken out since. A file that
+            // somebody edited is a mistake once, and costs one look more.
+            retry = (!mistakes.is_empty()).then_some(RETRY);
         }
     }
 

@@ -30,7 +30,7 @@ pub use log::{STATES_KEPT, State};
 use files::{Fingerprint, WriteProblem};
 use log::HistoryFile;
 use steadfast_shares::manage::{Batch, DefaultsSpec, Mistake};
-use steadfast_shares::{Applied, Catalog, Edit, FixedShare, GroupFile, ShareChange};
+use steadfast_shares::{Applied, Catalog, Edit, FixedShare, GroupFile, Item, ShareChange};
 use steadfast_sys::process;
 
 /// The history's file in the state directory.
@@ -102,7 +102,7 @@ pub struct Done {
     pub edits: Vec<Edit>,
     /// The shares that are served otherwise, by path.
     pub changes: Vec<ShareChange>,
-    /// What was left out of a partial batch, and why.
+    /// What was left out, and why: of a partial batch, or since its group is gone.
     pub left_out: Vec<Mistake>,
 }
 
@@ -195,9 +195,17 @@ impl Store {
                 }
             }
         }
+        let mut gone = BTreeSet::new();
         for record in opened.pending {
-            store.catalog.merge_all(&record.edits);
+            for edit in record.edits.iter().filter(|edit| edit.item == Item::File) {
+                gone.remove(&edit.group);
+            }
+            gone.extend(store.catalog.merge_all(&record.edits));
             store.note_unwritten(record.sequence, &record.edits);
+        }
+        for group in gone {
+            mistakes.push(store.went_with_file(&group));
+            mistakes.extend(store.note_gone(&group));
         }
         Ok((store, mistakes))
     }
@@ -301,10 +309,11 @@ impl Store {
     pub fn rollback(&mut self, to: u64, who: &str) -> Result<Done, ApplyError> {
         self.refuse_read_only()?;
         let mut edits = self.way_back(to)?;
-        let changes = self.catalog.put_back(&mut edits);
+        let (changes, gone) = self.catalog.put_back(&mut edits);
+        let left_out = gone.iter().map(|group| self.went_with_file(group)).collect();
         let record =
             Record { who: who.to_owned(), rolled_back_to: Some(to), edits, ..Record::default() };
-        self.commit(record, changes, Vec::new())
+        self.commit(record, changes, left_out)
     }
 
     /// Makes what was done to the catalogue durable, or takes it back.
@@ -420,7 +429,8 @@ impl Store {
 
     /// Reads files that somebody edited, made or removed. One with mistakes that were not there
     /// before is not taken: the shares stay as they were, and the file is not written over. What
-    /// tools did since a file was written is put into it. The second value is what is wrong.
+    /// tools did since a file was written is put into it; if it was removed, that is left out. The
+    /// second value is what is wrong.
     ///
     /// # Errors
     /// When the directory cannot be read, or the history cannot be written.
@@ -472,17 +482,21 @@ impl Store {
             .map(|edits| edits.iter().map(|(_, edit)| edit.clone()).collect())
             .unwrap_or_default();
         // What tools did is put into the text of people.
-        let merged = {
+        let (merged, gone) = {
             let mut alone = Catalog::new("", DefaultsSpec::default(), Vec::new());
             if let Some((text, _)) = found {
                 alone.insert(GroupFile::parse(group, text));
             }
-            alone.merge_all(&pending);
-            alone.file(group).map(GroupFile::text)
+            let gone = alone.merge_all(&pending);
+            (alone.file(group).map(GroupFile::text), gone)
         };
+        let is_gone = found.is_none() && merged.is_none();
         let edit = Edit::of_file(group, before.as_deref(), merged.as_deref());
         if edit.before == edit.after {
             self.note_taken(group, found.map(|(_, print)| print));
+            if is_gone {
+                mistakes.extend(self.note_gone(group));
+            }
             return Ok(());
         }
         let edits = vec![edit];
@@ -509,10 +523,31 @@ impl Store {
         }
         let taken = taken?;
         self.note_taken(group, found.map(|(_, print)| print));
+        if is_gone {
+            mistakes.extend(self.note_gone(group));
+        }
+        done.left_out.extend(gone.iter().map(|group| self.went_with_file(group)));
         done.sequence = taken.sequence;
         done.edits.extend(taken.edits);
         done.changes.extend(taken.changes);
         Ok(())
+    }
+
+    /// Notes that a group's file was removed by somebody and has everything all the same: what
+    /// tools did to it before is not to be done to a later file of this name.
+    fn note_gone(&mut self, group: &str) -> Vec<Mistake> {
+        if !self.unwritten.contains_key(group) {
+            return Vec::new();
+        }
+        let written =
+            FileWritten { group: group.to_owned(), sequence: self.sequence(), result: Ok(None) };
+        self.note_writes(vec![written])
+    }
+
+    fn went_with_file(&self, group: &str) -> Mistake {
+        let what = "the file was removed, and what tools had changed in it since it was written \
+                    went with it";
+        files::mistake(&files::path_of(&self.directory, group), what)
     }
 
     fn note_taken(&mut self, group: &str, print: Option<Fingerprint>) {

@@ -351,6 +351,70 @@ fn nothing_is_served_of_a_group_whose_file_cannot_be_read() {
     store.apply(&batch(create), "me").expect("done");
 }
 
+/// A share that came back without its group would inherit `[defaults]` alone, which let more
+/// people in than the group did.
+#[test]
+fn what_tools_did_to_a_file_that_is_removed_goes_with_it() {
+    let text = "clients = [\"@staff\"]\n\n[[share]]\npath = \"/a\"\n";
+    let set =
+        batch(json!([{"op": "set-share", "path": "/a", "changes": {"set": {"options": ["ro"]}}}]));
+    let names = |store: &Store| -> Vec<String> {
+        store.catalog().group_names().map(str::to_owned).collect()
+    };
+    let is_told = |told: &[Mistake]| {
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].place.ends_with("/home.toml"), "{told:?}");
+        assert!(told[0].what.contains("went with it"), "{told:?}");
+    };
+    for crashes in [false, true] {
+        let place = Place::new();
+        place.write("home", text);
+        let mut store = place.open();
+        store.apply(&set, "me").expect("done");
+        std::fs::remove_file(place.path("shares.d/home.toml")).expect("removed");
+        let mut store = if crashes {
+            drop(store);
+            let (store, mistakes) = Store::open(place.options()).expect("opened");
+            is_told(&mistakes);
+            store
+        } else {
+            let (done, mistakes) = store.reload("somebody").expect("reloaded");
+            assert_eq!((done.changes.len(), mistakes), (1, vec![]));
+            is_told(&done.left_out);
+            store
+        };
+        assert_eq!((names(&store), paths(&store)), (vec![], vec![]));
+        assert!(!store.has_writes());
+        // It is told once, and nothing comes back: not by itself, ...
+        let (done, mistakes) = store.reload("somebody").expect("reloaded");
+        assert_eq!((done.left_out, mistakes), (vec![], vec![]));
+        // ... not into another group of this name that is written when it crashes, ...
+        let create = json!([{"op": "create-group", "group": {"name": "home"}}]);
+        store.apply(&batch(create), "me").expect("done");
+        for write in store.take_writes() {
+            write.perform();
+        }
+        drop(store);
+        let mut store = place.open();
+        assert_eq!((names(&store), paths(&store)), (vec!["home".to_owned()], vec![]));
+        std::fs::remove_file(place.path("shares.d/home.toml")).expect("removed");
+        store.reload("somebody").expect("reloaded");
+        // ... and not by going back.
+        drop(store);
+        let place = Place::new();
+        place.write("home", text);
+        let mut store = place.open();
+        store.apply(&set, "me").expect("done");
+        store.write_files();
+        drop(store);
+        std::fs::remove_file(place.path("shares.d/home.toml")).expect("removed");
+        let mut store = place.open();
+        let done = store.rollback(0, "me").expect("done");
+        is_told(&done.left_out);
+        assert_eq!((done.sequence, names(&store), paths(&store)), (1, vec![], vec![]));
+    }
+}
+
 /// What people changed in a file stays, whatever happens to others.
 #[test]
 fn an_edit_is_not_undone_while_another_file_waits() {
@@ -416,6 +480,23 @@ fn a_history_that_lost_its_name_takes_no_more() {
     store.apply(&add("/b"), "me").expect("done");
 }
 
+/// What is in the files is noted when the history can be written again, though there is no file to
+/// be written any more.
+#[test]
+fn what_could_not_be_noted_is_noted_by_the_next_writing() {
+    let place = Place::new();
+    let mut store = place.open();
+    store.apply(&add("/a"), "me").expect("done");
+    store.history.fails = true;
+    assert!(!store.write_files().is_empty());
+    assert!(!store.has_writes());
+    store.history.fails = false;
+    assert_eq!(store.write_files(), []);
+    drop(store);
+    place.write("default", "");
+    assert_eq!(paths(&place.open()), [""; 0]);
+}
+
 #[test]
 fn a_damaged_history_is_told() {
     let place = Place::new();
@@ -455,8 +536,15 @@ fn the_mode_of_a_file_stays() {
 
 const GROUPS: [&str; 3] = ["default", "g1", "g2"];
 
-/// Something that is not taken; what is before it is served by a server that starts.
-const WRONG: &str = "\n[[share]]\npath = \"/wrong\"\noptions = [\"roo\"]\n";
+/// Something that is not taken; what is before it is served by a server that starts. Each group
+/// has a path of its own: two with one path would be a mistake of another kind.
+fn wrong(group: &str) -> String {
+    format!("\n[[share]]\npath = \"/wrong/{group}\"\noptions = [\"roo\"]\n")
+}
+
+fn is_wrong(text: &str) -> bool {
+    text.contains("roo")
+}
 
 /// A file without the share of a path, as an editor would leave it.
 fn without(text: &str, path: &str) -> Option<String> {
@@ -477,6 +565,8 @@ enum Step {
     Edit(usize, u8),
     /// Somebody takes a share out of a group's file.
     TakeOut(usize, u8),
+    /// Somebody removes a group's file.
+    Remove(usize),
     /// Somebody writes something wrong into a group's file, and it is told.
     Mistake(usize),
     /// He corrects it.
@@ -507,6 +597,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0..3_usize, any::<bool>()).prop_map(|(count, is_noted)| Step::Write(count, is_noted)),
         1 => (0..3_usize, 0..3_u8).prop_map(|(group, number)| Step::Edit(group, number)),
         2 => (0..3_usize, 0..5_u8).prop_map(|(group, number)| Step::TakeOut(group, number)),
+        1 => (0..3_usize).prop_map(Step::Remove),
         1 => (0..3_usize).prop_map(Step::Mistake),
         1 => (0..3_usize).prop_map(Step::Correct),
         1 => Just(Step::Reload),
@@ -515,8 +606,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// A store that starts from what a crash left, with the end of its history torn or with half a
-/// file beside those that are there, serves what was acknowledged.
-fn check_crash(place: &Place, expected: &BTreeMap<String, Share>) -> Result<(), TestCaseError> {
+/// file beside those that are there, serves what was acknowledged, and has the same groups.
+fn check_crash(place: &Place, running: &Store) -> Result<(), TestCaseError> {
     let crashed = place.copy();
     let history = crashed.path("state").join(HISTORY_NAME);
     let mut bytes = std::fs::read(&history).expect("read");
@@ -527,8 +618,21 @@ fn check_crash(place: &Place, expected: &BTreeMap<String, Share>) -> Result<(), 
     std::fs::write(crashed.path("shares.d/.default.toml.new"), "[[sha").expect("written");
     let (store, mistakes) = Store::open(crashed.options()).expect("opened");
     prop_assert_eq!(mistakes, vec![]);
-    prop_assert_eq!(&served(&store), expected);
+    prop_assert_eq!(served(&store), served(running));
+    // A file that is not taken may be that of a group that is not there yet.
+    let is_taken = |name: &&str| !place.read(name).is_some_and(|text| is_wrong(&text));
+    let names = |store: &Store| -> Vec<String> {
+        store.catalog().group_names().filter(is_taken).map(str::to_owned).collect()
+    };
+    prop_assert_eq!(names(&store), names(running));
     Ok(())
+}
+
+/// A store that starts after a crash; what went with a file that was removed meanwhile is told.
+fn open_after_removals(place: &Place) -> Result<Store, TestCaseError> {
+    let (store, mistakes) = Store::open(place.options()).expect("opened");
+    prop_assert!(mistakes.iter().all(|m| m.what.contains("went with it")), "{mistakes:?}");
+    Ok(store)
 }
 
 proptest! {
@@ -561,15 +665,19 @@ proptest! {
                     } else {
                         // The server crashes before it could note them.
                         drop(store);
-                        store = place.open();
+                        store = open_after_removals(&place)?;
                         has_edits = false;
                     }
+                }
+                Step::Remove(group) => {
+                    let path = place.path(&format!("shares.d/{}.toml", GROUPS[group]));
+                    has_edits |= std::fs::remove_file(path).is_ok();
                 }
                 Step::Edit(group, number) => {
                     let group = GROUPS[group];
                     let text = place.read(group).unwrap_or_default();
                     let line = format!("\n[[share]]\npath = \"/hand/{group}{number}\"\n");
-                    if !text.contains(&line) && !text.contains(WRONG) {
+                    if !text.contains(&line) && !is_wrong(&text) {
                         place.write(group, &(text + &line));
                         has_edits = true;
                     }
@@ -577,7 +685,7 @@ proptest! {
                 Step::TakeOut(group, number) => {
                     let text = place.read(GROUPS[group]).unwrap_or_default();
                     // Of a file that is not taken a server that starts would take it alone.
-                    if !text.contains(WRONG)
+                    if !is_wrong(&text)
                         && let Some(text) = without(&text, &format!("/p{number}"))
                     {
                         place.write(GROUPS[group], &text);
@@ -586,16 +694,16 @@ proptest! {
                 }
                 Step::Mistake(group) if !has_edits => {
                     let text = place.read(GROUPS[group]).unwrap_or_default();
-                    if !text.contains(WRONG) {
-                        place.write(GROUPS[group], &(text + WRONG));
+                    if !is_wrong(&text) {
+                        place.write(GROUPS[group], &(text + &wrong(GROUPS[group])));
                         let (_, mistakes) = store.reload("somebody").expect("reloaded");
                         prop_assert!(!mistakes.is_empty());
                     }
                 }
                 Step::Mistake(_) => {}
                 Step::Correct(group) => {
-                    if let Some(text) = place.read(GROUPS[group]).filter(|t| t.contains(WRONG)) {
-                        place.write(GROUPS[group], &text.replace(WRONG, ""));
+                    if let Some(text) = place.read(GROUPS[group]).filter(|text| is_wrong(text)) {
+                        place.write(GROUPS[group], &text.replace(&wrong(GROUPS[group]), ""));
                         has_edits = true;
                     }
                 }
@@ -607,17 +715,17 @@ proptest! {
                 Step::Restart => {
                     store.write_files();
                     drop(store);
-                    store = place.open();
+                    store = open_after_removals(&place)?;
                     has_edits = false;
                 }
             }
             if !has_edits {
-                check_crash(&place, &served(&store))?;
+                check_crash(&place, &store)?;
             }
         }
         for group in GROUPS {
-            if let Some(text) = place.read(group).filter(|text| text.contains(WRONG)) {
-                place.write(group, &text.replace(WRONG, ""));
+            if let Some(text) = place.read(group).filter(|text| is_wrong(text)) {
+                place.write(group, &text.replace(&wrong(group), ""));
             }
         }
         let (_, mistakes) = store.reload("somebody").expect("reloaded");
@@ -632,6 +740,8 @@ proptest! {
         drop(store);
         // The files alone say it.
         std::fs::remove_file(place.path("state").join(HISTORY_NAME)).expect("removed");
-        prop_assert_eq!(served(&place.open()), expected);
+        let store = place.open();
+        prop_assert_eq!(served(&store), expected);
+        prop_assert_eq!(store.catalog().group_names().collect::<Vec<_>>(), names);
     }
 }

@@ -1,6 +1,6 @@
 //! Changes of the groups' texts: what a batch comes down to.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -70,10 +70,21 @@ impl Catalog {
     }
 
     /// Does edits of an earlier time: those of whole files say afterwards what the files were just
-    /// before, which may be something else than it was then.
-    pub fn put_back(&mut self, edits: &mut [Edit]) -> Vec<ShareChange> {
+    /// before, which may be something else than it was then. Those of parts of groups that are
+    /// gone are taken out; the second value names these groups.
+    pub fn put_back(&mut self, edits: &mut Vec<Edit>) -> (Vec<ShareChange>, BTreeSet<Box<str>>) {
         self.forget_lost();
-        for edit in edits {
+        let mut gone = BTreeSet::new();
+        edits.retain_mut(|edit| {
+            if edit.item == Item::File {
+                gone.remove(&edit.group);
+            }
+            if self.is_of_no_group(edit) {
+                if edit.after.is_some() {
+                    gone.insert(edit.group.clone());
+                }
+                return false;
+            }
             let now = self.file(&edit.group).filter(|_| edit.item == Item::File);
             let text = now.map(GroupFile::text);
             if edit.item == Item::File && text.as_deref() != edit.before.as_deref() {
@@ -82,16 +93,24 @@ impl Catalog {
                 edit.before = text.map(Into::into);
             }
             self.put(edit);
-        }
-        self.take_changes()
+            true
+        });
+        (self.take_changes(), gone)
     }
 
     /// Does edits that were done before, to files that others may have changed meanwhile, or that
     /// have some of them already: what others wrote stays, except in the segments that the edits
-    /// are of.
-    pub fn merge_all(&mut self, edits: &[Edit]) -> Vec<ShareChange> {
+    /// are of. Returns the groups that somebody removed, of which edits of parts were left out.
+    pub fn merge_all(&mut self, edits: &[Edit]) -> BTreeSet<Box<str>> {
         self.forget_lost();
+        let mut gone = BTreeSet::new();
         for edit in edits {
+            if edit.item == Item::File {
+                // It says what becomes of the group as a whole, whatever was left out before.
+                gone.remove(&edit.group);
+            } else if edit.after.is_some() && self.is_of_no_group(edit) {
+                gone.insert(edit.group.clone());
+            }
             let now = self.file(&edit.group).map(GroupFile::text);
             if edit.item != Item::File || now.is_none() || now.as_deref() == edit.before.as_deref()
             {
@@ -100,7 +119,17 @@ impl Catalog {
                 self.merge_file(edit);
             }
         }
-        self.take_changes()
+        self.touched.clear();
+        self.ousted.clear();
+        gone
+    }
+
+    /// Whether an edit is of a part of a group that is not there. Such a part does not come
+    /// without its group: it would inherit less than was written for it, and let more people in.
+    fn is_of_no_group(&self, edit: &Edit) -> bool {
+        edit.item != Item::File
+            && self.group_index(&edit.group).is_none()
+            && !self.unreadable.contains(&edit.group)
     }
 
     /// Does to each segment what was done to the whole file.
@@ -147,7 +176,7 @@ impl Catalog {
     }
 
     pub(super) fn put(&mut self, edit: &Edit) {
-        if self.unreadable.contains(&edit.group) {
+        if self.unreadable.contains(&edit.group) || self.is_of_no_group(edit) {
             return;
         }
         match (&edit.item, &edit.after) {
@@ -162,9 +191,7 @@ impl Catalog {
 
     /// Puts another text before a group's shares.
     fn put_group(&mut self, name: &str, text: &str) {
-        let Some(index) = self.group_index(name) else {
-            return self.put_file(GroupFile::parse(name, text));
-        };
+        let Some(index) = self.group_index(name) else { return };
         if self.group(index).is_some_and(|group| group.file.preamble() != text) {
             self.change_group(index, |group| group.file.put_preamble(text));
         }
@@ -284,15 +311,7 @@ impl Catalog {
     }
 
     fn put_item(&mut self, edit: &Edit, item: &Item, after: Option<&str>) {
-        let index = match (self.group_index(&edit.group), after) {
-            (Some(index), _) => index,
-            (None, None) => return,
-            (None, Some(_)) => {
-                self.put_file(GroupFile::new(&edit.group));
-                let Some(index) = self.group_index(&edit.group) else { return };
-                index
-            }
-        };
+        let Some(index) = self.group_index(&edit.group) else { return };
         let node = self.find(index, item, edit.occurrence);
         if let Some(node) = node {
             if after == self.group(index).and_then(|group| group.file.text_of(node)) {

@@ -15,6 +15,13 @@ impl Catalog {
         self.view(self.first(path)?, Some(0))
     }
 
+    /// All shares of a path: the one that has it first, then those that came later. Their lines are
+    /// counted as those of [`Catalog::share_at`] are.
+    pub fn claimed_at(&self, path: &str) -> Vec<ShareView> {
+        let all = self.first(path).into_iter().chain(self.paths.later(path).iter().copied());
+        all.filter_map(|claim| self.view(claim, Some(0))).collect()
+    }
+
     /// The paths of a group's shares, those that patterns made among them.
     pub fn paths_of(&self, group: &str) -> Vec<&str> {
         let Some(group) = self.group_index(group).and_then(|index| self.group(index)) else {
