@@ -11,6 +11,7 @@ mod kernel_client;
 mod namespace;
 mod packages;
 mod peers;
+mod plugins;
 mod powercut;
 mod storm;
 mod svg;
@@ -32,6 +33,7 @@ const COMMANDS: &[(&str, &str, Command)] = &[
         "Sun's table of shares, measured again, into docs/shares-performance.md",
         bench_shares::run,
     ),
+    ("plugins", "the plug-ins with the real Samba and exportfs", plugins::run),
     ("powercut", "power cuts and kills: what is acknowledged stays", powercut::run),
     ("tidy", "formatting, lints, dependency rules, file lengths", tidy::run),
     ("fuzz", "every fuzz target for a short time", not_there_yet),

@@ -5,6 +5,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::namespace::Janitor;
+
 /// Makes sure that each of `packages` is installed, by apt when one is missing.
 ///
 /// # Errors
@@ -27,6 +29,40 @@ pub(crate) fn ensure(packages: &[&str]) -> Result<()> {
     apt(&install).with_context(|| {
         format!("apt-get install failed (is there a network?); by hand: {by_hand}")
     })
+}
+
+/// Makes sure that packages are installed of which Debian would start these services: none of them
+/// is started, neither now nor with the machine.
+///
+/// # Errors
+/// As [`ensure`]; or when the machine cannot be told.
+pub(crate) fn ensure_without_services(packages: &[&str], services: &[&str]) -> Result<()> {
+    /// What `invoke-rc.d` and systemd's helpers ask before they start a service.
+    const POLICY: &str = "/usr/sbin/policy-rc.d";
+    let missing: Vec<&str> =
+        packages.iter().copied().filter(|package| !is_installed(package)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    // Those that are there already are somebody's, and stay as they are.
+    let new: Vec<&str> = services.iter().copied().filter(|service| !has_service(service)).collect();
+    let mut janitor = Janitor::start()?;
+    if !Path::new(POLICY).exists() {
+        janitor.at_end(&format!("rm -f {POLICY}"))?;
+        std::fs::write(POLICY, "#!/bin/sh\nexit 101\n").context(POLICY)?;
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(POLICY, mode)?;
+    }
+    let installed = ensure(&missing);
+    for service in new.iter().filter(|service| has_service(service)) {
+        // Without systemd there is nobody who would start it with the machine.
+        let _ = Command::new("systemctl").args(["--quiet", "disable", service]).output();
+    }
+    installed
+}
+
+fn has_service(service: &str) -> bool {
+    Path::new("/lib/systemd/system").join(format!("{service}.service")).exists()
 }
 
 fn is_installed(package: &str) -> bool {

@@ -5,8 +5,11 @@
 //! `hosts allow`; users are Samba's own, and are not squashed. Nothing is allowed there that is not
 //! allowed by NFS.
 
+mod connected;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -16,6 +19,7 @@ use steadfast_shares::{ClientPattern, ClientRule, Flavors, RuleSet};
 use super::command::{Limits, last_line, run};
 use super::{CommandError, Fault, Plugin, PluginShare, Task};
 use crate::api::ShareStatus;
+use connected::CutOff;
 
 /// Longest name of a share that Windows takes, in characters.
 const NAME_CHARS_MAX: usize = 80;
@@ -30,18 +34,45 @@ const LIST_WORDS: [&str; 4] = ["ALL", "EXCEPT", "FAIL", "LOCAL"];
 pub struct Samba {
     /// The file that smb.conf includes.
     include: PathBuf,
+    /// `smbcontrol`
+    control: PathBuf,
+    /// `testparm`
+    testparm: PathBuf,
     limits: Limits,
     /// What each path is called, for as long as it is shared.
     names: BTreeMap<String, String>,
     /// Whether Samba has read what is in the file.
     is_loaded: bool,
+    /// Who has to be cut off when it has.
+    cut_off: CutOff,
 }
 
 impl Samba {
     /// One that writes to this file. The names that are in it stay as they are.
     pub fn new(include: PathBuf, limits: Limits) -> Self {
         let names = std::fs::read_to_string(&include).map(|text| names_of(&text));
-        Self { include, limits, names: names.unwrap_or_default(), is_loaded: false }
+        Self {
+            include,
+            control: PathBuf::from("smbcontrol"),
+            testparm: PathBuf::from("testparm"),
+            limits,
+            names: names.unwrap_or_default(),
+            is_loaded: false,
+            cut_off: CutOff::default(),
+        }
+    }
+
+    /// One that talks to Samba by other programs than the `smbcontrol` and `testparm` that are found.
+    #[must_use]
+    pub fn with_programs(self, control: PathBuf, testparm: PathBuf) -> Self {
+        Self { control, testparm, ..self }
+    }
+
+    /// Tells Samba something.
+    fn tell(&self, words: &[&str]) -> Result<(), CommandError> {
+        let mut command = Command::new(&self.control);
+        command.arg("smbd").args(words);
+        run(&mut command, Vec::new(), self.limits).map(drop)
     }
 
     /// Has the text checked, and puts it in the file's place.
@@ -59,7 +90,7 @@ impl Samba {
 
     /// What Samba itself says of it, if its `testparm` is there.
     fn check(&self, file: &Path) -> Result<(), String> {
-        let mut command = Command::new("testparm");
+        let mut command = Command::new(&self.testparm);
         command.args(["-s", "--suppress-prompt"]).arg(file);
         match run(&mut command, Vec::new(), self.limits) {
             Err(CommandError::Start { source, .. })
@@ -80,6 +111,31 @@ impl Samba {
             }
         }
     }
+
+    /// What is wrong with shares that have hosts by name. As it is installed, Samba knows clients by
+    /// their addresses alone: such rules would let nobody in, and nothing would say why.
+    fn names_not_looked_up(&self, shares: &[Arc<PluginShare>]) -> Option<Fault> {
+        let has_names = |share: &&Arc<PluginShare>| {
+            let mut rules = share.share.rules.rules().iter();
+            rules.any(|rule| {
+                let is_name =
+                    matches!(rule.pattern, ClientPattern::Host(_) | ClientPattern::Domain(_));
+                is_name && !rule.grants.is_empty()
+            })
+        };
+        let paths: Vec<String> =
+            shares.iter().filter(has_names).map(|share| share.status.path.clone()).collect();
+        if paths.is_empty() {
+            return None;
+        }
+        let mut command = Command::new(&self.testparm);
+        command.args(["-s", "--suppress-prompt", "--parameter-name=hostname lookups"]);
+        let said = run(&mut command, Vec::new(), self.limits).ok()?;
+        let why = "Samba does not look up the names of hosts: write `hostname lookups = yes` into \
+                   [global] of smb.conf"
+            .to_owned();
+        (said.stdout.trim_ascii() == b"No").then_some(Fault { why, paths })
+    }
 }
 
 impl Plugin for Samba {
@@ -88,20 +144,27 @@ impl Plugin for Samba {
     }
 
     fn publish(&mut self, task: &Task<'_>) -> Result<(), Vec<Fault>> {
-        let (text, faults) = include_text(task.shares, &mut self.names);
+        let (text, mut faults) = include_text(task.shares, &mut self.names);
+        faults.extend(self.names_not_looked_up(task.shares));
         let failed = |why| vec![Fault::new(why)];
-        if std::fs::read_to_string(&self.include).is_ok_and(|there| there == text) {
+        let there = std::fs::read(&self.include).unwrap_or_default();
+        let there = String::from_utf8_lossy(&there);
+        if there == text {
             if self.is_loaded {
                 return if faults.is_empty() { Ok(()) } else { Err(faults) };
             }
         } else {
             self.is_loaded = false;
             self.write(&text).map_err(failed)?;
+            self.cut_off.add(&there, &text);
         }
-        let mut command = Command::new("smbcontrol");
-        command.args(["smbd", "reload-config"]);
-        run(&mut command, Vec::new(), self.limits)
-            .map_err(|error| failed(format!("Samba was not told: {error}")))?;
+        let untold = |error| failed(format!("Samba was not told: {error}"));
+        self.tell(&["reload-config"]).map_err(untold)?;
+        // In this order, or who is cut off might come back by the old rules.
+        for message in self.cut_off.messages() {
+            self.tell(&message).map_err(untold)?;
+        }
+        self.cut_off = CutOff::default();
         self.is_loaded = true;
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
@@ -193,7 +256,8 @@ fn fitting(name: &str) -> String {
         .map(|c| if c.is_control() || "%<>*?|/\\+=;:\",[]".contains(c) { '_' } else { c })
         .take(NAME_CHARS_MAX)
         .collect();
-    fit = fit.trim().to_owned();
+    // Samba takes several blanks for one.
+    fit = fit.trim().split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
     if fit.is_empty() || RESERVED.contains(&fit.to_lowercase().as_str()) {
         fit.push_str("_share");
     }
@@ -203,8 +267,10 @@ fn fitting(name: &str) -> String {
 /// A section of smb.conf.
 fn section(share: &ShareStatus, rules: &RuleSet, name: &str) -> Result<String, String> {
     let directory = &share.directory;
-    // Samba puts other things in the place of these, and cannot be told not to.
+    // Samba puts other things in the place of these, and cannot be told not to; of several blanks it
+    // makes one.
     if directory.contains('%')
+        || directory.contains("  ")
         || directory.contains(char::is_control)
         || directory.ends_with(['\\', ' '])
     {
@@ -279,8 +345,23 @@ fn host(pattern: &ClientPattern) -> Result<String, String> {
             Some(domain) if !domain.contains(['*', '?']) => Ok(format!(".{domain}")),
             _ => Err(format!("Samba has no wildcards like {text:?} in names")),
         },
+        ClientPattern::Network { network: IpAddr::V6(network), prefix_bits } => {
+            Ok(network_of_ipv6(*network, *prefix_bits))
+        }
         ClientPattern::Host(_) | ClientPattern::Network { .. } | ClientPattern::Netgroup(_) => {
             Ok(text)
+        }
+    }
+}
+
+/// A network with its mask: Samba takes a length of three digits for an address of IPv4, and lets in
+/// everybody who comes by IPv6.
+fn network_of_ipv6(network: Ipv6Addr, prefix_bits: u8) -> String {
+    match 128_u32.checked_sub(u32::from(prefix_bits)) {
+        None | Some(0) => network.to_string(),
+        Some(rest) => {
+            let mask = u128::MAX.checked_shl(rest).unwrap_or(0);
+            format!("{network}/{}", Ipv6Addr::from_bits(mask))
         }
     }
 }

@@ -302,6 +302,98 @@ fn samba_gets_sections_that_allow_no_more_than_nfs() {
     assert!(format!("{again:?}").contains("\"/other/Home\": \"Home-3\""), "{again:?}");
 }
 
+/// Those who are connected keep what they had, unless they are cut off when Samba has the new rules.
+#[test]
+fn samba_cuts_off_who_lost_something() {
+    let place = tempfile::tempdir().expect("a directory");
+    let log = place.path().join("calls");
+    let fails = place.path().join("fails");
+    let script = format!(
+        "#!/bin/sh\necho \"$*\" >> {}\n[ ! -e {} ] || [ \"$2\" = reload-config ]\n",
+        log.display(),
+        fails.display()
+    );
+    let control = program(place.path(), "smbcontrol", &script);
+    let calls = || {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let _ = std::fs::remove_file(&log);
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let file = place.path().join("steadfast.conf");
+    let samba = || {
+        let plain = Samba::new(file.clone(), Limits::default());
+        plain.with_programs(control.clone(), PathBuf::from("/nonexistent/testparm"))
+    };
+    let share = |path: &str, client: &str| {
+        shared(ShareStatus { clients: texts(&[client]), ..status(path, &["smb"]) })
+    };
+    let mut plugin = samba();
+    called(&mut plugin, &[share("/a b", "10.0.0.1"), share("/c", "10.0.0.1")]).expect("done");
+    assert_eq!(calls(), ["smbd reload-config"]);
+    called(&mut plugin, &[share("/a b", "10.0.0.2"), share("/c", "10.0.0.1")]).expect("done");
+    assert_eq!(calls(), ["smbd reload-config", "smbd close-share a b"]);
+    // It is not forgotten if it fails; and what is in the file at a start is what Samba had.
+    std::fs::write(&fails, "").expect("written");
+    let mut plugin = samba();
+    let why = called(&mut plugin, &[share("/c", "10.0.0.1")]).expect_err("smbd cannot be told");
+    assert!(why[0].why.contains("Samba was not told"), "{why:?}");
+    std::fs::remove_file(&fails).expect("removed");
+    calls();
+    called(&mut plugin, &[share("/c", "10.0.0.1")]).expect("done");
+    assert_eq!(calls(), ["smbd reload-config", "smbd close-share a b"]);
+    called(&mut plugin, &[share("/c", "10.0.0.1")]).expect("done");
+    assert_eq!(calls(), [""; 0]);
+}
+
+/// Without that nobody would be let in, and nothing would say why.
+#[test]
+fn samba_has_to_look_up_the_names_of_hosts() {
+    let place = tempfile::tempdir().expect("a directory");
+    let answer = place.path().join("answer");
+    let script = format!(
+        "#!/bin/sh\n[ $# = 3 ] && {{ case \"$3\" in --*) cat {};; esac; }}\n",
+        answer.display()
+    );
+    let testparm = program(place.path(), "testparm", &script);
+    let control = program(place.path(), "smbcontrol", "#!/bin/sh\n");
+    let file = place.path().join("steadfast.conf");
+    let mut plugin = Samba::new(file, Limits::default()).with_programs(control, testparm);
+    let share = |path: &str, client: &str| {
+        shared(ShareStatus { clients: texts(&[client]), ..status(path, &["smb"]) })
+    };
+    let all = [share("/a", "10.0.0.1"), share("/b", "*.example"), share("/c", "h")];
+    std::fs::write(&answer, "No\n").expect("written");
+    called(&mut plugin, &all[..1]).expect("addresses are known");
+    let faults = called(&mut plugin, &all).expect_err("names are not");
+    assert_eq!((faults.len(), &faults[0].paths[..]), (1, &texts(&["/b", "/c"])[..]));
+    assert!(faults[0].why.contains("hostname lookups = yes"), "{faults:?}");
+    // It is asked again.
+    std::fs::write(&answer, "Yes\n").expect("written");
+    called(&mut plugin, &all).expect("now they are");
+}
+
+/// Samba 4.17 takes `/112` for an address of IPv4, and lets in whoever comes by IPv6; several blanks
+/// are one to it.
+#[test]
+fn samba_gets_what_it_reads_as_it_was_meant() {
+    for (network, told) in [
+        ("fd00::/64", "fd00::/ffff:ffff:ffff:ffff::"),
+        ("fd00::/112", "fd00::/ffff:ffff:ffff:ffff:ffff:ffff:ffff:0"),
+        ("fd00::1", "fd00::1"),
+        ("10.0.0.0/9", "10.0.0.0/9"),
+    ] {
+        let share = shared(words(&[], &[network]));
+        assert_eq!(told_to_samba(share), Ok((told.to_owned(), true)));
+    }
+    let spaced = |path: &str| shared(ShareStatus { ..status(path, &["smb"]) });
+    let why = told_to_samba(spaced("/two  blanks")).expect_err("it would be another directory");
+    assert!(why.contains("two  blanks"), "{why}");
+    let resource = Some("two  blanks".to_owned());
+    let named = shared(ShareStatus { resource, ..status("/x", &["smb"]) });
+    let why = told_to_samba(named).expect_err("nobody could connect to it");
+    assert!(why.contains("\"two blanks\""), "{why}");
+}
+
 /// What Samba is told of who may use a share and how, or why it is not told of it.
 fn told_to_samba(share: Arc<PluginShare>) -> Result<(String, bool), String> {
     let (text, mut faults) = include_text(&[share], &mut BTreeMap::new());
