@@ -1,6 +1,6 @@
 //! Shares become exports: each with its tree, opened when a client first uses it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -37,6 +37,8 @@ struct Served {
     tree: Arc<TreeOnUse>,
     /// The share as it is served.
     share: Arc<Share>,
+    /// Whether we have looked at its directory, not only a client.
+    is_looked_at: bool,
 }
 
 impl Served {
@@ -116,7 +118,7 @@ impl Exports {
 
     /// Why a directory cannot be served, if so.
     pub(crate) fn problem_of(&self, directory: &Path) -> Option<String> {
-        self.look(directory).err()
+        self.looker().look(directory).err()
     }
 
     /// The rules of each share that is served.
@@ -124,12 +126,17 @@ impl Exports {
         self.served.values().map(|served| Arc::clone(&served.share.rules))
     }
 
-    /// Opens a share's tree if it is the first of its file system.
-    fn open_file_system(&mut self, served: &Served) {
+    /// Opens a share's tree if it is the first of its file system, and none of it was `unopened`.
+    fn open_file_system(&mut self, served: &Served, unopened: &mut HashSet<u64>) {
         let Some(device) = served.tree.device() else { return };
-        // One that cannot be opened says so, and is tried again with the next share or client.
-        if !self.openers.contains_key(&device) && served.tree.open().is_ok() {
+        if self.openers.contains_key(&device) || unopened.contains(&device) {
+            return;
+        }
+        // One that cannot be opened says so, and is tried again with the next change or client.
+        if served.tree.open().is_ok() {
             self.openers.insert(device, served.share.id);
+        } else {
+            unopened.insert(device);
         }
     }
 
@@ -153,8 +160,7 @@ impl Exports {
         now: &Arc<ExportTable>,
         wanted: &[WantedShare],
     ) -> (ExportTable, Built) {
-        let ids: std::collections::HashSet<_> =
-            wanted.iter().map(|wanted| wanted.share.id).collect();
+        let ids: HashSet<_> = wanted.iter().map(|wanted| wanted.share.id).collect();
         let removed: Vec<_> = self.served.keys().filter(|id| !ids.contains(id)).copied().collect();
         self.change(now, &removed, wanted)
     }
@@ -174,17 +180,23 @@ impl Exports {
                 share.crosses_mounts,
                 share.without_log,
             );
-            let served = Served { written: None, tree: Arc::new(tree), share };
+            let tree = Arc::new(tree);
+            let served = Served { written: None, tree, share, is_looked_at: false };
             added.push(served.export());
             self.served.insert(served.share.id, served);
         }
         (ExportTable::new(added), Vec::new())
     }
 
-    /// Whether a share is served of which nobody has looked at the directory.
+    /// Whether this share is served though its directory was not looked at.
     pub(crate) fn is_to_be_looked_at(&self, share: &Share) -> bool {
         let served = self.served.get(&share.id);
-        served.is_some_and(|served| *served.share == *share && served.tree.device().is_none())
+        served.is_some_and(|served| *served.share == *share && !served.is_looked_at)
+    }
+
+    /// Who looks at directories, for [`Exports::change_to_seen`].
+    pub(crate) fn looker(&self) -> Looker {
+        Looker(Arc::clone(&self.opener))
     }
 
     /// As [`Exports::build`], where other shares stay as they are.
@@ -194,16 +206,29 @@ impl Exports {
         removed: &[ShareId],
         wanted: &[WantedShare],
     ) -> (ExportTable, Built) {
+        let seen = self.looker().look_at_all(wanted);
+        self.change_to_seen(now, removed, wanted, seen)
+    }
+
+    /// As [`Exports::change`], with what was `seen` of each share that is wanted.
+    pub(crate) fn change_to_seen(
+        &mut self,
+        now: &Arc<ExportTable>,
+        removed: &[ShareId],
+        wanted: &[WantedShare],
+        seen: Vec<Result<LookedAt, String>>,
+    ) -> (ExportTable, Built) {
         let mut built = Built::default();
         let mut removed = removed.to_vec();
         let mut added = Vec::new();
         let mut discarded = Vec::new();
+        let mut unopened = HashSet::new();
         for id in &removed {
             discarded.extend(self.take(*id, &mut built));
         }
-        for (wanted, prepared) in wanted.iter().zip(self.prepare_all(wanted)) {
+        for (wanted, seen) in wanted.iter().zip(seen) {
             let id = wanted.share.id;
-            let Prepared { served, fault } = prepared;
+            let Prepared { served, fault } = self.prepare(wanted, seen);
             let path = || Arc::clone(&wanted.share.path);
             built.faults.extend(fault.map(|what| Fault { id, path: path(), what }));
             let before = self.served.get(&id);
@@ -216,7 +241,8 @@ impl Exports {
             };
             if is_same {
                 if let Some(served) = served {
-                    self.open_file_system(&served);
+                    self.open_file_system(&served, &mut unopened);
+                    self.served.insert(id, served);
                 }
                 continue;
             }
@@ -225,41 +251,22 @@ impl Exports {
             if let Some(served) = served {
                 added.push(served.export());
                 built.changed.push(Arc::clone(&served.share));
-                self.open_file_system(&served);
+                self.open_file_system(&served, &mut unopened);
                 self.served.insert(id, served);
             }
         }
         // A removed share's number may be given to another one in the same change.
         let table = now.changed(&removed, added);
-        self.discarded.add(Arc::clone(now), discarded);
+        if built.is_change() {
+            self.discarded.add(Arc::clone(now), discarded);
+        }
         (table, built)
     }
 
-    /// Looks at shares, by several threads if there are many.
-    fn prepare_all(&self, wanted: &[WantedShare]) -> Vec<Prepared> {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let share = wanted.len().div_ceil(threads).max(SHARES_A_THREAD);
-        let prepare = |part: &[WantedShare]| -> Vec<Prepared> {
-            part.iter().map(|wanted| self.prepare(wanted)).collect()
-        };
-        std::thread::scope(|scope| {
-            let mut parts = wanted.chunks(share);
-            let first = parts.next().unwrap_or_default();
-            let others: Vec<_> =
-                parts.map(|part| (part, scope.spawn(move || prepare(part)))).collect();
-            let mut all = prepare(first);
-            for (part, other) in others {
-                // A thread that could not finish is made up for.
-                all.extend(other.join().unwrap_or_else(|_| prepare(part)));
-            }
-            all
-        })
-    }
-
-    fn prepare(&self, wanted: &WantedShare) -> Prepared {
+    fn prepare(&self, wanted: &WantedShare, seen: Result<LookedAt, String>) -> Prepared {
         let WantedShare { share, place } = wanted;
         let at = place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default();
-        let (opened, fault) = match self.open(share) {
+        let (opened, fault) = match seen.and_then(|seen| self.open(share, &seen)) {
             Ok(opened) => (Ok(opened), None),
             Err(problem) => match self.keep(share) {
                 Some((kept, with)) => {
@@ -295,16 +302,20 @@ impl Exports {
         }
     }
 
-    /// The share's tree, looked at now; the one from before if it is of the same directory.
-    fn open(&self, share: &Arc<Share>) -> Result<Served, String> {
-        let looked_at = self.look(share.directory())?;
-        let before = self.served.get(&share.id).filter(|before| {
-            let is_looked_at = before.tree.device().is_some();
-            before.share.crosses_mounts == share.crosses_mounts
+    /// The share's tree, as it was looked at now; the one from before if it is of the same
+    /// directory.
+    fn open(&self, share: &Arc<Share>, looked_at: &LookedAt) -> Result<Served, String> {
+        let before = self.served.get(&share.id);
+        if !before.is_some_and(|before| before.is_looked_at) {
+            self.warn_of_state_directory(share, looked_at);
+        }
+        let before = before.filter(|before| {
+            let is_of_this = before.is_looked_at || before.share.directory() == share.directory();
+            is_of_this
+                && before.share.crosses_mounts == share.crosses_mounts
                 && before.share.without_log == share.without_log
-                && (is_looked_at || before.tree.directory() == share.directory())
-                && before.tree.is_as(&looked_at)
-                // Only who begins with it opens it.
+                && before.tree.see(looked_at)
+                // Only who begins with a store of handles opens it.
                 && (looked_at.mode == Mode::KernelHandles || before.tree.tree().is_some())
         });
         let is_canonical = *looked_at.directory == *share.directory();
@@ -315,26 +326,13 @@ impl Exports {
         };
         let tree = match before {
             Some(before) => Arc::clone(&before.tree),
-            None => Arc::new(self.tree(share, &looked_at)?),
+            None => Arc::new(self.tree(share, looked_at)?),
         };
         let written = (!is_canonical).then(|| share.directory().into());
-        Ok(Served { written, tree, share: served })
+        Ok(Served { written, tree, share: served, is_looked_at: true })
     }
 
-    fn look(&self, directory: &Path) -> Result<LookedAt, String> {
-        self.opener.look(directory).map_err(|error| match error {
-            OpenError::Open { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-                missing_directory(directory)
-            }
-            OpenError::NotDirectory(directory) => format!("{directory:?} is not a directory"),
-            OpenError::Open { source, .. } => {
-                format!("the directory {directory:?} cannot be opened: {source}")
-            }
-            error => error.to_string(),
-        })
-    }
-
-    fn tree(&self, share: &Share, looked_at: &LookedAt) -> Result<TreeOnUse, String> {
+    fn warn_of_state_directory(&self, share: &Share, looked_at: &LookedAt) {
         if self.state_directory.starts_with(&looked_at.directory) {
             tracing::warn!(
                 "the share {:?} contains the state directory {}: a client that may read the key \
@@ -343,8 +341,17 @@ impl Exports {
                 self.state_directory.display()
             );
         }
+    }
+
+    fn tree(&self, share: &Share, looked_at: &LookedAt) -> Result<TreeOnUse, String> {
         self.opener
-            .tree(looked_at, share.id.0, share.crosses_mounts, share.without_log)
+            .tree(
+                looked_at,
+                share.directory_bytes(),
+                share.id.0,
+                share.crosses_mounts,
+                share.without_log,
+            )
             .map_err(|error| error.to_string())
     }
 
@@ -401,6 +408,50 @@ impl Exports {
             grants: rule.grants.iter().map(as_us).collect(),
         });
         Ok(Arc::new(RuleSet::new(rules.collect())))
+    }
+}
+
+/// Looks at shares' directories, which may take as long as a disk hangs.
+pub(crate) struct Looker(Arc<TreeOpener>);
+
+impl Looker {
+    /// Looks at shares, by several threads if there are many.
+    pub(crate) fn look_at_all(&self, wanted: &[WantedShare]) -> Vec<Result<LookedAt, String>> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let share = wanted.len().div_ceil(threads).max(SHARES_A_THREAD);
+        let look = |part: &[WantedShare]| -> Vec<_> {
+            part.iter().map(|wanted| self.look(wanted.share.directory())).collect()
+        };
+        std::thread::scope(|scope| {
+            let mut parts = wanted.chunks(share);
+            let first = parts.next().unwrap_or_default();
+            let others: Vec<_> = parts
+                .map(|part| {
+                    let thread = std::thread::Builder::new().name("look".to_owned());
+                    (part, thread.spawn_scoped(scope, move || look(part)))
+                })
+                .collect();
+            let mut all = look(first);
+            for (part, other) in others {
+                // A thread that could not be had, or not finish, is made up for.
+                let seen = other.ok().and_then(|other| other.join().ok());
+                all.extend(seen.unwrap_or_else(|| look(part)));
+            }
+            all
+        })
+    }
+
+    fn look(&self, directory: &Path) -> Result<LookedAt, String> {
+        self.0.look(directory).map_err(|error| match error {
+            OpenError::Open { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+                missing_directory(directory)
+            }
+            OpenError::NotDirectory(directory) => format!("{directory:?} is not a directory"),
+            OpenError::Open { source, .. } => {
+                format!("the directory {directory:?} cannot be opened: {source}")
+            }
+            error => error.to_string(),
+        })
     }
 }
 
@@ -529,12 +580,14 @@ mod tests {
         assert!(wanted.iter().all(|wanted| place.exports.is_to_be_looked_at(&wanted.share)));
         // What is not there cannot be used, and the others can.
         assert!(storages[2].open().is_err());
-        if place.exports.look(&place.path("first")).expect("looked at").mode == Mode::StoredHandles
+        if place.exports.looker().look(&place.path("first")).expect("looked at").mode
+            == Mode::StoredHandles
         {
             return;
         }
+        // That a client has used it does not make up for our look at it.
         assert!(storages[0].open().is_ok());
-        assert!(!place.exports.is_to_be_looked_at(&wanted[0].share));
+        assert!(place.exports.is_to_be_looked_at(&wanted[0].share));
         let (table, built) = place.exports.change(&begun, &[], &wanted);
         assert!(wanted.iter().all(|wanted| !place.exports.is_to_be_looked_at(&wanted.share)));
         // The first is as it was; the second is known by its directory.

@@ -32,6 +32,11 @@ impl Notifier {
         self.send(&format!("READY=1\nSTATUS={status}"));
     }
 
+    /// The start goes on, and may take this much longer.
+    pub(crate) fn starting(&self, status: &str, longer: Duration) {
+        self.send(&format!("EXTEND_TIMEOUT_USEC={}\nSTATUS={status}", longer.as_micros()));
+    }
+
     pub(crate) fn reloading(&self) {
         self.send(&format!(
             "RELOADING=1\nMONOTONIC_USEC={}",
@@ -90,6 +95,8 @@ mod tests {
             let notifier = Notifier { socket: open(&name), watchdog: None };
             notifier.ready("serving 1 share");
             assert_eq!(received(&manager), "READY=1\nSTATUS=serving 1 share");
+            notifier.starting("looking", Duration::from_secs(1));
+            assert_eq!(received(&manager), "EXTEND_TIMEOUT_USEC=1000000\nSTATUS=looking");
             notifier.reloading();
             assert!(received(&manager).starts_with("RELOADING=1\nMONOTONIC_USEC="));
         }

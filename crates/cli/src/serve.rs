@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use parking_lot::Mutex;
@@ -31,12 +31,18 @@ use crate::names::{self, Names};
 use crate::notify::Notifier;
 use crate::plugins;
 use crate::registration::{self, Found, Netid, RPCBIND_PORT};
-use crate::shares::{Base, KeptShares, ManagedShares, Places, ReadBase, ShareManager};
+use crate::shares::{Base, KeptShares, ManagedShares, NotLookedAt, Places, ReadBase, ShareManager};
 use crate::state_directory::{self, StateDirectory};
 use crate::statistics::{Document, unix_time};
 
 /// How long calls under way may take when the server stops.
 const GRACE: Duration = Duration::from_secs(20);
+/// Between two looks at whether to stop before the start is finished.
+const START_PAUSE: Duration = Duration::from_millis(20);
+/// How often the service manager hears that the start goes on.
+const START_TOLD_EVERY: Duration = Duration::from_secs(10);
+/// How long what is under way is waited for, when a signal ends the start.
+const START_PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks at whether to go on, when nothing else asks for it.
 const IDLE_WAIT: Duration = Duration::from_secs(3600);
 const TRANSFER_BYTES: u32 = 1 << 20;
@@ -106,10 +112,12 @@ pub(crate) fn run(arguments: &ServeArguments, signals: &Signals) -> Result<()> {
     #[cfg(feature = "unsafe-async")]
     refuse_unless_unsafe(arguments, &wanted)?;
     let notifier = Notifier::from_environment();
-    let running = start(arguments, wanted, Sources { file, directories }, powers)?;
-    announce(&running);
-    notifier.ready(&running.status());
-    serve_until_stopped(signals, &notifier, &running)?;
+    let (running, not_looked_at) = start(arguments, wanted, Sources { file, directories }, powers)?;
+    if finish_start(signals, &notifier, &running, not_looked_at)? {
+        announce(&running);
+        notifier.ready(&running.status());
+        serve_until_stopped(signals, &notifier, &running)?;
+    }
     notifier.stopping();
     stop(running, signals)
 }
@@ -156,7 +164,7 @@ fn start(
     wanted: Wanted,
     sources: Sources,
     powers: ProcessPowers,
-) -> Result<Running> {
+) -> Result<(Running, NotLookedAt)> {
     let at_start = AtStart::of(&wanted);
     let settings = wanted.server;
     let state_path = match (&arguments.server.state_directory, &settings.state_directory) {
@@ -296,12 +304,7 @@ fn start(
             PortLookup::Told
         }
     };
-    shares.finish_start(&not_looked_at);
-    if engine.exports().is_empty() && shares.faults() > 0 {
-        // They are mended by tools, and by disks that come later.
-        tracing::warn!("none of the shares can be served now: steadfast share list says why");
-    }
-    Ok(Running {
+    let running = Running {
         server,
         engine,
         shares,
@@ -313,7 +316,56 @@ fn start(
         names,
         control,
         _state: state,
-    })
+    };
+    Ok((running, not_looked_at))
+}
+
+/// Has the rest of the shares looked at, which are served already. That may take as long as a disk
+/// hangs, so a signal to stop ends it early; returns whether there was none.
+fn finish_start(
+    signals: &Signals,
+    notifier: &Notifier,
+    running: &Running,
+    not_looked_at: NotLookedAt,
+) -> Result<bool> {
+    let (sender, receiver) = mpsc::channel::<()>();
+    let shares = Arc::clone(&running.shares);
+    let looking = move || {
+        let _ends_with_the_thread = sender;
+        shares.finish_start(not_looked_at);
+    };
+    let thread = std::thread::Builder::new().name("start".to_owned()).spawn(looking);
+    let thread = thread.context("cannot start a thread")?;
+    let mut is_to_reload = false;
+    let mut told = Instant::now();
+    while let Err(mpsc::RecvTimeoutError::Timeout) = receiver.recv_timeout(START_PAUSE) {
+        match signals.wait(Duration::ZERO).context("cannot wait for signals")? {
+            None => {}
+            Some(Signal::HangUp) => is_to_reload = true,
+            Some(signal) => {
+                tracing::info!("{signal}: finishing the calls under way");
+                running.shares.end_start();
+                // What is under way may have a file system join the intent log.
+                let _ = receiver.recv_timeout(START_PATIENCE);
+                return Ok(false);
+            }
+        }
+        if told.elapsed() >= START_TOLD_EVERY {
+            told = Instant::now();
+            notifier.starting("looking at shares that are served already", 3 * START_TOLD_EVERY);
+        }
+    }
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+    if running.engine.exports().is_empty() && running.shares.faults() > 0 {
+        // They are mended by tools, and by disks that come later.
+        tracing::warn!("none of the shares can be served now: steadfast share list says why");
+    }
+    if is_to_reload {
+        reload(running, notifier, notifier.watchdog_interval().unwrap_or(IDLE_WAIT));
+    }
+    Ok(true)
 }
 
 /// What the server can be asked about.

@@ -201,6 +201,83 @@ fn a_share_without_its_directory_is_faulty_alone() {
     assert!(managed.sharetab().contains(&new), "{}", managed.sharetab());
 }
 
+/// The file of a group with these shares, for everybody.
+fn group_file(managed: &Managed, name: &str, head: &str, paths: &[String]) {
+    let directory = managed.place.state.join("shares.d");
+    std::fs::create_dir_all(&directory).unwrap();
+    let share = |path| format!("[[share]]\npath = \"{path}\"\nclients = [\"*\"]\n");
+    let text = paths.iter().map(share).collect::<String>();
+    std::fs::write(directory.join(format!("{name}.toml")), [head, &text].concat()).unwrap();
+}
+
+#[test]
+fn many_shares_are_looked_at_while_they_are_served() {
+    let managed = Managed::new("");
+    let [real, missing] = ["real", "missing"].map(|name| managed.directory(name));
+    std::fs::remove_dir(&missing).unwrap();
+    let link = format!("{real}-link");
+    std::os::unix::fs::symlink(&real, &link).unwrap();
+    let mut paths: Vec<_> = (0..5000).map(|n| managed.directory(&format!("many/{n}"))).collect();
+    paths.extend([link.clone(), missing.clone()]);
+    group_file(&managed, "home", "protocols = [\"probe\"]\n", &paths);
+    // A program that keeps what it is told.
+    let told = managed.place.directory.path().join("told");
+    let script = format!("#!/bin/sh\ncat >> {}\necho '{{}}'\n", utf8(&told));
+    let plugins = managed.place.state.join("plugins.d");
+    std::fs::create_dir_all(&plugins).unwrap();
+    let program = plugins.join("probe");
+    std::fs::write(&program, script).unwrap();
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let running = managed.start();
+    for path in [&paths[0], &paths[4999], &link] {
+        mount(&running, path).unwrap();
+    }
+    assert!(mount(&running, &missing).is_err());
+    let state = managed.state_of(&missing);
+    assert_eq!(state["state"], "faulty", "{state}");
+    assert!(state["why"].as_str().unwrap().contains("does not exist"), "{state}");
+    assert_eq!(Running::log(&managed.place).matches("does not exist").count(), 1);
+    // All of them, and the one of the configuration file.
+    assert_eq!(managed.sharetab().lines().filter(|line| line.contains("\tnfs\t")).count(), 5002);
+    // What is let go needs nobody to wait for.
+    let begun = Instant::now();
+    running.signal(Signal::TERM);
+    assert!(running.wait().success());
+    assert!(begun.elapsed() < PATIENCE / 6, "{:?}", begun.elapsed());
+    let told = std::fs::read_to_string(&told).unwrap();
+    assert!(told.contains(&paths[4999]) && !told.contains(&missing), "told a part first");
+}
+
+#[test]
+fn a_signal_ends_a_start_that_goes_on() {
+    let managed = Managed::new("");
+    let paths: Vec<_> = (0..3000).map(|n| managed.directory(&format!("many/{n}"))).collect();
+    group_file(&managed, "home", "", &paths);
+    // At any moment.
+    for after_ms in [20, 40, 60, 80, 120, 160] {
+        let configuration = utf8(&managed.configuration);
+        let state = utf8(&managed.place.state);
+        let mut server = std::process::Command::new(&managed.place.program)
+            .args(["serve", "--listen", "127.0.0.1", "--port", "0", "--no-rpcbind"])
+            .args(["--state-directory", state, "--config", configuration])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(after_ms));
+        let pid = rustix::process::Pid::from_child(&server);
+        rustix::process::kill_process(pid, Signal::TERM).unwrap();
+        let begun = Instant::now();
+        while server.try_wait().unwrap().is_none() {
+            assert!(begun.elapsed() < PATIENCE / 6, "it does not end ({after_ms} ms)");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+    // Nothing of it is in the way.
+    mount(&managed.start(), &paths[2999]).unwrap();
+}
+
 #[test]
 fn a_server_whose_shares_are_all_faulty_can_be_asked_why() {
     let managed = Managed::new("");

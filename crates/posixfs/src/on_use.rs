@@ -3,6 +3,7 @@
 //! An open tree costs a handful of descriptors and a mount of its own. Of the thousands of shares
 //! of a server most are in nobody's use: those are only looked at, so that a directory that is not
 //! there is known at once, and that the one which is opened later is the one that was looked at.
+//! When a server starts it serves before it has looked at all of them: then a client may come first.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -107,7 +108,7 @@ impl TreeOpener {
         Ok(LookedAt { directory, mode, identity })
     }
 
-    /// A tree of a directory that was looked at. It is opened now if handles have to be kept in a
+    /// A tree of a directory that was looked at by this path. It is opened now if handles have to be kept in a
     /// store, which takes its time and may fail, else on its first use.
     ///
     /// # Errors
@@ -115,13 +116,13 @@ impl TreeOpener {
     pub fn tree(
         self: &Arc<Self>,
         looked_at: &LookedAt,
+        directory: Arc<[u8]>,
         share_id: u64,
         crosses_mounts: bool,
         without_log: bool,
     ) -> Result<TreeOnUse, OpenError> {
-        let directory = looked_at.directory.as_os_str().as_bytes().into();
         let tree = self.tree_not_looked_at(directory, share_id, crosses_mounts, without_log);
-        tree.is_as(looked_at);
+        tree.see(looked_at);
         if looked_at.mode == Mode::StoredHandles {
             let opened = tree.open_now(looked_at.expected())?;
             tree.tree.get_or_init(|| Box::new(opened));
@@ -199,9 +200,9 @@ impl TreeOnUse {
         self.seen.get().map(|seen| seen.expected.mode)
     }
 
-    /// Whether its directory is the one that was looked at just now. If nobody had looked at it
-    /// before, it is.
-    pub fn is_as(&self, looked_at: &LookedAt) -> bool {
+    /// Notes what was seen just now, if nobody had looked at its directory before. Whether it is
+    /// the directory that was seen then.
+    pub fn see(&self, looked_at: &LookedAt) -> bool {
         let seen = self.seen.get_or_init(|| {
             let is_elsewhere = *looked_at.directory != *self.asked();
             let elsewhere = is_elsewhere.then(|| looked_at.directory.as_path().into());
@@ -223,7 +224,7 @@ impl TreeOnUse {
     /// Opens the tree for a client; `None` if it is not to be opened by one.
     fn open_for_client(&self) -> Result<Option<Tree>, OpenError> {
         if self.seen.get().is_none() {
-            self.is_as(&self.opener.look(self.asked())?);
+            self.see(&self.opener.look(self.asked())?);
         }
         let Some(seen) = self.seen.get() else { return Ok(None) };
         // Who manages the share sees it too, and has other rules for it.
@@ -257,7 +258,12 @@ impl StorageSource for TreeOnUse {
                     self.tree.get_or_init(|| Box::new(tree));
                     *self.problem.lock() = None;
                 }
+                // Its rules have to be other ones first.
                 Ok(None) => {}
+                // Who manages the share looks at it next, and tells.
+                Err(error) if self.seen.get().is_none() => {
+                    *self.problem.lock() = Some(error.to_string().into());
+                }
                 Err(error) => self.note(&error),
             }
         }
@@ -289,7 +295,8 @@ mod tests {
         let place = tempfile::tempdir().expect("a directory");
         let opener = opener(place.path());
         let looked_at = opener.look(place.path()).expect("looked at");
-        let tree = opener.tree(&looked_at, 1, false, false).expect("a tree");
+        let tree =
+            opener.tree(&looked_at, bytes(&looked_at.directory), 1, false, false).expect("a tree");
         if looked_at.mode == Mode::KernelHandles {
             assert!(tree.opened().is_none() && tree.tree().is_none());
         }
@@ -308,7 +315,8 @@ mod tests {
         if looked_at.mode == Mode::StoredHandles {
             return;
         }
-        let tree = opener.tree(&looked_at, 1, false, false).expect("a tree");
+        let tree =
+            opener.tree(&looked_at, bytes(&looked_at.directory), 1, false, false).expect("a tree");
         std::fs::rename(&share, &elsewhere).expect("moved");
         assert_eq!(tree.open().err(), Some(FsError::TryLater));
         assert!(tree.problem().expect("told").contains("cannot open"));
@@ -338,13 +346,13 @@ mod tests {
         assert_eq!((tree.directory(), tree.device(), tree.mode()), (&*link, None, None));
         assert!(tree.open().is_ok());
         assert_eq!((tree.directory(), tree.mode()), (&*looked_at.directory, Some(looked_at.mode)));
-        assert!(tree.is_as(&looked_at));
+        assert!(tree.see(&looked_at));
         // Who manages it.
         let tree = opener.tree_not_looked_at(bytes(&link), 1, false, false);
-        assert!(tree.is_as(&looked_at) && tree.tree().is_none());
+        assert!(tree.see(&looked_at) && tree.tree().is_none());
         std::fs::remove_file(&link).expect("removed");
         std::fs::create_dir(&link).expect("made");
-        assert!(!tree.is_as(&opener.look(&link).expect("looked at")));
+        assert!(!tree.see(&opener.look(&link).expect("looked at")));
         // It is the one that was looked at.
         assert!(tree.open().is_ok());
         let number =
@@ -353,7 +361,7 @@ mod tests {
             tree.open().expect("opened").root().expect("a root").attr.fileid,
             number(&share)
         );
-        // What is not there is told to nobody twice.
+        // What is not there cannot be used.
         let tree = opener.tree_not_looked_at(bytes(&place.path().join("none")), 1, false, false);
         assert_eq!(tree.open().err(), Some(FsError::TryLater));
         assert!(tree.problem().expect("told").contains("none"));
@@ -368,11 +376,11 @@ mod tests {
             return;
         }
         looked_at.mode = Mode::StoredHandles;
-        let refused = opener.tree(&looked_at, 1, false, false);
+        let refused = opener.tree(&looked_at, bytes(&looked_at.directory), 1, false, false);
         assert!(matches!(refused, Err(OpenError::OtherMode(_))));
         // Its rules might not be for that.
         let tree = opener.tree_not_looked_at(bytes(place.path()), 1, false, false);
-        assert!(tree.is_as(&looked_at));
+        assert!(tree.see(&looked_at));
         assert_eq!(tree.open().err(), Some(FsError::TryLater));
         assert!(tree.tree().is_none());
     }
@@ -382,7 +390,8 @@ mod tests {
         let place = tempfile::tempdir().expect("a directory");
         let opener = opener(place.path());
         let looked_at = opener.look(place.path()).expect("looked at");
-        let tree = opener.tree(&looked_at, 1, false, false).expect("a tree");
+        let tree =
+            opener.tree(&looked_at, bytes(&looked_at.directory), 1, false, false).expect("a tree");
         let _hangs = tree.opening.lock();
         assert_eq!(tree.problem(), None);
     }

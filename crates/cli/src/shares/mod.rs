@@ -13,7 +13,9 @@ mod writing;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use parking_lot::{Mutex, MutexGuard};
@@ -24,15 +26,16 @@ use steadfast_control::service::EVENTS_BEHIND_MAX;
 use steadfast_control::sharetab::Sharetab;
 use steadfast_control::store::{ApplyError, Done, Store, StoreOptions};
 use steadfast_engine::{Engine, ExportTable};
+use steadfast_posixfs::LookedAt;
 use steadfast_shares::manage::{DefaultsSpec, Mistake};
 use steadfast_shares::{Edit, FixedShare, Item, RuleSet, Share, ShareChange, ShareId};
 use steadfast_sys::process;
 use tokio::sync::broadcast;
 
 use crate::configuration::{COMMAND_LINE, WantedShare};
-use crate::exports::{Exports, Fault, is_single_user};
+use crate::exports::{Built, Exports, Fault, is_single_user};
 pub(crate) use service::ManagedShares;
-use told::StatesBefore;
+use told::{StatesBefore, state_served};
 use watching::{DirectoryWatch, subdirectories};
 use writing::Writer;
 
@@ -84,8 +87,10 @@ pub(crate) struct ReadyShares {
 /// Shares that are served, and at whose directories nobody has looked.
 pub(crate) struct NotLookedAt(Vec<WantedShare>);
 
-/// Shares that are looked at before somebody else may change some.
+/// Shares that are looked at together when the server starts.
 const LOOKED_AT_ONCE: usize = 2048;
+/// How long what is to be kept waits, when the server stops, for somebody whom a disk holds up.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What changes together.
 struct State {
@@ -94,6 +99,9 @@ struct State {
     /// What the disk says about shares that are to be served, by their ids.
     faults: HashMap<ShareId, Box<str>>,
     sharetab: Option<Sharetab>,
+    /// Whether others have been told of all shares. Before that they are not told of some: they
+    /// would take these for all.
+    has_told_all: bool,
 }
 
 impl KeptShares {
@@ -128,13 +136,25 @@ impl KeptShares {
     }
 
     /// Makes ready to serve: looks at the directories of the command line and the configuration
-    /// file, but not yet at those of the groups' files, of which there may be a hundred thousand.
+    /// file, but not yet at those that groups' files name, of which there may be a hundred
+    /// thousand. What patterns made is looked at: users who may rename their directories must not
+    /// have links to others served instead.
     pub(crate) fn make_ready(self, exports: Exports) -> ReadyShares {
         let sharetab = self.sharetab.as_deref().and_then(open_sharetab);
-        let mut state = State { store: self.store, exports, faults: HashMap::new(), sharetab };
+        let mut state = State {
+            store: self.store,
+            exports,
+            faults: HashMap::new(),
+            sharetab,
+            has_told_all: false,
+        };
         let catalog = state.store.catalog();
-        let is_fixed = |wanted: &WantedShare| catalog.fixed_source(&wanted.share.path).is_some();
-        let (mut now, later): (Vec<_>, Vec<_>) = state.all_wanted().into_iter().partition(is_fixed);
+        let is_for_now = |wanted: &WantedShare| {
+            let path = &wanted.share.path;
+            catalog.fixed_source(path).is_some() || catalog.is_made(path)
+        };
+        let (mut now, later): (Vec<_>, Vec<_>) =
+            state.all_wanted().into_iter().partition(is_for_now);
         let not_looked_at = later.clone();
         let (table, not_begun) = state.exports.begin(later);
         now.extend(not_begun);
@@ -180,6 +200,7 @@ pub(crate) struct ShareManager {
     writer: Writer,
     /// Unless the kernel has none.
     watch: Mutex<Option<DirectoryWatch>>,
+    is_start_ended: AtomicBool,
 }
 
 impl ShareManager {
@@ -204,6 +225,7 @@ impl ShareManager {
             plugins,
             writer: Writer::default(),
             watch: Mutex::new(None),
+            is_start_ended: AtomicBool::new(false),
         });
         manager.writer.start(&manager).context("cannot start a thread")?;
         Ok((manager, NotLookedAt(ready.not_looked_at)))
@@ -211,23 +233,54 @@ impl ShareManager {
 
     /// Looks at the directories of shares that are served already, and begins to tell others of
     /// what is shared. A share that cannot be served is found out now: whoever wanted to use it
-    /// before was told to come again.
-    pub(crate) fn finish_start(self: &Arc<Self>, not_looked_at: &NotLookedAt) {
-        for some in not_looked_at.0.chunks(LOOKED_AT_ONCE) {
-            let mut state = self.lock();
-            // Somebody may have changed a share meanwhile, and looked at it.
-            let still = |wanted: &&WantedShare| state.exports.is_to_be_looked_at(&wanted.share);
-            let wanted: Vec<_> = some.iter().filter(still).cloned().collect();
-            self.look_at_shares(&mut state, &[], &wanted);
+    /// before was told to come again. May take as long as a disk hangs.
+    pub(crate) fn finish_start(self: &Arc<Self>, not_looked_at: NotLookedAt) {
+        let NotLookedAt(mut left) = not_looked_at;
+        let looker = self.lock().exports.looker();
+        while !left.is_empty() && !self.is_start_ended.load(Ordering::Relaxed) {
+            let wanted: Vec<_> = left.drain(..left.len().min(LOOKED_AT_ONCE)).collect();
+            let seen = looker.look_at_all(&wanted);
+            self.change_to_seen(wanted, seen);
         }
+        if self.is_start_ended.load(Ordering::Relaxed) {
+            return;
+        }
+        drop(left);
         self.watch_directories();
         let mut state = self.lock();
         let all = state.told_paths();
+        state.has_told_all = true;
         self.tell_others(&mut state, &all);
         drop(state);
         // What was needed to read everything.
         drop(all);
         process::release_free_memory();
+    }
+
+    /// Takes what was seen of shares that are served already.
+    fn change_to_seen(&self, wanted: Vec<WantedShare>, seen: Vec<Result<LookedAt, String>>) {
+        let mut state = self.lock();
+        // Somebody may have changed a share meanwhile, and looked at it.
+        let still = wanted
+            .into_iter()
+            .zip(seen)
+            .filter(|(wanted, _)| state.exports.is_to_be_looked_at(&wanted.share));
+        let (wanted, seen): (Vec<_>, Vec<_>) = still.unzip();
+        let (table, built) =
+            state.exports.change_to_seen(&self.engine.exports(), &[], &wanted, seen);
+        let faults = self.serve_built(&mut state, &wanted, table, built);
+        let before = faults.iter().filter_map(|fault| {
+            let wanted = wanted.iter().find(|wanted| wanted.share.id == fault.id)?;
+            Some(((*fault.path).into(), Some(state_served(wanted.share.is_draining))))
+        });
+        let before: StatesBefore = before.collect();
+        let done = Done { sequence: state.store.sequence(), ..Done::default() };
+        self.tell_watchers(&state, &done, &before);
+    }
+
+    /// The server stops before it has finished its start.
+    pub(crate) fn end_start(&self) {
+        self.is_start_ended.store(true, Ordering::Relaxed);
     }
 
     /// How many shares cannot be served.
@@ -262,9 +315,11 @@ impl ShareManager {
     /// Tells other programs and plug-ins how the shares of these paths are now. What is as they
     /// know it is no news to them.
     fn tell_others(&self, state: &mut State, paths: &BTreeSet<Box<str>>) {
-        state.tell_sharetab(paths.iter().map(|path| &**path));
-        let shares = state.shares_for_plugins(&self.plugins, paths.iter().map(|path| &**path));
-        self.plugins.publish(shares);
+        if state.has_told_all {
+            state.tell_sharetab(paths.iter().map(|path| &**path));
+            let shares = state.shares_for_plugins(&self.plugins, paths.iter().map(|path| &**path));
+            self.plugins.publish(shares);
+        }
         // Also what was left over from before a crash.
         if state.store.has_writes() {
             self.writer.ring();
@@ -289,18 +344,19 @@ impl ShareManager {
             .filter_map(|change| change.new.clone())
             .map(|share| WantedShare { share, place: None })
             .collect();
-        self.look_at_shares(state, &removed, &wanted)
+        let (table, built) = state.exports.change(&self.engine.exports(), &removed, &wanted);
+        self.serve_built(state, &wanted, table, built)
     }
 
-    /// Looks at the directories of shares, and serves these and no more those that are removed.
-    fn look_at_shares(
+    /// Has the engine serve what was built of shares that are wanted. Returns what the disk says
+    /// against them.
+    fn serve_built(
         &self,
         state: &mut State,
-        removed: &[ShareId],
         wanted: &[WantedShare],
+        table: ExportTable,
+        built: Built,
     ) -> Vec<Fault> {
-        let now = self.engine.exports();
-        let (table, built) = state.exports.change(&now, removed, wanted);
         tell_of_single_users(&built.changed);
         // Before clients are asked about: their look-ups may begin.
         self.access.change_rules(built.added_rules(), built.removed_rules.iter().cloned());
@@ -355,8 +411,9 @@ impl ShareManager {
 
     /// Reads everything again. What has mistakes stays as it is; they are returned.
     pub(crate) fn read_again(self: &Arc<Self>, who: &str) -> ReadAgain {
-        let base = (self.read_base)();
         let mut state = self.lock();
+        // Not before: of two who read it the later has to have the later one.
+        let base = (self.read_base)();
         let mut told = state.told_paths();
         let served_before = state.served_states();
         let told_as = |what| Mistake { what, ..Mistake::default() };
@@ -387,10 +444,8 @@ impl ShareManager {
         let all = state.all_wanted();
         state.faults.clear();
         let (table, built) = state.exports.build(&self.engine.exports(), &all);
-        tell_of_single_users(&built.changed);
-        self.access.change_rules(built.added_rules(), built.removed_rules.iter().cloned());
-        self.engine.set_exports(table);
-        state.note_faults(&all, built.faults.clone());
+        let faults = self.serve_built(&mut state, &all, table, built);
+        drop(all);
         // Also what no text has changed: a directory came or went, or was changed by what was read
         // before an error.
         for (path, old) in state.differences(served_before) {
@@ -401,16 +456,22 @@ impl ShareManager {
         self.tell_others(&mut state, &told);
         drop(state);
         self.watch_directories();
-        drop(told);
+        drop((told, before));
         process::release_free_memory();
-        ReadAgain { done, mistakes, warnings, faults: built.faults }
+        ReadAgain { done, mistakes, warnings, faults }
     }
 
     /// Writes what is not in the groups' files yet, and stops telling anybody.
     pub(crate) fn stop(&self) {
         drop(self.watch.lock().take());
         self.writer.stop();
-        let mut state = self.lock();
+        let Some(mut state) = self.state.try_lock_for(STOP_PATIENCE) else {
+            tracing::warn!(
+                "a disk holds up who changes shares: what is not in the groups' files yet is \
+                 written there after the next start"
+            );
+            return;
+        };
         for mistake in state.store.write_files() {
             tracing::warn!("{mistake}");
         }

@@ -43,7 +43,7 @@ impl ManagedShares {
             plugin_faults: Vec::new(),
         };
         if waits {
-            let ticket = self.0.plugins.publish([]);
+            let ticket = self.0.plugins.last_told();
             applied.plugin_faults = self.0.plugins.wait(ticket, PLUGINS_PATIENCE);
         }
         applied

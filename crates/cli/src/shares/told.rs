@@ -284,6 +284,6 @@ impl State {
     }
 }
 
-fn state_served(is_draining: bool) -> ShareState {
+pub(super) fn state_served(is_draining: bool) -> ShareState {
     if is_draining { ShareState::Draining } else { ShareState::Enabled }
 }

@@ -40,7 +40,7 @@ pub struct Place {
     pub directory: tempfile::TempDir,
     pub state: PathBuf,
     pub share: PathBuf,
-    program: PathBuf,
+    pub program: PathBuf,
 }
 
 impl Place {

@@ -135,6 +135,11 @@ impl Plugins {
         Ticket(state.wanted.sequence)
     }
 
+    /// A ticket for what was told last.
+    pub fn last_told(&self) -> Ticket {
+        Ticket(self.shared.lock().wanted.sequence)
+    }
+
     /// Waits until every plug-in has tried what a ticket is for, at most so long.
     pub fn wait(&self, ticket: Ticket, patience: Duration) -> Vec<PluginFault> {
         let state = self.shared.lock();

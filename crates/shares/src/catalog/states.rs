@@ -31,6 +31,11 @@ impl Catalog {
         written.chain(group.made.iter().flatten().map(|made| &*made.path)).collect()
     }
 
+    /// Whether the share that has a path first was made by a pattern.
+    pub fn is_made(&self, path: &str) -> bool {
+        matches!(self.first(path), Some(Claim::Made(..)))
+    }
+
     /// The group of the share that has a path first.
     pub fn group_at(&self, path: &str) -> Option<&str> {
         match self.first(path)? {
