@@ -5,6 +5,7 @@
 mod common;
 
 use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 
 use common::{PATIENCE, Place, Running, output, stderr, utf8};
@@ -37,7 +38,6 @@ impl Managed {
 
     /// A directory to be shared, for everybody to write.
     fn directory(&self, name: &str) -> String {
-        use std::os::unix::fs::PermissionsExt;
         let path = self.place.directory.path().canonicalize().unwrap().join(name);
         std::fs::create_dir_all(&path).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
@@ -227,7 +227,6 @@ fn many_shares_are_looked_at_while_they_are_served() {
     std::fs::create_dir_all(&plugins).unwrap();
     let program = plugins.join("probe");
     std::fs::write(&program, script).unwrap();
-    use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     let running = managed.start();
     for path in [&paths[0], &paths[4999], &link] {
