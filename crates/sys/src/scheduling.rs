@@ -22,13 +22,6 @@ pub fn pin_current_thread(cpus: &[usize]) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets the calling thread have less of the CPUs than others that want them: `nice` from 1 to 19.
-/// Threads that it starts have it too.
-pub fn give_way(nice: i32) -> io::Result<()> {
-    // Linux takes the process 0 for the thread that asks (setpriority(2)).
-    Ok(rustix::process::setpriority_process(None, nice)?)
-}
-
 /// The CPUs of each NUMA node that this process may run on, nodes without any left out. One node
 /// with all CPUs where the kernel tells nothing.
 pub fn numa_nodes() -> io::Result<Vec<Vec<usize>>> {
@@ -85,17 +78,6 @@ mod tests {
         let mut cpus: Vec<usize> = numa_nodes().unwrap().concat();
         cpus.sort_unstable();
         assert_eq!(cpus, allowed_cpus().unwrap());
-    }
-
-    #[test]
-    fn a_thread_gives_way_alone() {
-        let nice = || rustix::process::getpriority_process(None).unwrap();
-        let before = nice();
-        let after = std::thread::spawn(move || {
-            give_way(7).unwrap();
-            nice()
-        });
-        assert_eq!((after.join().unwrap(), nice()), (7, before));
     }
 
     #[test]

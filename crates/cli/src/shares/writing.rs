@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use steadfast_control::store::FileWrite;
-use steadfast_sys::scheduling;
 
 use super::ShareManager;
 
@@ -16,9 +15,6 @@ const GATHERING: Duration = Duration::from_millis(300);
 
 /// After a file that could not be written: its disk may have room again.
 const RETRY: Duration = Duration::from_secs(30);
-
-/// How much less of the CPUs the thread has than those that serve.
-const NICE: i32 = 10;
 
 /// A thread that writes when it is told to.
 #[derive(Default)]
@@ -71,8 +67,6 @@ impl Writer {
 
 impl Bell {
     fn write(&self, manager: &Weak<ShareManager>) {
-        // Nobody waits for it, and a file may have megabytes. Without it calls wait a little longer.
-        let _ = scheduling::give_way(NICE);
         let mut retry = None;
         loop {
             if !self.is_to_write(retry) {
