@@ -192,8 +192,19 @@ fn group(
         // A name that is wrong was told.
         let known = if check_group_name(&name).is_ok() { name.as_str() } else { "x" };
         let mut group = read_group(document, table, known, "[[group]]", &["name", "pattern"]);
-        for pattern in document.tables(table, "pattern", "group.pattern") {
-            group.patterns.push(read_pattern(document, pattern));
+        let mut known = HashMap::new();
+        for table in document.tables(table, "pattern", "group.pattern") {
+            let pattern = read_pattern(document, table);
+            let place = document.place_of(table, "directories");
+            if let Some(first) = known.insert(pattern.directories.clone(), place) {
+                let what = format!(
+                    "the pattern {} is here twice, first in line {}",
+                    shown(&pattern.directories),
+                    first.line
+                );
+                document.refuse(place, what, None);
+            }
+            group.patterns.push(pattern);
         }
         group
     })
@@ -227,7 +238,7 @@ fn share(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manage::{Batch, DefaultsSpec};
+    use crate::manage::{Batch, DefaultsSpec, PatternSpec};
 
     const FILE: &str = r#"
         [[group]]
@@ -300,6 +311,37 @@ mod tests {
         assert_eq!(wanted.operations(&catalog), []);
         let views = catalog.shares_at("/a");
         assert_eq!((views.len(), views[0].group.as_deref()), (1, Some("b")));
+    }
+
+    #[test]
+    fn a_pattern_is_wanted_once() {
+        let text = "[[group]]\nname = \"g\"\nclients = [\"*\"]\n\
+                    [[group.pattern]]\ndirectories = \"/t/*\"\n\
+                    [[group.pattern]]\ndirectories = \"/t/*/\"\n";
+        let (wanted, errors) = Wanted::parse(text);
+        let told: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(told, ["7:15: the pattern \"/t/*\" is here twice, first in line 5"]);
+        assert!(wanted.groups.is_empty());
+        // Nor by a tool.
+        let pattern = |directories: &str| PatternSpec {
+            directories: directories.to_owned(),
+            ..PatternSpec::default()
+        };
+        let twice = GroupSpec {
+            name: "g".to_owned(),
+            clients: vec!["*".to_owned()],
+            patterns: vec![pattern("/t/*"), pattern("/t/*/")],
+            ..GroupSpec::default()
+        };
+        let mut catalog = Catalog::new("shares.d", DefaultsSpec::default(), Vec::new());
+        let batch = |operation| Batch { operations: vec![operation], ..Batch::default() };
+        let refused = catalog.apply(&batch(Operation::CreateGroup { group: twice.clone() }));
+        assert!(refused.expect_err("twice")[0].what.contains("twice"));
+        catalog.insert(GroupFile::parse("g", "clients = [\"*\"]\n"));
+        let old = GroupSpec { patterns: Vec::new(), ..twice.clone() };
+        let changes = changes(&old, &twice, &["pattern"]).expect("changes");
+        let set = Operation::SetGroup { name: "g".to_owned(), changes };
+        assert!(catalog.apply(&batch(set)).expect_err("twice")[0].what.contains("twice"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Batches: all of it or nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::{Catalog, Claim, Edit, ShareChange};
 use crate::group::{self, Content, GroupFile, Item, NodeId, Outcome};
@@ -259,6 +259,7 @@ impl Catalog {
         let mut mistakes = told(&spec.check());
         let mut file = GroupFile::new(&spec.name);
         file.put_preamble(&group::new_group(spec));
+        mistakes.extend(written_twice(&spec.patterns));
         for (number, pattern) in spec.patterns.iter().enumerate() {
             mistakes.extend(add_pattern(&mut file, number, pattern));
         }
@@ -358,6 +359,11 @@ impl Catalog {
         new: &[PatternSpec],
         doing: &mut Doing,
     ) -> Result<(), Refused> {
+        // Others than people have written so.
+        let twice = if new == old { Vec::new() } else { written_twice(new) };
+        if !twice.is_empty() {
+            return Err(twice);
+        }
         let is_same = |a: &PatternSpec, b: &PatternSpec| a.directories == b.directories;
         for gone in old.iter().filter(|old| !new.iter().any(|new| is_same(old, new))) {
             let item = Item::Pattern(gone.directories.as_str().into());
@@ -654,6 +660,21 @@ impl Catalog {
         let why = self.why(claim, None);
         why.into_iter().map(|mistake| Mistake { place: String::new(), ..mistake }).collect()
     }
+}
+
+/// The first pattern that has the directories of one before it.
+fn written_twice(patterns: &[PatternSpec]) -> Refused {
+    let mut known = HashSet::new();
+    for (number, pattern) in patterns.iter().enumerate() {
+        let mut pattern = pattern.clone();
+        // Makes the path plain.
+        let _ = pattern.check();
+        if !known.insert(pattern.directories.clone()) {
+            let what = format!("the pattern {} is there twice", shown(&pattern.directories));
+            return refused(format!("pattern[{number}].directories"), what);
+        }
+    }
+    Vec::new()
 }
 
 fn add_pattern(file: &mut GroupFile, number: usize, pattern: &PatternSpec) -> Refused {
