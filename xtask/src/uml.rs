@@ -36,7 +36,11 @@ impl Guest {
         words: &[String],
         log: &Path,
     ) -> Result<Self> {
+        let preloaded = log.with_extension("so");
         let log = File::create(log)?;
+        if is_compiled(&preloaded) {
+            command.env("LD_PRELOAD", &preloaded);
+        }
         command
             .args(["mem=1G", "rootfstype=hostfs", "rootflags=/", "rw", "quiet"])
             .arg(format!("init={}", init.display()))
@@ -54,6 +58,21 @@ impl Guest {
     pub(crate) fn has_ended(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_some())
     }
+}
+
+/// Compiles what lets the kernel run where processors have more registers than it knows. It is not
+/// needed on others, nor missed there without a compiler.
+fn is_compiled(preloaded: &Path) -> bool {
+    let source = preloaded.with_extension("c");
+    let cc = || {
+        Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-o"])
+            .args([preloaded, &source])
+            .arg("-ldl")
+            .status()
+    };
+    std::fs::write(&source, include_str!("uml/xstate.c")).is_ok()
+        && cc().is_ok_and(|status| status.success())
 }
 
 impl Drop for Guest {
