@@ -71,8 +71,12 @@ fn is_compiled(preloaded: &Path) -> bool {
             .arg("-ldl")
             .status()
     };
-    std::fs::write(&source, include_str!("uml/xstate.c")).is_ok()
-        && cc().is_ok_and(|status| status.success())
+    let is_compiled = std::fs::write(&source, include_str!("uml/xstate.c")).is_ok()
+        && cc().is_ok_and(|status| status.success());
+    if !is_compiled {
+        eprintln!("without a C compiler guests do not boot on processors with AMX: install gcc");
+    }
+    is_compiled
 }
 
 impl Drop for Guest {

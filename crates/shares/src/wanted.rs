@@ -172,6 +172,10 @@ fn cleanly<T>(document: &mut Document<'_>, read: impl FnOnce(&mut Document<'_>) 
     (document.errors() == before).then_some(value)
 }
 
+fn twice(kind: &str, name: &str, first: Place) -> String {
+    format!("the {kind} {} is here twice, first in line {}", shown(name), first.line)
+}
+
 fn group(
     document: &mut Document<'_>,
     table: Table<'_>,
@@ -185,9 +189,7 @@ fn group(
         } else if let Err(what) = check_group_name(&name) {
             document.refuse(place, what, None);
         } else if let Some(first) = names.insert(name.clone(), place) {
-            let what =
-                format!("the group {} is here twice, first in line {}", shown(&name), first.line);
-            document.refuse(place, what, None);
+            document.refuse(place, twice("group", &name, first), None);
         }
         // A name that is wrong was told.
         let known = if check_group_name(&name).is_ok() { name.as_str() } else { "x" };
@@ -197,11 +199,7 @@ fn group(
             let pattern = read_pattern(document, table);
             let place = document.place_of(table, "directories");
             if let Some(first) = known.insert(pattern.directories.clone(), place) {
-                let what = format!(
-                    "the pattern {} is here twice, first in line {}",
-                    shown(&pattern.directories),
-                    first.line
-                );
+                let what = twice("pattern", &pattern.directories, first);
                 document.refuse(place, what, None);
             }
             group.patterns.push(pattern);
@@ -224,12 +222,7 @@ fn share(
         let share = read_share_with(document, table, &["group"]);
         let place = document.place_of(table, "path");
         if let Some(first) = paths.insert(share.path.clone(), place) {
-            let what = format!(
-                "the path {} is here twice, first in line {}",
-                shown(&share.path),
-                first.line
-            );
-            document.refuse(place, what, None);
+            document.refuse(place, twice("path", &share.path, first), None);
         }
         (group, share)
     })

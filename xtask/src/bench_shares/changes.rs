@@ -22,8 +22,9 @@ const CHANGES: usize = 60;
 const MOUNTED_MAX: usize = 3000;
 /// MNTs of shares that were mounted before.
 const MOUNTS: usize = 5000;
-/// As many before, untimed: the kernel learns whether a processor that waits for the next call is
-/// worth keeping awake, which makes a call that is made now and then five times as long.
+/// As many before, untimed. Without them calls took 13 µs with ten shares and 50 to 70 with many;
+/// a client of another kind found 70 to 85 with either number, and as much for NULL. Most likely
+/// the kernel has yet to learn whether a processor that waits is worth keeping awake.
 const WARMING_MOUNTS: usize = 5000;
 /// Lists that are asked for.
 const LISTS: usize = 9;
@@ -260,7 +261,8 @@ fn findings(
             1.1,
             ratio(many.mounts.p50(), few.mounts.p50()),
         ),
-        Goal::at_most("memory a share, bytes", 2000.0, Some(ready)),
+        Goal::at_most("memory a share that nobody has mounted, bytes", 2000.0, Some(ready)),
+        Goal::at_most("memory a share that is mounted, bytes", 2000.0, Some(ready + mounted)),
     ]);
     for one in [few, many] {
         findings.add_raw(json!({
@@ -316,7 +318,7 @@ mod tests {
         let findings = findings("", &few, &many, &changes, &disturbance);
         let met: Vec<_> = findings.goals.iter().map(Goal::is_met).collect();
         // The list is late, and memory is more than it may be.
-        assert_eq!(met, [true, true, false, true, false]);
+        assert_eq!(met, [true, true, false, true, false, false]);
         let text = findings.markdown();
         assert!(
             text.contains(
