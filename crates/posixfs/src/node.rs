@@ -23,7 +23,7 @@ use crate::logging::{self, VolumeLog};
 use crate::order::Order;
 use crate::read_ahead::ReadAhead;
 use crate::recent::Tenure;
-use crate::volume::{Mount, Volume};
+use crate::volume::{Mount, Volume, VolumeKind};
 
 /// Sweeps without a use after which a file open for writing is closed: while it is open, nobody
 /// can execute it.
@@ -345,6 +345,11 @@ impl Node {
         if let_go == 0 {
             return Ok(());
         }
+        self.sync_all(let_go)
+    }
+
+    /// Makes all of the file system stable, and so what so many had let go.
+    fn sync_all(&self, let_go: u64) -> Result<(), FsError> {
         let up_to = self.volume.log.as_ref().map(VolumeLog::last);
         self.mount.sync()?;
         self.note_settled(Settled::FileSystem, up_to)?;
@@ -399,6 +404,12 @@ impl FlushTarget for Node {
         if self.volume.is_volatile() {
             return Ok(());
         }
+        if self.is_flushed_with_all() {
+            self.flush_begins();
+            let flushed = self.flush_file_system();
+            self.flush_ended(flushed.is_ok());
+            return flushed;
+        }
         let up_to = self.volume.log.as_ref().map(VolumeLog::last);
         let key = logging::key(self);
         if !matches!(self.kind, FileKind::Regular | FileKind::Directory) {
@@ -413,6 +424,14 @@ impl FlushTarget for Node {
         let flushed = self.flush_open(what).and_then(|()| self.note_settled(settled, up_to));
         self.flush_ended(flushed.is_ok());
         flushed
+    }
+
+    /// On btrfs a flush of one file or directory goes to its log of single flushes. What mounting
+    /// makes of that after a crash can lack other objects, which had been stable: one whose old name
+    /// is gone from a directory that was flushed, and whose new name is in one that was not, is
+    /// deleted. The intent log has the new name, but no longer the object.
+    fn is_flushed_with_all(&self) -> bool {
+        self.volume.log.is_some() && self.volume.kind == VolumeKind::Btrfs
     }
 
     fn flush_begins(&self) {
@@ -432,9 +451,7 @@ impl FlushTarget for Node {
         if self.volume.is_volatile() {
             return Ok(());
         }
-        let up_to = self.volume.log.as_ref().map(VolumeLog::last);
-        self.mount.sync()?;
-        self.note_settled(Settled::FileSystem, up_to)
+        self.sync_all(self.mount.let_go())
     }
 }
 

@@ -571,6 +571,7 @@ proptest! {
         beyond: Option<(proptest::sample::Index, usize)>,
         luck in proptest::collection::vec(any::<bool>(), 1..40),
         recovered in proptest::option::of(0..3_usize),
+        soon: bool,
         cuts in proptest::collection::vec(0..30_usize, 0..3),
     ) {
         let run = run(&steps, tick);
@@ -591,6 +592,10 @@ proptest! {
             // The file system's own recovery has touched some objects, or a local process some
             // directories.
             disk.sets_ctimes = every % 2 == 0;
+            if disk.sets_ctimes && soon {
+                // A moment after the last change.
+                disk.clock = 1_500;
+            }
             let is_touched = |key: &ObjectKey| disk.sets_ctimes || disk.names_of(key).is_some();
             let mut objects: Vec<ObjectKey> = disk.nodes.keys().copied().collect();
             objects.retain(is_touched);
