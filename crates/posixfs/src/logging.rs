@@ -92,6 +92,11 @@ pub(crate) fn key(node: &Node) -> ObjectKey {
     handle_form::key(&node.handle)
 }
 
+/// Where a gap begins that a change leaves in a file by what it puts at `start`.
+pub(crate) fn gap(before: &Attr, start: u64) -> Option<u64> {
+    (before.size < start).then_some(before.size)
+}
+
 /// A name in a directory, as the log has it.
 pub(crate) fn place<'n>(dir: &Node, name: &'n [u8]) -> Place<'n> {
     Place { dir: key(dir), name }

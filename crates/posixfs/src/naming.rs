@@ -144,13 +144,15 @@ impl Tree {
                 let Some(size) = set.size else { return Ok((Arc::clone(node), *attr)) };
                 let set = SetAttr { size: Some(size), ..SetAttr::default() };
                 let object = logging::key(node);
+                let mut gap = None;
                 let changed = self.ordered(node, |node, before| {
+                    gap = logging::gap(before, size);
                     self.apply(caller.cred, node, before, &set)?;
                     effects.take();
                     Ok(())
                 });
                 changed.result?;
-                effects.change.action = Action::Attributes { object, size: Some(size) };
+                effects.change.action = Action::Attributes { object, size: Some(size), gap };
                 let attr = changed.wcc.after.ok_or(FsError::Stale)?;
                 effects.tell(object, Some(attr));
                 Ok((Arc::clone(node), attr))

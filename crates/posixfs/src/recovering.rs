@@ -45,6 +45,9 @@ pub struct RecoveringFileSystem {
     objects: HashMap<ObjectKey, Arc<OwnedFd>>,
 }
 
+/// Blocks of file systems are no larger.
+const BLOCK_BYTES_MAX: u64 = 64 << 10;
+
 /// File systems that may give an inode that they make anew the handle of one that a crash has
 /// lost. (ext4 chooses generations at random.)
 const REUSES_HANDLES: [u32; 2] = [XFS_MAGIC as u32, BTRFS_MAGIC as u32];
@@ -341,6 +344,29 @@ impl Recoverable for RecoveringFileSystem {
 
     fn truncate(&mut self, object: &ObjectKey, size: u64) -> Result<(), FsError> {
         rustix::fs::ftruncate(self.writable(object)?, size).map_err(from_errno)
+    }
+
+    fn zero(&mut self, object: &ObjectKey, from: u64, to: u64) -> Result<(), FsError> {
+        let file = self.writable(object)?;
+        let block = u64::from(attributes::stat(&file)?.stx_blksize).clamp(1, BLOCK_BYTES_MAX);
+        let end = from.checked_next_multiple_of(block).map_or(to, |end| end.min(to));
+        let mut block = vec![0; end.saturating_sub(from) as usize];
+        let mut read = 0;
+        while let Some(rest) = block.get_mut(read..).filter(|rest| !rest.is_empty()) {
+            match rustix::io::pread(&file, rest, from + read as u64) {
+                // It is shorter by now.
+                Ok(0) => block.truncate(read),
+                Ok(more) => read += more,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(from_errno(errno)),
+            }
+        }
+        // What is not there needs no room.
+        if block.iter().all(|byte| *byte == 0) {
+            return Ok(());
+        }
+        block.fill(0);
+        self.write(object, from, &block)
     }
 
     fn set_acls(

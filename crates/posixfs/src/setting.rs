@@ -34,7 +34,8 @@ impl Tree {
             }
             self.apply(caller.cred, node, before, set)?;
             let object = logging::key(node);
-            effects.change.action = Action::Attributes { object, size: set.size };
+            let gap = set.size.and_then(|size| logging::gap(before, size));
+            effects.change.action = Action::Attributes { object, size: set.size, gap };
             Ok(())
         })
     }
@@ -106,7 +107,9 @@ impl Tree {
             Ok(effects) => effects,
             Err(error) => return Durable::promising_nothing(Changed::failed(error)),
         };
+        let mut gap = None;
         let changed = self.ordered(&node, |node, before| {
+            gap = logging::gap(before, offset);
             let end = offset.checked_add(data.len() as u64);
             if end.is_none_or(|end| i64::try_from(end).is_err()) {
                 return Err(FsError::FileTooLarge);
@@ -144,7 +147,7 @@ impl Tree {
         if effects.is_logged() {
             let object = logging::key(&node);
             let data = data.get(..written.count as usize).unwrap_or(data);
-            effects.change.action = Action::Write { object, offset, data };
+            effects.change.action = Action::Write { object, offset, data, gap };
             effects.tell(object, changed.wcc.after);
             return effects.promise(&node.volume, changed);
         }
@@ -234,7 +237,8 @@ impl Tree {
                 // It failed half way.
                 let size = (now.size != before.size).then_some(now.size);
                 let object = logging::key(node);
-                effects.change.action = Action::Attributes { object, size };
+                let gap = logging::gap(before, now.size);
+                effects.change.action = Action::Attributes { object, size, gap };
                 effects.tell(object, Some(now));
                 effects.take();
             }

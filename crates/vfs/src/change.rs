@@ -87,6 +87,9 @@ pub enum Action<'a> {
         offset: u64,
         /// The data.
         data: &'a [u8],
+        /// Where the file ended before, if that was in front of the data: from there to the data
+        /// it reads as zeros.
+        gap: Option<u64>,
     },
     /// Attributes were set; which ones they are now is told by [`Change::after`].
     Attributes {
@@ -94,6 +97,8 @@ pub enum Action<'a> {
         object: ObjectKey,
         /// The size, if that was set.
         size: Option<u64>,
+        /// Where the file ended before, if it was made longer: from there on it reads as zeros.
+        gap: Option<u64>,
     },
     /// Access lists were set, as the kernel keeps them; an empty one was removed.
     Acls {
@@ -303,6 +308,8 @@ mod tag {
     pub(super) const RENAME: u8 = 6;
     pub(super) const LINK: u8 = 7;
     pub(super) const SETTLED: u8 = 8;
+    pub(super) const WRITE_BEHIND_GAP: u8 = 9;
+    pub(super) const LENGTHEN: u8 = 10;
 }
 
 impl<'a> Change<'a> {
@@ -325,15 +332,21 @@ impl<'a> Change<'a> {
         out.u8(CHANGE_FORMAT);
         match &self.action {
             Action::Nothing => out.u8(tag::NOTHING),
-            Action::Write { object, offset, data } => {
-                out.u8(tag::WRITE);
+            Action::Write { object, offset, data, gap } => {
+                out.u8(if gap.is_some() { tag::WRITE_BEHIND_GAP } else { tag::WRITE });
                 out.key(object);
+                if let Some(gap) = gap {
+                    out.u64(*gap);
+                }
                 out.u64(*offset);
                 out.bytes(data);
             }
-            Action::Attributes { object, size } => {
-                out.u8(tag::ATTRIBUTES);
+            Action::Attributes { object, size, gap } => {
+                out.u8(if gap.is_some() { tag::LENGTHEN } else { tag::ATTRIBUTES });
                 out.key(object);
+                if let Some(gap) = gap {
+                    out.u64(*gap);
+                }
                 out.u8(u8::from(size.is_some()));
                 out.u64(size.unwrap_or(0));
             }
@@ -406,20 +419,22 @@ impl<'a> Change<'a> {
         }
         let action = match from.u8()? {
             tag::NOTHING => Action::Nothing,
-            tag::WRITE => Action::Write {
+            tag @ (tag::WRITE | tag::WRITE_BEHIND_GAP) => Action::Write {
                 object: from.key()?,
+                gap: if tag == tag::WRITE { None } else { Some(from.u64()?) },
                 offset: from.u64()?,
                 data: from.bytes(usize::MAX)?,
             },
-            tag::ATTRIBUTES => {
+            tag @ (tag::ATTRIBUTES | tag::LENGTHEN) => {
                 let object = from.key()?;
+                let gap = if tag == tag::ATTRIBUTES { None } else { Some(from.u64()?) };
                 let is_set = from.flag()?;
                 let size = from.u64()?;
                 // One form for one meaning.
                 if !is_set && size != 0 {
                     return Err(NotAChange);
                 }
-                Action::Attributes { object, size: is_set.then_some(size) }
+                Action::Attributes { object, size: is_set.then_some(size), gap }
             }
             tag::ACLS => {
                 let object = from.key()?;

@@ -78,8 +78,8 @@ fn action(parts: &Parts) -> Action<'_> {
     let up_to = number.unwrap_or(7);
     match which {
         0 => Action::Nothing,
-        1 => Action::Write { object, offset: up_to, data },
-        2 => Action::Attributes { object, size: *number },
+        1 => Action::Write { object, offset: up_to, data, gap: flags[0].then_some(up_to / 2) },
+        2 => Action::Attributes { object, size: *number, gap: flags[0].then_some(up_to / 2) },
         3 => Action::Acls {
             object,
             access: flags[0].then_some(data),

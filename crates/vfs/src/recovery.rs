@@ -50,6 +50,11 @@ pub trait Recoverable {
     /// Sets a file's size.
     fn truncate(&mut self, object: &ObjectKey, size: u64) -> Result<(), FsError>;
 
+    /// Makes a file read as zeros from where it once ended to `to`, or to the end of the block that
+    /// it ended in if that is nearer: there, a file that was made longer may show what it had before
+    /// it was made shorter, if its new length reached the disk before the zeros did (btrfs).
+    fn zero(&mut self, object: &ObjectKey, from: u64, to: u64) -> Result<(), FsError>;
+
     /// Sets access lists as the kernel keeps them; an empty one is removed.
     fn set_acls(
         &mut self,

@@ -187,13 +187,14 @@ impl Replay {
     ) -> Result<(), FsError> {
         let counts = |object: &ObjectKey| self.history.data_counts(object, lsn);
         let done = match &change.action {
-            Action::Write { object, offset, data } if counts(object) => {
+            Action::Write { object, offset, data, gap } if counts(object) => {
                 self.report.data_bytes += data.len() as u64;
-                storage.write(object, *offset, data)
+                gap.map_or(Ok(()), |gap| storage.zero(object, gap, *offset))
+                    .and_then(|()| storage.write(object, *offset, data))
             }
-            Action::Attributes { object, size: Some(size) } if counts(object) => {
-                storage.truncate(object, *size)
-            }
+            Action::Attributes { object, size: Some(size), gap } if counts(object) => storage
+                .truncate(object, *size)
+                .and_then(|()| gap.map_or(Ok(()), |gap| storage.zero(object, gap, *size))),
             // A file may have a size from the start. What is longer by now was written since.
             Action::Make { object, .. } if counts(object) => match change.attr_of(object) {
                 Some(made) if made.kind == FileKind::Regular && made.size > 0 => {

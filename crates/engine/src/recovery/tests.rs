@@ -33,6 +33,9 @@ struct Disk {
     sets_ctimes: bool,
 }
 
+/// Bytes of a block.
+const BLOCK: u64 = 8;
+
 fn key(number: u64) -> ObjectKey {
     // So that keys are in the order of their numbers.
     ObjectKey(StorageHandle::new(&number.to_be_bytes()).unwrap())
@@ -150,6 +153,13 @@ impl Disk {
         attr.size = size as u64;
     }
 
+    /// The first bytes of a gap, to the end of their block, are what was there before.
+    fn show_old(&mut self, object: &ObjectKey, gap: Option<u64>, to: u64) {
+        let Some(gap) = gap else { return };
+        let end = gap.next_multiple_of(BLOCK).min(to);
+        self.put(object, gap as usize, &vec![0xee; (end - gap) as usize]);
+    }
+
     fn spend(&mut self) -> Result<(), FsError> {
         self.clock += 1;
         match &mut self.budget {
@@ -265,6 +275,11 @@ impl Recoverable for Disk {
         self.cut(object, size as usize);
         self.touch(object, true);
         Ok(())
+    }
+
+    fn zero(&mut self, object: &ObjectKey, from: u64, to: u64) -> Result<(), FsError> {
+        let end = from.next_multiple_of(BLOCK).min(to);
+        self.write(object, from, &vec![0; (end - from) as usize])
     }
 
     fn set_acls(
@@ -398,10 +413,11 @@ fn step(disk: &mut Disk, next: &mut u64, (what, choices, number): Step) -> Optio
                 return None;
             }
             let offset = u64::from(number % 20);
+            let gap = disk.attr(&object).map(|attr| attr.size).filter(|size| *size < offset);
             disk.put(&object, offset as usize, &data);
             disk.touch(&object, true);
             changed.push(object);
-            Action::Write { object, offset, data: &data }
+            Action::Write { object, offset, data: &data, gap }
         }
         10 => {
             let (object, kind) = bound?;
@@ -409,17 +425,18 @@ fn step(disk: &mut Disk, next: &mut u64, (what, choices, number): Step) -> Optio
                 return None;
             }
             let size = u64::from(number % 25);
+            let gap = disk.attr(&object).map(|attr| attr.size).filter(|old| *old < size);
             disk.cut(&object, size as usize);
             disk.touch(&object, true);
             changed.push(object);
-            Action::Attributes { object, size: Some(size) }
+            Action::Attributes { object, size: Some(size), gap }
         }
         11 => {
             let (object, _) = bound?;
             disk.nodes.get_mut(&object)?.attr.mode = u32::from(number) & 0o777;
             disk.touch(&object, false);
             changed.push(object);
-            Action::Attributes { object, size: None }
+            Action::Attributes { object, size: None, gap: None }
         }
         _ => return None,
     };
@@ -456,7 +473,8 @@ fn run(steps: &[Step], tick: i64) -> Run {
 }
 
 /// What a crash leaves: names and attributes after `prefix` changes, of the data that was written
-/// since a file was last cut only what `luck` says.
+/// since a file was last cut only what `luck` says. What is behind the end of a file that grew may be
+/// what it had there once.
 fn crash(run: &Run, prefix: usize, luck: &[bool]) -> Disk {
     let mut disk = run.states[prefix].clone();
     let mut luck = luck.iter().cycle();
@@ -468,7 +486,7 @@ fn crash(run: &Run, prefix: usize, luck: &[bool]) -> Disk {
         let changes =
             || run.records[..prefix].iter().map(|record| Change::decode(record).unwrap().0);
         let is_start = |change: &Change<'_>| match change.action {
-            Action::Attributes { object: cut, size: Some(_) } => cut == object,
+            Action::Attributes { object: cut, size: Some(_), .. } => cut == object,
             Action::Make { object: made, .. } => made == object,
             _ => false,
         };
@@ -477,12 +495,22 @@ fn crash(run: &Run, prefix: usize, luck: &[bool]) -> Disk {
         let Body::Data(data) = body else { panic!("a file") };
         disk.cut(&object, 0);
         disk.put(&object, 0, &data);
-        for change in changes().skip(start) {
-            if let Action::Write { object: written, offset, data } = change.action
-                && written == object
-                && *luck.next().unwrap()
-            {
-                disk.put(&object, offset as usize, data);
+        for (index, change) in changes().enumerate() {
+            match change.action {
+                Action::Write { object: written, offset, data, gap }
+                    if written == object && index >= start && *luck.next().unwrap() =>
+                {
+                    disk.put(&object, offset as usize, data);
+                    if *luck.next().unwrap() {
+                        disk.show_old(&object, gap, offset);
+                    }
+                }
+                Action::Attributes { object: cut, size: Some(size), gap }
+                    if cut == object && index + 1 == start && *luck.next().unwrap() =>
+                {
+                    disk.show_old(&object, gap, size);
+                }
+                _ => {}
             }
         }
     }
@@ -677,7 +705,7 @@ fn what_was_settled_is_left_alone() {
         names.insert(b"a".to_vec(), file);
     });
     let write =
-        |data: &'static [u8]| record(&Change::new(Action::Write { object: file, offset: 0, data }));
+        |data: &'static [u8]| record(&Change::new(Action::Write { object: file, offset: 0, data, gap: None }));
     let settled = |what, up_to| record(&Change::new(Action::Settled { what, up_to }));
     for (what, found) in [
         (Settled::Data(file), &b"fresh"[..]),
