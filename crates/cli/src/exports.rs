@@ -417,7 +417,11 @@ pub(crate) struct Looker(Arc<TreeOpener>);
 impl Looker {
     /// Looks at shares, by several threads if there are many.
     pub(crate) fn look_at_all(&self, wanted: &[WantedShare]) -> Vec<Result<LookedAt, String>> {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        // How many processors there are is asked for only if it matters: it takes reading files.
+        let threads = match wanted.len() {
+            0..=SHARES_A_THREAD => 1,
+            _ => std::thread::available_parallelism().map_or(1, usize::from),
+        };
         let share = wanted.len().div_ceil(threads).max(SHARES_A_THREAD);
         let look = |part: &[WantedShare]| -> Vec<_> {
             part.iter().map(|wanted| self.look(wanted.share.directory())).collect()

@@ -27,6 +27,9 @@ pub use options::options;
 /// anew.
 const SPLICES_IN_PLACE_MAX: usize = 8;
 
+/// What is written at once: while the kernel copies that, nobody else may have the processor.
+const PIECE_BYTES: usize = 64 << 10;
+
 /// A share as it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
@@ -99,7 +102,9 @@ impl Copy {
 
     fn write(&mut self, text: &str) -> io::Result<()> {
         let rest = text.as_bytes().get(self.same..).unwrap_or_default();
-        self.file.write_all_at(rest, self.same as u64)?;
+        for (number, piece) in rest.chunks(PIECE_BYTES).enumerate() {
+            self.file.write_all_at(piece, (self.same + number * PIECE_BYTES) as u64)?;
+        }
         self.file.set_len(text.len() as u64)?;
         self.same = text.len();
         Ok(())

@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use steadfast_sys::scheduling;
 
 use crate::log_limit::{LogKind, limited};
 use crate::seat::Seat;
@@ -28,6 +29,8 @@ const QUIET_ROUNDS: u32 = 20;
 const STANDBYS_KEPT: usize = 2;
 /// Others end after this time.
 const STANDBY_LIFE: Duration = Duration::from_secs(30);
+/// How long a worker has a CPU at a time while others want it.
+const SLICE: Duration = Duration::from_micros(200);
 const STACK_BYTES: usize = 1 << 20;
 
 #[derive(Debug, Default)]
@@ -119,7 +122,10 @@ impl Pool {
     /// A worker's life: at a seat, or standing by for one.
     fn work(self: Arc<Self>) {
         // A pool whose CPUs have gone runs where it can.
-        let _ = steadfast_sys::scheduling::pin_current_thread(&self.cpus);
+        let _ = scheduling::pin_current_thread(&self.cpus);
+        // Calls are short: who serves one need not wait until who writes a file, or another
+        // program, has had its milliseconds.
+        let _ = scheduling::set_slice(SLICE);
         let mut worker = Worker::new(Arc::clone(&self));
         while let Some(index) = self.stand_by() {
             if let Some(seat) = self.seats.get(index)

@@ -31,7 +31,7 @@ const LISTS: usize = 9;
 /// A change every so long beside the load.
 const CHANGE_EVERY: Duration = Duration::from_millis(10);
 /// Rounds of the load without and with changes.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 15;
 
 /// Times of one thing, in milliseconds.
 #[derive(Clone, Debug, Default)]
@@ -176,7 +176,10 @@ fn disturbance(site: &Site<'_>, running: &Running) -> Result<Disturbance> {
         let is_over = AtomicBool::new(false);
         let (control, is_over, changed) = (running.control(), &is_over, &changed);
         let (with, changes) = std::thread::scope(|scope| {
-            let changing = scope.spawn(move || keep_changing(&control, changed, is_over));
+            let changing = scope.spawn(move || {
+                site.cpus.keep_from_server()?;
+                keep_changing(&control, changed, is_over)
+            });
             let with = p99();
             is_over.store(true, Ordering::Relaxed);
             let changes = changing.join().ok().context("the thread that changes panicked");

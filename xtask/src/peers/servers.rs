@@ -83,6 +83,14 @@ impl Cpus {
         Ok(Self { server: Some(server), client: Some((count - 1).to_string()) })
     }
 
+    /// Leaves the server's CPUs alone, in the calling thread.
+    pub(crate) fn keep_from_server(&self) -> Result<()> {
+        let Some(client) = &self.client else { return Ok(()) };
+        let mut set = rustix::thread::CpuSet::new();
+        set.set(client.parse().context("the client's CPU")?);
+        Ok(rustix::thread::sched_setaffinity(None, &set)?)
+    }
+
     /// A command on these CPUs.
     pub(crate) fn command(cpus: Option<&String>, program: &Path) -> Command {
         match cpus {

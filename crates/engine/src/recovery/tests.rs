@@ -704,8 +704,9 @@ fn what_was_settled_is_left_alone() {
     disk.change_names(&key(0), |names| {
         names.insert(b"a".to_vec(), file);
     });
-    let write =
-        |data: &'static [u8]| record(&Change::new(Action::Write { object: file, offset: 0, data, gap: None }));
+    let write = |data: &'static [u8]| {
+        record(&Change::new(Action::Write { object: file, offset: 0, data, gap: None }))
+    };
     let settled = |what, up_to| record(&Change::new(Action::Settled { what, up_to }));
     for (what, found) in [
         (Settled::Data(file), &b"fresh"[..]),

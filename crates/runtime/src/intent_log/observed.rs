@@ -76,7 +76,8 @@ impl ObservedFile {
     pub(super) fn write(&self, observed: &Observed) -> io::Result<()> {
         let mut bytes = Vec::new();
         for (object, attr) in observed {
-            let mut change = Change::new(Action::Attributes { object: *object, size: None, gap: None });
+            let mut change =
+                Change::new(Action::Attributes { object: *object, size: None, gap: None });
             change.after.extend(attr.map(|attr| (*object, attr)));
             change.encode(&mut bytes);
         }
