@@ -31,9 +31,20 @@ impl Site {
         let directory = place.directory.path().canonicalize().unwrap();
         let disks =
             names.iter().map(|name| Disk::new(&directory, name, 48)).collect::<Option<_>>()?;
+        Some(Self::of(disks, place))
+    }
+
+    /// With a btrfs, whose metadata goes to the disk every so many seconds.
+    fn with_btrfs(seconds: u32) -> Option<Self> {
+        let place = Place::new();
+        let directory = place.directory.path().canonicalize().unwrap();
+        Some(Self::of(vec![Disk::with_btrfs(&directory, "disk", seconds)?], place))
+    }
+
+    fn of(disks: Vec<Disk>, place: Place) -> Self {
         // Checkpoints only when a test wants one.
         let log = "enabled = true\nsize_mib = 16\ncheckpoint_interval_ms = 3600000\n".to_owned();
-        Some(Self { disks, log, place })
+        Self { disks, log, place }
     }
 
     /// Writes a configuration that serves these of the disks.
@@ -183,6 +194,79 @@ fn a_disk_that_is_not_mounted_gets_its_operations_when_it_is_back() {
     stop(running);
 }
 
+/// The power fails; the only disk has what it was kept with.
+fn fail_power(site: &Site, running: Running) -> Running {
+    kill(running);
+    site.disks[0].lose();
+    site.disks[0].mount("rw");
+    site.start()
+}
+
+/// On btrfs a flush of one file takes directories along. What mounting makes of them after a crash
+/// must not delete what has its name elsewhere by now, of which only the log knows.
+#[test]
+fn a_commit_takes_nothing_away_that_got_another_name() {
+    let Some(site) = Site::with_btrfs(300) else { return };
+    let running = site.start();
+    let (mut client, root) = site.mount(&running, 0);
+    let directory = |client: &mut Nfs3Client, name: &str| {
+        client.mkdir(&root, name.as_bytes(), &Settings::default()).unwrap().handle.unwrap()
+    };
+    let [here, there, elsewhere] =
+        ["here", "there", "elsewhere"].map(|d| directory(&mut client, d));
+    let file = create(&mut client, &here, "old");
+    // More than is logged.
+    write(&mut client, &file, &vec![7; 1 << 20]);
+    let other = create(&mut client, &here, "other");
+    client.link(&other, &elsewhere, b"other").unwrap();
+    assert!(site.care(&["flush"]).status.success());
+    // For this, btrfs flushes the directories in which the file has other names.
+    client.remove(&elsewhere, b"other").unwrap();
+    client.link(&file, &there, b"new").unwrap();
+    client.remove(&here, b"old").unwrap();
+    client.write(&other, 0, &vec![2; 1 << 20], StableHow::Unstable).unwrap();
+    client.commit(&other, 0, 0).unwrap();
+    site.disks[0].keep_unflushed();
+    let running = fail_power(&site, running);
+    let (mut client, _) = site.mount(&running, 0);
+    assert_eq!(client.lookup(&there, b"new").unwrap().handle, file);
+    assert_eq!(client.read(&file, 0, 9).unwrap().data, [7; 9]);
+    assert_eq!(client.getattr(&other).unwrap().size, 1 << 20);
+    stop(running);
+}
+
+/// btrfs writes a file's new length before the zeros behind its old one.
+#[test]
+fn a_file_that_was_made_longer_shows_nothing_of_its_past() {
+    let Some(site) = Site::with_btrfs(1) else { return };
+    let running = site.start();
+    let (mut client, root) = site.mount(&running, 0);
+    let [cut, written] = ["cut", "written"].map(|name| {
+        let file = create(&mut client, &root, name);
+        write(&mut client, &file, &[7; 16_384]);
+        assert!(site.care(&["flush"]).status.success());
+        client.setattr(&file, &Settings::size(5000), None).unwrap();
+        file
+    });
+    // More than is logged: all is flushed, and what was logged before is not replayed.
+    let other = create(&mut client, &root, "other");
+    write(&mut client, &other, &vec![1; 1 << 20]);
+    client.setattr(&cut, &Settings::size(60_000), None).unwrap();
+    client.write(&written, 59_999, b"x", StableHow::FileSync).unwrap();
+    // Until the lengths are on the disk.
+    std::thread::sleep(Duration::from_secs(3));
+    site.disks[0].keep_unflushed();
+    let running = fail_power(&site, running);
+    let (mut client, _) = site.mount(&running, 0);
+    for file in [cut, written] {
+        let data = client.read(&file, 0, 59_999).unwrap().data;
+        assert!(data[..5000].iter().all(|byte| *byte == 7));
+        let shown = data[5000..].iter().filter(|byte| **byte != 0).count();
+        assert_eq!((data.len(), shown), (59_999, 0));
+    }
+    stop(running);
+}
+
 #[test]
 fn without_any_of_its_disks_the_log_is_left_alone() {
     let Some((site, _)) = lost("a", b"acknowledged") else { return };
@@ -322,6 +406,36 @@ fn write_until_faulty(site: &Site, client: &mut Nfs3Client, file: &FileHandle) -
 }
 
 const CHUNK: usize = 1 << 16;
+
+/// The kernel tells of an error once. A COMMIT that comes later must not say that all is stable that
+/// was logged before.
+#[test]
+fn a_commit_after_one_that_failed_leaves_the_log_what_it_has() {
+    let Some(mut site) = Site::new(&[]) else { return };
+    let directory = site.place.directory.path().canonicalize().unwrap();
+    let room = tmpfs(&directory.join("room"), 8);
+    let Some(disk) = Disk::on(&room.at, &directory, "bad", 40) else { return };
+    site.disks.push(disk);
+    let running = site.start();
+    let (mut client, root) = site.mount(&running, 0);
+    let file = create(&mut client, &root, "a");
+    site.disks[0].keep();
+    write(&mut client, &file, b"acknowledged");
+    // More than the disk has room for, though it says otherwise.
+    for chunk in 1..=12 {
+        let data = vec![1; 1 << 20];
+        client.write(&file, chunk << 20, &data, StableHow::Unstable).unwrap();
+    }
+    let failed = client.commit(&file, 0, 0).unwrap_err();
+    assert!([Some(NfsStat3::NoSpc), Some(NfsStat3::Io)].contains(&failed.status()), "{failed}");
+    assert!(run(&["mount", "-o", "remount,size=64m", utf8(&room.at)]));
+    let again = client.commit(&file, 0, 0).unwrap_err();
+    assert_eq!(again.status(), Some(NfsStat3::Io));
+    let running = fail_power(&site, running);
+    let (mut client, _) = site.mount(&running, 0);
+    assert_eq!(client.read(&file, 0, 99).unwrap().data, b"acknowledged");
+    stop(running);
+}
 
 #[test]
 fn a_disk_that_failed_for_a_while_gets_its_operations_when_its_share_is_started_again() {

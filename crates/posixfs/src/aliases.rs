@@ -20,7 +20,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -50,6 +50,10 @@ pub(crate) struct Alias {
 pub(crate) struct Aliases {
     /// Objects with data not flushed that were let go since all was last flushed.
     pub(crate) let_go_dirty: AtomicU64,
+    /// Held while all of it is flushed.
+    pub(crate) whole_flush: Mutex<()>,
+    /// Whether something of it could not be flushed since it is in use.
+    pub(crate) has_failed: AtomicBool,
     /// By what clients know; `None` if the object is gone for good.
     by_key: HashMap<ObjectKey, Option<Alias>>,
     by_actual: HashMap<ObjectKey, ObjectKey>,

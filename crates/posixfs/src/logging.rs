@@ -54,6 +54,11 @@ impl VolumeLog {
         self.is_on && self.log.takes_write(bytes, is_stable)
     }
 
+    /// Whether a crash now would be followed by a replay.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.log.is_in_use()
+    }
+
     /// The last LSN taken, to be read before a flush begins.
     pub(crate) fn last(&self) -> u64 {
         self.log.last()

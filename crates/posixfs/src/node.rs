@@ -329,37 +329,58 @@ impl Node {
             None => match self.reader() {
                 Ok(reader) => reader,
                 // What may not be opened, or not now, is flushed with all the rest.
-                Err(_) => return self.mount.sync(),
+                Err(_) => return self.noted(self.mount.sync()),
             },
         };
         let flushed = match what {
             FlushWhat::Data => rustix::fs::fdatasync(file),
             FlushWhat::Everything => rustix::fs::fsync(file),
         };
-        flushed.map_err(from_errno)
+        self.noted(flushed.map_err(from_errno))
     }
 
     /// Makes stable what objects that were let go had not flushed, or tells that it is lost.
     pub(crate) fn sync_let_go(&self) -> Result<(), FsError> {
-        let let_go = self.mount.let_go();
-        if let_go == 0 {
+        if self.mount.let_go() == 0 {
             return Ok(());
         }
-        self.sync_all(let_go)
+        self.sync_all()
     }
 
-    /// Makes all of the file system stable, and so what so many had let go.
-    fn sync_all(&self, let_go: u64) -> Result<(), FsError> {
+    /// Makes all of the file system stable, and so what objects that were let go had not flushed.
+    fn sync_all(&self) -> Result<(), FsError> {
+        // One at a time: an error is told to one of them.
+        let _turn = self.mount.aliases.whole_flush.lock();
+        let let_go = self.mount.let_go();
         let up_to = self.volume.log.as_ref().map(VolumeLog::last);
-        self.mount.sync()?;
+        self.noted(self.mount.sync())?;
         self.note_settled(Settled::FileSystem, up_to)?;
         self.mount.forget_let_go(let_go);
         Ok(())
     }
 
+    /// Keeps in mind that a flush failed, if there are records of what it was about: the kernel tells
+    /// of an error once to each who asks, and a later success says nothing of it.
+    fn noted(&self, flushed: Result<(), FsError>) -> Result<(), FsError> {
+        if flushed.is_err() && self.volume.log.as_ref().is_some_and(VolumeLog::is_in_use) {
+            self.mount.aliases.has_failed.store(true, Ordering::SeqCst);
+        }
+        flushed
+    }
+
     /// Tells the log what a flush has made stable.
+    ///
+    /// # Errors
+    /// [`FsError::Io`] also if an earlier flush of the file system failed: what it was about may be
+    /// acknowledged and lost, and its records must stay good until the log's own flush has found
+    /// that out.
     fn note_settled(&self, what: Settled, up_to: Option<u64>) -> Result<(), FsError> {
         match (&self.volume.log, up_to) {
+            (Some(log), _)
+                if self.mount.aliases.has_failed.load(Ordering::SeqCst) && log.is_in_use() =>
+            {
+                Err(FsError::Io)
+            }
             (Some(log), Some(up_to)) => log.settled(what, up_to),
             _ => Ok(()),
         }
@@ -413,15 +434,18 @@ impl FlushTarget for Node {
         let up_to = self.volume.log.as_ref().map(VolumeLog::last);
         let key = logging::key(self);
         if !matches!(self.kind, FileKind::Regular | FileKind::Directory) {
-            self.mount.sync()?;
-            return self.note_settled(Settled::Object(key), up_to);
+            return self.flush_file_system();
         }
         self.flush_begins();
         let settled = match what {
             FlushWhat::Data => Settled::Data(key),
             FlushWhat::Everything => Settled::Object(key),
         };
-        let flushed = self.flush_open(what).and_then(|()| self.note_settled(settled, up_to));
+        let mut flushed = self.flush_open(what).and_then(|()| self.note_settled(settled, up_to));
+        if flushed.is_ok() && self.is_flushed_with_all() {
+            // The log was entered meanwhile.
+            flushed = self.flush_file_system();
+        }
         self.flush_ended(flushed.is_ok());
         flushed
     }
@@ -431,7 +455,8 @@ impl FlushTarget for Node {
     /// is gone from a directory that was flushed, and whose new name is in one that was not, is
     /// deleted. The intent log has the new name, but no longer the object.
     fn is_flushed_with_all(&self) -> bool {
-        self.volume.log.is_some() && self.volume.kind == VolumeKind::Btrfs
+        self.volume.kind == VolumeKind::Btrfs
+            && self.volume.log.as_ref().is_some_and(VolumeLog::is_in_use)
     }
 
     fn flush_begins(&self) {
@@ -451,7 +476,7 @@ impl FlushTarget for Node {
         if self.volume.is_volatile() {
             return Ok(());
         }
-        self.sync_all(self.mount.let_go())
+        self.sync_all()
     }
 }
 

@@ -109,7 +109,7 @@ impl Tree {
         };
         let mut gap = None;
         let changed = self.ordered(&node, |node, before| {
-            gap = logging::gap(before, offset);
+            gap = logging::gap(before, offset).filter(|_| !data.is_empty());
             let end = offset.checked_add(data.len() as u64);
             if end.is_none_or(|end| i64::try_from(end).is_err()) {
                 return Err(FsError::FileTooLarge);

@@ -81,6 +81,10 @@ impl ChangeLog for Log {
         bytes <= if is_stable { 100_000 } else { 1000 }
     }
 
+    fn is_in_use(&self) -> bool {
+        true
+    }
+
     fn last(&self) -> u64 {
         self.0.next.load(Ordering::SeqCst)
     }

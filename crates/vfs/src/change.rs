@@ -229,6 +229,10 @@ pub trait ChangeLog: Send + Sync {
     /// it is to be stable, waits for COMMIT.
     fn takes_write(&self, bytes: usize, is_stable: bool) -> bool;
 
+    /// Whether changes are logged now, or the log still has some: those would be replayed after a
+    /// crash.
+    fn is_in_use(&self) -> bool;
+
     /// The last LSN taken. What has it has been applied.
     fn last(&self) -> u64;
 

@@ -1,11 +1,13 @@
 //! Disks that tests mount, fill, and have lose what was written to them.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
 
-use super::{Mounted, ext4, run};
-use crate::common::utf8;
+use super::{Mounted, btrfs, ext4, run};
+use crate::common::{PATIENCE, utf8};
 
-/// A disk with an ext4, which can lose all that was written since a moment, as when the power fails
+/// A disk with an ext4 or a btrfs, which can lose all that was written since a moment, as when the power fails
 /// before any of it was flushed.
 pub struct Disk {
     image: PathBuf,
@@ -24,11 +26,22 @@ impl Disk {
     pub fn on(images: &Path, directory: &Path, name: &str, mib: u64) -> Option<Self> {
         let image = images.join(format!("{name}.image"));
         let mounted = ext4(&image, &directory.join(name), mib)?;
+        Some(Self::of(image, mounted))
+    }
+
+    /// As [`Disk::new`], with a btrfs, whose metadata goes to the disk every so many seconds.
+    pub fn with_btrfs(directory: &Path, name: &str, seconds: u32) -> Option<Self> {
+        let image = directory.join(format!("{name}.image"));
+        let mounted = btrfs(&image, &directory.join(name), seconds)?;
+        Some(Self::of(image, mounted))
+    }
+
+    fn of(image: PathBuf, mounted: Mounted) -> Self {
         let share = mounted.at.join("share");
         std::fs::create_dir(&share).expect("a share");
         // Whatever the disk loses, this it has.
         assert!(run(&["sync", "--file-system", utf8(&mounted.at)]));
-        Some(Self { image, mounted, share })
+        Self { image, mounted, share }
     }
 
     fn kept(&self) -> PathBuf {
@@ -38,6 +51,11 @@ impl Disk {
     /// Keeps the disk as it is now, after a flush.
     pub fn keep(&self) {
         assert!(run(&["sync", "--file-system", utf8(&self.mounted.at)]));
+        self.keep_unflushed();
+    }
+
+    /// Keeps what has reached the disk by now.
+    pub fn keep_unflushed(&self) {
         assert!(run(&["cp", "--sparse=always", utf8(&self.image), utf8(&self.kept())]));
     }
 
@@ -45,9 +63,22 @@ impl Disk {
     /// it any more.
     pub fn lose(&self) {
         self.unmount();
-        // The device may not have left the old file yet.
+        // The kernel lets go of the server's own mounts a moment after the server has gone. A btrfs
+        // that is mounted twice gets another identity.
+        let begun = Instant::now();
+        while !self.devices().is_empty() {
+            assert!(begun.elapsed() < PATIENCE, "{} is in use", self.image.display());
+            std::thread::sleep(Duration::from_millis(5));
+        }
         std::fs::remove_file(&self.image).expect("removed");
         assert!(run(&["cp", "--sparse=always", utf8(&self.kept()), utf8(&self.image)]));
+    }
+
+    /// The loop devices on its image.
+    fn devices(&self) -> String {
+        let words = ["--associated", utf8(&self.image)];
+        let listed = Command::new("losetup").args(words).output().expect("losetup runs");
+        String::from_utf8_lossy(&listed.stdout).into_owned()
     }
 
     pub fn unmount(&self) {

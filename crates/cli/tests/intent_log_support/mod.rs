@@ -37,16 +37,25 @@ pub fn run(words: &[&str]) -> bool {
 
 /// An ext4 of its own on an image at `image`; `None` where that cannot be had.
 pub fn ext4(image: &Path, at: &Path, mib: u64) -> Option<Mounted> {
+    made(&["mkfs.ext4", "-q", "-m", "0"], "loop", image, at, mib)
+}
+
+/// As [`ext4`], a btrfs, whose metadata goes to the disk every so many seconds, without the data.
+pub fn btrfs(image: &Path, at: &Path, seconds: u32) -> Option<Mounted> {
+    made(&["mkfs.btrfs", "-q"], &format!("loop,commit={seconds}"), image, at, 256)
+}
+
+fn made(make: &[&str], options: &str, image: &Path, at: &Path, mib: u64) -> Option<Mounted> {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: needs root");
         return None;
     }
     std::fs::create_dir_all(at).unwrap();
     std::fs::File::create(image).unwrap().set_len(mib << 20).unwrap();
-    let made = run(&["mkfs.ext4", "-q", "-m", "0", utf8(image)])
-        && run(&["mount", "-o", "loop", utf8(image), utf8(at)]);
-    if !made {
-        println!("skipped: cannot make or mount an ext4");
+    let is_made = run(&[make, &[utf8(image)]].concat())
+        && run(&["mount", "-o", options, utf8(image), utf8(at)]);
+    if !is_made {
+        println!("skipped: cannot {} or mount that", make.join(" "));
         return None;
     }
     Some(Mounted { at: at.to_owned() })

@@ -61,6 +61,11 @@ pub(super) struct Object {
 }
 
 impl Object {
+    /// Whether one of the changes left it with this ctime.
+    pub(super) fn had(&self, ctime: Time) -> bool {
+        self.ctimes.iter().any(|(_, known)| *known == ctime)
+    }
+
     /// Up to which change an object is certainly on the disk that has this ctime there: changes of
     /// an inode reach the disk in order. Changes that have just that ctime may be there or not: the
     /// kernel's clock has ticks, and only since Linux 6.13 does every change that is looked at get

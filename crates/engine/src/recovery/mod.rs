@@ -35,7 +35,7 @@ use std::collections::HashMap;
 
 use steadfast_vfs::{Action, Attr, Change, FileKind, FsError, ObjectKey, Recoverable, Time};
 
-use history::{History, Index};
+use history::{History, Index, Object};
 
 /// Names that replay makes begin so; `/` cannot be in them, so a client could make one too, but
 /// has no reason to.
@@ -144,20 +144,22 @@ impl Replay {
     /// Up to which change an object was on the disk when replay began.
     fn on_disk(&self, object: &ObjectKey) -> u64 {
         match (self.before(object), self.history.objects.get(object)) {
-            (Some(before), _) if !self.names_follow_ctimes && !self.ctime_tells(before) => 0,
-            (Some(before), Some(known)) => known.on_disk(before.ctime),
+            (Some(before), Some(known)) if self.ctime_tells(before, known) => {
+                known.on_disk(before.ctime)
+            }
             _ => 0,
         }
     }
 
-    /// Whether an object's ctime tells what of it is on the disk where mounting sets ctimes too: it
-    /// takes names away, and so gives directories and those that had the names the time of the mount,
-    /// which may be a moment after the crash. It leaves the mtime of what is not a directory: that
-    /// is as late as the ctime only if a change of the data was under way.
-    fn ctime_tells(&self, before: &Attr) -> bool {
-        before.kind != FileKind::Directory
-            && (Some(before.ctime) <= self.history.latest
-                || (before.mtime == before.ctime && !self.is_of_later(before.ctime)))
+    /// Whether an object's ctime tells what of it is on the disk. Where mounting sets ctimes too
+    /// (btrfs) not all do: it takes names away, and so gives directories and those that had the names
+    /// the time of the mount, which may be a moment after the crash, or earlier by the clock. It
+    /// leaves the mtime of what is not a directory: that is the ctime only if data was changed last.
+    fn ctime_tells(&self, before: &Attr, known: &Object) -> bool {
+        self.names_follow_ctimes
+            || (before.kind != FileKind::Directory
+                && (known.had(before.ctime)
+                    || (before.mtime == before.ctime && !self.is_of_later(before.ctime))))
     }
 
     /// Up to which change the names of a directory were on the disk when replay began. Of one that

@@ -191,6 +191,10 @@ impl ChangeLog for LogHandle {
         bytes <= max && self.0.phase() != Phase::Off
     }
 
+    fn is_in_use(&self) -> bool {
+        self.0.phase() != Phase::Off
+    }
+
     fn last(&self) -> u64 {
         self.0.log.last().0
     }
