@@ -248,6 +248,19 @@ fn changes_are_told_to_who_watches() {
     };
     let event: Value = serde_json::from_str(&first).unwrap();
     assert_eq!((&event["subject"], &event["name"]), (&"share".into(), &path.into()), "{event}");
+    // Groups come and go, too.
+    server.told(&["group", "create", "people"]);
+    server.told(&["group", "delete", "people"]);
+    let mut groups = Vec::new();
+    while groups.len() < 2 {
+        let line = lines.recv_timeout(PATIENCE).unwrap();
+        let event: Value = serde_json::from_str(&line).unwrap();
+        if event["subject"] == "group" && event["name"] == "people" {
+            groups.push([event["old"].clone(), event["new"].clone()]);
+        }
+    }
+    let is_there = Value::from("enabled");
+    assert_eq!(groups, [[Value::Null, is_there.clone()], [is_there, Value::Null]]);
     let _ = watching.kill();
     let _ = watching.wait();
 }

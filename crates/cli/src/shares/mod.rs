@@ -28,7 +28,7 @@ use steadfast_control::store::{ApplyError, Done, Store, StoreOptions};
 use steadfast_engine::{Engine, ExportTable};
 use steadfast_posixfs::LookedAt;
 use steadfast_shares::manage::{DefaultsSpec, Mistake};
-use steadfast_shares::{Edit, FixedShare, Item, RuleSet, Share, ShareChange, ShareId};
+use steadfast_shares::{FixedShare, Item, RuleSet, Share, ShareChange, ShareId};
 use steadfast_sys::process;
 use tokio::sync::broadcast;
 
@@ -558,11 +558,6 @@ fn look_at_patterns(store: &mut Store, parents: Option<&BTreeSet<PathBuf>>) -> V
         }
     }
     changes
-}
-
-/// Whether an edit is of a part that has a name; a file as a whole is told by what it changed.
-fn is_about_shares(edit: &Edit) -> bool {
-    !matches!(edit.item, Item::File)
 }
 
 fn tell_of_single_users(served: &[Arc<Share>]) {

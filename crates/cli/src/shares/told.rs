@@ -10,7 +10,7 @@ use steadfast_control::store::Done;
 use steadfast_shares::manage::RuleSpec;
 use steadfast_shares::{Edit, GroupView, Item, Share, ShareChange, ShareView, names_clients};
 
-use super::{State, is_about_shares, subject_of};
+use super::{State, subject_of};
 use crate::configuration::COMMAND_LINE;
 
 /// How shares were doing before a change, by path; `None`: they were not served.
@@ -188,7 +188,7 @@ impl State {
             let old = before.or_else(|| was_written.then_some(ShareState::Disabled));
             events.push(self.share_event(sequence, path, old));
         }
-        for edit in done.edits.iter().filter(|edit| is_about_shares(edit)) {
+        for edit in &done.edits {
             match &edit.item {
                 Item::Share(path) if told.insert(path) => {
                     // It is served as it was, or was not and is not.
@@ -196,7 +196,9 @@ impl State {
                     let old = edit.before.as_ref().map(|_| now);
                     events.push(self.share_event(sequence, path, old));
                 }
-                Item::Share(_) | Item::File => {}
+                Item::Share(_) => {}
+                // The same group, written otherwise: what that means is told of its shares.
+                Item::File if edit.before.is_some() && edit.after.is_some() => {}
                 item => events.push(Event {
                     sequence,
                     subject: subject_of(item),

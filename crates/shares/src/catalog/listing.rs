@@ -215,10 +215,10 @@ impl Catalog {
                 let made = group.made.get(number as usize)?.as_ref()?;
                 let name = made.path.rsplit('/').next().unwrap_or_default();
                 let spec = group.pattern(&made.pattern)?.share(name);
-                let node = *group.patterns.get(&made.pattern)?;
+                let node = *group.patterns.get(&*made.pattern)?;
                 Some(ShareView {
                     group: Some(Arc::clone(&group.name)),
-                    pattern: Some(made.pattern.clone()),
+                    pattern: Some((*made.pattern).into()),
                     protocols: protocols(&spec, group),
                     spec,
                     share,
@@ -249,7 +249,7 @@ impl Catalog {
                 .group(index)
                 .and_then(|group| {
                     let made = group.made.get(number as usize)?.as_ref()?;
-                    Some(self.source(group, *group.patterns.get(&made.pattern)?, None))
+                    Some(self.source(group, *group.patterns.get(&*made.pattern)?, None))
                 })
                 .unwrap_or_default(),
         }
@@ -280,7 +280,7 @@ impl Catalog {
             && let Some(group) = self.group(index)
             && let Some(Some(made)) = group.made.get(number as usize)
         {
-            if let Some(node) = group.patterns.get(&made.pattern)
+            if let Some(node) = group.patterns.get(&*made.pattern)
                 && let Outcome::Misworded(_) = made.outcome
             {
                 let lines = group.file.lines_before(*node);

@@ -105,7 +105,8 @@ struct Group {
 /// A share that a pattern made.
 #[derive(Debug)]
 struct Made {
-    pattern: Box<str>,
+    /// One for all of it.
+    pattern: Arc<str>,
     path: Arc<str>,
     outcome: Outcome,
 }
@@ -330,13 +331,15 @@ impl Catalog {
             .made_by(index, pattern)
             .map(|(number, made)| (number, made.path.clone()))
             .collect();
+        let one_for_all = self.made_by(index, pattern).next().map(|(_, made)| &made.pattern);
+        let one_for_all = one_for_all.map_or_else(|| pattern.into(), Arc::clone);
         for (number, path) in known {
             if missing.remove(&*path).is_none() {
                 self.remove_made(index, number);
             }
         }
         for spec in missing.into_values() {
-            self.make(index, pattern, spec);
+            self.make(index, Arc::clone(&one_for_all), spec);
         }
     }
 
@@ -358,11 +361,11 @@ impl Catalog {
         }
     }
 
-    fn make(&mut self, index: u32, pattern: &str, spec: ShareSpec) {
+    fn make(&mut self, index: u32, pattern: Arc<str>, spec: ShareSpec) {
         let mut share = KeptShare::from(spec);
         let outcome = self.resolved(index, &mut share, true);
         let Some(group) = self.group_mut(index) else { return };
-        let made = Some(Made { pattern: pattern.into(), path: share.path, outcome });
+        let made = Some(Made { pattern, path: share.path, outcome });
         let number = group.free.pop().unwrap_or(group.made.len() as u32);
         match group.made.get_mut(number as usize) {
             Some(place) => *place = made,
@@ -532,14 +535,33 @@ impl Catalog {
         let touched = std::mem::take(&mut self.touched);
         let mut changes = Vec::new();
         for (path, old) in touched {
-            let new = self.served(&path);
-            if old.as_ref() != new {
-                let new = new.cloned();
-                changes.push(ShareChange { path, old, new });
+            match (old, self.served(&path).cloned()) {
+                (Some(old), Some(new)) if old == new => self.keep(&path, old),
+                (None, None) => {}
+                (old, new) => changes.push(ShareChange { path, old, new }),
             }
         }
         changes.sort_by(|a, b| a.path.cmp(&b.path));
         changes
+    }
+
+    /// Goes on with a share that others have, as the one that is served by now is the same: so that
+    /// there is one of it.
+    fn keep(&mut self, path: &str, share: Arc<Share>) {
+        let (kept, outcome) = match self.first(path) {
+            Some(Claim::Written(group, node)) => {
+                let Some(node) = share_mut(&mut self.groups, group, node) else { return };
+                (&mut node.kept.path, &mut node.outcome)
+            }
+            Some(Claim::Made(group, number)) => {
+                let made = self.group_mut(group).and_then(|g| g.made.get_mut(number as usize));
+                let Some(made) = made.and_then(Option::as_mut) else { return };
+                (&mut made.path, &mut made.outcome)
+            }
+            Some(Claim::Fixed(_)) | None => return,
+        };
+        *kept = Arc::clone(&share.path);
+        *outcome = Outcome::Share(share);
     }
 }
 

@@ -84,6 +84,20 @@ fn a_batch_says_what_it_changed() {
 }
 
 #[test]
+fn a_share_that_stays_as_it_was_is_in_memory_once() {
+    let mut catalog = catalog(&[("home", HOME)]);
+    let before = Arc::clone(catalog.served("/a").expect("served"));
+    let text = HOME.replace("\"/b\"", "\"/c\"").replace("path", "# by hand\npath");
+    let changes = catalog.insert(GroupFile::parse("home", &text));
+    assert_eq!(paths(&changes), [("/b", true, false), ("/c", false, true)]);
+    let after = catalog.served("/a").expect("served");
+    assert!(Arc::ptr_eq(&before, after), "others go on with what they have");
+    // It is still the file's: what is done to it there counts.
+    let off = json!([{"op": "set-share", "path": "/a", "changes": {"set": {"enabled": false}}}]);
+    assert_eq!(paths(&apply(&mut catalog, off).changes), [("/a", true, false)]);
+}
+
+#[test]
 fn a_group_is_switched_as_one() {
     let mut catalog = catalog(&[("home", HOME)]);
     let off = json!([{"op": "set-group", "name": "home", "changes": {"set": {"enabled": false}}}]);
