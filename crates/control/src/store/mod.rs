@@ -310,7 +310,10 @@ impl Store {
         self.refuse_read_only()?;
         let mut edits = self.way_back(to)?;
         let (changes, gone) = self.catalog.put_back(&mut edits);
-        let left_out = gone.iter().map(|group| self.went_with_file(group)).collect();
+        let what = "not all of that state came back: it has shares of this group, whose file was \
+                    removed; create the group, or write the file, and go back again";
+        let place = |group: &str| files::path_of(&self.directory, group);
+        let left_out = gone.iter().map(|group| files::mistake(&place(group), what)).collect();
         let record =
             Record { who: who.to_owned(), rolled_back_to: Some(to), edits, ..Record::default() };
         self.commit(record, changes, left_out)

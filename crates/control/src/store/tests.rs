@@ -361,11 +361,12 @@ fn what_tools_did_to_a_file_that_is_removed_goes_with_it() {
     let names = |store: &Store| -> Vec<String> {
         store.catalog().group_names().map(str::to_owned).collect()
     };
-    let is_told = |told: &[Mistake]| {
+    let says = |told: &[Mistake], what: &str| {
         assert_eq!(told.len(), 1, "{told:?}");
         assert!(told[0].place.ends_with("/home.toml"), "{told:?}");
-        assert!(told[0].what.contains("went with it"), "{told:?}");
+        assert!(told[0].what.contains(what), "{told:?}");
     };
+    let is_told = |told: &[Mistake]| says(told, "went with it");
     for crashes in [false, true] {
         let place = Place::new();
         place.write("home", text);
@@ -410,7 +411,7 @@ fn what_tools_did_to_a_file_that_is_removed_goes_with_it() {
         std::fs::remove_file(place.path("shares.d/home.toml")).expect("removed");
         let mut store = place.open();
         let done = store.rollback(0, "me").expect("done");
-        is_told(&done.left_out);
+        says(&done.left_out, "not all of that state came back");
         assert_eq!((done.sequence, names(&store), paths(&store)), (1, vec![], vec![]));
     }
 }
