@@ -28,7 +28,7 @@ pub use options::options;
 const SPLICES_IN_PLACE_MAX: usize = 8;
 
 /// What is written at once: while the kernel copies that, nobody else may have the processor.
-const PIECE_BYTES: usize = 64 << 10;
+pub(crate) const PIECE_BYTES: usize = 64 << 10;
 
 /// A share as it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use steadfast_control::store::FileWrite;
@@ -12,6 +12,11 @@ use super::ShareManager;
 
 /// How long further changes are waited for, so that many cost one writing.
 const GATHERING: Duration = Duration::from_millis(300);
+/// The same where writing takes long, as of a file with thousands of shares.
+const GATHERING_MAX: Duration = Duration::from_secs(3);
+/// So many times as long as the last writing took is waited for, between these two: calls may have
+/// to wait for who writes.
+const GATHERING_PER_WRITING: u32 = 100;
 
 /// After a file that could not be written: its disk may have room again.
 const RETRY: Duration = Duration::from_secs(30);
@@ -68,14 +73,18 @@ impl Writer {
 impl Bell {
     fn write(&self, manager: &Weak<ShareManager>) {
         let mut retry = None;
+        let mut gathering = GATHERING;
         loop {
-            if !self.is_to_write(retry) {
+            if !self.is_to_write(retry, gathering) {
                 return;
             }
+            let begun = Instant::now();
             let Some(manager) = manager.upgrade() else { return };
             let writes = manager.lock().store.take_writes();
             let written = writes.into_iter().map(FileWrite::perform).collect();
             let mistakes = manager.lock().store.note_writes(written);
+            let long = begun.elapsed() * GATHERING_PER_WRITING;
+            gathering = long.clamp(GATHERING, GATHERING_MAX);
             for mistake in &mistakes {
                 tracing::warn!("{mistake}");
             }
@@ -86,8 +95,9 @@ impl Bell {
         }
     }
 
-    /// Waits until something is to be written, at most for `retry`; `false`: it is time to stop.
-    fn is_to_write(&self, retry: Option<Duration>) -> bool {
+    /// Waits until something is to be written, at most for `retry`, and for more of it for
+    /// `gathering`; `false`: it is time to stop.
+    fn is_to_write(&self, retry: Option<Duration>, gathering: Duration) -> bool {
         let mut state = self.state.lock();
         let is_idle = |state: &mut BellState| !state.is_rung && !state.is_stopping;
         match retry {
@@ -96,7 +106,7 @@ impl Bell {
         }
         if !state.is_stopping {
             // Further changes only ring: it ends when there is nothing to gather for.
-            self.rung.wait_while_for(&mut state, |state| !state.is_stopping, GATHERING);
+            self.rung.wait_while_for(&mut state, |state| !state.is_stopping, gathering);
         }
         state.is_rung = false;
         !state.is_stopping
@@ -110,8 +120,8 @@ mod tests {
     #[test]
     fn what_failed_is_written_again_though_nobody_rings() {
         let bell = Bell::default();
-        assert!(bell.is_to_write(Some(Duration::from_millis(1))));
+        assert!(bell.is_to_write(Some(Duration::from_millis(1)), GATHERING));
         bell.state.lock().is_stopping = true;
-        assert!(!bell.is_to_write(None));
+        assert!(!bell.is_to_write(None, GATHERING));
     }
 }

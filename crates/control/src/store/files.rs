@@ -11,6 +11,8 @@ use steadfast_shares::GroupFile;
 use steadfast_shares::configuration::TEXT_BYTES_MAX;
 use steadfast_shares::manage::{Mistake, check_group_name};
 
+use crate::sharetab::PIECE_BYTES;
+
 /// What a file was when it was read or written last: another one was edited by somebody else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fingerprint {
@@ -212,7 +214,7 @@ impl Prepared {
         let temporary = directory.join(temporary);
         let mut file =
             OpenOptions::new().write(true).create(true).truncate(true).open(&temporary)?;
-        file.write_all(contents)?;
+        contents.chunks(PIECE_BYTES).try_for_each(|piece| file.write_all(piece))?;
         if let Ok(old) = path.metadata() {
             file.set_permissions(old.permissions())?;
             // Only root may give a file away; to others it stays theirs.
