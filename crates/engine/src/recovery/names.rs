@@ -104,9 +104,9 @@ impl Replay {
                 Some(wanted) => self.can_be_had(wanted, storage)?,
                 None => false,
             };
-            if !is_known && !can_be_had {
+            if !can_be_had && (!is_known || wanted.is_some()) {
                 // The name was removed and is in use again, by something the log does not know; or
-                // what had it last was replaced for good.
+                // what had it last was replaced for good, be it by something that had it before.
                 done.push(place.clone());
                 continue;
             }

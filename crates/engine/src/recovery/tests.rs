@@ -726,6 +726,31 @@ fn what_was_settled_is_left_alone() {
     }
 }
 
+/// An operation that was not acknowledged gave a name back to what had it before, and so did away
+/// with what the log wants there: that had been settled, and cannot be made again.
+#[test]
+fn what_was_replaced_for_good_leaves_its_name_to_what_has_it() {
+    let mut disk = Disk::new();
+    disk.sets_ctimes = true;
+    let (gone, there) = (key(1000), key(2000));
+    disk.add(there, FileKind::Regular);
+    disk.change_names(&key(0), |names| {
+        names.insert(b"x".to_vec(), there);
+    });
+    let name = |name: &'static [u8]| Place { dir: key(0), name };
+    let rename = record(&Change::new(Action::Rename {
+        from: name(b"p"),
+        to: name(b"x"),
+        object: gone,
+        is_directory: false,
+        victim: Some(Unlinked { object: there, is_directory: false, is_left: true }),
+    }));
+    let report = replay(&mut disk, &[rename], &mut None).unwrap();
+    assert_eq!(report.names, 0);
+    let names = disk.names_of(&key(0)).unwrap();
+    assert_eq!(names.iter().map(|(n, o)| (&n[..], *o)).collect::<Vec<_>>(), [(&b"x"[..], there)]);
+}
+
 /// What a local process put where the log wants something else is kept, and told.
 #[test]
 fn what_is_in_the_way_is_kept_and_reported() {
