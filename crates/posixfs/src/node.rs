@@ -347,6 +347,21 @@ impl Node {
         self.sync_all()
     }
 
+    /// On btrfs a flush of one file or directory goes to its log of single flushes. What mounting
+    /// makes of that after a crash can lack other objects, which had been stable: one whose old name
+    /// is gone from a directory that was flushed, and whose new name is in one that was not, is
+    /// deleted. The intent log has the new name, but no longer the object.
+    fn is_flushed_with_all(&self) -> bool {
+        self.volume.kind == VolumeKind::Btrfs
+            && self.volume.log.as_ref().is_some_and(VolumeLog::is_in_use)
+    }
+
+    /// Makes all of the file system stable; an error is told to one of those who ask.
+    fn sync_one_at_a_time(&self) -> Result<(), FsError> {
+        let _turn = self.mount.aliases.whole_flush.lock();
+        self.noted(self.mount.sync())
+    }
+
     /// Makes all of the file system stable, and so what objects that were let go had not flushed.
     fn sync_all(&self) -> Result<(), FsError> {
         // One at a time: an error is told to one of them.
@@ -425,12 +440,6 @@ impl FlushTarget for Node {
         if self.volume.is_volatile() {
             return Ok(());
         }
-        if self.is_flushed_with_all() {
-            self.flush_begins();
-            let flushed = self.flush_file_system();
-            self.flush_ended(flushed.is_ok());
-            return flushed;
-        }
         let up_to = self.volume.log.as_ref().map(VolumeLog::last);
         let key = logging::key(self);
         if !matches!(self.kind, FileKind::Regular | FileKind::Directory) {
@@ -441,22 +450,15 @@ impl FlushTarget for Node {
             FlushWhat::Data => Settled::Data(key),
             FlushWhat::Everything => Settled::Object(key),
         };
-        let mut flushed = self.flush_open(what).and_then(|()| self.note_settled(settled, up_to));
-        if flushed.is_ok() && self.is_flushed_with_all() {
-            // The log was entered meanwhile.
-            flushed = self.flush_file_system();
-        }
+        let alone = if self.is_flushed_with_all() { Ok(()) } else { self.flush_open(what) };
+        // Asked again: the log may have been entered meanwhile.
+        let flushed = match alone {
+            Ok(()) if self.is_flushed_with_all() => self.sync_one_at_a_time(),
+            alone => alone,
+        };
+        let flushed = flushed.and_then(|()| self.note_settled(settled, up_to));
         self.flush_ended(flushed.is_ok());
         flushed
-    }
-
-    /// On btrfs a flush of one file or directory goes to its log of single flushes. What mounting
-    /// makes of that after a crash can lack other objects, which had been stable: one whose old name
-    /// is gone from a directory that was flushed, and whose new name is in one that was not, is
-    /// deleted. The intent log has the new name, but no longer the object.
-    fn is_flushed_with_all(&self) -> bool {
-        self.volume.kind == VolumeKind::Btrfs
-            && self.volume.log.as_ref().is_some_and(VolumeLog::is_in_use)
     }
 
     fn flush_begins(&self) {

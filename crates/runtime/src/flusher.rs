@@ -315,14 +315,13 @@ impl Flusher {
         sender.send(stable_ns, shared);
     }
 
-    /// Flushes each object, or the whole file system when they are many or want it so; tells what
-    /// failed.
+    /// Flushes each object, or the whole file system when they are many; tells what failed.
     fn flush(&self, targets: Targets, shared: &Shared) -> HashMap<u64, FsError> {
         let mut failed = HashMap::new();
         let targets = targets.in_order();
-        let is_whole = targets.len() > shared.options.flush_objects_max
-            || targets.iter().any(|target| target.object.is_flushed_with_all());
-        if is_whole && let Some(first) = targets.first() {
+        if targets.len() > shared.options.flush_objects_max
+            && let Some(first) = targets.first()
+        {
             // All objects at once, so no other thread may be flushing any of them.
             let keys: Vec<u64> = targets.iter().map(|target| target.key).collect();
             self.enter_flush(&keys);

@@ -64,16 +64,6 @@ fn many_objects_become_one_flush_of_the_file_system() {
 }
 
 #[test]
-fn what_cannot_be_flushed_alone_becomes_a_flush_of_the_file_system() {
-    let fixture = start(ServerOptions { flush_threads: 1, ..options() });
-    fixture.toy.flush_gate.open();
-    let mut client = fixture.connect();
-    assert_eq!(client.call(1, b'p', &[0, 1, FLUSHED_WITH_ALL as u8, 2]), b"stable");
-    assert_eq!(fixture.toy.whole_flushes.load(Ordering::SeqCst), 1);
-    assert_eq!(*fixture.toy.flushes.lock(), []);
-}
-
-#[test]
 fn a_failed_flush_fails_its_calls_and_those_of_its_time() {
     let fixture = start(ServerOptions { flush_threads: 1, ..options() });
     fixture.toy.failing.lock().push(9);

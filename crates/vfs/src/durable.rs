@@ -44,12 +44,6 @@ pub trait FlushTarget: Send + Sync {
     /// As [`FlushTarget::flush`].
     fn flush_file_system(&self) -> Result<(), FsError>;
 
-    /// Whether a flush of the object alone could take away what others were promised, so that it is
-    /// to be made stable with its whole file system.
-    fn is_flushed_with_all(&self) -> bool {
-        false
-    }
-
     /// A flush of the whole file system, by another target, begins: what is written to the
     /// object from here on may not be part of it.
     fn flush_begins(&self) {}

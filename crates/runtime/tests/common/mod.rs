@@ -61,9 +61,6 @@ pub fn wait_until(is_done: impl Fn() -> bool) {
 /// Its flush waits for [`Shared::gate`], too.
 pub const WAITING_OBJECT: u64 = 200;
 
-/// It can only be flushed with all the rest.
-pub const FLUSHED_WITH_ALL: u64 = 201;
-
 pub struct Target {
     key: u64,
     toy: Arc<Shared>,
@@ -105,10 +102,6 @@ impl FlushTarget for Target {
         self.toy.flush_gate.pass();
         self.toy.whole_flushes.fetch_add(1, Ordering::SeqCst);
         Ok(())
-    }
-
-    fn is_flushed_with_all(&self) -> bool {
-        self.key == FLUSHED_WITH_ALL
     }
 }
 
