@@ -450,10 +450,11 @@ impl FlushTarget for Node {
             FlushWhat::Data => Settled::Data(key),
             FlushWhat::Everything => Settled::Object(key),
         };
-        let alone = if self.is_flushed_with_all() { Ok(()) } else { self.flush_open(what) };
+        let is_whole = self.is_flushed_with_all();
+        let alone = if is_whole { Ok(()) } else { self.flush_open(what) };
         // Asked again: the log may have been entered meanwhile.
         let flushed = match alone {
-            Ok(()) if self.is_flushed_with_all() => self.sync_one_at_a_time(),
+            Ok(()) if is_whole || self.is_flushed_with_all() => self.sync_one_at_a_time(),
             alone => alone,
         };
         let flushed = flushed.and_then(|()| self.note_settled(settled, up_to));
