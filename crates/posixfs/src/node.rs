@@ -356,8 +356,10 @@ impl Node {
             && self.volume.log.as_ref().is_some_and(VolumeLog::is_in_use)
     }
 
-    /// Makes all of the file system stable; an error is told to one of those who ask.
-    fn sync_one_at_a_time(&self) -> Result<(), FsError> {
+    /// Makes the object stable by making all of its file system so.
+    fn flush_with_all(&self) -> Result<(), FsError> {
+        self.sync_let_go()?;
+        // One at a time: an error is told to one of them.
         let _turn = self.mount.aliases.whole_flush.lock();
         self.noted(self.mount.sync())
     }
@@ -443,7 +445,8 @@ impl FlushTarget for Node {
         let up_to = self.volume.log.as_ref().map(VolumeLog::last);
         let key = logging::key(self);
         if !matches!(self.kind, FileKind::Regular | FileKind::Directory) {
-            return self.flush_file_system();
+            self.flush_with_all()?;
+            return self.note_settled(Settled::Object(key), up_to);
         }
         self.flush_begins();
         let settled = match what {
@@ -451,12 +454,13 @@ impl FlushTarget for Node {
             FlushWhat::Everything => Settled::Object(key),
         };
         let is_whole = self.is_flushed_with_all();
-        let alone = if is_whole { Ok(()) } else { self.flush_open(what) };
-        // Asked again: the log may have been entered meanwhile.
-        let flushed = match alone {
-            Ok(()) if is_whole || self.is_flushed_with_all() => self.sync_one_at_a_time(),
-            alone => alone,
-        };
+        let mut flushed = if is_whole { self.flush_with_all() } else { self.flush_open(what) };
+        if flushed.is_ok() && !is_whole && self.is_flushed_with_all() {
+            // The log was entered meanwhile.
+            flushed = self.flush_with_all();
+        }
+        // Of all the rest nothing is noted: where names are judged by what they are bound to, replay
+        // needs to know of those that have reached the disk too.
         let flushed = flushed.and_then(|()| self.note_settled(settled, up_to));
         self.flush_ended(flushed.is_ok());
         flushed

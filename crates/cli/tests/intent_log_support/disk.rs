@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use super::{Mounted, btrfs, ext4, run};
 use crate::common::{PATIENCE, utf8};
 
-/// A disk with an ext4 or a btrfs, which can lose all that was written since a moment, as when the power fails
-/// before any of it was flushed.
+/// A disk with an ext4 or a btrfs, which can lose all that was written since a moment, as when the
+/// power fails before any of it was flushed.
 pub struct Disk {
     image: PathBuf,
     mounted: Mounted,
