@@ -5,12 +5,12 @@
 //!
 //! An empty field is `-`. Blanks, tabs, newlines and backslashes within a field are written in
 //! octal (`\040`), as in fstab(5); a share that is served by several protocols has a line for
-//! each. It is always true and complete: whoever opens it reads one state, from before a batch or
-//! after it, never a part.
+//! each. The order of shares says nothing. It is always true and complete: whoever opens it reads one
+//! state, from before a batch or after it, never a part.
 
+mod lines;
 mod options;
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
@@ -21,11 +21,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use steadfast_sys::lease;
 
+use lines::{Changes, Lines};
 pub use options::options;
 
-/// Changes that are worth shifting all that is behind them, rather than putting the text together
-/// anew.
-const SPLICES_IN_PLACE_MAX: usize = 8;
+/// So many places where a file lacks something are told apart.
+const PLACES_BEHIND_MAX: usize = 64;
 
 /// What is written at once: while the kernel copies that, nobody else may have the processor.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
@@ -47,22 +47,21 @@ pub struct Entry<'a> {
 
 /// The file, and what is in it. Nobody else writes there.
 ///
-/// A change of one share among fifteen thousand costs the bytes behind it, not a new file: there
-/// are two, of which one is the sharetab and the other is brought up to date and put in its place.
+/// A change of one share among fifteen thousand costs a few lines, not a new file: there are two, of
+/// which one is the sharetab and the other is brought up to date and put in its place.
 #[derive(Debug)]
 pub struct Sharetab {
     path: PathBuf,
     /// Where the other one is.
     spare_path: PathBuf,
-    /// All lines, sorted by their first field.
-    text: String,
-    /// Lines that are to take the place of those with this first field; none to take them out.
-    changes: BTreeMap<Box<str>, Option<Box<str>>>,
+    lines: Lines,
+    /// What is not in the lines yet.
+    changes: Changes,
     /// The file that is the sharetab; `None` before the first time.
     shown: Option<Copy>,
     /// The one that was before that.
     spare: Option<Copy>,
-    /// Whether the file lacks something of `text`.
+    /// Whether the file lacks something of the lines.
     is_behind: bool,
 }
 
@@ -70,8 +69,8 @@ pub struct Sharetab {
 #[derive(Debug)]
 struct Copy {
     file: File,
-    /// So many bytes at its beginning are those of the text.
-    same: usize,
+    /// Where it lacks the text, beside its length.
+    behind: Vec<Range<usize>>,
 }
 
 impl Copy {
@@ -89,7 +88,7 @@ impl Copy {
         };
         // Whatever the process's mask says; and nobody is to write to it.
         file.set_permissions(Permissions::from_mode(0o444))?;
-        Ok(Self { file, same: 0 })
+        Ok(Self { file, behind: vec![0..usize::MAX] })
     }
 
     /// Whether it is what is at a path, and nowhere else.
@@ -100,13 +99,25 @@ impl Copy {
         (ours.dev(), ours.ino(), ours.nlink()) == (there.dev(), there.ino(), 1)
     }
 
+    /// Notes where the text is another one than it was.
+    fn note(&mut self, different: &[Range<usize>]) {
+        self.behind.extend_from_slice(different);
+        if self.behind.len() > PLACES_BEHIND_MAX {
+            let start = self.behind.iter().map(|range| range.start).min().unwrap_or(0);
+            self.behind = vec![start..usize::MAX];
+        }
+    }
+
     fn write(&mut self, text: &str) -> io::Result<()> {
-        let rest = text.as_bytes().get(self.same..).unwrap_or_default();
-        for (number, piece) in rest.chunks(PIECE_BYTES).enumerate() {
-            self.file.write_all_at(piece, (self.same + number * PIECE_BYTES) as u64)?;
+        for range in &self.behind {
+            let rest = text.as_bytes().get(range.start..).unwrap_or_default();
+            let part = rest.get(..range.len()).unwrap_or(rest);
+            for (number, piece) in part.chunks(PIECE_BYTES).enumerate() {
+                self.file.write_all_at(piece, (range.start + number * PIECE_BYTES) as u64)?;
+            }
         }
         self.file.set_len(text.len() as u64)?;
-        self.same = text.len();
+        self.behind.clear();
         Ok(())
     }
 
@@ -133,8 +144,8 @@ impl Sharetab {
         Ok(Self {
             path: path.to_owned(),
             spare_path: spare_path.into(),
-            text: String::new(),
-            changes: BTreeMap::new(),
+            lines: Lines::default(),
+            changes: Changes::new(),
             shown: None,
             spare: None,
             is_behind: true,
@@ -159,10 +170,9 @@ impl Sharetab {
 
     /// Tells of no share any more.
     pub fn clear(&mut self) {
-        self.is_behind |= !self.text.is_empty();
-        self.text.clear();
+        self.is_behind |= !self.lines.text().is_empty();
+        self.lines.clear();
         self.changes.clear();
-        self.note_change(0);
     }
 
     /// Puts what was told into the file, at one moment. It need not survive a crash: it is of no
@@ -196,85 +206,22 @@ impl Sharetab {
         // One that may have half a text afterwards is not kept, nor one that somebody reads.
         let spare = self.spare.take().filter(|spare| spare.is_at(&self.spare_path));
         if let Some(mut spare) = spare
-            && spare.write_alone(&self.text)?
+            && spare.write_alone(self.lines.text())?
         {
             return Ok(spare);
         }
         let mut new = Copy::create(&self.spare_path)?;
-        new.write(&self.text)?;
+        new.write(self.lines.text())?;
         Ok(new)
     }
 
     /// Puts what was told into the text.
     fn put_changes(&mut self) {
-        let changes = std::mem::take(&mut self.changes);
-        let mut splices = Vec::new();
-        let mut from = 0;
-        for (first, lines) in &changes {
-            let range = self.find(from, first);
-            from = range.end;
-            let lines = lines.as_deref().unwrap_or_default();
-            if self.text.get(range.clone()) != Some(lines) {
-                splices.push((range, lines));
-            }
-        }
-        let Some((first, _)) = splices.first() else { return };
-        self.note_change(first.start);
-        self.is_behind = true;
-        if splices.len() <= SPLICES_IN_PLACE_MAX {
-            for (range, lines) in splices.into_iter().rev() {
-                self.text.replace_range(range, lines);
-            }
-            return;
-        }
-        let added: usize = splices.iter().map(|(_, lines)| lines.len()).sum();
-        let mut text = String::with_capacity(self.text.len() + added);
-        let mut from = 0;
-        for (range, lines) in splices {
-            text.push_str(self.text.get(from..range.start).unwrap_or_default());
-            text.push_str(lines);
-            from = range.end;
-        }
-        text.push_str(self.text.get(from..).unwrap_or_default());
-        text.shrink_to_fit();
-        self.text = text;
-    }
-
-    /// Notes that the text is another one from there on.
-    fn note_change(&mut self, at: usize) {
+        let different = self.lines.put(std::mem::take(&mut self.changes));
+        self.is_behind |= !different.is_empty();
         for copy in self.shown.iter_mut().chain(&mut self.spare) {
-            copy.same = copy.same.min(at);
+            copy.note(&different);
         }
-    }
-
-    /// Where the lines with this first field are, or would be; they are not before `from`.
-    fn find(&self, from: usize, first: &str) -> Range<usize> {
-        let (mut low, mut high) = (from, self.text.len());
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let before = self.text.as_bytes().get(low..middle).unwrap_or_default();
-            let line = before.iter().rposition(|b| *b == b'\n').map_or(low, |at| low + at + 1);
-            if self.field_at(line) < first {
-                low = self.line_end(line);
-            } else {
-                high = line;
-            }
-        }
-        let mut end = low;
-        while end < self.text.len() && self.field_at(end) == first {
-            end = self.line_end(end);
-        }
-        low..end
-    }
-
-    fn field_at(&self, line: usize) -> &str {
-        let rest = self.text.get(line..).unwrap_or_default();
-        rest.split_once('\t').map_or(rest, |(field, _)| field)
-    }
-
-    fn line_end(&self, line: usize) -> usize {
-        let rest = self.text.get(line..).unwrap_or_default();
-        rest.find('\n').map_or(self.text.len(), |at| line + at + 1)
     }
 }
 
@@ -329,6 +276,7 @@ fn field(text: &mut String, value: Option<&str>, end: char) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use proptest::prelude::*;
@@ -373,7 +321,7 @@ mod tests {
         std::os::unix::fs::symlink(&other, &tab.spare_path).expect("a link");
         tab.clear();
         tab.publish().expect("written");
-        assert_eq!((read(&tab).as_str(), tab.text.len()), ("", 0));
+        assert_eq!((read(&tab).as_str(), tab.lines.text().len()), ("", 0));
         assert_eq!(std::fs::read_to_string(&other).expect("readable"), "theirs");
         drop(tab);
         assert!(!path.exists());
@@ -411,7 +359,6 @@ mod tests {
             let mut readers: Vec<(File, String)> = Vec::new();
             for (number, batch) in batches.into_iter().enumerate() {
                 for (share, options) in batch {
-                    // The order of lines is that of what is written, not of what is meant.
                     let path = format!("/s {share}");
                     if let Some(options) = options {
                         let types = if share % 3 == 0 { &["nfs", "smb"][..] } else { &["nfs"] };
@@ -424,8 +371,11 @@ mod tests {
                     }
                 }
                 tab.publish().expect("written");
-                let expected: String = model.values().map(String::as_str).collect();
-                prop_assert_eq!(&read(&tab), &expected);
+                let expected = read(&tab);
+                let mut has: Vec<&str> = expected.lines().collect();
+                has.sort_unstable();
+                let lines = model.values().flat_map(|lines: &String| lines.lines());
+                prop_assert_eq!(has, lines.collect::<Vec<_>>());
                 if number % 3 == 0 {
                     readers.push((File::open(tab.path()).expect("opened"), expected));
                 }
