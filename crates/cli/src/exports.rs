@@ -2,13 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use steadfast_engine::{Export, ExportTable};
 use steadfast_posixfs::{LookedAt, Mode, OpenError, Storage, TreeOnUse, TreeOpener};
 use steadfast_shares::{ClientRule, Rights, RuleSet, Share, ShareId, Squash};
 use steadfast_sys::process;
-use steadfast_vfs::StorageSource;
+use steadfast_vfs::{LoggedFileSystem, StorageSource};
 
 use crate::configuration::{WantedShare, missing_directory};
 use crate::discarded::Discarded;
@@ -100,10 +100,53 @@ impl Exports {
         }
     }
 
-    /// Whether a share is served, and why its tree could not be opened if a client wanted it.
+    /// Whether a share is served, and its disk takes changes; and why its tree could not be opened
+    /// if a client wanted it, or takes none.
     pub(crate) fn is_served(&self, id: ShareId) -> (bool, Option<String>) {
         let served = self.served.get(&id);
-        (served.is_some(), served.and_then(|served| served.tree.problem()))
+        let is_served = served.is_some_and(|served| !served.tree.has_failed());
+        (is_served, served.and_then(|served| served.tree.problem()))
+    }
+
+    /// The shares with something of a file system whose changes are logged, as far as clients use
+    /// them.
+    pub(crate) fn users(&self, file_system: LoggedFileSystem) -> Vec<Arc<Share>> {
+        let uses = |served: &&Served| served.tree.tree().is_some_and(|tree| tree.uses(file_system));
+        self.served.values().filter(uses).map(|served| Arc::clone(&served.share)).collect()
+    }
+
+    /// Gives shares trees that are yet to be opened, so that what they use is let go, and what was
+    /// kept of it meanwhile gets there when it is used again. Returns the trees, too.
+    pub(crate) fn reopen(
+        &mut self,
+        now: &Arc<ExportTable>,
+        shares: &[Arc<Share>],
+    ) -> (ExportTable, Built, Vec<Weak<TreeOnUse>>) {
+        let mut built = Built::default();
+        let (mut removed, mut added) = (Vec::new(), Vec::new());
+        let (mut trees, mut discarded) = (Vec::new(), Vec::new());
+        for share in shares {
+            let Some(before) = self.served.get(&share.id).cloned() else { continue };
+            removed.push(share.id);
+            discarded.extend(self.take(share.id, &mut built));
+            let served = Served { tree: Arc::new(before.tree.another()), ..before };
+            trees.push(Arc::downgrade(&served.tree));
+            added.push(served.export());
+            built.changed.push(Arc::clone(&served.share));
+            self.served.insert(share.id, served);
+        }
+        let table = now.changed(&removed, added);
+        self.discarded.add(Arc::clone(now), discarded);
+        (table, built, trees)
+    }
+
+    /// Notes that a share's tree was opened, though no client uses it.
+    pub(crate) fn note_opened(&mut self, tree: &Arc<TreeOnUse>) {
+        let Some(device) = tree.device() else { return };
+        let opened = self.served.iter().find(|(_, served)| Arc::ptr_eq(&served.tree, tree));
+        if let Some((id, _)) = opened {
+            self.openers.entry(device).or_insert(*id);
+        }
     }
 
     /// A share as it is served.

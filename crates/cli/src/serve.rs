@@ -255,6 +255,7 @@ fn start(
             &places.shares_directory.with_file_name(PLUGINS_DIRECTORY),
         )?,
         read_base(arguments, sources, has_base_shares, at_start),
+        intent_log.as_ref(),
     )?;
     for reply in &replies {
         engine.remember_replayed(reply, 0);

@@ -482,6 +482,81 @@ fn a_disk_that_failed_for_a_while_gets_its_operations_when_its_share_is_started_
 }
 
 #[test]
+fn a_disk_that_is_well_again_comes_back_by_itself() {
+    let Some(mut site) = Site::new(&["good"]) else { return };
+    let directory = site.place.directory.path().canonicalize().unwrap();
+    // A disk with less room than it says.
+    let room = tmpfs(&directory.join("room"), 64);
+    let Some(disk) = Disk::on(&room.at, &directory, "bad", 40) else { return };
+    disk.without_room_of(&["a", "quiet", "local"], 2);
+    let size = format!("remount,size={}m", disk.image_mib());
+    assert!(run(&["mount", "-o", &size, utf8(&room.at)]));
+    site.disks.push(disk);
+    site.log = "enabled = true\nsize_mib = 64\ncheckpoint_interval_ms = 200\n\
+                device_retry_interval_s = 1\n"
+        .to_owned();
+    let running = site.start();
+    let (mut bad, root) = site.mount(&running, 1);
+    let file = bad.lookup(&root, b"a").unwrap().handle;
+    let quiet = bad.lookup(&root, b"quiet").unwrap().handle;
+    // So much is not logged.
+    let first = bad.write(&quiet, 0, &vec![1; 1 << 20], StableHow::Unstable).unwrap();
+    assert_eq!(first.committed, StableHow::Unstable);
+    let local = site.disks[1].share.join("local");
+    let mut opened = std::fs::File::options().write(true).open(&local).unwrap();
+    std::io::Write::write_all(&mut opened, &vec![1; 2 << 20]).unwrap();
+    drop(opened);
+    let acknowledged = write_until_faulty(&site, &mut bad, &file);
+    let listed = || {
+        let words = ["share", "list", "--state-directory", utf8(&site.place.state)];
+        String::from_utf8(output(&words).stdout).unwrap()
+    };
+    assert!(listed().contains("faulty"), "{}", listed());
+    // It takes something, and is tried again: but not yet all that was acknowledged.
+    site.await_words("takes changes again");
+    site.await_words("cannot be replayed");
+    assert_ne!(site.asides(), 0);
+    assert!(listed().contains("faulty"), "{}", listed());
+    let (mut good, good_root) = site.mount(&running, 0);
+    create(&mut good, &good_root, "others go on");
+    assert!(run(&["mount", "-o", "remount,size=64m", utf8(&room.at)]));
+    // The same client, by the handles that it has.
+    let begun = Instant::now();
+    let later = loop {
+        match bad.write(&file, acknowledged * CHUNK as u64, b"later", StableHow::FileSync) {
+            Ok(written) => break written,
+            Err(error) => assert_eq!(error.status(), Some(NfsStat3::Jukebox), "{error}"),
+        }
+        assert!(begun.elapsed() < PATIENCE, "{}", site.said());
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_ne!(later.verifier, first.verifier, "unstable data may be lost");
+    assert_eq!(site.asides(), 0, "{}", site.said());
+    assert!(!listed().contains("faulty"), "{}", listed());
+    // What was lost of these is of the past, also where the kernel has told nobody yet.
+    let local = bad.lookup(&root, b"local").unwrap().handle;
+    for handle in [&quiet, &local] {
+        bad.write(handle, 0, &vec![2; 1 << 20], StableHow::Unstable).unwrap();
+        bad.commit(handle, 0, 0).unwrap();
+    }
+    create(&mut bad, &root, "b");
+    kill(running);
+    site.disks[1].unmount();
+    site.disks[1].mount("rw");
+    let running = site.start();
+    let (mut bad, root) = site.mount(&running, 1);
+    for index in 0..acknowledged {
+        let data = bad.read(&file, index * CHUNK as u64, 3).unwrap().data;
+        assert_eq!(data, [(index % 250) as u8 + 1; 3], "{index}");
+    }
+    let data = bad.read(&file, acknowledged * CHUNK as u64, 5).unwrap().data;
+    assert_eq!(data, b"later");
+    bad.lookup(&root, b"b").unwrap();
+    assert_eq!(bad.read(&quiet, (1 << 20) - 2, 2).unwrap().data, [2, 2]);
+    stop(running);
+}
+
+#[test]
 fn what_a_local_process_has_put_in_the_way_is_kept_and_reported() {
     let Some((site, file)) = lost("a", b"acknowledged") else { return };
     site.disks[1].mount("rw");

@@ -358,7 +358,7 @@ impl Explanation {
             }
             ShareState::Faulty => {
                 self.decision = String::from("refused");
-                self.say(format!("But the share is faulty, and nobody is served: {why}."));
+                self.say(format!("But the share is faulty: {why}."));
             }
         }
     }

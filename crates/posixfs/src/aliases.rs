@@ -17,13 +17,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
+use rustix::fs::{Mode, OFlags};
 use steadfast_sys::{durable_file, volume};
 use steadfast_vfs::{ChangeLog, FileSystemIdentity, FsError, ObjectKey, StorageHandle};
 
@@ -54,6 +55,8 @@ pub(crate) struct Aliases {
     pub(crate) whole_flush: Mutex<()>,
     /// Whether something of it could not be flushed since it is in use.
     pub(crate) has_failed: AtomicBool,
+    /// A directory of it, opened when it began to be used, to hear of errors since then.
+    witness: OnceLock<OwnedFd>,
     /// By what clients know; `None` if the object is gone for good.
     by_key: HashMap<ObjectKey, Option<Alias>>,
     by_actual: HashMap<ObjectKey, ObjectKey>,
@@ -61,6 +64,23 @@ pub(crate) struct Aliases {
 }
 
 impl Aliases {
+    /// The file system begins to be used; `directory` is one of it. Without a descriptor no error is
+    /// taken for an old one.
+    pub(crate) fn note_use(&self, directory: impl AsFd) {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        if self.witness.get().is_none()
+            && let Ok(opened) = rustix::fs::openat(directory, c".", flags, Mode::empty())
+        {
+            let _ = self.witness.set(opened);
+        }
+    }
+
+    /// Flushes all of it; whether nothing of it was lost since it is in use. Of something that was,
+    /// this tells once.
+    pub(crate) fn is_all_well_since_in_use(&self) -> bool {
+        self.witness.get().is_some_and(|witness| rustix::fs::syncfs(witness).is_ok())
+    }
+
     fn path(directory: &Path, uuid: &[u8; 16]) -> PathBuf {
         directory.join(format!("aliases-{}", hex(uuid)))
     }

@@ -8,6 +8,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use rustix::fs::{Mode as Permissions, OFlags};
+use rustix::io::Errno;
 use smallvec::SmallVec;
 use steadfast_vfs::{
     Action, Attr, Change, ChangeLog, Durable, FileSystemIdentity, FileSystemSync, Flush,
@@ -59,6 +61,16 @@ impl VolumeLog {
         self.log.is_in_use()
     }
 
+    /// What the log calls the file system.
+    pub(crate) fn file_system(&self) -> LoggedFileSystem {
+        self.file_system
+    }
+
+    /// Why the file system takes no changes, if it could not be flushed.
+    pub(crate) fn fault(&self) -> Option<String> {
+        self.log.fault(self.file_system)
+    }
+
     /// The last LSN taken, to be read before a flush begins.
     pub(crate) fn last(&self) -> u64 {
         self.log.last()
@@ -90,7 +102,21 @@ impl FileSystemSync for WholeFileSystem {
     fn sync(&self) -> Result<(), FsError> {
         rustix::fs::syncfs(&self.0).map_err(from_errno)
     }
+
+    fn try_writing(&self) -> Result<(), FsError> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let written = rustix::fs::openat(&self.0, c".", flags, Permissions::RUSR)
+            .map(std::fs::File::from)
+            .map_err(from_errno)?;
+        let trial = [0xa5; TRIAL_BYTES];
+        std::os::unix::fs::FileExt::write_all_at(&written, &trial, 0)
+            .map_err(|error| from_errno(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+        rustix::fs::fsync(&written).map_err(from_errno)
+    }
 }
+
+/// Written to find out whether a file system takes anything.
+const TRIAL_BYTES: usize = 64 << 10;
 
 /// What the log calls a node.
 pub(crate) fn key(node: &Node) -> ObjectKey {

@@ -332,11 +332,38 @@ impl Node {
                 Err(_) => return self.noted(self.mount.sync()),
             },
         };
-        let flushed = match what {
-            FlushWhat::Data => rustix::fs::fdatasync(file),
-            FlushWhat::Everything => rustix::fs::fsync(file),
+        let flush = || {
+            let flushed = match what {
+                FlushWhat::Data => rustix::fs::fdatasync(file),
+                FlushWhat::Everything => rustix::fs::fsync(file),
+            };
+            flushed.map_err(from_errno)
         };
-        self.noted(flushed.map_err(from_errno))
+        let mut flushed = flush();
+        if flushed.is_err() && self.has_told_of_the_past() {
+            flushed = flush();
+        }
+        self.noted(flushed)
+    }
+
+    /// Whether an error that the kernel has just told of a file is from before its file system was
+    /// in use: it keeps an error until somebody asks about that very file. What was lost then was
+    /// replayed, or nobody was told that it is stable.
+    fn has_told_of_the_past(&self) -> bool {
+        let aliases = &self.mount.aliases;
+        if !self.volume.log.as_ref().is_some_and(VolumeLog::is_in_use) {
+            return false;
+        }
+        // One at a time: the witness, too, is told once.
+        let _turn = aliases.whole_flush.lock();
+        if aliases.has_failed.load(Ordering::SeqCst) {
+            return false;
+        }
+        let is_all_well = aliases.is_all_well_since_in_use();
+        if !is_all_well {
+            aliases.has_failed.store(true, Ordering::SeqCst);
+        }
+        is_all_well
     }
 
     /// Makes stable what objects that were let go had not flushed, or tells that it is lost.

@@ -170,14 +170,45 @@ fn path_of(open: &OwnedFd, directory: &Path) -> Result<PathBuf, OpenError> {
 }
 
 impl TreeOnUse {
+    /// Another one of the same directory, which is opened when a client first uses it, if it is
+    /// still the one that was looked at.
+    pub fn another(&self) -> Self {
+        let seen = OnceLock::new();
+        if let Some(Seen { elsewhere, expected }) = self.seen.get() {
+            let (elsewhere, expected) = (elsewhere.clone(), *expected);
+            seen.get_or_init(|| Seen { elsewhere, expected });
+        }
+        Self {
+            opener: Arc::clone(&self.opener),
+            directory: Arc::clone(&self.directory),
+            seen,
+            share_id: self.share_id,
+            crosses_mounts: self.crosses_mounts,
+            without_log: self.without_log,
+            tree: OnceLock::new(),
+            opening: Mutex::default(),
+            problem: Mutex::default(),
+        }
+    }
+
     /// The tree, if a client has used it or it had to be opened at once.
     pub fn tree(&self) -> Option<&Tree> {
         self.tree.get().map(|tree| &**tree)
     }
 
-    /// Why the tree could not be opened when a client wanted to use it, if so.
+    /// Why the tree could not be opened when a client wanted to use it, or takes no changes, if so.
     pub fn problem(&self) -> Option<String> {
-        self.problem.lock().as_deref().map(str::to_owned)
+        let fault = || self.tree()?.fault();
+        self.problem.lock().as_deref().map(str::to_owned).or_else(fault)
+    }
+
+    /// Whether it could not be opened when a client wanted to use it, or takes no changes, since its
+    /// disk could not be flushed.
+    pub fn has_failed(&self) -> bool {
+        match self.tree() {
+            Some(tree) => tree.fault().is_some(),
+            None => self.problem.lock().is_some(),
+        }
     }
 
     /// The share's directory; without symbolic links, once it was looked at.

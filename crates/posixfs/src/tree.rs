@@ -11,7 +11,9 @@ use rustix::fs::{AtFlags, Mode as Permissions, OFlags, ResolveFlags, Statx, Stat
 use rustix::io::Errno;
 use steadfast_sys::handle;
 use steadfast_sys::identity;
-use steadfast_vfs::{Attr, Caller, Cred, Entry, FileKind, FsError, StorageHandle, Waiting};
+use steadfast_vfs::{
+    Attr, Caller, Cred, Entry, FileKind, FsError, LoggedFileSystem, StorageHandle, Waiting,
+};
 
 use self::opening::join_log;
 pub(crate) use self::opening::{Expected, FoundBy};
@@ -21,6 +23,7 @@ use crate::attributes::{self, Identity};
 use crate::budget::Descriptor;
 use crate::error::from_errno;
 use crate::handle_form;
+use crate::logging::VolumeLog;
 use crate::mounts::Mounts;
 use crate::node::{Node, NodeParts};
 use crate::storage::Storage;
@@ -71,6 +74,19 @@ impl Tree {
             None => Mode::KernelHandles,
             Some(_) => Mode::StoredHandles,
         }
+    }
+
+    /// Whether changes in it are logged as those of this file system.
+    pub fn uses(&self, file_system: LoggedFileSystem) -> bool {
+        let volumes = self.volumes.read();
+        let mut logs = volumes.iter().filter_map(|volume| volume.log.as_ref());
+        logs.any(|log| log.file_system() == file_system)
+    }
+
+    /// Why it takes no changes, if one of its file systems could not be flushed.
+    pub fn fault(&self) -> Option<String> {
+        let volumes = self.volumes.read();
+        volumes.iter().filter_map(|volume| volume.log.as_ref()).find_map(VolumeLog::fault)
     }
 
     pub(crate) fn store(&self) -> Option<&Store> {

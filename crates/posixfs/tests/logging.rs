@@ -89,6 +89,10 @@ impl ChangeLog for Log {
         self.0.next.load(Ordering::SeqCst)
     }
 
+    fn fault(&self, _file_system: LoggedFileSystem) -> Option<String> {
+        None
+    }
+
     fn note(&self, place: Box<dyn LogPlace>, change: &Change<'_>) -> Result<(), FsError> {
         let mut record = Vec::new();
         change.encode(&mut record);

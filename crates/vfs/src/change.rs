@@ -182,6 +182,12 @@ pub trait FileSystemSync: Send + Sync {
     /// # Errors
     /// The storage's; something written before may be lost.
     fn sync(&self) -> Result<(), FsError>;
+
+    /// Writes something new and flushes it; nothing of it stays. Blocks.
+    ///
+    /// # Errors
+    /// The storage's: it takes no changes.
+    fn try_writing(&self) -> Result<(), FsError>;
 }
 
 /// Takes down changes, so that they are stable before the disk has them.
@@ -241,6 +247,10 @@ pub trait ChangeLog: Send + Sync {
     /// # Errors
     /// [`FsError::Io`] if it cannot be made stable.
     fn note(&self, place: Box<dyn LogPlace>, change: &Change<'_>) -> Result<(), FsError>;
+
+    /// Why a file system takes no changes, if it could not be flushed. Costs next to nothing while
+    /// there is none.
+    fn fault(&self, file_system: LoggedFileSystem) -> Option<String>;
 }
 
 /// A place in the log's order. Dropped before it is taken, it takes up nothing.

@@ -6,6 +6,7 @@
 //! the files of groups are written ([`writing`]), plug-ins called.
 
 mod comes_to;
+mod returning;
 mod service;
 mod told;
 mod watching;
@@ -27,6 +28,7 @@ use steadfast_control::sharetab::Sharetab;
 use steadfast_control::store::{ApplyError, Done, Store, StoreOptions};
 use steadfast_engine::{Engine, ExportTable};
 use steadfast_posixfs::LookedAt;
+use steadfast_runtime::intent_log::IntentLogKeeper;
 use steadfast_shares::manage::{DefaultsSpec, Mistake};
 use steadfast_shares::{FixedShare, Item, RuleSet, Share, ShareChange, ShareId};
 use steadfast_sys::process;
@@ -34,6 +36,7 @@ use tokio::sync::broadcast;
 
 use crate::configuration::{COMMAND_LINE, WantedShare};
 use crate::exports::{Built, Exports, Fault, is_single_user};
+use returning::Returning;
 pub(crate) use service::ManagedShares;
 use told::{StatesBefore, state_served};
 use watching::{DirectoryWatch, subdirectories};
@@ -198,6 +201,7 @@ pub(crate) struct ShareManager {
     news: broadcast::Sender<Arc<[Event]>>,
     plugins: Plugins,
     writer: Writer,
+    returning: Returning,
     /// Unless the kernel has none.
     watch: Mutex<Option<DirectoryWatch>>,
     is_start_ended: AtomicBool,
@@ -215,6 +219,7 @@ impl ShareManager {
         access: Arc<Access>,
         plugins: Plugins,
         read_base: ReadBase,
+        intent_log: Option<&Arc<IntentLogKeeper>>,
     ) -> Result<(Arc<Self>, NotLookedAt)> {
         let manager = Arc::new(Self {
             state: Mutex::new(ready.state),
@@ -224,10 +229,14 @@ impl ShareManager {
             news: broadcast::Sender::new(EVENTS_BEHIND_MAX),
             plugins,
             writer: Writer::default(),
+            returning: Returning::default(),
             watch: Mutex::new(None),
             is_start_ended: AtomicBool::new(false),
         });
         manager.writer.start(&manager).context("cannot start a thread")?;
+        if let Some(intent_log) = intent_log {
+            manager.returning.start(&manager, intent_log).context("cannot start a thread")?;
+        }
         Ok((manager, NotLookedAt(ready.not_looked_at)))
     }
 
@@ -464,6 +473,7 @@ impl ShareManager {
     /// Writes what is not in the groups' files yet, and stops telling anybody.
     pub(crate) fn stop(&self) {
         drop(self.watch.lock().take());
+        self.returning.stop(STOP_PATIENCE);
         self.writer.stop();
         let Some(mut state) = self.state.try_lock_for(STOP_PATIENCE) else {
             tracing::warn!(

@@ -216,7 +216,10 @@ impl State {
     fn share_event(&self, sequence: u64, path: &str, old: Option<ShareState>) -> Event {
         let catalog = self.store.catalog();
         let share = catalog.served(path);
-        let why = share.and_then(|share| self.faults.get(&share.id)).map(ToString::to_string);
+        let why = share.and_then(|share| {
+            let fault = self.faults.get(&share.id).map(ToString::to_string);
+            fault.or_else(|| self.exports.is_served(share.id).1)
+        });
         Event {
             sequence,
             subject: Subject::Share,

@@ -94,6 +94,34 @@ impl Disk {
         run(&["mount", "-o", &format!("remount,{options}"), utf8(&self.mounted.at)])
     }
 
+    /// Makes files of the share, and takes away the room of their data in the image, where all else
+    /// has room: when they are written to again, and the image cannot have that much more, there is
+    /// an error. What the file system needs for itself is not touched: after an error there it takes
+    /// no changes until it is mounted again.
+    pub fn without_room_of(&self, names: &[&str], mib: usize) {
+        let files: Vec<PathBuf> = names.iter().map(|name| self.share.join(name)).collect();
+        for file in &files {
+            std::fs::write(file, vec![0xff; mib << 20]).expect("written");
+        }
+        assert!(run(&["sync", "--file-system", utf8(&self.mounted.at)]));
+        let bytes = self.image.metadata().expect("an image").len();
+        assert!(run(&["fallocate", "--length", &bytes.to_string(), utf8(&self.image)]));
+        for (first, last) in files.iter().flat_map(|file| extents(file)) {
+            let (at, length) = ((first * 512).to_string(), ((last + 1 - first) * 512).to_string());
+            let words = ["fallocate", "--punch-hole", "--offset", &at, "--length", &length];
+            assert!(run(&[&words[..], &[utf8(&self.image)]].concat()));
+        }
+        // Where a part of a page is, all of it stays.
+        let most = (bytes >> 20) - (names.len() * mib) as u64 + 1;
+        assert!(self.image_mib() <= most, "{}", self.image_mib());
+    }
+
+    /// What the image takes up.
+    pub fn image_mib(&self) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        (self.image.metadata().expect("an image").blocks() * 512).div_ceil(1 << 20)
+    }
+
     /// Leaves no room on it for anything else; returns what to remove to have room again.
     pub fn fill(&self) -> PathBuf {
         let path = self.mounted.at.join("filling");
@@ -104,4 +132,18 @@ impl Disk {
         let _ = file.sync_all();
         path
     }
+}
+
+/// Where a file's data is: the first and the last sector of each extent.
+fn extents(file: &Path) -> Vec<(u64, u64)> {
+    let words = ["-v", "-b512", utf8(file)];
+    let listed = Command::new("filefrag").args(words).output().expect("filefrag runs");
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    // `   0:        0..    4095:      66306..     70401:   4096:             last,eof`
+    let extents = listed.lines().filter(|line| line.matches("..").count() == 2);
+    let place = |line: &str| {
+        let (first, last) = line.split(':').nth(2)?.split_once("..")?;
+        Some((first.trim().parse().ok()?, last.trim().parse().ok()?))
+    };
+    extents.map(|line| place(line).unwrap_or_else(|| panic!("{line}"))).collect()
 }

@@ -353,6 +353,7 @@ pub(super) fn join_log(
         rustix::fs::openat(&mount.path, c".", flags, Permissions::empty()).map_err(from_errno)?;
     let identity = FileSystemIdentity { uuid, kind: volume.magic };
     let path = directory.as_os_str().as_bytes();
+    mount.aliases.note_use(&mount.path);
     VolumeLog::join(log, &identity, path, mount.kernel_id, open, !options.without_log)
 }
 

@@ -63,7 +63,7 @@ impl IntentLogKeeper {
     pub fn checkpoint_now(&self) -> bool {
         if self.threads.lock().is_empty() {
             self.checkpoint();
-            return self.faulty.lock().is_empty();
+            return self.faults.lock().is_empty();
         }
         let wanted = {
             let mut state = self.checkpointing.lock();
@@ -76,7 +76,7 @@ impl IntentLogKeeper {
             self.checkpoint_ended.wait(&mut state);
         }
         drop(state);
-        self.faulty.lock().is_empty()
+        self.faults.lock().is_empty()
     }
 
     pub(super) fn want_checkpoint(&self) {
@@ -91,7 +91,7 @@ impl IntentLogKeeper {
                 continue;
             }
             let _flushing = self.flushing.lock();
-            if self.faulty.lock().contains_key(&index) {
+            if self.faults.lock().has(index) {
                 self.set_aside(&usage.entry);
                 continue;
             }
@@ -129,10 +129,10 @@ impl IntentLogKeeper {
             }
             self.served.lock().remove(index);
             // The number may be another's from here on.
-            let mut faulty = self.faulty.lock();
-            let was_faulty = faulty.remove(&index).is_some();
-            self.has_faulty.store(!faulty.is_empty(), Ordering::SeqCst);
-            drop(faulty);
+            let mut faults = self.faults.lock();
+            let was_faulty = faults.let_go(index, Instant::now());
+            self.has_faulty.store(!faults.is_empty(), Ordering::SeqCst);
+            drop(faults);
             if self.phase() == Phase::On {
                 self.write_superblocks_if_due();
             }
@@ -153,7 +153,7 @@ impl IntentLogKeeper {
     fn flush_last(&self, entry: &FileSystemEntry) {
         let _flushing = self.flushing.lock();
         let index = entry.index;
-        if !self.faulty.lock().contains_key(&index) {
+        if !self.faults.lock().has(index) {
             let sync = self.served.lock().sync_of(index);
             let up_to = self.log.last();
             match sync.map_or(Err(FsError::Stale), |sync| sync.sync()) {
@@ -208,14 +208,19 @@ impl IntentLogKeeper {
         if let Some(shared) = self.shared.get().and_then(std::sync::Weak::upgrade) {
             shared.service.flush_failed();
         }
+        let usages = self.log.usage().file_systems;
+        let entry = usages.iter().map(|usage| &usage.entry).find(|entry| entry.index == index);
+        let identity = entry.map(|entry| entry.identity).unwrap_or_default();
+        let (interval, now) = (self.options.device_retry_interval, Instant::now());
+        let interval = self.faults.lock().note(index, identity, error.to_string(), interval, now);
+        self.has_faulty.store(true, Ordering::SeqCst);
         let path = String::from_utf8_lossy(path);
         tracing::error!(
             "{path}: its file system cannot be flushed: {error}; what was acknowledged stays in the \
-             intent log, changes wait, other file systems go on; take out its shares, repair it, and \
-             bring them back, or restart"
+             intent log, changes wait, other file systems go on; it is tried again every {} s; if it \
+             has to be unmounted for its repair, take out its shares, and bring them back after it",
+            interval.as_secs()
         );
-        self.faulty.lock().insert(index, error.to_string());
-        self.has_faulty.store(true, Ordering::SeqCst);
     }
 
     /// Keeps the records of a faulty file system elsewhere, so that they do not fill the log.

@@ -9,7 +9,7 @@
 //! A *gate* stands before the log: every change passes it before it is applied. Closed, changes
 //! wait; so the log can be left or entered at a moment when no change is half in it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use steadfast_intent_log::{IntentLog, Lsn};
 
+use super::faulty::Faults;
 use super::medium::FileMedium;
 use super::served::Served;
 use super::start::{OpenStorage, note_known};
@@ -58,7 +59,8 @@ pub struct IntentLogOptions {
     pub checkpoint_interval: Duration,
     /// Checkpoints come earlier when the log is as full as this, in percent.
     pub checkpoint_fill_percent: u64,
-    /// After the device has failed, between two looks at whether it is well again.
+    /// After the device has failed, or a file system could not be flushed, between two looks at
+    /// whether it is well again.
     pub device_retry_interval: Duration,
 }
 
@@ -156,7 +158,9 @@ pub struct IntentLogKeeper {
     /// Threads that send replies.
     pub(super) settling: AtomicUsize,
     pub(super) served: Mutex<Served>,
-    pub(super) faulty: Mutex<BTreeMap<u32, String>>,
+    pub(super) faults: Mutex<Faults>,
+    /// Where clients were told why something is not served, and when it was told last.
+    pub(super) not_served: Mutex<HashMap<Vec<u8>, (String, Instant)>>,
     pub(super) has_faulty: AtomicBool,
     pub(super) is_closing: AtomicBool,
     pub(super) shared: OnceLock<std::sync::Weak<Shared>>,
@@ -216,7 +220,8 @@ impl IntentLogKeeper {
             registering: Mutex::default(),
             settling: AtomicUsize::new(0),
             served: Mutex::default(),
-            faulty: Mutex::default(),
+            faults: Mutex::default(),
+            not_served: Mutex::default(),
             has_faulty: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
             shared: OnceLock::new(),

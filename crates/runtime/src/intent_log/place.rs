@@ -18,6 +18,8 @@ use super::start::replay_asides;
 
 /// Before somebody who waits at the gate looks whether it makes sense to wait on.
 const GATE_WAIT: Duration = Duration::from_secs(1);
+/// Between two messages of the same.
+const TELL_AGAIN: Duration = Duration::from_secs(30);
 
 impl IntentLogKeeper {
     /// Before a file system is served: what was set aside while it was not there comes first.
@@ -35,7 +37,7 @@ impl IntentLogKeeper {
             },
             Err(error) => Err(error.to_string()),
         };
-        replayed.map_err(|why| not_served(path, &why))
+        replayed.map_err(|why| self.not_served(path, why))
     }
 
     /// A file system that is in use, and has failed, gets no further shares: what was set aside for
@@ -44,20 +46,28 @@ impl IntentLogKeeper {
         match aside::files_of(&self.state_directory, &identity) {
             Ok(files) if files.is_empty() => Ok(()),
             Ok(_) => {
-                Err(not_served(path, &"it has failed, and is in use: take out its shares first"))
+                let why = "it has failed, and is in use: take out its shares first";
+                Err(self.not_served(path, why.to_owned()))
             }
-            Err(error) => Err(not_served(path, &error)),
+            Err(error) => Err(self.not_served(path, error.to_string())),
         }
     }
-}
 
-fn not_served(path: &[u8], why: &dyn std::fmt::Display) -> FsError {
-    let path = String::from_utf8_lossy(path);
-    tracing::error!(
-        "{path}: not served, since what was acknowledged and kept aside for it cannot be replayed: \
-         {why}"
-    );
-    FsError::TryLater
+    /// Tells why something is not served, once in a while: every client that wants it asks.
+    fn not_served(&self, path: &[u8], why: String) -> FsError {
+        let now = Instant::now();
+        let mut told = self.not_served.lock();
+        told.retain(|_, (_, moment)| now.duration_since(*moment) < TELL_AGAIN);
+        if told.get(path).is_none_or(|(known, _)| *known != why) {
+            tracing::error!(
+                "{}: not served, since what was acknowledged and kept aside for it cannot be \
+                 replayed: {why}",
+                String::from_utf8_lossy(path)
+            );
+            told.insert(path.to_vec(), (why, now));
+        }
+        FsError::TryLater
+    }
 }
 
 /// The log as storage sees it.
@@ -130,9 +140,7 @@ impl ChangeLog for LogHandle {
     ) -> Result<Option<Box<dyn LogPlace>>, FsError> {
         let keeper = &self.0;
         loop {
-            if keeper.has_faulty.load(Ordering::SeqCst)
-                && keeper.faulty.lock().contains_key(&file_system.0)
-            {
+            if keeper.has_faulty.load(Ordering::SeqCst) && keeper.faults.lock().has(file_system.0) {
                 return Err(FsError::TryLater);
             }
             keeper.passed.fetch_add(1, Ordering::SeqCst);
@@ -197,6 +205,13 @@ impl ChangeLog for LogHandle {
 
     fn last(&self) -> u64 {
         self.0.log.last().0
+    }
+
+    fn fault(&self, file_system: LoggedFileSystem) -> Option<String> {
+        let keeper = &self.0;
+        let is_any = keeper.has_faulty.load(Ordering::SeqCst);
+        let why = is_any.then(|| keeper.faults.lock().why(file_system.0)).flatten()?;
+        Some(format!("its disk cannot be flushed: {why}; changes wait until it is well again"))
     }
 
     fn note(&self, place: Box<dyn LogPlace>, change: &Change<'_>) -> Result<(), FsError> {

@@ -83,6 +83,10 @@ mod tests {
         fn sync(&self) -> Result<(), FsError> {
             Ok(())
         }
+
+        fn try_writing(&self) -> Result<(), FsError> {
+            Ok(())
+        }
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! What the log tells of itself.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -104,7 +103,6 @@ impl IntentLogKeeper {
             write_ns,
             ..
         } = self.log.usage();
-        let faulty: BTreeMap<u32, String> = self.faulty.lock().clone();
         let (checkpoints, last_checkpoint) = {
             let checkpointing = self.checkpointing.lock();
             (checkpointing.count, checkpointing.last)
@@ -127,7 +125,7 @@ impl IntentLogKeeper {
                     path: shown(&usage.entry),
                     records: usage.live_records,
                     bytes: usage.live_bytes,
-                    fault: faulty.get(&usage.entry.index).cloned(),
+                    fault: self.faults.lock().why(usage.entry.index),
                     device: writes_of(path_of(&usage.entry.path)),
                 })
                 .collect(),

@@ -33,9 +33,9 @@ const TRIAL_BLOCKS: usize = 16;
 /// A log that is to be closed and has nothing in it says so at one of so many attempts.
 const CLOSE_ATTEMPTS: usize = 3;
 /// A device that fails again so soon is tried less often…
-const RELAPSE: Duration = Duration::from_secs(600);
+pub(super) const RELAPSE: Duration = Duration::from_secs(600);
 /// … at the least as often as this.
-const RETRY_MAX: Duration = Duration::from_secs(3600);
+pub(super) const RETRY_MAX: Duration = Duration::from_secs(3600);
 
 /// Why changes are not logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -205,7 +205,7 @@ impl IntentLogKeeper {
         }
         let mut flushed = Flushed::default();
         for (index, path) in self.paths_served() {
-            let known = self.faulty.lock().get(&index).cloned();
+            let known = self.faults.lock().why(index);
             let failed = known.or_else(|| {
                 let sync = self.served.lock().sync_of(index);
                 let _flushing = self.flushing.lock();
@@ -224,6 +224,13 @@ impl IntentLogKeeper {
             }
         }
         flushed
+    }
+
+    /// A directory of a file system that is served.
+    pub(super) fn path_served(&self, index: u32) -> String {
+        let served = self.paths_served();
+        let path = served.into_iter().find(|(known, _)| *known == index);
+        path.map(|(_, path)| path).unwrap_or_default()
     }
 
     /// File systems that are served, with a directory of each.
@@ -338,13 +345,8 @@ impl IntentLogKeeper {
     }
 
     fn refuse_faulty(&self) -> Result<(), SwitchError> {
-        let Some((index, why)) = self.faulty.lock().first_key_value().map(|(i, w)| (*i, w.clone()))
-        else {
-            return Ok(());
-        };
-        let served = self.paths_served();
-        let path = served.into_iter().find(|(known, _)| *known == index);
-        Err(SwitchError::Faulty { path: path.map(|(_, path)| path).unwrap_or_default(), why })
+        let Some((index, why)) = self.faults.lock().first() else { return Ok(()) };
+        Err(SwitchError::Faulty { path: self.path_served(index), why })
     }
 
     fn why_off(&self) -> String {

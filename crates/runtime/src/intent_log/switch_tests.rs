@@ -18,12 +18,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Disk {
     syncs: AtomicUsize,
     fails: AtomicBool,
+    takes_nothing: AtomicBool,
 }
 
 impl FileSystemSync for Disk {
     fn sync(&self) -> Result<(), FsError> {
         self.syncs.fetch_add(1, Ordering::SeqCst);
         if self.fails.load(Ordering::SeqCst) { Err(FsError::Io) } else { Ok(()) }
+    }
+
+    fn try_writing(&self) -> Result<(), FsError> {
+        if self.takes_nothing.load(Ordering::SeqCst) { Err(FsError::ReadOnly) } else { Ok(()) }
     }
 }
 
@@ -36,7 +41,10 @@ fn start(place: &std::path::Path) -> StartedIntentLog {
         new_uuid: [2; 16],
         new_write_verifier: 3,
         untold_write_verifier: 4,
-        options: IntentLogOptions::default(),
+        options: IntentLogOptions {
+            device_retry_interval: Duration::ZERO,
+            ..IntentLogOptions::default()
+        },
         open_storage: Box::new(|_| Ok(None)),
     };
     start.start().expect("started")
@@ -117,6 +125,20 @@ fn the_log_stays_on_when_a_file_system_cannot_be_flushed() {
     assert!(matches!(&refused, SwitchError::Faulty { path, .. } if path == "/srv"), "{refused}");
     assert_eq!(keeper.phase(), Phase::On);
     assert_eq!(log.admit(file_system, 10).err(), Some(FsError::TryLater), "changes wait");
+    assert_eq!((log.fault(file_system).is_some(), keeper.faulty()), (true, vec![file_system]));
+    // It is well when it can be flushed, and takes something new.
+    assert!(keeper.well_again().is_empty());
+    disk.fails.store(false, Ordering::SeqCst);
+    disk.takes_nothing.store(true, Ordering::SeqCst);
+    assert!(keeper.well_again().is_empty());
+    disk.takes_nothing.store(false, Ordering::SeqCst);
+    assert_eq!(keeper.well_again(), [file_system]);
+    // Until it is let go its changes wait: what it has lost is not there yet.
+    assert_eq!(log.admit(file_system, 10).err(), Some(FsError::TryLater));
+    assert!(keeper.is_faulty(file_system));
+    log.leave(file_system, 1);
+    keeper.let_file_systems_go();
+    assert!(!keeper.is_faulty(file_system) && keeper.faulty().is_empty());
 }
 
 #[test]
