@@ -14,6 +14,7 @@ mod options;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
+use std::iter;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -88,7 +89,7 @@ impl Copy {
         };
         // Whatever the process's mask says; and nobody is to write to it.
         file.set_permissions(Permissions::from_mode(0o444))?;
-        Ok(Self { file, behind: vec![0..usize::MAX] })
+        Ok(Self { file, behind: iter::once(0..usize::MAX).collect() })
     }
 
     /// Whether it is what is at a path, and nowhere else.
@@ -104,7 +105,7 @@ impl Copy {
         self.behind.extend_from_slice(different);
         if self.behind.len() > PLACES_BEHIND_MAX {
             let start = self.behind.iter().map(|range| range.start).min().unwrap_or(0);
-            self.behind = vec![start..usize::MAX];
+            self.behind = iter::once(start..usize::MAX).collect();
         }
     }
 

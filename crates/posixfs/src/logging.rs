@@ -108,7 +108,7 @@ impl FileSystemSync for WholeFileSystem {
         let written = rustix::fs::openat(&self.0, c".", flags, Permissions::RUSR)
             .map(std::fs::File::from)
             .map_err(from_errno)?;
-        let trial = [0xa5; TRIAL_BYTES];
+        let trial = vec![0xa5; TRIAL_BYTES];
         std::os::unix::fs::FileExt::write_all_at(&written, &trial, 0)
             .map_err(|error| from_errno(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
         rustix::fs::fsync(&written).map_err(from_errno)

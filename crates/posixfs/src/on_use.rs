@@ -172,6 +172,7 @@ fn path_of(open: &OwnedFd, directory: &Path) -> Result<PathBuf, OpenError> {
 impl TreeOnUse {
     /// Another one of the same directory, which is opened when a client first uses it, if it is
     /// still the one that was looked at.
+    #[must_use]
     pub fn another(&self) -> Self {
         let seen = OnceLock::new();
         if let Some(Seen { elsewhere, expected }) = self.seen.get() {

@@ -143,7 +143,7 @@ impl Lines {
             self.note_start(start);
             start = self.end_of(start);
         }
-        vec![0..self.text.len()]
+        std::iter::once(0..self.text.len()).collect()
     }
 
     fn hash(&self, first: &str) -> u64 {
