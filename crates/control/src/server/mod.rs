@@ -13,6 +13,7 @@ mod routes;
 mod token;
 mod watch;
 
+use std::convert::Infallible;
 use std::fs::{File, Permissions as Mode};
 use std::io;
 use std::net::SocketAddr;
@@ -22,12 +23,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::Request;
-use axum::middleware::{Next, from_fn, map_response};
+use axum::Router;
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Router};
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::header::AUTHORIZATION;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -236,28 +238,31 @@ async fn answer(
 ) {
     let answered = Arc::new(Notify::new());
     let told = Arc::clone(&answered);
-    let asking = peer.clone();
-    let router = router
-        .layer(Extension(peer))
-        .layer(from_fn(move |request: Request, next: Next| {
-            let sent = request.headers().get(AUTHORIZATION);
-            let is_let_in = asking.is_let_in(sent.map(hyper::header::HeaderValue::as_bytes));
-            async move {
-                if is_let_in { next.run(request).await } else { routes::no_token().into_response() }
-            }
-        }))
-        .layer(map_response(move |response: Response| {
+    // As layers of the router these would cost a new router each connection.
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let sent = request.headers().get(AUTHORIZATION);
+        let is_let_in = peer.is_let_in(sent.map(hyper::header::HeaderValue::as_bytes));
+        request.extensions_mut().insert(peer.clone());
+        let (router, told) = (router.clone(), Arc::clone(&told));
+        async move {
+            let response = if is_let_in {
+                router.call(request).await?
+            } else {
+                routes::no_token().into_response()
+            };
             if response.extensions().get::<Endless>().is_none() {
                 told.notify_one();
             }
-            std::future::ready(response)
-        }));
+            Ok::<Response, Infallible>(response)
+        }
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
         .max_buf_size(HEAD_BYTES_MAX)
         .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), service);
     let unread = async {
         answered.notified().await;
         tokio::time::sleep(PATIENCE).await;

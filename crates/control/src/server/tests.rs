@@ -3,6 +3,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use axum::Extension;
 use axum::routing::get;
 
 use super::*;
