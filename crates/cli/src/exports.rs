@@ -51,6 +51,12 @@ impl Served {
     }
 }
 
+/// A share that was closed since its disk had failed, to be opened again.
+pub(crate) struct Reopened {
+    pub(crate) share: Arc<Share>,
+    tree: Weak<TreeOnUse>,
+}
+
 /// A share that is not served, or not as it is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
@@ -100,52 +106,64 @@ impl Exports {
         }
     }
 
-    /// Whether a share is served, and its disk takes changes; and why its tree could not be opened
-    /// if a client wanted it, or takes none.
+    /// Whether a share is served, and why its tree could not be opened if a client wanted it, or
+    /// takes no changes.
     pub(crate) fn is_served(&self, id: ShareId) -> (bool, Option<String>) {
         let served = self.served.get(&id);
-        let is_served = served.is_some_and(|served| !served.tree.has_failed());
-        (is_served, served.and_then(|served| served.tree.problem()))
+        (served.is_some(), served.and_then(|served| served.tree.problem()))
     }
 
-    /// The shares with something of a file system whose changes are logged, as far as clients use
-    /// them.
+    /// Whether a share's disk has failed, and is not back.
+    pub(crate) fn has_failed(&self, id: ShareId) -> bool {
+        self.served.get(&id).is_some_and(|served| served.tree.has_failed())
+    }
+
+    /// The shares with something of the file system that the log knows by this number, as far as
+    /// clients use them.
     pub(crate) fn users(&self, file_system: LoggedFileSystem) -> Vec<Arc<Share>> {
         let uses = |served: &&Served| served.tree.tree().is_some_and(|tree| tree.uses(file_system));
         self.served.values().filter(uses).map(|served| Arc::clone(&served.share)).collect()
     }
 
-    /// Gives shares trees that are yet to be opened, so that what they use is let go, and what was
-    /// kept of it meanwhile gets there when it is used again. Returns the trees, too.
+    /// Gives shares whose disk has failed trees that are yet to be opened, so that what they use is
+    /// let go, and what was kept of it meanwhile gets there when it is used again. Returns these, too.
     pub(crate) fn reopen(
         &mut self,
         now: &Arc<ExportTable>,
         shares: &[Arc<Share>],
-    ) -> (ExportTable, Built, Vec<Weak<TreeOnUse>>) {
+    ) -> (ExportTable, Built, Vec<Reopened>) {
         let mut built = Built::default();
         let (mut removed, mut added) = (Vec::new(), Vec::new());
-        let (mut trees, mut discarded) = (Vec::new(), Vec::new());
+        let (mut reopened, mut discarded) = (Vec::new(), Vec::new());
         for share in shares {
             let Some(before) = self.served.get(&share.id).cloned() else { continue };
             removed.push(share.id);
             discarded.extend(self.take(share.id, &mut built));
-            let served = Served { tree: Arc::new(before.tree.another()), ..before };
-            trees.push(Arc::downgrade(&served.tree));
+            let served = Served { tree: Arc::new(before.tree.after_failure()), ..before };
+            reopened.push(Reopened {
+                share: Arc::clone(&served.share),
+                tree: Arc::downgrade(&served.tree),
+            });
             added.push(served.export());
             built.changed.push(Arc::clone(&served.share));
             self.served.insert(share.id, served);
         }
         let table = now.changed(&removed, added);
         self.discarded.add(Arc::clone(now), discarded);
-        (table, built, trees)
+        (table, built, reopened)
+    }
+
+    /// The tree of a share that was closed, if it is still the share's.
+    pub(crate) fn still_reopened(&self, reopened: &Reopened) -> Option<Arc<TreeOnUse>> {
+        let tree = reopened.tree.upgrade()?;
+        let served = self.served.get(&reopened.share.id)?;
+        Arc::ptr_eq(&served.tree, &tree).then_some(tree)
     }
 
     /// Notes that a share's tree was opened, though no client uses it.
-    pub(crate) fn note_opened(&mut self, tree: &Arc<TreeOnUse>) {
-        let Some(device) = tree.device() else { return };
-        let opened = self.served.iter().find(|(_, served)| Arc::ptr_eq(&served.tree, tree));
-        if let Some((id, _)) = opened {
-            self.openers.entry(device).or_insert(*id);
+    pub(crate) fn note_opened(&mut self, id: ShareId) {
+        if let Some(device) = self.served.get(&id).and_then(|served| served.tree.device()) {
+            self.openers.entry(device).or_insert(id);
         }
     }
 

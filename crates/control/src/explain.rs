@@ -346,6 +346,7 @@ impl Explanation {
     fn judge_state(&mut self, status: &ShareStatus) {
         let why = status.why.as_deref().unwrap_or("see the messages of the server");
         match status.state {
+            ShareState::Enabled if status.why.is_some() => self.say(format!("But {why}.")),
             ShareState::Enabled => {}
             ShareState::Draining => self.say(
                 "The share is being drained: who has it mounted keeps it, nobody else can mount \
@@ -358,7 +359,7 @@ impl Explanation {
             }
             ShareState::Faulty => {
                 self.decision = String::from("refused");
-                self.say(format!("But the share is faulty: {why}."));
+                self.say(format!("But the share is faulty, and nobody is served: {why}."));
             }
         }
     }

@@ -103,8 +103,16 @@ impl Copy {
     /// Notes where the text is another one than it was.
     fn note(&mut self, different: &[Range<usize>]) {
         self.behind.extend_from_slice(different);
+        self.behind.sort_unstable_by_key(|range| range.start);
+        self.behind.dedup_by(|next, range| {
+            let is_joined = next.start <= range.end;
+            if is_joined {
+                range.end = range.end.max(next.end);
+            }
+            is_joined
+        });
         if self.behind.len() > PLACES_BEHIND_MAX {
-            let start = self.behind.iter().map(|range| range.start).min().unwrap_or(0);
+            let start = self.behind.first().map_or(0, |range| range.start);
             self.behind = iter::once(start..usize::MAX).collect();
         }
     }
@@ -326,6 +334,19 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&other).expect("readable"), "theirs");
         drop(tab);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_a_file_lacks_is_noted_once() {
+        let place = tempfile::tempdir().expect("a directory");
+        let mut copy = Copy::create(&place.path().join("file")).expect("made");
+        copy.write("").expect("written");
+        copy.note(&[50..60, 10..20]);
+        copy.note(&[15..30, 60..70, 90..95]);
+        assert_eq!(copy.behind, [10..30, 50..70, 90..95]);
+        let apart: Vec<_> = (0..PLACES_BEHIND_MAX).map(|n| 100 * n..100 * n + 1).collect();
+        copy.note(&apart);
+        assert_eq!(copy.behind, [Range { start: 0, end: usize::MAX }]);
     }
 
     #[test]

@@ -20,13 +20,15 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use steadfast_sys::{durable_file, volume};
-use steadfast_vfs::{ChangeLog, FileSystemIdentity, FsError, ObjectKey, StorageHandle};
+use steadfast_vfs::{
+    ChangeLog, FileSystemIdentity, FsError, LoggedFileSystem, ObjectKey, StorageHandle,
+};
 
 use crate::error::from_errno;
 use crate::handle_form;
@@ -53,10 +55,16 @@ pub(crate) struct Aliases {
     pub(crate) let_go_dirty: AtomicU64,
     /// Held while all of it is flushed.
     pub(crate) whole_flush: Mutex<()>,
-    /// Whether something of it could not be flushed since it is in use.
-    pub(crate) has_failed: AtomicBool,
+    /// Flushes of something of it that have failed since it is in use, and how many of these had
+    /// when the log's own began that succeeded last.
+    failures: AtomicU64,
+    failures_before: AtomicU64,
     /// A directory of it, opened when it began to be used, to hear of errors since then.
     witness: OnceLock<OwnedFd>,
+    /// What the log calls it, and one more; nothing, if 0.
+    logged_as: AtomicU64,
+    /// Whether the kernel may have yet to tell of errors of before it was in use.
+    has_a_past: bool,
     /// By what clients know; `None` if the object is gone for good.
     by_key: HashMap<ObjectKey, Option<Alias>>,
     by_actual: HashMap<ObjectKey, ObjectKey>,
@@ -64,21 +72,56 @@ pub(crate) struct Aliases {
 }
 
 impl Aliases {
-    /// The file system begins to be used; `directory` is one of it. Without a descriptor no error is
-    /// taken for an old one.
-    pub(crate) fn note_use(&self, directory: impl AsFd) {
+    /// The file system begins to be used, or is used once more.
+    pub(crate) fn note_use(&self, file_system: LoggedFileSystem) {
+        self.logged_as.store(u64::from(file_system.0) + 1, Ordering::SeqCst);
+    }
+
+    /// Whether this is the file system that the log knows by this number.
+    pub(crate) fn is_of(&self, file_system: LoggedFileSystem) -> bool {
+        self.logged_as.load(Ordering::SeqCst) == u64::from(file_system.0) + 1
+    }
+
+    /// Has a directory of it hear of errors from now on, if none does yet.
+    pub(crate) fn have_witness(&self, directory: impl AsFd) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        if self.witness.get().is_none()
+        if self.has_a_past
+            && self.witness.get().is_none()
             && let Ok(opened) = rustix::fs::openat(directory, c".", flags, Mode::empty())
         {
             let _ = self.witness.set(opened);
         }
     }
 
+    /// Whether a file that is opened may have errors to tell of that are of the past.
+    pub(crate) fn has_a_past(&self) -> bool {
+        self.has_a_past
+    }
+
     /// Flushes all of it; whether nothing of it was lost since it is in use. Of something that was,
     /// this tells once.
     pub(crate) fn is_all_well_since_in_use(&self) -> bool {
         self.witness.get().is_some_and(|witness| rustix::fs::syncfs(witness).is_ok())
+    }
+
+    /// Something of it could not be flushed.
+    pub(crate) fn note_failure(&self) {
+        self.failures.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How many flushes have failed.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::SeqCst)
+    }
+
+    /// The log's own flush, before which so many had failed, has found nothing lost.
+    pub(crate) fn forget_failures(&self, failures: u64) {
+        self.failures_before.fetch_max(failures, Ordering::SeqCst);
+    }
+
+    /// Whether a flush has failed since the log's own found nothing lost.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failures() > self.failures_before.load(Ordering::SeqCst)
     }
 
     fn path(directory: &Path, uuid: &[u8; 16]) -> PathBuf {
@@ -254,9 +297,11 @@ impl AliasStore {
         if let Some(aliases) = known.upgrade() {
             return Ok(aliases);
         }
+        let mut has_a_past = false;
         if let Some(log) = &self.change_log {
             let kind = rustix::fs::fstatfs(&open).map_err(from_errno)?.f_type as u32;
-            log.prepare(&FileSystemIdentity { uuid, kind }, path.as_os_str().as_bytes())?;
+            let identity = FileSystemIdentity { uuid, kind };
+            has_a_past = log.prepare(&identity, path.as_os_str().as_bytes())?;
         }
         let aliases = Aliases::load(directory, &uuid).map_err(|error| {
             tracing::error!(
@@ -266,7 +311,7 @@ impl AliasStore {
             );
             FsError::Io
         })?;
-        let aliases = Arc::new(aliases);
+        let aliases = Arc::new(Aliases { has_a_past, ..aliases });
         *known = Arc::downgrade(&aliases);
         Ok(aliases)
     }

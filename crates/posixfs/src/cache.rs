@@ -218,6 +218,8 @@ impl Cache {
 
     /// Lets all nodes of a tree go, and flushes what they had not flushed.
     pub(crate) fn remove_tree(&self, tree: u32) {
+        // One of each mount, to flush it by.
+        let mut one_a_mount: Vec<Arc<Node>> = Vec::new();
         for shard in &self.by_handle {
             let mut gone = Vec::new();
             shard.lock().nodes.retain(|key, node| {
@@ -233,12 +235,17 @@ impl Cache {
                     node.mount.let_dirty_go();
                 }
                 self.remove(node);
-                if let Err(error) = node.sync_let_go() {
-                    tracing::error!(
-                        "what clients wrote and had not committed when a share was taken away \
-                         may be lost: the file system cannot be flushed: {error}"
-                    );
+                if !one_a_mount.iter().any(|known| Arc::ptr_eq(&known.mount, &node.mount)) {
+                    one_a_mount.push(Arc::clone(node));
                 }
+            }
+        }
+        for node in one_a_mount {
+            if let Err(error) = node.sync_let_go() {
+                tracing::error!(
+                    "what clients wrote and had not committed when a share was taken away may be \
+                     lost: the file system cannot be flushed: {error}"
+                );
             }
         }
     }

@@ -6,7 +6,7 @@
 //! is told to it ([`VolumeLog::settled`]): older records must not be replayed over it.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use rustix::fs::{Mode as Permissions, OFlags};
 use rustix::io::Errno;
@@ -17,6 +17,7 @@ use steadfast_vfs::{
     Obligation, Place, Settled, change_bytes_max,
 };
 
+use crate::aliases::Aliases;
 use crate::error::from_errno;
 use crate::handle_form;
 use crate::node::Node;
@@ -36,17 +37,17 @@ pub(crate) struct VolumeLog {
 }
 
 impl VolumeLog {
-    /// The log's part for the file system that `open` is a directory of; `None` if it does not log
-    /// its changes.
+    /// The log's part for the file system that `whole` flushes; `None` if it does not log its
+    /// changes.
     pub(crate) fn join(
         log: &Arc<dyn ChangeLog>,
         identity: &FileSystemIdentity,
         path: &[u8],
         mount: u64,
-        open: OwnedFd,
+        whole: WholeFileSystem,
         is_on: bool,
     ) -> Result<Option<Self>, FsError> {
-        let file_system = log.register(identity, path, mount, Arc::new(WholeFileSystem(open)))?;
+        let file_system = log.register(identity, path, mount, Arc::new(whole))?;
         let log = Arc::clone(log);
         Ok(file_system.map(|file_system| Self { log, file_system, mount, is_on }))
     }
@@ -64,6 +65,17 @@ impl VolumeLog {
     /// What the log calls the file system.
     pub(crate) fn file_system(&self) -> LoggedFileSystem {
         self.file_system
+    }
+
+    /// Has clients send again what they were not told to be stable.
+    pub(crate) fn note_loss(&self) {
+        self.log.note_loss();
+    }
+
+    /// # Errors
+    /// [`FsError::TryLater`] while the file system takes no changes, since it could not be flushed.
+    pub(crate) fn require_no_fault(&self) -> Result<(), FsError> {
+        if self.fault().is_some() { Err(FsError::TryLater) } else { Ok(()) }
     }
 
     /// Why the file system takes no changes, if it could not be flushed.
@@ -96,16 +108,32 @@ impl Drop for VolumeLog {
 }
 
 /// A file system, by a descriptor that remembers which errors it was told.
-struct WholeFileSystem(OwnedFd);
+pub(crate) struct WholeFileSystem {
+    directory: OwnedFd,
+    /// Not to be kept: who uses the file system next has it begin anew.
+    aliases: Weak<Aliases>,
+}
+
+impl WholeFileSystem {
+    /// Of an open directory of it.
+    pub(crate) fn new(directory: OwnedFd, aliases: &Arc<Aliases>) -> Self {
+        Self { directory, aliases: Arc::downgrade(aliases) }
+    }
+}
 
 impl FileSystemSync for WholeFileSystem {
     fn sync(&self) -> Result<(), FsError> {
-        rustix::fs::syncfs(&self.0).map_err(from_errno)
+        let failures = self.aliases.upgrade().map(|aliases| aliases.failures());
+        rustix::fs::syncfs(&self.directory).map_err(from_errno)?;
+        if let (Some(aliases), Some(failures)) = (self.aliases.upgrade(), failures) {
+            aliases.forget_failures(failures);
+        }
+        Ok(())
     }
 
     fn try_writing(&self) -> Result<(), FsError> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let written = rustix::fs::openat(&self.0, c".", flags, Permissions::RUSR)
+        let written = rustix::fs::openat(&self.directory, c".", flags, Permissions::RUSR)
             .map(std::fs::File::from)
             .map_err(from_errno)?;
         let trial = vec![0xa5; TRIAL_BYTES];
@@ -150,14 +178,27 @@ impl Effects<'_> {
     /// To be called before any lock is taken: waits while the log is full. `data_bytes` is how
     /// much there is in the change beside names and attributes.
     pub(crate) fn begin(volume: &Volume, data_bytes: usize) -> Result<Self, FsError> {
-        let place = match volume.log.as_ref().filter(|log| log.is_on) {
-            Some(log) => log.log.admit(log.file_system, change_bytes_max(data_bytes))?,
+        let place = match &volume.log {
+            Some(log) if log.is_on => {
+                log.log.admit(log.file_system, change_bytes_max(data_bytes))?
+            }
+            Some(log) => {
+                log.require_no_fault()?;
+                None
+            }
             None => None,
         };
         Ok(Self::new(place))
     }
 
-    pub(crate) fn without_log() -> Self {
+    /// Of what is not to be logged.
+    pub(crate) fn without_log(volume: &Volume) -> Result<Self, FsError> {
+        volume.log.as_ref().map_or(Ok(()), VolumeLog::require_no_fault)?;
+        Ok(Self::new(None))
+    }
+
+    /// Of what changes nothing.
+    pub(crate) fn of_flush() -> Self {
         Self::new(None)
     }
 

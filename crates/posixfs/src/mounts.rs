@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use rustix::fs::{Mode as Permissions, OFlags};
-use steadfast_vfs::FsError;
+use steadfast_vfs::{FsError, LoggedFileSystem};
 
 use crate::aliases::AliasStore;
 use crate::attributes;
@@ -47,6 +47,12 @@ impl Mounts {
     pub(crate) fn new(share: PathBuf, root: Arc<Mount>, aliases: Arc<AliasStore>) -> Self {
         let root = Known { point: share.clone(), mount: root };
         Self { share, table: RwLock::new(vec![root]), aliases, hash: stable_hash }
+    }
+
+    /// Whether one of them is of the file system that the log knows by this number, though nothing of
+    /// it may have been used yet.
+    pub(crate) fn reach(&self, file_system: LoggedFileSystem) -> bool {
+        self.table.read().iter().any(|known| known.mount.aliases.is_of(file_system))
     }
 
     /// The share's directory.

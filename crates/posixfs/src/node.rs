@@ -1,6 +1,6 @@
 //! One object of a tree, held open.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -274,7 +274,7 @@ impl Node {
         *self.writer.lock() = Some(Arc::new(created));
     }
 
-    fn open(&self, flags: OFlags) -> Result<rustix::fd::OwnedFd, FsError> {
+    fn open(&self, flags: OFlags) -> Result<OwnedFd, FsError> {
         // Nothing to wait for in ordinary files but leases, for which the client comes again.
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let opened = match self.kind {
@@ -297,7 +297,11 @@ impl Node {
             },
             _ => return Err(FsError::Invalid),
         };
-        opened.map_err(from_errno)
+        let opened = opened.map_err(from_errno)?;
+        if self.kind == FileKind::Regular {
+            self.hear_of_the_past(&opened);
+        }
+        Ok(opened)
     }
 
     /// Whether `cred` may do all of `wanted` to the object, whose attributes are `attr`.
@@ -332,38 +336,28 @@ impl Node {
                 Err(_) => return self.noted(self.mount.sync()),
             },
         };
-        let flush = || {
-            let flushed = match what {
-                FlushWhat::Data => rustix::fs::fdatasync(file),
-                FlushWhat::Everything => rustix::fs::fsync(file),
-            };
-            flushed.map_err(from_errno)
+        let flushed = match what {
+            FlushWhat::Data => rustix::fs::fdatasync(file),
+            FlushWhat::Everything => rustix::fs::fsync(file),
         };
-        let mut flushed = flush();
-        if flushed.is_err() && self.has_told_of_the_past() {
-            flushed = flush();
-        }
-        self.noted(flushed)
+        self.noted(flushed.map_err(from_errno))
     }
 
-    /// Whether an error that the kernel has just told of a file is from before its file system was
-    /// in use: it keeps an error until somebody asks about that very file. What was lost then was
-    /// replayed, or nobody was told that it is stable.
-    fn has_told_of_the_past(&self) -> bool {
+    /// Has the kernel tell of what was lost of a file before its file system was in use: it keeps an
+    /// error until somebody flushes that very file, and a flush for a client should not fail for it.
+    /// What was lost then was replayed, or nobody was told that it is stable.
+    fn hear_of_the_past(&self, opened: &OwnedFd) {
         let aliases = &self.mount.aliases;
-        if !self.volume.log.as_ref().is_some_and(VolumeLog::is_in_use) {
-            return false;
+        let Some(log) = self.volume.log.as_ref().filter(|_| aliases.has_a_past()) else { return };
+        if rustix::fs::fsync(opened).is_ok() {
+            return;
         }
         // One at a time: the witness, too, is told once.
         let _turn = aliases.whole_flush.lock();
-        if aliases.has_failed.load(Ordering::SeqCst) {
-            return false;
+        if !aliases.is_all_well_since_in_use() {
+            aliases.note_failure();
         }
-        let is_all_well = aliases.is_all_well_since_in_use();
-        if !is_all_well {
-            aliases.has_failed.store(true, Ordering::SeqCst);
-        }
-        is_all_well
+        log.note_loss();
     }
 
     /// Makes stable what objects that were let go had not flushed, or tells that it is lost.
@@ -407,7 +401,7 @@ impl Node {
     /// of an error once to each who asks, and a later success says nothing of it.
     fn noted(&self, flushed: Result<(), FsError>) -> Result<(), FsError> {
         if flushed.is_err() && self.volume.log.as_ref().is_some_and(VolumeLog::is_in_use) {
-            self.mount.aliases.has_failed.store(true, Ordering::SeqCst);
+            self.mount.aliases.note_failure();
         }
         flushed
     }
@@ -420,9 +414,7 @@ impl Node {
     /// that out.
     fn note_settled(&self, what: Settled, up_to: Option<u64>) -> Result<(), FsError> {
         match (&self.volume.log, up_to) {
-            (Some(log), _)
-                if self.mount.aliases.has_failed.load(Ordering::SeqCst) && log.is_in_use() =>
-            {
+            (Some(log), _) if self.mount.aliases.has_failed() && log.is_in_use() => {
                 Err(FsError::Io)
             }
             (Some(log), Some(up_to)) => log.settled(what, up_to),

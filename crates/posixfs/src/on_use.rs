@@ -58,6 +58,8 @@ pub struct TreeOnUse {
     crosses_mounts: bool,
     without_log: bool,
     tree: OnceLock<Box<Tree>>,
+    /// Whether it takes the place of one whose disk has failed.
+    is_after_failure: bool,
     /// Held while it is opened, which may take as long as a disk hangs.
     opening: Mutex<()>,
     /// Why it could not be opened the last time. Never held for long: who manages asks for it.
@@ -148,6 +150,7 @@ impl TreeOpener {
             crosses_mounts,
             without_log,
             tree: OnceLock::new(),
+            is_after_failure: false,
             opening: Mutex::default(),
             problem: Mutex::default(),
         }
@@ -170,10 +173,10 @@ fn path_of(open: &OwnedFd, directory: &Path) -> Result<PathBuf, OpenError> {
 }
 
 impl TreeOnUse {
-    /// Another one of the same directory, which is opened when a client first uses it, if it is
-    /// still the one that was looked at.
+    /// Another one of the same directory, in the place of this one whose disk has failed. It is
+    /// opened when a client first uses it, if it is still the one that was looked at.
     #[must_use]
-    pub fn another(&self) -> Self {
+    pub fn after_failure(&self) -> Self {
         let seen = OnceLock::new();
         if let Some(Seen { elsewhere, expected }) = self.seen.get() {
             let (elsewhere, expected) = (elsewhere.clone(), *expected);
@@ -187,6 +190,7 @@ impl TreeOnUse {
             crosses_mounts: self.crosses_mounts,
             without_log: self.without_log,
             tree: OnceLock::new(),
+            is_after_failure: true,
             opening: Mutex::default(),
             problem: Mutex::default(),
         }
@@ -203,13 +207,10 @@ impl TreeOnUse {
         self.problem.lock().as_deref().map(str::to_owned).or_else(fault)
     }
 
-    /// Whether it could not be opened when a client wanted to use it, or takes no changes, since its
-    /// disk could not be flushed.
+    /// Whether it takes no changes, since its disk could not be flushed, or has yet to be opened
+    /// again after that.
     pub fn has_failed(&self) -> bool {
-        match self.tree() {
-            Some(tree) => tree.fault().is_some(),
-            None => self.problem.lock().is_some(),
-        }
+        self.tree().map_or(self.is_after_failure, |tree| tree.fault().is_some())
     }
 
     /// The share's directory; without symbolic links, once it was looked at.

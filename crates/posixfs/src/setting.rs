@@ -101,7 +101,7 @@ impl Tree {
         let begun = if is_logged {
             Effects::begin(&node.volume, data.len())
         } else {
-            Ok(Effects::without_log())
+            Effects::without_log(&node.volume)
         };
         let mut effects = match begun {
             Ok(effects) => effects,
@@ -184,7 +184,7 @@ impl Tree {
             return Durable::promising_nothing(committed);
         }
         let volume = Arc::clone(&node.volume);
-        let mut effects = Effects::without_log();
+        let mut effects = Effects::of_flush();
         effects.targets.push((node, FlushWhat::Data));
         effects.promise(&volume, committed)
     }

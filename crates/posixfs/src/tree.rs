@@ -76,11 +76,9 @@ impl Tree {
         }
     }
 
-    /// Whether changes in it are logged as those of this file system.
+    /// Whether it has something of the file system that the log knows by this number.
     pub fn uses(&self, file_system: LoggedFileSystem) -> bool {
-        let volumes = self.volumes.read();
-        let mut logs = volumes.iter().filter_map(|volume| volume.log.as_ref());
-        logs.any(|log| log.file_system() == file_system)
+        self.mounts.reach(file_system)
     }
 
     /// Why it takes no changes, if one of its file systems could not be flushed.

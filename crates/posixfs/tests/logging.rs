@@ -44,8 +44,8 @@ impl LogPlace for TellingPlace {
 struct Log(Arc<Told>);
 
 impl ChangeLog for Log {
-    fn prepare(&self, _identity: &FileSystemIdentity, _path: &[u8]) -> Result<(), FsError> {
-        Ok(())
+    fn prepare(&self, _identity: &FileSystemIdentity, _path: &[u8]) -> Result<bool, FsError> {
+        Ok(false)
     }
 
     fn register(
@@ -92,6 +92,8 @@ impl ChangeLog for Log {
     fn fault(&self, _file_system: LoggedFileSystem) -> Option<String> {
         None
     }
+
+    fn note_loss(&self) {}
 
     fn note(&self, place: Box<dyn LogPlace>, change: &Change<'_>) -> Result<(), FsError> {
         let mut record = Vec::new();

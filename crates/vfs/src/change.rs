@@ -193,11 +193,13 @@ pub trait FileSystemSync: Send + Sync {
 /// Takes down changes, so that they are stable before the disk has them.
 pub trait ChangeLog: Send + Sync {
     /// To be called before anything of a file system is served that nobody uses yet, and of which
-    /// `path` is a directory: what was set aside for it while it was not there is replayed. Blocks.
+    /// `path` is a directory: what was set aside for it while it was not there is replayed. Whether
+    /// something of it may be lost that the kernel has yet to tell of: it tells of each file's errors
+    /// whoever flushes it next. Blocks.
     ///
     /// # Errors
     /// [`FsError::TryLater`] if that could not be done: the file system must not be served.
-    fn prepare(&self, identity: &FileSystemIdentity, path: &[u8]) -> Result<(), FsError>;
+    fn prepare(&self, identity: &FileSystemIdentity, path: &[u8]) -> Result<bool, FsError>;
 
     /// The log's number of a file system that was [prepared](ChangeLog::prepare); `None` if its
     /// changes are not logged. `mount` is the kernel's number of the mount that `sync` holds.
@@ -251,6 +253,9 @@ pub trait ChangeLog: Send + Sync {
     /// Why a file system takes no changes, if it could not be flushed. Costs next to nothing while
     /// there is none.
     fn fault(&self, file_system: LoggedFileSystem) -> Option<String>;
+
+    /// Data that nobody was told to be stable may be lost: clients are to send it again.
+    fn note_loss(&self);
 }
 
 /// A place in the log's order. Dropped before it is taken, it takes up nothing.

@@ -3,20 +3,20 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use steadfast_control::api::ShareState;
 use steadfast_control::store::Done;
-use steadfast_posixfs::TreeOnUse;
-use steadfast_runtime::intent_log::IntentLogKeeper;
+use steadfast_runtime::intent_log::{FaultySince, IntentLogKeeper};
 use steadfast_shares::Share;
-use steadfast_vfs::{LoggedFileSystem, StorageSource};
+use steadfast_vfs::StorageSource;
 
 use super::ShareManager;
 use super::told::{StatesBefore, state_served};
+use crate::exports::Reopened;
 
 /// Between two looks at whether there is anything to do.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -27,7 +27,8 @@ const LET_GO_PAUSE: Duration = Duration::from_millis(20);
 const OPEN_AGAIN: Duration = Duration::from_secs(10);
 const OPEN_AGAIN_MAX: Duration = Duration::from_secs(600);
 
-/// A thread that looks after disks that have failed.
+/// A thread that looks after disks that have failed, and has each come back by one of its own: it
+/// may hang.
 #[derive(Default)]
 pub(super) struct Returning {
     stopping: Arc<Stopping>,
@@ -49,14 +50,6 @@ impl Stopping {
     }
 }
 
-/// Shares of a file system that is yet to be opened again.
-struct Closed {
-    shares: Vec<Arc<Share>>,
-    trees: Vec<Weak<TreeOnUse>>,
-    next: Instant,
-    interval: Duration,
-}
-
 impl Returning {
     /// Starts the thread.
     ///
@@ -71,23 +64,34 @@ impl Returning {
         let keeper = Arc::downgrade(keeper);
         let thread = std::thread::Builder::new().name("disks".to_owned()).spawn(move || {
             let mut known = BTreeSet::new();
-            let mut closed = Vec::new();
+            let mut returns: Vec<(FaultySince, JoinHandle<()>)> = Vec::new();
             while stopping.wait(PAUSE) {
                 let (Some(manager), Some(keeper)) = (manager.upgrade(), keeper.upgrade()) else {
-                    return;
+                    break;
                 };
                 manager.tell_of_failed_disks(&keeper, &mut known);
-                for file_system in keeper.well_again() {
-                    closed.extend(manager.close(&keeper, file_system, &stopping));
+                returns.retain(|(_, thread)| !thread.is_finished());
+                for since in keeper.faulty_to_try() {
+                    if returns.iter().any(|(tried, _)| *tried == since) {
+                        continue;
+                    }
+                    let (manager, keeper) = (Arc::clone(&manager), Arc::clone(&keeper));
+                    let stopping = Arc::clone(&stopping);
+                    let work = move || manager.have_return(&keeper, since, &stopping);
+                    // Without a thread it is tried again the next time.
+                    let thread = std::thread::Builder::new().name("disk".to_owned()).spawn(work);
+                    returns.extend(thread.map(|thread| (since, thread)));
                 }
-                closed.retain_mut(|closed| !manager.open_again(closed));
+            }
+            for (_, thread) in returns {
+                let _ = thread.join();
             }
         })?;
         *self.thread.lock() = Some(thread);
         Ok(())
     }
 
-    /// Ends the thread, unless a disk holds it up for longer than `patience`.
+    /// Ends the threads, unless a disk holds them up for longer than `patience`.
     pub(super) fn stop(&self, patience: Duration) {
         *self.stopping.is_stopping.lock() = true;
         self.stopping.told.notify_all();
@@ -104,14 +108,10 @@ impl Returning {
 
 impl ShareManager {
     /// Tells those who watch of shares whose disks have failed since the last time.
-    fn tell_of_failed_disks(
-        &self,
-        keeper: &IntentLogKeeper,
-        known: &mut BTreeSet<LoggedFileSystem>,
-    ) {
+    fn tell_of_failed_disks(&self, keeper: &IntentLogKeeper, known: &mut BTreeSet<FaultySince>) {
         let faulty: BTreeSet<_> = keeper.faulty().into_iter().collect();
-        for file_system in faulty.difference(known) {
-            let shares = self.lock().exports.users(*file_system);
+        for since in faulty.difference(known) {
+            let shares = self.lock().exports.users(since.file_system);
             self.tell_of_disks(&shares, |share| state_served(share.is_draining));
         }
         *known = faulty;
@@ -125,51 +125,63 @@ impl ShareManager {
         self.tell_watchers(&state, &done, &before);
     }
 
-    /// Has a file system let go that is well again, so that it can be opened again.
-    fn close(
-        &self,
-        keeper: &IntentLogKeeper,
-        file_system: LoggedFileSystem,
-        stopping: &Stopping,
-    ) -> Option<Closed> {
-        let mut state = self.lock();
-        let shares = state.exports.users(file_system);
-        if shares.is_empty() {
-            return None;
+    /// Has the shares of a file system that could not be flushed come back, if it takes changes
+    /// again. May take as long as a disk hangs.
+    fn have_return(&self, keeper: &IntentLogKeeper, since: FaultySince, stopping: &Stopping) {
+        if !keeper.is_well_again(since) || !stopping.wait(Duration::ZERO) {
+            return;
         }
-        let (table, built, trees) = state.exports.reopen(&self.engine.exports(), &shares);
-        self.serve_built(&mut state, &[], table, built);
-        drop(state);
-        let names: Vec<&str> = shares.iter().map(|share| &*share.path).collect();
-        tracing::info!(
-            "the disk of {} takes changes again: what it may have lost is replayed",
-            names.join(", ")
-        );
+        let mut closed = self.close(keeper, since);
         let begun = Instant::now();
-        while keeper.is_faulty(file_system) {
-            if begun.elapsed() > LET_GO_PATIENCE || !stopping.wait(LET_GO_PAUSE) {
-                // Who uses it longer lets it go later; then it is opened by the next one.
-                break;
+        while keeper.is_still_faulty(since) && begun.elapsed() < LET_GO_PATIENCE {
+            // Who uses it for longer lets it go later.
+            if !stopping.wait(LET_GO_PAUSE) {
+                return;
             }
         }
-        Some(Closed { shares, trees, next: Instant::now(), interval: OPEN_AGAIN })
+        let (mut interval, mut next) = (OPEN_AGAIN, Instant::now());
+        loop {
+            let is_time = Instant::now() >= next;
+            closed.retain(|closed| !self.is_back(closed, is_time));
+            if is_time {
+                next = Instant::now() + interval;
+                interval = (2 * interval).min(OPEN_AGAIN_MAX);
+            }
+            if closed.is_empty() || !stopping.wait(PAUSE) {
+                return;
+            }
+        }
     }
 
-    /// Opens trees of a file system that is well again if it is time; `true` if there is nothing
-    /// left to do.
-    fn open_again(&self, closed: &mut Closed) -> bool {
-        if Instant::now() < closed.next {
+    /// Has all shares let go of a file system that is well again; those that did.
+    fn close(&self, keeper: &IntentLogKeeper, since: FaultySince) -> Vec<Reopened> {
+        let mut state = self.lock();
+        let shares = state.exports.users(since.file_system);
+        // It may have been let go since it was tried; then these are of another one.
+        if shares.is_empty() || !keeper.is_still_faulty(since) {
+            return Vec::new();
+        }
+        let (table, built, closed) = state.exports.reopen(&self.engine.exports(), &shares);
+        self.serve_built(&mut state, &[], table, built);
+        drop(state);
+        let paths: Vec<&str> = shares.iter().map(|share| &*share.path).collect();
+        tracing::info!(
+            "the disk of {} takes changes again: what it may have lost is replayed",
+            paths.join(", ")
+        );
+        closed
+    }
+
+    /// Whether a share that was closed needs nothing more: a client has opened it, or it is opened
+    /// here, if it is time to try; or it is served no more.
+    fn is_back(&self, closed: &Reopened, is_time: bool) -> bool {
+        let Some(tree) = self.lock().exports.still_reopened(closed) else { return true };
+        let is_open = if is_time { tree.open().is_ok() } else { tree.tree().is_some() };
+        if !is_open {
             return false;
         }
-        // Those that are served no more need nothing.
-        let Some(tree) = closed.trees.iter().find_map(Weak::upgrade) else { return true };
-        if tree.open().is_err() {
-            closed.next = Instant::now() + closed.interval;
-            closed.interval = (2 * closed.interval).min(OPEN_AGAIN_MAX);
-            return false;
-        }
-        self.lock().exports.note_opened(&tree);
-        self.tell_of_disks(&closed.shares, |_| ShareState::Faulty);
+        self.lock().exports.note_opened(closed.share.id);
+        self.tell_of_disks(std::slice::from_ref(&closed.share), |_| ShareState::Faulty);
         true
     }
 }

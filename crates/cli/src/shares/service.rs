@@ -225,8 +225,14 @@ impl ShareService for ManagedShares {
         let catalog = state.store.catalog();
         let path = innermost(&request.path, |path| catalog.state_at(path).is_some());
         let view = path.and_then(|path| catalog.shares_at(path).into_iter().next());
-        let told = view.as_ref().map(|view| self.told(&state, view));
+        let mut told = view.as_ref().map(|view| self.told(&state, view));
         let share = view.as_ref().and_then(|view| view.share.clone());
+        // Who may read there still may.
+        if let (Some(told), Some(view), Some(share)) = (&mut told, &view, &share)
+            && state.exports.has_failed(share.id)
+        {
+            told.state = view.state;
+        }
         drop(state);
         let asked = Asked {
             client: &request.client,

@@ -8,7 +8,9 @@ use steadfast_control::plugins::{PluginShare, Plugins};
 use steadfast_control::sharetab::{self, Entry};
 use steadfast_control::store::Done;
 use steadfast_shares::manage::RuleSpec;
-use steadfast_shares::{Edit, GroupView, Item, Share, ShareChange, ShareView, names_clients};
+use steadfast_shares::{
+    Edit, GroupView, Item, Share, ShareChange, ShareId, ShareView, names_clients,
+};
 
 use super::{State, subject_of};
 use crate::configuration::COMMAND_LINE;
@@ -80,7 +82,7 @@ impl State {
         } else if let Some(share) = view.share.as_ref().filter(|_| status.state.is_served()) {
             let (is_served, problem) = self.exports.is_served(share.id);
             status.why = self.faults.get(&share.id).map(ToString::to_string).or(problem);
-            if !is_served {
+            if !is_served || self.exports.has_failed(share.id) {
                 status.state = ShareState::Faulty;
             }
         }
@@ -104,20 +106,25 @@ impl State {
         }
     }
 
+    /// Whether a share is served, and its disk takes changes.
+    fn is_well(&self, id: ShareId) -> bool {
+        self.exports.is_served(id).0 && !self.exports.has_failed(id)
+    }
+
     /// How a share is doing that has its path first; `None` if nothing is written about it.
     pub(super) fn state_of(&self, path: &str) -> Option<ShareState> {
         let catalog = self.store.catalog();
         let state = catalog.state_at(path)?;
         let share = catalog.served(path);
-        let is_served = share.is_none_or(|share| self.exports.is_served(share.id).0);
-        Some(if state.is_served() && !is_served { ShareState::Faulty } else { state })
+        let is_well = share.is_none_or(|share| self.is_well(share.id));
+        Some(if state.is_served() && !is_well { ShareState::Faulty } else { state })
     }
 
     /// How shares are doing, of which changes are not served yet.
     pub(super) fn states_before(&self, changes: &[ShareChange]) -> StatesBefore {
         let before = |change: &ShareChange| {
             let old = change.old.as_ref()?;
-            Some(match (self.exports.is_served(old.id).0, old.is_draining) {
+            Some(match (self.is_well(old.id), old.is_draining) {
                 (false, _) => ShareState::Faulty,
                 (true, is_draining) => state_served(is_draining),
             })
@@ -252,6 +259,11 @@ impl State {
                 let mut status = self.status(&view, plugins);
                 // Neither says anything about the share, and both change with others.
                 (status.source, status.plugin_faults) = (None, Vec::new());
+                // A disk that fails and comes back is not told to them: to take a share away from
+                // them for that would help nobody.
+                if self.exports.has_failed(share.id) {
+                    (status.state, status.why) = (view.state, None);
+                }
                 Arc::new(PluginShare { status, share: Arc::clone(share) })
             });
             (path.to_owned(), share)

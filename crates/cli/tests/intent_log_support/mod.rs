@@ -5,6 +5,7 @@
 #![allow(clippy::indexing_slicing)]
 
 pub mod disk;
+pub mod site;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -140,7 +140,6 @@ pub(super) fn commit(
 ) -> Result<Outcome, XdrError> {
     let arguments = Commit3Args::decode(arguments)?;
     let mut w = Writer::new(reply);
-    let verifier = session.engine.write_verifier();
     let result = session.resolve(arguments.file.0).and_then(|target| {
         if arguments.offset.checked_add(u64::from(arguments.count)).is_none() {
             return Err(FsError::Invalid);
@@ -157,6 +156,8 @@ pub(super) fn commit(
     };
     let durable =
         target.storage.commit(&target.caller(), &target.handle, arguments.offset, arguments.count);
+    // Not before: what the storage finds out on its way, that data was lost, has to be told.
+    let verifier = session.engine.write_verifier();
     let mut is_ok = false;
     let outcome = barrier(durable.map(|changed| {
         is_ok = changed.result.is_ok();

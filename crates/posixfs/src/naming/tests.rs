@@ -89,7 +89,7 @@ fn what_took_the_place_of_a_new_object_is_left_alone() {
     let caller = Caller { cred: &cred, waiting: Waiting::Allowed };
     let root = tree.root_node();
     let past = SetAttr { mtime: SetTime::To(Time::default()), ..SetAttr::default() };
-    let finish = |made| tree.finish(&caller, made, &past, &mut Effects::without_log());
+    let finish = |made| tree.finish(&caller, made, &past, &mut Effects::of_flush());
     let path = |text: &str| place.path().join(text);
     let attributes = |text: &str| std::fs::symlink_metadata(path(text)).unwrap();
 
@@ -131,13 +131,13 @@ fn what_took_the_place_of_a_new_object_is_left_alone() {
         target: &[],
     };
     let bad = SetAttr { size: Some(u64::MAX), ..SetAttr::default() };
-    let finished = tree.finish(&caller, made, &bad, &mut Effects::without_log());
+    let finished = tree.finish(&caller, made, &bad, &mut Effects::of_flush());
     assert_eq!(finished.unwrap_err(), FsError::FileTooLarge);
     assert!(!path("b").exists());
     std::fs::create_dir(path("d")).unwrap();
     let made = Made { dir: root, name: b"d", kind: FileKind::Directory, file: None, target: &[] };
     assert_eq!(
-        tree.finish(&caller, made, &bad, &mut Effects::without_log()).unwrap_err(),
+        tree.finish(&caller, made, &bad, &mut Effects::of_flush()).unwrap_err(),
         FsError::IsDirectory
     );
     assert!(!path("d").exists());

@@ -18,7 +18,7 @@ use crate::attributes::{self, Identity};
 use crate::budget::Descriptor;
 use crate::error::from_errno;
 use crate::handle_form;
-use crate::logging::VolumeLog;
+use crate::logging::{VolumeLog, WholeFileSystem};
 use crate::mounts::Mounts;
 use crate::node::{Node, NodeParts};
 use crate::storage::Storage;
@@ -353,8 +353,17 @@ pub(super) fn join_log(
         rustix::fs::openat(&mount.path, c".", flags, Permissions::empty()).map_err(from_errno)?;
     let identity = FileSystemIdentity { uuid, kind: volume.magic };
     let path = directory.as_os_str().as_bytes();
-    mount.aliases.note_use(&mount.path);
-    VolumeLog::join(log, &identity, path, mount.kernel_id, open, !options.without_log)
+    if !options.crosses_mounts {
+        // It is to hold no mount that others want to unmount.
+        mount.aliases.have_witness(&mount.path);
+    }
+    let whole = WholeFileSystem::new(open, &mount.aliases);
+    let joined =
+        VolumeLog::join(log, &identity, path, mount.kernel_id, whole, !options.without_log)?;
+    if let Some(log) = &joined {
+        mount.aliases.note_use(log.file_system());
+    }
+    Ok(joined)
 }
 
 #[cfg(test)]

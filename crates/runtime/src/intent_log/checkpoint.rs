@@ -127,6 +127,10 @@ impl IntentLogKeeper {
             if !self.log.forget(index) {
                 continue;
             }
+            if self.faults.lock().has(index) {
+                // What was written meanwhile, or had not reached the disk, may be replayed over.
+                self.note_loss();
+            }
             self.served.lock().remove(index);
             // The number may be another's from here on.
             let mut faults = self.faults.lock();
@@ -201,16 +205,22 @@ impl IntentLogKeeper {
         self.note_complete();
     }
 
+    /// Has clients send again what they were not told to be stable.
+    pub(super) fn note_loss(&self) {
+        if let Some(shared) = self.shared.get().and_then(std::sync::Weak::upgrade) {
+            shared.service.flush_failed();
+        }
+    }
+
     /// A file system could not be flushed: what it may have lost is in the log, and stays there.
     pub(super) fn note_faulty(&self, index: u32, path: &[u8], error: FsError) {
         // Data that was not logged may be lost with it, and who opens its file after a repair is not
         // told.
-        if let Some(shared) = self.shared.get().and_then(std::sync::Weak::upgrade) {
-            shared.service.flush_failed();
-        }
+        self.note_loss();
         let usages = self.log.usage().file_systems;
         let entry = usages.iter().map(|usage| &usage.entry).find(|entry| entry.index == index);
-        let identity = entry.map(|entry| entry.identity).unwrap_or_default();
+        // It may have been let go meanwhile.
+        let Some(identity) = entry.map(|entry| entry.identity) else { return };
         let (interval, now) = (self.options.device_retry_interval, Instant::now());
         let interval = self.faults.lock().note(index, identity, error.to_string(), interval, now);
         self.has_faulty.store(true, Ordering::SeqCst);

@@ -12,9 +12,18 @@ use steadfast_vfs::{FsError, LoggedFileSystem};
 use super::keeper::{IntentLogKeeper, Phase};
 use super::switch::{RELAPSE, RETRY_MAX};
 
+/// One failure of one of them: after it came back it may fail again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FaultySince {
+    /// The number by which the log knows the file system until it is let go.
+    pub file_system: LoggedFileSystem,
+    serial: u64,
+}
+
 /// One of them.
 struct Fault {
     identity: Identity,
+    serial: u64,
     why: String,
     next_trial: Instant,
     interval: Duration,
@@ -26,6 +35,8 @@ struct Fault {
 #[derive(Default)]
 pub(super) struct Faults {
     by_index: BTreeMap<u32, Fault>,
+    /// How many there were.
+    count: u64,
     /// When others came back, and how long they had been tried in vain: what fails again soon is
     /// tried more rarely.
     came_back: HashMap<Identity, (Instant, Duration)>,
@@ -38,6 +49,23 @@ impl Faults {
 
     pub(super) fn has(&self, index: u32) -> bool {
         self.by_index.contains_key(&index)
+    }
+
+    pub(super) fn has_identity(&self, identity: &Identity) -> bool {
+        self.by_index.values().any(|fault| fault.identity == *identity)
+    }
+
+    /// Whether it was one of them, and was let go.
+    pub(super) fn has_come_back(&self, identity: &Identity) -> bool {
+        self.came_back.contains_key(identity)
+    }
+
+    fn all(&self) -> Vec<FaultySince> {
+        let since = |(index, fault): (&u32, &Fault)| FaultySince {
+            file_system: LoggedFileSystem(*index),
+            serial: fault.serial,
+        };
+        self.by_index.iter().map(since).collect()
     }
 
     /// Why one could not be flushed.
@@ -68,7 +96,9 @@ impl Faults {
             }
             _ => interval,
         };
-        let fault = Fault { identity, why, next_trial: now + interval, interval, told: None };
+        self.count += 1;
+        let (serial, next_trial) = (self.count, now + interval);
+        let fault = Fault { identity, serial, why, next_trial, interval, told: None };
         self.by_index.insert(index, fault);
         interval
     }
@@ -81,13 +111,16 @@ impl Faults {
     }
 
     /// Those that are to be tried now. The next time is an interval later.
-    fn due(&mut self, now: Instant) -> Vec<u32> {
-        let due = self.by_index.iter_mut().filter(|(_, fault)| fault.next_trial <= now);
-        due.map(|(index, fault)| {
-            fault.next_trial = now + fault.interval;
-            *index
-        })
-        .collect()
+    fn due(&mut self, now: Instant) -> Vec<FaultySince> {
+        let mut due = self.all();
+        due.retain(|since| {
+            let fault = self.by_index.get_mut(&since.file_system.0);
+            fault.filter(|fault| fault.next_trial <= now).is_some_and(|fault| {
+                fault.next_trial = now + fault.interval;
+                true
+            })
+        });
+        due
     }
 
     /// Notes that a trial has failed; whether that is news.
@@ -99,33 +132,41 @@ impl Faults {
 
 impl IntentLogKeeper {
     /// The file systems that could not be flushed.
-    pub fn faulty(&self) -> Vec<LoggedFileSystem> {
+    pub fn faulty(&self) -> Vec<FaultySince> {
         if !self.has_faulty.load(Ordering::SeqCst) {
             return Vec::new();
         }
-        self.faults.lock().by_index.keys().map(|index| LoggedFileSystem(*index)).collect()
+        self.faults.lock().all()
     }
 
-    /// Whether one could not be flushed, and was not let go since.
-    pub fn is_faulty(&self, file_system: LoggedFileSystem) -> bool {
-        self.has_faulty.load(Ordering::SeqCst) && self.faults.lock().has(file_system.0)
+    /// Whether one that could not be flushed is still in use.
+    pub fn is_still_faulty(&self, since: FaultySince) -> bool {
+        self.faulty().contains(&since)
     }
 
-    /// Tries those that could not be flushed and whose time has come, and returns those that take
-    /// changes again: they are to be let go, by all who serve them, and opened again. May take as
-    /// long as a disk hangs.
-    pub fn well_again(&self) -> Vec<LoggedFileSystem> {
+    /// Those that could not be flushed, and are to be tried now.
+    pub fn faulty_to_try(&self) -> Vec<FaultySince> {
         if self.phase() != Phase::On || self.is_closing() {
             return Vec::new();
         }
-        let due = self.faults.lock().due(Instant::now());
-        due.into_iter().filter(|index| self.is_well(*index)).map(LoggedFileSystem).collect()
+        self.faults.lock().due(Instant::now())
     }
 
-    fn is_well(&self, index: u32) -> bool {
-        let Some(sync) = self.served.lock().sync_of(index) else { return false };
-        let tried = sync.sync().and_then(|()| sync.try_writing());
-        let Err(error) = tried else { return true };
+    /// Tries one that could not be flushed: whether it takes changes again. Then it is to be let go
+    /// by all who serve it, and opened again. May take as long as a disk hangs.
+    pub fn is_well_again(&self, since: FaultySince) -> bool {
+        let index = since.file_system.0;
+        let syncs = self.served.lock().all_syncs_of(index);
+        let mut error = FsError::Stale;
+        // One may be mounted read-only, or be of a directory that was removed.
+        for sync in syncs {
+            match sync.sync().and_then(|()| sync.try_writing()) {
+                // Where there is no room only clients can make some; whether there is enough for
+                // what it may have lost, replay finds out.
+                Ok(()) | Err(FsError::NoSpace | FsError::QuotaExceeded) => return true,
+                Err(found) => error = found,
+            }
+        }
         if self.faults.lock().note_trial(index, error) {
             let path = self.path_served(index);
             tracing::warn!("{path}: its file system was tried again, and is not well: {error}");
@@ -150,14 +191,20 @@ mod tests {
         assert_eq!((faults.has(4), faults.why(4).as_deref()), (true, Some("no")));
         assert!(faults.due(now).is_empty());
         now += interval;
-        assert_eq!(faults.due(now), [4]);
+        let [since] = faults.due(now)[..] else { panic!("one is due") };
+        assert_eq!((since.file_system, faults.all()), (LoggedFileSystem(4), vec![since]));
         assert!(faults.due(now).is_empty(), "once an interval");
         assert!(faults.note_trial(4, FsError::Io) && !faults.note_trial(4, FsError::Io));
         assert!(faults.note_trial(4, FsError::ReadOnly));
         assert!(faults.let_go(4, now) && !faults.let_go(4, now) && faults.is_empty());
+        assert!(faults.has_come_back(&identity) && !faults.has_identity(&identity));
         for factor in [2, 4, 8] {
             now += Duration::from_secs(5);
             assert_eq!(note(&mut faults, now), factor * interval);
+            assert!(
+                faults.has_identity(&identity) && !faults.all().contains(&since),
+                "another one"
+            );
             assert!(faults.let_go(4, now));
         }
         now += 2 * RELAPSE;

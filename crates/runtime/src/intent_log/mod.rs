@@ -39,6 +39,7 @@ fn hex(bytes: &[u8]) -> String {
 
 pub use care::{LogCare, LogFound, OperationsFound, SuperblockFound};
 pub use device::{BlockDevice, DeviceWrites, Medium as DeviceMedium};
+pub use faulty::FaultySince;
 pub use keeper::{IntentLogKeeper, IntentLogOptions, Phase};
 pub use medium::FileMedium;
 pub use place::LogHandle;

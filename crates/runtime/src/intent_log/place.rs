@@ -23,10 +23,11 @@ const TELL_AGAIN: Duration = Duration::from_secs(30);
 
 impl IntentLogKeeper {
     /// Before a file system is served: what was set aside while it was not there comes first.
-    fn replay_what_was_set_aside(&self, identity: Identity, path: &[u8]) -> Result<(), FsError> {
+    /// Whether there was something.
+    fn replay_what_was_set_aside(&self, identity: Identity, path: &[u8]) -> Result<bool, FsError> {
         let entry = FileSystemEntry { index: 0, identity, path: path.to_vec(), tail: Lsn(0) };
         let replayed = match aside::files_of(&self.state_directory, &identity) {
-            Ok(files) if files.is_empty() => return Ok(()),
+            Ok(files) if files.is_empty() => return Ok(false),
             Ok(_) => match (self.open_storage)(&entry) {
                 Ok(Some(mut storage)) => {
                     replay_asides(&self.state_directory, &entry, &mut *storage)
@@ -37,20 +38,22 @@ impl IntentLogKeeper {
             },
             Err(error) => Err(error.to_string()),
         };
-        replayed.map_err(|why| self.not_served(path, why))
+        replayed.map(|()| true).map_err(|why| self.not_served(path, why))
     }
 
     /// A file system that is in use, and has failed, gets no further shares: what was set aside for
-    /// it can only be replayed while nobody changes it.
-    fn require_nothing_set_aside(&self, identity: Identity, path: &[u8]) -> Result<(), FsError> {
-        match aside::files_of(&self.state_directory, &identity) {
-            Ok(files) if files.is_empty() => Ok(()),
+    /// it, or is to be, can only be replayed while nobody uses it.
+    fn require_not_failed(&self, identity: Identity, path: &[u8]) -> Result<(), FsError> {
+        let has_failed =
+            self.has_faulty.load(Ordering::SeqCst) && self.faults.lock().has_identity(&identity);
+        let why = match aside::files_of(&self.state_directory, &identity) {
+            Ok(files) if files.is_empty() && !has_failed => return Ok(()),
             Ok(_) => {
-                let why = "it has failed, and is in use: take out its shares first";
-                Err(self.not_served(path, why.to_owned()))
+                "it has failed, and is in use: it is tried again, or take out its shares".into()
             }
-            Err(error) => Err(self.not_served(path, error.to_string())),
-        }
+            Err(error) => error.to_string(),
+        };
+        Err(self.not_served(path, why))
     }
 
     /// Tells why something is not served, once in a while: every client that wants it asks.
@@ -82,13 +85,21 @@ impl LogHandle {
 }
 
 impl ChangeLog for LogHandle {
-    fn prepare(&self, identity: &FileSystemIdentity, path: &[u8]) -> Result<(), FsError> {
+    fn prepare(&self, identity: &FileSystemIdentity, path: &[u8]) -> Result<bool, FsError> {
         let keeper = &self.0;
+        let identity = Identity { uuid: identity.uuid, kind: identity.kind };
         let _one = keeper.registering.lock();
         // It may be the same that was left just now, repaired.
         keeper.let_file_systems_go();
-        keeper
-            .replay_what_was_set_aside(Identity { uuid: identity.uuid, kind: identity.kind }, path)
+        let has_failed_before = {
+            let faults = keeper.faults.lock();
+            if faults.has_identity(&identity) {
+                // Not all that it may have lost is set aside yet, and the log has the rest.
+                return Err(FsError::TryLater);
+            }
+            faults.has_come_back(&identity)
+        };
+        Ok(keeper.replay_what_was_set_aside(identity, path)? || has_failed_before)
     }
 
     fn register(
@@ -101,7 +112,7 @@ impl ChangeLog for LogHandle {
         let keeper = &self.0;
         let identity = Identity { uuid: identity.uuid, kind: identity.kind };
         let _one = keeper.registering.lock();
-        keeper.require_nothing_set_aside(identity, path)?;
+        keeper.require_not_failed(identity, path)?;
         {
             // Not for long: the caller may hold what changes need that have passed the gate.
             let deadline = Instant::now() + GATE_WAIT;
@@ -212,6 +223,10 @@ impl ChangeLog for LogHandle {
         let is_any = keeper.has_faulty.load(Ordering::SeqCst);
         let why = is_any.then(|| keeper.faults.lock().why(file_system.0)).flatten()?;
         Some(format!("its disk cannot be flushed: {why}; changes wait until it is well again"))
+    }
+
+    fn note_loss(&self) {
+        self.0.note_loss();
     }
 
     fn note(&self, place: Box<dyn LogPlace>, change: &Change<'_>) -> Result<(), FsError> {

@@ -49,6 +49,12 @@ impl Served {
         self.0.get(&index).and_then(|mounts| mounts.first()).map(|mount| Arc::clone(&mount.sync))
     }
 
+    /// What flushes a file system through each of its mounts.
+    pub(super) fn all_syncs_of(&self, index: u32) -> Vec<Arc<dyn FileSystemSync>> {
+        let mounts = self.0.get(&index).map(Vec::as_slice).unwrap_or_default();
+        mounts.iter().map(|mount| Arc::clone(&mount.sync)).collect()
+    }
+
     /// What flushes all of them.
     pub(super) fn syncs(&self) -> Vec<Arc<dyn FileSystemSync>> {
         self.0.keys().filter_map(|index| self.sync_of(*index)).collect()

@@ -125,20 +125,27 @@ fn the_log_stays_on_when_a_file_system_cannot_be_flushed() {
     assert!(matches!(&refused, SwitchError::Faulty { path, .. } if path == "/srv"), "{refused}");
     assert_eq!(keeper.phase(), Phase::On);
     assert_eq!(log.admit(file_system, 10).err(), Some(FsError::TryLater), "changes wait");
-    assert_eq!((log.fault(file_system).is_some(), keeper.faulty()), (true, vec![file_system]));
+    assert!(log.fault(file_system).is_some());
+    let [since] = keeper.faulty_to_try()[..] else { panic!("{:?}", keeper.faulty()) };
     // It is well when it can be flushed, and takes something new.
-    assert!(keeper.well_again().is_empty());
+    assert!(!keeper.is_well_again(since));
     disk.fails.store(false, Ordering::SeqCst);
     disk.takes_nothing.store(true, Ordering::SeqCst);
-    assert!(keeper.well_again().is_empty());
+    assert!(!keeper.is_well_again(since));
     disk.takes_nothing.store(false, Ordering::SeqCst);
-    assert_eq!(keeper.well_again(), [file_system]);
-    // Until it is let go its changes wait: what it has lost is not there yet.
+    assert!(keeper.is_well_again(since));
+    // Until it is let go its changes wait, and nobody else may use it: what it has lost is not
+    // there yet.
     assert_eq!(log.admit(file_system, 10).err(), Some(FsError::TryLater));
-    assert!(keeper.is_faulty(file_system));
+    let identity = FileSystemIdentity { uuid: [5; 16], kind: 6 };
+    assert_eq!(log.prepare(&identity, b"/srv"), Err(FsError::TryLater));
+    let sync = Arc::clone(&disk) as Arc<dyn FileSystemSync>;
+    assert_eq!(log.register(&identity, b"/srv", 2, sync).err(), Some(FsError::TryLater));
+    assert!(keeper.is_still_faulty(since));
     log.leave(file_system, 1);
     keeper.let_file_systems_go();
-    assert!(!keeper.is_faulty(file_system) && keeper.faulty().is_empty());
+    assert!(!keeper.is_still_faulty(since) && keeper.faulty().is_empty());
+    assert_eq!(log.prepare(&identity, b"/srv"), Ok(true), "files may tell of what is past");
 }
 
 #[test]

@@ -1,0 +1,162 @@
+//! A server with a log and several disks.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use steadfast_client::{FileHandle, Identity, Nfs3Client, StableHow};
+
+use super::disk::Disk;
+use super::{create, kill};
+use crate::common::{PATIENCE, Place, Running, output, stderr, steadfast, utf8};
+
+/// A server with a log, and shares that are each on a disk of their own.
+pub struct Site {
+    pub disks: Vec<Disk>,
+    pub log: String,
+    pub place: Place,
+}
+
+impl Site {
+    /// `None` where disks cannot be had.
+    pub fn new(names: &[&str]) -> Option<Self> {
+        let place = Place::new();
+        let directory = place.directory.path().canonicalize().unwrap();
+        let disks =
+            names.iter().map(|name| Disk::new(&directory, name, 48)).collect::<Option<_>>()?;
+        Some(Self::of(disks, place))
+    }
+
+    /// With a btrfs, whose metadata goes to the disk every so many seconds.
+    pub fn with_btrfs(seconds: u32) -> Option<Self> {
+        let place = Place::new();
+        let directory = place.directory.path().canonicalize().unwrap();
+        Some(Self::of(vec![Disk::with_btrfs(&directory, "disk", seconds)?], place))
+    }
+
+    pub fn of(disks: Vec<Disk>, place: Place) -> Self {
+        // Checkpoints only when a test wants one.
+        let log = "enabled = true\nsize_mib = 16\ncheckpoint_interval_ms = 3600000\n".to_owned();
+        Self { disks, log, place }
+    }
+
+    /// Writes a configuration that serves these of the disks.
+    pub fn configure(&self, served: &[usize]) -> PathBuf {
+        let shares = served.iter().map(|disk| {
+            let path = utf8(&self.disks[*disk].share);
+            format!(
+                "[[share]]\npath = {path:?}\nclients = [\"*\"]\noptions = [\"no_root_squash\"]\n"
+            )
+        });
+        let text = format!("[log]\n{}\n{}", self.log, shares.collect::<String>());
+        self.place.write("steadfast.toml", &text)
+    }
+
+    pub fn start(&self) -> Running {
+        let all: Vec<usize> = (0..self.disks.len()).collect();
+        Running::start(&self.place, 0, &["--config", utf8(&self.configure(&all)), "-v"])
+    }
+
+    /// Starts a server that must refuse; what it says.
+    pub fn refused(&self) -> String {
+        let all: Vec<usize> = (0..self.disks.len()).collect();
+        let ended = server_output(steadfast(&self.words(&self.configure(&all))));
+        assert!(!ended.status.success(), "{}", stderr(&ended));
+        stderr(&ended)
+    }
+
+    pub fn words<'a>(&'a self, configuration: &'a Path) -> [&'a str; 8] {
+        let state = utf8(&self.place.state);
+        let (configuration, port) = (utf8(configuration), "0");
+        [
+            "serve",
+            "--config",
+            configuration,
+            "--state-directory",
+            state,
+            "--port",
+            port,
+            "--no-rpcbind",
+        ]
+    }
+
+    pub fn mount(&self, running: &Running, disk: usize) -> (Nfs3Client, FileHandle) {
+        let path = utf8(&self.disks[disk].share).as_bytes();
+        let address = running.address;
+        Nfs3Client::mount(address, address, path, Identity::root(), PATIENCE).unwrap()
+    }
+
+    pub fn care(&self, words: &[&str]) -> Output {
+        let configuration = self.place.directory.path().join("steadfast.toml");
+        let common =
+            ["--config", utf8(&configuration), "--state-directory", utf8(&self.place.state)];
+        output(&[&["log"], words, &common].concat())
+    }
+
+    pub fn log_file(&self) -> PathBuf {
+        self.place.state.join("intent.log")
+    }
+
+    pub fn said(&self) -> String {
+        Running::log(&self.place)
+    }
+
+    /// Waits until the server has said this.
+    pub fn await_words(&self, words: &str) {
+        let begun = Instant::now();
+        while !self.said().contains(words) {
+            assert!(begun.elapsed() < PATIENCE, "{words:?} is not said: {}", self.said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Files with operations that were set aside.
+    pub fn asides(&self) -> usize {
+        let files = std::fs::read_dir(&self.place.state).unwrap();
+        let is_aside = |path: PathBuf| path.extension().is_some_and(|end| end == "aside");
+        files.filter(|file| is_aside(file.as_ref().unwrap().path())).count()
+    }
+}
+
+/// The end of a server that is to refuse to start: ended, should it not.
+pub fn server_output(mut command: Command) -> Output {
+    use std::process::Stdio;
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program runs");
+    let begun = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed() > PATIENCE {
+            child.kill().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+pub fn write(client: &mut Nfs3Client, file: &FileHandle, data: &[u8]) {
+    let written = client.write(file, 0, data, StableHow::FileSync).unwrap();
+    assert_eq!(written.count as usize, data.len());
+}
+
+/// Has the server read its configuration again.
+pub fn reload(running: &Running) {
+    running.signal(Signal::HUP);
+    while !running.message().starts_with("READY=1") {}
+}
+
+/// Two disks, of which the second loses what was acknowledged last: a file `name` with `data`. The
+/// server is gone.
+pub fn lost(name: &str, data: &[u8]) -> Option<(Site, FileHandle)> {
+    let site = Site::new(&["good", "bad"])?;
+    let running = site.start();
+    let (mut client, root) = site.mount(&running, 1);
+    site.disks[1].keep();
+    let file = create(&mut client, &root, name);
+    write(&mut client, &file, data);
+    let (mut good, good_root) = site.mount(&running, 0);
+    create(&mut good, &good_root, "also");
+    kill(running);
+    site.disks[1].lose();
+    Some((site, file))
+}
