@@ -12,11 +12,11 @@ use super::ShareManager;
 
 /// How long further changes are waited for, so that many cost one writing.
 const GATHERING: Duration = Duration::from_millis(300);
-/// The same where writing takes long, as of a file with thousands of shares.
-const GATHERING_MAX: Duration = Duration::from_secs(3);
-/// So many times as long as the last writing took is waited for, between these two: calls may have
-/// to wait for who writes.
-const GATHERING_PER_WRITING: u32 = 100;
+/// Where changes go on, so many times as long as the last writing took is waited after it: calls may
+/// have to wait for who writes a file with thousands of shares.
+const REST_PER_WRITING: u32 = 1000;
+/// At the most.
+const REST_MAX: Duration = Duration::from_secs(30);
 
 /// After a file that could not be written: its disk may have room again.
 const RETRY: Duration = Duration::from_secs(30);
@@ -73,9 +73,9 @@ impl Writer {
 impl Bell {
     fn write(&self, manager: &Weak<ShareManager>) {
         let mut retry = None;
-        let mut gathering = GATHERING;
+        let mut rested = Instant::now();
         loop {
-            if !self.is_to_write(retry, gathering) {
+            if !self.is_to_write(retry, rested) {
                 return;
             }
             let begun = Instant::now();
@@ -83,8 +83,7 @@ impl Bell {
             let writes = manager.lock().store.take_writes();
             let written = writes.into_iter().map(FileWrite::perform).collect();
             let mistakes = manager.lock().store.note_writes(written);
-            let long = begun.elapsed() * GATHERING_PER_WRITING;
-            gathering = long.clamp(GATHERING, GATHERING_MAX);
+            rested = Instant::now() + (begun.elapsed() * REST_PER_WRITING).min(REST_MAX);
             for mistake in &mistakes {
                 tracing::warn!("{mistake}");
             }
@@ -95,9 +94,9 @@ impl Bell {
         }
     }
 
-    /// Waits until something is to be written, at most for `retry`, and for more of it for
-    /// `gathering`; `false`: it is time to stop.
-    fn is_to_write(&self, retry: Option<Duration>, gathering: Duration) -> bool {
+    /// Waits until something is to be written, at most for `retry`, and for more of it for a while,
+    /// and not before `rested`; `false`: it is time to stop.
+    fn is_to_write(&self, retry: Option<Duration>, rested: Instant) -> bool {
         let mut state = self.state.lock();
         let is_idle = |state: &mut BellState| !state.is_rung && !state.is_stopping;
         match retry {
@@ -106,7 +105,8 @@ impl Bell {
         }
         if !state.is_stopping {
             // Further changes only ring: it ends when there is nothing to gather for.
-            self.rung.wait_while_for(&mut state, |state| !state.is_stopping, gathering);
+            let gathered = rested.max(Instant::now() + GATHERING);
+            self.rung.wait_while_until(&mut state, |state| !state.is_stopping, gathered);
         }
         state.is_rung = false;
         !state.is_stopping
@@ -120,8 +120,19 @@ mod tests {
     #[test]
     fn what_failed_is_written_again_though_nobody_rings() {
         let bell = Bell::default();
-        assert!(bell.is_to_write(Some(Duration::from_millis(1)), GATHERING));
+        assert!(bell.is_to_write(Some(Duration::from_millis(1)), Instant::now()));
         bell.state.lock().is_stopping = true;
-        assert!(!bell.is_to_write(None, GATHERING));
+        assert!(!bell.is_to_write(None, Instant::now()));
+    }
+
+    #[test]
+    fn changes_are_gathered_and_who_has_written_rests() {
+        let bell = Bell::default();
+        let (begun, rest) = (Instant::now(), 2 * GATHERING);
+        for (rested, least) in [(begun, GATHERING), (begun + rest, rest)] {
+            bell.state.lock().is_rung = true;
+            assert!(bell.is_to_write(None, rested));
+            assert!(begun.elapsed() >= least);
+        }
     }
 }

@@ -2,11 +2,13 @@
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Write};
+use std::num::NonZero;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rustix::fs::{Advice, fadvise};
 use steadfast_shares::GroupFile;
 use steadfast_shares::configuration::TEXT_BYTES_MAX;
 use steadfast_shares::manage::{Mistake, check_group_name};
@@ -214,7 +216,13 @@ impl Prepared {
         let temporary = directory.join(temporary);
         let mut file =
             OpenOptions::new().write(true).create(true).truncate(true).open(&temporary)?;
-        contents.chunks(PIECE_BYTES).try_for_each(|piece| file.write_all(piece))?;
+        for (number, piece) in contents.chunks(PIECE_BYTES).enumerate() {
+            file.write_all(piece)?;
+            // Begins to write it to the disk: a flush of all at once would keep the processor for
+            // long. It may be ignored.
+            let (start, length) = (number * PIECE_BYTES, NonZero::new(piece.len() as u64));
+            let _ = fadvise(&file, start as u64, length, Advice::DontNeed);
+        }
         if let Ok(old) = path.metadata() {
             file.set_permissions(old.permissions())?;
             // Only root may give a file away; to others it stays theirs.
