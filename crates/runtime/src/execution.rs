@@ -27,6 +27,10 @@ const GATHER_BYTES: usize = 1 << 20;
 const GATHER_PARKED: usize = 32;
 /// Replies and parked calls are gathered no longer than about this many ms.
 const GATHER_MS: u64 = 1;
+/// What calls have logged is written when so many were executed since, though others could be first.
+const HELD_CALLS: usize = 32;
+/// Or after this time, in ns.
+const HELD_NS: u64 = 1_000_000;
 /// A connection's turn ends after this time, in ns, though it has further calls: they are put
 /// off, so that a batch of large reads does not keep other clients waiting.
 const TURN_NS: u64 = 300_000;
@@ -93,6 +97,8 @@ pub(crate) struct Executor {
     sampler: Sampler,
     /// For what it commits itself.
     commit: Option<Box<(LogBatch, ReplySender)>>,
+    /// Since when it holds back what calls have logged, and how many there were.
+    held: Option<(u64, usize)>,
     /// The last call showed that its connection must be closed.
     must_hang_up: bool,
 }
@@ -107,6 +113,7 @@ impl Executor {
             reply: ReplyBuffer::default(),
             sampler,
             commit: None,
+            held: None,
             must_hang_up: false,
         }
     }
@@ -209,7 +216,7 @@ impl Executor {
             hang_up(batch);
         }
         self.gathering.leave(batch);
-        self.commit(seat, guard, batch);
+        self.commit(seat, guard, batch, calls as usize);
         if let Some(flusher) = full {
             let mut host = Host::new(&self.context, &mut self.gathering, seat, guard, batch);
             host.will_block();
@@ -229,13 +236,23 @@ impl Executor {
         }
     }
 
+    /// Has what is held back written: nobody's turn is next.
+    pub(crate) fn release(&mut self) {
+        if self.held.take().is_some()
+            && let Some(intent_log) = &self.context.shared.intent_log
+        {
+            intent_log.release();
+        }
+    }
+
     /// Has what the calls logged written: by this thread if nobody else needs it, else by a
-    /// committer.
+    /// committer, together with what those log whose turn is next.
     fn commit<'s>(
         &mut self,
         seat: &'s Seat,
         guard: &mut Option<SeatGuard<'s>>,
         batch: &Arc<Batch>,
+        calls: usize,
     ) {
         let Some(intent_log) = &self.context.shared.intent_log else { return };
         let is_alone = match (guard.as_deref_mut(), batch.connection()) {
@@ -245,7 +262,19 @@ impl Executor {
             _ => false,
         };
         if !is_alone || !batch.is_exhausted() || !intent_log.is_for_the_taking() {
-            intent_log.rouse();
+            let now_ns = self.gathering.mark_ns;
+            let (since_ns, before) = self.held.unwrap_or((now_ns, 0));
+            let others_are_next = guard.as_deref().is_some_and(|core| !core.turns.is_empty());
+            let may_hold = before + calls < HELD_CALLS && now_ns < since_ns + HELD_NS;
+            if !others_are_next || !may_hold {
+                intent_log.rouse();
+                self.release();
+                return;
+            }
+            if self.held.is_none() {
+                intent_log.hold();
+            }
+            self.held = Some((since_ns, before + calls));
             return;
         }
         let intent_log = Arc::clone(intent_log);

@@ -87,6 +87,11 @@ impl Worker {
 
     /// Serves a seat until another worker has taken it or the server stops.
     pub(crate) fn serve<'s>(&mut self, seat: &'s Seat, guard: SeatGuard<'s>) {
+        self.serve_until_taken(seat, guard);
+        self.executor.release();
+    }
+
+    fn serve_until_taken<'s>(&mut self, seat: &'s Seat, guard: SeatGuard<'s>) {
         let mut guard = Some(guard);
         loop {
             if seat.offer_count.load(Ordering::SeqCst) > 0 {
@@ -100,6 +105,9 @@ impl Worker {
                     self.close_all(seat, core);
                     return;
                 }
+            }
+            if core.turns.is_empty() {
+                self.executor.release();
             }
             self.wait(seat, core);
             self.sweep(seat, core);

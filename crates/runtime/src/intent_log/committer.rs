@@ -21,12 +21,34 @@ impl IntentLogKeeper {
         self.rouse();
     }
 
-    /// Wakes a committer if there is something for it and it sleeps.
+    /// Has what is complete written now: wakes a committer if there is something for it and it
+    /// sleeps.
     pub(crate) fn rouse(&self) {
-        if self.has_work.load(Ordering::SeqCst) && self.sleeping.load(Ordering::SeqCst) > 0 {
-            let _work = self.work.lock();
-            self.wake.notify_one();
+        if self.has_work.load(Ordering::SeqCst) {
+            self.is_wanted.store(true, Ordering::SeqCst);
+            if self.sleeping.load(Ordering::SeqCst) > 0 {
+                let _work = self.work.lock();
+                self.wake.notify_one();
+            }
         }
+    }
+
+    /// A worker goes on executing calls before it has written what those before have logged: a
+    /// batch of many costs hardly more than one of few. Until [`IntentLogKeeper::release`].
+    pub(crate) fn hold(&self) {
+        self.holders.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A worker that has held what was logged wants it written.
+    pub(crate) fn release(&self) {
+        self.holders.fetch_sub(1, Ordering::SeqCst);
+        self.rouse();
+    }
+
+    /// Whether a committer should write what is complete, rather than wait for more.
+    fn is_to_write(&self) -> bool {
+        self.is_wanted.load(Ordering::SeqCst)
+            || (self.has_work.load(Ordering::SeqCst) && self.holders.load(Ordering::SeqCst) == 0)
     }
 
     pub(super) fn commit_all(&self) {
@@ -35,16 +57,23 @@ impl IntentLogKeeper {
         drop(shared);
         let mut batch = Batch::default();
         loop {
+            self.is_wanted.store(false, Ordering::SeqCst);
             self.has_work.store(false, Ordering::SeqCst);
             if self.write_batch(&mut batch, &mut sender) {
-                continue;
+                // What did not fit, or came meanwhile, perhaps before the mark was taken away.
+                if self.log.has_complete() {
+                    self.has_work.store(true, Ordering::SeqCst);
+                }
+                if self.is_to_write() {
+                    continue;
+                }
             }
             let mut is_stopping = self.work.lock();
             if *is_stopping {
                 return;
             }
             self.sleeping.fetch_add(1, Ordering::SeqCst);
-            if !self.has_work.load(Ordering::SeqCst) {
+            if !self.is_to_write() {
                 self.wake.wait(&mut is_stopping);
             }
             self.sleeping.fetch_sub(1, Ordering::SeqCst);
@@ -251,5 +280,35 @@ impl IntentLogKeeper {
 
     pub(super) fn note_given_up(&self) -> std::io::Result<()> {
         note_given_up(&self.state_directory, &self.uuid, self.log.epoch())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::intent_log::switch_tests::start;
+
+    #[test]
+    fn what_is_held_back_is_written_when_it_is_released_or_wanted() {
+        let place = tempfile::tempdir().expect("a directory");
+        let keeper = start(place.path()).keeper;
+        let is_written = || keeper.is_wanted.store(false, Ordering::SeqCst);
+        keeper.rouse();
+        assert!(!keeper.is_to_write(), "there is nothing");
+        for _worker in 0..2 {
+            keeper.hold();
+        }
+        keeper.has_work.store(true, Ordering::SeqCst);
+        assert!(!keeper.is_to_write(), "more is to come");
+        // Somebody waits for it, or has no more.
+        for wants in [IntentLogKeeper::rouse, IntentLogKeeper::release] {
+            wants(&keeper);
+            assert!(keeper.is_to_write());
+            is_written();
+            assert!(!keeper.is_to_write(), "another worker has more");
+        }
+        keeper.release();
+        is_written();
+        assert!(keeper.is_to_write(), "what came meanwhile is nobody's to hold");
     }
 }

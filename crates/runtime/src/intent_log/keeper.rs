@@ -139,6 +139,9 @@ pub struct IntentLogKeeper {
     /// Committers that sleep, and whether there may be something for them.
     pub(super) sleeping: AtomicUsize,
     pub(super) has_work: AtomicBool,
+    /// Whether that is to be written now, and workers that would rather have more written with it.
+    pub(super) is_wanted: AtomicBool,
+    pub(super) holders: AtomicUsize,
     pub(super) work: Mutex<bool>,
     pub(super) wake: Condvar,
     pub(super) parked: Mutex<Parked>,
@@ -205,6 +208,8 @@ impl IntentLogKeeper {
             gate_opens: Condvar::new(),
             sleeping: AtomicUsize::new(0),
             has_work: AtomicBool::new(false),
+            is_wanted: AtomicBool::new(false),
+            holders: AtomicUsize::new(0),
             work: Mutex::new(false),
             wake: Condvar::new(),
             parked: Mutex::new(Parked { calls: BTreeMap::new(), count: 0 }),

@@ -32,7 +32,7 @@ impl FileSystemSync for Disk {
     }
 }
 
-fn start(place: &std::path::Path) -> StartedIntentLog {
+pub(super) fn start(place: &std::path::Path) -> StartedIntentLog {
     let start = StartIntentLog {
         path: place.join("intent.log"),
         file_bytes: 16 << 20,
