@@ -118,6 +118,12 @@ impl Exports {
         self.served.get(&id).is_some_and(|served| served.tree.has_failed())
     }
 
+    /// Whether a share's disk has failed, and what it has is served.
+    pub(crate) fn is_served_without_changes(&self, id: ShareId) -> bool {
+        let tree = self.served.get(&id).map(|served| &served.tree);
+        tree.is_some_and(|tree| tree.tree().is_some() && tree.has_failed())
+    }
+
     /// The shares with something of the file system that the log knows by this number, as far as
     /// clients use them.
     pub(crate) fn users(&self, file_system: LoggedFileSystem) -> Vec<Arc<Share>> {

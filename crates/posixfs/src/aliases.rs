@@ -98,10 +98,10 @@ impl Aliases {
         self.has_a_past
     }
 
-    /// Flushes all of it; whether nothing of it was lost since it is in use. Of something that was,
-    /// this tells once.
-    pub(crate) fn is_all_well_since_in_use(&self) -> bool {
-        self.witness.get().is_some_and(|witness| rustix::fs::syncfs(witness).is_ok())
+    /// Flushes all of it; whether something of it was lost since it is in use. This tells of it
+    /// once, and without a witness never: then the log's own flush finds it out.
+    pub(crate) fn has_lost_something_since_in_use(&self) -> bool {
+        self.witness.get().is_some_and(|witness| rustix::fs::syncfs(witness).is_err())
     }
 
     /// Something of it could not be flushed.
@@ -294,13 +294,17 @@ impl AliasStore {
         };
         let place = Arc::clone(self.known.lock().entry(uuid).or_default());
         let mut known = place.lock();
+        let kind = rustix::fs::fstatfs(&open).map_err(from_errno)?.f_type as u32;
+        let identity = FileSystemIdentity { uuid, kind };
         if let Some(aliases) = known.upgrade() {
-            return Ok(aliases);
+            // Nobody else is to hold one that is about to be let go.
+            return match &self.change_log {
+                Some(log) if log.has_failed(&identity) => Err(FsError::TryLater),
+                _ => Ok(aliases),
+            };
         }
         let mut has_a_past = false;
         if let Some(log) = &self.change_log {
-            let kind = rustix::fs::fstatfs(&open).map_err(from_errno)?.f_type as u32;
-            let identity = FileSystemIdentity { uuid, kind };
             has_a_past = log.prepare(&identity, path.as_os_str().as_bytes())?;
         }
         let aliases = Aliases::load(directory, &uuid).map_err(|error| {

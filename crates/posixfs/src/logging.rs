@@ -131,6 +131,10 @@ impl FileSystemSync for WholeFileSystem {
         Ok(())
     }
 
+    fn has_failed(&self) -> bool {
+        self.aliases.upgrade().is_some_and(|aliases| aliases.has_failed())
+    }
+
     fn try_writing(&self) -> Result<(), FsError> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let written = rustix::fs::openat(&self.directory, c".", flags, Permissions::RUSR)

@@ -56,6 +56,8 @@ pub(crate) struct Node {
     /// Of files only that are large and were not in memory when they were read.
     pub(crate) read_ahead: OnceLock<Box<ReadAhead>>,
     writer: Mutex<Option<Arc<Descriptor>>>,
+    /// Whether `reader` was told of errors of the past.
+    reader_has_heard: AtomicBool,
     seen_acl: Mutex<SeenAcl>,
     /// Whether the server opens it whatever its permission bits say.
     opens_all: bool,
@@ -124,6 +126,7 @@ impl Node {
             reader: OnceLock::new(),
             read_ahead: OnceLock::new(),
             writer: Mutex::new(None),
+            reader_has_heard: AtomicBool::new(false),
             seen_acl: Mutex::new(None),
             opens_all,
             was_used: AtomicBool::new(true),
@@ -265,6 +268,7 @@ impl Node {
             opened => opened,
         };
         let opened = Arc::new(Descriptor::new(opened?, &self.budget));
+        self.hear_of_the_past(&*opened);
         *writer = Some(Arc::clone(&opened));
         Ok(opened)
     }
@@ -297,11 +301,7 @@ impl Node {
             },
             _ => return Err(FsError::Invalid),
         };
-        let opened = opened.map_err(from_errno)?;
-        if self.kind == FileKind::Regular {
-            self.hear_of_the_past(&opened);
-        }
-        Ok(opened)
+        opened.map_err(from_errno)
     }
 
     /// Whether `cred` may do all of `wanted` to the object, whose attributes are `attr`.
@@ -331,7 +331,12 @@ impl Node {
         let file: &Descriptor = match &writer {
             Some(writer) => writer,
             None => match self.reader() {
-                Ok(reader) => reader,
+                Ok(reader) => {
+                    if !self.reader_has_heard.swap(true, Ordering::SeqCst) {
+                        self.hear_of_the_past(reader);
+                    }
+                    reader
+                }
                 // What may not be opened, or not now, is flushed with all the rest.
                 Err(_) => return self.noted(self.mount.sync()),
             },
@@ -346,15 +351,18 @@ impl Node {
     /// Has the kernel tell of what was lost of a file before its file system was in use: it keeps an
     /// error until somebody flushes that very file, and a flush for a client should not fail for it.
     /// What was lost then was replayed, or nobody was told that it is stable.
-    fn hear_of_the_past(&self, opened: &OwnedFd) {
+    fn hear_of_the_past(&self, opened: impl AsFd) {
         let aliases = &self.mount.aliases;
         let Some(log) = self.volume.log.as_ref().filter(|_| aliases.has_a_past()) else { return };
-        if rustix::fs::fsync(opened).is_ok() {
+        if self.kind != FileKind::Regular
+            || log.fault().is_some()
+            || rustix::fs::fsync(opened).is_ok()
+        {
             return;
         }
         // One at a time: the witness, too, is told once.
         let _turn = aliases.whole_flush.lock();
-        if !aliases.is_all_well_since_in_use() {
+        if aliases.has_lost_something_since_in_use() {
             aliases.note_failure();
         }
         log.note_loss();

@@ -16,7 +16,7 @@ use steadfast_vfs::{
 
 use crate::acl::{self, Which};
 use crate::error::from_errno;
-use crate::logging::{self, Effects};
+use crate::logging::{self, Effects, VolumeLog};
 use crate::node::Node;
 use crate::tree::Tree;
 
@@ -184,6 +184,9 @@ impl Tree {
             return Durable::promising_nothing(committed);
         }
         let volume = Arc::clone(&node.volume);
+        if let Err(error) = volume.log.as_ref().map_or(Ok(()), VolumeLog::require_no_fault) {
+            return Durable::promising_nothing(Changed { wcc, result: Err(error) });
+        }
         let mut effects = Effects::of_flush();
         effects.targets.push((node, FlushWhat::Data));
         effects.promise(&volume, committed)

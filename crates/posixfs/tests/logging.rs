@@ -93,6 +93,10 @@ impl ChangeLog for Log {
         None
     }
 
+    fn has_failed(&self, _identity: &FileSystemIdentity) -> bool {
+        false
+    }
+
     fn note_loss(&self) {}
 
     fn note(&self, place: Box<dyn LogPlace>, change: &Change<'_>) -> Result<(), FsError> {

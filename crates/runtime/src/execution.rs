@@ -103,6 +103,12 @@ pub(crate) struct Executor {
     must_hang_up: bool,
 }
 
+impl Drop for Executor {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
 impl Executor {
     pub(crate) fn new(pool: Arc<Pool>, counters: Arc<CachePadded<Counters>>) -> Self {
         let shared = Arc::clone(&pool.shared);

@@ -87,6 +87,10 @@ impl Worker {
 
     /// Serves a seat until another worker has taken it or the server stops.
     pub(crate) fn serve<'s>(&mut self, seat: &'s Seat, guard: SeatGuard<'s>) {
+        if let Some(intent_log) = &self.shared.intent_log {
+            // Who had the seat before may have held back what calls had logged.
+            intent_log.rouse();
+        }
         self.serve_until_taken(seat, guard);
         self.executor.release();
     }

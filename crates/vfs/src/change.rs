@@ -188,6 +188,12 @@ pub trait FileSystemSync: Send + Sync {
     /// # Errors
     /// The storage's: it takes no changes.
     fn try_writing(&self) -> Result<(), FsError>;
+
+    /// Whether a flush of something of it has failed since the last [`FileSystemSync::sync`] that
+    /// did not.
+    fn has_failed(&self) -> bool {
+        false
+    }
 }
 
 /// Takes down changes, so that they are stable before the disk has them.
@@ -253,6 +259,9 @@ pub trait ChangeLog: Send + Sync {
     /// Why a file system takes no changes, if it could not be flushed. Costs next to nothing while
     /// there is none.
     fn fault(&self, file_system: LoggedFileSystem) -> Option<String>;
+
+    /// Whether a file system could not be flushed, and is still in use.
+    fn has_failed(&self, identity: &FileSystemIdentity) -> bool;
 
     /// Data that nobody was told to be stable may be lost: clients are to send it again.
     fn note_loss(&self);

@@ -229,7 +229,7 @@ impl ShareService for ManagedShares {
         let share = view.as_ref().and_then(|view| view.share.clone());
         // Who may read there still may.
         if let (Some(told), Some(view), Some(share)) = (&mut told, &view, &share)
-            && state.exports.has_failed(share.id)
+            && state.exports.is_served_without_changes(share.id)
         {
             told.state = view.state;
         }

@@ -87,7 +87,11 @@ impl IntentLogKeeper {
     pub(super) fn checkpoint(&self) {
         for usage in self.log.usage().file_systems {
             let index = usage.entry.index;
-            if usage.first_live.is_none() {
+            let has_failed = || {
+                let sync = self.served.lock().sync_of(index);
+                sync.is_some_and(|sync| sync.has_failed())
+            };
+            if usage.first_live.is_none() && !has_failed() {
                 continue;
             }
             let _flushing = self.flushing.lock();

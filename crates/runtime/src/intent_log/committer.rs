@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use steadfast_intent_log::Batch;
 
@@ -13,6 +13,9 @@ use super::keeper::{
 use super::mutation::{self, Mutation};
 use super::start::{note_given_up, note_known};
 use crate::flusher::{ParkedReply, ReplySender};
+
+/// What is held back while a committer sleeps waits no longer for more.
+const HELD_MAX: Duration = Duration::from_millis(1);
 
 impl IntentLogKeeper {
     /// There may be something to write, or to send.
@@ -60,7 +63,7 @@ impl IntentLogKeeper {
             self.is_wanted.store(false, Ordering::SeqCst);
             self.has_work.store(false, Ordering::SeqCst);
             if self.write_batch(&mut batch, &mut sender) {
-                // What did not fit, or came meanwhile, perhaps before the mark was taken away.
+                // What came meanwhile, perhaps before the mark was taken away.
                 if self.log.has_complete() {
                     self.has_work.store(true, Ordering::SeqCst);
                 }
@@ -74,7 +77,12 @@ impl IntentLogKeeper {
             }
             self.sleeping.fetch_add(1, Ordering::SeqCst);
             if !self.is_to_write() {
-                self.wake.wait(&mut is_stopping);
+                if self.has_work.load(Ordering::SeqCst) {
+                    // However long those who hold it go on.
+                    self.wake.wait_for(&mut is_stopping, HELD_MAX);
+                } else {
+                    self.wake.wait(&mut is_stopping);
+                }
             }
             self.sleeping.fetch_sub(1, Ordering::SeqCst);
         }
@@ -113,6 +121,11 @@ impl IntentLogKeeper {
             // Parked after what they wait for was stable.
             self.settle_stable(sender);
             return false;
+        }
+        if self.log.has_complete() {
+            // What did not fit is wanted as much.
+            self.has_work.store(true, Ordering::SeqCst);
+            self.is_wanted.store(true, Ordering::SeqCst);
         }
         let begun = Instant::now();
         let written = batch.write_to(&*self.medium);

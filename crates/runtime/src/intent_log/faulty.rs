@@ -160,10 +160,14 @@ impl IntentLogKeeper {
         let mut error = FsError::Stale;
         // One may be mounted read-only, or be of a directory that was removed.
         for sync in syncs {
-            match sync.sync().and_then(|()| sync.try_writing()) {
+            let tried = sync.sync().and_then(|()| match sync.try_writing() {
                 // Where there is no room only clients can make some; whether there is enough for
                 // what it may have lost, replay finds out.
-                Ok(()) | Err(FsError::NoSpace | FsError::QuotaExceeded) => return true,
+                Err(FsError::NoSpace | FsError::QuotaExceeded) => Ok(()),
+                tried => tried,
+            });
+            match tried {
+                Ok(()) => return true,
                 Err(found) => error = found,
             }
         }

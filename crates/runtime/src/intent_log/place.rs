@@ -225,6 +225,12 @@ impl ChangeLog for LogHandle {
         Some(format!("its disk cannot be flushed: {why}; changes wait until it is well again"))
     }
 
+    fn has_failed(&self, identity: &FileSystemIdentity) -> bool {
+        let keeper = &self.0;
+        let identity = Identity { uuid: identity.uuid, kind: identity.kind };
+        keeper.has_faulty.load(Ordering::SeqCst) && keeper.faults.lock().has_identity(&identity)
+    }
+
     fn note_loss(&self) {
         self.0.note_loss();
     }
