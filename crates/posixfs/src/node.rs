@@ -469,13 +469,18 @@ impl FlushTarget for Node {
         if self.volume.is_volatile() {
             return Ok(());
         }
-        let up_to = self.volume.log.as_ref().map(VolumeLog::last);
+        let last = || self.volume.log.as_ref().map(VolumeLog::last);
         let key = logging::key(self);
         if !matches!(self.kind, FileKind::Regular | FileKind::Directory) {
+            let up_to = last();
             self.flush_with_all()?;
             return self.note_settled(Settled::Object(key), up_to);
         }
+        // In this order: what is written after the mark was taken away makes the next COMMIT flush
+        // and settle again, whatever changes came between. The other way round a COMMIT would leave
+        // a change to be replayed over what was written after it.
         self.flush_begins();
+        let up_to = last();
         let settled = match what {
             FlushWhat::Data => Settled::Data(key),
             FlushWhat::Everything => Settled::Object(key),

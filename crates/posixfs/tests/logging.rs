@@ -20,6 +20,8 @@ struct Told {
     records: Mutex<Vec<(u64, usize, Vec<u8>)>>,
     is_refusing: std::sync::atomic::AtomicBool,
     users: AtomicU64,
+    /// Done when the last LSN is asked for next.
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 struct TellingPlace {
@@ -86,7 +88,12 @@ impl ChangeLog for Log {
     }
 
     fn last(&self) -> u64 {
-        self.0.next.load(Ordering::SeqCst)
+        let last = self.0.next.load(Ordering::SeqCst);
+        let meanwhile = self.0.meanwhile.lock().unwrap().take();
+        if let Some(meanwhile) = meanwhile {
+            meanwhile();
+        }
+        last
     }
 
     fn fault(&self, _file_system: LoggedFileSystem) -> Option<String> {
@@ -273,6 +280,43 @@ fn writes_are_logged_or_flushed_and_that_is_told() {
         assert_eq!(logged.count(), (256 << 10) / 1000 + 1);
         commit();
         assert_eq!(write(1000, WriteHow::Unstable), WriteHow::FileSync);
+    }
+}
+
+/// Replay would cut the file as a change says that is later than what was settled, and with it what
+/// was written after that.
+#[test]
+fn what_is_written_while_a_flush_begins_is_left_to_the_next() {
+    for place in places() {
+        let (tree, told) = open(&place, false);
+        let tree = Arc::new(tree);
+        let user = User::new(&tree, 0, 0);
+        let file = user.create(&user.root(), "a", 0o640).unwrap().handle;
+        let write = |tree: &Tree| {
+            let user = User::new(tree, 0, 0);
+            let how = WriteHow::Unstable;
+            let written = settle(tree.write(&user.caller(), &file, 0, &[7; 5000], how));
+            assert_eq!(written.result.unwrap().committed, WriteHow::Unstable);
+        };
+        write(&tree);
+        told.take();
+        let others = Arc::clone(&tree);
+        *told.meanwhile.lock().unwrap() = Some(Box::new(move || {
+            let user = User::new(&others, 0, 0);
+            let cut = SetAttr { size: Some(100), ..SetAttr::default() };
+            user.set(&file, &cut).result.unwrap();
+            let data = [8; 5000];
+            settle(others.write(&user.caller(), &file, 0, &data, WriteHow::Unstable))
+                .result
+                .unwrap();
+        }));
+        let commit = || settle(tree.commit(&user.caller(), &file, 0, 0)).result.unwrap();
+        commit();
+        assert_eq!(told.take(), ["attributes, size Some(100); after 1", "data to 1; after 0"]);
+        commit();
+        assert_eq!(told.take(), ["data to 3; after 0"], "{}", place.name);
+        commit();
+        assert!(told.take().is_empty());
     }
 }
 
