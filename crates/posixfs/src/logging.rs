@@ -12,9 +12,9 @@ use rustix::fs::{Mode as Permissions, OFlags};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use steadfast_vfs::{
-    Action, Attr, Change, ChangeLog, Durable, FileSystemIdentity, FileSystemSync, Flush,
-    FlushTarget, FlushWhat, FsError, LogPlace, LoggedChange, LoggedFileSystem, ObjectKey,
-    Obligation, Place, Settled, change_bytes_max,
+    Action, Attr, AttributesUnderWay, Change, ChangeLog, Durable, FileSystemIdentity,
+    FileSystemSync, Flush, FlushTarget, FlushWhat, FsError, LogPlace, LoggedChange,
+    LoggedFileSystem, ObjectKey, Obligation, Place, Settled, change_bytes_max,
 };
 
 use crate::aliases::Aliases;
@@ -29,6 +29,7 @@ pub(crate) type Targets = SmallVec<[(Arc<Node>, FlushWhat); 3]>;
 /// The log of one file system's changes.
 pub(crate) struct VolumeLog {
     log: Arc<dyn ChangeLog>,
+    identity: FileSystemIdentity,
     file_system: LoggedFileSystem,
     /// The kernel's number of the mount.
     mount: u64,
@@ -48,8 +49,8 @@ impl VolumeLog {
         is_on: bool,
     ) -> Result<Option<Self>, FsError> {
         let file_system = log.register(identity, path, mount, Arc::new(whole))?;
-        let log = Arc::clone(log);
-        Ok(file_system.map(|file_system| Self { log, file_system, mount, is_on }))
+        let (log, identity) = (Arc::clone(log), *identity);
+        Ok(file_system.map(|file_system| Self { log, identity, file_system, mount, is_on }))
     }
 
     /// Whether a WRITE of so many bytes is to be logged.
@@ -233,6 +234,17 @@ impl Effects<'_> {
             place.take();
             self.is_taken = true;
         }
+    }
+
+    /// Notes that attributes are being set, until what this returns is dropped. A change that is not
+    /// logged may be there by halves after a crash.
+    pub(crate) fn note_under_way(
+        &self,
+        volume: &Volume,
+        under_way: &AttributesUnderWay,
+    ) -> Option<Box<dyn Send>> {
+        let log = volume.log.as_ref().filter(|_| self.is_logged())?;
+        log.log.note_under_way(&log.identity, under_way)
     }
 
     /// Tells an object's attributes after the change.

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 use steadfast_vfs::permission::EXECUTE;
 use steadfast_vfs::{
-    Action, Attr, Caller, Changed, CreateHow, Created, Durable, Entry, FileKind, FlushWhat,
+    Action, Attr, Caller, Changed, CreateHow, Created, Cred, Durable, Entry, FileKind, FlushWhat,
     FsError, Name, NodeKind, ObjectKey, PreAttr, Renamed, SetAttr, SetTime, StorageHandle, Time,
     Unlinked, Waiting, Wcc,
 };
@@ -24,6 +24,7 @@ use crate::error::from_errno;
 use crate::handle_form;
 use crate::logging::{self, Effects, Targets, place};
 use crate::node::Node;
+use crate::setting;
 use crate::stored::Fingerprint;
 use crate::tree::Tree;
 use crate::volume::VolumeKind;
@@ -101,29 +102,64 @@ impl Tree {
                 CreateHow::Exclusive(verifier) => (0, verifier_attributes(*verifier)),
             };
             self.assume(caller.cred)?;
-            let flags = OFlags::CREATE
-                | OFlags::EXCL
-                | OFlags::RDWR
-                | OFlags::NOFOLLOW
-                | OFlags::NOCTTY
-                | OFlags::CLOEXEC;
             let permissions = Permissions::from_raw_mode(mode & 0o7777);
-            match rustix::fs::openat(&dir.path, name, flags, permissions) {
-                Ok(file) => {
+            match self.create_file(caller.cred, dir, name, permissions, &set) {
+                Ok((file, set)) => {
                     let kind = FileKind::Regular;
                     let made = Made { dir, name, kind, file: Some(file), target: &[] };
                     self.finish(caller, made, &set, effects)
                 }
-                Err(Errno::EXIST) => {
+                Err(FsError::Exists) => {
                     let (node, attr) = self.child(dir, name)?;
                     let (node, attr) = self.use_existing(caller, &node, &attr, how, effects)?;
                     let entry = Entry { handle: node.handle, attr };
                     effects.targets.push((node, FlushWhat::Everything));
                     Ok(entry)
                 }
-                Err(errno) => Err(from_errno(errno)),
+                Err(error) => Err(error),
             }
         })
+    }
+
+    /// Makes an ordinary file, open for writing. Returns with it what is still to be set.
+    fn create_file(
+        &self,
+        cred: &Cred,
+        dir: &Node,
+        name: &[u8],
+        permissions: Permissions,
+        set: &SetAttr,
+    ) -> Result<(OwnedFd, SetAttr), FsError> {
+        if self.sets_more(cred, dir, set)? {
+            match create_whole(dir, name, permissions, set) {
+                Err(FsError::NotSupported) => {}
+                created => return Ok((created?, SetAttr::default())),
+            }
+        }
+        let flags = OFlags::CREATE
+            | OFlags::EXCL
+            | OFlags::RDWR
+            | OFlags::NOFOLLOW
+            | OFlags::NOCTTY
+            | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&dir.path, name, flags, permissions).map_err(from_errno)?;
+        Ok((file, *set))
+    }
+
+    /// Whether these are other attributes than a new file has.
+    fn sets_more(&self, cred: &Cred, dir: &Node, set: &SetAttr) -> Result<bool, FsError> {
+        const SET_GROUP_ID: u32 = 0o2000;
+        if set.size.is_some_and(|size| size > 0)
+            || set.atime != SetTime::Keep
+            || set.mtime != SetTime::Keep
+            || set.uid.is_some_and(|uid| uid != self.acting_uid(cred))
+        {
+            return Ok(true);
+        }
+        let Some(gid) = set.gid else { return Ok(false) };
+        let dir = dir.attr()?;
+        let inherited = if dir.mode & SET_GROUP_ID == 0 { cred.gid } else { dir.gid };
+        Ok(gid != inherited)
     }
 
     /// What CREATE does when the name is there.
@@ -147,7 +183,7 @@ impl Tree {
                 let mut gap = None;
                 let changed = self.ordered(node, |node, before| {
                     gap = logging::gap(before, size);
-                    self.apply(caller.cred, node, before, &set)?;
+                    self.apply(caller.cred, node, before, &set, effects)?;
                     effects.take();
                     Ok(())
                 });
@@ -292,14 +328,7 @@ impl Tree {
         let Made { dir, name, kind, target, .. } = made;
         let mut own = None;
         let finished = self.meet(caller, made, &mut own).and_then(|(node, attr)| {
-            // What clients ask for is often what is there already, and a change of owner to the
-            // same would take set-id bits away.
-            let set = SetAttr {
-                uid: set.uid.filter(|uid| *uid != attr.uid),
-                gid: set.gid.filter(|gid| *gid != attr.gid),
-                size: set.size.filter(|size| *size != attr.size),
-                ..*set
-            };
+            let set = missing(set, &attr);
             let object = logging::key(&node);
             effects.change.action = Action::Make { place: place(dir, name), object, target };
             if set.is_empty() {
@@ -314,7 +343,7 @@ impl Tree {
                 }
                 return Ok(entry);
             }
-            self.apply(caller.cred, &node, &attr, &set)?;
+            self.apply(caller.cred, &node, &attr, &set, effects)?;
             let attr = node.attr()?;
             let entry = Entry { handle: node.handle, attr: taken(effects, &node, attr) };
             effects.targets.push((node, FlushWhat::Everything));
@@ -597,8 +626,6 @@ impl Tree {
             self.assume(caller.cred)?;
             let flags = AtFlags::EMPTY_PATH;
             match rustix::fs::linkat(&node.path, c"", &dir.path, name, flags) {
-                // What Linux says to who is without CAP_DAC_READ_SEARCH: before 6.10 always, since
-                // then to a thread with other credentials than the one that opened the object.
                 Err(Errno::NOENT) if self.store().is_some() => {
                     link_by_descriptor(&node.path, &dir.path, name)
                 }
@@ -619,6 +646,43 @@ impl Tree {
         })
         .map(|changed| (node.attr().ok(), changed))
     }
+}
+
+/// Of attributes that are to be set, those that are others. What clients ask for is often what is there
+/// already, and a change of owner to the same would take set-id bits away.
+fn missing(set: &SetAttr, attr: &Attr) -> SetAttr {
+    SetAttr {
+        uid: set.uid.filter(|uid| *uid != attr.uid),
+        gid: set.gid.filter(|gid| *gid != attr.gid),
+        size: set.size.filter(|size| *size != attr.size),
+        ..*set
+    }
+}
+
+/// Makes a file that has all its attributes when it gets its name: a crash leaves it whole or not at
+/// all.
+///
+/// # Errors
+/// [`FsError::NotSupported`] where files cannot be made without a name.
+fn create_whole(
+    dir: &Node,
+    name: &[u8],
+    permissions: Permissions,
+    set: &SetAttr,
+) -> Result<OwnedFd, FsError> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = match rustix::fs::openat(&dir.path, c".", flags, permissions) {
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => return Err(FsError::NotSupported),
+        opened => opened.map_err(from_errno)?,
+    };
+    let attr = attributes::attr(&attributes::stat(&file)?, dir.volume.fsid);
+    setting::apply_to_new(&file, &missing(set, &attr))?;
+    match rustix::fs::linkat(&file, c"", &dir.path, name, AtFlags::EMPTY_PATH) {
+        Err(Errno::NOENT) => link_by_descriptor(&file, &dir.path, name),
+        linked => linked,
+    }
+    .map_err(from_errno)?;
+    Ok(file)
 }
 
 /// Takes an object's place in the log that was just made, and tells its attributes. Others can
@@ -647,7 +711,9 @@ fn order_files(nodes: [Option<&Arc<Node>>; 2]) -> SmallVec<[MutexGuard<'_, ()>; 
 }
 
 /// Makes a link to an open object by its name among the process's descriptors. The kernel goes
-/// from there to the object itself, even if that is a symbolic link.
+/// from there to the object itself, even if that is a symbolic link. For `ENOENT`, which is what Linux
+/// says of a link to a descriptor to who is without `CAP_DAC_READ_SEARCH`: before 6.10 always, since
+/// then to a thread with other credentials than the one that opened the object.
 fn link_by_descriptor(object: &impl AsFd, dir: &impl AsFd, name: &[u8]) -> Result<(), Errno> {
     let path = format!("/proc/self/fd/{}", object.as_fd().as_raw_fd());
     rustix::fs::linkat(rustix::fs::CWD, path, dir, name, AtFlags::SYMLINK_FOLLOW)

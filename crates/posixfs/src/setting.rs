@@ -3,15 +3,17 @@
 //! They run under the caller's identity, so that the kernel decides about ownership, quotas,
 //! reserved space and set-id bits.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Gid, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use rustix::io::Errno;
+use rustix::time::ClockId;
 use steadfast_sys::file;
 use steadfast_vfs::permission::WRITE;
 use steadfast_vfs::{
-    Acl, Action, Attr, Caller, Changed, Cred, Durable, FileKind, FlushWhat, FsError, PreAttr,
-    SetAttr, SetTime, StorageHandle, Time, Waiting, Wcc, WriteHow, Written,
+    Acl, Action, Attr, AttributesUnderWay, Caller, Changed, Cred, Durable, FileKind, FlushWhat,
+    FsError, PreAttr, SetAttr, SetTime, StorageHandle, Time, Waiting, Wcc, WriteHow, Written,
 };
 
 use crate::acl::{self, Which};
@@ -32,7 +34,7 @@ impl Tree {
             if guard.is_some_and(|ctime| ctime != before.ctime) {
                 return Err(FsError::NotSync);
             }
-            self.apply(caller.cred, node, before, set)?;
+            self.apply(caller.cred, node, before, set, effects)?;
             let object = logging::key(node);
             let gap = set.size.and_then(|size| logging::gap(before, size));
             effects.change.action = Action::Attributes { object, size: set.size, gap };
@@ -258,77 +260,143 @@ impl Tree {
     }
 
     /// Sets attributes under the caller's identity: the size, which may be cut by those who may
-    /// write; then what is the owner's, the mode after the owner, since a change of owner takes
-    /// set-id bits away, and the times last.
+    /// write; then what is the owner's, and the times last.
     pub(crate) fn apply(
         &self,
         cred: &Cred,
         node: &Node,
         before: &Attr,
         set: &SetAttr,
+        effects: &Effects<'_>,
     ) -> Result<(), FsError> {
+        let _noted = under_way(node, cred, before, set)
+            .and_then(|under_way| effects.note_under_way(&node.volume, &under_way));
         if let Some(size) = set.size {
             require_write(cred, node, before)?;
-            if i64::try_from(size).is_err() {
-                return Err(FsError::FileTooLarge);
-            }
             let writer = self.writer(node)?;
             self.assume(cred)?;
-            rustix::fs::ftruncate(&writer, size).map_err(from_errno)?;
+            set_size(&*writer, size)?;
         }
         self.assume(cred)?;
-        if set.uid.is_some() || set.gid.is_some() {
-            if set.uid == Some(u32::MAX) || set.gid == Some(u32::MAX) {
-                return Err(FsError::Invalid);
-            }
-            rustix::fs::chownat(
-                &node.path,
-                c"",
-                set.uid.map(Uid::from_raw),
-                set.gid.map(Gid::from_raw),
-                AtFlags::EMPTY_PATH,
-            )
-            .map_err(from_errno)?;
-        }
-        if let Some(mode) = set.mode
-            // Linux keeps no mode for symbolic links; clients that set one mean no harm.
-            && before.kind != FileKind::Symlink
-        {
-            file::change_mode(&node.path, mode & 0o7777).map_err(from_errno)?;
-        }
-        self.apply_times(cred, node, before, set)
-    }
-
-    /// Sets the times. To set both to now, or any to another time, is as the kernel has it for
-    /// `utimensat`; one alone to now, which clients do when a file is cut, asks for permission
-    /// to write, while the kernel would ask for the owner.
-    fn apply_times(
-        &self,
-        cred: &Cred,
-        node: &Node,
-        before: &Attr,
-        set: &SetAttr,
-    ) -> Result<(), FsError> {
-        let was_cut = set.size.is_some();
-        let times = match (set.atime, set.mtime) {
-            (SetTime::Keep, SetTime::Keep) => return Ok(()),
-            // Cutting the file has set it.
-            (SetTime::Keep, SetTime::ServerTime) if was_cut => return Ok(()),
-            times => times,
-        };
-        let is_one_to_now = matches!(
-            times,
-            (SetTime::Keep, SetTime::ServerTime) | (SetTime::ServerTime, SetTime::Keep)
-        );
+        set_owner_and_mode(&node.path, before.kind, set)?;
+        let Some((atime, mtime)) = times_to_set(set) else { return Ok(()) };
         let is_owner = cred.uid == before.uid || cred.is_superuser();
-        if is_one_to_now && !is_owner {
+        if is_one_to_now(atime, mtime) && !is_owner {
             node.require(before, cred, WRITE)?;
             self.assume_server()?;
         }
-        let times =
-            Timestamps { last_access: timespec(times.0)?, last_modification: timespec(times.1)? };
-        rustix::fs::utimensat(&node.path, c"", &times, AtFlags::EMPTY_PATH).map_err(from_errno)
+        set_times(&node.path, atime, mtime)
     }
+}
+
+/// Sets the attributes of a file that was just made, has no name yet, and is open for writing. Under
+/// its owner's identity.
+pub(crate) fn apply_to_new(file: impl AsFd, set: &SetAttr) -> Result<(), FsError> {
+    if let Some(size) = set.size {
+        set_size(&file, size)?;
+    }
+    set_owner_and_mode(&file, FileKind::Regular, set)?;
+    match times_to_set(set) {
+        Some((atime, mtime)) => set_times(&file, atime, mtime),
+        None => Ok(()),
+    }
+}
+
+fn set_size(file: impl AsFd, size: u64) -> Result<(), FsError> {
+    if i64::try_from(size).is_err() {
+        return Err(FsError::FileTooLarge);
+    }
+    rustix::fs::ftruncate(file, size).map_err(from_errno)
+}
+
+/// The mode after the owner, since a change of owner takes set-id bits away.
+fn set_owner_and_mode(object: impl AsFd, kind: FileKind, set: &SetAttr) -> Result<(), FsError> {
+    if set.uid.is_some() || set.gid.is_some() {
+        if set.uid == Some(u32::MAX) || set.gid == Some(u32::MAX) {
+            return Err(FsError::Invalid);
+        }
+        let (uid, gid) = (set.uid.map(Uid::from_raw), set.gid.map(Gid::from_raw));
+        rustix::fs::chownat(&object, c"", uid, gid, AtFlags::EMPTY_PATH).map_err(from_errno)?;
+    }
+    match set.mode {
+        // Linux keeps no mode for symbolic links; clients that set one mean no harm.
+        Some(mode) if kind != FileKind::Symlink => {
+            file::change_mode(&object, mode & 0o7777).map_err(from_errno)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The times that have to be set, once the size is.
+fn times_to_set(set: &SetAttr) -> Option<(SetTime, SetTime)> {
+    match (set.atime, set.mtime) {
+        (SetTime::Keep, SetTime::Keep) => None,
+        // Cutting the file has set it.
+        (SetTime::Keep, SetTime::ServerTime) if set.size.is_some() => None,
+        times => Some(times),
+    }
+}
+
+/// To set both times to now, or any to another time, is as the kernel has it for `utimensat`; one
+/// alone to now, which clients do when a file is cut, asks for permission to write, while the kernel
+/// would ask for the owner.
+fn is_one_to_now(atime: SetTime, mtime: SetTime) -> bool {
+    matches!(
+        (atime, mtime),
+        (SetTime::Keep, SetTime::ServerTime) | (SetTime::ServerTime, SetTime::Keep)
+    )
+}
+
+fn set_times(object: impl AsFd, atime: SetTime, mtime: SetTime) -> Result<(), FsError> {
+    let times = Timestamps { last_access: timespec(atime)?, last_modification: timespec(mtime)? };
+    rustix::fs::utimensat(object, c"", &times, AtFlags::EMPTY_PATH).map_err(from_errno)
+}
+
+/// What is to be noted before attributes are set: of what takes several steps, between which the
+/// process may be killed; and of a file that is cut, over which replay would write what it had before
+/// if the change's own record were lost.
+fn under_way(node: &Node, cred: &Cred, before: &Attr, set: &SetAttr) -> Option<AttributesUnderWay> {
+    let steps = [
+        set.size.is_some(),
+        set.uid.is_some() || set.gid.is_some(),
+        set.mode.is_some() && before.kind != FileKind::Symlink,
+        times_to_set(set).is_some(),
+    ];
+    let cuts = set.size.is_some_and(|size| size < before.size);
+    if !cuts && steps.into_iter().filter(|is_taken| *is_taken).count() < 2 {
+        return None;
+    }
+    let is_own = cred.uid == before.uid
+        && set.uid.is_none_or(|uid| uid == before.uid)
+        && set
+            .gid
+            .is_none_or(|gid| gid == before.gid || gid == cred.gid || cred.groups.contains(&gid));
+    let clock = rustix::time::clock_gettime(ClockId::Realtime);
+    let begun = Time { seconds: clock.tv_sec, nanoseconds: clock.tv_nsec as u32 };
+    let time = |set: SetTime, before: Time| match set {
+        SetTime::Keep => before,
+        SetTime::ServerTime => begun,
+        SetTime::To(time) => time,
+    };
+    // Cutting sets it too.
+    let mtime = if cuts && set.mtime == SetTime::Keep { SetTime::ServerTime } else { set.mtime };
+    let wanted = Attr {
+        uid: set.uid.unwrap_or(before.uid),
+        gid: set.gid.unwrap_or(before.gid),
+        mode: set.mode.map_or(before.mode, |mode| mode & 0o7777),
+        atime: time(set.atime, before.atime),
+        mtime: time(mtime, before.mtime),
+        ..*before
+    };
+    Some(AttributesUnderWay {
+        object: logging::key(node),
+        before: *before,
+        wanted,
+        size: set.size,
+        is_permitted: is_own || cred.is_superuser(),
+        was_cut: false,
+        begun,
+    })
 }
 
 /// Whether a caller may write a file's data: its owner always, since the client checked when

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex};
 
 use steadfast_posixfs::{Storage, StorageOptions, Tree, TreeOptions};
 use steadfast_vfs::{
-    Action, Change, ChangeLog, CreateHow, FileSystem, FileSystemIdentity, FileSystemSync, FsError,
-    LogPlace, LoggedFileSystem, Name, SetAttr, Settled, WriteHow,
+    Action, AttributesUnderWay, Change, ChangeLog, CreateHow, FileSystem, FileSystemIdentity,
+    FileSystemSync, FsError, LogPlace, LoggedFileSystem, Name, SetAttr, SetTime, Settled, Time,
+    WriteHow,
 };
 use support::{Place, User, mounted, name, settle, with_mode};
 
@@ -22,6 +23,17 @@ struct Told {
     users: AtomicU64,
     /// Done when the last LSN is asked for next.
     meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// What was under way, and is no more.
+    under_way: Arc<Mutex<Vec<String>>>,
+}
+
+/// A change that is under way.
+struct UnderWay(Arc<Mutex<Vec<String>>>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().push("done".to_owned());
+    }
 }
 
 struct TellingPlace {
@@ -94,6 +106,20 @@ impl ChangeLog for Log {
             meanwhile();
         }
         last
+    }
+
+    fn note_under_way(
+        &self,
+        _identity: &FileSystemIdentity,
+        under_way: &AttributesUnderWay,
+    ) -> Option<Box<dyn Send>> {
+        let AttributesUnderWay { before, wanted, size, is_permitted, .. } = under_way;
+        let text = format!(
+            "size {} to {size:?}, owner {} to {}, mode {:o} to {:o}, permitted {is_permitted}",
+            before.size, before.uid, wanted.uid, before.mode, wanted.mode
+        );
+        self.0.under_way.lock().unwrap().push(text);
+        Some(Box::new(UnderWay(Arc::clone(&self.0.under_way))))
     }
 
     fn fault(&self, _file_system: LoggedFileSystem) -> Option<String> {
@@ -280,6 +306,65 @@ fn writes_are_logged_or_flushed_and_that_is_told() {
         assert_eq!(logged.count(), (256 << 10) / 1000 + 1);
         commit();
         assert_eq!(write(1000, WriteHow::Unstable), WriteHow::FileSync);
+    }
+}
+
+#[test]
+fn attributes_that_are_set_in_steps_and_cuts_are_noted_until_they_are_done() {
+    for place in places() {
+        let (tree, told) = open(&place, false);
+        let [user, other] = [0, 50].map(|uid| User::new(&tree, uid, uid));
+        let root = user.root();
+        let file = user.create(&root, "a", 0o644).unwrap().handle;
+        user.write(&file, 0, b"some data").unwrap();
+        let under_way = || std::mem::take(&mut *told.under_way.lock().unwrap());
+        let nothing = SetAttr::default();
+        let time = SetTime::To(Time { seconds: 5, nanoseconds: 0 });
+        for one_step in [
+            with_mode(0o666),
+            SetAttr { uid: Some(60), gid: Some(61), ..nothing },
+            SetAttr { size: Some(10), ..nothing },
+            SetAttr { size: Some(11), mtime: SetTime::ServerTime, ..nothing },
+            SetAttr { atime: time, mtime: time, ..nothing },
+        ] {
+            user.set(&file, &one_step).result.unwrap();
+            assert_eq!(under_way(), [""; 0], "{one_step:?}");
+        }
+        user.set(&file, &SetAttr { uid: Some(50), ..with_mode(0o640) }).result.unwrap();
+        user.set(&file, &SetAttr { size: Some(7), ..nothing }).result.unwrap();
+        assert_eq!(
+            under_way(),
+            [
+                "size 11 to None, owner 60 to 50, mode 666 to 640, permitted true",
+                "done",
+                "size 11 to Some(7), owner 50 to 50, mode 640 to 640, permitted true",
+                "done"
+            ]
+        );
+        // The owner may not give it away, and may do all else.
+        other.set(&file, &SetAttr { uid: Some(51), ..with_mode(0o600) }).result.unwrap_err();
+        other.set(&file, &SetAttr { mtime: time, ..with_mode(0o600) }).result.unwrap();
+        assert_eq!(
+            under_way(),
+            [
+                "size 7 to None, owner 50 to 51, mode 640 to 600, permitted false",
+                "done",
+                "size 7 to None, owner 50 to 50, mode 640 to 600, permitted true",
+                "done"
+            ]
+        );
+        let unchecked = CreateHow::Unchecked(SetAttr { size: Some(0), ..with_mode(0o600) });
+        settle(tree.create(&user.caller(), &root, name("a"), &unchecked)).result.unwrap();
+        assert_eq!(
+            under_way(),
+            ["size 7 to Some(0), owner 50 to 50, mode 600 to 600, permitted true", "done"]
+        );
+        drop(tree);
+        let (tree, told) = open(&place, true);
+        let user = User::new(&tree, 0, 0);
+        let file = user.lookup(&user.root(), "a").unwrap().handle;
+        user.set(&file, &SetAttr { uid: Some(60), ..with_mode(0o640) }).result.unwrap();
+        assert_eq!(*told.under_way.lock().unwrap(), [""; 0], "{}: it is not logged", place.name);
     }
 }
 

@@ -3,6 +3,9 @@
 
 mod support;
 
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
 use steadfast_vfs::{
     AccessMask, Acl, AclEntry, AclTag, CreateHow, FileKind, FileSystem, FsError, NodeKind,
     ReadPlace, SetAttr, SetTime, Time, WriteHow,
@@ -437,5 +440,57 @@ fn large_cached_reads_are_places() {
         }
         let small = user.tree.read(&user.caller(), &file, 0, 100, true, &mut into).unwrap();
         assert!(matches!(small.place, ReadPlace::Appended));
+    });
+}
+
+/// Whoever finds a file finds all of it, and so does a crash.
+#[test]
+fn a_file_has_its_attributes_when_it_gets_its_name() {
+    on_all(|user, place| {
+        let tree = user.tree;
+        let root = user.root();
+        let time = Time { seconds: 1_000_000_000, nanoseconds: 5 };
+        let set = SetAttr {
+            size: Some(5000),
+            uid: Some(70),
+            gid: Some(71),
+            mtime: SetTime::To(time),
+            ..with_mode(0o640)
+        };
+        let files = 200;
+        let path = |number: usize| place.directory.join(format!("whole-{number}"));
+        let seen = |number: usize| {
+            let found = std::fs::metadata(path(number)).ok()?;
+            Some((found.size(), found.uid(), found.gid(), found.mtime(), found.mode() & 0o7777))
+        };
+        let expected = (5000, 70, 71, time.seconds, 0o640);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..files {
+                    let found = std::iter::from_fn(|| Some(seen(number))).flatten().next();
+                    assert_eq!(found, Some(expected), "{}", place.name);
+                }
+            });
+            for number in 0..files {
+                let text = format!("whole-{number}");
+                let how = CreateHow::Guarded(set);
+                settle(tree.create(&user.caller(), &root, name(&text), &how)).result.unwrap();
+            }
+        });
+        // What is there stays as it is.
+        let guarded = CreateHow::Guarded(SetAttr { size: Some(9), ..set });
+        let existing = settle(tree.create(&user.caller(), &root, name("whole-0"), &guarded));
+        assert_eq!(existing.result.unwrap_err(), FsError::Exists);
+        assert_eq!(seen(0), Some(expected));
+        let unchecked = CreateHow::Unchecked(SetAttr { size: Some(9), ..set });
+        settle(tree.create(&user.caller(), &root, name("whole-0"), &unchecked)).result.unwrap();
+        assert_eq!(seen(0).map(|(size, ..)| size), Some(9));
+        // Who may not give it away makes nothing.
+        let other = User::new(tree, 50, 50);
+        std::fs::set_permissions(&place.directory, Permissions::from_mode(0o777)).unwrap();
+        let how = CreateHow::Guarded(set);
+        let refused = settle(tree.create(&other.caller(), &root, name("refused"), &how));
+        assert_eq!(refused.result.unwrap_err(), FsError::NotPermitted);
+        assert!(!place.directory.join("refused").exists());
     });
 }

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::{
-    Attr, DeviceNumber, FileKind, FsError, HANDLE_BYTES_MAX, NAME_BYTES_MAX, StorageHandle, Time,
+    Attr, AttributesUnderWay, DeviceNumber, FileKind, FsError, HANDLE_BYTES_MAX, NAME_BYTES_MAX,
+    StorageHandle, Time,
 };
 
 /// The longest symbolic link's target, in bytes (Linux `PATH_MAX`).
@@ -255,6 +256,17 @@ pub trait ChangeLog: Send + Sync {
     /// # Errors
     /// [`FsError::Io`] if it cannot be made stable.
     fn note(&self, place: Box<dyn LogPlace>, change: &Change<'_>) -> Result<(), FsError>;
+
+    /// Notes, until what this returns is dropped, that an object's attributes are being set. Should
+    /// the process be killed meanwhile, the next start undoes it, or brings it to its end. `None` if
+    /// that cannot be noted, or need not be.
+    fn note_under_way(
+        &self,
+        _identity: &FileSystemIdentity,
+        _under_way: &AttributesUnderWay,
+    ) -> Option<Box<dyn Send>> {
+        None
+    }
 
     /// Why a file system takes no changes, if it could not be flushed. Costs next to nothing while
     /// there is none.

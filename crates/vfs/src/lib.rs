@@ -26,6 +26,7 @@ mod name;
 pub mod permission;
 mod recovery;
 mod source;
+mod under_way;
 
 pub use acl::{Acl, AclEntry, AclTag};
 pub use attr::{Attr, DeviceNumber, FileKind, PreAttr, SetAttr, SetTime, Time, Wcc};
@@ -46,3 +47,4 @@ pub use handle::{HANDLE_BYTES_MAX, StorageHandle};
 pub use name::{NAME_BYTES_MAX, Name};
 pub use recovery::Recoverable;
 pub use source::StorageSource;
+pub use under_way::AttributesUnderWay;

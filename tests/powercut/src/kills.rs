@@ -2,30 +2,39 @@
 //! to be there, stable or not.
 
 use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
 use crate::check::{Check, Findings};
+use crate::operation::Number;
 use crate::random::Random;
 use crate::recording::{Places, Shape, make};
 use crate::report::Tally;
 use crate::server::{Setup, address};
 use crate::storage::Mounted;
-use crate::workload::{Load, Plan};
+use crate::workload::{Ledger, Load, Plan};
 
 /// The longest that a server lives under load.
 const LIFE_MS: u64 = 900;
-/// Rounds whose violations are printed.
+/// Rounds whose violations are printed, and of which something is kept.
 const PRINTED_MAX: usize = 10;
+/// What the log of a run with one is called, on its disk.
+const INTENT_LOG: &str = "intent.log";
+/// Listings of the share, before and after the replay.
+const BEFORE: &str = "before";
+const AFTER: &str = "after";
 
-/// Kills the server so many times.
+/// Kills the server so many times. `keep`: where something is kept of those that broke a promise.
 pub(crate) fn run(
     kills: usize,
     shape: &Shape,
     places: &Places,
     setup: &Setup,
+    keep: Option<&Path>,
     tally: &mut Tally,
 ) -> Result<()> {
     make(shape, places)?;
@@ -38,7 +47,7 @@ pub(crate) fn run(
     tally.runs = 1;
     for round in 0..kills {
         let seed = shape.seed + round as u64;
-        let findings = kill(seed, shape, setup, tally)
+        let (findings, ledger) = kill(seed, shape, places, setup, tally)
             .with_context(|| format!("kill {round}, --seed {seed}"))?;
         tally.found(&findings);
         let told = tally.points_with_loss + tally.points_with_halves;
@@ -46,6 +55,10 @@ pub(crate) fn run(
             println!("--fs {} --kills 1 --seed {seed}:", shape.file_system);
             for violation in findings.violations.iter().take(8) {
                 println!("    {violation}");
+            }
+            if let Some(keep) = keep {
+                let directory = keep.join(format!("{}-kill-{seed}", shape.file_system));
+                keep_traces(&directory, places, &findings, &ledger)?;
             }
         }
         empty(&places.share())?;
@@ -63,7 +76,13 @@ pub(crate) fn run(
     Ok(())
 }
 
-fn kill(seed: u64, shape: &Shape, setup: &Setup, tally: &mut Tally) -> Result<Findings> {
+fn kill(
+    seed: u64,
+    shape: &Shape,
+    places: &Places,
+    setup: &Setup,
+    tally: &mut Tally,
+) -> Result<(Findings, Ledger)> {
     let server = setup.start()?;
     let (client, root) = server.mount()?;
     drop(client);
@@ -84,6 +103,12 @@ fn kill(seed: u64, shape: &Shape, setup: &Setup, tally: &mut Tally) -> Result<Fi
     for surprise in ledger.surprises.iter().take(4) {
         eprintln!("  unexpected: {surprise}");
     }
+    // As the replay finds it.
+    let log = places.mount(2).join(INTENT_LOG);
+    if log.exists() {
+        std::fs::copy(log, places.top.join(INTENT_LOG))?;
+    }
+    std::fs::write(places.top.join(BEFORE), listing(&places.share())?)?;
     let server = setup.start()?;
     let (mut client, root) = server.mount()?;
     let under_way: BTreeSet<_> = ledger.under_way().into_iter().collect();
@@ -91,7 +116,56 @@ fn kill(seed: u64, shape: &Shape, setup: &Setup, tally: &mut Tally) -> Result<Fi
     let findings = check.run(ledger.state.clone(), &root)?;
     drop(client);
     server.kill()?;
-    Ok(findings)
+    Ok((findings, ledger))
+}
+
+/// Keeps what tells how promises were broken: the operations that had to do with it, in the order in
+/// which they were sent, the intent log as it was, what was there before and after the replay, and what the
+/// server said.
+fn keep_traces(
+    directory: &Path,
+    places: &Places,
+    findings: &Findings,
+    ledger: &Ledger,
+) -> Result<()> {
+    std::fs::create_dir_all(directory)?;
+    let mut lines: Vec<String> = findings.violations.iter().map(ToString::to_string).collect();
+    let concerned: BTreeSet<Number> = (findings.violations.iter())
+        .filter_map(|violation| ledger.operations.get(violation.operation? as usize))
+        .filter_map(|operation| operation.action.object())
+        .collect();
+    for (number, operation) in ledger.operations.iter().enumerate() {
+        let action = &operation.action;
+        let is_of_it = |object: Option<Number>| object.is_some_and(|it| concerned.contains(&it));
+        if is_of_it(action.object()) || concerned.contains(&(number as Number)) {
+            lines.push(format!("#{number} {action}: {:?}", operation.outcome));
+        }
+    }
+    std::fs::write(directory.join("violations"), lines.join("\n") + "\n")?;
+    std::fs::write(places.top.join(AFTER), listing(&places.share())?)?;
+    for file in [INTENT_LOG, BEFORE, AFTER, "server.log"] {
+        let from = places.top.join(file);
+        if from.exists() {
+            std::fs::copy(from, directory.join(file))?;
+        }
+    }
+    Ok(())
+}
+
+/// What is in a directory and below, a line each: inode, size, mode, owner, group and path.
+fn listing(directory: &Path) -> Result<String> {
+    let mut lines = String::new();
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        let (it, path) = (entry.metadata()?, entry.path());
+        let (mode, uid, gid) = (it.mode(), it.uid(), it.gid());
+        let path_shown = path.display();
+        writeln!(lines, "{} {} {mode:o} {uid} {gid} {path_shown}", it.ino(), it.size())?;
+        if it.is_dir() {
+            lines += &listing(&path)?;
+        }
+    }
+    Ok(lines)
 }
 
 /// Removes what is in a directory.

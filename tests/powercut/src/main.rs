@@ -87,7 +87,10 @@ fn run(arguments: &Arguments) -> Result<()> {
             log_bytes: arguments.log_bytes,
         };
         match arguments.kills {
-            Some(kills) => kills::run(kills, &shape, &places, &setup, &mut tally)?,
+            Some(kills) => {
+                let keep = arguments.keep.as_deref();
+                kills::run(kills, &shape, &places, &setup, keep, &mut tally)?;
+            }
             None => cut(arguments, &shape, &places, &setup, &mut tally)?,
         }
         tallies.push(tally);

@@ -16,8 +16,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use steadfast_posixfs::{RecoveringFileSystem, assume_server_powers, can_log_changes};
 use steadfast_runtime::intent_log::{
-    IntentLogKeeper, IntentLogOptions, Phase, StartIntentLog, StartedIntentLog, is_any_open,
-    is_anything_set_aside,
+    IntentLogKeeper, IntentLogOptions, Phase, StartIntentLog, StartedIntentLog, forget_under_way,
+    is_any_open, is_anything_set_aside,
 };
 use steadfast_shares::Share;
 use steadfast_shares::configuration::{LOG_MIB, LogSettings};
@@ -76,6 +76,8 @@ pub(crate) fn start(
         refuse_what_is_set_aside(state_directory)?;
         // One that was not closed has to be found and emptied first, wherever it is.
         if !is_any_open(state_directory).context("cannot read the state directory")? {
+            // Whatever comes after it is not undone by a later start with a log.
+            forget_under_way(state_directory).context("cannot write the state directory")?;
             return Ok(None);
         }
     }

@@ -30,12 +30,15 @@ mod history;
 mod names;
 #[cfg(test)]
 mod tests;
+mod under_way;
 
 use std::collections::HashMap;
 
 use steadfast_vfs::{Action, Attr, Change, FileKind, FsError, ObjectKey, Recoverable, Time};
 
 use history::{History, Index, Object};
+
+pub use under_way::{finish_cut, undo};
 
 /// Names that replay makes begin so; `/` cannot be in them, so a client could make one too, but
 /// has no reason to.

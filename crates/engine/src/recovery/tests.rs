@@ -4,6 +4,7 @@
 
 mod disk;
 mod histories;
+mod under_way;
 
 use proptest::prelude::*;
 use steadfast_vfs::{DeviceNumber, FileKind, Place, Settled, StorageHandle, Time, Unlinked};

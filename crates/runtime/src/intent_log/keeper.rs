@@ -25,6 +25,7 @@ use super::served::Served;
 use super::start::{OpenStorage, note_known};
 use super::status::LastCheckpoint;
 use super::switch::Switch;
+use super::under_way::UnderWayFile;
 use crate::flusher::ParkedReply;
 use crate::shared::Shared;
 
@@ -97,6 +98,7 @@ pub(super) struct Parts {
     pub(super) state_directory: PathBuf,
     pub(super) open_storage: Box<OpenStorage>,
     pub(super) untold_write_verifier: u64,
+    pub(super) under_way: Option<Arc<UnderWayFile>>,
 }
 
 #[derive(Default)]
@@ -125,6 +127,8 @@ pub struct IntentLogKeeper {
     /// Held from a flush until what it has told is noted: the kernel tells of lost data once.
     pub(super) flushing: Mutex<()>,
     pub(super) open_storage: Box<OpenStorage>,
+    /// Without it a kill leaves attributes by halves.
+    pub(super) under_way: Option<Arc<UnderWayFile>>,
     pub(super) medium: Arc<FileMedium>,
     pub(super) options: IntentLogOptions,
     pub(super) state_directory: PathBuf,
@@ -191,6 +195,7 @@ impl IntentLogKeeper {
             state_directory,
             open_storage,
             untold_write_verifier,
+            under_way,
         } = parts;
         Arc::new(Self {
             uuid,
@@ -198,6 +203,7 @@ impl IntentLogKeeper {
             untold_write_verifier,
             flushing: Mutex::default(),
             open_storage,
+            under_way,
             medium,
             options,
             state_directory,

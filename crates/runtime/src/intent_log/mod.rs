@@ -26,6 +26,7 @@ mod status;
 mod switch;
 #[cfg(test)]
 mod switch_tests;
+mod under_way;
 
 /// Bytes as people write them.
 fn hex(bytes: &[u8]) -> String {
@@ -51,3 +52,4 @@ pub use start::{
 };
 pub use status::{FileSystemStatus, IntentLogStatus, LastCheckpoint, SetAside};
 pub use switch::{Flushed, Left, SwitchError};
+pub use under_way::forget_under_way;

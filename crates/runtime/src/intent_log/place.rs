@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use steadfast_engine::BEHIND_CHANGE_BYTES_MAX;
 use steadfast_intent_log::{Admission, FileSystemEntry, Identity, Lsn, Refused};
 use steadfast_vfs::{
-    Change, ChangeLog, FileSystemIdentity, FileSystemSync, FsError, LogPlace, LoggedFileSystem,
+    AttributesUnderWay, Change, ChangeLog, FileSystemIdentity, FileSystemSync, FsError, LogPlace,
+    LoggedFileSystem,
 };
 
 use super::aside;
@@ -216,6 +217,15 @@ impl ChangeLog for LogHandle {
 
     fn last(&self) -> u64 {
         self.0.log.last().0
+    }
+
+    fn note_under_way(
+        &self,
+        identity: &FileSystemIdentity,
+        under_way: &AttributesUnderWay,
+    ) -> Option<Box<dyn Send>> {
+        let noted = self.0.under_way.as_ref()?.note(identity, under_way)?;
+        Some(Box::new(noted))
     }
 
     fn fault(&self, file_system: LoggedFileSystem) -> Option<String> {

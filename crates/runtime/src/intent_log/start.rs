@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use steadfast_engine::recovery::Report;
+use steadfast_engine::recovery::{Report, finish_cut, undo};
 use steadfast_intent_log::recovery::{Decision, Known, Observed, decide};
 use steadfast_intent_log::{
     Extent, FileSystemEntry, IntentLog, Reader, Superblock, Survey, count_record_like, format,
@@ -21,6 +21,7 @@ use super::mutation::{self, Mutation};
 use super::observed::ObservedFile;
 use super::probe::time_superblocks;
 use super::replay::{ReplayError, RingRecords, replay};
+use super::under_way::{self, Found, UnderWayFile};
 use super::{aside, hex};
 
 /// Of replies that are brought back, the newest so many bytes: more than the engine keeps.
@@ -33,6 +34,9 @@ const GIVEN_UP_FILE: &str = "intent-log.given-up";
 /// Finds the file system of a directory, to replay what the log has of it.
 pub type OpenStorage =
     dyn Fn(&FileSystemEntry) -> Result<Option<Box<dyn Recoverable>>, String> + Send + Sync;
+
+/// File systems that are open.
+type Storages = Vec<(FileSystemEntry, Box<dyn Recoverable>)>;
 
 /// What the log is started with.
 pub struct StartIntentLog {
@@ -206,7 +210,7 @@ impl StartIntentLog {
         if record_like == 0 && has_another(found.as_ref())? {
             return Err(missing());
         }
-        let mut storages = Vec::new();
+        let mut storages = Storages::new();
         if let (Some(superblock), Some(surveyed)) = (&found, &surveyed) {
             for entry in &superblock.file_systems {
                 if surveyed.live.contains_key(&entry.index)
@@ -225,10 +229,14 @@ impl StartIntentLog {
             path: self.path.clone(),
             why: error.to_string(),
         };
+        if let Decision::Refuse(why) = decision {
+            return Err(self.refused(why.to_string()));
+        }
+        let file_systems = found.as_ref().map_or(&[][..], |superblock| &superblock.file_systems);
+        let cuts = self.undo_what_was_under_way(file_systems, &mut storages);
         let mut replies = Vec::new();
         let (superblock, write_verifier) = match (decision, found) {
-            (Decision::Refuse(why), _) => return Err(self.refused(why.to_string())),
-            (Decision::Format, _) | (_, None) => {
+            (Decision::Refuse(_) | Decision::Format, _) | (_, None) => {
                 let verifier = self.new_write_verifier;
                 let superblock = format(&medium, self.new_uuid, self.host, verifier)
                     .map_err(|error| write_error(&error))?;
@@ -244,6 +252,7 @@ impl StartIntentLog {
                 (superblock, self.new_write_verifier)
             }
         };
+        finish_cuts(&cuts, &mut storages);
         drop(storages);
         // From here on nothing in the log is live. Should the machine stop before the superblock
         // says so, the same is replayed once more.
@@ -260,6 +269,12 @@ impl StartIntentLog {
                 .remove()
                 .map_err(StartIntentLogError::StateDirectory)?;
         }
+        let under_way = UnderWayFile::create(&self.state_directory).inspect_err(|error| {
+            tracing::warn!(
+                "attributes that are being set cannot be noted in the state directory: {error}; if \
+                 the server is killed meanwhile, they may be there by halves"
+            );
+        });
         let keeper = IntentLogKeeper::new(Parts {
             uuid: superblock.uuid,
             log,
@@ -268,6 +283,7 @@ impl StartIntentLog {
             state_directory: self.state_directory,
             open_storage: self.open_storage,
             untold_write_verifier: self.untold_write_verifier,
+            under_way: under_way.ok(),
         });
         Ok(StartedIntentLog { keeper, write_verifier, replies })
     }
@@ -299,12 +315,51 @@ impl StartIntentLog {
             .map_err(|why| StartIntentLogError::Storage { file_system: shown(entry), why })
     }
 
+    /// Undoes attributes that were being set when the server was killed. Returns where files were
+    /// cut, to be finished after replay.
+    fn undo_what_was_under_way(
+        &self,
+        file_systems: &[FileSystemEntry],
+        storages: &mut Storages,
+    ) -> Vec<Found> {
+        let found = under_way::found(&self.state_directory).unwrap_or_else(|error| {
+            tracing::warn!("cannot tell what was under way when the server was killed: {error}");
+            Vec::new()
+        });
+        let mut cuts = Vec::new();
+        for mut found in found {
+            let is_it = |entry: &&FileSystemEntry| entry.identity == found.file_system;
+            let Some(entry) = file_systems.iter().find(is_it) else { continue };
+            if !storages.iter().any(|(known, _)| known.index == entry.index) {
+                match self.open(entry) {
+                    Ok(Some(storage)) => storages.push((entry.clone(), storage)),
+                    Ok(None) => tell_of_half(entry, &"its file system is not mounted"),
+                    Err(error) => tell_of_half(entry, &error),
+                }
+            }
+            let of_it = storages.iter_mut().find(|(known, _)| known.index == entry.index);
+            let Some((_, storage)) = of_it else { continue };
+            match undo(&mut **storage, found.under_way) {
+                Ok(None) => {}
+                Ok(Some(cut)) => {
+                    found.under_way = cut;
+                    if let Err(error) = under_way::note_cut(&self.state_directory, &found) {
+                        tell_of_half(entry, &error);
+                    }
+                    cuts.push(found);
+                }
+                Err(error) => tell_of_half(entry, &error),
+            }
+        }
+        cuts
+    }
+
     fn replay_all(
         &self,
         medium: &FileMedium,
         superblock: &Superblock,
         surveyed: &Survey,
-        storages: &mut [(FileSystemEntry, Box<dyn Recoverable>)],
+        storages: &mut Storages,
         replies: &mut Vec<Vec<u8>>,
     ) -> Result<(), StartIntentLogError> {
         let mut replies_of_all = VecDeque::new();
@@ -409,6 +464,30 @@ impl StartIntentLog {
         }
         File::open(&self.state_directory)?.sync_all()
     }
+}
+
+/// Cuts files again that were being cut when the server was killed.
+fn finish_cuts(cuts: &[Found], storages: &mut Storages) {
+    for cut in cuts {
+        let of_it = storages.iter_mut().find(|(known, _)| known.identity == cut.file_system);
+        let Some((entry, storage)) = of_it else { continue };
+        match finish_cut(&mut **storage, &cut.under_way) {
+            Ok(()) => {
+                if let Err(why) = storage.make_stable() {
+                    tell_of_half(entry, &why);
+                }
+            }
+            Err(error) => tell_of_half(entry, &error),
+        }
+    }
+}
+
+fn tell_of_half(entry: &FileSystemEntry, why: &dyn std::fmt::Display) {
+    tracing::warn!(
+        "{}: an object whose attributes were being set when the server was killed, which nobody was \
+         told of, may have some of them: {why}",
+        shown(entry)
+    );
 }
 
 /// Whether something is set aside that is to be replayed before its file system is served.

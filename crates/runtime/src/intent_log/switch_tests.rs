@@ -9,7 +9,7 @@ use steadfast_vfs::{ChangeLog, FileSystemIdentity, FileSystemSync, FsError};
 
 use super::keeper::{IntentLogKeeper, IntentLogOptions, Phase};
 use super::place::LogHandle;
-use super::start::{StartIntentLog, StartedIntentLog};
+use super::start::{OpenStorage, StartIntentLog, StartedIntentLog};
 use super::switch::{Left, SwitchError};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -33,6 +33,13 @@ impl FileSystemSync for Disk {
 }
 
 pub(super) fn start(place: &std::path::Path) -> StartedIntentLog {
+    start_with(place, Box::new(|_| Ok(None)))
+}
+
+pub(super) fn start_with(
+    place: &std::path::Path,
+    open_storage: Box<OpenStorage>,
+) -> StartedIntentLog {
     let start = StartIntentLog {
         path: place.join("intent.log"),
         file_bytes: 16 << 20,
@@ -45,7 +52,7 @@ pub(super) fn start(place: &std::path::Path) -> StartedIntentLog {
             device_retry_interval: Duration::ZERO,
             ..IntentLogOptions::default()
         },
-        open_storage: Box::new(|_| Ok(None)),
+        open_storage,
     };
     start.start().expect("started")
 }

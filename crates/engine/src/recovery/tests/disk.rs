@@ -292,6 +292,7 @@ impl Recoverable for Disk {
     fn set_attributes(&mut self, object: &ObjectKey, attr: &Attr) -> Result<(), FsError> {
         self.spend()?;
         let node = self.nodes.get_mut(object).ok_or(FsError::Stale)?;
+        (node.attr.uid, node.attr.gid) = (attr.uid, attr.gid);
         (node.attr.mode, node.attr.mtime) = (attr.mode, attr.mtime);
         self.touch(object, false);
         Ok(())
