@@ -5,6 +5,13 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use rustix::fs::OFlags;
+
+/// `O_DSYNC`: when a write returns, its data is stored, and what is needed to read it. (What `rustix`
+/// calls so is `O_SYNC`: the time of the change is stored too, which has ext4 commit its journal for
+/// each write.)
+pub const DATA_SYNC: OFlags = OFlags::from_bits_retain(libc::O_DSYNC as u32);
+
 /// Makes the file at `path`, readable by its owner only, or puts it in the place of the one that
 /// is there. On return it is on disk.
 ///
@@ -38,6 +45,18 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn a_file_is_open_for_stable_data_only() {
+        let path =
+            std::env::temp_dir().join(format!("steadfast-sys-data-sync-{}", std::process::id()));
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).custom_flags(DATA_SYNC.bits() as i32);
+        let file = options.open(&path).unwrap();
+        let flags = rustix::fs::fcntl_getfl(&file).unwrap().bits() as libc::c_int;
+        assert_eq!(flags & libc::O_SYNC, libc::O_DSYNC);
+        std::fs::remove_file(path).unwrap();
+    }
 
     #[test]
     fn a_file_is_replaced_whole_and_is_its_owners() {

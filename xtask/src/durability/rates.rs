@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use steadfast_sys::durable_file::DATA_SYNC;
 
 use super::disk::{Disk, FileSystem};
 use super::load::{self, Shape};
@@ -244,7 +245,7 @@ impl BareFile {
         let (to, count) = (format!("of={}", path.display()), format!("count={BARE_FILE_MIB}"));
         let words = ["if=/dev/zero", &to, "bs=1M", &count, "oflag=direct", "conv=fsync"];
         call("dd", &[&words[..], &["status=none"]].concat())?;
-        let flags = rustix::fs::OFlags::DIRECT | rustix::fs::OFlags::DSYNC;
+        let flags = rustix::fs::OFlags::DIRECT | DATA_SYNC;
         let flags = i32::try_from(flags.bits()).context("flags of open")?;
         Ok(Self(File::options().write(true).custom_flags(flags).open(path)?))
     }

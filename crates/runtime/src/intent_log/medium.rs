@@ -115,7 +115,7 @@ fn open_locked(path: &Path) -> io::Result<(File, u64)> {
 fn open(path: &Path, is_new: bool) -> io::Result<File> {
     let mut last = None;
     for is_direct in [true, false] {
-        let mut flags = OFlags::DSYNC | OFlags::CLOEXEC;
+        let mut flags = durable_file::DATA_SYNC | OFlags::CLOEXEC;
         if is_direct {
             flags |= OFlags::DIRECT;
         }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use steadfast_intent_log::{BLOCK_BYTES, Block, IntentLog, Medium, format, inspect};
+use steadfast_sys::durable_file::DATA_SYNC;
 use steadfast_sys::process;
 
 use super::device::{self, look_at};
@@ -254,7 +255,7 @@ fn open_both(path: &Path, also: OFlags) -> io::Result<Target> {
     };
     let both = |direct: OFlags| -> io::Result<Target> {
         // A device is opened exclusively once, so what is written to it twice is one open file.
-        let stable = open(direct | OFlags::DSYNC)?;
+        let stable = open(direct | DATA_SYNC)?;
         let plain = match open(direct) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => OpenOptions::new()
                 .write(true)
