@@ -11,7 +11,7 @@ use std::time::Instant;
 use common::{PATIENCE, Place, Running, output, stderr, utf8};
 use rustix::process::Signal;
 use steadfast_access::testing::{Behavior, DnsServer};
-use steadfast_client::{ClientError, FileHandle, Identity, Nfs3Client, NfsStat3};
+use steadfast_client::{ClientError, FileHandle, Identity, Nfs3Client, NfsStat3, Settings};
 
 /// A server with one share of its configuration file, which everybody may use, and what is to be
 /// shared beside it.
@@ -398,4 +398,33 @@ fn what_other_programs_and_scripts_are_told_is_complete() {
     running.wait();
     let refused = managed.refused(&["share", "list"]);
     assert!(refused.contains("no server"), "{refused}");
+}
+
+/// What clients make has the permissions that they ask for; nothing of that is for the server's own.
+#[test]
+fn what_the_server_makes_for_itself_nobody_else_may_write() {
+    fn require_ours(directory: &std::path::Path) {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let metadata = path.symlink_metadata().unwrap();
+            let mode = metadata.permissions().mode();
+            assert_eq!(mode & 0o022, 0, "{}: {mode:o}", path.display());
+            if metadata.is_dir() {
+                require_ours(&path);
+            }
+        }
+    }
+    let managed = Managed::new("");
+    let running = managed.start();
+    let path = managed.directory("data");
+    managed.told(&["share", "add", &path, "--client", "127.0.0.1", "-o", "rw,no_root_squash"]);
+    let (mut client, root) = mount(&running, &path).unwrap();
+    client.mkdir(&root, b"everybodys", &Settings::mode(0o777)).unwrap();
+    let made = std::fs::metadata(format!("{path}/everybodys")).unwrap();
+    assert_eq!(made.permissions().mode() & 0o777, 0o777);
+    managed.told(&["group", "create", "others"]);
+    running.signal(Signal::TERM);
+    running.wait();
+    assert!(managed.place.state.join("shares.d/others.toml").exists());
+    require_ours(&managed.place.state);
 }

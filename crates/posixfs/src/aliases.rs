@@ -32,6 +32,7 @@ use steadfast_vfs::{
 
 use crate::error::from_errno;
 use crate::handle_form;
+use crate::mounted;
 
 /// Objects whose file number would be another's say so: no file system gives numbers so large.
 const DISPLACED: u64 = 1 << 63;
@@ -315,6 +316,7 @@ impl AliasStore {
             );
             FsError::Io
         })?;
+        mounted::note(directory, &uuid, &open);
         let aliases = Arc::new(Aliases { has_a_past, ..aliases });
         *known = Arc::downgrade(&aliases);
         Ok(aliases)

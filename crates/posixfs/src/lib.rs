@@ -26,6 +26,7 @@ mod filesystem;
 mod handle_form;
 mod listing;
 mod logging;
+mod mounted;
 mod mounts;
 mod naming;
 mod node;

@@ -21,7 +21,7 @@ use crate::aliases::Aliases;
 use crate::error::from_errno;
 use crate::handle_form;
 use crate::node::Node;
-use crate::volume::Volume;
+use crate::volume::{BTRFS_MAGIC, Volume};
 
 /// What has to be flushed for a change.
 pub(crate) type Targets = SmallVec<[(Arc<Node>, FlushWhat); 3]>;
@@ -144,6 +144,11 @@ impl FileSystemSync for WholeFileSystem {
         let trial = vec![0xa5; TRIAL_BYTES];
         std::os::unix::fs::FileExt::write_all_at(&written, &trial, 0)
             .map_err(|error| from_errno(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+        // A flush of one file there may lose others.
+        if rustix::fs::fstatfs(&self.directory).is_ok_and(|kind| kind.f_type as u64 == BTRFS_MAGIC)
+        {
+            return rustix::fs::syncfs(&self.directory).map_err(from_errno);
+        }
         rustix::fs::fsync(&written).map_err(from_errno)
     }
 }
@@ -236,15 +241,12 @@ impl Effects<'_> {
         }
     }
 
-    /// Notes that attributes are being set, until what this returns is dropped. A change that is not
-    /// logged may be there by halves after a crash.
-    pub(crate) fn note_under_way(
-        &self,
-        volume: &Volume,
-        under_way: &AttributesUnderWay,
-    ) -> Option<Box<dyn Send>> {
-        let log = volume.log.as_ref().filter(|_| self.is_logged())?;
-        log.log.note_under_way(&log.identity, under_way)
+    /// Notes that attributes are about to be set. A change that is not logged may be there by halves after
+    /// a crash.
+    pub(crate) fn note_under_way(&mut self, volume: &Volume, under_way: &AttributesUnderWay) {
+        if let (Some(place), Some(log)) = (&mut self.place, &volume.log) {
+            place.note_under_way(&log.identity, under_way);
+        }
     }
 
     /// Tells an object's attributes after the change.

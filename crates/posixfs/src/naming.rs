@@ -132,8 +132,13 @@ impl Tree {
     ) -> Result<(OwnedFd, SetAttr), FsError> {
         if self.sets_more(cred, dir, set)? {
             match create_whole(dir, name, permissions, set) {
+                Ok(file) => return Ok((file, SetAttr::default())),
                 Err(FsError::NotSupported) => {}
-                created => return Ok((created?, SetAttr::default())),
+                // What is there comes before what cannot be made.
+                Err(_) if attributes::stat_name(&dir.path, name).is_ok() => {
+                    return Err(FsError::Exists);
+                }
+                Err(error) => return Err(error),
             }
         }
         let flags = OFlags::CREATE
@@ -592,8 +597,15 @@ impl Tree {
         }
         effects.take();
         let unlinked = self.bury(to, &victim, &mut effects.targets);
-        if let Action::Rename { victim, .. } = &mut effects.change.action {
+        if let Action::Rename { victim, object, .. } = &mut effects.change.action {
             *victim = unlinked;
+            // Where names are judged by what they are bound to, replay asks how many it has.
+            let object = *object;
+            if to.volume.kind == VolumeKind::Btrfs
+                && let Ok(stat) = attributes::stat_name(&to.path, to_name)
+            {
+                effects.tell(object, Some(attributes::attr(&stat, to.volume.fsid)));
+            }
         }
         if let Some(moved) = &moved
             && !to.volume.has_one_journal
@@ -676,7 +688,11 @@ fn create_whole(
         opened => opened.map_err(from_errno)?,
     };
     let attr = attributes::attr(&attributes::stat(&file)?, dir.volume.fsid);
-    setting::apply_to_new(&file, &missing(set, &attr))?;
+    let missing = missing(set, &attr);
+    let is_given_away = missing.uid.is_some() || missing.gid.is_some();
+    // A change of owner takes set-id bits away.
+    let mode = Some(attr.mode).filter(|mode| is_given_away && mode & setting::SET_ID != 0);
+    setting::apply_to_new(&file, &SetAttr { mode, ..missing })?;
     match rustix::fs::linkat(&file, c"", &dir.path, name, AtFlags::EMPTY_PATH) {
         Err(Errno::NOENT) => link_by_descriptor(&file, &dir.path, name),
         linked => linked,

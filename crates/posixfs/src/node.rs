@@ -355,13 +355,16 @@ impl Node {
         let aliases = &self.mount.aliases;
         let Some(log) = self.volume.log.as_ref().filter(|_| aliases.has_a_past()) else { return };
         if self.kind != FileKind::Regular
+            // There everything is flushed at once, and a flush of one file may lose others.
+            || self.is_flushed_with_all()
             || log.fault().is_some()
             || rustix::fs::fsync(opened).is_ok()
         {
             return;
         }
-        // One at a time: the witness, too, is told once.
-        let _turn = aliases.whole_flush.lock();
+        // One at a time: the witness, too, is told once. Who has the turn flushes all there is, and is
+        // told; it may wait for the log, in which the change that this is for has its place.
+        let Some(_turn) = aliases.whole_flush.try_lock() else { return log.note_loss() };
         if aliases.has_lost_something_since_in_use() {
             aliases.note_failure();
         }

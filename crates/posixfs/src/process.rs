@@ -31,14 +31,16 @@ impl ProcessPowers {
     }
 }
 
-/// Prepares the process for serving files: no umask, as many descriptors as may be had, and no
-/// `CAP_SYS_RESOURCE`, with which the kernel would ignore quotas and reserved blocks. To be
+/// Prepares the process for serving files: a umask with which nobody else may write what the server
+/// makes for itself, as many descriptors as may be had, and no `CAP_SYS_RESOURCE`, with which the kernel would ignore quotas and reserved blocks. To be
 /// called once, before there are other threads, since capabilities are a thread's own.
 ///
 /// # Errors
 /// The system calls'; none is expected.
 pub fn prepare_process() -> Result<ProcessPowers> {
-    rustix::process::umask(Mode::empty());
+    let others_write = Mode::WGRP | Mode::WOTH;
+    let inherited = rustix::process::umask(others_write);
+    rustix::process::umask(inherited | others_write);
     let (effective, _) = identity::capabilities()?;
     let mut limit = rustix::process::getrlimit(Resource::Nofile);
     if effective.has(Capability::SYS_RESOURCE) {

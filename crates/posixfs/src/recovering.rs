@@ -20,6 +20,7 @@ use crate::aliases::{Alias, Aliases, hex};
 use crate::attributes;
 use crate::error::from_errno;
 use crate::handle_form;
+use crate::mounted;
 use crate::mounts;
 use crate::volume::{BTRFS_MAGIC, XFS_MAGIC};
 
@@ -43,6 +44,8 @@ pub struct RecoveringFileSystem {
     state_directory: PathBuf,
     aliases: Aliases,
     objects: HashMap<ObjectKey, Arc<OwnedFd>>,
+    /// Whether it was never unmounted since a server used it.
+    is_still_mounted: bool,
 }
 
 /// Blocks of file systems are no larger.
@@ -73,6 +76,7 @@ impl RecoveringFileSystem {
         let kind = rustix::fs::fstatfs(&open)?.f_type as u32;
         let aliases = Aliases::load(state_directory, &uuid)?;
         Ok(Self {
+            is_still_mounted: mounted::is_as_noted(state_directory, &uuid, &open),
             open,
             identity: FileSystemIdentity { uuid, kind },
             state_directory: state_directory.to_owned(),
@@ -211,7 +215,8 @@ fn open_key(mount: &OwnedFd, actual: &ObjectKey) -> Result<Option<OwnedFd>, FsEr
 
 impl Recoverable for RecoveringFileSystem {
     fn names_follow_ctimes(&self) -> bool {
-        self.identity.kind != BTRFS_MAGIC as u32
+        // It is mounting that brings names of btrfs' log of single flushes.
+        self.is_still_mounted || self.identity.kind != BTRFS_MAGIC as u32
     }
 
     fn set_lost(&mut self, lost: &[ObjectKey]) {

@@ -267,10 +267,11 @@ impl Tree {
         node: &Node,
         before: &Attr,
         set: &SetAttr,
-        effects: &Effects<'_>,
+        effects: &mut Effects<'_>,
     ) -> Result<(), FsError> {
-        let _noted = under_way(node, cred, before, set)
-            .and_then(|under_way| effects.note_under_way(&node.volume, &under_way));
+        if let Some(under_way) = under_way(node, cred, before, set) {
+            effects.note_under_way(&node.volume, &under_way);
+        }
         if let Some(size) = set.size {
             require_write(cred, node, before)?;
             let writer = self.writer(node)?;
@@ -352,6 +353,9 @@ fn set_times(object: impl AsFd, atime: SetTime, mtime: SetTime) -> Result<(), Fs
     rustix::fs::utimensat(object, c"", &times, AtFlags::EMPTY_PATH).map_err(from_errno)
 }
 
+/// Set-user-id and set-group-id.
+pub(crate) const SET_ID: u32 = 0o6000;
+
 /// What is to be noted before attributes are set: of what takes several steps, between which the
 /// process may be killed; and of a file that is cut, over which replay would write what it had before
 /// if the change's own record were lost.
@@ -366,16 +370,17 @@ fn under_way(node: &Node, cred: &Cred, before: &Attr, set: &SetAttr) -> Option<A
     if !cuts && steps.into_iter().filter(|is_taken| *is_taken).count() < 2 {
         return None;
     }
+    let groups = |gid| gid == cred.gid || cred.groups.contains(&gid);
     let is_own = cred.uid == before.uid
         && set.uid.is_none_or(|uid| uid == before.uid)
-        && set
-            .gid
-            .is_none_or(|gid| gid == before.gid || gid == cred.gid || cred.groups.contains(&gid));
+        && set.gid.is_none_or(|gid| gid == before.gid || groups(gid));
+    // Of others the kernel takes away set-id bits, when the file is cut or they are not of its group.
+    let has_set_id = (before.mode | set.mode.unwrap_or(0)) & SET_ID != 0;
     let clock = rustix::time::clock_gettime(ClockId::Realtime);
-    let begun = Time { seconds: clock.tv_sec, nanoseconds: clock.tv_nsec as u32 };
+    let now = Time { seconds: clock.tv_sec, nanoseconds: clock.tv_nsec as u32 };
     let time = |set: SetTime, before: Time| match set {
         SetTime::Keep => before,
-        SetTime::ServerTime => begun,
+        SetTime::ServerTime => now,
         SetTime::To(time) => time,
     };
     // Cutting sets it too.
@@ -393,9 +398,8 @@ fn under_way(node: &Node, cred: &Cred, before: &Attr, set: &SetAttr) -> Option<A
         before: *before,
         wanted,
         size: set.size,
-        is_permitted: is_own || cred.is_superuser(),
+        is_permitted: cred.is_superuser() || (is_own && !has_set_id),
         was_cut: false,
-        begun,
     })
 }
 

@@ -97,6 +97,7 @@ impl Tree {
 
     /// Makes the kernel decide by the caller's identity what this thread changes.
     pub(crate) fn assume(&self, cred: &Cred) -> Result<(), FsError> {
+        identity::without_umask();
         match self.mode() {
             // A switch that failed is the server's trouble, not an answer about permission.
             Mode::KernelHandles if self.switches => {

@@ -23,17 +23,8 @@ struct Told {
     users: AtomicU64,
     /// Done when the last LSN is asked for next.
     meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    /// What was under way, and is no more.
-    under_way: Arc<Mutex<Vec<String>>>,
-}
-
-/// A change that is under way.
-struct UnderWay(Arc<Mutex<Vec<String>>>);
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        self.0.lock().unwrap().push("done".to_owned());
-    }
+    /// What was noted to be under way.
+    under_way: Mutex<Vec<String>>,
 }
 
 struct TellingPlace {
@@ -43,6 +34,15 @@ struct TellingPlace {
 }
 
 impl LogPlace for TellingPlace {
+    fn note_under_way(&mut self, _: &FileSystemIdentity, under_way: &AttributesUnderWay) {
+        assert_eq!(self.lsn, 0, "too late");
+        let AttributesUnderWay { before, wanted, size, is_permitted, .. } = under_way;
+        self.told.under_way.lock().unwrap().push(format!(
+            "size {} to {size:?}, owner {} to {}, mode {:o} to {:o}, permitted {is_permitted}",
+            before.size, before.uid, wanted.uid, before.mode, wanted.mode
+        ));
+    }
+
     fn take(&mut self) {
         assert_eq!(self.lsn, 0, "taken twice");
         self.lsn = self.told.next.fetch_add(1, Ordering::SeqCst) + 1;
@@ -106,20 +106,6 @@ impl ChangeLog for Log {
             meanwhile();
         }
         last
-    }
-
-    fn note_under_way(
-        &self,
-        _identity: &FileSystemIdentity,
-        under_way: &AttributesUnderWay,
-    ) -> Option<Box<dyn Send>> {
-        let AttributesUnderWay { before, wanted, size, is_permitted, .. } = under_way;
-        let text = format!(
-            "size {} to {size:?}, owner {} to {}, mode {:o} to {:o}, permitted {is_permitted}",
-            before.size, before.uid, wanted.uid, before.mode, wanted.mode
-        );
-        self.0.under_way.lock().unwrap().push(text);
-        Some(Box::new(UnderWay(Arc::clone(&self.0.under_way))))
     }
 
     fn fault(&self, _file_system: LoggedFileSystem) -> Option<String> {
@@ -254,10 +240,11 @@ fn every_change_is_told_as_it_came_out() {
         // Two names of one file: nothing happens (rename(2)).
         rename("a", "b").unwrap();
         rename("none", "b").unwrap_err();
-        assert_eq!(
-            told.take(),
-            ["rename c s, victim Some(false); after 2", "nothing; after 2", "nothing; after 0"]
-        );
+        let [renamed, same, none] = told.take().try_into().unwrap();
+        // Replay on btrfs asks how many names it has.
+        let after = if place.name == "btrfs" { 3 } else { 2 };
+        assert_eq!(renamed, format!("rename c s, victim Some(false); after {after}"));
+        assert_eq!([same, none], ["nothing; after 2", "nothing; after 0"]);
         user.remove(&dir, "b").unwrap();
         user.remove(&root, "a").unwrap();
         user.rmdir(&root, "d").unwrap_err();
@@ -310,7 +297,7 @@ fn writes_are_logged_or_flushed_and_that_is_told() {
 }
 
 #[test]
-fn attributes_that_are_set_in_steps_and_cuts_are_noted_until_they_are_done() {
+fn attributes_that_are_set_in_steps_and_cuts_are_noted_first() {
     for place in places() {
         let (tree, told) = open(&place, false);
         let [user, other] = [0, 50].map(|uid| User::new(&tree, uid, uid));
@@ -336,28 +323,27 @@ fn attributes_that_are_set_in_steps_and_cuts_are_noted_until_they_are_done() {
             under_way(),
             [
                 "size 11 to None, owner 60 to 50, mode 666 to 640, permitted true",
-                "done",
-                "size 11 to Some(7), owner 50 to 50, mode 640 to 640, permitted true",
-                "done"
+                "size 11 to Some(7), owner 50 to 50, mode 640 to 640, permitted true"
             ]
         );
-        // The owner may not give it away, and may do all else.
+        // The owner may not give it away, and may do all else but keep set-id bits.
         other.set(&file, &SetAttr { uid: Some(51), ..with_mode(0o600) }).result.unwrap_err();
         other.set(&file, &SetAttr { mtime: time, ..with_mode(0o600) }).result.unwrap();
+        other.set(&file, &SetAttr { mtime: time, ..with_mode(0o4600) }).result.unwrap();
+        other.set(&file, &with_mode(0o600)).result.unwrap();
         assert_eq!(
             under_way(),
             [
                 "size 7 to None, owner 50 to 51, mode 640 to 600, permitted false",
-                "done",
                 "size 7 to None, owner 50 to 50, mode 640 to 600, permitted true",
-                "done"
+                "size 7 to None, owner 50 to 50, mode 600 to 4600, permitted false"
             ]
         );
         let unchecked = CreateHow::Unchecked(SetAttr { size: Some(0), ..with_mode(0o600) });
         settle(tree.create(&user.caller(), &root, name("a"), &unchecked)).result.unwrap();
         assert_eq!(
             under_way(),
-            ["size 7 to Some(0), owner 50 to 50, mode 600 to 600, permitted true", "done"]
+            ["size 7 to Some(0), owner 50 to 50, mode 600 to 600, permitted true"]
         );
         drop(tree);
         let (tree, told) = open(&place, true);

@@ -3,8 +3,7 @@
 
 mod support;
 
-use std::fs::Permissions;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 
 use steadfast_vfs::{
     AccessMask, Acl, AclEntry, AclTag, CreateHow, FileKind, FileSystem, FsError, NodeKind,
@@ -485,9 +484,22 @@ fn a_file_has_its_attributes_when_it_gets_its_name() {
         let unchecked = CreateHow::Unchecked(SetAttr { size: Some(9), ..set });
         settle(tree.create(&user.caller(), &root, name("whole-0"), &unchecked)).result.unwrap();
         assert_eq!(seen(0).map(|(size, ..)| size), Some(9));
-        // Who may not give it away makes nothing.
+        // Set-id bits stay, though a file that is given away loses them.
+        let owned = CreateHow::Guarded(SetAttr { uid: Some(70), ..with_mode(0o4755) });
+        let made = settle(tree.create(&user.caller(), &root, name("set-id"), &owned)).result;
+        let made = made.unwrap().attr;
+        assert_eq!((made.uid, made.mode), (70, 0o4755));
+        // What is there comes before what may not be made.
         let other = User::new(tree, 50, 50);
-        std::fs::set_permissions(&place.directory, Permissions::from_mode(0o777)).unwrap();
+        user.set(&root, &with_mode(0o755)).result.unwrap();
+        for how in [CreateHow::Exclusive([7; 8]), guarded] {
+            let refused = settle(tree.create(&other.caller(), &root, name("whole-0"), &how));
+            assert_eq!(refused.result.unwrap_err(), FsError::Exists);
+            let refused = settle(tree.create(&other.caller(), &root, name("refused"), &how));
+            assert_eq!(refused.result.unwrap_err(), FsError::AccessDenied);
+        }
+        // Who may not give it away makes nothing.
+        user.set(&root, &with_mode(0o777)).result.unwrap();
         let how = CreateHow::Guarded(set);
         let refused = settle(tree.create(&other.caller(), &root, name("refused"), &how));
         assert_eq!(refused.result.unwrap_err(), FsError::NotPermitted);

@@ -9,11 +9,31 @@
 //! reading and searching only; for changing a directory the kernel asks for write and search
 //! together, which it does not satisfy, so the kernel stays the judge of every change.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
+use rustix::fs::Mode;
 use rustix::io::{Errno, Result};
+use rustix::thread::UnshareFlags;
 
 use crate::file::last_errno;
+
+thread_local! {
+    static HAS_NO_UMASK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Takes the umask away from this thread, which makes what clients ask for with the permissions that they
+/// ask for. Other threads, and programs that they start, keep theirs; where the kernel does not let a
+/// thread have its own (a container may forbid that), it is taken away from all.
+pub fn without_umask() {
+    if HAS_NO_UMASK.get() {
+        return;
+    }
+    // SAFETY: `CLONE_FS` gives the thread its own copy of root, working directory and umask; which
+    // descriptors are open stays common to all threads.
+    let _is_forbidden = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) };
+    rustix::process::umask(Mode::empty());
+    HAS_NO_UMASK.set(true);
+}
 
 /// A capability by its number in `linux/capability.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

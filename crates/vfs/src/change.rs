@@ -257,17 +257,6 @@ pub trait ChangeLog: Send + Sync {
     /// [`FsError::Io`] if it cannot be made stable.
     fn note(&self, place: Box<dyn LogPlace>, change: &Change<'_>) -> Result<(), FsError>;
 
-    /// Notes, until what this returns is dropped, that an object's attributes are being set. Should
-    /// the process be killed meanwhile, the next start undoes it, or brings it to its end. `None` if
-    /// that cannot be noted, or need not be.
-    fn note_under_way(
-        &self,
-        _identity: &FileSystemIdentity,
-        _under_way: &AttributesUnderWay,
-    ) -> Option<Box<dyn Send>> {
-        None
-    }
-
     /// Why a file system takes no changes, if it could not be flushed. Costs next to nothing while
     /// there is none.
     fn fault(&self, file_system: LoggedFileSystem) -> Option<String>;
@@ -284,6 +273,16 @@ pub trait LogPlace: Send {
     /// Whether there will be a record. If not, there is nothing to take or to fill.
     fn is_logged(&self) -> bool {
         true
+    }
+
+    /// Notes that an object's attributes are about to be set, until the record is stable or the place is
+    /// dropped. Should the process be killed before, the next start undoes it, or sees to it that a file
+    /// that was cut stays cut. Nothing is noted if that cannot be done.
+    fn note_under_way(
+        &mut self,
+        _file_system: &FileSystemIdentity,
+        _under_way: &AttributesUnderWay,
+    ) {
     }
 
     /// Takes the next place. To be called once, after the change was applied and under the lock

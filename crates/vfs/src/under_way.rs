@@ -3,7 +3,7 @@
 
 use smallvec::smallvec;
 
-use crate::{Action, Attr, Change, ObjectKey, Time};
+use crate::{Action, Attr, Change, ObjectKey};
 
 /// An object whose attributes are about to be set: in several steps, or with its data cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,11 +18,9 @@ pub struct AttributesUnderWay {
     pub size: Option<u64>,
     /// Whether nothing of it will be refused: then it may be brought to its end without asking.
     pub is_permitted: bool,
-    /// Whether it was found, after a crash, that the file was cut. What was cut off cannot be brought
+    /// Whether it was found, after a kill, that the file was cut. What was cut off cannot be brought
     /// back.
     pub was_cut: bool,
-    /// When the first step began, by the system's clock.
-    pub begun: Time,
 }
 
 const IS_PERMITTED: u8 = 1;
@@ -38,8 +36,6 @@ impl AttributesUnderWay {
     pub fn encode(&self, to: &mut Vec<u8>) {
         let permitted = if self.is_permitted { IS_PERMITTED } else { 0 };
         to.push(permitted | if self.was_cut { WAS_CUT } else { 0 });
-        to.extend_from_slice(&self.begun.seconds.to_le_bytes());
-        to.extend_from_slice(&self.begun.nanoseconds.to_le_bytes());
         for attr in [self.before, self.wanted] {
             let (object, size) = (self.object, self.size);
             let action = Action::Attributes { object, size, gap: None };
@@ -50,12 +46,6 @@ impl AttributesUnderWay {
     /// Takes it from any bytes; `None` if it is not there.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (flags, rest) = bytes.split_first()?;
-        let (seconds, rest) = rest.split_first_chunk()?;
-        let (nanoseconds, rest) = rest.split_first_chunk()?;
-        let begun = Time {
-            seconds: i64::from_le_bytes(*seconds),
-            nanoseconds: u32::from_le_bytes(*nanoseconds),
-        };
         let (before, rest) = Change::decode(rest).ok()?;
         let (wanted, _) = Change::decode(rest).ok()?;
         let Action::Attributes { object, size, .. } = before.action else { return None };
@@ -66,7 +56,6 @@ impl AttributesUnderWay {
             size,
             is_permitted: flags & IS_PERMITTED != 0,
             was_cut: flags & WAS_CUT != 0,
-            begun,
         })
     }
 }
@@ -76,7 +65,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{DeviceNumber, FileKind, StorageHandle};
+    use crate::{DeviceNumber, FileKind, StorageHandle, Time};
 
     fn attr(uid: u32, mode: u32, size: u64) -> Attr {
         let time = Time { seconds: 5, nanoseconds: 6 };
@@ -107,8 +96,6 @@ mod tests {
             size: Option<u64>,
             is_permitted: bool,
             was_cut: bool,
-            seconds: i64,
-            nanoseconds: u32,
         ) {
             let object = ObjectKey(StorageHandle::new(&handle).expect("short enough"));
             let under_way = AttributesUnderWay {
@@ -118,7 +105,6 @@ mod tests {
                 size,
                 is_permitted,
                 was_cut,
-                begun: Time { seconds, nanoseconds },
             };
             let mut bytes = Vec::new();
             under_way.encode(&mut bytes);

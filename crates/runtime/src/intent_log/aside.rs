@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -78,7 +79,9 @@ pub(super) fn set_aside(
         path: entry.path.clone(),
     };
     let temporary = directory.join(format!("{}new", prefix(&entry.identity)));
-    let mut file = io::BufWriter::with_capacity(READ_BYTES, File::create(&temporary)?);
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = io::BufWriter::with_capacity(READ_BYTES, options.open(&temporary)?);
     let mut bytes = Vec::new();
     write_head(&mut bytes, &head);
     let (mut records, mut last) = (0, Lsn(0));

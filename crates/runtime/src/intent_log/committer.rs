@@ -154,8 +154,21 @@ impl IntentLogKeeper {
         self.log.stable().0
     }
 
+    /// What is stable is not under way any more.
+    fn forget_noted(&self) {
+        if !self.has_noted.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        let (stable, mut noted) = (self.answerable(), self.noted.lock());
+        noted.retain(|(lsn, _)| lsn.0 > stable);
+        if !noted.is_empty() {
+            self.has_noted.store(true, Ordering::SeqCst);
+        }
+    }
+
     /// Sends the replies of what is stable.
     pub(super) fn settle_stable(&self, sender: &mut ReplySender) {
+        self.forget_noted();
         let ready = {
             let mut parked = self.parked.lock();
             let stable = self.answerable();

@@ -25,7 +25,7 @@ use super::served::Served;
 use super::start::{OpenStorage, note_known};
 use super::status::LastCheckpoint;
 use super::switch::Switch;
-use super::under_way::UnderWayFile;
+use super::under_way::{Noted, UnderWayFile};
 use crate::flusher::ParkedReply;
 use crate::shared::Shared;
 
@@ -129,6 +129,9 @@ pub struct IntentLogKeeper {
     pub(super) open_storage: Box<OpenStorage>,
     /// Without it a kill leaves attributes by halves.
     pub(super) under_way: Option<Arc<UnderWayFile>>,
+    /// What is noted there and has a record that may not be stable, and whether there is any.
+    pub(super) noted: Mutex<Vec<(Lsn, Noted)>>,
+    pub(super) has_noted: AtomicBool,
     pub(super) medium: Arc<FileMedium>,
     pub(super) options: IntentLogOptions,
     pub(super) state_directory: PathBuf,
@@ -204,6 +207,8 @@ impl IntentLogKeeper {
             flushing: Mutex::default(),
             open_storage,
             under_way,
+            noted: Mutex::default(),
+            has_noted: AtomicBool::new(false),
             medium,
             options,
             state_directory,

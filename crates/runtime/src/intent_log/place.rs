@@ -16,6 +16,7 @@ use super::aside;
 use super::keeper::{DRAIN_POLL, FULL_WAIT, IntentLogKeeper, Phase};
 use super::mutation::{self, Mutation};
 use super::start::replay_asides;
+use super::under_way::Noted;
 
 /// Before somebody who waits at the gate looks whether it makes sense to wait on.
 const GATE_WAIT: Duration = Duration::from_secs(1);
@@ -164,6 +165,7 @@ impl ChangeLog for LogHandle {
                             keeper: Arc::clone(keeper),
                             file_system: file_system.0,
                             state: PlaceState::Admitted(admission),
+                            noted: None,
                         })));
                     }
                     // Flushed, and told to the log.
@@ -217,15 +219,6 @@ impl ChangeLog for LogHandle {
 
     fn last(&self) -> u64 {
         self.0.log.last().0
-    }
-
-    fn note_under_way(
-        &self,
-        identity: &FileSystemIdentity,
-        under_way: &AttributesUnderWay,
-    ) -> Option<Box<dyn Send>> {
-        let noted = self.0.under_way.as_ref()?.note(identity, under_way)?;
-        Some(Box::new(noted))
     }
 
     fn fault(&self, file_system: LoggedFileSystem) -> Option<String> {
@@ -288,6 +281,8 @@ struct Place {
     keeper: Arc<IntentLogKeeper>,
     file_system: u32,
     state: PlaceState,
+    /// What is under way, until its record is stable.
+    noted: Option<Noted>,
 }
 
 impl Place {
@@ -295,12 +290,21 @@ impl Place {
         if let PlaceState::Admitted(admission) =
             std::mem::replace(&mut self.state, PlaceState::Done)
         {
-            self.state = PlaceState::Taken(self.keeper.log.reserve(admission, self.file_system));
+            let lsn = self.keeper.log.reserve(admission, self.file_system);
+            self.state = PlaceState::Taken(lsn);
+            if let Some(noted) = &self.noted {
+                noted.note_lsn(lsn.0);
+            }
         }
     }
 }
 
 impl LogPlace for Place {
+    fn note_under_way(&mut self, file_system: &FileSystemIdentity, under_way: &AttributesUnderWay) {
+        let file = self.keeper.under_way.as_ref();
+        self.noted = file.and_then(|file| file.note(file_system, under_way));
+    }
+
     fn take(&mut self) {
         if !mutation::is_on(Mutation::LateOrder) {
             self.reserve();
@@ -315,6 +319,10 @@ impl LogPlace for Place {
         }
         match std::mem::replace(&mut self.state, PlaceState::Done) {
             PlaceState::Taken(lsn) => {
+                if let Some(noted) = self.noted.take() {
+                    self.keeper.noted.lock().push((lsn, noted));
+                    self.keeper.has_noted.store(true, Ordering::SeqCst);
+                }
                 let is_new = self.keeper.log.complete(lsn, record);
                 self.keeper.passed.fetch_sub(1, Ordering::SeqCst);
                 // A committer is woken when the call is parked, with others of its batch.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use steadfast_engine::recovery::{Report, finish_cut, undo};
 use steadfast_intent_log::recovery::{Decision, Known, Observed, decide};
 use steadfast_intent_log::{
-    Extent, FileSystemEntry, IntentLog, Reader, Superblock, Survey, count_record_like, format,
-    inspect, survey,
+    Extent, FileSystemEntry, Identity, IntentLog, Lsn, Reader, Superblock, Survey,
+    count_record_like, format, inspect, survey,
 };
 use steadfast_sys::durable_file;
 use steadfast_vfs::{Change, Recoverable};
@@ -35,6 +35,8 @@ const GIVEN_UP_FILE: &str = "intent-log.given-up";
 pub type OpenStorage =
     dyn Fn(&FileSystemEntry) -> Result<Option<Box<dyn Recoverable>>, String> + Send + Sync;
 
+/// File systems whose records were not replayed.
+type NotReplayed = Vec<Identity>;
 /// File systems that are open.
 type Storages = Vec<(FileSystemEntry, Box<dyn Recoverable>)>;
 
@@ -229,14 +231,10 @@ impl StartIntentLog {
             path: self.path.clone(),
             why: error.to_string(),
         };
-        if let Decision::Refuse(why) = decision {
-            return Err(self.refused(why.to_string()));
-        }
-        let file_systems = found.as_ref().map_or(&[][..], |superblock| &superblock.file_systems);
-        let cuts = self.undo_what_was_under_way(file_systems, &mut storages);
         let mut replies = Vec::new();
         let (superblock, write_verifier) = match (decision, found) {
-            (Decision::Refuse(_) | Decision::Format, _) | (_, None) => {
+            (Decision::Refuse(why), _) => return Err(self.refused(why.to_string())),
+            (Decision::Format, _) | (_, None) => {
                 let verifier = self.new_write_verifier;
                 let superblock = format(&medium, self.new_uuid, self.host, verifier)
                     .map_err(|error| write_error(&error))?;
@@ -248,11 +246,17 @@ impl StartIntentLog {
             }
             (Decision::Replay | Decision::ReplayAndSetAside, Some(superblock)) => {
                 let surveyed = survey(&medium, &superblock);
-                self.replay_all(&medium, &superblock, &surveyed, &mut storages, &mut replies)?;
+                let cuts = self.undo_what_was_under_way(
+                    &superblock.file_systems,
+                    surveyed.last,
+                    &mut storages,
+                );
+                let not_replayed =
+                    self.replay_all(&medium, &superblock, &surveyed, &mut storages, &mut replies)?;
+                finish_cuts(&cuts, &not_replayed, &mut storages);
                 (superblock, self.new_write_verifier)
             }
         };
-        finish_cuts(&cuts, &mut storages);
         drop(storages);
         // From here on nothing in the log is live. Should the machine stop before the superblock
         // says so, the same is replayed once more.
@@ -315,17 +319,21 @@ impl StartIntentLog {
             .map_err(|why| StartIntentLogError::Storage { file_system: shown(entry), why })
     }
 
-    /// Undoes attributes that were being set when the server was killed. Returns where files were
-    /// cut, to be finished after replay.
+    /// Undoes what was under way when the server was killed, and is not in the log, of which `last` is
+    /// the last record. Returns where files were cut, to be finished after replay.
     fn undo_what_was_under_way(
         &self,
         file_systems: &[FileSystemEntry],
+        last: Lsn,
         storages: &mut Storages,
     ) -> Vec<Found> {
-        let found = under_way::found(&self.state_directory).unwrap_or_else(|error| {
+        let mut found = under_way::found(&self.state_directory).unwrap_or_else(|error| {
             tracing::warn!("cannot tell what was under way when the server was killed: {error}");
             Vec::new()
         });
+        found.retain(|found| found.lsn == 0 || found.lsn > last.0);
+        // The last first: what has no LSN yet, of any object one at the most, comes after all others.
+        found.sort_by_key(|found| std::cmp::Reverse(found.lsn.wrapping_sub(1)));
         let mut cuts = Vec::new();
         for mut found in found {
             let is_it = |entry: &&FileSystemEntry| entry.identity == found.file_system;
@@ -339,7 +347,7 @@ impl StartIntentLog {
             }
             let of_it = storages.iter_mut().find(|(known, _)| known.index == entry.index);
             let Some((_, storage)) = of_it else { continue };
-            match undo(&mut **storage, found.under_way) {
+            match undo(&mut **storage, found.under_way, found.lsn != 0) {
                 Ok(None) => {}
                 Ok(Some(cut)) => {
                     found.under_way = cut;
@@ -354,6 +362,7 @@ impl StartIntentLog {
         cuts
     }
 
+    /// Returns of which file systems the records were set aside.
     fn replay_all(
         &self,
         medium: &FileMedium,
@@ -361,7 +370,7 @@ impl StartIntentLog {
         surveyed: &Survey,
         storages: &mut Storages,
         replies: &mut Vec<Vec<u8>>,
-    ) -> Result<(), StartIntentLogError> {
+    ) -> Result<NotReplayed, StartIntentLogError> {
         let mut replies_of_all = VecDeque::new();
         let mut bytes = 0;
         for record in Reader::new(medium, Extent::of(superblock)) {
@@ -381,6 +390,7 @@ impl StartIntentLog {
         if !mutation::is_on(Mutation::ForgottenReplies) {
             replies.extend(replies_of_all);
         }
+        let mut not_replayed = NotReplayed::new();
         for entry in &superblock.file_systems {
             let Some(live) = surveyed.live.get(&entry.index) else { continue };
             let there = storages.iter_mut().find(|(known, _)| known.index == entry.index);
@@ -399,8 +409,9 @@ impl StartIntentLog {
             };
             self.set_aside(medium, superblock, entry, live.records, &why)
                 .map_err(StartIntentLogError::StateDirectory)?;
+            not_replayed.push(entry.identity);
         }
-        Ok(())
+        Ok(not_replayed)
     }
 
     /// Replays what there is of one file system: what was set aside before, and what is in the ring.
@@ -467,10 +478,14 @@ impl StartIntentLog {
 }
 
 /// Cuts files again that were being cut when the server was killed.
-fn finish_cuts(cuts: &[Found], storages: &mut Storages) {
+fn finish_cuts(cuts: &[Found], not_replayed: &NotReplayed, storages: &mut Storages) {
     for cut in cuts {
         let of_it = storages.iter_mut().find(|(known, _)| known.identity == cut.file_system);
         let Some((entry, storage)) = of_it else { continue };
+        if not_replayed.contains(&cut.file_system) {
+            tell_of_half(entry, &"its file system is replayed later");
+            continue;
+        }
         match finish_cut(&mut **storage, &cut.under_way) {
             Ok(()) => {
                 if let Err(why) = storage.make_stable() {

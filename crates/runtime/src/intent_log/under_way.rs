@@ -1,12 +1,12 @@
 //! Where attributes that are being set are noted, for the start after a kill.
 //!
-//! A file in the state directory with a slot for each change that is under way, written without being
-//! flushed: what it is for is a process that is killed while the machine goes on. After the machine was
-//! started again it says nothing any more.
+//! A file in the state directory with a slot for each change from before its first step until its record
+//! is stable, written without being flushed: what it is for is a process that is killed while the machine
+//! goes on. After the machine was started again it says nothing any more.
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,6 +37,8 @@ pub(super) struct UnderWayFile {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Found {
     slot: usize,
+    /// Of its record, once all its steps are done; else 0.
+    pub(super) lsn: u64,
     pub(super) file_system: Identity,
     pub(super) under_way: AttributesUnderWay,
 }
@@ -67,10 +69,12 @@ pub(super) fn found(directory: &Path) -> io::Result<Vec<Found>> {
 
 fn read_slot(slot: usize, bytes: &[u8], boot: &[u8; BOOT_ID_BYTES]) -> Option<Found> {
     let rest = bytes.strip_prefix(&MAGIC)?.strip_prefix(boot)?;
+    let (lsn, rest) = rest.split_first_chunk()?;
     let (uuid, rest) = rest.split_first_chunk::<16>()?;
     let (kind, rest) = rest.split_first_chunk()?;
     let file_system = Identity { uuid: *uuid, kind: u32::from_le_bytes(*kind) };
-    Some(Found { slot, file_system, under_way: AttributesUnderWay::decode(rest)? })
+    let (lsn, under_way) = (u64::from_le_bytes(*lsn), AttributesUnderWay::decode(rest)?);
+    Some(Found { slot, lsn, file_system, under_way })
 }
 
 /// Nothing is noted any more.
@@ -87,18 +91,23 @@ pub fn forget_under_way(directory: &Path) -> io::Result<()> {
 /// Notes that a file was found cut, should what comes now be killed too.
 pub(super) fn note_cut(directory: &Path, found: &Found) -> io::Result<()> {
     let file = File::options().write(true).open(path(directory))?;
-    let bytes = slot(&boot()?, found.file_system, &found.under_way);
+    let bytes = slot(&boot()?, found.lsn, found.file_system, &found.under_way);
     file.write_all_at(&bytes, (found.slot * SLOT_BYTES) as u64)
 }
 
+/// Where a slot has the LSN.
+const LSN_OFFSET: u64 = (MAGIC.len() + BOOT_ID_BYTES) as u64;
+
 fn slot(
     boot: &[u8; BOOT_ID_BYTES],
+    lsn: u64,
     file_system: Identity,
     under_way: &AttributesUnderWay,
 ) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(SLOT_BYTES);
     bytes.extend_from_slice(&MAGIC);
     bytes.extend_from_slice(boot);
+    bytes.extend_from_slice(&lsn.to_le_bytes());
     bytes.extend_from_slice(&file_system.uuid);
     bytes.extend_from_slice(&file_system.kind.to_le_bytes());
     under_way.encode(&mut bytes);
@@ -109,9 +118,11 @@ fn slot(
 impl UnderWayFile {
     /// The file, with nothing in it.
     pub(super) fn create(directory: &Path) -> io::Result<Arc<Self>> {
-        let options = File::options().write(true).create(true).truncate(true).clone();
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true).mode(0o600);
         let file = options.open(path(directory))?;
-        file.set_len((SLOTS * SLOT_BYTES) as u64)?;
+        // What it is asked for later finds room.
+        file.write_all_at(&[0; SLOTS * SLOT_BYTES], 0)?;
         let is_taken = std::array::from_fn(|_| AtomicBool::new(false));
         Ok(Arc::new(Self { file, boot: boot()?, is_taken }))
     }
@@ -127,7 +138,7 @@ impl UnderWayFile {
         let number = self.is_taken.iter().position(take)?;
         let noted = Noted { file: Arc::clone(self), slot: number };
         let identity = Identity { uuid: file_system.uuid, kind: file_system.kind };
-        let bytes = slot(&self.boot, identity, under_way);
+        let bytes = slot(&self.boot, 0, identity, under_way);
         self.file.write_all_at(&bytes, noted.offset()).ok()?;
         Some(noted)
     }
@@ -143,6 +154,12 @@ impl Noted {
     fn offset(&self) -> u64 {
         (self.slot * SLOT_BYTES) as u64
     }
+
+    /// All its steps are done, and this is what its record is known by.
+    pub(super) fn note_lsn(&self, lsn: u64) {
+        // Without it the next start takes the change for one that is half done.
+        let _ = self.file.file.write_all_at(&lsn.to_le_bytes(), self.offset() + LSN_OFFSET);
+    }
 }
 
 impl Drop for Noted {
@@ -150,8 +167,8 @@ impl Drop for Noted {
         let cleared = self.file.file.write_all_at(&[0; MAGIC.len()], self.offset());
         if let Err(error) = cleared {
             tracing::error!(
-                "cannot write to {FILE_NAME} in the state directory: {error}; if the server is killed \
-                 before it is removed, the next start may undo a change of attributes"
+                "cannot write to {FILE_NAME} in the state directory: {error}; remove it before the next \
+                 start if the server is killed: that may undo a change of attributes"
             );
         } else if let Some(is_taken) = self.file.is_taken.get(self.slot) {
             is_taken.store(false, Ordering::Release);
@@ -164,7 +181,7 @@ mod tests {
     use parking_lot::Mutex;
     use steadfast_intent_log::Batch;
     use steadfast_vfs::{
-        Action, Attr, Change, ChangeLog, DeviceNumber, FileKind, FileSystemSync, FsError,
+        Action, Attr, Change, ChangeLog, DeviceNumber, FileKind, FileSystemSync, FsError, LogPlace,
         ObjectKey, Place, Recoverable, StorageHandle, Time,
     };
 
@@ -198,7 +215,6 @@ mod tests {
             size: Some(2),
             is_permitted: true,
             was_cut: false,
-            begun: time,
         }
     }
 
@@ -336,45 +352,100 @@ mod tests {
         }
     }
 
-    /// Logs a WRITE of four bytes, and is killed while attributes are being set.
-    fn log_a_write_and_be_killed(keeper: &Arc<IntentLogKeeper>, under_way: &AttributesUnderWay) {
-        let log = LogHandle::new(keeper);
-        let file_system =
-            log.register(&FILE_SYSTEM, b"/srv", 1, Arc::new(NeverFlushed)).unwrap().unwrap();
-        let mut place = log.admit(file_system, 100).unwrap().unwrap();
-        place.take();
-        let object = under_way.object;
-        let mut change = Change::new(Action::Write { object, offset: 0, data: b"data", gap: None });
-        change.after.push((object, under_way.before));
+    /// How far a change had come when the server was killed.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Reached {
+        Begun,
+        Done,
+        Logged,
+    }
+
+    fn admitted(log: &LogHandle) -> Box<dyn LogPlace> {
+        let sync = Arc::new(NeverFlushed);
+        let file_system = log.register(&FILE_SYSTEM, b"/srv", 1, sync).unwrap().unwrap();
+        log.admit(file_system, 200).unwrap().unwrap()
+    }
+
+    fn record(action: Action<'_>, object: ObjectKey, attr: Attr) -> Vec<u8> {
+        let mut change = Change::new(action);
+        change.after.push((object, attr));
         let mut record = Vec::new();
         change.encode(&mut record);
-        place.fill(record);
+        record
+    }
+
+    fn write_all(keeper: &IntentLogKeeper) {
         let mut batch = Batch::default();
         assert!(keeper.log.take_batch(&mut batch));
         batch.write_to(&*keeper.medium).unwrap();
         keeper.log.written(&batch);
-        std::mem::forget(log.note_under_way(&FILE_SYSTEM, under_way).expect("noted"));
+    }
+
+    /// Logs a WRITE of four bytes, and is killed while attributes are being set.
+    fn log_a_write_and_be_killed(
+        directory: &Path,
+        under_way: &AttributesUnderWay,
+        reached: Reached,
+    ) {
+        let keeper = &start(directory).keeper;
+        let (log, object) = (LogHandle::new(keeper), under_way.object);
+        let mut place = admitted(&log);
+        place.take();
+        let action = Action::Write { object, offset: 0, data: b"data", gap: None };
+        place.fill(record(action, object, under_way.before));
+        write_all(keeper);
+        let (mut place, mut kept) = (admitted(&log), None);
+        place.note_under_way(&FILE_SYSTEM, under_way);
+        if reached != Reached::Begun {
+            place.take();
+        }
+        if reached == Reached::Logged {
+            let action = Action::Attributes { object, size: under_way.size, gap: None };
+            place.fill(record(action, object, under_way.wanted));
+            write_all(keeper);
+        } else {
+            kept = Some(place);
+        }
+        // What comes now is more than a kill does.
+        let noted = std::fs::read(path(directory)).unwrap();
+        drop(kept);
+        keeper.noted.lock().clear();
+        std::fs::write(path(directory), noted).unwrap();
     }
 
     #[test]
     fn a_start_undoes_what_was_under_way_and_cuts_again_what_was_cut() {
         let later = |attr: Attr| Attr { ctime: Time { seconds: 6, ..attr.ctime }, ..attr };
         let begun = under_way(1);
+        let before = begun.before;
         let cases = [
             // What a step has left, and what is done at the start: before, in, and after replay.
+            (Reached::Begun, before, vec!["write 4 at 0", "owner 1", "stable"]),
             (
-                later(Attr { uid: 2, ..begun.before }),
+                Reached::Begun,
+                later(Attr { uid: 2, ..before }),
                 vec!["owner 1", "write 4 at 0", "owner 1", "stable"],
             ),
             (
-                later(Attr { size: 2, ..begun.before }),
+                Reached::Begun,
+                later(Attr { size: 2, ..before }),
                 vec!["write 4 at 0", "owner 1", "stable", "cut to 2", "owner 2", "stable"],
             ),
-            (begun.before, vec!["write 4 at 0", "owner 1", "stable"]),
+            // Another has given it away since.
+            (
+                Reached::Done,
+                later(Attr { size: 2, uid: 7, ..before }),
+                vec!["write 4 at 0", "owner 7", "stable", "cut to 2", "owner 7", "stable"],
+            ),
+            (
+                Reached::Logged,
+                later(Attr { size: 2, uid: 2, ..before }),
+                vec!["write 4 at 0", "cut to 2", "owner 2", "stable"],
+            ),
         ];
-        for (attr, expected) in cases {
+        for (reached, attr, expected) in cases {
             let place = tempfile::tempdir().unwrap();
-            log_a_write_and_be_killed(&start(place.path()).keeper, &begun);
+            log_a_write_and_be_killed(place.path(), &begun, reached);
             let done = Arc::new(Mutex::new(Vec::new()));
             let of_disk = Arc::clone(&done);
             let open = move |_: &_| {
