@@ -6,7 +6,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use steadfast_sys::durable_file::DATA_SYNC;
 
 use super::disk::{Disk, FileSystem};
 use super::load::{self, Shape};
@@ -14,6 +13,9 @@ use super::report::{Findings, Goal, Samples, Table, figure};
 use super::{Kind, Site};
 use crate::peers::call;
 use crate::peers::servers::Server;
+
+/// `O_DSYNC`; what `rustix` calls so is `O_SYNC`.
+const DATA_SYNC: rustix::fs::OFlags = rustix::fs::OFlags::from_bits_retain(0o10_000);
 
 const ONE: Shape = (1, 1);
 const MANY: Shape = (16, 4);
