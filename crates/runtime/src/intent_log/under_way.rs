@@ -122,7 +122,7 @@ impl UnderWayFile {
         options.write(true).create(true).truncate(true).mode(0o600);
         let file = options.open(path(directory))?;
         // What it is asked for later finds room.
-        file.write_all_at(&[0; SLOTS * SLOT_BYTES], 0)?;
+        file.write_all_at(&vec![0; SLOTS * SLOT_BYTES], 0)?;
         let is_taken = std::array::from_fn(|_| AtomicBool::new(false));
         Ok(Arc::new(Self { file, boot: boot()?, is_taken }))
     }
