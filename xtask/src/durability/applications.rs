@@ -40,8 +40,8 @@ pub(super) const PACKAGES: &[&str] = &[
 ];
 
 const DISK_MIB: u64 = 1024;
-/// What a write of the slow disk takes.
-const WRITE_TIME: Duration = Duration::from_millis(5);
+/// What a write of the slow disk takes: of that of the other sections, and of that of Figure 2.
+const WRITE_TIMES: [Duration; 2] = [Duration::from_millis(5), Duration::from_micros(28_571)];
 /// More rounds tell nothing new about a disk whose time is ours.
 const ROUNDS_MAX: usize = 2;
 /// Work of this many times `--seconds`: transactions take long.
@@ -193,23 +193,36 @@ pub(super) fn measure(site: &Site<'_>) -> Result<Findings> {
     let mut all = Vec::new();
     for round in 0..rounds {
         eprintln!("round {} of {rounds}", round + 1);
-        // Memory is as fast each time.
-        let order: &[_] = if round % 2 == 0 { &[DIRECT, MOUNT, MEMORY] } else { &[MOUNT, DIRECT] };
-        for name in order.iter().copied() {
-            let place = place(site, name)?;
-            if let Some(disk) = place.slow_disk() {
-                disk.join_writes();
-            }
-            for done in run_guest(site, &place)? {
-                eprintln!("  {}", told(name, &done));
-                all.push((name, done));
-            }
-            if let Place::Mount { server, .. } = place {
-                server.stop()?;
+        for write_time in WRITE_TIMES {
+            let order = if round % 2 == 0 { [DIRECT, MOUNT] } else { [MOUNT, DIRECT] };
+            for name in order {
+                measure_on(site, name, write_time, &mut all)?;
             }
         }
     }
+    // It is as fast each time.
+    measure_on(site, MEMORY, Duration::ZERO, &mut all)?;
     Ok(findings(site.conditions(rounds)?, &all))
+}
+
+fn measure_on(
+    site: &Site<'_>,
+    name: &'static str,
+    write_time: Duration,
+    all: &mut Vec<(&'static str, Duration, Done)>,
+) -> Result<()> {
+    let place = place(site, name)?;
+    if let Some(disk) = place.slow_disk() {
+        disk.join_writes();
+    }
+    for done in run_guest(site, &place, write_time)? {
+        eprintln!("  {:>4.1} ms {}", write_time.as_secs_f64() * 1000.0, told(name, &done));
+        all.push((name, write_time, done));
+    }
+    if let Place::Mount { server, .. } = place {
+        server.stop()?;
+    }
+    Ok(())
 }
 
 fn place(site: &Site<'_>, name: &'static str) -> Result<Place> {
@@ -261,7 +274,7 @@ impl Drop for Waking {
 }
 
 /// Boots a guest, and does what it asks for until it is done.
-fn run_guest(site: &Site<'_>, place: &Place) -> Result<Vec<Done>> {
+fn run_guest(site: &Site<'_>, place: &Place, write_time: Duration) -> Result<Vec<Done>> {
     let (control, log) = (site.top.join("guest"), site.top.join("guest.log"));
     if control.exists() {
         std::fs::remove_dir_all(&control)?;
@@ -283,7 +296,7 @@ fn run_guest(site: &Site<'_>, place: &Place) -> Result<Vec<Done>> {
     let command = Cpus::command(site.cpus.client.as_ref(), Path::new(uml::PROGRAM));
     let mut guest = Guest::start(command, "applications", &tools.join("init.sh"), &words, &log)?;
     let limit = GUEST_LIMIT + Duration::from_secs_f64(seconds * WORKS.len() as f64);
-    let mut host = Host { place, control, before: (0, None), done: Vec::new() };
+    let mut host = Host { place, write_time, control, before: (0, None), done: Vec::new() };
     let outcome = host.follow(&mut guest, &mut listener, limit);
     drop(guest);
     outcome.with_context(|| format!("the guest's console ends with:\n{}", last_lines(&log)))?;
@@ -300,6 +313,7 @@ fn last_lines(log: &Path) -> String {
 /// What a guest asks, and what it has done.
 struct Host<'p> {
     place: &'p Place,
+    write_time: Duration,
     control: PathBuf,
     /// Writes of the disk, and what the server had done, when the disk became slow.
     before: (u64, Option<Calls>),
@@ -352,7 +366,7 @@ impl Host<'_> {
             "slow" => {
                 self.place.sync()?;
                 self.before = (self.place.writes(), self.place.calls()?);
-                self.place.set_write_time(WRITE_TIME);
+                self.place.set_write_time(self.write_time);
             }
             "fast" => {
                 let writes = self.place.writes() - self.before.0;
@@ -415,21 +429,14 @@ fn told(name: &str, done: &Done) -> String {
     )
 }
 
-fn findings(conditions: String, all: &[(&'static str, Done)]) -> Findings {
-    let [mut rates, mut writes, mut calls, mut times] = std::array::from_fn(|_| Samples::default());
+fn findings(conditions: String, all: &[(&'static str, Duration, Done)]) -> Findings {
     let mut findings = Findings::default();
     findings.say(conditions);
-    for (name, done) in all {
-        let title = done.work.title;
-        rates.push(title, name, done.per_second);
-        writes.push(title, name, done.writes as f64 / done.transactions as f64);
-        if let Some(of) = done.calls {
-            calls.push(title, name, of.count as f64 / done.transactions as f64);
-            times.push(title, name, of.seconds * 1000.0 / of.count as f64);
-        }
+    for (name, write_time, done) in all {
         findings.add_raw(json!({
-            "work": title,
+            "work": done.work.title,
             "disk": name,
+            "write_ms": write_time.as_secs_f64() * 1000.0,
             "transactions": done.transactions,
             "transactions_per_second": done.per_second,
             "disk_writes": done.writes,
@@ -437,8 +444,33 @@ fn findings(conditions: String, all: &[(&'static str, Done)]) -> Findings {
             "seconds_in_server": done.calls.map(|calls| calls.seconds),
         }));
     }
+    for write_time in WRITE_TIMES {
+        add_table(&mut findings, write_time, all);
+    }
+    findings
+}
+
+/// What was done with a disk as slow as this, and what is asked for.
+fn add_table(
+    findings: &mut Findings,
+    write_time: Duration,
+    all: &[(&'static str, Duration, Done)],
+) {
+    let [mut rates, mut writes, mut calls, mut times] = std::array::from_fn(|_| Samples::default());
+    let is_of_it = |(name, of, _): &&(_, _, _)| *name == MEMORY || *of == write_time;
+    for (name, _, done) in all.iter().filter(is_of_it) {
+        let title = done.work.title;
+        rates.push(title, name, done.per_second);
+        writes.push(title, name, done.writes as f64 / done.transactions as f64);
+        if let Some(of) = done.calls {
+            calls.push(title, name, of.count as f64 / done.transactions as f64);
+            times.push(title, name, of.seconds * 1000.0 / of.count as f64);
+        }
+    }
+    let shown_time = format!("{} ms a write", figure(write_time.as_secs_f64() * 1000.0));
+    let first = format!("transactions/s, {shown_time}");
     let mut table = Table::new(&[
-        "transactions/s",
+        first.as_str(),
         DIRECT,
         "disk writes each",
         MOUNT,
@@ -462,10 +494,10 @@ fn findings(conditions: String, all: &[(&'static str, Done)]) -> Findings {
             ratio.map_or_else(String::new, figure),
             rates.shown(row, MEMORY),
         ]);
-        findings.goals.push(Goal::at_least(format!("{row}, mount ÷ disk"), GOAL, ratio));
+        let asked = format!("{shown_time}: {row}, mount ÷ disk");
+        findings.goals.push(Goal::at_least(asked, GOAL, ratio));
     }
     findings.add_table(&table);
-    findings
 }
 
 #[cfg(test)]
@@ -526,17 +558,22 @@ tps = 123.441500 (without initial connection time)
 
     #[test]
     fn the_goal_is_ten_times_the_transactions() {
+        let [fast, slow] = WRITE_TIMES;
         let all = [
-            (DIRECT, done(0, 20.0, 900)),
-            (MOUNT, done(0, 200.0, 50)),
-            (MEMORY, done(0, 300.0, 0)),
-            (DIRECT, done(2, 100.0, 200)),
-            (MOUNT, done(2, 999.0, 50)),
+            (DIRECT, fast, done(0, 20.0, 900)),
+            (MOUNT, fast, done(0, 200.0, 50)),
+            (MEMORY, Duration::ZERO, done(0, 300.0, 0)),
+            (DIRECT, fast, done(2, 100.0, 200)),
+            (MOUNT, fast, done(2, 999.0, 50)),
+            (DIRECT, slow, done(1, 10.0, 200)),
+            (MOUNT, slow, done(1, 120.0, 50)),
         ];
         let findings = findings(String::new(), &all);
         let goals: Vec<_> =
             findings.goals.iter().map(|goal| (goal.measured, goal.is_met())).collect();
-        assert_eq!(goals, [(Some(10.0), true), (None, false), (Some(9.99), false)]);
+        let of_fast = [(Some(10.0), true), (None, false), (Some(9.99), false)];
+        let of_slow = [(None, false), (Some(12.0), true), (None, false)];
+        assert_eq!(goals, [of_fast, of_slow].concat());
         let text = findings.markdown();
         assert!(text.contains("| 20.0 | 9.00 | 200 | 0.50 | 4.00 | 0.25 | 10.0 | 300 |"), "{text}");
     }
