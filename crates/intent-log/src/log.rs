@@ -140,7 +140,7 @@ impl IntentLog {
         let found = survey.last.max(superblock.stable).max(superblock.tail_lsn.previous());
         let left_out = if superblock.is_clean { 0 } else { ring_bytes / HEADER_BYTES as u64 };
         let last = Lsn(found.0.saturating_add(left_out));
-        let epoch = superblock.epoch + 1;
+        let epoch = superblock.epoch.max(survey.epoch_beyond).saturating_add(1);
         let head = survey.position.max(superblock.tail).block_after();
         if [last.0, epoch, head.0, superblock.sequence].into_iter().any(|n| n >= NUMBER_MAX / 2) {
             return Err(Exhausted);

@@ -236,6 +236,24 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
+    /// The epoch of the intact record of this log, if there is one, where an epoch that begins now puts
+    /// its first batch; else 0.
+    pub(crate) fn epoch_beyond(&mut self) -> u64 {
+        let at = self.position.max(self.extent.tail).block_after();
+        let Ok(bytes) = self.fetch(at, HEADER_BYTES) else { return 0 };
+        let mut header_bytes = [0; HEADER_BYTES];
+        header_bytes.copy_from_slice(bytes);
+        let Ok(header) = Header::decode(&header_bytes) else { return 0 };
+        if header.log_id != self.extent.log_id
+            || header.record_bytes() as u64 > self.extent.ring_bytes
+        {
+            return 0;
+        }
+        let whole = self.fetch(at, HEADER_BYTES + header.payload_bytes as usize);
+        let payload = whole.ok().and_then(|whole| whole.get(HEADER_BYTES..));
+        payload.filter(|payload| is_intact(&header_bytes, payload)).map_or(0, |_| header.epoch)
+    }
+
     /// The intact record of this log and epoch at a position, if it is the one wanted.
     fn look(
         &mut self,

@@ -28,6 +28,9 @@ pub struct Survey {
     pub last: Lsn,
     /// Where it ends.
     pub position: Position,
+    /// The epoch of a record behind it, where the next epoch begins; 0 if there is none. It may be of a
+    /// later epoch than the superblock's: the next one must not take it for its own.
+    pub epoch_beyond: u64,
     /// All records found, also those that are not live.
     pub records: u64,
     /// The live ones, by the index of their file system.
@@ -62,7 +65,9 @@ pub fn survey(medium: &dyn Medium, superblock: &Superblock) -> Survey {
         }
     }
     let position = reader.position();
-    Survey { last, position, records, live, end: reader.into_end().unwrap_or(End::Clean) }
+    let epoch_beyond = reader.epoch_beyond();
+    let end = reader.into_end().unwrap_or(End::Clean);
+    Survey { last, position, epoch_beyond, records, live, end }
 }
 
 /// Counts what looks like records of any log in the ring of a medium, whatever the superblocks say:

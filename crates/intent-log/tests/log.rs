@@ -534,3 +534,25 @@ fn many_threads_write_and_several_commit() {
     }
     assert_eq!(log.usage().promised_bytes, 0);
 }
+
+/// With superblocks that are older than what is in the ring, a record of the epoch after theirs may be just
+/// where the next one begins, with just its first LSN.
+#[test]
+fn a_later_epoch_is_not_taken_for_the_next_one() {
+    let (medium, log) = new_log(8);
+    put(&log, &[7; 100]).expect("room");
+    commit(&log, &medium);
+    let old = superblock(&medium);
+    let resumed =
+        |old| IntentLog::resume(old, &survey(&medium, old), HOST, 1).expect("numbers are left");
+    let later = resumed(&old);
+    later.register(FILE_SYSTEM, b"/srv").expect("room");
+    later.write_superblocks(&medium, false).expect("written");
+    put(&later, &[8; 100]).expect("room");
+    commit(&later, &medium);
+    assert_eq!(survey(&medium, &old).epoch_beyond, later.epoch());
+    let next = resumed(&old);
+    assert!(next.epoch() > later.epoch());
+    next.write_superblocks(&medium, false).expect("written");
+    assert_eq!(survey(&medium, &superblock(&medium)).records, 0);
+}
