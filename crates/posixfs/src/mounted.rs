@@ -5,11 +5,10 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, StatxFlags};
+use steadfast_sys::process::boot_id;
 
 use crate::aliases::hex;
 
-/// What the kernel calls this run of the machine.
-const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
 /// Asks for a number that no other mount of this run of the machine ever has (Linux 6.8).
 const UNIQUE_MOUNT: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
@@ -23,8 +22,7 @@ fn this_mount(open: impl AsFd) -> Option<String> {
     if stat.stx_mask & UNIQUE_MOUNT.bits() == 0 {
         return None;
     }
-    let boot = std::fs::read_to_string(BOOT_ID_FILE).ok()?;
-    Some(format!("{} {}", boot.trim(), stat.stx_mnt_id))
+    Some(format!("{} {}", hex(&boot_id().ok()?), stat.stx_mnt_id))
 }
 
 /// Notes how the file system of an open directory is mounted, for the start after a kill. If that cannot be

@@ -10,6 +10,19 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FlockOperation;
 
+/// Characters of [`boot_id`].
+pub const BOOT_ID_BYTES: usize = 36;
+
+/// What the kernel calls this run of the machine: another one after each start of it.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn boot_id() -> io::Result<[u8; BOOT_ID_BYTES]> {
+    let text = std::fs::read("/proc/sys/kernel/random/boot_id")?;
+    let id = text.first_chunk::<BOOT_ID_BYTES>().copied();
+    id.ok_or_else(|| io::Error::other("the kernel tells no identifier of its start"))
+}
+
 /// Signals that a server waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {

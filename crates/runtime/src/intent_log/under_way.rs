@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use steadfast_intent_log::Identity;
+use steadfast_sys::process::{BOOT_ID_BYTES, boot_id};
 use steadfast_vfs::{AttributesUnderWay, FileSystemIdentity};
 
 const FILE_NAME: &str = "attributes-under-way";
@@ -21,10 +22,6 @@ const SLOTS: usize = 64;
 const SLOT_BYTES: usize = 1024;
 /// Begins a slot in which something is noted.
 const MAGIC: [u8; 8] = *b"SFUWAY\x00\x01";
-/// What the kernel calls this run of the machine.
-const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
-const BOOT_ID_BYTES: usize = 36;
-
 /// The file.
 #[derive(Debug)]
 pub(super) struct UnderWayFile {
@@ -47,12 +44,6 @@ fn path(directory: &Path) -> PathBuf {
     directory.join(FILE_NAME)
 }
 
-fn boot() -> io::Result<[u8; BOOT_ID_BYTES]> {
-    let text = std::fs::read(BOOT_ID_FILE)?;
-    let id = text.first_chunk::<BOOT_ID_BYTES>();
-    id.copied().ok_or_else(|| io::Error::other(format!("{BOOT_ID_FILE} has no identifier")))
-}
-
 /// What was under way when the server that used the directory before was killed.
 ///
 /// # Errors
@@ -62,7 +53,7 @@ pub(super) fn found(directory: &Path) -> io::Result<Vec<Found>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         bytes => bytes?,
     };
-    let boot = boot()?;
+    let boot = boot_id()?;
     let slots = bytes.chunks(SLOT_BYTES).take(SLOTS).enumerate();
     Ok(slots.filter_map(|(slot, bytes)| read_slot(slot, bytes, &boot)).collect())
 }
@@ -91,7 +82,7 @@ pub fn forget_under_way(directory: &Path) -> io::Result<()> {
 /// Notes that a file was found cut, should what comes now be killed too.
 pub(super) fn note_cut(directory: &Path, found: &Found) -> io::Result<()> {
     let file = File::options().write(true).open(path(directory))?;
-    let bytes = slot(&boot()?, found.lsn, found.file_system, &found.under_way);
+    let bytes = slot(&boot_id()?, found.lsn, found.file_system, &found.under_way);
     file.write_all_at(&bytes, (found.slot * SLOT_BYTES) as u64)
 }
 
@@ -124,7 +115,7 @@ impl UnderWayFile {
         // What it is asked for later finds room.
         file.write_all_at(&vec![0; SLOTS * SLOT_BYTES], 0)?;
         let is_taken = std::array::from_fn(|_| AtomicBool::new(false));
-        Ok(Arc::new(Self { file, boot: boot()?, is_taken }))
+        Ok(Arc::new(Self { file, boot: boot_id()?, is_taken }))
     }
 
     /// Notes a change until what this returns is dropped. `None` if that cannot be done: then it may be
