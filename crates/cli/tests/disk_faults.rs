@@ -51,6 +51,32 @@ fn fail_power(site: &Site, running: Running) -> Running {
     site.start()
 }
 
+/// What a kill leaves is what there is: names have not to be brought back, and what others have made of
+/// them since, be it an operation whose reply was never sent, stays.
+#[test]
+fn after_a_kill_names_are_left_as_they_are() {
+    let sites = [Site::new(&["disk"]), Site::with_btrfs(300)];
+    for site in sites.into_iter().flatten() {
+        let running = site.start();
+        let (mut client, root) = site.mount(&running, 0);
+        let [replaced, moved] = ["a", "b"].map(|name| create(&mut client, &root, name));
+        // Later than operations are that were under way when a machine crashed.
+        std::thread::sleep(Duration::from_millis(2500));
+        let share = &site.disks[0].share;
+        std::fs::rename(share.join("b"), share.join("a")).unwrap();
+        kill(running);
+        let running = site.start();
+        assert!(!site.said().contains("in the way"), "{}", site.said());
+        let (mut client, root) = site.mount(&running, 0);
+        assert_eq!(client.lookup(&root, b"a").unwrap().handle, moved);
+        assert_eq!(client.lookup(&root, b"b").unwrap_err().status(), Some(NfsStat3::NoEnt));
+        assert_eq!(client.getattr(&replaced).unwrap_err().status(), Some(NfsStat3::Stale));
+        let names = std::fs::read_dir(share).unwrap().count();
+        assert_eq!(names, 1);
+        stop(running);
+    }
+}
+
 /// On btrfs a flush of one file takes directories along. What mounting makes of them after a crash
 /// must not delete what has its name elsewhere by now, of which only the log knows.
 #[test]

@@ -1,44 +1,70 @@
-//! Whether a file system is mounted still as it was when a server used it last: then nothing that was
-//! done in it is missing, only processes were ended.
+//! Whether a file system has stayed mounted since a server used it last: then only processes were ended,
+//! and nothing of what was done in it is missing.
+//!
+//! The kernel has an entry in sysfs for each ext4, XFS and btrfs from mounting to unmounting, whatever
+//! mounts of it there are in whatever namespaces. Numbers of such entries come once in a run of the
+//! machine.
 
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, StatxFlags};
 use steadfast_sys::process::boot_id;
 
 use crate::aliases::hex;
-
-/// Asks for a number that no other mount of this run of the machine ever has (Linux 6.8).
-const UNIQUE_MOUNT: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+use crate::volume::{BTRFS_MAGIC, EXT4_MAGIC, XFS_MAGIC};
 
 fn path(directory: &Path, uuid: &[u8; 16]) -> PathBuf {
     directory.join(format!("mounted-{}", hex(uuid)))
 }
 
-/// What no other mount is called, if the kernel tells.
-fn this_mount(open: impl AsFd) -> Option<String> {
-    let stat = rustix::fs::statx(open, c"", AtFlags::EMPTY_PATH, UNIQUE_MOUNT).ok()?;
-    if stat.stx_mask & UNIQUE_MOUNT.bits() == 0 {
-        return None;
+/// The kernel's entry for the file system of an open directory.
+fn kernel_entry(uuid: &[u8; 16], open: impl AsFd) -> Option<PathBuf> {
+    let kind = rustix::fs::fstatfs(&open).ok()?.f_type as u64;
+    let device = rustix::fs::fstat(&open).ok()?.st_dev;
+    // ext4 and XFS go by the disk.
+    let of_disk = |kind: &str| {
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let disk = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+        Some(Path::new("/sys/fs").join(kind).join(disk.file_name()?))
+    };
+    match kind {
+        EXT4_MAGIC => of_disk("ext4"),
+        XFS_MAGIC => of_disk("xfs"),
+        BTRFS_MAGIC => Some(Path::new("/sys/fs/btrfs").join(hyphenated(uuid))),
+        _ => None,
     }
-    Some(format!("{} {}", hex(&boot_id().ok()?), stat.stx_mnt_id))
 }
 
-/// Notes how the file system of an open directory is mounted, for the start after a kill. If that cannot be
-/// done, it is taken for one that was mounted anew.
+/// An identifier as people write it.
+fn hyphenated(uuid: &[u8; 16]) -> String {
+    let mut text = hex(uuid);
+    for position in [20, 16, 12, 8] {
+        text.insert(position, '-');
+    }
+    text
+}
+
+/// What a file system is called from mounting to unmounting, and no other before or after.
+fn this_time(uuid: &[u8; 16], open: impl AsFd) -> Option<String> {
+    let number = std::fs::metadata(kernel_entry(uuid, open)?).ok()?.ino();
+    Some(format!("{} {number}", hex(&boot_id().ok()?)))
+}
+
+/// Notes that the file system of an open directory is in use from here on, for the start after a kill. If
+/// that cannot be done, it is taken for one that was mounted anew.
 pub(crate) fn note(directory: &Path, uuid: &[u8; 16], open: impl AsFd) {
     let path = path(directory, uuid);
-    let noted = this_mount(open).is_some_and(|mount| std::fs::write(&path, mount).is_ok());
+    let noted = this_time(uuid, open).is_some_and(|time| std::fs::write(&path, time).is_ok());
     if !noted {
         let _ = std::fs::remove_file(path);
     }
 }
 
-/// Whether the file system of an open directory has been mounted so since that was noted.
-pub(crate) fn is_as_noted(directory: &Path, uuid: &[u8; 16], open: impl AsFd) -> bool {
+/// Whether the file system of an open directory was never unmounted since that was noted.
+pub(crate) fn is_since_noted(directory: &Path, uuid: &[u8; 16], open: impl AsFd) -> bool {
     let noted = std::fs::read_to_string(path(directory, uuid)).ok();
-    noted.is_some_and(|noted| this_mount(open) == Some(noted))
+    noted.is_some_and(|noted| this_time(uuid, open) == Some(noted))
 }
 
 #[cfg(test)]
@@ -46,23 +72,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_mount_that_was_noted_is_it() {
+    fn only_the_same_file_system_in_the_same_run_of_the_machine_is_it() {
         let place = tempfile::tempdir().unwrap();
         let open = |path: &Path| std::fs::File::open(path).unwrap();
         let (here, elsewhere) = (open(place.path()), open(Path::new("/proc")));
-        if this_mount(&here).is_none() {
-            eprintln!("this kernel does not tell mounts apart");
+        assert!(!is_since_noted(place.path(), &[1; 16], &elsewhere));
+        note(place.path(), &[1; 16], &elsewhere);
+        assert!(!is_since_noted(place.path(), &[1; 16], &elsewhere));
+        if this_time(&[1; 16], &here).is_none() {
+            eprintln!("the kernel has no entry for the file system of {}", place.path().display());
             return;
         }
-        assert!(!is_as_noted(place.path(), &[1; 16], &here));
+        assert!(!is_since_noted(place.path(), &[1; 16], &here));
         note(place.path(), &[1; 16], &here);
-        assert!(is_as_noted(place.path(), &[1; 16], &here));
-        assert!(!is_as_noted(place.path(), &[2; 16], &here));
-        assert!(!is_as_noted(place.path(), &[1; 16], &elsewhere));
+        assert!(is_since_noted(place.path(), &[1; 16], &here));
+        assert!(!is_since_noted(place.path(), &[2; 16], &here));
+        assert!(!is_since_noted(place.path(), &[1; 16], &elsewhere));
         // Of another run of the machine.
         let path = path(place.path(), &[1; 16]);
         let noted = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, format!("x{noted}")).unwrap();
-        assert!(!is_as_noted(place.path(), &[1; 16], &here));
+        assert!(!is_since_noted(place.path(), &[1; 16], &here));
+    }
+
+    #[test]
+    fn identifiers_are_written_as_the_kernel_writes_them() {
+        let uuid = std::array::from_fn(|position| position as u8 * 16 + 1);
+        assert_eq!(hyphenated(&uuid), "01112131-4151-6171-8191-a1b1c1d1e1f1");
     }
 }

@@ -44,7 +44,7 @@ pub struct RecoveringFileSystem {
     state_directory: PathBuf,
     aliases: Aliases,
     objects: HashMap<ObjectKey, Arc<OwnedFd>>,
-    /// Whether it was never unmounted since a server used it.
+    /// Since a server used it.
     is_still_mounted: bool,
 }
 
@@ -76,7 +76,7 @@ impl RecoveringFileSystem {
         let kind = rustix::fs::fstatfs(&open)?.f_type as u32;
         let aliases = Aliases::load(state_directory, &uuid)?;
         Ok(Self {
-            is_still_mounted: mounted::is_as_noted(state_directory, &uuid, &open),
+            is_still_mounted: mounted::is_since_noted(state_directory, &uuid, &open),
             open,
             identity: FileSystemIdentity { uuid, kind },
             state_directory: state_directory.to_owned(),
@@ -215,8 +215,11 @@ fn open_key(mount: &OwnedFd, actual: &ObjectKey) -> Result<Option<OwnedFd>, FsEr
 
 impl Recoverable for RecoveringFileSystem {
     fn names_follow_ctimes(&self) -> bool {
-        // It is mounting that brings names of btrfs' log of single flushes.
-        self.is_still_mounted || self.identity.kind != BTRFS_MAGIC as u32
+        self.identity.kind != BTRFS_MAGIC as u32
+    }
+
+    fn is_still_mounted(&self) -> bool {
+        self.is_still_mounted
     }
 
     fn set_lost(&mut self, lost: &[ObjectKey]) {

@@ -104,7 +104,7 @@ pub(crate) enum VolumeKind {
     Other,
 }
 
-const EXT4_MAGIC: u64 = 0xef53;
+pub(crate) const EXT4_MAGIC: u64 = 0xef53;
 pub(crate) const XFS_MAGIC: u64 = 0x5846_5342;
 pub(crate) const BTRFS_MAGIC: u64 = 0x9123_683e;
 const TMPFS_MAGIC: u64 = 0x0102_1994;

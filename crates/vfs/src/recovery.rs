@@ -13,6 +13,10 @@ pub trait Recoverable {
     /// file brings its name without its neighbours, and mounting replays that (btrfs).
     fn names_follow_ctimes(&self) -> bool;
 
+    /// Whether it has been mounted since the changes were made: then no machine has crashed, and all
+    /// of them are in effect, unless the disk has failed.
+    fn is_still_mounted(&self) -> bool;
+
     /// Tells which objects were lost. What the kernel may find by their handles from here on is
     /// something else that got the same ones.
     fn set_lost(&mut self, lost: &[ObjectKey]);

@@ -14,7 +14,8 @@
 //!    is observed must be kept until replay is done, since replay changes it: a crash in between
 //!    is followed by another replay, of the same records, that must decide alike.
 //!    (Of btrfs this is true of files only: there names are judged by what they are bound to. So
-//!    are those of a directory that a local process has changed since the crash.)
+//!    are those of a directory that a local process has changed since the crash. Where nothing but the
+//!    server was ended, every change is there: [`Replay::of_what_is_in_effect`].)
 //! 3. [`Replay::bind_names`] brings the names whose last change is missing to where they belong:
 //!    first all that is in the way or in the wrong place is put aside within its directory, then
 //!    each name gets its object, then what nobody claims is removed. So cycles of renamings need
@@ -99,6 +100,8 @@ pub struct Replay {
     /// Later ctimes than this are of local processes, or of the file system's own recovery.
     recovered_after: Option<Time>,
     names_follow_ctimes: bool,
+    /// Only processes were ended.
+    is_all_in_effect: bool,
     report: Report,
 }
 
@@ -107,6 +110,12 @@ pub struct Replay {
 const IN_FLIGHT_S: i64 = 2;
 
 impl Replay {
+    /// Of changes that are all in effect, since only the server was ended: names and attributes are
+    /// what was made of them later. Data is written again, should the disk have failed unheard.
+    pub fn of_what_is_in_effect() -> Self {
+        Self { is_all_in_effect: true, ..Self::default() }
+    }
+
     /// Takes one record's change; all of them must come, in order.
     pub fn read(&mut self, lsn: u64, change: &Change<'_>) {
         self.history.read(lsn, change);
@@ -146,6 +155,9 @@ impl Replay {
 
     /// Up to which change an object was on the disk when replay began.
     fn on_disk(&self, object: &ObjectKey) -> u64 {
+        if self.is_all_in_effect {
+            return u64::MAX;
+        }
         match (self.before(object), self.history.objects.get(object)) {
             (Some(before), Some(known)) if self.ctime_tells(before, known) => {
                 known.on_disk(before.ctime)
@@ -169,7 +181,7 @@ impl Replay {
     /// was changed after the crash, its ctime does not say.
     fn names_on_disk(&self, dir: &ObjectKey) -> u64 {
         match self.before(dir) {
-            Some(before) if self.is_of_later(before.ctime) => 0,
+            Some(before) if self.is_of_later(before.ctime) && !self.is_all_in_effect => 0,
             _ => self.on_disk(dir),
         }
     }

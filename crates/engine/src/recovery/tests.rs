@@ -14,15 +14,23 @@ use super::*;
 use disk::*;
 use histories::*;
 
-/// Replays; `observed` is what an earlier attempt has seen.
+/// Replays after a crash; `observed` is what an earlier attempt has seen.
 fn replay(
+    disk: &mut Disk,
+    records: &[Vec<u8>],
+    observed: &mut Option<Observed>,
+) -> Result<Report, FsError> {
+    replay_by(Replay::default(), disk, records, observed)
+}
+
+fn replay_by(
+    mut replay: Replay,
     disk: &mut Disk,
     records: &[Vec<u8>],
     observed: &mut Option<Observed>,
 ) -> Result<Report, FsError> {
     let changes: Vec<Change<'_>> =
         records.iter().map(|record| Change::decode(record).unwrap().0).collect();
-    let mut replay = Replay::default();
     for (index, change) in changes.iter().enumerate() {
         replay.read(index as u64 + 1, change);
     }
@@ -127,16 +135,9 @@ proptest! {
         let mut disk = crash(&run, prefix, &luck);
         disk.clock = 1_000_000;
         replay(&mut disk, &run.records[..logged], &mut None).unwrap();
-        let names = |disk: &Disk| -> std::collections::BTreeMap<_, _> {
-            let dirs = disk.nodes.iter().filter(|(_, node)| matches!(node.body, Body::Names(_)));
-            dirs.map(|(key, node)| (*key, node.body.clone())).collect()
-        };
         prop_assert_eq!(names(&disk), names(&run.states[prefix]));
         // Files that nothing else has changed are as the log says.
-        let touched: Vec<ObjectKey> = run.records[logged..prefix].iter().flat_map(|record| {
-            let change = Change::decode(record).unwrap().0;
-            change.after.iter().map(|(key, _)| *key).collect::<Vec<_>>()
-        }).collect();
+        let touched = touched(&run.records[logged..prefix]);
         let wanted = seen(&run.states[logged]);
         for (object, found) in seen(&disk) {
             if let (Body::Data(_), Some(wanted), false) =
@@ -146,6 +147,61 @@ proptest! {
             }
         }
     }
+
+    /// Where only the server was ended, what came after the last that was logged stays, whatever ctimes
+    /// tell: also what local processes did, however much later.
+    #[test]
+    fn what_is_in_effect_is_left_alone(
+        steps in steps(),
+        ended: proptest::sample::Index,
+        logged: proptest::sample::Index,
+        sets_ctimes: bool,
+        every in 1..4_usize,
+        cuts in proptest::collection::vec(0..30_usize, 0..3),
+    ) {
+        let run = run(&steps, 1);
+        let ended = ended.index(run.states.len());
+        let records = &run.records[..logged.index(ended + 1)];
+        let mut disk = run.states[ended].clone();
+        disk.sets_ctimes = sets_ctimes;
+        disk.clock = 1_000_000;
+        let objects: Vec<ObjectKey> = disk.nodes.keys().copied().collect();
+        for object in objects.iter().step_by(every) {
+            disk.touch(object, false);
+        }
+        let left = disk.clone();
+        let mut observed = None;
+        for cut in cuts {
+            disk.budget = Some(cut);
+            let _ = replay_by(Replay::of_what_is_in_effect(), &mut disk, records, &mut observed);
+        }
+        disk.budget = None;
+        let report =
+            replay_by(Replay::of_what_is_in_effect(), &mut disk, records, &mut observed).unwrap();
+        prop_assert_eq!((report.names, report.objects_made, report.conflicts), (0, 0, vec![]));
+        prop_assert_eq!(names(&disk), names(&left));
+        let touched = touched(&run.records[records.len()..ended]);
+        let left = seen(&left);
+        for (object, found) in seen(&disk) {
+            let left = &left[&object];
+            prop_assert_eq!((found.1, found.2), (left.1, left.2));
+            if !touched.contains(&object) {
+                prop_assert_eq!(&found.0, &left.0);
+            }
+        }
+    }
+}
+
+/// The names of all directories.
+fn names(disk: &Disk) -> std::collections::BTreeMap<ObjectKey, Body> {
+    let dirs = disk.nodes.iter().filter(|(_, node)| matches!(node.body, Body::Names(_)));
+    dirs.map(|(key, node)| (*key, node.body.clone())).collect()
+}
+
+/// What records tell attributes of.
+fn touched(records: &[Vec<u8>]) -> Vec<ObjectKey> {
+    let changes = records.iter().map(|record| Change::decode(record).unwrap().0);
+    changes.flat_map(|change| change.after.into_iter().map(|(key, _)| key)).collect()
 }
 
 fn record(change: &Change<'_>) -> Vec<u8> {

@@ -83,12 +83,12 @@ fn each_change(
 /// `observed` until the records are of no use any more: then it is to be removed. `expected`: how
 /// many there must be, if that is known.
 pub(super) fn replay(
+    mut replay: Replay,
     records: &dyn Records,
     expected: Option<u64>,
     observed: &ObservedFile,
     storage: &mut dyn Recoverable,
 ) -> Result<Report, ReplayError> {
-    let mut replay = Replay::default();
     let count = each_change(records, |lsn, change| {
         replay.read(lsn, change);
         Ok(())

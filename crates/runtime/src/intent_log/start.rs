@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use steadfast_engine::recovery::{Report, finish_cut, undo};
+use steadfast_engine::recovery::{Replay, Report, finish_cut, undo};
 use steadfast_intent_log::recovery::{Decision, Known, Observed, decide};
 use steadfast_intent_log::{
     Extent, FileSystemEntry, Identity, IntentLog, Lsn, Reader, Superblock, Survey,
@@ -424,13 +424,19 @@ impl StartIntentLog {
         storage: &mut dyn Recoverable,
     ) -> Result<(), ReplayError> {
         self.remove_asides_of_ring(superblock, entry)?;
-        replay_asides(&self.state_directory, entry, storage)?;
+        // Of what was set aside, its disk may have failed, and lost what was in effect.
+        let has_asides = replay_asides(&self.state_directory, entry, storage)?;
+        let replay_of_it = if storage.is_still_mounted() && !has_asides {
+            Replay::of_what_is_in_effect()
+        } else {
+            Replay::default()
+        };
         let records =
             RingRecords { medium, extent: Extent::of(superblock), file_system: entry.index };
         let (directory, epoch) = (&self.state_directory, superblock.epoch);
         let observed = ObservedFile::of_ring(directory, &superblock.uuid, epoch, entry.index);
         let begun = std::time::Instant::now();
-        let report = replay(&records, Some(live_records), &observed, storage)?;
+        let report = replay(replay_of_it, &records, Some(live_records), &observed, storage)?;
         tell(entry, &report, begun.elapsed());
         Ok(())
     }
@@ -518,13 +524,14 @@ pub(super) fn replay_asides(
     state_directory: &Path,
     entry: &FileSystemEntry,
     storage: &mut dyn Recoverable,
-) -> Result<(), ReplayError> {
-    for file in aside::files_of(state_directory, &entry.identity)? {
+) -> Result<bool, ReplayError> {
+    let files = aside::files_of(state_directory, &entry.identity)?;
+    for file in &files {
         let begun = std::time::Instant::now();
-        let report = aside::replay_file(&file, state_directory, storage)?;
+        let report = aside::replay_file(file, state_directory, storage)?;
         tell(entry, &report, begun.elapsed());
     }
-    Ok(())
+    Ok(!files.is_empty())
 }
 
 fn tell(entry: &FileSystemEntry, report: &Report, time: std::time::Duration) {

@@ -273,6 +273,9 @@ mod tests {
         fn names_follow_ctimes(&self) -> bool {
             true
         }
+        fn is_still_mounted(&self) -> bool {
+            true
+        }
         fn set_lost(&mut self, _: &[ObjectKey]) {}
         fn look(&mut self, _: &ObjectKey) -> Result<Option<Attr>, FsError> {
             Ok(Some(self.attr))

@@ -176,6 +176,10 @@ impl Recoverable for Disk {
         !self.sets_ctimes
     }
 
+    fn is_still_mounted(&self) -> bool {
+        false
+    }
+
     fn set_lost(&mut self, lost: &[ObjectKey]) {
         self.lost = lost.to_vec();
     }
