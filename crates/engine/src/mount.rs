@@ -1,6 +1,6 @@
 //! The MOUNT protocol, versions 1 and 2 (RFC 1094 appendix A) and 3 (RFC 1813 appendix I).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::net::IpAddr;
 
@@ -54,7 +54,11 @@ pub(crate) fn refuse_for_now(reply: &mut Vec<u8>) {
 pub(crate) struct MountList([Mutex<Mounts>; MOUNT_SHARDS]);
 
 /// Clients with the paths that they have mounted.
-type Mounts = BTreeSet<(IpAddr, Vec<u8>)>;
+#[derive(Default)]
+struct Mounts {
+    by_client: BTreeMap<IpAddr, BTreeSet<Box<[u8]>>>,
+    count: usize,
+}
 
 impl MountList {
     fn shard(&self, client: IpAddr) -> &Mutex<Mounts> {
@@ -68,30 +72,41 @@ impl MountList {
 
     fn add(&self, client: IpAddr, path: &[u8]) {
         let mut mounts = self.shard(client).lock();
-        if mounts.len() < MOUNTS_MAX / MOUNT_SHARDS {
-            mounts.insert((client, path.to_vec()));
+        if mounts.count < MOUNTS_MAX / MOUNT_SHARDS {
+            let is_new = mounts.by_client.entry(client).or_default().insert(path.into());
+            mounts.count += usize::from(is_new);
         }
     }
 
     fn remove(&self, client: IpAddr, path: &[u8]) {
-        self.shard(client).lock().remove(&(client, path.to_vec()));
+        let mut mounts = self.shard(client).lock();
+        let Some(paths) = mounts.by_client.get_mut(&client) else { return };
+        let was_there = paths.remove(path);
+        if paths.is_empty() {
+            mounts.by_client.remove(&client);
+        }
+        mounts.count -= usize::from(was_there);
     }
 
     fn remove_all(&self, client: IpAddr) {
-        self.shard(client).lock().retain(|(other, _)| *other != client);
+        let mut mounts = self.shard(client).lock();
+        let gone = mounts.by_client.remove(&client);
+        mounts.count -= gone.map_or(0, |paths| paths.len());
     }
 
     /// Some of them, in the order of the clients' addresses: no more bytes than a reply takes.
-    fn some(&self) -> Mounts {
+    fn some(&self) -> BTreeMap<IpAddr, Vec<Box<[u8]>>> {
         let mut bytes = 0;
-        let mut some = Mounts::new();
+        let mut some = BTreeMap::new();
         for shard in &self.0 {
-            for (client, path) in &*shard.lock() {
-                bytes += path.len() + DUMP_ENTRY_BYTES;
-                if bytes > DUMP_BYTES_MAX {
-                    return some;
+            for (client, paths) in &shard.lock().by_client {
+                for path in paths {
+                    bytes += path.len() + DUMP_ENTRY_BYTES;
+                    if bytes > DUMP_BYTES_MAX {
+                        return some;
+                    }
+                    some.entry(*client).or_insert_with(Vec::new).push(path.clone());
                 }
-                some.insert((*client, path.clone()));
             }
         }
         some
@@ -262,10 +277,13 @@ fn find<'a>(
 }
 
 fn dump(session: &Session<'_>, w: &mut Writer<'_>) {
-    for (client, path) in &session.engine.mounts.some() {
-        w.bool(true);
-        w.opaque(client.to_canonical().to_string().as_bytes());
-        w.opaque(path);
+    for (client, paths) in &session.engine.mounts.some() {
+        let client = client.to_canonical().to_string();
+        for path in paths {
+            w.bool(true);
+            w.opaque(client.as_bytes());
+            w.opaque(path);
+        }
     }
     w.bool(false);
 }
@@ -321,5 +339,37 @@ mod tests {
         assert_eq!(normalized(b"//").unwrap(), b"/");
         assert_eq!(normalized(b"/a/../b").unwrap_err(), FsError::Invalid);
         assert_eq!(normalized(b"a").unwrap_err(), FsError::NotFound);
+    }
+
+    #[test]
+    fn mounts_are_listed_by_client_until_they_are_taken_back() {
+        let [one, other] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+        let list = MountList::default();
+        for (client, path) in [(other, "/b"), (one, "/b"), (one, "/a"), (one, "/a")] {
+            list.add(client, path.as_bytes());
+        }
+        let listed = |list: &MountList| -> Vec<(IpAddr, Vec<u8>)> {
+            let all = list.some().into_iter();
+            all.flat_map(|(of, paths)| paths.into_iter().map(move |path| (of, path.into_vec())))
+                .collect()
+        };
+        let entry = |client, path: &str| (client, path.as_bytes().to_vec());
+        assert_eq!(listed(&list), [entry(one, "/a"), entry(one, "/b"), entry(other, "/b")]);
+        list.remove(one, b"/b");
+        list.remove(one, b"/c");
+        list.remove(other, b"/b");
+        list.remove(other, b"/b");
+        assert_eq!(listed(&list), [entry(one, "/a")]);
+        // As many as there is room for, of one client too; what goes makes room.
+        let room = MOUNTS_MAX / MOUNT_SHARDS;
+        for path in 0..room {
+            list.add(one, format!("/{path:05}").as_bytes());
+        }
+        assert_eq!(list.shard(one).lock().count, room);
+        list.remove_all(one);
+        list.remove_all(one);
+        assert_eq!(list.shard(one).lock().count, 0);
+        list.add(one, b"/c");
+        assert_eq!(listed(&list), [entry(one, "/c")]);
     }
 }

@@ -4,12 +4,11 @@
 //! that there is one node an object and its order lock means something. Indexes are sharded;
 //! where both are locked, the one by handle is locked first.
 
-use std::collections::HashMap;
 use std::collections::VecDeque;
-use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
+use hashbrown::HashTable;
 use parking_lot::Mutex;
 use steadfast_vfs::StorageHandle;
 
@@ -22,37 +21,6 @@ const SHARDS: usize = 64;
 /// Shards that one sweep looks at: all of them within eight seconds.
 const SHARDS_A_SWEEP: usize = 8;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct HandleKey {
-    hash: u64,
-    tree: u32,
-    handle: StorageHandle,
-}
-
-impl Hash for HandleKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.hash);
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct InodeKey {
-    tree: u32,
-    identity: Identity,
-}
-
-impl InodeKey {
-    fn hash_number(&self) -> u64 {
-        mix(mix(u64::from(self.tree), self.identity.device), self.identity.inode)
-    }
-}
-
-impl Hash for InodeKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.hash_number());
-    }
-}
-
 /// Handles are sealed before clients see them and inode numbers are not theirs to choose, so a
 /// hash that is only quick is good enough.
 fn mix(hash: u64, word: u64) -> u64 {
@@ -60,47 +28,67 @@ fn mix(hash: u64, word: u64) -> u64 {
     (product as u64) ^ (product >> 64) as u64
 }
 
-fn handle_key(tree: u32, handle: &StorageHandle) -> HandleKey {
+fn hash_of_handle(tree: u32, handle: &StorageHandle) -> u64 {
     let mut hash = u64::from(tree);
     for chunk in handle.as_bytes().chunks(8) {
         let mut word = [0; 8];
         word.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
         hash = mix(hash, u64::from_le_bytes(word));
     }
-    HandleKey { hash, tree, handle: *handle }
+    hash
 }
 
-/// Passes on a hash that was made already.
-#[derive(Default)]
-struct ReadyHash(u64);
+fn hash_of_inode(tree: u32, identity: Identity) -> u64 {
+    mix(mix(u64::from(tree), identity.device), identity.inode)
+}
 
-impl Hasher for ReadyHash {
-    fn finish(&self) -> u64 {
-        self.0
+/// Nodes by what they have themselves: an index of thousands of objects, or of the roots of thousands
+/// of shares, takes a word for each.
+#[derive(Default)]
+struct Index(HashTable<Arc<Node>>);
+
+impl Index {
+    fn insert(&mut self, hash: u64, node: Arc<Node>, rehash: fn(&Node) -> u64) {
+        self.0.insert_unique(hash, node, |node| rehash(node));
     }
 
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = mix(self.0, u64::from(*byte));
+    fn remove(&mut self, hash: u64, node: &Arc<Node>) {
+        if let Ok(entry) = self.0.find_entry(hash, |present| Arc::ptr_eq(present, node)) {
+            entry.remove();
         }
     }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number;
-    }
 }
 
-type ReadyMap<K, V> = HashMap<K, V, BuildHasherDefault<ReadyHash>>;
+fn rehash_by_handle(node: &Node) -> u64 {
+    hash_of_handle(node.tree, &node.handle)
+}
+
+fn rehash_by_inode(node: &Node) -> u64 {
+    hash_of_inode(node.tree, node.identity)
+}
 
 #[derive(Default)]
 struct HandleShard {
-    nodes: ReadyMap<HandleKey, Arc<Node>>,
+    nodes: Index,
     /// The nodes in the order in which they are considered for eviction. Weak, so that nothing
     /// here keeps a removed file's space.
-    queue: VecDeque<(HandleKey, Weak<Node>)>,
+    queue: VecDeque<Weak<Node>>,
 }
 
-type InodeShard = ReadyMap<InodeKey, Arc<Node>>;
+impl HandleShard {
+    fn find(&self, hash: u64, tree: u32, handle: &StorageHandle) -> Option<&Arc<Node>> {
+        self.nodes.0.find(hash, |node| node.tree == tree && node.handle == *handle)
+    }
+}
+
+#[derive(Default)]
+struct InodeShard(Index);
+
+impl InodeShard {
+    fn find(&self, hash: u64, tree: u32, identity: Identity) -> Option<&Arc<Node>> {
+        self.0.0.find(hash, |node| node.tree == tree && node.identity == identity)
+    }
+}
 
 pub(crate) struct Cache {
     by_handle: Box<[Mutex<HandleShard>]>,
@@ -129,19 +117,19 @@ impl Cache {
     }
 
     #[allow(clippy::indexing_slicing)]
-    fn inode_shard(&self, key: &InodeKey) -> &Mutex<InodeShard> {
-        &self.by_inode[(key.hash_number() >> 48) as usize % SHARDS]
+    fn inode_shard(&self, hash: u64) -> &Mutex<InodeShard> {
+        &self.by_inode[(hash >> 48) as usize % SHARDS]
     }
 
     pub(crate) fn find(&self, tree: u32, handle: &StorageHandle) -> Option<Arc<Node>> {
-        let key = handle_key(tree, handle);
+        let hash = hash_of_handle(tree, handle);
         let is_it =
             |node: &Arc<Node>| node.tree == tree && node.handle == *handle && self.is_of_this(node);
-        let node = if let Some(node) = recent::find(By::Handle, key.hash).filter(is_it) {
+        let node = if let Some(node) = recent::find(By::Handle, hash).filter(is_it) {
             node
         } else {
-            let node = self.handle_shard(key.hash).lock().nodes.get(&key).cloned()?;
-            recent::note(By::Handle, key.hash, &node);
+            let node = self.handle_shard(hash).lock().find(hash, tree, handle).cloned()?;
+            recent::note(By::Handle, hash, &node);
             node
         };
         node.touch();
@@ -149,15 +137,14 @@ impl Cache {
     }
 
     pub(crate) fn find_inode(&self, tree: u32, identity: Identity) -> Option<Arc<Node>> {
-        let key = InodeKey { tree, identity };
-        let hash = key.hash_number();
+        let hash = hash_of_inode(tree, identity);
         let is_it = |node: &Arc<Node>| {
             node.tree == tree && node.identity == identity && self.is_of_this(node)
         };
         let node = if let Some(node) = recent::find(By::Inode, hash).filter(is_it) {
             node
         } else {
-            let node = self.inode_shard(&key).lock().get(&key).cloned()?;
+            let node = self.inode_shard(hash).lock().find(hash, tree, identity).cloned()?;
             recent::note(By::Inode, hash, &node);
             node
         };
@@ -172,25 +159,24 @@ impl Cache {
 
     /// Puts a node in, unless its object has one: the one to use is returned.
     pub(crate) fn insert(&self, node: Node) -> Arc<Node> {
-        let key = handle_key(node.tree, &node.handle);
-        let inode_key = InodeKey { tree: node.tree, identity: node.identity };
+        let (hash, inode_hash) = (rehash_by_handle(&node), rehash_by_inode(&node));
         let node = {
-            let mut shard = self.handle_shard(key.hash).lock();
-            if let Some(present) = shard.nodes.get(&key) {
+            let mut shard = self.handle_shard(hash).lock();
+            if let Some(present) = shard.find(hash, node.tree, &node.handle) {
                 return Arc::clone(present);
             }
-            let mut inodes = self.inode_shard(&inode_key).lock();
-            if let Some(present) = inodes.get(&inode_key) {
+            let mut inodes = self.inode_shard(inode_hash).lock();
+            if let Some(present) = inodes.find(inode_hash, node.tree, node.identity) {
                 return Arc::clone(present);
             }
             let node = Arc::new(node);
-            inodes.insert(inode_key, Arc::clone(&node));
+            inodes.0.insert(inode_hash, Arc::clone(&node), rehash_by_inode);
             drop(inodes);
-            shard.queue.push_back((key, Arc::downgrade(&node)));
-            if shard.queue.len() > 2 * shard.nodes.len() + 64 {
-                shard.queue.retain(|(_, node)| node.strong_count() > 0);
+            shard.queue.push_back(Arc::downgrade(&node));
+            if shard.queue.len() > 2 * shard.nodes.0.len() + 64 {
+                shard.queue.retain(|node| node.strong_count() > 0);
             }
-            shard.nodes.insert(key, Arc::clone(&node));
+            shard.nodes.insert(hash, Arc::clone(&node), rehash_by_handle);
             node
         };
         self.make_room();
@@ -199,21 +185,15 @@ impl Cache {
 
     /// Lets a node go: its object has no name left.
     pub(crate) fn remove(&self, node: &Arc<Node>) {
-        let key = handle_key(node.tree, &node.handle);
-        let mut shard = self.handle_shard(key.hash).lock();
-        self.remove_locked(&mut shard, &key, node);
+        let mut shard = self.handle_shard(rehash_by_handle(node)).lock();
+        self.remove_locked(&mut shard, node);
     }
 
-    fn remove_locked(&self, shard: &mut HandleShard, key: &HandleKey, node: &Arc<Node>) {
+    fn remove_locked(&self, shard: &mut HandleShard, node: &Arc<Node>) {
         node.tenure.end();
-        if shard.nodes.get(key).is_some_and(|present| Arc::ptr_eq(present, node)) {
-            shard.nodes.remove(key);
-        }
-        let inode_key = InodeKey { tree: node.tree, identity: node.identity };
-        let mut inodes = self.inode_shard(&inode_key).lock();
-        if inodes.get(&inode_key).is_some_and(|present| Arc::ptr_eq(present, node)) {
-            inodes.remove(&inode_key);
-        }
+        shard.nodes.remove(rehash_by_handle(node), node);
+        let inode_hash = rehash_by_inode(node);
+        self.inode_shard(inode_hash).lock().0.remove(inode_hash, node);
     }
 
     /// Lets all nodes of a tree go, and flushes what they had not flushed.
@@ -222,8 +202,8 @@ impl Cache {
         let mut one_a_mount: Vec<Arc<Node>> = Vec::new();
         for shard in &self.by_handle {
             let mut gone = Vec::new();
-            shard.lock().nodes.retain(|key, node| {
-                let stays = key.tree != tree;
+            shard.lock().nodes.0.retain(|node| {
+                let stays = node.tree != tree;
                 if !stays {
                     node.tenure.end();
                     gone.push(Arc::clone(node));
@@ -251,7 +231,7 @@ impl Cache {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.by_handle.iter().map(|shard| shard.lock().nodes.len()).sum()
+        self.by_handle.iter().map(|shard| shard.lock().nodes.0.len()).sum()
     }
 
     /// Evicts until the budget is kept, or nothing more can go: first what is idle and clean,
@@ -276,17 +256,17 @@ impl Cache {
         let mut shard = shard.lock();
         // Twice round: the first clears the marks of use.
         for _ in 0..shard.queue.len().saturating_mul(2).min(256) {
-            let Some((key, weak)) = shard.queue.pop_front() else { break };
+            let Some(weak) = shard.queue.pop_front() else { break };
             let Some(node) = weak.upgrade() else { continue };
             let was_used = node.was_used.swap(false, Ordering::Relaxed);
             if was_used || (node.is_dirty() && !may_be_dirty) || !self.claim_idle(&node) {
-                shard.queue.push_back((key, weak));
+                shard.queue.push_back(weak);
                 continue;
             }
             if node.is_dirty() {
                 node.mount.let_dirty_go();
             }
-            self.remove_locked(&mut shard, &key, &node);
+            self.remove_locked(&mut shard, &node);
             evicted = Some(node);
             break;
         }
@@ -300,12 +280,12 @@ impl Cache {
     /// here, so nobody can get it meanwhile from them; who gets it from what his thread noted
     /// ([`recent`]) is seen here, or sees that it is let go.
     fn claim_idle(&self, node: &Arc<Node>) -> bool {
-        let inode_key = InodeKey { tree: node.tree, identity: node.identity };
-        let mut inodes = self.inode_shard(&inode_key).lock();
+        let inode_hash = rehash_by_inode(node);
+        let mut inodes = self.inode_shard(inode_hash).lock();
         let is_idle = node.tenure.end_if(|| Arc::strong_count(node) == 3);
-        if is_idle && inodes.get(&inode_key).is_some_and(|present| Arc::ptr_eq(present, node)) {
+        if is_idle {
             // Out of this index while it is locked: from here on nobody finds it.
-            inodes.remove(&inode_key);
+            inodes.0.remove(inode_hash, node);
         }
         is_idle
     }
@@ -315,16 +295,15 @@ impl Cache {
         for _ in 0..SHARDS_A_SWEEP {
             let index = self.sweep_hand.fetch_add(1, Ordering::Relaxed) % SHARDS;
             let Some(shard) = self.by_handle.get(index) else { continue };
-            let nodes: Vec<Arc<Node>> = shard.lock().nodes.values().cloned().collect();
+            let nodes: Vec<Arc<Node>> = shard.lock().nodes.0.iter().cloned().collect();
             for node in nodes {
                 let is_idle = node.pass_sweep();
                 if node.attr() == Err(steadfast_vfs::FsError::Stale) {
                     self.remove(&node);
                 } else if is_idle {
-                    let key = handle_key(node.tree, &node.handle);
                     let mut shard = shard.lock();
                     if self.claim_idle(&node) {
-                        self.remove_locked(&mut shard, &key, &node);
+                        self.remove_locked(&mut shard, &node);
                     }
                 }
             }

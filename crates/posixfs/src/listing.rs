@@ -84,6 +84,7 @@ impl Tree {
         let with_entries = with_entries && node.allows(&attr, caller.cred, EXECUTE)?;
         let is_root = node.identity == self.root_node().identity;
         let mut listing = node.listing.lock();
+        let listing = listing.get_or_insert_default();
         listing.seek(&node, cookie, attr.ctime)?;
         let page = |is_end| Ok(DirPage { dir_attr: Some(attr), is_end });
         loop {
@@ -93,7 +94,7 @@ impl Tree {
             {
                 walking::prepare_handles(store, &node, &listing.records)?;
             }
-            let Listing { records, told_bytes, cookie, .. } = &mut *listing;
+            let Listing { records, told_bytes, cookie, .. } = &mut **listing;
             if records.is_empty() {
                 return page(true);
             }

@@ -23,7 +23,7 @@ const MOUNTS_MAX: usize = 10_000;
 
 pub(crate) struct Mounts {
     /// The share's directory as the kernel names it.
-    share: PathBuf,
+    share: Arc<Path>,
     table: RwLock<Vec<Known>>,
     aliases: Arc<AliasStore>,
     /// Makes the numbers; another one in tests.
@@ -32,7 +32,7 @@ pub(crate) struct Mounts {
 
 /// A mount that was met, and where it is mounted.
 struct Known {
-    point: PathBuf,
+    point: Arc<Path>,
     mount: Arc<Mount>,
 }
 
@@ -44,8 +44,9 @@ struct MountLine {
 }
 
 impl Mounts {
-    pub(crate) fn new(share: PathBuf, root: Arc<Mount>, aliases: Arc<AliasStore>) -> Self {
-        let root = Known { point: share.clone(), mount: root };
+    pub(crate) fn new(share: &Path, root: Arc<Mount>, aliases: Arc<AliasStore>) -> Self {
+        let share: Arc<Path> = share.into();
+        let root = Known { point: Arc::clone(&share), mount: root };
         Self { share, table: RwLock::new(vec![root]), aliases, hash: stable_hash }
     }
 
@@ -97,9 +98,9 @@ impl Mounts {
     /// Refuses a number that belongs to two mount points: it does not tell whose handle it is in.
     fn require_unique(&self, id: u32, point: &Path, lines: &[MountLine]) -> Result<(), FsError> {
         let table = self.table.read();
-        let known = table.iter().filter(|known| known.mount.id == id).map(|known| &known.point);
+        let known = table.iter().filter(|known| known.mount.id == id).map(|known| &*known.point);
         let mounted =
-            lines.iter().map(|line| &line.point).filter(|point| self.number(point) == Some(id));
+            lines.iter().map(|line| &*line.point).filter(|point| self.number(point) == Some(id));
         let Some(other) = known.chain(mounted).find(|other| *other != point) else {
             return Ok(());
         };
@@ -129,7 +130,7 @@ impl Mounts {
             return Ok(Arc::clone(&known.mount));
         }
         // Another thread may have met the other of two that cannot be told apart.
-        if table.iter().any(|known| known.mount.id == id && known.point != line.point) {
+        if table.iter().any(|known| known.mount.id == id && *known.point != *line.point) {
             return Err(FsError::TryLater);
         }
         // What was mounted on the same point before has gone.
@@ -137,7 +138,7 @@ impl Mounts {
         if table.len() >= MOUNTS_MAX {
             return Err(FsError::TryLater);
         }
-        table.push(Known { point: line.point.clone(), mount: Arc::clone(&mount) });
+        table.push(Known { point: line.point.as_path().into(), mount: Arc::clone(&mount) });
         Ok(mount)
     }
 }
@@ -205,7 +206,7 @@ mod tests {
             let kernel_id = attributes::stat_with_mount(&root).unwrap().stx_mnt_id;
             let aliases = Arc::new(AliasStore::default());
             let root = Arc::new(Mount::new(0, kernel_id, root, &aliases, "/".as_ref()).unwrap());
-            Mounts { hash, ..Mounts::new("/".into(), root, aliases) }
+            Mounts { hash, ..Mounts::new(Path::new("/"), root, aliases) }
         };
         let [one, other] =
             ["/proc", "/sys"].map(|at| attributes::stat_with_mount(open(at)).unwrap().stx_mnt_id);

@@ -51,7 +51,8 @@ pub(crate) struct Node {
     /// taken before a file's, two directories' or two files' in the order of the
     /// locks' addresses.
     pub(crate) order: Arc<Order>,
-    pub(crate) listing: Mutex<Listing>,
+    /// Of directories that are read.
+    pub(crate) listing: Mutex<Option<Box<Listing>>>,
     reader: OnceLock<Descriptor>,
     /// Of files only that are large and were not in memory when they were read.
     pub(crate) read_ahead: OnceLock<Box<ReadAhead>>,
@@ -122,7 +123,7 @@ impl Node {
             mount,
             path,
             order,
-            listing: Mutex::default(),
+            listing: Mutex::new(None),
             reader: OnceLock::new(),
             read_ahead: OnceLock::new(),
             writer: Mutex::new(None),

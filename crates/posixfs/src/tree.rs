@@ -37,7 +37,7 @@ pub struct Tree {
     pub(crate) storage: Arc<Storage>,
     options: TreeOptions,
     /// Where handles are kept, if the kernel gives none.
-    store: Option<Store>,
+    store: Option<Box<Store>>,
     /// Whether the process may take callers' identities. Where it may not, all is done as its
     /// own user, whatever handles are made of.
     pub(crate) switches: bool,
@@ -88,7 +88,7 @@ impl Tree {
     }
 
     pub(crate) fn store(&self) -> Option<&Store> {
-        self.store.as_ref()
+        self.store.as_deref()
     }
 
     pub(crate) fn root_node(&self) -> &Arc<Node> {

@@ -216,13 +216,14 @@ impl Tree {
         Ok(Self {
             id,
             storage: Arc::clone(server),
-            options: options.clone(),
-            store,
+            // Where handles are kept the store knows.
+            options: TreeOptions { state_directory: None, ..*options },
+            store: store.map(Box::new),
             switches,
             opens_all,
             is_private,
             root,
-            mounts: Mounts::new(share, mount, Arc::clone(&server.aliases)),
+            mounts: Mounts::new(&share, mount, Arc::clone(&server.aliases)),
             volumes: RwLock::new(vec![volume]),
             _original: original,
         })
