@@ -208,6 +208,9 @@ fn a_log_of_another_host_is_refused_until_it_is_adopted() {
     on_another_host(&site, &mut adopt);
     let adopted = adopt.output().unwrap();
     assert!(adopted.status.success(), "{}", stderr(&adopted));
+    // What was mounted when another host's server was ended says nothing here.
+    let names = std::fs::read_dir(state).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(names.filter(|name| name.to_string_lossy().starts_with("mounted-")).count(), 0);
     // Now it is not this host's any more.
     let told = site.refused();
     assert!(told.contains("belongs to another host"), "{told}");

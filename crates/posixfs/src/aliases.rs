@@ -316,7 +316,9 @@ impl AliasStore {
             );
             FsError::Io
         })?;
-        mounted::note(directory, &uuid, &open);
+        if self.change_log.is_some() {
+            mounted::note(directory, &uuid, &open);
+        }
         let aliases = Arc::new(Aliases { has_a_past, ..aliases });
         *known = Arc::downgrade(&aliases);
         Ok(aliases)

@@ -44,6 +44,7 @@ mod tree;
 mod volume;
 mod walking;
 
+pub use mounted::forget_what_was_mounted;
 pub use on_use::{LookedAt, TreeOnUse, TreeOpener};
 pub use process::{ProcessPowers, prepare_process};
 pub use read_ahead::ReadAheadTotals;

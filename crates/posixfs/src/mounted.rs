@@ -14,8 +14,10 @@ use steadfast_sys::process::boot_id;
 use crate::aliases::hex;
 use crate::volume::{BTRFS_MAGIC, EXT4_MAGIC, XFS_MAGIC};
 
+const PREFIX: &str = "mounted-";
+
 fn path(directory: &Path, uuid: &[u8; 16]) -> PathBuf {
-    directory.join(format!("mounted-{}", hex(uuid)))
+    directory.join(format!("{PREFIX}{}", hex(uuid)))
 }
 
 /// The kernel's entry for the file system of an open directory.
@@ -61,10 +63,26 @@ pub(crate) fn note(directory: &Path, uuid: &[u8; 16], open: impl AsFd) {
     }
 }
 
-/// Whether the file system of an open directory was never unmounted since that was noted.
-pub(crate) fn is_since_noted(directory: &Path, uuid: &[u8; 16], open: impl AsFd) -> bool {
-    let noted = std::fs::read_to_string(path(directory, uuid)).ok();
-    noted.is_some_and(|noted| this_time(uuid, open) == Some(noted))
+/// If the file system of an open directory was never unmounted since that was noted: what tells this time
+/// from any other.
+pub(crate) fn since_noted(directory: &Path, uuid: &[u8; 16], open: impl AsFd) -> Option<String> {
+    let noted = std::fs::read_to_string(path(directory, uuid)).ok()?;
+    (this_time(uuid, open)? == noted).then_some(noted)
+}
+
+/// Forgets what was noted in a state directory: the next start is to replay another log, of whose changes
+/// it says nothing.
+///
+/// # Errors
+/// When the directory cannot be read, or a note cannot be removed.
+pub fn forget_what_was_mounted(state_directory: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(state_directory)? {
+        let entry = entry?;
+        if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -75,24 +93,30 @@ mod tests {
     fn only_the_same_file_system_in_the_same_run_of_the_machine_is_it() {
         let place = tempfile::tempdir().unwrap();
         let open = |path: &Path| std::fs::File::open(path).unwrap();
+        let is_noted = |uuid, open: &std::fs::File| since_noted(place.path(), uuid, open).is_some();
         let (here, elsewhere) = (open(place.path()), open(Path::new("/proc")));
-        assert!(!is_since_noted(place.path(), &[1; 16], &elsewhere));
+        assert!(!is_noted(&[1; 16], &elsewhere));
         note(place.path(), &[1; 16], &elsewhere);
-        assert!(!is_since_noted(place.path(), &[1; 16], &elsewhere));
+        assert!(!is_noted(&[1; 16], &elsewhere));
         if this_time(&[1; 16], &here).is_none() {
             eprintln!("the kernel has no entry for the file system of {}", place.path().display());
             return;
         }
-        assert!(!is_since_noted(place.path(), &[1; 16], &here));
+        assert!(!is_noted(&[1; 16], &here));
         note(place.path(), &[1; 16], &here);
-        assert!(is_since_noted(place.path(), &[1; 16], &here));
-        assert!(!is_since_noted(place.path(), &[2; 16], &here));
-        assert!(!is_since_noted(place.path(), &[1; 16], &elsewhere));
+        assert!(is_noted(&[1; 16], &here));
+        assert!(!is_noted(&[2; 16], &here));
+        assert!(!is_noted(&[1; 16], &elsewhere));
         // Of another run of the machine.
         let path = path(place.path(), &[1; 16]);
         let noted = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, format!("x{noted}")).unwrap();
-        assert!(!is_since_noted(place.path(), &[1; 16], &here));
+        assert!(!is_noted(&[1; 16], &here));
+        note(place.path(), &[1; 16], &here);
+        std::fs::write(place.path().join("else"), "").unwrap();
+        forget_what_was_mounted(place.path()).unwrap();
+        assert!(!is_noted(&[1; 16], &here));
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1);
     }
 
     #[test]

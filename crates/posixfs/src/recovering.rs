@@ -44,8 +44,8 @@ pub struct RecoveringFileSystem {
     state_directory: PathBuf,
     aliases: Aliases,
     objects: HashMap<ObjectKey, Arc<OwnedFd>>,
-    /// Since a server used it.
-    is_still_mounted: bool,
+    /// Since a server used it; what tells this time from others.
+    still_mounted: Option<String>,
 }
 
 /// Blocks of file systems are no larger.
@@ -76,7 +76,7 @@ impl RecoveringFileSystem {
         let kind = rustix::fs::fstatfs(&open)?.f_type as u32;
         let aliases = Aliases::load(state_directory, &uuid)?;
         Ok(Self {
-            is_still_mounted: mounted::is_since_noted(state_directory, &uuid, &open),
+            still_mounted: mounted::since_noted(state_directory, &uuid, &open),
             open,
             identity: FileSystemIdentity { uuid, kind },
             state_directory: state_directory.to_owned(),
@@ -218,8 +218,8 @@ impl Recoverable for RecoveringFileSystem {
         self.identity.kind != BTRFS_MAGIC as u32
     }
 
-    fn is_still_mounted(&self) -> bool {
-        self.is_still_mounted
+    fn still_mounted(&self) -> Option<&str> {
+        self.still_mounted.as_deref()
     }
 
     fn set_lost(&mut self, lost: &[ObjectKey]) {

@@ -13,9 +13,10 @@ pub trait Recoverable {
     /// file brings its name without its neighbours, and mounting replays that (btrfs).
     fn names_follow_ctimes(&self) -> bool;
 
-    /// Whether it has been mounted since the changes were made: then no machine has crashed, and all
-    /// of them are in effect, unless the disk has failed.
-    fn is_still_mounted(&self) -> bool;
+    /// If it has been mounted since the changes were made, what tells this mounting from any other,
+    /// without a line's end. Then no machine has crashed, and all of them are in effect, on the disk or
+    /// in memory, unless the disk has failed.
+    fn still_mounted(&self) -> Option<&str>;
 
     /// Tells which objects were lost. What the kernel may find by their handles from here on is
     /// something else that got the same ones.

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use steadfast_control::{AskError, Client, Patience};
+use steadfast_posixfs::forget_what_was_mounted;
 use steadfast_runtime::intent_log::{LogCare, LogFound, probe};
 use steadfast_shares::Configuration;
 use steadfast_sys::process;
@@ -46,7 +47,13 @@ pub(crate) fn run(arguments: &LogArguments) -> Result<()> {
             print(&if *json { line(&report)? } else { report.text() })
         }
         LogAction::Verify => print(&format!("{}\n", place.care()?.0.look()?)),
-        LogAction::Adopt => print(&format!("{}\n", place.care()?.0.adopt()?)),
+        LogAction::Adopt => {
+            let (care, state) = place.care()?;
+            // Another machine's changes are not in effect here because a server of this one was ended.
+            forget_what_was_mounted(&state.path)
+                .context("cannot forget in the state directory what was mounted")?;
+            print(&format!("{}\n", care.adopt()?))
+        }
         LogAction::Discard { yes_lose } => {
             print(&format!("{}\n", place.care()?.0.discard(*yes_lose)?))
         }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::{Mounted, btrfs, ext4, run};
+use super::{Mounted, btrfs, ext4, run, xfs};
 use crate::common::{PATIENCE, utf8};
 
 /// A disk with an ext4 or a btrfs, which can lose all that was written since a moment, as when the
@@ -33,6 +33,13 @@ impl Disk {
     pub fn with_btrfs(directory: &Path, name: &str, seconds: u32) -> Option<Self> {
         let image = directory.join(format!("{name}.image"));
         let mounted = btrfs(&image, &directory.join(name), seconds)?;
+        Some(Self::of(image, mounted))
+    }
+
+    /// As [`Disk::new`], with an XFS.
+    pub fn with_xfs(directory: &Path, name: &str) -> Option<Self> {
+        let image = directory.join(format!("{name}.image"));
+        let mounted = xfs(&image, &directory.join(name))?;
         Some(Self::of(image, mounted))
     }
 

@@ -35,6 +35,13 @@ impl Site {
         Some(Self::of(vec![Disk::with_btrfs(&directory, "disk", seconds)?], place))
     }
 
+    /// With an XFS.
+    pub fn with_xfs() -> Option<Self> {
+        let place = Place::new();
+        let directory = place.directory.path().canonicalize().unwrap();
+        Some(Self::of(vec![Disk::with_xfs(&directory, "disk")?], place))
+    }
+
     pub fn of(disks: Vec<Disk>, place: Place) -> Self {
         // Checkpoints only when a test wants one.
         let log = "enabled = true\nsize_mib = 16\ncheckpoint_interval_ms = 3600000\n".to_owned();

@@ -33,7 +33,7 @@ mod names;
 mod tests;
 mod under_way;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use steadfast_vfs::{Action, Attr, Change, FileKind, FsError, ObjectKey, Recoverable, Time};
 
@@ -102,6 +102,8 @@ pub struct Replay {
     names_follow_ctimes: bool,
     /// Only processes were ended.
     is_all_in_effect: bool,
+    /// Files that may have been written to.
+    written: HashSet<ObjectKey>,
     report: Report,
 }
 
@@ -111,7 +113,7 @@ const IN_FLIGHT_S: i64 = 2;
 
 impl Replay {
     /// Of changes that are all in effect, since only the server was ended: names and attributes are
-    /// what was made of them later. Data is written again, should the disk have failed unheard.
+    /// what was made of them later, and stay. Data is written again, should the disk have failed unheard.
     pub fn of_what_is_in_effect() -> Self {
         Self { is_all_in_effect: true, ..Self::default() }
     }
@@ -142,9 +144,11 @@ impl Replay {
         let after = |t: Time| Time { seconds: t.seconds.saturating_add(IN_FLIGHT_S), ..t };
         self.recovered_after = self.history.latest.map(after);
         self.names_follow_ctimes = storage.names_follow_ctimes();
-        let lost = self.observed.iter().filter(|(_, attr)| attr.is_none());
-        let lost: Vec<ObjectKey> = lost.map(|(object, _)| *object).collect();
-        storage.set_lost(&lost);
+        if !self.is_all_in_effect {
+            let lost = self.observed.iter().filter(|(_, attr)| attr.is_none());
+            let lost: Vec<ObjectKey> = lost.map(|(object, _)| *object).collect();
+            storage.set_lost(&lost);
+        }
         Ok(&self.observed)
     }
 
@@ -233,7 +237,15 @@ impl Replay {
             // It was removed later, and nothing of it needs to be there.
             Err(FsError::Stale) => Ok(()),
             done => done,
+        }?;
+        if let Action::Write { object, .. }
+        | Action::Attributes { object, size: Some(_), .. }
+        | Action::Make { object, .. } = &change.action
+            && counts(object)
+        {
+            self.written.insert(*object);
         }
+        Ok(())
     }
 
     /// Sets owners, modes and times where the disk has older ones, or replay has changed them.
@@ -242,6 +254,10 @@ impl Replay {
     /// # Errors
     /// The storage's.
     pub fn set_attributes(&mut self, storage: &mut dyn Recoverable) -> Result<Report, FsError> {
+        if self.is_all_in_effect {
+            self.bring_times_back(storage)?;
+            return Ok(std::mem::take(&mut self.report));
+        }
         for (object, known) in &self.history.objects {
             let Some(logged) = &known.attr else { continue };
             let attr = match self.before(object) {
@@ -256,5 +272,19 @@ impl Replay {
             }
         }
         Ok(std::mem::take(&mut self.report))
+    }
+
+    /// Of what data was written to again.
+    fn bring_times_back(&self, storage: &mut dyn Recoverable) -> Result<(), FsError> {
+        for object in &self.written {
+            let Some(before) = self.before(object) else { continue };
+            let Some(now) = storage.look(object)? else { continue };
+            let attr = Attr { atime: before.atime, mtime: before.mtime, ..now };
+            match storage.set_attributes(object, &attr) {
+                Ok(()) | Err(FsError::Stale) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 }

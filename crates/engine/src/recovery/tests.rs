@@ -169,11 +169,17 @@ proptest! {
         for object in objects.iter().step_by(every) {
             disk.touch(object, false);
         }
-        let left = disk.clone();
+        let mut left = disk.clone();
         let mut observed = None;
         for cut in cuts {
             disk.budget = Some(cut);
             let _ = replay_by(Replay::of_what_is_in_effect(), &mut disk, records, &mut observed);
+            // Somebody goes on between one attempt and the next.
+            for object in objects.iter().step_by(1 + every) {
+                for disk in [&mut disk, &mut left] {
+                    disk.nodes.get_mut(object).unwrap().attr.mode ^= 0o100;
+                }
+            }
         }
         disk.budget = None;
         let report =

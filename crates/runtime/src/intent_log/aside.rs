@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use steadfast_engine::recovery::{Replay, Report};
+use steadfast_engine::recovery::Report;
 use steadfast_intent_log::aside::{
     Aside, AsideHead, AsideReader, write_aside, write_end, write_head,
 };
@@ -219,7 +219,8 @@ pub(super) fn replay_file(
     let head = file.head()?;
     let (log, epoch) = (&head.uuid, head.epoch);
     let observed = ObservedFile::of_aside(directory, log, epoch, head.file_system, of.last);
-    let report = replay(Replay::default(), &file, None, &observed, storage)?;
+    // Its disk may have failed, and lost what was in effect.
+    let report = replay(&file, None, &observed, false, storage)?;
     std::fs::remove_file(&of.path)?;
     durable_file::sync_directory_of(&of.path)?;
     observed.remove()?;

@@ -40,7 +40,7 @@ impl IntentLogKeeper {
             },
             Err(error) => Err(error.to_string()),
         };
-        replayed.map(|_| true).map_err(|why| self.not_served(path, why))
+        replayed.map(|()| true).map_err(|why| self.not_served(path, why))
     }
 
     /// A file system that is in use, and has failed, gets no further shares: what was set aside for

@@ -81,14 +81,22 @@ fn each_change(
 
 /// Brings into effect what records say, and makes it stable. What was observed is kept in
 /// `observed` until the records are of no use any more: then it is to be removed. `expected`: how
-/// many there must be, if that is known.
+/// many there must be, if that is known. `may_be_in_effect`: the file system has everything if it is still
+/// mounted, since its disk is not known to have failed.
 pub(super) fn replay(
-    mut replay: Replay,
     records: &dyn Records,
     expected: Option<u64>,
     observed: &ObservedFile,
+    may_be_in_effect: bool,
     storage: &mut dyn Recoverable,
 ) -> Result<Report, ReplayError> {
+    let still_mounted = storage.still_mounted().map(str::to_owned);
+    let earlier = observed.read(still_mounted.as_deref())?;
+    let is_in_effect = match &earlier {
+        Some(kept) => kept.is_in_effect,
+        None => may_be_in_effect && still_mounted.is_some(),
+    };
+    let mut replay = if is_in_effect { Replay::of_what_is_in_effect() } else { Replay::default() };
     let count = each_change(records, |lsn, change| {
         replay.read(lsn, change);
         Ok(())
@@ -98,11 +106,10 @@ pub(super) fn replay(
     {
         return Err(ReplayError::Log(format!("{expected} were found, and then {count}")));
     }
-    let earlier = observed.read()?;
     let is_first = earlier.is_none();
-    let found = replay.observe(storage, earlier)?;
+    let found = replay.observe(storage, earlier.map(|kept| kept.observed))?;
     if is_first {
-        observed.write(found)?;
+        observed.write(found, is_in_effect, still_mounted.as_deref())?;
     }
     replay.bind_names(storage)?;
     let again = each_change(records, |lsn, change| Ok(replay.write_data(storage, lsn, change)?))?;

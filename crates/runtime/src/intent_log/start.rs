@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use steadfast_engine::recovery::{Replay, Report, finish_cut, undo};
+use steadfast_engine::recovery::{Report, finish_cut, undo};
 use steadfast_intent_log::recovery::{Decision, Known, Observed, decide};
 use steadfast_intent_log::{
     Extent, FileSystemEntry, Identity, IntentLog, Lsn, Reader, Superblock, Survey,
@@ -423,20 +423,16 @@ impl StartIntentLog {
         live_records: u64,
         storage: &mut dyn Recoverable,
     ) -> Result<(), ReplayError> {
+        // Where something was set aside the disk may have failed, and lost what was in effect.
+        let has_asides = !aside::files_of(&self.state_directory, &entry.identity)?.is_empty();
         self.remove_asides_of_ring(superblock, entry)?;
-        // Of what was set aside, its disk may have failed, and lost what was in effect.
-        let has_asides = replay_asides(&self.state_directory, entry, storage)?;
-        let replay_of_it = if storage.is_still_mounted() && !has_asides {
-            Replay::of_what_is_in_effect()
-        } else {
-            Replay::default()
-        };
+        replay_asides(&self.state_directory, entry, storage)?;
         let records =
             RingRecords { medium, extent: Extent::of(superblock), file_system: entry.index };
         let (directory, epoch) = (&self.state_directory, superblock.epoch);
         let observed = ObservedFile::of_ring(directory, &superblock.uuid, epoch, entry.index);
         let begun = std::time::Instant::now();
-        let report = replay(replay_of_it, &records, Some(live_records), &observed, storage)?;
+        let report = replay(&records, Some(live_records), &observed, !has_asides, storage)?;
         tell(entry, &report, begun.elapsed());
         Ok(())
     }
@@ -524,14 +520,13 @@ pub(super) fn replay_asides(
     state_directory: &Path,
     entry: &FileSystemEntry,
     storage: &mut dyn Recoverable,
-) -> Result<bool, ReplayError> {
-    let files = aside::files_of(state_directory, &entry.identity)?;
-    for file in &files {
+) -> Result<(), ReplayError> {
+    for file in aside::files_of(state_directory, &entry.identity)? {
         let begun = std::time::Instant::now();
-        let report = aside::replay_file(file, state_directory, storage)?;
+        let report = aside::replay_file(&file, state_directory, storage)?;
         tell(entry, &report, begun.elapsed());
     }
-    Ok(!files.is_empty())
+    Ok(())
 }
 
 fn tell(entry: &FileSystemEntry, report: &Report, time: std::time::Duration) {

@@ -273,8 +273,8 @@ mod tests {
         fn names_follow_ctimes(&self) -> bool {
             true
         }
-        fn is_still_mounted(&self) -> bool {
-            true
+        fn still_mounted(&self) -> Option<&str> {
+            None
         }
         fn set_lost(&mut self, _: &[ObjectKey]) {}
         fn look(&mut self, _: &ObjectKey) -> Result<Option<Attr>, FsError> {

@@ -176,8 +176,8 @@ impl Recoverable for Disk {
         !self.sets_ctimes
     }
 
-    fn is_still_mounted(&self) -> bool {
-        false
+    fn still_mounted(&self) -> Option<&str> {
+        None
     }
 
     fn set_lost(&mut self, lost: &[ObjectKey]) {
