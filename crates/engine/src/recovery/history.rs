@@ -66,6 +66,11 @@ impl Object {
         self.ctimes.iter().any(|(_, known)| *known == ctime)
     }
 
+    /// Its ctime after a change that tells it.
+    pub(super) fn ctime_after(&self, lsn: u64) -> Option<Time> {
+        self.ctimes.iter().find(|(known, _)| *known == lsn).map(|(_, ctime)| *ctime)
+    }
+
     /// Up to which change an object is certainly on the disk that has this ctime there: changes of
     /// an inode reach the disk in order. Changes that have just that ctime may be there or not: the
     /// kernel's clock has ticks, and only since Linux 6.13 does every change that is looked at get

@@ -104,9 +104,15 @@ impl Replay {
                 Some(wanted) => self.can_be_had(wanted, storage)?,
                 None => false,
             };
-            if !can_be_had && (!is_known || wanted.is_some()) {
+            let was_replaced = if can_be_had {
+                !is_known && self.is_of_under_way(place, &object, storage)?
+            } else {
+                !is_known || wanted.is_some()
+            };
+            if was_replaced {
                 // The name was removed and is in use again, by something the log does not know; or
-                // what had it last was replaced for good, be it by something that had it before.
+                // what had it last was replaced for good, be it by something that had it before. Put
+                // aside, what has it now would have no name: the log does not know its old one.
                 done.push(place.clone());
                 continue;
             }
@@ -212,6 +218,24 @@ impl Replay {
             }
         }
         Ok(true)
+    }
+
+    /// Whether what has a name was given it by an operation that was under way when the machine crashed:
+    /// after the last that was logged, and before anybody could do so after the crash.
+    fn is_of_under_way(
+        &self,
+        place: &OwnedPlace,
+        object: &ObjectKey,
+        storage: &mut dyn Recoverable,
+    ) -> Result<bool, FsError> {
+        let entry = self.history.entries.get(place);
+        let dir = self.history.objects.get(&place.dir);
+        let Some(logged) = entry.zip(dir).and_then(|(entry, dir)| dir.ctime_after(entry.lsn))
+        else {
+            return Ok(false);
+        };
+        let now = storage.look(object)?;
+        Ok(now.is_some_and(|now| now.ctime > logged && !self.is_of_later(now.ctime)))
     }
 
     /// Whether an object is there, or can be made again.

@@ -272,6 +272,45 @@ fn what_was_replaced_for_good_leaves_its_name_to_what_has_it() {
     assert_eq!(names.iter().map(|(n, o)| (&n[..], *o)).collect::<Vec<_>>(), [(&b"x"[..], there)]);
 }
 
+/// Where ctimes of directories do not tell, an operation that was not acknowledged and has replaced what
+/// the log wants is not undone by halves: what took the name would have none, as only the disk knew its
+/// old one.
+#[test]
+fn what_took_a_name_while_the_machine_crashed_keeps_it() {
+    let (replaced, moved) = (key(1000), key(2000));
+    let mut live = Disk::new();
+    live.clock = 20;
+    live.add(moved, FileKind::Regular);
+    live.clock = 30;
+    live.add(replaced, FileKind::Regular);
+    live.change_names(&key(0), |names| {
+        names.insert(b"x".to_vec(), replaced);
+    });
+    let mut change = Change::new(Action::Make {
+        place: Place { dir: key(0), name: b"x" },
+        object: replaced,
+        target: &[],
+    });
+    change.after.extend([replaced, key(0)].map(|object| (object, live.nodes[&object].attr)));
+    // A moment later, or long after the crash.
+    for (clock, is_of_under_way) in [(31, true), (1_000_000, false)] {
+        let mut disk = live.clone();
+        disk.sets_ctimes = true;
+        disk.clock = clock;
+        disk.change_names(&key(0), |names| {
+            names.insert(b"x".to_vec(), moved);
+        });
+        disk.touch(&moved, false);
+        disk.nodes.remove(&replaced);
+        let report = replay(&mut disk, &[record(&change)], &mut None).unwrap();
+        assert_eq!(report.conflicts.is_empty(), is_of_under_way, "{report:?}");
+        let names = disk.names_of(&key(0)).unwrap();
+        let wanted = if is_of_under_way { moved } else { replaced };
+        assert_eq!(names[&b"x"[..]], wanted);
+        assert_eq!(names.len(), if is_of_under_way { 1 } else { 2 });
+    }
+}
+
 /// What a local process put where the log wants something else is kept, and told.
 #[test]
 fn what_is_in_the_way_is_kept_and_reported() {
