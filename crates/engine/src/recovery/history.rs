@@ -51,6 +51,8 @@ pub(super) struct Object {
     pub(super) attr_lsn: u64,
     /// Attributes and access lists of changes up to this LSN are on the disk.
     attr_settled: u64,
+    /// Whether it has lost its last name.
+    pub(super) is_gone: bool,
     /// How many names it has after the last change.
     pub(super) links: Option<u32>,
     /// Its ctime after each change.
@@ -152,20 +154,17 @@ impl History {
                 self.object(object, lsn);
                 self.bind(place, Some(*object), None, lsn);
             }
-            Action::Remove { place, unlinked: Unlinked { object, .. } } => {
-                self.object(object, lsn);
-                self.unlink(change, object);
-                self.bind(place, None, Some(*object), lsn);
+            Action::Remove { place, unlinked } => {
+                self.unlink(change, unlinked, lsn);
+                self.bind(place, None, Some(unlinked.object), lsn);
             }
             Action::Rename { from, to, object, victim, .. } => {
                 self.object(object, lsn);
-                let victim = victim.map(|victim| victim.object);
-                if let Some(victim) = &victim {
-                    self.object(victim, lsn);
-                    self.unlink(change, victim);
+                if let Some(victim) = victim {
+                    self.unlink(change, victim, lsn);
                 }
                 self.bind(from, None, Some(*object), lsn);
-                self.bind(to, Some(*object), victim, lsn);
+                self.bind(to, Some(*object), victim.map(|victim| victim.object), lsn);
             }
             Action::Settled { what, up_to } => self.settle(what, *up_to),
         }
@@ -196,10 +195,11 @@ impl History {
     }
 
     /// An object lost a name, of which its attributes may not tell.
-    fn unlink(&mut self, change: &Change<'_>, object: &ObjectKey) {
-        if change.attr_of(object).is_none()
-            && let Some(Object { links: Some(links), .. }) = self.objects.get_mut(object)
-        {
+    fn unlink(&mut self, change: &Change<'_>, unlinked: &Unlinked, lsn: u64) {
+        let is_told = change.attr_of(&unlinked.object).is_some();
+        let object = self.object(&unlinked.object, lsn);
+        object.is_gone = !unlinked.is_left;
+        if !is_told && let Some(links) = &mut object.links {
             *links = links.saturating_sub(1);
         }
     }

@@ -100,6 +100,8 @@ pub struct Replay {
     /// Later ctimes than this are of local processes, or of the file system's own recovery.
     recovered_after: Option<Time>,
     names_follow_ctimes: bool,
+    /// This run of the machine.
+    machine_started: Option<Time>,
     /// Only processes were ended.
     is_all_in_effect: bool,
     /// Files that may have been written to.
@@ -107,8 +109,8 @@ pub struct Replay {
     report: Report,
 }
 
-/// Changes that were not acknowledged are no later than this after the last that was. The machine
-/// takes longer to start again.
+/// Changes that were not acknowledged are no later than this after the last that was, as far as can be told
+/// where the machine was not started since. If it was, they are of before that.
 const IN_FLIGHT_S: i64 = 2;
 
 impl Replay {
@@ -116,6 +118,13 @@ impl Replay {
     /// what was made of them later, and stay. Data is written again, should the disk have failed unheard.
     pub fn of_what_is_in_effect() -> Self {
         Self { is_all_in_effect: true, ..Self::default() }
+    }
+
+    /// Tells when this run of the machine began: what was changed before that was not changed after a crash
+    /// of the machine, however long after the last change that was logged.
+    #[must_use]
+    pub fn on_machine_started(self, at: Option<Time>) -> Self {
+        Self { machine_started: at, ..self }
     }
 
     /// Takes one record's change; all of them must come, in order.
@@ -142,7 +151,7 @@ impl Replay {
             }
         }
         let after = |t: Time| Time { seconds: t.seconds.saturating_add(IN_FLIGHT_S), ..t };
-        self.recovered_after = self.history.latest.map(after);
+        self.recovered_after = self.history.latest.map(after).max(self.machine_started);
         self.names_follow_ctimes = storage.names_follow_ctimes();
         if !self.is_all_in_effect {
             let lost = self.observed.iter().filter(|(_, attr)| attr.is_none());

@@ -220,8 +220,9 @@ impl Replay {
         Ok(true)
     }
 
-    /// Whether what has a name was given it by an operation that was under way when the machine crashed:
-    /// after the last that was logged, and before anybody could do so after the crash.
+    /// Whether what has a name was given it by an operation that was under way when the machine crashed: it
+    /// was changed after the name was bound as it must be, and before anybody could do so after the crash.
+    /// What the log knows to have had the name before is not asked about.
     fn is_of_under_way(
         &self,
         place: &OwnedPlace,
@@ -234,8 +235,12 @@ impl Replay {
         else {
             return Ok(false);
         };
-        let now = storage.look(object)?;
-        Ok(now.is_some_and(|now| now.ctime > logged && !self.is_of_later(now.ctime)))
+        // Replay itself changes what the records mention.
+        let before = match self.observed.get(object) {
+            Some(before) => *before,
+            None => storage.look(object)?,
+        };
+        Ok(before.is_some_and(|it| it.ctime >= logged && !self.is_of_later(it.ctime)))
     }
 
     /// Whether an object is there, or can be made again.
@@ -277,7 +282,13 @@ impl Replay {
                 continue;
             }
             if self.is_placed(&object, storage)? {
-                removed.extend(known);
+                if !self.is_last_of_what_is_left(&object, known.len(), storage)? {
+                    removed.extend(known);
+                    continue;
+                }
+                for aside in known {
+                    self.conflict(&aside.at, ConflictKind::InTheWay);
+                }
                 continue;
             }
             for aside in known {
@@ -306,6 +317,22 @@ impl Replay {
             }
             asides = left;
         }
+    }
+
+    /// Whether an object would be gone without what was put aside of it, though no record says that it has
+    /// lost its last name: an operation that was under way has taken another one from it, which the log does
+    /// not know.
+    fn is_last_of_what_is_left(
+        &self,
+        object: &ObjectKey,
+        asides: usize,
+        storage: &mut dyn Recoverable,
+    ) -> Result<bool, FsError> {
+        if self.history.objects.get(object).is_some_and(|known| known.is_gone) {
+            return Ok(false);
+        }
+        let now = storage.look(object)?;
+        Ok(now.is_some_and(|it| it.kind == FileKind::Directory || it.links as usize <= asides))
     }
 
     /// Whether an object has one of the names that it must have, if it must have any.

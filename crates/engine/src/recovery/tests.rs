@@ -292,8 +292,14 @@ fn what_took_a_name_while_the_machine_crashed_keeps_it() {
         target: &[],
     });
     change.after.extend([replaced, key(0)].map(|object| (object, live.nodes[&object].attr)));
-    // A moment later, or long after the crash.
-    for (clock, is_of_under_way) in [(31, true), (1_000_000, false)] {
+    let mut also = Change::new(Action::Attributes { object: moved, size: None, gap: None });
+    also.after.push((moved, live.nodes[&moved].attr));
+    let records = [record(&change), record(&also)];
+    // A moment later, or long after the crash; and wherever an earlier attempt was cut short.
+    let cases = [(31, true), (1_000_000, false)];
+    for ((clock, is_of_under_way), cut) in
+        cases.iter().flat_map(|one| (0..9).map(|cut| (*one, cut)))
+    {
         let mut disk = live.clone();
         disk.sets_ctimes = true;
         disk.clock = clock;
@@ -302,12 +308,80 @@ fn what_took_a_name_while_the_machine_crashed_keeps_it() {
         });
         disk.touch(&moved, false);
         disk.nodes.remove(&replaced);
-        let report = replay(&mut disk, &[record(&change)], &mut None).unwrap();
-        assert_eq!(report.conflicts.is_empty(), is_of_under_way, "{report:?}");
+        disk.clock = 2_000_000;
+        let mut observed = None;
+        disk.budget = Some(cut);
+        let conflicts = replay(&mut disk, &records, &mut observed).map(|report| report.conflicts);
+        disk.budget = None;
+        if let Ok(conflicts) = conflicts {
+            assert_eq!(conflicts.is_empty(), is_of_under_way, "{conflicts:?}");
+        }
+        replay(&mut disk, &records, &mut observed).unwrap();
         let names = disk.names_of(&key(0)).unwrap();
         let wanted = if is_of_under_way { moved } else { replaced };
         assert_eq!(names[&b"x"[..]], wanted);
         assert_eq!(names.len(), if is_of_under_way { 1 } else { 2 });
+    }
+}
+
+/// An operation that was not acknowledged gave a name back to what had it before the log's changes, and took
+/// from it the last other one that it had: it is not removed as if it had lost that.
+#[test]
+fn what_has_other_names_by_the_log_is_not_removed_with_its_last() {
+    for is_left in [true, false] {
+        let mut disk = Disk::new();
+        disk.sets_ctimes = true;
+        let (made, former) = (key(1000), key(2000));
+        disk.add(former, FileKind::Regular);
+        disk.put(&former, 0, b"acknowledged");
+        disk.change_names(&key(0), |names| {
+            names.insert(b"x".to_vec(), former);
+        });
+        let mut live = disk.clone();
+        live.add(made, FileKind::Regular);
+        let name = |name: &'static [u8]| Place { dir: key(0), name };
+        let mut make = Change::new(Action::Make { place: name(b"new"), object: made, target: &[] });
+        make.after.push((made, live.nodes[&made].attr));
+        let victim = Some(Unlinked { object: former, is_directory: false, is_left });
+        let rename = Change::new(Action::Rename {
+            from: name(b"new"),
+            to: name(b"x"),
+            object: made,
+            is_directory: false,
+            victim,
+        });
+        let report = replay(&mut disk, &[record(&make), record(&rename)], &mut None).unwrap();
+        let names = disk.names_of(&key(0)).unwrap();
+        assert_eq!(names[&b"x"[..]], made);
+        let kept = names.iter().find(|(_, object)| **object == former);
+        assert_eq!(kept.is_some_and(|(name, _)| name.starts_with(ASIDE_PREFIX)), is_left);
+        assert_eq!(report.conflicts.len(), usize::from(is_left));
+    }
+}
+
+/// What was changed before the machine was started was not changed after a crash, however late it was.
+#[test]
+fn what_was_changed_before_the_machine_started_is_of_under_way() {
+    let mut disk = Disk::new();
+    let mut live = disk.clone();
+    let (replaced, moved) = (key(1000), key(2000));
+    live.add(replaced, FileKind::Regular);
+    let place = Place { dir: key(0), name: b"x" };
+    let mut change = Change::new(Action::Make { place, object: replaced, target: &[] });
+    live.change_names(&key(0), |names| {
+        names.insert(b"x".to_vec(), replaced);
+    });
+    change.after.extend([replaced, key(0)].map(|object| (object, live.nodes[&object].attr)));
+    disk.clock = live.clock + 100_000;
+    disk.add(moved, FileKind::Regular);
+    disk.change_names(&key(0), |names| {
+        names.insert(b"x".to_vec(), moved);
+    });
+    for (started, wanted) in [(None, replaced), (Some(time(disk.clock + 1)), moved)] {
+        let mut disk = disk.clone();
+        let by = Replay::default().on_machine_started(started);
+        replay_by(by, &mut disk, &[record(&change)], &mut None).unwrap();
+        assert_eq!(disk.names_of(&key(0)).unwrap()[&b"x"[..]], wanted);
     }
 }
 

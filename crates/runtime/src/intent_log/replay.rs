@@ -1,8 +1,9 @@
 //! Replay of one file system's records.
 
+use rustix::time::ClockId;
 use steadfast_engine::recovery::{Replay, Report};
 use steadfast_intent_log::{Extent, Medium, Reader};
-use steadfast_vfs::{Change, FsError, Recoverable};
+use steadfast_vfs::{Change, FsError, Recoverable, Time};
 
 use super::mutation::{self, Mutation};
 use super::observed::ObservedFile;
@@ -79,6 +80,17 @@ fn each_change(
     })
 }
 
+/// When this run of the machine began, by the clock as it is now.
+fn machine_started() -> Option<Time> {
+    let since = |clock| {
+        let now = rustix::time::clock_gettime(clock);
+        i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec)
+    };
+    let began = since(ClockId::Realtime) - since(ClockId::Boottime);
+    let seconds = i64::try_from(began.div_euclid(1_000_000_000)).ok()?;
+    Some(Time { seconds, nanoseconds: began.rem_euclid(1_000_000_000) as u32 })
+}
+
 /// Brings into effect what records say, and makes it stable. What was observed is kept in
 /// `observed` until the records are of no use any more: then it is to be removed. `expected`: how
 /// many there must be, if that is known. `may_be_in_effect`: the file system has everything if it is still
@@ -91,12 +103,16 @@ pub(super) fn replay(
     storage: &mut dyn Recoverable,
 ) -> Result<Report, ReplayError> {
     let still_mounted = storage.still_mounted().map(str::to_owned);
-    let earlier = observed.read(still_mounted.as_deref())?;
+    // What was observed when all was thought to be in effect says nothing about a disk that has failed.
+    let earlier = observed
+        .read(still_mounted.as_deref())?
+        .filter(|kept| may_be_in_effect || !kept.is_in_effect);
     let is_in_effect = match &earlier {
         Some(kept) => kept.is_in_effect,
         None => may_be_in_effect && still_mounted.is_some(),
     };
-    let mut replay = if is_in_effect { Replay::of_what_is_in_effect() } else { Replay::default() };
+    let replay = if is_in_effect { Replay::of_what_is_in_effect() } else { Replay::default() };
+    let mut replay = replay.on_machine_started(machine_started());
     let count = each_change(records, |lsn, change| {
         replay.read(lsn, change);
         Ok(())
