@@ -247,12 +247,21 @@ impl Replay {
             Err(FsError::Stale) => Ok(()),
             done => done,
         }?;
-        if let Action::Write { object, .. }
-        | Action::Attributes { object, size: Some(_), .. }
-        | Action::Make { object, .. } = &change.action
-            && counts(object)
-        {
-            self.written.insert(*object);
+        let written = match &change.action {
+            Action::Write { object, .. } | Action::Attributes { object, size: Some(_), .. } => {
+                object
+            }
+            Action::Make { object, .. }
+                if change
+                    .attr_of(object)
+                    .is_some_and(|made| made.kind == FileKind::Regular && made.size > 0) =>
+            {
+                object
+            }
+            _ => return Ok(()),
+        };
+        if counts(written) {
+            self.written.insert(*written);
         }
         Ok(())
     }

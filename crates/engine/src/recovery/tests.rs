@@ -186,6 +186,10 @@ proptest! {
             replay_by(Replay::of_what_is_in_effect(), &mut disk, records, &mut observed).unwrap();
         prop_assert_eq!((report.names, report.objects_made, report.conflicts), (0, 0, vec![]));
         prop_assert_eq!(names(&disk), names(&left));
+        // Directories are not touched at all.
+        for (key, node) in left.nodes.iter().filter(|(_, it)| matches!(it.body, Body::Names(_))) {
+            prop_assert_eq!(disk.nodes[key].attr.ctime, node.attr.ctime);
+        }
         let touched = touched(&run.records[records.len()..ended]);
         let left = seen(&left);
         for (object, found) in seen(&disk) {
