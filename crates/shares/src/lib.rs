@@ -28,7 +28,9 @@ mod wanted;
 mod words;
 
 pub use authority::{Authority, Groups, RulesOnly};
-pub use catalog::{Applied, Catalog, Edit, FixedShare, GroupView, ShareChange, ShareView};
+pub use catalog::{
+    Applied, Catalog, Edit, FixedShare, GroupView, ShareChange, ShareNotice, ShareView,
+};
 pub use clients::PatternError;
 pub use compile::{Compiled, Field, FieldMistake, Inherited, Problem, RuleBook};
 pub use configuration::Configuration;

@@ -88,8 +88,8 @@ impl Wanted {
             self.shares.iter().map(|(_, share)| share.path.as_str()).collect();
         for group in &self.groups {
             for path in catalog.file(&group.name).into_iter().flat_map(GroupFile::paths) {
-                if !wanted.contains(path) {
-                    operations.push(Operation::RemoveShare { path: path.to_owned() });
+                if !wanted.contains(&**path) {
+                    operations.push(Operation::RemoveShare { path: path.to_string() });
                 }
             }
         }

@@ -67,6 +67,7 @@ const CORE_MAY_NEED: &[&str] = &[
     "crc32c",
     "crossbeam-utils",
     "hashbrown",
+    "indexmap",
     "parking_lot",
     "serde",
     "serde_json",

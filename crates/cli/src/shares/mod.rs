@@ -38,7 +38,7 @@ use crate::configuration::{COMMAND_LINE, WantedShare};
 use crate::exports::{Built, Exports, Fault, is_single_user};
 use returning::Returning;
 pub(crate) use service::ManagedShares;
-use told::{StatesBefore, state_served};
+use told::{StatesBefore, each_once, state_served};
 use watching::{DirectoryWatch, subdirectories};
 use writing::Writer;
 
@@ -280,7 +280,7 @@ impl ShareManager {
         let faults = self.serve_built(&mut state, &wanted, table, built);
         let before = faults.iter().filter_map(|fault| {
             let wanted = wanted.iter().find(|wanted| wanted.share.id == fault.id)?;
-            Some(((*fault.path).into(), Some(state_served(wanted.share.is_draining))))
+            Some((Arc::clone(&fault.path), Some(state_served(wanted.share.is_draining))))
         });
         let before: StatesBefore = before.collect();
         let done = Done { sequence: state.store.sequence(), ..Done::default() };
@@ -303,9 +303,13 @@ impl ShareManager {
 
     /// Serves what was done, and tells of it. Returns what the disk says against it.
     fn publish(&self, state: &mut State, done: &Done) -> Vec<Fault> {
-        let before = state.states_before(&done.changes);
+        // Who begins to watch meanwhile sees what has become of it.
+        let is_watched = self.news.receiver_count() > 0;
+        let before = is_watched.then(|| state.states_before(&done.changes));
         let faults = self.serve(state, &done.changes);
-        self.tell_watchers(state, done, &before);
+        if let Some(before) = before {
+            self.tell_watchers(state, done, &before);
+        }
         let paths = state.paths_of(done);
         self.tell_others(state, &paths);
         faults
@@ -323,10 +327,10 @@ impl ShareManager {
 
     /// Tells other programs and plug-ins how the shares of these paths are now. What is as they
     /// know it is no news to them.
-    fn tell_others(&self, state: &mut State, paths: &BTreeSet<Box<str>>) {
+    fn tell_others(&self, state: &mut State, paths: &[Arc<str>]) {
         if state.has_told_all {
-            state.tell_sharetab(paths.iter().map(|path| &**path));
-            let shares = state.shares_for_plugins(&self.plugins, paths.iter().map(|path| &**path));
+            state.tell_sharetab(paths);
+            let shares = state.shares_for_plugins(&self.plugins, paths);
             self.plugins.publish(shares);
         }
         // Also what was left over from before a crash.
@@ -461,7 +465,8 @@ impl ShareManager {
             before.entry(path).or_insert(old);
         }
         self.tell_watchers(&state, &done, &before);
-        told.extend(state.told_paths());
+        told.append(&mut state.told_paths());
+        told = each_once(told);
         self.tell_others(&mut state, &told);
         drop(state);
         self.watch_directories();
@@ -496,7 +501,7 @@ impl ShareManager {
 
 /// The changes of two steps as those of one.
 fn joined(first: Vec<ShareChange>, second: Vec<ShareChange>) -> Vec<ShareChange> {
-    let mut by_path: HashMap<Box<str>, ShareChange> =
+    let mut by_path: HashMap<Arc<str>, ShareChange> =
         first.into_iter().map(|change| (change.path.clone(), change)).collect();
     for change in second {
         match by_path.get_mut(&change.path) {

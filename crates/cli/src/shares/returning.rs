@@ -119,8 +119,10 @@ impl ShareManager {
 
     fn tell_of_disks(&self, shares: &[Arc<Share>], state_before: impl Fn(&Share) -> ShareState) {
         let state = self.lock();
-        let before: StatesBefore =
-            shares.iter().map(|share| ((*share.path).into(), Some(state_before(share)))).collect();
+        let before: StatesBefore = shares
+            .iter()
+            .map(|share| (Arc::clone(&share.path), Some(state_before(share))))
+            .collect();
         let done = Done { sequence: state.store.sequence(), ..Done::default() };
         self.tell_watchers(&state, &done, &before);
     }

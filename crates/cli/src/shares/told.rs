@@ -9,14 +9,14 @@ use steadfast_control::sharetab::{self, Entry};
 use steadfast_control::store::Done;
 use steadfast_shares::manage::RuleSpec;
 use steadfast_shares::{
-    Edit, GroupView, Item, Share, ShareChange, ShareId, ShareView, names_clients,
+    Edit, GroupView, Item, RuleSet, Share, ShareChange, ShareId, ShareView, names_clients,
 };
 
 use super::{State, subject_of};
 use crate::configuration::COMMAND_LINE;
 
 /// How shares were doing before a change, by path; `None`: they were not served.
-pub(super) type StatesBefore = BTreeMap<Box<str>, Option<ShareState>>;
+pub(super) type StatesBefore = BTreeMap<Arc<str>, Option<ShareState>>;
 
 /// Words that hold for a share, as far as they can be told as one list: what its rules make of
 /// them is in [`Share::rules`].
@@ -144,37 +144,38 @@ impl State {
         for share in self.exports.all_served() {
             match before.remove(&share.path) {
                 Some(old) if old == state_served(share.is_draining) => {}
-                Some(old) => drop(differences.insert((*share.path).into(), Some(old))),
+                Some(old) => drop(differences.insert(Arc::clone(&share.path), Some(old))),
                 // It was to be served, unless it was changed to be.
-                None => drop(differences.insert((*share.path).into(), Some(ShareState::Faulty))),
+                None => drop(differences.insert(Arc::clone(&share.path), Some(ShareState::Faulty))),
             }
         }
-        differences.extend(before.into_iter().map(|(path, old)| ((*path).into(), Some(old))));
+        differences.extend(before.into_iter().map(|(path, old)| (path, Some(old))));
         differences
     }
 
     /// The paths of which others are told: of what is served, and of what was to be.
-    pub(super) fn told_paths(&self) -> BTreeSet<Box<str>> {
+    pub(super) fn told_paths(&self) -> Vec<Arc<str>> {
         let wanted = self.store.catalog().all_served();
-        wanted.chain(self.exports.all_served()).map(|share| (*share.path).into()).collect()
+        let all = wanted.chain(self.exports.all_served());
+        each_once(all.map(|share| Arc::clone(&share.path)).collect())
     }
 
     /// The paths of the shares that something done is about: also those that are served as before
     /// and told otherwise, as their protocols, names or descriptions are others.
-    pub(super) fn paths_of(&self, done: &Done) -> BTreeSet<Box<str>> {
-        let mut paths: BTreeSet<Box<str>> =
-            done.changes.iter().map(|change| change.path.clone()).collect();
+    pub(super) fn paths_of(&self, done: &Done) -> Vec<Arc<str>> {
+        let mut paths: Vec<Arc<str>> =
+            done.changes.iter().map(|change| Arc::clone(&change.path)).collect();
         let mut groups = BTreeSet::new();
         for edit in &done.edits {
             match &edit.item {
-                Item::Share(path) => drop(paths.insert(path.clone())),
+                Item::Share(path) => paths.push((**path).into()),
                 Item::File | Item::Group | Item::Pattern(_) => drop(groups.insert(&*edit.group)),
             }
         }
         for group in groups {
-            paths.extend(self.store.catalog().paths_of(group).into_iter().map(Box::from));
+            paths.extend(self.store.catalog().paths_of(group).map(Arc::clone));
         }
-        paths
+        each_once(paths)
     }
 
     /// What those who watch are told of what was done, and of shares that were otherwise `before`.
@@ -246,15 +247,15 @@ impl State {
     }
 
     /// The shares of these paths as plug-ins get them, and which are gone.
-    pub(super) fn shares_for_plugins<'p>(
+    pub(super) fn shares_for_plugins(
         &self,
         plugins: &Plugins,
-        paths: impl Iterator<Item = &'p str>,
+        paths: &[Arc<str>],
     ) -> Vec<(String, Option<Arc<PluginShare>>)> {
         if plugins.names().is_empty() {
             return Vec::new();
         }
-        let told = paths.map(|path| {
+        let told = paths.iter().map(|path| {
             let share = self.served_at(path).map(|(share, view)| {
                 let mut status = self.status(&view, plugins);
                 // Neither says anything about the share, and both change with others.
@@ -266,30 +267,36 @@ impl State {
                 }
                 Arc::new(PluginShare { status, share: Arc::clone(share) })
             });
-            (path.to_owned(), share)
+            (path.to_string(), share)
         });
         told.collect()
     }
 
     /// Brings the sharetab up to date about these paths.
-    pub(super) fn tell_sharetab<'p>(&mut self, paths: impl Iterator<Item = &'p str>) {
+    pub(super) fn tell_sharetab(&mut self, paths: &[Arc<str>]) {
         let Some(mut sharetab) = self.sharetab.take() else { return };
+        let catalog = self.store.catalog();
+        // Many shares have the same rules.
+        let mut options: HashMap<(*const RuleSet, bool), String> = HashMap::new();
+        let mut types = Vec::new();
         for path in paths {
-            match self.served_at(path) {
-                Some((share, view)) => {
-                    let others = view.protocols.iter().map(String::as_str);
-                    let types: Vec<&str> =
-                        std::iter::once("nfs").chain(others.filter(|p| *p != "nfs")).collect();
-                    sharetab.set(&Entry {
-                        path,
-                        resource: view.spec.resource.as_deref(),
-                        types: &types,
-                        options: &sharetab::options(share),
-                        description: view.spec.description.as_deref(),
-                    });
-                }
-                None => sharetab.remove(path),
-            }
+            let notice = catalog.notice_at(path);
+            let served = notice.and_then(|notice| self.exports.served(notice.share.id));
+            let (Some(notice), Some(share)) = (notice, served) else {
+                sharetab.remove(path);
+                continue;
+            };
+            let others = notice.protocols.iter().map(String::as_str).filter(|p| *p != "nfs");
+            types.clear();
+            types.extend(std::iter::once("nfs").chain(others));
+            let said_by = (Arc::as_ptr(&share.rules), share.crosses_mounts);
+            sharetab.set(&Entry {
+                path,
+                resource: notice.resource,
+                types: &types,
+                options: options.entry(said_by).or_insert_with(|| sharetab::options(share)),
+                description: notice.description,
+            });
         }
         if let Err(error) = sharetab.publish() {
             tracing::error!(
@@ -299,6 +306,13 @@ impl State {
         }
         self.sharetab = Some(sharetab);
     }
+}
+
+/// Sorted; mostly they are, in runs.
+pub(super) fn each_once(mut paths: Vec<Arc<str>>) -> Vec<Arc<str>> {
+    paths.sort();
+    paths.dedup();
+    paths
 }
 
 pub(super) fn state_served(is_draining: bool) -> ShareState {

@@ -614,7 +614,7 @@ impl Catalog {
     /// now.
     fn check_ousted(&mut self, doing: &mut Doing) {
         for path in std::mem::take(&mut self.ousted) {
-            let was_served = matches!(self.touched.get(&path), Some(Some(_)));
+            let was_served = matches!(self.touched.get(&*path), Some(Some(_)));
             let is_named = doing.named.iter().any(|(_, named, _)| *named == path);
             let Some(loser) = self.first(&path).filter(|_| was_served && !is_named) else {
                 continue;

@@ -61,6 +61,11 @@ impl Paths {
         self.first.find(hash, |claim| ranking.path(*claim) == path).copied()
     }
 
+    /// Whether this claim, which was entered, has its path.
+    pub(super) fn has(&self, path: &str, claim: Claim) -> bool {
+        !self.later(path).contains(&claim)
+    }
+
     /// Those that came later.
     pub(super) fn later(&self, path: &str) -> &[Claim] {
         self.later.get(path).map_or(&[], Vec::as_slice)
@@ -130,6 +135,11 @@ pub(super) struct Ids {
 impl Ids {
     pub(super) fn first(&self, id: u64) -> Option<Claim> {
         self.first.get(&id).copied()
+    }
+
+    /// Whether this claim, which was entered, has its id.
+    pub(super) fn has(&self, id: u64, claim: Claim) -> bool {
+        self.later.get(&id).is_none_or(|waiting| !waiting.contains(&claim))
     }
 
     /// Claims an id.

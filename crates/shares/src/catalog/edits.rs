@@ -1,11 +1,13 @@
 //! Changes of the groups' texts: what a batch comes down to.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Catalog, Claim, Claimants, Group, ShareChange, claimants, patterns};
 use crate::group::{Content, GroupFile, Item, KeptShare, NodeId, Outcome, Position};
+use crate::model::Share;
 
 /// A segment of a group's file that becomes another. Idempotent: whatever the segment is, it is
 /// `after` then.
@@ -192,8 +194,48 @@ impl Catalog {
     /// Puts another text before a group's shares.
     fn put_group(&mut self, name: &str, text: &str) {
         let Some(index) = self.group_index(name) else { return };
-        if self.group(index).is_some_and(|group| group.file.preamble() != text) {
+        let Some(group) = self.group(index).filter(|group| group.file.preamble() != text) else {
+            return;
+        };
+        let (spec, is_well_written) = group.file.preamble_of(text);
+        let (inherited, mistakes) = self.inherited.of_group(&spec);
+        let means_the_same = inherited == *group.inherited
+            && mistakes == group.mistakes
+            && is_well_written == group.file.group_mistakes().is_empty();
+        if means_the_same {
+            self.switch_group(index, spec.enabled != Some(false), text);
+        } else {
             self.change_group(index, |group| group.file.put_preamble(text));
+        }
+    }
+
+    /// Puts a text before a group's shares that changes nothing of them but, maybe, whether they
+    /// are served. Nobody gets or loses a path or an id by that: of a hundred thousand each is
+    /// looked at once.
+    fn switch_group(&mut self, index: u32, is_enabled: bool, text: &str) {
+        let was_enabled = self.group(index).is_some_and(Group::is_enabled);
+        if was_enabled && !is_enabled {
+            self.touch_served(index, |share| Some(Arc::clone(share)));
+        }
+        if let Some(group) = self.group_mut(index) {
+            group.file.put_preamble(text);
+        }
+        if is_enabled && !was_enabled {
+            self.touch_served(index, |_| None);
+        }
+    }
+
+    /// Notes of each share of a group that is served how it was served before.
+    fn touch_served(&mut self, index: u32, before: impl Fn(&Arc<Share>) -> Option<Arc<Share>>) {
+        let claims = self.claims_of(index);
+        self.touched.reserve(claims.len());
+        for claim in claims {
+            let share = self.share_of(claim).filter(|_| self.is_served(claim));
+            let Some((path, before)) = share.map(|share| (Arc::clone(&share.path), before(share)))
+            else {
+                continue;
+            };
+            self.touched.entry(path).or_insert(before);
         }
     }
 
@@ -261,7 +303,7 @@ impl Catalog {
             let (inherited, mistakes) = base.of_group(group.file.group());
             group.mistakes = mistakes;
             if *group.inherited != inherited {
-                group.inherited = std::sync::Arc::new(inherited);
+                group.inherited = Arc::new(inherited);
             }
         }
         for claim in claims {

@@ -164,9 +164,7 @@ impl Catalog {
     pub(super) fn state(&self, claim: Claim) -> ShareState {
         let share = self.share_of(claim);
         let Some(share) = share else { return ShareState::Faulty };
-        let has_place =
-            self.ids.first(share.id.0) == Some(claim) && self.first(&share.path) == Some(claim);
-        if !has_place {
+        if !self.has_place(claim, share) {
             ShareState::Faulty
         } else if !self.is_enabled(claim) {
             ShareState::Disabled

@@ -20,7 +20,9 @@ use std::sync::Arc;
 
 pub use applying::Applied;
 pub use edits::Edit;
+use indexmap::IndexMap;
 pub use listing::{GroupView, ShareView};
+pub use states::ShareNotice;
 
 use crate::compile::{FieldMistake, Inherited, RuleBook};
 use crate::group::{Content, GroupFile, KeptShare, NodeId, Outcome, PatternNode};
@@ -51,7 +53,7 @@ pub struct FixedShare {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShareChange {
     /// The path that clients mount.
-    pub path: Box<str>,
+    pub path: Arc<str>,
     /// As it was served; `None` if it was not.
     pub old: Option<Arc<Share>>,
     /// As it is to be served; `None` if it is not.
@@ -72,7 +74,7 @@ pub struct Catalog {
     paths: Paths,
     ids: Ids,
     /// How shares were served before what is being done now.
-    touched: HashMap<Box<str>, Option<Arc<Share>>>,
+    touched: IndexMap<Arc<str>, Option<Arc<Share>>>,
     /// Groups whose files cannot be read: nothing of them is served, and nothing is put in their
     /// place, where it would inherit less than they say.
     unreadable: BTreeSet<Box<str>>,
@@ -173,7 +175,7 @@ impl Catalog {
             book: RuleBook::default(),
             paths: Paths::default(),
             ids: Ids::default(),
-            touched: HashMap::new(),
+            touched: IndexMap::new(),
             unreadable: BTreeSet::new(),
             ousted: BTreeSet::new(),
             seen: HashMap::new(),
@@ -389,6 +391,10 @@ impl Catalog {
     }
 
     fn path_of(&self, claim: Claim) -> &str {
+        self.shared_path_of(claim).map_or("", |path| path)
+    }
+
+    fn shared_path_of(&self, claim: Claim) -> Option<&Arc<str>> {
         path_of(&self.fixed, &self.groups, claim)
     }
 
@@ -423,9 +429,12 @@ impl Catalog {
     /// is wrong with it, and it is not switched off.
     fn is_served(&self, claim: Claim) -> bool {
         let Some(share) = self.share_of(claim) else { return false };
-        self.is_enabled(claim)
-            && self.ids.first(share.id.0) == Some(claim)
-            && self.first(&share.path) == Some(claim)
+        self.is_enabled(claim) && self.has_place(claim, share)
+    }
+
+    /// Whether a claim's share has its path and its id.
+    fn has_place(&self, claim: Claim, share: &Share) -> bool {
+        self.paths.has(&share.path, claim) && self.ids.has(share.id.0, claim)
     }
 
     /// What becomes of a share of a group.
@@ -464,10 +473,7 @@ impl Catalog {
 
     /// Has a claim enter for its path, and for its id if it gets that.
     fn claim(&mut self, claim: Claim) {
-        let path: Box<str> = self.path_of(claim).into();
-        if path.is_empty() {
-            return;
-        }
+        let Some(path) = self.claimed_path(claim) else { return };
         self.touch(&path);
         match self.paths.claim(&path, claim, claimants!(self)) {
             Standing::First => self.claim_id(claim),
@@ -481,10 +487,7 @@ impl Catalog {
 
     /// Has a claim withdrawn; then its share may be changed.
     fn release(&mut self, claim: Claim) {
-        let path: Box<str> = self.path_of(claim).into();
-        if path.is_empty() {
-            return;
-        }
+        let Some(path) = self.claimed_path(claim) else { return };
         self.touch(&path);
         let (was_first, next) = self.paths.release(&path, claim, claimants!(self));
         if was_first {
@@ -493,6 +496,11 @@ impl Catalog {
         if let Some(next) = next {
             self.claim_id(next);
         }
+    }
+
+    /// The path that a claim enters for, if it names one.
+    fn claimed_path(&self, claim: Claim) -> Option<Arc<str>> {
+        self.shared_path_of(claim).filter(|path| !path.is_empty()).map(Arc::clone)
     }
 
     fn claim_id(&mut self, claim: Claim) {
@@ -509,23 +517,23 @@ impl Catalog {
 
     fn release_id(&mut self, claim: Claim) {
         let Some(id) = self.share_of(claim).map(|share| share.id.0) else { return };
-        if let Some(next) = self.ids.release(id, claim) {
-            let path: Box<str> = self.path_of(next).into();
+        if let Some(path) = self.ids.release(id, claim).and_then(|next| self.claimed_path(next)) {
             // It was not served before: another had its id.
             self.touched.entry(path).or_insert(None);
         }
     }
 
     fn touch_claim(&mut self, claim: Claim) {
-        let path: Box<str> = self.path_of(claim).into();
-        self.touch(&path);
+        if let Some(path) = self.claimed_path(claim) {
+            self.touch(&path);
+        }
     }
 
     /// Notes how a path is served before that may change.
-    fn touch(&mut self, path: &str) {
+    fn touch(&mut self, path: &Arc<str>) {
         if !self.touched.contains_key(path) {
             let served = self.served(path).cloned();
-            self.touched.insert(path.into(), served);
+            self.touched.insert(Arc::clone(path), served);
         }
     }
 
@@ -593,23 +601,26 @@ impl Claimants<'_> {
 }
 
 /// The path of a claim.
-fn path_of<'a>(fixed: &'a [FixedShare], groups: &'a [Option<Group>], claim: Claim) -> &'a str {
+fn path_of<'a>(
+    fixed: &'a [FixedShare],
+    groups: &'a [Option<Group>],
+    claim: Claim,
+) -> Option<&'a Arc<str>> {
     let group = |index: u32| groups.get(index as usize)?.as_ref();
-    let path = match claim {
-        Claim::Fixed(index) => fixed.get(index as usize).map(|fixed| &*fixed.share.path),
+    match claim {
+        Claim::Fixed(index) => fixed.get(index as usize).map(|fixed| &fixed.share.path),
         Claim::Written(index, node) => {
-            group(index).and_then(|group| group.file.share(node)).map(|share| &*share.kept.path)
+            group(index).and_then(|group| group.file.share(node)).map(|share| &share.kept.path)
         }
         Claim::Made(index, number) => group(index)
             .and_then(|group| group.made.get(number as usize)?.as_ref())
-            .map(|made| &*made.path),
-    };
-    path.unwrap_or_default()
+            .map(|made| &made.path),
+    }
 }
 
 impl Ranking for Claimants<'_> {
     fn path(&self, claim: Claim) -> &str {
-        path_of(self.fixed, self.groups, claim)
+        path_of(self.fixed, self.groups, claim).map_or("", |path| path)
     }
 
     fn rank(&self, claim: Claim) -> Rank<'_> {

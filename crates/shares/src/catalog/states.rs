@@ -1,9 +1,58 @@
 //! What is told about one share at a cost that does not grow with its file.
 
+use std::sync::Arc;
+
 use super::{Catalog, Claim, ShareView};
 use crate::manage::{DefaultsSpec, ShareState};
+use crate::model::Share;
+
+/// What other programs are told of a share that is served.
+#[derive(Clone, Copy, Debug)]
+pub struct ShareNotice<'a> {
+    /// With its rules.
+    pub share: &'a Arc<Share>,
+    /// Its name where protocols want one.
+    pub resource: Option<&'a str>,
+    /// For people.
+    pub description: Option<&'a str>,
+    /// Plug-ins that serve it, its group's if it names none; none for NFS alone.
+    pub protocols: &'a [String],
+}
 
 impl Catalog {
+    /// The share that is served at a path, as other programs are told of it.
+    pub fn notice_at(&self, path: &str) -> Option<ShareNotice<'_>> {
+        let claim = self.first(path).filter(|claim| self.is_served(*claim))?;
+        let share = self.share_of(claim)?;
+        let notice = ShareNotice { share, resource: None, description: None, protocols: &[] };
+        Some(match claim {
+            Claim::Fixed(index) => {
+                let spec = &self.fixed.get(index as usize)?.spec;
+                ShareNotice {
+                    resource: spec.resource.as_deref(),
+                    description: spec.description.as_deref(),
+                    protocols: &spec.protocols,
+                    ..notice
+                }
+            }
+            Claim::Written(group, node) => {
+                let group = self.group(group)?;
+                let kept = &group.file.share(node)?.kept;
+                let (own, of_group) = (kept.protocols(), &group.inherited.protocols);
+                ShareNotice {
+                    resource: kept.resource(),
+                    description: kept.description(),
+                    protocols: if own.is_empty() { of_group } else { own },
+                    ..notice
+                }
+            }
+            // Patterns say none of these.
+            Claim::Made(group, _) => {
+                ShareNotice { protocols: &self.group(group)?.inherited.protocols, ..notice }
+            }
+        })
+    }
+
     /// How the share that has a path first is doing; `None` if nothing is written about it.
     pub fn state_at(&self, path: &str) -> Option<ShareState> {
         self.first(path).map(|claim| self.state(claim))
@@ -23,12 +72,11 @@ impl Catalog {
     }
 
     /// The paths of a group's shares, those that patterns made among them.
-    pub fn paths_of(&self, group: &str) -> Vec<&str> {
-        let Some(group) = self.group_index(group).and_then(|index| self.group(index)) else {
-            return Vec::new();
-        };
-        let written = group.file.paths();
-        written.chain(group.made.iter().flatten().map(|made| &*made.path)).collect()
+    pub fn paths_of(&self, group: &str) -> impl Iterator<Item = &Arc<str>> {
+        let group = self.group_index(group).and_then(|index| self.group(index));
+        let written = group.into_iter().flat_map(|group| group.file.paths());
+        let made = group.into_iter().flat_map(|group| group.made.iter().flatten());
+        written.chain(made.map(|made| &made.path))
     }
 
     /// Whether the share that has a path first was made by a pattern.

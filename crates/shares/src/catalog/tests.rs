@@ -108,6 +108,21 @@ fn a_group_is_switched_as_one() {
     assert_eq!(apply(&mut catalog, on).changes.len(), 2);
 }
 
+/// What stands before the shares may get a mistake by a merge with what people wrote, which nobody
+/// checks.
+#[test]
+fn a_group_with_a_mistake_is_not_served() {
+    let mut catalog = catalog(&[("home", HOME)]);
+    let right = catalog.file("home").expect("there").preamble().to_string();
+    let item = crate::group::Item::Group;
+    let wrong = format!("{right}nonsense = 1\n");
+    let edit = Edit { item, ..Edit::of_file("home", Some(&right), Some(&wrong)) };
+    let changes = catalog.put_all(std::slice::from_ref(&edit));
+    assert_eq!(paths(&changes), [("/a", true, false), ("/b", true, false)]);
+    assert!(catalog.shares().all(|view| view.state == ShareState::Faulty));
+    assert_eq!(paths(&catalog.take_back(&[edit])), [("/a", false, true), ("/b", false, true)]);
+}
+
 #[test]
 fn a_batch_with_a_mistake_changes_nothing() {
     let mut catalog = catalog(&[("home", HOME)]);

@@ -92,6 +92,18 @@ impl KeptShare {
         self.rest.as_deref()
     }
 
+    pub(crate) fn resource(&self) -> Option<&str> {
+        self.rest()?.resource.as_deref()
+    }
+
+    pub(crate) fn description(&self) -> Option<&str> {
+        self.rest()?.description.as_deref()
+    }
+
+    pub(crate) fn protocols(&self) -> &[String] {
+        self.rest().map_or(&[], |rest| &rest.protocols)
+    }
+
     /// The share that this is with rules made of its words.
     pub(crate) fn share(&self, compiled: &Compiled) -> Share {
         let rest = self.rest();

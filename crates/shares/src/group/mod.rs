@@ -284,8 +284,8 @@ impl GroupFile {
     }
 
     /// Their paths.
-    pub fn paths(&self) -> impl Iterator<Item = &str> {
-        self.kept_shares().map(|share| &*share.path)
+    pub fn paths(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.kept_shares().map(|share| &share.path)
     }
 
     fn kept_shares(&self) -> impl Iterator<Item = &KeptShare> {
@@ -418,6 +418,13 @@ impl GroupFile {
         self.group = read.spec;
         self.group_mistakes = read.mistakes;
         self.preamble = text.into();
+    }
+
+    /// What another text before the segments would say of the group, and whether it is well
+    /// written.
+    pub(crate) fn preamble_of(&self, text: &str) -> (GroupSpec, bool) {
+        let read = reading::preamble(&self.group.name, text);
+        (read.spec, read.mistakes.is_empty())
     }
 
     /// Puts another text in the place of a segment's.

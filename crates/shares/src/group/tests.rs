@@ -149,7 +149,7 @@ fn mistakes_are_told_in_their_lines_and_leave_others_alone() {
     assert_eq!(told[1], "6:1: unknown key \"opitons\" in [[share]]; did you mean \"options\"?");
     assert!(told[2].starts_with("10:16: unclosed array"), "{told:#?}");
     assert!(told[3].starts_with("15:2: unknown key \"shares\""), "{told:#?}");
-    let paths: Vec<_> = file.paths().collect();
+    let paths: Vec<_> = file.paths().map(|path| &**path).collect();
     assert_eq!(paths, ["/a", "/b", "/c"]);
     assert_eq!(file.text(), text);
 }
