@@ -26,6 +26,8 @@ pub(crate) struct Exports {
     /// Of each file system the share whose tree is open whether or not a client uses it, so that
     /// what the intent log holds for the file system gets there.
     openers: HashMap<u64, ShareId>,
+    /// Of file systems that had failed and are to come back, a tree that was closed for it.
+    closed: HashMap<u64, Weak<TreeOnUse>>,
     discarded: Discarded,
 }
 
@@ -102,6 +104,7 @@ impl Exports {
             serves_all_users,
             served: HashMap::new(),
             openers: HashMap::new(),
+            closed: HashMap::new(),
             discarded: Discarded::start(),
         }
     }
@@ -109,13 +112,39 @@ impl Exports {
     /// Whether a share is served, and why its tree could not be opened if a client wanted it, or
     /// takes no changes.
     pub(crate) fn is_served(&self, id: ShareId) -> (bool, Option<String>) {
-        let served = self.served.get(&id);
-        (served.is_some(), served.and_then(|served| served.tree.problem()))
+        let Some(served) = self.served.get(&id) else { return (false, None) };
+        let of_disk = || self.failed(served)?.problem();
+        (true, served.tree.problem().or_else(of_disk))
     }
 
     /// Whether a share's disk has failed, and is not back.
     pub(crate) fn has_failed(&self, id: ShareId) -> bool {
-        self.served.get(&id).is_some_and(|served| served.tree.has_failed())
+        self.served.get(&id).is_some_and(|served| self.failed(served).is_some())
+    }
+
+    /// The tree that tells that a share's disk has failed, if so: its own, or another's of the same
+    /// file system if nobody uses it.
+    fn failed(&self, served: &Served) -> Option<Arc<TreeOnUse>> {
+        if served.tree.has_failed() {
+            return Some(Arc::clone(&served.tree));
+        }
+        let device = served.tree.device().filter(|_| served.tree.tree().is_none())?;
+        let opener = self.openers.get(&device).and_then(|id| self.served.get(id));
+        let opener = opener.map(|opener| Arc::clone(&opener.tree));
+        let closed = || self.closed.get(&device).and_then(Weak::upgrade);
+        opener.or_else(closed).filter(|tree| tree.has_failed())
+    }
+
+    /// The shares on the disks of these that nobody uses.
+    pub(crate) fn unused_beside(&self, shares: &[Arc<Share>]) -> Vec<Arc<Share>> {
+        let device = |share: &Arc<Share>| self.served.get(&share.id)?.tree.device();
+        let devices: HashSet<u64> = shares.iter().filter_map(device).collect();
+        let is_beside = |served: &&Served| {
+            let is_there = served.tree.device().is_some_and(|device| devices.contains(&device));
+            is_there && served.tree.tree().is_none() && !served.tree.has_failed()
+        };
+        let beside = self.served.values().filter(is_beside);
+        beside.map(|served| Arc::clone(&served.share)).collect()
     }
 
     /// Whether a share's disk has failed, and what it has is served.
@@ -150,6 +179,9 @@ impl Exports {
                 share: Arc::clone(&served.share),
                 tree: Arc::downgrade(&served.tree),
             });
+            if let Some(device) = served.tree.device() {
+                self.closed.insert(device, Arc::downgrade(&served.tree));
+            }
             added.push(served.export());
             built.changed.push(Arc::clone(&served.share));
             self.served.insert(share.id, served);
@@ -166,11 +198,14 @@ impl Exports {
         Arc::ptr_eq(&served.tree, &tree).then_some(tree)
     }
 
-    /// Notes that a share's tree was opened, though no client uses it.
-    pub(crate) fn note_opened(&mut self, id: ShareId) {
-        if let Some(device) = self.served.get(&id).and_then(|served| served.tree.device()) {
+    /// Notes that a share's tree was opened again that had been closed. Whether it is the first of
+    /// its file system.
+    pub(crate) fn note_opened(&mut self, id: ShareId) -> bool {
+        let device = self.served.get(&id).and_then(|served| served.tree.device());
+        device.is_some_and(|device| {
             self.openers.entry(device).or_insert(id);
-        }
+            self.closed.remove(&device).is_some()
+        })
     }
 
     /// A share as it is served.

@@ -17,6 +17,7 @@ use intent_log_support::{create, kill, run, stop, tmpfs};
 use steadfast_client::{
     ClientError, FileHandle, Identity, Nfs3Client, NfsStat3, Settings, StableHow,
 };
+use steadfast_control::api::{Event, ShareState};
 
 #[test]
 fn a_disk_that_is_not_mounted_gets_its_operations_when_it_is_back() {
@@ -393,6 +394,8 @@ fn a_disk_that_is_well_again_comes_back_by_itself() {
     // A disk with less room than it says.
     let room = tmpfs(&directory.join("room"), 64);
     let Some(disk) = Disk::on(&room.at, &directory, "bad", 40) else { return };
+    let unused = disk.share.with_file_name("unused");
+    std::fs::create_dir(&unused).unwrap();
     disk.without_room_of(&["a", "quiet", "local"], 2);
     let size = format!("remount,size={}m", disk.image_mib());
     assert!(run(&["mount", "-o", &size, utf8(&room.at)]));
@@ -400,7 +403,23 @@ fn a_disk_that_is_well_again_comes_back_by_itself() {
     site.log = "enabled = true\nsize_mib = 64\ncheckpoint_interval_ms = 200\n\
                 device_retry_interval_s = 3\n"
         .to_owned();
+    // A share of it that no client uses, and a plug-in that has its shares.
+    let calls = directory.join("calls");
+    let program = directory.join("plug-in");
+    std::fs::write(&program, format!("#!/bin/sh\ncat >> {}\n", utf8(&calls))).unwrap();
+    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    site.more = format!(
+        "[[share]]\npath = {:?}\nclients = [\"*\"]\nprotocols = [\"list\"]\n\
+         [plugin.list]\ncommand = [{:?}]\n",
+        utf8(&unused),
+        utf8(&program)
+    );
     let running = site.start();
+    let watch = steadfast_control::Client::connect(&site.place.state).watch().unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        watch.map_while(Result::ok).for_each(|event| drop(tell.send(event)));
+    });
     let (mut bad, root) = site.mount(&running, 1);
     let file = bad.lookup(&root, b"a").unwrap().handle;
     let quiet = bad.lookup(&root, b"quiet").unwrap().handle;
@@ -424,12 +443,13 @@ fn a_disk_that_is_well_again_comes_back_by_itself() {
         let words = ["share", "list", "--state-directory", utf8(&site.place.state)];
         String::from_utf8(output(&words).stdout).unwrap()
     };
-    assert!(listed().contains("faulty"), "{}", listed());
+    let faulty = || listed().lines().filter(|line| line.contains("faulty")).count();
+    assert_eq!(faulty(), 2, "{}", listed());
     // It takes something, and is tried again: but not yet all that was acknowledged.
     site.await_words("takes changes again");
     site.await_words("cannot be replayed");
     assert_ne!(site.asides(), 0);
-    assert!(listed().contains("faulty"), "{}", listed());
+    assert_eq!(faulty(), 2, "{}", listed());
     assert!(run(&["mount", "-o", "remount,size=64m", utf8(&room.at)]));
     // The same client, by the handles that it has.
     let end = acknowledged * CHUNK as u64;
@@ -437,7 +457,11 @@ fn a_disk_that_is_well_again_comes_back_by_itself() {
     let verifiers = [first.verifier, between, later.verifier];
     assert!(verifiers[0] != verifiers[1] && verifiers[1] != verifiers[2], "data may be lost");
     assert_eq!(site.asides(), 0, "{}", site.said());
-    assert!(!listed().contains("faulty"), "{}", listed());
+    let begun = Instant::now();
+    while faulty() > 0 {
+        assert!(begun.elapsed() < PATIENCE, "{}", listed());
+        std::thread::sleep(Duration::from_millis(20));
+    }
     // What was lost of these is of the past, also where the kernel has told nobody yet.
     let local = bad.lookup(&root, b"local").unwrap().handle;
     for handle in [&quiet, &local] {
@@ -445,6 +469,18 @@ fn a_disk_that_is_well_again_comes_back_by_itself() {
         bad.commit(handle, 0, 0).unwrap();
     }
     create(&mut bad, &root, "b");
+    // Who watches is told of both shares; plug-ins of neither.
+    let mut events: Vec<_> = (0..4).map(|_| told.recv_timeout(PATIENCE).unwrap()).collect();
+    let (enabled, faulty) = (Some(ShareState::Enabled), Some(ShareState::Faulty));
+    for (old, new) in [(enabled, faulty), (faulty, enabled)] {
+        for share in [&site.disks[1].share, &unused] {
+            let is_told =
+                |event: &Event| event.name == utf8(share) && (event.old, event.new) == (old, new);
+            let place = events.iter().take(2).position(is_told);
+            events.remove(place.unwrap_or_else(|| panic!("{share:?}: {events:?}")));
+        }
+    }
+    assert_eq!(std::fs::read_to_string(&calls).unwrap().matches("\"version\"").count(), 1);
     kill(running);
     site.disks[1].unmount();
     site.disks[1].mount("rw");

@@ -111,7 +111,10 @@ impl ShareManager {
     fn tell_of_failed_disks(&self, keeper: &IntentLogKeeper, known: &mut BTreeSet<FaultySince>) {
         let faulty: BTreeSet<_> = keeper.faulty().into_iter().collect();
         for since in faulty.difference(known) {
-            let shares = self.lock().exports.users(since.file_system);
+            let state = self.lock();
+            let mut shares = state.exports.users(since.file_system);
+            shares.append(&mut state.exports.unused_beside(&shares));
+            drop(state);
             self.tell_of_disks(&shares, |share| state_served(share.is_draining));
         }
         *known = faulty;
@@ -182,8 +185,13 @@ impl ShareManager {
         if !is_open {
             return false;
         }
-        self.lock().exports.note_opened(closed.share.id);
-        self.tell_of_disks(std::slice::from_ref(&closed.share), |_| ShareState::Faulty);
+        let mut back = vec![Arc::clone(&closed.share)];
+        let mut state = self.lock();
+        if state.exports.note_opened(closed.share.id) {
+            back.append(&mut state.exports.unused_beside(&back));
+        }
+        drop(state);
+        self.tell_of_disks(&back, |_| ShareState::Faulty);
         true
     }
 }

@@ -108,7 +108,7 @@ impl State {
 
     /// Whether a share is served, and its disk takes changes.
     fn is_well(&self, id: ShareId) -> bool {
-        self.exports.is_served(id).0 && !self.exports.has_failed(id)
+        self.exports.served(id).is_some() && !self.exports.has_failed(id)
     }
 
     /// How a share is doing that has its path first; `None` if nothing is written about it.
@@ -122,20 +122,19 @@ impl State {
 
     /// How shares are doing, of which changes are not served yet.
     pub(super) fn states_before(&self, changes: &[ShareChange]) -> StatesBefore {
-        let before = |change: &ShareChange| {
-            let old = change.old.as_ref()?;
-            Some(match (self.is_well(old.id), old.is_draining) {
-                (false, _) => ShareState::Faulty,
-                (true, is_draining) => state_served(is_draining),
-            })
-        };
+        let before = |change: &ShareChange| Some(self.state_now(change.old.as_ref()?));
         changes.iter().map(|change| (change.path.clone(), before(change))).collect()
+    }
+
+    /// How a share is doing that is to be served so.
+    fn state_now(&self, share: &Share) -> ShareState {
+        if self.is_well(share.id) { state_served(share.is_draining) } else { ShareState::Faulty }
     }
 
     /// How all shares that are served are doing.
     pub(super) fn served_states(&self) -> HashMap<Arc<str>, ShareState> {
         let served = self.exports.all_served();
-        served.map(|share| (Arc::clone(&share.path), state_served(share.is_draining))).collect()
+        served.map(|share| (Arc::clone(&share.path), self.state_now(share))).collect()
     }
 
     /// The shares that were served and are not now, or the other way round, as they were before.
@@ -143,7 +142,7 @@ impl State {
         let mut differences = StatesBefore::new();
         for share in self.exports.all_served() {
             match before.remove(&share.path) {
-                Some(old) if old == state_served(share.is_draining) => {}
+                Some(old) if old == self.state_now(share) => {}
                 Some(old) => drop(differences.insert(Arc::clone(&share.path), Some(old))),
                 // It was to be served, unless it was changed to be.
                 None => drop(differences.insert(Arc::clone(&share.path), Some(ShareState::Faulty))),

@@ -15,6 +15,8 @@ use crate::common::{PATIENCE, Place, Running, output, stderr, steadfast, utf8};
 pub struct Site {
     pub disks: Vec<Disk>,
     pub log: String,
+    /// What else is configured.
+    pub more: String,
     pub place: Place,
 }
 
@@ -45,7 +47,7 @@ impl Site {
     pub fn of(disks: Vec<Disk>, place: Place) -> Self {
         // Checkpoints only when a test wants one.
         let log = "enabled = true\nsize_mib = 16\ncheckpoint_interval_ms = 3600000\n".to_owned();
-        Self { disks, log, place }
+        Self { disks, log, more: String::new(), place }
     }
 
     /// Writes a configuration that serves these of the disks.
@@ -56,7 +58,7 @@ impl Site {
                 "[[share]]\npath = {path:?}\nclients = [\"*\"]\noptions = [\"no_root_squash\"]\n"
             )
         });
-        let text = format!("[log]\n{}\n{}", self.log, shares.collect::<String>());
+        let text = format!("[log]\n{}\n{}{}", self.log, shares.collect::<String>(), self.more);
         self.place.write("steadfast.toml", &text)
     }
 
