@@ -17,6 +17,7 @@ mod api;
 mod changes;
 mod farm;
 mod load;
+mod memory;
 mod names;
 mod paper;
 mod probe;

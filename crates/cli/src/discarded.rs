@@ -7,11 +7,15 @@ use std::time::{Duration, Instant};
 
 use steadfast_engine::ExportTable;
 use steadfast_posixfs::TreeOnUse;
+use steadfast_sys::process;
 
 /// How long calls that began before are waited for; after that whoever is last lets it go.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two looks at whether they have ended.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// So many trees that their memory is worth giving back.
+const MANY: usize = 256;
 
 /// A table that is served no more, and trees that are not in the one that is.
 type Old = (Arc<ExportTable>, Vec<Arc<TreeOnUse>>);
@@ -57,6 +61,10 @@ fn let_go(receiver: &Receiver<Old>) {
             std::thread::sleep(PAUSE);
         }
         drop(table);
+        let were_many = trees.len() >= MANY;
         drop(trees);
+        if were_many {
+            process::release_free_memory();
+        }
     }
 }

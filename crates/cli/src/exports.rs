@@ -5,16 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use steadfast_engine::{Export, ExportTable};
-use steadfast_posixfs::{LookedAt, Mode, OpenError, Storage, TreeOnUse, TreeOpener};
+use steadfast_posixfs::{LookedAt, Mode, Storage, TreeOnUse, TreeOpener};
 use steadfast_shares::{ClientRule, Rights, RuleSet, Share, ShareId, Squash};
 use steadfast_sys::process;
 use steadfast_vfs::{LoggedFileSystem, StorageSource};
 
-use crate::configuration::{WantedShare, missing_directory};
+use crate::configuration::WantedShare;
 use crate::discarded::Discarded;
-
-/// Shares that a thread looks at, at the least: fewer are not worth one.
-const SHARES_A_THREAD: usize = 256;
+use crate::looker::Looker;
 
 /// The shares that are served.
 pub(crate) struct Exports {
@@ -41,6 +39,8 @@ struct Served {
     share: Arc<Share>,
     /// Whether we have looked at its directory, not only a client.
     is_looked_at: bool,
+    /// How often it was found that no client had used it since the last time.
+    idle: u32,
 }
 
 impl Served {
@@ -191,6 +191,44 @@ impl Exports {
         (table, built, reopened)
     }
 
+    /// Closes what shares have open that no client has used at so many of these calls, one after the
+    /// other: a client's next call opens it again. Of each file system one share stays open. Returns
+    /// how many these are.
+    pub(crate) fn let_idle_go(
+        &mut self,
+        now: &Arc<ExportTable>,
+        calls: u32,
+    ) -> Option<(ExportTable, usize)> {
+        let mut idle = Vec::new();
+        for (id, served) in &mut self.served {
+            if served.tree.tree().is_none() || served.tree.take_use() {
+                served.idle = 0;
+                continue;
+            }
+            served.idle = served.idle.saturating_add(1);
+            let opener = served.tree.device().and_then(|device| self.openers.get(&device));
+            if served.idle >= calls && opener.is_some_and(|opener| opener != id) {
+                idle.push((*id, Arc::clone(&served.tree)));
+            }
+        }
+        self.opener.retain_idle(&mut idle);
+        let mut exports = Vec::with_capacity(idle.len());
+        for (id, tree) in &idle {
+            if let Some(served) = self.served.get_mut(id) {
+                served.tree = Arc::new(tree.anew());
+                served.idle = 0;
+                exports.push(served.export());
+            }
+        }
+        if exports.is_empty() {
+            return None;
+        }
+        let count = exports.len();
+        let table = now.with_other_storage(exports);
+        self.discarded.add(Arc::clone(now), idle.into_iter().map(|(_, tree)| tree).collect());
+        Some((table, count))
+    }
+
     /// The tree of a share that was closed, if it is still the share's.
     pub(crate) fn still_reopened(&self, reopened: &Reopened) -> Option<Arc<TreeOnUse>> {
         let tree = reopened.tree.upgrade()?;
@@ -283,7 +321,7 @@ impl Exports {
                 share.without_log,
             );
             let tree = Arc::new(tree);
-            let served = Served { written: None, tree, share, is_looked_at: false };
+            let served = Served { written: None, tree, share, is_looked_at: false, idle: 0 };
             added.push(served.export());
             self.served.insert(served.share.id, served);
         }
@@ -298,7 +336,7 @@ impl Exports {
 
     /// Who looks at directories, for [`Exports::change_to_seen`].
     pub(crate) fn looker(&self) -> Looker {
-        Looker(Arc::clone(&self.opener))
+        Looker::new(Arc::clone(&self.opener))
     }
 
     /// As [`Exports::build`], where other shares stay as they are.
@@ -431,7 +469,7 @@ impl Exports {
             None => Arc::new(self.tree(share, looked_at)?),
         };
         let written = (!is_canonical).then(|| share.directory().into());
-        Ok(Served { written, tree, share: served, is_looked_at: true })
+        Ok(Served { written, tree, share: served, is_looked_at: true, idle: 0 })
     }
 
     fn warn_of_state_directory(&self, share: &Share, looked_at: &LookedAt) {
@@ -510,54 +548,6 @@ impl Exports {
             grants: rule.grants.iter().map(as_us).collect(),
         });
         Ok(Arc::new(RuleSet::new(rules.collect())))
-    }
-}
-
-/// Looks at shares' directories, which may take as long as a disk hangs.
-pub(crate) struct Looker(Arc<TreeOpener>);
-
-impl Looker {
-    /// Looks at shares, by several threads if there are many.
-    pub(crate) fn look_at_all(&self, wanted: &[WantedShare]) -> Vec<Result<LookedAt, String>> {
-        // How many processors there are is asked for only if it matters: it takes reading files.
-        let threads = match wanted.len() {
-            0..=SHARES_A_THREAD => 1,
-            _ => std::thread::available_parallelism().map_or(1, usize::from),
-        };
-        let share = wanted.len().div_ceil(threads).max(SHARES_A_THREAD);
-        let look = |part: &[WantedShare]| -> Vec<_> {
-            part.iter().map(|wanted| self.look(wanted.share.directory())).collect()
-        };
-        std::thread::scope(|scope| {
-            let mut parts = wanted.chunks(share);
-            let first = parts.next().unwrap_or_default();
-            let others: Vec<_> = parts
-                .map(|part| {
-                    let thread = std::thread::Builder::new().name("look".to_owned());
-                    (part, thread.spawn_scoped(scope, move || look(part)))
-                })
-                .collect();
-            let mut all = look(first);
-            for (part, other) in others {
-                // A thread that could not be had, or not finish, is made up for.
-                let seen = other.ok().and_then(|other| other.join().ok());
-                all.extend(seen.unwrap_or_else(|| look(part)));
-            }
-            all
-        })
-    }
-
-    fn look(&self, directory: &Path) -> Result<LookedAt, String> {
-        self.0.look(directory).map_err(|error| match error {
-            OpenError::Open { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-                missing_directory(directory)
-            }
-            OpenError::NotDirectory(directory) => format!("{directory:?} is not a directory"),
-            OpenError::Open { source, .. } => {
-                format!("the directory {directory:?} cannot be opened: {source}")
-            }
-            error => error.to_string(),
-        })
     }
 }
 

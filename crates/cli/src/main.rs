@@ -17,6 +17,7 @@ mod discarded;
 mod exports;
 mod intent_log;
 mod logging;
+mod looker;
 mod memory;
 mod mount_lines;
 mod names;

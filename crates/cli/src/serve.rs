@@ -45,6 +45,8 @@ const START_TOLD_EVERY: Duration = Duration::from_secs(10);
 const START_PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks at whether to go on, when nothing else asks for it.
 const IDLE_WAIT: Duration = Duration::from_secs(3600);
+/// How long a share is unused until what it has open is closed.
+const SHARE_IDLE: Duration = Duration::from_secs(900);
 const TRANSFER_BYTES: u32 = 1 << 20;
 /// Of a record: what surrounds the data of a WRITE, generously.
 const RECORD_HEAD_BYTES: usize = 64 << 10;
@@ -256,6 +258,7 @@ fn start(
         )?,
         read_base(arguments, sources, has_base_shares, at_start),
         intent_log.as_ref(),
+        share_idle(&settings),
     )?;
     for reply in &replies {
         engine.remember_replayed(reply, 0);
@@ -512,6 +515,12 @@ fn start_server(
             Err(error) => bail!("{error}"),
         }
     }
+}
+
+/// After which time without a call a share is idle, if ever.
+fn share_idle(settings: &ServerSettings) -> Option<Duration> {
+    let idle = settings.share_idle_s.map_or(SHARE_IDLE, Duration::from_secs);
+    (!idle.is_zero()).then_some(idle)
 }
 
 fn server_options(arguments: &ServeArguments, settings: &ServerSettings) -> ServerOptions {

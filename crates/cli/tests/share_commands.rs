@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Place, Running, output, stderr, steadfast, utf8};
 use serde_json::Value;
-use steadfast_client::{ClientError, FileHandle, Identity, Nfs3Client};
+use steadfast_client::{
+    ClientError, CreateHow3, FileHandle, Identity, Nfs3Client, Settings, StableHow,
+};
 
 /// A server with a share of its command line, and directories that are none yet.
 struct Server {
@@ -291,6 +293,52 @@ fn a_plug_in_serves_what_asks_for_it_and_its_faults_are_told() {
     server.mount(utf8(&bad)).expect("served by NFS all the same");
     server.told(&["share", "remove", utf8(&bad), "--wait"]);
     assert!(!server.told(&["share", "list"]).contains("plug-in list: "));
+}
+
+#[test]
+fn what_nobody_uses_is_closed_and_opened_again() {
+    let server = Server::start_with("[server]\nshare_idle_s = 1\n");
+    let data = server.directory("data").canonicalize().unwrap();
+    let path = utf8(&data);
+    let options = ["-c", "127.0.0.1", "-o", "rw,no_root_squash"];
+    server.told(&[&["share", "add", path], &options[..]].concat());
+    let is_open = || {
+        let all = std::fs::read_dir(format!("/proc/{}/fd", server.running.id())).unwrap();
+        let mut opened = all.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());
+        opened.any(|opened| opened == data)
+    };
+    assert!(!is_open(), "nobody has used it");
+    let (mut client, root) = server.mount(path).expect("mounted");
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs the kernel's file handles");
+        return;
+    }
+    assert!(is_open());
+    let how = CreateHow3::Guarded(Settings::mode(0o644).0);
+    let file = client.create(&root, b"file", &how).unwrap().handle.unwrap();
+    let written = client.write(&file, 0, b"unstable", StableHow::Unstable).unwrap();
+    assert_eq!(written.committed, StableHow::Unstable);
+    // Not while something is to be flushed: a COMMIT has to hear how that went.
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(is_open());
+    assert_eq!(client.commit(&file, 0, 0).unwrap().verifier, written.verifier);
+    let begun = Instant::now();
+    while is_open() {
+        assert!(begun.elapsed() < PATIENCE, "{}", Running::log(&server.place));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // The same client, by the handle that it has.
+    assert_eq!(client.read(&file, 0, 99).unwrap().data, b"unstable");
+    assert!(is_open());
+    assert_eq!(client.commit(&file, 0, 0).unwrap().verifier, written.verifier);
+    // What is in use stays as it is.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(3) {
+        std::thread::sleep(Duration::from_millis(150));
+        assert!(is_open());
+        client.getattr(&file).unwrap();
+    }
+    assert_eq!(server.json(&["share", "show", path])["state"], "enabled");
 }
 
 #[test]

@@ -166,6 +166,14 @@ impl ExportTable {
         table
     }
 
+    /// This table with the same shares, of which these have other storage: what is told of them is
+    /// the same.
+    #[must_use]
+    pub fn with_other_storage(&self, exports: Vec<Export>) -> Self {
+        let ids: Vec<_> = exports.iter().map(|export| export.share.id).collect();
+        Self { listing: self.listing.clone(), ..self.changed(&ids, exports) }
+    }
+
     fn insert(&mut self, export: Export) {
         let (id, path) = (export.share.id, export.share.path.as_bytes());
         if self.by_id(id).is_some() || self.at(path).is_some() {
@@ -295,6 +303,22 @@ mod tests {
 
     fn ids_and_paths(table: &ExportTable) -> Vec<(u64, String)> {
         table.sorted().iter().map(|e| (e.share.id.0, e.share.path.to_string())).collect()
+    }
+
+    #[test]
+    fn other_storage_is_another_version_in_the_same_list() {
+        let mut table = ExportTable::new(vec![export(1, 1), export(2, 2)]);
+        let last = table.number(0);
+        table.listing_made_by(|_| vec![7]);
+        let mut other = table.with_other_storage(vec![export(2, 2)]);
+        assert_eq!(other.listing(), table.listing());
+        assert_eq!(ids_and_paths(&other), ids_and_paths(&table));
+        assert_eq!(other.number(last), last + 1);
+        let version = |table: &ExportTable, id| table.exported(ShareId(id)).map(Exported::version);
+        assert_eq!(version(&other, 1), version(&table, 1));
+        assert_eq!(version(&other, 2), Some(last + 1));
+        // What is listed otherwise is listed anew.
+        assert!(table.changed(&[ShareId(1)], Vec::new()).listing().is_none());
     }
 
     proptest! {

@@ -4,7 +4,7 @@
 //! that there is one node an object and its order lock means something. Indexes are sharded;
 //! where both are locked, the one by handle is locked first.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -228,6 +228,17 @@ impl Cache {
                 );
             }
         }
+    }
+
+    /// The trees of which an object has data that is not flushed.
+    pub(crate) fn dirty_trees(&self) -> HashSet<u32> {
+        let mut trees = HashSet::new();
+        for shard in &self.by_handle {
+            let shard = shard.lock();
+            let dirty = shard.nodes.0.iter().filter(|node| node.is_dirty());
+            trees.extend(dirty.map(|node| node.tree));
+        }
+        trees
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -56,6 +56,11 @@ impl Mounts {
         self.table.read().iter().any(|known| known.mount.aliases.is_of(file_system))
     }
 
+    /// Whether objects of their file systems were let go with data not flushed.
+    pub(crate) fn have_let_go(&self) -> bool {
+        self.table.read().iter().any(|known| known.mount.let_go() > 0)
+    }
+
     /// The share's directory.
     pub(crate) fn share(&self) -> &Path {
         &self.share
@@ -124,7 +129,7 @@ impl Mounts {
             // Something else was mounted over it meanwhile.
             return Err(FsError::TryLater);
         }
-        let mount = Arc::new(Mount::new(id, line.kernel_id, path, &self.aliases, &line.point)?);
+        let mount = Arc::new(Mount::new(id, line.kernel_id, &path, &self.aliases, &line.point)?);
         let mut table = self.table.write();
         if let Some(known) = table.iter().find(|known| known.mount.kernel_id == mount.kernel_id) {
             return Ok(Arc::clone(&known.mount));
@@ -205,7 +210,7 @@ mod tests {
             let root = open("/");
             let kernel_id = attributes::stat_with_mount(&root).unwrap().stx_mnt_id;
             let aliases = Arc::new(AliasStore::default());
-            let root = Arc::new(Mount::new(0, kernel_id, root, &aliases, "/".as_ref()).unwrap());
+            let root = Arc::new(Mount::new(0, kernel_id, &root, &aliases, "/".as_ref()).unwrap());
             Mounts { hash, ..Mounts::new(Path::new("/"), root, aliases) }
         };
         let [one, other] =

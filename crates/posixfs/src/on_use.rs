@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -58,6 +59,8 @@ pub struct TreeOnUse {
     crosses_mounts: bool,
     without_log: bool,
     tree: OnceLock<Box<Tree>>,
+    /// Whether a client has used it since that was asked last.
+    was_used: AtomicBool,
     /// Whether it takes the place of one whose disk has failed.
     is_after_failure: bool,
     /// Held while it is opened, which may take as long as a disk hangs.
@@ -79,6 +82,15 @@ impl TreeOpener {
     /// none.
     pub fn new(storage: Arc<Storage>, state_directory: PathBuf) -> Arc<Self> {
         Arc::new(Self { storage, state_directory })
+    }
+
+    /// Keeps those trees that can be closed and opened again without anybody noticing.
+    pub fn retain_idle<K>(&self, trees: &mut Vec<(K, Arc<TreeOnUse>)>) {
+        if trees.is_empty() {
+            return;
+        }
+        let dirty = self.storage.cache.dirty_trees();
+        trees.retain(|(_, tree)| tree.tree().is_some_and(|tree| tree.can_be_let_go(&dirty)));
     }
 
     /// Looks at a directory: is there one, and can it be served?
@@ -150,6 +162,7 @@ impl TreeOpener {
             crosses_mounts,
             without_log,
             tree: OnceLock::new(),
+            was_used: AtomicBool::new(false),
             is_after_failure: false,
             opening: Mutex::default(),
             problem: Mutex::default(),
@@ -173,10 +186,16 @@ fn path_of(open: &OwnedFd, directory: &Path) -> Result<PathBuf, OpenError> {
 }
 
 impl TreeOnUse {
-    /// Another one of the same directory, in the place of this one whose disk has failed. It is
-    /// opened when a client first uses it, if it is still the one that was looked at.
+    /// As [`TreeOnUse::anew`], in the place of one whose disk has failed.
     #[must_use]
     pub fn after_failure(&self) -> Self {
+        Self { is_after_failure: true, ..self.anew() }
+    }
+
+    /// Another one of the same directory, in the place of this one. It is opened when a client first
+    /// uses it, if it is still the one that was looked at.
+    #[must_use]
+    pub fn anew(&self) -> Self {
         let seen = OnceLock::new();
         if let Some(Seen { elsewhere, expected }) = self.seen.get() {
             let (elsewhere, expected) = (elsewhere.clone(), *expected);
@@ -190,10 +209,16 @@ impl TreeOnUse {
             crosses_mounts: self.crosses_mounts,
             without_log: self.without_log,
             tree: OnceLock::new(),
-            is_after_failure: true,
+            was_used: AtomicBool::new(false),
+            is_after_failure: false,
             opening: Mutex::default(),
             problem: Mutex::default(),
         }
+    }
+
+    /// Whether a client has used it since this was asked last.
+    pub fn take_use(&self) -> bool {
+        self.was_used.swap(false, Ordering::Relaxed)
     }
 
     /// The tree, if a client has used it or it had to be opened at once.
@@ -280,7 +305,12 @@ impl TreeOnUse {
 
 impl StorageSource for TreeOnUse {
     fn opened(&self) -> Option<&dyn FileSystem> {
-        self.tree.get().map(|tree| &**tree as &dyn FileSystem)
+        let tree = self.tree.get()?;
+        // Not written with every call: others read it.
+        if !self.was_used.load(Ordering::Relaxed) {
+            self.was_used.store(true, Ordering::Relaxed);
+        }
+        Some(&**tree)
     }
 
     fn open(&self) -> Result<&dyn FileSystem, FsError> {

@@ -2,6 +2,7 @@
 
 mod opening;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -85,6 +86,16 @@ impl Tree {
     pub fn fault(&self) -> Option<String> {
         let volumes = self.volumes.read();
         volumes.iter().filter_map(|volume| volume.log.as_ref()).find_map(VolumeLog::fault)
+    }
+
+    /// Whether it can be closed and opened again without anybody noticing: handles are the kernel's,
+    /// changes are taken, and nothing is to be flushed yet, of which a COMMIT must hear how that went.
+    /// `dirty` are the trees of which an object has data not flushed.
+    pub(crate) fn can_be_let_go(&self, dirty: &HashSet<u32>) -> bool {
+        self.store.is_none()
+            && self.fault().is_none()
+            && !dirty.contains(&self.id)
+            && !self.mounts.have_let_go()
     }
 
     pub(crate) fn store(&self) -> Option<&Store> {

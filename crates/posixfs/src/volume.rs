@@ -25,9 +25,7 @@ pub(crate) struct Mount {
     pub(crate) id: u32,
     /// The kernel's number of it while it is mounted.
     pub(crate) kernel_id: u64,
-    /// Its root, or the tree's root, as an `O_PATH` descriptor.
-    pub(crate) path: OwnedFd,
-    /// The same directory open for reading: `open_by_handle_at` and `syncfs` want that.
+    /// Its root, or the tree's root, open for reading: `open_by_handle_at` and `syncfs` want that.
     pub(crate) open: OwnedFd,
     /// Objects of its file system that were made again.
     pub(crate) aliases: Arc<Aliases>,
@@ -37,14 +35,14 @@ impl Mount {
     pub(crate) fn new(
         id: u32,
         kernel_id: u64,
-        path: OwnedFd,
+        directory: impl AsFd,
         aliases: &AliasStore,
         known_path: &Path,
     ) -> Result<Self, FsError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let open = rustix::fs::openat(&path, c".", flags, Mode::empty()).map_err(from_errno)?;
+        let open = rustix::fs::openat(directory, c".", flags, Mode::empty()).map_err(from_errno)?;
         let aliases = aliases.of(&open, known_path)?;
-        Ok(Self { id, kernel_id, path, open, aliases })
+        Ok(Self { id, kernel_id, open, aliases })
     }
 
     /// The handle that clients know an object by.

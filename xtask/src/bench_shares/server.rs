@@ -57,6 +57,13 @@ impl Home {
         Ok(std::fs::write(file, text)?)
     }
 
+    /// Adds a line to `[server]`.
+    pub(super) fn add_server(&self, line: &str) -> Result<()> {
+        let path = self.path("steadfast.toml");
+        let text = std::fs::read_to_string(&path)?;
+        Ok(std::fs::write(path, text.replacen("[server]\n", &format!("[server]\n{line}\n"), 1))?)
+    }
+
     /// Adds lines to `[names]`.
     pub(super) fn add_names(&self, lines: &str) -> Result<()> {
         let path = self.path("steadfast.toml");
@@ -185,6 +192,11 @@ impl Running {
         let file = format!("/proc/{}/status", self.pid());
         let text = std::fs::read_to_string(&file).with_context(|| file.clone())?;
         resident_bytes(&text).with_context(|| format!("{file} does not tell RssAnon"))
+    }
+
+    /// How many descriptors it has.
+    pub(super) fn descriptors(&self) -> Result<usize> {
+        Ok(std::fs::read_dir(format!("/proc/{}/fd", self.pid()))?.count())
     }
 
     /// Asks it to stop, and waits.

@@ -6,8 +6,10 @@
 //! the files of groups are written ([`writing`]), plug-ins called.
 
 mod comes_to;
+mod idle;
 mod returning;
 mod service;
+mod stopping;
 mod told;
 mod watching;
 mod writing;
@@ -36,6 +38,7 @@ use tokio::sync::broadcast;
 
 use crate::configuration::{COMMAND_LINE, WantedShare};
 use crate::exports::{Built, Exports, Fault, is_single_user};
+use idle::IdleShares;
 use returning::Returning;
 pub(crate) use service::ManagedShares;
 use told::{StatesBefore, each_once, state_served};
@@ -202,6 +205,7 @@ pub(crate) struct ShareManager {
     plugins: Plugins,
     writer: Writer,
     returning: Returning,
+    idle: IdleShares,
     /// Unless the kernel has none.
     watch: Mutex<Option<DirectoryWatch>>,
     is_start_ended: AtomicBool,
@@ -220,6 +224,7 @@ impl ShareManager {
         plugins: Plugins,
         read_base: ReadBase,
         intent_log: Option<&Arc<IntentLogKeeper>>,
+        share_idle: Option<Duration>,
     ) -> Result<(Arc<Self>, NotLookedAt)> {
         let manager = Arc::new(Self {
             state: Mutex::new(ready.state),
@@ -230,12 +235,16 @@ impl ShareManager {
             plugins,
             writer: Writer::default(),
             returning: Returning::default(),
+            idle: IdleShares::default(),
             watch: Mutex::new(None),
             is_start_ended: AtomicBool::new(false),
         });
         manager.writer.start(&manager).context("cannot start a thread")?;
         if let Some(intent_log) = intent_log {
             manager.returning.start(&manager, intent_log).context("cannot start a thread")?;
+        }
+        if let Some(after) = share_idle {
+            manager.idle.start(&manager, after).context("cannot start a thread")?;
         }
         Ok((manager, NotLookedAt(ready.not_looked_at)))
     }
@@ -478,6 +487,7 @@ impl ShareManager {
     /// Writes what is not in the groups' files yet, and stops telling anybody.
     pub(crate) fn stop(&self) {
         drop(self.watch.lock().take());
+        self.idle.stop();
         self.returning.stop(STOP_PATIENCE);
         self.writer.stop();
         let Some(mut state) = self.state.try_lock_for(STOP_PATIENCE) else {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use steadfast_control::api::ShareState;
 use steadfast_control::store::Done;
 use steadfast_runtime::intent_log::{FaultySince, IntentLogKeeper};
@@ -15,6 +15,7 @@ use steadfast_shares::Share;
 use steadfast_vfs::StorageSource;
 
 use super::ShareManager;
+use super::stopping::Stopping;
 use super::told::{StatesBefore, state_served};
 use crate::exports::Reopened;
 
@@ -33,21 +34,6 @@ const OPEN_AGAIN_MAX: Duration = Duration::from_secs(600);
 pub(super) struct Returning {
     stopping: Arc<Stopping>,
     thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-#[derive(Default)]
-struct Stopping {
-    is_stopping: Mutex<bool>,
-    told: Condvar,
-}
-
-impl Stopping {
-    /// Waits for so long; `false` if it is time to stop.
-    fn wait(&self, time: Duration) -> bool {
-        let mut is_stopping = self.is_stopping.lock();
-        self.told.wait_while_for(&mut is_stopping, |is_stopping| !*is_stopping, time);
-        !*is_stopping
-    }
 }
 
 impl Returning {
@@ -93,8 +79,7 @@ impl Returning {
 
     /// Ends the threads, unless a disk holds them up for longer than `patience`.
     pub(super) fn stop(&self, patience: Duration) {
-        *self.stopping.is_stopping.lock() = true;
-        self.stopping.told.notify_all();
+        self.stopping.tell();
         let Some(thread) = self.thread.lock().take() else { return };
         let begun = Instant::now();
         while !thread.is_finished() && begun.elapsed() < patience {

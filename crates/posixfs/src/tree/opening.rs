@@ -171,9 +171,9 @@ impl Tree {
             return Err(OpenError::Replaced(directory.to_owned()));
         }
         let mount =
-            Mount::new(0, root.stx_mnt_id, path, &server.aliases, &share).map_err(open_failed)?;
+            Mount::new(0, root.stx_mnt_id, &path, &server.aliases, &share).map_err(open_failed)?;
         let mount = Arc::new(mount);
-        let found_by = FoundBy::of(&mount.path, &mount.open).map_err(failed)?;
+        let found_by = FoundBy::of(&path, &mount.open).map_err(failed)?;
         // And one in whose store handles are kept does all as the server's user: rules that were
         // meant for the kernel's would make everybody root.
         if expected.is_some_and(|expected| expected.mode != found_by.mode()) {
@@ -190,8 +190,7 @@ impl Tree {
         };
         let fsid = stable_hash(&[b"share", &options.share_id.to_le_bytes()]);
         let domain = server.domain(identity.device);
-        let volume =
-            Volume::new(&mount.path, identity.device, domain, fsid).map_err(open_failed)?;
+        let volume = Volume::new(&path, identity.device, domain, fsid).map_err(open_failed)?;
         let log = if store.is_none() && switches {
             join_log(server, options, &volume, &mount, &share).map_err(open_failed)?
         } else {
@@ -199,8 +198,6 @@ impl Tree {
         };
         let volume = Arc::new(volume.with_log(log, Arc::clone(&mount.aliases)));
         let id = server.new_tree();
-        let root_path = rustix::fs::openat(&mount.path, c".", PATH_FLAGS, Permissions::empty())
-            .map_err(failed)?;
         let root = server.cache.insert(Node::new(NodeParts {
             tree: id,
             handle,
@@ -208,7 +205,7 @@ impl Tree {
             kind: FileKind::Directory,
             volume: Arc::clone(&volume),
             mount: Arc::clone(&mount),
-            path: Descriptor::new(root_path, &server.budget),
+            path: Descriptor::new(path, &server.budget),
             order: server.order(&volume, identity),
             opens_all,
             budget: Arc::clone(&server.budget),
@@ -305,7 +302,7 @@ fn stored(
 /// Whether objects get another time of birth while they live; see [`crate::stored`].
 fn is_overlay(mount: &Mount) -> bool {
     const OVERLAYFS_MAGIC: u64 = 0x794c_7630;
-    rustix::fs::fstatfs(&mount.path)
+    rustix::fs::fstatfs(&mount.open)
         .is_ok_and(|facts| facts.f_type as u64 & 0xffff_ffff == OVERLAYFS_MAGIC)
 }
 
@@ -351,12 +348,12 @@ pub(super) fn join_log(
     // A descriptor of its own, which remembers which errors it was told.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open =
-        rustix::fs::openat(&mount.path, c".", flags, Permissions::empty()).map_err(from_errno)?;
+        rustix::fs::openat(&mount.open, c".", flags, Permissions::empty()).map_err(from_errno)?;
     let identity = FileSystemIdentity { uuid, kind: volume.magic };
     let path = directory.as_os_str().as_bytes();
     if !options.crosses_mounts {
         // It is to hold no mount that others want to unmount.
-        mount.aliases.have_witness(&mount.path);
+        mount.aliases.have_witness(&mount.open);
     }
     let whole = WholeFileSystem::new(open, &mount.aliases);
     let joined =

@@ -8,7 +8,7 @@ use super::document::{Document, Table};
 use crate::options::shown;
 use crate::suggestion::nearest;
 
-const KEYS: [&str; 22] = [
+const KEYS: [&str; 23] = [
     "listen",
     "udp",
     "rpcbind",
@@ -20,6 +20,7 @@ const KEYS: [&str; 22] = [
     "admin_group",
     "connections_max",
     "idle_timeout_s",
+    "share_idle_s",
     "transfer_bytes_max",
     "pools",
     "pool_cpus",
@@ -74,6 +75,9 @@ pub struct ServerSettings {
     pub connections_max: Option<usize>,
     /// After how many seconds without a call a connection is closed.
     pub idle_timeout_s: Option<u64>,
+    /// After how many seconds without a call what a share has open is closed, until it is used
+    /// again; 0: never.
+    pub share_idle_s: Option<u64>,
     /// Largest READ and WRITE, in bytes.
     pub transfer_bytes_max: Option<u32>,
     /// How many pools of workers.
@@ -114,6 +118,7 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> ServerSettin
     let reply_cache_bytes_max = bounded("reply_cache_bytes_max", 1 << 20, 1 << 36);
     let reply_cache_history_s = document.integer(table, "reply_cache_history_s", 2, 86_400);
     let idle_timeout_s = document.integer(table, "idle_timeout_s", 1, 31_536_000);
+    let share_idle_s = document.integer(table, "share_idle_s", 0, 31_536_000);
     let busy_poll_us = document.integer(table, "busy_poll_us", 0, 1_000_000);
     let pool_cpus = pool_cpus(document, table);
     if let (Some(pools), Some(pool_cpus)) = (pools, &pool_cpus)
@@ -143,6 +148,7 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> ServerSettin
         admin_group: admin_group(document, table),
         connections_max,
         idle_timeout_s: idle_timeout_s.map(|n| n.value),
+        share_idle_s: share_idle_s.map(|n| n.value),
         transfer_bytes_max: transfer_bytes_max(document, table),
         pools,
         pool_cpus,

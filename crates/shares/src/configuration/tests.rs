@@ -34,6 +34,7 @@ fn everything_is_read() {
         state_directory = "/var/lib/elsewhere"
         connections_max = 10_000
         idle_timeout_s = 360
+        share_idle_s = 0
         transfer_bytes_max = 0x100000
         pools = 2
         pool_cpus = ["0-1,4", "2,3"]
@@ -67,6 +68,7 @@ fn everything_is_read() {
     assert_eq!(server.listen.as_ref().map(Vec::len), Some(2));
     assert_eq!(server.udp, Some(false));
     assert_eq!(server.transfer_bytes_max, Some(1 << 20));
+    assert_eq!(server.share_idle_s, Some(0));
     assert_eq!(server.busy_poll_us, Some(50));
     assert_eq!(server.reply_cache_history_s, Some(90));
     assert_eq!(server.pool_cpus, Some(vec![vec![0, 1, 4], vec![2, 3]]));
