@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use steadfast_engine::ExportTable;
-use steadfast_posixfs::TreeOnUse;
+use steadfast_posixfs::{TreeOnUse, TreeOpener};
 use steadfast_sys::process;
 
 /// How long calls that began before are waited for; after that whoever is last lets it go.
@@ -27,11 +27,11 @@ pub(crate) struct Discarded {
 }
 
 impl Discarded {
-    pub(crate) fn start() -> Self {
+    pub(crate) fn start(opener: Arc<TreeOpener>) -> Self {
         let (sender, receiver) = channel();
         let thread = std::thread::Builder::new()
             .name("discarded".to_owned())
-            .spawn(move || let_go(&receiver))
+            .spawn(move || let_go(&receiver, &opener))
             .ok();
         Self { sender: thread.is_some().then_some(sender), thread }
     }
@@ -54,7 +54,7 @@ impl Drop for Discarded {
     }
 }
 
-fn let_go(receiver: &Receiver<Old>) {
+fn let_go(receiver: &Receiver<Old>, opener: &TreeOpener) {
     for (table, trees) in receiver {
         let begun = Instant::now();
         while Arc::strong_count(&table) > 1 && begun.elapsed() < PATIENCE {
@@ -64,6 +64,7 @@ fn let_go(receiver: &Receiver<Old>) {
         let were_many = trees.len() >= MANY;
         drop(trees);
         if were_many {
+            opener.forget_gone();
             process::release_free_memory();
         }
     }

@@ -98,6 +98,7 @@ impl Exports {
         serves_all_users: bool,
     ) -> Self {
         let opener = TreeOpener::new(storage, state_directory.clone());
+        let discarded = Discarded::start(Arc::clone(&opener));
         Self {
             opener,
             state_directory,
@@ -105,7 +106,7 @@ impl Exports {
             served: HashMap::new(),
             openers: HashMap::new(),
             closed: HashMap::new(),
-            discarded: Discarded::start(),
+            discarded,
         }
     }
 

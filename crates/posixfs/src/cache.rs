@@ -230,6 +230,16 @@ impl Cache {
         }
     }
 
+    /// Gives back the memory of nodes that are gone, which is kept as long as they are considered for
+    /// eviction.
+    pub(crate) fn forget_gone(&self) {
+        for shard in &self.by_handle {
+            let mut shard = shard.lock();
+            shard.queue.retain(|node| node.strong_count() > 0);
+            shard.queue.shrink_to_fit();
+        }
+    }
+
     /// The trees of which an object has data that is not flushed.
     pub(crate) fn dirty_trees(&self) -> HashSet<u32> {
         let mut trees = HashSet::new();

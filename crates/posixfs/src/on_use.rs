@@ -84,6 +84,12 @@ impl TreeOpener {
         Arc::new(Self { storage, state_directory })
     }
 
+    /// Gives back the memory of what was let go with trees. For after many of them.
+    pub fn forget_gone(&self) {
+        self.storage.cache.forget_gone();
+        self.storage.orders.forget_gone();
+    }
+
     /// Keeps those trees that can be closed and opened again without anybody noticing.
     pub fn retain_idle<K>(&self, trees: &mut Vec<(K, Arc<TreeOnUse>)>) {
         if trees.is_empty() {

@@ -22,6 +22,13 @@ struct Shard {
     kept: usize,
 }
 
+impl Shard {
+    fn forget_gone(&mut self) {
+        self.orders.retain(|_, order| order.strong_count() > 0);
+        self.kept = self.orders.len();
+    }
+}
+
 /// All objects' locks.
 pub(crate) struct Orders {
     shards: [Mutex<Shard>; SHARDS],
@@ -30,6 +37,13 @@ pub(crate) struct Orders {
 impl Orders {
     pub(crate) fn new() -> Self {
         Self { shards: std::array::from_fn(|_| Mutex::default()) }
+    }
+
+    /// Gives back the memory of locks that nobody has.
+    pub(crate) fn forget_gone(&self) {
+        for shard in &self.shards {
+            shard.lock().forget_gone();
+        }
     }
 
     /// The lock of an object; it is the same for as long as anybody has it.
@@ -43,8 +57,7 @@ impl Orders {
             return order;
         }
         if shard.orders.len() >= 2 * shard.kept.max(KEPT_MIN) {
-            shard.orders.retain(|_, order| order.strong_count() > 0);
-            shard.kept = shard.orders.len();
+            shard.forget_gone();
         }
         let order = Arc::default();
         shard.orders.insert(identity, Arc::downgrade(&order));
