@@ -77,6 +77,8 @@ pub(crate) struct Built {
     pub(crate) changed: Vec<Arc<Share>>,
     /// The rules of shares that are served no more, or otherwise now.
     pub(crate) removed_rules: Vec<Arc<RuleSet>>,
+    /// Devices of which the share is gone that stays open whether or not a client uses it.
+    without_opener: HashSet<u64>,
 }
 
 impl Built {
@@ -114,38 +116,34 @@ impl Exports {
     /// takes no changes.
     pub(crate) fn is_served(&self, id: ShareId) -> (bool, Option<String>) {
         let Some(served) = self.served.get(&id) else { return (false, None) };
-        let of_disk = || self.failed(served)?.problem();
-        (true, served.tree.problem().or_else(of_disk))
+        (true, served.tree.problem().or_else(|| self.failure(served)))
     }
 
     /// Whether a share's disk has failed, and is not back.
     pub(crate) fn has_failed(&self, id: ShareId) -> bool {
-        self.served.get(&id).is_some_and(|served| self.failed(served).is_some())
+        self.served.get(&id).is_some_and(|served| self.failure(served).is_some())
     }
 
-    /// The tree that tells that a share's disk has failed, if so: its own, or another's of the same
-    /// file system if nobody uses it.
-    fn failed(&self, served: &Served) -> Option<Arc<TreeOnUse>> {
+    /// Why a share's disk takes no changes, if it has failed. If nobody uses the share, another of the
+    /// same file system tells.
+    fn failure(&self, served: &Served) -> Option<String> {
+        const NOT_BACK: &str = "its disk has failed, and is not back yet";
+        let of = |tree: &TreeOnUse| tree.problem().unwrap_or_else(|| NOT_BACK.to_owned());
         if served.tree.has_failed() {
-            return Some(Arc::clone(&served.tree));
+            return Some(of(&served.tree));
         }
         let device = served.tree.device().filter(|_| served.tree.tree().is_none())?;
-        let opener = self.openers.get(&device).and_then(|id| self.served.get(id));
-        let opener = opener.map(|opener| Arc::clone(&opener.tree));
-        let closed = || self.closed.get(&device).and_then(Weak::upgrade);
-        opener.or_else(closed).filter(|tree| tree.has_failed())
+        if let Some(opener) = self.openers.get(&device).and_then(|id| self.served.get(id)) {
+            return opener.tree.tree()?.fault_on(device);
+        }
+        let closed = self.closed.get(&device).and_then(Weak::upgrade);
+        closed.filter(|tree| tree.has_failed()).map(|tree| of(&tree))
     }
 
-    /// The shares on the disks of these that nobody uses.
-    pub(crate) fn unused_beside(&self, shares: &[Arc<Share>]) -> Vec<Arc<Share>> {
-        let device = |share: &Arc<Share>| self.served.get(&share.id)?.tree.device();
-        let devices: HashSet<u64> = shares.iter().filter_map(device).collect();
-        let is_beside = |served: &&Served| {
-            let is_there = served.tree.device().is_some_and(|device| devices.contains(&device));
-            is_there && served.tree.tree().is_none() && !served.tree.has_failed()
-        };
-        let beside = self.served.values().filter(is_beside);
-        beside.map(|served| Arc::clone(&served.share)).collect()
+    /// The shares whose disks have failed, and are not back.
+    pub(crate) fn failed(&self) -> impl Iterator<Item = &Arc<Share>> {
+        let failed = self.served.values().filter(|served| self.failure(served).is_some());
+        failed.map(|served| &served.share)
     }
 
     /// Whether a share's disk has failed, and what it has is served.
@@ -180,7 +178,11 @@ impl Exports {
                 share: Arc::clone(&served.share),
                 tree: Arc::downgrade(&served.tree),
             });
-            if let Some(device) = served.tree.device() {
+            let device = served.tree.device();
+            let has_failed = |device: &u64| {
+                before.tree.tree().is_some_and(|tree| tree.fault_on(*device).is_some())
+            };
+            if let Some(device) = device.filter(has_failed) {
                 self.closed.insert(device, Arc::downgrade(&served.tree));
             }
             added.push(served.export());
@@ -193,16 +195,17 @@ impl Exports {
     }
 
     /// Closes what shares have open that no client has used at so many of these calls, one after the
-    /// other: a client's next call opens it again. Of each file system one share stays open. Returns
-    /// how many these are.
+    /// other: a client's next call opens it again. Of each file system one share stays open, and so do
+    /// those with faults, which may not be opened again. Returns how many these are.
     pub(crate) fn let_idle_go(
         &mut self,
         now: &Arc<ExportTable>,
         calls: u32,
+        is_faulty: impl Fn(ShareId) -> bool,
     ) -> Option<(ExportTable, usize)> {
         let mut idle = Vec::new();
         for (id, served) in &mut self.served {
-            if served.tree.tree().is_none() || served.tree.take_use() {
+            if served.tree.tree().is_none() || served.tree.take_use() || is_faulty(*id) {
                 served.idle = 0;
                 continue;
             }
@@ -216,7 +219,7 @@ impl Exports {
         let mut exports = Vec::with_capacity(idle.len());
         for (id, tree) in &idle {
             if let Some(served) = self.served.get_mut(id) {
-                served.tree = Arc::new(tree.anew());
+                served.tree = Arc::new(tree.after_idleness());
                 served.idle = 0;
                 exports.push(served.export());
             }
@@ -237,14 +240,25 @@ impl Exports {
         Arc::ptr_eq(&served.tree, &tree).then_some(tree)
     }
 
-    /// Notes that a share's tree was opened again that had been closed. Whether it is the first of
-    /// its file system.
-    pub(crate) fn note_opened(&mut self, id: ShareId) -> bool {
-        let device = self.served.get(&id).and_then(|served| served.tree.device());
-        device.is_some_and(|device| {
+    /// Notes that a share's tree was opened again that had been closed.
+    pub(crate) fn note_opened(&mut self, id: ShareId) {
+        if let Some(device) = self.served.get(&id).and_then(|served| served.tree.device()) {
             self.openers.entry(device).or_insert(id);
-            self.closed.remove(&device).is_some()
-        })
+        }
+    }
+
+    /// Notes which file systems are back that had failed: of which a share is open.
+    pub(crate) fn note_back(&mut self) {
+        if self.closed.is_empty() {
+            return;
+        }
+        let open: HashSet<u64> = self
+            .served
+            .values()
+            .filter(|served| served.tree.tree().is_some())
+            .filter_map(|served| served.tree.device())
+            .collect();
+        self.closed.retain(|device, tree| tree.strong_count() > 0 && !open.contains(device));
     }
 
     /// A share as it is served.
@@ -281,6 +295,19 @@ impl Exports {
         }
     }
 
+    /// Has other shares be those that stay open, for these devices, where others are open.
+    fn replace_openers(&mut self, devices: &HashSet<u64>) {
+        if devices.is_empty() {
+            return;
+        }
+        for (id, served) in &self.served {
+            let device = served.tree.device().filter(|device| devices.contains(device));
+            if let Some(device) = device.filter(|_| served.tree.tree().is_some()) {
+                self.openers.entry(device).or_insert(*id);
+            }
+        }
+    }
+
     /// Takes a share out; its tree.
     fn take(&mut self, id: ShareId, built: &mut Built) -> Option<Arc<TreeOnUse>> {
         let served = self.served.remove(&id)?;
@@ -289,6 +316,7 @@ impl Exports {
             && self.openers.get(&device) == Some(&id)
         {
             self.openers.remove(&device);
+            built.without_opener.insert(device);
         }
         Some(served.tree)
     }
@@ -396,6 +424,7 @@ impl Exports {
                 self.served.insert(id, served);
             }
         }
+        self.replace_openers(&built.without_opener);
         // A removed share's number may be given to another one in the same change.
         let table = now.changed(&removed, added);
         if built.is_change() {
@@ -500,7 +529,7 @@ impl Exports {
     /// which rules it is kept. Those of now, if they are meant for this directory. If another
     /// one is wanted they may let in who was never to see this one, so the old ones stay.
     fn keep(&self, wanted: &Share) -> Option<(Served, &'static str)> {
-        let served = self.served.get(&wanted.id).filter(|served| served.tree.tree().is_some())?;
+        let served = self.served.get(&wanted.id).filter(|served| served.tree.has_users())?;
         let (rules, with) = if served.written() == wanted.directory() {
             (&wanted.rules, "with the rules as they are now")
         } else {
@@ -567,196 +596,4 @@ pub(crate) fn is_single_user(share: &Share) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::IpAddr;
-    use std::os::unix::fs::MetadataExt;
-
-    use steadfast_posixfs::StorageOptions;
-    use steadfast_shares::ClientPattern;
-
-    use super::*;
-
-    const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
-
-    struct Place {
-        directory: tempfile::TempDir,
-        exports: Exports,
-        table: Arc<ExportTable>,
-    }
-
-    /// What the last change made.
-    struct Made {
-        table: Arc<ExportTable>,
-        faults: Vec<String>,
-    }
-
-    impl Place {
-        fn new() -> Self {
-            let directory = tempfile::tempdir().expect("a directory");
-            std::fs::create_dir(directory.path().join("first")).expect("made");
-            let storage = Storage::new(StorageOptions::default());
-            let exports = Exports::new(storage, directory.path().join("state"), false);
-            Self { directory, exports, table: Arc::default() }
-        }
-
-        fn path(&self, name: &str) -> PathBuf {
-            self.directory.path().join(name)
-        }
-
-        /// A share for everybody as the user who runs the tests, so that it is served whatever he
-        /// may do.
-        fn share(&self, id: u64, name: &str, is_read_only: bool) -> Arc<Share> {
-            let (anonymous_uid, anonymous_gid) = process::effective_ids();
-            let rights = Rights {
-                is_read_only,
-                squash: Squash::All,
-                anonymous_uid,
-                anonymous_gid,
-                ..Rights::default()
-            };
-            let rule = ClientRule { pattern: ClientPattern::Any, grants: Arc::new([rights]) };
-            Arc::new(Share {
-                id: ShareId(id),
-                path: if id == 1 { "/share".into() } else { format!("/share{id}").into() },
-                elsewhere: Some(self.path(name).into()),
-                crosses_mounts: false,
-                without_log: false,
-                is_draining: false,
-                rules: Arc::new(vec![rule].into()),
-            })
-        }
-
-        /// Builds one share.
-        fn build(&mut self, name: &str, is_read_only: bool) -> Made {
-            let place = Some("file:1:2".to_owned());
-            let wanted = [WantedShare { share: self.share(1, name, is_read_only), place }];
-            let (table, built) = self.exports.build(&self.table, &wanted);
-            self.table = Arc::new(table);
-            let faults = built.faults.into_iter().map(|fault| fault.what).collect();
-            Made { table: Arc::clone(&self.table), faults }
-        }
-    }
-
-    /// The inode number that clients see as the share's root, and whether it is read-only.
-    fn served(built: &Made) -> (u64, bool) {
-        let export = built.table.by_id(ShareId(1)).expect("served");
-        let root = export.storage.open().expect("opened").root().expect("a root");
-        let rights = export.share.rights(CLIENT).expect("rights");
-        (root.attr.fileid, rights.is_read_only)
-    }
-
-    fn inode(path: &Path) -> u64 {
-        path.metadata().expect("metadata").ino()
-    }
-
-    #[test]
-    fn an_open_tree_is_used_again() {
-        let mut place = Place::new();
-        place.build("first", false);
-        let tree = Arc::clone(&place.exports.served[&ShareId(1)].tree);
-        let built = place.build("first", true);
-        assert!(built.faults.is_empty(), "{:?}", built.faults);
-        assert!(Arc::ptr_eq(&tree, &place.exports.served[&ShareId(1)].tree));
-        assert!(served(&built).1);
-    }
-
-    #[test]
-    fn shares_are_served_before_they_were_looked_at() {
-        let mut place = Place::new();
-        place.exports.serves_all_users = true;
-        std::os::unix::fs::symlink(place.path("first"), place.path("link")).expect("linked");
-        let wanted: Vec<_> = [(1, "first"), (2, "link"), (3, "missing")]
-            .map(|(id, name)| WantedShare { share: place.share(id, name, false), place: None })
-            .into();
-        let (table, not_begun) = place.exports.begin(wanted.clone());
-        assert!(not_begun.is_empty());
-        let begun = Arc::new(table);
-        let storage = |table: &ExportTable, id| table.by_id(ShareId(id)).map(|e| e.storage.clone());
-        let storages = [1, 2, 3].map(|id| storage(&begun, id).expect("in the table"));
-        assert!(storages.iter().all(|storage| storage.opened().is_none()));
-        assert!(wanted.iter().all(|wanted| place.exports.is_to_be_looked_at(&wanted.share)));
-        // What is not there cannot be used, and the others can.
-        assert!(storages[2].open().is_err());
-        if place.exports.looker().look(&place.path("first")).expect("looked at").mode
-            == Mode::StoredHandles
-        {
-            println!("skipped: needs the kernel's file handles");
-            return;
-        }
-        // That a client has used it does not make up for our look at it.
-        assert!(storages[0].open().is_ok());
-        assert!(place.exports.is_to_be_looked_at(&wanted[0].share));
-        let (table, built) = place.exports.change(&begun, &[], &wanted);
-        assert!(wanted.iter().all(|wanted| !place.exports.is_to_be_looked_at(&wanted.share)));
-        // The first is as it was; the second is known by its directory.
-        assert!(Arc::ptr_eq(&storage(&table, 1).expect("served"), &storages[0]));
-        assert!(Arc::ptr_eq(&storage(&table, 2).expect("served"), &storages[1]));
-        let canonical = place.path("first").canonicalize().expect("canonical");
-        let second = table.by_id(ShareId(2)).expect("served");
-        assert_eq!(second.share.directory(), canonical);
-        assert!(storage(&table, 3).is_none());
-        let [fault] = built.faults.as_slice() else { panic!("{:?}", built.faults) };
-        assert!(fault.what.contains("does not exist"), "{}", fault.what);
-        // Once more changes nothing.
-        let table = Arc::new(table);
-        let (_, built) = place.exports.change(&table, &[], &wanted[..2]);
-        assert!(!built.is_change() && built.faults.is_empty());
-    }
-
-    #[test]
-    fn who_cannot_serve_all_users_looks_first() {
-        let mut place = Place::new();
-        let wanted = vec![WantedShare { share: place.share(1, "first", false), place: None }];
-        let (table, not_begun) = place.exports.begin(wanted);
-        assert_eq!((table.len(), not_begun.len()), (0, 1));
-    }
-
-    #[test]
-    fn a_share_whose_directory_is_gone_serves_on_by_the_new_rules() {
-        let mut place = Place::new();
-        let number = inode(&place.path("first"));
-        assert_eq!(served(&place.build("first", false)), (number, false));
-        std::fs::rename(place.path("first"), place.path("elsewhere")).expect("renamed");
-        for _ in 0..2 {
-            let built = place.build("first", true);
-            assert_eq!(served(&built), (number, true));
-            let [fault] = built.faults.as_slice() else { panic!("{:?}", built.faults) };
-            assert!(
-                fault.starts_with("file:1:2: share \"/share\" cannot be opened again"),
-                "{fault}"
-            );
-            assert!(fault.contains("does not exist") && fault.contains("restart"), "{fault}");
-        }
-        // It is back: nothing to complain about.
-        std::fs::rename(place.path("elsewhere"), place.path("first")).expect("renamed");
-        let built = place.build("first", false);
-        assert_eq!((served(&built), built.faults), ((number, false), Vec::new()));
-    }
-
-    #[test]
-    fn rules_meant_for_another_directory_do_not_open_this_one() {
-        let mut place = Place::new();
-        let number = inode(&place.path("first"));
-        // It is in use.
-        assert_eq!(served(&place.build("first", true)), (number, true));
-        let built = place.build("missing", false);
-        assert_eq!(served(&built), (number, true));
-        assert!(built.faults[0].contains("with the rules as they were"), "{:?}", built.faults);
-        // Once it is there it is served.
-        std::fs::create_dir(place.path("missing")).expect("made");
-        let built = place.build("missing", false);
-        let kept = place.exports.served[&ShareId(1)].tree.mode().expect("looked at");
-        // A store of handles cannot be opened twice, so then it does take a restart.
-        if kept == Mode::KernelHandles {
-            assert_eq!(served(&built), (inode(&place.path("missing")), false));
-        }
-    }
-
-    #[test]
-    fn a_share_that_never_was_open_is_left_out() {
-        let mut place = Place::new();
-        let built = place.build("missing", false);
-        assert!(built.table.is_empty());
-        assert!(built.faults[0].starts_with("file:1:2: share \"/share\" is not served: "));
-    }
-}
+mod tests;

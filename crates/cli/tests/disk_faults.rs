@@ -445,6 +445,9 @@ fn a_disk_that_is_well_again_comes_back_by_itself() {
     };
     let faulty = || listed().lines().filter(|line| line.contains("faulty")).count();
     assert_eq!(faulty(), 2, "{}", listed());
+    // Whoever is told of all is told of them as before.
+    reload(&running);
+    assert_eq!(faulty(), 2, "{}", listed());
     // It takes something, and is tried again: but not yet all that was acknowledged.
     site.await_words("takes changes again");
     site.await_words("cannot be replayed");
@@ -480,6 +483,8 @@ fn a_disk_that_is_well_again_comes_back_by_itself() {
             events.remove(place.unwrap_or_else(|| panic!("{share:?}: {events:?}")));
         }
     }
+    reload(&running);
+    std::thread::sleep(Duration::from_millis(300));
     assert_eq!(std::fs::read_to_string(&calls).unwrap().matches("\"version\"").count(), 1);
     kill(running);
     site.disks[1].unmount();

@@ -226,6 +226,10 @@ impl Cache {
                     "what clients wrote and had not committed when a share was taken away may be \
                      lost: the file system cannot be flushed: {error}"
                 );
+                // Who has it still finds that out by its COMMIT.
+                if let Some(log) = &node.volume.log {
+                    log.note_loss();
+                }
             }
         }
     }
@@ -240,13 +244,14 @@ impl Cache {
         }
     }
 
-    /// The trees of which an object has data that is not flushed.
-    pub(crate) fn dirty_trees(&self) -> HashSet<u32> {
+    /// The trees of which an object must not be let go.
+    pub(crate) fn trees_that_must_stay(&self) -> HashSet<u32> {
         let mut trees = HashSet::new();
         for shard in &self.by_handle {
-            let shard = shard.lock();
-            let dirty = shard.nodes.0.iter().filter(|node| node.is_dirty());
-            trees.extend(dirty.map(|node| node.tree));
+            let nodes: Vec<Arc<Node>> = shard.lock().nodes.0.iter().cloned().collect();
+            // The kernel may be asked: not under the lock.
+            let staying = nodes.iter().filter(|node| node.must_stay());
+            trees.extend(staying.map(|node| node.tree));
         }
         trees
     }

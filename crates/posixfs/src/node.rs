@@ -198,6 +198,14 @@ impl Node {
         }
     }
 
+    /// Whether something would be lost or untold if the object were let go with its tree: data that
+    /// a COMMIT has to flush, or the only descriptor that a file can be written through.
+    pub(crate) fn must_stay(&self) -> bool {
+        self.in_flush.load(Ordering::SeqCst) > 0
+            || self.is_dirty()
+            || self.must_keep_writer() == Some(Keep::AsLongAsCan)
+    }
+
     pub(crate) fn is_dirty(&self) -> bool {
         self.is_dirty.load(Ordering::SeqCst)
     }

@@ -61,6 +61,8 @@ pub struct TreeOnUse {
     tree: OnceLock<Box<Tree>>,
     /// Whether a client has used it since that was asked last.
     was_used: AtomicBool,
+    /// Whether it takes the place of one that clients had used, and may again.
+    is_after_idleness: bool,
     /// Whether it takes the place of one whose disk has failed.
     is_after_failure: bool,
     /// Held while it is opened, which may take as long as a disk hangs.
@@ -95,8 +97,8 @@ impl TreeOpener {
         if trees.is_empty() {
             return;
         }
-        let dirty = self.storage.cache.dirty_trees();
-        trees.retain(|(_, tree)| tree.tree().is_some_and(|tree| tree.can_be_let_go(&dirty)));
+        let staying = self.storage.cache.trees_that_must_stay();
+        trees.retain(|(_, tree)| tree.tree().is_some_and(|tree| tree.can_be_let_go(&staying)));
     }
 
     /// Looks at a directory: is there one, and can it be served?
@@ -169,6 +171,7 @@ impl TreeOpener {
             without_log,
             tree: OnceLock::new(),
             was_used: AtomicBool::new(false),
+            is_after_idleness: false,
             is_after_failure: false,
             opening: Mutex::default(),
             problem: Mutex::default(),
@@ -192,16 +195,20 @@ fn path_of(open: &OwnedFd, directory: &Path) -> Result<PathBuf, OpenError> {
 }
 
 impl TreeOnUse {
-    /// As [`TreeOnUse::anew`], in the place of one whose disk has failed.
+    /// Another one of the same directory, in the place of this one whose disk has failed. It is
+    /// opened when a client first uses it, if it is still the one that was looked at.
     #[must_use]
     pub fn after_failure(&self) -> Self {
         Self { is_after_failure: true, ..self.anew() }
     }
 
-    /// Another one of the same directory, in the place of this one. It is opened when a client first
-    /// uses it, if it is still the one that was looked at.
+    /// As [`TreeOnUse::after_failure`], in the place of this one that nobody has used for a while.
     #[must_use]
-    pub fn anew(&self) -> Self {
+    pub fn after_idleness(&self) -> Self {
+        Self { is_after_idleness: true, ..self.anew() }
+    }
+
+    fn anew(&self) -> Self {
         let seen = OnceLock::new();
         if let Some(Seen { elsewhere, expected }) = self.seen.get() {
             let (elsewhere, expected) = (elsewhere.clone(), *expected);
@@ -216,10 +223,16 @@ impl TreeOnUse {
             without_log: self.without_log,
             tree: OnceLock::new(),
             was_used: AtomicBool::new(false),
+            is_after_idleness: false,
             is_after_failure: false,
             opening: Mutex::default(),
             problem: Mutex::default(),
         }
+    }
+
+    /// Whether clients have used it, and may go on.
+    pub fn has_users(&self) -> bool {
+        self.is_after_idleness || self.tree().is_some()
     }
 
     /// Whether a client has used it since this was asked last.

@@ -88,13 +88,20 @@ impl Tree {
         volumes.iter().filter_map(|volume| volume.log.as_ref()).find_map(VolumeLog::fault)
     }
 
+    /// Why its file system of this device takes no changes, if it could not be flushed.
+    pub fn fault_on(&self, device: u64) -> Option<String> {
+        let volumes = self.volumes.read();
+        let mut there = volumes.iter().filter(|volume| volume.device == device);
+        there.find_map(|volume| volume.log.as_ref()?.fault())
+    }
+
     /// Whether it can be closed and opened again without anybody noticing: handles are the kernel's,
     /// changes are taken, and nothing is to be flushed yet, of which a COMMIT must hear how that went.
-    /// `dirty` are the trees of which an object has data not flushed.
-    pub(crate) fn can_be_let_go(&self, dirty: &HashSet<u32>) -> bool {
+    /// `staying` are the trees of which an object must not be let go.
+    pub(crate) fn can_be_let_go(&self, staying: &HashSet<u32>) -> bool {
         self.store.is_none()
             && self.fault().is_none()
-            && !dirty.contains(&self.id)
+            && !staying.contains(&self.id)
             && !self.mounts.have_let_go()
     }
 

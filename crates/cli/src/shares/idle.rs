@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::ShareManager;
 use super::stopping::Stopping;
+use super::{ShareManager, State};
 
 /// How often it is looked in the time after which a share is idle.
 const LOOKS: u32 = 4;
@@ -52,7 +52,9 @@ impl ShareManager {
     fn let_idle_go(&self) {
         // A disk may hold up who has it: then another time.
         let Some(mut state) = self.state.try_lock() else { return };
-        let closed = state.exports.let_idle_go(&self.engine.exports(), LOOKS);
+        let State { exports, faults, .. } = &mut *state;
+        let closed =
+            exports.let_idle_go(&self.engine.exports(), LOOKS, |id| faults.contains_key(&id));
         let Some((table, shares)) = closed else { return };
         self.engine.set_exports(table);
         drop(state);

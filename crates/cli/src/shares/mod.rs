@@ -313,8 +313,7 @@ impl ShareManager {
     /// Serves what was done, and tells of it. Returns what the disk says against it.
     fn publish(&self, state: &mut State, done: &Done) -> Vec<Fault> {
         // Who begins to watch meanwhile sees what has become of it.
-        let is_watched = self.news.receiver_count() > 0;
-        let before = is_watched.then(|| state.states_before(&done.changes));
+        let before = self.is_watched().then(|| state.states_before(&done.changes));
         let faults = self.serve(state, &done.changes);
         if let Some(before) = before {
             self.tell_watchers(state, done, &before);
@@ -322,6 +321,10 @@ impl ShareManager {
         let paths = state.paths_of(done);
         self.tell_others(state, &paths);
         faults
+    }
+
+    fn is_watched(&self) -> bool {
+        self.news.receiver_count() > 0
     }
 
     /// Tells those who watch of what is served now; `before` are the states of what is told to

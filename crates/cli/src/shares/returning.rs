@@ -1,7 +1,7 @@
 //! Disks that could not be flushed, and are well again, come back by themselves: what was
 //! acknowledged and may be lost with them is replayed, and their shares take changes again.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -49,13 +49,15 @@ impl Returning {
         let (stopping, manager) = (Arc::clone(&self.stopping), Arc::downgrade(manager));
         let keeper = Arc::downgrade(keeper);
         let thread = std::thread::Builder::new().name("disks".to_owned()).spawn(move || {
-            let mut known = BTreeSet::new();
+            let mut told = HashSet::new();
             let mut returns: Vec<(FaultySince, JoinHandle<()>)> = Vec::new();
             while stopping.wait(PAUSE) {
                 let (Some(manager), Some(keeper)) = (manager.upgrade(), keeper.upgrade()) else {
                     break;
                 };
-                manager.tell_of_failed_disks(&keeper, &mut known);
+                if !(told.is_empty() && keeper.faulty().is_empty()) {
+                    manager.tell_of_disks(&mut told);
+                }
                 returns.retain(|(_, thread)| !thread.is_finished());
                 for since in keeper.faulty_to_try() {
                     if returns.iter().any(|(tried, _)| *tried == since) {
@@ -92,27 +94,28 @@ impl Returning {
 }
 
 impl ShareManager {
-    /// Tells those who watch of shares whose disks have failed since the last time.
-    fn tell_of_failed_disks(&self, keeper: &IntentLogKeeper, known: &mut BTreeSet<FaultySince>) {
-        let faulty: BTreeSet<_> = keeper.faulty().into_iter().collect();
-        for since in faulty.difference(known) {
-            let state = self.lock();
-            let mut shares = state.exports.users(since.file_system);
-            shares.append(&mut state.exports.unused_beside(&shares));
-            drop(state);
-            self.tell_of_disks(&shares, |share| state_served(share.is_draining));
+    /// Tells those who watch which shares' disks have failed, and which are back, since the last time.
+    /// `told` are those of which it was told that they have.
+    fn tell_of_disks(&self, told: &mut HashSet<Arc<str>>) {
+        let mut state = self.lock();
+        state.exports.note_back();
+        let failed: Vec<Arc<Share>> = state.exports.failed().map(Arc::clone).collect();
+        let mut before = StatesBefore::new();
+        let mut still = HashSet::with_capacity(failed.len());
+        for share in failed {
+            if !told.remove(&share.path) {
+                before.insert(Arc::clone(&share.path), Some(state_served(share.is_draining)));
+            }
+            still.insert(Arc::clone(&share.path));
         }
-        *known = faulty;
-    }
-
-    fn tell_of_disks(&self, shares: &[Arc<Share>], state_before: impl Fn(&Share) -> ShareState) {
-        let state = self.lock();
-        let before: StatesBefore = shares
-            .iter()
-            .map(|share| (Arc::clone(&share.path), Some(state_before(share))))
-            .collect();
-        let done = Done { sequence: state.store.sequence(), ..Done::default() };
-        self.tell_watchers(&state, &done, &before);
+        // Who went altogether was told of already.
+        let back = std::mem::replace(told, still).into_iter();
+        let is_served = |path: &Arc<str>| state.state_of(path).is_some_and(ShareState::is_served);
+        before.extend(back.filter(is_served).map(|path| (path, Some(ShareState::Faulty))));
+        if !before.is_empty() && self.is_watched() {
+            let done = Done { sequence: state.store.sequence(), ..Done::default() };
+            self.tell_watchers(&state, &done, &before);
+        }
     }
 
     /// Has the shares of a file system that could not be flushed come back, if it takes changes
@@ -170,13 +173,7 @@ impl ShareManager {
         if !is_open {
             return false;
         }
-        let mut back = vec![Arc::clone(&closed.share)];
-        let mut state = self.lock();
-        if state.exports.note_opened(closed.share.id) {
-            back.append(&mut state.exports.unused_beside(&back));
-        }
-        drop(state);
-        self.tell_of_disks(&back, |_| ShareState::Faulty);
+        self.lock().exports.note_opened(closed.share.id);
         true
     }
 }

@@ -62,8 +62,9 @@ impl Paths {
     }
 
     /// Whether this claim, which was entered, has its path.
-    pub(super) fn has(&self, path: &str, claim: Claim) -> bool {
-        !self.later(path).contains(&claim)
+    pub(super) fn has(&self, path: &str, claim: Claim, ranking: &impl Ranking) -> bool {
+        // Mostly nobody waits for any.
+        !self.later.contains_key(path) || self.first(path, ranking) == Some(claim)
     }
 
     /// Those that came later.
@@ -139,7 +140,7 @@ impl Ids {
 
     /// Whether this claim, which was entered, has its id.
     pub(super) fn has(&self, id: u64, claim: Claim) -> bool {
-        self.later.get(&id).is_none_or(|waiting| !waiting.contains(&claim))
+        !self.later.contains_key(&id) || self.first(id) == Some(claim)
     }
 
     /// Claims an id.

@@ -434,7 +434,7 @@ impl Catalog {
 
     /// Whether a claim's share has its path and its id.
     fn has_place(&self, claim: Claim, share: &Share) -> bool {
-        self.paths.has(&share.path, claim) && self.ids.has(share.id.0, claim)
+        self.paths.has(&share.path, claim, claimants!(self)) && self.ids.has(share.id.0, claim)
     }
 
     /// What becomes of a share of a group.
