@@ -20,6 +20,8 @@ use crate::recent::{self, By};
 const SHARDS: usize = 64;
 /// Shards that one sweep looks at: all of them within eight seconds.
 const SHARDS_A_SWEEP: usize = 8;
+/// Nodes that had data not flushed that one eviction looks at again, one a shard.
+const UNFLUSHED_LOOKED_AT_AGAIN: usize = 8;
 
 /// Handles are sealed before clients see them and inode numbers are not theirs to choose, so a
 /// hash that is only quick is good enough.
@@ -73,9 +75,18 @@ struct HandleShard {
     /// The nodes in the order in which they are considered for eviction. Weak, so that nothing
     /// here keeps a removed file's space.
     queue: VecDeque<Weak<Node>>,
+    /// Those that had data not flushed when they were considered. Apart, since as long as they have,
+    /// every eviction would have to go past all of them.
+    unflushed: VecDeque<Weak<Node>>,
 }
 
 impl HandleShard {
+    fn forget_gone(&mut self) {
+        for queue in [&mut self.queue, &mut self.unflushed] {
+            queue.retain(|node| node.strong_count() > 0);
+        }
+    }
+
     fn find(&self, hash: u64, tree: u32, handle: &StorageHandle) -> Option<&Arc<Node>> {
         self.nodes.0.find(hash, |node| node.tree == tree && node.handle == *handle)
     }
@@ -173,8 +184,8 @@ impl Cache {
             inodes.0.insert(inode_hash, Arc::clone(&node), rehash_by_inode);
             drop(inodes);
             shard.queue.push_back(Arc::downgrade(&node));
-            if shard.queue.len() > 2 * shard.nodes.0.len() + 64 {
-                shard.queue.retain(|node| node.strong_count() > 0);
+            if shard.queue.len() + shard.unflushed.len() > 2 * shard.nodes.0.len() + 64 {
+                shard.forget_gone();
             }
             shard.nodes.insert(hash, Arc::clone(&node), rehash_by_handle);
             node
@@ -239,8 +250,9 @@ impl Cache {
     pub(crate) fn forget_gone(&self) {
         for shard in &self.by_handle {
             let mut shard = shard.lock();
-            shard.queue.retain(|node| node.strong_count() > 0);
+            shard.forget_gone();
             shard.queue.shrink_to_fit();
+            shard.unflushed.shrink_to_fit();
         }
     }
 
@@ -260,45 +272,77 @@ impl Cache {
         self.by_handle.iter().map(|shard| shard.lock().nodes.0.len()).sum()
     }
 
-    /// Evicts until the budget is kept, or nothing more can go: first what is idle and clean,
-    /// then, if that was not enough, what has data not flushed (which the kernel keeps, and the
-    /// mount remembers that there was some).
-    pub(crate) fn make_room(&self) {
-        for may_be_dirty in [false, true] {
-            for _ in 0..SHARDS {
-                if !self.budget.is_exceeded() {
-                    return;
-                }
-                let index = self.eviction_hand.fetch_add(1, Ordering::Relaxed) % SHARDS;
-                if let Some(shard) = self.by_handle.get(index) {
-                    self.evict_one(shard, may_be_dirty);
-                }
+    /// Evicts until the budget is kept, or nothing more can go: first what is idle and flushed,
+    /// then, if that was not enough, what is not (which the kernel keeps, and the mount remembers
+    /// that there was some). Tells how many nodes it looked at for that.
+    pub(crate) fn make_room(&self) -> usize {
+        let mut looked_at = 0;
+        for visited in 0..2 * SHARDS {
+            if !self.budget.is_exceeded() {
+                break;
             }
+            let index = self.eviction_hand.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            let Some(shard) = self.by_handle.get(index) else { continue };
+            let (evicted, seen) = if visited < SHARDS {
+                self.take_flushed(&mut shard.lock(), visited < UNFLUSHED_LOOKED_AT_AGAIN)
+            } else {
+                self.take_unflushed(&mut shard.lock())
+            };
+            looked_at += seen;
+            // Closing descriptors may take a while: not under the lock.
+            drop(evicted);
         }
+        looked_at
     }
 
-    fn evict_one(&self, shard: &Mutex<HandleShard>, may_be_dirty: bool) {
-        let mut evicted = None;
-        let mut shard = shard.lock();
+    /// Takes a node that is idle and flushed out of the cache, if there is one; and how many were
+    /// looked at.
+    fn take_flushed(
+        &self,
+        shard: &mut HandleShard,
+        unflushed_again: bool,
+    ) -> (Option<Arc<Node>>, usize) {
+        let mut again = 0;
+        if unflushed_again && let Some(weak) = shard.unflushed.pop_front() {
+            again = 1;
+            let is_flushed = weak.upgrade().is_none_or(|node| !node.is_dirty());
+            let queue = if is_flushed { &mut shard.queue } else { &mut shard.unflushed };
+            queue.push_back(weak);
+        }
         // Twice round: the first clears the marks of use.
-        for _ in 0..shard.queue.len().saturating_mul(2).min(256) {
-            let Some(weak) = shard.queue.pop_front() else { break };
+        let most = shard.queue.len().saturating_mul(2).min(256);
+        for seen in 1..=most {
+            let Some(weak) = shard.queue.pop_front() else { return (None, again + seen) };
             let Some(node) = weak.upgrade() else { continue };
-            let was_used = node.was_used.swap(false, Ordering::Relaxed);
-            if was_used || (node.is_dirty() && !may_be_dirty) || !self.claim_idle(&node) {
+            if node.is_dirty() {
+                shard.unflushed.push_back(weak);
+            } else if node.was_used.swap(false, Ordering::Relaxed) || !self.claim_idle(&node) {
                 shard.queue.push_back(weak);
+            } else {
+                self.remove_locked(shard, &node);
+                return (Some(node), again + seen);
+            }
+        }
+        (None, again + most)
+    }
+
+    /// As [`Cache::take_flushed`], of those that had data not flushed.
+    fn take_unflushed(&self, shard: &mut HandleShard) -> (Option<Arc<Node>>, usize) {
+        let most = shard.unflushed.len().saturating_mul(2).min(256);
+        for seen in 1..=most {
+            let Some(weak) = shard.unflushed.pop_front() else { return (None, seen) };
+            let Some(node) = weak.upgrade() else { continue };
+            if node.was_used.swap(false, Ordering::Relaxed) || !self.claim_idle(&node) {
+                shard.unflushed.push_back(weak);
                 continue;
             }
             if node.is_dirty() {
                 node.mount.let_dirty_go();
             }
-            self.remove_locked(&mut shard, &node);
-            evicted = Some(node);
-            break;
+            self.remove_locked(shard, &node);
+            return (Some(node), seen);
         }
-        drop(shard);
-        // Closing descriptors may take a while: not under the lock.
-        drop(evicted);
+        (None, most)
     }
 
     /// Whether only the indexes and the asker have the node, which then is out of the index by
@@ -334,5 +378,79 @@ impl Cache {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use steadfast_vfs::{
+        Caller, CreateHow, Cred, Durable, FileSystem, FlushTarget, FlushWhat, Name, ReplyBarrier,
+        SetAttr, Waiting, WriteHow,
+    };
+
+    use super::*;
+    use crate::budget::Descriptor;
+    use crate::storage::{Storage, StorageOptions};
+    use crate::tree::{Tree, TreeOptions};
+
+    const FILES: usize = 200;
+
+    fn value<T>(durable: Durable<T>) -> T {
+        durable.release(&ReplyBarrier::for_engine()).0
+    }
+
+    /// Takes room until a number of objects are let go; tells how many were looked at for that.
+    fn evict(storage: &Storage, objects: usize) -> usize {
+        let stays = storage.objects() - objects;
+        let (mut taken, mut looked_at) = (Vec::new(), 0);
+        while storage.objects() > stays {
+            let null = std::fs::File::open("/dev/null").unwrap().into();
+            taken.push(Descriptor::new(null, &storage.budget));
+            looked_at += storage.cache.make_room();
+        }
+        looked_at
+    }
+
+    #[test]
+    fn what_is_not_flushed_does_not_stand_in_the_way() {
+        let place = tempfile::tempdir().unwrap();
+        let storage = Storage::new(StorageOptions { descriptors_max: 2 * FILES });
+        let tree = Tree::open(place.path(), &TreeOptions::default(), &storage).unwrap();
+        let cred = Cred {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            groups: smallvec::SmallVec::new(),
+        };
+        let caller = Caller { cred: &cred, waiting: Waiting::Allowed };
+        let root = tree.root().unwrap().handle;
+        let mut files = Vec::new();
+        while storage.descriptors() + 2 < 2 * FILES {
+            let name = format!("f{}", files.len());
+            let name = Name::new(name.as_bytes()).unwrap();
+            let how = CreateHow::Guarded(SetAttr::default());
+            let file = value(tree.create(&caller, &root, name, &how)).result.unwrap().handle;
+            value(tree.write(&caller, &file, 0, b"text", WriteHow::Unstable)).result.unwrap();
+            files.push(file);
+        }
+        let found = |file: &StorageHandle| {
+            let hash = hash_of_handle(tree.id, file);
+            storage.cache.handle_shard(hash).lock().find(hash, tree.id, file).cloned()
+        };
+        let is_here = |file: &&StorageHandle| found(file).is_some();
+        assert!(files.iter().all(|file| is_here(&file)));
+        // Each eviction would go past all of them.
+        let gone = files.len() / 4;
+        let looked_at = evict(&storage, gone);
+        assert!(looked_at < 40 * gone, "{looked_at} for {gone}");
+        // What was flushed meanwhile goes first, as far as it is found soon.
+        let rest: Vec<&StorageHandle> = files.iter().filter(is_here).collect();
+        let (flushed, unflushed) = rest.split_at(rest.len() / 2);
+        for file in flushed {
+            found(file).unwrap().flush(FlushWhat::Data).unwrap();
+        }
+        evict(&storage, flushed.len() / 2);
+        let stay = |files: &[&StorageHandle]| files.iter().copied().filter(is_here).count();
+        let (flushed_stay, unflushed_stay) = (stay(flushed), stay(unflushed));
+        assert!(flushed_stay < unflushed_stay * 3 / 4, "{flushed_stay}, {unflushed_stay}");
     }
 }
