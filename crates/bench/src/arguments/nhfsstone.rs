@@ -65,6 +65,9 @@ pub(super) struct Arguments {
     /// The load in calls a second that max is taken for when the working set is sized.
     #[arg(long, value_name = "RATE", default_value_t = 10_000.0)]
     load_of_max: f64,
+    /// Files of the working set, whatever the load.
+    #[arg(long, value_name = "N", conflicts_with_all = ["files_per_call", "load_of_max"])]
+    files: Option<usize>,
     /// Size of each file.
     #[arg(long, value_name = "SIZE", default_value = "32k", value_parser = size)]
     file_size: u64,
@@ -112,6 +115,7 @@ impl Arguments {
             duration: self.seconds,
             files_per_call: self.files_per_call,
             load_of_most: self.load_of_max,
+            files: self.files,
             file_bytes: self.file_size,
             transfer_bytes: self.transfer,
             stable: if self.without_stable { StableHow::Unstable } else { self.stable },

@@ -78,6 +78,8 @@ pub struct Nhfsstone {
     pub files_per_call: f64,
     /// The load that a level without a rate is taken for when the working set is sized.
     pub load_of_most: f64,
+    /// Files of the working set, if they do not go by the load.
+    pub files: Option<usize>,
     /// Bytes of each file.
     pub file_bytes: u64,
     /// Bytes of a READ or WRITE.
@@ -106,6 +108,7 @@ impl Nhfsstone {
             duration: Duration::from_secs(10),
             files_per_call: 1.0,
             load_of_most: 10_000.0,
+            files: None,
             file_bytes: 32 << 10,
             transfer_bytes: 8 << 10,
             stable: StableHow::FileSync,
@@ -124,8 +127,8 @@ impl Nhfsstone {
 
     /// How many files the working set of a level has.
     fn files(&self, level: Level) -> usize {
-        let files = (self.load(level) * self.files_per_call).ceil() as usize;
-        files.clamp(tree::FILES_MIN, FILES_MAX)
+        let by_load = (self.load(level) * self.files_per_call).ceil() as usize;
+        self.files.unwrap_or(by_load).clamp(tree::FILES_MIN, FILES_MAX)
     }
 
     fn check(&self) -> Result<(), BenchError> {
@@ -263,6 +266,8 @@ mod tests {
         assert_eq!((files, load.files(Level::Rate(1000.0))), (2000, 2000));
         assert_eq!(load.files(Level::Rate(1e8)), FILES_MAX);
         assert_eq!(load.files(Level::Rate(1.0)), tree::FILES_MIN);
+        load.files = Some(700);
+        assert_eq!((load.files(Level::Rate(1000.0)), load.files(Level::Most)), (700, 700));
     }
 
     #[test]
