@@ -106,6 +106,9 @@ pub(super) const RATES_PER_SECOND: [u32; 12] =
 /// Virtual clients that walk.
 pub(super) const WALKERS: [usize; 5] = [4, 44, 208, 1000, 4000];
 
+/// Walks are measured for so long at least.
+const WALK_SECONDS: f64 = 5.0;
+
 /// The name of a figure at one point of a curve.
 pub(super) fn at(figure: &str, point: impl std::fmt::Display) -> String {
     format!("{figure} at {point}")
@@ -260,6 +263,13 @@ pub(super) fn all(inodes: usize, seconds: f64) -> Vec<Case> {
         });
     }
     for case in cases.iter_mut().filter(|case| case.load != "mountstorm") {
+        let mut seconds = seconds;
+        if case.load == "walk" {
+            // Clients that begin together find what the others have just looked at, and are the
+            // longer together the more they are.
+            case.arguments.extend(words("--warm-up 4"));
+            seconds = seconds.max(WALK_SECONDS);
+        }
         case.arguments.extend(["--seconds".to_owned(), seconds.to_string()]);
     }
     cases
