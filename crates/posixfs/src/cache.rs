@@ -272,9 +272,9 @@ impl Cache {
         self.by_handle.iter().map(|shard| shard.lock().nodes.0.len()).sum()
     }
 
-    /// Evicts until the budget is kept, or nothing more can go: first what is idle and flushed,
-    /// then, if that was not enough, what is not (which the kernel keeps, and the mount remembers
-    /// that there was some). Tells how many nodes it looked at for that.
+    /// Evicts until the budget is kept, or nothing more can go: first what is idle and flushed, as
+    /// far as it is found soon, then, if that was not enough, what is not (which the kernel keeps,
+    /// and the mount remembers that there was some). Tells how many nodes it looked at for that.
     pub(crate) fn make_room(&self) -> usize {
         let mut looked_at = 0;
         for visited in 0..2 * SHARDS {
@@ -336,9 +336,6 @@ impl Cache {
                 shard.unflushed.push_back(weak);
                 continue;
             }
-            if node.is_dirty() {
-                node.mount.let_dirty_go();
-            }
             self.remove_locked(shard, &node);
             return (Some(node), seen);
         }
@@ -356,6 +353,10 @@ impl Cache {
         if is_idle {
             // Out of this index while it is locked: from here on nobody finds it.
             inodes.0.remove(inode_hash, node);
+            // Asked now, and not by who chose it: whoever used it last may have written.
+            if node.is_dirty() {
+                node.mount.let_dirty_go();
+            }
         }
         is_idle
     }
@@ -415,7 +416,11 @@ mod tests {
     fn what_is_not_flushed_does_not_stand_in_the_way() {
         let place = tempfile::tempdir().unwrap();
         let storage = Storage::new(StorageOptions { descriptors_max: 2 * FILES });
-        let tree = Tree::open(place.path(), &TreeOptions::default(), &storage).unwrap();
+        let share = place.path().join("share");
+        std::fs::create_dir(&share).unwrap();
+        let state_directory = Some(place.path().join("state"));
+        let options = TreeOptions { state_directory, ..TreeOptions::default() };
+        let tree = Tree::open(&share, &options, &storage).unwrap();
         let cred = Cred {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
@@ -438,7 +443,13 @@ mod tests {
         };
         let is_here = |file: &&StorageHandle| found(file).is_some();
         assert!(files.iter().all(|file| is_here(&file)));
-        // Each eviction would go past all of them.
+        // Whoever lets one go, and why: the next COMMIT is told that there was something.
+        let node = found(&files[0]).unwrap();
+        assert!(node.is_dirty() && node.mount.let_go() == 0 && storage.cache.claim_idle(&node));
+        assert!(node.mount.let_go() > 0);
+        storage.cache.remove(&node);
+        drop(node);
+        // None of them is gone past again and again.
         let gone = files.len() / 4;
         let looked_at = evict(&storage, gone);
         assert!(looked_at < 40 * gone, "{looked_at} for {gone}");
@@ -447,6 +458,10 @@ mod tests {
         let (flushed, unflushed) = rest.split_at(rest.len() / 2);
         for file in flushed {
             found(file).unwrap().flush(FlushWhat::Data).unwrap();
+        }
+        if flushed.iter().any(|file| found(file).unwrap().is_dirty()) {
+            println!("skipped in part: a file system in memory is not flushed");
+            return;
         }
         evict(&storage, flushed.len() / 2);
         let stay = |files: &[&StorageHandle]| files.iter().copied().filter(is_here).count();
