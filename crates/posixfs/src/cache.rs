@@ -443,7 +443,7 @@ mod tests {
         };
         let is_here = |file: &&StorageHandle| found(file).is_some();
         assert!(files.iter().all(|file| is_here(&file)));
-        // Whoever lets one go, and why: the next COMMIT is told that there was something.
+        // Whoever lets one go: the next COMMIT is told that there was something.
         let node = found(&files[0]).unwrap();
         assert!(node.is_dirty() && node.mount.let_go() == 0 && storage.cache.claim_idle(&node));
         assert!(node.mount.let_go() > 0);

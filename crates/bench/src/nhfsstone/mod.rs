@@ -146,6 +146,10 @@ impl Nhfsstone {
         if !self.files_per_call.is_finite() || self.files_per_call < 0.0 {
             return usage("the files for each call a second must be a number");
         }
+        if self.files.is_some_and(|files| !(tree::FILES_MIN..=FILES_MAX).contains(&files)) {
+            let what = format!("--files must be from {} to {FILES_MAX}", tree::FILES_MIN);
+            return usage(&what);
+        }
         Ok(())
     }
 }
@@ -266,7 +270,12 @@ mod tests {
         assert_eq!((files, load.files(Level::Rate(1000.0))), (2000, 2000));
         assert_eq!(load.files(Level::Rate(1e8)), FILES_MAX);
         assert_eq!(load.files(Level::Rate(1.0)), tree::FILES_MIN);
+        for files in [0, tree::FILES_MIN - 1, FILES_MAX + 1] {
+            load.files = Some(files);
+            assert!(load.check().unwrap_err().to_string().contains("--files"), "{files}");
+        }
         load.files = Some(700);
+        load.check().unwrap();
         assert_eq!((load.files(Level::Rate(1000.0)), load.files(Level::Most)), (700, 700));
     }
 
