@@ -1,6 +1,5 @@
 //! An engine over a file system in memory, which takes calls as bytes and checks its replies.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use steadfast_client::{NFS3, ReplyBody, mount, nfsacl, parse_reply, rpcbind};

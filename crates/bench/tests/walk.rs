@@ -54,6 +54,21 @@ fn old_clients_walk_the_whole_tree_with_many_calls_and_it_is_found_again() {
 }
 
 #[test]
+fn clients_that_share_a_connection_walk_each_for_itself() {
+    let server = FakeServer::start(Fault::None);
+    let mut walk = Walk { clients: vec![12], clients_of_connection: 4, ..walk(&server) };
+    let report = run(&walk, &Control::default()).unwrap();
+    // Several walks a client, each of all inodes in order: none took another's reply for its own.
+    assert!(report.points[0].whole_walks > 12, "{:?}", report.points[0]);
+    assert_eq!(report.points[0].clients, 12);
+    walk.clients = vec![12, 6];
+    match run(&walk, &Control::default()) {
+        Err(BenchError::Usage(what)) => assert!(what.contains("6 clients cannot share"), "{what}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn a_server_at_fault_is_found_out() {
     for (fault, part) in [
         (Fault::MissingEntry, "names where"),

@@ -81,6 +81,12 @@ pub trait CallHost {
     /// called more than once.
     fn may_block(&mut self);
 
+    /// As [`CallHost::may_block`], for what the kernel most likely has in memory (names, objects):
+    /// the thread sleeps so seldom that replies to others may wait for this call.
+    fn seldom_blocks(&mut self) {
+        self.may_block();
+    }
+
     /// The call is certain to wait for the disk: others must take over now.
     fn will_block(&mut self);
 

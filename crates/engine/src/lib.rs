@@ -213,7 +213,7 @@ impl Engine {
                 // The call was executed: told to come again it would be executed again, and fail
                 // by what it did the first time.
                 let error = match error {
-                    FsError::TryLater | FsError::WouldBlock => FsError::Io,
+                    FsError::TryLater | FsError::WouldBlock | FsError::WouldOpen => FsError::Io,
                     error => error,
                 };
                 dispatch::append_failure(reply, call.xid, error, call.failure_words);

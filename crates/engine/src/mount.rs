@@ -38,7 +38,7 @@ fn status(error: FsError) -> u32 {
         FsError::Invalid | FsError::BadHandle => 22,
         FsError::NameTooLong => 63,
         FsError::NotSupported => 10_004,
-        FsError::TryLater | FsError::WouldBlock => 10_006,
+        FsError::TryLater | FsError::WouldBlock | FsError::WouldOpen => 10_006,
         _ => 5,
     }
 }

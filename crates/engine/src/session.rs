@@ -156,14 +156,20 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Runs an operation that only reads: first without waiting for storage; if that is not
-    /// enough, again after others have taken over what this thread would hold up.
+    /// Runs an operation that only reads: first without waiting for storage; then, if an object
+    /// must be opened, in such a way that somebody else serves the others if it takes long; and if
+    /// that is not enough, again after others have taken over what this thread would hold up.
     pub(crate) fn read<T>(
         &mut self,
         cred: &Cred,
         mut attempt: impl FnMut(&Caller<'_>) -> Result<T, FsError>,
     ) -> Result<T, FsError> {
-        match attempt(&Caller { cred, waiting: Waiting::Never }) {
+        let mut result = attempt(&Caller { cred, waiting: Waiting::Never });
+        if matches!(result, Err(FsError::WouldOpen)) {
+            self.host.seldom_blocks();
+            result = attempt(&Caller { cred, waiting: Waiting::ToOpen });
+        }
+        match result {
             Err(FsError::WouldBlock) => {
                 self.host.will_block();
                 attempt(&Caller { cred, waiting: Waiting::Allowed })

@@ -265,7 +265,9 @@ impl Effects<'_> {
     /// answered alike and does not succeed then.
     pub(crate) fn fail<T>(mut self, volume: &Volume, error: FsError, value: T) -> Durable<T> {
         // A call that is to come again is executed again.
-        if self.place.is_none() || matches!(error, FsError::TryLater | FsError::WouldBlock) {
+        if self.place.is_none()
+            || matches!(error, FsError::TryLater | FsError::WouldBlock | FsError::WouldOpen)
+        {
             return Durable::promising_nothing(value);
         }
         if !self.is_taken {

@@ -160,7 +160,7 @@ impl Tree {
             return Ok(node);
         }
         if waiting == Waiting::Never {
-            return Err(FsError::WouldBlock);
+            return Err(FsError::WouldOpen);
         }
         if let Some(store) = &self.store {
             return self.stored_node(store, handle);

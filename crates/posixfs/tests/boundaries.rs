@@ -69,8 +69,8 @@ fn calls_that_may_not_wait_say_so() {
     let tree = support::open(&place.directory);
     let user = User::new(&tree, 0, 0);
     let never = Caller { cred: &user.cred, waiting: Waiting::Never };
-    assert_eq!(tree.attributes(&never, &file), Err(FsError::WouldBlock));
-    tree.attributes(&user.caller(), &file).unwrap();
+    assert_eq!(tree.attributes(&never, &file), Err(FsError::WouldOpen));
+    tree.attributes(&Caller { waiting: Waiting::ToOpen, ..never }, &file).unwrap();
     tree.attributes(&never, &file).unwrap();
 }
 

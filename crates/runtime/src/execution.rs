@@ -15,7 +15,7 @@ use crate::flusher::{
 };
 use crate::log_limit::{LogKind, limited};
 use crate::pool::Pool;
-use crate::seat::{Offer, Seat, SeatGuard};
+use crate::seat::{Offer, Seat, SeatCore, SeatGuard};
 use crate::send_queue::SpareBuffers;
 use crate::shared::{Phase, Shared};
 use crate::statistics::{Counters, Executed, Sampler, StageClock};
@@ -67,6 +67,10 @@ impl Gathering {
         {
             connection.leave(count);
         }
+    }
+
+    fn send_held_back(&mut self, context: &Context, seat: &Seat, core: &mut SeatCore) {
+        core.held_back.send(seat, &mut self.spare, &context.shared, &context.counters);
     }
 
     /// Sends the replies and hands the parked calls over. Gives a flusher that has too much to
@@ -200,6 +204,12 @@ impl Executor {
             if guard.is_none() || self.must_hang_up {
                 break;
             }
+            if let Some(core) = guard.as_deref_mut()
+                && core.held_back.is_due(self.gathering.mark_ns)
+            {
+                self.send_held_back(seat, core);
+                self.gathering.mark_ns = self.context.shared.stamp_ns();
+            }
             let Gathering { outbox, now_ms, .. } = &self.gathering;
             // The clock advances here only with calls that might have blocked: their company
             // must not wait for many of them.
@@ -217,8 +227,14 @@ impl Executor {
             }
         }
         self.context.counters.calls.add(calls);
-        full = self.gathering.dispatch(batch, &self.context).or(full);
+        if self.must_hang_up || full.is_some() || !self.hold_replies_back(seat, guard, batch) {
+            full = self.gathering.dispatch(batch, &self.context).or(full);
+        }
         if self.must_hang_up {
+            // Some of what is held back may be this connection's.
+            if let Some(core) = guard.as_deref_mut() {
+                self.send_held_back(seat, core);
+            }
             hang_up(batch);
         }
         self.gathering.leave(batch);
@@ -240,6 +256,25 @@ impl Executor {
         if self.reply.bytes.capacity() > REPLY_BYTES_KEPT {
             self.reply.bytes = Vec::new();
         }
+    }
+
+    /// Sends the replies that were held back.
+    pub(crate) fn send_held_back(&mut self, seat: &Seat, core: &mut SeatCore) {
+        self.gathering.send_held_back(&self.context, seat, core);
+    }
+
+    /// Holds the replies of a batch back, for those of who is next to go out with them.
+    fn hold_replies_back(
+        &mut self,
+        seat: &Seat,
+        guard: &mut Option<SeatGuard<'_>>,
+        batch: &Batch,
+    ) -> bool {
+        let Gathering { outbox, calls_to_leave: 0, mark_ns, .. } = &mut self.gathering else {
+            return false;
+        };
+        let Some(core) = guard.as_deref_mut() else { return false };
+        core.has_company() && core.held_back.hold(outbox, batch, seat, *mark_ns)
     }
 
     /// Has what is held back written: nobody's turn is next.
@@ -506,9 +541,12 @@ impl<'h, 's> Host<'h, 's> {
     }
 
     /// Gives up the seat, leaving to its next occupant what this batch has gathered and has yet
-    /// to do.
-    fn lend(&mut self) {
+    /// to do; and, if the call seldom sleeps, what is held back of others.
+    fn lend(&mut self, is_seldom: bool) {
         let Some(mut guard) = self.guard.take() else { return };
+        if !is_seldom {
+            self.gathering.send_held_back(self.context, self.seat, &mut guard);
+        }
         self.client = guard.stop_serving(self.context.shared.stamp_ns());
         let Gathering { outbox: left, spare, .. } = &mut *self.gathering;
         if !left.is_empty() || !self.batch.is_exhausted() {
@@ -572,7 +610,13 @@ impl<'h, 's> Host<'h, 's> {
 impl CallHost for Host<'_, '_> {
     fn may_block(&mut self) {
         if !self.is_lent {
-            self.lend();
+            self.lend(false);
+        }
+    }
+
+    fn seldom_blocks(&mut self) {
+        if !self.is_lent {
+            self.lend(true);
         }
     }
 
@@ -593,7 +637,7 @@ impl CallHost for Host<'_, '_> {
         if !self.is_lent {
             // Sent at once, since the next occupant may have to be started first.
             let _ = self.gathering.dispatch_and_rouse(self.batch, self.context);
-            self.lend();
+            self.lend(false);
         }
         self.context.pool.summon(self.seat.index);
     }

@@ -2,8 +2,9 @@
 //!
 //! [`Server::start`] opens the sockets and starts the threads; [`Service`] is what it drives. A
 //! call's way: a worker at a seat (`seat`, `worker`) serves whose turn it is (`turns`): it
-//! receives once, splits records (`framing`) into a batch, executes its calls to completion (`execution`) and sends all replies at once
-//! (`send_queue`, `connection`; `datagram` for UDP). A call that may block lends the seat to
+//! receives once, splits records (`framing`) into a batch, executes its calls to completion
+//! (`execution`) and sends all replies at once (`send_queue`, `connection`; `datagram` for UDP), or
+//! one right after the other with those of who is next (`held_back`). A call that may block lends the seat to
 //! others meanwhile (`execution`, `pool`). A reply that must wait for stability goes to the file
 //! system's flusher (`flusher`), which sends it when it is due. What all this comes to is counted
 //! by each thread for itself (`statistics`); an [`Observer`] reads it.
@@ -19,6 +20,7 @@ mod datagram;
 mod execution;
 mod flusher;
 mod framing;
+mod held_back;
 pub mod intent_log;
 mod listen;
 mod log_limit;

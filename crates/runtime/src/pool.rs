@@ -252,7 +252,10 @@ impl Pool {
     pub(crate) fn is_quiet(&self) -> bool {
         // While all of these are locked no work moves between what is left and who is busy.
         let offers: Vec<_> = self.seats.iter().map(|seat| seat.offers.lock()).collect();
-        offers.iter().all(|offers| offers.is_empty()) && !self.counters.is_any_busy()
+        // Who holds replies back was busy before, and so is asked about that first.
+        offers.iter().all(|offers| offers.is_empty())
+            && !self.counters.is_any_busy()
+            && !self.seats.iter().any(|seat| seat.holds_replies.load(Ordering::SeqCst))
     }
 
     /// Lets everybody look at the phase.

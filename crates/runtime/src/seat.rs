@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use steadfast_sys::epoll::{Epoll, Interest};
@@ -21,6 +21,7 @@ use crate::batch::{Batch, Outbox};
 use crate::connection::Connection;
 use crate::datagram::DatagramSocket;
 use crate::framing::Framing;
+use crate::held_back::HeldBack;
 use crate::mailbox::Mailbox;
 use crate::turns::{ClientId, Turns};
 
@@ -44,6 +45,8 @@ pub(crate) struct Seat {
     pub(crate) offers: Mutex<Vec<Offer>>,
     /// Number of offers, to be looked at without the lock.
     pub(crate) offer_count: AtomicUsize,
+    /// Its occupant, or who had it before, holds replies back.
+    pub(crate) holds_replies: AtomicBool,
     /// Twice the number of times the seat was lent; odd while it is.
     lent: AtomicU64,
     pub(crate) connection_count: AtomicUsize,
@@ -59,6 +62,8 @@ pub(crate) struct SeatCore {
     pub(crate) listeners_resume_ms: Option<u64>,
     /// Whom to serve next.
     pub(crate) turns: Turns<Ready>,
+    /// To be sent before anybody waits.
+    pub(crate) held_back: HeldBack,
     /// Who is served, and since when, in ns.
     serving: Option<(ClientId, u64)>,
     /// The connection whose calls were executed last, and how many batches of it in a row.
@@ -147,6 +152,7 @@ impl Seat {
                 listeners,
                 listeners_resume_ms: None,
                 turns,
+                held_back: HeldBack::default(),
                 serving: None,
                 last_served: (u64::MAX, 0),
                 next_sweep_ms: 0,
@@ -159,6 +165,7 @@ impl Seat {
             mailbox: Arc::new(mailbox),
             offers: Mutex::default(),
             offer_count: AtomicUsize::new(0),
+            holds_replies: AtomicBool::new(false),
             lent: AtomicU64::new(0),
             connection_count: AtomicUsize::new(0),
         })
@@ -328,6 +335,11 @@ impl SeatCore {
         }
         self.last_served.1 += 1;
         self.last_served.1 > ALONE_BATCHES && self.turns.is_empty()
+    }
+
+    /// Whether the replies to who is served may go out with those of who is next.
+    pub(crate) fn has_company(&self) -> bool {
+        self.serving.is_some_and(|(client, _)| self.turns.has_company(client))
     }
 
     /// Charges the client that was served; who it was.

@@ -9,14 +9,17 @@ use steadfast_engine::ReplyBuffer;
 use steadfast_sys::{file, net};
 use steadfast_vfs::FileRange;
 
+use crate::held_back::BATCHES_MAX;
+
 /// Replies up to this size are copied together; larger ones are moved as they are.
 const COPY_BYTES_MAX: usize = 32 << 10;
 /// Size up to which small replies are put into one segment.
 const SEGMENT_BYTES: usize = 256 << 10;
 /// Vectors in one send.
 const VECTORS_MAX: usize = 64;
-/// Buffers kept for use again, and the largest of them in bytes.
-const SPARE_BUFFERS_MAX: usize = 4;
+/// Buffers kept for use again, how many of them may be large, and the largest in bytes.
+const SPARE_BUFFERS_MAX: usize = BATCHES_MAX + 4;
+const SPARE_LARGE_MAX: usize = 4;
 const SPARE_BYTES_MAX: usize = 2 << 20;
 
 static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
@@ -41,20 +44,35 @@ impl Segment {
 
 /// Buffers to be used again by one thread.
 #[derive(Debug, Default)]
-pub(crate) struct SpareBuffers(Vec<Vec<u8>>);
+pub(crate) struct SpareBuffers {
+    buffers: Vec<Vec<u8>>,
+    /// How many of them are large.
+    large: usize,
+}
 
 impl SpareBuffers {
     pub(crate) fn take(&mut self) -> Vec<u8> {
-        self.0.pop().unwrap_or_default()
+        let buffer = self.buffers.pop().unwrap_or_default();
+        self.large -= usize::from(is_large(&buffer));
+        buffer
     }
 
     pub(crate) fn put(&mut self, mut buffer: Vec<u8>) {
         let is_useful = (1..=SPARE_BYTES_MAX).contains(&buffer.capacity());
-        if is_useful && self.0.len() < SPARE_BUFFERS_MAX {
+        let is_large = is_large(&buffer);
+        if is_useful
+            && self.buffers.len() < SPARE_BUFFERS_MAX
+            && !(is_large && self.large == SPARE_LARGE_MAX)
+        {
+            self.large += usize::from(is_large);
             buffer.clear();
-            self.0.push(buffer);
+            self.buffers.push(buffer);
         }
     }
+}
+
+fn is_large(buffer: &Vec<u8>) -> bool {
+    buffer.capacity() > COPY_BYTES_MAX
 }
 
 /// What became of a send.

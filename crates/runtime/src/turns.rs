@@ -145,6 +145,22 @@ impl<T> Turns<T> {
         self.ready_count == 0
     }
 
+    /// Whether the replies to a client that is being served may go out with those of who is next:
+    /// not if it has more to be done, so that it does not sleep; and those of one who comes back
+    /// only with the replies to others who do, since it need not wait for anybody's backlog.
+    pub(crate) fn has_company(&self, id: ClientId) -> bool {
+        let client = |index: u32| self.clients.get(index as usize);
+        let has_more = |index: u32| client(index).is_some_and(|client| !client.ready.is_empty());
+        if has_more(id.0) {
+            return false;
+        }
+        if client(id.0).is_some_and(|client| client.line == Line::Fresh) {
+            // Who is served is still the first of them.
+            return self.fresh.get(1).is_some_and(|next| has_more(*next));
+        }
+        !self.is_empty()
+    }
+
     /// What to do next, and for whom: to be charged afterwards.
     pub(crate) fn next(&mut self) -> Option<(ClientId, T)> {
         if self.ready_count == 0 {
@@ -207,6 +223,39 @@ mod tests {
 
     fn address(number: u8) -> IpAddr {
         Ipv4Addr::new(192, 0, 2, number).into()
+    }
+
+    #[test]
+    fn replies_go_out_together_only_where_nobody_waits_for_more_than_his_like() {
+        let mut turns = Turns::default();
+        let [a, b] = [1, 2].map(|number| turns.join(address(number)));
+        let push = |turns: &mut Turns<_>, ids: &[ClientId]| {
+            for id in ids {
+                turns.push(*id, ());
+            }
+        };
+        push(&mut turns, &[a, a]);
+        turns.next();
+        assert!(!turns.has_company(a), "it has more to be done itself");
+        turns.next();
+        assert!(!turns.has_company(a), "nobody is next");
+        push(&mut turns, &[b]);
+        assert!(turns.has_company(a), "another one who comes back is next");
+        turns.next();
+        assert!(!turns.has_company(b), "nobody is next");
+        // From now on the first one stands in line, having used its share.
+        push(&mut turns, &[a]);
+        turns.next();
+        turns.charge(a, 2 * SHARE_NS as u64);
+        push(&mut turns, &[a, b]);
+        assert_eq!(turns.next(), Some((b, ())));
+        assert!(!turns.has_company(b), "only who has a backlog is next");
+        push(&mut turns, &[b]);
+        assert_eq!(turns.next().map(|next| next.0), Some(b));
+        turns.charge(b, 2 * SHARE_NS as u64);
+        push(&mut turns, &[b]);
+        assert_eq!(turns.next().map(|next| next.0), Some(a));
+        assert!(turns.has_company(a), "both stand in line");
     }
 
     /// Serves for a while; what is done is always to be done again. The times by client.

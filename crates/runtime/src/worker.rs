@@ -27,7 +27,7 @@ use crate::statistics::Counters;
 const DIRECT_BYTES: usize = 16 << 10;
 /// After this time new events are looked at, so that neither who has just called nor who wants
 /// to connect waits long, in ns.
-const LOOK_NS: u64 = 100_000;
+const LOOK_NS: u64 = 60_000;
 const EVENTS: usize = 64;
 /// And after this many turns, should the clock stand still.
 const TURNS_OF_LOOK: usize = 256;
@@ -98,6 +98,9 @@ impl Worker {
     fn serve_until_taken<'s>(&mut self, seat: &'s Seat, guard: SeatGuard<'s>) {
         let mut guard = Some(guard);
         loop {
+            if let Some(core) = guard.as_deref_mut() {
+                self.executor.send_held_back(seat, core);
+            }
             if seat.offer_count.load(Ordering::SeqCst) > 0 {
                 self.executor.take_over(seat, &mut guard);
             }
@@ -218,6 +221,7 @@ impl Worker {
             // What was in memory when it was read may have gone since.
             if let Some(mut guard) = guard.take() {
                 guard.stop_serving(self.shared.stamp_ns());
+                self.executor.send_held_back(seat, &mut guard);
                 seat.lend(guard);
                 self.pool.note_lent();
             }

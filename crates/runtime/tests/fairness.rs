@@ -6,20 +6,10 @@
 mod common;
 
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
 
 use common::*;
-use socket2::{Domain, Socket, Type};
 use steadfast_runtime::ServerOptions;
-
-/// A connection whose source is another loopback address: another client.
-fn connect_from(address: [u8; 4], fixture: &Fixture) -> Client {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from((Ipv4Addr::from(address), 0)).into()).unwrap();
-    socket.connect(&fixture.address.into()).unwrap();
-    Client::new(TcpStream::from(socket))
-}
 
 /// Calls that take a millisecond each and keep the only seat.
 const GREEDY_CONNECTIONS: u32 = 20;
@@ -34,7 +24,7 @@ fn calls(count: u32) -> Vec<u8> {
 fn connections_and_pipelining_get_a_client_no_more_service() {
     let fixture = start(ServerOptions { seats_per_pool: 1, ..options() });
     let mut greedy: Vec<_> = (0..GREEDY_CONNECTIONS).map(|_| fixture.connect()).collect();
-    let mut modest = connect_from([127, 0, 0, 2], &fixture);
+    let mut modest = fixture.connect_from([127, 0, 0, 2]);
     for client in &mut greedy {
         client.stream.write_all(&calls(GREEDY_CALLS)).unwrap();
     }
@@ -60,7 +50,7 @@ fn who_connects_under_load_is_served_too() {
     }
     let before = fixture.toy.executed.load(Ordering::SeqCst);
     for number in 0..10 {
-        connect_from([127, 0, 1, number], &fixture).call(1, b'k', b"");
+        fixture.connect_from([127, 0, 1, number]).call(1, b'k', b"");
     }
     let meanwhile = fixture.toy.executed.load(Ordering::SeqCst) - before;
     assert!(meanwhile < 10 * 30, "{meanwhile} calls were executed meanwhile");

@@ -33,8 +33,11 @@ impl Cred {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
     /// No: the operation returns [`crate::FsError::WouldBlock`], having done nothing, when what
-    /// it needs is not in memory.
+    /// it needs is not in memory, or [`crate::FsError::WouldOpen`].
     Never,
+    /// To open an object, which the kernel most likely has in memory; not for what certainly is
+    /// not: then it returns [`crate::FsError::WouldBlock`], having done nothing.
+    ToOpen,
     /// Yes.
     Allowed,
 }

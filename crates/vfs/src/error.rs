@@ -81,8 +81,12 @@ pub enum FsError {
     /// `EMFILE`, `ENFILE`, `EBUSY`).
     #[error("resources are short, try again")]
     TryLater,
-    /// With [`crate::Waiting::Never`] only: what is needed is not in memory; nothing was done.
+    /// Unless [`crate::Waiting::Allowed`]: what is needed is not in memory; nothing was done.
     /// Never leaves the server.
     #[error("would block")]
     WouldBlock,
+    /// With [`crate::Waiting::Never`] only: the object must be opened, which makes the thread wait
+    /// if the kernel has forgotten it; nothing was done. Never leaves the server.
+    #[error("would have to open the object")]
+    WouldOpen,
 }

@@ -231,8 +231,9 @@ pub struct PathLimits {
 /// - Names are single components; symbolic links are never followed; nothing outside the share
 ///   can be reached by any argument.
 /// - An object that no longer has a link is [`FsError::Stale`], whatever is still open.
-/// - With [`crate::Waiting::Never`] a method may return [`FsError::WouldBlock`], having done
-///   nothing. Changing methods never return it.
+/// - Unless [`crate::Waiting::Allowed`] a method may return [`FsError::WouldBlock`], with
+///   [`crate::Waiting::Never`] also [`FsError::WouldOpen`], having done nothing. Changing methods
+///   never return them.
 /// - A [`Durable`] names everything that must be flushed for the promise of its operation: the
 ///   objects *and* the names (RFC 1813 §4.7). Failures promise nothing.
 /// - Permission follows the kernel's rules, with NFS's exception that a file's owner may read

@@ -18,6 +18,9 @@ pub(super) struct Arguments {
     /// Numbers of virtual clients, one after the other.
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "4,44,208,1000,4000")]
     clients: Vec<usize>,
+    /// How many of them share a connection, as programs on one host do.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    per_connection: usize,
     /// Client threads.
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
@@ -57,6 +60,7 @@ impl Arguments {
             target: self.server.target(),
             path: self.path.clone(),
             clients: self.clients.clone(),
+            clients_of_connection: self.per_connection,
             threads: self.threads,
             inodes: self.inodes,
             names_of_directory: self.names,

@@ -71,6 +71,9 @@ pub struct Walk {
     pub path: String,
     /// Numbers of virtual clients, one after the other.
     pub clients: Vec<usize>,
+    /// How many of them share a connection, as programs on one host do; a number of clients that
+    /// this does not divide is refused.
+    pub clients_of_connection: usize,
     /// Client threads.
     pub threads: usize,
     /// Inodes of the tree.
@@ -100,6 +103,7 @@ impl Walk {
             target,
             path: path.to_owned(),
             clients: vec![4, 44, 208],
+            clients_of_connection: 1,
             threads: 1,
             inodes: 119_000,
             names_of_directory: 20,
@@ -123,6 +127,12 @@ impl Walk {
         }
         if self.clients.is_empty() {
             return usage("how many clients?");
+        }
+        let sharers = self.clients_of_connection;
+        if let Some(clients) = self.clients.iter().find(|c| sharers == 0 || *c % sharers != 0) {
+            return usage(&format!(
+                "{clients} clients cannot share connections by {sharers}: take a multiple of it"
+            ));
         }
         Ok(())
     }
@@ -150,13 +160,14 @@ fn points(walk: &Walk, tree: &Arc<Tree>, control: &Control) -> Result<Report, Be
         if control.is_interrupted() {
             break;
         }
+        let connections = clients / walk.clients_of_connection;
         let plan = Plan {
             server: walk.target.server,
-            clients: *clients,
+            clients: connections,
             transport: Transport::Tcp,
             first_address: Some(0),
-            depth: 1,
-            threads: walk.threads.min((*clients).max(1)),
+            depth: walk.clients_of_connection,
+            threads: walk.threads.min(connections.max(1)),
             pace: Pace::Closed,
             warm_up: walk.warm_up,
             duration: walk.duration,
@@ -165,7 +176,11 @@ fn points(walk: &Walk, tree: &Arc<Tree>, control: &Control) -> Result<Report, Be
             title: format!("walk, {clients} clients"),
         };
         let scripts = (0..plan.threads)
-            .map(|thread| Walking::new(walk, tree, plan.clients_of(thread)))
+            .map(|thread| {
+                let connections = plan.clients_of(thread);
+                let clients = connections.start * plan.depth..connections.end * plan.depth;
+                Walking::new(walk, tree, clients)
+            })
             .collect();
         let probe = probe::Probe::start(walk);
         let outcome = drive::run(&plan, scripts, control);

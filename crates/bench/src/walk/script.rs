@@ -102,6 +102,7 @@ pub(crate) struct Walking {
     pattern: Pattern,
     listing_bytes: u32,
     writer: CallWriter,
+    /// By lane: each client has one call in flight, clients that share a connection one each.
     clients: Vec<Client>,
     /// Inodes looked at, of all walks.
     pub(super) inodes: u64,

@@ -18,7 +18,7 @@ pub(super) fn readlink(
     let mut text = Vec::new();
     let result = session.resolve(arguments.symlink.0).and_then(|target| {
         // A long target is in a block of its own, on the disk perhaps.
-        session.host.may_block();
+        session.host.seldom_blocks();
         session.read(&target.cred, |caller| {
             text.clear();
             target.storage.read_link(caller, &target.handle, &mut text)

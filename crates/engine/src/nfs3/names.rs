@@ -29,7 +29,7 @@ pub(super) fn lookup(
         }
     };
     // Names are looked up by the kernel, in directories that may have to be read from the disk.
-    session.host.may_block();
+    session.host.seldom_blocks();
     let mut dir_attr = None;
     let result = session.read(&dir.cred, |caller| {
         let looked = match what.name {

@@ -32,6 +32,6 @@ pub(crate) fn status(error: FsError) -> NfsStat3 {
         FsError::BadType => NfsStat3::BadType,
         // Resources are short, or (never meant to get here) an operation that was told not to
         // wait was not asked again: the client tries later.
-        FsError::TryLater | FsError::WouldBlock => NfsStat3::Jukebox,
+        FsError::TryLater | FsError::WouldBlock | FsError::WouldOpen => NfsStat3::Jukebox,
     }
 }

@@ -88,6 +88,8 @@ counters! {
     lends,
     /// Times another worker took it.
     takeovers,
+    /// Batches whose replies were held back for a moment, to go out with those of others.
+    held_back,
     /// Connections accepted.
     accepted,
     /// Connections refused for want of descriptors or by the limit.

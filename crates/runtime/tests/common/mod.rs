@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use smallvec::smallvec;
+use socket2::{Domain, Socket, Type};
 use steadfast_engine::{
     Awaited, CallHost, HangUp, ParkedCall, Peer, ReplyBuffer, ReplySink, Verdict,
 };
@@ -136,6 +137,15 @@ impl Service for Toy {
                 host.may_block();
                 self.0.gate.pass();
             }
+            // Keeps the seat until the gate opens.
+            b'K' => self.0.gate.pass(),
+            // The same at another gate.
+            b'F' => self.0.flush_gate.pass(),
+            // Waits for another gate, having said that it seldom does.
+            b'S' => {
+                host.seldom_blocks();
+                self.0.flush_gate.pass();
+            }
             // Waits, having said that it will.
             b'w' => {
                 host.will_block();
@@ -250,6 +260,14 @@ pub fn start(options: ServerOptions) -> Fixture {
 }
 
 impl Fixture {
+    /// A connection whose source is another loopback address: another client.
+    pub fn connect_from(&self, address: [u8; 4]) -> Client {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((Ipv4Addr::from(address), 0)).into()).unwrap();
+        socket.connect(&self.address.into()).unwrap();
+        Client::new(TcpStream::from(socket))
+    }
+
     pub fn connect(&self) -> Client {
         Client::new(TcpStream::connect(self.address).unwrap())
     }

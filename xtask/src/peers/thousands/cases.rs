@@ -78,7 +78,9 @@ pub(super) const ACCESS: &str = "ACCESS 16×8";
 pub(super) const LOOKUP: &str = "LOOKUP 16×8";
 pub(super) const READ_4K: &str = "READ 4 KiB 16×8";
 pub(super) const READ_32K: &str = "READ 32 KiB 16×8";
-pub(super) const TRAVERSAL: &str = "traversal, 128 clients";
+pub(super) const TRAVERSAL: &str = "traversal 16×8";
+/// The same clients, each on a connection of its own.
+pub(super) const TRAVERSAL_128: &str = "traversal, 128 clients";
 pub(super) const MIX: &str = "nhfsstone without its stable calls 16×8";
 pub(super) const NULL_CANNED: &str = "canned reply 16×8";
 pub(super) const ALONE: &str = "GETATTR 1×1";
@@ -155,8 +157,8 @@ fn op(title: &'static str, peers: &'static [Peer], arguments: &str) -> Case {
     Case { figures: figures("/reports/0", &USUAL), ..case(title, peers, "op", arguments) }
 }
 
-fn walk(title: &'static str, inodes: usize, clients: usize) -> Case {
-    let arguments = format!("--inodes {inodes} --clients {clients} --mount-every 0");
+fn walk(title: &'static str, inodes: usize, clients: &str) -> Case {
+    let arguments = format!("--inodes {inodes} --mount-every 0 {clients}");
     Case { figures: figures("/points/0", &USUAL), ..case(title, BOTH, "walk", &arguments) }
 }
 
@@ -198,8 +200,9 @@ pub(super) fn all(inodes: usize, seconds: f64) -> Vec<Case> {
         Case { place: Place::Memory, ..op(CHANGES, OURS, "setattr") },
         op(MANY, BOTH, "getattr --connections 64 --depth 8"),
         Case { place: Place::Usual, ..mix(MIX, "--load max", figures("/levels/0", &USUAL)) },
-        walk(TRAVERSAL, inodes, 128),
-        walk(TRAVERSAL_200, inodes, 200),
+        walk(TRAVERSAL, inodes, "--clients 128 --per-connection 8"),
+        walk(TRAVERSAL_128, inodes, "--clients 128"),
+        walk(TRAVERSAL_200, inodes, "--clients 200"),
         op(TURNS_CANNED, CANNED, "null --connections 200 --depth 1"),
     ];
     let list = |items: &[String]| items.join(",");

@@ -68,7 +68,7 @@ impl Targets<'_> {
             ("ACCESS", cases::ACCESS, 6.0),
             ("LOOKUP", cases::LOOKUP, 5.0),
             ("READ 4 KiB", cases::READ_4K, 4.0),
-            ("traversal", cases::TRAVERSAL, 5.0),
+            ("traversal 16×8", cases::TRAVERSAL, 5.0),
             ("nhfsstone without its stable calls", cases::MIX, 4.0),
         ] {
             let measured = self.theirs_by_ours(title, cases::SERVER);

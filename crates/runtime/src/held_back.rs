@@ -1,0 +1,113 @@
+//! Replies to several connections that go out one right after the other.
+//!
+//! A send to a peer on the same machine that sleeps wakes it, which is dear, on virtual machines above
+//! all, and done again for the next reply when that comes so late that the peer sleeps again. So while
+//! others are next at a seat, the replies of small batches are held back for a moment: then the first
+//! of the sends wakes the peer for all of them. Whose replies may wait for whose calls is
+//! [`crate::turns::Turns::has_company`]'s to say.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::batch::{Batch, Outbox};
+use crate::connection::Connection;
+use crate::seat::Seat;
+use crate::send_queue::SpareBuffers;
+use crate::shared::Shared;
+use crate::statistics::{Arrival, Client, Counters};
+
+/// Replies are held back no longer than this and the call that is being executed then, in ns.
+const HOLD_NS: u64 = 60_000;
+/// Of so many batches at most.
+pub(crate) const BATCHES_MAX: usize = 64;
+/// Of a batch whose replies are at most so many bytes: larger ones are worth a send of their own.
+const BYTES_MAX: usize = 16 << 10;
+
+/// What is held back at a seat. Whoever occupies the seat sends it before waiting for events, and
+/// before a call that is likely to sleep.
+#[derive(Debug, Default)]
+pub(crate) struct HeldBack {
+    /// The first `count` are in use; the others keep their memory.
+    batches: Vec<HeldBatch>,
+    count: usize,
+    /// When the first of them ended, in ns.
+    since_ns: u64,
+}
+
+#[derive(Debug, Default)]
+struct HeldBatch {
+    connection: Option<Arc<Connection>>,
+    /// Replies only.
+    outbox: Outbox,
+    arrival: Arrival,
+}
+
+impl HeldBack {
+    /// Holds back what is in the outbox, unless it is not worth it: then `false`, and nothing has
+    /// changed.
+    pub(crate) fn hold(
+        &mut self,
+        outbox: &mut Outbox,
+        batch: &Batch,
+        seat: &Seat,
+        now_ns: u64,
+    ) -> bool {
+        let Some(connection) = batch.connection() else { return false };
+        if self.count == BATCHES_MAX
+            || outbox.stream.is_empty()
+            || outbox.stream.bytes() > BYTES_MAX
+            || outbox.stream.has_files()
+            || !outbox.parked.is_empty()
+        {
+            return false;
+        }
+        if self.batches.len() == self.count {
+            self.batches.push(HeldBatch::default());
+        }
+        let Some(place) = self.batches.get_mut(self.count) else { return false };
+        if self.count == 0 {
+            self.since_ns = now_ns;
+            seat.holds_replies.store(true, Ordering::SeqCst);
+        }
+        self.count += 1;
+        // It must not be closed as one that has nothing to wait for.
+        connection.enter();
+        place.connection = Some(Arc::clone(connection));
+        place.arrival = batch.arrival;
+        std::mem::swap(&mut place.outbox, outbox);
+        true
+    }
+
+    /// Whether it has been held back for long enough.
+    pub(crate) fn is_due(&self, now_ns: u64) -> bool {
+        self.count > 0 && now_ns >= self.since_ns.saturating_add(HOLD_NS)
+    }
+
+    /// Sends all of it.
+    pub(crate) fn send(
+        &mut self,
+        seat: &Seat,
+        spare: &mut SpareBuffers,
+        shared: &Shared,
+        counters: &Counters,
+    ) {
+        if self.count == 0 {
+            return;
+        }
+        let now_ms = shared.now_ms();
+        counters.held_back.add(self.count as u64);
+        for held in self.batches.iter_mut().take(self.count) {
+            let Some(connection) = held.connection.take() else { continue };
+            let Outbox { stream, answered, .. } = &mut held.outbox;
+            counters.bytes_out.add(stream.bytes() as u64);
+            connection.send(stream, spare, now_ms);
+            let (answered, sent_ns) = (answered.drain(..), shared.stamp_ns());
+            let client = |_| Some(Client::of(&connection.peer));
+            let operations = &counters.operations;
+            operations.note_sent_together(held.arrival, answered, sent_ns, client, shared);
+            connection.leave(1);
+        }
+        self.count = 0;
+        seat.holds_replies.store(false, Ordering::SeqCst);
+    }
+}
