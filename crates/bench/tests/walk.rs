@@ -60,11 +60,15 @@ fn clients_that_share_a_connection_walk_each_for_itself() {
     let report = run(&walk, &Control::default()).unwrap();
     // Several walks a client, each of all inodes in order: none took another's reply for its own.
     assert!(report.points[0].whole_walks > 12, "{:?}", report.points[0]);
-    assert_eq!(report.points[0].clients, 12);
+    assert_eq!((report.points[0].clients, report.points[0].connections), (12, 3));
     walk.clients = vec![12, 6];
     match run(&walk, &Control::default()) {
         Err(BenchError::Usage(what)) => assert!(what.contains("6 clients cannot share"), "{what}"),
         other => panic!("{other:?}"),
+    }
+    for sharers in [0, 257] {
+        walk.clients_of_connection = sharers;
+        assert!(matches!(run(&walk, &Control::default()), Err(BenchError::Usage(_))));
     }
 }
 

@@ -87,6 +87,15 @@ pub trait CallHost {
         self.may_block();
     }
 
+    /// An object is being opened: as [`CallHost::seldom_blocks`], or, while the host finds that
+    /// this takes long, as [`CallHost::will_block`].
+    fn opens(&mut self) {
+        self.will_block();
+    }
+
+    /// That object is open, or cannot be opened.
+    fn has_opened(&mut self) {}
+
     /// The call is certain to wait for the disk: others must take over now.
     fn will_block(&mut self);
 

@@ -164,18 +164,7 @@ impl<'a> Session<'a> {
         cred: &Cred,
         mut attempt: impl FnMut(&Caller<'_>) -> Result<T, FsError>,
     ) -> Result<T, FsError> {
-        let mut result = attempt(&Caller { cred, waiting: Waiting::Never });
-        if matches!(result, Err(FsError::WouldOpen)) {
-            self.host.seldom_blocks();
-            result = attempt(&Caller { cred, waiting: Waiting::ToOpen });
-        }
-        match result {
-            Err(FsError::WouldBlock) => {
-                self.host.will_block();
-                attempt(&Caller { cred, waiting: Waiting::Allowed })
-            }
-            result => result,
-        }
+        waiting_by_degrees(self.host, |waiting| attempt(&Caller { cred, waiting }))
     }
 
     /// The largest READ, WRITE or listing over this call's transport, in bytes.
@@ -190,6 +179,26 @@ impl<'a> Session<'a> {
     /// A handle of a share as the client will hold it.
     pub(crate) fn seal(&self, share: &Share, handle: &StorageHandle) -> SealedHandle {
         self.engine.sealer.seal(share.id, handle)
+    }
+}
+
+/// Tries what only reads again, waiting for more each time, as long as that is what it lacks.
+fn waiting_by_degrees<T>(
+    host: &mut dyn CallHost,
+    mut attempt: impl FnMut(Waiting) -> Result<T, FsError>,
+) -> Result<T, FsError> {
+    let mut result = attempt(Waiting::Never);
+    if matches!(result, Err(FsError::WouldOpen)) {
+        host.opens();
+        result = attempt(Waiting::ToOpen);
+        host.has_opened();
+    }
+    match result {
+        Err(FsError::WouldBlock) => {
+            host.will_block();
+            attempt(Waiting::Allowed)
+        }
+        result => result,
     }
 }
 
@@ -252,6 +261,56 @@ mod tests {
 
     fn claimed(uid: u32, gid: u32) -> WireIdentity {
         WireIdentity::Claimed(Cred { uid, gid, groups: smallvec![0, 5] })
+    }
+
+    #[derive(Default)]
+    struct Heard(Vec<&'static str>);
+
+    impl CallHost for Heard {
+        fn may_block(&mut self) {
+            self.0.push("may block");
+        }
+
+        fn opens(&mut self) {
+            self.0.push("opens");
+        }
+
+        fn has_opened(&mut self) {
+            self.0.push("has opened");
+        }
+
+        fn will_block(&mut self) {
+            self.0.push("will block");
+        }
+    }
+
+    #[test]
+    fn a_host_hears_what_a_call_waits_for_before_it_does() {
+        use FsError::{Io, WouldBlock, WouldOpen};
+        for (outcomes, heard) in [
+            (vec![Ok(1)], vec![]),
+            (vec![Err(WouldOpen), Ok(1)], vec!["opens", "has opened"]),
+            (vec![Err(WouldOpen), Err(Io)], vec!["opens", "has opened"]),
+            (vec![Err(WouldBlock), Ok(1)], vec!["will block"]),
+            (
+                vec![Err(WouldOpen), Err(WouldBlock), Ok(1)],
+                vec!["opens", "has opened", "will block"],
+            ),
+        ] {
+            let mut host = Heard::default();
+            let mut attempts = outcomes.iter();
+            let mut waited = Vec::new();
+            let result = waiting_by_degrees(&mut host, |waiting| {
+                waited.push(waiting);
+                *attempts.next().expect("an attempt too many")
+            });
+            assert_eq!((&Some(&result), host.0), (&outcomes.last(), heard));
+            let asked = match &outcomes[0] {
+                Err(WouldOpen) => &[Waiting::Never, Waiting::ToOpen, Waiting::Allowed][..],
+                _ => &[Waiting::Never, Waiting::Allowed],
+            };
+            assert_eq!(waited, asked[..outcomes.len()]);
+        }
     }
 
     #[test]

@@ -50,7 +50,8 @@ pub(crate) struct Connection {
     backlog_has_files: AtomicBool,
     /// When the peer last made room, in ms.
     progress_ms: AtomicU64,
-    /// Calls parked, or being executed by a worker that offered its seat.
+    /// Calls parked, or being executed by a worker that offered its seat; and batches whose replies
+    /// are held back.
     in_flight: AtomicUsize,
     /// The seat waits for `in_flight` to fall.
     is_watched: AtomicBool,
@@ -252,7 +253,7 @@ impl Connection {
         self.in_flight.load(Ordering::SeqCst)
     }
 
-    /// One more call whose reply comes from elsewhere.
+    /// One more call whose reply comes from elsewhere, or later.
     pub(crate) fn enter(&self) {
         self.in_flight.fetch_add(1, Ordering::SeqCst);
     }

@@ -13,13 +13,14 @@ use crate::datagram::ReplyAddress;
 use crate::flusher::{
     Flusher, KnownFlushers, LaterReply, ParkedReply, ReplySender, ReplyTo, note_panic,
 };
+use crate::held_back;
 use crate::log_limit::{LogKind, limited};
 use crate::pool::Pool;
 use crate::seat::{Offer, Seat, SeatCore, SeatGuard};
 use crate::send_queue::SpareBuffers;
 use crate::shared::{Phase, Shared};
 use crate::statistics::{Counters, Executed, Sampler, StageClock};
-use crate::turns::ClientId;
+use crate::turns::{ClientId, Company};
 
 /// Gathered replies are sent when they are this many bytes, before the batch's end.
 const GATHER_BYTES: usize = 1 << 20;
@@ -34,6 +35,10 @@ const HELD_NS: u64 = 1_000_000;
 /// A connection's turn ends after this time, in ns, though it has further calls: they are put
 /// off, so that a batch of large reads does not keep other clients waiting.
 const TURN_NS: u64 = 300_000;
+/// Objects are opened slowly if one takes longer than this, in ns, since others wait meanwhile; and
+/// that is believed for so many ms.
+const SLOW_OPENING_NS: u64 = 300_000;
+const SLOW_OPENINGS_MS: u64 = 100;
 /// A reply buffer larger than this is not kept.
 const REPLY_BYTES_KEPT: usize = 2 << 20;
 
@@ -69,8 +74,17 @@ impl Gathering {
         }
     }
 
-    fn send_held_back(&mut self, context: &Context, seat: &Seat, core: &mut SeatCore) {
-        core.held_back.send(seat, &mut self.spare, &context.shared, &context.counters);
+    /// Sends what is held back at a seat. Whoever is served there does not pay for it.
+    fn send_held_back(&mut self, context: &Context, core: &mut SeatCore) {
+        if core.held_back.is_empty() {
+            return;
+        }
+        let shared = &context.shared;
+        let client = core.stop_serving(shared.stamp_ns());
+        core.held_back.send(&mut self.spare, shared, &context.counters);
+        if let Some(client) = client {
+            core.start_serving(client, shared.stamp_ns());
+        }
     }
 
     /// Sends the replies and hands the parked calls over. Gives a flusher that has too much to
@@ -195,7 +209,7 @@ impl Executor {
         self.gathering.now_ms = self.context.shared.now_ms();
         self.must_hang_up = false;
         let mut gathered_since_ms = self.gathering.now_ms;
-        let turn_begun_ns = self.gathering.mark_ns;
+        let mut turn_begun_ns = self.gathering.mark_ns;
         let mut full = None;
         let mut calls = 0;
         while let Some(index) = batch.take_next() {
@@ -207,8 +221,10 @@ impl Executor {
             if let Some(core) = guard.as_deref_mut()
                 && core.held_back.is_due(self.gathering.mark_ns)
             {
-                self.send_held_back(seat, core);
+                let sent_since_ns = self.gathering.mark_ns;
+                self.send_held_back(core);
                 self.gathering.mark_ns = self.context.shared.stamp_ns();
+                turn_begun_ns += self.gathering.mark_ns.saturating_sub(sent_since_ns);
             }
             let Gathering { outbox, now_ms, .. } = &self.gathering;
             // The clock advances here only with calls that might have blocked: their company
@@ -227,13 +243,13 @@ impl Executor {
             }
         }
         self.context.counters.calls.add(calls);
-        if self.must_hang_up || full.is_some() || !self.hold_replies_back(seat, guard, batch) {
+        if self.must_hang_up || full.is_some() || !self.hold_replies_back(guard, batch) {
             full = self.gathering.dispatch(batch, &self.context).or(full);
         }
         if self.must_hang_up {
             // Some of what is held back may be this connection's.
             if let Some(core) = guard.as_deref_mut() {
-                self.send_held_back(seat, core);
+                self.send_held_back(core);
             }
             hang_up(batch);
         }
@@ -259,22 +275,23 @@ impl Executor {
     }
 
     /// Sends the replies that were held back.
-    pub(crate) fn send_held_back(&mut self, seat: &Seat, core: &mut SeatCore) {
-        self.gathering.send_held_back(&self.context, seat, core);
+    pub(crate) fn send_held_back(&mut self, core: &mut SeatCore) {
+        self.gathering.send_held_back(&self.context, core);
     }
 
-    /// Holds the replies of a batch back, for those of who is next to go out with them.
-    fn hold_replies_back(
-        &mut self,
-        seat: &Seat,
-        guard: &mut Option<SeatGuard<'_>>,
-        batch: &Batch,
-    ) -> bool {
-        let Gathering { outbox, calls_to_leave: 0, mark_ns, .. } = &mut self.gathering else {
-            return false;
-        };
+    /// Holds the replies of a batch back, for those of who is next to go out with them; or, if
+    /// nobody's shall or these are too large, sends what was held back before them.
+    fn hold_replies_back(&mut self, guard: &mut Option<SeatGuard<'_>>, batch: &Batch) -> bool {
         let Some(core) = guard.as_deref_mut() else { return false };
-        core.has_company() && core.held_back.hold(outbox, batch, seat, *mark_ns)
+        let Gathering { outbox, calls_to_leave, mark_ns, .. } = &mut self.gathering;
+        let may_hold = *calls_to_leave == 0 && core.company() == Company::Some;
+        if may_hold && core.held_back.hold(outbox, batch, *mark_ns) {
+            return true;
+        }
+        if core.company() != Company::Itself || !held_back::is_small(outbox) {
+            self.send_held_back(core);
+        }
+        false
     }
 
     /// Has what is held back written: nobody's turn is next.
@@ -415,7 +432,10 @@ impl Executor {
             context.shared.service.call(&mut host, peer, now_ms, record, reply)
         }));
         let stages = host.stages.take();
-        if host.regain() {
+        // None of this call's time.
+        let begun_ns = begun_ns + host.sending_ns;
+        host.regain();
+        if host.was_lent {
             // It may have taken a while.
             gathering.now_ms = context.shared.now_ms();
         }
@@ -511,8 +531,13 @@ struct Host<'h, 's> {
     /// Who was served when the seat was lent.
     client: Option<ClientId>,
     is_lent: bool,
+    was_lent: bool,
     is_offered: bool,
     is_summoned: bool,
+    /// Since when an object is being opened, in ns.
+    opening_since_ns: Option<u64>,
+    /// How long the replies to others took to send meanwhile.
+    sending_ns: u64,
     /// If this call's stages are measured.
     stages: Option<StageClock>,
 }
@@ -534,18 +559,27 @@ impl<'h, 's> Host<'h, 's> {
             address: None,
             client: None,
             is_lent: false,
+            was_lent: false,
             is_offered: false,
             is_summoned: false,
+            opening_since_ns: None,
+            sending_ns: 0,
             stages: None,
         }
     }
 
     /// Gives up the seat, leaving to its next occupant what this batch has gathered and has yet
-    /// to do; and, if the call seldom sleeps, what is held back of others.
-    fn lend(&mut self, is_seldom: bool) {
+    /// to do; and what is held back of others, if that may wait.
+    fn lend(&mut self, may_replies_wait: bool) {
         let Some(mut guard) = self.guard.take() else { return };
-        if !is_seldom {
-            self.gathering.send_held_back(self.context, self.seat, &mut guard);
+        if !may_replies_wait && !guard.held_back.is_empty() {
+            let begun_ns = self.context.shared.stamp_ns();
+            self.gathering.send_held_back(self.context, &mut guard);
+            let ns = self.context.shared.stamp_ns().saturating_sub(begun_ns);
+            self.sending_ns += ns;
+            if let Some(stages) = &mut self.stages {
+                stages.skip(ns);
+            }
         }
         self.client = guard.stop_serving(self.context.shared.stamp_ns());
         let Gathering { outbox: left, spare, .. } = &mut *self.gathering;
@@ -565,15 +599,16 @@ impl<'h, 's> Host<'h, 's> {
             connection.enter();
         }
         self.is_lent = true;
+        self.was_lent = true;
         self.context.counters.lends.add(1);
         self.seat.lend(guard);
         self.context.pool.note_lent();
     }
 
-    /// Takes the seat back, if it was lent, unless another worker has it. Tells whether it was.
-    fn regain(&mut self) -> bool {
+    /// Takes the seat back, if it is lent, unless another worker has it.
+    fn regain(&mut self) {
         if !self.is_lent {
-            return false;
+            return;
         }
         self.is_lent = false;
         *self.guard = self.seat.occupy();
@@ -603,7 +638,6 @@ impl<'h, 's> Host<'h, 's> {
                 self.gathering.calls_to_leave += 1;
             }
         }
-        true
     }
 }
 
@@ -616,7 +650,26 @@ impl CallHost for Host<'_, '_> {
 
     fn seldom_blocks(&mut self) {
         if !self.is_lent {
-            self.lend(true);
+            // Should this call sleep after all, another worker sends what is held back.
+            self.lend(self.context.pool.has_stand_ins());
+        }
+    }
+
+    fn opens(&mut self) {
+        if self.gathering.now_ms < self.seat.opens_slowly_until_ms.load(Ordering::Relaxed) {
+            self.will_block();
+        } else {
+            self.seldom_blocks();
+            self.opening_since_ns = Some(self.context.shared.stamp_ns());
+        }
+    }
+
+    fn has_opened(&mut self) {
+        let Some(since_ns) = self.opening_since_ns.take() else { return };
+        let shared = &self.context.shared;
+        if shared.stamp_ns().saturating_sub(since_ns) > SLOW_OPENING_NS {
+            let until_ms = shared.now_ms() + SLOW_OPENINGS_MS;
+            self.seat.opens_slowly_until_ms.store(until_ms, Ordering::Relaxed);
         }
     }
 
@@ -634,11 +687,14 @@ impl CallHost for Host<'_, '_> {
             return;
         }
         self.is_summoned = true;
-        if !self.is_lent {
-            // Sent at once, since the next occupant may have to be started first.
-            let _ = self.gathering.dispatch_and_rouse(self.batch, self.context);
-            self.lend(false);
+        // Lent so that others' replies might wait, perhaps.
+        self.regain();
+        if self.guard.is_none() {
+            return;
         }
+        // Sent at once, since the next occupant may have to be started first.
+        let _ = self.gathering.dispatch_and_rouse(self.batch, self.context);
+        self.lend(false);
         self.context.pool.summon(self.seat.index);
     }
 

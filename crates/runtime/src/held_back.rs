@@ -4,27 +4,29 @@
 //! all, and done again for the next reply when that comes so late that the peer sleeps again. So while
 //! others are next at a seat, the replies of small batches are held back for a moment: then the first
 //! of the sends wakes the peer for all of them. Whose replies may wait for whose calls is
-//! [`crate::turns::Turns::has_company`]'s to say.
+//! [`crate::turns::Turns::company`]'s to say.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::batch::{Batch, Outbox};
 use crate::connection::Connection;
-use crate::seat::Seat;
 use crate::send_queue::SpareBuffers;
 use crate::shared::Shared;
 use crate::statistics::{Arrival, Client, Counters};
 
-/// Replies are held back no longer than this and the call that is being executed then, in ns.
+/// When the first reply has been held back for this long, in ns, all are sent as soon as the call
+/// that is being executed ends; at the latest when a worker looks at new events, which it does as
+/// often.
 const HOLD_NS: u64 = 60_000;
 /// Of so many batches at most.
 pub(crate) const BATCHES_MAX: usize = 64;
 /// Of a batch whose replies are at most so many bytes: larger ones are worth a send of their own.
 const BYTES_MAX: usize = 16 << 10;
 
-/// What is held back at a seat. Whoever occupies the seat sends it before waiting for events, and
-/// before a call that is likely to sleep.
+/// What is held back at a seat. Whoever occupies the seat sends it before waiting for events, before
+/// a call that may well sleep, before replies that are not held back themselves, and before the end.
+/// Who lends the seat for a call that seldom sleeps leaves it: should the call sleep, whoever is sent
+/// to the seat instead sends it.
 #[derive(Debug, Default)]
 pub(crate) struct HeldBack {
     /// The first `count` are in use; the others keep their memory.
@@ -45,20 +47,10 @@ struct HeldBatch {
 impl HeldBack {
     /// Holds back what is in the outbox, unless it is not worth it: then `false`, and nothing has
     /// changed.
-    pub(crate) fn hold(
-        &mut self,
-        outbox: &mut Outbox,
-        batch: &Batch,
-        seat: &Seat,
-        now_ns: u64,
-    ) -> bool {
+    pub(crate) fn hold(&mut self, outbox: &mut Outbox, batch: &Batch, now_ns: u64) -> bool {
         let Some(connection) = batch.connection() else { return false };
-        if self.count == BATCHES_MAX
-            || outbox.stream.is_empty()
-            || outbox.stream.bytes() > BYTES_MAX
-            || outbox.stream.has_files()
-            || !outbox.parked.is_empty()
-        {
+        let is_worth_it = is_small(outbox) && !outbox.stream.is_empty() && outbox.parked.is_empty();
+        if self.count == BATCHES_MAX || !is_worth_it {
             return false;
         }
         if self.batches.len() == self.count {
@@ -67,7 +59,6 @@ impl HeldBack {
         let Some(place) = self.batches.get_mut(self.count) else { return false };
         if self.count == 0 {
             self.since_ns = now_ns;
-            seat.holds_replies.store(true, Ordering::SeqCst);
         }
         self.count += 1;
         // It must not be closed as one that has nothing to wait for.
@@ -78,22 +69,17 @@ impl HeldBack {
         true
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     /// Whether it has been held back for long enough.
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {
         self.count > 0 && now_ns >= self.since_ns.saturating_add(HOLD_NS)
     }
 
     /// Sends all of it.
-    pub(crate) fn send(
-        &mut self,
-        seat: &Seat,
-        spare: &mut SpareBuffers,
-        shared: &Shared,
-        counters: &Counters,
-    ) {
-        if self.count == 0 {
-            return;
-        }
+    pub(crate) fn send(&mut self, spare: &mut SpareBuffers, shared: &Shared, counters: &Counters) {
         let now_ms = shared.now_ms();
         counters.held_back.add(self.count as u64);
         for held in self.batches.iter_mut().take(self.count) {
@@ -108,6 +94,10 @@ impl HeldBack {
             connection.leave(1);
         }
         self.count = 0;
-        seat.holds_replies.store(false, Ordering::SeqCst);
     }
+}
+
+/// Whether replies take so little time to send that others may wait for it.
+pub(crate) fn is_small(outbox: &Outbox) -> bool {
+    outbox.stream.bytes() <= BYTES_MAX && !outbox.stream.has_files()
 }

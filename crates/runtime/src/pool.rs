@@ -54,6 +54,8 @@ pub(crate) struct Pool {
     connections_ever: AtomicU64,
     cpus: Vec<usize>,
     staff: Mutex<Staff>,
+    /// Of the staff, to be looked at without the lock.
+    has_stand_ins: AtomicBool,
     standby: Condvar,
     is_monitor_asleep: AtomicBool,
     monitor_wake: Mutex<()>,
@@ -78,6 +80,7 @@ impl Pool {
             connections_ever: AtomicU64::new(0),
             cpus,
             staff: Mutex::default(),
+            has_stand_ins: AtomicBool::new(false),
             standby: Condvar::new(),
             is_monitor_asleep: AtomicBool::new(false),
             monitor_wake: Mutex::new(()),
@@ -145,16 +148,29 @@ impl Pool {
                 return None;
             }
             if let Some(seat) = staff.wanted.pop_front() {
+                self.note_stand_ins(&staff);
                 return Some(seat);
             }
             staff.idle += 1;
+            self.note_stand_ins(&staff);
             let timed_out = self.standby.wait_for(&mut staff, STANDBY_LIFE).timed_out();
             staff.idle -= 1;
             if timed_out && staff.wanted.is_empty() && staff.idle >= STANDBYS_KEPT {
                 staff.workers -= 1;
+                self.note_stand_ins(&staff);
                 return None;
             }
         }
+    }
+
+    /// Whether somebody could be sent to a seat whose worker sleeps, by what was known a moment ago.
+    pub(crate) fn has_stand_ins(&self) -> bool {
+        self.has_stand_ins.load(Ordering::Relaxed)
+    }
+
+    fn note_stand_ins(&self, staff: &Staff) {
+        let has = staff.idle > staff.wanted.len() || staff.workers < self.workers_max();
+        self.has_stand_ins.store(has, Ordering::Relaxed);
     }
 
     /// Sends a worker to a seat, unless all there may be are held up.
@@ -252,10 +268,7 @@ impl Pool {
     pub(crate) fn is_quiet(&self) -> bool {
         // While all of these are locked no work moves between what is left and who is busy.
         let offers: Vec<_> = self.seats.iter().map(|seat| seat.offers.lock()).collect();
-        // Who holds replies back was busy before, and so is asked about that first.
-        offers.iter().all(|offers| offers.is_empty())
-            && !self.counters.is_any_busy()
-            && !self.seats.iter().any(|seat| seat.holds_replies.load(Ordering::SeqCst))
+        offers.iter().all(|offers| offers.is_empty()) && !self.counters.is_any_busy()
     }
 
     /// Lets everybody look at the phase.

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use steadfast_sys::epoll::{Epoll, Interest};
@@ -23,7 +23,7 @@ use crate::datagram::DatagramSocket;
 use crate::framing::Framing;
 use crate::held_back::HeldBack;
 use crate::mailbox::Mailbox;
-use crate::turns::{ClientId, Turns};
+use crate::turns::{ClientId, Company, Turns};
 
 /// The right to serve a seat.
 pub(crate) type SeatGuard<'a> = MutexGuard<'a, SeatCore>;
@@ -45,8 +45,8 @@ pub(crate) struct Seat {
     pub(crate) offers: Mutex<Vec<Offer>>,
     /// Number of offers, to be looked at without the lock.
     pub(crate) offer_count: AtomicUsize,
-    /// Its occupant, or who had it before, holds replies back.
-    pub(crate) holds_replies: AtomicBool,
+    /// Opening objects has been found slow; until then it is taken for slow, in ms.
+    pub(crate) opens_slowly_until_ms: AtomicU64,
     /// Twice the number of times the seat was lent; odd while it is.
     lent: AtomicU64,
     pub(crate) connection_count: AtomicUsize,
@@ -165,7 +165,7 @@ impl Seat {
             mailbox: Arc::new(mailbox),
             offers: Mutex::default(),
             offer_count: AtomicUsize::new(0),
-            holds_replies: AtomicBool::new(false),
+            opens_slowly_until_ms: AtomicU64::new(0),
             lent: AtomicU64::new(0),
             connection_count: AtomicUsize::new(0),
         })
@@ -337,9 +337,9 @@ impl SeatCore {
         self.last_served.1 > ALONE_BATCHES && self.turns.is_empty()
     }
 
-    /// Whether the replies to who is served may go out with those of who is next.
-    pub(crate) fn has_company(&self) -> bool {
-        self.serving.is_some_and(|(client, _)| self.turns.has_company(client))
+    /// With whose replies those of who is served may go out.
+    pub(crate) fn company(&self) -> Company {
+        self.serving.map_or(Company::None, |(client, _)| self.turns.company(client))
     }
 
     /// Charges the client that was served; who it was.

@@ -21,6 +21,17 @@ const DEBT_MAX_NS: i64 = 100 * SHARE_NS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClientId(u32);
 
+/// With whom a client is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Company {
+    /// With nobody who is like it.
+    None,
+    /// Others are next.
+    Some,
+    /// It has more to be done itself, and so does not sleep.
+    Itself,
+}
+
 /// Where a client stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Line {
@@ -145,20 +156,22 @@ impl<T> Turns<T> {
         self.ready_count == 0
     }
 
-    /// Whether the replies to a client that is being served may go out with those of who is next:
-    /// not if it has more to be done, so that it does not sleep; and those of one who comes back
-    /// only with the replies to others who do, since it need not wait for anybody's backlog.
-    pub(crate) fn has_company(&self, id: ClientId) -> bool {
+    /// With whose replies those to a client that is being served may go out: those of one who comes
+    /// back only with the replies to others who do, since it need not wait for anybody's backlog.
+    pub(crate) fn company(&self, id: ClientId) -> Company {
         let client = |index: u32| self.clients.get(index as usize);
-        let has_more = |index: u32| client(index).is_some_and(|client| !client.ready.is_empty());
-        if has_more(id.0) {
-            return false;
+        let has_more = |index: &u32| client(*index).is_some_and(|client| !client.ready.is_empty());
+        if has_more(&id.0) {
+            return Company::Itself;
         }
-        if client(id.0).is_some_and(|client| client.line == Line::Fresh) {
-            // Who is served is still the first of them.
-            return self.fresh.get(1).is_some_and(|next| has_more(*next));
+        let is_old = client(id.0).is_some_and(|client| client.line == Line::Old);
+        // Who is served is the first of its line, unless another worker has served others since.
+        let next = self.fresh.iter().take(2).find(|index| **index != id.0);
+        if next.is_some_and(has_more) || (is_old && !self.is_empty()) {
+            Company::Some
+        } else {
+            Company::None
         }
-        !self.is_empty()
     }
 
     /// What to do next, and for whom: to be charged afterwards.
@@ -236,26 +249,26 @@ mod tests {
         };
         push(&mut turns, &[a, a]);
         turns.next();
-        assert!(!turns.has_company(a), "it has more to be done itself");
+        assert_eq!(turns.company(a), Company::Itself);
         turns.next();
-        assert!(!turns.has_company(a), "nobody is next");
+        assert_eq!(turns.company(a), Company::None, "nobody is next");
         push(&mut turns, &[b]);
-        assert!(turns.has_company(a), "another one who comes back is next");
+        assert_eq!(turns.company(a), Company::Some, "another one who comes back is next");
         turns.next();
-        assert!(!turns.has_company(b), "nobody is next");
+        assert_eq!(turns.company(b), Company::None, "nobody is next");
         // From now on the first one stands in line, having used its share.
         push(&mut turns, &[a]);
         turns.next();
         turns.charge(a, 2 * SHARE_NS as u64);
         push(&mut turns, &[a, b]);
         assert_eq!(turns.next(), Some((b, ())));
-        assert!(!turns.has_company(b), "only who has a backlog is next");
+        assert_eq!(turns.company(b), Company::None, "only who has a backlog is next");
         push(&mut turns, &[b]);
         assert_eq!(turns.next().map(|next| next.0), Some(b));
         turns.charge(b, 2 * SHARE_NS as u64);
         push(&mut turns, &[b]);
         assert_eq!(turns.next().map(|next| next.0), Some(a));
-        assert!(turns.has_company(a), "both stand in line");
+        assert_eq!(turns.company(a), Company::Some, "both stand in line");
     }
 
     /// Serves for a while; what is done is always to be done again. The times by client.

@@ -26,7 +26,7 @@ use crate::statistics::Counters;
 /// buffer behind it, in bytes.
 const DIRECT_BYTES: usize = 16 << 10;
 /// After this time new events are looked at, so that neither who has just called nor who wants
-/// to connect waits long, in ns.
+/// to connect waits long, in ns; nor replies that are held back meanwhile.
 const LOOK_NS: u64 = 60_000;
 const EVENTS: usize = 64;
 /// And after this many turns, should the clock stand still.
@@ -98,13 +98,12 @@ impl Worker {
     fn serve_until_taken<'s>(&mut self, seat: &'s Seat, guard: SeatGuard<'s>) {
         let mut guard = Some(guard);
         loop {
-            if let Some(core) = guard.as_deref_mut() {
-                self.executor.send_held_back(seat, core);
-            }
             if seat.offer_count.load(Ordering::SeqCst) > 0 {
                 self.executor.take_over(seat, &mut guard);
             }
             let Some(core) = guard.as_deref_mut() else { return };
+            // Before the phase is looked at, since the server may be at its end.
+            self.executor.send_held_back(core);
             match self.shared.phase() {
                 Phase::Running => {}
                 Phase::Draining => stop_receiving(seat, core),
@@ -221,7 +220,7 @@ impl Worker {
             // What was in memory when it was read may have gone since.
             if let Some(mut guard) = guard.take() {
                 guard.stop_serving(self.shared.stamp_ns());
-                self.executor.send_held_back(seat, &mut guard);
+                self.executor.send_held_back(&mut guard);
                 seat.lend(guard);
                 self.pool.note_lent();
             }

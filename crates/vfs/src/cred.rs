@@ -32,8 +32,8 @@ impl Cred {
 /// Whether an operation may put its thread to sleep on storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// No: the operation returns [`crate::FsError::WouldBlock`], having done nothing, when what
-    /// it needs is not in memory, or [`crate::FsError::WouldOpen`].
+    /// No: the operation returns [`crate::FsError::WouldOpen`] when an object must be opened, and
+    /// [`crate::FsError::WouldBlock`] when what it needs is not in memory, having done nothing.
     Never,
     /// To open an object, which the kernel most likely has in memory; not for what certainly is
     /// not: then it returns [`crate::FsError::WouldBlock`], having done nothing.

@@ -138,6 +138,39 @@ impl Server {
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
+    /// Has the kernel give each of Steadfast's workers so much CPU time in each period and no more
+    /// (deadline scheduling, which needs root).
+    pub(crate) fn hold_workers_to(
+        &self,
+        (time, period): (Duration, Duration),
+        workers: usize,
+    ) -> Result<()> {
+        let tasks = format!("/proc/{}/task", self.pid());
+        let mut held = 0;
+        for task in std::fs::read_dir(&tasks).with_context(|| format!("cannot read {tasks}"))? {
+            let task = task?;
+            if !std::fs::read_to_string(task.path().join("comm"))?.starts_with("worker-") {
+                continue;
+            }
+            let [time, period] = [time, period].map(|span| span.as_nanos().to_string());
+            // Threads that it starts are not to be held: they could not be started at all.
+            let output = Command::new("chrt")
+                .args(["--deadline", "--reset-on-fork", "--sched-runtime", &time])
+                .args(["--sched-deadline", &period, "--sched-period", &period, "--pid", "0"])
+                .arg(task.file_name())
+                .output()
+                .context("cannot run chrt")?;
+            if !output.status.success() {
+                bail!("chrt: {}", String::from_utf8_lossy(&output.stderr).trim());
+            }
+            held += 1;
+        }
+        if held != workers {
+            bail!("{held} workers are there instead of {workers}");
+        }
+        Ok(())
+    }
+
     /// Whether it has ended by itself.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.process.try_wait().is_ok_and(|status| status.is_some())

@@ -97,6 +97,10 @@ const RUN_UP: Duration = Duration::from_secs(1);
 /// Longer than any row; it is ended by a signal.
 const BESIDE_SECONDS: &str = "3600";
 
+/// How long a worker may run, and in what time: a quarter of a CPU. So two workers and the generator
+/// that keeps both busy need no more than two CPUs, and do run at the same time on them.
+const WORKER_SHARE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(20));
+
 /// Descriptors that Steadfast keeps for files where connections are many and files few.
 const FILES_OF_CROWD: usize = 1024;
 
@@ -148,7 +152,11 @@ impl Site<'_> {
             return servers::start(peer, &fresh(Path::new(MEMORY), peer.name())?, &setup);
         }
         let directory = self.directories.get(peer.name()).context("no directory")?;
-        servers::start(peer, directory, &setup)
+        let server = servers::start(peer, directory, &setup)?;
+        if let Place::Workers(workers) = self.place {
+            server.hold_workers_to(WORKER_SHARE, workers)?;
+        }
+        Ok(server)
     }
 
     /// Measures these rows in one round.
@@ -241,6 +249,11 @@ impl Site<'_> {
         let (calls, client) = (figures.get(cases::CALLS), figures.get(cases::CLIENT));
         if let Some((calls, client)) = calls.zip(client) {
             figures.insert(GENERATOR.to_owned(), calls * client / 1e4);
+        }
+        if matches!(self.place, Place::Workers(_))
+            && let Some((mib, cost)) = figures.get(cases::MIB).zip(figures.get(cases::SERVER_MIB))
+        {
+            figures.insert(cases::SERVER_SHARE.to_owned(), mib * cost / 1e4);
         }
         Ok((figures, report))
     }
@@ -364,6 +377,7 @@ fn write_figures(text: &mut String, cases: &[Case], runs: &[Run], medians: &Medi
             (case.beside.is_some(), cases::BESIDE),
             (is_memory, cases::KEPT_MB),
             (is_memory, cases::KEPT_SECONDS),
+            (matches!(case.place, Place::Workers(_)), cases::SERVER_SHARE),
         ];
         let more = more.into_iter().filter_map(|(has, name)| has.then_some(name));
         for name in names.chain(more) {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use steadfast_client::procedure;
 
-use crate::drive::{self, Control, Pace, Plan, Transport};
+use crate::drive::{self, Control, DEPTH_MAX, Pace, Plan, Transport};
 use crate::error::BenchError;
 use crate::setup::Target;
 pub use probe::Mounts;
@@ -129,7 +129,10 @@ impl Walk {
             return usage("how many clients?");
         }
         let sharers = self.clients_of_connection;
-        if let Some(clients) = self.clients.iter().find(|c| sharers == 0 || *c % sharers != 0) {
+        if !(1..=DEPTH_MAX).contains(&sharers) {
+            return usage(&format!("between 1 and {DEPTH_MAX} clients share a connection"));
+        }
+        if let Some(clients) = self.clients.iter().find(|clients| *clients % sharers != 0) {
             return usage(&format!(
                 "{clients} clients cannot share connections by {sharers}: take a multiple of it"
             ));
@@ -185,7 +188,7 @@ fn points(walk: &Walk, tree: &Arc<Tree>, control: &Control) -> Result<Report, Be
         let probe = probe::Probe::start(walk);
         let outcome = drive::run(&plan, scripts, control);
         let mounts = probe.stop();
-        report.points.push(Point::new(*clients, &outcome?, mounts)?);
+        report.points.push(Point::new((*clients, connections), &outcome?, mounts)?);
     }
     if report.points.is_empty() { Err(BenchError::Interrupted) } else { Ok(report) }
 }

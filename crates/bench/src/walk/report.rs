@@ -28,6 +28,8 @@ pub struct Report {
 pub struct Point {
     /// Virtual clients.
     pub clients: usize,
+    /// Their connections.
+    pub connections: usize,
     /// Calls a second.
     pub calls_per_second: f64,
     /// How long it was measured.
@@ -58,7 +60,7 @@ pub struct Point {
 
 impl Point {
     pub(super) fn new(
-        clients: usize,
+        (clients, connections): (usize, usize),
         outcome: &Outcome<Walking>,
         mounts: Mounts,
     ) -> Result<Self, BenchError> {
@@ -68,6 +70,7 @@ impl Point {
         }
         Ok(Self {
             clients,
+            connections,
             calls_per_second: all.len() as f64 / outcome.seconds,
             seconds: outcome.seconds,
             calls: all.len(),
@@ -95,8 +98,9 @@ impl Report {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "{:>8} {:>10} {:>8} {:>8} {:>8} {:>8} {:>10} {:>7} {:>8} {:>6} {:>9} {:>7}",
+            "{:>8} {:>8} {:>10} {:>8} {:>8} {:>8} {:>8} {:>10} {:>7} {:>8} {:>6} {:>9} {:>7}",
             "clients",
+            "connect.",
             "calls/s",
             "mean ms",
             "p50 ms",
@@ -113,8 +117,9 @@ impl Report {
             let (latency, costs, mounts) = (&point.latency, &point.costs, &point.mounts);
             let _ = writeln!(
                 text,
-                "{:>8} {:>10.0} {:>8.2} {:>8.2} {:>8.2} {:>8.1} {:>10} {:>7} {:>8} {:>6} {:>9} {:>7.1}{}",
+                "{:>8} {:>8} {:>10.0} {:>8.2} {:>8.2} {:>8.2} {:>8.1} {:>10} {:>7} {:>8} {:>6} {:>9} {:>7.1}{}",
                 point.clients,
+                point.connections,
                 point.calls_per_second,
                 latency.mean_us / 1e3,
                 latency.p50_us / 1e3,

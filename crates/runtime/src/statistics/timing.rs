@@ -71,6 +71,11 @@ impl StageClock {
         (self.stage, self.since_ns) = (stage, now_ns);
     }
 
+    /// The last so many ns were none of this call's.
+    pub(crate) fn skip(&mut self, ns: u64) {
+        self.since_ns += ns;
+    }
+
     /// Decoding and access, when the call ends now.
     pub(crate) fn finish(mut self, now_ns: u64) -> (u32, u32) {
         self.enter(Stage::Storage, now_ns);

@@ -71,6 +71,7 @@ pub struct Target {
 pub struct Shared {
     pub gate: Gate,
     pub flush_gate: Gate,
+    pub gates: [Gate; 4],
     pub flushes: Mutex<Vec<(u64, FlushWhat)>>,
     pub whole_flushes: AtomicU64,
     /// Objects whose flush fails.
@@ -139,12 +140,31 @@ impl Service for Toy {
             }
             // Keeps the seat until the gate opens.
             b'K' => self.0.gate.pass(),
-            // The same at another gate.
-            b'F' => self.0.flush_gate.pass(),
-            // Waits for another gate, having said that it seldom does.
-            b'S' => {
-                host.seldom_blocks();
-                self.0.flush_gate.pass();
+            // Says how often it sleeps, opens some of the gates, and waits at another: `how`, which
+            // is `k` for keeping the seat; the gate; those that are opened.
+            b'G' => {
+                let [how, gate, opened @ ..] = body else { return Verdict::Silent };
+                match how {
+                    b's' => host.seldom_blocks(),
+                    b'm' => host.may_block(),
+                    b'o' => host.opens(),
+                    b'w' => {
+                        host.seldom_blocks();
+                        host.will_block();
+                    }
+                    _ => {}
+                }
+                for gate in opened {
+                    self.0.gates[usize::from(*gate)].open();
+                }
+                self.0.gates[usize::from(*gate)].pass();
+                host.has_opened();
+            }
+            // Opens an object, which takes a while.
+            b'o' => {
+                host.opens();
+                std::thread::sleep(Duration::from_micros(500));
+                host.has_opened();
             }
             // Waits, having said that it will.
             b'w' => {

@@ -11,7 +11,7 @@ pub(super) enum Place {
     Crowd,
     /// On one CPU.
     OneCore,
-    /// Wherever they like, with so many workers.
+    /// Wherever they like, with so many workers, each with a fixed share of a CPU.
     Workers(usize),
     /// On the servers' CPUs, with files in memory only: nothing waits for a disk.
     Memory,
@@ -64,6 +64,8 @@ pub(super) const SERVER: &str = "server µs/call";
 pub(super) const CLIENT: &str = "client µs/call";
 pub(super) const MIB: &str = "MiB/s";
 pub(super) const SERVER_MIB: &str = "server µs/MiB";
+/// Of one CPU.
+pub(super) const SERVER_SHARE: &str = "server CPU %";
 pub(super) const LOOPBACK: &str = "loopback MiB/s";
 pub(super) const LAST: &str = "last mounted s";
 pub(super) const MOUNTED: &str = "mounted";
@@ -98,8 +100,10 @@ pub(super) const STORM_LARGE: &str = "mountstorm, 10,000 clients";
 pub(super) const PEAK: &str = "one core: nhfsstone without its stable calls, peak";
 pub(super) const HALF: &str = "one core: the same at half of the own peak";
 pub(super) const RATES: &str = "one core: the same at held rates";
-pub(super) const UDP: [(usize, &str); 2] =
-    [(1, "READ 32 KiB over UDP, 1 worker"), (2, "READ 32 KiB over UDP, 2 workers")];
+pub(super) const UDP: [(usize, &str); 2] = [
+    (1, "READ 32 KiB over UDP, 1 worker with a quarter of a CPU"),
+    (2, "READ 32 KiB over UDP, 2 workers with a quarter of a CPU each"),
+];
 
 /// The rates of the open loop, calls a second: to twice what ganesha is known to hold on one
 /// core of a fast machine, and beyond; with half of each that somebody may hold at the most.
