@@ -47,8 +47,20 @@ fn attributes() -> io::Result<libc::sched_attr> {
 pub fn set_slice(slice: Duration) -> io::Result<()> {
     let mut attributes = attributes()?;
     attributes.sched_runtime = slice.as_nanos() as u64;
+    set_attributes(&attributes)
+}
+
+/// Lets the calling thread, and threads that it starts, go before others by so many steps of
+/// niceness. Needs `CAP_SYS_NICE`.
+pub fn go_before_others(steps: i32) -> io::Result<()> {
+    let mut attributes = attributes()?;
+    attributes.sched_nice = attributes.sched_nice.saturating_sub(steps).max(-20);
+    set_attributes(&attributes)
+}
+
+fn set_attributes(attributes: &libc::sched_attr) -> io::Result<()> {
     // SAFETY: the kernel reads as many bytes as `size` says, which the kernel has written there.
-    let failed = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    let failed = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const *attributes, 0) };
     if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -121,6 +133,21 @@ mod tests {
         // What an older kernel has not learnt it does not tell.
         assert!([700_000, 0].contains(&after.join().unwrap()));
         assert_eq!(slice(), before);
+    }
+
+    #[test]
+    fn a_thread_can_go_before_others_if_it_may() {
+        let niceness = || attributes().unwrap().sched_nice;
+        let before = niceness();
+        let (outcome, after) =
+            std::thread::spawn(move || (go_before_others(3), niceness())).join().unwrap();
+        match outcome {
+            Ok(()) => assert_eq!(after, before - 3),
+            Err(error) => {
+                assert_eq!((error.kind(), after), (io::ErrorKind::PermissionDenied, before));
+            }
+        }
+        assert_eq!(niceness(), before);
     }
 
     #[test]
