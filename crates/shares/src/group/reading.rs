@@ -44,7 +44,14 @@ fn read<T: Default>(
         Some(table) if is_toml => reader(&mut document, table),
         // What follows from a mistake of syntax is not told.
         Some(table) => reader(&mut Document::new(text), table),
-        None => T::default(),
+        None => {
+            if is_toml {
+                let place = document.place_of(whole, key);
+                let what = format!("write each {key} below a header of its own: [[{key}]]");
+                document.refuse(place, what, None);
+            }
+            T::default()
+        }
     };
     Read { spec, mistakes: document.into_errors() }
 }

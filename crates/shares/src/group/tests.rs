@@ -155,6 +155,20 @@ fn mistakes_are_told_in_their_lines_and_leave_others_alone() {
 }
 
 #[test]
+fn one_table_is_no_share_though_it_is_called_so() {
+    let text = "[[share]]\npath = \"/a\"\n\n[share]\npath = \"/b\"\n\n[pattern]\npath = \"/c/*\"\n";
+    let file = GroupFile::parse("x", text);
+    let told: Vec<_> = file.mistakes().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            "4:1: write each share below a header of its own: [[share]]",
+            "7:1: write each pattern below a header of its own: [[pattern]]"
+        ]
+    );
+}
+
+#[test]
 fn segments_go_and_come_back_where_they_were() {
     let mut file = file();
     let ids: Vec<_> = file.nodes().map(|(id, _)| id).collect();
