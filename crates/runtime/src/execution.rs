@@ -35,8 +35,8 @@ const HELD_NS: u64 = 1_000_000;
 /// A connection's turn ends after this time, in ns, though it has further calls: they are put
 /// off, so that a batch of large reads does not keep other clients waiting.
 const TURN_NS: u64 = 300_000;
-/// Objects are opened slowly if one takes longer than this, in ns, since others wait meanwhile; and
-/// that is believed for so many ms.
+/// Objects are opened slowly if two take longer than this, in ns, within so many ms, since others
+/// wait meanwhile; and that is believed for as long.
 const SLOW_OPENING_NS: u64 = 300_000;
 const SLOW_OPENINGS_MS: u64 = 100;
 /// A reply buffer larger than this is not kept.
@@ -59,6 +59,8 @@ struct Gathering {
     calls_to_leave: usize,
     /// When the last call ended, or the worker began with the batch.
     mark_ns: u64,
+    /// How long the replies to others took to send during calls of the batch.
+    sending_ns: u64,
     /// The time for time-outs; advances with the batch, and with calls that might have blocked.
     now_ms: u64,
 }
@@ -215,6 +217,7 @@ impl Executor {
         while let Some(index) = batch.take_next() {
             calls += 1;
             self.execute(seat, guard, batch, index, failures_before);
+            turn_begun_ns += std::mem::take(&mut self.gathering.sending_ns);
             if guard.is_none() || self.must_hang_up {
                 break;
             }
@@ -231,6 +234,11 @@ impl Executor {
             // must not wait for many of them.
             let is_late = *now_ms > gathered_since_ms + GATHER_MS && !outbox.is_empty();
             if is_late || outbox.bytes() >= GATHER_BYTES || outbox.parked.len() >= GATHER_PARKED {
+                if !held_back::is_small(outbox)
+                    && let Some(core) = guard.as_deref_mut()
+                {
+                    self.send_held_back(core);
+                }
                 full = self.gathering.dispatch_and_rouse(batch, &self.context).or(full);
                 gathered_since_ms = self.gathering.now_ms;
                 // Sending is none of the next call's time.
@@ -433,7 +441,8 @@ impl Executor {
         }));
         let stages = host.stages.take();
         // None of this call's time.
-        let begun_ns = begun_ns + host.sending_ns;
+        let sending_ns = host.sending_ns;
+        let begun_ns = begun_ns + sending_ns;
         host.regain();
         if host.was_lent {
             // It may have taken a while.
@@ -443,6 +452,7 @@ impl Executor {
         let verdict = verdict.map(|verdict| answer_unflushed(verdict, reply, &context.shared));
         let ended_ns = context.shared.stamp_ns();
         gathering.mark_ns = ended_ns;
+        gathering.sending_ns += sending_ns;
         let is_sampled = stages.is_some();
         let (decode_ns, access_ns) = stages.map_or((0, 0), |stages| stages.finish(ended_ns));
         let mut executed =
@@ -568,19 +578,28 @@ impl<'h, 's> Host<'h, 's> {
         }
     }
 
+    /// Sends what is held back of others, which is none of this call's time.
+    fn send_held_back(&mut self) {
+        let Some(core) = self.guard.as_deref_mut() else { return };
+        if core.held_back.is_empty() {
+            return;
+        }
+        let begun_ns = self.context.shared.stamp_ns();
+        self.gathering.send_held_back(self.context, core);
+        let ns = self.context.shared.stamp_ns().saturating_sub(begun_ns);
+        self.sending_ns += ns;
+        if let Some(stages) = &mut self.stages {
+            stages.skip(ns);
+        }
+    }
+
     /// Gives up the seat, leaving to its next occupant what this batch has gathered and has yet
     /// to do; and what is held back of others, if that may wait.
     fn lend(&mut self, may_replies_wait: bool) {
-        let Some(mut guard) = self.guard.take() else { return };
-        if !may_replies_wait && !guard.held_back.is_empty() {
-            let begun_ns = self.context.shared.stamp_ns();
-            self.gathering.send_held_back(self.context, &mut guard);
-            let ns = self.context.shared.stamp_ns().saturating_sub(begun_ns);
-            self.sending_ns += ns;
-            if let Some(stages) = &mut self.stages {
-                stages.skip(ns);
-            }
+        if !may_replies_wait {
+            self.send_held_back();
         }
+        let Some(mut guard) = self.guard.take() else { return };
         self.client = guard.stop_serving(self.context.shared.stamp_ns());
         let Gathering { outbox: left, spare, .. } = &mut *self.gathering;
         if !left.is_empty() || !self.batch.is_exhausted() {
@@ -650,8 +669,10 @@ impl CallHost for Host<'_, '_> {
 
     fn seldom_blocks(&mut self) {
         if !self.is_lent {
+            let mark_ns = self.gathering.mark_ns;
+            let is_due = self.guard.as_deref().is_some_and(|core| core.held_back.is_due(mark_ns));
             // Should this call sleep after all, another worker sends what is held back.
-            self.lend(self.context.pool.has_stand_ins());
+            self.lend(!is_due && self.context.pool.has_stand_ins());
         }
     }
 
@@ -668,8 +689,12 @@ impl CallHost for Host<'_, '_> {
         let Some(since_ns) = self.opening_since_ns.take() else { return };
         let shared = &self.context.shared;
         if shared.stamp_ns().saturating_sub(since_ns) > SLOW_OPENING_NS {
+            // One alone may have lost its CPU for a moment.
             let until_ms = shared.now_ms() + SLOW_OPENINGS_MS;
-            self.seat.opens_slowly_until_ms.store(until_ms, Ordering::Relaxed);
+            let before = self.seat.slow_opening_until_ms.swap(until_ms, Ordering::Relaxed);
+            if before + SLOW_OPENINGS_MS > until_ms {
+                self.seat.opens_slowly_until_ms.store(until_ms, Ordering::Relaxed);
+            }
         }
     }
 
@@ -693,6 +718,7 @@ impl CallHost for Host<'_, '_> {
             return;
         }
         // Sent at once, since the next occupant may have to be started first.
+        self.send_held_back();
         let _ = self.gathering.dispatch_and_rouse(self.batch, self.context);
         self.lend(false);
         self.context.pool.summon(self.seat.index);

@@ -15,8 +15,8 @@ use crate::shared::Shared;
 use crate::statistics::{Arrival, Client, Counters};
 
 /// When the first reply has been held back for this long, in ns, all are sent as soon as the call
-/// that is being executed ends; at the latest when a worker looks at new events, which it does as
-/// often.
+/// that is being executed ends or lends the seat; at the latest when a worker looks at new events,
+/// which it does as often.
 const HOLD_NS: u64 = 60_000;
 /// Of so many batches at most.
 pub(crate) const BATCHES_MAX: usize = 64;
@@ -24,8 +24,8 @@ pub(crate) const BATCHES_MAX: usize = 64;
 const BYTES_MAX: usize = 16 << 10;
 
 /// What is held back at a seat. Whoever occupies the seat sends it before waiting for events, before
-/// a call that may well sleep, before replies that are not held back themselves, and before the end.
-/// Who lends the seat for a call that seldom sleeps leaves it: should the call sleep, whoever is sent
+/// a call that may well sleep, before large replies, before those of who has no company, and before
+/// the end. Who lends the seat for a call that seldom sleeps leaves it: should the call sleep, whoever is sent
 /// to the seat instead sends it.
 #[derive(Debug, Default)]
 pub(crate) struct HeldBack {

@@ -39,6 +39,8 @@ struct Staff {
     wanted: VecDeque<usize>,
     idle: usize,
     workers: usize,
+    /// The last that was to be started could not be.
+    cannot_start: bool,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -117,6 +119,7 @@ impl Pool {
             .stack_size(STACK_BYTES)
             .spawn(move || pool.work())?;
         staff.workers += 1;
+        staff.cannot_start = false;
         staff.threads.retain(|thread| !thread.is_finished());
         staff.threads.push(thread);
         Ok(())
@@ -163,14 +166,17 @@ impl Pool {
         }
     }
 
-    /// Whether somebody could be sent to a seat whose worker sleeps, by what was known a moment ago.
+    /// Whether somebody could be sent to each seat if all their workers slept, by what was known a
+    /// moment ago.
     pub(crate) fn has_stand_ins(&self) -> bool {
         self.has_stand_ins.load(Ordering::Relaxed)
     }
 
     fn note_stand_ins(&self, staff: &Staff) {
-        let has = staff.idle > staff.wanted.len() || staff.workers < self.workers_max();
-        self.has_stand_ins.store(has, Ordering::Relaxed);
+        let idle = staff.idle.saturating_sub(staff.wanted.len());
+        let more = self.workers_max().saturating_sub(staff.workers);
+        let more = if staff.cannot_start { 0 } else { more };
+        self.has_stand_ins.store(idle + more >= self.seats.len(), Ordering::Relaxed);
     }
 
     /// Sends a worker to a seat, unless all there may be are held up.
@@ -187,6 +193,7 @@ impl Pool {
             if let Err(error) = self.start_worker(&mut staff) {
                 // Tried again when somebody next asks.
                 staff.wanted.pop_back();
+                staff.cannot_start = true;
                 limited!(
                     self.shared.log,
                     LogKind::Workers,
@@ -204,6 +211,7 @@ impl Pool {
                 self.index
             );
         }
+        self.note_stand_ins(&staff);
     }
 
     /// However few are configured, some can stand in for those that wait for storage.

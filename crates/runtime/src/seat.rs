@@ -45,7 +45,9 @@ pub(crate) struct Seat {
     pub(crate) offers: Mutex<Vec<Offer>>,
     /// Number of offers, to be looked at without the lock.
     pub(crate) offer_count: AtomicUsize,
-    /// Opening objects has been found slow; until then it is taken for slow, in ms.
+    /// Opening an object was slow; if another one is until then, it is no accident, in ms.
+    pub(crate) slow_opening_until_ms: AtomicU64,
+    /// Until then opening objects is taken for slow, in ms.
     pub(crate) opens_slowly_until_ms: AtomicU64,
     /// Twice the number of times the seat was lent; odd while it is.
     lent: AtomicU64,
@@ -165,6 +167,7 @@ impl Seat {
             mailbox: Arc::new(mailbox),
             offers: Mutex::default(),
             offer_count: AtomicUsize::new(0),
+            slow_opening_until_ms: AtomicU64::new(0),
             opens_slowly_until_ms: AtomicU64::new(0),
             lent: AtomicU64::new(0),
             connection_count: AtomicUsize::new(0),

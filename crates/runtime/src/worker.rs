@@ -98,11 +98,14 @@ impl Worker {
     fn serve_until_taken<'s>(&mut self, seat: &'s Seat, guard: SeatGuard<'s>) {
         let mut guard = Some(guard);
         loop {
+            if let Some(core) = guard.as_deref_mut() {
+                self.executor.send_held_back(core);
+            }
             if seat.offer_count.load(Ordering::SeqCst) > 0 {
                 self.executor.take_over(seat, &mut guard);
             }
             let Some(core) = guard.as_deref_mut() else { return };
-            // Before the phase is looked at, since the server may be at its end.
+            // Calls that were taken over may have lent the seat to somebody who held more back.
             self.executor.send_held_back(core);
             match self.shared.phase() {
                 Phase::Running => {}

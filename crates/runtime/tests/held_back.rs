@@ -127,8 +127,13 @@ fn what_is_held_back_comes_though_all_workers_sleep() {
 #[test]
 fn a_call_that_will_sleep_has_its_batch_answered_first_though_it_said_that_it_seldom_does() {
     let openings =
-        // Opening took long just now, and was the end of a turn.
-        vec![record(1, b'o', b""), record(2, b'e', b""), record(3, b'G', b"o\x01")];
+        // Opening took long just now, twice, and was the end of a turn.
+        vec![
+            record(1, b'o', b""),
+            record(2, b'o', b""),
+            record(3, b'e', b""),
+            record(4, b'G', b"o\x01"),
+        ];
     for calls in [vec![record(1, b'e', b""), record(2, b'G', b"w\x01")], openings] {
         let (fixture, mut clients) = start_short_of_workers::<3>();
         let [.., client] = &mut clients;
@@ -141,6 +146,29 @@ fn a_call_that_will_sleep_has_its_batch_answered_first_though_it_said_that_it_se
         fixture.toy.gates.iter().for_each(Gate::open);
         assert_eq!(client.receive().0 as usize, calls.len());
     }
+}
+
+#[test]
+fn who_is_sent_to_a_seat_sends_what_is_held_back_before_anything_else() {
+    until_held_back(|| {
+        let (fixture, mut clients) = start_with::<3>(options());
+        let [first, answered, sleeper] = &mut clients;
+        keep_busy(&fixture, first);
+        let executed = || fixture.toy.executed.load(Ordering::SeqCst);
+        let before = executed();
+        answered.send(1, b'e', b"mine");
+        // The second call is executed by whoever takes the seat.
+        let batch = [record(1, b'G', b"s\0"), record(2, b'G', b"k\x01")];
+        sleeper.stream.write_all(&batch.map(|call| marked(&call)).concat()).unwrap();
+        fixture.toy.gate.open();
+        fixture.toy.gates[1].wait_for_guests(1);
+        // If the sleeper came first, its second call keeps the seat.
+        if executed() == before + 3 {
+            assert_eq!(answered.receive(), (1, b"mine".to_vec()));
+        }
+        fixture.toy.gates.iter().for_each(Gate::open);
+        fixture
+    });
 }
 
 #[test]

@@ -51,7 +51,7 @@ pub fn set_slice(slice: Duration) -> io::Result<()> {
 }
 
 /// Lets the calling thread, and threads that it starts, go before others by so many steps of
-/// niceness. Needs `CAP_SYS_NICE`.
+/// niceness. Needs `CAP_SYS_NICE`, or a limit (`RLIMIT_NICE`) that allows it.
 pub fn go_before_others(steps: i32) -> io::Result<()> {
     let mut attributes = attributes()?;
     attributes.sched_nice = attributes.sched_nice.saturating_sub(steps).max(-20);

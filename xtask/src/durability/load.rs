@@ -44,7 +44,7 @@ pub(super) fn op(
 }
 
 /// Runs a load that knows `--paused` and `--keep`; its report.
-pub(super) fn run(
+pub(crate) fn run(
     server: &Server,
     cpus: &Cpus,
     load: &str,

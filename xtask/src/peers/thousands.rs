@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use super::servers::{self, Cpus, Peer, Server, Setup, bench_program};
 use super::{Options, fresh, report};
+use crate::durability::load;
 use cases::{Case, Place};
 use targets::Target;
 
@@ -100,6 +101,8 @@ const BESIDE_SECONDS: &str = "3600";
 /// How long a worker may run, and in what time: a quarter of a CPU. So two workers and the generator
 /// that keeps both busy need no more than two CPUs, and do run at the same time on them.
 const WORKER_SHARE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(20));
+/// All workers' share in percent of one CPU, with what the server's other threads may need.
+const SHARE_MAX: f64 = 27.0;
 
 /// Descriptors that Steadfast keeps for files where connections are many and files few.
 const FILES_OF_CROWD: usize = 1024;
@@ -152,11 +155,7 @@ impl Site<'_> {
             return servers::start(peer, &fresh(Path::new(MEMORY), peer.name())?, &setup);
         }
         let directory = self.directories.get(peer.name()).context("no directory")?;
-        let server = servers::start(peer, directory, &setup)?;
-        if let Place::Workers(workers) = self.place {
-            server.hold_workers_to(WORKER_SHARE, workers)?;
-        }
-        Ok(server)
+        servers::start(peer, directory, &setup)
     }
 
     /// Measures these rows in one round.
@@ -202,11 +201,7 @@ impl Site<'_> {
 
     /// Runs the generator.
     fn load(&self, case: &Case, server: &Server, runs: &[Run]) -> Result<(Figures, Value)> {
-        // Where servers choose their CPUs, the generator does too.
-        let cpus = match self.place {
-            Place::Workers(_) => None,
-            _ => self.cpus.client.as_ref(),
-        };
+        let cpus = self.cpus.client.as_ref();
         let mut command = Cpus::command(cpus, &bench_program());
         command
             .args([case.load, &server.address.to_string(), &server.path])
@@ -222,12 +217,16 @@ impl Site<'_> {
             command.args(["--load", &format!("{:.0}", figure * of.share)]);
         }
         let beside = case.beside.map(|words| Beside::start(words, server, cpus)).transpose()?;
-        let output = command.output().context("cannot run the load generator")?;
-        if !output.status.success() {
-            bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
-        }
+        let report: Value = if matches!(self.place, Place::Workers(_)) {
+            run_held(case, server)?
+        } else {
+            let output = command.output().context("cannot run the load generator")?;
+            if !output.status.success() {
+                bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
+            }
+            serde_json::from_slice(&output.stdout)?
+        };
         let of_beside = beside.map(Beside::stop).transpose()?;
-        let report: Value = serde_json::from_slice(&output.stdout)?;
         let mut figures = Figures::new();
         for (name, pointer) in &case.figures {
             let figure = report.pointer(pointer).and_then(Value::as_f64);
@@ -250,13 +249,28 @@ impl Site<'_> {
         if let Some((calls, client)) = calls.zip(client) {
             figures.insert(GENERATOR.to_owned(), calls * client / 1e4);
         }
-        if matches!(self.place, Place::Workers(_))
-            && let Some((mib, cost)) = figures.get(cases::MIB).zip(figures.get(cases::SERVER_MIB))
+        if let Place::Workers(workers) = self.place
+            && let Some((calls, cost)) = figures.get(cases::CALLS).zip(figures.get(cases::SERVER))
         {
-            figures.insert(cases::SERVER_SHARE.to_owned(), mib * cost / 1e4);
+            let share = calls * cost / 1e4;
+            if share > SHARE_MAX * workers as f64 {
+                bail!("the server had {share:.0} % of a CPU: a worker was not held to its share");
+            }
+            figures.insert(cases::SERVER_SHARE.to_owned(), share);
         }
         Ok((figures, report))
     }
+}
+
+/// Runs the generator with the server's workers held to their share while it measures, and not
+/// before: what is prepared has them lend their seats, which others, who are not held, would take.
+fn run_held(case: &Case, server: &Server) -> Result<Value> {
+    // Where servers choose their CPUs, the generator does too.
+    let cpus = Cpus { server: None, client: None };
+    let mut words = case.arguments.clone();
+    words.extend(["--pid".to_owned(), server.pid().to_string()]);
+    let hold = || server.hold_workers_to(WORKER_SHARE);
+    load::run(server, &cpus, case.load, &words, hold)
 }
 
 /// Another client's load, while a row is measured; ended by its process id when dropped.

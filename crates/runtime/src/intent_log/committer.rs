@@ -60,14 +60,21 @@ impl IntentLogKeeper {
             || (self.has_work.load(Ordering::SeqCst) && self.holders.load(Ordering::SeqCst) == 0)
     }
 
+    /// What is complete is to be on its way to the device while further calls are executed, not
+    /// after them.
+    ///
+    /// # Errors
+    /// When the server may not; it does without.
+    pub(super) fn go_before_workers() -> std::io::Result<()> {
+        // No loss on a kernel that does not know slices.
+        let _ = scheduling::set_slice(SLICE);
+        scheduling::go_before_others(PRECEDENCE)
+    }
+
     pub(super) fn commit_all(&self) {
         let Some(shared) = self.shared.get().and_then(std::sync::Weak::upgrade) else { return };
         let mut sender = ReplySender::new(&shared);
         drop(shared);
-        // What is complete is to be on its way to the device while further calls are executed, not
-        // after them. A server that may not do this does without.
-        let _ = scheduling::set_slice(SLICE);
-        let _ = scheduling::go_before_others(PRECEDENCE);
         let mut batch = Batch::default();
         loop {
             self.is_wanted.store(false, Ordering::SeqCst);

@@ -264,8 +264,18 @@ impl IntentLogKeeper {
         for number in 0..COMMITTERS {
             let keeper = Arc::clone(self);
             let name = format!("log-{number}");
-            threads
-                .push(std::thread::Builder::new().name(name).spawn(move || keeper.commit_all())?);
+            let commit = move || {
+                if let Err(error) = Self::go_before_workers()
+                    && number == 0
+                {
+                    tracing::info!(
+                        "the intent log's threads cannot have the CPU before others ({error}): \
+                         CAP_SYS_NICE or a limit (LimitNICE=-10) would allow it"
+                    );
+                }
+                keeper.commit_all();
+            };
+            threads.push(std::thread::Builder::new().name(name).spawn(commit)?);
         }
         let keeper = Arc::clone(self);
         let name = "checkpoint".to_owned();

@@ -259,17 +259,8 @@ pub(super) fn all(inodes: usize, seconds: f64) -> Vec<Case> {
         RATES_PER_SECOND.iter().enumerate().flat_map(|(i, rate)| level(i, *rate)).collect(),
     ));
     for (workers, title) in UDP {
-        let all = [
-            (MIB, "mib_per_second"),
-            (SERVER_MIB, "server_cpu_us_per_mib"),
-            ("client µs/MiB", "client_cpu_us_per_mib"),
-            ("sent again", "checks/retransmissions"),
-        ];
-        cases.push(Case {
-            place: Place::Workers(workers),
-            figures: figures("", &all),
-            ..case(title, OURS, "stream", "--udp --streams 16 --window 2 --threads 2")
-        });
+        let load = "read:32768 --udp --connections 16 --depth 2 --threads 2";
+        cases.push(Case { place: Place::Workers(workers), ..op(title, OURS, load) });
     }
     for case in cases.iter_mut().filter(|case| case.load != "mountstorm") {
         let mut seconds = seconds;
