@@ -530,6 +530,7 @@ fn server_options(arguments: &ServeArguments, settings: &ServerSettings) -> Serv
         pool_cpus: settings.pool_cpus.clone().unwrap_or_default(),
         seats_per_pool: settings.seats_per_pool.unwrap_or(default.seats_per_pool),
         busy_poll_us: settings.busy_poll_us.unwrap_or(default.busy_poll_us),
+        congestion_control: settings.congestion_control.clone(),
         workers_max: settings.workers_max.unwrap_or(default.workers_max),
         idle_timeout_s: settings.idle_timeout_s.unwrap_or(default.idle_timeout_s),
         #[cfg(feature = "unsafe-async")]

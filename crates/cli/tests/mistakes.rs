@@ -114,6 +114,27 @@ fn a_port_in_use_is_told_with_what_to_do() {
 }
 
 #[test]
+fn a_congestion_control_that_there_is_not_is_told_with_what_to_do() {
+    let place = Place::new();
+    std::fs::create_dir(&place.share).expect("the share");
+    let file = place.state.with_extension("toml");
+    let text = format!(
+        "[server]\nlisten = [\"127.0.0.1:0\"]\nrpcbind = false\nstate_directory = {:?}\n\
+         congestion_control = \"none-such\"\n[[share]]\npath = {:?}\nclients = [\"*\"]\n",
+        utf8(&place.state),
+        utf8(&place.share),
+    );
+    std::fs::write(&file, text).expect("the configuration");
+    let output = output(&["serve", "--config", utf8(&file)]);
+    assert_eq!(output.status.code(), Some(1));
+    let told = stderr(&output);
+    let last = told.lines().last().unwrap_or_default();
+    // The kernel says that it has none, or that only some may be had, if this is not run by root.
+    assert!(last.contains("\"none-such\" (congestion_control in [server])"), "{told}");
+    assert!(last.contains("choose one of"), "{told}");
+}
+
+#[test]
 fn a_state_directory_in_use_is_told_with_the_process() {
     let place = Place::new();
     let _running = Running::start(&place, 0, &[utf8(&place.share)]);

@@ -21,6 +21,9 @@ pub struct ServerOptions {
     /// How long a worker that has nothing to do asks for events before it sleeps, in µs: on CPUs
     /// of its own it then answers without having to be woken.
     pub busy_poll_us: u64,
+    /// TCP's congestion control for connections of clients, by the kernel's name of it (tcp(7),
+    /// `TCP_CONGESTION`); `None`: the system's.
+    pub congestion_control: Option<String>,
     /// Threads of a pool at the most, those that wait for storage counted.
     pub workers_max: usize,
     /// Connections at the most.
@@ -66,6 +69,7 @@ impl Default for ServerOptions {
             pool_cpus: Vec::new(),
             seats_per_pool: 0,
             busy_poll_us: 0,
+            congestion_control: None,
             workers_max: 128,
             connections_max: 65_536,
             idle_timeout_s: 600,
@@ -101,6 +105,17 @@ pub enum StartError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The kernel does not let connections have this congestion control.
+    #[error(
+        "cannot have the congestion control {name:?} (congestion_control in [server]): {source}; {}",
+        congestion_control_advice(.name, .source)
+    )]
+    CongestionControl {
+        /// Its name.
+        name: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// Something else that every server needs could not be had.
     #[error("cannot {what}: {source}")]
     Resource {
@@ -109,6 +124,20 @@ pub enum StartError {
         /// What the kernel said.
         source: io::Error,
     },
+}
+
+fn congestion_control_advice(name: &str, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => format!(
+            "this kernel has none of that name loaded: `modprobe tcp_{name}` if it has it as a module, or \
+             choose one of net.ipv4.tcp_available_congestion_control"
+        ),
+        io::ErrorKind::PermissionDenied => "without CAP_NET_ADMIN only those of \
+             net.ipv4.tcp_allowed_congestion_control may be had: choose one of them (reno is \
+             always there), or add to them by sysctl"
+            .to_owned(),
+        _ => "leave it out to have the system's".to_owned(),
+    }
 }
 
 fn advice(error: &io::Error) -> &'static str {
@@ -126,5 +155,23 @@ fn advice(error: &io::Error) -> &'static str {
             "this kernel does not have the protocol: leave the address out"
         }
         _ => "choose another address",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_not_have_a_congestion_control_is_told_what_to_do() {
+        for (kind, expected) in [
+            (io::ErrorKind::NotFound, "modprobe tcp_vegas"),
+            (io::ErrorKind::PermissionDenied, "tcp_allowed_congestion_control"),
+            (io::ErrorKind::Other, "leave it out"),
+        ] {
+            let name = "vegas".to_owned();
+            let error = StartError::CongestionControl { name, source: kind.into() }.to_string();
+            assert!(error.contains(expected) && error.contains("[server]"), "{error}");
+        }
     }
 }

@@ -81,7 +81,9 @@ impl Server {
         let mut listeners: Vec<Vec<Arc<OwnedFd>>> = vec![Vec::new(); cpus_by_pool.len()];
         let mut datagrams: Vec<Vec<Arc<DatagramSocket>>> = vec![Vec::new(); seat_count];
         for address in options.listen.iter().chain(&options.extra_listen) {
-            let listening = listen::listen(*address, cpus_by_pool.len(), datagram_count)?;
+            let congestion_control = options.congestion_control.as_deref();
+            let streams = cpus_by_pool.len();
+            let listening = listen::listen(*address, streams, datagram_count, congestion_control)?;
             addresses.push(listening.address);
             for (pool, listener) in listeners.iter_mut().zip(listening.streams) {
                 pool.push(Arc::new(listener));
@@ -89,6 +91,9 @@ impl Server {
             for (seat, socket) in datagrams.iter_mut().zip(listening.datagrams) {
                 seat.push(Arc::new(DatagramSocket { socket, local: listening.address }));
             }
+        }
+        if options.congestion_control.is_none() {
+            listen::tell_of_pacing();
         }
         let shared = Arc::new(Shared::new(options, service, intent_log));
         let connections_max = shared.options.connections_max.div_ceil(cpus_by_pool.len().max(1));

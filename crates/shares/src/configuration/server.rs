@@ -8,7 +8,7 @@ use super::document::{Document, Table};
 use crate::options::shown;
 use crate::suggestion::nearest;
 
-const KEYS: [&str; 23] = [
+const KEYS: [&str; 24] = [
     "listen",
     "udp",
     "rpcbind",
@@ -25,6 +25,7 @@ const KEYS: [&str; 23] = [
     "pools",
     "pool_cpus",
     "busy_poll_us",
+    "congestion_control",
     "workers_max",
     "seats_per_pool",
     "descriptors_max",
@@ -38,6 +39,8 @@ const KEYS: [&str; 23] = [
 const LISTEN_MAX: usize = 64;
 /// Most pools.
 const POOLS_MAX: u64 = 64;
+/// Most letters of the name of a congestion control (`TCP_CA_NAME_MAX` with its final 0).
+const CONGESTION_CONTROL_LETTERS_MAX: usize = 15;
 /// Largest CPU number that Linux has.
 const CPU_MAX: usize = 8191;
 
@@ -86,6 +89,8 @@ pub struct ServerSettings {
     pub pool_cpus: Option<Vec<Vec<usize>>>,
     /// How long an idle worker asks for calls before it sleeps, in µs.
     pub busy_poll_us: Option<u64>,
+    /// TCP's congestion control for connections of clients, by the kernel's name of it.
+    pub congestion_control: Option<String>,
     /// Most worker threads of a pool.
     pub workers_max: Option<usize>,
     /// How many workers of a pool may wait for calls at once.
@@ -153,6 +158,7 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> ServerSettin
         pools,
         pool_cpus,
         busy_poll_us: busy_poll_us.map(|n| n.value),
+        congestion_control: congestion_control(document, table),
         workers_max,
         seats_per_pool,
         descriptors_max,
@@ -163,6 +169,21 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> ServerSettin
             .string(table, "log_filter")
             .map(|text| Placed { value: text.value.to_owned(), place: text.place }),
     }
+}
+
+fn congestion_control(document: &mut Document<'_>, table: Table<'_>) -> Option<String> {
+    let Placed { value: name, place } = document.string(table, "congestion_control")?;
+    let is_letter =
+        |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | '.');
+    if !(1..=CONGESTION_CONTROL_LETTERS_MAX).contains(&name.len()) || !name.chars().all(is_letter) {
+        let what = format!(
+            "{name:?} is no name of a congestion control (this kernel's: sysctl \
+             net.ipv4.tcp_available_congestion_control)"
+        );
+        document.refuse(place, what, None);
+        return None;
+    }
+    Some(name.to_owned())
 }
 
 fn listen(document: &mut Document<'_>, table: Table<'_>) -> Option<Vec<SocketAddr>> {

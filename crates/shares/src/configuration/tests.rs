@@ -39,6 +39,7 @@ fn everything_is_read() {
         pools = 2
         pool_cpus = ["0-1,4", "2,3"]
         busy_poll_us = 50
+        congestion_control = "of-15.letters_x"
         reply_cache_history_s = 90
         workers_max = 64
         descriptors_max = 4096
@@ -70,6 +71,7 @@ fn everything_is_read() {
     assert_eq!(server.transfer_bytes_max, Some(1 << 20));
     assert_eq!(server.share_idle_s, Some(0));
     assert_eq!(server.busy_poll_us, Some(50));
+    assert_eq!(server.congestion_control.as_deref(), Some("of-15.letters_x"));
     assert_eq!(server.reply_cache_history_s, Some(90));
     assert_eq!(server.pool_cpus, Some(vec![vec![0, 1, 4], vec![2, 3]]));
     assert_eq!(server.log, Some(LogTarget::Journald));
@@ -391,7 +393,7 @@ fn plug_ins_and_sockets_for_tools_are_read() {
 }
 
 #[test]
-fn mistakes_about_plug_ins_are_told() {
+fn mistakes_about_plug_ins_and_sockets_are_told() {
     for (text, expected) in [
         ("[plugin.smb]\n", "needs `include"),
         ("[plugin.smb]\ninclude = \"a\"\n", "must be absolute"),
@@ -403,6 +405,9 @@ fn mistakes_about_plug_ins_are_told() {
         ("[plugin.nfs]\ncommand = [\"/x\"]\n", "no name of a plug-in"),
         ("[server]\nadmin_group = \"g\"\n", "needs control_socket"),
         ("[server]\ncontrol_listen = \"localhost\"\n", "not an address with a port"),
+        ("[server]\ncongestion_control = \"\"\n", "no name of a congestion control"),
+        ("[server]\ncongestion_control = \"of_16_letters_xx\"\n", "no name of a congestion"),
+        ("[server]\ncongestion_control = \"cubic bbr\"\n", "no name of a congestion"),
     ] {
         let mistakes = mistakes(text);
         assert!(mistakes.iter().any(|mistake| mistake.contains(expected)), "{text}: {mistakes:?}");
