@@ -131,6 +131,7 @@ fn the_limit_of_loopback_is_measured_in_the_same_run() {
     let percent = report.mib_per_second / limit.mib_per_second * 100.0;
     assert!((limit.percent_reached - percent).abs() < 0.01, "{limit:?}");
     assert!(report.server_cpu_us_per_mib.unwrap() > 0.0);
+    assert!(limit.from_memory_mib_per_second.unwrap() > 1.0);
     assert!(report.table().contains("over loopback reaches"));
 }
 

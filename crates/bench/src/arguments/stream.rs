@@ -51,7 +51,8 @@ pub(super) struct Arguments {
     #[arg(long)]
     udp: bool,
     /// Measure, before and after, what one plain TCP stream of 1 MiB writes over loopback
-    /// reaches; with --pid its sender runs on the server's CPUs.
+    /// reaches, and once what it does with as much data as the files have (512 MiB at most); with
+    /// --pid its sender runs on the server's CPUs.
     #[arg(long)]
     loopback_limit: bool,
     /// How long it is measured.

@@ -72,7 +72,8 @@ pub struct Stream {
     pub warm_up: Duration,
     /// How long to measure.
     pub duration: Duration,
-    /// Measures what plain TCP over loopback reaches too, before and after.
+    /// Measures what plain TCP over loopback reaches too, before and after; and before with as much
+    /// data as the files have.
     pub measures_loopback: bool,
     /// The server's process, if it runs here.
     pub server_pid: Option<u32>,
@@ -206,14 +207,16 @@ fn measure(
 ) -> Result<Report, BenchError> {
     control.show("stream: making the files");
     let files = Arc::new(Files::make(stream, place, control)?);
-    let limit = || -> Result<Option<f64>, BenchError> {
+    let limit = |data_bytes: u64| -> Result<Option<f64>, BenchError> {
         if !stream.measures_loopback || control.is_interrupted() {
             return Ok(None);
         }
         control.show("stream: what loopback reaches");
-        Ok(Some(loopback::mib_per_second(stream.duration / 2, stream.server_pid)?))
+        let (duration, pid) = (stream.duration / 2, stream.server_pid);
+        Ok(Some(loopback::mib_per_second(duration, pid, data_bytes)?))
     };
-    let limit_before = limit()?;
+    let limit_from_memory = limit(stream.file_bytes * stream.files() as u64)?;
+    let limit_before = limit(loopback::WRITE_BYTES as u64)?;
     control.clear();
     let threads = || (0..plan.threads).map(|thread| plan.clients_of(thread));
     let mut report = match stream.direction {
@@ -231,7 +234,8 @@ fn measure(
             Report::new(stream, &outcome, checks)?
         }
     };
-    report.set_loopback_limit(limit_before, limit()?);
+    let limit_after = limit(loopback::WRITE_BYTES as u64)?;
+    report.set_loopback_limit(limit_before, limit_after, limit_from_memory);
     Ok(report)
 }
 

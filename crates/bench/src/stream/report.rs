@@ -73,6 +73,9 @@ pub struct LoopbackLimit {
     pub mib_per_second: f64,
     /// What the load reached of it.
     pub percent_reached: f64,
+    /// MiB a second where writes send different data, as much as the files have (512 MiB at most): where
+    /// that is more than a CPU's cache has, it comes from memory, as the files' does.
+    pub from_memory_mib_per_second: Option<f64>,
 }
 
 /// What was checked and noticed, warm-up included.
@@ -147,7 +150,12 @@ impl Report {
         })
     }
 
-    pub(super) fn set_loopback_limit(&mut self, before: Option<f64>, after: Option<f64>) {
+    pub(super) fn set_loopback_limit(
+        &mut self,
+        before: Option<f64>,
+        after: Option<f64>,
+        from_memory: Option<f64>,
+    ) {
         let seen: Vec<f64> = [before, after].into_iter().flatten().collect();
         if seen.is_empty() {
             return;
@@ -158,6 +166,7 @@ impl Report {
             after_mib_per_second: after,
             mib_per_second: mean,
             percent_reached: self.mib_per_second / mean.max(1e-9) * 100.0,
+            from_memory_mib_per_second: from_memory,
         });
     }
 
@@ -208,11 +217,12 @@ impl Report {
             let _ = writeln!(
                 text,
                 "{:.0} % of the {:.1} MiB/s that one TCP stream over loopback reaches (before: \
-                 {}, after: {})",
+                 {}, after: {}; with as much data as the files have: {})",
                 limit.percent_reached,
                 limit.mib_per_second,
                 or_dash(limit.before_mib_per_second, 1),
                 or_dash(limit.after_mib_per_second, 1),
+                or_dash(limit.from_memory_mib_per_second, 1),
             );
         }
         if self.is_write {

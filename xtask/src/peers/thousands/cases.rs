@@ -51,6 +51,8 @@ pub(super) struct Case {
     pub(super) arguments: Vec<String>,
     /// The rate, where it depends on what was measured before.
     pub(super) load_of: Option<ShareOf>,
+    /// All programs have the system's congestion control; else the one that kernels usually have.
+    pub(super) has_system_tcp: bool,
     /// What another client does meanwhile, as words for `bench op`.
     pub(super) beside: Option<&'static str>,
     /// Names of figures, and where they are in the report.
@@ -67,6 +69,7 @@ pub(super) const SERVER_MIB: &str = "server µs/MiB";
 /// Of one CPU.
 pub(super) const SERVER_SHARE: &str = "server CPU %";
 pub(super) const LOOPBACK: &str = "loopback MiB/s";
+pub(super) const LOOPBACK_FROM_MEMORY: &str = "loopback MiB/s, data from memory";
 pub(super) const LAST: &str = "last mounted s";
 pub(super) const MOUNTED: &str = "mounted";
 /// What the client beside reached.
@@ -94,6 +97,7 @@ pub(super) const MANY: &str = "GETATTR 64×8";
 pub(super) const TRAVERSAL_200: &str = "traversal, 200 clients";
 pub(super) const WALKS: &str = "walk";
 pub(super) const STREAM: &str = "READ 1 MiB, streams 4×2";
+pub(super) const STREAM_SYSTEM_TCP: &str = "READ 1 MiB, streams 4×2, the system's TCP";
 pub(super) const STORM: &str = "mountstorm, 2000 clients";
 pub(super) const STORM_BUSY: &str = "mountstorm, 2000 clients, saturated";
 pub(super) const STORM_LARGE: &str = "mountstorm, 10,000 clients";
@@ -152,6 +156,7 @@ fn case(title: &'static str, peers: &'static [Peer], load: &'static str, argumen
         load,
         arguments: words(arguments),
         load_of: None,
+        has_system_tcp: false,
         beside: None,
         figures: Vec::new(),
     }
@@ -227,18 +232,17 @@ pub(super) fn all(inodes: usize, seconds: f64) -> Vec<Case> {
         figures: WALKERS.iter().enumerate().flat_map(|(i, n)| point(i, *n)).collect(),
         ..case(WALKS, BOTH, "walk", &arguments)
     });
-    cases.push(Case {
-        figures: figures(
-            "",
-            &[
-                (MIB, "mib_per_second"),
-                (SERVER_MIB, "server_cpu_us_per_mib"),
-                ("client µs/MiB", "client_cpu_us_per_mib"),
-                (LOOPBACK, "loopback_limit/mib_per_second"),
-            ],
-        ),
-        ..case(STREAM, BOTH, "stream", "--streams 4 --window 2 --loopback-limit")
-    });
+    let of_streams = [
+        (MIB, "mib_per_second"),
+        (SERVER_MIB, "server_cpu_us_per_mib"),
+        ("client µs/MiB", "client_cpu_us_per_mib"),
+        (LOOPBACK, "loopback_limit/mib_per_second"),
+        (LOOPBACK_FROM_MEMORY, "loopback_limit/from_memory_mib_per_second"),
+    ];
+    for (title, has_system_tcp) in [(STREAM, false), (STREAM_SYSTEM_TCP, true)] {
+        let case = case(title, BOTH, "stream", "--streams 4 --window 2 --loopback-limit");
+        cases.push(Case { has_system_tcp, figures: figures("", &of_streams), ..case });
+    }
     cases.push(storm(STORM, "--clients 2000"));
     cases.push(storm(STORM_BUSY, "--clients 2000 --beside 64 --beside-depth 8"));
     cases.push(Case { place: Place::Crowd, ..storm(STORM_LARGE, "--clients 10000") });
