@@ -7,6 +7,7 @@
 //!
 //! - `fast`: log and data on this machine's disk, beside bare writes and nfs-ganesha;
 //! - `slow`: data on a disk that takes 5 ms a write;
+//! - `fast-ext4`, `slow-ext4`: the same two with the data on ext4, whatever `--file-system` says;
 //! - `memory`: the log in memory, beside a server that acknowledges without any flush;
 //! - `figure2`, `figure3`: what Legato's paper showed of Prestoserve, on a disk of 35 writes a second;
 //! - `writes`: writes that reach the data's disk;
@@ -60,19 +61,27 @@ const UNSAFE_PROGRAM: &str = "release/steadfast-unsafe-async";
 /// A section of the report.
 struct Section {
     name: &'static str,
+    /// Of the data, whatever is usual.
+    file_system: Option<FileSystem>,
     measure: fn(&Site<'_>) -> Result<Findings>,
 }
 
 const SECTIONS: &[Section] = &[
-    Section { name: "fast", measure: rates::fast },
-    Section { name: "slow", measure: rates::slow },
-    Section { name: "memory", measure: rates::memory },
-    Section { name: "figure2", measure: figures::figure2 },
-    Section { name: "figure3", measure: figures::figure3 },
-    Section { name: "writes", measure: writes::measure },
-    Section { name: "streams", measure: streams::measure },
-    Section { name: "applications", measure: applications::measure },
+    section("fast", rates::fast),
+    Section { file_system: Some(FileSystem::Ext4), ..section("fast-ext4", rates::fast) },
+    section("slow", rates::slow),
+    Section { file_system: Some(FileSystem::Ext4), ..section("slow-ext4", rates::slow) },
+    section("memory", rates::memory),
+    section("figure2", figures::figure2),
+    section("figure3", figures::figure3),
+    section("writes", writes::measure),
+    section("streams", streams::measure),
+    section("applications", applications::measure),
 ];
+
+const fn section(name: &'static str, measure: fn(&Site<'_>) -> Result<Findings>) -> Section {
+    Section { name, file_system: None, measure }
+}
 
 /// What the command line says.
 #[derive(Debug)]
@@ -83,7 +92,7 @@ struct Options {
     /// How long each row is measured in each round.
     seconds: f64,
     is_pinned: bool,
-    /// Of the data, where not both are measured.
+    /// Of the data, where a section has no other.
     file_system: FileSystem,
     /// The documentation stays as it is.
     prints_only: bool,
@@ -181,6 +190,8 @@ fn top() -> Result<PathBuf> {
 /// Where everything is measured.
 struct Site<'o> {
     options: &'o Options,
+    /// Of the data, where not both are measured.
+    file_system: FileSystem,
     cpus: Cpus,
     /// A directory on this machine's disk.
     top: PathBuf,
@@ -267,7 +278,7 @@ impl Site<'_> {
             _ => "nothing is pinned".to_owned(),
         };
         let kernel = kernel.join(".");
-        let file_system = self.options.file_system.name();
+        let file_system = self.file_system.name();
         Ok(format!(
             "{rounds}. {file_system}; {cpus} CPUs, Linux {kernel}, {pinning}; commit {commit}."
         ))
@@ -284,11 +295,13 @@ fn inside(options: &Options) -> Result<()> {
     let memory = PathBuf::from("/run/durability");
     std::fs::create_dir_all(&memory)?;
     let cpus = Cpus::divide(options.is_pinned)?;
-    let site = Site { options, cpus, top: top()?, memory };
+    let file_system = options.file_system;
+    let mut site = Site { options, file_system, cpus, top: top()?, memory };
     let (mut misses, mut failures, mut results) = (0, Vec::new(), Vec::new());
     for section in options.sections() {
         eprintln!("== {}", section.name);
         let begun = Instant::now();
+        site.file_system = section.file_system.unwrap_or(options.file_system);
         match (section.measure)(&site) {
             Ok(findings) => {
                 misses += findings.misses();

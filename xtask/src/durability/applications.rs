@@ -229,7 +229,7 @@ fn place(site: &Site<'_>, name: &'static str) -> Result<Place> {
     if name == MEMORY {
         return Ok(Place::Memory);
     }
-    let (kind, image) = (site.options.file_system, site.memory.join("slow.img"));
+    let (kind, image) = (site.file_system, site.memory.join("slow.img"));
     let at = site.mount_point("slow");
     if name == DIRECT {
         return Ok(Place::Direct(disk::slow_device(kind, &image, DISK_MIB, &at)?));
@@ -289,7 +289,7 @@ fn run_guest(site: &Site<'_>, place: &Place, write_time: Duration) -> Result<Vec
         format!("uml_dir={}", control.display()),
         format!("CONTROL={}", control.display()),
         format!("TOOLS={}", tools.display()),
-        format!("FILE_SYSTEM={}", site.options.file_system.kind()),
+        format!("FILE_SYSTEM={}", site.file_system.kind()),
         format!("SECONDS_EACH={seconds}"),
     ]);
     let mut listener = Listener::new(&control)?;

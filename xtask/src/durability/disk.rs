@@ -10,6 +10,9 @@ use anyhow::{Context, Result, bail};
 use super::slow_disk::SlowDisk;
 use crate::namespace;
 
+/// Room for as many empty files as loads of CREATE and REMOVE make.
+const EXT4_BYTES_PER_INODE: &str = "4096";
+
 /// How long a file system may take to become quiet, or to be unmounted.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// So long nothing is written to a disk that is quiet.
@@ -45,7 +48,7 @@ impl FileSystem {
         match self {
             Self::Ext4 => {
                 let options = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
-                call("mkfs.ext4", &["-q", "-F", "-E", options, image])
+                call("mkfs.ext4", &["-q", "-F", "-i", EXT4_BYTES_PER_INODE, "-E", options, image])
             }
             Self::Xfs => call("mkfs.xfs", &["-q", "-f", "-K", image]),
         }

@@ -81,7 +81,7 @@ impl Point {
 /// Starts a server on a slow disk, and puts a mix on it.
 fn mix(site: &Site<'_>, kind: Kind, words: &[String]) -> Result<Value> {
     let (image, at) = (site.memory.join("slow.img"), site.mount_point("slow"));
-    let disk = Disk::slow(site.options.file_system, &image, DISK_MIB, &at)?;
+    let disk = Disk::slow(site.file_system, &image, DISK_MIB, &at)?;
     let server = site.start(kind, &disk.share("share")?, "")?;
     let prepared = || {
         disk.sync()?;

@@ -124,7 +124,7 @@ pub(super) fn fast(site: &Site<'_>) -> Result<Findings> {
     let mut samples = Samples::default();
     let image = site.top.join("data.img");
     let at = site.mount_point("data");
-    let disk = Disk::on_file(site.options.file_system, &image, FAST_DISK_MIB, true, &at)?;
+    let disk = Disk::on_file(site.file_system, &image, FAST_DISK_MIB, true, &at)?;
     let bare = BareFile::make(&site.top.join("bare"))?;
     let kinds = [Kind::Log, Kind::Polling, Kind::Plain, Kind::Ganesha];
     for round in 0..site.options.rounds {
@@ -182,7 +182,7 @@ pub(super) fn slow(site: &Site<'_>) -> Result<Findings> {
         eprintln!("round {} of {rounds}", round + 1);
         for kind in order(&[Kind::Log, Kind::Plain], round) {
             let (image, at) = (site.memory.join("slow.img"), site.mount_point("slow"));
-            let disk = Disk::slow(site.options.file_system, &image, SLOW_DISK_MIB, &at)?;
+            let disk = Disk::slow(site.file_system, &image, SLOW_DISK_MIB, &at)?;
             let server = site.start(kind, &disk.share("share")?, "")?;
             let name = kind.name();
             measure_calls(site, &server, name, &disk, SLOW_WRITE, &rows, &mut samples)?;
@@ -207,7 +207,7 @@ pub(super) fn slow(site: &Site<'_>) -> Result<Findings> {
 pub(super) fn memory(site: &Site<'_>) -> Result<Findings> {
     let mut samples = Samples::default();
     let (image, at) = (site.top.join("data.img"), site.mount_point("data"));
-    let disk = Disk::on_file(site.options.file_system, &image, FAST_DISK_MIB, true, &at)?;
+    let disk = Disk::on_file(site.file_system, &image, FAST_DISK_MIB, true, &at)?;
     let (image, at) = (site.memory.join("log.img"), site.mount_point("log"));
     let log_disk = Disk::on_file(FileSystem::Ext4, &image, LOG_DISK_MIB, false, &at)?;
     let log = log_disk.path().join("intent.log");

@@ -48,7 +48,7 @@ pub(super) fn measure(site: &Site<'_>) -> Result<Findings> {
     let mut samples = Samples::default();
     let image = site.top.join("data.img");
     let at = site.mount_point("data");
-    let disk = Disk::on_file(site.options.file_system, &image, DISK_MIB, true, &at)?;
+    let disk = Disk::on_file(site.file_system, &image, DISK_MIB, true, &at)?;
     for round in 0..site.options.rounds {
         let mut order = [Kind::Log, Kind::Plain];
         if round % 2 == 1 {
