@@ -35,8 +35,8 @@ const HELD_NS: u64 = 1_000_000;
 /// A connection's turn ends after this time, in ns, though it has further calls: they are put
 /// off, so that a batch of large reads does not keep other clients waiting.
 const TURN_NS: u64 = 300_000;
-/// Objects are opened slowly if two take longer than this, in ns, within so many ms, since others
-/// wait meanwhile; and that is believed for as long.
+/// Objects are opened slowly if two take longer than this, in ns, and the second begins within so many
+/// ms after the first, since others wait meanwhile; and that is believed for as long.
 const SLOW_OPENING_NS: u64 = 300_000;
 const SLOW_OPENINGS_MS: u64 = 100;
 /// A reply buffer larger than this is not kept.
@@ -237,7 +237,10 @@ impl Executor {
                 if !held_back::is_small(outbox)
                     && let Some(core) = guard.as_deref_mut()
                 {
+                    let sent_since_ns = self.context.shared.stamp_ns();
                     self.send_held_back(core);
+                    let sent_ns = self.context.shared.stamp_ns();
+                    turn_begun_ns += sent_ns.saturating_sub(sent_since_ns);
                 }
                 full = self.gathering.dispatch_and_rouse(batch, &self.context).or(full);
                 gathered_since_ms = self.gathering.now_ms;
@@ -688,11 +691,15 @@ impl CallHost for Host<'_, '_> {
     fn has_opened(&mut self) {
         let Some(since_ns) = self.opening_since_ns.take() else { return };
         let shared = &self.context.shared;
-        if shared.stamp_ns().saturating_sub(since_ns) > SLOW_OPENING_NS {
+        let took_ns = shared.stamp_ns().saturating_sub(since_ns);
+        if took_ns > SLOW_OPENING_NS {
+            let now_ms = shared.now_ms();
+            let begun_ms = now_ms.saturating_sub(took_ns / 1_000_000);
+            let until_ms = now_ms + SLOW_OPENINGS_MS;
+            let one_before_until_ms =
+                self.seat.slow_opening_until_ms.swap(until_ms, Ordering::Relaxed);
             // One alone may have lost its CPU for a moment.
-            let until_ms = shared.now_ms() + SLOW_OPENINGS_MS;
-            let before = self.seat.slow_opening_until_ms.swap(until_ms, Ordering::Relaxed);
-            if before + SLOW_OPENINGS_MS > until_ms {
+            if one_before_until_ms > begun_ms {
                 self.seat.opens_slowly_until_ms.store(until_ms, Ordering::Relaxed);
             }
         }

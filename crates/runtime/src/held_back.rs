@@ -25,8 +25,8 @@ const BYTES_MAX: usize = 16 << 10;
 
 /// What is held back at a seat. Whoever occupies the seat sends it before waiting for events, before
 /// a call that may well sleep, before large replies, before those of who has no company, and before
-/// the end. Who lends the seat for a call that seldom sleeps leaves it: should the call sleep, whoever is sent
-/// to the seat instead sends it.
+/// the end. Who lends the seat for a call that seldom sleeps leaves it, unless it is due or there may be
+/// nobody to send: should the call sleep, whoever is sent to the seat instead sends it.
 #[derive(Debug, Default)]
 pub(crate) struct HeldBack {
     /// The first `count` are in use; the others keep their memory.

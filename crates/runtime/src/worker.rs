@@ -105,7 +105,8 @@ impl Worker {
                 self.executor.take_over(seat, &mut guard);
             }
             let Some(core) = guard.as_deref_mut() else { return };
-            // Calls that were taken over may have lent the seat to somebody who held more back.
+            // Calls that were taken over may have lent the seat to somebody who held more back; and
+            // the server may be at its end, which is looked at next.
             self.executor.send_held_back(core);
             match self.shared.phase() {
                 Phase::Running => {}

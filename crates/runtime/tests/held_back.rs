@@ -126,15 +126,18 @@ fn what_is_held_back_comes_though_all_workers_sleep() {
 
 #[test]
 fn a_call_that_will_sleep_has_its_batch_answered_first_though_it_said_that_it_seldom_does() {
-    let openings =
-        // Opening took long just now, twice, and was the end of a turn.
+    // Opening took long just now, twice, and was the end of a turn.
+    let openings = |ms: &[u8]| {
         vec![
-            record(1, b'o', b""),
-            record(2, b'o', b""),
+            record(1, b'o', ms),
+            record(2, b'o', ms),
             record(3, b'e', b""),
             record(4, b'G', b"o\x01"),
-        ];
-    for calls in [vec![record(1, b'e', b""), record(2, b'G', b"w\x01")], openings] {
+        ]
+    };
+    let said = vec![record(1, b'e', b""), record(2, b'G', b"w\x01")];
+    // The slowest are slow, too: the second begins at once, however long it takes.
+    for calls in [said, openings(b""), openings(&[150])] {
         let (fixture, mut clients) = start_short_of_workers::<3>();
         let [.., client] = &mut clients;
         let records: Vec<_> = calls.iter().map(|call| marked(call)).collect();

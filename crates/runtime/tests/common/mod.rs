@@ -160,10 +160,11 @@ impl Service for Toy {
                 self.0.gates[usize::from(*gate)].pass();
                 host.has_opened();
             }
-            // Opens an object, which takes a while.
+            // Opens an object, which takes a while: so many ms, if told.
             b'o' => {
                 host.opens();
-                std::thread::sleep(Duration::from_micros(500));
+                let told = body.first().map(|ms| Duration::from_millis(u64::from(*ms)));
+                std::thread::sleep(told.unwrap_or(Duration::from_micros(500)));
                 host.has_opened();
             }
             // Waits, having said that it will.
