@@ -18,6 +18,8 @@ use support::{Place, cred, mounted, name, plain};
 
 const MIB: u64 = 1 << 20;
 const FILE_BYTES: u64 = 32 * MIB;
+/// How often the kernel may take away memory meanwhile.
+const PASSES_IN_MEMORY_MAX: usize = 10;
 
 /// A file that is not in memory, and how it is read.
 struct Reader {
@@ -101,6 +103,19 @@ impl Reader {
         }
     }
 
+    /// Reads all in order, and says whether all was in memory whenever that was looked at.
+    fn read_all_in_memory(&mut self, length: u64, may_be_place: bool) -> bool {
+        let file = File::open(&self.path).unwrap();
+        let pages = FILE_BYTES / rustix::param::page_size() as u64;
+        let is_in_memory = || cached_pages(&file, 0, FILE_BYTES).unwrap() >= pages;
+        let mut stayed = true;
+        for offset in (0..FILE_BYTES).step_by(length as usize) {
+            stayed &= is_in_memory();
+            self.read(offset, length, may_be_place);
+        }
+        stayed && is_in_memory()
+    }
+
     fn totals(&self) -> ReadAheadTotals {
         self.storage.read_ahead()
     }
@@ -145,12 +160,19 @@ fn a_stream_in_order_is_asked_for_once_and_nothing_when_it_is_in_memory() {
             assert!((least..=FILE_BYTES).contains(&bytes), "{bytes} bytes");
             assert!(asks <= 2 * FILE_BYTES / MIB + 8, "{asks} asks");
             assert_eq!(after.lost, before.lost);
-            for offset in (0..FILE_BYTES).step_by(length as usize) {
-                reader.read(offset, length, may_be_place);
-            }
-            let again = reader.totals();
             let asked = |totals: ReadAheadTotals| (totals.asks, totals.bytes, totals.lost);
-            assert_eq!(asked(again), asked(after), "what is in memory was asked for");
+            // A machine that is short of memory takes it away.
+            let stayed_in_memory = (0..PASSES_IN_MEMORY_MAX).any(|_| {
+                let before = asked(reader.totals());
+                let stayed = reader.read_all_in_memory(length, may_be_place);
+                let after = asked(reader.totals());
+                assert!(
+                    !stayed || after == before,
+                    "what is in memory was asked for: {after:?}, {before:?} before"
+                );
+                stayed
+            });
+            assert!(stayed_in_memory, "the machine does not keep {FILE_BYTES} bytes in memory");
         }
         assert!(reader.places > 0);
     });
@@ -246,10 +268,14 @@ fn a_thread_that_was_another_user_asks_as_the_server() {
         reader.read(offset, MIB, true);
     }
     assert_eq!(reader.totals().lost, 0);
-    reader.places = 0;
-    for offset in (0..FILE_BYTES).step_by(MIB as usize) {
-        change(&reader);
-        reader.read(offset, MIB, true);
-    }
-    assert_eq!(reader.places as u64, FILE_BYTES / MIB, "all is in memory");
+    // A machine that is short of memory takes it away.
+    let all_were_places = (0..PASSES_IN_MEMORY_MAX).any(|_| {
+        reader.places = 0;
+        for offset in (0..FILE_BYTES).step_by(MIB as usize) {
+            change(&reader);
+            reader.read(offset, MIB, true);
+        }
+        reader.places as u64 == FILE_BYTES / MIB
+    });
+    assert!(all_were_places, "all is in memory");
 }
