@@ -15,6 +15,9 @@ pub(crate) const KEY_BYTES: usize = 32;
 /// Clients are spread over so many groups, and the calls of one group over so many lanes.
 const CLIENT_GROUPS: usize = 8;
 pub(super) const XID_LANES: usize = 32;
+/// Calls of a client that follow each other, of which xids are commonly counted, have one lane: where
+/// their replies are put, and looked for, is in the processor's cache then.
+const XIDS_OF_A_RUN: u32 = 256;
 /// Shards of the cache.
 pub(super) const SHARDS: usize = CLIENT_GROUPS * XID_LANES;
 
@@ -57,18 +60,26 @@ impl CallKey {
         Self { client, checksum: xxh3_64_with_seed(start, seed), xid, operation }
     }
 
-    /// Client and arguments are mixed in (the seed), so it is a hash of the whole key.
+    /// For an index: its high bits are a hash of the whole key (client and arguments are mixed into the
+    /// checksum), its low bits place the calls of a run next to each other, somewhere. A client that
+    /// gives one xid to many calls has them all at one place, and makes its own run slow.
     pub(super) fn hash_number(&self) -> u64 {
-        self.checksum
+        let Self { client, checksum, xid, .. } = *self;
+        let run = spread(fold(client) ^ (u64::from(xid / XIDS_OF_A_RUN) << 32));
+        let place = (run * u64::from(XIDS_OF_A_RUN)).wrapping_add(u64::from(xid));
+        place & !CHECKSUM_PART | checksum & CHECKSUM_PART
     }
 
     /// Which shard it belongs to. The bits that the client decides and those that the xid decides
     /// are distinct, so that clients of different pools (a client usually has all its connections
-    /// in one) seldom meet, while one busy client spreads (paper 001, duplicate request cache).
+    /// in one) seldom meet, while one busy client spreads (paper 001, duplicate request cache): each
+    /// of its connections counts xids of its own.
     pub(super) fn shard(&self) -> usize {
-        let folded = (self.client as u64) ^ ((self.client >> 64) as u64);
-        let spread = |number: u64| (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
-        spread(folded) % CLIENT_GROUPS * XID_LANES + spread(u64::from(self.xid)) % XID_LANES
+        let client = fold(self.client);
+        let run = u64::from(self.xid / XIDS_OF_A_RUN);
+        // Clients that count alike need not meet either.
+        let lane = spread(run ^ client.rotate_left(32)) as usize % XID_LANES;
+        spread(client) as usize % CLIENT_GROUPS * XID_LANES + lane
     }
 
     pub(crate) fn to_bytes(self) -> [u8; KEY_BYTES] {
@@ -96,11 +107,23 @@ impl CallKey {
         }
     }
 
-    /// The hash of a key by its bytes.
+    /// [`CallKey::hash_number`] of a key by its bytes.
     pub(super) fn hash_number_of(bytes: &[u8]) -> u64 {
-        let checksum = bytes.get(16..).and_then(|rest| rest.first_chunk::<8>());
-        checksum.map_or(0, |checksum| u64::from_le_bytes(*checksum))
+        bytes.first_chunk().map_or(0, |bytes| Self::from_bytes(bytes).hash_number())
     }
+}
+
+/// The bits of [`CallKey::hash_number`] that an index compares before it looks at an entry.
+const CHECKSUM_PART: u64 = !0 << 56;
+
+/// The bits of an address that differ between clients are the last ones.
+fn fold(client: u128) -> u64 {
+    (client as u64) ^ ((client >> 64) as u64)
+}
+
+/// A number of 24 bits, in which all bits of this one have a say.
+fn spread(number: u64) -> u64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
 }
 
 #[cfg(test)]
@@ -137,10 +160,20 @@ mod tests {
     }
 
     #[test]
+    fn calls_that_follow_each_other_meet_and_later_ones_do_not() {
+        let shards: Vec<usize> =
+            (0..100 * XIDS_OF_A_RUN).map(|xid| key(xid, b"").shard()).collect();
+        let changes = shards.array_windows().filter(|[one, next]| one != next).count();
+        assert!((90..100).contains(&changes), "{changes}");
+    }
+
+    #[test]
     fn a_client_has_its_group_and_its_calls_all_lanes() {
         let shards = |last: u8| -> std::collections::BTreeSet<usize> {
             let client = IpAddr::from([192, 0, 2, last]);
-            (0..4096).map(|xid| CallKey::new(client, xid, (100_003, 3, 8), b"").shard()).collect()
+            let runs = 0..512;
+            runs.map(|run| CallKey::new(client, run * XIDS_OF_A_RUN, (100_003, 3, 8), b"").shard())
+                .collect()
         };
         let mut groups = std::collections::BTreeSet::new();
         for last in 0..64 {
