@@ -41,7 +41,7 @@ pub use copies::{Facts, SuperblockCopy, WriteSuperblockError, adopt, format, ins
 pub use file_systems::FileSystemUsage;
 pub use format::{Lsn, Position};
 pub use log::{Exhausted, IntentLog};
-pub use medium::{BLOCK_BYTES, Block, Medium, MediumError};
+pub use medium::{BLOCK_BYTES, Block, Medium, MediumError, MemoryAdvice};
 pub use record::Record;
 pub use renewal::RenewError;
 pub use scan::{End, Extent, Found, Reader};

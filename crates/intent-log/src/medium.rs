@@ -4,8 +4,11 @@
 //! them, so that a medium may go around the page cache (`O_DIRECT`). The alignment is in the type:
 //! who has a `&[Block]` has memory that fits.
 
+use std::fmt;
+use std::ops::Range;
+
 use thiserror::Error;
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes of a block: the unit of writing. The largest sector in use; what a device tears is
 /// smaller (the tests tear at 512 bytes).
@@ -66,30 +69,69 @@ pub trait Medium: Send + Sync {
     fn write_at(&self, offset: u64, from: &[Block]) -> Result<(), MediumError>;
 }
 
+/// As much memory as a huge page has, aligned like one: the kernel can give a buffer of these huge
+/// pages, which go to a device as one piece.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(0x20_0000))]
+pub(crate) struct LargeBlock([u8; LARGE_BLOCK_BYTES]);
+
+const LARGE_BLOCK_BYTES: usize = 2 << 20;
+
+/// What is told of memory that will be written to, before it is.
+pub type MemoryAdvice = fn(&Range<*const u8>);
+
 /// Blocks that are used again and again: memory grows to what was needed most, and is not zeroed
-/// between uses.
-#[derive(Debug, Default)]
-pub(crate) struct AlignedBuffer {
-    blocks: Vec<Block>,
+/// between uses. It is made of larger units if so wanted.
+pub(crate) struct AlignedBuffer<Unit = Block> {
+    units: Vec<Unit>,
     used: usize,
+    advice: Option<MemoryAdvice>,
 }
 
-impl AlignedBuffer {
+impl<Unit> fmt::Debug for AlignedBuffer<Unit> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AlignedBuffer").field("used", &self.used).finish_non_exhaustive()
+    }
+}
+
+impl<Unit> Default for AlignedBuffer<Unit> {
+    fn default() -> Self {
+        Self { units: Vec::new(), used: 0, advice: None }
+    }
+}
+
+impl<Unit: FromBytes + IntoBytes + Immutable> AlignedBuffer<Unit> {
+    /// A buffer that has its memory told of by `advice`.
+    pub(crate) fn with_advice(advice: MemoryAdvice) -> Self {
+        Self { advice: Some(advice), ..Self::default() }
+    }
+
     /// Makes room for as many bytes, rounded up to blocks. What was in the buffer stays, as far as
     /// it fits; nothing is known about the rest.
     pub(crate) fn resize(&mut self, bytes: usize) {
         self.used = bytes.div_ceil(BLOCK_BYTES);
-        if self.blocks.len() < self.used {
-            self.blocks.resize(self.used, Block::new_zeroed());
+        let units = (self.used * BLOCK_BYTES).div_ceil(size_of::<Unit>());
+        if let Some(more) = units.checked_sub(self.units.len())
+            && more > 0
+        {
+            self.units.reserve(more);
+            if let Some(advice) = self.advice {
+                let memory = self.units.spare_capacity_mut().as_ptr_range();
+                advice(&(memory.start.cast()..memory.end.cast()));
+            }
+            let is_zeroed = Unit::extend_vec_zeroed(&mut self.units, more);
+            assert!(is_zeroed.is_ok(), "there was room for {units} units already");
         }
     }
 
     pub(crate) fn blocks(&self) -> &[Block] {
-        self.blocks.get(..self.used).unwrap_or_default()
+        let bytes = self.units.as_bytes().get(..self.used * BLOCK_BYTES);
+        bytes.and_then(|bytes| <[Block]>::ref_from_bytes(bytes).ok()).unwrap_or_default()
     }
 
     pub(crate) fn blocks_mut(&mut self) -> &mut [Block] {
-        self.blocks.get_mut(..self.used).unwrap_or_default()
+        let bytes = self.units.as_mut_bytes().get_mut(..self.used * BLOCK_BYTES);
+        bytes.and_then(|bytes| <[Block]>::mut_from_bytes(bytes).ok()).unwrap_or_default()
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -103,11 +145,13 @@ impl AlignedBuffer {
 
 #[cfg(test)]
 mod tests {
-    use super::{AlignedBuffer, BLOCK_BYTES};
+    use std::cell::RefCell;
+
+    use super::{AlignedBuffer, BLOCK_BYTES, Block, LARGE_BLOCK_BYTES, LargeBlock};
 
     #[test]
     fn buffers_are_aligned_whole_blocks_and_keep_their_memory() {
-        let mut buffer = AlignedBuffer::default();
+        let mut buffer = AlignedBuffer::<Block>::default();
         assert!(buffer.bytes().is_empty());
         buffer.resize(BLOCK_BYTES + 1);
         assert_eq!(buffer.bytes().len(), 2 * BLOCK_BYTES);
@@ -117,5 +161,30 @@ mod tests {
         buffer.resize(1);
         assert_eq!(buffer.bytes(), [7; BLOCK_BYTES]);
         assert_eq!(buffer.bytes().as_ptr(), place);
+    }
+
+    #[test]
+    fn large_units_are_told_of_before_they_are_used_and_only_then() {
+        thread_local! {
+            static TOLD: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+        }
+        let mut buffer = AlignedBuffer::<LargeBlock>::with_advice(|memory| {
+            let bytes = memory.end.addr() - memory.start.addr();
+            assert_eq!(
+                (memory.start.addr() % LARGE_BLOCK_BYTES, bytes % LARGE_BLOCK_BYTES),
+                (0, 0)
+            );
+            TOLD.with_borrow_mut(|told| told.push(bytes));
+        });
+        buffer.resize(BLOCK_BYTES + 1);
+        assert_eq!(buffer.blocks().len(), 2);
+        buffer.bytes_mut().fill(7);
+        buffer.resize(LARGE_BLOCK_BYTES);
+        buffer.resize(3 * LARGE_BLOCK_BYTES + 1);
+        assert_eq!(buffer.bytes().len(), 3 * LARGE_BLOCK_BYTES + BLOCK_BYTES);
+        assert_eq!(buffer.bytes()[..2 * BLOCK_BYTES], [7; 2 * BLOCK_BYTES]);
+        assert_eq!(buffer.bytes().last(), Some(&0));
+        let told = TOLD.take();
+        assert_eq!(told.len(), 2, "{told:?}");
     }
 }

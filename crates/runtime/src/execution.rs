@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
 use steadfast_engine::{CallFacts, CallHost, Peer, ReplyBuffer, ReplySink, Stage, Verdict};
-use steadfast_intent_log::Batch as LogBatch;
 
 use crate::batch::{Answered, Batch, Origin, Outbox};
 use crate::datagram::ReplyAddress;
@@ -116,7 +115,7 @@ pub(crate) struct Executor {
     reply: ReplyBuffer,
     sampler: Sampler,
     /// For what it commits itself.
-    commit: Option<Box<(LogBatch, ReplySender)>>,
+    commit: Option<Box<ReplySender>>,
     /// Since when it holds back what calls have logged, and how many there were.
     held: Option<(u64, usize)>,
     /// The last call showed that its connection must be closed.
@@ -347,12 +346,11 @@ impl Executor {
             return;
         }
         let intent_log = Arc::clone(intent_log);
-        let commit = self.commit.get_or_insert_with(|| {
-            Box::new((LogBatch::default(), ReplySender::new(&self.context.shared)))
-        });
+        let sender =
+            self.commit.get_or_insert_with(|| Box::new(ReplySender::new(&self.context.shared)));
         let mut host = Host::new(&self.context, &mut self.gathering, seat, guard, batch);
         host.may_block();
-        intent_log.commit_once(&mut commit.0, &mut commit.1);
+        intent_log.commit_once(sender);
         host.regain();
         self.gathering.now_ms = self.context.shared.now_ms();
         // What others left with our offer meanwhile is this batch's too.

@@ -2,7 +2,7 @@
 //!
 //! The only crate of the workspace with `unsafe`: every block says why it is sound (`SAFETY:`).
 //! Storage uses [`mod@file`], [`directory`], [`handle`], [`identity`], [`volume`] and [`xattr`]; the
-//! runtime uses [`net`], [`epoll`] and [`scheduling`]; the programs use [`process`]; name services
+//! runtime uses [`net`], [`epoll`], [`memory`] and [`scheduling`]; the programs use [`process`]; name services
 //! [`nss`]; the control socket [`peer`]; whoever keeps state [`durable_file`], and what
 //! others read meanwhile [`lease`]; tests [`mapping`].
 //!
@@ -17,6 +17,7 @@ pub mod handle;
 pub mod identity;
 pub mod lease;
 pub mod mapping;
+pub mod memory;
 pub mod net;
 pub mod nss;
 pub mod peer;

@@ -1,11 +1,11 @@
 //! Committers: write whatever is complete, send the replies that wait for it, and leave the log when
 //! it cannot be written.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use steadfast_intent_log::Batch;
+use steadfast_sys::memory::prefer_huge_pages;
 use steadfast_sys::scheduling;
 
 use super::keeper::{
@@ -22,6 +22,11 @@ const HELD_MAX: Duration = Duration::from_millis(1);
 const SLICE: Duration = Duration::from_micros(100);
 /// In steps of niceness.
 const PRECEDENCE: i32 = 10;
+
+/// The device reads a batch of many records as one piece.
+fn new_batch() -> Batch {
+    Batch::with_advice(prefer_huge_pages)
+}
 
 impl IntentLogKeeper {
     /// There may be something to write, or to send.
@@ -75,7 +80,7 @@ impl IntentLogKeeper {
         let Some(shared) = self.shared.get().and_then(std::sync::Weak::upgrade) else { return };
         let mut sender = ReplySender::new(&shared);
         drop(shared);
-        let mut batch = Batch::default();
+        let mut batch = new_batch();
         loop {
             self.is_wanted.store(false, Ordering::SeqCst);
             self.has_work.store(false, Ordering::SeqCst);
@@ -115,9 +120,11 @@ impl IntentLogKeeper {
     }
 
     /// What a committer does, once, by another thread.
-    pub(crate) fn commit_once(&self, batch: &mut Batch, sender: &mut ReplySender) {
+    pub(crate) fn commit_once(&self, sender: &mut ReplySender) {
+        let mut batch = self.spare_batches.lock().pop().unwrap_or_else(new_batch);
         self.has_work.store(false, Ordering::SeqCst);
-        self.write_batch(batch, sender);
+        self.write_batch(&mut batch, sender);
+        self.spare_batches.lock().push(batch);
         // What came meanwhile; or did not fit into one batch.
         if self.log.has_complete() {
             self.note_complete();
@@ -189,22 +196,15 @@ impl IntentLogKeeper {
         let ready = {
             let mut parked = self.parked.lock();
             let stable = self.answerable();
-            match parked.calls.first_key_value() {
-                Some((first, _)) if *first <= stable => {}
-                _ => return,
+            if parked.first().is_none_or(|first| first > stable) {
+                return;
             }
-            let later = match stable.checked_add(1) {
-                Some(next) => parked.calls.split_off(&next),
-                None => BTreeMap::new(),
-            };
-            let ready = std::mem::replace(&mut parked.calls, later);
             self.settling.fetch_add(1, Ordering::SeqCst);
-            parked.count -= ready.values().map(Vec::len).sum::<usize>();
-            ready
+            parked.take(stable)
         };
         if let Some(shared) = self.shared.get().and_then(std::sync::Weak::upgrade) {
             let stable_ns = shared.stamp_ns();
-            for call in ready.into_values().flatten() {
+            for call in ready {
                 sender.settle(call, Ok(()), &shared);
             }
             sender.send(stable_ns, &shared);
@@ -217,10 +217,9 @@ impl IntentLogKeeper {
         let first = {
             let mut parked = self.parked.lock();
             for (lsn, call) in calls {
-                parked.calls.entry(lsn).or_default().push(call);
-                parked.count += 1;
+                parked.insert(lsn, call);
             }
-            parked.calls.first_key_value().map(|(first, _)| *first)
+            parked.first()
         };
         // Stable already: who made it so may have looked before these came.
         if first.is_some_and(|first| first <= self.answerable()) {

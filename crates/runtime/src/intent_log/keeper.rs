@@ -9,7 +9,7 @@
 //! A *gate* stands before the log: every change passes it before it is applied. Closed, changes
 //! wait; so the log can be left or entered at a moment when no change is half in it.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,16 +17,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use steadfast_intent_log::{IntentLog, Lsn};
+use steadfast_intent_log::{Batch, IntentLog, Lsn};
 
 use super::faulty::Faults;
 use super::medium::FileMedium;
+use super::parked::Parked;
 use super::served::Served;
 use super::start::{OpenStorage, note_known};
 use super::status::LastCheckpoint;
 use super::switch::Switch;
 use super::under_way::{Noted, UnderWayFile};
-use crate::flusher::ParkedReply;
 use crate::shared::Shared;
 
 /// Threads that write.
@@ -113,12 +113,6 @@ pub(super) struct Checkpointing {
     pub(super) count: u64,
 }
 
-pub(super) struct Parked {
-    /// By LSN.
-    pub(super) calls: BTreeMap<u64, Vec<ParkedReply>>,
-    pub(super) count: usize,
-}
-
 /// The log at work. One a server, shared by all its threads.
 pub struct IntentLogKeeper {
     pub(super) uuid: [u8; 16],
@@ -176,6 +170,8 @@ pub struct IntentLogKeeper {
     pub(super) shared: OnceLock<std::sync::Weak<Shared>>,
     pub(super) threads: Mutex<Vec<JoinHandle<()>>>,
     pub(super) writing: AtomicUsize,
+    /// Those that workers have used, for the next: their memory is large.
+    pub(super) spare_batches: Mutex<Vec<Batch>>,
     /// How long a write has taken of late.
     pub(super) recent_write_ns: AtomicU64,
     /// When which LSN was the last, for replies to be let go.
@@ -223,7 +219,7 @@ impl IntentLogKeeper {
             holders: AtomicUsize::new(0),
             work: Mutex::new(false),
             wake: Condvar::new(),
-            parked: Mutex::new(Parked { calls: BTreeMap::new(), count: 0 }),
+            parked: Mutex::default(),
             stable_grew: Condvar::new(),
             stable_lock: Mutex::default(),
             checkpointing: Mutex::default(),
@@ -243,6 +239,7 @@ impl IntentLogKeeper {
             shared: OnceLock::new(),
             threads: Mutex::default(),
             writing: AtomicUsize::new(0),
+            spare_batches: Mutex::default(),
             recent_write_ns: AtomicU64::new(0),
             moments: Mutex::default(),
         })
@@ -287,7 +284,7 @@ impl IntentLogKeeper {
     /// Whether no reply waits.
     pub(crate) fn is_idle(&self) -> bool {
         self.passed.load(Ordering::SeqCst) == 0
-            && self.parked.lock().count == 0
+            && self.parked.lock().len() == 0
             && self.settling.load(Ordering::SeqCst) == 0
     }
 

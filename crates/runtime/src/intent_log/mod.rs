@@ -17,6 +17,7 @@ mod keeper;
 mod medium;
 mod mutation;
 mod observed;
+mod parked;
 mod place;
 mod probe;
 mod replay;

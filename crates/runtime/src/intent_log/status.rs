@@ -129,7 +129,7 @@ impl IntentLogKeeper {
                     device: writes_of(path_of(&usage.entry.path)),
                 })
                 .collect(),
-            parked: self.parked.lock().count,
+            parked: self.parked.lock().len(),
             checkpoints,
             last_checkpoint,
             counters,
