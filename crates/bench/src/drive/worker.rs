@@ -337,7 +337,9 @@ impl<S: Script> Worker<S> {
         // The low bits tell the lane, so that a reply finds it.
         let bits = self.depth.next_power_of_two() as u32;
         connection.next_xid = connection.next_xid.wrapping_add(bits);
-        slot.xid = connection.next_xid / bits * bits + (lane % self.depth) as u32;
+        let counter = connection.next_xid / bits * bits + (lane % self.depth) as u32;
+        // Sent as Linux sends its own: in the processor's order.
+        slot.xid = counter.to_be();
         slot.started_ns = started_ns;
         slot.is_busy = false;
         let Some(kind) = self.script.call(lane, slot.xid, &mut connection.out)? else {
@@ -534,7 +536,7 @@ impl<S: Script> Worker<S> {
     fn lane_of(&self, index: usize, message: &[u8]) -> Result<usize, BenchError> {
         let xid = message.first_chunk::<4>().map_or(0, |xid| u32::from_be_bytes(*xid));
         let bits = self.depth.next_power_of_two() as u32;
-        let lane = index * self.depth + (xid % bits) as usize;
+        let lane = index * self.depth + (u32::from_be(xid) % bits) as usize;
         match self.lanes.get(lane) {
             Some(known) if known.xid == xid && known.is_busy => Ok(lane),
             _ => {

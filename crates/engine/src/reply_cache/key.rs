@@ -15,9 +15,6 @@ pub(crate) const KEY_BYTES: usize = 32;
 /// Clients are spread over so many groups, and the calls of one group over so many lanes.
 const CLIENT_GROUPS: usize = 8;
 pub(super) const XID_LANES: usize = 32;
-/// Calls of a client that follow each other, of which xids are commonly counted, have one lane: where
-/// their replies are put, and looked for, is in the processor's cache then.
-const XIDS_OF_A_RUN: u32 = 256;
 /// Shards of the cache.
 pub(super) const SHARDS: usize = CLIENT_GROUPS * XID_LANES;
 
@@ -60,23 +57,24 @@ impl CallKey {
         Self { client, checksum: xxh3_64_with_seed(start, seed), xid, operation }
     }
 
-    /// For an index: its high bits are a hash of the whole key (client and arguments are mixed into the
-    /// checksum), its low bits place the calls of a run next to each other, somewhere. A client that
-    /// gives one xid to many calls has them all at one place, and makes its own run slow.
+    /// For an index: a hash of the whole key (client and arguments are mixed into the checksum), but for the
+    /// low bits, which place the calls of a run next to each other, somewhere. A client that gives one
+    /// xid to many calls has them at one of 4,096 places. (Nothing here is a secret: who wants to can make
+    /// calls of which all bits are alike.)
     pub(super) fn hash_number(&self) -> u64 {
-        let Self { client, checksum, xid, .. } = *self;
-        let run = spread(fold(client) ^ (u64::from(xid / XIDS_OF_A_RUN) << 32));
-        let place = (run * u64::from(XIDS_OF_A_RUN)).wrapping_add(u64::from(xid));
-        place & !CHECKSUM_PART | checksum & CHECKSUM_PART
+        let Counted { run, place } = Counted::of(self.xid);
+        let run = spread(fold(self.client) ^ (u64::from(run) << 32));
+        let place = run * XIDS_OF_A_RUN + u64::from(place);
+        place & PLACE_PART | self.checksum & !PLACE_PART
     }
 
-    /// Which shard it belongs to. The bits that the client decides and those that the xid decides
-    /// are distinct, so that clients of different pools (a client usually has all its connections
-    /// in one) seldom meet, while one busy client spreads (paper 001, duplicate request cache): each
-    /// of its connections counts xids of its own.
+    /// Which shard it belongs to. The client decides the group, so that clients of different pools (a
+    /// client usually has all its connections in one) seldom meet; and with the run of its xid, the
+    /// lane. So one busy client spreads in time, and over its connections, each of which counts xids of
+    /// its own (paper 001, duplicate request cache); calls in flight of one connection share a lock.
     pub(super) fn shard(&self) -> usize {
         let client = fold(self.client);
-        let run = u64::from(self.xid / XIDS_OF_A_RUN);
+        let run = u64::from(Counted::of(self.xid).run);
         // Clients that count alike need not meet either.
         let lane = spread(run ^ client.rotate_left(32)) as usize % XID_LANES;
         spread(client) as usize % CLIENT_GROUPS * XID_LANES + lane
@@ -113,8 +111,26 @@ impl CallKey {
     }
 }
 
-/// The bits of [`CallKey::hash_number`] that an index compares before it looks at an entry.
-const CHECKSUM_PART: u64 = !0 << 56;
+/// Calls of a client that follow each other: where their replies are put, and looked for, is in the
+/// processor's cache when the next one comes.
+const XIDS_OF_A_RUN: u64 = 256;
+/// The bits of [`CallKey::hash_number`] that say where in the index. Larger indexes go on with the
+/// checksum, so that calls with one xid do not all meet.
+const PLACE_PART: u64 = (1 << 12) - 1;
+
+/// An xid as a counter. Clients count in network byte order, or in that of their processors (Linux),
+/// so that either its lowest or its highest byte is what changes from call to call.
+struct Counted {
+    run: u16,
+    place: u8,
+}
+
+impl Counted {
+    fn of(xid: u32) -> Self {
+        let [highest, upper, lower, lowest] = xid.to_be_bytes();
+        Self { run: u16::from_be_bytes([upper, lower]), place: highest ^ lowest }
+    }
+}
 
 /// The bits of an address that differ between clients are the last ones.
 fn fold(client: u128) -> u64 {
@@ -160,11 +176,28 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_follow_each_other_meet_and_later_ones_do_not() {
-        let shards: Vec<usize> =
-            (0..100 * XIDS_OF_A_RUN).map(|xid| key(xid, b"").shard()).collect();
-        let changes = shards.array_windows().filter(|[one, next]| one != next).count();
-        assert!((90..100).contains(&changes), "{changes}");
+    fn calls_that_follow_each_other_are_together_however_they_are_counted() {
+        for order in [u32::to_be, u32::to_le] {
+            let calls: Vec<CallKey> =
+                (0..100 * 256).map(|number| key(order(number), b"")).collect();
+            let shards: Vec<usize> = calls.iter().map(CallKey::shard).collect();
+            let changes = shards.array_windows().filter(|[one, next]| one != next).count();
+            assert!((90..100).contains(&changes), "{changes}");
+            for run in calls.chunks(256) {
+                let places: std::collections::BTreeSet<u64> =
+                    run.iter().map(|call| call.hash_number() & PLACE_PART).collect();
+                let span = places.last().unwrap() - places.first().unwrap();
+                assert_eq!((places.len(), span), (256, 255));
+            }
+        }
+    }
+
+    #[test]
+    fn calls_with_one_xid_are_not_at_one_place_in_a_large_index() {
+        let places: std::collections::BTreeSet<u64> = (0_u32..1000)
+            .map(|number| key(7, &number.to_be_bytes()).hash_number() & 0xf_ffff)
+            .collect();
+        assert!(places.len() > 200, "{}", places.len());
     }
 
     #[test]
@@ -172,8 +205,7 @@ mod tests {
         let shards = |last: u8| -> std::collections::BTreeSet<usize> {
             let client = IpAddr::from([192, 0, 2, last]);
             let runs = 0..512;
-            runs.map(|run| CallKey::new(client, run * XIDS_OF_A_RUN, (100_003, 3, 8), b"").shard())
-                .collect()
+            runs.map(|run| CallKey::new(client, run * 256, (100_003, 3, 8), b"").shard()).collect()
         };
         let mut groups = std::collections::BTreeSet::new();
         for last in 0..64 {
