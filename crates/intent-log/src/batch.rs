@@ -5,7 +5,7 @@
 //! the records before the first that is not whole.
 
 use crate::format::{Lsn, Position, pieces};
-use crate::medium::{AlignedBuffer, Block, LargeBlock, Medium, MediumError, MemoryAdvice};
+use crate::medium::{AlignedBuffer, Block, Medium, MediumError, MemoryAdvice};
 use crate::queue::Ready;
 use crate::record::Header;
 
@@ -19,12 +19,13 @@ pub struct Batch {
     pub(crate) position: Position,
     pub(crate) ring_bytes: u64,
     pub(crate) record_bytes: usize,
-    buffer: AlignedBuffer<LargeBlock>,
+    buffer: AlignedBuffer,
 }
 
 impl Batch {
     /// A batch that has its memory told of by `advice` before it is used, in whole pieces of 2 MiB
-    /// aligned like that: on huge pages it goes to the device as one piece.
+    /// aligned like that: on huge pages it goes to the device as one piece. (A record of 2 MiB has it
+    /// moved, and only the second piece told of.)
     pub fn with_advice(advice: MemoryAdvice) -> Self {
         Self { buffer: AlignedBuffer::with_advice(advice), ..Self::default() }
     }

@@ -39,7 +39,7 @@ pub use admission::{Admission, Refused};
 pub use batch::Batch;
 pub use copies::{Facts, SuperblockCopy, WriteSuperblockError, adopt, format, inspect};
 pub use file_systems::FileSystemUsage;
-pub use format::{Lsn, Position};
+pub use format::{BATCHES_IN_FLIGHT_MAX, Lsn, Position};
 pub use log::{Exhausted, IntentLog};
 pub use medium::{BLOCK_BYTES, Block, Medium, MediumError, MemoryAdvice};
 pub use record::Record;

@@ -2,8 +2,8 @@
 //!
 //! The only crate of the workspace with `unsafe`: every block says why it is sound (`SAFETY:`).
 //! Storage uses [`mod@file`], [`directory`], [`handle`], [`identity`], [`volume`] and [`xattr`]; the
-//! runtime uses [`net`], [`epoll`], [`memory`] and [`scheduling`]; the programs use [`process`]; name services
-//! [`nss`]; the control socket [`peer`]; whoever keeps state [`durable_file`], and what
+//! runtime uses [`net`], [`epoll`], [`memory`] and [`scheduling`]; the programs use [`process`];
+//! name services [`nss`]; the control socket [`peer`]; whoever keeps state [`durable_file`], and what
 //! others read meanwhile [`lease`]; tests [`mapping`].
 //!
 //! A wrapper here does one system call (or a fixed few) and decides nothing.

@@ -10,14 +10,14 @@ pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// ones fit into the range (`MADV_HUGEPAGE`). What a device reads from it then is one piece and not
 /// one for each page of 4 KiB. Says nothing if the kernel has none: nothing but speed depends on it.
 pub fn prefer_huge_pages(range: &Range<*const u8>) {
-    let begin = range.start.addr().next_multiple_of(HUGE_PAGE_BYTES);
     let end = range.end.addr() & !(HUGE_PAGE_BYTES - 1);
-    if let Some(bytes) = end.checked_sub(begin)
+    if let Some(begin) = range.start.addr().checked_next_multiple_of(HUGE_PAGE_BYTES)
+        && let Some(bytes) = end.checked_sub(begin)
         && bytes > 0
     {
         let address = range.start.with_addr(begin).cast_mut().cast();
         // SAFETY: this advice changes no contents and no permissions of whatever is at the address,
-        // and the kernel refuses what is not mapped.
+        // and the kernel passes over what is not mapped.
         unsafe { libc::madvise(address, bytes, libc::MADV_HUGEPAGE) };
     }
 }
@@ -27,34 +27,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_with_the_advice_is_on_huge_pages_where_there_are_any() {
+    fn whole_huge_pages_of_a_range_have_the_advice_and_nothing_else() {
         let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
-        if setting.map_or(true, |setting| setting.contains("[never]")) {
+        if setting.is_err() {
             println!("skipped: this kernel has no huge pages");
             return;
         }
-        let mut memory = Vec::<u8>::with_capacity(3 * HUGE_PAGE_BYTES);
+        let mut memory = Vec::<u8>::with_capacity(4 * HUGE_PAGE_BYTES);
         let range = memory.spare_capacity_mut().as_ptr_range();
-        prefer_huge_pages(&(range.start.cast()..range.end.cast()));
-        let advised = huge_advised();
-        assert!(advised > 0, "no mapping has the advice");
-        memory.resize(3 * HUGE_PAGE_BYTES, 1);
+        let (start, end) = (range.start.cast::<u8>(), range.end.cast::<u8>());
+        // Without a whole one; at the end of all addresses; where nothing is.
+        prefer_huge_pages(&(start..start.wrapping_add(4096)));
+        prefer_huge_pages(&(std::ptr::without_provenance(usize::MAX - 9)..std::ptr::null()));
+        prefer_huge_pages(&(std::ptr::null()..std::ptr::without_provenance(4 << 20)));
+        let first = start.addr().next_multiple_of(HUGE_PAGE_BYTES);
+        let is_advised = |address| advised().iter().any(|range| range.contains(&address));
+        assert!(!is_advised(first));
+        prefer_huge_pages(&(start..end));
+        assert!(is_advised(first) && is_advised(first + 3 * HUGE_PAGE_BYTES - 1));
+        assert!(start.addr() == first || !is_advised(start.addr()));
+        memory.resize(4 * HUGE_PAGE_BYTES, 1);
         assert!(memory.iter().all(|byte| *byte == 1));
     }
 
-    #[test]
-    fn a_range_without_a_whole_huge_page_is_left_alone() {
-        let memory = [0_u8; 4096];
-        prefer_huge_pages(&memory.as_ptr_range());
-        prefer_huge_pages(&(std::ptr::null()..std::ptr::null()));
-        // Nothing is mapped there, and nothing happens.
-        prefer_huge_pages(&(std::ptr::null()..std::ptr::without_provenance(4 << 20)));
-    }
-
-    /// Mappings of this process that have the advice.
-    fn huge_advised() -> usize {
-        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        let flags = smaps.lines().filter_map(|line| line.strip_prefix("VmFlags:"));
-        flags.filter(|flags| flags.split_whitespace().any(|flag| flag == "hg")).count()
+    /// Where mappings of this process have the advice.
+    fn advised() -> Vec<Range<usize>> {
+        let mut ranges = Vec::new();
+        let mut here = 0..0;
+        for line in std::fs::read_to_string("/proc/self/smaps").unwrap().lines() {
+            let (word, rest) = line.split_once(' ').unwrap_or_default();
+            let number = |text| usize::from_str_radix(text, 16).ok();
+            if let Some((from, to)) = word.split_once('-')
+                && let (Some(from), Some(to)) = (number(from), number(to))
+            {
+                here = from..to;
+            } else if word == "VmFlags:" && rest.split_whitespace().any(|flag| flag == "hg") {
+                ranges.push(here.clone());
+            }
+        }
+        ranges
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use steadfast_intent_log::Batch;
+use steadfast_intent_log::{BATCHES_IN_FLIGHT_MAX, Batch};
 use steadfast_sys::memory::prefer_huge_pages;
 use steadfast_sys::scheduling;
 
@@ -124,7 +124,11 @@ impl IntentLogKeeper {
         let mut batch = self.spare_batches.lock().pop().unwrap_or_else(new_batch);
         self.has_work.store(false, Ordering::SeqCst);
         self.write_batch(&mut batch, sender);
-        self.spare_batches.lock().push(batch);
+        let mut spare = self.spare_batches.lock();
+        if spare.len() < BATCHES_IN_FLIGHT_MAX {
+            spare.push(batch);
+        }
+        drop(spare);
         // What came meanwhile; or did not fit into one batch.
         if self.log.has_complete() {
             self.note_complete();

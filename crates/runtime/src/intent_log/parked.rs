@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 
 use crate::flusher::ParkedReply;
 
+/// There is room for so many from then on.
+const KEPT: usize = 1024;
+
 /// Calls that wait for LSNs, in the order of these; of one LSN in that in which they came. Nearly all
 /// come in that order, and leave from the front.
 pub(super) struct Parked<Call = ParkedReply>(VecDeque<(u64, Call)>);
@@ -31,7 +34,12 @@ impl<Call> Parked<Call> {
     /// Those that wait for LSNs up to this one.
     pub(super) fn take(&mut self, stable: u64) -> Vec<Call> {
         let count = self.0.partition_point(|(lsn, _)| *lsn <= stable);
-        self.0.drain(..count).map(|(_, call)| call).collect()
+        let ready = self.0.drain(..count).map(|(_, call)| call).collect();
+        if self.0.is_empty() && self.0.capacity() > KEPT {
+            // The device had stood still.
+            self.0.shrink_to(KEPT);
+        }
+        ready
     }
 
     pub(super) fn len(&self) -> usize {
