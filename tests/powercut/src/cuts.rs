@@ -69,6 +69,7 @@ pub(crate) fn run(
         let survival = Survival::random(&mut random);
         moment.crash(survival, &mut random, |disk| places.image(disk, "point"))?;
         tally.spent("materialise", &mut clock);
+        places.start_machine(shape.seed, index + 1)?;
         let findings = examine(cuts, shape, places, setup, &recording, &moment, tally);
         let findings = findings.unwrap_or_else(|error| Findings {
             violations: vec![Violation {
@@ -111,7 +112,14 @@ fn examine(
         let image = places.image(disk, "point");
         let device = recording.devices.get(disk).map(String::as_str);
         let at = places.mount(disk);
-        mounted.push(Mounted::with_device(kind, &image, &at, false, device)?);
+        let mount = || Mounted::with_device(kind, &image, &at, false, device);
+        mounted.push(match mount() {
+            Err(_) if kind.repair(&image)? => {
+                tally.repaired += 1;
+                mount()?
+            }
+            outcome => outcome?,
+        });
     }
     tally.spent("mount", &mut clock);
     let outcome = serve(cuts, setup, recording, moment, tally);

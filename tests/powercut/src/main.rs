@@ -179,8 +179,10 @@ fn end_with_standard_input() -> Result<()> {
 fn prepare(arguments: &Arguments) -> Result<Places> {
     call("ip", &["link", "set", "lo", "up"])?;
     call("mount", &["-t", "tmpfs", "-o", "size=90%", "steadfast-powercut", "/run"])?;
-    let top = std::path::PathBuf::from("/run/steadfast-powercut");
-    std::fs::create_dir_all(&top)?;
+    let places = Places { top: std::path::PathBuf::from("/run/steadfast-powercut") };
+    std::fs::create_dir_all(&places.top)?;
+    places.start_machine(arguments.seed, 0)?;
+    call("mount", &["--bind", utf8(&places.boot_id())?, "/proc/sys/kernel/random/boot_id"])?;
     if arguments.server == Kind::Ganesha {
         for directory in ["/run/ganesha", "/run/rpcbind", "/run/steadfast-powercut/nfs"] {
             std::fs::create_dir_all(directory)?;
@@ -190,5 +192,9 @@ fn prepare(arguments: &Arguments) -> Result<Places> {
         std::fs::create_dir_all("/var/lib/nfs/ganesha")?;
         call("rpcbind", &["-w"])?;
     }
-    Ok(Places { top })
+    Ok(places)
+}
+
+fn utf8(path: &std::path::Path) -> Result<&str> {
+    path.to_str().context("a path that is not UTF-8")
 }

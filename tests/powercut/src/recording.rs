@@ -40,6 +40,19 @@ impl Places {
         self.top.join(format!("{what}-{disk}.img"))
     }
 
+    /// What is found where the kernel tells which run of the machine this is.
+    pub(crate) fn boot_id(&self) -> PathBuf {
+        self.top.join("boot_id")
+    }
+
+    /// From here on it is another run of the machine, of this number.
+    pub(crate) fn start_machine(&self, seed: u64, number: usize) -> Result<()> {
+        // Written to in place: it is bound there.
+        let (high, low) = (seed >> 32, seed & 0xffff_ffff);
+        let id = format!("{high:08x}-5fad-4000-8000-{low:08x}{:04x}\n", number & 0xffff);
+        std::fs::write(self.boot_id(), id).context("the number of the machine's run")
+    }
+
     /// What is served.
     pub(crate) fn share(&self) -> PathBuf {
         self.mount(0).join("share")
@@ -124,6 +137,7 @@ pub(crate) fn record(shape: &Shape, places: &Places, setup: &Setup) -> Result<Re
     }
 
     let devices = mounted.iter().map(|mounted| mounted.device().to_owned()).collect();
+    places.start_machine(shape.seed, 0)?;
     let server = setup.start()?;
     let (client, root) = server.mount()?;
     drop(client);

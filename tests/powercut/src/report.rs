@@ -21,6 +21,8 @@ pub(crate) struct Tally {
     pub(crate) points_with_loss: usize,
     /// And those where something else was there by halves.
     pub(crate) points_with_halves: usize,
+    /// And those where ext4's super block was torn, so that it had to be repaired first.
+    pub(crate) repaired: usize,
     pub(crate) violations: BTreeMap<Fault, usize>,
     pub(crate) surprises: usize,
     pub(crate) objects: usize,
@@ -82,6 +84,7 @@ impl Tally {
             "points_by_survival": self.modes,
             "points_with_loss": self.points_with_loss,
             "points_with_halves": self.points_with_halves,
+            "repaired": self.repaired,
             "violations": violations,
             "unexpected_replies": self.surprises,
             "objects_checked": self.objects,
@@ -124,7 +127,10 @@ pub(crate) fn table(tallies: &[Tally]) -> String {
             .chain(unexpected)
             .map(|(name, count)| format!("{name} {count}"))
             .collect();
+        let repaired =
+            (tally.repaired > 0).then(|| format!("(ext4 repaired at {} points)", tally.repaired));
         let found = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
+        let found = std::iter::once(found).chain(repaired).collect::<Vec<_>>().join(" ");
         lines.push(format!(
             "{:<8} {:>5} {:>9} {:>7} {:>10} {:>7} {:>9} {:>8} {:>8.3} {:>6}  {found}",
             tally.name,

@@ -63,6 +63,26 @@ impl FileSystem {
     }
 }
 
+impl FileSystem {
+    /// Does what an administrator would who cannot mount one: an ext4 of which a write of the super block
+    /// was torn has copies of it, which fsck finds. Whether it can be mounted now.
+    pub(crate) fn repair(self, image: &Path) -> Result<bool> {
+        if self != Self::Ext4 {
+            return Ok(false);
+        }
+        let status = Command::new("e2fsck")
+            .args(["-f", "-y"])
+            .arg(image)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .context("cannot run e2fsck")?;
+        // 1: errors were corrected; 4: some were left.
+        Ok(status.code().is_some_and(|code| code < 4))
+    }
+}
+
 impl fmt::Display for FileSystem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
