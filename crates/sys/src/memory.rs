@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// What a huge page has on the architectures that have them at this size (x86-64, and arm64 with
 /// pages of 4 KiB). Elsewhere the kernel takes the advice for what it has.
-pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Memory that is written to for the first time after this is to be made of huge pages, where whole
 /// ones fit into the range (`MADV_HUGEPAGE`). What a device reads from it then is one piece and not

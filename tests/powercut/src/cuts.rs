@@ -114,7 +114,7 @@ fn examine(
         let at = places.mount(disk);
         let mount = || Mounted::with_device(kind, &image, &at, false, device);
         mounted.push(match mount() {
-            Err(_) if kind.repair(&image)? => {
+            Err(_) if kind.repair_super_block(&image)? => {
                 tally.repaired += 1;
                 mount()?
             }

@@ -75,11 +75,12 @@ fn repair_torn_super_block(places: &Places) -> Result<()> {
     // Its page cache is that of the loop device's file, so that a copy has all that was flushed.
     std::fs::copy(&image, &cut)?;
     mounted.unmount()?;
-    let torn = super_block(&cut)?;
-    if torn == before {
+    let after = super_block(&cut)?;
+    if after == before {
         bail!("an ext4 that was used has the super block that it had before");
     }
-    let halves = [torn.split_at(SUPER_BLOCK_BYTES / 2).0, before.split_at(SUPER_BLOCK_BYTES / 2).1];
+    let halves =
+        [after.split_at(SUPER_BLOCK_BYTES / 2).0, before.split_at(SUPER_BLOCK_BYTES / 2).1];
     let image = File::options().write(true).open(&cut)?;
     image.write_all_at(&halves.concat(), SUPER_BLOCK_OFFSET)?;
     drop(image);
@@ -87,8 +88,11 @@ fn repair_torn_super_block(places: &Places) -> Result<()> {
         mounted.unmount()?;
         bail!("an ext4 with a torn super block was mounted");
     }
-    if !FileSystem::Ext4.repair(&cut)? {
+    if !FileSystem::Ext4.repair_super_block(&cut)? {
         bail!("e2fsck does not repair an ext4 with a torn super block");
+    }
+    if FileSystem::Ext4.repair_super_block(&cut)? {
+        bail!("an ext4 whose super block is whole is repaired");
     }
     let mounted = Mounted::new(FileSystem::Ext4, &cut, &at, false)?;
     let found = std::fs::read(at.join("file"));

@@ -65,21 +65,22 @@ impl FileSystem {
 
 impl FileSystem {
     /// Does what an administrator would who cannot mount one: an ext4 of which a write of the super block
-    /// was torn has copies of it, which fsck finds. Whether it can be mounted now.
-    pub(crate) fn repair(self, image: &Path) -> Result<bool> {
-        if self != Self::Ext4 {
+    /// was torn has copies of it, which fsck finds. Nothing else is repaired. Whether it can be mounted
+    /// now.
+    pub(crate) fn repair_super_block(self, image: &Path) -> Result<bool> {
+        let exit_code = |program: &str, flags: &[&str]| -> Result<Option<i32>> {
+            let mut command = Command::new(program);
+            command.args(flags).arg(image);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            let status = command.status().with_context(|| format!("cannot run {program}"))?;
+            Ok(status.code())
+        };
+        // It reads one that is whole.
+        if self != Self::Ext4 || exit_code("dumpe2fs", &["-h"])? == Some(0) {
             return Ok(false);
         }
-        let status = Command::new("e2fsck")
-            .args(["-f", "-y"])
-            .arg(image)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .context("cannot run e2fsck")?;
         // 1: errors were corrected; 4: some were left.
-        Ok(status.code().is_some_and(|code| code < 4))
+        Ok(exit_code("e2fsck", &["-f", "-y"])?.is_some_and(|code| code < 4))
     }
 }
 
