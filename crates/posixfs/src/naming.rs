@@ -19,7 +19,6 @@ use steadfast_vfs::{
 };
 
 use crate::attributes::{self, Identity};
-use crate::budget::Descriptor;
 use crate::error::from_errno;
 use crate::handle_form;
 use crate::logging::{self, Effects, Targets, place};
@@ -291,15 +290,25 @@ impl Tree {
     ) -> Result<(Arc<Node>, Attr), FsError> {
         let Made { dir, name, kind, file, .. } = made;
         if let Some(file) = file {
-            let identity = attributes::identity(&attributes::stat(&file)?);
+            let file = self.counted(file);
+            let stat = attributes::stat_with_mount(&file)?;
+            let identity = attributes::identity(&stat);
             *own = Some(identity);
-            let (node, attr) = self.child(dir, name)?;
-            if identity != node.identity {
+            let met = if self.store().is_some() {
+                // Remembered is what the name leads to.
+                self.child(dir, name)
+            } else {
+                self.adopt(Arc::clone(&file), &stat, dir, name)
+            };
+            return match met {
+                Ok((node, attr)) if node.identity == identity => {
+                    node.keep_writer(file);
+                    Ok((node, attr))
+                }
                 // The client comes again and meets what is there now.
-                return Err(FsError::TryLater);
-            }
-            node.keep_writer(Descriptor::new(file, &self.storage.budget));
-            return Ok((node, attr));
+                Ok(_) | Err(FsError::NotFound) => Err(FsError::TryLater),
+                Err(error) => Err(error),
+            };
         }
         // What was not made with a descriptor is known by its looks.
         let uid = self.acting_uid(caller.cred);

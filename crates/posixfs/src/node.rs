@@ -37,8 +37,8 @@ const UNSTABLE_LOGGED_MAX: u32 = 256 << 10;
 /// An access ACL as it was when the object's ctime was this.
 type SeenAcl = Option<(Time, Option<Arc<Acl>>)>;
 
-/// An object held by an `O_PATH` descriptor, so that its inode number cannot be given to
-/// another, with what else is open of it.
+/// An object held by a descriptor, so that its inode number cannot be given to another, with what
+/// else is open of it.
 pub(crate) struct Node {
     pub(crate) tree: u32,
     pub(crate) handle: StorageHandle,
@@ -46,7 +46,8 @@ pub(crate) struct Node {
     pub(crate) kind: FileKind,
     pub(crate) volume: Arc<Volume>,
     pub(crate) mount: Arc<Mount>,
-    pub(crate) path: Descriptor,
+    /// With `O_PATH`; of a file made through us, the one that it was made with.
+    pub(crate) path: Arc<Descriptor>,
     /// Orders the changes of this object that go through us, and their `wcc`. A directory's is
     /// taken before a file's, two directories' or two files' in the order of the
     /// locks' addresses.
@@ -93,7 +94,7 @@ pub(crate) struct NodeParts {
     pub(crate) kind: FileKind,
     pub(crate) volume: Arc<Volume>,
     pub(crate) mount: Arc<Mount>,
-    pub(crate) path: Descriptor,
+    pub(crate) path: Arc<Descriptor>,
     pub(crate) order: Arc<Order>,
     /// Whether the server has the power to open files whatever their permission bits say.
     pub(crate) opens_all: bool,
@@ -177,7 +178,12 @@ impl Node {
         }
         let must_keep = self.must_keep_writer();
         if must_keep.is_none() {
-            drop(self.writer.lock().take());
+            let mut writer = self.writer.lock();
+            if writer.as_ref().is_some_and(|writer| Arc::ptr_eq(writer, &self.path)) {
+                // Not open for writing any more only without it.
+                return true;
+            }
+            *writer = None;
         }
         idle > NODE_IDLE_SWEEPS && must_keep != Some(Keep::AsLongAsCan)
     }
@@ -283,8 +289,8 @@ impl Node {
     }
 
     /// Keeps the descriptor with which the file was created.
-    pub(crate) fn keep_writer(&self, created: Descriptor) {
-        *self.writer.lock() = Some(Arc::new(created));
+    pub(crate) fn keep_writer(&self, created: Arc<Descriptor>) {
+        *self.writer.lock() = Some(created);
     }
 
     fn open(&self, flags: OFlags) -> Result<OwnedFd, FsError> {

@@ -4,7 +4,7 @@ mod opening;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -192,7 +192,7 @@ impl Tree {
             order: self.storage.order(&volume, identity),
             volume,
             mount,
-            path: Descriptor::new(path, &self.storage.budget),
+            path: self.counted(path),
             opens_all: self.opens_all,
             budget: Arc::clone(&self.storage.budget),
         })))
@@ -257,7 +257,13 @@ impl Tree {
             return Ok((node, attr));
         }
         let path = self.open_name(dir, name)?;
-        self.adopt(path, dir, name)
+        let stat = attributes::stat_with_mount(&path)?;
+        self.adopt(self.counted(path), &stat, dir, name)
+    }
+
+    /// A descriptor within the budget.
+    pub(crate) fn counted(&self, descriptor: OwnedFd) -> Arc<Descriptor> {
+        Arc::new(Descriptor::new(descriptor, &self.storage.budget))
     }
 
     /// Opens a name in a directory as an `O_PATH` descriptor, by the server's own powers.
@@ -282,12 +288,18 @@ impl Tree {
         if is_within { Ok(()) } else { Err(FsError::AccessDenied) }
     }
 
-    /// The node of an object just opened as `name` in `dir`.
-    fn adopt(&self, path: OwnedFd, dir: &Node, name: &[u8]) -> Result<(Arc<Node>, Attr), FsError> {
-        let (stat, handle, mount) = self.identify(&path, dir, name)?;
-        let identity = attributes::identity(&stat);
+    /// The node of an object just opened as `name` in `dir`, where this was found.
+    pub(crate) fn adopt(
+        &self,
+        path: Arc<Descriptor>,
+        stat: &Statx,
+        dir: &Node,
+        name: &[u8],
+    ) -> Result<(Arc<Node>, Attr), FsError> {
+        let (handle, mount) = self.identify(&path, stat, dir, name)?;
+        let identity = attributes::identity(stat);
         let volume = self.volume(&path, identity.device, &mount)?;
-        let attr = volume.present(&stat, &handle);
+        let attr = volume.present(stat, &handle);
         let node = self.storage.cache.insert(Node::new(NodeParts {
             tree: self.id,
             handle,
@@ -296,7 +308,7 @@ impl Tree {
             order: self.storage.order(&volume, identity),
             volume,
             mount,
-            path: Descriptor::new(path, &self.storage.budget),
+            path,
             opens_all: self.opens_all,
             budget: Arc::clone(&self.storage.budget),
         }));
@@ -305,22 +317,22 @@ impl Tree {
 
     fn identify(
         &self,
-        path: &OwnedFd,
+        path: impl AsFd,
+        stat: &Statx,
         dir: &Node,
         name: &[u8],
-    ) -> Result<(Statx, StorageHandle, Arc<Mount>), FsError> {
-        let stat = attributes::stat_with_mount(path)?;
+    ) -> Result<(StorageHandle, Arc<Mount>), FsError> {
         if stat.stx_nlink == 0 {
             return Err(FsError::NotFound);
         }
-        let mount = self.mount_of(&stat, dir)?;
+        let mount = self.mount_of(stat, dir)?;
         if let Some(store) = &self.store {
-            let handle = walking::stored_handle(store, &stat, dir, name)?;
-            return Ok((stat, handle, mount));
+            let handle = walking::stored_handle(store, stat, dir, name)?;
+            return Ok((handle, mount));
         }
         let kernel = handle::of(path).map_err(from_errno)?;
         let handle = mount.handle(&kernel).ok_or(FsError::NotSupported)?;
-        Ok((stat, handle, mount))
+        Ok((handle, mount))
     }
 
     /// Handle and attributes of a name, without holding the object open.
@@ -362,7 +374,8 @@ impl Tree {
             return Ok(Entry { handle, attr: dir.volume.present(stat, &handle) });
         }
         let path = self.open_name(dir, name)?;
-        let (stat, handle, mount) = self.identify(&path, dir, name)?;
+        let stat = attributes::stat_with_mount(&path)?;
+        let (handle, mount) = self.identify(&path, &stat, dir, name)?;
         let volume = self.volume(&path, attributes::identity(&stat).device, &mount)?;
         Ok(Entry { handle, attr: volume.present(&stat, &handle) })
     }
@@ -372,7 +385,7 @@ impl Tree {
         let flags = PATH_FLAGS | OFlags::DIRECTORY;
         let path = rustix::fs::openat(&dir.path, c"..", flags, Permissions::empty())
             .map_err(outside_is_stale)?;
-        let stat = attributes::stat(&path)?;
+        let stat = attributes::stat_with_mount(&path)?;
         let identity = attributes::identity(&stat);
         if !self.is_inside(&path, identity) {
             return Err(FsError::Stale);
@@ -386,7 +399,7 @@ impl Tree {
             let attr = node.volume.present(&stat, &node.handle);
             return Ok((node, attr));
         }
-        self.adopt(path, dir, b"..")
+        self.adopt(self.counted(path), &stat, dir, b"..")
     }
 
     /// Whether a directory is the root or beneath it.
@@ -435,7 +448,7 @@ impl Tree {
     /// The volume of a device, which `object` is on.
     pub(crate) fn volume(
         &self,
-        object: &OwnedFd,
+        object: impl AsFd,
         device: u64,
         mount: &Mount,
     ) -> Result<Arc<Volume>, FsError> {
@@ -446,7 +459,7 @@ impl Tree {
             return Ok(volume);
         }
         let stat = rustix::fs::statx(
-            object,
+            &object,
             c"",
             AtFlags::EMPTY_PATH,
             StatxFlags::from_bits_retain(STATX_SUBVOL),

@@ -8,7 +8,6 @@ use steadfast_sys::directory;
 use steadfast_vfs::{FsError, StorageHandle};
 
 use crate::attributes::{self, Identity};
-use crate::budget::Descriptor;
 use crate::error::from_errno;
 use crate::node::{Node, NodeParts};
 use crate::stored::{Location, ROOT, Store};
@@ -74,7 +73,7 @@ impl Tree {
                 order: self.storage.order(&volume, identity),
                 volume,
                 mount: Arc::clone(&dir.mount),
-                path: Descriptor::new(path, &self.storage.budget),
+                path: self.counted(path),
                 opens_all: self.opens_all,
                 budget: Arc::clone(&self.storage.budget),
             })));

@@ -92,18 +92,17 @@ fn what_took_the_place_of_a_new_object_is_left_alone() {
     let finish = |made| tree.finish(&caller, made, &past, &mut Effects::of_flush());
     let path = |text: &str| place.path().join(text);
     let attributes = |text: &str| std::fs::symlink_metadata(path(text)).unwrap();
+    let create = |name: &str| {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+        rustix::fs::openat(&root.path, name, flags, Permissions::RUSR).unwrap()
+    };
 
-    let new = std::fs::File::create(path("a")).unwrap();
+    let new = create("a");
     std::fs::write(path("other"), b"precious").unwrap();
     let other = attributes("other");
     std::fs::rename(path("other"), path("a")).unwrap();
-    let made = Made {
-        dir: root,
-        name: b"a",
-        kind: FileKind::Regular,
-        file: Some(new.into()),
-        target: &[],
-    };
+    let made =
+        Made { dir: root, name: b"a", kind: FileKind::Regular, file: Some(new), target: &[] };
     assert_eq!(finish(made).unwrap_err(), FsError::TryLater);
     assert_eq!(attributes("a").ino(), other.ino());
     assert_eq!(attributes("a").mtime(), other.mtime());
@@ -122,14 +121,9 @@ fn what_took_the_place_of_a_new_object_is_left_alone() {
     }
 
     // Nothing came between: what cannot be finished goes again.
-    let new = std::fs::File::create(path("b")).unwrap();
-    let made = Made {
-        dir: root,
-        name: b"b",
-        kind: FileKind::Regular,
-        file: Some(new.into()),
-        target: &[],
-    };
+    let new = create("b");
+    let made =
+        Made { dir: root, name: b"b", kind: FileKind::Regular, file: Some(new), target: &[] };
     let bad = SetAttr { size: Some(u64::MAX), ..SetAttr::default() };
     let finished = tree.finish(&caller, made, &bad, &mut Effects::of_flush());
     assert_eq!(finished.unwrap_err(), FsError::FileTooLarge);

@@ -205,7 +205,7 @@ impl Tree {
             kind: FileKind::Directory,
             volume: Arc::clone(&volume),
             mount: Arc::clone(&mount),
-            path: Descriptor::new(path, &server.budget),
+            path: Arc::new(Descriptor::new(path, &server.budget)),
             order: server.order(&volume, identity),
             opens_all,
             budget: Arc::clone(&server.budget),
