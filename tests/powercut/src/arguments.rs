@@ -25,6 +25,7 @@ const USAGE: &str = "options:
   --replies                calls sent again after the crash get the same bytes
   --configuration FILE     added to steadfast's; {state} and {log} stand for directories
   --log-mib N              a recorded disk of its own for the log
+  --log-fs NAME            ext4 or ext4-without-journal, of that disk (ext4)
   --program FILE           steadfast
   --keep DIR               keep crash states that break a promise
   --json FILE              write the result there too";
@@ -47,6 +48,7 @@ pub(crate) struct Arguments {
     pub(crate) is_replayed: bool,
     pub(crate) configuration: Option<PathBuf>,
     pub(crate) log_bytes: Option<u64>,
+    pub(crate) log_file_system: FileSystem,
     pub(crate) program: PathBuf,
     pub(crate) keep: Option<PathBuf>,
     pub(crate) json: Option<PathBuf>,
@@ -71,6 +73,7 @@ impl Arguments {
             is_replayed: false,
             configuration: None,
             log_bytes: None,
+            log_file_system: FileSystem::Ext4,
             program: "steadfast".into(),
             keep: None,
             json: None,
@@ -105,6 +108,15 @@ impl Arguments {
                 "--replies" => arguments.is_replayed = true,
                 "--configuration" => arguments.configuration = Some(value()?.into()),
                 "--log-mib" => arguments.log_bytes = Some((number(value()?)? as u64) << 20),
+                "--log-fs" => {
+                    arguments.log_file_system = match value()?.as_str() {
+                        "ext4" => FileSystem::Ext4,
+                        "ext4-without-journal" => FileSystem::Ext4WithoutJournal,
+                        other => {
+                            bail!("--log-fs takes ext4 or ext4-without-journal, not {other:?}")
+                        }
+                    };
+                }
                 "--program" => arguments.program = value()?.into(),
                 "--keep" => arguments.keep = Some(value()?.into()),
                 "--json" => arguments.json = Some(value()?.into()),

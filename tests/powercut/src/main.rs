@@ -85,6 +85,7 @@ fn run(arguments: &Arguments) -> Result<()> {
             clients: arguments.clients,
             operations: arguments.operations,
             log_bytes: arguments.log_bytes,
+            log_file_system: arguments.log_file_system,
         };
         match arguments.kills {
             Some(kills) => {

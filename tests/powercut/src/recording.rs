@@ -68,6 +68,7 @@ pub(crate) struct Shape {
     pub(crate) operations: usize,
     /// A disk for the server's log beside the others, of so many bytes.
     pub(crate) log_bytes: Option<u64>,
+    pub(crate) log_file_system: FileSystem,
 }
 
 impl Shape {
@@ -77,7 +78,7 @@ impl Shape {
             (self.file_system, self.file_system.size_bytes()),
             (FileSystem::Ext4, STATE_BYTES),
         ];
-        disks.extend(self.log_bytes.map(|bytes| (FileSystem::Ext4, bytes)));
+        disks.extend(self.log_bytes.map(|bytes| (self.log_file_system, bytes)));
         disks
     }
 }

@@ -17,6 +17,8 @@ const DEVICE_ATTEMPTS: u64 = 5;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileSystem {
     Ext4,
+    /// For a log's disk: what is served from it is not logged.
+    Ext4WithoutJournal,
     Xfs,
     Btrfs,
 }
@@ -27,7 +29,7 @@ impl FileSystem {
     /// The smallest that its tools make with ordinary options, and room for the load.
     pub(crate) fn size_bytes(self) -> u64 {
         let mebibytes = match self {
-            Self::Ext4 => 192,
+            Self::Ext4 | Self::Ext4WithoutJournal => 192,
             Self::Xfs => 320,
             Self::Btrfs => 256,
         };
@@ -38,8 +40,17 @@ impl FileSystem {
     /// checksum and in place: it presupposes that such a write is not torn.
     pub(crate) fn sector_bytes(self) -> usize {
         match self {
-            Self::Ext4 | Self::Xfs => 512,
+            Self::Ext4 | Self::Ext4WithoutJournal | Self::Xfs => 512,
             Self::Btrfs => 4096,
+        }
+    }
+
+    /// As `mount` takes it.
+    fn kernel_name(self) -> &'static str {
+        match self {
+            Self::Ext4 | Self::Ext4WithoutJournal => "ext4",
+            Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
         }
     }
 
@@ -47,7 +58,7 @@ impl FileSystem {
         match self {
             // Of the same file system an image of the run may still be mounted.
             Self::Xfs => "noatime,nouuid",
-            Self::Ext4 | Self::Btrfs => "noatime",
+            Self::Ext4 | Self::Ext4WithoutJournal | Self::Btrfs => "noatime",
         }
     }
 
@@ -57,6 +68,9 @@ impl FileSystem {
         let image = image.to_str().context("the image's path is not UTF-8")?;
         match self {
             Self::Ext4 => call("mkfs.ext4", &["-q", "-F", image]),
+            Self::Ext4WithoutJournal => {
+                call("mkfs.ext4", &["-q", "-F", "-O", "^has_journal", image])
+            }
             Self::Xfs => call("mkfs.xfs", &["-q", "-f", image]),
             Self::Btrfs => call("mkfs.btrfs", &["-q", "-f", image]),
         }
@@ -76,7 +90,8 @@ impl FileSystem {
             Ok(status.code())
         };
         // It reads one that is whole.
-        if self != Self::Ext4 || exit_code("dumpe2fs", &["-h"])? == Some(0) {
+        let is_ext4 = matches!(self, Self::Ext4 | Self::Ext4WithoutJournal);
+        if !is_ext4 || exit_code("dumpe2fs", &["-h"])? == Some(0) {
             return Ok(false);
         }
         // 1: errors were corrected; 4: some were left.
@@ -88,6 +103,7 @@ impl fmt::Display for FileSystem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Ext4 => "ext4",
+            Self::Ext4WithoutJournal => "ext4-without-journal",
             Self::Xfs => "xfs",
             Self::Btrfs => "btrfs",
         })
@@ -134,11 +150,11 @@ impl Mounted {
     ) -> Result<Self> {
         std::fs::create_dir_all(at)?;
         let (image, place) = (image.display().to_string(), at.display().to_string());
-        let type_ = kind.to_string();
+        let type_ = kind.kernel_name();
         // Not by losetup: this way the device is never without a user that takes it away.
         let mount = |device: &str| {
             let options = format!("{device},{}", kind.options());
-            call("mount", &["-t", &type_, "-o", &options, &image, &place])
+            call("mount", &["-t", type_, "-o", &options, &image, &place])
         };
         // It may be about to leave the file that it had.
         let wanted = device.map(|device| format!("loop={device}"));

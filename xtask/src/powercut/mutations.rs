@@ -18,41 +18,42 @@ pub(super) struct Mutation {
     name: &'static str,
     /// Faults of which one must be found; with none, nothing at all may be.
     expected: &'static str,
+    /// Of the log's disk.
+    log_file_system: &'static str,
     /// Crash points at the most.
     points: &'static str,
     /// Operations of each run: few, so that it is soon judged, unless the log has to fill up.
     operations: &'static str,
 }
 
+const USUAL: Mutation =
+    Mutation { name: "", expected: "", log_file_system: "ext4", points: "100", operations: "600" };
+
 /// Crash points are several times what was seen to be needed: one, for what is seen at most points;
 /// 7 to 153 for `late-order`; 51 to 63 for `unsynced-checkpoints`, whose log fills up in mid-run.
 const MUTATIONS: &[Mutation] = &[
-    Mutation { name: "none", expected: "", points: "20", operations: "600" },
-    Mutation {
-        name: "early-replies",
-        expected: "names,data,attributes",
-        points: "100",
-        operations: "600",
-    },
+    Mutation { name: "none", expected: "", points: "20", ..USUAL },
+    Mutation { name: "early-replies", expected: "names,data,attributes", ..USUAL },
     Mutation {
         name: "late-order",
         expected: "names,handles,data,attributes",
         points: "400",
-        operations: "600",
+        ..USUAL
     },
-    Mutation {
-        name: "skipped-records",
-        expected: "names,data,attributes",
-        points: "100",
-        operations: "600",
-    },
+    Mutation { name: "skipped-records", expected: "names,data,attributes", ..USUAL },
     Mutation {
         name: "unsynced-checkpoints",
         expected: "names,data,attributes",
-        points: "100",
         operations: "3000",
+        ..USUAL
     },
-    Mutation { name: "forgotten-replies", expected: "replies", points: "100", operations: "600" },
+    Mutation { name: "forgotten-replies", expected: "replies", ..USUAL },
+    Mutation {
+        name: "unflushed-device",
+        expected: "names,data,attributes,starts",
+        log_file_system: "ext4-without-journal",
+        ..USUAL
+    },
 ];
 
 /// One file system is enough: what is broken is the log's. A run that is unlucky gives no more than
@@ -96,6 +97,7 @@ pub(super) fn run(wanted: &[&Mutation]) -> Result<()> {
         let mut command = rig(&programs);
         command.args(FLAGS).args(["--configuration", configuration]);
         command.args(["--points", mutation.points, "--operations", mutation.operations]);
+        command.args(["--log-fs", mutation.log_file_system]);
         if !mutation.expected.is_empty() {
             command.args(["--expect", mutation.expected]).env("STEADFAST_MUTATION", mutation.name);
         }

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 const DEPTH_MAX: usize = 8;
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const RAMFS_MAGIC: u64 = 0x8584_58f6;
+/// Of ext2 and ext3 too.
+const EXT4_MAGIC: u64 = 0xef53;
 /// Disks in memory: `brd` and `zram`.
 const MEMORY_DISKS: [&str; 2] = ["ram", "zram"];
 /// Disks of virtual machines: `virtio_blk` and Xen's. They say that they rotate, whatever they are.
@@ -64,8 +66,12 @@ pub(super) fn look_at(path: &Path) -> io::Result<Medium> {
     Ok(medium)
 }
 
+fn file_system_magic(file: &File) -> Option<u64> {
+    Some(rustix::fs::fstatfs(file).ok()?.f_type as u64 & 0xffff_ffff)
+}
+
 fn memory_file_system(file: &File) -> Option<&'static str> {
-    match rustix::fs::fstatfs(file).ok()?.f_type as u64 & 0xffff_ffff {
+    match file_system_magic(file)? {
         TMPFS_MAGIC => Some("tmpfs"),
         RAMFS_MAGIC => Some("ramfs"),
         _ => None,
@@ -87,11 +93,15 @@ fn look_below(
     }
 }
 
-fn look_at_device(number: u64, medium: &mut Medium, depth: usize) {
+/// Where the kernel tells of a device.
+fn sysfs_of(number: u64) -> PathBuf {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    let path = format!("/sys/dev/block/{major}:{minor}");
+    PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
+}
+
+fn look_at_device(number: u64, medium: &mut Medium, depth: usize) {
     // btrfs and others have numbers of their own, of which the kernel tells nothing.
-    if let Ok(block) = std::fs::canonicalize(path) {
+    if let Ok(block) = std::fs::canonicalize(sysfs_of(number)) {
         look_at_block(&block, medium, depth);
     }
 }
@@ -159,9 +169,7 @@ pub struct DeviceWrites {
 /// What the device of a file system has written; `None` where the kernel does not tell.
 pub(super) fn writes_of(path: &Path) -> Option<DeviceWrites> {
     let number = path.metadata().ok()?.dev();
-    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    let text = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
-    parse_writes(&text)
+    parse_writes(&std::fs::read_to_string(sysfs_of(number).join("stat")).ok()?)
 }
 
 /// Fields 5 and 7 of `stat` (Linux, `Documentation/block/stat.rst`); its sectors have 512 bytes.
@@ -170,6 +178,24 @@ fn parse_writes(stat: &str) -> Option<DeviceWrites> {
     let writes = fields.next()?.parse().ok()?;
     let sectors: u64 = fields.nth(1)?.parse().ok()?;
     Some(DeviceWrites { writes, bytes: sectors.saturating_mul(512) })
+}
+
+/// How often a device has flushed its cache since the machine was started, for whomever: field 16 of
+/// `stat`, since Linux 5.5. `None` where the kernel does not tell.
+pub(super) fn flushes_of(number: u64) -> Option<u64> {
+    let stat = std::fs::read_to_string(sysfs_of(number).join("stat")).ok()?;
+    stat.split_whitespace().nth(15)?.parse().ok()
+}
+
+/// Whether a file of this device is on an ext4, or its forerunners, that has no journal.
+pub(super) fn is_ext4_without_journal(file: &File, number: u64) -> bool {
+    let journal = || {
+        let block = std::fs::canonicalize(sysfs_of(number)).ok()?;
+        let ext4 = Path::new("/sys/fs/ext4").join(block.file_name()?);
+        std::fs::read_to_string(ext4.join("journal_task")).ok()
+    };
+    file_system_magic(file) == Some(EXT4_MAGIC)
+        && journal().is_some_and(|task| task.trim_ascii() == "<none>")
 }
 
 #[cfg(test)]

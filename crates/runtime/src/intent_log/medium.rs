@@ -10,6 +10,9 @@ use rustix::fs::OFlags;
 use steadfast_intent_log::{BLOCK_BYTES, Block, Medium, MediumError};
 use steadfast_sys::{durable_file, process};
 
+use super::device_flush::DeviceFlush;
+use super::mutation::{self, Mutation};
+
 /// Zeros that are written at a time when a file is made.
 const FILL_BLOCKS: usize = 256;
 
@@ -18,8 +21,17 @@ const FILL_BLOCKS: usize = 256;
 pub struct FileMedium {
     path: PathBuf,
     /// `None` while what was gone has not come back.
-    file: RwLock<Option<File>>,
+    file: RwLock<Option<Opened>>,
     bytes: u64,
+}
+
+/// What there is, locked.
+#[derive(Debug)]
+struct Opened {
+    /// What is written to it is stable.
+    file: File,
+    /// The cheaper way to that, where there is one.
+    device_flush: Option<DeviceFlush>,
 }
 
 impl FileMedium {
@@ -28,8 +40,8 @@ impl FileMedium {
     /// # Errors
     /// When it cannot be opened, is something else, or another server has it open.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let (file, bytes) = open_locked(path)?;
-        Ok(Self { path: path.to_owned(), file: RwLock::new(Some(file)), bytes })
+        let (opened, bytes) = open_locked(path)?;
+        Ok(Self { path: path.to_owned(), file: RwLock::new(Some(opened)), bytes })
     }
 
     /// Where it is.
@@ -55,7 +67,13 @@ impl FileMedium {
         Ok(())
     }
 
-    fn with_file<T>(&self, act: impl FnOnce(&File) -> io::Result<T>) -> Result<T, MediumError> {
+    /// Whether writes are made stable by a flush of the device that does not store when the file was
+    /// changed.
+    pub fn flushes_device(&self) -> bool {
+        self.file.read().as_ref().is_some_and(|opened| opened.device_flush.is_some())
+    }
+
+    fn with_file<T>(&self, act: impl FnOnce(&Opened) -> io::Result<T>) -> Result<T, MediumError> {
         let file = self.file.read();
         let gone = || io::Error::new(io::ErrorKind::NotFound, "it is gone");
         Ok(act(file.as_ref().ok_or_else(gone)?)?)
@@ -72,7 +90,7 @@ impl FileMedium {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let file = open(&temporary, true)?;
+        let (file, _) = open(&temporary, true)?;
         let zeros = vec![Block::ZERO; FILL_BLOCKS];
         let zeros = Block::bytes_of(&zeros);
         let mut written = 0;
@@ -89,8 +107,8 @@ impl FileMedium {
 }
 
 /// Opens what is there, with its size in bytes, so that nobody else uses it.
-fn open_locked(path: &Path) -> io::Result<(File, u64)> {
-    let file = open(path, false)?;
+fn open_locked(path: &Path) -> io::Result<(Opened, u64)> {
+    let (file, is_direct) = open(path, false)?;
     if !process::lock_exclusively(&file)? {
         let why = "another server uses it, or `steadfast log`";
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
@@ -107,12 +125,14 @@ fn open_locked(path: &Path) -> io::Result<(File, u64)> {
     } else {
         metadata.len()
     };
-    Ok((file, bytes))
+    let is_file = is_direct && !is_device;
+    let device_flush = is_file.then(|| DeviceFlush::of(path, &file)).flatten();
+    Ok((Opened { file, device_flush }, bytes))
 }
 
 /// Opens for reading and for writing that is stable when it returns; around the page cache where
-/// the file system can do that.
-fn open(path: &Path, is_new: bool) -> io::Result<File> {
+/// the file system can do that, and whether it can.
+fn open(path: &Path, is_new: bool) -> io::Result<(File, bool)> {
     let mut last = None;
     for is_direct in [true, false] {
         let mut flags = durable_file::DATA_SYNC | OFlags::CLOEXEC;
@@ -123,7 +143,7 @@ fn open(path: &Path, is_new: bool) -> io::Result<File> {
         options.read(true).write(true).create_new(is_new).mode(0o600);
         options.custom_flags(flags.bits() as i32);
         match options.open(path) {
-            Ok(file) => return Ok(file),
+            Ok(file) => return Ok((file, is_direct)),
             // Some file systems, tmpfs before Linux 6.6 among them, cannot go around it.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => last = Some(error),
             Err(error) => return Err(error),
@@ -139,12 +159,19 @@ impl Medium for FileMedium {
 
     fn read_at(&self, offset: u64, into: &mut [Block]) -> Result<(), MediumError> {
         self.check(offset, into.len())?;
-        self.with_file(|file| file.read_exact_at(Block::bytes_of_mut(into), offset))
+        self.with_file(|opened| opened.file.read_exact_at(Block::bytes_of_mut(into), offset))
     }
 
     fn write_at(&self, offset: u64, from: &[Block]) -> Result<(), MediumError> {
         self.check(offset, from.len())?;
-        self.with_file(|file| file.write_all_at(Block::bytes_of(from), offset))
+        let bytes = Block::bytes_of(from);
+        self.with_file(|opened| match &opened.device_flush {
+            Some(device) => {
+                device.file().write_all_at(bytes, offset)?;
+                if mutation::is_on(Mutation::UnflushedDevice) { Ok(()) } else { device.flush() }
+            }
+            None => opened.file.write_all_at(bytes, offset),
+        })
     }
 }
 

@@ -12,6 +12,7 @@ mod care;
 mod checkpoint;
 mod committer;
 mod device;
+mod device_flush;
 mod faulty;
 mod keeper;
 mod medium;

@@ -17,6 +17,8 @@ pub(super) enum Mutation {
     UnsyncedCheckpoints,
     /// Replies are not remembered over a crash.
     ForgottenReplies,
+    /// The device of a log on ext4 without a journal is not flushed.
+    UnflushedDevice,
 }
 
 /// Whether this invariant is broken.
@@ -41,6 +43,7 @@ mod chosen {
         ("skipped-records", Mutation::SkippedRecords),
         ("unsynced-checkpoints", Mutation::UnsyncedCheckpoints),
         ("forgotten-replies", Mutation::ForgottenReplies),
+        ("unflushed-device", Mutation::UnflushedDevice),
     ];
 
     static CHOSEN: OnceLock<Mutation> = OnceLock::new();
