@@ -91,6 +91,20 @@ impl Cpus {
         Ok(rustix::thread::sched_setaffinity(None, &set)?)
     }
 
+    /// Does something on the server's CPUs.
+    pub(crate) fn on_servers<T: Send>(&self, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        let Some(client) = &self.client else { return act() };
+        let client: usize = client.parse().context("the client's CPU")?;
+        let mut set = rustix::thread::sched_getaffinity(None)?;
+        set.unset(client);
+        let act = || {
+            rustix::thread::sched_setaffinity(None, &set)?;
+            act()
+        };
+        std::thread::scope(|scope| scope.spawn(act).join())
+            .map_err(|_| anyhow::anyhow!("a thread on the server's CPUs has panicked"))?
+    }
+
     /// A command on these CPUs.
     pub(crate) fn command(cpus: Option<&String>, program: &Path) -> Command {
         match cpus {
