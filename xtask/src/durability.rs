@@ -1,6 +1,6 @@
 //! What the intent log costs and gains, measured, with tables and plots for `docs/durability.md`:
 //! `cargo xtask durability [--section NAME]... [--rounds N] [--seconds S] [--file-system ext4|xfs]
-//! [--unpinned] [--print]`.
+//! [--pinned] [--print]`.
 //!
 //! Each section measures one promise, by Steadfast with and without its log on the same disk, one
 //! after the other in rounds of alternating order; it sets up its own disks and removes them:
@@ -104,7 +104,7 @@ impl Options {
             sections: Vec::new(),
             rounds: 5,
             seconds: 2.0,
-            is_pinned: true,
+            is_pinned: false,
             file_system: FileSystem::Xfs,
             prints_only: false,
         };
@@ -115,7 +115,7 @@ impl Options {
                 "--section" => options.sections.push(value()?.clone()),
                 "--rounds" => options.rounds = value()?.parse().context("--rounds")?,
                 "--seconds" => options.seconds = value()?.parse().context("--seconds")?,
-                "--unpinned" => options.is_pinned = false,
+                "--pinned" => options.is_pinned = true,
                 "--file-system" => {
                     options.file_system = match value()?.as_str() {
                         "ext4" => FileSystem::Ext4,
@@ -126,8 +126,8 @@ impl Options {
                 "--print" => options.prints_only = true,
                 _ => bail!(
                     "unknown option {word:?}; there are --section NAME (again for more), \
-                     --rounds N, --seconds S, --file-system ext4|xfs, --unpinned, --print (leave \
-                     docs/ as it is)"
+                     --rounds N, --seconds S, --file-system ext4|xfs, --pinned (servers on other CPUs \
+                     than the load generator), --print (leave docs/ as it is)"
                 ),
             }
         }
@@ -275,12 +275,12 @@ impl Site<'_> {
             (Some(server), Some(client)) => {
                 format!("servers on CPU {server}, the load generator on CPU {client}")
             }
-            _ => "nothing is pinned".to_owned(),
+            _ => "shared by servers and the load generator".to_owned(),
         };
         let kernel = kernel.join(".");
         let file_system = self.file_system.name();
         Ok(format!(
-            "{rounds}. {file_system}; {cpus} CPUs, Linux {kernel}, {pinning}; commit {commit}."
+            "{rounds}. {file_system}; {cpus} CPUs, {pinning}; Linux {kernel}; commit {commit}."
         ))
     }
 }

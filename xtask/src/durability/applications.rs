@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use super::disk::{self, Disk};
+use super::disk::{self, Disk, Journal};
 use super::report::{Findings, Goal, Samples, Table, figure};
 use super::slow_disk::SlowDisk;
 use super::{Kind, Site};
@@ -232,9 +232,9 @@ fn place(site: &Site<'_>, name: &'static str) -> Result<Place> {
     let (kind, image) = (site.file_system, site.memory.join("slow.img"));
     let at = site.mount_point("slow");
     if name == DIRECT {
-        return Ok(Place::Direct(disk::slow_device(kind, &image, DISK_MIB, &at)?));
+        return Ok(Place::Direct(disk::slow_device(kind, Journal::Usual, &image, DISK_MIB, &at)?));
     }
-    let disk = Disk::slow(kind, &image, DISK_MIB, &at)?;
+    let disk = Disk::slow(kind, Journal::Usual, &image, DISK_MIB, &at)?;
     let address: Ipv4Addr = SERVER_ADDRESS.parse()?;
     let server = site.start_at(address, Kind::Log, &disk.share("share")?, "")?;
     let (server, disk) = (Box::new(server), Box::new(disk));

@@ -10,6 +10,10 @@ use anyhow::{Context, Result, bail};
 use super::slow_disk::SlowDisk;
 use crate::namespace;
 
+/// Journals as mke2fs and mkfs.xfs make them on a disk of a terabyte: in one of the size that they give
+/// to a small disk, changes soon wait for room.
+const EXT4_LARGE_JOURNAL: &str = "size=1024";
+const XFS_LARGE_JOURNAL: &str = "size=512m";
 /// Room for as many empty files as loads of CREATE and REMOVE make.
 const EXT4_BYTES_PER_INODE: &str = "4096";
 
@@ -17,6 +21,15 @@ const EXT4_BYTES_PER_INODE: &str = "4096";
 const PATIENCE: Duration = Duration::from_secs(20);
 /// So long nothing is written to a disk that is quiet.
 const QUIET: Duration = Duration::from_millis(600);
+
+/// How large the journal of a file system is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Journal {
+    /// As is usual for its size.
+    Usual,
+    /// As on a disk of a terabyte.
+    Large,
+}
 
 /// What is on a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,14 +56,20 @@ impl FileSystem {
 
     /// Makes one in a file. Nothing is discarded, which would make holes in a file that was written
     /// through; nothing is left for the kernel to initialise while something is measured.
-    fn make(self, image: &Path) -> Result<()> {
+    fn make(self, image: &Path, journal: Journal) -> Result<()> {
         let image = utf8(image)?;
+        let is_large = journal == Journal::Large;
         match self {
             Self::Ext4 => {
                 let options = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
-                call("mkfs.ext4", &["-q", "-F", "-i", EXT4_BYTES_PER_INODE, "-E", options, image])
+                let usual = ["-q", "-F", "-i", EXT4_BYTES_PER_INODE, "-E", options];
+                let journal: &[_] = if is_large { &["-J", EXT4_LARGE_JOURNAL] } else { &[] };
+                call("mkfs.ext4", &[&usual, journal, &[image]].concat())
             }
-            Self::Xfs => call("mkfs.xfs", &["-q", "-f", "-K", image]),
+            Self::Xfs => {
+                let journal: &[_] = if is_large { &["-l", XFS_LARGE_JOURNAL] } else { &[] };
+                call("mkfs.xfs", &[&["-q", "-f", "-K"], journal, &[image]].concat())
+            }
         }
     }
 }
@@ -84,7 +103,7 @@ impl Disk {
         at: &Path,
     ) -> Result<Self> {
         make_image(image, mebibytes, is_written_through)?;
-        kind.make(image)?;
+        kind.make(image, Journal::Usual)?;
         let disk = Self::mount(kind, image, at)?;
         // The device keeps it as long as it is in use.
         std::fs::remove_file(image)?;
@@ -92,8 +111,14 @@ impl Disk {
     }
 
     /// On a slow disk in memory, which is fast until [`Disk::set_write_time`].
-    pub(crate) fn slow(kind: FileSystem, image: &Path, mebibytes: u64, at: &Path) -> Result<Self> {
-        let slow = slow_device(kind, image, mebibytes, &at.with_extension("below"))?;
+    pub(crate) fn slow(
+        kind: FileSystem,
+        journal: Journal,
+        image: &Path,
+        mebibytes: u64,
+        at: &Path,
+    ) -> Result<Self> {
+        let slow = slow_device(kind, journal, image, mebibytes, &at.with_extension("below"))?;
         let mut disk = Self::mount(kind, &slow.path(), at)?;
         disk.slow = Some(slow);
         Ok(disk)
@@ -183,12 +208,13 @@ impl Drop for Disk {
 /// A slow disk in memory with a file system that nobody has mounted, below the directory `at`.
 pub(super) fn slow_device(
     kind: FileSystem,
+    journal: Journal,
     image: &Path,
     mebibytes: u64,
     at: &Path,
 ) -> Result<SlowDisk> {
     make_image(image, mebibytes, false)?;
-    kind.make(image)?;
+    kind.make(image, journal)?;
     let content = File::options().read(true).write(true).open(image)?;
     std::fs::remove_file(image)?;
     std::fs::create_dir_all(at)?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::disk::Disk;
+use super::disk::{Disk, Journal};
 use super::load::{self, number};
 use super::report::{Findings, Goal, Samples, Table, figure};
 use super::{Kind, Site};
@@ -81,7 +81,7 @@ impl Point {
 /// Starts a server on a slow disk, and puts a mix on it.
 fn mix(site: &Site<'_>, kind: Kind, words: &[String]) -> Result<Value> {
     let (image, at) = (site.memory.join("slow.img"), site.mount_point("slow"));
-    let disk = Disk::slow(site.file_system, &image, DISK_MIB, &at)?;
+    let disk = Disk::slow(site.file_system, Journal::Usual, &image, DISK_MIB, &at)?;
     let server = site.start(kind, &disk.share("share")?, "")?;
     let prepared = || {
         disk.sync()?;

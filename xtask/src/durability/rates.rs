@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::disk::{Disk, FileSystem};
+use super::disk::{Disk, FileSystem, Journal};
 use super::load::{self, Shape};
 use super::report::{Findings, Goal, Samples, Table, figure};
 use super::{Kind, Site};
@@ -38,7 +38,7 @@ const SPARE_NAMES: f64 = 1.5;
 const NAMES_MAX: f64 = 200_000.0;
 /// Sizes of disks.
 const FAST_DISK_MIB: u64 = 1536;
-const SLOW_DISK_MIB: u64 = 1024;
+const SLOW_DISK_MIB: u64 = 4096;
 const LOG_DISK_MIB: u64 = 512;
 /// What a write of the slow disk takes.
 const SLOW_WRITE: Duration = Duration::from_millis(5);
@@ -185,7 +185,7 @@ pub(super) fn slow(site: &Site<'_>) -> Result<Findings> {
         eprintln!("round {} of {rounds}", round + 1);
         for kind in order(&[Kind::Log, Kind::Plain], round) {
             let (image, at) = (site.memory.join("slow.img"), site.mount_point("slow"));
-            let disk = Disk::slow(site.file_system, &image, SLOW_DISK_MIB, &at)?;
+            let disk = Disk::slow(site.file_system, Journal::Large, &image, SLOW_DISK_MIB, &at)?;
             let server = site.start(kind, &disk.share("share")?, "")?;
             let name = kind.name();
             measure_calls(site, &server, name, &disk, SLOW_WRITE, &rows, &mut samples)?;
