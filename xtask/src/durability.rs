@@ -8,7 +8,8 @@
 //! - `fast`: log and data on this machine's disk, beside bare writes and nfs-ganesha;
 //! - `slow`: data on a disk that takes 5 ms a write;
 //! - `fast-ext4`, `slow-ext4`: the same two with the data on ext4, whatever `--file-system` says;
-//! - `memory`: the log in memory, beside a server that acknowledges without any flush;
+//! - `memory`: the log in memory, beside a server that acknowledges without any flush; always on
+//!   other CPUs than the load generator;
 //! - `figure2`, `figure3`: what Legato's paper showed of Prestoserve, on a disk of 35 writes a second;
 //! - `writes`: writes that reach the data's disk;
 //! - `streams`: large unstable WRITEs with COMMIT;
@@ -63,6 +64,8 @@ struct Section {
     name: &'static str,
     /// Of the data, whatever is usual.
     file_system: Option<FileSystem>,
+    /// Whether servers are always kept from the load generator's CPU.
+    is_pinned: bool,
     measure: fn(&Site<'_>) -> Result<Findings>,
 }
 
@@ -71,7 +74,8 @@ const SECTIONS: &[Section] = &[
     Section { file_system: Some(FileSystem::Ext4), ..section("fast-ext4", rates::fast) },
     section("slow", rates::slow),
     Section { file_system: Some(FileSystem::Ext4), ..section("slow-ext4", rates::slow) },
-    section("memory", rates::memory),
+    // What the log costs the server, and not what the kernel does meanwhile with what was written.
+    Section { is_pinned: true, ..section("memory", rates::memory) },
     section("figure2", figures::figure2),
     section("figure3", figures::figure3),
     section("writes", writes::measure),
@@ -80,7 +84,7 @@ const SECTIONS: &[Section] = &[
 ];
 
 const fn section(name: &'static str, measure: fn(&Site<'_>) -> Result<Findings>) -> Section {
-    Section { name, file_system: None, measure }
+    Section { name, file_system: None, is_pinned: false, measure }
 }
 
 /// What the command line says.
@@ -302,6 +306,7 @@ fn inside(options: &Options) -> Result<()> {
         eprintln!("== {}", section.name);
         let begun = Instant::now();
         site.file_system = section.file_system.unwrap_or(options.file_system);
+        site.cpus = Cpus::divide(options.is_pinned || section.is_pinned)?;
         match (section.measure)(&site) {
             Ok(findings) => {
                 misses += findings.misses();

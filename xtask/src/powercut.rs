@@ -20,9 +20,13 @@ const PACKAGES: &[&str] =
 /// Those for the other server.
 const GANESHA_PACKAGES: &[&str] = &["nfs-ganesha", "nfs-ganesha-vfs", "rpcbind"];
 
-/// Crash points of each file system in CI, without and with an intent log: 200 of them all in all.
-const CI: &[(&str, &str, &str)] =
-    &[("ext4", "30", "50"), ("xfs", "30", "45"), ("btrfs", "0", "45")];
+/// Crash points of each file system in CI, without and with an intent log, and what the log's disk
+/// has: 200 points all in all.
+const CI: &[(&str, &str, &str, &str)] = &[
+    ("ext4", "30", "50", "ext4"),
+    ("xfs", "30", "45", "ext4-without-journal"),
+    ("btrfs", "0", "45", "ext4"),
+];
 
 /// Runs the command with the arguments that follow its name.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
@@ -75,9 +79,9 @@ fn wait_for(command: &mut Command) -> Result<()> {
 pub(crate) fn short() -> Result<()> {
     let with_log = tidy::workspace_root()?.join("tests/powercut/with-log.toml");
     let with_log = with_log.to_str().context("a path that is UTF-8")?;
-    for (file_system, without, with) in CI {
+    for (file_system, without, with, log_file_system) in CI {
         let flags = ["--replies", "--allow-halves", "--log-mib", "64", "--configuration", with_log];
-        let words = ["--fs", file_system, "--points", with];
+        let words = ["--fs", file_system, "--points", with, "--log-fs", log_file_system];
         run(&words.into_iter().chain(flags).map(str::to_owned).collect::<Vec<_>>())?;
         // Without a log, on btrfs something may be lost that an unacknowledged call was about to
         // replace (docs/powercut.md).
