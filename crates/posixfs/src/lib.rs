@@ -6,7 +6,7 @@
 //! - [`Storage`]: what all trees of a server share, above all the objects held open.
 //! - [`prepare_process`]: what the process must do before it serves.
 //!
-//! An object that is used is held by an `O_PATH` descriptor in the cache. As long as it is,
+//! An object that is used is held by a descriptor in the cache, with `O_PATH` unless it was made through us. As long as it is,
 //! its inode number cannot be given to another, so most calls cost one `statx`. Attributes are
 //! never cached: what a local process changes is seen at once.
 //!

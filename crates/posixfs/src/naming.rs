@@ -39,13 +39,21 @@ struct Victim {
     unlinked: Option<Unlinked>,
 }
 
-/// An object that was just made: where, of what kind, and the descriptor it was made with, if
-/// there is one.
+/// A file that was just made, open for writing.
+struct MadeFile {
+    descriptor: OwnedFd,
+    /// Whether it had its name from the beginning: for who watches the file system (fanotify, `AppArmor`) a
+    /// descriptor of one that had none is one of a removed file for ever.
+    was_named: bool,
+}
+
+/// An object that was just made: where, of what kind, and what it was made with, if it was opened for
+/// that.
 struct Made<'d, 'n> {
     dir: &'d Node,
     name: &'n [u8],
     kind: FileKind,
-    file: Option<OwnedFd>,
+    file: Option<MadeFile>,
     /// A symbolic link's.
     target: &'n [u8],
 }
@@ -128,10 +136,12 @@ impl Tree {
         name: &[u8],
         permissions: Permissions,
         set: &SetAttr,
-    ) -> Result<(OwnedFd, SetAttr), FsError> {
+    ) -> Result<(MadeFile, SetAttr), FsError> {
         if self.sets_more(cred, dir, set)? {
             match create_whole(dir, name, permissions, set) {
-                Ok(file) => return Ok((file, SetAttr::default())),
+                Ok(descriptor) => {
+                    return Ok((MadeFile { descriptor, was_named: false }, SetAttr::default()));
+                }
                 Err(FsError::NotSupported) => {}
                 // What is there comes before what cannot be made.
                 Err(_) if attributes::stat_name(&dir.path, name).is_ok() => {
@@ -146,8 +156,9 @@ impl Tree {
             | OFlags::NOFOLLOW
             | OFlags::NOCTTY
             | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&dir.path, name, flags, permissions).map_err(from_errno)?;
-        Ok((file, *set))
+        let opened = rustix::fs::openat(&dir.path, name, flags, permissions);
+        let descriptor = opened.map_err(from_errno)?;
+        Ok((MadeFile { descriptor, was_named: true }, *set))
     }
 
     /// Whether these are other attributes than a new file has.
@@ -289,16 +300,16 @@ impl Tree {
         own: &mut Option<Identity>,
     ) -> Result<(Arc<Node>, Attr), FsError> {
         let Made { dir, name, kind, file, .. } = made;
-        if let Some(file) = file {
-            let file = self.counted(file);
+        if let Some(MadeFile { descriptor, was_named }) = file {
+            let file = self.counted(descriptor);
             let stat = attributes::stat_with_mount(&file)?;
             let identity = attributes::identity(&stat);
             *own = Some(identity);
-            let met = if self.store().is_some() {
-                // Remembered is what the name leads to.
-                self.child(dir, name)
-            } else {
+            // The store remembers what the name leads to.
+            let met = if was_named && self.store().is_none() {
                 self.adopt(Arc::clone(&file), &stat, dir, name)
+            } else {
+                self.child(dir, name)
             };
             return match met {
                 Ok((node, attr)) if node.identity == identity => {

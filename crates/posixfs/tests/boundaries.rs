@@ -370,6 +370,29 @@ fn a_file_just_written_can_soon_be_executed() {
 }
 
 #[test]
+fn what_was_made_through_us_is_let_go_when_it_is_idle_and_flushed() {
+    let place = plain();
+    let storage = support::storage();
+    let tree = Tree::open(&place.directory, &TreeOptions::default(), &storage).unwrap();
+    let user = User::new(&tree, 0, 0);
+    let [flushed, unflushed] =
+        ["flushed", "unflushed"].map(|name| user.create(&user.root(), name, 0o644).unwrap().handle);
+    settle(tree.write(&user.caller(), &unflushed, 0, b"x", WriteHow::Unstable)).result.unwrap();
+    let held = (storage.objects(), storage.descriptors());
+    for _ in 0..24 {
+        storage.sweep();
+    }
+    // One each: what it was made with.
+    assert_eq!((storage.objects(), storage.descriptors()), (held.0 - 1, held.1 - 1));
+    assert_eq!(user.attr(&flushed).unwrap().size, 0);
+    settle(tree.commit(&user.caller(), &unflushed, 0, 0)).result.unwrap();
+    for _ in 0..24 {
+        storage.sweep();
+    }
+    assert_eq!(storage.objects(), held.0 - 1);
+}
+
+#[test]
 fn descriptors_stay_within_their_budget() {
     let place = plain();
     let storage =

@@ -31,7 +31,8 @@ impl Mounted {
         let this = Self(place);
         let (image, at) = (image.display().to_string(), this.at().display().to_string());
         std::fs::create_dir(&at).expect("a mount point");
-        let is_made = run("mkfs.ext4", &["-q", "-O", features, &image])
+        // With blocks and inodes as a larger one has: 16 inodes share a block.
+        let is_made = run("mkfs.ext4", &["-q", "-b", "4096", "-I", "256", "-O", features, &image])
             && run("mount", &["-o", "loop,noatime", &image, &at]);
         if !is_made {
             println!("skipped: cannot make or mount an ext4");
@@ -44,7 +45,7 @@ impl Mounted {
     }
 
     fn log(&self) -> PathBuf {
-        self.at().join("intent.log")
+        self.at().join("state/intent.log")
     }
 
     /// Writes and flushes that its device has done.
@@ -73,11 +74,18 @@ fn the_device_is_flushed_by_itself_where_nothing_but_data_changes() {
     };
     each_write_is_one_of_the_device_and_a_flush(&without);
     what_is_not_all_there_is_stored_with_what_finds_it(&without);
+    std::fs::create_dir(with.log().parent().expect("a directory")).expect("made");
     let medium = FileMedium::create(&with.log(), LOG_BYTES).expect("made");
     assert!(!medium.flushes_device(), "its journal may have what a write needs");
 }
 
 fn each_write_is_one_of_the_device_and_a_flush(disk: &Mounted) {
+    let state = disk.log().parent().expect("a directory").to_owned();
+    std::fs::create_dir(&state).expect("made");
+    for number in 0..64 {
+        // So that the log's inode is not in the block of its directory's.
+        File::create(state.join(number.to_string())).expect("made");
+    }
     let medium = FileMedium::create(&disk.log(), LOG_BYTES).expect("made");
     assert!(medium.flushes_device());
     rustix::fs::syncfs(File::open(disk.at()).expect("there")).expect("stable");
@@ -98,6 +106,9 @@ fn each_write_is_one_of_the_device_and_a_flush(disk: &Mounted) {
 fn what_is_not_all_there_is_stored_with_what_finds_it(disk: &Mounted) {
     let is_flushed = |log: &Path| FileMedium::open(log).expect("a log").flushes_device();
     assert!(is_flushed(&disk.log()));
+    let link = disk.0.path().join("link");
+    std::os::unix::fs::symlink(disk.log(), &link).expect("linked");
+    assert!(is_flushed(&link), "the directory is that of what the link leads to");
     // As a copy may have what is zeros.
     std::fs::remove_file(disk.log()).expect("removed");
     let file = File::create(disk.log()).expect("made");
@@ -106,5 +117,8 @@ fn what_is_not_all_there_is_stored_with_what_finds_it(disk: &Mounted) {
     // Allocated, and not written to.
     let all = rustix::fs::FallocateFlags::empty();
     rustix::fs::fallocate(&file, all, 0, LOG_BYTES).expect("allocated");
+    assert!(!is_flushed(&disk.log()));
+    // What was read of it is in memory, and reads like what was written.
+    std::fs::read(disk.log()).expect("read");
     assert!(!is_flushed(&disk.log()));
 }

@@ -81,6 +81,23 @@ pub fn cached_pages(file: impl AsFd, offset: u64, length: u64) -> Result<u64> {
     if failed == 0 { Ok(state.cached) } else { Err(last_errno()) }
 }
 
+/// Waits until nothing of a range is in the page cache only, and tells of what could not be written
+/// there since the file was opened or it was told last. Neither the file's attributes nor the device's
+/// cache are flushed.
+///
+/// # Errors
+/// The system call's, among them that of a write that failed.
+pub fn write_back(file: impl AsFd, offset: u64, length: u64) -> Result<()> {
+    let wide = |number| libc::off64_t::try_from(number).map_err(|_| Errno::OVERFLOW);
+    let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+        | libc::SYNC_FILE_RANGE_WRITE
+        | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    let (offset, length) = (wide(offset)?, wide(length)?);
+    // SAFETY: nothing of this process's memory is referred to.
+    let failed = unsafe { libc::sync_file_range(file.as_fd().as_raw_fd(), offset, length, all) };
+    if failed == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
 /// `fchmodat2(2)`, since Linux 6.6; the same number on every architecture.
 const SYS_FCHMODAT2: libc::c_long = 452;
 

@@ -2,7 +2,7 @@
 //!
 //! The only crate of the workspace with `unsafe`: every block says why it is sound (`SAFETY:`).
 //! Storage uses [`mod@file`], [`directory`], [`handle`], [`identity`], [`volume`] and [`xattr`]; the
-//! runtime uses [`net`], [`epoll`], [`memory`] and [`scheduling`]; the programs use [`process`];
+//! runtime uses [`net`], [`epoll`], [`extents`], [`memory`] and [`scheduling`]; the programs use [`process`];
 //! name services [`nss`]; the control socket [`peer`]; whoever keeps state [`durable_file`], and what
 //! others read meanwhile [`lease`]; tests [`mapping`].
 //!
@@ -12,6 +12,7 @@ pub mod cpu_time;
 pub mod directory;
 pub mod durable_file;
 pub mod epoll;
+pub mod extents;
 pub mod file;
 pub mod handle;
 pub mod identity;

@@ -1,4 +1,4 @@
-//! Extended attributes of objects of which there is only an `O_PATH` descriptor.
+//! Extended attributes of objects of which there may be only an `O_PATH` descriptor.
 //!
 //! The calls that take a descriptor refuse such a one (so do Linux 6.13's `getxattrat` and its
 //! kin with an empty path), so the way is through `/proc/self/fd`, which never leads elsewhere

@@ -173,9 +173,10 @@ fn tell(
     tally: &Tally,
 ) -> Result<()> {
     let head = format!(
-        "--fs {} --seed {} --point {index}: {survival:?} of {} unflushed writes at event {}, \
+        "--fs {}{} --seed {} --point {index}: {survival:?} of {} unflushed writes at event {}, \
          {} operations acknowledged, under way: {:?}",
         shape.file_system,
+        shape.log_words(),
         shape.seed,
         moment.unflushed(),
         moment.point,
@@ -197,7 +198,7 @@ fn tell(
     let Some(keep) = cuts.keep.as_ref().filter(|_| told <= KEPT_MAX) else {
         return Ok(());
     };
-    let directory = keep.join(format!("{}-{}-{index}", shape.file_system, shape.seed));
+    let directory = keep.join(shape.directory(index));
     std::fs::create_dir_all(&directory)?;
     let mut random = Random::of(shape.seed, (1 << 33) + index as u64);
     let _ = Survival::random(&mut random);

@@ -72,6 +72,24 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
+    /// What the command line has of the log's disk.
+    pub(crate) fn log_words(&self) -> String {
+        let file_system = self.log_file_system;
+        let words = |bytes: u64| format!(" --log-mib {} --log-fs {file_system}", bytes >> 20);
+        self.log_bytes.map_or_else(String::new, words)
+    }
+
+    /// Tells runs with a log's disk from those without in a directory's name.
+    fn log_suffix(&self) -> String {
+        let file_system = self.log_file_system;
+        self.log_bytes.map_or_else(String::new, |_| format!("-log-on-{file_system}"))
+    }
+
+    /// Where the disks of a point are kept, among others'.
+    pub(crate) fn directory(&self, point: usize) -> String {
+        format!("{}{}-{}-{point}", self.file_system, self.log_suffix(), self.seed)
+    }
+
     /// The file systems and sizes of all disks.
     pub(crate) fn disks(&self) -> Vec<(FileSystem, u64)> {
         let mut disks = vec![
@@ -140,6 +158,10 @@ pub(crate) fn record(shape: &Shape, places: &Places, setup: &Setup) -> Result<Re
     let devices = mounted.iter().map(|mounted| mounted.device().to_owned()).collect();
     places.start_machine(shape.seed, 0)?;
     let server = setup.start()?;
+    if shape.log_file_system == FileSystem::Ext4WithoutJournal {
+        // Else nothing would be found out about it.
+        server.require_flushed_device()?;
+    }
     let (client, root) = server.mount()?;
     drop(client);
     let start = journal.length();

@@ -136,6 +136,14 @@ impl Setup {
 }
 
 impl Server {
+    /// # Errors
+    /// If it has not said that it makes its log stable by flushing the device.
+    pub(crate) fn require_flushed_device(&self) -> Result<()> {
+        let log = std::fs::read(&self.log)?;
+        let is_told = String::from_utf8_lossy(&log).contains("whose device is flushed by itself");
+        if is_told { Ok(()) } else { bail!("the server does not flush its log's device by itself") }
+    }
+
     fn await_ports(&mut self) -> Result<()> {
         let started = Instant::now();
         loop {

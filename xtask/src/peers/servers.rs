@@ -91,18 +91,27 @@ impl Cpus {
         Ok(rustix::thread::sched_setaffinity(None, &set)?)
     }
 
-    /// Does something on the server's CPUs.
-    pub(crate) fn on_servers<T: Send>(&self, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-        let Some(client) = &self.client else { return act() };
-        let client: usize = client.parse().context("the client's CPU")?;
-        let mut set = rustix::thread::sched_getaffinity(None)?;
-        set.unset(client);
-        let act = || {
-            rustix::thread::sched_setaffinity(None, &set)?;
-            act()
+    /// Does something on each of the server's CPUs, one after the other.
+    pub(crate) fn on_each_of_the_servers<T: Send>(
+        &self,
+        act: impl Fn() -> Result<T> + Sync,
+    ) -> Result<Vec<T>> {
+        let client = self.client.as_ref().map(|cpu| cpu.parse().context("the client's CPU"));
+        let client: Option<usize> = client.transpose()?;
+        let allowed = rustix::thread::sched_getaffinity(None)?;
+        let cpus = (0..rustix::thread::CpuSet::MAX_CPU)
+            .filter(|cpu| allowed.is_set(*cpu) && Some(*cpu) != client);
+        let on = |cpu| {
+            let mut set = rustix::thread::CpuSet::new();
+            set.set(cpu);
+            let act = || {
+                rustix::thread::sched_setaffinity(None, &set)?;
+                act()
+            };
+            std::thread::scope(|scope| scope.spawn(act).join())
+                .map_err(|_| anyhow::anyhow!("a thread on CPU {cpu} has panicked"))?
         };
-        std::thread::scope(|scope| scope.spawn(act).join())
-            .map_err(|_| anyhow::anyhow!("a thread on the server's CPUs has panicked"))?
+        cpus.map(on).collect()
     }
 
     /// A command on these CPUs.

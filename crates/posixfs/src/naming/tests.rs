@@ -94,18 +94,26 @@ fn what_took_the_place_of_a_new_object_is_left_alone() {
     let attributes = |text: &str| std::fs::symlink_metadata(path(text)).unwrap();
     let create = |name: &str| {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-        rustix::fs::openat(&root.path, name, flags, Permissions::RUSR).unwrap()
+        let descriptor = rustix::fs::openat(&root.path, name, flags, Permissions::RUSR).unwrap();
+        Some(MadeFile { descriptor, was_named: true })
     };
 
     let new = create("a");
     std::fs::write(path("other"), b"precious").unwrap();
     let other = attributes("other");
     std::fs::rename(path("other"), path("a")).unwrap();
-    let made =
-        Made { dir: root, name: b"a", kind: FileKind::Regular, file: Some(new), target: &[] };
+    let made = Made { dir: root, name: b"a", kind: FileKind::Regular, file: new, target: &[] };
     assert_eq!(finish(made).unwrap_err(), FsError::TryLater);
     assert_eq!(attributes("a").ino(), other.ino());
     assert_eq!(attributes("a").mtime(), other.mtime());
+
+    // What was made has another name by now: it is what was made.
+    let new = create("here");
+    std::fs::rename(path("here"), path("there")).unwrap();
+    std::fs::write(path("here"), b"precious").unwrap();
+    let made = Made { dir: root, name: b"here", kind: FileKind::Regular, file: new, target: &[] };
+    assert_eq!(finish(made).unwrap().attr.fileid, attributes("there").ino());
+    assert_ne!(attributes("here").mtime(), 0);
 
     // Of another kind.
     let made = Made { dir: root, name: b"a", kind: FileKind::Fifo, file: None, target: &[] };
@@ -122,8 +130,7 @@ fn what_took_the_place_of_a_new_object_is_left_alone() {
 
     // Nothing came between: what cannot be finished goes again.
     let new = create("b");
-    let made =
-        Made { dir: root, name: b"b", kind: FileKind::Regular, file: Some(new), target: &[] };
+    let made = Made { dir: root, name: b"b", kind: FileKind::Regular, file: new, target: &[] };
     let bad = SetAttr { size: Some(u64::MAX), ..SetAttr::default() };
     let finished = tree.finish(&caller, made, &bad, &mut Effects::of_flush());
     assert_eq!(finished.unwrap_err(), FsError::FileTooLarge);

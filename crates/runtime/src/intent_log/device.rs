@@ -180,11 +180,28 @@ fn parse_writes(stat: &str) -> Option<DeviceWrites> {
     Some(DeviceWrites { writes, bytes: sectors.saturating_mul(512) })
 }
 
-/// How often a device has flushed its cache since the machine was started, for whomever: field 16 of
-/// `stat`, since Linux 5.5. `None` where the kernel does not tell.
+/// The disk of a device, which is a part of it or all, where the kernel tells of it.
+fn disk_of(number: u64) -> Option<PathBuf> {
+    let block = std::fs::canonicalize(sysfs_of(number)).ok()?;
+    let is_part = block.join("partition").exists();
+    Some(if is_part { block.parent()?.to_owned() } else { block })
+}
+
+/// How often the disk of a device has flushed its cache since the machine was started, for whomever:
+/// field 16 of `stat`, since Linux 5.5. `None` where the kernel does not tell, or has never counted one,
+/// as of what is made of other devices (device mapper, RAID).
 pub(super) fn flushes_of(number: u64) -> Option<u64> {
-    let stat = std::fs::read_to_string(sysfs_of(number).join("stat")).ok()?;
-    stat.split_whitespace().nth(15)?.parse().ok()
+    let stat = std::fs::read_to_string(disk_of(number)?.join("stat")).ok()?;
+    stat.split_whitespace().nth(15)?.parse().ok().filter(|count| *count > 0)
+}
+
+/// Whether a device has to be flushed for what it was given to be stable: it has a volatile cache, and
+/// cannot write around it.
+pub(super) fn needs_flushes(number: u64) -> bool {
+    disk_of(number).is_some_and(|disk| {
+        let device = block_device(&disk);
+        device.has_volatile_cache == Some(true) && device.has_fua == Some(false)
+    })
 }
 
 /// Whether a file of this device is on an ext4, or its forerunners, that has no journal.

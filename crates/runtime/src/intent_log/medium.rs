@@ -11,7 +11,6 @@ use steadfast_intent_log::{BLOCK_BYTES, Block, Medium, MediumError};
 use steadfast_sys::{durable_file, process};
 
 use super::device_flush::DeviceFlush;
-use super::mutation::{self, Mutation};
 
 /// Zeros that are written at a time when a file is made.
 const FILL_BLOCKS: usize = 256;
@@ -126,7 +125,7 @@ fn open_locked(path: &Path) -> io::Result<(Opened, u64)> {
         metadata.len()
     };
     let is_file = is_direct && !is_device;
-    let device_flush = is_file.then(|| DeviceFlush::of(path, &file)).flatten();
+    let device_flush = if is_file { DeviceFlush::of(path, &file)? } else { None };
     Ok((Opened { file, device_flush }, bytes))
 }
 
@@ -166,10 +165,7 @@ impl Medium for FileMedium {
         self.check(offset, from.len())?;
         let bytes = Block::bytes_of(from);
         self.with_file(|opened| match &opened.device_flush {
-            Some(device) => {
-                device.file().write_all_at(bytes, offset)?;
-                if mutation::is_on(Mutation::UnflushedDevice) { Ok(()) } else { device.flush() }
-            }
+            Some(device) => device.write(bytes, offset),
             None => opened.file.write_all_at(bytes, offset),
         })
     }

@@ -1,6 +1,6 @@
 //! How long a device takes to make a write stable, and what that says about it.
 //!
-//! Measured as the log writes: around the page cache (`O_DIRECT`), stable when the write returns
+//! Measured as the log writes (on ext4 without a journal it does with less, `device_flush.rs`): around the page cache (`O_DIRECT`), stable when the write returns
 //! (`O_DSYNC`), to places that were written before; beside the same writes that need not be
 //! stable. What a device promises cannot be measured, only what it cannot have done: nothing that
 //! keeps data without power answers faster than a few microseconds, and a volatile cache that is
@@ -9,7 +9,7 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use steadfast_intent_log::{BLOCK_BYTES, Block, IntentLog, Medium, format, inspec
 use steadfast_sys::durable_file::DATA_SYNC;
 use steadfast_sys::process;
 
-use super::device::{self, look_at};
+use super::device::{self, flushes_of, look_at, needs_flushes};
 use super::medium::FileMedium;
 
 /// What is written at a time, in bytes.
@@ -325,12 +325,28 @@ pub(super) fn time_superblocks(
     log: &IntentLog,
     medium: &FileMedium,
 ) -> Result<(), steadfast_intent_log::WriteSuperblockError> {
+    // Of its own device, or its file system's.
+    let metadata = medium.path().metadata().ok();
+    let number = metadata.map(|metadata| {
+        let is_device = metadata.file_type().is_block_device();
+        if is_device { metadata.rdev() } else { metadata.dev() }
+    });
+    let flushes = || number.filter(|number| needs_flushes(*number)).and_then(flushes_of);
+    let flushes_before = flushes();
     let mut times = Vec::with_capacity(START_WRITES_MAX);
     let begun = Instant::now();
     while times.len() < START_WRITES_MAX && begun.elapsed() < START_TIME_MAX {
         let pair = Instant::now();
         log.write_superblocks(medium, false)?;
         times.extend([pair.elapsed() / 2; 2]);
+    }
+    if flushes_before.is_some() && flushes() == flushes_before {
+        tracing::warn!(
+            "the intent log {}: its device has a volatile cache, which stable writes do not flush \
+             (before Linux 6.5 they do not on ext4 without a journal; and not where barriers are \
+             switched off): what is in it is lost with the power",
+            medium.path().display()
+        );
     }
     let median = Times::new(times).percentile(50);
     let path = medium.path().display();
@@ -339,7 +355,7 @@ pub(super) fn time_superblocks(
     let verdict = look_at(medium.path()).map_or(Verdict::Unknown, |on| judge(&on, median, None));
     match verdict {
         Verdict::Memory | Verdict::TooFast => tracing::warn!(
-            "the intent log {path}: a stable write takes {us} µs; its device {verdict}; see \
+            "the intent log {path}: a stable write{how} takes {us} µs; its device {verdict}; see \
              `steadfast log probe`"
         ),
         _ => tracing::info!(

@@ -1,0 +1,120 @@
+//! What a file has of the disk.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::io::{Errno, Result};
+
+use crate::file::last_errno;
+
+/// `FS_IOC_FIEMAP`, `_IOWR('f', 11, struct fiemap)`.
+const FIEMAP: libc::Ioctl =
+    (3u32 << 30 | (size_of::<Header>() as u32) << 16 | (b'f' as u32) << 8 | 0x0b) as libc::Ioctl;
+/// What is in memory only is written first.
+const FLAG_SYNC: u32 = 1;
+const EXTENT_LAST: u32 = 1;
+const EXTENT_MERGED: u32 = 0x1000;
+const EXTENTS: usize = 64;
+
+/// `struct fiemap` of `linux/fiemap.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Header {
+    start: u64,
+    length: u64,
+    flags: u32,
+    mapped_extents: u32,
+    extent_count: u32,
+    reserved: u32,
+}
+
+/// `struct fiemap_extent`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Extent {
+    logical: u64,
+    physical: u64,
+    length: u64,
+    reserved: [u64; 2],
+    flags: u32,
+    reserved_too: [u32; 3],
+}
+
+#[repr(C)]
+struct Map {
+    header: Header,
+    extents: [Extent; EXTENTS],
+}
+
+/// Whether the first `bytes` of a file are blocks of the disk that were written to, without a hole and
+/// without any that are allocated only: what is written over them changes nothing but data.
+///
+/// # Errors
+/// [`Errno::OPNOTSUPP`] if the file system does not tell, and the system call's.
+pub fn are_all_written(file: impl AsFd, bytes: u64) -> Result<bool> {
+    let mut known = 0;
+    while known < bytes {
+        let header = Header {
+            start: known,
+            length: bytes - known,
+            flags: FLAG_SYNC,
+            extent_count: EXTENTS as u32,
+            ..Header::default()
+        };
+        let mut map = Map { header, extents: [Extent::default(); EXTENTS] };
+        // SAFETY: the kernel reads the header and writes it and at most `extent_count` extents behind
+        // it, all of which `map` has room for.
+        let failed = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), FIEMAP, &raw mut map) };
+        if failed != 0 {
+            return Err(last_errno());
+        }
+        let found = map.extents.get(..map.header.mapped_extents as usize).ok_or(Errno::OVERFLOW)?;
+        let before = known;
+        for extent in found {
+            let is_written = extent.flags & !(EXTENT_LAST | EXTENT_MERGED) == 0;
+            if !is_written || extent.logical > known {
+                return Ok(false);
+            }
+            known = known.max(extent.logical.saturating_add(extent.length));
+        }
+        if known == before {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    #[test]
+    fn holes_and_what_is_only_allocated_are_seen() {
+        let name = format!("steadfast-extents-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        file.set_len(1 << 20).unwrap();
+        // It goes with its descriptors.
+        let again = File::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        match are_all_written(&file, 1 << 20) {
+            Err(Errno::OPNOTSUPP) => return println!("skipped: this file system does not tell"),
+            told => assert_eq!(told, Ok(false), "a hole"),
+        }
+        for at in 0..256 {
+            assert_eq!(are_all_written(&file, 1 << 20), Ok(false));
+            // Not in order: some file systems have many extents then.
+            file.write_all_at(&[1; 4096], (at * 37 % 256) * 4096).unwrap();
+        }
+        assert_eq!(are_all_written(&file, 1 << 20), Ok(true));
+        assert_eq!(are_all_written(&file, (1 << 20) + 1), Ok(false), "beyond its end");
+        let more = rustix::fs::FallocateFlags::empty();
+        if rustix::fs::fallocate(&file, more, 1 << 20, 1 << 20).is_ok() {
+            // What was read of it is in memory, and nowhere else.
+            again.read_exact_at(&mut vec![0; 2 << 20], 0).unwrap();
+            assert_eq!(are_all_written(&file, 2 << 20), Ok(false), "not written");
+        }
+    }
+}
