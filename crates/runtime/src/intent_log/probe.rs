@@ -351,15 +351,15 @@ pub(super) fn time_superblocks(
     let median = Times::new(times).percentile(50);
     let path = medium.path().display();
     let us = median.as_micros();
-    let how = if medium.flushes_device() { ", whose device is flushed by itself," } else { "" };
+    let how = if medium.flushes_device() { ", its device flushed by itself" } else { "" };
     let verdict = look_at(medium.path()).map_or(Verdict::Unknown, |on| judge(&on, median, None));
     match verdict {
         Verdict::Memory | Verdict::TooFast => tracing::warn!(
-            "the intent log {path}: a stable write{how} takes {us} µs; its device {verdict}; see \
+            "the intent log {path}: a stable write takes {us} µs{how}; its device {verdict}; see \
              `steadfast log probe`"
         ),
         _ => tracing::info!(
-            "the intent log {path}: a stable write{how} takes {us} µs (what its device looks like: \
+            "the intent log {path}: a stable write takes {us} µs{how} (what its device looks like: \
              `steadfast log probe`)"
         ),
     }
