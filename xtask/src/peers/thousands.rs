@@ -7,6 +7,7 @@
 //! from row to row and from round to round. The last table has each target with what was
 //! measured. Inside: `cases` are the rows, `targets` what is asked.
 
+mod busy_cpus;
 mod cases;
 mod targets;
 
@@ -22,6 +23,7 @@ use serde_json::{Value, json};
 use super::servers::{self, Cpus, Peer, Server, Setup, bench_program};
 use super::{Options, fresh, report};
 use crate::durability::load;
+use busy_cpus::BusyCpus;
 use cases::{Case, Place};
 use targets::Target;
 
@@ -261,6 +263,7 @@ impl Site<'_> {
             let figure = figure.with_context(|| format!("{} has no result", of.title))?;
             command.args(["--load", &format!("{:.0}", figure * of.share)]);
         }
+        let _busy = case.has_busy_cpus.then(BusyCpus::start).transpose()?;
         let beside = case.beside.map(|words| Beside::start(words, server, cpus)).transpose()?;
         let report: Value = if matches!(self.place, Place::Workers(_)) {
             run_held(case, server)?

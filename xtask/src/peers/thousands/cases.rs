@@ -53,6 +53,8 @@ pub(super) struct Case {
     pub(super) load_of: Option<ShareOf>,
     /// All programs have the system's congestion control; else the one that kernels usually have.
     pub(super) has_system_tcp: bool,
+    /// No CPU is idle meanwhile, whichever server is measured.
+    pub(super) has_busy_cpus: bool,
     /// What another client does meanwhile, as words for `bench op`.
     pub(super) beside: Option<&'static str>,
     /// Names of figures, and where they are in the report.
@@ -105,6 +107,8 @@ pub(super) const STORM_BUSY: &str = "mountstorm, 2000 clients, saturated";
 pub(super) const STORM_LARGE: &str = "mountstorm, 10,000 clients";
 pub(super) const PEAK: &str = "one core: nhfsstone without its stable calls, peak";
 pub(super) const HALF: &str = "one core: the same at half of the own peak";
+pub(super) const HALF_OF_BUSY_CPUS: &str =
+    "one core: the same at half of the own peak, no CPU idle";
 pub(super) const RATES: &str = "one core: the same at held rates";
 pub(super) const UDP: [(usize, &str); 2] = [
     (1, "READ 32 KiB over UDP, 1 worker with a quarter of a CPU"),
@@ -159,6 +163,7 @@ fn case(title: &'static str, peers: &'static [Peer], load: &'static str, argumen
         arguments: words(arguments),
         load_of: None,
         has_system_tcp: false,
+        has_busy_cpus: false,
         beside: None,
         figures: Vec::new(),
     }
@@ -250,10 +255,13 @@ pub(super) fn all(inodes: usize, seconds: f64) -> Vec<Case> {
     cases.push(storm(STORM_BUSY, "--clients 2000 --beside 64 --beside-depth 8"));
     cases.push(Case { place: Place::Crowd, ..storm(STORM_LARGE, "--clients 10000") });
     cases.push(mix(PEAK, "--load max", figures("/levels/0", &USUAL)));
-    cases.push(Case {
-        load_of: Some(ShareOf { title: PEAK, figure: CALLS, share: 0.5 }),
-        ..mix(HALF, "", figures("/levels/0", &USUAL))
-    });
+    for (title, has_busy_cpus) in [(HALF, false), (HALF_OF_BUSY_CPUS, true)] {
+        cases.push(Case {
+            load_of: Some(ShareOf { title: PEAK, figure: CALLS, share: 0.5 }),
+            has_busy_cpus,
+            ..mix(title, "", figures("/levels/0", &USUAL))
+        });
+    }
     let level = |index: usize, rate: u32| {
         [(CALLS, "calls_per_second"), (P50, "p50_us"), (P99, "p99_us"), (BEHIND, "behind_seconds")]
             .map(|(name, key)| (at(name, rate), format!("/levels/{index}/{key}")))
