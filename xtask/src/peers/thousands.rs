@@ -9,6 +9,7 @@
 
 mod busy_cpus;
 mod cases;
+mod congestion_control;
 mod targets;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ use super::{Options, fresh, report};
 use crate::durability::load;
 use busy_cpus::BusyCpus;
 use cases::{Case, Place};
+use congestion_control::CongestionControl;
 use targets::Target;
 
 /// Open files that the largest storm needs, of the server and of the generator.
@@ -62,15 +64,14 @@ impl Medians<'_> {
 /// Measures, prints the report, and fails when a target was missed.
 pub(super) fn measure(options: &Options, base: &Path, cpus: &Cpus) -> Result<()> {
     allow_descriptors();
-    let system_tcp = std::fs::read_to_string(CongestionControl::FILE)?;
-    let system_tcp = system_tcp.trim();
+    let system_tcp = CongestionControl::of_system()?;
     // In this run's own network namespace.
-    let usual_tcp = CongestionControl::become_one(USUAL_TCP);
+    let usual_tcp = CongestionControl::become_one(Some(USUAL_TCP), None);
     let tcp = match &usual_tcp {
         Ok(_) => format!("{USUAL_TCP}, and {system_tcp} where the system's is said"),
         Err(error) => {
             eprintln!("{error:#}");
-            system_tcp.to_owned()
+            system_tcp
         }
     };
     let all = cases::all(options.inodes, options.seconds);
@@ -96,7 +97,7 @@ pub(super) fn measure(options: &Options, base: &Path, cpus: &Cpus) -> Result<()>
                 place,
                 directories: &directories,
                 servers: vec![],
-                system_tcp,
+                has_usual_tcp: usual_tcp.is_ok(),
             };
             if let Err(error) = site.measure_all(&here, round, &mut runs) {
                 let why = format!("{error:#}");
@@ -154,8 +155,8 @@ struct Site<'s> {
     place: Place,
     directories: &'s BTreeMap<&'static str, PathBuf>,
     servers: Vec<Server>,
-    /// The system's congestion control.
-    system_tcp: &'s str,
+    /// What rows have unless they are to have the system's.
+    has_usual_tcp: bool,
 }
 
 impl Site<'_> {
@@ -246,7 +247,7 @@ impl Site<'_> {
     fn load(&self, case: &Case, server: &Server, runs: &[Run]) -> Result<(Figures, Value)> {
         let _tcp = case
             .has_system_tcp
-            .then(|| CongestionControl::become_one(self.system_tcp))
+            .then(|| CongestionControl::become_one(None, self.has_usual_tcp.then_some(USUAL_TCP)))
             .transpose()?;
         let cpus = self.cpus.client.as_ref();
         let mut command = Cpus::command(cpus, &bench_program());
@@ -324,31 +325,6 @@ impl std::fmt::Display for NotHeld {
 }
 
 impl std::error::Error for NotHeld {}
-
-/// What TCP connections in this network namespace have that are made meanwhile; as before when
-/// dropped.
-struct CongestionControl {
-    before: String,
-}
-
-impl CongestionControl {
-    const FILE: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
-
-    fn become_one(name: &str) -> Result<Self> {
-        let before = std::fs::read_to_string(Self::FILE)?;
-        std::fs::write(Self::FILE, name)
-            .with_context(|| format!("TCP cannot have the congestion control {name} here"))?;
-        Ok(Self { before })
-    }
-}
-
-impl Drop for CongestionControl {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::write(Self::FILE, self.before.trim()) {
-            eprintln!("TCP cannot have {} again: {error}", self.before.trim());
-        }
-    }
-}
 
 /// Runs the generator with the server's workers held to their share while it measures, and not
 /// before: what is prepared has them lend their seats, which others, who are not held, would take.
