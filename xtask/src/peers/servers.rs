@@ -136,7 +136,7 @@ pub(crate) struct Server {
     pub(crate) path: String,
     process: Child,
     /// Steadfast's state directory.
-    state: PathBuf,
+    pub(crate) state: PathBuf,
     /// Configuration and log, and the state unless it has another place.
     _scratch: tempfile::TempDir,
     log: PathBuf,
