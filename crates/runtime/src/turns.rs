@@ -3,9 +3,10 @@
 //!
 //! Deficit round robin by time: a client is served until it has used its share, and what it used
 //! too much is taken off its next one. A client that comes back after having had nothing to do is
-//! served before those that always have, once; then it stands in line with them (the new and old
-//! flows of RFC 8290 §4.1). So a client that asks now and then waits for the call that runs, and
-//! for nobody's backlog.
+//! served before those that always have; then it stands in line with them (the new and old
+//! flows of RFC 8290 §4.1). Until its turn in that line it is served before them again whenever it comes
+//! back and finds somebody with a backlog next, as long as its share lasts. So a client that asks now and then waits for the call that runs, and
+//! for nobody's backlog, and no client gets more than its share by it.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -38,10 +39,13 @@ enum Line {
     /// In none: there is nothing to do for it.
     #[default]
     None,
-    /// Before the others, once.
+    /// Before the others.
     Fresh,
     /// With all who have had their turn.
     Old,
+    /// With them, having had nothing to do, and before them with what is left of its share, since who is next
+    /// has a backlog.
+    Again,
 }
 
 #[derive(Debug)]
@@ -142,12 +146,24 @@ impl<T> Turns<T> {
 
     /// There is something to do for a client.
     pub(crate) fn push(&mut self, id: ClientId, ready: T) {
+        let has_backlog = |index: &u32| {
+            self.clients.get(*index as usize).is_some_and(|client| client.ready.len() > 1)
+        };
+        // Those who are alike are served in the order in which they come.
+        let is_backlog_next = self.old.front().is_some_and(has_backlog);
         let Some(client) = self.clients.get_mut(id.0 as usize) else { return };
         client.ready.push_back(ready);
         self.ready_count += 1;
         if client.line == Line::None {
             client.line = Line::Fresh;
             client.share_ns = SHARE_NS.min(client.share_ns + SHARE_NS);
+            self.fresh.push_back(id.0);
+        } else if client.line == Line::Old
+            && client.ready.len() == 1
+            && client.share_ns > 0
+            && is_backlog_next
+        {
+            client.line = Line::Again;
             self.fresh.push_back(id.0);
         }
     }
@@ -202,6 +218,10 @@ impl<T> Turns<T> {
                 self.fresh.pop_front();
             } else {
                 self.old.pop_front();
+            }
+            if client.line == Line::Again {
+                client.line = Line::Old;
+                continue;
             }
             if client.share_ns <= 0 {
                 client.share_ns += SHARE_NS;
@@ -347,6 +367,62 @@ mod tests {
         turns.charge(rare, 60_000);
         turns.push(rare, (1, rare));
         assert_ne!(turns.next().unwrap().0, rare);
+    }
+
+    #[test]
+    fn who_comes_back_waits_for_no_backlog_as_long_as_its_share_lasts() {
+        let mut turns = Turns::default();
+        let greedy = turns.join(address(1));
+        for _ in 0..100 {
+            turns.push(greedy, 0);
+        }
+        // From now on it stands in line.
+        turns.next();
+        turns.charge(greedy, SHARE_NS as u64);
+        let modest = turns.join(address(2));
+        let mut order = Vec::new();
+        // 11 calls use a share.
+        for _ in 0..11 {
+            turns.push(modest, 1);
+            for _ in 0..2 {
+                let (id, who) = turns.next().unwrap();
+                order.push(who);
+                turns.charge(id, if id == modest { 9_500 } else { 1_000 });
+            }
+        }
+        assert_eq!(order, [1, 0].repeat(11));
+        turns.push(modest, 1);
+        let (id, who) = turns.next().unwrap();
+        turns.charge(id, SHARE_NS as u64);
+        assert_eq!(who, 0, "it has had its share");
+        let waited: Vec<_> = std::iter::from_fn(|| {
+            let (id, who) = turns.next()?;
+            turns.charge(id, SHARE_NS as u64 / 2);
+            (who == 0).then_some(())
+        })
+        .collect();
+        assert!(waited.len() <= 2, "and has another one before the backlog's end: {waited:?}");
+    }
+
+    #[test]
+    fn who_comes_back_is_not_served_before_those_who_are_like_it() {
+        let mut turns = Turns::default();
+        let [a, b] = [1, 2].map(|number| turns.join(address(number)));
+        turns.push(a, a);
+        turns.push(b, b);
+        // Both use their share, and stand in line; then the one has nothing to do.
+        for (expected, has_more) in [(a, true), (b, true), (a, false)] {
+            assert_eq!(turns.next(), Some((expected, expected)));
+            turns.charge(expected, SHARE_NS as u64);
+            if has_more {
+                turns.push(expected, expected);
+            }
+        }
+        assert_eq!(turns.next(), Some((b, b)));
+        turns.push(a, a);
+        turns.push(b, b);
+        assert_eq!(turns.next(), Some((b, b)));
+        assert_eq!(turns.next(), Some((a, a)));
     }
 
     #[test]

@@ -140,7 +140,7 @@ impl Server {
     /// If it has not said that it makes its log stable by flushing the device.
     pub(crate) fn require_flushed_device(&self) -> Result<()> {
         let log = std::fs::read(&self.log)?;
-        let is_told = String::from_utf8_lossy(&log).contains("its device flushed by itself");
+        let is_told = String::from_utf8_lossy(&log).contains("with a flush of its device");
         if is_told { Ok(()) } else { bail!("the server does not flush its log's device by itself") }
     }
 

@@ -264,7 +264,7 @@ impl Site<'_> {
             let figure = figure.with_context(|| format!("{} has no result", of.title))?;
             command.args(["--load", &format!("{:.0}", figure * of.share)]);
         }
-        let _busy = case.has_busy_cpus.then(BusyCpus::start).transpose()?;
+        let busy = case.has_busy_cpus.then(BusyCpus::start).transpose()?;
         let beside = case.beside.map(|words| Beside::start(words, server, cpus)).transpose()?;
         let report: Value = if matches!(self.place, Place::Workers(_)) {
             run_held(case, server)?
@@ -276,6 +276,7 @@ impl Site<'_> {
             serde_json::from_slice(&output.stdout)?
         };
         let of_beside = beside.map(Beside::stop).transpose()?;
+        busy.map(BusyCpus::stop).transpose()?;
         let mut figures = Figures::new();
         for (name, pointer) in &case.figures {
             let figure = report.pointer(pointer).and_then(Value::as_f64);

@@ -351,7 +351,7 @@ pub(super) fn time_superblocks(
     let median = Times::new(times).percentile(50);
     let path = medium.path().display();
     let us = median.as_micros();
-    let how = if medium.flushes_device() { ", its device flushed by itself" } else { "" };
+    let how = if medium.flushes_device() { ", with a flush of its device" } else { "" };
     let verdict = look_at(medium.path()).map_or(Verdict::Unknown, |on| judge(&on, median, None));
     match verdict {
         Verdict::Memory | Verdict::TooFast => tracing::warn!(

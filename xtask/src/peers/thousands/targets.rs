@@ -124,12 +124,12 @@ impl Targets<'_> {
             .map(|(ours, theirs)| ours / theirs);
         self.at_most(2, "p99 at half of that rate, ours ÷ ganesha's", 1.0, measured);
         // Calls of a closed loop come eight at a time, which no calls at random times do.
-        let [alone, of_busy_cpus] = [cases::HALF, cases::HALF_OF_BUSY_CPUS]
+        let [of_own_load, of_busy_cpus] = [cases::HALF, cases::HALF_OF_BUSY_CPUS]
             .map(|title| self.theirs_by_ours(title, cases::P99).map(f64::recip));
         let what = "p99 at half of the closed loop's peak, ours ÷ ganesha's";
         self.at_most(2, &format!("{what}, no CPU idle for either"), 1.0, of_busy_cpus);
         // Pauses of the virtual CPUs, more of them the busier those are.
-        self.told(2, &format!("{what}, CPUs as busy as each makes them"), alone);
+        self.told(2, &format!("{what}, CPUs as busy as each makes them"), of_own_load);
     }
 
     fn streams(&mut self) {
