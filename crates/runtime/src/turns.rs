@@ -4,9 +4,10 @@
 //! Deficit round robin by time: a client is served until it has used its share, and what it used
 //! too much is taken off its next one. A client that comes back after having had nothing to do is
 //! served before those that always have; then it stands in line with them (the new and old
-//! flows of RFC 8290 §4.1). Until its turn in that line it is served before them again whenever it comes
-//! back and finds somebody with a backlog next, as long as its share lasts. So a client that asks now and then waits for the call that runs, and
-//! for nobody's backlog, and no client gets more than its share by it.
+//! flows of RFC 8290 §4.1). Until its turn in that line it is served before them again whenever it
+//! comes back and finds somebody with a backlog next, as long as its share lasts. So a client that
+//! asks now and then waits for the call that runs, and for nobody's backlog, and no client gets
+//! more than its share by it.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -43,8 +44,8 @@ enum Line {
     Fresh,
     /// With all who have had their turn.
     Old,
-    /// With them, having had nothing to do, and before them with what is left of its share, since who is next
-    /// has a backlog.
+    /// With them, having had nothing to do, and before them with what is left of its share, since
+    /// who is next has a backlog.
     Again,
 }
 
