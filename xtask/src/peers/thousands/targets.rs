@@ -137,19 +137,23 @@ impl Targets<'_> {
             let limit = self.ours(title, limit);
             self.ours(title, cases::MIB).zip(limit).map(|(own, of)| own / of)
         };
-        let [from_memory, from_cache, system] = [
+        let [of_system, from_memory, from_cache] = [
+            (cases::STREAM_SYSTEM_TCP, cases::LOOPBACK),
             (cases::STREAM, cases::LOOPBACK_FROM_MEMORY),
             (cases::STREAM, cases::LOOPBACK),
-            (cases::STREAM_SYSTEM_TCP, cases::LOOPBACK),
         ]
         .map(|(title, limit)| by_limit(title, limit));
         let what = "1 MiB reads, MiB/s ÷ loopback TCP limit";
+        self.at_least(3, &format!("{what}, the machine's TCP"), 0.85, of_system);
         // What files have is not in a CPU's cache.
-        self.at_least(3, &format!("{what}, data from memory"), 0.85, from_memory);
-        self.told(3, &format!("{what}, one buffer of 1 MiB"), from_cache);
-        self.told(3, &format!("{what}, one buffer, the system's TCP"), system);
-        let measured = self.theirs_by_ours(cases::STREAM, cases::SERVER_MIB);
-        self.at_least(3, "1 MiB reads: CPU a MiB, ganesha ÷ ours", 2.0, measured);
+        self.at_least(3, &format!("{what}, usual TCP, data from memory"), 0.85, from_memory);
+        self.told(3, &format!("{what}, usual TCP, one buffer of 1 MiB"), from_cache);
+        let [of_system, usual] = [cases::STREAM_SYSTEM_TCP, cases::STREAM]
+            .map(|title| self.theirs_by_ours(title, cases::SERVER_MIB));
+        // The goal is from machines as they are; the floor of usual TCP is in docs/performance.md.
+        let what = "1 MiB reads: CPU a MiB, ganesha ÷ ours";
+        self.at_least(3, &format!("{what}, the machine's TCP"), 2.0, of_system);
+        self.told(3, &format!("{what}, usual TCP"), usual);
         let [one, two] = cases::UDP.map(|(_, title)| self.ours(title, cases::CALLS));
         let measured = two.zip(one).map(|(two, one)| two / one);
         self.at_least(3, "UDP reads: calls/s of 2 workers ÷ 1 worker", TWO_WORKERS, measured);
