@@ -181,7 +181,7 @@ impl Server {
         let verdict = self.engine.call(&mut Host, &self.peer, self.now_ms, &message, &mut reply);
         assert!(reply.files.is_empty(), "no file was allowed in the reply");
         let bytes = match verdict {
-            Verdict::Replied => reply.bytes,
+            Verdict::Replied | Verdict::PutOff => reply.bytes,
             Verdict::Parked(call) => {
                 assert!(reply.bytes.is_empty(), "parked, and yet answered");
                 let outcome = if flush_works { Ok(()) } else { Err(FsError::Io) };

@@ -580,3 +580,55 @@ fn what_a_local_process_has_put_in_the_way_is_kept_and_reported() {
     assert_eq!(std::fs::read(kept.unwrap()).unwrap(), b"of a local process");
     stop(running);
 }
+
+/// Whoever waits for a disk that hangs holds a thread of the server; those who do not need that disk
+/// must find one. Clients hear that it hangs; when it does not any more, all that they asked is done.
+#[test]
+fn a_disk_that_hangs_keeps_no_call_from_the_others() {
+    let Some(mut site) = Site::new(&["good", "bad"]) else { return };
+    site.more = "[server]\nworkers_max = 12\n".to_owned();
+    let running = site.start();
+    let (mut good, good_root) = site.mount(&running, 0);
+    let made = create(&mut good, &good_root, "made");
+    let clients: Vec<_> = (0..30).map(|_| site.mount(&running, 1)).collect();
+    let frozen = site.disks[1].freeze();
+    let (refused, refusals) = std::sync::mpsc::channel();
+    let changes: Vec<_> = clients
+        .into_iter()
+        .enumerate()
+        .map(|(number, (mut client, root))| {
+            let refused = refused.clone();
+            std::thread::spawn(move || {
+                let name = format!("d{number}");
+                let try_once = |client: &mut Nfs3Client| {
+                    client.mkdir(&root, name.as_bytes(), &Settings::default())
+                };
+                while let Err(error) = try_once(&mut client) {
+                    assert_eq!(error.status(), Some(NfsStat3::Jukebox), "{error}");
+                    let _ = refused.send(());
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            })
+        })
+        .collect();
+    // More than there are threads to wait.
+    for _ in 0..12 {
+        refusals.recv_timeout(PATIENCE).expect("clients are told to try later");
+    }
+    let begun = Instant::now();
+    for number in 0..50 {
+        create(&mut good, &good_root, &format!("meanwhile {number}"));
+        assert_eq!(good.lookup(&good_root, b"made").unwrap().handle, made);
+        site.mount(&running, 0).0.getattr(&made).unwrap();
+    }
+    let took = begun.elapsed();
+    drop(frozen);
+    for change in changes {
+        change.join().expect("each directory is made once");
+    }
+    assert!(took < PATIENCE, "{took:?}");
+    let names = std::fs::read_dir(&site.disks[1].share).unwrap().count();
+    assert_eq!(names, 30);
+    assert!(site.said().contains("look whether the disk hangs"), "{}", site.said());
+    stop(running);
+}

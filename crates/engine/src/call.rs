@@ -1,6 +1,7 @@
 //! What goes in and out of [`crate::Engine::call`].
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use steadfast_shares::{Flavor, Question};
 use steadfast_vfs::{FileRange, Flush};
@@ -74,8 +75,31 @@ impl Peer {
     }
 }
 
+/// What a call waits for when it waits for storage: the disk of a file system, or the opening of
+/// a share's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StorageId(pub u64);
+
+/// Whether a call may wait for its storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// It may.
+    Free,
+    /// So many calls do that nobody would be left for calls to other storage: this one is to be
+    /// executed again later, from its beginning ([`Verdict::PutOff`]).
+    Later,
+    /// And none of those has come back for a while: its client is to try later (JUKEBOX).
+    None,
+}
+
 /// What the engine tells its host while a call runs.
 pub trait CallHost {
+    /// The call is about to wait for this storage, or might: whether it may. Asked before the host
+    /// is told so; what the call changes has not been begun.
+    fn room_to_wait(&mut self, _storage: StorageId) -> Room {
+        Room::Free
+    }
+
     /// The call is about to do something that may put the thread to sleep (a change, a cold
     /// read): let others take over the connection's further calls should it last. Cheap; may be
     /// called more than once.
@@ -165,7 +189,7 @@ impl ReplyBuffer {
 }
 
 /// What a peer did wrong in a call that was answered all the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Complaint {
     /// Arguments that could not be decoded.
     #[error("sent {operation} arguments that could not be decoded (program {program})")]
@@ -190,6 +214,15 @@ pub enum Complaint {
     /// A handle whose MAC is not ours.
     #[error("sent a handle that this server did not make")]
     ForgedHandle,
+    /// Nothing wrong: its call could not wait for storage that does not answer ([`Room::None`]).
+    #[error(
+        "is told to try later (JUKEBOX): of the many calls that wait for the disk of share {path} \
+         none has come back for a while; look whether the disk hangs"
+    )]
+    StorageHangs {
+        /// The share's path.
+        path: Arc<str>,
+    },
 }
 
 /// Why a connection must be closed: what follows in the stream cannot be trusted.
@@ -206,6 +239,9 @@ pub enum HangUp {
 pub enum Verdict {
     /// One reply was appended.
     Replied,
+    /// One reply was appended, which tells the client to try later. The host may execute the call
+    /// again instead of sending it: nothing was changed, and nobody else has got that reply.
+    PutOff,
     /// The reply waits for stability: meet the obligation, then [`crate::Engine::settle`].
     Parked(ParkedCall),
     /// No reply is due (a duplicate of a call still in progress).

@@ -6,7 +6,7 @@ use steadfast_wire::rpc::{AuthStat, CallHeader, RPCSEC_GSS};
 use steadfast_xdr::{Decode, Reader, Writer};
 
 use crate::call::{
-    Awaited, CallFacts, CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, Verdict,
+    Awaited, CallFacts, CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, Room, Verdict,
 };
 use crate::nfs3::encode;
 use crate::nfs3::status::status;
@@ -223,6 +223,7 @@ impl Admitted<'_, '_> {
             identity,
             complaint: &mut complaint,
             may_wait: self.may_wait_since_ms.is_some(),
+            lacks_room: None,
         };
         let (program, version, procedure) = operation_number;
         let executed = match protocol {
@@ -245,14 +246,15 @@ impl Admitted<'_, '_> {
                 &mut reply.bytes,
             ),
         };
+        let is_put_off = session.lacks_room == Some(Room::Later);
         if complaint.is_some() {
             reply.complaint = complaint;
         }
         match executed {
             Some(Ok(Outcome::Done)) => {
                 reply.facts.is_error = is_failure(operation, &reply.bytes, start);
-                self.remember(reply.bytes.get(start..).unwrap_or(&[]));
-                Verdict::Replied
+                let others_know = self.remember(reply.bytes.get(start..).unwrap_or(&[]));
+                if is_put_off && !others_know { Verdict::PutOff } else { Verdict::Replied }
             }
             Some(Ok(Outcome::Waits { obligation, ends_with_verifier })) => {
                 reply.facts.is_error = is_failure(operation, &reply.bytes, start);
@@ -303,15 +305,16 @@ impl Admitted<'_, '_> {
         }
     }
 
-    /// Keeps the reply for duplicates, unless it tells the client to try again.
-    fn remember(&mut self, reply: &[u8]) {
-        let Some(key) = self.key.take() else { return };
+    /// Keeps the reply for duplicates, unless it tells the client to try again: whether some have
+    /// got that.
+    fn remember(&mut self, reply: &[u8]) -> bool {
+        let Some(key) = self.key.take() else { return false };
         let try_later = (status(FsError::TryLater) as u32).to_be_bytes();
         if reply.get(STATUS_AT..STATUS_AT + 4) == Some(&try_later) {
-            self.engine.replies.forget(&key, reply);
-        } else {
-            self.engine.replies.finish(&key, self.now_ms, reply);
+            return self.engine.replies.forget(&key, reply);
         }
+        self.engine.replies.finish(&key, self.now_ms, reply);
+        false
     }
 }
 

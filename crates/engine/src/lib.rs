@@ -33,7 +33,7 @@ mod wire_handle;
 
 pub use call::{
     Awaited, CallFacts, CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, ReplySink,
-    Stage, Transport, Verdict,
+    Room, Stage, StorageId, Transport, Verdict,
 };
 pub use export::{Export, ExportTable};
 pub use operation::{OperationId, OperationName};

@@ -170,7 +170,9 @@ fn mnt(version: u32, session: &mut Session<'_>, path: &[u8], w: &mut Writer<'_>)
     });
     match (found, share) {
         // MOUNT has no word for "later": the client's patience is longer than ours.
-        (Err(FsError::TryLater), Some(share)) if session.may_wait => {
+        (Err(FsError::TryLater), Some(share))
+            if session.may_wait && session.lacks_room.is_none() =>
+        {
             return Outcome::AskAgain(share);
         }
         (Err(error), _) => w.u32(status(error)),
@@ -258,8 +260,8 @@ fn find<'a>(
     let flavors = flavors(session, exported)?;
     // So that the first call on the handle finds it known.
     let _ = session.rights(exported);
-    session.host.may_block();
     let storage = session.storage(exported)?;
+    session.may_block_for(storage, &exported.export.share)?;
     session.host.stage(Stage::Storage);
     let superuser = Cred { uid: 0, gid: 0, groups: SmallVec::new() };
     let caller = Caller { cred: &superuser, waiting: Waiting::Allowed };

@@ -56,7 +56,7 @@ fn getacl(
         if mask & !MASK_ALL != 0 {
             return Err(FsError::Invalid);
         }
-        session.host.may_block();
+        session.may_block(&target)?;
         Ok((target.storage.acls(&target.caller(), &target.handle)?, target.cred.uid))
     });
     match result {

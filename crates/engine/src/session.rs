@@ -4,7 +4,7 @@ use steadfast_shares::{Decision, Flavor, Groups, Rights, Share, ShareId, Squash}
 use steadfast_vfs::{Caller, Cred, Durable, FileSystem, FsError, Obligation, ReplyBarrier};
 use steadfast_vfs::{StorageHandle, Waiting};
 
-use crate::call::{CallHost, Complaint, Peer, Stage, Transport};
+use crate::call::{CallHost, Complaint, Peer, Room, Stage, StorageId, Transport};
 use crate::export::Exported;
 use crate::operation::Operation;
 use crate::wire_handle::SealedHandle;
@@ -33,6 +33,8 @@ pub(crate) struct Session<'a> {
     pub(crate) complaint: &'a mut Option<Complaint>,
     /// Whether the call may be executed again when more is known ([`Outcome::AskAgain`]).
     pub(crate) may_wait: bool,
+    /// Why the call may not wait for its storage, once that is so.
+    pub(crate) lacks_room: Option<Room>,
 }
 
 /// An object that a handle named, with what the caller may do there.
@@ -93,19 +95,23 @@ impl<'a> Session<'a> {
         let exported = self.exports.exported(share_id).ok_or(FsError::Stale)?;
         let share: &'a Share = &exported.export.share;
         let rights = self.rights(exported)?;
-        if self.operation.is_changing {
-            if rights.is_read_only {
-                return Err(FsError::ReadOnly);
-            }
-            self.host.may_block();
+        if self.operation.is_changing && rights.is_read_only {
+            return Err(FsError::ReadOnly);
         }
         let cred = self.cred(rights)?;
         let storage = self.storage(exported)?;
+        let target = Target { storage, share, rights, handle, cred };
+        if self.operation.is_changing {
+            self.may_block(&target)?;
+        }
         self.host.stage(Stage::Storage);
-        Ok(Target { storage, share, rights, handle, cred })
+        Ok(target)
     }
 
     /// The storage of an export, opened if it was not.
+    ///
+    /// # Errors
+    /// `TryLater` if it cannot be opened now.
     pub(crate) fn storage(
         &mut self,
         exported: &'a Exported,
@@ -114,8 +120,51 @@ impl<'a> Session<'a> {
         if let Some(storage) = source.opened() {
             return Ok(storage);
         }
+        let share = &exported.export.share;
+        self.ask_for_room(StorageId(OPENING | share.id.0), share)?;
         self.host.will_block();
         source.open()
+    }
+
+    /// Asks the host whether the call may wait.
+    ///
+    /// # Errors
+    /// `TryLater` if it may not.
+    fn ask_for_room(&mut self, storage: StorageId, share: &Share) -> Result<(), FsError> {
+        let room = self.host.room_to_wait(storage);
+        allow(room, share, self.complaint, &mut self.lacks_room)
+    }
+
+    /// As [`CallHost::may_block`], if the call may wait for its storage.
+    ///
+    /// # Errors
+    /// `TryLater` if it may not.
+    pub(crate) fn may_block(&mut self, target: &Target<'_>) -> Result<(), FsError> {
+        self.may_block_for(target.storage, target.share)
+    }
+
+    /// The same before an object is known.
+    ///
+    /// # Errors
+    /// `TryLater` if it may not.
+    pub(crate) fn may_block_for(
+        &mut self,
+        storage: &dyn FileSystem,
+        share: &Share,
+    ) -> Result<(), FsError> {
+        self.ask_for_room(id_of(storage), share)?;
+        self.host.may_block();
+        Ok(())
+    }
+
+    /// As [`CallHost::seldom_blocks`], if the call may wait for its storage.
+    ///
+    /// # Errors
+    /// `TryLater` if it may not.
+    pub(crate) fn seldom_blocks(&mut self, target: &Target<'_>) -> Result<(), FsError> {
+        self.ask_for_room(id_of(target.storage), target.share)?;
+        self.host.seldom_blocks();
+        Ok(())
     }
 
     /// As whom the caller acts.
@@ -159,12 +208,21 @@ impl<'a> Session<'a> {
     /// Runs an operation that only reads: first without waiting for storage; then, if an object
     /// must be opened, in such a way that somebody else serves the others if it takes long; and if
     /// that is not enough, again after others have taken over what this thread would hold up.
+    ///
+    /// # Errors
+    /// The operation's; `TryLater` if it would have to wait and may not.
     pub(crate) fn read<T>(
         &mut self,
-        cred: &Cred,
+        target: &Target<'_>,
         mut attempt: impl FnMut(&Caller<'_>) -> Result<T, FsError>,
     ) -> Result<T, FsError> {
-        waiting_by_degrees(self.host, |waiting| attempt(&Caller { cred, waiting }))
+        let Self { host, complaint, lacks_room, .. } = self;
+        let Target { storage, share, cred, .. } = target;
+        waiting_by_degrees(
+            *host,
+            |host| allow(host.room_to_wait(id_of(*storage)), share, complaint, lacks_room),
+            |waiting| attempt(&Caller { cred, waiting }),
+        )
     }
 
     /// The largest READ, WRITE or listing over this call's transport, in bytes.
@@ -182,24 +240,52 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Tries what only reads again, waiting for more each time, as long as that is what it lacks.
+/// Whether a call to a share may wait.
+fn allow(
+    room: Room,
+    share: &Share,
+    complaint: &mut Option<Complaint>,
+    lacks_room: &mut Option<Room>,
+) -> Result<(), FsError> {
+    match room {
+        Room::Free => return Ok(()),
+        Room::Later => {}
+        Room::None => *complaint = Some(Complaint::StorageHangs { path: share.path.clone() }),
+    }
+    *lacks_room = Some(room);
+    Err(FsError::TryLater)
+}
+
+/// Tries what only reads again, waiting for more each time, as long as that is what it lacks and
+/// it may.
 fn waiting_by_degrees<T>(
     host: &mut dyn CallHost,
+    mut may_wait: impl FnMut(&mut dyn CallHost) -> Result<(), FsError>,
     mut attempt: impl FnMut(Waiting) -> Result<T, FsError>,
 ) -> Result<T, FsError> {
     let mut result = attempt(Waiting::Never);
     if matches!(result, Err(FsError::WouldOpen)) {
+        may_wait(host)?;
         host.opens();
         result = attempt(Waiting::ToOpen);
         host.has_opened();
     }
     match result {
         Err(FsError::WouldBlock) => {
+            may_wait(host)?;
             host.will_block();
             attempt(Waiting::Allowed)
         }
         result => result,
     }
+}
+
+/// Marks the number of a share whose storage is being opened.
+const OPENING: u64 = 1 << 63;
+
+/// What calls to open storage wait for.
+fn id_of(storage: &dyn FileSystem) -> StorageId {
+    StorageId(u64::from(storage.domain().0))
 }
 
 /// As whom a caller acts.
@@ -300,16 +386,38 @@ mod tests {
             let mut host = Heard::default();
             let mut attempts = outcomes.iter();
             let mut waited = Vec::new();
-            let result = waiting_by_degrees(&mut host, |waiting| {
-                waited.push(waiting);
-                *attempts.next().expect("an attempt too many")
-            });
+            let result = waiting_by_degrees(
+                &mut host,
+                |_| Ok(()),
+                |waiting| {
+                    waited.push(waiting);
+                    *attempts.next().expect("an attempt too many")
+                },
+            );
             assert_eq!((&Some(&result), host.0), (&outcomes.last(), heard));
             let asked = match &outcomes[0] {
                 Err(WouldOpen) => &[Waiting::Never, Waiting::ToOpen, Waiting::Allowed][..],
                 _ => &[Waiting::Never, Waiting::Allowed],
             };
             assert_eq!(waited, asked[..outcomes.len()]);
+        }
+    }
+
+    #[test]
+    fn who_may_not_wait_does_not() {
+        for lacked in [FsError::WouldOpen, FsError::WouldBlock] {
+            let mut host = Heard::default();
+            let mut waited = Vec::new();
+            let result: Result<(), _> = waiting_by_degrees(
+                &mut host,
+                |_| Err(FsError::TryLater),
+                |waiting| {
+                    waited.push(waiting);
+                    Err(lacked)
+                },
+            );
+            assert_eq!((result, host.0), (Err(FsError::TryLater), vec![]));
+            assert_eq!(waited, [Waiting::Never]);
         }
     }
 

@@ -36,7 +36,7 @@ impl Server {
     fn call(&self, message: &[u8]) -> Option<Vec<u8>> {
         let mut reply = ReplyBuffer::default();
         match self.engine.call(&mut Host, &self.peer, 0, message, &mut reply) {
-            Verdict::Replied => Some(reply.bytes),
+            Verdict::Replied | Verdict::PutOff => Some(reply.bytes),
             Verdict::Parked(call) => {
                 let mut bytes = Vec::new();
                 self.engine.settle(call, Ok(()), 0, &mut bytes);

@@ -2,8 +2,8 @@
 
 use steadfast_vfs::{
     AccessMask, Acl, Attr, Caller, Changed, CreateHow, Created, DirEntry, DirPage, Durable, Entry,
-    FileSystem, FsError, FsInfo, FsStatistics, Looked, Name, NodeKind, PathLimits, ReadDone,
-    Renamed, SetAttr, StorageHandle, Time, WriteHow, Written,
+    FileSystem, FlushDomain, FsError, FsInfo, FsStatistics, Looked, Name, NodeKind, PathLimits,
+    ReadDone, Renamed, SetAttr, StorageHandle, Time, WriteHow, Written,
 };
 
 use crate::tree::Tree;
@@ -11,6 +11,10 @@ use crate::tree::Tree;
 impl FileSystem for Tree {
     fn root(&self) -> Result<Entry, FsError> {
         self.do_root()
+    }
+
+    fn domain(&self) -> FlushDomain {
+        self.root_node().volume.domain
     }
 
     fn attributes(&self, caller: &Caller<'_>, object: &StorageHandle) -> Result<Attr, FsError> {

@@ -70,6 +70,18 @@ impl Batch {
         Arc::new(rest)
     }
 
+    /// One call, taken already, to be kept by itself.
+    pub(crate) fn only(&self, index: usize) -> Arc<Self> {
+        let record = self.record(index);
+        let mut only = Self { is_rest: true, arrival: self.arrival, ..Self::new(0) };
+        only.buffer.extend_from_slice(record);
+        only.records.places.push(RecordPlace::Buffer(0..record.len()));
+        if let Origin::Stream(connection) = &self.origin {
+            only.origin = Origin::Stream(Arc::clone(connection));
+        }
+        Arc::new(only)
+    }
+
     /// Memory used by what is kept of another batch, in bytes.
     pub(crate) fn kept_bytes(&self) -> usize {
         if self.is_rest { self.buffer.capacity() } else { 0 }

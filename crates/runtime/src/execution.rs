@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
-use steadfast_engine::{CallFacts, CallHost, Peer, ReplyBuffer, ReplySink, Stage, Verdict};
+use steadfast_engine::{
+    CallFacts, CallHost, Peer, ReplyBuffer, ReplySink, Room, Stage, StorageId, Verdict,
+};
 
 use crate::batch::{Answered, Batch, Origin, Outbox};
 use crate::datagram::ReplyAddress;
@@ -15,7 +17,7 @@ use crate::flusher::{
 use crate::held_back;
 use crate::log_limit::{LogKind, limited};
 use crate::pool::Pool;
-use crate::seat::{Offer, Seat, SeatCore, SeatGuard};
+use crate::seat::{Lent, Offer, Seat, SeatCore, SeatGuard};
 use crate::send_queue::SpareBuffers;
 use crate::shared::{Phase, Shared};
 use crate::statistics::{Counters, Executed, Sampler, StageClock};
@@ -441,6 +443,7 @@ impl Executor {
             context.shared.service.call(&mut host, peer, now_ms, record, reply)
         }));
         let stages = host.stages.take();
+        let storage = host.storage;
         // None of this call's time.
         let sending_ns = host.sending_ns;
         let begun_ns = begun_ns + sending_ns;
@@ -460,17 +463,22 @@ impl Executor {
             Executed { facts: reply.facts, is_sampled, decode_ns, access_ns, begun_ns, ended_ns };
         executed.facts.is_error |= matches!(verdict, Ok(Verdict::HangUp(_)) | Err(_));
         let bytes_out = match verdict {
-            Ok(Verdict::Replied) => Some(reply.length()),
+            Ok(Verdict::Replied | Verdict::PutOff) => Some(reply.length()),
             Ok(Verdict::Parked(_)) => None,
             Ok(Verdict::Silent | Verdict::HangUp(_)) | Err(_) => Some(0),
         };
+        if let (Ok(Verdict::PutOff), Some(storage)) = (&verdict, storage)
+            && put_off(context, guard.as_deref_mut(), batch, index, storage)
+        {
+            return;
+        }
         context.counters.operations.note_executed(&executed, record.len(), bytes_out);
         if let Some(complaint) = reply.complaint.take() {
             limited!(log, LogKind::Complaint, warn, "{} {complaint}", peer.address);
         }
         let outbox = &mut gathering.outbox;
         match verdict {
-            Ok(Verdict::Replied) => {
+            Ok(Verdict::Replied | Verdict::PutOff) => {
                 match address {
                     None => outbox.stream.push_record(reply, &mut gathering.spare),
                     Some(address) => outbox.datagrams.push(&reply.bytes, address, &context.shared),
@@ -515,6 +523,34 @@ fn answer_unflushed(verdict: Verdict, reply: &mut ReplyBuffer, shared: &Shared) 
     }
 }
 
+/// Puts a call off until it may wait for its storage: `false` if its client is to be told to try
+/// later instead. A datagram is as if it had been lost.
+fn put_off(
+    context: &Context,
+    core: Option<&mut SeatCore>,
+    batch: &Batch,
+    index: usize,
+    storage: StorageId,
+) -> bool {
+    let Some(connection) = batch.connection() else {
+        context.counters.put_off.add(1);
+        return true;
+    };
+    let Some(core) = core else { return false };
+    let waiting = &context.shared.waiting.stash_bytes;
+    let kept_max = context.shared.options.waiting_bytes_max / 2;
+    if waiting.load(Ordering::Relaxed) + batch.record(index).len() > kept_max {
+        return false;
+    }
+    let only = batch.only(index);
+    waiting.fetch_add(only.kept_bytes(), Ordering::Relaxed);
+    connection.enter();
+    let token = connection.token.load(Ordering::Relaxed);
+    core.put_off.push(token, only, storage, context.shared.now_ms());
+    context.counters.put_off.add(1);
+    true
+}
+
 /// Ends a batch's connection, if it has one. What came before was executed; its replies may be
 /// lost.
 fn hang_up(batch: &Batch) {
@@ -541,7 +577,9 @@ struct Host<'h, 's> {
     address: Option<&'h ReplyAddress>,
     /// Who was served when the seat was lent.
     client: Option<ClientId>,
-    is_lent: bool,
+    /// What the call waits for, if it waits.
+    storage: Option<StorageId>,
+    lent: Option<Lent>,
     was_lent: bool,
     is_offered: bool,
     is_summoned: bool,
@@ -569,7 +607,8 @@ impl<'h, 's> Host<'h, 's> {
             batch,
             address: None,
             client: None,
-            is_lent: false,
+            storage: None,
+            lent: None,
             was_lent: false,
             is_offered: false,
             is_summoned: false,
@@ -618,20 +657,19 @@ impl<'h, 's> Host<'h, 's> {
         if let Some(connection) = self.batch.connection() {
             connection.enter();
         }
-        self.is_lent = true;
         self.was_lent = true;
         self.context.counters.lends.add(1);
-        self.seat.lend(guard);
+        self.lent = Some(self.seat.lend(guard, self.storage));
         self.context.pool.note_lent();
     }
 
     /// Takes the seat back, if it is lent, unless another worker has it.
     fn regain(&mut self) {
-        if !self.is_lent {
+        let lent = self.lent.take();
+        if lent.is_none() {
             return;
         }
-        self.is_lent = false;
-        *self.guard = self.seat.occupy();
+        *self.guard = self.context.pool.occupy(self.seat, lent);
         if let (Some(core), Some(client)) = (self.guard.as_deref_mut(), self.client) {
             core.start_serving(client, self.context.shared.stamp_ns());
         }
@@ -662,14 +700,39 @@ impl<'h, 's> Host<'h, 's> {
 }
 
 impl CallHost for Host<'_, '_> {
+    fn room_to_wait(&mut self, storage: StorageId) -> Room {
+        let Context { pool, shared, counters } = self.context;
+        // Who has no seat keeps nobody from it.
+        if self.guard.is_none() {
+            return Room::Free;
+        }
+        self.storage = Some(storage);
+        if !pool.held_up.is_any() {
+            return Room::Free;
+        }
+        let (room, _) = pool.held_up.room(storage, shared.now_ms());
+        match room {
+            Room::Free => {}
+            Room::Later => limited!(
+                shared.log,
+                LogKind::Storage,
+                info,
+                "many calls wait for one disk: further ones to it are put off, so that those to \
+                 others find a worker (workers_max)"
+            ),
+            Room::None => counters.told_later.add(1),
+        }
+        room
+    }
+
     fn may_block(&mut self) {
-        if !self.is_lent {
+        if self.lent.is_none() {
             self.lend(false);
         }
     }
 
     fn seldom_blocks(&mut self) {
-        if !self.is_lent {
+        if self.lent.is_none() {
             let mark_ns = self.gathering.mark_ns;
             let is_due = self.guard.as_deref().is_some_and(|core| core.held_back.is_due(mark_ns));
             // Should this call sleep after all, another worker sends what is held back.
@@ -713,7 +776,7 @@ impl CallHost for Host<'_, '_> {
     }
 
     fn will_block(&mut self) {
-        if self.is_summoned || (self.guard.is_none() && !self.is_lent) {
+        if self.is_summoned || (self.guard.is_none() && self.lent.is_none()) {
             return;
         }
         self.is_summoned = true;

@@ -23,9 +23,10 @@ pub(crate) enum LogKind {
     Memory,
     Flush,
     Workers,
+    Storage,
 }
 
-const KINDS: usize = LogKind::Workers as usize + 1;
+const KINDS: usize = LogKind::Storage as usize + 1;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {

@@ -26,6 +26,9 @@ pub struct ServerOptions {
     pub congestion_control: Option<String>,
     /// Threads of a pool at the most, those that wait for storage counted.
     pub workers_max: usize,
+    /// When so many of a pool's workers wait for one storage that no more may, and none has come
+    /// back for this time, in ms, clients whose calls would wait for it are told to try later.
+    pub storage_patience_ms: u64,
     /// Connections at the most.
     pub connections_max: usize,
     /// A connection without calls is closed after this time, and so is one whose peer reads no
@@ -70,7 +73,8 @@ impl Default for ServerOptions {
             seats_per_pool: 0,
             busy_poll_us: 0,
             congestion_control: None,
-            workers_max: 128,
+            workers_max: 192,
+            storage_patience_ms: 2_000,
             connections_max: 65_536,
             idle_timeout_s: 600,
             record_bytes_max: (1 << 20) + (64 << 10),

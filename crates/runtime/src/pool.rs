@@ -14,8 +14,10 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use steadfast_sys::scheduling;
 
+use crate::ServerOptions;
+use crate::held_up::HeldUp;
 use crate::log_limit::{LogKind, limited};
-use crate::seat::Seat;
+use crate::seat::{Lent, Seat, SeatGuard};
 use crate::shared::{Phase, Shared};
 use crate::statistics::CounterSets;
 use crate::worker::Worker;
@@ -55,6 +57,7 @@ pub(crate) struct Pool {
     /// Connections accepted so far.
     connections_ever: AtomicU64,
     cpus: Vec<usize>,
+    pub(crate) held_up: HeldUp,
     staff: Mutex<Staff>,
     /// Of the staff, to be looked at without the lock.
     has_stand_ins: AtomicBool,
@@ -62,6 +65,11 @@ pub(crate) struct Pool {
     is_monitor_asleep: AtomicBool,
     monitor_wake: Mutex<()>,
     monitor_sleep: Condvar,
+}
+
+/// However few are configured, some can stand in for those that wait for storage.
+fn workers_max(options: &ServerOptions, seats: usize) -> usize {
+    options.workers_max.max(seats + STANDBYS_KEPT)
 }
 
 impl Pool {
@@ -72,6 +80,8 @@ impl Pool {
         connections_max: usize,
         shared: Arc<Shared>,
     ) -> Self {
+        let beyond_seats = workers_max(&shared.options, seats.len()) - seats.len();
+        let held_up = HeldUp::new(beyond_seats, shared.options.storage_patience_ms);
         Self {
             index,
             seats,
@@ -81,6 +91,7 @@ impl Pool {
             connections_max,
             connections_ever: AtomicU64::new(0),
             cpus,
+            held_up,
             staff: Mutex::default(),
             has_stand_ins: AtomicBool::new(false),
             standby: Condvar::new(),
@@ -135,11 +146,28 @@ impl Pool {
         let mut worker = Worker::new(Arc::clone(&self));
         while let Some(index) = self.stand_by() {
             if let Some(seat) = self.seats.get(index)
-                && let Some(guard) = seat.occupy()
+                && let Some(guard) = self.occupy(seat, None)
             {
                 worker.serve(seat, guard);
             }
         }
+    }
+
+    /// Takes a seat if it is free. Who had lent it, if not the one who asks (by `own`), is held up
+    /// from now on; and who asks is no more, if somebody has taken what he had lent.
+    pub(crate) fn occupy<'s>(&self, seat: &'s Seat, own: Option<Lent>) -> Option<SeatGuard<'s>> {
+        let (guard, lent) = seat.occupy().unzip();
+        let lent = lent.flatten();
+        if own != lent {
+            let now_ms = self.shared.now_ms();
+            if let Some(storage) = lent.and_then(|lent| lent.storage) {
+                self.held_up.enter(storage, now_ms);
+            }
+            if let Some(storage) = own.and_then(|own| own.storage) {
+                self.held_up.leave(storage, now_ms);
+            }
+        }
+        guard
     }
 
     /// Waits for a seat to serve; `None`: the worker is to end.
@@ -214,9 +242,8 @@ impl Pool {
         self.note_stand_ins(&staff);
     }
 
-    /// However few are configured, some can stand in for those that wait for storage.
     fn workers_max(&self) -> usize {
-        self.shared.options.workers_max.max(self.seats.len() + STANDBYS_KEPT)
+        workers_max(&self.shared.options, self.seats.len())
     }
 
     /// To be called after a seat was lent.

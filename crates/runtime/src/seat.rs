@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
+use steadfast_engine::StorageId;
 use steadfast_sys::epoll::{Epoll, Interest};
 
 use crate::batch::{Batch, Outbox};
@@ -23,6 +24,7 @@ use crate::datagram::DatagramSocket;
 use crate::framing::Framing;
 use crate::held_back::HeldBack;
 use crate::mailbox::Mailbox;
+use crate::put_off::PutOff;
 use crate::turns::{ClientId, Company, Turns};
 
 /// The right to serve a seat.
@@ -51,7 +53,21 @@ pub(crate) struct Seat {
     pub(crate) opens_slowly_until_ms: AtomicU64,
     /// Twice the number of times the seat was lent; odd while it is.
     lent: AtomicU64,
+    /// What its lender may wait for; [`NO_STORAGE`] if nobody counts that.
+    lent_for: AtomicU64,
     pub(crate) connection_count: AtomicUsize,
+}
+
+/// No storage's number.
+const NO_STORAGE: u64 = u64::MAX;
+
+/// A time for which a seat was lent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lent {
+    /// Tells it from the others of the seat.
+    number: u64,
+    /// What the lender may wait for.
+    pub(crate) storage: Option<StorageId>,
 }
 
 /// What belongs to the occupant.
@@ -66,6 +82,8 @@ pub(crate) struct SeatCore {
     pub(crate) turns: Turns<Ready>,
     /// To be sent before anybody waits.
     pub(crate) held_back: HeldBack,
+    /// Calls that may not wait for their storage yet.
+    pub(crate) put_off: PutOff,
     /// Who is served, and since when, in ns.
     serving: Option<(ClientId, u64)>,
     /// The connection whose calls were executed last, and how many batches of it in a row.
@@ -155,6 +173,7 @@ impl Seat {
                 listeners_resume_ms: None,
                 turns,
                 held_back: HeldBack::default(),
+                put_off: PutOff::default(),
                 serving: None,
                 last_served: (u64::MAX, 0),
                 next_sweep_ms: 0,
@@ -170,25 +189,33 @@ impl Seat {
             slow_opening_until_ms: AtomicU64::new(0),
             opens_slowly_until_ms: AtomicU64::new(0),
             lent: AtomicU64::new(0),
+            lent_for: AtomicU64::new(NO_STORAGE),
             connection_count: AtomicUsize::new(0),
         })
     }
 
-    /// Takes the seat if it is free.
-    pub(crate) fn occupy(&self) -> Option<SeatGuard<'_>> {
+    /// Takes the seat if it is free. If it was lent, by whom, who has not come back, or has now.
+    pub(crate) fn occupy(&self) -> Option<(SeatGuard<'_>, Option<Lent>)> {
         let guard = self.core.try_lock()?;
-        let lent = self.lent.load(Ordering::Relaxed);
-        if lent & 1 == 1 {
-            self.lent.store(lent + 1, Ordering::SeqCst);
+        let number = self.lent.load(Ordering::Relaxed);
+        if number & 1 == 0 {
+            return Some((guard, None));
         }
-        Some(guard)
+        let storage = match self.lent_for.load(Ordering::Relaxed) {
+            NO_STORAGE => None,
+            storage => Some(StorageId(storage)),
+        };
+        self.lent.store(number + 1, Ordering::SeqCst);
+        Some((guard, Some(Lent { number, storage })))
     }
 
-    /// Gives the seat up for the time of a call.
-    pub(crate) fn lend(&self, guard: SeatGuard<'_>) {
-        let lent = self.lent.load(Ordering::Relaxed);
-        self.lent.store(lent | 1, Ordering::SeqCst);
+    /// Gives the seat up for the time of a call that may wait for `storage`.
+    pub(crate) fn lend(&self, guard: SeatGuard<'_>, storage: Option<StorageId>) -> Lent {
+        let number = self.lent.load(Ordering::Relaxed) | 1;
+        self.lent_for.store(storage.map_or(NO_STORAGE, |storage| storage.0), Ordering::Relaxed);
+        self.lent.store(number, Ordering::SeqCst);
         drop(guard);
+        Lent { number, storage }
     }
 
     /// While the seat is lent, a number that tells this time from others.
@@ -392,15 +419,19 @@ mod tests {
     #[test]
     fn a_lent_seat_can_be_taken_and_the_lender_notices() {
         let seat = Seat::new(0, Vec::new(), Vec::new()).unwrap();
-        let guard = seat.occupy().unwrap();
-        assert!(seat.occupy().is_none());
+        let (guard, none) = seat.occupy().unwrap();
+        assert!(seat.occupy().is_none() && none.is_none());
         assert_eq!(seat.lent_since(), None);
-        seat.lend(guard);
+        let storage = Some(StorageId(7));
+        let lent = seat.lend(guard, storage);
         let first = seat.lent_since().unwrap();
-        let guard = seat.occupy().unwrap();
+        let (guard, by) = seat.occupy().unwrap();
+        assert_eq!((by, lent.storage), (Some(lent), storage));
         assert_eq!(seat.lent_since(), None);
         assert!(seat.occupy().is_none(), "the lender has lost it");
-        seat.lend(guard);
+        let again = seat.lend(guard, None);
         assert_ne!(seat.lent_since().unwrap(), first);
+        assert_ne!(again, lent);
+        assert_eq!(seat.occupy().unwrap().1, Some(again));
     }
 }

@@ -153,6 +153,7 @@ impl Worker {
         let now_ms = self.shared.now_ms();
         let timeout = if core.turns.is_empty() {
             let mut wake_ms = core.next_sweep_ms.min(core.listeners_resume_ms.unwrap_or(u64::MAX));
+            wake_ms = wake_ms.min(core.put_off.next_look_ms().unwrap_or(u64::MAX));
             let waiting = &self.shared.waiting;
             let is_ending = core.is_draining && waiting.connections.load(Ordering::Relaxed) > 0;
             if is_ending
@@ -222,16 +223,17 @@ impl Worker {
         let now_ms = self.shared.now_ms();
         if connection.backlog_has_files() {
             // What was in memory when it was read may have gone since.
+            let mut lent = None;
             if let Some(mut guard) = guard.take() {
                 guard.stop_serving(self.shared.stamp_ns());
                 self.executor.send_held_back(&mut guard);
-                seat.lend(guard);
+                lent = Some(seat.lend(guard, None));
                 self.pool.note_lent();
             }
             if connection.drain(self.executor.spare(), now_ms).is_err() {
                 connection.close();
             }
-            *guard = seat.occupy();
+            *guard = self.pool.occupy(seat, lent);
             if guard.is_none() {
                 seat.mailbox.post(Message::Look(token));
                 return;
@@ -536,10 +538,27 @@ impl Worker {
         }
     }
 
+    /// Has calls executed that were put off and may be now.
+    fn recall(&self, core: &mut SeatCore, now_ms: u64) {
+        for call in core.put_off.take_ready(&self.pool.held_up, now_ms) {
+            let Some(slot) = core.connections.at(call.token) else {
+                // It was closed meanwhile.
+                let kept = call.batch.kept_bytes();
+                self.shared.waiting.stash_bytes.fetch_sub(kept, Ordering::Relaxed);
+                continue;
+            };
+            let connection = Arc::clone(&slot.connection);
+            slot.pending.push_back(call.batch);
+            core.enqueue(call.token);
+            connection.leave(1);
+        }
+    }
+
     /// Closes connections that have been idle, or whose peer has read nothing, for too long;
     /// watches the listeners again.
     fn sweep(&mut self, seat: &Seat, core: &mut SeatCore) {
         let now_ms = self.shared.now_ms();
+        self.recall(core, now_ms);
         if core.listeners_resume_ms.is_some_and(|at| at <= now_ms) {
             accept::watch_listeners(seat, core);
         }

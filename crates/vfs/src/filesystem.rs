@@ -4,7 +4,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use crate::{
-    Acl, Attr, Caller, DeviceNumber, Durable, FsError, Name, SetAttr, StorageHandle, Time, Wcc,
+    Acl, Attr, Caller, DeviceNumber, Durable, FlushDomain, FsError, Name, SetAttr, StorageHandle,
+    Time, Wcc,
 };
 
 bitflags::bitflags! {
@@ -241,6 +242,10 @@ pub struct PathLimits {
 pub trait FileSystem: Send + Sync {
     /// The share's root directory.
     fn root(&self) -> Result<Entry, FsError>;
+
+    /// The flush domain of the share's root, which most of its objects are of: who waits for its
+    /// disk waits for the same as who waits for another share's of this domain.
+    fn domain(&self) -> FlushDomain;
 
     /// GETATTR.
     fn attributes(&self, caller: &Caller<'_>, object: &StorageHandle) -> Result<Attr, FsError>;

@@ -97,6 +97,13 @@ impl Disk {
         assert!(run(&["mount", "-o", &options, utf8(&self.image), utf8(&self.mounted.at)]));
     }
 
+    /// Who changes something waits from now on, as if the disk hung, until this is let go.
+    pub fn freeze(&self) -> Frozen {
+        let at = self.mounted.at.clone();
+        assert!(run(&["fsfreeze", "--freeze", utf8(&at)]));
+        Frozen(at)
+    }
+
     pub fn remount(&self, options: &str) -> bool {
         run(&["mount", "-o", &format!("remount,{options}"), utf8(&self.mounted.at)])
     }
@@ -153,4 +160,13 @@ fn extents(file: &Path) -> Vec<(u64, u64)> {
         Some((first.trim().parse().ok()?, last.trim().parse().ok()?))
     };
     extents.map(|line| place(line).unwrap_or_else(|| panic!("{line}"))).collect()
+}
+
+/// A file system that takes no changes for now.
+pub struct Frozen(PathBuf);
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        run(&["fsfreeze", "--unfreeze", utf8(&self.0)]);
+    }
 }

@@ -15,7 +15,7 @@ pub(super) fn getattr(
     let arguments = Getattr3Args::decode(arguments)?;
     let mut w = Writer::new(reply);
     let result = session.resolve(arguments.object.0).and_then(|target| {
-        session.read(&target.cred, |caller| target.storage.attributes(caller, &target.handle))
+        session.read(&target, |caller| target.storage.attributes(caller, &target.handle))
     });
     match result {
         Ok(attr) => {
@@ -62,7 +62,7 @@ pub(super) fn access(
         if target.rights.is_read_only {
             wanted -= AccessMask::MODIFY | AccessMask::EXTEND | AccessMask::DELETE;
         }
-        session.read(&target.cred, |caller| target.storage.access(caller, &target.handle, wanted))
+        session.read(&target, |caller| target.storage.access(caller, &target.handle, wanted))
     });
     match result {
         Ok((granted, attr)) => {

@@ -18,8 +18,8 @@ pub(super) fn readlink(
     let mut text = Vec::new();
     let result = session.resolve(arguments.symlink.0).and_then(|target| {
         // A long target is in a block of its own, on the disk perhaps.
-        session.host.seldom_blocks();
-        session.read(&target.cred, |caller| {
+        session.seldom_blocks(&target)?;
+        session.read(&target, |caller| {
             text.clear();
             target.storage.read_link(caller, &target.handle, &mut text)
         })
@@ -51,7 +51,7 @@ pub(super) fn read(
     let data_start = reply.bytes.len();
     let may_be_place = reply.may_place_files;
     let result = session.resolve(arguments.file.0).and_then(|target| {
-        session.read(&target.cred, |caller: &Caller<'_>| {
+        session.read(&target, |caller: &Caller<'_>| {
             target.storage.read(
                 caller,
                 &target.handle,
@@ -144,7 +144,7 @@ pub(super) fn commit(
         if arguments.offset.checked_add(u64::from(arguments.count)).is_none() {
             return Err(FsError::Invalid);
         }
-        session.host.may_block();
+        session.may_block(&target)?;
         Ok(target)
     });
     let target = match result {

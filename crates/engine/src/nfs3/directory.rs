@@ -58,7 +58,7 @@ fn list(
     let all_bytes = budget.all_bytes.min(session.transfer_bytes_max() as usize);
     let result = session.resolve(dir).and_then(|target| {
         // Directories cannot be read without the chance of waiting for the disk.
-        session.host.may_block();
+        session.may_block(&target)?;
         let mut w = Writer::new(reply);
         encode::ok(&mut w);
         w.zeros(POST_OP_ATTR_BYTES + 8);

@@ -24,7 +24,7 @@ pub(super) fn fsstat(
     let arguments = Fsstat3Args::decode(arguments)?;
     let mut w = Writer::new(reply);
     let result = session.resolve(arguments.fsroot.0).and_then(|target| {
-        session.read(&target.cred, |caller| target.storage.statistics(caller, &target.handle))
+        session.read(&target, |caller| target.storage.statistics(caller, &target.handle))
     });
     match result {
         Ok((statistics, attr)) => {
@@ -52,8 +52,8 @@ pub(super) fn fsinfo(
     let arguments = Fsinfo3Args::decode(arguments)?;
     let mut w = Writer::new(reply);
     let result = session.resolve(arguments.fsroot.0).and_then(|target| {
-        let attr = session
-            .read(&target.cred, |caller| target.storage.attributes(caller, &target.handle))?;
+        let attr =
+            session.read(&target, |caller| target.storage.attributes(caller, &target.handle))?;
         Ok((target.storage.info(&target.handle)?, attr))
     });
     match result {
@@ -94,8 +94,7 @@ pub(super) fn pathconf(
     let mut attr: Option<Attr> = None;
     let result = session.resolve(arguments.object.0).and_then(|target| {
         attr = Some(
-            session
-                .read(&target.cred, |caller| target.storage.attributes(caller, &target.handle))?,
+            session.read(&target, |caller| target.storage.attributes(caller, &target.handle))?,
         );
         target.storage.path_limits(&target.handle)
     });

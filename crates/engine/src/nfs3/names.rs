@@ -21,17 +21,20 @@ pub(super) fn lookup(
 ) -> Result<Outcome, XdrError> {
     let what = Lookup3Args::decode(arguments)?.what;
     let mut w = Writer::new(reply);
-    let dir = match session.resolve(what.dir.0) {
+    let dir = session.resolve(what.dir.0).and_then(|dir| {
+        // Names are looked up by the kernel, in directories that may have to be read from the disk.
+        session.seldom_blocks(&dir)?;
+        Ok(dir)
+    });
+    let dir = match dir {
         Ok(dir) => dir,
         Err(error) => {
             encode::failure(&mut w, error, 1);
             return Ok(Outcome::Done);
         }
     };
-    // Names are looked up by the kernel, in directories that may have to be read from the disk.
-    session.host.seldom_blocks();
     let mut dir_attr = None;
-    let result = session.read(&dir.cred, |caller| {
+    let result = session.read(&dir, |caller| {
         let looked = match what.name {
             b"." => {
                 let search = AccessMask::LOOKUP;

@@ -90,6 +90,10 @@ counters! {
     takeovers,
     /// Batches whose replies were held back for a moment, to go out with those of others.
     held_back,
+    /// Times a call was put off, since too many workers waited for its storage.
+    put_off,
+    /// Calls whose clients were told to try later, since their storage hangs.
+    told_later,
     /// Connections accepted.
     accepted,
     /// Connections refused for want of descriptors or by the limit.

@@ -16,7 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use smallvec::smallvec;
 use socket2::{Domain, Socket, Type};
 use steadfast_engine::{
-    Awaited, CallHost, HangUp, ParkedCall, Peer, ReplyBuffer, ReplySink, Verdict,
+    Awaited, CallHost, HangUp, ParkedCall, Peer, ReplyBuffer, ReplySink, Room, StorageId, Verdict,
 };
 use steadfast_runtime::{Server, ServerOptions, Service};
 use steadfast_vfs::{FileRange, Flush, FlushDomain, FlushTarget, FlushWhat, FsError};
@@ -159,6 +159,21 @@ impl Service for Toy {
                 }
                 self.0.gates[usize::from(*gate)].pass();
                 host.has_opened();
+            }
+            // Waits for a storage at one of the gates, if it may: the storage, how, the gate.
+            b'S' => {
+                let [storage, how, gate, ..] = body else { return Verdict::Silent };
+                match host.room_to_wait(StorageId(u64::from(*storage))) {
+                    Room::Free if *how == b'w' => host.will_block(),
+                    Room::Free => host.may_block(),
+                    room => {
+                        reply.bytes.extend_from_slice(b"later");
+                        let is_put_off = room == Room::Later;
+                        return if is_put_off { Verdict::PutOff } else { Verdict::Replied };
+                    }
+                }
+                self.0.gates[usize::from(*gate)].pass();
+                reply.bytes.extend_from_slice(b"done");
             }
             // Opens an object, which takes a while: so many ms, if told.
             b'o' => {

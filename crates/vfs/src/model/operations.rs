@@ -6,9 +6,9 @@ use std::ops::Bound;
 use crate::permission::{self, is_allowed};
 use crate::{
     AccessMask, Acl, Attr, Caller, Changed, CreateHow, Created, DeviceNumber, DirEntry, DirPage,
-    Durable, Entry, FileKind, FileSystem, FsError, FsInfo, FsStatistics, Looked, Name, NodeKind,
-    PathLimits, PreAttr, ReadDone, ReadPlace, Renamed, SetAttr, StorageHandle, Time, Wcc, WriteHow,
-    Written,
+    Durable, Entry, FileKind, FileSystem, FlushDomain, FsError, FsInfo, FsStatistics, Looked, Name,
+    NodeKind, PathLimits, PreAttr, ReadDone, ReadPlace, Renamed, SetAttr, StorageHandle, Time, Wcc,
+    WriteHow, Written,
 };
 
 use super::state::move_name;
@@ -19,6 +19,10 @@ use super::{
 impl FileSystem for ModelFs {
     fn root(&self) -> Result<Entry, FsError> {
         self.state().entry(ROOT)
+    }
+
+    fn domain(&self) -> FlushDomain {
+        FlushDomain(self.fsid as u32)
     }
 
     fn attributes(&self, _caller: &Caller<'_>, object: &StorageHandle) -> Result<Attr, FsError> {

@@ -1,0 +1,121 @@
+//! Storage that hangs, beside storage that does not.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+mod common;
+
+use std::io::Write;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use common::{Client, Fixture, marked, options, record, start, wait_until};
+use steadfast_runtime::ServerOptions;
+
+const CALLS: u32 = 100;
+/// Storages, each with the gate that its calls wait at.
+const A: u8 = 1;
+const B: u8 = 2;
+
+/// A server of one seat and eleven workers more; of them two thirds may wait for one storage.
+fn small(storage_patience_ms: u64) -> Fixture {
+    start(ServerOptions { seats_per_pool: 1, workers_max: 12, storage_patience_ms, ..options() })
+}
+
+const HELD_UP: u64 = 8;
+
+/// Calls that wait for a storage, in one batch.
+fn send_all(client: &mut Client, storage: u8, how: u8) {
+    let batch: Vec<u8> = (0..CALLS)
+        .flat_map(|number| marked(&record(number, b'S', &[storage, how, storage])))
+        .collect();
+    client.stream.write_all(&batch).unwrap();
+}
+
+fn put_off(fixture: &Fixture) -> u64 {
+    fixture.server.statistics().put_off
+}
+
+#[test]
+fn storage_that_hangs_leaves_workers_for_all_other_calls() {
+    // Those that say that they will wait, and those that only may.
+    for how in [b'w', b'm'] {
+        let fixture = small(600_000);
+        let waiting =
+            |storage: u8| fixture.toy.gates[usize::from(storage)].waiting.load(Ordering::SeqCst);
+        let mut client = fixture.connect();
+        send_all(&mut client, A, how);
+        wait_until(|| put_off(&fixture) >= u64::from(CALLS) - HELD_UP - 1);
+        assert!(waiting(A) <= HELD_UP + 1, "{} calls hold a worker", waiting(A));
+        // The same connection, another one, a new one; and calls that wait for what is well.
+        fixture.toy.gates[usize::from(B)].open();
+        let mut other = fixture.connect_from([127, 0, 0, 9]);
+        for number in 1000..1100 {
+            assert_eq!(client.call(number, b'e', b"x"), b"x");
+            assert_eq!(other.call(number, b'S', &[B, how, B]), b"done");
+            assert_eq!(fixture.connect().call(number, b'm', b""), b"");
+        }
+        assert!(fixture.server.statistics().workers <= 12);
+        fixture.toy.gates[usize::from(A)].open();
+        let replies = client.receive_many(CALLS as usize);
+        assert!(replies.values().all(|reply| reply == b"done"));
+        assert_eq!(waiting(A), u64::from(CALLS), "each was executed once");
+        assert_eq!(fixture.server.statistics().told_later, 0);
+    }
+}
+
+#[test]
+fn two_storages_that_hang_leave_workers_for_a_third() {
+    let fixture = small(600_000);
+    let mut clients = [fixture.connect(), fixture.connect()];
+    for (client, storage) in clients.iter_mut().zip([A, B]) {
+        send_all(client, storage, b'w');
+        fixture.toy.gates[usize::from(storage)].wait_for_guests(1);
+    }
+    wait_until(|| put_off(&fixture) >= 2 * u64::from(CALLS) - 12);
+    fixture.toy.gates[3].open();
+    let mut other = fixture.connect();
+    for number in 0..100 {
+        assert_eq!(other.call(number, b'S', &[3, b'w', 3]), b"done");
+    }
+    for (client, storage) in clients.iter_mut().zip([A, B]) {
+        fixture.toy.gates[usize::from(storage)].open();
+        assert_eq!(client.receive_many(CALLS as usize).len(), CALLS as usize);
+    }
+}
+
+#[test]
+fn when_storage_hangs_for_long_clients_are_told_to_try_later_and_later_it_is_well_again() {
+    let fixture = small(200);
+    let mut client = fixture.connect();
+    send_all(&mut client, A, b'w');
+    // All but those that hold a worker.
+    let refused = client.receive_many((u64::from(CALLS) - HELD_UP - 1) as usize);
+    assert!(refused.values().all(|reply| reply == b"later"));
+    assert!(fixture.server.statistics().told_later >= refused.len() as u64);
+    // At once, while nobody comes back.
+    let again = fixture.connect().call(5000, b'S', &[A, b'w', A]);
+    fixture.toy.gates[usize::from(A)].open();
+    assert_eq!(again, b"later");
+    let rest = client.receive_many(CALLS as usize - refused.len());
+    assert!(rest.keys().all(|number| !refused.contains_key(number)));
+    wait_until(|| fixture.connect().call(5001, b'S', &[A, b'w', A]) == b"done");
+}
+
+#[test]
+fn what_was_put_off_for_a_connection_that_is_gone_is_not_executed() {
+    let fixture = small(600_000);
+    let mut client = fixture.connect();
+    send_all(&mut client, A, b'w');
+    wait_until(|| put_off(&fixture) >= u64::from(CALLS) - HELD_UP - 1);
+    let held_up = fixture.toy.gates[usize::from(A)].waiting.load(Ordering::SeqCst);
+    // No call: the server hangs up.
+    client.send(1000, b'?', b"");
+    assert!(client.is_ended());
+    wait_until(|| fixture.server.statistics().connections == 0);
+    fixture.toy.gates[usize::from(A)].open();
+    assert_eq!(fixture.connect().call(1, b'S', &[A, b'w', A]), b"done");
+    // Longer than until room is looked for.
+    std::thread::sleep(Duration::from_millis(50));
+    let executed = fixture.toy.gates[usize::from(A)].waiting.load(Ordering::SeqCst) - 1;
+    assert_eq!(executed, held_up);
+}
