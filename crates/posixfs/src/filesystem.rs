@@ -14,7 +14,7 @@ impl FileSystem for Tree {
     }
 
     fn domain(&self) -> FlushDomain {
-        self.root_node().volume.domain
+        self.domain
     }
 
     fn attributes(&self, caller: &Caller<'_>, object: &StorageHandle) -> Result<Attr, FsError> {

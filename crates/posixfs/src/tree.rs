@@ -13,7 +13,8 @@ use rustix::io::Errno;
 use steadfast_sys::handle;
 use steadfast_sys::identity;
 use steadfast_vfs::{
-    Attr, Caller, Cred, Entry, FileKind, FsError, LoggedFileSystem, StorageHandle, Waiting,
+    Attr, Caller, Cred, Entry, FileKind, FlushDomain, FsError, LoggedFileSystem, StorageHandle,
+    Waiting,
 };
 
 use self::opening::join_log;
@@ -47,6 +48,8 @@ pub struct Tree {
     /// Whether the kernel keeps `..` and submounts out: the mount is a private clone.
     is_private: bool,
     root: Arc<Node>,
+    /// Of the root's file system.
+    pub(crate) domain: FlushDomain,
     mounts: Mounts,
     volumes: RwLock<Vec<Arc<Volume>>>,
     /// The directory as it was opened, so that its file system is not unmounted meanwhile.

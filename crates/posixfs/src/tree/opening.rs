@@ -220,6 +220,7 @@ impl Tree {
             opens_all,
             is_private,
             root,
+            domain,
             mounts: Mounts::new(&share, mount, Arc::clone(&server.aliases)),
             volumes: RwLock::new(vec![volume]),
             _original: original,

@@ -99,6 +99,8 @@ pub(super) const MANY: &str = "GETATTR 64×8";
 pub(super) const TRAVERSAL_200: &str = "traversal, 200 clients";
 /// The same clients, eight of which share a connection.
 pub(super) const TRAVERSAL_25X8: &str = "traversal, 200 clients, 25×8";
+/// A connection and an address each, by which go what eight processes of theirs call.
+pub(super) const TRAVERSAL_200X8: &str = "traversal, 200 clients, 200×8";
 pub(super) const WALKS: &str = "walk";
 pub(super) const STREAM: &str = "READ 1 MiB, streams 4×2";
 pub(super) const STREAM_SYSTEM_TCP: &str = "READ 1 MiB, streams 4×2, the system's TCP";
@@ -220,6 +222,7 @@ pub(super) fn all(inodes: usize, seconds: f64) -> Vec<Case> {
         walk(TRAVERSAL_128, inodes, "--clients 128"),
         walk(TRAVERSAL_200, inodes, "--clients 200"),
         walk(TRAVERSAL_25X8, inodes, "--clients 200 --per-connection 8"),
+        walk(TRAVERSAL_200X8, inodes, "--clients 1600 --per-connection 8"),
         op(TURNS_CANNED, CANNED, "null --connections 200 --depth 1"),
     ];
     let list = |items: &[String]| items.join(",");

@@ -97,8 +97,9 @@ impl Targets<'_> {
     fn throughput(&mut self) {
         for (what, title, least) in [
             ("GETATTR at 64×8", cases::MANY, 5.0),
-            ("traversal, 200, a connection each", cases::TRAVERSAL_200, 4.0),
-            ("traversal, 200, eight on a connection", cases::TRAVERSAL_25X8, 4.0),
+            ("traversal, 200 clients of one process each", cases::TRAVERSAL_200, 4.0),
+            ("traversal, 200 processes, eight a client", cases::TRAVERSAL_25X8, 4.0),
+            ("traversal, 200 clients of eight processes each", cases::TRAVERSAL_200X8, 4.0),
         ] {
             let measured = self.theirs_by_ours(title, cases::CALLS).map(f64::recip);
             self.at_least(2, &format!("{what}: calls/s, ours ÷ ganesha's"), least, measured);
