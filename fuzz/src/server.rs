@@ -181,7 +181,7 @@ impl Server {
         let verdict = self.engine.call(&mut Host, &self.peer, self.now_ms, &message, &mut reply);
         assert!(reply.files.is_empty(), "no file was allowed in the reply");
         let bytes = match verdict {
-            Verdict::Replied | Verdict::PutOff => reply.bytes,
+            Verdict::Replied => reply.bytes,
             Verdict::Parked(call) => {
                 assert!(reply.bytes.is_empty(), "parked, and yet answered");
                 let outcome = if flush_works { Ok(()) } else { Err(FsError::Io) };
@@ -189,7 +189,7 @@ impl Server {
                 self.engine.settle(call, outcome, self.now_ms, &mut bytes);
                 bytes
             }
-            Verdict::Silent | Verdict::HangUp(_) => {
+            Verdict::Silent | Verdict::PutOff(_) | Verdict::HangUp(_) => {
                 assert!(reply.bytes.is_empty(), "no reply was due");
                 return;
             }

@@ -586,7 +586,7 @@ fn what_a_local_process_has_put_in_the_way_is_kept_and_reported() {
 #[test]
 fn a_disk_that_hangs_keeps_no_call_from_the_others() {
     let Some(mut site) = Site::new(&["good", "bad"]) else { return };
-    site.more = "[server]\nworkers_max = 12\n".to_owned();
+    site.more = "[server]\nworkers_max = 12\nseats_per_pool = 2\n".to_owned();
     let running = site.start();
     let (mut good, good_root) = site.mount(&running, 0);
     let made = create(&mut good, &good_root, "made");

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use steadfast_shares::{Flavor, Question};
-use steadfast_vfs::{FileRange, Flush};
+use steadfast_vfs::{FileRange, Flush, FlushDomain};
 
 use crate::access_memo::AccessMemo;
 use crate::operation::OperationId;
@@ -75,10 +75,20 @@ impl Peer {
     }
 }
 
-/// What a call waits for when it waits for storage: the disk of a file system, or the opening of
-/// a share's.
+/// What a call waits for when it waits for storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StorageId(pub u64);
+
+impl StorageId {
+    /// All storage of which it is not known yet, or not any more, which it is.
+    pub const UNKNOWN: Self = Self(1 << 63);
+}
+
+impl From<FlushDomain> for StorageId {
+    fn from(domain: FlushDomain) -> Self {
+        Self(u64::from(domain.0))
+    }
+}
 
 /// Whether a call may wait for its storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +98,8 @@ pub enum Room {
     /// So many calls do that nobody would be left for calls to other storage: this one is to be
     /// executed again later, from its beginning ([`Verdict::PutOff`]).
     Later,
-    /// And none of those has come back for a while: its client is to try later (JUKEBOX).
+    /// It has found no place for a while, or none of those has come back meanwhile: its client is
+    /// to try later (JUKEBOX).
     None,
 }
 
@@ -98,6 +109,11 @@ pub trait CallHost {
     /// is told so; what the call changes has not been begun.
     fn room_to_wait(&mut self, _storage: StorageId) -> Room {
         Room::Free
+    }
+
+    /// Whether the call is one that was put off before ([`Verdict::PutOff`]), and is executed again.
+    fn was_put_off(&self) -> bool {
+        false
     }
 
     /// The call is about to do something that may put the thread to sleep (a change, a cold
@@ -214,10 +230,10 @@ pub enum Complaint {
     /// A handle whose MAC is not ours.
     #[error("sent a handle that this server did not make")]
     ForgedHandle,
-    /// Nothing wrong: its call could not wait for storage that does not answer ([`Room::None`]).
+    /// Nothing wrong: its call could not wait for its storage ([`Room::None`]).
     #[error(
-        "is told to try later (JUKEBOX): of the many calls that wait for the disk of share {path} \
-         none has come back for a while; look whether the disk hangs"
+        "is told to try later (JUKEBOX): so many calls wait for disks that one for share {path} \
+         found no place; look whether its disk, or another, hangs"
     )]
     StorageHangs {
         /// The share's path.
@@ -239,15 +255,37 @@ pub enum HangUp {
 pub enum Verdict {
     /// One reply was appended.
     Replied,
-    /// One reply was appended, which tells the client to try later. The host may execute the call
-    /// again instead of sending it: nothing was changed, and nobody else has got that reply.
-    PutOff,
+    /// The call may not wait for its storage now ([`Room::Later`]), and has changed nothing. The
+    /// host executes it again later, telling so ([`CallHost::was_put_off`]), or has its client told
+    /// to try later ([`crate::Engine::refuse`]). Until then its duplicates find it in progress.
+    PutOff(PutOffCall),
     /// The reply waits for stability: meet the obligation, then [`crate::Engine::settle`].
     Parked(ParkedCall),
     /// No reply is due (a duplicate of a call still in progress).
     Silent,
     /// Close the connection (TCP) or drop the datagram (UDP).
     HangUp(HangUp),
+}
+
+/// A call that was put off.
+#[derive(Debug)]
+pub struct PutOffCall {
+    /// The reply that tells its client to try later.
+    pub(crate) reply: Vec<u8>,
+    /// Under which the duplicate request cache has it in progress.
+    pub(crate) key: Option<CallKey>,
+}
+
+impl PutOffCall {
+    /// A call that no engine put off, for tests of whoever executes it again.
+    pub fn for_test(reply: Vec<u8>) -> Self {
+        Self { reply, key: None }
+    }
+
+    /// The reply that tells its client to try later, for the same tests.
+    pub fn reply(&self) -> &[u8] {
+        &self.reply
+    }
 }
 
 /// What a parked call waits for.

@@ -6,7 +6,8 @@ use steadfast_wire::rpc::{AuthStat, CallHeader, RPCSEC_GSS};
 use steadfast_xdr::{Decode, Reader, Writer};
 
 use crate::call::{
-    Awaited, CallFacts, CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, Room, Verdict,
+    Awaited, CallFacts, CallHost, Complaint, HangUp, ParkedCall, Peer, PutOffCall, ReplyBuffer,
+    Room, Verdict,
 };
 use crate::nfs3::encode;
 use crate::nfs3::status::status;
@@ -124,7 +125,9 @@ impl Engine {
                 record.get(reader.position()..).unwrap_or(&[]),
             )
         });
-        if let Some(key) = &key {
+        if let Some(key) = &key
+            && !host.was_put_off()
+        {
             let start = reply.bytes.len();
             match self.admit(key, host, peer, &mut reply.bytes) {
                 Admission::New => {}
@@ -253,8 +256,13 @@ impl Admitted<'_, '_> {
         match executed {
             Some(Ok(Outcome::Done)) => {
                 reply.facts.is_error = is_failure(operation, &reply.bytes, start);
-                let others_know = self.remember(reply.bytes.get(start..).unwrap_or(&[]));
-                if is_put_off && !others_know { Verdict::PutOff } else { Verdict::Replied }
+                if is_put_off {
+                    reply.files.truncate(files);
+                    let reply = reply.bytes.split_off(start);
+                    return Verdict::PutOff(PutOffCall { reply, key: self.key.take() });
+                }
+                self.remember(reply.bytes.get(start..).unwrap_or(&[]));
+                Verdict::Replied
             }
             Some(Ok(Outcome::Waits { obligation, ends_with_verifier })) => {
                 reply.facts.is_error = is_failure(operation, &reply.bytes, start);
@@ -305,16 +313,15 @@ impl Admitted<'_, '_> {
         }
     }
 
-    /// Keeps the reply for duplicates, unless it tells the client to try again: whether some have
-    /// got that.
-    fn remember(&mut self, reply: &[u8]) -> bool {
-        let Some(key) = self.key.take() else { return false };
+    /// Keeps the reply for duplicates, unless it tells the client to try again.
+    fn remember(&mut self, reply: &[u8]) {
+        let Some(key) = self.key.take() else { return };
         let try_later = (status(FsError::TryLater) as u32).to_be_bytes();
         if reply.get(STATUS_AT..STATUS_AT + 4) == Some(&try_later) {
-            return self.engine.replies.forget(&key, reply);
+            self.engine.replies.forget(&key, reply);
+        } else {
+            self.engine.replies.finish(&key, self.now_ms, reply);
         }
-        self.engine.replies.finish(&key, self.now_ms, reply);
-        false
     }
 }
 

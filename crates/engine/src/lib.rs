@@ -32,8 +32,8 @@ mod waiting_mounts;
 mod wire_handle;
 
 pub use call::{
-    Awaited, CallFacts, CallHost, Complaint, HangUp, ParkedCall, Peer, ReplyBuffer, ReplySink,
-    Room, Stage, StorageId, Transport, Verdict,
+    Awaited, CallFacts, CallHost, Complaint, HangUp, ParkedCall, Peer, PutOffCall, ReplyBuffer,
+    ReplySink, Room, Stage, StorageId, Transport, Verdict,
 };
 pub use export::{Export, ExportTable};
 pub use operation::{OperationId, OperationName};
@@ -187,6 +187,16 @@ impl Engine {
         if let Some((key, reply)) = record::read(behind_change) {
             self.replies.finish(&key, now_ms, reply);
         }
+    }
+
+    /// Appends the reply that tells the client of a call that was put off to try later, and does so
+    /// with its duplicates: it will not be executed.
+    pub fn refuse(&self, call: PutOffCall, reply: &mut Vec<u8>) {
+        let PutOffCall { reply: refusal, key } = call;
+        if let Some(key) = key {
+            self.replies.forget(&key, &refusal);
+        }
+        reply.extend(refusal);
     }
 
     /// Appends the reply of a parked call whose obligation was met, or could not be: then it

@@ -120,8 +120,8 @@ impl<'a> Session<'a> {
         if let Some(storage) = source.opened() {
             return Ok(storage);
         }
-        let share = &exported.export.share;
-        self.ask_for_room(StorageId(OPENING | share.id.0), share)?;
+        let id = source.expected_domain().map_or(StorageId::UNKNOWN, StorageId::from);
+        self.ask_for_room(id, &exported.export.share)?;
         self.host.will_block();
         source.open()
     }
@@ -152,7 +152,7 @@ impl<'a> Session<'a> {
         storage: &dyn FileSystem,
         share: &Share,
     ) -> Result<(), FsError> {
-        self.ask_for_room(id_of(storage), share)?;
+        self.ask_for_room(storage.domain().into(), share)?;
         self.host.may_block();
         Ok(())
     }
@@ -162,7 +162,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// `TryLater` if it may not.
     pub(crate) fn seldom_blocks(&mut self, target: &Target<'_>) -> Result<(), FsError> {
-        self.ask_for_room(id_of(target.storage), target.share)?;
+        self.ask_for_room(target.storage.domain().into(), target.share)?;
         self.host.seldom_blocks();
         Ok(())
     }
@@ -220,7 +220,7 @@ impl<'a> Session<'a> {
         let Target { storage, share, cred, .. } = target;
         waiting_by_degrees(
             *host,
-            |host| allow(host.room_to_wait(id_of(*storage)), share, complaint, lacks_room),
+            |host| allow(host.room_to_wait(storage.domain().into()), share, complaint, lacks_room),
             |waiting| attempt(&Caller { cred, waiting }),
         )
     }
@@ -278,14 +278,6 @@ fn waiting_by_degrees<T>(
         }
         result => result,
     }
-}
-
-/// Marks the number of a share whose storage is being opened.
-const OPENING: u64 = 1 << 63;
-
-/// What calls to open storage wait for.
-fn id_of(storage: &dyn FileSystem) -> StorageId {
-    StorageId(u64::from(storage.domain().0))
 }
 
 /// As whom a caller acts.

@@ -165,13 +165,13 @@ impl Bench {
         let mut reply = ReplyBuffer::default();
         let mut host = Host(self.later.0.clone());
         match self.engine.call(&mut host, &self.peer, self.now_ms, &message, &mut reply) {
-            Verdict::Replied | Verdict::PutOff => Some(results(&reply.bytes)),
+            Verdict::Replied => Some(results(&reply.bytes)),
             Verdict::Parked(call) => {
                 let mut bytes = Vec::new();
                 self.engine.settle(call, Ok(()), self.now_ms, &mut bytes);
                 Some(results(&bytes))
             }
-            Verdict::Silent => None,
+            Verdict::Silent | Verdict::PutOff(_) => None,
             Verdict::HangUp(why) => panic!("{why}"),
         }
     }

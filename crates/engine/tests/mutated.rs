@@ -36,13 +36,13 @@ impl Server {
     fn call(&self, message: &[u8]) -> Option<Vec<u8>> {
         let mut reply = ReplyBuffer::default();
         match self.engine.call(&mut Host, &self.peer, 0, message, &mut reply) {
-            Verdict::Replied | Verdict::PutOff => Some(reply.bytes),
+            Verdict::Replied => Some(reply.bytes),
             Verdict::Parked(call) => {
                 let mut bytes = Vec::new();
                 self.engine.settle(call, Ok(()), 0, &mut bytes);
                 Some(bytes)
             }
-            Verdict::Silent | Verdict::HangUp(_) => None,
+            Verdict::Silent | Verdict::PutOff(_) | Verdict::HangUp(_) => None,
         }
     }
 }

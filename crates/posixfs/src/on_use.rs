@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Mode as Permissions, OFlags, StatxFlags};
 use rustix::io::Errno;
 use steadfast_sys::identity;
-use steadfast_vfs::{FileKind, FileSystem, FsError, StorageSource};
+use steadfast_vfs::{FileKind, FileSystem, FlushDomain, FsError, StorageSource};
 
 use crate::attributes::{self, Identity};
 use crate::storage::Storage;
@@ -350,6 +350,10 @@ impl StorageSource for TreeOnUse {
             }
         }
         self.opened().ok_or(FsError::TryLater)
+    }
+
+    fn expected_domain(&self) -> Option<FlushDomain> {
+        Some(self.opener.storage.domain(self.device()?))
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast_engine::{CallHost, ParkedCall, Peer, ReplyBuffer, Verdict};
+use steadfast_engine::{CallHost, ParkedCall, Peer, PutOffCall, ReplyBuffer, Verdict};
 use steadfast_runtime::{Server, ServerOptions, Service};
 use steadfast_vfs::FsError;
 
@@ -28,6 +28,8 @@ impl Service for Canned {
         reply.bytes.resize(start + 128, 0);
         Verdict::Replied
     }
+
+    fn refuse(&self, _call: PutOffCall, _reply: &mut Vec<u8>) {}
 
     fn settle(
         &self,

@@ -10,11 +10,13 @@ use steadfast_engine::{Peer, Transport};
 use steadfast_sys::epoll::Interest;
 use steadfast_sys::net;
 
+use crate::batch::Batch;
 use crate::connection::Connection;
 use crate::log_limit::{LogKind, limited};
 use crate::mailbox::Message;
 use crate::pool::Pool;
 use crate::seat::{Seat, SeatCore, Token};
+use crate::shared::Shared;
 use crate::statistics::Counters;
 
 /// Connections accepted before anything else is done.
@@ -129,9 +131,23 @@ pub(crate) fn close(pool: &Pool, seat: &Seat, core: &mut SeatCore, token: u64) {
         let _ = seat.epoll.remove(&slot.connection.socket);
         core.turns.leave(slot.client);
         slot.connection.close();
-        pool.shared.waiting.stash_bytes.fetch_sub(slot.kept_bytes(), Ordering::Relaxed);
+        let stash_bytes = slot.framing.stash_bytes();
+        pool.shared.waiting.stash_bytes.fetch_sub(stash_bytes, Ordering::Relaxed);
+        let put_off = core.put_off.take_of(token);
+        for batch in slot.pending.iter().chain(put_off.iter().map(|call| &call.batch)) {
+            discard(&pool.shared, batch);
+        }
         seat.connection_count.fetch_sub(1, Ordering::Relaxed);
         pool.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Lets kept calls go that nobody will execute.
+pub(crate) fn discard(shared: &Shared, batch: &Batch) {
+    shared.waiting.stash_bytes.fetch_sub(batch.kept_bytes(), Ordering::Relaxed);
+    if let Some(call) = batch.take_put_off() {
+        // It came by other ways too, perhaps: who sent it there is told.
+        shared.service.refuse(call, &mut Vec::new());
     }
 }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use steadfast_engine::Awaited;
+use parking_lot::Mutex;
+use steadfast_engine::{Awaited, PutOffCall};
 use steadfast_sys::net::Received;
 use steadfast_vfs::FlushDomain;
 
@@ -35,7 +36,21 @@ pub(crate) struct Batch {
     next: AtomicUsize,
     /// It has only what was left of another one.
     is_rest: bool,
+    /// If it is one call that was put off.
+    put_off: Option<BeenPutOff>,
 }
+
+/// What is known of a call that was put off.
+#[derive(Debug)]
+struct BeenPutOff {
+    /// When that was first, in ms.
+    since_ms: u64,
+    /// Until it is executed again.
+    call: Mutex<Option<PutOffCall>>,
+}
+
+/// What a call that was put off needs beside its bytes.
+const PUT_OFF_BYTES: usize = 512;
 
 impl Batch {
     pub(crate) fn new(buffer_bytes: usize) -> Self {
@@ -46,6 +61,7 @@ impl Batch {
             arrival: Arrival::default(),
             next: AtomicUsize::new(0),
             is_rest: false,
+            put_off: None,
         }
     }
 
@@ -70,10 +86,12 @@ impl Batch {
         Arc::new(rest)
     }
 
-    /// One call, taken already, to be kept by itself.
-    pub(crate) fn only(&self, index: usize) -> Arc<Self> {
+    /// One call, taken already, to be kept by itself and executed again: it was put off.
+    pub(crate) fn only(&self, index: usize, call: PutOffCall, now_ms: u64) -> Arc<Self> {
         let record = self.record(index);
-        let mut only = Self { is_rest: true, arrival: self.arrival, ..Self::new(0) };
+        let since_ms = self.put_off_since_ms().unwrap_or(now_ms);
+        let put_off = Some(BeenPutOff { since_ms, call: Mutex::new(Some(call)) });
+        let mut only = Self { is_rest: true, arrival: self.arrival, put_off, ..Self::new(0) };
         only.buffer.extend_from_slice(record);
         only.records.places.push(RecordPlace::Buffer(0..record.len()));
         if let Origin::Stream(connection) = &self.origin {
@@ -84,7 +102,18 @@ impl Batch {
 
     /// Memory used by what is kept of another batch, in bytes.
     pub(crate) fn kept_bytes(&self) -> usize {
-        if self.is_rest { self.buffer.capacity() } else { 0 }
+        let beside = if self.put_off.is_some() { PUT_OFF_BYTES } else { 0 };
+        if self.is_rest { self.buffer.capacity() + beside } else { 0 }
+    }
+
+    /// Since when the call has been put off, in ms, if it was.
+    pub(crate) fn put_off_since_ms(&self) -> Option<u64> {
+        self.put_off.as_ref().map(|put_off| put_off.since_ms)
+    }
+
+    /// Takes out what the engine is to get back if the call is not executed.
+    pub(crate) fn take_put_off(&self) -> Option<PutOffCall> {
+        self.put_off.as_ref()?.call.lock().take()
     }
 
     /// The index of a call that nobody has taken yet.

@@ -1,27 +1,28 @@
-//! Executes the calls of a batch, and lends the seat while one of them may block.
+//! Executes the calls of a batch.
+
+mod host;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
-use steadfast_engine::{
-    CallFacts, CallHost, Peer, ReplyBuffer, ReplySink, Room, Stage, StorageId, Verdict,
-};
+use steadfast_engine::{CallFacts, CallHost, Peer, PutOffCall, ReplyBuffer, StorageId, Verdict};
 
 use crate::batch::{Answered, Batch, Origin, Outbox};
 use crate::datagram::ReplyAddress;
-use crate::flusher::{
-    Flusher, KnownFlushers, LaterReply, ParkedReply, ReplySender, ReplyTo, note_panic,
-};
+use crate::flusher::{Flusher, KnownFlushers, ParkedReply, ReplySender, ReplyTo, note_panic};
 use crate::held_back;
 use crate::log_limit::{LogKind, limited};
 use crate::pool::Pool;
-use crate::seat::{Lent, Offer, Seat, SeatCore, SeatGuard};
+use crate::put_off;
+use crate::seat::{Offer, Seat, SeatCore, SeatGuard};
 use crate::send_queue::SpareBuffers;
 use crate::shared::{Phase, Shared};
 use crate::statistics::{Counters, Executed, Sampler, StageClock};
-use crate::turns::{ClientId, Company};
+use crate::turns::Company;
+
+use host::Host;
 
 /// Gathered replies are sent when they are this many bytes, before the batch's end.
 const GATHER_BYTES: usize = 1 << 20;
@@ -36,10 +37,6 @@ const HELD_NS: u64 = 1_000_000;
 /// A connection's turn ends after this time, in ns, though it has further calls: they are put
 /// off, so that a batch of large reads does not keep other clients waiting.
 const TURN_NS: u64 = 300_000;
-/// Objects are opened slowly if two take longer than this, in ns, and the second begins within so many
-/// ms after the first, since others wait meanwhile; and that is believed for as long.
-const SLOW_OPENING_NS: u64 = 300_000;
-const SLOW_OPENINGS_MS: u64 = 100;
 /// A reply buffer larger than this is not kept.
 const REPLY_BYTES_KEPT: usize = 2 << 20;
 
@@ -269,6 +266,7 @@ impl Executor {
         self.commit(seat, guard, batch, calls as usize);
         if let Some(flusher) = full {
             let mut host = Host::new(&self.context, &mut self.gathering, seat, guard, batch);
+            host.storage = Some(flusher.domain().into());
             host.will_block();
             flusher.wait_for_space(&self.context.shared);
             host.regain();
@@ -436,6 +434,8 @@ impl Executor {
         };
         let (begun_ns, now_ms) = (gathering.mark_ns, gathering.now_ms);
         let record = batch.record(index);
+        // Whatever comes of it now, the engine has its part of it again.
+        drop(batch.take_put_off());
         let mut host = Host::new(context, gathering, seat, guard, batch);
         host.address = address.as_ref();
         host.stages = sampler.is_next().then(|| StageClock::new(begun_ns));
@@ -457,28 +457,37 @@ impl Executor {
         let ended_ns = context.shared.stamp_ns();
         gathering.mark_ns = ended_ns;
         gathering.sending_ns += sending_ns;
+        let verdict = match (verdict, storage) {
+            (Ok(Verdict::PutOff(call)), Some(storage)) => {
+                match put_off(context, guard.as_deref_mut(), batch, index, storage, call) {
+                    Ok(()) => return,
+                    Err(call) => {
+                        context.counters.told_later.add(1);
+                        context.shared.service.refuse(call, &mut reply.bytes);
+                        // Who sends datagrams sends them again, and MOUNT has no word for later.
+                        Ok(if address.is_some() { Verdict::Silent } else { Verdict::Replied })
+                    }
+                }
+            }
+            (verdict, _) => verdict,
+        };
         let is_sampled = stages.is_some();
         let (decode_ns, access_ns) = stages.map_or((0, 0), |stages| stages.finish(ended_ns));
         let mut executed =
             Executed { facts: reply.facts, is_sampled, decode_ns, access_ns, begun_ns, ended_ns };
         executed.facts.is_error |= matches!(verdict, Ok(Verdict::HangUp(_)) | Err(_));
         let bytes_out = match verdict {
-            Ok(Verdict::Replied | Verdict::PutOff) => Some(reply.length()),
+            Ok(Verdict::Replied) => Some(reply.length()),
             Ok(Verdict::Parked(_)) => None,
-            Ok(Verdict::Silent | Verdict::HangUp(_)) | Err(_) => Some(0),
+            Ok(Verdict::PutOff(_) | Verdict::Silent | Verdict::HangUp(_)) | Err(_) => Some(0),
         };
-        if let (Ok(Verdict::PutOff), Some(storage)) = (&verdict, storage)
-            && put_off(context, guard.as_deref_mut(), batch, index, storage)
-        {
-            return;
-        }
         context.counters.operations.note_executed(&executed, record.len(), bytes_out);
         if let Some(complaint) = reply.complaint.take() {
             limited!(log, LogKind::Complaint, warn, "{} {complaint}", peer.address);
         }
         let outbox = &mut gathering.outbox;
         match verdict {
-            Ok(Verdict::Replied | Verdict::PutOff) => {
+            Ok(Verdict::Replied) => {
                 match address {
                     None => outbox.stream.push_record(reply, &mut gathering.spare),
                     Some(address) => outbox.datagrams.push(&reply.bytes, address, &context.shared),
@@ -497,7 +506,7 @@ impl Executor {
                 let arrival = batch.arrival;
                 outbox.parked.push(ParkedReply { call, to, failures_before, arrival, executed });
             }
-            Ok(Verdict::Silent) => {}
+            Ok(Verdict::Silent | Verdict::PutOff(_)) => {}
             Ok(Verdict::HangUp(reason)) => {
                 limited!(log, LogKind::HangUp, warn, "{} {reason}", peer.address);
                 *must_hang_up = address.is_none();
@@ -523,32 +532,38 @@ fn answer_unflushed(verdict: Verdict, reply: &mut ReplyBuffer, shared: &Shared) 
     }
 }
 
-/// Puts a call off until it may wait for its storage: `false` if its client is to be told to try
-/// later instead. A datagram is as if it had been lost.
+/// Puts a call off until it may wait for its storage.
+///
+/// # Errors
+/// The call, if its client is to be told to try later instead.
 fn put_off(
     context: &Context,
     core: Option<&mut SeatCore>,
     batch: &Batch,
     index: usize,
     storage: StorageId,
-) -> bool {
-    let Some(connection) = batch.connection() else {
-        context.counters.put_off.add(1);
-        return true;
-    };
-    let Some(core) = core else { return false };
+    call: PutOffCall,
+) -> Result<(), PutOffCall> {
+    let (Some(connection), Some(core)) = (batch.connection(), core) else { return Err(call) };
+    let options = &context.shared.options;
     let waiting = &context.shared.waiting.stash_bytes;
-    let kept_max = context.shared.options.waiting_bytes_max / 2;
-    if waiting.load(Ordering::Relaxed) + batch.record(index).len() > kept_max {
-        return false;
-    }
-    let only = batch.only(index);
-    waiting.fetch_add(only.kept_bytes(), Ordering::Relaxed);
-    connection.enter();
     let token = connection.token.load(Ordering::Relaxed);
-    core.put_off.push(token, only, storage, context.shared.now_ms());
+    let Some(slot) = core.connections.at(token) else { return Err(call) };
+    let client = slot.client;
+    // Others of the connection's calls go on.
+    let has_many = connection.in_flight() >= options.calls_in_flight_max / 2;
+    let has_memory = waiting.load(Ordering::Relaxed) + batch.record(index).len()
+        <= options.waiting_bytes_max / 2;
+    if has_many || !has_memory || core.put_off.is_full() {
+        return Err(call);
+    }
+    let now_ms = context.shared.now_ms();
+    let batch = batch.only(index, call, now_ms);
+    waiting.fetch_add(batch.kept_bytes(), Ordering::Relaxed);
+    connection.enter();
+    core.put_off.push(client, put_off::PutOffCall { token, batch }, storage, now_ms);
     context.counters.put_off.add(1);
-    true
+    Ok(())
 }
 
 /// Ends a batch's connection, if it has one. What came before was executed; its replies may be
@@ -564,237 +579,4 @@ fn hang_up(batch: &Batch) {
 fn retain_useful(seat: &Seat, offers: &mut Vec<Offer>) {
     offers.retain(|offer| !offer.left.is_empty() || !offer.batch.is_exhausted());
     seat.offer_count.store(offers.len(), Ordering::SeqCst);
-}
-
-/// The engine's host for one call.
-struct Host<'h, 's> {
-    context: &'h Context,
-    gathering: &'h mut Gathering,
-    seat: &'s Seat,
-    guard: &'h mut Option<SeatGuard<'s>>,
-    batch: &'h Arc<Batch>,
-    /// Where the call came from, if it is a datagram.
-    address: Option<&'h ReplyAddress>,
-    /// Who was served when the seat was lent.
-    client: Option<ClientId>,
-    /// What the call waits for, if it waits.
-    storage: Option<StorageId>,
-    lent: Option<Lent>,
-    was_lent: bool,
-    is_offered: bool,
-    is_summoned: bool,
-    /// Since when an object is being opened, in ns.
-    opening_since_ns: Option<u64>,
-    /// How long the replies to others took to send meanwhile.
-    sending_ns: u64,
-    /// If this call's stages are measured.
-    stages: Option<StageClock>,
-}
-
-impl<'h, 's> Host<'h, 's> {
-    fn new(
-        context: &'h Context,
-        gathering: &'h mut Gathering,
-        seat: &'s Seat,
-        guard: &'h mut Option<SeatGuard<'s>>,
-        batch: &'h Arc<Batch>,
-    ) -> Self {
-        Self {
-            context,
-            gathering,
-            seat,
-            guard,
-            batch,
-            address: None,
-            client: None,
-            storage: None,
-            lent: None,
-            was_lent: false,
-            is_offered: false,
-            is_summoned: false,
-            opening_since_ns: None,
-            sending_ns: 0,
-            stages: None,
-        }
-    }
-
-    /// Sends what is held back of others, which is none of this call's time.
-    fn send_held_back(&mut self) {
-        let Some(core) = self.guard.as_deref_mut() else { return };
-        if core.held_back.is_empty() {
-            return;
-        }
-        let begun_ns = self.context.shared.stamp_ns();
-        self.gathering.send_held_back(self.context, core);
-        let ns = self.context.shared.stamp_ns().saturating_sub(begun_ns);
-        self.sending_ns += ns;
-        if let Some(stages) = &mut self.stages {
-            stages.skip(ns);
-        }
-    }
-
-    /// Gives up the seat, leaving to its next occupant what this batch has gathered and has yet
-    /// to do; and what is held back of others, if that may wait.
-    fn lend(&mut self, may_replies_wait: bool) {
-        if !may_replies_wait {
-            self.send_held_back();
-        }
-        let Some(mut guard) = self.guard.take() else { return };
-        self.client = guard.stop_serving(self.context.shared.stamp_ns());
-        let Gathering { outbox: left, spare, .. } = &mut *self.gathering;
-        if !left.is_empty() || !self.batch.is_exhausted() {
-            let mut offers = self.seat.offers.lock();
-            let known = offers.iter_mut().find(|offer| Arc::ptr_eq(&offer.batch, self.batch));
-            if let Some(offer) = known {
-                offer.left.absorb(left, spare);
-            } else {
-                let left = std::mem::take(left);
-                offers.push(Offer { batch: Arc::clone(self.batch), left });
-            }
-            self.seat.offer_count.store(offers.len(), Ordering::SeqCst);
-            self.is_offered = true;
-        }
-        if let Some(connection) = self.batch.connection() {
-            connection.enter();
-        }
-        self.was_lent = true;
-        self.context.counters.lends.add(1);
-        self.lent = Some(self.seat.lend(guard, self.storage));
-        self.context.pool.note_lent();
-    }
-
-    /// Takes the seat back, if it is lent, unless another worker has it.
-    fn regain(&mut self) {
-        let lent = self.lent.take();
-        if lent.is_none() {
-            return;
-        }
-        *self.guard = self.context.pool.occupy(self.seat, lent);
-        if let (Some(core), Some(client)) = (self.guard.as_deref_mut(), self.client) {
-            core.start_serving(client, self.context.shared.stamp_ns());
-        }
-        if self.guard.is_none() {
-            self.context.counters.takeovers.add(1);
-        } else if self.is_offered {
-            let mut offers = self.seat.offers.lock();
-            if let Some(at) = offers.iter().position(|offer| Arc::ptr_eq(&offer.batch, self.batch))
-            {
-                let mut left = match offers.get_mut(at) {
-                    Some(offer) => std::mem::take(&mut offer.left),
-                    None => Outbox::default(),
-                };
-                let Gathering { outbox, spare, .. } = &mut *self.gathering;
-                outbox.absorb(&mut left, spare);
-            }
-            retain_useful(self.seat, &mut offers);
-        }
-        if let Some(connection) = self.batch.connection() {
-            if self.guard.is_some() {
-                connection.leave(1);
-            } else {
-                // The new occupant must not think the connection done before our reply is out.
-                self.gathering.calls_to_leave += 1;
-            }
-        }
-    }
-}
-
-impl CallHost for Host<'_, '_> {
-    fn room_to_wait(&mut self, storage: StorageId) -> Room {
-        let Context { pool, shared, counters } = self.context;
-        // Who has no seat keeps nobody from it.
-        if self.guard.is_none() {
-            return Room::Free;
-        }
-        self.storage = Some(storage);
-        if !pool.held_up.is_any() {
-            return Room::Free;
-        }
-        let (room, _) = pool.held_up.room(storage, shared.now_ms());
-        match room {
-            Room::Free => {}
-            Room::Later => limited!(
-                shared.log,
-                LogKind::Storage,
-                info,
-                "many calls wait for one disk: further ones to it are put off, so that those to \
-                 others find a worker (workers_max)"
-            ),
-            Room::None => counters.told_later.add(1),
-        }
-        room
-    }
-
-    fn may_block(&mut self) {
-        if self.lent.is_none() {
-            self.lend(false);
-        }
-    }
-
-    fn seldom_blocks(&mut self) {
-        if self.lent.is_none() {
-            let mark_ns = self.gathering.mark_ns;
-            let is_due = self.guard.as_deref().is_some_and(|core| core.held_back.is_due(mark_ns));
-            // Should this call sleep after all, another worker sends what is held back.
-            self.lend(!is_due && self.context.pool.has_stand_ins());
-        }
-    }
-
-    fn opens(&mut self) {
-        if self.gathering.now_ms < self.seat.opens_slowly_until_ms.load(Ordering::Relaxed) {
-            self.will_block();
-        } else {
-            self.seldom_blocks();
-            self.opening_since_ns = Some(self.context.shared.stamp_ns());
-        }
-    }
-
-    fn has_opened(&mut self) {
-        let Some(since_ns) = self.opening_since_ns.take() else { return };
-        let shared = &self.context.shared;
-        let took_ns = shared.stamp_ns().saturating_sub(since_ns);
-        if took_ns > SLOW_OPENING_NS {
-            let now_ms = shared.now_ms();
-            let begun_ms = now_ms.saturating_sub(took_ns / 1_000_000);
-            let until_ms = now_ms + SLOW_OPENINGS_MS;
-            let one_before_until_ms =
-                self.seat.slow_opening_until_ms.swap(until_ms, Ordering::Relaxed);
-            // One alone may have lost its CPU for a moment.
-            if one_before_until_ms > begun_ms {
-                self.seat.opens_slowly_until_ms.store(until_ms, Ordering::Relaxed);
-            }
-        }
-    }
-
-    fn reply_sink(&mut self) -> Option<Box<dyn ReplySink>> {
-        let to = match (self.address, self.batch.connection()) {
-            (Some(address), _) => ReplyTo::Datagram(address.clone()),
-            (None, Some(connection)) => ReplyTo::Stream(Arc::clone(connection)),
-            (None, None) => return None,
-        };
-        Some(Box::new(LaterReply::new(to, &self.context.shared)))
-    }
-
-    fn will_block(&mut self) {
-        if self.is_summoned || (self.guard.is_none() && self.lent.is_none()) {
-            return;
-        }
-        self.is_summoned = true;
-        // Lent so that others' replies might wait, perhaps.
-        self.regain();
-        if self.guard.is_none() {
-            return;
-        }
-        // Sent at once, since the next occupant may have to be started first.
-        self.send_held_back();
-        let _ = self.gathering.dispatch_and_rouse(self.batch, self.context);
-        self.lend(false);
-        self.context.pool.summon(self.seat.index);
-    }
-
-    fn stage(&mut self, stage: Stage) {
-        if let Some(stages) = &mut self.stages {
-            stages.enter(stage, self.context.shared.stamp_ns());
-        }
-    }
 }

@@ -250,6 +250,10 @@ impl Flusher {
         is_full
     }
 
+    pub(crate) fn domain(&self) -> FlushDomain {
+        self.domain
+    }
+
     /// Waits until fewer calls wait than may, or the server stops.
     pub(crate) fn wait_for_space(&self, shared: &Shared) {
         let mut queue = self.queue.lock();

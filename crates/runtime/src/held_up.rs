@@ -2,14 +2,15 @@
 //! all of them.
 //!
 //! Who waits is found out where it begins to matter, when another worker takes the seat that the
-//! waiting one has lent; so nothing is counted on the way of a call that does not wait. What calls
+//! waiting one has lent; so nothing is counted on the way of a call that does not wait. Only when a
+//! crowd may be full, calls are counted before they may wait ([`HeldUp::admit`]). What calls
 //! to one storage may hold up depends on how many workers are left: twice as many at the most. So
 //! one that hangs takes two thirds, a second one two thirds of the rest, and somebody is left for
-//! calls that wait for neither: those to other storage, MOUNT, rpcbind, what is in memory.
+//! calls that may wait for neither.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use parking_lot::Mutex;
 use steadfast_engine::{Room, StorageId};
@@ -22,19 +23,12 @@ const TIMES_THOSE_LEFT: i64 = 2;
 pub(crate) struct HeldUp {
     /// Workers of the pool beyond one for each seat.
     workers: i64,
-    /// After this time, in ms, in which no worker has come back, storage hangs.
+    seats: i64,
+    /// After this time, in ms, in which nobody has come back to a full crowd, storage hangs.
     patience_ms: u64,
-    /// To be looked at without the lock.
-    is_any: AtomicBool,
-    crowds: Mutex<Crowds>,
-}
-
-#[derive(Debug, Default)]
-struct Crowds {
-    by_storage: HashMap<StorageId, Crowd>,
-    total: i64,
-    /// When a worker last came back, from whatever storage.
-    returned_ms: u64,
+    /// Of all crowds; written with the lock, and looked at without.
+    total: AtomicI64,
+    crowds: Mutex<HashMap<StorageId, Crowd>>,
 }
 
 /// Those who wait for one storage.
@@ -42,19 +36,22 @@ struct Crowds {
 struct Crowd {
     /// Negative for the moment in which who came back is faster than who counts it.
     count: i64,
-    /// When one last came back, or the first came.
-    returned_ms: u64,
+    /// When one last came or came back.
+    changed_ms: u64,
 }
 
 impl HeldUp {
-    pub(crate) fn new(workers: usize, patience_ms: u64) -> Self {
-        let workers = i64::try_from(workers).unwrap_or(i64::MAX / 4);
-        Self { workers, patience_ms, is_any: AtomicBool::new(false), crowds: Mutex::default() }
+    pub(crate) fn new(workers: usize, seats: usize, patience_ms: u64) -> Self {
+        let [workers, seats] =
+            [workers, seats].map(|count| i64::try_from(count).unwrap_or(i64::MAX / 8));
+        Self { workers, seats, patience_ms, total: AtomicI64::new(0), crowds: Mutex::default() }
     }
 
-    /// Whether any worker is held up, by what was known a moment ago.
-    pub(crate) fn is_any(&self) -> bool {
-        self.is_any.load(Ordering::Relaxed)
+    /// Whether no crowd can be full, by what was known a moment ago, even if at each seat one has
+    /// begun to wait that is not counted yet.
+    pub(crate) fn has_room_for_all(&self) -> bool {
+        let total = self.total.load(Ordering::Relaxed) + self.seats;
+        TIMES_THOSE_LEFT * (self.workers - total) > total
     }
 
     /// A worker is held up from now on.
@@ -68,49 +65,83 @@ impl HeldUp {
     }
 
     fn add(&self, storage: StorageId, count: i64, now_ms: u64) {
-        let mut crowds = self.crowds.lock();
-        crowds.total += count;
-        if count < 0 || crowds.by_storage.is_empty() {
-            crowds.returned_ms = now_ms;
-        }
-        match crowds.by_storage.entry(storage) {
+        self.add_to(&mut self.crowds.lock(), storage, count, now_ms);
+    }
+
+    fn add_to(
+        &self,
+        crowds: &mut HashMap<StorageId, Crowd>,
+        storage: StorageId,
+        count: i64,
+        now_ms: u64,
+    ) {
+        self.total.fetch_add(count, Ordering::Relaxed);
+        match crowds.entry(storage) {
             Entry::Vacant(place) => {
-                place.insert(Crowd { count, returned_ms: now_ms });
+                place.insert(Crowd { count, changed_ms: now_ms });
             }
             Entry::Occupied(mut place) => {
                 let crowd = place.get_mut();
                 crowd.count += count;
-                if count < 0 {
-                    crowd.returned_ms = now_ms;
-                }
+                crowd.changed_ms = now_ms;
                 if crowd.count == 0 {
                     place.remove();
                 }
             }
         }
-        self.is_any.store(!crowds.by_storage.is_empty(), Ordering::Relaxed);
     }
 
-    /// Whether one more worker may wait for a storage, and if so, how many.
-    pub(crate) fn room(&self, storage: StorageId, now_ms: u64) -> (Room, usize) {
-        let crowds = self.crowds.lock();
-        let left = self.workers - crowds.total;
-        let (count, returned_ms) = crowds
-            .by_storage
-            .get(&storage)
-            .map_or((0, crowds.returned_ms), |crowd| (crowd.count, crowd.returned_ms));
-        drop(crowds);
+    /// Whether one more worker may wait for a storage, and if so, how many. Who waits and is not
+    /// counted is told.
+    pub(crate) fn room(
+        &self,
+        storage: StorageId,
+        uncounted: Uncounted,
+        now_ms: u64,
+    ) -> (Room, usize) {
+        self.room_in(&self.crowds.lock(), storage, uncounted, now_ms)
+    }
+
+    /// As [`HeldUp::room`]; who may wait counts from now on.
+    pub(crate) fn admit(&self, storage: StorageId, uncounted: Uncounted, now_ms: u64) -> Room {
+        let mut crowds = self.crowds.lock();
+        let (room, _) = self.room_in(&crowds, storage, uncounted, now_ms);
+        if room == Room::Free {
+            self.add_to(&mut crowds, storage, 1, now_ms);
+        }
+        room
+    }
+
+    fn room_in(
+        &self,
+        crowds: &HashMap<StorageId, Crowd>,
+        storage: StorageId,
+        uncounted: Uncounted,
+        now_ms: u64,
+    ) -> (Room, usize) {
+        let left = self.workers - self.total.load(Ordering::Relaxed) - uncounted.all;
+        let (count, changed_ms) =
+            crowds.get(&storage).map_or((0, now_ms), |crowd| (crowd.count, crowd.changed_ms));
         // Each that comes makes the crowd larger, and the rest smaller.
-        let beyond = TIMES_THOSE_LEFT * left - count;
+        let beyond = TIMES_THOSE_LEFT * left - count - uncounted.for_this;
         let more = (beyond + TIMES_THOSE_LEFT).max(0) / (TIMES_THOSE_LEFT + 1);
         if beyond > 0 {
             (Room::Free, usize::try_from(more).unwrap_or(1).max(1))
-        } else if now_ms.saturating_sub(returned_ms) >= self.patience_ms {
+        } else if now_ms.saturating_sub(changed_ms) >= self.patience_ms {
             (Room::None, 0)
         } else {
             (Room::Later, 0)
         }
     }
+}
+
+/// Workers that may be waiting and that nobody has counted: their seats have not been taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Uncounted {
+    /// For the storage that is asked about.
+    pub(crate) for_this: i64,
+    /// For any.
+    pub(crate) all: i64,
 }
 
 #[cfg(test)]
@@ -121,11 +152,12 @@ mod tests {
 
     const A: StorageId = StorageId(1);
     const B: StorageId = StorageId(2);
+    const NOBODY: Uncounted = Uncounted { for_this: 0, all: 0 };
 
     /// As many as may.
     fn crowd(held_up: &HeldUp, storage: StorageId) -> usize {
         let mut count = 0;
-        while held_up.room(storage, 0).0 == Room::Free {
+        while held_up.room(storage, NOBODY, 0).0 == Room::Free {
             held_up.enter(storage, 0);
             count += 1;
         }
@@ -134,45 +166,67 @@ mod tests {
 
     #[test]
     fn each_storage_leaves_something_to_the_next() {
-        let held_up = HeldUp::new(126, 2_000);
-        assert_eq!(held_up.room(A, 0), (Room::Free, 84));
+        let held_up = HeldUp::new(126, 1, 2_000);
+        assert_eq!(held_up.room(A, NOBODY, 0), (Room::Free, 84));
         assert_eq!([A, B, StorageId(3)].map(|storage| crowd(&held_up, storage)), [84, 28, 10]);
         for _ in 0..84 {
             held_up.leave(A, 0);
         }
-        assert_eq!(held_up.room(A, 0).0, Room::Free);
-        assert!(held_up.is_any());
+        assert_eq!(held_up.room(A, NOBODY, 0).0, Room::Free);
+        assert!(held_up.has_room_for_all());
+    }
+
+    #[test]
+    fn who_is_not_counted_takes_room_all_the_same() {
+        let held_up = HeldUp::new(12, 4, 2_000);
+        let three = Uncounted { for_this: 3, all: 3 };
+        let admitted = (0..100).filter(|_| held_up.admit(A, three, 0) == Room::Free).count();
+        assert_eq!(admitted + 3, 8);
+        let for_another = Uncounted { for_this: 0, ..three };
+        assert_eq!(held_up.room(B, for_another, 0), (Room::Free, 3));
+        assert!(!held_up.has_room_for_all());
     }
 
     #[test]
     fn a_pool_of_few_workers_lets_one_wait() {
         for workers in [1, 2, 3] {
-            assert!(crowd(&HeldUp::new(workers, 2_000), A) >= 1);
+            assert!(crowd(&HeldUp::new(workers, 1, 2_000), A) >= 1);
         }
     }
 
     #[test]
-    fn storage_hangs_when_nobody_has_come_back_for_long() {
-        let held_up = HeldUp::new(3, 2_000);
+    fn storage_hangs_when_nobody_has_come_back_since_it_was_full() {
+        let held_up = HeldUp::new(3, 1, 2_000);
         held_up.enter(A, 10_000);
-        held_up.enter(A, 11_000);
-        assert_eq!(held_up.room(A, 11_999).0, Room::Later);
-        assert_eq!(held_up.room(A, 12_000).0, Room::None);
-        held_up.leave(A, 12_000);
-        held_up.enter(A, 12_001);
-        assert_eq!(held_up.room(A, 13_999).0, Room::Later);
-        held_up.leave(A, 14_000);
-        held_up.leave(A, 14_000);
-        assert_eq!((held_up.room(A, 50_000).0, held_up.is_any()), (Room::Free, false));
+        held_up.enter(A, 13_000);
+        assert_eq!(held_up.room(A, NOBODY, 14_999).0, Room::Later, "one that lasts is no crowd");
+        assert_eq!(held_up.room(A, NOBODY, 15_000).0, Room::None);
+        held_up.leave(A, 15_000);
+        held_up.enter(A, 15_001);
+        assert_eq!(held_up.room(A, NOBODY, 17_000).0, Room::Later);
+        held_up.leave(A, 17_000);
+        held_up.leave(A, 17_000);
+        assert_eq!(
+            (held_up.room(A, NOBODY, 50_000).0, held_up.total.load(Ordering::Relaxed)),
+            (Room::Free, 0)
+        );
+    }
+
+    #[test]
+    fn storage_that_nobody_waits_for_does_not_hang() {
+        let held_up = HeldUp::new(1, 1, 2_000);
+        held_up.enter(A, 0);
+        assert_eq!(held_up.room(A, NOBODY, 9_000).0, Room::None);
+        assert_eq!(held_up.room(B, NOBODY, 9_000).0, Room::Later);
     }
 
     #[test]
     fn who_is_back_before_it_was_counted_is_counted_right() {
-        let held_up = HeldUp::new(3, 2_000);
+        let held_up = HeldUp::new(3, 1, 2_000);
         held_up.leave(A, 0);
         held_up.enter(A, 0);
-        assert!(!held_up.is_any());
-        assert_eq!(held_up.room(A, 0), HeldUp::new(3, 2_000).room(A, 0));
+        assert!(held_up.crowds.lock().is_empty());
+        assert_eq!(held_up.room(A, NOBODY, 0), HeldUp::new(3, 1, 2_000).room(A, NOBODY, 0));
     }
 
     proptest! {
@@ -183,25 +237,26 @@ mod tests {
             workers in 2..200_usize,
             steps in proptest::collection::vec((0..6_u64, any::<bool>()), 0..400),
         ) {
-            let held_up = HeldUp::new(workers, 2_000);
+            let held_up = HeldUp::new(workers, 1, 2_000);
             let mut counts = [0_usize; 6];
             for (storage, comes) in steps {
                 let (id, count) = (StorageId(storage), &mut counts[storage as usize]);
                 if comes {
-                    let (room, more) = held_up.room(id, 0);
+                    let has_room_for_all = held_up.has_room_for_all();
+                    let (room, more) = held_up.room(id, NOBODY, 0);
+                    prop_assert!(room == Room::Free || !has_room_for_all);
                     prop_assert_eq!(room == Room::Free, more > 0);
                     for _ in 0..more {
-                        prop_assert_eq!(held_up.room(id, 0).0, Room::Free);
+                        prop_assert_eq!(held_up.room(id, NOBODY, 0).0, Room::Free);
                         held_up.enter(id, 0);
                         *count += 1;
                     }
-                    prop_assert_eq!(held_up.room(id, 0).0, Room::Later);
+                    prop_assert_eq!(held_up.room(id, NOBODY, 0).0, Room::Later);
                 } else if *count > 0 {
                     held_up.leave(id, 0);
                     *count -= 1;
                 }
                 prop_assert!(counts.iter().sum::<usize>() <= workers);
-                prop_assert_eq!(held_up.is_any(), counts.iter().any(|count| *count > 0));
             }
         }
     }

@@ -24,10 +24,11 @@ pub struct ServerOptions {
     /// TCP's congestion control for connections of clients, by the kernel's name of it (tcp(7),
     /// `TCP_CONGESTION`); `None`: the system's.
     pub congestion_control: Option<String>,
-    /// Threads of a pool at the most, those that wait for storage counted.
+    /// Threads of a pool at the most, those that wait for storage counted; four a CPU at the least.
     pub workers_max: usize,
     /// When so many of a pool's workers wait for one storage that no more may, and none has come
-    /// back for this time, in ms, clients whose calls would wait for it are told to try later.
+    /// back for this time, in ms, clients whose calls would wait for it are told to try later; and
+    /// so is who has not been let to it for as long.
     pub storage_patience_ms: u64,
     /// Connections at the most.
     pub connections_max: usize,
@@ -42,8 +43,8 @@ pub struct ServerOptions {
     /// Replies that wait for peers, and calls half received, over all connections, in bytes;
     /// beyond it the connections that have made no progress for longest are closed.
     pub waiting_bytes_max: usize,
-    /// Calls of a connection that wait for stability; beyond it no further calls are read from
-    /// the connection.
+    /// Calls of a connection that wait for stability or have been put off, half as many of these at
+    /// the most; beyond it no further calls are read from the connection.
     pub calls_in_flight_max: usize,
     /// Calls that wait for one file system; beyond it workers wait.
     pub parked_calls_max: usize,

@@ -12,10 +12,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use steadfast_engine::StorageId;
 use steadfast_sys::scheduling;
 
 use crate::ServerOptions;
-use crate::held_up::HeldUp;
+use crate::held_up::{HeldUp, Uncounted};
 use crate::log_limit::{LogKind, limited};
 use crate::seat::{Lent, Seat, SeatGuard};
 use crate::shared::{Phase, Shared};
@@ -67,9 +68,12 @@ pub(crate) struct Pool {
     monitor_sleep: Condvar,
 }
 
-/// However few are configured, some can stand in for those that wait for storage.
+/// So many workers a seat there may be, however few are configured: some can stand in for those that
+/// wait for one storage, and some of these for those that wait for another.
+const WORKERS_OF_SEAT_LEAST: usize = 4;
+
 fn workers_max(options: &ServerOptions, seats: usize) -> usize {
-    options.workers_max.max(seats + STANDBYS_KEPT)
+    options.workers_max.max(seats * WORKERS_OF_SEAT_LEAST)
 }
 
 impl Pool {
@@ -81,7 +85,7 @@ impl Pool {
         shared: Arc<Shared>,
     ) -> Self {
         let beyond_seats = workers_max(&shared.options, seats.len()) - seats.len();
-        let held_up = HeldUp::new(beyond_seats, shared.options.storage_patience_ms);
+        let held_up = HeldUp::new(beyond_seats, seats.len(), shared.options.storage_patience_ms);
         Self {
             index,
             seats,
@@ -154,20 +158,36 @@ impl Pool {
     }
 
     /// Takes a seat if it is free. Who had lent it, if not the one who asks (by `own`), is held up
-    /// from now on; and who asks is no more, if somebody has taken what he had lent.
+    /// from now on; and who asks is no more, if somebody had taken what he had lent. Who does not get
+    /// the seat and does not wait any more tells so ([`Pool::has_come_back`]).
     pub(crate) fn occupy<'s>(&self, seat: &'s Seat, own: Option<Lent>) -> Option<SeatGuard<'s>> {
-        let (guard, lent) = seat.occupy().unzip();
-        let lent = lent.flatten();
+        let (guard, lent) = seat.occupy()?;
         if own != lent {
-            let now_ms = self.shared.now_ms();
             if let Some(storage) = lent.and_then(|lent| lent.storage) {
-                self.held_up.enter(storage, now_ms);
+                self.held_up.enter(storage, self.shared.now_ms());
             }
-            if let Some(storage) = own.and_then(|own| own.storage) {
-                self.held_up.leave(storage, now_ms);
+            if let Some(own) = own {
+                self.has_come_back(own);
             }
         }
-        guard
+        Some(guard)
+    }
+
+    /// Workers that may be waiting and are not counted, since their seats have not been taken.
+    pub(crate) fn uncounted(&self, storage: StorageId) -> Uncounted {
+        let mut uncounted = Uncounted::default();
+        for lent_for in self.seats.iter().filter_map(Seat::lent_for) {
+            uncounted.all += 1;
+            uncounted.for_this += i64::from(lent_for == storage);
+        }
+        uncounted
+    }
+
+    /// A worker whose seat was taken waits no more.
+    pub(crate) fn has_come_back(&self, own: Lent) {
+        if let Some(storage) = own.storage {
+            self.held_up.leave(storage, self.shared.now_ms());
+        }
     }
 
     /// Waits for a seat to serve; `None`: the worker is to end.

@@ -53,7 +53,7 @@ pub(crate) struct Seat {
     pub(crate) opens_slowly_until_ms: AtomicU64,
     /// Twice the number of times the seat was lent; odd while it is.
     lent: AtomicU64,
-    /// What its lender may wait for; [`NO_STORAGE`] if nobody counts that.
+    /// What its lender may wait for; [`NO_STORAGE`] if he need not be counted.
     lent_for: AtomicU64,
     pub(crate) connection_count: AtomicUsize,
 }
@@ -66,7 +66,7 @@ const NO_STORAGE: u64 = u64::MAX;
 pub(crate) struct Lent {
     /// Tells it from the others of the seat.
     number: u64,
-    /// What the lender may wait for.
+    /// What the lender may wait for, if he is to be counted when he does.
     pub(crate) storage: Option<StorageId>,
 }
 
@@ -201,10 +201,7 @@ impl Seat {
         if number & 1 == 0 {
             return Some((guard, None));
         }
-        let storage = match self.lent_for.load(Ordering::Relaxed) {
-            NO_STORAGE => None,
-            storage => Some(StorageId(storage)),
-        };
+        let storage = self.lender_storage();
         self.lent.store(number + 1, Ordering::SeqCst);
         Some((guard, Some(Lent { number, storage })))
     }
@@ -216,6 +213,18 @@ impl Seat {
         self.lent.store(number, Ordering::SeqCst);
         drop(guard);
         Lent { number, storage }
+    }
+
+    fn lender_storage(&self) -> Option<StorageId> {
+        match self.lent_for.load(Ordering::Relaxed) {
+            NO_STORAGE => None,
+            storage => Some(StorageId(storage)),
+        }
+    }
+
+    /// While the seat is lent, what the lender may wait for, if he is to be counted.
+    pub(crate) fn lent_for(&self) -> Option<StorageId> {
+        self.lent_since().and_then(|_| self.lender_storage())
     }
 
     /// While the seat is lent, a number that tells this time from others.

@@ -20,7 +20,7 @@ const USE_MIN_NS: i64 = 1_000;
 const DEBT_MAX_NS: i64 = 100 * SHARE_NS;
 
 /// A client of a seat, as long as it has connections there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ClientId(u32);
 
 /// With whom a client is served.

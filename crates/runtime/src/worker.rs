@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
+use steadfast_engine::StorageId;
 use steadfast_sys::epoll::Events;
 use steadfast_sys::net::{self, DATAGRAMS_MAX};
 
@@ -227,7 +228,7 @@ impl Worker {
             if let Some(mut guard) = guard.take() {
                 guard.stop_serving(self.shared.stamp_ns());
                 self.executor.send_held_back(&mut guard);
-                lent = Some(seat.lend(guard, None));
+                lent = Some(seat.lend(guard, Some(StorageId::UNKNOWN)));
                 self.pool.note_lent();
             }
             if connection.drain(self.executor.spare(), now_ms).is_err() {
@@ -235,6 +236,9 @@ impl Worker {
             }
             *guard = self.pool.occupy(seat, lent);
             if guard.is_none() {
+                if let Some(lent) = lent {
+                    self.pool.has_come_back(lent);
+                }
                 seat.mailbox.post(Message::Look(token));
                 return;
             }
@@ -540,11 +544,11 @@ impl Worker {
 
     /// Has calls executed that were put off and may be now.
     fn recall(&self, core: &mut SeatCore, now_ms: u64) {
-        for call in core.put_off.take_ready(&self.pool.held_up, now_ms) {
+        let expired_ms = now_ms.checked_sub(self.shared.options.storage_patience_ms);
+        let room = |storage| self.pool.held_up.room(storage, self.pool.uncounted(storage), now_ms);
+        for call in core.put_off.take_ready(room, expired_ms, now_ms) {
             let Some(slot) = core.connections.at(call.token) else {
-                // It was closed meanwhile.
-                let kept = call.batch.kept_bytes();
-                self.shared.waiting.stash_bytes.fetch_sub(kept, Ordering::Relaxed);
+                accept::discard(&self.shared, &call.batch);
                 continue;
             };
             let connection = Arc::clone(&slot.connection);

@@ -35,32 +35,82 @@ fn put_off(fixture: &Fixture) -> u64 {
     fixture.server.statistics().put_off
 }
 
+fn waiting(fixture: &Fixture, storage: u8) -> u64 {
+    fixture.toy.gates[usize::from(storage)].waiting.load(Ordering::SeqCst)
+}
+
 #[test]
 fn storage_that_hangs_leaves_workers_for_all_other_calls() {
-    // Those that say that they will wait, and those that only may.
-    for how in [b'w', b'm'] {
+    // Those that say that they will wait, those that only may, and those that do after they have
+    // opened an object.
+    for how in [b'w', b'm', b'o'] {
         let fixture = small(600_000);
-        let waiting =
-            |storage: u8| fixture.toy.gates[usize::from(storage)].waiting.load(Ordering::SeqCst);
         let mut client = fixture.connect();
         send_all(&mut client, A, how);
-        wait_until(|| put_off(&fixture) >= u64::from(CALLS) - HELD_UP - 1);
-        assert!(waiting(A) <= HELD_UP + 1, "{} calls hold a worker", waiting(A));
+        wait_until(|| put_off(&fixture) + waiting(&fixture, A) >= u64::from(CALLS));
+        assert!(waiting(&fixture, A) <= HELD_UP, "{} hold a worker", waiting(&fixture, A));
         // The same connection, another one, a new one; and calls that wait for what is well.
         fixture.toy.gates[usize::from(B)].open();
         let mut other = fixture.connect_from([127, 0, 0, 9]);
         for number in 1000..1100 {
             assert_eq!(client.call(number, b'e', b"x"), b"x");
-            assert_eq!(other.call(number, b'S', &[B, how, B]), b"done");
+            assert_eq!(other.call(number, b'S', &[B, b'w', B]), b"done");
             assert_eq!(fixture.connect().call(number, b'm', b""), b"");
         }
-        assert!(fixture.server.statistics().workers <= 12);
         fixture.toy.gates[usize::from(A)].open();
         let replies = client.receive_many(CALLS as usize);
         assert!(replies.values().all(|reply| reply == b"done"));
-        assert_eq!(waiting(A), u64::from(CALLS), "each was executed once");
+        assert_eq!(waiting(&fixture, A), u64::from(CALLS), "each was executed once");
         assert_eq!(fixture.server.statistics().told_later, 0);
+        assert_eq!(fixture.toy.refused.load(Ordering::SeqCst), 0);
     }
+}
+
+#[test]
+fn seats_at_which_calls_begin_to_wait_at_one_moment_leave_workers_too() {
+    // Two thirds of twelve beyond the seats may wait.
+    let fixture = start(ServerOptions {
+        seats_per_pool: 4,
+        workers_max: 16,
+        storage_patience_ms: 600_000,
+        ..options()
+    });
+    let mut clients: Vec<_> = (0..8).map(|_| fixture.connect()).collect();
+    for client in &mut clients {
+        send_all(client, A, b'w');
+    }
+    let all = 8 * u64::from(CALLS);
+    wait_until(|| put_off(&fixture) + waiting(&fixture, A) >= all);
+    assert!(waiting(&fixture, A) <= 8 + 3, "{} hold a worker", waiting(&fixture, A));
+    fixture.toy.gates[usize::from(B)].open();
+    for number in 0..100 {
+        assert_eq!(fixture.connect().call(number, b'S', &[B, b'w', B]), b"done");
+    }
+    fixture.toy.gates[usize::from(A)].open();
+    for client in &mut clients {
+        assert_eq!(client.receive_many(CALLS as usize).len(), CALLS as usize);
+    }
+    assert_eq!(waiting(&fixture, A), all);
+}
+
+#[test]
+fn a_connection_has_only_some_of_its_calls_put_off() {
+    let fixture = start(ServerOptions {
+        seats_per_pool: 1,
+        workers_max: 12,
+        storage_patience_ms: 600_000,
+        calls_in_flight_max: 40,
+        ..options()
+    });
+    let mut client = fixture.connect();
+    send_all(&mut client, A, b'w');
+    // What waits for a worker counts too.
+    let refused = client.receive_many(CALLS as usize - 20);
+    assert!(refused.values().all(|reply| reply == b"later"));
+    fixture.toy.gates[usize::from(B)].open();
+    assert_eq!(client.call(1000, b'S', &[B, b'w', B]), b"done");
+    fixture.toy.gates[usize::from(A)].open();
+    assert!(client.receive_many(20).values().all(|reply| reply == b"done"));
 }
 
 #[test]
@@ -89,7 +139,7 @@ fn when_storage_hangs_for_long_clients_are_told_to_try_later_and_later_it_is_wel
     let mut client = fixture.connect();
     send_all(&mut client, A, b'w');
     // All but those that hold a worker.
-    let refused = client.receive_many((u64::from(CALLS) - HELD_UP - 1) as usize);
+    let refused = client.receive_many((u64::from(CALLS) - HELD_UP) as usize);
     assert!(refused.values().all(|reply| reply == b"later"));
     assert!(fixture.server.statistics().told_later >= refused.len() as u64);
     // At once, while nobody comes back.
@@ -106,8 +156,8 @@ fn what_was_put_off_for_a_connection_that_is_gone_is_not_executed() {
     let fixture = small(600_000);
     let mut client = fixture.connect();
     send_all(&mut client, A, b'w');
-    wait_until(|| put_off(&fixture) >= u64::from(CALLS) - HELD_UP - 1);
-    let held_up = fixture.toy.gates[usize::from(A)].waiting.load(Ordering::SeqCst);
+    wait_until(|| put_off(&fixture) + waiting(&fixture, A) >= u64::from(CALLS));
+    let held_up = waiting(&fixture, A);
     // No call: the server hangs up.
     client.send(1000, b'?', b"");
     assert!(client.is_ended());
@@ -116,6 +166,8 @@ fn what_was_put_off_for_a_connection_that_is_gone_is_not_executed() {
     assert_eq!(fixture.connect().call(1, b'S', &[A, b'w', A]), b"done");
     // Longer than until room is looked for.
     std::thread::sleep(Duration::from_millis(50));
-    let executed = fixture.toy.gates[usize::from(A)].waiting.load(Ordering::SeqCst) - 1;
-    assert_eq!(executed, held_up);
+    assert_eq!(waiting(&fixture, A) - 1, held_up);
+    // Duplicates that came another way must not wait for them.
+    let refused = fixture.toy.refused.load(Ordering::SeqCst);
+    assert_eq!(refused, u64::from(CALLS) - held_up);
 }

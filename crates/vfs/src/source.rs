@@ -1,6 +1,6 @@
 //! Storage that may be opened only when it is first used.
 
-use crate::{FileSystem, FsError};
+use crate::{FileSystem, FlushDomain, FsError};
 
 /// Where a share's storage comes from.
 ///
@@ -15,6 +15,9 @@ pub trait StorageSource: Send + Sync {
     /// # Errors
     /// `TryLater` if it cannot be opened now.
     fn open(&self) -> Result<&dyn FileSystem, FsError>;
+
+    /// The flush domain that the storage has when it is open, if that is known. Never waits.
+    fn expected_domain(&self) -> Option<FlushDomain>;
 }
 
 impl<F: FileSystem> StorageSource for F {
@@ -24,5 +27,9 @@ impl<F: FileSystem> StorageSource for F {
 
     fn open(&self) -> Result<&dyn FileSystem, FsError> {
         Ok(self)
+    }
+
+    fn expected_domain(&self) -> Option<FlushDomain> {
+        Some(self.domain())
     }
 }

@@ -222,13 +222,11 @@ impl ReplyCache {
     }
 
     /// Forgets an admitted call that the client is to try again, as the reply says that those
-    /// who wait for it get too: whether there were any.
-    pub(crate) fn forget(&self, key: &CallKey, reply: &[u8]) -> bool {
-        let Some(shard) = self.shard(key) else { return false };
+    /// who wait for it get too.
+    pub(crate) fn forget(&self, key: &CallKey, reply: &[u8]) {
+        let Some(shard) = self.shard(key) else { return };
         let ended = shard.lock().in_progress.remove(key);
-        let had_waiters = ended.as_ref().is_some_and(|ended| !ended.waiters.is_empty());
         answer(ended, reply);
-        had_waiters
     }
 
     /// Forgets an admitted call that has no reply: it panicked.

@@ -48,10 +48,7 @@ fn a_duplicate_in_progress_is_dropped_and_a_finished_one_replayed() {
 fn a_forgotten_call_is_new_again() {
     let cache = ReplyCache::new(1 << 20, HISTORY_MS);
     let call = key(1, b"x");
-    let forget = |cache: &ReplyCache, key: &CallKey| {
-        cache.forget(key, b"");
-    };
-    for end in [forget, ReplyCache::abandon] {
+    for end in [|cache: &ReplyCache, key: &CallKey| cache.forget(key, b""), ReplyCache::abandon] {
         assert_eq!(admit(&cache, &call), Admission::New);
         end(&cache, &call);
         assert_eq!(admit(&cache, &call), Admission::New);

@@ -16,7 +16,8 @@ use parking_lot::{Condvar, Mutex};
 use smallvec::smallvec;
 use socket2::{Domain, Socket, Type};
 use steadfast_engine::{
-    Awaited, CallHost, HangUp, ParkedCall, Peer, ReplyBuffer, ReplySink, Room, StorageId, Verdict,
+    Awaited, CallHost, HangUp, ParkedCall, Peer, PutOffCall, ReplyBuffer, ReplySink, Room,
+    StorageId, Verdict,
 };
 use steadfast_runtime::{Server, ServerOptions, Service};
 use steadfast_vfs::{FileRange, Flush, FlushDomain, FlushTarget, FlushWhat, FsError};
@@ -81,6 +82,8 @@ pub struct Shared {
     pub peers: Mutex<Vec<Peer>>,
     /// Calls that were executed.
     pub executed: AtomicU64,
+    /// Calls that were put off and refused then.
+    pub refused: AtomicU64,
     pub ticks: AtomicU64,
     /// Where the replies of calls are to be sent later.
     pub sinks: Mutex<Vec<Box<dyn ReplySink>>>,
@@ -163,14 +166,29 @@ impl Service for Toy {
             // Waits for a storage at one of the gates, if it may: the storage, how, the gate.
             b'S' => {
                 let [storage, how, gate, ..] = body else { return Verdict::Silent };
-                match host.room_to_wait(StorageId(u64::from(*storage))) {
-                    Room::Free if *how == b'w' => host.will_block(),
-                    Room::Free => host.may_block(),
-                    room => {
-                        reply.bytes.extend_from_slice(b"later");
-                        let is_put_off = room == Room::Later;
-                        return if is_put_off { Verdict::PutOff } else { Verdict::Replied };
+                let storage = StorageId(u64::from(*storage));
+                match host.room_to_wait(storage) {
+                    Room::Free => {}
+                    Room::Later => {
+                        let reply = [&std::mem::take(&mut reply.bytes)[..], b"later"].concat();
+                        return Verdict::PutOff(PutOffCall::for_test(reply));
                     }
+                    Room::None => {
+                        reply.bytes.extend_from_slice(b"later");
+                        return Verdict::Replied;
+                    }
+                }
+                match how {
+                    b'w' => host.will_block(),
+                    // Opens an object for a while, and then has to wait.
+                    b'o' => {
+                        host.opens();
+                        std::thread::sleep(Duration::from_millis(10));
+                        host.has_opened();
+                        assert_eq!(host.room_to_wait(storage), Room::Free, "it waits already");
+                        host.will_block();
+                    }
+                    _ => host.may_block(),
                 }
                 self.0.gates[usize::from(*gate)].pass();
                 reply.bytes.extend_from_slice(b"done");
@@ -246,6 +264,11 @@ impl Service for Toy {
             _ => return Verdict::HangUp(HangUp::NotACall),
         }
         Verdict::Replied
+    }
+
+    fn refuse(&self, call: PutOffCall, reply: &mut Vec<u8>) {
+        self.0.refused.fetch_add(1, Ordering::SeqCst);
+        reply.extend_from_slice(call.reply());
     }
 
     fn settle(

@@ -1,12 +1,14 @@
 //! Unit ring: whole RPC calls against an engine over the in-memory model.
 #![allow(clippy::unwrap_used)]
 
+mod put_off;
+
 use std::net::SocketAddr;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use steadfast_engine::{
     Awaited, CallHost, Complaint, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer,
-    ReplySink, Room, StorageId, Transport, Transports, Verdict,
+    Transport, Transports, Verdict,
 };
 use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
 use steadfast_vfs::FsError;
@@ -113,7 +115,7 @@ impl Bench {
     fn exchange(&mut self, message: &[u8]) -> Option<Vec<u8>> {
         let mut reply = ReplyBuffer::default();
         match self.engine.call(&mut Host, &self.peer, 0, message, &mut reply) {
-            Verdict::Replied | Verdict::PutOff => Some(reply.bytes),
+            Verdict::Replied => Some(reply.bytes),
             Verdict::Parked(call) => {
                 assert!(reply.bytes.is_empty(), "a parked reply must not be in the batch");
                 let Awaited::Flush(flush) = &call.awaited else { panic!("there is no log") };
@@ -126,7 +128,7 @@ impl Bench {
                 self.engine.settle(call, outcome, 0, &mut bytes);
                 Some(bytes)
             }
-            Verdict::Silent | Verdict::HangUp(_) => None,
+            Verdict::Silent | Verdict::PutOff(_) | Verdict::HangUp(_) => None,
         }
     }
 
@@ -701,97 +703,4 @@ fn mounts_are_listed_until_they_are_taken_back() {
     bench.call(MOUNT, 3, 4, &[]);
     assert!(mounted(&mut bench).is_empty());
     assert_eq!(bench.mount("/a/../ro"), Err(22));
-}
-
-/// A host that lets nobody wait. While it is asked, a duplicate may come by another connection.
-struct Full<'e> {
-    room: Room,
-    duplicate: Option<(&'e Bench, &'e [u8])>,
-    sent: mpsc::Sender<Vec<u8>>,
-}
-
-impl CallHost for Full<'_> {
-    fn room_to_wait(&mut self, _: StorageId) -> Room {
-        if let Some((bench, message)) = self.duplicate {
-            let mut host = Elsewhere(self.sent.clone());
-            let from = "127.0.0.1:701".parse().unwrap();
-            let peer = Peer::new(from, bench.peer.local, bench.peer.transport);
-            let mut reply = ReplyBuffer::default();
-            let verdict = bench.engine.call(&mut host, &peer, 0, message, &mut reply);
-            assert!(matches!(verdict, Verdict::Silent), "it gets the reply of the other");
-        }
-        self.room
-    }
-
-    fn may_block(&mut self) {
-        self.will_block();
-    }
-
-    fn will_block(&mut self) {
-        panic!("it may not");
-    }
-}
-
-struct Elsewhere(mpsc::Sender<Vec<u8>>);
-
-impl CallHost for Elsewhere {
-    fn may_block(&mut self) {}
-    fn will_block(&mut self) {}
-
-    fn reply_sink(&mut self) -> Option<Box<dyn ReplySink>> {
-        Some(Box::new(Self(self.0.clone())))
-    }
-}
-
-impl ReplySink for Elsewhere {
-    fn send(self: Box<Self>, reply: &[u8]) {
-        self.0.send(reply.to_vec()).unwrap();
-    }
-}
-
-#[test]
-fn a_call_that_may_not_wait_changes_nothing_and_is_new_when_it_comes_again() {
-    const JUKEBOX: u32 = 10_008;
-    for (room, has_duplicate, is_put_off) in [
-        (Room::Later, false, true),
-        // One is answered; the other one must not be executed after that.
-        (Room::Later, true, false),
-        (Room::None, false, false),
-    ] {
-        let mut bench = Bench::new();
-        let root = bench.mount("/a").unwrap();
-        let make = xdr(|w| {
-            w.opaque(&root);
-            w.opaque(b"d");
-            w.zeros(24);
-        });
-        let message = bench.message(NFS, 3, 9, &make);
-        let mut reply = ReplyBuffer::default();
-        let (sent, answers) = mpsc::channel();
-        let duplicate = has_duplicate.then_some((&bench, &message[..]));
-        let mut host = Full { room, duplicate, sent };
-        let verdict = bench.engine.call(&mut host, &bench.peer, 0, &message, &mut reply);
-        assert_eq!(matches!(verdict, Verdict::PutOff), is_put_off);
-        assert_eq!(status(&reply.bytes[24..]), JUKEBOX);
-        let is_told = matches!(reply.complaint, Some(Complaint::StorageHangs { .. }));
-        assert_eq!(is_told, room == Room::None);
-        assert_eq!(answers.try_iter().count(), usize::from(has_duplicate));
-        let made = bench.exchange(&message).unwrap();
-        assert_eq!(status(&made[24..]), 0, "nothing was made before");
-        assert_eq!(bench.exchange(&message).unwrap(), made, "and is made once");
-    }
-}
-
-#[test]
-fn a_mount_that_may_not_wait_is_put_off_or_fails() {
-    let mut bench = Bench::new();
-    for (room, is_put_off) in [(Room::Later, true), (Room::None, false)] {
-        let message = bench.message(MOUNT, 3, 1, &xdr(|w| w.opaque(b"/a")));
-        let mut reply = ReplyBuffer::default();
-        let mut host = Full { room, duplicate: None, sent: mpsc::channel().0 };
-        let verdict = bench.engine.call(&mut host, &bench.peer, 0, &message, &mut reply);
-        assert_eq!(matches!(verdict, Verdict::PutOff), is_put_off);
-        assert_eq!(status(&reply.bytes[24..]), 10_006, "MNT3ERR_SERVERFAULT");
-        assert_eq!(bench.engine.waiting_mounts(), 0, "nobody executes it elsewhere");
-    }
 }

@@ -1,0 +1,291 @@
+//! The engine's host for one call, which lends the seat while the call may block.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use steadfast_engine::{CallHost, ReplySink, Room, Stage, StorageId};
+
+use crate::batch::{Batch, Outbox};
+use crate::datagram::ReplyAddress;
+use crate::flusher::{LaterReply, ReplyTo};
+use crate::log_limit::{LogKind, limited};
+use crate::seat::{Lent, Offer, Seat, SeatGuard};
+use crate::statistics::StageClock;
+use crate::turns::ClientId;
+
+use super::{Context, Gathering, retain_useful};
+
+/// Objects are opened slowly if two take longer than this, in ns, and the second begins within so many
+/// ms after the first, since others wait meanwhile; and that is believed for as long.
+const SLOW_OPENING_NS: u64 = 300_000;
+const SLOW_OPENINGS_MS: u64 = 100;
+
+/// The engine's host for one call.
+pub(super) struct Host<'h, 's> {
+    context: &'h Context,
+    gathering: &'h mut Gathering,
+    seat: &'s Seat,
+    guard: &'h mut Option<SeatGuard<'s>>,
+    batch: &'h Arc<Batch>,
+    /// Where the call came from, if it is a datagram.
+    pub(super) address: Option<&'h ReplyAddress>,
+    /// Who was served when the seat was lent.
+    client: Option<ClientId>,
+    /// What the call waits for, if it waits.
+    pub(super) storage: Option<StorageId>,
+    /// The same if it counts as waiting already.
+    counted: Option<StorageId>,
+    lent: Option<Lent>,
+    pub(super) was_lent: bool,
+    is_offered: bool,
+    is_summoned: bool,
+    /// Since when an object is being opened, in ns.
+    opening_since_ns: Option<u64>,
+    /// How long the replies to others took to send meanwhile.
+    pub(super) sending_ns: u64,
+    /// If this call's stages are measured.
+    pub(super) stages: Option<StageClock>,
+}
+
+impl<'h, 's> Host<'h, 's> {
+    pub(super) fn new(
+        context: &'h Context,
+        gathering: &'h mut Gathering,
+        seat: &'s Seat,
+        guard: &'h mut Option<SeatGuard<'s>>,
+        batch: &'h Arc<Batch>,
+    ) -> Self {
+        Self {
+            context,
+            gathering,
+            seat,
+            guard,
+            batch,
+            address: None,
+            client: None,
+            storage: None,
+            counted: None,
+            lent: None,
+            was_lent: false,
+            is_offered: false,
+            is_summoned: false,
+            opening_since_ns: None,
+            sending_ns: 0,
+            stages: None,
+        }
+    }
+
+    /// Sends what is held back of others, which is none of this call's time.
+    fn send_held_back(&mut self) {
+        let Some(core) = self.guard.as_deref_mut() else { return };
+        if core.held_back.is_empty() {
+            return;
+        }
+        let begun_ns = self.context.shared.stamp_ns();
+        self.gathering.send_held_back(self.context, core);
+        let ns = self.context.shared.stamp_ns().saturating_sub(begun_ns);
+        self.sending_ns += ns;
+        if let Some(stages) = &mut self.stages {
+            stages.skip(ns);
+        }
+    }
+
+    /// Gives up the seat, leaving to its next occupant what this batch has gathered and has yet
+    /// to do; and what is held back of others, if that may wait.
+    fn lend(&mut self, may_replies_wait: bool) {
+        if !may_replies_wait {
+            self.send_held_back();
+        }
+        let Some(mut guard) = self.guard.take() else { return };
+        self.client = guard.stop_serving(self.context.shared.stamp_ns());
+        let Gathering { outbox: left, spare, .. } = &mut *self.gathering;
+        if !left.is_empty() || !self.batch.is_exhausted() {
+            let mut offers = self.seat.offers.lock();
+            let known = offers.iter_mut().find(|offer| Arc::ptr_eq(&offer.batch, self.batch));
+            if let Some(offer) = known {
+                offer.left.absorb(left, spare);
+            } else {
+                let left = std::mem::take(left);
+                offers.push(Offer { batch: Arc::clone(self.batch), left });
+            }
+            self.seat.offer_count.store(offers.len(), Ordering::SeqCst);
+            self.is_offered = true;
+        }
+        if let Some(connection) = self.batch.connection() {
+            connection.enter();
+        }
+        self.was_lent = true;
+        self.context.counters.lends.add(1);
+        let to_be_counted = self.storage.filter(|_| self.counted.is_none());
+        self.lent = Some(self.seat.lend(guard, to_be_counted));
+        self.context.pool.note_lent();
+    }
+
+    /// Takes the seat back, if it is lent, unless another worker has it: to be called when the call
+    /// waits no more.
+    pub(super) fn regain(&mut self) {
+        if let Some(storage) = self.counted.take() {
+            self.context.pool.held_up.leave(storage, self.context.shared.now_ms());
+        }
+        if self.try_to_regain() {
+            return;
+        }
+        if let Some(own) = self.lent.take() {
+            self.context.pool.has_come_back(own);
+        }
+        self.context.counters.takeovers.add(1);
+        if self.batch.connection().is_some() {
+            // The new occupant must not think the connection done before our reply is out.
+            self.gathering.calls_to_leave += 1;
+        }
+    }
+
+    /// Takes the seat back, if it is lent: `false` if another worker has it.
+    fn try_to_regain(&mut self) -> bool {
+        let Some(own) = self.lent else { return true };
+        *self.guard = self.context.pool.occupy(self.seat, Some(own));
+        let Some(core) = self.guard.as_deref_mut() else { return false };
+        self.lent = None;
+        if let Some(client) = self.client {
+            core.start_serving(client, self.context.shared.stamp_ns());
+        }
+        if self.is_offered {
+            let mut offers = self.seat.offers.lock();
+            if let Some(at) = offers.iter().position(|offer| Arc::ptr_eq(&offer.batch, self.batch))
+            {
+                let mut left = match offers.get_mut(at) {
+                    Some(offer) => std::mem::take(&mut offer.left),
+                    None => Outbox::default(),
+                };
+                let Gathering { outbox, spare, .. } = &mut *self.gathering;
+                outbox.absorb(&mut left, spare);
+            }
+            retain_useful(self.seat, &mut offers);
+        }
+        if let Some(connection) = self.batch.connection() {
+            connection.leave(1);
+        }
+        true
+    }
+}
+
+impl CallHost for Host<'_, '_> {
+    fn room_to_wait(&mut self, storage: StorageId) -> Room {
+        let Context { pool, shared, counters } = self.context;
+        // Who has no seat keeps nobody from it.
+        let Some(core) = self.guard.as_deref() else { return Room::Free };
+        if self.counted.is_some() {
+            return Room::Free;
+        }
+        self.storage = Some(storage);
+        if core.put_off.is_empty() && pool.held_up.has_room_for_all() {
+            return Room::Free;
+        }
+        let now_ms = shared.now_ms();
+        let since_ms = self.batch.put_off_since_ms();
+        let uncounted = pool.uncounted(storage);
+        // Those who came before are first.
+        let is_last = since_ms.is_none() && core.put_off.has_line(storage);
+        let mut room = if is_last {
+            match pool.held_up.room(storage, uncounted, now_ms) {
+                (Room::Free, _) => Room::Later,
+                (room, _) => room,
+            }
+        } else {
+            pool.held_up.admit(storage, uncounted, now_ms)
+        };
+        let patience_ms = shared.options.storage_patience_ms;
+        if room == Room::Later && since_ms.is_some_and(|since| since + patience_ms <= now_ms) {
+            room = Room::None;
+        }
+        match room {
+            Room::Free => self.counted = Some(storage),
+            Room::Later => limited!(
+                shared.log,
+                LogKind::Storage,
+                info,
+                "many calls wait for one disk: further ones to it are put off, so that those to \
+                 others find a worker (workers_max)"
+            ),
+            Room::None => counters.told_later.add(1),
+        }
+        room
+    }
+
+    fn was_put_off(&self) -> bool {
+        self.batch.put_off_since_ms().is_some()
+    }
+
+    fn may_block(&mut self) {
+        if self.lent.is_none() {
+            self.lend(false);
+        }
+    }
+
+    fn seldom_blocks(&mut self) {
+        if self.lent.is_none() {
+            let mark_ns = self.gathering.mark_ns;
+            let is_due = self.guard.as_deref().is_some_and(|core| core.held_back.is_due(mark_ns));
+            // Should this call sleep after all, another worker sends what is held back.
+            self.lend(!is_due && self.context.pool.has_stand_ins());
+        }
+    }
+
+    fn opens(&mut self) {
+        if self.gathering.now_ms < self.seat.opens_slowly_until_ms.load(Ordering::Relaxed) {
+            self.will_block();
+        } else {
+            self.seldom_blocks();
+            self.opening_since_ns = Some(self.context.shared.stamp_ns());
+        }
+    }
+
+    fn has_opened(&mut self) {
+        let Some(since_ns) = self.opening_since_ns.take() else { return };
+        let shared = &self.context.shared;
+        let took_ns = shared.stamp_ns().saturating_sub(since_ns);
+        if took_ns > SLOW_OPENING_NS {
+            let now_ms = shared.now_ms();
+            let begun_ms = now_ms.saturating_sub(took_ns / 1_000_000);
+            let until_ms = now_ms + SLOW_OPENINGS_MS;
+            let one_before_until_ms =
+                self.seat.slow_opening_until_ms.swap(until_ms, Ordering::Relaxed);
+            // One alone may have lost its CPU for a moment.
+            if one_before_until_ms > begun_ms {
+                self.seat.opens_slowly_until_ms.store(until_ms, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn reply_sink(&mut self) -> Option<Box<dyn ReplySink>> {
+        let to = match (self.address, self.batch.connection()) {
+            (Some(address), _) => ReplyTo::Datagram(address.clone()),
+            (None, Some(connection)) => ReplyTo::Stream(Arc::clone(connection)),
+            (None, None) => return None,
+        };
+        Some(Box::new(LaterReply::new(to, &self.context.shared)))
+    }
+
+    fn will_block(&mut self) {
+        if self.is_summoned || (self.guard.is_none() && self.lent.is_none()) {
+            return;
+        }
+        self.is_summoned = true;
+        // Lent so that others' replies might wait, perhaps. If another worker has it, this one is
+        // held up until the call ends.
+        if !self.try_to_regain() {
+            return;
+        }
+        // Sent at once, since the next occupant may have to be started first.
+        self.send_held_back();
+        let _ = self.gathering.dispatch_and_rouse(self.batch, self.context);
+        self.lend(false);
+        self.context.pool.summon(self.seat.index);
+    }
+
+    fn stage(&mut self, stage: Stage) {
+        if let Some(stages) = &mut self.stages {
+            stages.enter(stage, self.context.shared.stamp_ns());
+        }
+    }
+}
