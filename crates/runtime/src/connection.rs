@@ -50,8 +50,8 @@ pub(crate) struct Connection {
     backlog_has_files: AtomicBool,
     /// When the peer last made room, in ms.
     progress_ms: AtomicU64,
-    /// Calls parked, or being executed by a worker that offered its seat; and batches whose replies
-    /// are held back.
+    /// Calls parked, put off, or being executed by a worker that offered its seat; and batches whose
+    /// replies are held back.
     in_flight: AtomicUsize,
     /// The seat waits for `in_flight` to fall.
     is_watched: AtomicBool,

@@ -265,10 +265,19 @@ impl Executor {
         self.gathering.leave(batch);
         self.commit(seat, guard, batch, calls as usize);
         if let Some(flusher) = full {
+            let is_without_seat = guard.is_none();
             let mut host = Host::new(&self.context, &mut self.gathering, seat, guard, batch);
-            host.storage = Some(flusher.domain().into());
+            let storage = flusher.domain().into();
+            host.storage = Some(storage);
             host.will_block();
+            let held_up = &self.context.pool.held_up;
+            if is_without_seat {
+                held_up.enter(storage, self.context.shared.now_ms());
+            }
             flusher.wait_for_space(&self.context.shared);
+            if is_without_seat {
+                held_up.leave(storage, self.context.shared.now_ms());
+            }
             host.regain();
             self.gathering.now_ms = self.context.shared.now_ms();
             // What others left with our offer meanwhile is this batch's too.

@@ -10,8 +10,10 @@ use steadfast_engine::{Room, StorageId};
 use crate::batch::Batch;
 use crate::turns::ClientId;
 
-/// How often room is looked for, in ms.
+/// How often room is looked for, in ms: soon again where there was some, since those who got it may
+/// be done soon.
 const LOOK_MS: u64 = 5;
+const NEXT_LOOK_MS: u64 = 1;
 /// Calls that a seat puts off at the most.
 const CALLS_MAX: usize = 4096;
 
@@ -108,6 +110,9 @@ impl PutOff {
             !line.turns.is_empty()
         });
         self.count -= ready.len();
+        if !ready.is_empty() {
+            self.next_look_ms = now_ms + NEXT_LOOK_MS;
+        }
         ready
     }
 
@@ -213,6 +218,7 @@ mod tests {
         assert!(put_off.take_ready(full, None, LOOK_MS).is_empty());
         assert_eq!(put_off.next_look_ms(), Some(2 * LOOK_MS));
         assert_eq!(tokens(&put_off.take_ready(|_| (Room::Free, 4), None, 10)), [1, 4, 5, 2]);
+        assert_eq!(put_off.next_look_ms(), Some(10 + NEXT_LOOK_MS));
         // There was none after all.
         put_off.push(x, call(2, 2), A, 10);
         assert_eq!(tokens(&put_off.take_ready(|_| (Room::None, 0), None, 15)), [6, 2, 3]);

@@ -261,7 +261,9 @@ impl Worker {
             return;
         }
         let options = &self.shared.options;
-        if !connection.may_send_calls(options) {
+        // Others may wait for what was put off: a client that has connected again.
+        let is_due = |batch: &Arc<Batch>| batch.put_off_since_ms().is_some();
+        if !slot.pending.front().is_some_and(is_due) && !connection.may_send_calls(options) {
             connection.watch();
             if !connection.may_send_calls(options) {
                 return;
@@ -546,13 +548,14 @@ impl Worker {
     fn recall(&self, core: &mut SeatCore, now_ms: u64) {
         let expired_ms = now_ms.checked_sub(self.shared.options.storage_patience_ms);
         let room = |storage| self.pool.held_up.room(storage, self.pool.uncounted(storage), now_ms);
-        for call in core.put_off.take_ready(room, expired_ms, now_ms) {
+        let ready = core.put_off.take_ready(room, expired_ms, now_ms);
+        for call in ready.into_iter().rev() {
             let Some(slot) = core.connections.at(call.token) else {
                 accept::discard(&self.shared, &call.batch);
                 continue;
             };
             let connection = Arc::clone(&slot.connection);
-            slot.pending.push_back(call.batch);
+            slot.pending.push_front(call.batch);
             core.enqueue(call.token);
             connection.leave(1);
         }

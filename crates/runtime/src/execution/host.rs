@@ -184,8 +184,9 @@ impl CallHost for Host<'_, '_> {
         let now_ms = shared.now_ms();
         let since_ms = self.batch.put_off_since_ms();
         let uncounted = pool.uncounted(storage);
-        // Those who came before are first.
-        let is_last = since_ms.is_none() && core.put_off.has_line(storage);
+        // Those who came before are first. Datagrams cannot stand in line.
+        let may_stand = since_ms.is_none() && self.address.is_none();
+        let is_last = may_stand && core.put_off.has_line(storage);
         let mut room = if is_last {
             match pool.held_up.room(storage, uncounted, now_ms) {
                 (Room::Free, _) => Room::Later,

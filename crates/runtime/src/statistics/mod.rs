@@ -92,7 +92,8 @@ counters! {
     held_back,
     /// Times a call was put off, since too many workers waited for its storage.
     put_off,
-    /// Calls whose clients were told to try later, since their storage hangs.
+    /// Calls that could not wait for their storage: their clients were told to try later, or their
+    /// datagrams dropped.
     told_later,
     /// Connections accepted.
     accepted,
