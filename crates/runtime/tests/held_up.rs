@@ -8,7 +8,7 @@ use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::{Client, Fixture, marked, options, record, start, wait_until};
+use common::{Client, Fixture, PATIENCE, beside, marked, options, record, start, wait_until};
 use steadfast_runtime::ServerOptions;
 
 const CALLS: u32 = 100;
@@ -170,4 +170,25 @@ fn what_was_put_off_for_a_connection_that_is_gone_is_not_executed() {
     // Duplicates that came another way must not wait for them.
     let refused = fixture.toy.refused.load(Ordering::SeqCst);
     assert_eq!(refused, u64::from(CALLS) - held_up);
+}
+
+#[test]
+fn what_is_put_off_when_the_server_stops_is_not_executed() {
+    let fixture = small(600_000);
+    let mut client = fixture.connect();
+    send_all(&mut client, A, b'w');
+    wait_until(|| put_off(&fixture) + waiting(&fixture, A) >= u64::from(CALLS));
+    let held_up = waiting(&fixture, A);
+    let Fixture { server, toy, .. } = fixture;
+    let ended = beside(move || server.shutdown(PATIENCE));
+    // The server waits for those that have begun.
+    assert!(ended.recv_timeout(Duration::from_millis(50)).is_err());
+    toy.gates[usize::from(A)].open();
+    assert!(ended.recv_timeout(PATIENCE).unwrap(), "nothing is left to be waited for");
+    let replies = client.receive_many(held_up as usize);
+    assert!(replies.values().all(|reply| reply == b"done"));
+    assert!(client.is_ended());
+    let executed = toy.gates[usize::from(A)].waiting.load(Ordering::SeqCst);
+    let refused = toy.refused.load(Ordering::SeqCst);
+    assert_eq!((executed, refused), (held_up, u64::from(CALLS) - held_up));
 }
