@@ -68,6 +68,10 @@ pub(crate) enum Outcome {
     /// What decides about the call, which is to this share, is not known yet: it is to be executed
     /// again when it is.
     AskAgain(ShareId),
+    /// Nothing is to be said about it: it was called in a way that is silent in the face of errors.
+    Silent,
+    /// It was to be passed on to a program that is not served.
+    NoProgram,
 }
 
 /// The reply barrier: the only place where a [`Durable`] is taken apart.
