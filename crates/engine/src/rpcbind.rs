@@ -105,9 +105,9 @@ pub(crate) fn execute(
             Ok(())
         }
         (_, 5) => {
-            return Some(
-                Ok(pass_on(version, session, arguments, &mut w).unwrap_or(Outcome::Silent)),
-            );
+            return Some(Ok(
+                pass_on(version, session, arguments, &mut w).unwrap_or(Outcome::Silent)
+            ));
         }
         (3 | 4, 1 | 2) => binding(arguments).map(|_| w.bool(false)),
         (3 | 4, 3) => binding(arguments).map(|wanted| {

@@ -205,12 +205,14 @@ pub struct FsStatistics {
 pub struct FsInfo {
     /// Largest file in bytes.
     pub file_bytes_max: u64,
-    /// Resolution of times, in nanoseconds.
+    /// Resolution of times, in nanoseconds: what SETATTR sets is kept to this.
     pub time_granularity_ns: u32,
     /// Whether hard links exist.
     pub has_links: bool,
     /// Whether symbolic links exist.
     pub has_symlinks: bool,
+    /// Whether [`PathLimits`] are the same for all its objects.
+    pub is_homogeneous: bool,
     /// Whether access ACLs exist.
     pub has_acls: bool,
 }
@@ -222,6 +224,10 @@ pub struct PathLimits {
     pub links_max: u32,
     /// Longest name in bytes.
     pub name_bytes_max: u32,
+    /// Whether names that differ in case alone are one.
+    pub is_case_insensitive: bool,
+    /// Whether names are kept as they were given.
+    pub preserves_case: bool,
 }
 
 /// A share's storage.
@@ -418,8 +424,8 @@ pub trait FileSystem: Send + Sync {
         object: &StorageHandle,
     ) -> Result<(Acl, Option<Acl>, Attr), FsError>;
 
-    /// Sets the access ACL and, for a directory, the default ACL (an empty list removes it);
-    /// `None` leaves one as it is.
+    /// Sets the access ACL and the default ACL (an empty list removes it); `None` leaves one as it
+    /// is. Only a directory can have a default ACL: for others [`FsError::AccessDenied`].
     fn set_acls(
         &self,
         caller: &Caller<'_>,
