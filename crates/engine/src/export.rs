@@ -1,13 +1,15 @@
 //! Shares joined with their storage.
 
 use std::hash::{BuildHasherDefault, Hasher};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashTable;
 use steadfast_shares::{Share, ShareId};
-use steadfast_vfs::StorageSource;
+use steadfast_vfs::{FsError, StorageSource};
 
 /// Parts of a table that are copied apart when it changes. A change of one share copies one of each
 /// kind, so that it costs the same at ten shares and at a hundred thousand.
@@ -42,7 +44,11 @@ impl Exported {
 pub struct ExportTable {
     by_id: Parts,
     by_path: Parts,
+    /// Those whose directory is not what their path says, by the directory.
+    elsewhere: Parts,
     length: usize,
+    /// Whether directories may be told by names of which not all symbolic links are resolved.
+    has_unseen: bool,
     /// Those that no engine has served yet.
     unserved: Vec<Arc<Exported>>,
     listing: OnceLock<Arc<[u8]>>,
@@ -130,12 +136,22 @@ fn hash_by_path(exported: &Arc<Exported>) -> u64 {
     path_hash(exported.export.share.path.as_bytes())
 }
 
+fn hash_by_directory(exported: &Arc<Exported>) -> u64 {
+    path_hash(directory_of(exported))
+}
+
+fn directory_of(exported: &Exported) -> &[u8] {
+    exported.export.share.directory().as_os_str().as_bytes()
+}
+
 impl Default for ExportTable {
     fn default() -> Self {
         Self {
             by_id: Parts::default(),
             by_path: Parts::default(),
+            elsewhere: Parts::default(),
             length: 0,
+            has_unseen: false,
             unserved: Vec::new(),
             listing: OnceLock::new(),
         }
@@ -150,6 +166,19 @@ impl ExportTable {
             table.insert(export);
         }
         table
+    }
+
+    /// The same table, of whose shares nobody has looked at the directories yet: where one share could
+    /// be in another that crosses mounts, it waits until [`ExportTable::seen`].
+    #[must_use]
+    pub fn unseen(self) -> Self {
+        Self { has_unseen: true, ..self }
+    }
+
+    /// This table when all its directories were looked at.
+    #[must_use]
+    pub fn seen(&self) -> Self {
+        Self { has_unseen: false, listing: self.listing.clone(), ..self.clone() }
     }
 
     /// This table without some shares, and with others. One with the id of a removed share, or its
@@ -183,6 +212,10 @@ impl ExportTable {
         let exported = Arc::new(Exported { export, version: AtomicU64::new(0) });
         self.by_id.add(id_hash, Arc::clone(&exported), hash_by_id);
         self.by_path.add(path_hash, Arc::clone(&exported), hash_by_path);
+        if exported.export.share.elsewhere.is_some() {
+            let hash = hash_by_directory(&exported);
+            self.elsewhere.add(hash, Arc::clone(&exported), hash_by_directory);
+        }
         self.unserved.push(exported);
         self.length += 1;
     }
@@ -191,6 +224,9 @@ impl ExportTable {
         let is_it = |exported: &Exported| exported.export.share.id == id;
         let Some(exported) = self.by_id.take(id_hash(id), is_it) else { return };
         self.by_path.take(path_hash(exported.export.share.path.as_bytes()), is_it);
+        if exported.export.share.elsewhere.is_some() {
+            self.elsewhere.take(hash_by_directory(&exported), is_it);
+        }
         self.length -= 1;
     }
 
@@ -227,6 +263,46 @@ impl ExportTable {
     fn at(&self, path: &[u8]) -> Option<&Exported> {
         let is_it = |exported: &Exported| exported.export.share.path.as_bytes() == path;
         self.by_path.find(path_hash(path), is_it).map(|found| &**found)
+    }
+
+    /// The share of a directory; of several the one that has its path, or else the first by path.
+    fn of_directory(&self, directory: &[u8]) -> Option<&Exported> {
+        let own = self.at(directory).filter(|found| directory_of(found) == directory);
+        own.or_else(|| {
+            let hash = path_hash(directory);
+            let there = self.elsewhere.0.get(Parts::place(hash))?.iter_hash(hash);
+            there
+                .filter(|found| directory_of(found) == directory)
+                .min_by(|a, b| a.export.share.path.cmp(&b.export.share.path))
+                .map(|found| &**found)
+        })
+    }
+
+    /// The share whose rules are those of what is mounted at the first of these points, the others being
+    /// passed on the way there from the directory of `outer`: the innermost that has it. That is one of
+    /// the mount's own directory, or one around it that crosses mounts (exports(5), `crossmnt`).
+    ///
+    /// # Errors
+    /// `AccessDenied` where the way leads over a share's mount that does not cross further ones;
+    /// `TryLater` as long as it is not known where all shares are.
+    pub(crate) fn innermost<'a>(
+        &'a self,
+        outer: &'a Exported,
+        points: &[PathBuf],
+    ) -> Result<&'a Exported, FsError> {
+        let Some(point) = points.first() else { return Ok(outer) };
+        let point = point.as_os_str().as_bytes();
+        let end = directory_of(outer).len();
+        for (directory, _) in ancestors(point).take_while(|(directory, _)| directory.len() > end) {
+            let Some(found) = self.of_directory(directory) else { continue };
+            if directory == point || found.export.share.crosses_mounts {
+                return Ok(found);
+            }
+            if points.iter().any(|passed| passed.as_os_str().as_bytes() == directory) {
+                return Err(FsError::AccessDenied);
+            }
+        }
+        if self.has_unseen { Err(FsError::TryLater) } else { Ok(outer) }
     }
 
     /// Gives what no engine has served yet versions after this one; the last given is returned.

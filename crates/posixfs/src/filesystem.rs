@@ -2,8 +2,8 @@
 
 use steadfast_vfs::{
     AccessMask, Acl, Attr, Caller, Changed, CreateHow, Created, DirEntry, DirPage, Durable, Entry,
-    FileSystem, FlushDomain, FsError, FsInfo, FsStatistics, Looked, Name, NodeKind, PathLimits,
-    ReadDone, Renamed, SetAttr, StorageHandle, Time, WriteHow, Written,
+    FileSystem, FlushDomain, FsError, FsInfo, FsStatistics, Looked, MountPoints, Name, NodeKind,
+    PathLimits, ReadDone, Renamed, SetAttr, StorageHandle, Time, Waiting, WriteHow, Written,
 };
 
 use crate::tree::Tree;
@@ -15,6 +15,14 @@ impl FileSystem for Tree {
 
     fn domain(&self) -> FlushDomain {
         self.domain
+    }
+
+    fn mount(&self, object: &StorageHandle, waiting: Waiting) -> Result<u32, FsError> {
+        self.mount_number(object, waiting)
+    }
+
+    fn mount_points(&self, mount: u32, waiting: Waiting) -> Result<MountPoints, FsError> {
+        self.points_of_mount(mount, waiting)
     }
 
     fn attributes(&self, caller: &Caller<'_>, object: &StorageHandle) -> Result<Attr, FsError> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use rustix::fs::{Mode as Permissions, OFlags};
-use steadfast_vfs::{FsError, LoggedFileSystem};
+use steadfast_vfs::{FsError, LoggedFileSystem, MountPoints, Waiting};
 
 use crate::aliases::AliasStore;
 use crate::attributes;
@@ -34,6 +34,8 @@ pub(crate) struct Mounts {
 struct Known {
     point: Arc<Path>,
     mount: Arc<Mount>,
+    /// Of it, and of those passed on the way from the share's directory to it.
+    points: MountPoints,
 }
 
 /// One line of `mountinfo`.
@@ -46,7 +48,7 @@ struct MountLine {
 impl Mounts {
     pub(crate) fn new(share: &Path, root: Arc<Mount>, aliases: Arc<AliasStore>) -> Self {
         let share: Arc<Path> = share.into();
-        let root = Known { point: Arc::clone(&share), mount: root };
+        let root = Known { point: Arc::clone(&share), mount: root, points: Arc::default() };
         Self { share, table: RwLock::new(vec![root]), aliases, hash: stable_hash }
     }
 
@@ -64,6 +66,27 @@ impl Mounts {
     /// The share's directory.
     pub(crate) fn share(&self) -> &Path {
         &self.share
+    }
+
+    /// Where the mount with this number in handles is, and those on the way to it are.
+    pub(crate) fn points(
+        &self,
+        id: u32,
+        crosses: bool,
+        waiting: Waiting,
+    ) -> Result<MountPoints, FsError> {
+        let known = || {
+            let table = self.table.read();
+            table.iter().find(|known| known.mount.id == id).map(|known| Arc::clone(&known.points))
+        };
+        match known() {
+            Some(points) => Ok(points),
+            None if waiting == Waiting::Never => Err(FsError::WouldOpen),
+            None => {
+                self.numbered(id, crosses)?;
+                known().ok_or(FsError::Stale)
+            }
+        }
     }
 
     /// The mount with this number in handles.
@@ -98,6 +121,13 @@ impl Mounts {
             return None;
         }
         Some(((self.hash)(&[b"mount", beneath.as_os_str().as_bytes()]) as u32).max(1))
+    }
+
+    /// The mount points on the way from the share's directory to this one, which is the first of them.
+    fn passed(&self, point: &Path, lines: &[MountLine]) -> MountPoints {
+        let is_mounted = |path: &&Path| lines.iter().any(|line| line.point == *path);
+        let way = point.ancestors().take_while(|path| **path != *self.share);
+        way.filter(is_mounted).map(Path::to_path_buf).collect()
     }
 
     /// Refuses a number that belongs to two mount points: it does not tell whose handle it is in.
@@ -143,7 +173,9 @@ impl Mounts {
         if table.len() >= MOUNTS_MAX {
             return Err(FsError::TryLater);
         }
-        table.push(Known { point: line.point.as_path().into(), mount: Arc::clone(&mount) });
+        let point = line.point.as_path().into();
+        let points = self.passed(&line.point, lines);
+        table.push(Known { point, mount: Arc::clone(&mount), points });
         Ok(mount)
     }
 }

@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use steadfast_sys::handle;
 use steadfast_sys::identity;
 use steadfast_vfs::{
-    Attr, Caller, Cred, Entry, FileKind, FlushDomain, FsError, LoggedFileSystem, StorageHandle,
-    Waiting,
+    Attr, Caller, Cred, Entry, FileKind, FlushDomain, FsError, LoggedFileSystem, MountPoints,
+    StorageHandle, Waiting,
 };
 
 use self::opening::join_log;
@@ -437,8 +437,30 @@ impl Tree {
         false
     }
 
+    /// The number of the mount that an object is on.
+    pub(crate) fn mount_number(
+        &self,
+        object: &StorageHandle,
+        waiting: Waiting,
+    ) -> Result<u32, FsError> {
+        match self.store {
+            None => Ok(handle_form::mount(object)),
+            // Where handles are kept it is not in them.
+            Some(_) => Ok(self.node(object, waiting)?.mount.id),
+        }
+    }
+
+    /// See [`FileSystem::mount_points`](steadfast_vfs::FileSystem::mount_points).
+    pub(crate) fn points_of_mount(
+        &self,
+        number: u32,
+        waiting: Waiting,
+    ) -> Result<MountPoints, FsError> {
+        self.mounts.points(number, self.options.crosses_mounts, waiting)
+    }
+
     /// The mount that an object just opened in `dir` is on.
-    fn mount_of(&self, stat: &Statx, dir: &Node) -> Result<Arc<Mount>, FsError> {
+    pub(crate) fn mount_of(&self, stat: &Statx, dir: &Node) -> Result<Arc<Mount>, FsError> {
         if stat.stx_mnt_id == dir.mount.kernel_id {
             return Ok(Arc::clone(&dir.mount));
         }

@@ -1,11 +1,12 @@
 //! What a share's storage can do.
 
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::{
     Acl, Attr, Caller, DeviceNumber, Durable, FlushDomain, FsError, Name, SetAttr, StorageHandle,
-    Time, Wcc,
+    Time, Waiting, Wcc,
 };
 
 bitflags::bitflags! {
@@ -230,6 +231,9 @@ pub struct PathLimits {
     pub preserves_case: bool,
 }
 
+/// Paths of mount points, the innermost first.
+pub type MountPoints = Arc<[PathBuf]>;
+
 /// A share's storage.
 ///
 /// Rules for every implementation:
@@ -252,6 +256,18 @@ pub trait FileSystem: Send + Sync {
     /// The flush domain of the share's root, which most of its objects are of: who waits for its
     /// disk waits for the same as who waits for another share's of this domain.
     fn domain(&self) -> FlushDomain;
+
+    /// Which of the mounts below the share's root an object is on; 0 for the root's own. The number
+    /// is the same as long as it is mounted on the same point.
+    fn mount(&self, _object: &StorageHandle, _waiting: Waiting) -> Result<u32, FsError> {
+        Ok(0)
+    }
+
+    /// Where that mount is, and behind it the mounts that are passed on the way there from the root:
+    /// their absolute paths, without symbolic links.
+    fn mount_points(&self, _mount: u32, _waiting: Waiting) -> Result<MountPoints, FsError> {
+        Ok(Arc::default())
+    }
 
     /// GETATTR.
     fn attributes(&self, caller: &Caller<'_>, object: &StorageHandle) -> Result<Attr, FsError>;

@@ -60,6 +60,10 @@ pub(super) fn lookup(
         dir_attr = looked.dir_attr;
         looked.result
     });
+    let result = result.and_then(|entry| {
+        session.require_access(&dir, &entry.handle)?;
+        Ok(entry)
+    });
     match result {
         Ok(entry) => {
             encode::ok(&mut w);
@@ -79,6 +83,11 @@ fn resolve_name<'a, 'b>(
 ) -> Result<(Target<'a>, Name<'b>), FsError> {
     let dir = session.resolve(place.dir.0)?;
     Ok((dir, Name::new(place.name)?))
+}
+
+/// Whether both were reached by one share, and one has the rules for both.
+fn is_of_one_share(one: &Target<'_>, other: &Target<'_>) -> bool {
+    one.share.id == other.share.id && one.ruling == other.ruling
 }
 
 /// `.` and `..` exist, but that is not why they cannot be removed or renamed.
@@ -247,7 +256,7 @@ pub(super) fn rename(
     let mut w = Writer::new(reply);
     let places = resolve_name(session, &arguments.from).and_then(|from| {
         let to = resolve_name(session, &arguments.to)?;
-        if from.0.share.id == to.0.share.id { Ok((from, to)) } else { Err(FsError::CrossDevice) }
+        if is_of_one_share(&from.0, &to.0) { Ok((from, to)) } else { Err(FsError::CrossDevice) }
     });
     let ((from_dir, from_name), (to_dir, to_name)) = match places {
         Ok(places) => places,
@@ -280,7 +289,7 @@ pub(super) fn link(
     let mut w = Writer::new(reply);
     let places = session.resolve(arguments.file.0).and_then(|object| {
         let (dir, name) = resolve_name(session, &arguments.link)?;
-        if object.share.id == dir.share.id {
+        if is_of_one_share(&object, &dir) {
             Ok((object, dir, name))
         } else {
             Err(FsError::CrossDevice)
