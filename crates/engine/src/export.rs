@@ -397,6 +397,70 @@ mod tests {
         assert!(table.changed(&[ShareId(1)], Vec::new()).listing().is_none());
     }
 
+    #[test]
+    fn the_innermost_share_of_a_mount_decides() {
+        let shared = |id, path: &str, directory: &str, crosses_mounts| {
+            let share = Share {
+                path: path.into(),
+                elsewhere: (path != directory).then(|| std::path::Path::new(directory).into()),
+                crosses_mounts,
+                ..Share::clone(&export(id, 0).share)
+            };
+            Export { share: Arc::new(share), ..export(id, 0) }
+        };
+        let mut table = ExportTable::new(vec![
+            shared(1, "/p", "/p", true),
+            shared(2, "/p/own", "/p/own", false),
+            shared(3, "/p/around", "/p/around", true),
+            shared(4, "/named", "/p/named", false),
+            shared(5, "/a", "/p/both", false),
+            shared(6, "/p/both", "/p/both", false),
+            shared(7, "/z", "/p/others", false),
+            shared(8, "/y", "/p/others", false),
+            // Its path is where another directory is.
+            shared(9, "/p/not", "/elsewhere", false),
+            shared(10, "/p/plain", "/p/plain", false),
+        ]);
+        let find = |table: &ExportTable, outer, points: &[&str]| {
+            let points: Vec<_> = points.iter().map(PathBuf::from).collect();
+            let outer = table.exported(ShareId(outer)).expect("an export");
+            table.innermost(outer, &points).map(|found| found.export.share.id.0)
+        };
+        for (outer, points, expected) in [
+            (1, &[][..], Ok(1)),
+            (1, &["/p/free"], Ok(1)),
+            (1, &["/p/own"], Ok(2)),
+            (1, &["/p/owner"], Ok(1)),
+            (1, &["/p/x/own"], Ok(1)),
+            (1, &["/p/own/deep", "/p/own"], Err(FsError::AccessDenied)),
+            (1, &["/p/plain/deep"], Ok(1)),
+            (1, &["/p/around/deep", "/p/around"], Ok(3)),
+            (1, &["/p/around/deep"], Ok(3)),
+            (1, &["/p/around/d/e/e/p"], Ok(3)),
+            (1, &["/p/named"], Ok(4)),
+            (1, &["/p/both"], Ok(6)),
+            (1, &["/p/others"], Ok(8)),
+            (1, &["/p/not"], Ok(1)),
+            (3, &["/p/around/deep"], Ok(3)),
+        ] {
+            assert_eq!(find(&table, outer, points), expected, "{outer} {points:?}");
+        }
+        // As long as a share may be there by another name, only what is found decides.
+        let unseen = table.clone().unseen();
+        assert_eq!(find(&unseen, 1, &["/p/free"]), Err(FsError::TryLater));
+        assert_eq!(find(&unseen, 1, &["/p/own"]), Ok(2));
+        assert_eq!(
+            find(&unseen.changed(&[ShareId(2)], Vec::new()), 1, &["/p/own"]),
+            Err(FsError::TryLater)
+        );
+        assert_eq!(find(&unseen.seen(), 1, &["/p/free"]), Ok(1));
+        // What goes takes its rules with it.
+        table = table.changed(&[ShareId(4), ShareId(2), ShareId(8)], Vec::new());
+        for (point, expected) in [("/p/named", 1), ("/p/own", 1), ("/p/others", 7)] {
+            assert_eq!(find(&table, 1, &[point]), Ok(expected), "{point}");
+        }
+    }
+
     proptest! {
         /// Tables made of tables are what a map says, the old ones stay what they were, and no two
         /// exports ever served have one version.

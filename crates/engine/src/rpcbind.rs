@@ -11,7 +11,8 @@ mod netbuf;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use steadfast_xdr::{Reader, Writer, XdrError};
+use steadfast_wire::rpcbind::{Netbuf, RemoteCall, RemoteResult, RemoteResult2};
+use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
 
 use crate::call::Transport;
 use crate::dispatch::{PROGRAM_MOUNT, PROGRAM_NFS, PROGRAM_NFSACL, PROGRAM_RPCBIND};
@@ -123,13 +124,10 @@ pub(crate) fn execute(
         }
         (3 | 4, 7) => arguments.opaque(STRING_BYTES_MAX).map(|universal| {
             let bytes = netbuf::to_transport(universal);
-            w.u32(bytes.len() as u32);
-            w.opaque(&bytes);
+            Netbuf { maxlen: bytes.len() as u32, buf: &bytes }.encode(&mut w);
         }),
-        (3 | 4, 8) => arguments.u32().and_then(|_longest| {
-            let bytes = arguments.opaque(STRING_BYTES_MAX)?;
-            w.opaque(netbuf::to_universal(bytes).as_bytes());
-            Ok(())
+        (3 | 4, 8) => Netbuf::decode(arguments).map(|netbuf| {
+            w.opaque(netbuf::to_universal(netbuf.buf).as_bytes());
         }),
         (4, 9) => binding(arguments).map(|wanted| {
             w.opaque(address(session, &wanted, true).as_bytes());
@@ -166,10 +164,9 @@ fn pass_on(
     arguments: &mut Reader<'_>,
     w: &mut Writer<'_>,
 ) -> Result<Outcome, NotPassedOn> {
-    let mut word = || arguments.u32().map_err(NotPassedOn::Undecodable);
-    let (program, wanted_version, procedure) = (word()?, word()?, word()?);
-    // Procedure 0 has none, and takes any.
-    let _arguments = arguments.opaque(arguments.remaining()).map_err(NotPassedOn::Undecodable)?;
+    // Procedure 0 has no arguments, and takes any.
+    let RemoteCall { prog: program, vers: wanted_version, proc_: procedure, .. } =
+        RemoteCall::decode(arguments).map_err(NotPassedOn::Undecodable)?;
     if !SERVICES.contains(&(program, wanted_version)) {
         return Err(NotPassedOn::NoProgram);
     }
@@ -182,16 +179,15 @@ fn pass_on(
         if !protocols(session).any(|served| served == PROTOCOL_UDP) {
             return Err(NotPassedOn::NoProgram);
         }
-        w.u32(u32::from(port));
+        RemoteResult2 { port: u32::from(port), res: b"" }.encode(w);
     } else {
         let wanted = Wanted { program, version: wanted_version, netid: b"" };
         let address = address(session, &wanted, true);
         if address.is_empty() {
             return Err(NotPassedOn::NoProgram);
         }
-        w.opaque(address.as_bytes());
+        RemoteResult { addr: address.as_bytes(), results: b"" }.encode(w);
     }
-    w.opaque(b"");
     Ok(Outcome::Done)
 }
 
