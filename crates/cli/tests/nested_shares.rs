@@ -140,14 +140,14 @@ fn what_is_mounted_below_a_share_has_the_rules_of_its_own_one() {
     std::fs::write(site.at("p/sub/file"), "x").unwrap();
     std::fs::write(site.at("p/mine"), "x").unwrap();
     for dir in [&own, &through] {
-        assert_eq!(status(create(&mut c, dir, "a")), NfsStat3::Rofs);
+        assert_eq!(status(create(&mut c, dir, "a")), NfsStat3::RoFs);
         let file = entry(&mut c, dir, "file");
         assert_eq!(
             status(c.write(&file, 0, b"y", steadfast_client::StableHow::FileSync)),
-            NfsStat3::Rofs
+            NfsStat3::RoFs
         );
-        assert_eq!(status(c.setattr(&file, &Settings::mode(0o600), None)), NfsStat3::Rofs);
-        assert_eq!(status(c.remove(dir, b"file")), NfsStat3::Rofs);
+        assert_eq!(status(c.setattr(&file, &Settings::mode(0o600), None)), NfsStat3::RoFs);
+        assert_eq!(status(c.remove(dir, b"file")), NfsStat3::RoFs);
         assert_eq!(c.access(dir, 0x3f).unwrap().granted & 0x1c, 0);
         c.read(&file, 0, 1).unwrap();
     }
@@ -167,7 +167,7 @@ fn what_is_mounted_below_a_share_has_the_rules_of_its_own_one() {
     let free = entry(&mut c, &p, "free");
     create(&mut c, &free, "a").unwrap();
     let deep = entry(&mut c, &p, "open/deep");
-    assert_eq!(status(create(&mut c, &deep, "a")), NfsStat3::Rofs);
+    assert_eq!(status(create(&mut c, &deep, "a")), NfsStat3::RoFs);
     // A directory that is shared is no other file system: as with the kernel's server, it is the way
     // that counts, and what is mounted in it is not served by it.
     let plain = entry(&mut c, &p, "plain");
@@ -181,7 +181,7 @@ fn what_is_mounted_below_a_share_has_the_rules_of_its_own_one() {
     assert_eq!(status(c.lookup(&p, b"shut")), NfsStat3::Acces);
     assert!(site.mnt(&server, "p/shut").is_err());
     let far = entry(&mut c, &p, "far");
-    assert_eq!(status(create(&mut c, &far, "a")), NfsStat3::Rofs);
+    assert_eq!(status(create(&mut c, &far, "a")), NfsStat3::RoFs);
     let listed = c.readdirplus(&p, 0, [0; 8], 1 << 14, 1 << 16).unwrap().entries;
     let with_handle = |name: &str| {
         let entry = listed.iter().find(|entry| entry.name == name.as_bytes()).unwrap();
@@ -216,8 +216,8 @@ fn a_handle_from_before_obeys_the_rules_that_come_later() {
     let path = site.at("p/sub");
     told(&["group", "create", "g"]);
     told(&["share", "add", utf8(&path), "--client", "*", "-o", "ro", "--group", "g"]);
-    assert_eq!(status(create(&mut c, &sub, "a")), NfsStat3::Rofs);
-    assert_eq!(status(c.setattr(&file, &Settings::mode(0o600), None)), NfsStat3::Rofs);
+    assert_eq!(status(create(&mut c, &sub, "a")), NfsStat3::RoFs);
+    assert_eq!(status(c.setattr(&file, &Settings::mode(0o600), None)), NfsStat3::RoFs);
     c.getattr(&file).unwrap();
     told(&["share", "remove", utf8(&path)]);
     create(&mut c, &sub, "a").unwrap();
@@ -255,7 +255,7 @@ fn a_share_that_is_written_by_another_name_is_found_too() {
             Err(error) => panic!("{error}"),
         }
     };
-    assert_eq!(status(create(&mut c, &sub, "a")), NfsStat3::Rofs);
+    assert_eq!(status(create(&mut c, &sub, "a")), NfsStat3::RoFs);
     // What is mounted twice is shared where the share's directory is, and not where it is not.
     let bound = entry(&mut c, &p, "bound");
     create(&mut c, &bound, "a").unwrap();

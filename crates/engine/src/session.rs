@@ -302,7 +302,13 @@ fn ruling<'a>(
 ) -> Result<&'a Exported, FsError> {
     match storage.mount(object, waiting)? {
         0 => Ok(outer),
-        mount => exports.innermost(outer, &storage.mount_points(mount, waiting)?),
+        mount => {
+            let mut found = Ok(outer);
+            storage.mount_points(mount, waiting, &mut |points| {
+                found = exports.innermost(outer, points);
+            })?;
+            found
+        }
     }
 }
 

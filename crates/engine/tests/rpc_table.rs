@@ -307,7 +307,8 @@ fn what_is_no_call_ends_the_connection() {
         for length in [1, 400, 401, u32::MAX] {
             let mut message = whole.clone();
             message[at..at + 4].copy_from_slice(&u32::to_be_bytes(length));
-            let expected = if at == 28 { BAD_CRED } else { BAD_VERF };
+            // Credentials of one byte are there: what is behind them is the verifier.
+            let expected = if at == 28 && length > 1 { BAD_CRED } else { BAD_VERF };
             assert_eq!(got(&engine, &peer, &message), expected, "{length} at {at}");
         }
     }
@@ -481,7 +482,7 @@ fn nobody_is_sent_to_where_nobody_answers() {
 fn calls_are_counted_by_version_and_procedure() {
     let engine = rpcbind(ALL);
     let peer = peer(Transport::Tcp);
-    let mut call = |version, procedure, arguments: Vec<u8>| {
+    let call = |version, procedure, arguments: Vec<u8>| {
         let call = Call { procedure: (RPCBIND, version, procedure), arguments, ..null() };
         got(&engine, &peer, &call.bytes())
     };

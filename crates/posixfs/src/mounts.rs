@@ -9,9 +9,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use rustix::fs::{Mode as Permissions, OFlags};
-use steadfast_vfs::{FsError, LoggedFileSystem, MountPoints, Waiting};
+use steadfast_vfs::{FsError, LoggedFileSystem, Waiting};
 
 use crate::aliases::AliasStore;
 use crate::attributes;
@@ -24,18 +25,21 @@ const MOUNTS_MAX: usize = 10_000;
 pub(crate) struct Mounts {
     /// The share's directory as the kernel names it.
     share: Arc<Path>,
-    table: RwLock<Vec<Known>>,
+    /// Read with calls, and seldom changed.
+    table: ArcSwap<Vec<Known>>,
+    changing: Mutex<()>,
     aliases: Arc<AliasStore>,
     /// Makes the numbers; another one in tests.
     hash: fn(&[&[u8]]) -> u64,
 }
 
 /// A mount that was met, and where it is mounted.
+#[derive(Clone)]
 struct Known {
     point: Arc<Path>,
     mount: Arc<Mount>,
     /// Of it, and of those passed on the way from the share's directory to it.
-    points: MountPoints,
+    points: Arc<[PathBuf]>,
 }
 
 /// One line of `mountinfo`.
@@ -49,18 +53,19 @@ impl Mounts {
     pub(crate) fn new(share: &Path, root: Arc<Mount>, aliases: Arc<AliasStore>) -> Self {
         let share: Arc<Path> = share.into();
         let root = Known { point: Arc::clone(&share), mount: root, points: Arc::default() };
-        Self { share, table: RwLock::new(vec![root]), aliases, hash: stable_hash }
+        let table = ArcSwap::from_pointee(vec![root]);
+        Self { share, table, changing: Mutex::default(), aliases, hash: stable_hash }
     }
 
     /// Whether one of them is of the file system that the log knows by this number, though nothing of
     /// it may have been used yet.
     pub(crate) fn reach(&self, file_system: LoggedFileSystem) -> bool {
-        self.table.read().iter().any(|known| known.mount.aliases.is_of(file_system))
+        self.table.load().iter().any(|known| known.mount.aliases.is_of(file_system))
     }
 
     /// Whether objects of their file systems were let go with data not flushed.
     pub(crate) fn have_let_go(&self) -> bool {
-        self.table.read().iter().any(|known| known.mount.let_go() > 0)
+        self.table.load().iter().any(|known| known.mount.let_go() > 0)
     }
 
     /// The share's directory.
@@ -69,29 +74,31 @@ impl Mounts {
     }
 
     /// Where the mount with this number in handles is, and those on the way to it are.
-    pub(crate) fn points(
+    pub(crate) fn look_at_points(
         &self,
         id: u32,
         crosses: bool,
         waiting: Waiting,
-    ) -> Result<MountPoints, FsError> {
-        let known = || {
-            let table = self.table.read();
-            table.iter().find(|known| known.mount.id == id).map(|known| Arc::clone(&known.points))
+        look: &mut dyn FnMut(&[PathBuf]),
+    ) -> Result<(), FsError> {
+        let mut look_if_known = || {
+            let table = self.table.load();
+            let known = table.iter().find(|known| known.mount.id == id);
+            known.map(|known| look(&known.points))
         };
-        match known() {
-            Some(points) => Ok(points),
-            None if waiting == Waiting::Never => Err(FsError::WouldOpen),
-            None => {
-                self.numbered(id, crosses)?;
-                known().ok_or(FsError::Stale)
-            }
+        if look_if_known().is_some() {
+            return Ok(());
         }
+        if waiting == Waiting::Never {
+            return Err(FsError::WouldOpen);
+        }
+        self.numbered(id, crosses)?;
+        look_if_known().ok_or(FsError::Stale)
     }
 
     /// The mount with this number in handles.
     pub(crate) fn numbered(&self, id: u32, crosses: bool) -> Result<Arc<Mount>, FsError> {
-        if let Some(known) = self.table.read().iter().find(|known| known.mount.id == id) {
+        if let Some(known) = self.table.load().iter().find(|known| known.mount.id == id) {
             return Ok(Arc::clone(&known.mount));
         }
         if !crosses {
@@ -106,7 +113,7 @@ impl Mounts {
     /// The mount with this number in the kernel.
     pub(crate) fn of_kernel(&self, kernel_id: u64) -> Result<Arc<Mount>, FsError> {
         let is_it = |known: &&Known| known.mount.kernel_id == kernel_id;
-        if let Some(known) = self.table.read().iter().find(is_it) {
+        if let Some(known) = self.table.load().iter().find(is_it) {
             return Ok(Arc::clone(&known.mount));
         }
         let lines = mount_lines()?;
@@ -124,7 +131,7 @@ impl Mounts {
     }
 
     /// The mount points on the way from the share's directory to this one, which is the first of them.
-    fn passed(&self, point: &Path, lines: &[MountLine]) -> MountPoints {
+    fn passed(&self, point: &Path, lines: &[MountLine]) -> Arc<[PathBuf]> {
         let is_mounted = |path: &&Path| lines.iter().any(|line| line.point == *path);
         let way = point.ancestors().take_while(|path| **path != *self.share);
         way.filter(is_mounted).map(Path::to_path_buf).collect()
@@ -132,7 +139,7 @@ impl Mounts {
 
     /// Refuses a number that belongs to two mount points: it does not tell whose handle it is in.
     fn require_unique(&self, id: u32, point: &Path, lines: &[MountLine]) -> Result<(), FsError> {
-        let table = self.table.read();
+        let table = self.table.load();
         let known = table.iter().filter(|known| known.mount.id == id).map(|known| &*known.point);
         let mounted =
             lines.iter().map(|line| &*line.point).filter(|point| self.number(point) == Some(id));
@@ -160,7 +167,8 @@ impl Mounts {
             return Err(FsError::TryLater);
         }
         let mount = Arc::new(Mount::new(id, line.kernel_id, &path, &self.aliases, &line.point)?);
-        let mut table = self.table.write();
+        let _alone = self.changing.lock();
+        let mut table = Vec::clone(&self.table.load());
         if let Some(known) = table.iter().find(|known| known.mount.kernel_id == mount.kernel_id) {
             return Ok(Arc::clone(&known.mount));
         }
@@ -176,6 +184,7 @@ impl Mounts {
         let point = line.point.as_path().into();
         let points = self.passed(&line.point, lines);
         table.push(Known { point, mount: Arc::clone(&mount), points });
+        self.table.store(Arc::new(table));
         Ok(mount)
     }
 }

@@ -5,6 +5,7 @@ mod opening;
 use std::collections::HashSet;
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -13,8 +14,8 @@ use rustix::io::Errno;
 use steadfast_sys::handle;
 use steadfast_sys::identity;
 use steadfast_vfs::{
-    Attr, Caller, Cred, Entry, FileKind, FlushDomain, FsError, LoggedFileSystem, MountPoints,
-    StorageHandle, Waiting,
+    Attr, Caller, Cred, Entry, FileKind, FlushDomain, FsError, LoggedFileSystem, StorageHandle,
+    Waiting,
 };
 
 use self::opening::join_log;
@@ -451,12 +452,13 @@ impl Tree {
     }
 
     /// See [`FileSystem::mount_points`](steadfast_vfs::FileSystem::mount_points).
-    pub(crate) fn points_of_mount(
+    pub(crate) fn look_at_mount_points(
         &self,
         number: u32,
         waiting: Waiting,
-    ) -> Result<MountPoints, FsError> {
-        self.mounts.points(number, self.options.crosses_mounts, waiting)
+        look: &mut dyn FnMut(&[PathBuf]),
+    ) -> Result<(), FsError> {
+        self.mounts.look_at_points(number, self.options.crosses_mounts, waiting, look)
     }
 
     /// The mount that an object just opened in `dir` is on.

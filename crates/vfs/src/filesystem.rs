@@ -231,9 +231,6 @@ pub struct PathLimits {
     pub preserves_case: bool,
 }
 
-/// Paths of mount points, the innermost first.
-pub type MountPoints = Arc<[PathBuf]>;
-
 /// A share's storage.
 ///
 /// Rules for every implementation:
@@ -263,10 +260,16 @@ pub trait FileSystem: Send + Sync {
         Ok(0)
     }
 
-    /// Where that mount is, and behind it the mounts that are passed on the way there from the root:
-    /// their absolute paths, without symbolic links.
-    fn mount_points(&self, _mount: u32, _waiting: Waiting) -> Result<MountPoints, FsError> {
-        Ok(Arc::default())
+    /// Has `look` see where that mount is, and behind it the mounts that are passed on the way there
+    /// from the root: their absolute paths, without symbolic links.
+    fn mount_points(
+        &self,
+        _mount: u32,
+        _waiting: Waiting,
+        look: &mut dyn FnMut(&[PathBuf]),
+    ) -> Result<(), FsError> {
+        look(&[]);
+        Ok(())
     }
 
     /// GETATTR.

@@ -40,8 +40,8 @@ pub use durable::{Durable, Flush, FlushDomain, FlushTarget, FlushWhat, Obligatio
 pub use error::FsError;
 pub use filesystem::{
     AccessMask, Changed, CreateHow, Created, DirEntry, DirPage, Entry, FileRange, FileSystem,
-    FsInfo, FsStatistics, Looked, MountPoints, NodeKind, PathLimits, ReadDone, ReadPlace, Renamed,
-    WriteHow, Written,
+    FsInfo, FsStatistics, Looked, NodeKind, PathLimits, ReadDone, ReadPlace, Renamed, WriteHow,
+    Written,
 };
 pub use handle::{HANDLE_BYTES_MAX, StorageHandle};
 pub use name::{NAME_BYTES_MAX, Name};
