@@ -448,7 +448,8 @@ impl Tree {
         let stat = attributes::stat_name(&dir.path, name).map_err(from_errno)?;
         let kind = attributes::kind(&stat);
         let is_last = stat.stx_nlink <= 1 || kind == FileKind::Directory;
-        let mut node = self.storage.cache.find_inode(self.id, attributes::identity(&stat));
+        let mut node =
+            self.storage.cache.find_inode(self.id, attributes::identity(&stat), stat.stx_mnt_id);
         if node.is_none() && !is_last && kind == FileKind::Regular {
             // Taken before the change: without it what is promised could not be kept.
             node = Some(self.child(dir, name)?.0);
@@ -588,7 +589,7 @@ impl Tree {
         // A moved directory's own `..` changes. Taken before, as a victim is.
         let moved = if to.volume.has_one_journal {
             attributes::stat_name(&from.path, from_name).ok().and_then(|stat| {
-                self.storage.cache.find_inode(self.id, attributes::identity(&stat))
+                self.storage.cache.find_inode(self.id, attributes::identity(&stat), stat.stx_mnt_id)
             })
         } else {
             Some(self.child(from, from_name)?.0)

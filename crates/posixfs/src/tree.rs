@@ -256,7 +256,9 @@ impl Tree {
     pub(crate) fn child(&self, dir: &Node, name: &[u8]) -> Result<(Arc<Node>, Attr), FsError> {
         let stat = attributes::stat_name(&dir.path, name).map_err(from_errno)?;
         self.require_same_mount(&stat, dir)?;
-        if let Some(node) = self.storage.cache.find_inode(self.id, attributes::identity(&stat)) {
+        if let Some(node) =
+            self.storage.cache.find_inode(self.id, attributes::identity(&stat), stat.stx_mnt_id)
+        {
             let attr = node.volume.present(&stat, &node.handle);
             return Ok((node, attr));
         }
@@ -354,7 +356,7 @@ impl Tree {
     ) -> Result<Entry, FsError> {
         self.require_same_mount(stat, dir)?;
         let identity = attributes::identity(stat);
-        if let Some(node) = self.storage.cache.find_inode(self.id, identity) {
+        if let Some(node) = self.storage.cache.find_inode(self.id, identity, stat.stx_mnt_id) {
             return Ok(Entry {
                 handle: node.handle,
                 attr: node.volume.present(stat, &node.handle),
@@ -394,7 +396,7 @@ impl Tree {
         if !self.is_inside(&path, identity) {
             return Err(FsError::Stale);
         }
-        if let Some(node) = self.storage.cache.find_inode(self.id, identity) {
+        if let Some(node) = self.storage.cache.find_inode(self.id, identity, stat.stx_mnt_id) {
             let attr = node.volume.present(&stat, &node.handle);
             return Ok((node, attr));
         }

@@ -133,8 +133,9 @@ pub(super) fn mkdir(
     let arguments = Mkdir3Args::decode(arguments)?;
     let mut w = Writer::new(reply);
     // A directory's size is its file system's; clients that name one mean no harm.
-    let resolved = resolve_name(session, &arguments.where_)
-        .and_then(|place| Ok((place, decode::initial(&arguments.attributes)?)));
+    let resolved = resolve_name(session, &arguments.where_).and_then(|place| {
+        Ok((place, SetAttr { size: None, ..decode::initial(&arguments.attributes)? }))
+    });
     let ((dir, name), set) = match resolved {
         Ok(resolved) => resolved,
         Err(error) => return Ok(fails(&mut w, error, 2)),
