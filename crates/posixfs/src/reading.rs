@@ -270,7 +270,8 @@ impl Tree {
             time_granularity_ns: volume.traits.time_granularity_ns,
             has_links: volume.traits.links_max > 1,
             has_symlinks: volume.traits.has_symlinks,
-            is_homogeneous: !volume.traits.may_fold_case,
+            // A directory below may still fold case where this one does not: PATHCONF tells of it.
+            is_homogeneous: !(volume.traits.may_fold_case && traits::folds_case(&node.path)),
             has_acls: volume.has_acls,
         })
     }

@@ -128,7 +128,7 @@ fn has_birth(stat: &Statx) -> bool {
 /// To how many ns times are kept, as an object's show: nobody can set a time of change or birth, so
 /// these are seldom round by chance.
 fn seen_granularity(stat: &Statx) -> u32 {
-    let birth = has_birth(stat).then_some(stat.stx_btime.tv_nsec).unwrap_or(0);
+    let birth = if has_birth(stat) { stat.stx_btime.tv_nsec } else { 0 };
     let seen = [stat.stx_ctime.tv_nsec, birth];
     let is_kept_to = |granularity: &u32| seen.iter().all(|ns| ns % granularity == 0);
     [SECOND_NS, WINDOWS_NS].into_iter().find(is_kept_to).unwrap_or(1)

@@ -78,7 +78,7 @@ fn limits_of_names_and_links_are_what_is_told() {
         );
         let names: Vec<_> = user.list(&directory, 100).into_iter().map(|(name, ..)| name).collect();
         assert_eq!(limits.preserves_case, names.contains(&longest.into_bytes()), "{}", place.name);
-        let info = tree.info(&root).unwrap();
+        let info = tree.info(&directory).unwrap();
         // What is so in one directory alone is not so in all.
         let of_root = tree.path_limits(&root).unwrap();
         assert!(of_root == limits || !info.is_homogeneous, "{}", place.name);

@@ -212,7 +212,7 @@ pub struct FsInfo {
     pub has_links: bool,
     /// Whether symbolic links exist.
     pub has_symlinks: bool,
-    /// Whether [`PathLimits`] are the same for all its objects.
+    /// Whether [`PathLimits`] are the same for all its objects, as far as this one shows.
     pub is_homogeneous: bool,
     /// Whether access ACLs exist.
     pub has_acls: bool,
