@@ -152,6 +152,10 @@ impl<'a> Session<'a> {
         if !from.share.crosses_mounts {
             return Ok(());
         }
+        let mount = |object| from.storage.mount(object, Waiting::Never);
+        if mount(found)? == mount(&from.handle)? {
+            return Ok(());
+        }
         let exported = self.exports.exported(from.share.id).ok_or(FsError::Stale)?;
         // Just found, it is known.
         let ruling = ruling(self.exports, exported, from.storage, found, Waiting::Never)?;
