@@ -141,14 +141,23 @@ fn an_announced_giant_is_refused_and_costs_nothing() {
     assert_eq!(fixture.connect().call(1, b'e', b"x"), b"x");
 }
 
+/// RFC 5531 §11: a fragment has 0 to 2^31 - 1 bytes.
 #[test]
-fn empty_fragments_end_the_connection() {
+fn empty_fragments_are_taken_and_an_empty_record_is_no_call() {
     let fixture = start(options());
-    for mark in [0_u32, 0x8000_0000] {
-        let mut client = fixture.connect();
-        client.stream.write_all(&mark.to_be_bytes()).unwrap();
-        assert!(client.is_ended());
-    }
+    let mut client = fixture.connect();
+    let call = record(1, b'e', b"on");
+    let (first, second) = call.split_at(3);
+    let fragment = |bytes: &[u8]| [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat();
+    let empty = vec![0; 4 * 1000];
+    let last = 0x8000_0000_u32.to_be_bytes().to_vec();
+    let fragments =
+        [empty.clone(), fragment(first), empty.clone(), fragment(second), empty, last.clone()];
+    client.stream.write_all(&fragments.concat()).unwrap();
+    assert_eq!(client.receive(), (1, b"on".to_vec()));
+    client.stream.write_all(&[marked(&record(2, b'e', b"before")), last].concat()).unwrap();
+    assert_eq!(client.receive(), (2, b"before".to_vec()));
+    assert!(client.is_ended());
 }
 
 #[test]
