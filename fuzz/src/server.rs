@@ -15,7 +15,9 @@ use steadfast_wire::nfs3::{
     Create3Args, CreateHow3, DirOpArgs3, Mkdir3Args, NfsFh3, Sattr3, SetTime3,
 };
 use steadfast_wire::rpc::{CallHeader, OpaqueAuth};
-use steadfast_wire::rpcbind::{AddressList, BindingList, MappingList, UniversalAddress};
+use steadfast_wire::rpcbind::{
+    AddressList, BindingList, MappingList, Netbuf, RemoteResult, RemoteResult2, UniversalAddress,
+};
 use steadfast_xdr::{Decode, Encode, Reader};
 
 use crate::{client_reads, written};
@@ -221,6 +223,13 @@ fn check_reply(message: &[u8], reply: &[u8]) {
         (rpcbind::RPCBIND, 2, 4) => Some(whole::<MappingList>(results)),
         (rpcbind::RPCBIND, _, 3 | 9) => Some(whole::<UniversalAddress<'_>>(results)),
         (rpcbind::RPCBIND, _, 4) => Some(whole::<BindingList<'_>>(results)),
+        (rpcbind::RPCBIND, 2, 5) => Some(whole::<RemoteResult2<'_>>(results)),
+        (rpcbind::RPCBIND, _, 5 | 10) => Some(whole::<RemoteResult<'_>>(results)),
+        (rpcbind::RPCBIND, _, 6) => Some(whole::<u32>(results)),
+        (rpcbind::RPCBIND, _, 7) => Some(whole::<Netbuf<'_>>(results)),
+        (rpcbind::RPCBIND, _, 8) => Some(whole::<UniversalAddress<'_>>(results)),
+        // Three times 13 counts of procedures, and four of other things.
+        (rpcbind::RPCBIND, _, 12) => Some(results.len() == 3 * 17 * 4),
         (rpcbind::RPCBIND, _, 11) => Some(whole::<AddressList<'_>>(results)),
         _ => Some(results.is_empty()),
     };

@@ -354,7 +354,7 @@ impl Exports {
             added.push(served.export());
             self.served.insert(served.share.id, served);
         }
-        (ExportTable::new(added), Vec::new())
+        (ExportTable::new(added).unseen(), Vec::new())
     }
 
     /// Whether this share is served though its directory was not looked at.

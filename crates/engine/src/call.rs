@@ -145,6 +145,11 @@ pub trait CallHost {
         None
     }
 
+    /// Seconds since 1970, for who asks what time it is; `None` if the host has no clock.
+    fn unix_time_s(&self) -> Option<u32> {
+        None
+    }
+
     /// The call's time is spent on this from here on. The engine has no clock: whoever wants to
     /// know how long a stage lasts looks at one here. Called for every call, so a host that does
     /// not measure this one must return at once.
@@ -216,7 +221,9 @@ pub enum Complaint {
         operation: &'static str,
     },
     /// Credentials that could not be decoded or are not served.
-    #[error("sent credentials of flavour {flavour} that are malformed or not served")]
+    #[error(
+        "sent credentials of flavour {flavour}, or a verifier, that are malformed or not served"
+    )]
     BadCredentials {
         /// RPC authentication flavour.
         flavour: u32,

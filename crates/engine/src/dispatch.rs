@@ -2,7 +2,7 @@
 
 use steadfast_rpc::Credentials;
 use steadfast_vfs::{Cred, FsError, Obligation};
-use steadfast_wire::rpc::{AuthStat, CallHeader, RPCSEC_GSS};
+use steadfast_wire::rpc::{AuthStat, CallHeader, OpaqueAuth, RPCSEC_GSS};
 use steadfast_xdr::{Decode, Reader, Writer};
 
 use crate::call::{
@@ -297,6 +297,16 @@ impl Admitted<'_, '_> {
                 reply.facts.is_error = true;
                 Verdict::Replied
             }
+            Some(Ok(Outcome::Silent)) => {
+                reply.bytes.truncate(start);
+                reply.facts.is_error = false;
+                Verdict::Silent
+            }
+            Some(Ok(Outcome::NoProgram)) => {
+                reply.bytes.truncate(start);
+                steadfast_rpc::prog_unavail(&mut Writer::new(&mut reply.bytes), xid);
+                Verdict::Replied
+            }
             Some(Err(_undecodable)) => {
                 reply.bytes.truncate(start);
                 reply.files.truncate(files);
@@ -372,9 +382,11 @@ fn refuse_header(record: &[u8], xid: u32, reply: &mut ReplyBuffer) -> Verdict {
     let mut w = Writer::new(&mut reply.bytes);
     match rpc_version {
         Ok(RPC_VERSION) => {
-            steadfast_rpc::auth_error(&mut w, xid, AuthStat::BadCred);
             let _program_version_procedure = (words.u32(), words.u32(), words.u32());
-            let flavour = words.u32().unwrap_or(u32::MAX);
+            let flavour = words.clone().u32().unwrap_or(u32::MAX);
+            let is_good = OpaqueAuth::decode(&mut words).is_ok();
+            let why = if is_good { AuthStat::BadVerf } else { AuthStat::BadCred };
+            steadfast_rpc::auth_error(&mut w, xid, why);
             reply.complaint = Some(Complaint::BadCredentials { flavour });
             Verdict::Replied
         }

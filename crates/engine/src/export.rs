@@ -1,13 +1,15 @@
 //! Shares joined with their storage.
 
 use std::hash::{BuildHasherDefault, Hasher};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashTable;
 use steadfast_shares::{Share, ShareId};
-use steadfast_vfs::StorageSource;
+use steadfast_vfs::{FsError, StorageSource};
 
 /// Parts of a table that are copied apart when it changes. A change of one share copies one of each
 /// kind, so that it costs the same at ten shares and at a hundred thousand.
@@ -42,7 +44,11 @@ impl Exported {
 pub struct ExportTable {
     by_id: Parts,
     by_path: Parts,
+    /// Those whose directory is not what their path says, by the directory.
+    elsewhere: Parts,
     length: usize,
+    /// Whether directories may be told by names of which not all symbolic links are resolved.
+    has_unseen: bool,
     /// Those that no engine has served yet.
     unserved: Vec<Arc<Exported>>,
     listing: OnceLock<Arc<[u8]>>,
@@ -130,12 +136,22 @@ fn hash_by_path(exported: &Arc<Exported>) -> u64 {
     path_hash(exported.export.share.path.as_bytes())
 }
 
+fn hash_by_directory(exported: &Arc<Exported>) -> u64 {
+    path_hash(directory_of(exported))
+}
+
+fn directory_of(exported: &Exported) -> &[u8] {
+    exported.export.share.directory().as_os_str().as_bytes()
+}
+
 impl Default for ExportTable {
     fn default() -> Self {
         Self {
             by_id: Parts::default(),
             by_path: Parts::default(),
+            elsewhere: Parts::default(),
             length: 0,
+            has_unseen: false,
             unserved: Vec::new(),
             listing: OnceLock::new(),
         }
@@ -150,6 +166,19 @@ impl ExportTable {
             table.insert(export);
         }
         table
+    }
+
+    /// The same table, of whose shares nobody has looked at the directories yet: where one share could
+    /// be in another that crosses mounts, it waits until [`ExportTable::seen`].
+    #[must_use]
+    pub fn unseen(self) -> Self {
+        Self { has_unseen: true, ..self }
+    }
+
+    /// This table when all its directories were looked at.
+    #[must_use]
+    pub fn seen(&self) -> Self {
+        Self { has_unseen: false, listing: self.listing.clone(), ..self.clone() }
     }
 
     /// This table without some shares, and with others. One with the id of a removed share, or its
@@ -183,6 +212,10 @@ impl ExportTable {
         let exported = Arc::new(Exported { export, version: AtomicU64::new(0) });
         self.by_id.add(id_hash, Arc::clone(&exported), hash_by_id);
         self.by_path.add(path_hash, Arc::clone(&exported), hash_by_path);
+        if exported.export.share.elsewhere.is_some() {
+            let hash = hash_by_directory(&exported);
+            self.elsewhere.add(hash, Arc::clone(&exported), hash_by_directory);
+        }
         self.unserved.push(exported);
         self.length += 1;
     }
@@ -191,6 +224,9 @@ impl ExportTable {
         let is_it = |exported: &Exported| exported.export.share.id == id;
         let Some(exported) = self.by_id.take(id_hash(id), is_it) else { return };
         self.by_path.take(path_hash(exported.export.share.path.as_bytes()), is_it);
+        if exported.export.share.elsewhere.is_some() {
+            self.elsewhere.take(hash_by_directory(&exported), is_it);
+        }
         self.length -= 1;
     }
 
@@ -227,6 +263,46 @@ impl ExportTable {
     fn at(&self, path: &[u8]) -> Option<&Exported> {
         let is_it = |exported: &Exported| exported.export.share.path.as_bytes() == path;
         self.by_path.find(path_hash(path), is_it).map(|found| &**found)
+    }
+
+    /// The share of a directory; of several the one that has its path, or else the first by path.
+    fn of_directory(&self, directory: &[u8]) -> Option<&Exported> {
+        let own = self.at(directory).filter(|found| directory_of(found) == directory);
+        own.or_else(|| {
+            let hash = path_hash(directory);
+            let there = self.elsewhere.0.get(Parts::place(hash))?.iter_hash(hash);
+            there
+                .filter(|found| directory_of(found) == directory)
+                .min_by(|a, b| a.export.share.path.cmp(&b.export.share.path))
+                .map(|found| &**found)
+        })
+    }
+
+    /// The share whose rules are those of what is mounted at the first of these points, the others being
+    /// passed on the way there from the directory of `outer`: the innermost that has it. That is one of
+    /// the mount's own directory, or one around it that crosses mounts (exports(5), `crossmnt`).
+    ///
+    /// # Errors
+    /// `AccessDenied` where the way leads over a share's mount that does not cross further ones;
+    /// `TryLater` as long as it is not known where all shares are.
+    pub(crate) fn innermost<'a>(
+        &'a self,
+        outer: &'a Exported,
+        points: &[PathBuf],
+    ) -> Result<&'a Exported, FsError> {
+        let Some(point) = points.first() else { return Ok(outer) };
+        let point = point.as_os_str().as_bytes();
+        let end = directory_of(outer).len();
+        for (directory, _) in ancestors(point).take_while(|(directory, _)| directory.len() > end) {
+            let Some(found) = self.of_directory(directory) else { continue };
+            if directory == point || found.export.share.crosses_mounts {
+                return Ok(found);
+            }
+            if points.iter().any(|passed| passed.as_os_str().as_bytes() == directory) {
+                return Err(FsError::AccessDenied);
+            }
+        }
+        if self.has_unseen { Err(FsError::TryLater) } else { Ok(outer) }
     }
 
     /// Gives what no engine has served yet versions after this one; the last given is returned.
@@ -319,6 +395,70 @@ mod tests {
         assert_eq!(version(&other, 2), Some(last + 1));
         // What is listed otherwise is listed anew.
         assert!(table.changed(&[ShareId(1)], Vec::new()).listing().is_none());
+    }
+
+    #[test]
+    fn the_innermost_share_of_a_mount_decides() {
+        let shared = |id, path: &str, directory: &str, crosses_mounts| {
+            let share = Share {
+                path: path.into(),
+                elsewhere: (path != directory).then(|| std::path::Path::new(directory).into()),
+                crosses_mounts,
+                ..Share::clone(&export(id, 0).share)
+            };
+            Export { share: Arc::new(share), ..export(id, 0) }
+        };
+        let mut table = ExportTable::new(vec![
+            shared(1, "/p", "/p", true),
+            shared(2, "/p/own", "/p/own", false),
+            shared(3, "/p/around", "/p/around", true),
+            shared(4, "/named", "/p/named", false),
+            shared(5, "/a", "/p/both", false),
+            shared(6, "/p/both", "/p/both", false),
+            shared(7, "/z", "/p/others", false),
+            shared(8, "/y", "/p/others", false),
+            // Its path is where another directory is.
+            shared(9, "/p/not", "/elsewhere", false),
+            shared(10, "/p/plain", "/p/plain", false),
+        ]);
+        let find = |table: &ExportTable, outer, points: &[&str]| {
+            let points: Vec<_> = points.iter().map(PathBuf::from).collect();
+            let outer = table.exported(ShareId(outer)).expect("an export");
+            table.innermost(outer, &points).map(|found| found.export.share.id.0)
+        };
+        for (outer, points, expected) in [
+            (1, &[][..], Ok(1)),
+            (1, &["/p/free"], Ok(1)),
+            (1, &["/p/own"], Ok(2)),
+            (1, &["/p/owner"], Ok(1)),
+            (1, &["/p/x/own"], Ok(1)),
+            (1, &["/p/own/deep", "/p/own"], Err(FsError::AccessDenied)),
+            (1, &["/p/plain/deep"], Ok(1)),
+            (1, &["/p/around/deep", "/p/around"], Ok(3)),
+            (1, &["/p/around/deep"], Ok(3)),
+            (1, &["/p/around/d/e/e/p"], Ok(3)),
+            (1, &["/p/named"], Ok(4)),
+            (1, &["/p/both"], Ok(6)),
+            (1, &["/p/others"], Ok(8)),
+            (1, &["/p/not"], Ok(1)),
+            (3, &["/p/around/deep"], Ok(3)),
+        ] {
+            assert_eq!(find(&table, outer, points), expected, "{outer} {points:?}");
+        }
+        // As long as a share may be there by another name, only what is found decides.
+        let unseen = table.clone().unseen();
+        assert_eq!(find(&unseen, 1, &["/p/free"]), Err(FsError::TryLater));
+        assert_eq!(find(&unseen, 1, &["/p/own"]), Ok(2));
+        assert_eq!(
+            find(&unseen.changed(&[ShareId(2)], Vec::new()), 1, &["/p/own"]),
+            Err(FsError::TryLater)
+        );
+        assert_eq!(find(&unseen.seen(), 1, &["/p/free"]), Ok(1));
+        // What goes takes its rules with it.
+        table = table.changed(&[ShareId(4), ShareId(2), ShareId(8)], Vec::new());
+        for (point, expected) in [("/p/named", 1), ("/p/own", 1), ("/p/others", 7)] {
+            assert_eq!(find(&table, 1, &[point]), Ok(expected), "{point}");
+        }
     }
 
     proptest! {

@@ -97,6 +97,7 @@ pub struct Engine {
     now_ms: AtomicU64,
     replies: ReplyCache,
     mounts: MountList,
+    rpcbind_calls: rpcbind::CallCounts,
     verifier_changes: AtomicU64,
 }
 
@@ -122,6 +123,7 @@ impl Engine {
             now_ms: AtomicU64::new(0),
             replies: ReplyCache::new(config.reply_cache_bytes_max, config.reply_cache_history_ms),
             mounts: MountList::default(),
+            rpcbind_calls: rpcbind::CallCounts::default(),
             verifier_changes: AtomicU64::new(0),
             config,
         }

@@ -1,5 +1,7 @@
 //! The MOUNT protocol, versions 1 and 2 (RFC 1094 appendix A) and 3 (RFC 1813 appendix I).
 
+mod walk;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -7,7 +9,7 @@ use std::net::IpAddr;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use steadfast_shares::{ClientPattern, Decision, Flavor, Flavors};
-use steadfast_vfs::{Caller, Cred, FileKind, FsError, Name, StorageHandle, Waiting};
+use steadfast_vfs::{Caller, Cred, FileKind, FsError, StorageHandle, Waiting};
 use steadfast_xdr::{Reader, Writer, XdrError};
 
 use crate::ExportTable;
@@ -248,32 +250,39 @@ fn normalized(path: &[u8]) -> Result<Vec<u8>, FsError> {
 }
 
 /// The directory that a path within a share names, and by which flavours it may be used. Symbolic
-/// links are not followed: they belong to the client.
+/// links are followed inside the share.
 fn find<'a>(
     session: &mut Session<'a>,
     exported: &'a Exported,
     below: &[u8],
 ) -> Result<(SmallVec<[u32; 4]>, StorageHandle), FsError> {
-    if exported.export.share.is_draining {
+    let share = &exported.export.share;
+    if share.is_draining {
         return Err(FsError::AccessDenied);
     }
-    let flavors = flavors(session, exported)?;
+    let mut by_flavors = flavors(session, exported)?;
     // So that the first call on the handle finds it known.
     let _ = session.rights(exported);
     let storage = session.storage(exported)?;
-    session.may_block_for(storage, &exported.export.share)?;
+    session.may_block_for(storage, share)?;
     session.host.stage(Stage::Storage);
     let superuser = Cred { uid: 0, gid: 0, groups: SmallVec::new() };
     let caller = Caller { cred: &superuser, waiting: Waiting::Allowed };
-    let mut entry = storage.root()?;
-    for component in below.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
-        let name = Name::new(component)?;
-        entry = storage.lookup(&caller, &entry.handle, name).result?;
+    let entry = walk::walk(storage, &caller, share.directory(), below)?;
+    if share.crosses_mounts {
+        let ruling = session.ruling(exported, &entry.handle)?;
+        if ruling.export.share.id != share.id {
+            if ruling.export.share.is_draining {
+                return Err(FsError::AccessDenied);
+            }
+            by_flavors = flavors(session, ruling)?;
+            let _ = session.rights(ruling);
+        }
     }
     // A file below a share may be mounted (diskless clients mount their swap file).
     match entry.attr.kind {
-        FileKind::Directory => Ok((flavors, entry.handle)),
-        FileKind::Regular if !below.is_empty() => Ok((flavors, entry.handle)),
+        FileKind::Directory => Ok((by_flavors, entry.handle)),
+        FileKind::Regular if !below.is_empty() => Ok((by_flavors, entry.handle)),
         _ => Err(FsError::NotDirectory),
     }
 }

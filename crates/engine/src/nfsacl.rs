@@ -3,7 +3,7 @@
 //! On the wire an access ACL always has a mask; one that repeats the group's permissions is
 //! added for a list without, and dropped from a list that does not need it.
 
-use steadfast_vfs::{Acl, AclEntry, AclTag, FileKind, FsError};
+use steadfast_vfs::{Acl, AclEntry, AclTag, FsError};
 use steadfast_xdr::{Reader, Writer, XdrError};
 
 use crate::nfs3::encode;
@@ -103,11 +103,10 @@ fn setacl(
         if mask & !MASK_ALL != 0 {
             return Err(FsError::Invalid);
         }
-        let access = if mask & MASK_ACCESS != 0 { Some(list(&access)?) } else { None };
-        let is_directory = target.storage.attributes(&target.caller(), &target.handle)?.kind
-            == FileKind::Directory;
-        let default =
-            if mask & MASK_DEFAULT != 0 && is_directory { Some(list(&default)?) } else { None };
+        // A list that is not to be set may be there all the same. Of what has no default list the
+        // storage knows.
+        let wanted = |wire: &WireList, bit| (mask & bit != 0).then(|| list(wire)).transpose();
+        let (access, default) = (wanted(&access, MASK_ACCESS)?, wanted(&default, MASK_DEFAULT)?);
         Ok((target, access, default))
     });
     let (target, access, default) = match checked {
@@ -174,21 +173,31 @@ fn entries(
     }
 }
 
-/// An entry as it came: type, id, permissions.
-type WireEntry = (u32, u32, u32);
+/// A list as it came.
+struct WireList {
+    /// How many entries it is said to have.
+    count: u32,
+    /// Of each its type, id, permissions.
+    entries: Vec<(u32, u32, u32)>,
+}
 
-fn decode_entries(arguments: &mut Reader<'_>) -> Result<Vec<WireEntry>, XdrError> {
-    let _count = arguments.u32()?;
+fn decode_entries(arguments: &mut Reader<'_>) -> Result<WireList, XdrError> {
+    let count = arguments.u32()?;
     let length = arguments.u32()?;
     if length > ENTRIES_MAX {
         return Err(XdrError::TooLong { length, max: ENTRIES_MAX });
     }
-    (0..length).map(|_| Ok((arguments.u32()?, arguments.u32()?, arguments.u32()?))).collect()
+    let entries: Result<_, XdrError> =
+        (0..length).map(|_| Ok((arguments.u32()?, arguments.u32()?, arguments.u32()?))).collect();
+    Ok(WireList { count, entries: entries? })
 }
 
-fn list(wire: &[WireEntry]) -> Result<Acl, FsError> {
-    let mut entries = Vec::with_capacity(wire.len());
-    for (kind, id, permissions) in wire {
+fn list(wire: &WireList) -> Result<Acl, FsError> {
+    if wire.count as usize != wire.entries.len() {
+        return Err(FsError::Invalid);
+    }
+    let mut entries = Vec::with_capacity(wire.entries.len());
+    for (kind, id, permissions) in &wire.entries {
         let tag = match kind & !TYPE_DEFAULT {
             TYPE_USER_OBJECT => AclTag::UserObject,
             TYPE_USER => AclTag::User(*id),
@@ -231,8 +240,11 @@ mod tests {
 
     #[test]
     fn entries_that_make_no_sense_are_invalid() {
-        assert_eq!(list(&[(0x40, 0, 7)]), Err(FsError::Invalid));
-        assert_eq!(list(&[(TYPE_OTHER, 0, 8)]), Err(FsError::Invalid));
-        assert_eq!(list(&[]), Ok(Acl::default()));
+        let of = |count, entries: &[_]| list(&WireList { count, entries: entries.to_vec() });
+        assert_eq!(of(1, &[(0x40, 0, 7)]), Err(FsError::Invalid));
+        assert_eq!(of(1, &[(TYPE_OTHER, 0, 8)]), Err(FsError::Invalid));
+        assert_eq!(of(2, &[(TYPE_OTHER, 0, 7)]), Err(FsError::Invalid));
+        assert_eq!(of(0, &[(TYPE_OTHER, 0, 7)]), Err(FsError::Invalid));
+        assert_eq!(of(0, &[]), Ok(Acl::default()));
     }
 }

@@ -90,13 +90,18 @@ pub(crate) static MOUNT1: [Operation; 7] = [
     answers("EXPORTALL"),
 ];
 
-/// The port mapper, version 2 (RFC 1833 §3) by number. CALLIT is not served: it would make this
-/// server an amplifier of other people's datagrams.
-pub(crate) static PORTMAP2: [Operation; 5] =
-    [answers("NULL"), answers("SET"), answers("UNSET"), answers("GETPORT"), answers("DUMP")];
+/// The port mapper, version 2 (RFC 1833 §3) by number.
+pub(crate) static PORTMAP2: [Operation; 6] = [
+    answers("NULL"),
+    answers("SET"),
+    answers("UNSET"),
+    answers("GETPORT"),
+    answers("DUMP"),
+    answers("CALLIT"),
+];
 
 /// rpcbind, versions 3 and 4 (RFC 1833 §2) by number.
-pub(crate) static RPCBIND: [Operation; 12] = [
+pub(crate) static RPCBIND: [Operation; 13] = [
     answers("NULL"),
     answers("SET"),
     answers("UNSET"),
@@ -109,6 +114,7 @@ pub(crate) static RPCBIND: [Operation; 12] = [
     answers("GETVERSADDR"),
     answers("INDIRECT"),
     answers("GETADDRLIST"),
+    answers("GETSTAT"),
 ];
 
 /// The procedures of one version of a program.

@@ -40,7 +40,10 @@ pub(crate) struct Session<'a> {
 /// An object that a handle named, with what the caller may do there.
 pub(crate) struct Target<'a> {
     pub(crate) storage: &'a dyn FileSystem,
+    /// By which it was reached: in its handles.
     pub(crate) share: &'a Share,
+    /// Whose rules are the object's: the innermost share that has it.
+    pub(crate) ruling: ShareId,
     pub(crate) rights: &'a Rights,
     pub(crate) handle: StorageHandle,
     pub(crate) cred: Cred,
@@ -68,6 +71,10 @@ pub(crate) enum Outcome {
     /// What decides about the call, which is to this share, is not known yet: it is to be executed
     /// again when it is.
     AskAgain(ShareId),
+    /// Nothing is to be said about it: it was called in a way that is silent in the face of errors.
+    Silent,
+    /// It was to be passed on to a program that is not served.
+    NoProgram,
 }
 
 /// The reply barrier: the only place where a [`Durable`] is taken apart.
@@ -94,18 +101,68 @@ impl<'a> Session<'a> {
         };
         let exported = self.exports.exported(share_id).ok_or(FsError::Stale)?;
         let share: &'a Share = &exported.export.share;
-        let rights = self.rights(exported)?;
+        let ruling = if share.crosses_mounts { self.ruling(exported, &handle)? } else { exported };
+        let rights = self.rights(ruling)?;
         if self.operation.is_changing && rights.is_read_only {
             return Err(FsError::ReadOnly);
         }
         let cred = self.cred(rights)?;
         let storage = self.storage(exported)?;
-        let target = Target { storage, share, rights, handle, cred };
+        let ruling = ruling.export.share.id;
+        let target = Target { storage, share, ruling, rights, handle, cred };
         if self.operation.is_changing {
             self.may_block(&target)?;
         }
         self.host.stage(Stage::Storage);
         Ok(target)
+    }
+
+    /// The share whose rules are those of an object that was reached by another one, which crosses
+    /// mounts: the innermost that has it, whatever the way.
+    ///
+    /// # Errors
+    /// `AccessDenied` if what it is on is not served, `Stale` if it is not mounted any more, `TryLater`
+    /// if that cannot be found out now.
+    pub(crate) fn ruling(
+        &mut self,
+        outer: &'a Exported,
+        object: &StorageHandle,
+    ) -> Result<&'a Exported, FsError> {
+        let storage = self.storage(outer)?;
+        match ruling(self.exports, outer, storage, object, Waiting::Never) {
+            Err(FsError::WouldOpen | FsError::WouldBlock) => {
+                self.ask_for_room(storage.domain().into(), &outer.export.share)?;
+                self.host.will_block();
+                ruling(self.exports, outer, storage, object, Waiting::Allowed)
+            }
+            known => known,
+        }
+    }
+
+    /// Refuses what was found from a directory if it is on another mount, and its rules give nothing to
+    /// the caller.
+    ///
+    /// # Errors
+    /// As [`Session::ruling`], and `AccessDenied` if the caller may do nothing there.
+    pub(crate) fn require_access(
+        &self,
+        from: &Target<'a>,
+        found: &StorageHandle,
+    ) -> Result<(), FsError> {
+        if !from.share.crosses_mounts {
+            return Ok(());
+        }
+        let mount = |object| from.storage.mount(object, Waiting::Never);
+        if mount(found)? == mount(&from.handle)? {
+            return Ok(());
+        }
+        let exported = self.exports.exported(from.share.id).ok_or(FsError::Stale)?;
+        // Just found, it is known.
+        let ruling = ruling(self.exports, exported, from.storage, found, Waiting::Never)?;
+        if ruling.export.share.id == from.ruling {
+            return Ok(());
+        }
+        self.rights(ruling).map(drop)
     }
 
     /// The storage of an export, opened if it was not.
@@ -237,6 +294,25 @@ impl<'a> Session<'a> {
     /// A handle of a share as the client will hold it.
     pub(crate) fn seal(&self, share: &Share, handle: &StorageHandle) -> SealedHandle {
         self.engine.sealer.seal(share.id, handle)
+    }
+}
+
+fn ruling<'a>(
+    exports: &'a ExportTable,
+    outer: &'a Exported,
+    storage: &dyn FileSystem,
+    object: &StorageHandle,
+    waiting: Waiting,
+) -> Result<&'a Exported, FsError> {
+    match storage.mount(object, waiting)? {
+        0 => Ok(outer),
+        mount => {
+            let mut found = Ok(outer);
+            storage.mount_points(mount, waiting, &mut |points| {
+                found = exports.innermost(outer, points);
+            })?;
+            found
+        }
     }
 }
 

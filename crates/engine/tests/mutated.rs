@@ -190,6 +190,11 @@ fn valid_calls(server: &Server) -> Vec<Vec<u8>> {
         }
     });
     let mapping = xdr(|w| [100_003, 3, 6, 0].iter().for_each(|word| w.u32(*word)));
+    let remote = xdr(|w| [100_003, 3, 0, 0].iter().for_each(|word| w.u32(*word)));
+    let netbuf = xdr(|w| {
+        w.u32(16);
+        w.opaque(&[2, 0, 8, 1, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+    });
     let numbered = |program, version, bodies: Vec<Vec<u8>>| {
         bodies
             .into_iter()
@@ -216,9 +221,14 @@ fn valid_calls(server: &Server) -> Vec<Vec<u8>> {
         .chain(numbered(
             100_000,
             2,
-            vec![vec![], mapping.clone(), mapping.clone(), mapping, vec![]],
+            vec![vec![], mapping.clone(), mapping.clone(), mapping, vec![], remote.clone()],
         ))
-        .chain(numbered(100_000, 4, vec![binding; 12]))
+        .chain(numbered(100_000, 4, {
+            let mut bodies = vec![binding; 13];
+            (bodies[5], bodies[10]) = (remote.clone(), remote);
+            (bodies[7], bodies[8]) = (xdr(|w| w.opaque(b"127.0.0.1.8.1")), netbuf);
+            bodies
+        }))
         .collect()
 }
 

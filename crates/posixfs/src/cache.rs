@@ -96,8 +96,16 @@ impl HandleShard {
 struct InodeShard(Index);
 
 impl InodeShard {
-    fn find(&self, hash: u64, tree: u32, identity: Identity) -> Option<&Arc<Node>> {
-        self.0.0.find(hash, |node| node.tree == tree && node.identity == identity)
+    fn find(
+        &self,
+        hash: u64,
+        tree: u32,
+        identity: Identity,
+        kernel_mount: u64,
+    ) -> Option<&Arc<Node>> {
+        self.0.0.find(hash, |node| {
+            node.tree == tree && node.identity == identity && node.mount.kernel_id == kernel_mount
+        })
     }
 }
 
@@ -147,15 +155,28 @@ impl Cache {
         Some(node)
     }
 
-    pub(crate) fn find_inode(&self, tree: u32, identity: Identity) -> Option<Arc<Node>> {
+    /// The node of an object on this mount: on another one, where the same is mounted, it has another
+    /// node and another handle, and other rules perhaps.
+    pub(crate) fn find_inode(
+        &self,
+        tree: u32,
+        identity: Identity,
+        kernel_mount: u64,
+    ) -> Option<Arc<Node>> {
         let hash = hash_of_inode(tree, identity);
         let is_it = |node: &Arc<Node>| {
-            node.tree == tree && node.identity == identity && self.is_of_this(node)
+            node.tree == tree
+                && node.identity == identity
+                && node.mount.kernel_id == kernel_mount
+                && self.is_of_this(node)
         };
         let node = if let Some(node) = recent::find(By::Inode, hash).filter(is_it) {
             node
         } else {
-            let node = self.inode_shard(hash).lock().find(hash, tree, identity).cloned()?;
+            let node = {
+                let shard = self.inode_shard(hash).lock();
+                shard.find(hash, tree, identity, kernel_mount).cloned()?
+            };
             recent::note(By::Inode, hash, &node);
             node
         };
@@ -177,7 +198,9 @@ impl Cache {
                 return Arc::clone(present);
             }
             let mut inodes = self.inode_shard(inode_hash).lock();
-            if let Some(present) = inodes.find(inode_hash, node.tree, node.identity) {
+            let kernel_mount = node.mount.kernel_id;
+            let present = inodes.find(inode_hash, node.tree, node.identity, kernel_mount);
+            if let Some(present) = present {
                 return Arc::clone(present);
             }
             let node = Arc::new(node);

@@ -1,9 +1,11 @@
 //! The trait's methods, each in the module that its kind has.
 
+use std::path::PathBuf;
+
 use steadfast_vfs::{
     AccessMask, Acl, Attr, Caller, Changed, CreateHow, Created, DirEntry, DirPage, Durable, Entry,
     FileSystem, FlushDomain, FsError, FsInfo, FsStatistics, Looked, Name, NodeKind, PathLimits,
-    ReadDone, Renamed, SetAttr, StorageHandle, Time, WriteHow, Written,
+    ReadDone, Renamed, SetAttr, StorageHandle, Time, Waiting, WriteHow, Written,
 };
 
 use crate::tree::Tree;
@@ -15,6 +17,19 @@ impl FileSystem for Tree {
 
     fn domain(&self) -> FlushDomain {
         self.domain
+    }
+
+    fn mount(&self, object: &StorageHandle, waiting: Waiting) -> Result<u32, FsError> {
+        self.mount_number(object, waiting)
+    }
+
+    fn mount_points(
+        &self,
+        mount: u32,
+        waiting: Waiting,
+        look: &mut dyn FnMut(&[PathBuf]),
+    ) -> Result<(), FsError> {
+        self.look_at_mount_points(mount, waiting, look)
     }
 
     fn attributes(&self, caller: &Caller<'_>, object: &StorageHandle) -> Result<Attr, FsError> {

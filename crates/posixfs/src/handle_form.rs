@@ -78,6 +78,16 @@ pub(crate) fn on_mount(mount: u32, key: &ObjectKey) -> Option<StorageHandle> {
     with_form(form, handle.as_bytes().get(1..))
 }
 
+/// The number of the mount that an object is on.
+pub(crate) fn mount(handle: &StorageHandle) -> u32 {
+    match handle.as_bytes().split_first() {
+        Some((&(KERNEL_OTHER_MOUNT | DISPLACED_OTHER_MOUNT), rest)) => {
+            rest.first_chunk().map_or(0, |mount| u32::from_le_bytes(*mount))
+        }
+        _ => 0,
+    }
+}
+
 /// Mount number and kernel handle of a storage handle, if it is of this form.
 pub(crate) fn parse(handle: &StorageHandle) -> Option<(u32, KernelHandle)> {
     let (form, rest) = handle.as_bytes().split_first()?;
@@ -109,6 +119,7 @@ mod tests {
             let (back, parsed) = parse(&from_kernel(mount, &kernel).unwrap()).unwrap();
             assert_eq!((back, parsed.kind, parsed.as_bytes()), (mount, -1, kernel.as_bytes()));
             let handle = from_kernel(mount, &kernel).unwrap();
+            assert_eq!(super::mount(&handle), mount);
             assert_eq!(key(&handle).0, from_kernel(0, &kernel).unwrap());
             let displaced = displaced(&key(&handle));
             assert!(displaced != key(&handle) && undisplaced(&displaced) == key(&handle));
@@ -116,6 +127,7 @@ mod tests {
             assert_eq!(key(&handle), displaced);
             let (back, parsed) = parse(&handle).unwrap();
             assert_eq!((back, parsed.as_bytes()), (mount, kernel.as_bytes()));
+            assert_eq!(super::mount(&handle), mount);
         }
         assert!(from_kernel(0, &KernelHandle::new(1, &[0; 42]).unwrap()).is_none());
         assert!(from_kernel(0, &KernelHandle::new(1 << 20, &[0; 4]).unwrap()).is_none());

@@ -40,6 +40,7 @@ mod recovering;
 mod setting;
 mod storage;
 mod stored;
+mod traits;
 mod tree;
 mod volume;
 mod walking;

@@ -9,9 +9,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use rustix::fs::{Mode as Permissions, OFlags};
-use steadfast_vfs::{FsError, LoggedFileSystem};
+use steadfast_vfs::{FsError, LoggedFileSystem, Waiting};
 
 use crate::aliases::AliasStore;
 use crate::attributes;
@@ -24,16 +25,21 @@ const MOUNTS_MAX: usize = 10_000;
 pub(crate) struct Mounts {
     /// The share's directory as the kernel names it.
     share: Arc<Path>,
-    table: RwLock<Vec<Known>>,
+    /// Read with calls, and seldom changed.
+    table: ArcSwap<Vec<Known>>,
+    changing: Mutex<()>,
     aliases: Arc<AliasStore>,
     /// Makes the numbers; another one in tests.
     hash: fn(&[&[u8]]) -> u64,
 }
 
 /// A mount that was met, and where it is mounted.
+#[derive(Clone)]
 struct Known {
     point: Arc<Path>,
     mount: Arc<Mount>,
+    /// Of it, and of those passed on the way from the share's directory to it.
+    points: Arc<[PathBuf]>,
 }
 
 /// One line of `mountinfo`.
@@ -46,19 +52,20 @@ struct MountLine {
 impl Mounts {
     pub(crate) fn new(share: &Path, root: Arc<Mount>, aliases: Arc<AliasStore>) -> Self {
         let share: Arc<Path> = share.into();
-        let root = Known { point: Arc::clone(&share), mount: root };
-        Self { share, table: RwLock::new(vec![root]), aliases, hash: stable_hash }
+        let root = Known { point: Arc::clone(&share), mount: root, points: Arc::default() };
+        let table = ArcSwap::from_pointee(vec![root]);
+        Self { share, table, changing: Mutex::default(), aliases, hash: stable_hash }
     }
 
     /// Whether one of them is of the file system that the log knows by this number, though nothing of
     /// it may have been used yet.
     pub(crate) fn reach(&self, file_system: LoggedFileSystem) -> bool {
-        self.table.read().iter().any(|known| known.mount.aliases.is_of(file_system))
+        self.table.load().iter().any(|known| known.mount.aliases.is_of(file_system))
     }
 
     /// Whether objects of their file systems were let go with data not flushed.
     pub(crate) fn have_let_go(&self) -> bool {
-        self.table.read().iter().any(|known| known.mount.let_go() > 0)
+        self.table.load().iter().any(|known| known.mount.let_go() > 0)
     }
 
     /// The share's directory.
@@ -66,9 +73,32 @@ impl Mounts {
         &self.share
     }
 
+    /// Where the mount with this number in handles is, and those on the way to it are.
+    pub(crate) fn look_at_points(
+        &self,
+        id: u32,
+        crosses: bool,
+        waiting: Waiting,
+        look: &mut dyn FnMut(&[PathBuf]),
+    ) -> Result<(), FsError> {
+        let mut look_if_known = || {
+            let table = self.table.load();
+            let known = table.iter().find(|known| known.mount.id == id);
+            known.map(|known| look(&known.points))
+        };
+        if look_if_known().is_some() {
+            return Ok(());
+        }
+        if waiting == Waiting::Never {
+            return Err(FsError::WouldOpen);
+        }
+        self.numbered(id, crosses)?;
+        look_if_known().ok_or(FsError::Stale)
+    }
+
     /// The mount with this number in handles.
     pub(crate) fn numbered(&self, id: u32, crosses: bool) -> Result<Arc<Mount>, FsError> {
-        if let Some(known) = self.table.read().iter().find(|known| known.mount.id == id) {
+        if let Some(known) = self.table.load().iter().find(|known| known.mount.id == id) {
             return Ok(Arc::clone(&known.mount));
         }
         if !crosses {
@@ -83,7 +113,7 @@ impl Mounts {
     /// The mount with this number in the kernel.
     pub(crate) fn of_kernel(&self, kernel_id: u64) -> Result<Arc<Mount>, FsError> {
         let is_it = |known: &&Known| known.mount.kernel_id == kernel_id;
-        if let Some(known) = self.table.read().iter().find(is_it) {
+        if let Some(known) = self.table.load().iter().find(is_it) {
             return Ok(Arc::clone(&known.mount));
         }
         let lines = mount_lines()?;
@@ -100,9 +130,16 @@ impl Mounts {
         Some(((self.hash)(&[b"mount", beneath.as_os_str().as_bytes()]) as u32).max(1))
     }
 
+    /// The mount points on the way from the share's directory to this one, which is the first of them.
+    fn passed(&self, point: &Path, lines: &[MountLine]) -> Arc<[PathBuf]> {
+        let is_mounted = |path: &&Path| lines.iter().any(|line| line.point == *path);
+        let way = point.ancestors().take_while(|path| **path != *self.share);
+        way.filter(is_mounted).map(Path::to_path_buf).collect()
+    }
+
     /// Refuses a number that belongs to two mount points: it does not tell whose handle it is in.
     fn require_unique(&self, id: u32, point: &Path, lines: &[MountLine]) -> Result<(), FsError> {
-        let table = self.table.read();
+        let table = self.table.load();
         let known = table.iter().filter(|known| known.mount.id == id).map(|known| &*known.point);
         let mounted =
             lines.iter().map(|line| &*line.point).filter(|point| self.number(point) == Some(id));
@@ -130,7 +167,8 @@ impl Mounts {
             return Err(FsError::TryLater);
         }
         let mount = Arc::new(Mount::new(id, line.kernel_id, &path, &self.aliases, &line.point)?);
-        let mut table = self.table.write();
+        let _alone = self.changing.lock();
+        let mut table = Vec::clone(&self.table.load());
         if let Some(known) = table.iter().find(|known| known.mount.kernel_id == mount.kernel_id) {
             return Ok(Arc::clone(&known.mount));
         }
@@ -143,7 +181,10 @@ impl Mounts {
         if table.len() >= MOUNTS_MAX {
             return Err(FsError::TryLater);
         }
-        table.push(Known { point: line.point.as_path().into(), mount: Arc::clone(&mount) });
+        let point = line.point.as_path().into();
+        let points = self.passed(&line.point, lines);
+        table.push(Known { point, mount: Arc::clone(&mount), points });
+        self.table.store(Arc::new(table));
         Ok(mount)
     }
 }

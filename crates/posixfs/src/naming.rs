@@ -104,7 +104,8 @@ impl Tree {
         self.change_directory(caller, dir, 0, |dir, effects| {
             let (mode, set) = match how {
                 CreateHow::Unchecked(set) | CreateHow::Guarded(set) => {
-                    (set.mode.unwrap_or(0), SetAttr { mode: None, ..*set })
+                    let set = self.givable(caller.cred, set);
+                    (set.mode.unwrap_or(0), SetAttr { mode: None, ..set })
                 }
                 CreateHow::Exclusive(verifier) => (0, verifier_attributes(*verifier)),
             };
@@ -286,7 +287,9 @@ impl Tree {
             self.assume(caller.cred)?;
             let mode = Permissions::from_raw_mode(set.mode.unwrap_or(0) & 0o7777);
             make(dir, name, mode).map_err(from_errno)?;
-            let rest = SetAttr { mode: None, size: None, ..*set };
+            // mkdir(2) takes no set-id bits.
+            let set_id = set.mode.filter(|mode| mode & setting::SET_ID != 0);
+            let rest = SetAttr { mode: set_id, size: None, ..self.givable(caller.cred, set) };
             self.finish(caller, Made { dir, name, kind, file: None, target }, &rest, effects)
         })
     }
@@ -353,7 +356,7 @@ impl Tree {
         let Made { dir, name, kind, target, .. } = made;
         let mut own = None;
         let finished = self.meet(caller, made, &mut own).and_then(|(node, attr)| {
-            let set = missing(set, &attr);
+            let set = setting::missing(set, &attr);
             let object = logging::key(&node);
             effects.change.action = Action::Make { place: place(dir, name), object, target };
             if set.is_empty() {
@@ -445,7 +448,8 @@ impl Tree {
         let stat = attributes::stat_name(&dir.path, name).map_err(from_errno)?;
         let kind = attributes::kind(&stat);
         let is_last = stat.stx_nlink <= 1 || kind == FileKind::Directory;
-        let mut node = self.storage.cache.find_inode(self.id, attributes::identity(&stat));
+        let mut node =
+            self.storage.cache.find_inode(self.id, attributes::identity(&stat), stat.stx_mnt_id);
         if node.is_none() && !is_last && kind == FileKind::Regular {
             // Taken before the change: without it what is promised could not be kept.
             node = Some(self.child(dir, name)?.0);
@@ -585,7 +589,7 @@ impl Tree {
         // A moved directory's own `..` changes. Taken before, as a victim is.
         let moved = if to.volume.has_one_journal {
             attributes::stat_name(&from.path, from_name).ok().and_then(|stat| {
-                self.storage.cache.find_inode(self.id, attributes::identity(&stat))
+                self.storage.cache.find_inode(self.id, attributes::identity(&stat), stat.stx_mnt_id)
             })
         } else {
             Some(self.child(from, from_name)?.0)
@@ -680,17 +684,6 @@ impl Tree {
     }
 }
 
-/// Of attributes that are to be set, those that are others. What clients ask for is often what is there
-/// already, and a change of owner to the same would take set-id bits away.
-fn missing(set: &SetAttr, attr: &Attr) -> SetAttr {
-    SetAttr {
-        uid: set.uid.filter(|uid| *uid != attr.uid),
-        gid: set.gid.filter(|gid| *gid != attr.gid),
-        size: set.size.filter(|size| *size != attr.size),
-        ..*set
-    }
-}
-
 /// Makes a file that has all its attributes when it gets its name: a crash leaves it whole or not at
 /// all.
 ///
@@ -708,7 +701,7 @@ fn create_whole(
         opened => opened.map_err(from_errno)?,
     };
     let attr = attributes::attr(&attributes::stat(&file)?, dir.volume.fsid);
-    let missing = missing(set, &attr);
+    let missing = setting::missing(set, &attr);
     let is_given_away = missing.uid.is_some() || missing.gid.is_some();
     // A change of owner takes set-id bits away.
     let mode = Some(attr.mode).filter(|mode| is_given_away && mode & setting::SET_ID != 0);

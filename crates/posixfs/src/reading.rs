@@ -20,6 +20,7 @@ use crate::budget::Descriptor;
 use crate::error::from_errno;
 use crate::node::{Node, ReadableFile};
 use crate::read_ahead::{Presence, Read, ReadAhead, is_filled, presence};
+use crate::traits;
 use crate::tree::{Tree, may_wait};
 
 /// From this size on a range of the page cache is sent without a copy.
@@ -263,20 +264,27 @@ impl Tree {
 
     pub(crate) fn do_info(&self, object: &StorageHandle) -> Result<FsInfo, FsError> {
         let node = self.node(object, Waiting::Allowed)?;
+        let volume = &node.volume;
         Ok(FsInfo {
-            file_bytes_max: node.volume.file_bytes_max,
-            time_granularity_ns: 1,
-            has_links: true,
-            has_symlinks: true,
-            has_acls: node.volume.has_acls,
+            file_bytes_max: volume.traits.file_bytes_max,
+            time_granularity_ns: volume.traits.time_granularity_ns,
+            has_links: volume.traits.links_max > 1,
+            has_symlinks: volume.traits.has_symlinks,
+            // A directory below may still fold case where this one does not: PATHCONF tells of it.
+            is_homogeneous: !(volume.traits.may_fold_case && traits::folds_case(&node.path)),
+            has_acls: volume.has_acls,
         })
     }
 
     pub(crate) fn do_path_limits(&self, object: &StorageHandle) -> Result<PathLimits, FsError> {
         let node = self.node(object, Waiting::Allowed)?;
+        let traits = &node.volume.traits;
+        let is_folded = traits.may_fold_case && traits::folds_case(&node.path);
         Ok(PathLimits {
-            links_max: node.volume.links_max,
+            links_max: traits.links_max,
             name_bytes_max: node.volume.name_bytes_max,
+            is_case_insensitive: traits.is_case_insensitive || is_folded,
+            preserves_case: traits.preserves_case,
         })
     }
 

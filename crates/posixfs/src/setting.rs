@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Gid, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use rustix::io::Errno;
 use rustix::time::ClockId;
-use steadfast_sys::file;
+use steadfast_sys::{file, process};
 use steadfast_vfs::permission::WRITE;
 use steadfast_vfs::{
     Acl, Action, Attr, AttributesUnderWay, Caller, Changed, Cred, Durable, FileKind, FlushWhat,
@@ -63,7 +63,8 @@ impl Tree {
             if default.is_some_and(|acl| !acl.entries.is_empty())
                 && before.kind != FileKind::Directory
             {
-                return Err(FsError::Invalid);
+                // As the kernel's server answers.
+                return Err(FsError::AccessDenied);
             }
             self.assume(caller.cred)?;
             if let Some(acl) = access {
@@ -259,6 +260,32 @@ impl Tree {
         effects.promise(&node.volume, changed)
     }
 
+    /// The attributes that a new object is to have, without an owner or group that its maker may not
+    /// give (chown(2)): then it stays whose it is. Clients of some systems name both always; the
+    /// kernel's server takes neither of anybody but root.
+    pub(crate) fn givable(&self, cred: &Cred, set: &SetAttr) -> SetAttr {
+        if set.uid.is_none() && set.gid.is_none() {
+            return *set;
+        }
+        let acting = self.acting_uid(cred);
+        let may_give = |gid: u32| {
+            if self.switches {
+                gid == cred.gid || cred.groups.contains(&gid)
+            } else {
+                process::effective_ids().1 == gid
+                    || rustix::process::getgroups()
+                        .is_ok_and(|own| own.contains(&Gid::from_raw(gid)))
+            }
+        };
+        let is_root = acting == 0;
+        SetAttr {
+            // To the kernel -1 is "leave it as it is".
+            uid: set.uid.filter(|uid| *uid != u32::MAX && (is_root || *uid == acting)),
+            gid: set.gid.filter(|gid| *gid != u32::MAX && (is_root || may_give(*gid))),
+            ..*set
+        }
+    }
+
     /// Sets attributes under the caller's identity: the size, which may be cut by those who may
     /// write; then what is the owner's, and the times last.
     pub(crate) fn apply(
@@ -287,6 +314,22 @@ impl Tree {
             self.assume_server()?;
         }
         set_times(&node.path, atime, mtime)
+    }
+}
+
+/// Of attributes that are to be set, those that are others. What clients ask for is often what is there
+/// already, and a change of owner to the same would take set-id bits away; of a mode it is about these.
+pub(crate) fn missing(set: &SetAttr, attr: &Attr) -> SetAttr {
+    let uid = set.uid.filter(|uid| *uid != attr.uid);
+    let gid = set.gid.filter(|gid| *gid != attr.gid);
+    let is_given_away = uid.is_some() || gid.is_some();
+    let mode = set.mode.map(|mode| attr.mode | mode & SET_ID);
+    SetAttr {
+        mode: mode.filter(|mode| *mode != attr.mode || is_given_away),
+        uid,
+        gid,
+        size: set.size.filter(|size| *size != attr.size),
+        ..*set
     }
 }
 

@@ -5,6 +5,7 @@ mod opening;
 use std::collections::HashSet;
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -255,7 +256,9 @@ impl Tree {
     pub(crate) fn child(&self, dir: &Node, name: &[u8]) -> Result<(Arc<Node>, Attr), FsError> {
         let stat = attributes::stat_name(&dir.path, name).map_err(from_errno)?;
         self.require_same_mount(&stat, dir)?;
-        if let Some(node) = self.storage.cache.find_inode(self.id, attributes::identity(&stat)) {
+        if let Some(node) =
+            self.storage.cache.find_inode(self.id, attributes::identity(&stat), stat.stx_mnt_id)
+        {
             let attr = node.volume.present(&stat, &node.handle);
             return Ok((node, attr));
         }
@@ -353,7 +356,7 @@ impl Tree {
     ) -> Result<Entry, FsError> {
         self.require_same_mount(stat, dir)?;
         let identity = attributes::identity(stat);
-        if let Some(node) = self.storage.cache.find_inode(self.id, identity) {
+        if let Some(node) = self.storage.cache.find_inode(self.id, identity, stat.stx_mnt_id) {
             return Ok(Entry {
                 handle: node.handle,
                 attr: node.volume.present(stat, &node.handle),
@@ -393,7 +396,7 @@ impl Tree {
         if !self.is_inside(&path, identity) {
             return Err(FsError::Stale);
         }
-        if let Some(node) = self.storage.cache.find_inode(self.id, identity) {
+        if let Some(node) = self.storage.cache.find_inode(self.id, identity, stat.stx_mnt_id) {
             let attr = node.volume.present(&stat, &node.handle);
             return Ok((node, attr));
         }
@@ -437,8 +440,31 @@ impl Tree {
         false
     }
 
+    /// The number of the mount that an object is on.
+    pub(crate) fn mount_number(
+        &self,
+        object: &StorageHandle,
+        waiting: Waiting,
+    ) -> Result<u32, FsError> {
+        match self.store {
+            None => Ok(handle_form::mount(object)),
+            // Where handles are kept it is not in them.
+            Some(_) => Ok(self.node(object, waiting)?.mount.id),
+        }
+    }
+
+    /// See [`FileSystem::mount_points`](steadfast_vfs::FileSystem::mount_points).
+    pub(crate) fn look_at_mount_points(
+        &self,
+        number: u32,
+        waiting: Waiting,
+        look: &mut dyn FnMut(&[PathBuf]),
+    ) -> Result<(), FsError> {
+        self.mounts.look_at_points(number, self.options.crosses_mounts, waiting, look)
+    }
+
     /// The mount that an object just opened in `dir` is on.
-    fn mount_of(&self, stat: &Statx, dir: &Node) -> Result<Arc<Mount>, FsError> {
+    pub(crate) fn mount_of(&self, stat: &Statx, dir: &Node) -> Result<Arc<Mount>, FsError> {
         if stat.stx_mnt_id == dir.mount.kernel_id {
             return Ok(Arc::clone(&dir.mount));
         }

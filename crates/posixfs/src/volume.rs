@@ -18,6 +18,7 @@ use crate::handle_form;
 use crate::logging::VolumeLog;
 use crate::mounts;
 use crate::read_ahead::Habits;
+use crate::traits::Traits;
 
 /// A mount that objects of the tree are reached through.
 pub(crate) struct Mount {
@@ -105,8 +106,8 @@ pub(crate) enum VolumeKind {
 pub(crate) const EXT4_MAGIC: u64 = 0xef53;
 pub(crate) const XFS_MAGIC: u64 = 0x5846_5342;
 pub(crate) const BTRFS_MAGIC: u64 = 0x9123_683e;
-const TMPFS_MAGIC: u64 = 0x0102_1994;
-const RAMFS_MAGIC: u64 = 0x8584_58f6;
+pub(crate) const TMPFS_MAGIC: u64 = 0x0102_1994;
+pub(crate) const RAMFS_MAGIC: u64 = 0x8584_58f6;
 
 /// One file system, or one subvolume of one.
 pub(crate) struct Volume {
@@ -121,8 +122,7 @@ pub(crate) struct Volume {
     /// object makes everything stable that was changed together with it: a name with the inode
     /// it was made for, both directories of a renaming.
     pub(crate) has_one_journal: bool,
-    pub(crate) file_bytes_max: u64,
-    pub(crate) links_max: u32,
+    pub(crate) traits: Traits,
     pub(crate) name_bytes_max: u32,
     /// How the kernel reads from it.
     pub(crate) habits: Habits,
@@ -148,17 +148,7 @@ impl Volume {
             TMPFS_MAGIC | RAMFS_MAGIC => VolumeKind::Memory,
             _ => VolumeKind::Other,
         };
-        let block_bytes = u64::try_from(facts.f_bsize).unwrap_or(4096);
-        // ext4 addresses 2^32 blocks of a file; the others reach what an offset can say.
-        let file_bytes_max = match kind {
-            VolumeKind::Ext4 => block_bytes.saturating_mul(u64::from(u32::MAX)),
-            _ => i64::MAX as u64,
-        };
-        let links_max = match kind {
-            VolumeKind::Ext4 => 65_000,
-            VolumeKind::Btrfs => 65_535,
-            _ => i32::MAX as u32,
-        };
+        let traits = Traits::of(&object, &facts)?;
         let name_bytes_max = u32::try_from(facts.f_namelen).unwrap_or(255).clamp(1, 255);
         let is_known = !matches!(kind, VolumeKind::Other);
         let has_acls = acl::are_supported(&object, is_known)?;
@@ -179,8 +169,7 @@ impl Volume {
             magic: facts.f_type as u32,
             has_acls,
             has_one_journal,
-            file_bytes_max,
-            links_max,
+            traits,
             name_bytes_max,
             habits,
             log: None,

@@ -64,7 +64,8 @@ impl Tree {
                 continue;
             }
             let identity = attributes::identity(&stat);
-            let volume = self.volume(&path, identity.device, &dir.mount)?;
+            let mount = self.mount_of(&stat, &dir)?;
+            let volume = self.volume(&path, identity.device, &mount)?;
             return Ok(self.storage.cache.insert(Node::new(NodeParts {
                 tree: self.id,
                 handle,
@@ -72,7 +73,7 @@ impl Tree {
                 kind: attributes::kind(&stat),
                 order: self.storage.order(&volume, identity),
                 volume,
-                mount: Arc::clone(&dir.mount),
+                mount,
                 path: self.counted(path),
                 opens_all: self.opens_all,
                 budget: Arc::clone(&self.storage.budget),

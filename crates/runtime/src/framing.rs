@@ -23,9 +23,6 @@ pub(crate) enum FramingError {
     /// More than a record may have.
     #[error("announced a record of {announced_bytes} bytes; at most {max_bytes} are taken")]
     TooLarge { announced_bytes: u64, max_bytes: usize },
-    /// A fragment without bytes, which carries nothing and could be repeated for ever.
-    #[error("sent an empty record fragment")]
-    EmptyFragment,
 }
 
 /// Where a record of a batch is.
@@ -210,10 +207,8 @@ impl Framing {
         let length = (mark & !LAST_FRAGMENT) as usize;
         self.mark_bytes = 0;
         self.is_last = mark & LAST_FRAGMENT != 0;
-        // An empty last fragment ends a record that has bytes; any other is a game.
-        if length == 0 && !(self.is_last && self.stash.filled > 0) {
-            return Err(FramingError::EmptyFragment);
-        }
+        // A fragment may be empty (RFC 5531 §11: "0 to (2**31) - 1 bytes"), the last and the only
+        // one too. It costs no memory, and no more time than its four bytes.
         let announced = self.stash.filled + length;
         if announced > record_bytes_max {
             return Err(FramingError::TooLarge {
@@ -352,15 +347,66 @@ mod tests {
         }
     }
 
+    /// RFC 5531 §11: a record is one or more fragments of 0 to 2^31 - 1 bytes each.
     #[test]
-    fn empty_fragments_are_refused_and_what_came_before_is_good() {
-        for is_last in [false, true] {
-            let buffer = [record(b"good", true), record(b"", is_last)].concat();
-            let mut records = Records::default();
-            let error =
-                Framing::default().split(&buffer, 100, &mut records, &mut Vec::new()).unwrap_err();
-            assert_eq!(error, FramingError::EmptyFragment);
-            assert_eq!(payloads(&buffer, &records), [b"good".to_vec()]);
+    fn fragments_may_be_empty_wherever_they_are() {
+        let stream = [
+            record(b"", false),
+            record(b"", false),
+            record(b"ab", false),
+            record(b"", false),
+            record(b"c", true),
+            record(b"", false),
+            record(b"d", false),
+            record(b"", true),
+            // No message at all: whoever reads messages says so.
+            record(b"", true),
+            record(b"", false),
+            record(b"", true),
+            record(b"e", true),
+        ]
+        .concat();
+        let expected = [&b"abc"[..], b"d", b"", b"", b"e"].map(<[u8]>::to_vec);
+        for piece in 1..=stream.len() {
+            let mut framing = Framing::default();
+            let mut seen = Vec::new();
+            for part in stream.chunks(piece) {
+                let mut records = Records::default();
+                framing.split(part, 100, &mut records, &mut Vec::new()).unwrap();
+                seen.extend(payloads(part, &records));
+            }
+            assert_eq!(seen, expected, "pieces of {piece}");
+            assert!(!framing.is_partial());
         }
+    }
+
+    #[test]
+    fn a_million_empty_fragments_cost_no_memory() {
+        let mut framing = Framing::default();
+        let mut records = Records::default();
+        let many = [0; 4 << 10];
+        for _ in 0..1024 {
+            framing.split(&many, 100, &mut records, &mut Vec::new()).unwrap();
+        }
+        assert!(framing.is_partial() && records.places.is_empty());
+        assert_eq!(framing.stash_bytes(), 0);
+        framing.split(&record(b"x", true), 100, &mut records, &mut Vec::new()).unwrap();
+        assert_eq!(payloads(&[], &records), [b"x".to_vec()]);
+    }
+
+    /// The largest record in the smallest fragments: copied in one piece, as fast as it comes.
+    #[test]
+    fn a_record_of_a_mebibyte_may_come_byte_by_byte() {
+        let bytes = 1 << 20;
+        let mut stream: Vec<u8> = (1..bytes).flat_map(|_| record(b"y", false)).collect();
+        stream.extend(record(b"z", true));
+        let mut framing = Framing::default();
+        let mut records = Records::default();
+        for part in stream.chunks(64 << 10) {
+            framing.split(part, bytes, &mut records, &mut Vec::new()).unwrap();
+        }
+        let [payload] = &payloads(&[], &records)[..] else { panic!("one record") };
+        assert_eq!((payload.len(), payload.last()), (bytes, Some(&b'z')));
+        assert!(records.joined[0].capacity() <= 2 * bytes);
     }
 }

@@ -15,7 +15,7 @@ use crate::batch::{Batch, Origin};
 use crate::connection::Connection;
 use crate::datagram;
 use crate::execution::Executor;
-use crate::framing::{FramingError, RecordPlace, Stash};
+use crate::framing::{Framing, FramingError, RecordPlace, Stash};
 use crate::log_limit::{LogKind, limited};
 use crate::mailbox::Message;
 use crate::pool::Pool;
@@ -38,9 +38,6 @@ const BACKLOG_CHECK_MS: u64 = 100;
 const SLOW_MS: u64 = 1_000;
 /// How long peers get to close their side at the end, in ms.
 const LINGER_MS: u64 = 500;
-/// A partial record after a receive as small as this is acknowledged at once: some clients send
-/// the record mark and the body apart and wait for the acknowledgement (40 ms).
-const SMALL_RECEIVE_BYTES: usize = 1024;
 
 pub(crate) struct Worker {
     pool: Arc<Pool>,
@@ -378,9 +375,8 @@ impl Worker {
                 slot.appetite.learn(records.places.len(), count == asked);
                 match split {
                     Ok(()) => {
-                        if slot.framing.is_partial() && count < SMALL_RECEIVE_BYTES {
-                            // Only a matter of speed.
-                            let _ = net::acknowledge_now(&connection.socket);
+                        if count < asked {
+                            invite_rest(&slot.framing, connection);
                         }
                         Receipt::Calls
                     }
@@ -389,6 +385,7 @@ impl Worker {
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 slot.is_readable = false;
+                invite_rest(&slot.framing, connection);
                 Receipt::Calls
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Receipt::Calls,
@@ -652,6 +649,17 @@ impl Worker {
         for token in tokens {
             accept::close(&self.pool, seat, core, token);
         }
+    }
+}
+
+/// Acknowledges at once what was received if it ends within a record and the socket has no more: a
+/// client with Nagle's algorithm that sends a record in several pieces sends the next one only then,
+/// and the kernel would wait 40 ms for a reply to send the acknowledgement with. There is none to
+/// come. Whoever sends whole records is not affected.
+fn invite_rest(framing: &Framing, connection: &Connection) {
+    if framing.is_partial() {
+        // Only a matter of speed.
+        let _ = net::acknowledge_now(&connection.socket);
     }
 }
 

@@ -19,6 +19,10 @@ const BTRFS_UUID_AT: usize = 16;
 /// `struct xfs_fsop_geom_v1`: 112 bytes, the identifier behind eight numbers of 32 and four of 64.
 const XFS: libc::Ioctl = read_request(b'X', 100, 112);
 const XFS_UUID_AT: usize = 64;
+/// Behind the identifier: two numbers of 32 bits, and the version.
+const XFS_FLAGS_AT: usize = 92;
+/// `XFS_FSOP_GEOM_FLAGS_DIRV2CI`.
+const XFS_FOLDS_CASE: u32 = 1 << 13;
 /// `struct fsuuid` of ext4: its length, flags, and as many bytes as the length says.
 const EXT4: libc::Ioctl = read_request(b'f', 44, 8);
 const EXT4_UUID_AT: usize = 8;
@@ -60,6 +64,18 @@ pub fn uuid(object: impl AsFd) -> Result<[u8; 16]> {
         }
     }
     Err(last)
+}
+
+/// Whether the XFS file system of an open directory was made so that names which differ in the case of
+/// ASCII alone are one.
+///
+/// # Errors
+/// The system call's.
+pub fn xfs_folds_case(object: impl AsFd) -> Result<bool> {
+    let mut buffer = [0; BUFFER_BYTES];
+    ask(object, XFS, &mut buffer)?;
+    let flags = buffer.get(XFS_FLAGS_AT..).and_then(|rest| rest.first_chunk());
+    Ok(flags.is_some_and(|flags| u32::from_ne_bytes(*flags) & XFS_FOLDS_CASE != 0))
 }
 
 #[cfg(test)]

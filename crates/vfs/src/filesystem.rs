@@ -1,11 +1,12 @@
 //! What a share's storage can do.
 
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::{
     Acl, Attr, Caller, DeviceNumber, Durable, FlushDomain, FsError, Name, SetAttr, StorageHandle,
-    Time, Wcc,
+    Time, Waiting, Wcc,
 };
 
 bitflags::bitflags! {
@@ -205,12 +206,14 @@ pub struct FsStatistics {
 pub struct FsInfo {
     /// Largest file in bytes.
     pub file_bytes_max: u64,
-    /// Resolution of times, in nanoseconds.
+    /// Resolution of times, in nanoseconds: what SETATTR sets is kept to this.
     pub time_granularity_ns: u32,
     /// Whether hard links exist.
     pub has_links: bool,
     /// Whether symbolic links exist.
     pub has_symlinks: bool,
+    /// Whether [`PathLimits`] are the same for all its objects, as far as this one shows.
+    pub is_homogeneous: bool,
     /// Whether access ACLs exist.
     pub has_acls: bool,
 }
@@ -222,6 +225,10 @@ pub struct PathLimits {
     pub links_max: u32,
     /// Longest name in bytes.
     pub name_bytes_max: u32,
+    /// Whether names that differ in case alone are one.
+    pub is_case_insensitive: bool,
+    /// Whether names are kept as they were given.
+    pub preserves_case: bool,
 }
 
 /// A share's storage.
@@ -246,6 +253,24 @@ pub trait FileSystem: Send + Sync {
     /// The flush domain of the share's root, which most of its objects are of: who waits for its
     /// disk waits for the same as who waits for another share's of this domain.
     fn domain(&self) -> FlushDomain;
+
+    /// Which of the mounts below the share's root an object is on; 0 for the root's own. The number
+    /// is the same as long as it is mounted on the same point.
+    fn mount(&self, _object: &StorageHandle, _waiting: Waiting) -> Result<u32, FsError> {
+        Ok(0)
+    }
+
+    /// Has `look` see where that mount is, and behind it the mounts that are passed on the way there
+    /// from the root: their absolute paths, without symbolic links.
+    fn mount_points(
+        &self,
+        _mount: u32,
+        _waiting: Waiting,
+        look: &mut dyn FnMut(&[PathBuf]),
+    ) -> Result<(), FsError> {
+        look(&[]);
+        Ok(())
+    }
 
     /// GETATTR.
     fn attributes(&self, caller: &Caller<'_>, object: &StorageHandle) -> Result<Attr, FsError>;
@@ -418,8 +443,8 @@ pub trait FileSystem: Send + Sync {
         object: &StorageHandle,
     ) -> Result<(Acl, Option<Acl>, Attr), FsError>;
 
-    /// Sets the access ACL and, for a directory, the default ACL (an empty list removes it);
-    /// `None` leaves one as it is.
+    /// Sets the access ACL and the default ACL (an empty list removes it); `None` leaves one as it
+    /// is. Only a directory can have a default ACL: for others [`FsError::AccessDenied`].
     fn set_acls(
         &self,
         caller: &Caller<'_>,

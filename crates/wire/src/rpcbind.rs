@@ -74,3 +74,54 @@ structure! {
 
 /// Result of GETADDRLIST (`rpcb_entry_list`).
 pub type AddressList<'a> = List<AddressEntry<'a>>;
+
+/// Longest arguments and results of a call that is passed on, in bytes; the RFC has no bound.
+pub const REMOTE_BYTES_MAX: usize = 1 << 20;
+
+structure! {
+    /// Argument of CALLIT, BCAST and INDIRECT (`rpcb_rmtcallargs`, `call_args`).
+    #[derive(Copy)]
+    pub struct RemoteCall<'a> {
+        /// The program.
+        pub prog: u32,
+        /// Its version.
+        pub vers: u32,
+        /// The procedure.
+        pub proc_: u32,
+        /// Its arguments.
+        pub args: &'a [u8]; max REMOTE_BYTES_MAX,
+    }
+}
+
+structure! {
+    /// Result of version 2's CALLIT (`call_result`).
+    #[derive(Copy)]
+    pub struct RemoteResult2<'a> {
+        /// The program's port.
+        pub port: u32,
+        /// What the procedure returned.
+        pub res: &'a [u8]; max REMOTE_BYTES_MAX,
+    }
+}
+
+structure! {
+    /// Result of version 3's CALLIT, and 4's BCAST and INDIRECT (`rpcb_rmtcallres`).
+    #[derive(Copy)]
+    pub struct RemoteResult<'a> {
+        /// The program's universal address.
+        pub addr: &'a [u8]; max STRING_BYTES_MAX,
+        /// What the procedure returned.
+        pub results: &'a [u8]; max REMOTE_BYTES_MAX,
+    }
+}
+
+structure! {
+    /// A transport's address (`netbuf`): result of UADDR2TADDR, argument of TADDR2UADDR.
+    #[derive(Copy)]
+    pub struct Netbuf<'a> {
+        /// How long such an address may be.
+        pub maxlen: u32,
+        /// The address.
+        pub buf: &'a [u8]; max STRING_BYTES_MAX,
+    }
+}

@@ -28,10 +28,6 @@ fn plain(mut stream: &[u8], max_bytes: usize) -> Outcome {
         };
         let mark = u32::from_be_bytes(*mark);
         let (is_last, length) = (mark >> 31 == 1, (mark & 0x7fff_ffff) as usize);
-        if length == 0 && (!is_last || record.is_empty()) {
-            outcome.error = Some(FramingError::EmptyFragment);
-            return outcome;
-        }
         if record.len() + length > max_bytes {
             let announced_bytes = (record.len() + length) as u64;
             outcome.error = Some(FramingError::TooLarge { announced_bytes, max_bytes });

@@ -9,6 +9,8 @@ fuzz_target!(|input: &[u8]| {
         input;
         rpcbind::Mapping, rpcbind::MappingList, rpcbind::Binding<'_>, rpcbind::BindingList<'_>,
         rpcbind::UniversalAddress<'_>, rpcbind::AddressList<'_>,
+        rpcbind::RemoteCall<'_>, rpcbind::RemoteResult<'_>, rpcbind::RemoteResult2<'_>,
+        rpcbind::Netbuf<'_>,
     );
     steadfast_fuzz::client_reads(steadfast_client::rpcbind::RPCBIND, 3, input);
 });

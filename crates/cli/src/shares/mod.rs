@@ -266,6 +266,7 @@ impl ShareManager {
         drop(left);
         self.watch_directories();
         let mut state = self.lock();
+        self.engine.set_exports(self.engine.exports().seen());
         let all = state.told_paths();
         state.has_told_all = true;
         self.tell_others(&mut state, &all);

@@ -34,8 +34,11 @@ pub(super) fn setattr(
 ) -> Result<Outcome, XdrError> {
     let arguments = Setattr3Args::decode(arguments)?;
     let mut w = Writer::new(reply);
-    let target = match session.resolve(arguments.object.0) {
-        Ok(target) => target,
+    let resolved = session
+        .resolve(arguments.object.0)
+        .and_then(|target| Ok((target, decode::set_attr(&arguments.new_attributes)?)));
+    let (target, set) = match resolved {
+        Ok(resolved) => resolved,
         Err(error) => {
             encode::failure(&mut w, error, 2);
             return Ok(Outcome::Done);
@@ -44,7 +47,7 @@ pub(super) fn setattr(
     let durable = target.storage.set_attributes(
         &target.caller(),
         &target.handle,
-        &decode::set_attr(&arguments.new_attributes),
+        &set,
         arguments.guard.map(decode::time),
     );
     Ok(barrier(durable.map(|changed| encode::changed(&mut w, &changed))))

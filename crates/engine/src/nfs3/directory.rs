@@ -119,10 +119,10 @@ fn sizes(entry: &DirEntry<'_>, is_plus: bool) -> (usize, usize) {
     (4 + names + attributes_and_handle, names)
 }
 
-fn tell(
+fn tell<'a>(
     w: &mut Writer<'_>,
-    session: &Session<'_>,
-    dir: &Target<'_>,
+    session: &Session<'a>,
+    dir: &Target<'a>,
     entry: &DirEntry<'_>,
     is_plus: bool,
 ) {
@@ -131,9 +131,12 @@ fn tell(
     w.opaque(entry.name);
     w.u64(entry.cookie);
     if is_plus {
-        encode::post_op_attr(w, entry.entry.as_ref().map(|entry| &entry.attr));
-        w.bool(entry.entry.is_some());
-        if let Some(entry) = &entry.entry {
+        // Of what the caller may not use on another mount, no more than the name.
+        let entry = entry.entry.as_ref();
+        let entry = entry.filter(|entry| session.require_access(dir, &entry.handle).is_ok());
+        encode::post_op_attr(w, entry.map(|entry| &entry.attr));
+        w.bool(entry.is_some());
+        if let Some(entry) = entry {
             w.opaque(session.seal(dir.share, &entry.handle).as_bytes());
         }
     }

@@ -10,6 +10,8 @@ use crate::session::{Outcome, Session};
 /// What READ, WRITE and READDIR sizes should be multiples of, in bytes: a page.
 const TRANSFER_MULTIPLE_BYTES: u32 = 4096;
 
+const NANOSECONDS: u32 = 1_000_000_000;
+
 /// `FSF3_LINK`, `FSF3_SYMLINK`, `FSF3_HOMOGENEOUS`, `FSF3_CANSETTIME` (RFC 1813 §3.3.19).
 const HAS_LINKS: u32 = 0x01;
 const HAS_SYMLINKS: u32 = 0x02;
@@ -68,9 +70,12 @@ pub(super) fn fsinfo(
             }
             w.u32(transfer_bytes_max);
             w.u64(info.file_bytes_max);
-            w.u32(0);
-            w.u32(info.time_granularity_ns);
-            let mut properties = IS_HOMOGENEOUS | CAN_SET_TIME;
+            w.u32(info.time_granularity_ns / NANOSECONDS);
+            w.u32(info.time_granularity_ns % NANOSECONDS);
+            let mut properties = CAN_SET_TIME;
+            if info.is_homogeneous {
+                properties |= IS_HOMOGENEOUS;
+            }
             if info.has_links {
                 properties |= HAS_LINKS;
             }
@@ -104,11 +109,12 @@ pub(super) fn pathconf(
             encode::post_op_attr(&mut w, attr.as_ref());
             w.u32(limits.links_max);
             w.u32(limits.name_bytes_max);
-            // no_trunc, chown_restricted, case_insensitive, case_preserving
-            w.bool(true);
-            w.bool(true);
-            w.bool(false);
-            w.bool(true);
+            // Linux refuses longer names whatever the file system, and lets only root give files away.
+            let (no_trunc, chown_restricted) = (true, true);
+            w.bool(no_trunc);
+            w.bool(chown_restricted);
+            w.bool(limits.is_case_insensitive);
+            w.bool(limits.preserves_case);
         }
         Err(error) => encode::failure(&mut w, error, 1),
     }

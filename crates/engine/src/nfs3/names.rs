@@ -60,6 +60,10 @@ pub(super) fn lookup(
         dir_attr = looked.dir_attr;
         looked.result
     });
+    let result = result.and_then(|entry| {
+        session.require_access(&dir, &entry.handle)?;
+        Ok(entry)
+    });
     match result {
         Ok(entry) => {
             encode::ok(&mut w);
@@ -81,6 +85,11 @@ fn resolve_name<'a, 'b>(
     Ok((dir, Name::new(place.name)?))
 }
 
+/// Whether both were reached by one share, and one has the rules for both.
+fn is_of_one_share(one: &Target<'_>, other: &Target<'_>) -> bool {
+    one.share.id == other.share.id && one.ruling == other.ruling
+}
+
 /// `.` and `..` exist, but that is not why they cannot be removed or renamed.
 fn unless_dots(error: FsError, instead: FsError) -> FsError {
     if error == FsError::Exists { instead } else { error }
@@ -98,14 +107,17 @@ pub(super) fn create(
 ) -> Result<Outcome, XdrError> {
     let arguments = Create3Args::decode(arguments)?;
     let mut w = Writer::new(reply);
-    let (dir, name) = match resolve_name(session, &arguments.where_) {
-        Ok(place) => place,
+    let resolved = resolve_name(session, &arguments.where_).and_then(|place| {
+        let how = match &arguments.how {
+            CreateHow3::Unchecked(set) => CreateHow::Unchecked(decode::initial(set)?),
+            CreateHow3::Guarded(set) => CreateHow::Guarded(decode::initial(set)?),
+            CreateHow3::Exclusive(verifier) => CreateHow::Exclusive(*verifier),
+        };
+        Ok((place, how))
+    });
+    let ((dir, name), how) = match resolved {
+        Ok(resolved) => resolved,
         Err(error) => return Ok(fails(&mut w, error, 2)),
-    };
-    let how = match &arguments.how {
-        CreateHow3::Unchecked(set) => CreateHow::Unchecked(decode::set_attr(set)),
-        CreateHow3::Guarded(set) => CreateHow::Guarded(decode::set_attr(set)),
-        CreateHow3::Exclusive(verifier) => CreateHow::Exclusive(*verifier),
     };
     let durable = dir.storage.create(&dir.caller(), &dir.handle, name, &how);
     Ok(barrier(durable.map(|changed| {
@@ -120,11 +132,14 @@ pub(super) fn mkdir(
 ) -> Result<Outcome, XdrError> {
     let arguments = Mkdir3Args::decode(arguments)?;
     let mut w = Writer::new(reply);
-    let (dir, name) = match resolve_name(session, &arguments.where_) {
-        Ok(place) => place,
+    // A directory's size is its file system's; clients that name one mean no harm.
+    let resolved = resolve_name(session, &arguments.where_).and_then(|place| {
+        Ok((place, SetAttr { size: None, ..decode::initial(&arguments.attributes)? }))
+    });
+    let ((dir, name), set) = match resolved {
+        Ok(resolved) => resolved,
         Err(error) => return Ok(fails(&mut w, error, 2)),
     };
-    let set = decode::set_attr(&arguments.attributes);
     let durable = dir.storage.make_directory(&dir.caller(), &dir.handle, name, &set);
     Ok(barrier(durable.map(|changed| {
         encode::created(&mut w, session, &dir, &changed);
@@ -140,13 +155,15 @@ pub(super) fn symlink(
     let mut w = Writer::new(reply);
     let text = arguments.symlink.symlink_data;
     let place = resolve_name(session, &arguments.where_).and_then(|place| {
-        if text.is_empty() || text.contains(&0) { Err(FsError::Invalid) } else { Ok(place) }
+        if text.is_empty() || text.contains(&0) {
+            return Err(FsError::Invalid);
+        }
+        Ok((place, decode::initial_without_size(&arguments.symlink.symlink_attributes)?))
     });
-    let (dir, name) = match place {
+    let ((dir, name), set) = match place {
         Ok(place) => place,
         Err(error) => return Ok(fails(&mut w, error, 2)),
     };
-    let set = decode::set_attr(&arguments.symlink.symlink_attributes);
     let durable = dir.storage.make_symlink(&dir.caller(), &dir.handle, name, text, &set);
     Ok(barrier(durable.map(|changed| {
         encode::created(&mut w, session, &dir, &changed);
@@ -164,9 +181,9 @@ pub(super) fn mknod(
         Ok(place) => place,
         Err(error) => return Ok(fails(&mut w, error, 2)),
     };
-    let kind_and_attributes = node(&arguments.what);
-    let Some((kind, set)) = kind_and_attributes else {
-        return Ok(fails(&mut w, FsError::BadType, 2));
+    let (kind, set) = match node(&arguments.what) {
+        Ok(kind_and_attributes) => kind_and_attributes,
+        Err(error) => return Ok(fails(&mut w, error, 2)),
     };
     let durable = dir.storage.make_node(&dir.caller(), &dir.handle, name, kind, &set);
     Ok(barrier(durable.map(|changed| {
@@ -174,23 +191,25 @@ pub(super) fn mknod(
     })))
 }
 
-/// `None` for the types that other procedures make.
-fn node(what: &MknodData3) -> Option<(NodeKind, SetAttr)> {
+/// What MKNOD is to make.
+///
+/// # Errors
+/// `BadType` for the types that other procedures make, `Invalid` for attributes that make no sense.
+fn node(what: &MknodData3) -> Result<(NodeKind, SetAttr), FsError> {
     let device = |spec: &steadfast_wire::nfs3::SpecData3| DeviceNumber {
         major: spec.specdata1,
         minor: spec.specdata2,
     };
-    Some(match what {
+    let (kind, attributes) = match what {
         MknodData3::Chr(data) => {
-            (NodeKind::CharacterDevice(device(&data.spec)), decode::set_attr(&data.dev_attributes))
+            (NodeKind::CharacterDevice(device(&data.spec)), &data.dev_attributes)
         }
-        MknodData3::Blk(data) => {
-            (NodeKind::BlockDevice(device(&data.spec)), decode::set_attr(&data.dev_attributes))
-        }
-        MknodData3::Sock(attributes) => (NodeKind::Socket, decode::set_attr(attributes)),
-        MknodData3::Fifo(attributes) => (NodeKind::Fifo, decode::set_attr(attributes)),
-        _ => return None,
-    })
+        MknodData3::Blk(data) => (NodeKind::BlockDevice(device(&data.spec)), &data.dev_attributes),
+        MknodData3::Sock(attributes) => (NodeKind::Socket, attributes),
+        MknodData3::Fifo(attributes) => (NodeKind::Fifo, attributes),
+        _ => return Err(FsError::BadType),
+    };
+    Ok((kind, decode::initial_without_size(attributes)?))
 }
 
 pub(super) fn remove(
@@ -238,7 +257,7 @@ pub(super) fn rename(
     let mut w = Writer::new(reply);
     let places = resolve_name(session, &arguments.from).and_then(|from| {
         let to = resolve_name(session, &arguments.to)?;
-        if from.0.share.id == to.0.share.id { Ok((from, to)) } else { Err(FsError::CrossDevice) }
+        if is_of_one_share(&from.0, &to.0) { Ok((from, to)) } else { Err(FsError::CrossDevice) }
     });
     let ((from_dir, from_name), (to_dir, to_name)) = match places {
         Ok(places) => places,
@@ -271,7 +290,7 @@ pub(super) fn link(
     let mut w = Writer::new(reply);
     let places = session.resolve(arguments.file.0).and_then(|object| {
         let (dir, name) = resolve_name(session, &arguments.link)?;
-        if object.share.id == dir.share.id {
+        if is_of_one_share(&object, &dir) {
             Ok((object, dir, name))
         } else {
             Err(FsError::CrossDevice)

@@ -354,8 +354,17 @@ fn only_directories_have_a_dot_and_only_files_and_directories_are_mounted() {
         w.opaque(b"f");
     });
     assert_eq!(status(&linked), 0);
-    bench.mount("/a/f").unwrap();
-    assert_eq!(bench.mount("/a/link").unwrap_err(), 20);
+    let fifo = bench.nfs(11, |w| {
+        w.opaque(&root);
+        w.opaque(b"fifo");
+        w.u32(7);
+        w.zeros(24);
+    });
+    assert_eq!(status(&fifo), 0);
+    assert_eq!(bench.mount("/a/f").unwrap(), file);
+    assert_eq!(bench.mount("/a/link").unwrap(), file);
+    assert_eq!(bench.mount("/a/fifo").unwrap_err(), 20);
+    assert_eq!(bench.mount("/a/link/x").unwrap_err(), 20);
 }
 
 #[test]

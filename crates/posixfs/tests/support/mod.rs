@@ -65,8 +65,15 @@ pub fn mounted(name: &'static str, size_mib: u64) -> Option<Place> {
         println!("{name}: skipped: needs root");
         return None;
     }
+    if name != "tmpfs" {
+        let (kind, options): (_, &[&str]) = match name {
+            WITHOUT_JOURNAL => ("ext4", &["-q", "-O", "^has_journal"]),
+            kind => (kind, &["-q"]),
+        };
+        return mounted_with(name, kind, size_mib, options);
+    }
     let target = place.directory.as_os_str();
-    let done = if name == "tmpfs" {
+    let done = {
         let options = format!("size={size_mib}m,mode=755");
         quiet(
             "mount",
@@ -79,18 +86,35 @@ pub fn mounted(name: &'static str, size_mib: u64) -> Option<Place> {
                 target,
             ],
         )
-    } else {
-        let image = place.directory.with_file_name("image");
-        std::fs::File::create(&image).unwrap().set_len(size_mib << 20).unwrap();
-        let (kind, options): (_, &[&str]) = match name {
-            WITHOUT_JOURNAL => ("ext4", &["-q", "-O", "^has_journal"]),
-            kind => (kind, &["-q"]),
-        };
-        let mut words: Vec<&std::ffi::OsStr> = options.iter().map(std::ffi::OsStr::new).collect();
-        words.push(image.as_os_str());
-        quiet(&format!("mkfs.{kind}"), &words)
-            && quiet("mount", &["-o".as_ref(), "loop".as_ref(), image.as_os_str(), target])
     };
+    if !done {
+        println!("{name}: skipped: cannot make or mount one");
+        return None;
+    }
+    place.mounted = true;
+    Some(place)
+}
+
+/// As [`mounted`], of a kind and made with these options.
+pub fn mounted_with(
+    name: &'static str,
+    kind: &str,
+    size_mib: u64,
+    options: &[&str],
+) -> Option<Place> {
+    let mut place = plain();
+    place.name = name;
+    if !is_root() {
+        println!("{name}: skipped: needs root");
+        return None;
+    }
+    let image = place.directory.with_file_name("image");
+    std::fs::File::create(&image).unwrap().set_len(size_mib << 20).unwrap();
+    let mut words: Vec<&std::ffi::OsStr> = options.iter().map(std::ffi::OsStr::new).collect();
+    words.push(image.as_os_str());
+    let target = place.directory.as_os_str();
+    let done = quiet(&format!("mkfs.{kind}"), &words)
+        && quiet("mount", &["-o".as_ref(), "loop".as_ref(), image.as_os_str(), target]);
     if !done {
         println!("{name}: skipped: cannot make or mount one");
         return None;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::SystemTime;
 
 use steadfast_engine::{CallHost, ReplySink, Room, Stage, StorageId};
 
@@ -282,6 +283,12 @@ impl CallHost for Host<'_, '_> {
         let _ = self.gathering.dispatch_and_rouse(self.batch, self.context);
         self.lend(false);
         self.context.pool.summon(self.seat.index);
+    }
+
+    fn unix_time_s(&self) -> Option<u32> {
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        // Cut off in 2106, as the protocol has 32 bits.
+        Some(since_1970.as_secs() as u32)
     }
 
     fn stage(&mut self, stage: Stage) {

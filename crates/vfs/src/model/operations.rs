@@ -443,13 +443,19 @@ impl FileSystem for ModelFs {
             time_granularity_ns: 1,
             has_links: true,
             has_symlinks: true,
+            is_homogeneous: true,
             has_acls: true,
         })
     }
 
     fn path_limits(&self, object: &StorageHandle) -> Result<PathLimits, FsError> {
         self.state().file(number(object)?)?;
-        Ok(PathLimits { links_max: LINKS_MAX, name_bytes_max: 255 })
+        Ok(PathLimits {
+            links_max: LINKS_MAX,
+            name_bytes_max: 255,
+            is_case_insensitive: false,
+            preserves_case: true,
+        })
     }
 
     fn acls(
@@ -475,6 +481,11 @@ impl FileSystem for ModelFs {
             let file = state.file_mut(id)?;
             if !caller.cred.is_superuser() && caller.cred.uid != file.attr.uid {
                 return Err(FsError::NotPermitted);
+            }
+            if file.attr.kind != FileKind::Directory
+                && default.is_some_and(|acl| !acl.entries.is_empty())
+            {
+                return Err(FsError::AccessDenied);
             }
             if let Some(acl) = access {
                 file.access_acl = (!acl.is_minimal()).then(|| acl.clone());
