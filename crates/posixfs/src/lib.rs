@@ -43,6 +43,7 @@ mod stored;
 mod tree;
 mod volume;
 mod walking;
+mod write_back;
 
 pub use mounted::forget_what_was_mounted;
 pub use on_use::{LookedAt, TreeOnUse, TreeOpener};
