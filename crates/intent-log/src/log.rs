@@ -390,6 +390,11 @@ impl IntentLog {
         self.write_ns.note(ns);
     }
 
+    /// How many batches were taken.
+    pub fn writes(&self) -> u64 {
+        self.lock().batches
+    }
+
     /// Bytes of the ring that are in use, and all of them: cheaper than [`IntentLog::usage`].
     pub fn fill(&self) -> (u64, u64) {
         (self.lock().ring.used_bytes(), self.ring_bytes)

@@ -33,6 +33,7 @@ use steadfast_vfs::{
 use crate::error::from_errno;
 use crate::handle_form;
 use crate::mounted;
+use crate::write_back::Unflushed;
 
 /// Objects whose file number would be another's say so: no file system gives numbers so large.
 const DISPLACED: u64 = 1 << 63;
@@ -54,6 +55,8 @@ pub(crate) struct Alias {
 pub(crate) struct Aliases {
     /// Objects with data not flushed that were let go since all was last flushed.
     pub(crate) let_go_dirty: AtomicU64,
+    /// Files with data that the next checkpoint has to write.
+    pub(crate) unflushed: Unflushed,
     /// Held while all of it is flushed.
     pub(crate) whole_flush: Mutex<()>,
     /// Flushes of something of it that have failed since it is in use, and how many of these had

@@ -44,6 +44,7 @@ mod traits;
 mod tree;
 mod volume;
 mod walking;
+mod write_back;
 
 pub use mounted::forget_what_was_mounted;
 pub use on_use::{LookedAt, TreeOnUse, TreeOpener};

@@ -132,6 +132,12 @@ impl FileSystemSync for WholeFileSystem {
         Ok(())
     }
 
+    fn write_back(&self, goes_on: &mut dyn FnMut(u64) -> bool) {
+        if let Some(aliases) = self.aliases.upgrade() {
+            aliases.unflushed.write_back(goes_on);
+        }
+    }
+
     fn has_failed(&self) -> bool {
         self.aliases.upgrade().is_some_and(|aliases| aliases.has_failed())
     }

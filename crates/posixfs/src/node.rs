@@ -24,6 +24,7 @@ use crate::order::Order;
 use crate::read_ahead::ReadAhead;
 use crate::recent::Tenure;
 use crate::volume::{Mount, Volume, VolumeKind};
+use crate::write_back::Written;
 
 /// Sweeps without a use after which a file open for writing is closed: while it is open, nobody
 /// can execute it.
@@ -72,6 +73,8 @@ pub(crate) struct Node {
     /// Bytes of unstable writes that were logged since the last COMMIT.
     unstable_logged: AtomicU32,
     idle_sweeps: AtomicU8,
+    /// What was written since the last checkpoint began.
+    pub(crate) written: Written,
     /// Whether the cache has it.
     pub(crate) tenure: Tenure,
     budget: Arc<Budget>,
@@ -136,6 +139,7 @@ impl Node {
             in_flush: AtomicU32::new(0),
             unstable_logged: AtomicU32::new(0),
             idle_sweeps: AtomicU8::new(0),
+            written: Written::default(),
             tenure: Tenure::default(),
             budget,
         }

@@ -138,6 +138,9 @@ impl Tree {
                 // A flush that began before the data was there may have cleared the mark.
                 node.mark_dirty();
             }
+            if node.volume.log.is_some() {
+                node.volume.aliases.unflushed.note(node, offset, written as u64);
+            }
             effects.take();
             let is_more = node.volume.is_volatile() || effects.is_logged();
             let committed = if is_more { WriteHow::FileSync } else { how };

@@ -25,6 +25,7 @@ struct Told {
     meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// What was noted to be under way.
     under_way: Mutex<Vec<String>>,
+    sync: Mutex<Option<Arc<dyn FileSystemSync>>>,
 }
 
 struct TellingPlace {
@@ -70,6 +71,7 @@ impl ChangeLog for Log {
         sync: Arc<dyn FileSystemSync>,
     ) -> Result<Option<LoggedFileSystem>, FsError> {
         sync.sync()?;
+        *self.0.sync.lock().unwrap() = Some(sync);
         self.0.users.fetch_add(1, Ordering::SeqCst);
         Ok(Some(LoggedFileSystem(3)))
     }
@@ -293,6 +295,43 @@ fn writes_are_logged_or_flushed_and_that_is_told() {
         assert_eq!(logged.count(), (256 << 10) / 1000 + 1);
         commit();
         assert_eq!(write(1000, WriteHow::Unstable), WriteHow::FileSync);
+    }
+}
+
+#[test]
+fn a_checkpoint_has_what_was_written_since_the_last_one_written_in_pieces() {
+    for place in places() {
+        let (tree, told) = open(&place, false);
+        let user = User::new(&tree, 0, 0);
+        let files =
+            ["a", "b", "c"].map(|file| user.create(&user.root(), file, 0o640).unwrap().handle);
+        let write = |file, offset, bytes: usize| {
+            let how = WriteHow::Unstable;
+            settle(tree.write(&user.caller(), file, offset, &vec![7; bytes], how)).result.unwrap();
+        };
+        let sync = told.sync.lock().unwrap().clone().unwrap();
+        let write_back = |pieces_max: usize| {
+            let mut pieces = Vec::new();
+            sync.write_back(&mut |bytes| {
+                pieces.push(bytes);
+                pieces.len() < pieces_max
+            });
+            pieces.sort_unstable();
+            pieces
+        };
+        assert_eq!(write_back(99), [0; 0], "a name is no data");
+        // Logged or not, more than a piece, and twice.
+        write(&files[0], 5, 500);
+        write(&files[1], 1 << 20, 3 << 20);
+        write(&files[2], 0, 1000);
+        write(&files[2], 0, 1000);
+        assert_eq!(write_back(99), [500, 2000, 1 << 20, 1 << 20, 1 << 20]);
+        assert_eq!(write_back(99), [0; 0]);
+        write(&files[1], 0, 3 << 20);
+        assert_eq!(write_back(2).len(), 2, "it stops when it is to");
+        // What it left is the flush's; what comes later is written again.
+        write(&files[1], 0, 100);
+        assert_eq!(write_back(99), [100]);
     }
 }
 

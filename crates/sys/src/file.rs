@@ -88,13 +88,26 @@ pub fn cached_pages(file: impl AsFd, offset: u64, length: u64) -> Result<u64> {
 /// # Errors
 /// The system call's, among them that of a write that failed.
 pub fn write_back(file: impl AsFd, offset: u64, length: u64) -> Result<()> {
-    let wide = |number| libc::off64_t::try_from(number).map_err(|_| Errno::OVERFLOW);
     let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE
         | libc::SYNC_FILE_RANGE_WRITE
         | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    sync_range(file, offset, length, all)
+}
+
+/// Has the kernel begin to write what of a range is in the page cache only. Waits for nothing, and
+/// takes no error away from who flushes the file later.
+///
+/// # Errors
+/// The system call's.
+pub fn start_write_back(file: impl AsFd, offset: u64, length: u64) -> Result<()> {
+    sync_range(file, offset, length, libc::SYNC_FILE_RANGE_WRITE)
+}
+
+fn sync_range(file: impl AsFd, offset: u64, length: u64, how: libc::c_uint) -> Result<()> {
+    let wide = |number| libc::off64_t::try_from(number).map_err(|_| Errno::OVERFLOW);
     let (offset, length) = (wide(offset)?, wide(length)?);
     // SAFETY: nothing of this process's memory is referred to.
-    let failed = unsafe { libc::sync_file_range(file.as_fd().as_raw_fd(), offset, length, all) };
+    let failed = unsafe { libc::sync_file_range(file.as_fd().as_raw_fd(), offset, length, how) };
     if failed == 0 { Ok(()) } else { Err(last_errno()) }
 }
 

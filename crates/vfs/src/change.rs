@@ -184,6 +184,11 @@ pub trait FileSystemSync: Send + Sync {
     /// The storage's; something written before may be lost.
     fn sync(&self) -> Result<(), FsError>;
 
+    /// Starts to write what was changed to the disk, piece by piece, so that less is left for
+    /// [`FileSystemSync::sync`]. Promises nothing. Says after each piece how many bytes it had, and
+    /// stops when `goes_on` says `false`. Blocks for as long as `goes_on` does.
+    fn write_back(&self, _goes_on: &mut dyn FnMut(u64) -> bool) {}
+
     /// Writes something new and flushes it; nothing of it stays. Blocks.
     ///
     /// # Errors

@@ -4,12 +4,20 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use steadfast_intent_log::{FileSystemEntry, Lsn};
-use steadfast_vfs::FsError;
+use steadfast_vfs::{FileSystemSync, FsError};
 
 use super::aside;
 use super::keeper::{FULL_WAIT, IntentLogKeeper, Phase, REPLIES_FILL_PERCENT, REPLIES_STAY};
 use super::mutation::{self, Mutation};
+use super::pace::LogLoad;
 use super::status::LastCheckpoint;
+
+/// Of a log that is as full as this, in percent, a checkpoint takes no heed of the log's own writes: soon
+/// they would wait for room.
+const HURRY_FILL_PERCENT: u64 = 60;
+
+/// Of the time between checkpoints, what one may take to have data written.
+const TIME_SHARE: f64 = 0.8;
 
 impl IntentLogKeeper {
     pub(super) fn checkpoint_all(&self) {
@@ -27,6 +35,7 @@ impl IntentLogKeeper {
                 }
                 state.is_wanted = false;
                 state.begun += 1;
+                state.is_waited_for = state.waited_for == state.begun;
             }
             let begun = Instant::now();
             let is_on = self.phase() == Phase::On;
@@ -68,7 +77,10 @@ impl IntentLogKeeper {
         let wanted = {
             let mut state = self.checkpointing.lock();
             state.is_wanted = true;
-            state.begun + 1
+            state.waited_for = state.begun + 1;
+            // The one that runs is in the way.
+            state.is_waited_for = true;
+            state.waited_for
         };
         self.checkpoint_wanted.notify_all();
         let mut state = self.checkpointing.lock();
@@ -94,6 +106,10 @@ impl IntentLogKeeper {
             if usage.first_live.is_none() && !has_failed() {
                 continue;
             }
+            let sync = self.served.lock().sync_of(index);
+            if let Some(sync) = sync.filter(|_| !self.faults.lock().has(index)) {
+                self.write_back(&*sync, usage.live_bytes);
+            }
             let _flushing = self.flushing.lock();
             if self.faults.lock().has(index) {
                 self.set_aside(&usage.entry);
@@ -111,6 +127,39 @@ impl IntentLogKeeper {
         }
         self.let_replies_go();
         self.write_superblocks_if_due();
+    }
+
+    /// Has data written to the disk at the pace that the log's own writes allow, so that the flush that
+    /// follows has less to do at once.
+    fn write_back(&self, sync: &dyn FileSystemSync, logged_bytes: u64) {
+        let load = || LogLoad {
+            batches: self.log.writes(),
+            write_ns: self.recent_write_ns.load(Ordering::Relaxed),
+        };
+        let mut pace = self.pace.lock();
+        let time = self.options.checkpoint_interval.mul_f64(TIME_SHARE);
+        pace.begin(load(), logged_bytes, time);
+        sync.write_back(&mut |bytes| {
+            if self.is_hurried() {
+                return false;
+            }
+            let pause = pace.pause_after(bytes, load());
+            if !pause.is_zero() {
+                std::thread::sleep(pause);
+            }
+            true
+        });
+    }
+
+    /// Whether a checkpoint is to end as soon as it can: somebody waits for it, or the log fills up.
+    fn is_hurried(&self) -> bool {
+        let (used, all) = self.log.fill();
+        used * 100 > all * HURRY_FILL_PERCENT
+            || {
+                let state = self.checkpointing.lock();
+                state.is_waited_for || state.is_stopping
+            }
+            || self.is_closing()
     }
 
     /// Lets go file systems that no share uses any more, so that they can be unmounted: flushed, or,

@@ -21,6 +21,7 @@ use steadfast_intent_log::{Batch, IntentLog, Lsn};
 
 use super::faulty::Faults;
 use super::medium::FileMedium;
+use super::pace::Pace;
 use super::parked::Parked;
 use super::served::Served;
 use super::start::{OpenStorage, note_known};
@@ -108,6 +109,10 @@ pub(super) struct Checkpointing {
     /// Checkpoints begun and ended, so that who asks for one can wait for it.
     pub(super) begun: u64,
     pub(super) ended: u64,
+    /// The last one that somebody waits for, and whether somebody waits for the one that runs or for its
+    /// end.
+    pub(super) waited_for: u64,
+    pub(super) is_waited_for: bool,
     /// The one that ended last, and how many did anything.
     pub(super) last: Option<LastCheckpoint>,
     pub(super) count: u64,
@@ -174,6 +179,8 @@ pub struct IntentLogKeeper {
     pub(super) spare_batches: Mutex<Vec<Batch>>,
     /// How long a write has taken of late.
     pub(super) recent_write_ns: AtomicU64,
+    /// How fast checkpoints have data written.
+    pub(super) pace: Mutex<Pace>,
     /// When which LSN was the last, for replies to be let go.
     pub(super) moments: Mutex<VecDeque<(Instant, Lsn)>>,
 }
@@ -241,6 +248,7 @@ impl IntentLogKeeper {
             writing: AtomicUsize::new(0),
             spare_batches: Mutex::default(),
             recent_write_ns: AtomicU64::new(0),
+            pace: Mutex::default(),
             moments: Mutex::default(),
         })
     }

@@ -18,6 +18,7 @@ mod keeper;
 mod medium;
 mod mutation;
 mod observed;
+mod pace;
 mod parked;
 mod place;
 mod probe;
