@@ -210,8 +210,9 @@ fn start(
         size_mib: arguments.server.intent_log_mib.or(wanted.log.size_mib),
         ..wanted.log
     };
-    let is_useful = || powers.serves_all_users() && { intent_log::is_useful(kept.shares()) };
-    let log = intent_log::start(&log_settings, &state.path, verifier, is_useful)?;
+    let may_log = powers.serves_all_users();
+    let is_useful = || intent_log::is_useful(kept.shares());
+    let log = intent_log::start(&log_settings, &state.path, verifier, may_log, is_useful)?;
     let (intent_log, write_verifier, replies) = match log {
         Some(started) => (Some(started.keeper), started.write_verifier, started.replies),
         None => (None, verifier, Vec::new()),

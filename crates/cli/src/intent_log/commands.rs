@@ -29,11 +29,15 @@ pub(crate) fn run(arguments: &LogArguments) -> Result<()> {
         LogAction::Status { json } => status(&place, *json),
         LogAction::Flush { json } => flush(&place, *json),
         LogAction::Enable => {
-            place.ask::<LogReport>("POST", "/v1/log/enable")?;
-            print("the intent log is on\n")
+            let report = place.ask::<LogReport>("POST", "/v1/log/enable")?;
+            let before = if report.is_unchanged { "unchanged: " } else { "" };
+            print(&format!("{before}the intent log is on\n"))
         }
         LogAction::Disable => {
-            place.ask::<LogReport>("POST", "/v1/log/disable")?;
+            let report = place.ask::<LogReport>("POST", "/v1/log/disable")?;
+            if report.is_unchanged {
+                return print("unchanged: the intent log is off\n");
+            }
             print(
                 "the intent log is off, and empty: changes are flushed one by one, which is slower \
                  and as safe; until `steadfast log enable`, or the next start of the server, which \
