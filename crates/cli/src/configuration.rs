@@ -297,6 +297,7 @@ fn command_line_share(arguments: &ServeArguments, directory: &Path) -> Result<Sh
         path: path.into(),
         elsewhere: None,
         crosses_mounts: options.crosses_mounts,
+        required_mounts: Arc::default(),
         without_log: false,
         is_draining: false,
         rules: Arc::new(RuleSet::new(rules)),

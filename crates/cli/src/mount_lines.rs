@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use steadfast_shares::Share;
+use steadfast_sys::process;
 
 /// Addresses told for a share; a machine with more has an administrator who knows them.
 const ADDRESSES_MAX: usize = 8;
@@ -14,6 +15,27 @@ pub(crate) enum PortLookup {
     Rpcbind,
     /// By being told.
     Told,
+}
+
+/// What clients mount a server's shares by.
+#[derive(Clone, Debug)]
+pub(crate) struct MountBy {
+    pub(crate) listen: Vec<SocketAddr>,
+    pub(crate) lookup: PortLookup,
+    pub(crate) udp: bool,
+}
+
+impl MountBy {
+    /// The lines that mount these shares, by the addresses that the machine has now.
+    pub(crate) fn lines<'s>(&self, shares: impl Iterator<Item = &'s Share>) -> Vec<String> {
+        let interfaces = process::interface_addresses().unwrap_or_else(|error| {
+            tracing::warn!("cannot find out this machine's addresses: {error}");
+            Vec::new()
+        });
+        let addresses = addresses(&self.listen, &interfaces);
+        let line = |share, address| mount_line(share, address, self.lookup, self.udp);
+        shares.flat_map(|share| addresses.iter().map(move |address| line(share, *address))).collect()
+    }
 }
 
 /// The addresses of this machine that a client may use, most plausible first. `interfaces` are
@@ -89,6 +111,7 @@ mod tests {
             path: path.into(),
             elsewhere: None,
             crosses_mounts: false,
+            required_mounts: std::sync::Arc::default(),
             without_log: false,
             is_draining: false,
             rules: std::sync::Arc::default(),

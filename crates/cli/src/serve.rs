@@ -26,7 +26,7 @@ use crate::exports::Exports;
 use crate::intent_log;
 use crate::logging;
 use crate::memory;
-use crate::mount_lines::{self, PortLookup};
+use crate::mount_lines::{MountBy, PortLookup};
 use crate::names::{self, Names};
 use crate::notify::Notifier;
 use crate::plugins;
@@ -226,8 +226,8 @@ fn start(
     if ready.table.is_empty() && ready.faults().is_empty() {
         tracing::warn!("nothing is shared yet: steadfast share add DIRECTORY");
     }
-    if ready.table.is_empty() && !ready.faults().is_empty() && sources.file.is_none() && !has_groups
-    {
+    let is_hopeless = sources.file.is_none() && !has_groups && !ready.has_elsewhere();
+    if ready.table.is_empty() && !ready.faults().is_empty() && is_hopeless {
         bail!("none of the shares can be served:\n{}", ready.faults().join("\n"));
     }
 
@@ -322,6 +322,7 @@ fn start(
         control,
         _state: state,
     };
+    running.shares.set_mount_by(running.mount_by());
     Ok((running, not_looked_at))
 }
 
@@ -572,21 +573,13 @@ fn announce(running: &Running) {
     if running.engine.exports().is_empty() {
         return;
     }
-    let interfaces = process::interface_addresses().unwrap_or_else(|error| {
-        tracing::warn!("cannot find out this machine's addresses: {error}");
-        Vec::new()
-    });
-    let addresses = mount_lines::addresses(&running.listen, &interfaces);
     let mut text = String::from(
         "Mount on a client, as root (nolock: locks over the network are not served yet):\n",
     );
     let exports = running.engine.exports();
-    for export in exports.sorted().into_iter().take(SHARES_TOLD_MAX) {
-        for address in &addresses {
-            let line =
-                mount_lines::mount_line(&export.share, *address, running.lookup, running.udp);
-            text = [text.as_str(), "  ", &line, "\n"].concat();
-        }
+    let sorted = exports.sorted();
+    for line in running.mount_by().lines(sorted.iter().take(SHARES_TOLD_MAX).map(|it| &*it.share)) {
+        text = [text.as_str(), "  ", &line, "\n"].concat();
     }
     if let Some(more) = exports.len().checked_sub(SHARES_TOLD_MAX).filter(|more| *more > 0) {
         let more = format!("  … and {more} more shares: showmount -e tells all\n");
@@ -604,6 +597,10 @@ fn announce(running: &Running) {
 }
 
 impl Running {
+    fn mount_by(&self) -> MountBy {
+        MountBy { listen: self.listen.clone(), lookup: self.lookup, udp: self.udp }
+    }
+
     fn status(&self) -> String {
         let count = self.engine.exports().len();
         format!("serving {count} {}", if count == 1 { "share" } else { "shares" })

@@ -19,6 +19,7 @@
 mod acl;
 mod aliases;
 mod attributes;
+mod backing;
 mod budget;
 mod cache;
 mod error;
@@ -44,6 +45,7 @@ mod tree;
 mod volume;
 mod walking;
 
+pub use backing::{Backing, BackingMount, is_mount_point};
 pub use mounted::forget_what_was_mounted;
 pub use on_use::{LookedAt, TreeOnUse, TreeOpener};
 pub use process::{ProcessPowers, prepare_process};

@@ -50,6 +50,7 @@ impl Place {
             path: if id == 1 { "/share".into() } else { format!("/share{id}").into() },
             elsewhere: Some(self.path(name).into()),
             crosses_mounts: false,
+            required_mounts: Arc::default(),
             without_log: false,
             is_draining: false,
             rules: Arc::new(vec![rule].into()),

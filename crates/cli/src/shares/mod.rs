@@ -17,7 +17,7 @@ mod writing;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -32,12 +32,13 @@ use steadfast_engine::{Engine, ExportTable};
 use steadfast_posixfs::LookedAt;
 use steadfast_runtime::intent_log::IntentLogKeeper;
 use steadfast_shares::manage::{DefaultsSpec, Mistake};
-use steadfast_shares::{FixedShare, Item, RuleSet, Share, ShareChange, ShareId};
+use steadfast_shares::{FixedShare, Item, RuleSet, Share, ShareChange, ShareId, ShareView};
 use steadfast_sys::process;
 use tokio::sync::broadcast;
 
 use crate::configuration::{COMMAND_LINE, WantedShare};
 use crate::exports::{Built, Exports, Fault, is_single_user};
+use crate::mount_lines::MountBy;
 use idle::IdleShares;
 use returning::Returning;
 pub(crate) use service::ManagedShares;
@@ -161,6 +162,18 @@ impl KeptShares {
         };
         let (mut now, later): (Vec<_>, Vec<_>) =
             state.all_wanted().into_iter().partition(is_for_now);
+        let count = now.len() + later.len();
+        state.exports.backings.forget_gone(
+            || {
+                let id = |view: ShareView| match (view.share, view.spec.id) {
+                    (Some(share), _) => share.id,
+                    (None, Some(id)) => ShareId(id),
+                    (None, None) => ShareId::of_path(&view.spec.path),
+                };
+                catalog.shares().map(id).collect()
+            },
+            count,
+        );
         let not_looked_at = later.clone();
         let (table, not_begun) = state.exports.begin(later);
         now.extend(not_begun);
@@ -175,6 +188,11 @@ impl ReadyShares {
     /// The rules of each share that is served.
     pub(crate) fn rules(&self) -> impl Iterator<Item = Arc<RuleSet>> {
         self.state.exports.all_rules()
+    }
+
+    /// Whether a share is on something else than before, which an administrator may accept.
+    pub(crate) fn has_elsewhere(&self) -> bool {
+        self.state.exports.has_elsewhere()
     }
 
     /// Why shares are not served.
@@ -209,9 +227,16 @@ pub(crate) struct ShareManager {
     /// Unless the kernel has none.
     watch: Mutex<Option<DirectoryWatch>>,
     is_start_ended: AtomicBool,
+    /// What clients mount by, once the server listens.
+    mount_by: OnceLock<MountBy>,
 }
 
 impl ShareManager {
+    /// Notes what clients mount by.
+    pub(crate) fn set_mount_by(&self, mount_by: MountBy) {
+        let _ = self.mount_by.set(mount_by);
+    }
+
     /// Manages what the engine serves, its table being that of `ready`. Then the server may serve,
     /// and after that [`ShareManager::finish_start`] is due, with what is left to do.
     ///
@@ -238,6 +263,7 @@ impl ShareManager {
             idle: IdleShares::default(),
             watch: Mutex::new(None),
             is_start_ended: AtomicBool::new(false),
+            mount_by: OnceLock::new(),
         });
         manager.writer.start(&manager).context("cannot start a thread")?;
         if let Some(intent_log) = intent_log {

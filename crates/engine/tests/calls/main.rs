@@ -43,6 +43,7 @@ fn share(id: u64, path: &str, rights: Rights) -> Arc<Share> {
         path: path.into(),
         elsewhere: None,
         crosses_mounts: false,
+        required_mounts: Arc::default(),
         without_log: false,
         is_draining: false,
         rules: Arc::new(vec![rule].into()),

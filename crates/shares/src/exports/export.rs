@@ -108,6 +108,7 @@ fn client(pattern: &ClientPattern) -> String {
 fn options(share: &Share, rule: &ClientRule) -> Vec<String> {
     let mut options = ShareOptions {
         crosses_mounts: share.crosses_mounts,
+        required_mounts: share.required_mounts.to_vec(),
         access: rule.grants.first().map(access).unwrap_or_default(),
         ..ShareOptions::default()
     };
