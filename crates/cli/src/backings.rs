@@ -246,9 +246,9 @@ fn share_line(id: ShareId, known: &Known, mount: usize) -> String {
 }
 
 fn mount_line(mount: &BackingMount) -> String {
-    let uuid = mount.uuid.map_or_else(|| "-".to_owned(), |uuid| {
-        format!("{:032x}", u128::from_be_bytes(uuid))
-    });
+    let uuid = mount
+        .uuid
+        .map_or_else(|| "-".to_owned(), |uuid| format!("{:032x}", u128::from_be_bytes(uuid)));
     let mut line = format!("mount {uuid} {:x} {:x} ", mount.kind, mount.fsid);
     for byte in mount.point.as_os_str().as_bytes() {
         match byte {
@@ -298,7 +298,8 @@ mod tests {
     }
 
     fn backing(uuid: u8, point: &str, inode: u64) -> Backing {
-        let mount = BackingMount { uuid: Some([uuid; 16]), kind: 0xef53, fsid: 7, point: point.into() };
+        let mount =
+            BackingMount { uuid: Some([uuid; 16]), kind: 0xef53, fsid: 7, point: point.into() };
         Backing { mount: Arc::new(mount), inode }
     }
 

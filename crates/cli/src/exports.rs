@@ -1,7 +1,7 @@
 //! Shares become exports: each with its tree, opened when a client first uses it.
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use steadfast_engine::{Export, ExportTable};
@@ -14,11 +14,13 @@ use crate::backings::Backings;
 use crate::configuration::WantedShare;
 use crate::discarded::Discarded;
 use crate::looker::Looker;
+use crate::own_files::OwnFiles;
 
 /// The shares that are served.
 pub(crate) struct Exports {
     opener: Arc<TreeOpener>,
-    state_directory: PathBuf,
+    /// What no share may contain.
+    own_files: OwnFiles,
     /// Whether the process may act under the identities of its callers.
     serves_all_users: bool,
     served: HashMap<ShareId, Served>,
@@ -101,15 +103,16 @@ impl Built {
 impl Exports {
     pub(crate) fn new(
         storage: Arc<Storage>,
-        state_directory: PathBuf,
+        state_directory: &Path,
         serves_all_users: bool,
+        own_files: OwnFiles,
     ) -> Self {
-        let opener = TreeOpener::new(storage, state_directory.clone());
+        let opener = TreeOpener::new(storage, state_directory.to_owned());
         let discarded = Discarded::start(Arc::clone(&opener));
-        let backings = Backings::open(&state_directory);
+        let backings = Backings::open(state_directory);
         Self {
             opener,
-            state_directory,
+            own_files,
             serves_all_users,
             served: HashMap::new(),
             openers: HashMap::new(),
@@ -287,7 +290,12 @@ impl Exports {
 
     /// Why a share's directory cannot be served, if so.
     pub(crate) fn problem_of(&self, share: &Share) -> Option<String> {
-        self.looker().look(share.directory()).and_then(|_| require_mounts(share)).err()
+        let seen = self.looker().look(share.directory());
+        let checked = seen.and_then(|seen| {
+            require_mounts(share)?;
+            self.own_files.require_outside(share, &seen)
+        });
+        checked.err()
     }
 
     /// The rules of each share that is served.
@@ -356,7 +364,9 @@ impl Exports {
             return (ExportTable::default(), wanted);
         }
         let mut added = Vec::with_capacity(wanted.len());
-        let needs_look = |wanted: &WantedShare| !wanted.share.required_mounts.is_empty();
+        let needs_look = |wanted: &WantedShare| {
+            !wanted.share.required_mounts.is_empty() || self.own_files.may_be_in(&wanted.share)
+        };
         let (not_begun, wanted): (Vec<_>, Vec<_>) = wanted.into_iter().partition(needs_look);
         for WantedShare { share, .. } in wanted {
             let tree = self.opener.tree_not_looked_at(
@@ -456,6 +466,7 @@ impl Exports {
     /// What was seen, if it is on what the share was on before, and all is mounted that has to be.
     fn require_backing(&mut self, share: &Share, seen: LookedAt) -> Result<LookedAt, String> {
         require_mounts(share)?;
+        self.own_files.require_outside(share, &seen)?;
         match self.backings.problem(share, &seen) {
             None => Ok(seen),
             Some(problem) => {
@@ -508,9 +519,6 @@ impl Exports {
     /// directory.
     fn open(&self, share: &Arc<Share>, looked_at: &LookedAt) -> Result<Served, String> {
         let before = self.served.get(&share.id);
-        if !before.is_some_and(|before| before.is_looked_at) {
-            self.warn_of_state_directory(share, looked_at);
-        }
         let before = before.filter(|before| {
             let is_of_this = before.is_looked_at || before.share.directory() == share.directory();
             is_of_this
@@ -532,17 +540,6 @@ impl Exports {
         };
         let written = (!is_canonical).then(|| share.directory().into());
         Ok(Served { written, tree, share: served, is_looked_at: true, idle: 0 })
-    }
-
-    fn warn_of_state_directory(&self, share: &Share, looked_at: &LookedAt) {
-        if self.state_directory.starts_with(&looked_at.directory) {
-            tracing::warn!(
-                "the share {:?} contains the state directory {}: a client that may read the key \
-                 there can forge handles; keep it elsewhere with --state-directory",
-                share.path,
-                self.state_directory.display()
-            );
-        }
     }
 
     fn tree(&self, share: &Share, looked_at: &LookedAt) -> Result<TreeOnUse, String> {

@@ -52,7 +52,11 @@ fn fields() -> impl for<'w> FormatFields<'w> + 'static {
     debug_fn(|writer, field, value| {
         let text = format!("{value:?}");
         let text = plain::line(&text);
-        if field.name() == "message" { write!(writer, "{text}") } else { write!(writer, "{field}={text}") }
+        if field.name() == "message" {
+            write!(writer, "{text}")
+        } else {
+            write!(writer, "{field}={text}")
+        }
     })
     .delimited(" ")
 }

@@ -23,6 +23,7 @@ mod memory;
 mod mount_lines;
 mod names;
 mod notify;
+mod own_files;
 mod plain;
 mod plugins;
 mod registration;
@@ -85,11 +86,7 @@ fn failed(what: &str) -> ExitCode {
 }
 
 fn check_config(file: &Path) -> ExitCode {
-    let result = configuration::read(file).and_then(|configuration| {
-        let missing = configuration::missing_directories(file, &configuration.shares);
-        if missing.is_empty() { Ok(configuration) } else { Err(missing) }
-    });
-    match result {
+    match configuration::check(file) {
         Ok(configuration) => {
             let count = configuration.shares.len();
             let shares = if count == 1 { "share" } else { "shares" };

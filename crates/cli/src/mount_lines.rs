@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use steadfast_shares::Share;
 use steadfast_sys::process;
 
+use crate::plain;
+
 /// Addresses told for a share; a machine with more has an administrator who knows them.
 const ADDRESSES_MAX: usize = 8;
 
@@ -34,7 +36,9 @@ impl MountBy {
         });
         let addresses = addresses(&self.listen, &interfaces);
         let line = |share, address| mount_line(share, address, self.lookup, self.udp);
-        shares.flat_map(|share| addresses.iter().map(move |address| line(share, *address))).collect()
+        shares
+            .flat_map(|share| addresses.iter().map(move |address| line(share, *address)))
+            .collect()
     }
 }
 
@@ -96,7 +100,19 @@ fn quoted(word: &str) -> String {
     if word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-:@%+,".contains(c)) {
         return word.to_owned();
     }
-    format!("'{}'", word.replace('\'', "'\\''"))
+    if !word.contains(plain::is_command) {
+        return format!("'{}'", word.replace('\'', "'\\''"));
+    }
+    // As bash and others read it, so that it can be seen and pasted.
+    let mut quoted = "$'".to_owned();
+    for c in word.chars() {
+        match c {
+            '\'' | '\\' => quoted.extend(['\\', c]),
+            c if plain::is_command(c) => quoted += &format!("\\u{:04x}", u32::from(c)),
+            c => quoted.push(c),
+        }
+    }
+    quoted + "'"
 }
 
 #[cfg(test)]
@@ -155,6 +171,9 @@ mod tests {
         let line =
             mount_line(&share("/it's here"), socket("10.0.0.1:2049"), PortLookup::Rpcbind, true);
         assert!(line.contains(r"'10.0.0.1:/it'\''s here'"), "{line}");
+        let bad = share("/a'\u{1b}[31m\n\u{9b}\\");
+        let line = mount_line(&bad, socket("10.0.0.1:2049"), PortLookup::Rpcbind, true);
+        assert!(line.contains(r"$'10.0.0.1:/a\'\u001b[31m\u000a\u009b\\'"), "{line}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use steadfast_engine::{Engine, EngineConfig, ExportTable, Transports};
 use steadfast_posixfs::{ProcessPowers, Storage, StorageOptions, prepare_process};
 use steadfast_runtime::intent_log::{IntentLogKeeper, LogHandle};
 use steadfast_runtime::{Server, ServerOptions, StartError};
-use steadfast_shares::configuration::{LogSettings, LogTarget, ServerSettings};
+use steadfast_shares::configuration::{LogSettings, LogTarget, Placed, ServerSettings};
 use steadfast_sys::process::{self, Signal, Signals};
 use steadfast_vfs::ChangeLog;
 
@@ -29,6 +29,7 @@ use crate::memory;
 use crate::mount_lines::{MountBy, PortLookup};
 use crate::names::{self, Names};
 use crate::notify::Notifier;
+use crate::own_files::{OwnFile, OwnFiles};
 use crate::plugins;
 use crate::registration::{self, Found, Netid, RPCBIND_PORT};
 use crate::shares::{Base, KeptShares, ManagedShares, NotLookedAt, Places, ReadBase, ShareManager};
@@ -174,7 +175,7 @@ fn start(
         (None, Some(path)) => path.value.clone(),
         (None, None) => StateDirectory::default_path()?,
     };
-    let state = StateDirectory::open(&state_path)?;
+    let state = StateDirectory::open_with(&state_path, arguments.server.new_handle_key)?;
     let (mut listen, is_default) =
         configuration::listen_addresses(&arguments.server, settings.listen.as_ref());
     if is_default {
@@ -189,6 +190,13 @@ fn start(
     let has_base_shares = !base.shares.is_empty();
     let kept = KeptShares::open(&places, base)?;
     let has_groups = kept.has_groups();
+    if state.is_key_new && (has_groups || arguments.server.new_handle_key) {
+        tracing::warn!(
+            "{} has a new handle key: clients that have mounted these shares from an earlier server \
+             must mount again",
+            state.path.display()
+        );
+    }
     let uses_rpcbind = !arguments.server.no_rpcbind && settings.rpcbind.unwrap_or(true);
     let options = ServerOptions { udp, ..server_options(arguments, &settings) };
     let uses = descriptors::Uses {
@@ -221,7 +229,9 @@ fn start(
         intent_log.as_ref().map(|keeper| Arc::new(LogHandle::new(keeper)) as Arc<dyn ChangeLog>);
     let storage =
         Storage::with_log(StorageOptions { descriptors_max }, change_log, Some(state.path.clone()));
-    let exports = Exports::new(Arc::clone(&storage), state.path.clone(), powers.serves_all_users());
+    let own_files = own_files(arguments, &settings, &places, log_settings.path.as_ref());
+    let exports =
+        Exports::new(Arc::clone(&storage), &state.path, powers.serves_all_users(), own_files);
     let ready = kept.make_ready(exports);
     if ready.table.is_empty() && ready.faults().is_empty() {
         tracing::warn!("nothing is shared yet: steadfast share add DIRECTORY");
@@ -429,6 +439,27 @@ fn places(settings: &ServerSettings, sources: &Sources, state_directory: &Path) 
         state_directory: state_directory.to_owned(),
         sharetab: Some(sharetab),
     }
+}
+
+/// What no share may contain, unless it was said twice.
+fn own_files(
+    arguments: &ServeArguments,
+    settings: &ServerSettings,
+    places: &Places,
+    log: Option<&Placed<PathBuf>>,
+) -> OwnFiles {
+    if arguments.server.share_own_files || settings.share_own_files == Some(true) {
+        return OwnFiles::default();
+    }
+    let own = |what, path: &Path| OwnFile { what, path: path.to_owned() };
+    let mut files = vec![
+        own("the state directory", &places.state_directory),
+        own("the directory of the groups' files", &places.shares_directory),
+    ];
+    files.extend(log.map(|path| own("the intent log", &path.value)));
+    let socket = settings.control_socket.as_ref();
+    files.extend(socket.map(|path| own("the control socket", &path.value)));
+    OwnFiles::new(files)
 }
 
 /// Reads the shares of the configuration file and of the command line again.

@@ -279,9 +279,8 @@ fn the_first_share_that_can_be_logged_has_a_log_made_while_the_server_runs() {
         let state = ["--state-directory", utf8(&place.state)];
         output(&[words, &configuration, &state].concat())
     };
-    let status = || -> Value {
-        serde_json::from_slice(&ask(&["log", "status", "--json"]).stdout).unwrap()
-    };
+    let status =
+        || -> Value { serde_json::from_slice(&ask(&["log", "status", "--json"]).stdout).unwrap() };
     let running = start();
     let file = place.state.join("intent.log");
     assert_eq!(status()["phase"], "off");

@@ -6,8 +6,8 @@ use serde::Serialize;
 use tokio::sync::broadcast;
 
 use crate::api::{
-    AcceptRequest, Applied, Event, ExplainRequest, Explanation, GroupStatus, History, Mistake, Plan,
-    ShareFilter, SharePage, ShareStatus, Who, Wish,
+    AcceptRequest, Applied, Event, ExplainRequest, Explanation, GroupStatus, History, Mistake,
+    Plan, ShareFilter, SharePage, ShareStatus, Who, Wish,
 };
 
 /// Batches of events that a watcher may be behind before it is cut off.

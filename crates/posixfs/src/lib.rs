@@ -47,7 +47,7 @@ mod walking;
 
 pub use backing::{Backing, BackingMount, is_mount_point};
 pub use mounted::forget_what_was_mounted;
-pub use on_use::{LookedAt, TreeOnUse, TreeOpener};
+pub use on_use::{LookedAt, TreeOnUse, TreeOpener, directory_number};
 pub use process::{ProcessPowers, prepare_process};
 pub use read_ahead::ReadAheadTotals;
 pub use recovering::{RecoveringFileSystem, assume_server_powers};

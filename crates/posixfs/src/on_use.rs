@@ -46,10 +46,23 @@ impl LookedAt {
         Expected { mode: self.mode, identity: self.identity }
     }
 
+    /// Its device's and its own number, as [`directory_number`] has them.
+    pub fn number(&self) -> (u64, u64) {
+        (self.identity.device, self.identity.inode)
+    }
+
     /// Whether both are one directory, whatever it is called.
     pub fn is_same_directory(&self, other: &Self) -> bool {
         self.identity == other.identity
     }
+}
+
+/// A directory's device's and its own number; `None` if it cannot be looked at.
+pub fn directory_number(directory: &Path) -> Option<(u64, u64)> {
+    let at = rustix::fs::CWD;
+    let stat = rustix::fs::statx(at, directory, AtFlags::empty(), StatxFlags::BASIC_STATS).ok()?;
+    let Identity { device, inode, .. } = attributes::identity(&stat);
+    Some((device, inode))
 }
 
 /// A tree to be opened when it is first used.
@@ -317,7 +330,8 @@ impl TreeOnUse {
     fn open_for_client(&self) -> Result<Option<Tree>, OpenError> {
         if self.seen.get().is_none() {
             let looked_at = self.opener.look(self.asked())?;
-            if let Some(was) = self.was_on.as_ref().filter(|was| !was.is_still(&looked_at.backing)) {
+            if let Some(was) = self.was_on.as_ref().filter(|was| !was.is_still(&looked_at.backing))
+            {
                 return Err(OpenError::Elsewhere {
                     directory: self.asked().to_owned(),
                     was: was.mount.to_string(),

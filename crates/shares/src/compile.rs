@@ -290,11 +290,7 @@ fn compile(
         // Not of the whole: that would be taken for there being none.
         mistakes.push(too_many(Field::Key("clients")));
     }
-    if mistakes.is_empty() {
-        Ok((rules.rules, options))
-    } else {
-        Err(mistakes.into())
-    }
+    if mistakes.is_empty() { Ok((rules.rules, options)) } else { Err(mistakes.into()) }
 }
 
 /// `[[share.rule]]`: options beside those of the share, for some clients.

@@ -208,9 +208,9 @@ impl Share {
 
     /// Where file systems have to be mounted for it to be served.
     pub fn required_mounts(&self) -> impl Iterator<Item = &Path> {
-        self.required_mounts.iter().map(|mount| {
-            if mount.is_empty() { self.directory() } else { Path::new(&**mount) }
-        })
+        self.required_mounts
+            .iter()
+            .map(|mount| if mount.is_empty() { self.directory() } else { Path::new(&**mount) })
     }
 
     /// The directory's path; the share's own, where it is that, in the same memory.

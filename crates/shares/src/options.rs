@@ -714,6 +714,20 @@ mod tests {
         all(&["rw", "sec=sys", "ro"]);
     }
 
+    #[test]
+    fn mounts_that_a_share_needs_are_paths() {
+        let mounts = |words: &[&str]| -> Vec<String> {
+            all(words).required_mounts.iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(
+            mounts(&["mp", "mountpoint", "mp=/a", "mountpoint=/b", "mp=/a"]),
+            ["", "/a", "/b"]
+        );
+        for word in ["mp=", "mountpoint=a", "mp=./a"] {
+            assert!(mistake(&[word]).1.contains("absolute path"), "{word}");
+        }
+    }
+
     fn words() -> impl Strategy<Value = Vec<&'static str>> {
         let word = prop::sample::select(vec![
             "rw",
@@ -732,6 +746,8 @@ mod tests {
             "no_manage_gids",
             "crossmnt",
             "nocrossmnt",
+            "mp",
+            "mountpoint=/a",
             "sec=sys",
             "sec=krb5",
             "sec=none:krb5p",
@@ -751,6 +767,7 @@ mod tests {
             prop_assert_eq!(errors, []);
             prop_assert_eq!(again.grants(), options.grants());
             prop_assert_eq!(again.crosses_mounts, options.crosses_mounts);
+            prop_assert_eq!(&again.required_mounts, &options.required_mounts);
         }
     }
 }

@@ -63,7 +63,8 @@ pub(crate) fn start(
     let is_there = path.exists();
     // Who says where it is to be wants one.
     let enabled = settings.enabled.or(settings.path.as_ref().map(|_| true));
-    let another_is_open = is_any_open(state_directory).context("cannot read the state directory")?;
+    let another_is_open =
+        is_any_open(state_directory).context("cannot read the state directory")?;
     let sized = || settings.size_mib.map_or_else(|| fitting_mib(state_directory), Ok);
     let (use_of_it, file_mib) = match enabled {
         Some(is_wanted) => {

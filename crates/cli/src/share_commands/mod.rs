@@ -13,14 +13,15 @@ mod rule;
 mod table;
 mod waiting;
 
-use std::io::{Read, Write};
+use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use steadfast_control::api::{
-    AcceptRequest, Applied, Document, ExplainRequest, ExportsFile, Import, Mistake, ShareFilter, Wish,
+    AcceptRequest, Applied, Document, ExplainRequest, ExportsFile, Import, Mistake, ShareFilter,
+    Wish,
 };
 use steadfast_control::{AskError, Client};
 use steadfast_shares::Configuration;
@@ -128,9 +129,10 @@ fn list(client: &Client, what: &ShareList) -> Result<()> {
         return print(&lines?);
     }
     if what.paths {
-        return print(
-            &page.shares.iter().map(|share| share.path.clone() + "\n").collect::<String>(),
-        );
+        // Programs get them as they are.
+        let is_seen = std::io::stdout().is_terminal();
+        let told = |path: &str| if is_seen { plain::line(path).into_owned() } else { path.into() };
+        return print(&page.shares.iter().map(|it| told(&it.path) + "\n").collect::<String>());
     }
     let shares = plain::document(&page.shares)?;
     print(&listing::shares(&shares, page.total, Screen::of_stdout()))
@@ -319,8 +321,7 @@ fn asked<T>(answer: Result<T, AskError>) -> Result<T> {
         if mistakes.len() <= 1 {
             return anyhow!("{}", plain::line(&error.to_string()));
         }
-        let mut lines: Vec<String> =
-            mistakes.iter().take(MISTAKES_MAX).map(told).collect();
+        let mut lines: Vec<String> = mistakes.iter().take(MISTAKES_MAX).map(told).collect();
         if let Some(more) = mistakes.len().checked_sub(MISTAKES_MAX).filter(|more| *more > 0) {
             lines.push(format!("and {more} more"));
         }
@@ -329,7 +330,7 @@ fn asked<T>(answer: Result<T, AskError>) -> Result<T> {
 }
 
 /// The server that is meant.
-fn client(choice: &ServerChoice) -> Result<Client> {
+pub(crate) fn client(choice: &ServerChoice) -> Result<Client> {
     let configured = match &choice.config {
         Some(file) => configuration::read(file).map_err(|mistakes| {
             anyhow!("mistakes in the configuration:\n{}", mistakes.join("\n"))

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use steadfast_access::{LookUp, State as Standing, Subject as Name};
 use steadfast_control::api::{
-    self, AcceptRequest, Applied, Event, ExplainRequest, Explanation, GroupStatus, History, HistoryEntry, Mistake,
-    Plan, ShareFilter, SharePage, ShareStatus, Who, Wish,
+    self, AcceptRequest, Applied, Event, ExplainRequest, Explanation, GroupStatus, History,
+    HistoryEntry, Mistake, Plan, ShareFilter, SharePage, ShareStatus, Who, Wish,
 };
 use steadfast_control::explain::{self, Asked, User, explain, innermost};
-use steadfast_control::store::Done;
+use steadfast_control::store::{self, Done};
 use steadfast_control::{Refusal, RefusalKind, ShareService};
 use steadfast_shares::{
-    ClientPattern, Edit, Flavor, Groups, HostName, Item, Share, ShareChange, ShareView, exports, planned,
+    ClientPattern, Edit, Flavor, Groups, HostName, Item, Share, ShareChange, ShareView, exports,
+    planned,
 };
 use tokio::sync::broadcast;
 
@@ -103,7 +104,7 @@ impl ShareService for ManagedShares {
         let state = self.0.lock();
         let catalog = state.store.catalog();
         let mut groups: Vec<GroupStatus> =
-            catalog.groups().map(|view| State::group_status(&view)).collect();
+            catalog.groups().map(|view| state.group_status(&view)).collect();
         for view in catalog.shares() {
             let status = self.told(&state, &view);
             let group = groups.iter_mut().find(|group| Some(&group.name) == status.group.as_ref());
@@ -194,7 +195,7 @@ impl ShareService for ManagedShares {
             unix_ms: known.time_ms,
             who: known.who.clone(),
             comment: known.comment.clone(),
-            summary: summary(known.operations_total, known.edits, known.rolled_back_to),
+            summary: summary(known),
             can_return: true,
         });
         History { sequence: state.store.sequence(), entries: entries.collect() }
@@ -215,7 +216,8 @@ impl ShareService for ManagedShares {
         let mut shares = Vec::new();
         for path in &wish.paths {
             let Some(share) = catalog.served(path) else {
-                let why = format!("{path:?} is no share that is to be served: see steadfast share list");
+                let why =
+                    format!("{path:?} is no share that is to be served: see steadfast share list");
                 return Err(Refusal::new(RefusalKind::NotFound, why));
             };
             shares.push(Arc::clone(share));
@@ -303,15 +305,13 @@ fn has_patterns(edits: &[Edit]) -> bool {
 }
 
 /// What made a state, in a few words.
-fn summary(operations: usize, edits: usize, rolled_back_to: Option<u64>) -> String {
-    let counted = |count: usize, one: &str| match count {
-        1 => format!("1 {one}"),
-        count => format!("{count} {one}s"),
-    };
-    match rolled_back_to {
-        Some(to) => format!("back to state {to}"),
-        None if operations == 0 => format!("edited by hand: {}", counted(edits, "text")),
-        None => counted(operations, "operation"),
+fn summary(state: &store::State) -> String {
+    let counts = state.counts.text();
+    let counts = if counts.is_empty() { "nothing but remarks changed".to_owned() } else { counts };
+    match state.rolled_back_to {
+        Some(to) => format!("back to state {to}: {counts}"),
+        None if state.by_hand => format!("edited by hand: {counts}"),
+        None => counts,
     }
 }
 

@@ -9,10 +9,11 @@ use steadfast_control::sharetab::{self, Entry};
 use steadfast_control::store::Done;
 use steadfast_shares::manage::RuleSpec;
 use steadfast_shares::{
-    Edit, GroupView, Item, RuleSet, Share, ShareChange, ShareId, ShareView, in_effect, names_clients,
+    Edit, GroupView, Item, RuleSet, Share, ShareChange, ShareId, ShareView, in_effect,
+    names_clients,
 };
 
-use super::{State, subject_of};
+use super::{State, not_shared, subject_of};
 use crate::configuration::COMMAND_LINE;
 
 /// How shares were doing before a change, by path; `None`: they were not served.
@@ -112,12 +113,19 @@ impl State {
     }
 
     /// A group as it is told.
-    pub(super) fn group_status(view: &GroupView) -> GroupStatus {
+    pub(super) fn group_status(&self, view: &GroupView) -> GroupStatus {
+        let left_out = || {
+            let of_it = self.left_out.iter().filter(|((group, _), _)| *group == view.spec.name);
+            let told = of_it.filter_map(|((_, pattern), names)| {
+                Some(format!("{pattern}: {}", not_shared(names)?))
+            });
+            Some(told.collect::<Vec<_>>().join("; ")).filter(|told| !told.is_empty())
+        };
         GroupStatus {
             name: view.spec.name.clone(),
             description: view.spec.description.clone(),
             enabled: view.spec.enabled != Some(false),
-            why: view.why.first().map(|mistake| mistake.what.clone()),
+            why: view.why.first().map(|mistake| mistake.what.clone()).or_else(left_out),
             source: Some(view.source.clone()),
             options: view.spec.options.clone(),
             clients: view.spec.clients.clone(),

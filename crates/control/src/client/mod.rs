@@ -11,8 +11,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::api::{
-    AcceptRequest, Applied, ExplainRequest, Explanation, GroupStatus, History, PAGE_MAX, Plan, RollbackRequest,
-    ShareFilter, SharePage, ShareStatus, Wish,
+    AcceptRequest, Applied, ExplainRequest, Explanation, GroupStatus, History, PAGE_MAX, Plan,
+    RollbackRequest, ShareFilter, SharePage, ShareStatus, Wish,
 };
 use exchange::{Endpoint, Question};
 

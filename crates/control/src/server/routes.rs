@@ -22,8 +22,8 @@ use super::body::{self, Room};
 use super::peer::Peer;
 use super::watch;
 use crate::api::{
-    AcceptRequest, Applied, ErrorBody, ExplainRequest, Explanation, GroupStatus, History, Plan, RollbackRequest,
-    ShareFilter, SharePage, ShareStatus,
+    AcceptRequest, Applied, ErrorBody, ExplainRequest, Explanation, GroupStatus, History, Plan,
+    RollbackRequest, ShareFilter, SharePage, ShareStatus,
 };
 use crate::service::{LogService, RawJson, Refusal, RefusalKind, Services, ShareService};
 

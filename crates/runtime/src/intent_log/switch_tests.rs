@@ -60,7 +60,9 @@ pub(super) fn parts(place: &std::path::Path, open_storage: Box<OpenStorage>) -> 
     }
 }
 
-pub(super) fn join(keeper: &Arc<IntentLogKeeper>) -> (LogHandle, Arc<Disk>, steadfast_vfs::LoggedFileSystem) {
+pub(super) fn join(
+    keeper: &Arc<IntentLogKeeper>,
+) -> (LogHandle, Arc<Disk>, steadfast_vfs::LoggedFileSystem) {
     let (log, disk) = (LogHandle::new(keeper), Arc::new(Disk::default()));
     let identity = FileSystemIdentity { uuid: [5; 16], kind: 6 };
     let sync = Arc::clone(&disk) as Arc<dyn FileSystemSync>;

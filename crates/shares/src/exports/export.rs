@@ -146,6 +146,11 @@ fn escaped(word: &str) -> String {
     for c in word.chars() {
         if c.is_ascii_control() || " \\\"#()".contains(c) {
             let _ = write!(escaped, "\\{:03o}", u32::from(c));
+        } else if c.is_control() {
+            // Byte by byte, as exportfs(8) reads it.
+            for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                let _ = write!(escaped, "\\{byte:03o}");
+            }
         } else {
             escaped.push(c);
         }

@@ -501,6 +501,7 @@ fn the_description_refers_to_what_is_there_and_has_every_field() {
         mistakes: vec![mistake.clone()],
         warnings: vec![mistake.clone()],
         plugin_faults: vec![fault.clone()],
+        mount_lines: vec!["mount".to_owned()],
         ..Applied::default()
     };
     let plan = Plan {
