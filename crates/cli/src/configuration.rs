@@ -205,13 +205,12 @@ pub(crate) fn read(file: &Path) -> Result<Configuration, Vec<String>> {
 /// One line a mistake.
 pub(crate) fn check(file: &Path) -> Result<Configuration, Vec<String>> {
     let read = read(file);
-    let directories = match &read {
-        Ok(configuration) => configuration.directories.clone(),
-        Err(_) => {
-            let text = std::fs::read_to_string(file).unwrap_or_default();
-            let configuration = Configuration::read(&text).0;
-            configuration.map(|configuration| configuration.directories).unwrap_or_default()
-        }
+    let directories = if let Ok(configuration) = &read {
+        configuration.directories.clone()
+    } else {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let configuration = Configuration::read(&text).0;
+        configuration.map(|configuration| configuration.directories).unwrap_or_default()
     };
     let missing = directories.iter().filter_map(|(directory, place)| {
         let problem = directory_problem(directory)?;

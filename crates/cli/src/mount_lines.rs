@@ -1,5 +1,6 @@
 //! The lines that an administrator pastes on a client.
 
+use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
 use steadfast_shares::Share;
@@ -108,7 +109,8 @@ fn quoted(word: &str) -> String {
     for c in word.chars() {
         match c {
             '\'' | '\\' => quoted.extend(['\\', c]),
-            c if plain::is_command(c) => quoted += &format!("\\u{:04x}", u32::from(c)),
+            // Writing to a string cannot fail.
+            c if plain::is_command(c) => drop(write!(quoted, "\\u{:04x}", u32::from(c))),
             c => quoted.push(c),
         }
     }

@@ -76,7 +76,7 @@ impl fmt::Display for BackingMount {
         if let Some(uuid) = &self.uuid {
             write!(f, " {}", crate::mounted::hyphenated(uuid))?;
         }
-        write!(f, " mounted at {:?}", self.point)
+        write!(f, " mounted at {}", self.point.display())
     }
 }
 

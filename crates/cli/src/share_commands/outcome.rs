@@ -50,7 +50,7 @@ pub(super) fn applied(applied: &Applied, screen: Screen) -> String {
         text.push_str("mount on a client, as root:\n");
     }
     for line in &applied.mount_lines {
-        let _ = writeln!(text, "  {}", line);
+        let _ = writeln!(text, "  {line}");
     }
     text
 }
