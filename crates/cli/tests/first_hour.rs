@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Place, Running, output, stderr, utf8};
+use common::{PATIENCE, Place, Running, output, stderr, steadfast, utf8};
 use intent_log_support::{create, run, stop, tmpfs};
 use serde_json::Value;
 use steadfast_client::{ClientError, FileHandle, Identity, Nfs3Client, StableHow};
@@ -216,7 +216,17 @@ fn a_lost_handle_key_is_not_replaced_without_a_word() {
     stop(running);
     std::fs::remove_file(site.place.state.join("handle.key")).unwrap();
     let serve = ["serve", "--config", utf8(&site.configuration), "--no-rpcbind", "--port", "0"];
-    let refused = site.ask(&serve);
+    let state = ["--state-directory", utf8(&site.place.state)];
+    let mut command = steadfast(&[&serve[..], &state].concat());
+    let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let begun = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed() > PATIENCE {
+            let _ = child.kill();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let refused = child.wait_with_output().unwrap();
     let told = stderr(&refused);
     assert_eq!(refused.status.code(), Some(1), "{told}");
     for part in ["handle.key is missing", "must mount again", "--new-handle-key"] {
