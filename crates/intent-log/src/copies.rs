@@ -92,7 +92,7 @@ pub fn format(
     write_both(medium, Superblock { sequence: 0, ..superblock })
 }
 
-/// The superblock that [`format`] will write last to a medium of so many bytes: for a log that is
+/// The superblock that [`format()`] will write last to a medium of so many bytes: for a log that is
 /// formatted later.
 pub fn new_superblock(
     bytes: u64,
