@@ -84,6 +84,12 @@ pub enum BenchError {
         /// The kind of call.
         operation: String,
     },
+    /// Clients that were all refused, or got no answer.
+    #[error("none of {clients} clients has mounted: the table says why they gave up")]
+    NobodyMounted {
+        /// How many tried.
+        clients: usize,
+    },
     /// Stopped before there was anything to report.
     #[error("interrupted before anything was measured")]
     Interrupted,

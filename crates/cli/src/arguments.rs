@@ -9,7 +9,7 @@ use steadfast_bench::arguments::BenchArguments;
 use steadfast_shares::configuration::{LOG_MIB, LogTarget};
 use steadfast_shares::{Access, ClientPattern, ShareOptions};
 
-use crate::share_commands::arguments as share_commands;
+use crate::share_commands::arguments::{self as share_commands, ServerChoice};
 use crate::statistics::RECENT_MAX;
 
 /// Where the configuration is looked for when nobody says where it is.
@@ -137,10 +137,8 @@ pub(crate) enum LogAction {
 /// Exit status: 0 told, 1 no server runs or it may not be asked, 2 wrong usage.
 #[derive(Debug, Default, Args)]
 pub(crate) struct StatisticsArguments {
-    /// The state directory of the server (default: that of the configuration file, else as for
-    /// serve).
-    #[arg(long, value_name = "DIR")]
-    pub(crate) state_directory: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) server: ServerChoice,
     /// For programs: one line of JSON. It can also be a mix file of the load generator.
     #[arg(long)]
     pub(crate) json: bool,
@@ -228,6 +226,14 @@ pub(crate) struct ServerArguments {
     /// Leave the host's rpcbind and port 111 alone.
     #[arg(long)]
     pub(crate) no_rpcbind: bool,
+    /// Serve shares that contain the state directory, the intent log, the groups' files or the
+    /// control socket too. Clients who may read the handle key there can forge handles; those who
+    /// may write there decide what is shared.
+    #[arg(long)]
+    pub(crate) share_own_files: bool,
+    /// Make a new handle key where the one of before is lost: all clients must mount again.
+    #[arg(long)]
+    pub(crate) new_handle_key: bool,
     /// Flush every change before its reply instead of logging it.
     #[arg(long)]
     pub(crate) no_intent_log: bool,

@@ -199,15 +199,39 @@ pub(crate) fn read(file: &Path) -> Result<Configuration, Vec<String>> {
     Ok(configuration)
 }
 
-/// What is wrong with the directories of a file's shares, one line each.
-pub(crate) fn missing_directories(file: &Path, shares: &[ShareSettings]) -> Vec<String> {
-    shares
-        .iter()
-        .filter_map(|settings| {
-            let problem = directory_problem(settings.share.directory())?;
-            Some(format!("{}: {problem}", placed(file, settings.directory_place)))
-        })
-        .collect()
+/// Checks a file, and the directories of its shares, also where something else is wrong.
+///
+/// # Errors
+/// One line a mistake.
+pub(crate) fn check(file: &Path) -> Result<Configuration, Vec<String>> {
+    let read = read(file);
+    let directories = if let Ok(configuration) = &read {
+        configuration.directories.clone()
+    } else {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let configuration = Configuration::read(&text).0;
+        configuration.map(|configuration| configuration.directories).unwrap_or_default()
+    };
+    let missing = directories.iter().filter_map(|(directory, place)| {
+        let problem = directory_problem(directory)?;
+        Some(format!("{}: {problem}", placed(file, *place)))
+    });
+    let missing: Vec<_> = missing.collect();
+    match read {
+        Ok(configuration) if missing.is_empty() => Ok(configuration),
+        Ok(_) => Err(missing),
+        Err(mistakes) => {
+            let mut all = [mistakes, missing].concat();
+            let head = format!("{}:", file.display());
+            // By line and column; what has none comes first.
+            all.sort_by_cached_key(|mistake| {
+                let mut numbers = mistake.strip_prefix(&head).unwrap_or_default().split(':');
+                let mut next = || numbers.next().and_then(|number| number.parse::<usize>().ok());
+                (next(), next())
+            });
+            Err(all)
+        }
+    }
 }
 
 /// Why a directory cannot be served, if so.
@@ -297,6 +321,7 @@ fn command_line_share(arguments: &ServeArguments, directory: &Path) -> Result<Sh
         path: path.into(),
         elsewhere: None,
         crosses_mounts: options.crosses_mounts,
+        required_mounts: Arc::default(),
         without_log: false,
         is_draining: false,
         rules: Arc::new(RuleSet::new(rules)),

@@ -1,23 +1,26 @@
 //! Shares become exports: each with its tree, opened when a client first uses it.
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use steadfast_engine::{Export, ExportTable};
-use steadfast_posixfs::{LookedAt, Mode, Storage, TreeOnUse, TreeOpener};
+use steadfast_posixfs::{LookedAt, Mode, Storage, TreeOnUse, TreeOpener, is_mount_point};
 use steadfast_shares::{ClientRule, Rights, RuleSet, Share, ShareId, Squash};
 use steadfast_sys::process;
 use steadfast_vfs::{LoggedFileSystem, StorageSource};
 
+use crate::backings::Backings;
 use crate::configuration::WantedShare;
 use crate::discarded::Discarded;
 use crate::looker::Looker;
+use crate::own_files::OwnFiles;
 
 /// The shares that are served.
 pub(crate) struct Exports {
     opener: Arc<TreeOpener>,
-    state_directory: PathBuf,
+    /// What no share may contain.
+    own_files: OwnFiles,
     /// Whether the process may act under the identities of its callers.
     serves_all_users: bool,
     served: HashMap<ShareId, Served>,
@@ -27,6 +30,10 @@ pub(crate) struct Exports {
     /// Of file systems that had failed and are to come back, a tree that was closed for it.
     closed: HashMap<u64, Weak<TreeOnUse>>,
     discarded: Discarded,
+    /// What the shares were on, also before the server was started.
+    pub(crate) backings: Backings,
+    /// Whether a share was found on something else than before.
+    has_elsewhere: bool,
 }
 
 /// A share that is served, and what its tree is of.
@@ -96,20 +103,30 @@ impl Built {
 impl Exports {
     pub(crate) fn new(
         storage: Arc<Storage>,
-        state_directory: PathBuf,
+        state_directory: &Path,
         serves_all_users: bool,
+        own_files: OwnFiles,
     ) -> Self {
-        let opener = TreeOpener::new(storage, state_directory.clone());
+        let opener = TreeOpener::new(storage, state_directory.to_owned());
         let discarded = Discarded::start(Arc::clone(&opener));
+        let backings = Backings::open(state_directory);
         Self {
             opener,
-            state_directory,
+            own_files,
             serves_all_users,
             served: HashMap::new(),
             openers: HashMap::new(),
             closed: HashMap::new(),
             discarded,
+            backings,
+            has_elsewhere: false,
         }
+    }
+
+    /// Whether a share was found on something else than before: an administrator decides about it
+    /// while the server runs.
+    pub(crate) fn has_elsewhere(&self) -> bool {
+        self.has_elsewhere
     }
 
     /// Whether a share is served, and why its tree could not be opened if a client wanted it, or
@@ -271,9 +288,14 @@ impl Exports {
         self.served.values().map(|served| &served.share)
     }
 
-    /// Why a directory cannot be served, if so.
-    pub(crate) fn problem_of(&self, directory: &Path) -> Option<String> {
-        self.looker().look(directory).err()
+    /// Why a share's directory cannot be served, if so.
+    pub(crate) fn problem_of(&self, share: &Share) -> Option<String> {
+        let seen = self.looker().look(share.directory());
+        let checked = seen.and_then(|seen| {
+            require_mounts(share)?;
+            self.own_files.require_outside(share, &seen)
+        });
+        checked.err()
     }
 
     /// The rules of each share that is served.
@@ -342,6 +364,10 @@ impl Exports {
             return (ExportTable::default(), wanted);
         }
         let mut added = Vec::with_capacity(wanted.len());
+        let needs_look = |wanted: &WantedShare| {
+            !wanted.share.required_mounts.is_empty() || self.own_files.may_be_in(&wanted.share)
+        };
+        let (not_begun, wanted): (Vec<_>, Vec<_>) = wanted.into_iter().partition(needs_look);
         for WantedShare { share, .. } in wanted {
             let tree = self.opener.tree_not_looked_at(
                 share.directory_bytes(),
@@ -349,12 +375,12 @@ impl Exports {
                 share.crosses_mounts,
                 share.without_log,
             );
-            let tree = Arc::new(tree);
+            let tree = Arc::new(tree.expecting(self.backings.was_on(&share).cloned()));
             let served = Served { written: None, tree, share, is_looked_at: false, idle: 0 };
             added.push(served.export());
             self.served.insert(served.share.id, served);
         }
-        (ExportTable::new(added).unseen(), Vec::new())
+        (ExportTable::new(added).unseen(), not_begun)
     }
 
     /// Whether this share is served though its directory was not looked at.
@@ -395,8 +421,11 @@ impl Exports {
         for id in &removed {
             discarded.extend(self.take(*id, &mut built));
         }
+        let mut noted = Vec::new();
         for (wanted, seen) in wanted.iter().zip(seen) {
             let id = wanted.share.id;
+            let seen = seen.and_then(|seen| self.require_backing(&wanted.share, seen));
+            noted.extend(seen.as_ref().ok().map(|seen| (&*wanted.share, seen.backing.clone())));
             let Prepared { served, fault } = self.prepare(wanted, seen);
             let path = || Arc::clone(&wanted.share.path);
             built.faults.extend(fault.map(|what| Fault { id, path: path(), what }));
@@ -424,6 +453,7 @@ impl Exports {
                 self.served.insert(id, served);
             }
         }
+        self.backings.note(noted.iter().map(|(share, backing)| (*share, backing)));
         self.replace_openers(&built.without_opener);
         // A removed share's number may be given to another one in the same change.
         let table = now.changed(&removed, added);
@@ -431,6 +461,19 @@ impl Exports {
             self.discarded.add(Arc::clone(now), discarded);
         }
         (table, built)
+    }
+
+    /// What was seen, if it is on what the share was on before, and all is mounted that has to be.
+    fn require_backing(&mut self, share: &Share, seen: LookedAt) -> Result<LookedAt, String> {
+        require_mounts(share)?;
+        self.own_files.require_outside(share, &seen)?;
+        match self.backings.problem(share, &seen) {
+            None => Ok(seen),
+            Some(problem) => {
+                self.has_elsewhere = true;
+                Err(problem)
+            }
+        }
     }
 
     fn prepare(&self, wanted: &WantedShare, seen: Result<LookedAt, String>) -> Prepared {
@@ -476,9 +519,6 @@ impl Exports {
     /// directory.
     fn open(&self, share: &Arc<Share>, looked_at: &LookedAt) -> Result<Served, String> {
         let before = self.served.get(&share.id);
-        if !before.is_some_and(|before| before.is_looked_at) {
-            self.warn_of_state_directory(share, looked_at);
-        }
         let before = before.filter(|before| {
             let is_of_this = before.is_looked_at || before.share.directory() == share.directory();
             is_of_this
@@ -500,17 +540,6 @@ impl Exports {
         };
         let written = (!is_canonical).then(|| share.directory().into());
         Ok(Served { written, tree, share: served, is_looked_at: true, idle: 0 })
-    }
-
-    fn warn_of_state_directory(&self, share: &Share, looked_at: &LookedAt) {
-        if self.state_directory.starts_with(&looked_at.directory) {
-            tracing::warn!(
-                "the share {:?} contains the state directory {}: a client that may read the key \
-                 there can forge handles; keep it elsewhere with --state-directory",
-                share.path,
-                self.state_directory.display()
-            );
-        }
     }
 
     fn tree(&self, share: &Share, looked_at: &LookedAt) -> Result<TreeOnUse, String> {
@@ -585,6 +614,22 @@ impl Exports {
 struct Prepared {
     served: Option<Served>,
     fault: Option<String>,
+}
+
+/// `mp`: whether file systems are mounted where the share needs them.
+fn require_mounts(share: &Share) -> Result<(), String> {
+    for mount in share.required_mounts() {
+        let why = match is_mount_point(mount) {
+            Ok(true) => continue,
+            Ok(false) => "nothing is mounted there".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        return Err(format!(
+            "its option mp wants a file system mounted at {mount:?}: {why}; mount it and \
+             `steadfast reload`"
+        ));
+    }
+    Ok(())
 }
 
 /// Whether every call to the share acts as one user.

@@ -10,6 +10,7 @@
 #![allow(clippy::unnecessary_debug_formatting)]
 
 mod arguments;
+mod backings;
 mod configuration;
 mod control;
 mod descriptors;
@@ -22,6 +23,8 @@ mod memory;
 mod mount_lines;
 mod names;
 mod notify;
+mod own_files;
+mod plain;
 mod plugins;
 mod registration;
 mod serve;
@@ -78,32 +81,29 @@ fn main() -> ExitCode {
 }
 
 fn failed(what: &str) -> ExitCode {
-    eprintln!("steadfast: {what}");
+    eprintln!("steadfast: {}", plain::lines(what));
     ExitCode::FAILURE
 }
 
 fn check_config(file: &Path) -> ExitCode {
-    let result = configuration::read(file).and_then(|configuration| {
-        let missing = configuration::missing_directories(file, &configuration.shares);
-        if missing.is_empty() { Ok(configuration) } else { Err(missing) }
-    });
-    match result {
+    match configuration::check(file) {
         Ok(configuration) => {
             let count = configuration.shares.len();
             let shares = if count == 1 { "share" } else { "shares" };
             let lines = configuration.shares.iter().map(|settings| {
                 let share = &settings.share;
-                format!("  {} from {}\n", share.path, share.directory().display())
+                let line = format!("  {} from {}", share.path, share.directory().display());
+                plain::line(&line).into_owned() + "\n"
             });
             let head = format!("{}: ok, {count} {shares}\n", file.display());
             let text: String = std::iter::once(head).chain(lines).collect();
             // Nobody may be reading.
-            let _ = std::io::stdout().write_all(text.as_bytes());
+            let _ = std::io::stdout().write_all(plain::lines(&text).as_bytes());
             ExitCode::SUCCESS
         }
         Err(mistakes) => {
             for mistake in mistakes {
-                eprintln!("{mistake}");
+                eprintln!("{}", plain::line(&mistake));
             }
             ExitCode::FAILURE
         }

@@ -1,8 +1,12 @@
 //! The lines that an administrator pastes on a client.
 
+use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
 use steadfast_shares::Share;
+use steadfast_sys::process;
+
+use crate::plain;
 
 /// Addresses told for a share; a machine with more has an administrator who knows them.
 const ADDRESSES_MAX: usize = 8;
@@ -14,6 +18,29 @@ pub(crate) enum PortLookup {
     Rpcbind,
     /// By being told.
     Told,
+}
+
+/// What clients mount a server's shares by.
+#[derive(Clone, Debug)]
+pub(crate) struct MountBy {
+    pub(crate) listen: Vec<SocketAddr>,
+    pub(crate) lookup: PortLookup,
+    pub(crate) udp: bool,
+}
+
+impl MountBy {
+    /// The lines that mount these shares, by the addresses that the machine has now.
+    pub(crate) fn lines<'s>(&self, shares: impl Iterator<Item = &'s Share>) -> Vec<String> {
+        let interfaces = process::interface_addresses().unwrap_or_else(|error| {
+            tracing::warn!("cannot find out this machine's addresses: {error}");
+            Vec::new()
+        });
+        let addresses = addresses(&self.listen, &interfaces);
+        let line = |share, address| mount_line(share, address, self.lookup, self.udp);
+        shares
+            .flat_map(|share| addresses.iter().map(move |address| line(share, *address)))
+            .collect()
+    }
 }
 
 /// The addresses of this machine that a client may use, most plausible first. `interfaces` are
@@ -74,7 +101,20 @@ fn quoted(word: &str) -> String {
     if word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-:@%+,".contains(c)) {
         return word.to_owned();
     }
-    format!("'{}'", word.replace('\'', "'\\''"))
+    if !word.contains(plain::is_command) {
+        return format!("'{}'", word.replace('\'', "'\\''"));
+    }
+    // As bash and others read it, so that it can be seen and pasted.
+    let mut quoted = "$'".to_owned();
+    for c in word.chars() {
+        match c {
+            '\'' | '\\' => quoted.extend(['\\', c]),
+            // Writing to a string cannot fail.
+            c if plain::is_command(c) => drop(write!(quoted, "\\u{:04x}", u32::from(c))),
+            c => quoted.push(c),
+        }
+    }
+    quoted + "'"
 }
 
 #[cfg(test)]
@@ -89,6 +129,7 @@ mod tests {
             path: path.into(),
             elsewhere: None,
             crosses_mounts: false,
+            required_mounts: std::sync::Arc::default(),
             without_log: false,
             is_draining: false,
             rules: std::sync::Arc::default(),
@@ -132,6 +173,9 @@ mod tests {
         let line =
             mount_line(&share("/it's here"), socket("10.0.0.1:2049"), PortLookup::Rpcbind, true);
         assert!(line.contains(r"'10.0.0.1:/it'\''s here'"), "{line}");
+        let bad = share("/a'\u{1b}[31m\n\u{9b}\\");
+        let line = mount_line(&bad, socket("10.0.0.1:2049"), PortLookup::Rpcbind, true);
+        assert!(line.contains(r"$'10.0.0.1:/a\'\u001b[31m\u000a\u009b\\'"), "{line}");
     }
 
     #[test]

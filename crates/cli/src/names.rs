@@ -16,6 +16,8 @@ use steadfast_engine::Engine;
 use steadfast_shares::ShareId;
 use steadfast_shares::configuration::NamesSettings;
 
+/// Mounts that were refused after a look-up, of a share, that are logged at a time.
+const REFUSALS_TOLD_MAX: usize = 10;
 /// In the state directory: what is known about names.
 const FILE_NAME: &str = "names.json";
 /// Between two looks at the mounts that wait, so that their patience ends.
@@ -100,7 +102,10 @@ impl Names {
             let (retries, engine) = (Arc::clone(&names.retries), Arc::clone(engine));
             let retry = move || {
                 retries.run(&|| engine.shares_with_waiting_mounts(), &|share| {
-                    engine.retry_waiting_mounts_to(share);
+                    let complaints = engine.retry_waiting_mounts_to(share);
+                    for (client, complaint) in complaints.iter().take(REFUSALS_TOLD_MAX) {
+                        tracing::warn!("{client} {complaint}");
+                    }
                 });
             };
             let thread = std::thread::Builder::new().name("mounts".to_owned()).spawn(retry);

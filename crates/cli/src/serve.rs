@@ -14,7 +14,7 @@ use steadfast_engine::{Engine, EngineConfig, ExportTable, Transports};
 use steadfast_posixfs::{ProcessPowers, Storage, StorageOptions, prepare_process};
 use steadfast_runtime::intent_log::{IntentLogKeeper, LogHandle};
 use steadfast_runtime::{Server, ServerOptions, StartError};
-use steadfast_shares::configuration::{LogSettings, LogTarget, ServerSettings};
+use steadfast_shares::configuration::{LogSettings, LogTarget, Placed, ServerSettings};
 use steadfast_sys::process::{self, Signal, Signals};
 use steadfast_vfs::ChangeLog;
 
@@ -26,9 +26,10 @@ use crate::exports::Exports;
 use crate::intent_log;
 use crate::logging;
 use crate::memory;
-use crate::mount_lines::{self, PortLookup};
+use crate::mount_lines::{MountBy, PortLookup};
 use crate::names::{self, Names};
 use crate::notify::Notifier;
+use crate::own_files::{OwnFile, OwnFiles};
 use crate::plugins;
 use crate::registration::{self, Found, Netid, RPCBIND_PORT};
 use crate::shares::{Base, KeptShares, ManagedShares, NotLookedAt, Places, ReadBase, ShareManager};
@@ -174,7 +175,7 @@ fn start(
         (None, Some(path)) => path.value.clone(),
         (None, None) => StateDirectory::default_path()?,
     };
-    let state = StateDirectory::open(&state_path)?;
+    let state = StateDirectory::open_with(&state_path, arguments.server.new_handle_key)?;
     let (mut listen, is_default) =
         configuration::listen_addresses(&arguments.server, settings.listen.as_ref());
     if is_default {
@@ -189,6 +190,13 @@ fn start(
     let has_base_shares = !base.shares.is_empty();
     let kept = KeptShares::open(&places, base)?;
     let has_groups = kept.has_groups();
+    if state.is_key_new && (has_groups || arguments.server.new_handle_key) {
+        tracing::warn!(
+            "{} has a new handle key: clients that have mounted these shares from an earlier server \
+             must mount again",
+            state.path.display()
+        );
+    }
     let uses_rpcbind = !arguments.server.no_rpcbind && settings.rpcbind.unwrap_or(true);
     let options = ServerOptions { udp, ..server_options(arguments, &settings) };
     let uses = descriptors::Uses {
@@ -210,8 +218,9 @@ fn start(
         size_mib: arguments.server.intent_log_mib.or(wanted.log.size_mib),
         ..wanted.log
     };
-    let is_useful = || powers.serves_all_users() && { intent_log::is_useful(kept.shares()) };
-    let log = intent_log::start(&log_settings, &state.path, verifier, is_useful)?;
+    let may_log = powers.serves_all_users();
+    let is_useful = || intent_log::is_useful(kept.shares());
+    let log = intent_log::start(&log_settings, &state.path, verifier, may_log, is_useful)?;
     let (intent_log, write_verifier, replies) = match log {
         Some(started) => (Some(started.keeper), started.write_verifier, started.replies),
         None => (None, verifier, Vec::new()),
@@ -220,13 +229,15 @@ fn start(
         intent_log.as_ref().map(|keeper| Arc::new(LogHandle::new(keeper)) as Arc<dyn ChangeLog>);
     let storage =
         Storage::with_log(StorageOptions { descriptors_max }, change_log, Some(state.path.clone()));
-    let exports = Exports::new(Arc::clone(&storage), state.path.clone(), powers.serves_all_users());
+    let own_files = own_files(arguments, &settings, &places, log_settings.path.as_ref());
+    let exports =
+        Exports::new(Arc::clone(&storage), &state.path, powers.serves_all_users(), own_files);
     let ready = kept.make_ready(exports);
     if ready.table.is_empty() && ready.faults().is_empty() {
         tracing::warn!("nothing is shared yet: steadfast share add DIRECTORY");
     }
-    if ready.table.is_empty() && !ready.faults().is_empty() && sources.file.is_none() && !has_groups
-    {
+    let is_hopeless = sources.file.is_none() && !has_groups && !ready.has_elsewhere();
+    if ready.table.is_empty() && !ready.faults().is_empty() && is_hopeless {
         bail!("none of the shares can be served:\n{}", ready.faults().join("\n"));
     }
 
@@ -321,6 +332,7 @@ fn start(
         control,
         _state: state,
     };
+    running.shares.set_mount_by(running.mount_by());
     Ok((running, not_looked_at))
 }
 
@@ -427,6 +439,27 @@ fn places(settings: &ServerSettings, sources: &Sources, state_directory: &Path) 
         state_directory: state_directory.to_owned(),
         sharetab: Some(sharetab),
     }
+}
+
+/// What no share may contain, unless it was said twice.
+fn own_files(
+    arguments: &ServeArguments,
+    settings: &ServerSettings,
+    places: &Places,
+    log: Option<&Placed<PathBuf>>,
+) -> OwnFiles {
+    if arguments.server.share_own_files || settings.share_own_files == Some(true) {
+        return OwnFiles::default();
+    }
+    let own = |what, path: &Path| OwnFile { what, path: path.to_owned() };
+    let mut files = vec![
+        own("the state directory", &places.state_directory),
+        own("the directory of the groups' files", &places.shares_directory),
+    ];
+    files.extend(log.map(|path| own("the intent log", &path.value)));
+    let socket = settings.control_socket.as_ref();
+    files.extend(socket.map(|path| own("the control socket", &path.value)));
+    OwnFiles::new(files)
 }
 
 /// Reads the shares of the configuration file and of the command line again.
@@ -571,21 +604,13 @@ fn announce(running: &Running) {
     if running.engine.exports().is_empty() {
         return;
     }
-    let interfaces = process::interface_addresses().unwrap_or_else(|error| {
-        tracing::warn!("cannot find out this machine's addresses: {error}");
-        Vec::new()
-    });
-    let addresses = mount_lines::addresses(&running.listen, &interfaces);
     let mut text = String::from(
         "Mount on a client, as root (nolock: locks over the network are not served yet):\n",
     );
     let exports = running.engine.exports();
-    for export in exports.sorted().into_iter().take(SHARES_TOLD_MAX) {
-        for address in &addresses {
-            let line =
-                mount_lines::mount_line(&export.share, *address, running.lookup, running.udp);
-            text = [text.as_str(), "  ", &line, "\n"].concat();
-        }
+    let sorted = exports.sorted();
+    for line in running.mount_by().lines(sorted.iter().take(SHARES_TOLD_MAX).map(|it| &*it.share)) {
+        text = [text.as_str(), "  ", &line, "\n"].concat();
     }
     if let Some(more) = exports.len().checked_sub(SHARES_TOLD_MAX).filter(|more| *more > 0) {
         let more = format!("  … and {more} more shares: showmount -e tells all\n");
@@ -603,6 +628,10 @@ fn announce(running: &Running) {
 }
 
 impl Running {
+    fn mount_by(&self) -> MountBy {
+        MountBy { listen: self.listen.clone(), lookup: self.lookup, udp: self.udp }
+    }
+
     fn status(&self) -> String {
         let count = self.engine.exports().len();
         format!("serving {count} {}", if count == 1 { "share" } else { "shares" })

@@ -18,6 +18,8 @@ const KEY_BYTES: usize = 16;
 pub(crate) struct StateDirectory {
     pub(crate) path: PathBuf,
     pub(crate) handle_key: [u8; KEY_BYTES],
+    /// Whether the key was made just now: what clients have mounted of before is stale.
+    pub(crate) is_key_new: bool,
     _lock: File,
 }
 
@@ -49,6 +51,14 @@ impl StateDirectory {
     /// # Errors
     /// When it belongs to somebody else, is in use by another server, or cannot be written.
     pub(crate) fn open(path: &Path) -> Result<Self> {
+        Self::open_with(path, false)
+    }
+
+    /// As [`StateDirectory::open`]; `makes_key`: also where the key was lost.
+    ///
+    /// # Errors
+    /// As [`StateDirectory::open`].
+    pub(crate) fn open_with(path: &Path, makes_key: bool) -> Result<Self> {
         let shown = path.display();
         DirBuilder::new()
             .recursive(true)
@@ -74,8 +84,8 @@ impl StateDirectory {
             );
         }
         let lock = lock(&path)?;
-        let handle_key = handle_key(&path)?;
-        Ok(Self { path, handle_key, _lock: lock })
+        let (handle_key, is_key_new) = handle_key(&path, makes_key)?;
+        Ok(Self { path, handle_key, is_key_new, _lock: lock })
     }
 }
 
@@ -111,11 +121,26 @@ fn lock(directory: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// The key of the MAC in handles: made once, and never written over.
-fn handle_key(directory: &Path) -> Result<[u8; KEY_BYTES]> {
+/// What a server that has served leaves in its state directory, by the beginnings of names.
+const TRACES: [&str; 6] =
+    ["intent-log.", "intent.log", "shares.history", "shares.on", "handles-", "mounted-"];
+
+/// What shows that a state directory was used before, if anything does.
+fn trace(directory: &Path) -> io::Result<Option<String>> {
+    for entry in directory.read_dir()? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if TRACES.iter().any(|trace| name.starts_with(trace)) {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
+/// The key of the MAC in handles: made once, and never written over. Whether it was made now.
+fn handle_key(directory: &Path, makes_key: bool) -> Result<([u8; KEY_BYTES], bool)> {
     let path = directory.join("handle.key");
     match std::fs::read(&path) {
-        Ok(bytes) => bytes.try_into().map_err(|bytes: Vec<u8>| {
+        Ok(bytes) => bytes.try_into().map(|key| (key, false)).map_err(|bytes: Vec<u8>| {
             anyhow::anyhow!(
                 "{} has {} bytes instead of {KEY_BYTES}: restore it from a backup; if there is \
                  none, remove it, and clients must mount again",
@@ -124,13 +149,24 @@ fn handle_key(directory: &Path) -> Result<[u8; KEY_BYTES]> {
             )
         }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let trace =
+                trace(directory).with_context(|| format!("cannot read {}", directory.display()))?;
+            if let Some(trace) = trace.filter(|_| !makes_key) {
+                bail!(
+                    "{} is missing, though a server has used this state directory ({trace} is \
+                     there): without the key every handle that clients have is stale, and all of \
+                     them must mount again; restore the file from a backup; if it is lost, start \
+                     once with `steadfast serve --new-handle-key`",
+                    path.display()
+                );
+            }
             let mut key = [0; KEY_BYTES];
             process::random_bytes(&mut key).context("cannot get randomness from the kernel")?;
             durable_file::replace(&path, &key)
                 // The directory's own name may be new too.
                 .and_then(|()| durable_file::sync_directory_of(directory))
                 .with_context(|| format!("cannot write {}", path.display()))?;
-            Ok(key)
+            Ok((key, true))
         }
         Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
@@ -151,6 +187,31 @@ mod tests {
         assert_eq!(StateDirectory::open(&path).expect("opened again").handle_key, key);
         let mode = |name: &str| path.join(name).metadata().expect("metadata").mode() & 0o777;
         assert_eq!((mode(""), mode("handle.key")), (0o700, 0o600));
+    }
+
+    #[test]
+    fn a_key_that_was_lost_is_not_replaced_without_a_word() {
+        let place = tempfile::tempdir().expect("a directory");
+        // What an administrator may put there before the first start.
+        std::fs::create_dir(place.path().join("shares.d")).expect("made");
+        let first = StateDirectory::open(place.path()).expect("opened");
+        assert!(first.is_key_new);
+        let lost = first.handle_key;
+        drop(first);
+        std::fs::remove_file(place.path().join("handle.key")).expect("lost");
+        for name in ["intent.log", "intent-log.known", "shares.history", "shares.on", "handles-1"] {
+            let trace = place.path().join(name);
+            std::fs::write(&trace, b"").expect("written");
+            let error = StateDirectory::open(place.path()).expect_err("lost").to_string();
+            assert!(error.contains(name) && error.contains("--new-handle-key"), "{error}");
+            assert!(!place.path().join("handle.key").exists());
+            std::fs::remove_file(trace).expect("removed");
+        }
+        std::fs::write(place.path().join("intent.log"), b"").expect("written");
+        let again = StateDirectory::open_with(place.path(), true).expect("told to");
+        assert!(again.is_key_new && again.handle_key != lost);
+        drop(again);
+        assert!(!StateDirectory::open(place.path()).expect("opened").is_key_new);
     }
 
     #[test]

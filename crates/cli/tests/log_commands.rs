@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Place, Running, output, stderr, utf8};
-use intent_log_support::{Logged, LoopDevice, create, kill, run, stop, tmpfs, verifier};
+use intent_log_support::{Logged, LoopDevice, create, ext4, kill, run, stop, tmpfs, verifier};
 use serde_json::Value;
-use steadfast_client::{FileHandle, Nfs3Client, NfsStat3, StableHow};
+use steadfast_client::{FileHandle, Identity, Nfs3Client, NfsStat3, StableHow};
 
 fn records_held(status: &Value) -> u64 {
     status["file_systems"][0]["records"].as_u64().unwrap()
@@ -77,7 +77,7 @@ fn what_was_not_logged_is_not_undone_after_a_crash() {
     let file = create(&mut client, &root, "a");
     let told = logged.told(&["disable"]);
     assert!(told.contains("as safe") && told.contains("next start"), "{told}");
-    assert!(logged.refused(&["disable"]).contains("off already"));
+    assert_eq!(logged.told(&["disable"]), "unchanged: the intent log is off\n");
     let status = logged.status();
     assert_eq!((&status["phase"], &status["used_bytes"]), (&"off".into(), &0.into()), "{status}");
     client.remove(&root, b"a").unwrap();
@@ -106,7 +106,7 @@ fn what_was_not_logged_is_not_undone_after_a_crash() {
     logged.told(&["disable"]);
     client.rename(&root, b"b", &root, b"unlogged").unwrap();
     logged.told(&["enable"]);
-    assert!(logged.refused(&["enable"]).contains("on already"));
+    assert_eq!(logged.told(&["enable"]), "unchanged: the intent log is on\n");
     let status = logged.status();
     assert_eq!((&status["phase"], records_held(&status)), (&"on".into(), 0), "{status}");
     client.rename(&root, b"unlogged", &root, b"logged").unwrap();
@@ -246,7 +246,7 @@ fn a_log_device_that_is_well_again_is_used_again() {
 #[test]
 fn a_server_without_a_log_says_so() {
     let place = Place::new();
-    let running = Running::start(&place, 0, &[utf8(&place.share)]);
+    let running = Running::start(&place, 0, &[utf8(&place.share), "--no-intent-log"]);
     for action in ["status", "flush", "enable", "disable"] {
         let refused = output(&["log", action, "--state-directory", utf8(&place.state)]);
         assert_eq!(refused.status.code(), Some(1));
@@ -255,6 +255,63 @@ fn a_server_without_a_log_says_so() {
     stop(running);
     let refused = output(&["log", "status", "--state-directory", utf8(&place.state)]);
     assert!(stderr(&refused).contains("nor is there an intent log"), "{}", stderr(&refused));
+}
+
+/// As the package starts it: without a share, or with none that can be logged.
+#[test]
+fn the_first_share_that_can_be_logged_has_a_log_made_while_the_server_runs() {
+    let place = Place::new();
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root");
+        return;
+    }
+    let memory = tmpfs(&place.share, 4);
+    let path = place.directory.path().canonicalize().unwrap().join("disk");
+    let Some(_disk) = ext4(&place.directory.path().join("image"), &path, 64) else { return };
+    let text = format!(
+        "[log]\nsize_mib = 16\n[[share]]\npath = {:?}\nclients = [\"*\"]\n",
+        utf8(&memory.at)
+    );
+    let configuration = place.write("steadfast.toml", &text);
+    let start = || Running::start(&place, 0, &["--config", utf8(&configuration), "-v"]);
+    let ask = |words: &[&str]| {
+        let configuration = ["--config", utf8(&configuration)];
+        let state = ["--state-directory", utf8(&place.state)];
+        output(&[words, &configuration, &state].concat())
+    };
+    let status =
+        || -> Value { serde_json::from_slice(&ask(&["log", "status", "--json"]).stdout).unwrap() };
+    let running = start();
+    let file = place.state.join("intent.log");
+    assert_eq!(status()["phase"], "off");
+    assert!(status()["why"].as_str().unwrap().contains("first such share"), "{}", status());
+    let refused = ask(&["log", "enable"]);
+    assert!(stderr(&refused).contains("no share is on a file system"), "{}", stderr(&refused));
+    assert!(!file.exists(), "16 MiB that nobody needs");
+    let add = ["share", "add", utf8(&path), "--client", "*", "-o", "rw,no_root_squash"];
+    assert!(ask(&add).status.success());
+    let begun = Instant::now();
+    while status()["phase"] != "on" {
+        assert!(begun.elapsed() < PATIENCE, "{}: {}", status(), Running::log(&place));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(Running::log(&place).contains("making the intent log"), "{}", Running::log(&place));
+    let mount = |running: &Running| {
+        let (address, path) = (running.address, utf8(&path).as_bytes());
+        Nfs3Client::mount(address, address, path, Identity::root(), PATIENCE).unwrap()
+    };
+    let (mut client, root) = mount(&running);
+    let made = create(&mut client, &root, "a");
+    let written = client.write(&made, 0, b"logged", StableHow::Unstable).unwrap();
+    assert_eq!(written.committed, StableHow::FileSync, "only the log makes that stable at once");
+    assert!(status()["records"].as_u64() >= Some(2), "{}", status());
+    kill(running);
+    let running = start();
+    assert!(Running::log(&place).contains("replayed"), "{}", Running::log(&place));
+    let (mut client, root) = mount(&running);
+    assert_eq!(file_of(&mut client, &root, "a"), made);
+    assert_eq!(client.read(&made, 0, 9).unwrap().data, b"logged");
+    stop(running);
 }
 
 #[test]

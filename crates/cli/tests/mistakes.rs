@@ -35,6 +35,7 @@ fn mistakes_have_file_line_column_and_suggestion_and_all_are_told() {
         [
             format!("{file}:2:1: unknown key \"listen_adress\" in [server]"),
             format!("{file}:3:7: udp must be true or false, not a string"),
+            format!("{file}:6:8: the directory \"/a\" does not exist"),
             format!("{file}:7:1: unknown key \"client\" in [[share]]; did you mean \"clients\"?"),
             format!(
                 "{file}:8:18: unknown option \"no_root_squahs\"; did you mean \"no_root_squash\"?"

@@ -132,7 +132,8 @@ fn what_was_done_outlives_a_crash_and_a_batch_is_done_wholly_or_not() {
     assert!(refused.contains("rww") && refused.contains("rw"), "{refused}");
     let refused = managed.refused(&["share", "set", &a, &b, "-o", "ro"]);
     assert!(refused.contains(&b), "{refused}");
-    assert_eq!(managed.state_of(&a)["options"], serde_json::json!([]), "not half of a batch");
+    let options = serde_json::json!(["rw", "root_squash"]);
+    assert_eq!(managed.state_of(&a)["options"], options, "not half of a batch");
     running.signal(Signal::KILL);
     running.wait();
     let running = managed.start();

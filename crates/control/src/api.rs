@@ -269,7 +269,20 @@ pub struct Plan {
     pub warnings: Vec<Mistake>,
 }
 
-/// `POST /v1/apply`, `…/rollback`, `…/reload`: what was done.
+/// `POST /v1/accept`: shares that are to be served from what their directories are on now, though
+/// that is something else than before.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AcceptRequest {
+    /// Their paths.
+    #[serde(default)]
+    pub paths: Vec<String>,
+    /// All that are faulty.
+    #[serde(default)]
+    pub all: bool,
+}
+
+/// `POST /v1/apply`, `…/rollback`, `…/reload`, `…/accept`: what was done.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Applied {
     /// Number of the state that it led to.
@@ -285,6 +298,9 @@ pub struct Applied {
     /// What plug-ins could not do, if they were waited for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plugin_faults: Vec<PluginFault>,
+    /// What clients mount the first shares with that were added.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mount_lines: Vec<String>,
 }
 
 /// One state of the last ones, and what led to it.

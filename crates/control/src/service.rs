@@ -6,8 +6,8 @@ use serde::Serialize;
 use tokio::sync::broadcast;
 
 use crate::api::{
-    Applied, Event, ExplainRequest, Explanation, GroupStatus, History, Mistake, Plan, ShareFilter,
-    SharePage, ShareStatus, Who, Wish,
+    AcceptRequest, Applied, Event, ExplainRequest, Explanation, GroupStatus, History, Mistake,
+    Plan, ShareFilter, SharePage, ShareStatus, Who, Wish,
 };
 
 /// Batches of events that a watcher may be behind before it is cut off.
@@ -106,6 +106,13 @@ pub trait ShareService: Send + Sync {
     /// # Errors
     /// Why nothing was done.
     fn rollback(&self, to: Option<u64>, who: &Who) -> Result<Applied, Refusal>;
+
+    /// Serves shares from what their directories are on now, though that is something else than
+    /// before: another disk, or the file system below one that is not mounted.
+    ///
+    /// # Errors
+    /// When there is no such share; nothing is changed then.
+    fn accept(&self, wish: &AcceptRequest, who: &Who) -> Result<Applied, Refusal>;
 
     /// The last states.
     fn history(&self) -> History;

@@ -27,6 +27,7 @@ fn share(path: &str) -> Arc<PluginShare> {
         path: path.into(),
         elsewhere: Some(Path::new("/srv").into()),
         crosses_mounts: false,
+        required_mounts: Arc::default(),
         without_log: false,
         is_draining: false,
         rules: Arc::new(rules.into()),

@@ -31,6 +31,7 @@ fn export(id: u64, rules: &Arc<RuleSet>, storage: &Arc<ModelFs>) -> Export {
         elsewhere: None,
         path: path.into(),
         crosses_mounts: false,
+        required_mounts: Arc::default(),
         without_log: false,
         is_draining: false,
         rules: Arc::clone(rules),

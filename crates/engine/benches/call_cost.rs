@@ -49,6 +49,7 @@ fn main() {
         path: "/a".into(),
         elsewhere: None,
         crosses_mounts: false,
+        required_mounts: Arc::default(),
         without_log: false,
         is_draining: false,
         rules: Arc::new(rules.into()),

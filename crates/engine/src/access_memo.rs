@@ -169,6 +169,7 @@ mod tests {
             path: format!("/{id}").into(),
             elsewhere: None,
             crosses_mounts: false,
+            required_mounts: Arc::default(),
             without_log: false,
             is_draining: false,
             rules: Arc::new(RuleSet::new(rules.collect())),

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use steadfast_shares::{Flavor, Question};
-use steadfast_vfs::{FileRange, Flush, FlushDomain};
+use steadfast_vfs::{FileRange, Flush, FlushDomain, FsError};
 
 use crate::access_memo::AccessMemo;
 use crate::operation::OperationId;
@@ -246,6 +246,50 @@ pub enum Complaint {
         /// The share's path.
         path: Arc<str>,
     },
+    /// A mount that was refused, and why.
+    #[error("may not mount {path:?}: {why}")]
+    MountRefused {
+        /// What it asked for, as far as it is told.
+        path: String,
+        /// Why.
+        why: MountRefusal,
+    },
+    /// A change for which the file system has no room.
+    #[error("was refused {operation} on share {path:?}: {why}")]
+    NoRoom {
+        /// The procedure's name in its RFC.
+        operation: &'static str,
+        /// The share's path.
+        path: Arc<str>,
+        /// What there is not enough of.
+        why: &'static str,
+    },
+}
+
+/// Why a mount was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum MountRefusal {
+    /// There is no such share.
+    #[error("there is no share of this path; `steadfast share list` has them")]
+    NoShare,
+    /// The share takes no new clients.
+    #[error("the share takes no new clients (draining)")]
+    Draining,
+    /// No rule of the share is for this client.
+    #[error(
+        "no rule of the share gives this client access; `steadfast share explain CLIENT PATH` says \
+         what decides"
+    )]
+    NoAccess,
+    /// The path leads nowhere within the share.
+    #[error("there is no such directory in the share: {0}")]
+    NoDirectory(FsError),
+    /// It cannot be said now.
+    #[error("its names are not known yet, or its disk is not there: {0}")]
+    NotNow(FsError),
+    /// Something else is wrong.
+    #[error("{0}")]
+    Failed(FsError),
 }
 
 /// Why a connection must be closed: what follows in the stream cannot be trusted.

@@ -227,6 +227,7 @@ impl Admitted<'_, '_> {
             complaint: &mut complaint,
             may_wait: self.may_wait_since_ms.is_some(),
             lacks_room: None,
+            used: None,
         };
         let (program, version, procedure) = operation_number;
         let executed = match protocol {
@@ -250,8 +251,14 @@ impl Admitted<'_, '_> {
             ),
         };
         let is_put_off = session.lacks_room == Some(Room::Later);
+        let used = session.used;
         if complaint.is_some() {
             reply.complaint = complaint;
+        } else if let (Some(share), Some(why)) = (used, lacks(operation, &reply.bytes, start))
+            && let Some(exported) = exports.exported(share)
+        {
+            let path = std::sync::Arc::clone(&exported.export.share.path);
+            reply.complaint = Some(Complaint::NoRoom { operation: operation.name, path, why });
         }
         match executed {
             Some(Ok(Outcome::Done)) => {
@@ -332,6 +339,23 @@ impl Admitted<'_, '_> {
         } else {
             self.engine.replies.finish(&key, self.now_ms, reply);
         }
+    }
+}
+
+/// What a file system had not enough of for a change, if that is why it failed.
+fn lacks(operation: &Operation, reply: &[u8], start: usize) -> Option<&'static str> {
+    if !operation.is_changing {
+        return None;
+    }
+    let at = start.checked_add(STATUS_AT)?;
+    let found = u32::from_be_bytes(*reply.get(at..)?.first_chunk()?);
+    let is = |error| found == status(error) as u32;
+    if is(FsError::NoSpace) {
+        Some("its file system is full")
+    } else if is(FsError::QuotaExceeded) {
+        Some("a quota is used up")
+    } else {
+        None
     }
 }
 

@@ -370,6 +370,7 @@ mod tests {
             path: format!("/{path}").into(),
             elsewhere: None,
             crosses_mounts: false,
+            required_mounts: Arc::default(),
             without_log: false,
             is_draining: false,
             rules: Arc::default(),

@@ -32,8 +32,8 @@ mod waiting_mounts;
 mod wire_handle;
 
 pub use call::{
-    Awaited, CallFacts, CallHost, Complaint, HangUp, ParkedCall, Peer, PutOffCall, ReplyBuffer,
-    ReplySink, Room, Stage, StorageId, Transport, Verdict,
+    Awaited, CallFacts, CallHost, Complaint, HangUp, MountRefusal, ParkedCall, Peer, PutOffCall,
+    ReplyBuffer, ReplySink, Room, Stage, StorageId, Transport, Verdict,
 };
 pub use export::{Export, ExportTable};
 pub use operation::{OperationId, OperationName};

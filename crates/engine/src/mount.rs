@@ -13,12 +13,14 @@ use steadfast_vfs::{Caller, Cred, FileKind, FsError, StorageHandle, Waiting};
 use steadfast_xdr::{Reader, Writer, XdrError};
 
 use crate::ExportTable;
-use crate::call::Stage;
+use crate::call::{Complaint, MountRefusal, Stage};
 use crate::export::Exported;
 use crate::session::{Outcome, Session};
 
 /// Longest path (`MNTPATHLEN`).
 const PATH_BYTES_MAX: usize = 1024;
+/// What is told of a path that was refused.
+const PATH_BYTES_TOLD: usize = 256;
 /// Most mounts remembered for DUMP, and most bytes of its reply. The list is for people to look
 /// at; nothing depends on it.
 const MOUNTS_MAX: usize = 64_000;
@@ -177,7 +179,25 @@ fn mnt(version: u32, session: &mut Session<'_>, path: &[u8], w: &mut Writer<'_>)
         {
             return Outcome::AskAgain(share);
         }
-        (Err(error), _) => w.u32(status(error)),
+        (Err(error), share) => {
+            let is_draining =
+                session.exports.by_path(path).is_some_and(|(it, _)| it.export.share.is_draining);
+            let why = match (error, share) {
+                (_, None) => MountRefusal::NoShare,
+                (FsError::AccessDenied, _) if is_draining => MountRefusal::Draining,
+                (FsError::AccessDenied, _) => MountRefusal::NoAccess,
+                (FsError::NotFound | FsError::NotDirectory, _) => MountRefusal::NoDirectory(error),
+                (FsError::TryLater, _) => MountRefusal::NotNow(error),
+                _ => MountRefusal::Failed(error),
+            };
+            let told = path.get(..path.len().min(PATH_BYTES_TOLD)).unwrap_or(path);
+            let path = String::from_utf8_lossy(told).into_owned();
+            // Another time it may be executed again, and said already what is in the way.
+            if session.complaint.is_none() && session.lacks_room.is_none() {
+                *session.complaint = Some(Complaint::MountRefused { path, why });
+            }
+            w.u32(status(error));
+        }
         (Ok((sealed, _)), _) if version < 3 => {
             w.u32(0);
             let mut fixed = [0; HANDLE_BYTES];

@@ -35,6 +35,8 @@ pub(crate) struct Session<'a> {
     pub(crate) may_wait: bool,
     /// Why the call may not wait for its storage, once that is so.
     pub(crate) lacks_room: Option<Room>,
+    /// The share that a handle of the call led to last.
+    pub(crate) used: Option<ShareId>,
 }
 
 /// An object that a handle named, with what the caller may do there.
@@ -101,6 +103,7 @@ impl<'a> Session<'a> {
         };
         let exported = self.exports.exported(share_id).ok_or(FsError::Stale)?;
         let share: &'a Share = &exported.export.share;
+        self.used = Some(share.id);
         let ruling = if share.crosses_mounts { self.ruling(exported, &handle)? } else { exported };
         let rights = self.rights(ruling)?;
         if self.operation.is_changing && rights.is_read_only {

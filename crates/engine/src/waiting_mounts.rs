@@ -2,7 +2,7 @@
 //! them. They are executed again when more is known, and answered as it is then.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use steadfast_shares::ShareId;
 
 use crate::Engine;
-use crate::call::{CallHost, Peer, ReplyBuffer, ReplySink, Verdict};
+use crate::call::{CallHost, Complaint, Peer, ReplyBuffer, ReplySink, Verdict};
 
 /// Most calls that wait at once, and most of one client; further ones are told to fail.
 const CALLS_MAX: usize = 20_000;
@@ -120,7 +120,9 @@ impl Engine {
 
     /// Executes again what waits for a name service to mount a share: to be called when answers
     /// have come, and about once a second. May open the share's storage, and wait for its disk.
-    pub fn retry_waiting_mounts_to(&self, share: ShareId) {
+    /// Returns what is to be logged, by client.
+    pub fn retry_waiting_mounts_to(&self, share: ShareId) -> Vec<(SocketAddr, Complaint)> {
+        let mut complaints = Vec::new();
         let now_ms = self.now_ms.load(Ordering::Relaxed);
         let calls = self.waiting_mounts.calls.lock().remove(&share).unwrap_or_default();
         for WaitingMount { record, peer, sink, since_ms, place } in calls {
@@ -137,11 +139,13 @@ impl Engine {
                 &mut reply,
                 may_wait.then_some(since_ms),
             );
+            complaints.extend(reply.complaint.take().map(|complaint| (peer.address, complaint)));
             // What waits on has taken the sink with it.
             if let (Verdict::Replied, Some(sink)) = (verdict, host.sink) {
                 sink.send(&reply.bytes);
             }
         }
+        complaints
     }
 }
 

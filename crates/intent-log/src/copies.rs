@@ -88,11 +88,23 @@ pub fn format(
     write_verifier: u64,
 ) -> Result<Superblock, WriteSuperblockError> {
     let bytes = medium.bytes();
+    let superblock = new_superblock(bytes, uuid, host, write_verifier)?;
+    write_both(medium, Superblock { sequence: 0, ..superblock })
+}
+
+/// The superblock that [`format()`] will write last to a medium of so many bytes: for a log that is
+/// formatted later.
+pub fn new_superblock(
+    bytes: u64,
+    uuid: [u8; 16],
+    host: [u8; 16],
+    write_verifier: u64,
+) -> Result<Superblock, WriteSuperblockError> {
     let ring_bytes = ring_bytes_of(bytes).ok_or(WriteSuperblockError::TooSmall { bytes })?;
-    let superblock = Superblock {
+    Ok(Superblock {
         uuid,
         host,
-        sequence: 0,
+        sequence: 1,
         epoch: 0,
         is_clean: true,
         write_verifier,
@@ -101,8 +113,7 @@ pub fn format(
         tail_lsn: Lsn(1),
         stable: Lsn(0),
         file_systems: Vec::new(),
-    };
-    write_both(medium, superblock)
+    })
 }
 
 /// Makes a log that was found the log of this host, and nothing else: what is live in it stays so,

@@ -37,7 +37,9 @@ mod usage;
 
 pub use admission::{Admission, Refused};
 pub use batch::Batch;
-pub use copies::{Facts, SuperblockCopy, WriteSuperblockError, adopt, format, inspect};
+pub use copies::{
+    Facts, SuperblockCopy, WriteSuperblockError, adopt, format, inspect, new_superblock,
+};
 pub use file_systems::FileSystemUsage;
 pub use format::{BATCHES_IN_FLIGHT_MAX, Lsn, Position};
 pub use log::{Exhausted, IntentLog};

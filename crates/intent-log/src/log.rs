@@ -175,6 +175,11 @@ impl IntentLog {
         })
     }
 
+    /// The host that it is of.
+    pub fn host(&self) -> [u8; 16] {
+        self.host
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }

@@ -6,6 +6,7 @@
 //! says the same: nothing to replay. What remembers elsewhere that the log was given up names the
 //! epoch, and so says nothing of the new one.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use thiserror::Error;
@@ -14,7 +15,9 @@ use crate::format::NUMBER_MAX;
 use crate::log::{Exhausted, IntentLog, Phase};
 use crate::queue::Queue;
 use crate::ring::Ring;
+use crate::scan::End;
 use crate::superblock::Superblock;
+use crate::survey::Survey;
 
 /// Why a log was not renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -28,6 +31,25 @@ pub enum RenewError {
 }
 
 impl IntentLog {
+    /// A log that is yet to be formatted, with what [`crate::new_superblock`] said: it counts as
+    /// closed until it is renewed.
+    ///
+    /// # Errors
+    /// Does not happen to a superblock that is new.
+    pub fn unformatted(superblock: &Superblock) -> Result<Self, Exhausted> {
+        let nothing = Survey {
+            last: superblock.stable,
+            position: superblock.tail,
+            epoch_beyond: 0,
+            records: 0,
+            live: BTreeMap::new(),
+            end: End::Clean,
+        };
+        let log = Self::resume(superblock, &nothing, superblock.host, superblock.write_verifier)?;
+        log.lock().phase = Phase::Closed;
+        Ok(log)
+    }
+
     /// Whether a write has failed, and the log was neither given up nor renewed since.
     pub fn has_failed(&self) -> bool {
         self.lock().phase == Phase::Failed

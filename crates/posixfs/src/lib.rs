@@ -19,6 +19,7 @@
 mod acl;
 mod aliases;
 mod attributes;
+mod backing;
 mod budget;
 mod cache;
 mod error;
@@ -46,8 +47,9 @@ mod volume;
 mod walking;
 mod write_back;
 
+pub use backing::{Backing, BackingMount, is_mount_point};
 pub use mounted::forget_what_was_mounted;
-pub use on_use::{LookedAt, TreeOnUse, TreeOpener};
+pub use on_use::{LookedAt, TreeOnUse, TreeOpener, directory_number};
 pub use process::{ProcessPowers, prepare_process};
 pub use read_ahead::ReadAheadTotals;
 pub use recovering::{RecoveringFileSystem, assume_server_powers};

@@ -49,6 +49,9 @@ impl VolumeLog {
         is_on: bool,
     ) -> Result<Option<Self>, FsError> {
         let file_system = log.register(identity, path, mount, Arc::new(whole))?;
+        if let Some(file_system) = file_system.filter(|_| is_on) {
+            log.want(file_system);
+        }
         let (log, identity) = (Arc::clone(log), *identity);
         Ok(file_system.map(|file_system| Self { log, identity, file_system, mount, is_on }))
     }

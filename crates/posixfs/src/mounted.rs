@@ -39,7 +39,7 @@ fn kernel_entry(uuid: &[u8; 16], open: impl AsFd) -> Option<PathBuf> {
 }
 
 /// An identifier as people write it.
-fn hyphenated(uuid: &[u8; 16]) -> String {
+pub(crate) fn hyphenated(uuid: &[u8; 16]) -> String {
     let mut text = hex(uuid);
     for position in [20, 16, 12, 8] {
         text.insert(position, '-');

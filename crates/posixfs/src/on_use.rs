@@ -19,6 +19,7 @@ use steadfast_sys::identity;
 use steadfast_vfs::{FileKind, FileSystem, FlushDomain, FsError, StorageSource};
 
 use crate::attributes::{self, Identity};
+use crate::backing::Backing;
 use crate::storage::Storage;
 use crate::tree::{Expected, FoundBy, Mode, OpenError, Tree, TreeOptions};
 
@@ -35,6 +36,8 @@ pub struct LookedAt {
     pub directory: PathBuf,
     /// Whose handles are the kernel's: what is served from it serves all users.
     pub mode: Mode,
+    /// What it is on.
+    pub backing: Backing,
     identity: Identity,
 }
 
@@ -43,10 +46,23 @@ impl LookedAt {
         Expected { mode: self.mode, identity: self.identity }
     }
 
+    /// Its device's and its own number, as [`directory_number`] has them.
+    pub fn number(&self) -> (u64, u64) {
+        (self.identity.device, self.identity.inode)
+    }
+
     /// Whether both are one directory, whatever it is called.
     pub fn is_same_directory(&self, other: &Self) -> bool {
         self.identity == other.identity
     }
+}
+
+/// A directory's device's and its own number; `None` if it cannot be looked at.
+pub fn directory_number(directory: &Path) -> Option<(u64, u64)> {
+    let at = rustix::fs::CWD;
+    let stat = rustix::fs::statx(at, directory, AtFlags::empty(), StatxFlags::BASIC_STATS).ok()?;
+    let Identity { device, inode, .. } = attributes::identity(&stat);
+    Some((device, inode))
 }
 
 /// A tree to be opened when it is first used.
@@ -55,6 +71,8 @@ pub struct TreeOnUse {
     /// Its path, as the share was told to have it.
     directory: Arc<[u8]>,
     seen: OnceLock<Seen>,
+    /// What it was on when it was looked at last, before the server was started.
+    was_on: Option<Backing>,
     share_id: u64,
     crosses_mounts: bool,
     without_log: bool,
@@ -127,7 +145,8 @@ impl TreeOpener {
             rustix::fs::openat(&open, c".", flags, Permissions::empty()).map_err(failed)?;
         let mode = FoundBy::of(&open, &readable).map_err(failed)?.mode();
         let directory = path_of(&open, directory)?;
-        Ok(LookedAt { directory, mode, identity })
+        let backing = Backing::of(&readable, &directory, stat.stx_ino).map_err(failed)?;
+        Ok(LookedAt { directory, mode, backing, identity })
     }
 
     /// A tree of a directory that was looked at by this path. It is opened now if handles have to be kept in a
@@ -166,6 +185,7 @@ impl TreeOpener {
             opener: Arc::clone(self),
             directory,
             seen: OnceLock::new(),
+            was_on: None,
             share_id,
             crosses_mounts,
             without_log,
@@ -218,6 +238,7 @@ impl TreeOnUse {
             opener: Arc::clone(&self.opener),
             directory: Arc::clone(&self.directory),
             seen,
+            was_on: self.was_on.clone(),
             share_id: self.share_id,
             crosses_mounts: self.crosses_mounts,
             without_log: self.without_log,
@@ -228,6 +249,13 @@ impl TreeOnUse {
             opening: Mutex::default(),
             problem: Mutex::default(),
         }
+    }
+
+    /// The same, to be opened only on what its directory was on before. Who manages the share and
+    /// has looked at it decides about that: see [`TreeOnUse::see`].
+    #[must_use]
+    pub fn expecting(self, was_on: Option<Backing>) -> Self {
+        Self { was_on, ..self }
     }
 
     /// Whether clients have used it, and may go on.
@@ -301,7 +329,16 @@ impl TreeOnUse {
     /// Opens the tree for a client; `None` if it is not to be opened by one.
     fn open_for_client(&self) -> Result<Option<Tree>, OpenError> {
         if self.seen.get().is_none() {
-            self.see(&self.opener.look(self.asked())?);
+            let looked_at = self.opener.look(self.asked())?;
+            if let Some(was) = self.was_on.as_ref().filter(|was| !was.is_still(&looked_at.backing))
+            {
+                return Err(OpenError::Elsewhere {
+                    directory: self.asked().to_owned(),
+                    was: was.mount.to_string(),
+                    is: looked_at.backing.mount.to_string(),
+                });
+            }
+            self.see(&looked_at);
         }
         let Some(seen) = self.seen.get() else { return Ok(None) };
         // Who manages the share sees it too, and has other rules for it.

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
-use steadfast_engine::{CallFacts, CallHost, Peer, PutOffCall, ReplyBuffer, StorageId, Verdict};
+use steadfast_engine::{
+    CallFacts, CallHost, Complaint, Peer, PutOffCall, ReplyBuffer, StorageId, Verdict,
+};
 
 use crate::batch::{Answered, Batch, Origin, Outbox};
 use crate::datagram::ReplyAddress;
@@ -492,7 +494,13 @@ impl Executor {
         };
         context.counters.operations.note_executed(&executed, record.len(), bytes_out);
         if let Some(complaint) = reply.complaint.take() {
-            limited!(log, LogKind::Complaint, warn, "{} {complaint}", peer.address);
+            // Each has a bound of its own: none hides another.
+            let kind = match complaint {
+                Complaint::MountRefused { .. } => LogKind::Mount,
+                Complaint::NoRoom { .. } => LogKind::Room,
+                _ => LogKind::Complaint,
+            };
+            limited!(log, kind, warn, "{} {complaint}", peer.address);
         }
         let outbox = &mut gathering.outbox;
         match verdict {

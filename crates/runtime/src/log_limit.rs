@@ -13,6 +13,8 @@ const REFILL_MS: u64 = 1_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogKind {
     Complaint,
+    Mount,
+    Room,
     HangUp,
     Framing,
     Accept,

@@ -156,6 +156,8 @@ pub struct Compiled {
     pub rules: Arc<RuleSet>,
     /// Whether file systems mounted below the directory are served too.
     pub crosses_mounts: bool,
+    /// Where something has to be mounted; the empty path is the share's directory.
+    pub required_mounts: Arc<[Arc<str>]>,
 }
 
 /// Sets of rules that shares have together.
@@ -203,8 +205,11 @@ impl RuleBook {
         if let Some(recipe) = known {
             return (recipe.outcome.clone(), Arc::clone(&recipe.words));
         }
-        let outcome = compile(inherited, words.words())
-            .map(|(rules, crosses_mounts)| Compiled { rules: self.shared(rules), crosses_mounts });
+        let outcome = compile(inherited, words.words()).map(|(rules, options)| Compiled {
+            rules: self.shared(rules),
+            crosses_mounts: options.crosses_mounts,
+            required_mounts: options.required_mounts.into(),
+        });
         if self.recipes.len() >= Self::SPARE_MAX {
             self.forget_unused();
         }
@@ -248,7 +253,7 @@ impl RuleBook {
 fn compile(
     inherited: &Inherited,
     words: Words<'_>,
-) -> Result<(Vec<ClientRule>, bool), Arc<[FieldMistake]>> {
+) -> Result<(Vec<ClientRule>, ShareOptions), Arc<[FieldMistake]>> {
     let mut mistakes = Vec::new();
     let (mut options, own_lists) =
         read_options(&inherited.options, words.options, Field::Option, &mut mistakes);
@@ -285,11 +290,7 @@ fn compile(
         // Not of the whole: that would be taken for there being none.
         mistakes.push(too_many(Field::Key("clients")));
     }
-    if mistakes.is_empty() {
-        Ok((rules.rules, options.crosses_mounts))
-    } else {
-        Err(mistakes.into())
-    }
+    if mistakes.is_empty() { Ok((rules.rules, options)) } else { Err(mistakes.into()) }
 }
 
 /// `[[share.rule]]`: options beside those of the share, for some clients.
@@ -309,6 +310,10 @@ fn read_rule(
     if options.crosses_mounts != share_options.crosses_mounts {
         let what = "crossmnt holds for a share as a whole: write it there";
         mistakes.push(FieldMistake::new(at("crossmnt"), what));
+    }
+    if options.required_mounts != share_options.required_mounts {
+        let what = "mp holds for a share as a whole: write it there";
+        mistakes.push(FieldMistake::new(at("m"), what));
     }
     if options.lists != ClientLists::default() {
         let what = "lists of clients belong to a share's options: this rule has `clients`";

@@ -13,6 +13,7 @@ mod clients;
 mod compile;
 pub mod configuration;
 mod coverage;
+mod effective;
 pub mod exports;
 mod group;
 mod id;
@@ -34,6 +35,7 @@ pub use catalog::{
 pub use clients::PatternError;
 pub use compile::{Compiled, Field, FieldMistake, Inherited, Problem, RuleBook};
 pub use configuration::Configuration;
+pub use effective::in_effect;
 pub use group::{GroupFile, Item, Position};
 pub use model::{ClientPattern, ClientRule, Flavor, Flavors, Rights, Share, ShareId, Squash};
 pub use names::{DomainPattern, HostName, Known, Names, NetgroupName, NoNames};

@@ -189,6 +189,9 @@ pub struct Share {
     pub elsewhere: Option<Box<Path>>,
     /// Whether file systems mounted below the directory are served too.
     pub crosses_mounts: bool,
+    /// Where file systems have to be mounted for it to be served (`mp`); the empty path is its
+    /// directory.
+    pub required_mounts: Arc<[Arc<str>]>,
     /// Whether changes are flushed though there is an intent log.
     pub without_log: bool,
     /// Whether it takes no new clients: it is not told to anybody, and not mounted.
@@ -201,6 +204,13 @@ impl Share {
     /// The directory that is served.
     pub fn directory(&self) -> &Path {
         self.elsewhere.as_deref().unwrap_or(Path::new(&*self.path))
+    }
+
+    /// Where file systems have to be mounted for it to be served.
+    pub fn required_mounts(&self) -> impl Iterator<Item = &Path> {
+        self.required_mounts
+            .iter()
+            .map(|mount| if mount.is_empty() { self.directory() } else { Path::new(&**mount) })
     }
 
     /// The directory's path; the share's own, where it is that, in the same memory.

@@ -10,7 +10,7 @@ use crate::model::{ClientPattern, Flavor, Flavors, Rights, Squash};
 use crate::suggestion::nearest;
 
 /// Words that are understood; those that end in `=` take a value.
-const WORDS: [&str; 20] = [
+const WORDS: [&str; 24] = [
     "rw",
     "ro",
     "none",
@@ -26,6 +26,10 @@ const WORDS: [&str; 20] = [
     "no_manage_gids",
     "crossmnt",
     "nocrossmnt",
+    "mp",
+    "mp=",
+    "mountpoint",
+    "mountpoint=",
     "sec=",
     "rw=",
     "ro=",
@@ -37,15 +41,13 @@ const WORDS: [&str; 20] = [
 const ALWAYS_SO: [&str; 4] = ["sync", "no_subtree_check", "wdelay", "no_wdelay"];
 
 /// Words of other servers that ask for what is not served here, with the reason.
-pub(crate) const NOT_SERVED: [(&str, &str); 18] = [
+pub(crate) const NOT_SERVED: [(&str, &str); 16] = [
     ("async", "every acknowledged change is stable here; leave it out"),
     ("subtree_check", "a handle already tells its share; leave it out"),
     ("nohide", "use crossmnt on the outer share"),
     ("hide", "it is so unless crossmnt is given; leave it out"),
     ("no_acl", "ACLs are always served where the file system has them; leave it out"),
     ("fsid", "write `id = NUMBER` in the share"),
-    ("mp", "a share whose directory is missing is faulty alone; leave it out"),
-    ("mountpoint", "a share whose directory is missing is faulty alone; leave it out"),
     ("refer", "referrals belong to NFSv4, which is not served yet"),
     ("replicas", "replicas belong to NFSv4, which is not served yet"),
     ("pnfs", "layouts belong to NFSv4.1, which is not served yet"),
@@ -162,6 +164,9 @@ pub struct ShareOptions {
     pub alternatives: Vec<(Flavors, Access)>,
     /// `crossmnt`: file systems mounted below the directory are served too.
     pub crosses_mounts: bool,
+    /// `mp`, `mountpoint=PATH`: where file systems have to be mounted for the share to be served;
+    /// the empty path is the share's directory.
+    pub required_mounts: Vec<Arc<str>>,
     /// Clients named by options.
     pub lists: ClientLists,
 }
@@ -254,6 +259,12 @@ impl ShareOptions {
         let mut words = Vec::new();
         if self.crosses_mounts != base.crosses_mounts {
             words.push(if self.crosses_mounts { "crossmnt" } else { "nocrossmnt" }.to_owned());
+        }
+        for mount in &self.required_mounts {
+            if !base.required_mounts.contains(mount) {
+                let is_own = mount.is_empty();
+                words.push(if is_own { "mp".to_owned() } else { format!("mountpoint={mount}") });
+            }
         }
         let has_alternatives = !self.alternatives.is_empty();
         // Without `sec=` there is no way back to no alternatives but to say what they mean.
@@ -356,8 +367,24 @@ impl<'a> List<'a> {
                     suggestion: Some("sec=sys".to_owned()),
                 });
             }
+            ("mp" | "mountpoint", value) => self.require_mount(word, value.unwrap_or_default())?,
             ("rw" | "ro" | "none" | "root", Some(value)) => self.list(name, word, value)?,
             _ => return Err(unknown(word, name)),
+        }
+        Ok(())
+    }
+
+    /// `mp` and `mountpoint`: without a path, the share's directory.
+    fn require_mount(&mut self, word: &str, path: &str) -> Result<(), OptionError> {
+        if word.contains('=') && !path.starts_with('/') {
+            return Err(OptionError {
+                what: format!("{} needs an absolute path", shown(word)),
+                suggestion: Some("mp".to_owned()),
+            });
+        }
+        let mounts = &mut self.options.required_mounts;
+        if !mounts.iter().any(|known| **known == *path) {
+            mounts.push(path.into());
         }
         Ok(())
     }
@@ -687,6 +714,20 @@ mod tests {
         all(&["rw", "sec=sys", "ro"]);
     }
 
+    #[test]
+    fn mounts_that_a_share_needs_are_paths() {
+        let mounts = |words: &[&str]| -> Vec<String> {
+            all(words).required_mounts.iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(
+            mounts(&["mp", "mountpoint", "mp=/a", "mountpoint=/b", "mp=/a"]),
+            ["", "/a", "/b"]
+        );
+        for word in ["mp=", "mountpoint=a", "mp=./a"] {
+            assert!(mistake(&[word]).1.contains("absolute path"), "{word}");
+        }
+    }
+
     fn words() -> impl Strategy<Value = Vec<&'static str>> {
         let word = prop::sample::select(vec![
             "rw",
@@ -705,6 +746,8 @@ mod tests {
             "no_manage_gids",
             "crossmnt",
             "nocrossmnt",
+            "mp",
+            "mountpoint=/a",
             "sec=sys",
             "sec=krb5",
             "sec=none:krb5p",
@@ -724,6 +767,7 @@ mod tests {
             prop_assert_eq!(errors, []);
             prop_assert_eq!(again.grants(), options.grants());
             prop_assert_eq!(again.crosses_mounts, options.crosses_mounts);
+            prop_assert_eq!(&again.required_mounts, &options.required_mounts);
         }
     }
 }

@@ -226,6 +226,10 @@ pub trait ChangeLog: Send + Sync {
         sync: Arc<dyn FileSystemSync>,
     ) -> Result<Option<LoggedFileSystem>, FsError>;
 
+    /// A share whose changes are to be logged uses a file system that was registered: a log that
+    /// nobody needed before is made. Does not wait for that.
+    fn want(&self, _file_system: LoggedFileSystem) {}
+
     /// One that was registered has no more changes to be logged. When it was the last of its mount,
     /// the mount is let go, and before that, if it was the last of the file system, what was changed
     /// is flushed. Does not wait for that.

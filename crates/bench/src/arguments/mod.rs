@@ -78,7 +78,8 @@ impl BenchArguments {
             }),
             Command::Mountstorm(arguments) => watched(&arguments.output, |control| {
                 let report = crate::mountstorm::run(&arguments.load(), control)?;
-                arguments.output.print(&report, || report.table())
+                arguments.output.print(&report, || report.table())?;
+                report.require_success()
             }),
             Command::NullServer { address } => {
                 let mut server = NullServer::bind(*address)?;

@@ -11,6 +11,7 @@ use super::everything::EveryShareTally;
 use super::worker::Tally;
 use crate::drive::tally::kind_reports;
 use crate::drive::{KindReport, Latency};
+use crate::error::BenchError;
 use crate::server_cost::Costs;
 use crate::text::or_dash;
 
@@ -83,6 +84,17 @@ pub struct BesideReport {
 }
 
 impl Report {
+    /// A storm of which nothing came is no measurement.
+    ///
+    /// # Errors
+    /// When no client has mounted, unless somebody interrupted it.
+    pub fn require_success(&self) -> Result<(), BenchError> {
+        if self.succeeded > 0 || self.was_interrupted {
+            return Ok(());
+        }
+        Err(BenchError::NobodyMounted { clients: self.clients })
+    }
+
     pub(super) fn new(
         storm: &Mountstorm,
         tally: Tally,

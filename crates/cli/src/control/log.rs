@@ -25,8 +25,13 @@ impl ControlledLog {
         switch: impl FnOnce(&IntentLogKeeper) -> Result<(), SwitchError>,
     ) -> Result<RawJson, Refusal> {
         let keeper = self.keeper()?;
-        switch(keeper).map_err(|e| Refusal::new(RefusalKind::Conflict, e.to_string()))?;
-        RawJson::of(&LogReport::of(keeper))
+        let is_unchanged = match switch(keeper) {
+            Ok(()) => false,
+            // Who asks twice has what was asked for.
+            Err(SwitchError::IsOn | SwitchError::IsOffAsAsked) => true,
+            Err(error) => return Err(Refusal::new(RefusalKind::Conflict, error.to_string())),
+        };
+        RawJson::of(&LogReport { is_unchanged, ..LogReport::of(keeper) })
     }
 }
 

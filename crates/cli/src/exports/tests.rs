@@ -4,6 +4,8 @@ use std::os::unix::fs::MetadataExt;
 use steadfast_posixfs::StorageOptions;
 use steadfast_shares::ClientPattern;
 
+use std::path::PathBuf;
+
 use super::*;
 
 const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
@@ -25,7 +27,8 @@ impl Place {
         let directory = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(directory.path().join("first")).expect("made");
         let storage = Storage::new(StorageOptions::default());
-        let exports = Exports::new(storage, directory.path().join("state"), false);
+        let exports =
+            Exports::new(storage, &directory.path().join("state"), false, OwnFiles::default());
         Self { directory, exports, table: Arc::default() }
     }
 
@@ -50,6 +53,7 @@ impl Place {
             path: if id == 1 { "/share".into() } else { format!("/share{id}").into() },
             elsewhere: Some(self.path(name).into()),
             crosses_mounts: false,
+            required_mounts: Arc::default(),
             without_log: false,
             is_draining: false,
             rules: Arc::new(vec![rule].into()),

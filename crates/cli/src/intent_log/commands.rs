@@ -16,6 +16,7 @@ use super::probe_report::ProbeReport;
 use super::{FILE_NAME, FlushReport, LogReport, host};
 use crate::arguments::{CONFIGURATION_FILE, LogAction, LogArguments};
 use crate::configuration;
+use crate::plain;
 use crate::state_directory::StateDirectory;
 use crate::statistics::{Document, unix_time};
 
@@ -29,11 +30,15 @@ pub(crate) fn run(arguments: &LogArguments) -> Result<()> {
         LogAction::Status { json } => status(&place, *json),
         LogAction::Flush { json } => flush(&place, *json),
         LogAction::Enable => {
-            place.ask::<LogReport>("POST", "/v1/log/enable")?;
-            print("the intent log is on\n")
+            let report = place.ask::<LogReport>("POST", "/v1/log/enable")?;
+            let before = if report.is_unchanged { "unchanged: " } else { "" };
+            print(&format!("{before}the intent log is on\n"))
         }
         LogAction::Disable => {
-            place.ask::<LogReport>("POST", "/v1/log/disable")?;
+            let report = place.ask::<LogReport>("POST", "/v1/log/disable")?;
+            if report.is_unchanged {
+                return print("unchanged: the intent log is off\n");
+            }
             print(
                 "the intent log is off, and empty: changes are flushed one by one, which is slower \
                  and as safe; until `steadfast log enable`, or the next start of the server, which \
@@ -61,7 +66,7 @@ pub(crate) fn run(arguments: &LogArguments) -> Result<()> {
 }
 
 fn print(text: &str) -> Result<()> {
-    match std::io::stdout().write_all(text.as_bytes()) {
+    match std::io::stdout().write_all(plain::lines(text).as_bytes()) {
         // Nobody may be reading.
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(error).context("cannot print")
@@ -71,7 +76,7 @@ fn print(text: &str) -> Result<()> {
 }
 
 fn line(document: &impl Serialize) -> Result<String> {
-    Ok(serde_json::to_string(document)? + "\n")
+    Ok(plain::json(document)? + "\n")
 }
 
 /// Where the log and the server's state are.
@@ -141,6 +146,7 @@ fn status(place: &Place, json: bool) -> Result<()> {
             if json {
                 return print(&line(&report)?);
             }
+            let report = plain::document(&report)?;
             let statistics = client.ask("GET", "/v1/statistics", Patience::Short)?;
             let seconds = Document::read(&statistics)?.seconds();
             print(&report.text(seconds, unix_time().as_millis() as u64))
@@ -211,7 +217,7 @@ fn status_without_server(place: &Place, why: &AskError, json: bool) -> Result<()
 
 fn flush(place: &Place, json: bool) -> Result<()> {
     let report: FlushReport = place.ask("POST", "/v1/log/flush")?;
-    print(&if json { line(&report)? } else { report.text() })?;
+    print(&if json { line(&report)? } else { plain::document(&report)?.text() })?;
     if !report.faulty.is_empty() {
         bail!("not all file systems are flushed; what they lack is kept in the log");
     }

@@ -36,6 +36,15 @@ const FREE_PART: u64 = 8;
 const MACHINE_ID_FILE: &str = "/etc/machine-id";
 const HOST_FILE: &str = "host.id";
 
+/// Whether there is to be a log.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Now,
+    /// From the first share on whose changes can be logged.
+    WhenNeeded,
+    No,
+}
+
 /// Opens the log and replays what is in it. `None` if there is to be none.
 ///
 /// # Errors
@@ -44,6 +53,7 @@ pub(crate) fn start(
     settings: &LogSettings,
     state_directory: &Path,
     new_write_verifier: u64,
+    may_log: bool,
     is_useful: impl Fn() -> bool,
 ) -> Result<Option<StartedIntentLog>> {
     let path = match &settings.path {
@@ -53,29 +63,43 @@ pub(crate) fn start(
     let is_there = path.exists();
     // Who says where it is to be wants one.
     let enabled = settings.enabled.or(settings.path.as_ref().map(|_| true));
-    let (is_wanted, file_mib) = match enabled {
-        Some(is_wanted) => (is_wanted, settings.size_mib.unwrap_or(FILE_MIB)),
-        // Once made, it is used: it may have changes of file systems that are not there now.
-        None if is_there => (true, FILE_MIB),
-        None if !is_useful() => {
-            tracing::info!(
-                "no intent log: no share is on a file system whose changes can be logged (ext4 \
-                 with a journal, XFS, btrfs, served as root); changes are flushed"
-            );
-            (false, FILE_MIB)
+    let another_is_open =
+        is_any_open(state_directory).context("cannot read the state directory")?;
+    let sized = || settings.size_mib.map_or_else(|| fitting_mib(state_directory), Ok);
+    let (use_of_it, file_mib) = match enabled {
+        Some(is_wanted) => {
+            let use_of_it = if is_wanted { Use::Now } else { Use::No };
+            (use_of_it, settings.size_mib.unwrap_or(FILE_MIB))
         }
-        None => match settings.size_mib.map_or_else(|| fitting_mib(state_directory), Ok) {
-            Ok(mib) => (true, mib),
+        // Once made, it is used: it may have changes of file systems that are not there now.
+        None if is_there => (Use::Now, FILE_MIB),
+        None if !may_log => {
+            tracing::info!(
+                "no intent log: the server does not run as root, and flushes every change"
+            );
+            (Use::No, FILE_MIB)
+        }
+        None if !is_useful() && !another_is_open => {
+            tracing::info!(
+                "no intent log yet: no share is on a file system whose changes can be logged (ext4 \
+                 with a journal, XFS, btrfs); it is made when the first such share is added"
+            );
+            // Whether there is room is seen again when it is made.
+            (Use::WhenNeeded, sized().unwrap_or(LOG_MIB.0))
+        }
+        None => match sized() {
+            Ok(mib) => (Use::Now, mib),
             Err(why) => {
                 tracing::warn!("no intent log is made: {why}; changes are flushed");
-                (false, FILE_MIB)
+                (Use::No, FILE_MIB)
             }
         },
     };
+    let is_wanted = use_of_it != Use::No;
     if !is_wanted {
         refuse_what_is_set_aside(state_directory)?;
         // One that was not closed has to be found and emptied first, wherever it is.
-        if !is_any_open(state_directory).context("cannot read the state directory")? {
+        if !another_is_open {
             // Whatever comes after it is not undone by a later start with a log.
             forget_under_way(state_directory).context("cannot write the state directory")?;
             return Ok(None);
@@ -89,7 +113,7 @@ pub(crate) fn start(
     process::random_bytes(&mut untold).context("cannot get randomness from the kernel")?;
     let untold_write_verifier = u64::from_be_bytes(untold);
     let directory = state_directory.to_owned();
-    let started = StartIntentLog {
+    let start = StartIntentLog {
         path,
         file_bytes: file_mib << 20,
         state_directory: state_directory.to_owned(),
@@ -121,8 +145,13 @@ pub(crate) fn start(
             let storage = found.map_err(|error| error.to_string())?;
             Ok(storage.map(|storage| Box::new(storage) as Box<dyn Recoverable>))
         }),
+    };
+    if use_of_it == Use::WhenNeeded {
+        let keeper = start.start_unmade()?;
+        let write_verifier = new_write_verifier;
+        return Ok(Some(StartedIntentLog { keeper, write_verifier, replies: Vec::new() }));
     }
-    .start()?;
+    let started = start.start()?;
     if is_wanted {
         return Ok(Some(started));
     }
@@ -207,7 +236,9 @@ fn host(state_directory: &Path) -> Result<[u8; 16]> {
 /// Closes the log when no call can come any more.
 pub(crate) fn close(keeper: &Arc<IntentLogKeeper>, verifier: u64) {
     let was_off = keeper.phase() == Phase::Off;
-    if keeper.close(verifier) {
+    if keeper.is_unmade() {
+        keeper.close(verifier);
+    } else if keeper.close(verifier) {
         tracing::info!("the intent log is empty and closed");
     } else if was_off {
         tracing::warn!(

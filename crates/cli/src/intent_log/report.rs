@@ -61,6 +61,9 @@ pub(crate) struct FileSystemFigures {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(crate) struct LogReport {
     pub(crate) version: u32,
+    /// After `enable` and `disable`: whether it was so before.
+    #[serde(default)]
+    pub(crate) is_unchanged: bool,
     /// The server's.
     pub(crate) process: u32,
     /// Where the log is.
@@ -121,6 +124,10 @@ impl LogFigures {
             Left::Failed(why) => {
                 format!("left, as it {why}; it comes back when its device is well")
             }
+            Left::Unmade => "there is none yet: no share is on a file system whose changes can be \
+                             logged (ext4 with a journal, XFS, btrfs); it is made and used when \
+                             the first such share is added"
+                .to_owned(),
             Left::Stuck(why) => format!(
                 "it {why}, and a file system cannot be flushed: changes wait until both are \
                  repaired and the server is started again"
@@ -259,6 +266,7 @@ impl LogReport {
         };
         Self {
             version: VERSION,
+            is_unchanged: false,
             process: std::process::id(),
             path: status.path.display().to_string(),
             epoch: status.epoch,

@@ -78,6 +78,19 @@ pub(crate) enum ShareAction {
         #[arg(long)]
         drain: bool,
     },
+    /// Serve shares from what their directories are on now, though that is another file system than
+    /// before: another disk, or what is below one that is not mounted.
+    Accept {
+        /// Their paths.
+        #[arg(required_unless_present = "all", value_name = "PATH")]
+        paths: Vec<PathBuf>,
+        /// All shares that are faulty.
+        #[arg(long, conflicts_with = "paths")]
+        all: bool,
+        /// For programs: one line of JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Tell what a client may do with a path, and why.
     Explain {
         /// The client (an address or a name), the user (a number or a name) if one is asked about,

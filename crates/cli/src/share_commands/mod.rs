@@ -13,13 +13,15 @@ mod rule;
 mod table;
 mod waiting;
 
-use std::io::{Read, Write};
+use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use steadfast_control::api::{
-    Applied, Document, ExplainRequest, ExportsFile, Import, ShareFilter, Wish,
+    AcceptRequest, Applied, Document, ExplainRequest, ExportsFile, Import, Mistake, ShareFilter,
+    Wish,
 };
 use steadfast_control::{AskError, Client};
 use steadfast_shares::Configuration;
@@ -28,6 +30,7 @@ use steadfast_shares::manage::{Batch, Operation};
 
 use crate::arguments::CONFIGURATION_FILE;
 use crate::configuration;
+use crate::plain;
 use crate::state_directory::StateDirectory;
 use arguments::{
     ApplyArguments, ChangeOptions, ExportArguments, GroupAction, GroupArguments, ImportArguments,
@@ -61,12 +64,21 @@ pub(crate) fn share(arguments: &ShareArguments) -> Result<()> {
         ShareAction::List(what) => list(&client, what),
         ShareAction::Show { path, json } => {
             let share = asked(client.share(&changes::path(path)?))?;
-            tell(*json, &share, |screen| listing::share(&share, screen))
+            tell(*json, &share, listing::share)
+        }
+        ShareAction::Accept { paths, all, json } => {
+            let paths = paths.iter().map(|path| changes::path(path)).collect::<Result<_>>()?;
+            let done = asked(client.accept(&AcceptRequest { paths, all: *all }))?;
+            tell(*json, &done, outcome::accepted)?;
+            match done.warnings.len() {
+                0 => Ok(()),
+                count => bail!("{count} of them cannot be served"),
+            }
         }
         ShareAction::Explain { words, sec, high_port, json } => {
             let request = request(words, sec, *high_port)?;
             let told = asked(client.explain(&request))?;
-            tell(*json, &told, |_| told.sentences.join("\n") + "\n")
+            tell(*json, &told, |told, _| told.sentences.join("\n") + "\n")
         }
     }
 }
@@ -117,11 +129,13 @@ fn list(client: &Client, what: &ShareList) -> Result<()> {
         return print(&lines?);
     }
     if what.paths {
-        return print(
-            &page.shares.iter().map(|share| share.path.clone() + "\n").collect::<String>(),
-        );
+        // Programs get them as they are.
+        let is_seen = std::io::stdout().is_terminal();
+        let told = |path: &str| if is_seen { plain::line(path).into_owned() } else { path.into() };
+        return print(&page.shares.iter().map(|it| told(&it.path) + "\n").collect::<String>());
     }
-    print(&listing::shares(&page.shares, page.total, Screen::of_stdout()))
+    let shares = plain::document(&page.shares)?;
+    print(&listing::shares(&shares, page.total, Screen::of_stdout()))
 }
 
 /// `steadfast group`
@@ -135,7 +149,7 @@ pub(crate) fn group(arguments: &GroupArguments) -> Result<()> {
         let lines: Result<String> = groups.iter().map(line).collect();
         return print(&lines?);
     }
-    print(&listing::groups(&groups, Screen::of_stdout()))
+    print(&listing::groups(&plain::document(&groups)?, Screen::of_stdout()))
 }
 
 /// `steadfast apply`
@@ -231,20 +245,20 @@ fn exports_files(etc: &Path) -> Result<Vec<PathBuf>> {
 /// `steadfast rollback`
 pub(crate) fn rollback(arguments: &RollbackArguments) -> Result<()> {
     let done = asked(client(&arguments.server)?.rollback(arguments.state))?;
-    tell(arguments.json, &done, |screen| outcome::applied(&done, screen))
+    tell(arguments.json, &done, outcome::applied)
 }
 
 /// `steadfast reload`
 pub(crate) fn reload(arguments: &TellArguments) -> Result<()> {
     let done = asked(client(&arguments.server)?.reload())?;
-    tell(arguments.json, &done, |screen| outcome::applied(&done, screen))?;
+    tell(arguments.json, &done, outcome::applied)?;
     nothing_left_out(&done)
 }
 
 /// `steadfast history`
 pub(crate) fn history(arguments: &TellArguments) -> Result<()> {
     let history = asked(client(&arguments.server)?.history())?;
-    tell(arguments.json, &history, |screen| listing::history(&history, screen))
+    tell(arguments.json, &history, listing::history)
 }
 
 /// `steadfast export`
@@ -257,7 +271,11 @@ pub(crate) fn watch(arguments: &TellArguments) -> Result<()> {
     let screen = Screen::of_stdout();
     for event in asked(client(&arguments.server)?.watch())? {
         let event = asked(event)?;
-        let text = if arguments.json { line(&event)? } else { listing::event(&event, screen) };
+        let text = if arguments.json {
+            line(&event)?
+        } else {
+            listing::event(&plain::document(&event)?, screen)
+        };
         let mut out = std::io::stdout().lock();
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
@@ -278,12 +296,12 @@ fn wished(client: &Client, wish: &Wish, options: &ChangeOptions) -> Result<()> {
         let waiting = Waiting::begin("planning");
         let planned = asked(client.plan(wish))?;
         drop(waiting);
-        return tell(options.json, &planned, |screen| outcome::plan(&planned, screen));
+        return tell(options.json, &planned, outcome::plan);
     }
     let waiting = Waiting::begin("applying");
     let done = asked(client.apply(wish, options.wait))?;
     drop(waiting);
-    tell(options.json, &done, |screen| outcome::applied(&done, screen))?;
+    tell(options.json, &done, outcome::applied)?;
     nothing_left_out(&done)
 }
 
@@ -299,20 +317,20 @@ fn nothing_left_out(done: &Applied) -> Result<()> {
 fn asked<T>(answer: Result<T, AskError>) -> Result<T> {
     answer.map_err(|error| {
         let mistakes = error.mistakes();
+        let told = |what: &Mistake| plain::line(&what.to_string()).into_owned();
         if mistakes.len() <= 1 {
-            return error.into();
+            return anyhow!("{}", plain::line(&error.to_string()));
         }
-        let mut lines: Vec<String> =
-            mistakes.iter().take(MISTAKES_MAX).map(ToString::to_string).collect();
+        let mut lines: Vec<String> = mistakes.iter().take(MISTAKES_MAX).map(told).collect();
         if let Some(more) = mistakes.len().checked_sub(MISTAKES_MAX).filter(|more| *more > 0) {
             lines.push(format!("and {more} more"));
         }
-        anyhow!("{error}:\n{}", lines.join("\n"))
+        anyhow!("{}:\n{}", plain::line(&error.to_string()), lines.join("\n"))
     })
 }
 
 /// The server that is meant.
-fn client(choice: &ServerChoice) -> Result<Client> {
+pub(crate) fn client(choice: &ServerChoice) -> Result<Client> {
     let configured = match &choice.config {
         Some(file) => configuration::read(file).map_err(|mistakes| {
             anyhow!("mistakes in the configuration:\n{}", mistakes.join("\n"))
@@ -335,12 +353,16 @@ fn client(choice: &ServerChoice) -> Result<Client> {
     })
 }
 
-fn tell(json: bool, value: &impl Serialize, text: impl FnOnce(Screen) -> String) -> Result<()> {
-    print(&if json { line(value)? } else { text(Screen::of_stdout()) })
+fn tell<T: Serialize + DeserializeOwned>(
+    json: bool,
+    value: &T,
+    text: impl FnOnce(&T, Screen) -> String,
+) -> Result<()> {
+    print(&if json { line(value)? } else { text(&plain::document(value)?, Screen::of_stdout()) })
 }
 
 fn line(value: &impl Serialize) -> Result<String> {
-    Ok(serde_json::to_string(value)? + "\n")
+    Ok(plain::json(value)? + "\n")
 }
 
 fn print(text: &str) -> Result<()> {

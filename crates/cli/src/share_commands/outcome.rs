@@ -46,6 +46,22 @@ pub(super) fn applied(applied: &Applied, screen: Screen) -> String {
         0 => writeln!(text, "nothing had to be changed"),
         _ => writeln!(text, "{}: state {}", count(&applied.changes), applied.sequence),
     };
+    if !applied.mount_lines.is_empty() {
+        text.push_str("mount on a client, as root:\n");
+    }
+    for line in &applied.mount_lines {
+        let _ = writeln!(text, "  {line}");
+    }
+    text
+}
+
+/// What became of shares that are accepted on what they are on.
+pub(super) fn accepted(applied: &Applied, screen: Screen) -> String {
+    let mut text = String::new();
+    notes(&mut text, "warning", Color::Yellow, &applied.warnings, screen);
+    if applied.warnings.is_empty() {
+        text.push_str("accepted: they are served from what they are on now\n");
+    }
     text
 }
 

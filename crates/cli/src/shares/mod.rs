@@ -14,10 +14,11 @@ mod told;
 mod watching;
 mod writing;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -32,17 +33,18 @@ use steadfast_engine::{Engine, ExportTable};
 use steadfast_posixfs::LookedAt;
 use steadfast_runtime::intent_log::IntentLogKeeper;
 use steadfast_shares::manage::{DefaultsSpec, Mistake};
-use steadfast_shares::{FixedShare, Item, RuleSet, Share, ShareChange, ShareId};
+use steadfast_shares::{FixedShare, Item, RuleSet, Share, ShareChange, ShareId, ShareView};
 use steadfast_sys::process;
 use tokio::sync::broadcast;
 
 use crate::configuration::{COMMAND_LINE, WantedShare};
 use crate::exports::{Built, Exports, Fault, is_single_user};
+use crate::mount_lines::MountBy;
 use idle::IdleShares;
 use returning::Returning;
 pub(crate) use service::ManagedShares;
 use told::{StatesBefore, each_once, state_served};
-use watching::{DirectoryWatch, subdirectories};
+use watching::{DirectoryWatch, Subdirectories, subdirectories};
 use writing::Writer;
 
 /// What is of `steadfast.toml` and of the command line.
@@ -79,6 +81,7 @@ pub(crate) struct Places {
 /// Shares that are kept; nobody has looked at their directories yet.
 pub(crate) struct KeptShares {
     store: Store,
+    left_out: LeftOut,
     sharetab: Option<PathBuf>,
 }
 
@@ -98,9 +101,15 @@ const LOOKED_AT_ONCE: usize = 2048;
 /// How long what is to be kept waits, when the server stops, for somebody whom a disk holds up.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Directories below patterns that no share can be made of, by group and pattern.
+type LeftOut = BTreeMap<(String, String), Vec<OsString>>;
+/// So many of them are told by name.
+const LEFT_OUT_TOLD: usize = 10;
+
 /// What changes together.
 struct State {
     store: Store,
+    left_out: LeftOut,
     exports: Exports,
     /// What the disk says about shares that are to be served, by their ids.
     faults: HashMap<ShareId, Box<str>>,
@@ -124,11 +133,12 @@ impl KeptShares {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
         };
         let (mut store, mistakes) = Store::open(options)?;
-        look_at_patterns(&mut store, None);
+        let mut left_out = LeftOut::default();
+        look_at_patterns(&mut store, &mut left_out, None);
         for mistake in mistakes.into_iter().chain(store.catalog().mistakes()) {
             tracing::error!("{mistake}");
         }
-        Ok(Self { store, sharetab: places.sharetab.clone() })
+        Ok(Self { store, left_out, sharetab: places.sharetab.clone() })
     }
 
     /// Whether tools keep some.
@@ -149,6 +159,7 @@ impl KeptShares {
         let sharetab = self.sharetab.as_deref().and_then(open_sharetab);
         let mut state = State {
             store: self.store,
+            left_out: self.left_out,
             exports,
             faults: HashMap::new(),
             sharetab,
@@ -161,6 +172,18 @@ impl KeptShares {
         };
         let (mut now, later): (Vec<_>, Vec<_>) =
             state.all_wanted().into_iter().partition(is_for_now);
+        let count = now.len() + later.len();
+        state.exports.backings.forget_gone(
+            || {
+                let id = |view: ShareView| match (view.share, view.spec.id) {
+                    (Some(share), _) => share.id,
+                    (None, Some(id)) => ShareId(id),
+                    (None, None) => ShareId::of_path(&view.spec.path),
+                };
+                catalog.shares().map(id).collect()
+            },
+            count,
+        );
         let not_looked_at = later.clone();
         let (table, not_begun) = state.exports.begin(later);
         now.extend(not_begun);
@@ -175,6 +198,11 @@ impl ReadyShares {
     /// The rules of each share that is served.
     pub(crate) fn rules(&self) -> impl Iterator<Item = Arc<RuleSet>> {
         self.state.exports.all_rules()
+    }
+
+    /// Whether a share is on something else than before, which an administrator may accept.
+    pub(crate) fn has_elsewhere(&self) -> bool {
+        self.state.exports.has_elsewhere()
     }
 
     /// Why shares are not served.
@@ -209,9 +237,16 @@ pub(crate) struct ShareManager {
     /// Unless the kernel has none.
     watch: Mutex<Option<DirectoryWatch>>,
     is_start_ended: AtomicBool,
+    /// What clients mount by, once the server listens.
+    mount_by: OnceLock<MountBy>,
 }
 
 impl ShareManager {
+    /// Notes what clients mount by.
+    pub(crate) fn set_mount_by(&self, mount_by: MountBy) {
+        let _ = self.mount_by.set(mount_by);
+    }
+
     /// Manages what the engine serves, its table being that of `ready`. Then the server may serve,
     /// and after that [`ShareManager::finish_start`] is due, with what is left to do.
     ///
@@ -238,6 +273,7 @@ impl ShareManager {
             idle: IdleShares::default(),
             watch: Mutex::new(None),
             is_start_ended: AtomicBool::new(false),
+            mount_by: OnceLock::new(),
         });
         manager.writer.start(&manager).context("cannot start a thread")?;
         if let Some(intent_log) = intent_log {
@@ -396,7 +432,8 @@ impl ShareManager {
     /// Looks again at directories of which shares are made.
     fn look_at(&self, parents: &BTreeSet<PathBuf>) {
         let mut state = self.lock();
-        let changes = look_at_patterns(&mut state.store, Some(parents));
+        let State { store, left_out, .. } = &mut *state;
+        let changes = look_at_patterns(store, left_out, Some(parents));
         let sequence = state.store.sequence();
         let done = Done { sequence, changes, ..Done::default() };
         if !done.changes.is_empty() {
@@ -564,11 +601,18 @@ impl State {
 
 /// Tells the store which directories there are below patterns: all, or those with these parents.
 /// One that cannot be read now has what it had.
-fn look_at_patterns(store: &mut Store, parents: Option<&BTreeSet<PathBuf>>) -> Vec<ShareChange> {
+fn look_at_patterns(
+    store: &mut Store,
+    left_out: &mut LeftOut,
+    parents: Option<&BTreeSet<PathBuf>>,
+) -> Vec<ShareChange> {
     let patterns = store.catalog().patterns().map(|(group, pattern)| {
         (group.to_owned(), pattern.directories.clone(), pattern.mounted == Some(true))
     });
     let patterns: Vec<(String, String, bool)> = patterns.collect();
+    left_out.retain(|(group, directories), _| {
+        patterns.iter().any(|pattern| pattern.0 == *group && pattern.1 == *directories)
+    });
     let mut changes = Vec::new();
     for (group, directories, is_mounted) in patterns {
         let Some(parent) = Path::new(&directories).parent() else { continue };
@@ -576,9 +620,18 @@ fn look_at_patterns(store: &mut Store, parents: Option<&BTreeSet<PathBuf>>) -> V
             continue;
         }
         match subdirectories(parent, is_mounted) {
-            Ok(names) => {
+            Ok(Subdirectories { names, left_out: mut bad }) => {
                 let names = names.iter().map(String::as_str);
                 changes = joined(changes, store.set_directories(&group, &directories, names));
+                bad.sort();
+                let place = (group, directories);
+                if left_out.get(&place).map_or(&[][..], Vec::as_slice) == bad {
+                    continue;
+                }
+                if let Some(told) = not_shared(&bad) {
+                    tracing::warn!("group {:?}, pattern {:?}: {told}", place.0, place.1);
+                }
+                left_out.insert(place, bad);
             }
             Err(error) => tracing::error!(
                 "group {group:?}, pattern {directories:?}: {} cannot be read: {error}",
@@ -587,6 +640,21 @@ fn look_at_patterns(store: &mut Store, parents: Option<&BTreeSet<PathBuf>>) -> V
         }
     }
     changes
+}
+
+/// That directories below a pattern are not shared, and which; `None` without any.
+fn not_shared(left_out: &[OsString]) -> Option<String> {
+    if left_out.is_empty() {
+        return None;
+    }
+    let told: Vec<_> =
+        left_out.iter().take(LEFT_OUT_TOLD).map(|name| format!("{name:?}")).collect();
+    let more = left_out.len().saturating_sub(LEFT_OUT_TOLD);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    Some(format!(
+        "not shared, since their names are not UTF-8: {}{more}; rename them",
+        told.join(", ")
+    ))
 }
 
 fn tell_of_single_users(served: &[Arc<Share>]) {

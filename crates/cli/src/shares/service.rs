@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use steadfast_access::{LookUp, State as Standing, Subject as Name};
 use steadfast_control::api::{
-    self, Applied, Event, ExplainRequest, Explanation, GroupStatus, History, HistoryEntry, Mistake,
-    Plan, ShareFilter, SharePage, ShareStatus, Who, Wish,
+    self, AcceptRequest, Applied, Event, ExplainRequest, Explanation, GroupStatus, History,
+    HistoryEntry, Mistake, Plan, ShareFilter, SharePage, ShareStatus, Who, Wish,
 };
 use steadfast_control::explain::{self, Asked, User, explain, innermost};
-use steadfast_control::store::Done;
+use steadfast_control::store::{self, Done};
 use steadfast_control::{Refusal, RefusalKind, ShareService};
 use steadfast_shares::{
-    ClientPattern, Edit, Flavor, Groups, HostName, ShareView, exports, planned,
+    ClientPattern, Edit, Flavor, Groups, HostName, Item, Share, ShareChange, ShareView, exports,
+    planned,
 };
 use tokio::sync::broadcast;
 
@@ -23,6 +24,8 @@ use crate::exports::Fault;
 
 /// How long an answer waits for plug-ins at the most, if it is to.
 const PLUGINS_PATIENCE: Duration = Duration::from_secs(120);
+/// Shares that were added whose mount lines are told.
+const MOUNTED_MAX: usize = 4;
 /// Shares that are told of as faulty in one answer.
 const WARNINGS_MAX: usize = 100;
 
@@ -40,7 +43,7 @@ impl ManagedShares {
             changes: planned(&done.edits),
             mistakes: done.left_out,
             warnings: warnings(faults),
-            plugin_faults: Vec::new(),
+            ..Applied::default()
         };
         if waits {
             let ticket = self.0.plugins.last_told();
@@ -101,7 +104,7 @@ impl ShareService for ManagedShares {
         let state = self.0.lock();
         let catalog = state.store.catalog();
         let mut groups: Vec<GroupStatus> =
-            catalog.groups().map(|view| State::group_status(&view)).collect();
+            catalog.groups().map(|view| state.group_status(&view)).collect();
         for view in catalog.shares() {
             let status = self.told(&state, &view);
             let group = groups.iter_mut().find(|group| Some(&group.name) == status.group.as_ref());
@@ -120,7 +123,7 @@ impl ShareService for ManagedShares {
         let new = tried.iter().flat_map(|applied| &applied.changes);
         let new = new.filter_map(|change| change.new.as_ref());
         let faults = new.filter_map(|share| {
-            let what = state.exports.problem_of(share.directory())?;
+            let what = state.exports.problem_of(share)?;
             Some(Fault { id: share.id, path: Arc::clone(&share.path), what })
         });
         let faults = faults.take(WARNINGS_MAX).collect();
@@ -148,7 +151,17 @@ impl ShareService for ManagedShares {
                 return Err(Refusal::mistaken(comes.placed(refusal.mistakes)));
             }
         };
+        // Who adds a share means what its directory is on now.
+        let is_added = |edit: &&Edit| edit.before.is_none() && edit.after.is_some();
+        let added = done.edits.iter().filter(is_added).filter_map(|edit| match &edit.item {
+            Item::Share(path) => state.store.catalog().served(path).map(|share| share.id),
+            _ => None,
+        });
+        let added: Vec<_> = added.collect();
+        state.exports.backings.forget(added.iter().copied());
         let faults = self.0.publish(&mut state, &done);
+        let served = added.iter().filter_map(|id| state.exports.served(*id)).map(Arc::clone);
+        let served: Vec<_> = served.take(MOUNTED_MAX).collect();
         let has_other_patterns = state.parents() != had_patterns || has_patterns(&done.edits);
         drop(state);
         if has_other_patterns {
@@ -157,6 +170,9 @@ impl ShareService for ManagedShares {
         done.left_out = comes.left_out(std::mem::take(&mut done.left_out));
         let mut applied = self.applied(done, faults, waits);
         applied.warnings.splice(..0, comes.warnings);
+        if let Some(mount_by) = self.0.mount_by.get().filter(|_| !served.is_empty()) {
+            applied.mount_lines = mount_by.lines(served.iter().map(|share| &**share));
+        }
         Ok(applied)
     }
 
@@ -179,7 +195,7 @@ impl ShareService for ManagedShares {
             unix_ms: known.time_ms,
             who: known.who.clone(),
             comment: known.comment.clone(),
-            summary: summary(known.operations_total, known.edits, known.rolled_back_to),
+            summary: summary(known),
             can_return: true,
         });
         History { sequence: state.store.sequence(), entries: entries.collect() }
@@ -192,6 +208,37 @@ impl ShareService for ManagedShares {
         applied.mistakes.splice(..0, read.mistakes);
         applied.warnings.splice(..0, read.warnings);
         Ok(applied)
+    }
+
+    fn accept(&self, wish: &AcceptRequest, who: &Who) -> Result<Applied, Refusal> {
+        let mut state = self.0.lock();
+        let catalog = state.store.catalog();
+        let mut shares = Vec::new();
+        for path in &wish.paths {
+            let Some(share) = catalog.served(path) else {
+                let why =
+                    format!("{path:?} is no share that is to be served: see steadfast share list");
+                return Err(Refusal::new(RefusalKind::NotFound, why));
+            };
+            shares.push(Arc::clone(share));
+        }
+        if wish.all {
+            let all = catalog.all_served();
+            let faulty = all.filter(|share| state.faults.contains_key(&share.id));
+            shares.extend(faulty.map(Arc::clone));
+        }
+        state.exports.backings.forget(shares.iter().map(|share| share.id));
+        let change = |share: Arc<Share>| ShareChange {
+            path: Arc::clone(&share.path),
+            old: Some(Arc::clone(&share)),
+            new: Some(share),
+        };
+        tracing::info!("{who} accepts what {} shares are on now", shares.len());
+        let changes = shares.into_iter().map(change).collect();
+        let done = Done { sequence: state.store.sequence(), changes, ..Done::default() };
+        let faults = self.0.publish(&mut state, &done);
+        drop(state);
+        Ok(self.applied(done, faults, false))
     }
 
     fn export(&self, group: Option<&str>) -> Result<String, Refusal> {
@@ -254,20 +301,17 @@ impl ShareService for ManagedShares {
 
 /// Whether edits may have changed which directories become shares.
 fn has_patterns(edits: &[Edit]) -> bool {
-    use steadfast_shares::Item;
     edits.iter().any(|edit| matches!(edit.item, Item::Pattern(_) | Item::File | Item::Group))
 }
 
 /// What made a state, in a few words.
-fn summary(operations: usize, edits: usize, rolled_back_to: Option<u64>) -> String {
-    let counted = |count: usize, one: &str| match count {
-        1 => format!("1 {one}"),
-        count => format!("{count} {one}s"),
-    };
-    match rolled_back_to {
-        Some(to) => format!("back to state {to}"),
-        None if operations == 0 => format!("edited by hand: {}", counted(edits, "text")),
-        None => counted(operations, "operation"),
+fn summary(state: &store::State) -> String {
+    let counts = state.counts.text();
+    let counts = if counts.is_empty() { "nothing but remarks changed".to_owned() } else { counts };
+    match state.rolled_back_to {
+        Some(to) => format!("back to state {to}: {counts}"),
+        None if state.by_hand => format!("edited by hand: {counts}"),
+        None => counts,
     }
 }
 

@@ -9,10 +9,11 @@ use steadfast_control::sharetab::{self, Entry};
 use steadfast_control::store::Done;
 use steadfast_shares::manage::RuleSpec;
 use steadfast_shares::{
-    Edit, GroupView, Item, RuleSet, Share, ShareChange, ShareId, ShareView, names_clients,
+    Edit, GroupView, Item, RuleSet, Share, ShareChange, ShareId, ShareView, in_effect,
+    names_clients,
 };
 
-use super::{State, subject_of};
+use super::{State, not_shared, subject_of};
 use crate::configuration::COMMAND_LINE;
 
 /// How shares were doing before a change, by path; `None`: they were not served.
@@ -45,18 +46,39 @@ impl State {
         let defaults = catalog.defaults();
         let file = view.group.as_deref().and_then(|group| catalog.file(group));
         let mut held = HeldWords::default();
+        let mut lists: Vec<&[String]> = Vec::new();
         // What is of the command line has all of its own.
         if view.source != COMMAND_LINE {
             held.add(&defaults.options, &defaults.clients, false);
+            lists.push(&defaults.options);
         }
         if let Some(file) = file {
             held.add(&file.group().options, &file.group().clients, false);
+            lists.push(&file.group().options);
         }
         held.add(&view.spec.options, &view.spec.clients, !view.spec.rules.is_empty());
-        let HeldWords { options, clients } = held;
+        lists.push(&view.spec.options);
+        let HeldWords { options: written, clients } = held;
+        let effective = |more: &[String]| {
+            let is_held = |word: &String| {
+                let names = word.split_once('=').map_or("", |(name, _)| name);
+                !matches!(names, "rw" | "ro" | "root" | "none")
+            };
+            // Lists of clients are told as they are held, once.
+            let plain: Vec<Vec<String>> = lists
+                .iter()
+                .map(|words| words.iter().filter(|word| is_held(word)).cloned().collect())
+                .chain(std::iter::once(more.to_vec()))
+                .collect();
+            let plain: Vec<&[String]> = plain.iter().map(Vec::as_slice).collect();
+            let held_lists = written.iter().filter(|word| !is_held(word) && more.is_empty());
+            in_effect(&plain).map(|words| words.into_iter().chain(held_lists.cloned()).collect())
+        };
+        let options: Vec<String> = effective(&[]).unwrap_or_else(|| written.clone());
         let rules = view.spec.rules.iter().map(|rule| RuleSpec {
             clients: rule.clients.clone(),
-            options: [options.as_slice(), &rule.options].concat(),
+            options: effective(&rule.options)
+                .unwrap_or_else(|| [written.as_slice(), &rule.options].concat()),
         });
         let path = view.spec.path.clone();
         let directory = view.spec.directory.clone().unwrap_or_else(|| path.clone());
@@ -91,12 +113,19 @@ impl State {
     }
 
     /// A group as it is told.
-    pub(super) fn group_status(view: &GroupView) -> GroupStatus {
+    pub(super) fn group_status(&self, view: &GroupView) -> GroupStatus {
+        let left_out = || {
+            let of_it = self.left_out.iter().filter(|((group, _), _)| *group == view.spec.name);
+            let told = of_it.filter_map(|((_, pattern), names)| {
+                Some(format!("{pattern}: {}", not_shared(names)?))
+            });
+            Some(told.collect::<Vec<_>>().join("; ")).filter(|told| !told.is_empty())
+        };
         GroupStatus {
             name: view.spec.name.clone(),
             description: view.spec.description.clone(),
             enabled: view.spec.enabled != Some(false),
-            why: view.why.first().map(|mistake| mistake.what.clone()),
+            why: view.why.first().map(|mistake| mistake.what.clone()).or_else(left_out),
             source: Some(view.source.clone()),
             options: view.spec.options.clone(),
             clients: view.spec.clients.clone(),

@@ -2,6 +2,7 @@
 //! appears is served at once and one that is gone is not.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
@@ -187,16 +188,24 @@ impl Watched {
     }
 }
 
-/// The names of the directories in a directory; those that are not UTF-8 are left out, since no
-/// share can be called so. With `is_mounted`, only those where another file system or subvolume
+/// The directories in a directory.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Subdirectories {
+    /// Their names.
+    pub(crate) names: Vec<String>,
+    /// Names that are not UTF-8: no share can be called so.
+    pub(crate) left_out: Vec<OsString>,
+}
+
+/// The directories in a directory. With `is_mounted`, only those where another file system or subvolume
 /// begins. Symbolic links are left out: clients that may write there could make one to anywhere.
 ///
 /// # Errors
 /// When the directory cannot be read.
-pub(crate) fn subdirectories(parent: &Path, is_mounted: bool) -> io::Result<Vec<String>> {
+pub(crate) fn subdirectories(parent: &Path, is_mounted: bool) -> io::Result<Subdirectories> {
     use std::os::unix::fs::MetadataExt;
     let device = parent.metadata()?.dev();
-    let mut names = Vec::new();
+    let mut found = Subdirectories::default();
     for entry in parent.read_dir()? {
         let entry = entry?;
         if !entry.file_type()?.is_dir() {
@@ -206,13 +215,17 @@ pub(crate) fn subdirectories(parent: &Path, is_mounted: bool) -> io::Result<Vec<
         if is_mounted && !entry.metadata().is_ok_and(|metadata| metadata.dev() != device) {
             continue;
         }
-        names.extend(entry.file_name().into_string());
+        match entry.file_name().into_string() {
+            Ok(name) => found.names.push(name),
+            Err(name) => found.left_out.push(name),
+        }
     }
-    Ok(names)
+    Ok(found)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt;
     use std::sync::mpsc::channel;
 
     use super::*;
@@ -264,12 +277,15 @@ mod tests {
         std::os::unix::fs::symlink("a", path.join("link")).expect("linked");
         std::os::unix::fs::symlink("file", path.join("file-link")).expect("linked");
         std::os::unix::fs::symlink("nothing", path.join("dangling")).expect("linked");
-        let mut names = subdirectories(path, false).expect("read");
-        names.sort();
-        assert_eq!(names, ["a"], "a link may lead anywhere");
-        assert_eq!(subdirectories(path, true).expect("read"), [""; 0]);
+        let bad = OsString::from_vec(b"bad\xff".to_vec());
+        std::fs::create_dir(path.join(&bad)).expect("made");
+        std::fs::write(path.join(OsString::from_vec(b"file\xff".to_vec())), b"").expect("written");
+        let found = subdirectories(path, false).expect("read");
+        assert_eq!(found.names, ["a"], "a link may lead anywhere");
+        assert_eq!(found.left_out, [bad], "told, and not shared");
+        assert_eq!(subdirectories(path, true).expect("read"), Subdirectories::default());
         let root = subdirectories(Path::new("/"), true).expect("read");
-        assert!(root.iter().any(|name| name == "proc"), "{root:?}");
+        assert!(root.names.iter().any(|name| name == "proc"), "{root:?}");
         assert!(subdirectories(&path.join("none"), false).is_err());
     }
 }

@@ -8,17 +8,15 @@ mod document;
 mod table;
 
 use std::io::{ErrorKind, Write};
-use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use steadfast_control::{Client, Patience};
+use steadfast_control::Patience;
 
 pub(crate) use document::{Document, RECENT_MAX};
 
-use crate::arguments::{CONFIGURATION_FILE, StatisticsArguments};
-use crate::configuration;
-use crate::state_directory::StateDirectory;
+use crate::arguments::StatisticsArguments;
+use crate::share_commands;
 
 /// Time since 1970.
 pub(crate) fn unix_time() -> Duration {
@@ -30,7 +28,7 @@ pub(crate) fn unix_time() -> Duration {
 /// # Errors
 /// When no server runs, or it may not be asked.
 pub(crate) fn run(arguments: &StatisticsArguments) -> Result<()> {
-    let client = Client::connect(&state_directory(arguments)?);
+    let client = share_commands::client(&arguments.server)?;
     let take = || {
         let answer = client.ask("GET", "/v1/statistics", Patience::Short)?;
         Document::read(&answer)
@@ -48,18 +46,6 @@ pub(crate) fn run(arguments: &StatisticsArguments) -> Result<()> {
         }
         last = next;
     }
-}
-
-/// The one that a server would use that was started without a word about it.
-fn state_directory(arguments: &StatisticsArguments) -> Result<PathBuf> {
-    if let Some(path) = &arguments.state_directory {
-        return Ok(path.clone());
-    }
-    // What is wrong with the file is the server's business.
-    let configured = configuration::read(CONFIGURATION_FILE.as_ref())
-        .ok()
-        .and_then(|configuration| configuration.server.state_directory);
-    configured.map_or_else(StateDirectory::default_path, |path| Ok(path.value))
 }
 
 /// Prints a document; false if nobody reads any more.

@@ -11,8 +11,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::api::{
-    Applied, ExplainRequest, Explanation, GroupStatus, History, PAGE_MAX, Plan, RollbackRequest,
-    ShareFilter, SharePage, ShareStatus, Wish,
+    AcceptRequest, Applied, ExplainRequest, Explanation, GroupStatus, History, PAGE_MAX, Plan,
+    RollbackRequest, ShareFilter, SharePage, ShareStatus, Wish,
 };
 use exchange::{Endpoint, Question};
 
@@ -122,6 +122,14 @@ impl Client {
     /// As [`Client::ask`].
     pub fn rollback(&self, to: Option<u64>) -> Result<Applied, AskError> {
         self.post("/v1/rollback", &RollbackRequest { to })
+    }
+
+    /// Has it serve shares from what their directories are on now.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn accept(&self, wish: &AcceptRequest) -> Result<Applied, AskError> {
+        self.post("/v1/accept", wish)
     }
 
     /// Has it read again what people edited.

@@ -35,6 +35,7 @@ fn share(rules: Vec<ClientRule>) -> Share {
         path: "/tank/home".into(),
         elsewhere: Some(std::path::Path::new("/srv/home").into()),
         crosses_mounts: false,
+        required_mounts: Arc::default(),
         without_log: false,
         is_draining: false,
         rules: Arc::new(RuleSet::new(rules)),

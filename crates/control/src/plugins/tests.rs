@@ -60,6 +60,7 @@ impl Around {
             elsewhere: (status.directory != status.path)
                 .then(|| Path::new(&status.directory).into()),
             crosses_mounts: compiled.crosses_mounts,
+            required_mounts: Arc::default(),
             without_log: false,
             is_draining: false,
             rules: compiled.rules,

@@ -22,8 +22,8 @@ use super::body::{self, Room};
 use super::peer::Peer;
 use super::watch;
 use crate::api::{
-    Applied, ErrorBody, ExplainRequest, Explanation, GroupStatus, History, Plan, RollbackRequest,
-    ShareFilter, SharePage, ShareStatus,
+    AcceptRequest, Applied, ErrorBody, ExplainRequest, Explanation, GroupStatus, History, Plan,
+    RollbackRequest, ShareFilter, SharePage, ShareStatus,
 };
 use crate::service::{LogService, RawJson, Refusal, RefusalKind, Services, ShareService};
 
@@ -62,7 +62,7 @@ impl Route {
     }
 }
 
-const ROUTES: [Route; 19] = [
+const ROUTES: [Route; 20] = [
     Route::read("/v1/openapi.json", || get(openapi)),
     Route::read("/v1/shares", || get(list)),
     Route::read("/v1/shares/show", || get(show)),
@@ -72,6 +72,7 @@ const ROUTES: [Route; 19] = [
     Route::change("/v1/plan", || post(plan)),
     Route::change("/v1/apply", || post(apply)),
     Route::change("/v1/rollback", || post(rollback)),
+    Route::change("/v1/accept", || post(accept)),
     Route::change("/v1/reload", || post(reload)),
     Route::read("/v1/history", || get(history)),
     Route::read("/v1/watch", || get(watched)),
@@ -307,6 +308,15 @@ async fn rollback(
 ) -> Answer<Applied> {
     let RollbackRequest { to } = shared.room.take(request, body::json).await?;
     shares(shared, move |service| service.rollback(to, peer.who())).await
+}
+
+async fn accept(
+    State(shared): Server,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Answer<Applied> {
+    let wish: AcceptRequest = shared.room.take(request, body::json).await?;
+    shares(shared, move |service| service.accept(&wish, peer.who())).await
 }
 
 async fn reload(State(shared): Server, Extension(peer): Extension<Peer>) -> Answer<Applied> {

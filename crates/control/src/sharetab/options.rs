@@ -161,6 +161,7 @@ mod tests {
             path: "/a".into(),
             elsewhere: None,
             crosses_mounts: compiled.crosses_mounts,
+            required_mounts: compiled.required_mounts,
             without_log: false,
             is_draining: false,
             rules: compiled.rules,

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
+use steadfast_shares::{Edit, Item};
 use steadfast_sys::durable_file;
 
 use super::history::{Found, Line, Record, scan};
@@ -23,6 +24,71 @@ const ROOM_BYTES: u64 = 1 << 20;
 const ROOM_BYTES_MIN: u64 = 1 << 18;
 /// Longest file that is read, in bytes.
 const BYTES_MAX: u64 = 4 << 30;
+
+/// How many shares and groups a record added, removed and changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Shares added, removed, changed.
+    pub shares: [usize; 3],
+    /// Groups added, removed, changed.
+    pub groups: [usize; 3],
+}
+
+impl Counts {
+    fn of(edits: &[Edit]) -> Self {
+        let mut counts = Self::default();
+        let mut changed_groups = BTreeSet::new();
+        for edit in edits {
+            let kind = match (&edit.before, &edit.after) {
+                (None, _) => 0,
+                (Some(_), None) => 1,
+                (Some(_), Some(_)) => 2,
+            };
+            match &edit.item {
+                Item::Share(_) => count(&mut counts.shares, kind, 1),
+                Item::File => {
+                    if kind == 2 {
+                        changed_groups.insert(&*edit.group);
+                    } else {
+                        count(&mut counts.groups, kind, 1);
+                    }
+                    let shares = |text: &Option<Box<str>>| {
+                        text.as_ref().map_or(0, |text| {
+                            text.lines()
+                                .filter(|line| line.trim_start().starts_with("[[share]]"))
+                                .count()
+                        })
+                    };
+                    let (before, after) = (shares(&edit.before), shares(&edit.after));
+                    count(&mut counts.shares, 0, after.saturating_sub(before));
+                    count(&mut counts.shares, 1, before.saturating_sub(after));
+                }
+                Item::Group | Item::Pattern(_) => drop(changed_groups.insert(&*edit.group)),
+            }
+        }
+        counts.groups[2] = changed_groups.len();
+        counts
+    }
+
+    /// For people: `2 shares added, 1 group changed`; nothing if only remarks changed.
+    pub fn text(&self) -> String {
+        let kinds = ["added", "removed", "changed"];
+        let words = |subject: &'static str, counts: [usize; 3]| {
+            let counted = counts.into_iter().zip(kinds).filter(|(count, _)| *count > 0);
+            counted.map(move |(count, kind)| {
+                format!("{count} {subject}{} {kind}", if count == 1 { "" } else { "s" })
+            })
+        };
+        let all = words("share", self.shares).chain(words("group", self.groups));
+        all.collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn count(counts: &mut [usize; 3], kind: usize, more: usize) {
+    if let Some(count) = counts.get_mut(kind) {
+        *count += more;
+    }
+}
 
 /// A record without what it did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +109,8 @@ pub struct State {
     pub operations_total: usize,
     /// How many segments of files it changed.
     pub edits: usize,
+    /// What became of shares and groups.
+    pub counts: Counts,
     /// Where its line is.
     offset: u64,
     bytes: u64,
@@ -59,6 +127,7 @@ impl State {
             by_hand: record.by_hand,
             operations_total: record.operations_total,
             edits: record.edits.len(),
+            counts: Counts::of(&record.edits),
             offset,
             bytes,
         }

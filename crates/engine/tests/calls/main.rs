@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use steadfast_engine::{
-    Awaited, CallHost, Complaint, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer,
-    Transport, Transports, Verdict,
+    Awaited, CallHost, Complaint, Engine, EngineConfig, Export, ExportTable, MountRefusal, Peer,
+    ReplyBuffer, Transport, Transports, Verdict,
 };
 use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
 use steadfast_vfs::FsError;
@@ -43,6 +43,7 @@ fn share(id: u64, path: &str, rights: Rights) -> Arc<Share> {
         path: path.into(),
         elsewhere: None,
         crosses_mounts: false,
+        required_mounts: Arc::default(),
         without_log: false,
         is_draining: false,
         rules: Arc::new(vec![rule].into()),
@@ -591,6 +592,26 @@ fn rpc_errors_are_answered_as_rfc_5531_says() {
     for not_a_call in [&b""[..], &[0; 7], &[0, 0, 0, 1, 0, 0, 0, 1], &[0, 0, 0, 1, 0, 0, 0, 0]] {
         assert!(bench.exchange(not_a_call).is_none());
     }
+}
+
+#[test]
+fn a_mount_that_is_refused_is_complained_of() {
+    let mut bench = Bench::new();
+    let mut complaint = |path: &str| {
+        let message = bench.message(MOUNT, 3, 1, &xdr(|w| w.opaque(path.as_bytes())));
+        let mut reply = ReplyBuffer::default();
+        let verdict = bench.engine.call(&mut Host, &bench.peer, 0, &message, &mut reply);
+        assert!(matches!(verdict, Verdict::Replied));
+        reply.complaint
+    };
+    let refused = |path: &str, why| Some(Complaint::MountRefused { path: path.to_owned(), why });
+    assert_eq!(complaint("/none"), refused("/none", MountRefusal::NoShare));
+    let why = MountRefusal::NoDirectory(FsError::NotFound);
+    assert_eq!(complaint("/a/none"), refused("/a/none", why));
+    let long = format!("/{}", "x".repeat(1000));
+    let Some(Complaint::MountRefused { path, .. }) = complaint(&long) else { panic!("refused") };
+    assert_eq!(path.len(), 256, "a client does not fill the log");
+    assert_eq!(complaint("/a"), None);
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub(crate) fn engine() -> Engine {
         path: "/a".into(),
         elsewhere: None,
         crosses_mounts: false,
+        required_mounts: Arc::default(),
         without_log: false,
         is_draining: false,
         rules: Arc::new(vec![rule].into()),

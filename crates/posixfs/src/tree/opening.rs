@@ -67,6 +67,16 @@ pub enum OpenError {
         .0.display()
     )]
     Replaced(PathBuf),
+    /// It is on another file system than before.
+    #[error("{} was on {was}, and is on {is} now", directory.display())]
+    Elsewhere {
+        /// The directory.
+        directory: PathBuf,
+        /// What it was on.
+        was: String,
+        /// What it is on.
+        is: String,
+    },
     /// Its objects are found otherwise than when the share was made, whose rules are for that.
     #[error(
         "{} is on another file system, or is served with other capabilities, than when it was \

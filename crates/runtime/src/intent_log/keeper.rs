@@ -309,7 +309,8 @@ impl IntentLogKeeper {
                 Phase::Closing => false,
                 Phase::Off => self.is_off_by_administrator() && self.switch.is_all_flushed(),
             };
-        let is_clean = is_empty && self.is_all_flushed() && self.write_clean();
+        // One that was never made has nothing, and nothing is written to it.
+        let is_clean = !self.is_unmade() && is_empty && self.is_all_flushed() && self.write_clean();
         {
             let mut checkpointing = self.checkpointing.lock();
             checkpointing.is_stopping = true;

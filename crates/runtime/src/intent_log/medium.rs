@@ -14,6 +14,8 @@ use super::device_flush::DeviceFlush;
 
 /// Zeros that are written at a time when a file is made.
 const FILL_BLOCKS: usize = 256;
+/// A file is made while the server runs only where it leaves this part of its size free.
+const FREE_BESIDE_PART: u64 = 8;
 
 /// A file or a block device.
 #[derive(Debug)]
@@ -41,6 +43,36 @@ impl FileMedium {
     pub fn open(path: &Path) -> io::Result<Self> {
         let (opened, bytes) = open_locked(path)?;
         Ok(Self { path: path.to_owned(), file: RwLock::new(Some(opened)), bytes })
+    }
+
+    /// A file that is not there yet, and is made by [`FileMedium::make`]. Until then reads and
+    /// writes fail.
+    pub fn unmade(path: &Path, bytes: u64) -> Self {
+        Self { path: path.to_owned(), file: RwLock::new(None), bytes }
+    }
+
+    /// Makes the file of [`FileMedium::unmade`], unless that would fill its file system.
+    ///
+    /// # Errors
+    /// As [`FileMedium::create`].
+    pub fn make(&self) -> io::Result<()> {
+        let mut file = self.file.write();
+        drop(file.take());
+        let directory = self.path.parent().unwrap_or(Path::new("/"));
+        let facts = rustix::fs::statvfs(directory)?;
+        let free_bytes = facts.f_bavail.saturating_mul(facts.f_frsize);
+        if free_bytes < self.bytes.saturating_add(self.bytes / FREE_BESIDE_PART) {
+            let why = format!(
+                "{} has {} MiB free, too little for {} MiB",
+                directory.display(),
+                free_bytes >> 20,
+                self.bytes >> 20
+            );
+            return Err(io::Error::new(io::ErrorKind::StorageFull, why));
+        }
+        let made = Self::create(&self.path, self.bytes)?;
+        *file = made.file.into_inner();
+        Ok(())
     }
 
     /// Where it is.
@@ -90,19 +122,28 @@ impl FileMedium {
             _ => {}
         }
         let (file, _) = open(&temporary, true)?;
-        let zeros = vec![Block::ZERO; FILL_BLOCKS];
-        let zeros = Block::bytes_of(&zeros);
-        let mut written = 0;
-        while written < bytes {
-            let more = usize::try_from(bytes - written).unwrap_or(usize::MAX).min(zeros.len());
-            file.write_all_at(zeros.get(..more).unwrap_or(zeros), written)?;
-            written += more as u64;
+        if let Err(error) = fill(&file, bytes) {
+            // What was written of it takes the room that was too little.
+            let _ = std::fs::remove_file(&temporary);
+            return Err(error);
         }
-        file.sync_all()?;
         std::fs::rename(&temporary, path)?;
         durable_file::sync_directory_of(path)?;
         Self::open(path)
     }
+}
+
+/// Writes a new file through, and has it stable.
+fn fill(file: &File, bytes: u64) -> io::Result<()> {
+    let zeros = vec![Block::ZERO; FILL_BLOCKS];
+    let zeros = Block::bytes_of(&zeros);
+    let mut written = 0;
+    while written < bytes {
+        let more = usize::try_from(bytes - written).unwrap_or(usize::MAX).min(zeros.len());
+        file.write_all_at(zeros.get(..more).unwrap_or(zeros), written)?;
+        written += more as u64;
+    }
+    file.sync_all()
 }
 
 /// Opens what is there, with its size in bytes, so that nobody else uses it.

@@ -30,6 +30,7 @@ mod switch;
 #[cfg(test)]
 mod switch_tests;
 mod under_way;
+mod unmade;
 
 /// Bytes as people write them.
 fn hex(bytes: &[u8]) -> String {

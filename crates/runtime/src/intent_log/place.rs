@@ -140,6 +140,10 @@ impl ChangeLog for LogHandle {
         })
     }
 
+    fn want(&self, _file_system: LoggedFileSystem) {
+        self.0.make_if_unmade();
+    }
+
     fn leave(&self, file_system: LoggedFileSystem, mount: u64) {
         if self.0.served.lock().leave(file_system.0, mount) {
             self.0.want_checkpoint();

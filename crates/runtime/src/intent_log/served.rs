@@ -60,6 +60,11 @@ impl Served {
         self.0.keys().filter_map(|index| self.sync_of(*index)).collect()
     }
 
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Which they are.
     pub(super) fn indices(&self) -> Vec<u32> {
         self.0.keys().copied().collect()

@@ -150,6 +150,11 @@ impl IntentLogKeeper {
         self.phase() == Phase::Off && matches!(self.switch.left(), Some(Left::ByAdministrator))
     }
 
+    /// Whether it was not needed yet, so that there is no file.
+    pub fn is_unmade(&self) -> bool {
+        self.switch.is_unmade()
+    }
+
     /// Whether the server is about to end.
     pub(super) fn is_closing(&self) -> bool {
         self.is_closing.load(Ordering::SeqCst)

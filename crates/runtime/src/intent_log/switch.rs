@@ -14,7 +14,7 @@
 //! A crash anywhere before the gate opens finds nothing to replay. After it, the log has all
 //! changes since, and the file systems all before, by which replay goes.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -46,6 +46,9 @@ pub enum Left {
     Failed(String),
     /// It could not be written, and neither could a file system: changes wait.
     Stuck(String),
+    /// No file system was served whose changes can be logged: there is no log yet. It is made and
+    /// used as soon as there is one.
+    Unmade,
 }
 
 /// Why the log was not switched.
@@ -54,7 +57,10 @@ pub enum SwitchError {
     /// It is on.
     #[error("the intent log is on already")]
     IsOn,
-    /// It is off.
+    /// It was switched off before.
+    #[error("the intent log is off already")]
+    IsOffAsAsked,
+    /// It is off, but not since it was switched off.
     #[error("the intent log is off already: {0}")]
     IsOff(String),
     /// The server is about to end.
@@ -96,6 +102,20 @@ pub enum SwitchError {
     /// The state directory cannot be written.
     #[error("the intent log stays off, since the state directory cannot be written: {0}")]
     StateDirectory(String),
+    /// Nothing needs it.
+    #[error(
+        "there is no intent log, since no share is on a file system whose changes can be logged \
+         (ext4 with a journal, XFS, btrfs): it is made and used when the first such share is added"
+    )]
+    Unneeded,
+    /// It is to be made, and that failed.
+    #[error("the intent log {path} cannot be made: {why}; changes are flushed")]
+    Unmade {
+        /// Where it is to be.
+        path: String,
+        /// Why.
+        why: String,
+    },
     /// It changed under way.
     #[error("the intent log was changed meanwhile: look at `steadfast log status`")]
     Changed,
@@ -127,6 +147,8 @@ pub(super) struct Switch {
     pub(super) switching: Mutex<()>,
     left: Mutex<Option<Left>>,
     retry: Mutex<Retry>,
+    /// Whether there is no log yet.
+    is_unmade: AtomicBool,
     /// A flush failed while the log was off. The kernel tells of lost data once, so another one
     /// would prove nothing.
     not_flushed: Mutex<Option<String>>,
@@ -153,6 +175,34 @@ impl Switch {
         retry.told = None;
     }
 
+    /// There is no log yet. Once one is wanted, making it is tried every so often.
+    pub(super) fn note_unmade(&self, interval: Duration) {
+        self.is_unmade.store(true, Ordering::SeqCst);
+        *self.left.lock() = Some(Left::Unmade);
+        self.retry.lock().interval = interval;
+    }
+
+    /// There is a log, though it is not on yet.
+    pub(super) fn note_made(&self) {
+        self.is_unmade.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether it is to be made when one is wanted. The first who wants it has it tried at once.
+    pub(super) fn is_wanted_first(&self) -> bool {
+        if !self.is_unmade() || !matches!(*self.left.lock(), Some(Left::Unmade)) {
+            return false;
+        }
+        let mut retry = self.retry.lock();
+        let is_first = retry.next.is_none();
+        retry.next.get_or_insert_with(Instant::now);
+        is_first
+    }
+
+    /// Whether there is no log yet; also once the administrator has switched it off.
+    pub(super) fn is_unmade(&self) -> bool {
+        self.is_unmade.load(Ordering::SeqCst)
+    }
+
     /// Whether everything could be flushed while the log was off.
     pub(super) fn is_all_flushed(&self) -> bool {
         self.not_flushed.lock().is_none()
@@ -165,13 +215,13 @@ impl Switch {
 
     /// When a device that failed is to be tried.
     pub(super) fn next_trial(&self) -> Option<Instant> {
-        let has_failed = matches!(*self.left.lock(), Some(Left::Failed(_)));
-        if has_failed { self.retry.lock().next } else { None }
+        let is_tried = matches!(*self.left.lock(), Some(Left::Failed(_) | Left::Unmade));
+        if is_tried { self.retry.lock().next } else { None }
     }
 
     /// Whether a device that failed is to be tried now.
     pub(super) fn is_due(&self) -> bool {
-        matches!(*self.left.lock(), Some(Left::Failed(_)))
+        matches!(*self.left.lock(), Some(Left::Failed(_) | Left::Unmade))
             && self.retry.lock().next.is_some_and(|next| Instant::now() >= next)
     }
 }
@@ -249,6 +299,12 @@ impl IntentLogKeeper {
         let _switching = self.switch.switching.lock();
         match self.phase() {
             Phase::On => {}
+            Phase::Off if self.switch.left() == Some(Left::Unmade) => {
+                *self.switch.left.lock() = Some(Left::ByAdministrator);
+                tracing::warn!("no intent log is made, until it is switched on or the next start");
+                return Ok(());
+            }
+            Phase::Off if self.is_off_by_administrator() => return Err(SwitchError::IsOffAsAsked),
             Phase::Off => return Err(SwitchError::IsOff(self.why_off())),
             Phase::Closing => return Err(self.why_closing()),
         }
@@ -351,7 +407,9 @@ impl IntentLogKeeper {
 
     fn why_off(&self) -> String {
         match self.switch.left() {
-            Some(Left::Failed(why) | Left::Stuck(why)) => format!("it {why}"),
+            Some(Left::Failed(why)) => format!("it {why}; it comes back when its device is well"),
+            Some(Left::Stuck(why)) => format!("it {why}"),
+            Some(Left::Unmade) => "nothing needed it yet".to_owned(),
             _ => "it was switched off".to_owned(),
         }
     }
@@ -370,6 +428,10 @@ impl IntentLogKeeper {
     /// Why it stays off.
     pub fn enable(&self) -> Result<(), SwitchError> {
         let _switching = self.switch.switching.lock();
+        if self.phase() == Phase::Off && self.is_unmade() && self.served.lock().is_empty() {
+            *self.switch.left.lock() = Some(Left::Unmade);
+            return Err(SwitchError::Unneeded);
+        }
         self.come_back()
     }
 
@@ -385,6 +447,10 @@ impl IntentLogKeeper {
         }
         if let Some(why) = self.switch.not_flushed.lock().clone() {
             return Err(SwitchError::NotFlushed(why));
+        }
+        let was_unmade = self.is_unmade();
+        if was_unmade {
+            self.make()?;
         }
         // From here on nothing in it may be replayed, whatever its device has kept of what was
         // written to it.
@@ -402,6 +468,9 @@ impl IntentLogKeeper {
         self.moments.lock().clear();
         self.open_gate(Phase::On);
         self.write_superblocks_if_due();
+        if was_unmade {
+            self.time_device();
+        }
         // A committer that was late may have told of a failure of before.
         if self.log.has_failed() {
             *self.superblock_fault.lock() = Some("has failed again".to_owned());

@@ -15,7 +15,7 @@ use super::switch::{Left, SwitchError};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
-struct Disk {
+pub(super) struct Disk {
     syncs: AtomicUsize,
     fails: AtomicBool,
     takes_nothing: AtomicBool,
@@ -40,7 +40,11 @@ pub(super) fn start_with(
     place: &std::path::Path,
     open_storage: Box<OpenStorage>,
 ) -> StartedIntentLog {
-    let start = StartIntentLog {
+    parts(place, open_storage).start().expect("started")
+}
+
+pub(super) fn parts(place: &std::path::Path, open_storage: Box<OpenStorage>) -> StartIntentLog {
+    StartIntentLog {
         path: place.join("intent.log"),
         file_bytes: 16 << 20,
         state_directory: place.to_owned(),
@@ -53,11 +57,12 @@ pub(super) fn start_with(
             ..IntentLogOptions::default()
         },
         open_storage,
-    };
-    start.start().expect("started")
+    }
 }
 
-fn join(keeper: &Arc<IntentLogKeeper>) -> (LogHandle, Arc<Disk>, steadfast_vfs::LoggedFileSystem) {
+pub(super) fn join(
+    keeper: &Arc<IntentLogKeeper>,
+) -> (LogHandle, Arc<Disk>, steadfast_vfs::LoggedFileSystem) {
     let (log, disk) = (LogHandle::new(keeper), Arc::new(Disk::default()));
     let identity = FileSystemIdentity { uuid: [5; 16], kind: 6 };
     let sync = Arc::clone(&disk) as Arc<dyn FileSystemSync>;

@@ -95,12 +95,23 @@ pub struct Configuration {
     pub defaults: DefaultsSpec,
     /// `[[share]]`, in the order of the file, `[defaults]` applied.
     pub shares: Vec<ShareSettings>,
+    /// The directories of all shares, also of those with mistakes, and where each is written.
+    pub directories: Vec<(PathBuf, Place)>,
 }
 
 impl Configuration {
     /// Reads the file's text. On failure at least one mistake, sorted by place, at most
     /// [`ERRORS_MAX`]; mistakes of syntax hide the others, since what follows them is guesswork.
     pub fn parse(text: &str) -> Result<Self, Vec<ConfigurationError>> {
+        match Self::read(text) {
+            (Some(configuration), errors) if errors.is_empty() => Ok(configuration),
+            (_, errors) => Err(errors),
+        }
+    }
+
+    /// As [`Configuration::parse`], with what can be read in spite of mistakes: for who looks for
+    /// more of them.
+    pub fn read(text: &str) -> (Option<Self>, Vec<ConfigurationError>) {
         let mut document = Document::new(text);
         let parsed = document.parse();
         let configuration = parsed.as_ref().map(|root| {
@@ -115,15 +126,11 @@ impl Configuration {
             let names = names::read(&mut document, root);
             let plugins = plugins::read(&mut document, root);
             let (defaults, inherited) = share::read_defaults(&mut document, root);
-            let shares = share::read_all(&mut document, root, inherited);
+            let (shares, directories) = share::read_all(&mut document, root, inherited);
             refuse_duplicates(&mut document, &shares);
-            Self { server, log, names, plugins, defaults, shares }
+            Self { server, log, names, plugins, defaults, shares, directories }
         });
-        let errors = document.into_errors();
-        match configuration {
-            Some(configuration) if errors.is_empty() => Ok(configuration),
-            _ => Err(errors),
-        }
+        (configuration, document.into_errors())
     }
 }
 

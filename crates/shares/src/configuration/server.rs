@@ -8,10 +8,11 @@ use super::document::{Document, Table};
 use crate::options::shown;
 use crate::suggestion::nearest;
 
-const KEYS: [&str; 24] = [
+const KEYS: [&str; 25] = [
     "listen",
     "udp",
     "rpcbind",
+    "share_own_files",
     "state_directory",
     "shares_directory",
     "sharetab",
@@ -62,6 +63,9 @@ pub struct ServerSettings {
     pub udp: Option<bool>,
     /// Whether to register with, or be, the host's rpcbind.
     pub rpcbind: Option<bool>,
+    /// Whether a share may contain what the server keeps for itself: its state directory, the files
+    /// of groups, the intent log.
+    pub share_own_files: Option<bool>,
     /// Where the handle key is kept.
     pub state_directory: Option<Placed<PathBuf>>,
     /// Where the files of groups are (default: `shares.d` beside the configuration file).
@@ -137,6 +141,7 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> ServerSettin
         listen: listen(document, table),
         udp: document.boolean(table, "udp"),
         rpcbind: document.boolean(table, "rpcbind"),
+        share_own_files: document.boolean(table, "share_own_files"),
         state_directory: document
             .string(table, "state_directory")
             .and_then(|path| super::absolute_path(document, "state_directory", &path)),

@@ -1,5 +1,6 @@
 //! `[defaults]` and `[[share]]`: what is exported, to whom.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Place;
@@ -55,12 +56,18 @@ pub(super) fn read_all(
     document: &mut Document<'_>,
     root: Table<'_>,
     defaults: Inherited,
-) -> Vec<ShareSettings> {
+) -> (Vec<ShareSettings>, Vec<(PathBuf, Place)>) {
+    let mut directories = Vec::new();
     let defaults = Arc::new(defaults);
     let mut book = RuleBook::default();
     let mut shares = Vec::new();
     for table in document.tables(root, "share", "share") {
         let spec = read_share(document, table);
+        let directory = spec.directory.as_deref().unwrap_or(&spec.path);
+        if directory.starts_with('/') {
+            let key = if spec.directory.is_some() { "directory" } else { "path" };
+            directories.push((directory.into(), document.place_of(table, key)));
+        }
         match book.compile(&defaults, spec.words()) {
             Ok(compiled) if !spec.path.is_empty() => {
                 let place_of = |key| document.place_of(table, key);
@@ -82,7 +89,7 @@ pub(super) fn read_all(
             Err(mistakes) => refuse_words(document, table, &mistakes),
         }
     }
-    shares
+    (shares, directories)
 }
 
 /// A share as it is written, checked but for its words.

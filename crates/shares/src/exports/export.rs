@@ -108,6 +108,7 @@ fn client(pattern: &ClientPattern) -> String {
 fn options(share: &Share, rule: &ClientRule) -> Vec<String> {
     let mut options = ShareOptions {
         crosses_mounts: share.crosses_mounts,
+        required_mounts: share.required_mounts.to_vec(),
         access: rule.grants.first().map(access).unwrap_or_default(),
         ..ShareOptions::default()
     };
@@ -145,6 +146,11 @@ fn escaped(word: &str) -> String {
     for c in word.chars() {
         if c.is_ascii_control() || " \\\"#()".contains(c) {
             let _ = write!(escaped, "\\{:03o}", u32::from(c));
+        } else if c.is_control() {
+            // Byte by byte, as exportfs(8) reads it.
+            for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                let _ = write!(escaped, "\\{byte:03o}");
+            }
         } else {
             escaped.push(c);
         }

@@ -12,7 +12,7 @@ use crate::options::{NOT_SERVED, ShareOptions, shown, subject};
 use crate::suggestion::nearest;
 
 /// Options that can be left out, with what that means.
-const LEFT_OUT: [(&str, &str); 16] = [
+const LEFT_OUT: [(&str, &str); 14] = [
     ("async", "is not taken over: every acknowledged change is stable here"),
     ("subtree_check", "is not taken over: a handle tells its share here"),
     ("nohide", "is not taken over: write crossmnt on the outer share to have it seen there"),
@@ -20,11 +20,6 @@ const LEFT_OUT: [(&str, &str); 16] = [
     ("no_acl", "is not taken over: ACLs are served where the file system has them"),
     ("acl", "is not needed: ACLs are served where the file system has them"),
     ("fsid", "is not taken over: handles have the share's own id, and clients mount anew"),
-    ("mp", "is not taken over: the directory is served whether something is mounted there or not"),
-    (
-        "mountpoint",
-        "is not taken over: the directory is served whether something is mounted there or not",
-    ),
     ("no_pnfs", "is not needed: layouts are not served"),
     ("nordirplus", "is not taken over: READDIRPLUS is served"),
     ("security_label", "is not taken over: labels are not served"),
@@ -39,7 +34,7 @@ const ALWAYS_SO: [&str; 6] =
     ["sync", "no_subtree_check", "wdelay", "no_wdelay", "rdirplus", "xprtsec=none"];
 
 /// Options that are understood.
-const WORDS: [&str; 13] = [
+const WORDS: [&str; 17] = [
     "rw",
     "ro",
     "root_squash",
@@ -50,6 +45,10 @@ const WORDS: [&str; 13] = [
     "insecure",
     "crossmnt",
     "nocrossmnt",
+    "mp",
+    "mp=",
+    "mountpoint",
+    "mountpoint=",
     "anonuid=",
     "anongid=",
     "sec=",
@@ -256,6 +255,27 @@ impl Import<'_> {
             self.warn_at(place, texts, what);
             share.clients.iter_mut().for_each(|client| client.options.crosses_mounts = true);
         }
+        self.agree_about_mounts(share, texts);
+    }
+
+    /// `mp` of some clients holds for all: nobody gets more than was meant for him.
+    fn agree_about_mounts(&mut self, share: &mut Gathered, texts: &[(&str, &str)]) {
+        let mut all = Vec::new();
+        for mount in share.clients.iter().flat_map(|client| &client.options.required_mounts) {
+            if !all.contains(mount) {
+                all.push(mount.clone());
+            }
+        }
+        let mut clients = share.clients.iter();
+        let others = clients.find(|client| client.options.required_mounts != all);
+        if let Some(place) = others.map(|client| client.place) {
+            let path = shown(&share.path);
+            let what = format!("mp holds for a share as a whole here: for all clients of {path}");
+            self.warn_at(place, texts, what);
+            for client in &mut share.clients {
+                client.options.required_mounts.clone_from(&all);
+            }
+        }
     }
 
     /// Warns of something in a file that was read earlier.
@@ -393,7 +413,11 @@ fn spec(gathered: Gathered, inherited: &ShareOptions) -> ShareSpec {
         share.clients = gathered.clients.iter().map(|client| client.pattern.to_string()).collect();
         return share;
     }
-    let common = ShareOptions { crosses_mounts: first.crosses_mounts, ..inherited.clone() };
+    let common = ShareOptions {
+        crosses_mounts: first.crosses_mounts,
+        required_mounts: first.required_mounts.clone(),
+        ..inherited.clone()
+    };
     share.options = common.words(inherited);
     let mut last: Option<&ShareOptions> = None;
     for Entitled { pattern, options, .. } in &gathered.clients {

@@ -81,6 +81,22 @@ fn rules_stand_in_the_order_of_exports() {
 }
 
 #[test]
+fn mounts_that_some_clients_need_are_needed_for_all() {
+    let (_, warnings) = told("/b *(mp)\n/c -mp=/x 10.0.0.1(rw) 10.0.0.2(ro)\n");
+    assert_eq!(warnings, [""; 0]);
+    let share = &shares("/b *(mp)\n")[0];
+    assert!(share.options.contains(&"mp".to_owned()), "{share:?}");
+    let text = "/a 10.0.0.1(rw) 10.0.0.2(rw,mountpoint=/x) 10.0.0.3(ro,mp)\n";
+    let (_, warnings) = told(text);
+    let what = "mp holds for a share as a whole here: for all clients of \"/a\"";
+    assert_eq!(warnings, [format!("exports:1:4: {what}")]);
+    let share = &shares(text)[0];
+    for word in ["mountpoint=/x", "mp"] {
+        assert!(share.options.iter().any(|option| option == word), "{share:?}");
+    }
+}
+
+#[test]
 fn crossmnt_of_some_clients_is_warned_about() {
     let (_, warnings) = told("/a 10.0.0.1(rw) 10.0.0.2(rw,crossmnt)\n/b *(crossmnt)\n");
     let what = "crossmnt holds for a share as a whole here: all clients of \"/a\" are given it";

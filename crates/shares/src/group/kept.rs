@@ -115,6 +115,7 @@ impl KeptShare {
                 .filter(|directory| **directory != *self.path)
                 .map(|directory| Path::new(directory).into()),
             crosses_mounts: compiled.crosses_mounts,
+            required_mounts: Arc::clone(&compiled.required_mounts),
             without_log: rest.is_some_and(|rest| rest.log == Some(false)),
             is_draining: rest.is_some_and(|rest| rest.draining == Some(true)),
             rules: Arc::clone(&compiled.rules),

@@ -107,6 +107,11 @@ impl ShareService for Fake {
         Ok(Applied::default())
     }
 
+    fn accept(&self, wish: &AcceptRequest, who: &Who) -> Result<Applied, Refusal> {
+        self.note(format!("accept {:?}, all: {}, by {who}", wish.paths, wish.all));
+        Ok(Applied::default())
+    }
+
     fn history(&self) -> History {
         History::default()
     }
@@ -243,12 +248,14 @@ fn whoever_changes_something_is_told_to_the_history() {
     assert_eq!(asking.ask("POST", "/v1/apply?wait=true", batch).0, StatusCode::OK);
     assert_eq!(asking.ask("POST", "/v1/rollback", "{\"to\": 3}").0, StatusCode::OK);
     assert_eq!(asking.ask("POST", "/v1/reload", "").0, StatusCode::OK);
+    assert_eq!(asking.ask("POST", "/v1/accept", "{\"paths\": [\"/a\"]}").0, StatusCode::OK);
     assert_eq!(
         asking.fake.take(),
         [
             "apply by user 7 (process 8), waits: true",
             "rollback to Some(3) by user 7 (process 8)",
             "reload by user 7 (process 8)",
+            "accept [\"/a\"], all: false, by user 7 (process 8)",
         ]
     );
 }
@@ -494,6 +501,7 @@ fn the_description_refers_to_what_is_there_and_has_every_field() {
         mistakes: vec![mistake.clone()],
         warnings: vec![mistake.clone()],
         plugin_faults: vec![fault.clone()],
+        mount_lines: vec!["mount".to_owned()],
         ..Applied::default()
     };
     let plan = Plan {
@@ -529,6 +537,7 @@ fn the_description_refers_to_what_is_there_and_has_every_field() {
         ("Share", json!(spec)),
         ("Pattern", json!(pattern)),
         ("Group", json!(group_spec)),
+        ("AcceptRequest", json!(AcceptRequest { paths: vec!["/a".to_owned()], all: true })),
         ("RollbackRequest", json!(RollbackRequest { to: Some(1) })),
         ("Explanation", json!(explanation)),
         ("LookUp", json!(look_up)),
