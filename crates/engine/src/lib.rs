@@ -185,7 +185,7 @@ impl Engine {
     /// again, gets the reply that it got or would have got, and is not executed again.
     pub fn remember_replayed(&self, behind_change: &[u8], now_ms: u64) {
         if let Some((key, reply)) = record::read(behind_change) {
-            self.replies.finish(&key, now_ms, reply);
+            self.replies.restore(&key, now_ms, reply);
         }
     }
 

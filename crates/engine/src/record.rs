@@ -4,7 +4,7 @@
 //! | bytes | what |
 //! |---|---|
 //! | 1 | 1 if a call is told of, else 0 and nothing follows |
-//! | 32 | the call's key in the duplicate request cache |
+//! | 40 | the call's key in the duplicate request cache |
 //! | rest | the reply, from the xid on |
 
 use crate::reply_cache::{CallKey, KEY_BYTES};
@@ -39,10 +39,17 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
+    use crate::Transport;
 
     #[test]
     fn a_call_is_read_as_it_was_appended() {
-        let key = CallKey::new(Ipv4Addr::LOCALHOST.into(), 7, (100_003, 3, 8), b"arguments");
+        let key = CallKey::new(
+            Ipv4Addr::LOCALHOST.into(),
+            Transport::Tcp,
+            7,
+            (100_003, 3, 8),
+            b"arguments",
+        );
         let mut record = Vec::new();
         append(&mut record, Some(&key), b"reply");
         assert_eq!(read(&record), Some((key, &b"reply"[..])));
