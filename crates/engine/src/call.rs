@@ -8,6 +8,7 @@ use steadfast_vfs::{FileRange, Flush, FlushDomain};
 
 use crate::access_memo::AccessMemo;
 use crate::operation::OperationId;
+use crate::record;
 use crate::reply_cache::Execution;
 
 /// The first port that everybody may use.
@@ -342,5 +343,14 @@ impl ParkedCall {
     /// The reply for success, for the same tests.
     pub fn reply(&self) -> &[u8] {
         &self.reply
+    }
+
+    /// What a record of the log is to have for this call, which was flushed and has none: the call and
+    /// its reply for success. `None` if the call may be executed again.
+    pub fn behind_change(&self) -> Option<Vec<u8>> {
+        let key = self.key.as_ref().filter(|_| !self.ends_with_verifier)?;
+        let mut behind = Vec::new();
+        record::append(&mut behind, Some(&key.key), &self.reply);
+        record::call_of(&behind).is_some().then_some(behind)
     }
 }

@@ -37,7 +37,7 @@ pub use call::{
 };
 pub use export::{Export, ExportTable};
 pub use operation::{OperationId, OperationName};
-pub use record::BEHIND_CHANGE_BYTES_MAX;
+pub use record::{BEHIND_CHANGE_BYTES_MAX, call_of};
 pub use reply_cache::{MemoryPressure, ReplyCacheUsage};
 pub use rpcbind::Transports;
 
