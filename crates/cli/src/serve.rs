@@ -223,7 +223,7 @@ fn start(
     let log = intent_log::start(&log_settings, &state.path, verifier, may_log, is_useful)?;
     let (intent_log, write_verifier, replies) = match log {
         Some(started) => (Some(started.keeper), started.write_verifier, started.replies),
-        None => (None, verifier, Vec::new()),
+        None => (None, verifier, intent_log::kept_replies(&state.path)?),
     };
     let change_log =
         intent_log.as_ref().map(|keeper| Arc::new(LogHandle::new(keeper)) as Arc<dyn ChangeLog>);

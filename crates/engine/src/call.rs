@@ -8,7 +8,8 @@ use steadfast_vfs::{FileRange, Flush, FlushDomain, FsError};
 
 use crate::access_memo::AccessMemo;
 use crate::operation::OperationId;
-use crate::reply_cache::CallKey;
+use crate::record;
+use crate::reply_cache::Execution;
 
 /// The first port that everybody may use.
 const PRIVILEGED_PORTS_END: u16 = 1024;
@@ -46,6 +47,13 @@ pub(crate) struct Origin {
     number: u64,
 }
 
+impl Origin {
+    /// The connection's number; of all datagrams the same.
+    pub(crate) fn connection(&self) -> u64 {
+        self.number
+    }
+}
+
 /// Where the reply of a call can be sent later, by whoever has it.
 pub trait ReplySink: Send {
     /// Sends one RPC message. Never waits: what cannot be sent is lost.
@@ -62,6 +70,11 @@ impl Peer {
     #[must_use]
     pub fn on_connection(self, number: u64) -> Self {
         Self { number, ..self }
+    }
+
+    /// The number of the connection, 0 for datagrams.
+    pub fn connection(&self) -> u64 {
+        self.number
     }
 
     /// What rules are asked about him when he says who he is by this flavour.
@@ -148,6 +161,13 @@ pub trait CallHost {
     /// Seconds since 1970, for who asks what time it is; `None` if the host has no clock.
     fn unix_time_s(&self) -> Option<u32> {
         None
+    }
+
+    /// Whether a connection of the same client address is gone, so that the client of this call may
+    /// have been the one that used it (the table in `reply_cache` says what that means). May wait
+    /// for the peer of that connection. Seldom asked: both have sent the same call.
+    fn is_gone(&mut self, _connection: u64) -> bool {
+        true
     }
 
     /// The call's time is spent on this from here on. The engine has no clock: whoever wants to
@@ -324,7 +344,7 @@ pub struct PutOffCall {
     /// The reply that tells its client to try later.
     pub(crate) reply: Vec<u8>,
     /// Under which the duplicate request cache has it in progress.
-    pub(crate) key: Option<CallKey>,
+    pub(crate) key: Option<Execution>,
 }
 
 impl PutOffCall {
@@ -362,7 +382,7 @@ pub struct ParkedCall {
     /// See [`crate::operation::Operation::failure_words`].
     pub(crate) failure_words: usize,
     /// Under which the duplicate request cache expects the reply.
-    pub(crate) key: Option<CallKey>,
+    pub(crate) key: Option<Execution>,
 }
 
 impl ParkedCall {
@@ -374,5 +394,14 @@ impl ParkedCall {
     /// The reply for success, for the same tests.
     pub fn reply(&self) -> &[u8] {
         &self.reply
+    }
+
+    /// What a record of the log is to have for this call, which was flushed and has none: the call and
+    /// its reply for success. `None` if the call may be executed again.
+    pub fn behind_change(&self) -> Option<Vec<u8>> {
+        let key = self.key.as_ref().filter(|_| !self.ends_with_verifier)?;
+        let mut behind = Vec::new();
+        record::append(&mut behind, Some(&key.key), &self.reply);
+        record::call_of(&behind).is_some().then_some(behind)
     }
 }

@@ -12,11 +12,14 @@ use crate::call::{
 use crate::nfs3::encode;
 use crate::nfs3::status::status;
 use crate::operation::{self, Operation, OperationId};
-use crate::reply_cache::{Admission, CallKey};
+use crate::reply_cache::{Admission, CallKey, Execution, Judged};
 use crate::session::{Outcome, Session, WireIdentity};
 use crate::{Engine, mount, nfs3, nfsacl, record, rpcbind};
 
 const RPC_VERSION: u32 = 2;
+/// Where a call has its credential: after xid, message type, RPC version, program, version and
+/// procedure.
+const CREDENTIAL_AT: usize = 24;
 const MESSAGE_TYPE_CALL: u32 = 0;
 
 pub(crate) const PROGRAM_RPCBIND: u32 = 100_000;
@@ -118,20 +121,20 @@ impl Engine {
             return Verdict::Replied;
         };
         let key = operation.is_remembered.then(|| {
-            CallKey::new(
-                peer.address.ip(),
-                xid,
-                operation_number,
-                record.get(reader.position()..).unwrap_or(&[]),
-            )
+            let signed = record.get(CREDENTIAL_AT..).unwrap_or(&[]);
+            let (client, transport) = (peer.address.ip(), peer.transport);
+            let key = CallKey::new(client, transport, xid, operation_number, signed);
+            Execution { key, connection: peer.connection() }
         });
         if let Some(key) = &key
             && !host.was_put_off()
         {
             let start = reply.bytes.len();
-            match self.admit(key, host, peer, &mut reply.bytes) {
+            match self.admit(&key.key, host, peer, &mut reply.bytes) {
                 Admission::New => {}
-                Admission::InProgress | Admission::InProgressElsewhere => {
+                Admission::InProgress
+                | Admission::InProgressElsewhere(_)
+                | Admission::DependsOn(_) => {
                     reply.facts.is_error = false;
                     return Verdict::Silent;
                 }
@@ -167,12 +170,22 @@ impl Engine {
         replayed: &mut Vec<u8>,
     ) -> Admission {
         let origin = peer.origin();
-        match self.replies.admit(key, origin, replayed) {
-            Admission::InProgressElsewhere => match host.reply_sink() {
-                Some(sink) => self.replies.wait(key, origin, sink, replayed),
-                None => Admission::InProgress,
-            },
-            admission => admission,
+        let mut judged = Judged::default();
+        loop {
+            match self.replies.admit(key, origin, &judged, replayed) {
+                // Each time another one, and no more than are judged.
+                Admission::DependsOn(connection) => {
+                    judged.note(connection, host.is_gone(connection));
+                }
+                Admission::InProgressElsewhere(connection) => {
+                    let execution = Execution { key: *key, connection };
+                    return match host.reply_sink() {
+                        Some(sink) => self.replies.wait(&execution, origin, sink, replayed),
+                        None => Admission::InProgress,
+                    };
+                }
+                admission => return admission,
+            }
         }
     }
 }
@@ -181,7 +194,7 @@ impl Engine {
 /// call as one in progress for ever.
 struct Admitted<'e, 'r> {
     engine: &'e Engine,
-    key: Option<CallKey>,
+    key: Option<Execution>,
     now_ms: u64,
     xid: u32,
     /// Program, version, procedure.
@@ -277,7 +290,7 @@ impl Admitted<'_, '_> {
                     Obligation::Flush(flush) => Awaited::Flush(flush),
                     Obligation::Log(logged) => {
                         let reply = reply.bytes.get(start..).unwrap_or(&[]);
-                        let key = self.key.as_ref();
+                        let key = self.key.as_ref().map(|execution| &execution.key);
                         Awaited::Lsn(logged.fill(|record| record::append(record, key, reply)))
                     }
                 };

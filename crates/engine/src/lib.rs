@@ -37,7 +37,7 @@ pub use call::{
 };
 pub use export::{Export, ExportTable};
 pub use operation::{OperationId, OperationName};
-pub use record::BEHIND_CHANGE_BYTES_MAX;
+pub use record::{BEHIND_CHANGE_BYTES_MAX, call_of};
 pub use reply_cache::{MemoryPressure, ReplyCacheUsage};
 pub use rpcbind::Transports;
 
@@ -187,7 +187,7 @@ impl Engine {
     /// again, gets the reply that it got or would have got, and is not executed again.
     pub fn remember_replayed(&self, behind_change: &[u8], now_ms: u64) {
         if let Some((key, reply)) = record::read(behind_change) {
-            self.replies.finish(&key, now_ms, reply);
+            self.replies.restore(&key, now_ms, reply);
         }
     }
 

@@ -4,7 +4,7 @@
 //! | bytes | what |
 //! |---|---|
 //! | 1 | 1 if a call is told of, else 0 and nothing follows |
-//! | 32 | the call's key in the duplicate request cache |
+//! | 40 | the call's key in the duplicate request cache |
 //! | rest | the reply, from the xid on |
 
 use crate::reply_cache::{CallKey, KEY_BYTES};
@@ -34,23 +34,38 @@ pub(crate) fn read(behind: &[u8]) -> Option<(CallKey, &[u8])> {
     Some((CallKey::from_bytes(key), reply))
 }
 
+/// What tells the call behind a change from all others, if a record has one there.
+pub fn call_of(behind: &[u8]) -> Option<&[u8]> {
+    let (&CALL, rest) = behind.split_first()? else { return None };
+    rest.get(..KEY_BYTES)
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
+    use crate::Transport;
 
     #[test]
     fn a_call_is_read_as_it_was_appended() {
-        let key = CallKey::new(Ipv4Addr::LOCALHOST.into(), 7, (100_003, 3, 8), b"arguments");
+        let key = CallKey::new(
+            Ipv4Addr::LOCALHOST.into(),
+            Transport::Tcp,
+            7,
+            (100_003, 3, 8),
+            b"arguments",
+        );
         let mut record = Vec::new();
         append(&mut record, Some(&key), b"reply");
         assert_eq!(read(&record), Some((key, &b"reply"[..])));
+        assert_eq!(call_of(&record), Some(&key.to_bytes()[..]));
+        assert_eq!(call_of(&record[..40]), None);
         assert_eq!(read(&record[..20]), None);
         record.clear();
         append(&mut record, None, b"reply");
-        assert_eq!(read(&record), None);
-        assert_eq!(read(&[]), None);
+        assert_eq!((read(&record), call_of(&record)), (None, None));
+        assert_eq!((read(&[]), call_of(&[])), (None, None));
         // Never more than the log was told to have room for.
         for length in [BEHIND_CHANGE_BYTES_MAX - 1 - KEY_BYTES, BEHIND_CHANGE_BYTES_MAX] {
             record.clear();

@@ -4,6 +4,8 @@
 //! block is zeros. It is not atomic: any part of it may be there after a crash, and the scan takes
 //! the records before the first that is not whole.
 
+use std::ops::Range;
+
 use crate::format::{Lsn, Position, pieces};
 use crate::medium::{AlignedBuffer, Block, Medium, MediumError, MemoryAdvice};
 use crate::queue::Ready;
@@ -20,6 +22,8 @@ pub struct Batch {
     pub(crate) ring_bytes: u64,
     pub(crate) record_bytes: usize,
     buffer: AlignedBuffer,
+    /// Where in the buffer is what stands behind changes.
+    behind: Vec<Range<usize>>,
 }
 
 impl Batch {
@@ -50,6 +54,13 @@ impl Batch {
         self.buffer.bytes().len()
     }
 
+    /// What stands behind the changes of its records ([`crate::IntentLog::complete_with`]), in their
+    /// order.
+    pub fn behind(&self) -> impl Iterator<Item = &[u8]> {
+        let bytes = self.buffer.bytes();
+        self.behind.iter().filter_map(move |range| bytes.get(range.clone()))
+    }
+
     /// Where to write what: one piece, or two where the batch crosses the end of the ring. They
     /// may be written in any order.
     pub fn writes(&self) -> impl Iterator<Item = (u64, &[Block])> {
@@ -67,6 +78,8 @@ impl Batch {
     /// Lays the records out, and lets their payloads go.
     pub(crate) fn lay_out(&mut self, log_id: u64, epoch: u64, stable: Lsn) {
         self.buffer.resize(self.record_bytes);
+        self.behind.clear();
+        let mut at = 0;
         let mut room = self.buffer.bytes_mut();
         for record in self.records.drain(..) {
             let payload = &record.payload.bytes;
@@ -78,6 +91,11 @@ impl Batch {
                 stable,
                 file_system: record.file_system,
             };
+            if let Some(behind) = record.payload.behind {
+                let payload_at = at + crate::record::HEADER_BYTES;
+                self.behind.push(payload_at + behind as usize..payload_at + payload.len());
+            }
+            at += header.record_bytes();
             let (own, rest) = room.split_at_mut(header.record_bytes());
             let (head, body) = own.split_at_mut(crate::record::HEADER_BYTES);
             let (payload_room, padding) = body.split_at_mut(payload.len());

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use crate::format::{Lsn, SUPERBLOCK_BYTES};
+use crate::format::{Lsn, NO_FILE_SYSTEM, SUPERBLOCK_BYTES};
 use crate::superblock::{
     FILE_SYSTEMS_MAX, FileSystemEntry, Identity, PATH_BYTES_MAX, TableFull, encoded_bytes,
 };
@@ -141,8 +141,11 @@ impl FileSystems {
         is_idle
     }
 
-    /// An LSN was reserved for the file system, which must be in the table.
+    /// An LSN was reserved for the file system, which must be in the table, or for none.
     pub(crate) fn note_reserved(&mut self, index: u32, lsn: Lsn) {
+        if index == NO_FILE_SYSTEM {
+            return;
+        }
         let known = self.of(index);
         assert!(known.is_some(), "file system {index} is not registered with the intent log");
         if let Some(known) = known {

@@ -28,6 +28,8 @@ pub const BATCH_RECORDS_MAX: usize = 1024;
 /// Batches that are written at the same time. What may be missing before a record that is on the
 /// medium is bounded by this.
 pub const BATCHES_IN_FLIGHT_MAX: usize = 8;
+/// The index of records that are of no file system: there for their replies, and never live.
+pub const NO_FILE_SYSTEM: u32 = u32::MAX - 1;
 /// Sequence numbers, epochs, LSNs and positions are below this, so that sums of them do not
 /// overflow. At ten million records a second it lasts for 14,000 years.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;

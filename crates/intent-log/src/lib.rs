@@ -26,6 +26,7 @@ mod queue;
 pub mod record;
 pub mod recovery;
 mod renewal;
+pub mod replies;
 mod ring;
 mod scan;
 pub mod superblock;
@@ -41,7 +42,7 @@ pub use copies::{
     Facts, SuperblockCopy, WriteSuperblockError, adopt, format, inspect, new_superblock,
 };
 pub use file_systems::FileSystemUsage;
-pub use format::{BATCHES_IN_FLIGHT_MAX, Lsn, Position};
+pub use format::{BATCHES_IN_FLIGHT_MAX, Lsn, NO_FILE_SYSTEM, Position};
 pub use log::{Exhausted, IntentLog};
 pub use medium::{BLOCK_BYTES, Block, Medium, MediumError, MemoryAdvice};
 pub use record::Record;

@@ -261,6 +261,17 @@ impl IntentLog {
         self.lock().queue.complete(lsn, payload)
     }
 
+    /// As [`IntentLog::complete`], of a record that has something of its own from `behind` on:
+    /// [`Batch::behind`] tells it.
+    ///
+    /// # Panics
+    /// As [`IntentLog::complete`].
+    pub fn complete_with(&self, lsn: Lsn, payload: Vec<u8>, behind: usize) -> bool {
+        let behind = u32::try_from(behind).ok().filter(|at| (*at as usize) < payload.len());
+        let payload = Payload { behind, ..Payload::new(payload) };
+        self.lock().queue.complete(lsn, payload)
+    }
+
     /// There is nothing to tell: the operation failed after its LSN was reserved. As
     /// [`IntentLog::complete`] otherwise; a record without payload takes the place, as the scan
     /// would take a gap for the end.

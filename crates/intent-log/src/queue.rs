@@ -15,12 +15,14 @@ const SLOTS_FIRST: usize = 4096;
 pub(crate) struct Payload {
     pub(crate) bytes: Vec<u8>,
     pub(crate) crc: u32,
+    /// Where in it begins what stands behind the change, if anything does.
+    pub(crate) behind: Option<u32>,
 }
 
 impl Payload {
     pub(crate) fn new(bytes: Vec<u8>) -> Self {
         let crc = crc32c::crc32c(&bytes);
-        Self { bytes, crc }
+        Self { bytes, crc, behind: None }
     }
 }
 

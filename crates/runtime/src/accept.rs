@@ -98,8 +98,9 @@ fn welcome(
     let number = pool.next_connection_number();
     let peer = Peer::new(address, local, Transport::Tcp).on_connection(number);
     let mailbox = Arc::clone(&home.mailbox);
-    let connection =
-        Arc::new(Connection::new(socket, peer, mailbox, Arc::clone(&pool.shared.waiting)));
+    let (waiting, living) = (Arc::clone(&pool.shared.waiting), Arc::clone(&pool.shared.living));
+    let connection = Arc::new(Connection::new(socket, peer, mailbox, waiting, living));
+    pool.shared.living.add(&connection);
     if home.index == seat.index {
         adopt(pool, seat, core, &connection);
     } else {

@@ -7,11 +7,13 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
 use steadfast_engine::Peer;
 use steadfast_sys::net;
 
+use crate::living::Living;
 use crate::mailbox::{Mailbox, Message};
 use crate::options::ServerOptions;
 use crate::send_queue::{SendQueue, Sent, SpareBuffers};
@@ -34,8 +36,11 @@ pub(crate) struct Connection {
     pub(crate) peer: Peer,
     /// What its seat knows it by.
     pub(crate) token: AtomicU64,
+    /// When it was accepted.
+    pub(crate) accepted: Instant,
     mailbox: Arc<Mailbox>,
     waiting: Arc<Waiting>,
+    living: Arc<Living>,
     /// Replies that the socket did not take. Whoever sends holds it, perhaps for as long as a
     /// disk takes to give what it had in memory before, so nobody waits for it: replies that
     /// come meanwhile are left in `arrived`, the seat's wish to look again in `wants_look`, and
@@ -64,10 +69,13 @@ impl Connection {
         peer: Peer,
         mailbox: Arc<Mailbox>,
         waiting: Arc<Waiting>,
+        living: Arc<Living>,
     ) -> Self {
         Self {
             socket,
             peer,
+            accepted: Instant::now(),
+            living,
             token: AtomicU64::new(u64::MAX),
             mailbox,
             waiting,
@@ -298,6 +306,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.close();
+        self.living.remove(self.peer.connection());
         debug_assert_eq!(self.backlog_bytes(), 0, "bytes that nobody waits for any more");
     }
 }

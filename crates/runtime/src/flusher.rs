@@ -307,16 +307,30 @@ impl Flusher {
         let failed = self.flush(targets, shared);
         let last_failure = self.last_failure.load(Ordering::Acquire);
         let stable_ns = shared.stamp_ns();
-        for (parked, keys) in calls.into_iter().zip(wants) {
+        let mut logged = Vec::new();
+        for (mut parked, keys) in calls.into_iter().zip(wants) {
             let own = keys.iter().find_map(|key| failed.get(key)).copied();
             let outcome = match own {
                 Some(error) => Err(error),
                 None if last_failure > parked.failures_before => Err(FsError::Io),
                 None => Ok(()),
             };
+            if outcome.is_ok()
+                && let Some(keeper) = &shared.intent_log
+                && let Some(behind) = parked.call.behind_change()
+                && let Some(lsn) = keeper.log_reply(&behind)
+            {
+                parked.call.awaited = Awaited::Lsn(lsn);
+                logged.push((lsn, parked));
+                continue;
+            }
             sender.settle(parked, outcome, shared);
         }
         sender.send(stable_ns, shared);
+        if let Some(keeper) = shared.intent_log.as_ref().filter(|_| !logged.is_empty()) {
+            keeper.park(logged.into_iter());
+            keeper.rouse();
+        }
     }
 
     /// Flushes each object, or the whole file system when they are many; tells what failed.

@@ -24,6 +24,7 @@ mod held_back;
 mod held_up;
 pub mod intent_log;
 mod listen;
+mod living;
 mod log_limit;
 mod mailbox;
 mod observer;

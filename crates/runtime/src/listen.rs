@@ -9,6 +9,7 @@ use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use steadfast_sys::net;
 
 use crate::StartError;
+use crate::living::KEEPALIVE_AFTER_S;
 
 /// Connections that the kernel completes ahead of accepting (bounded by `net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
@@ -146,7 +147,7 @@ fn bound_stream_socket(address: SocketAddr, is_shared: bool) -> io::Result<Socke
     // Accepted sockets inherit these.
     net::set_no_delay(&socket)?;
     let keepalive = TcpKeepalive::new()
-        .with_time(Duration::from_secs(60))
+        .with_time(Duration::from_secs(KEEPALIVE_AFTER_S.into()))
         .with_interval(Duration::from_secs(15))
         .with_retries(6);
     socket.set_tcp_keepalive(&keepalive)?;

@@ -8,6 +8,7 @@ use crate::clock::StampClock;
 use crate::connection::Waiting;
 use crate::flusher::Flushers;
 use crate::intent_log::IntentLogKeeper;
+use crate::living::Living;
 use crate::log_limit::LogLimits;
 use crate::{ServerOptions, Service};
 
@@ -30,6 +31,8 @@ pub(crate) struct Shared {
     pub(crate) intent_log: Option<Arc<IntentLogKeeper>>,
     pub(crate) log: LogLimits,
     pub(crate) waiting: Arc<Waiting>,
+    /// Which connections there are.
+    pub(crate) living: Arc<Living>,
     stamps: StampClock,
     start: Instant,
     phase: AtomicU8,
@@ -54,6 +57,7 @@ impl Shared {
             intent_log,
             log: LogLimits::new(),
             waiting: Arc::default(),
+            living: Arc::default(),
             stamps: StampClock::start(),
             start: Instant::now(),
             phase: AtomicU8::new(Phase::Running as u8),

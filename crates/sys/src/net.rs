@@ -76,6 +76,78 @@ pub fn shut_down_sending(socket: impl AsFd) {
     let _ = rustix::net::shutdown(socket, Shutdown::Write);
 }
 
+/// What the kernel knows of a connection's peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerLife {
+    /// Neither side has closed it, and the peer has not refused it.
+    pub is_established: bool,
+    /// The peer sent data, or acknowledged some, so many ms ago, as exactly as the kernel's clock
+    /// ticks ([`TICK_MS_MAX`]).
+    pub heard_ms: u32,
+    /// How long a message to the peer and its answer take, in µs.
+    pub round_trip_us: u32,
+}
+
+/// The coarsest tick of a kernel's clock, in ms (`CONFIG_HZ=100`).
+pub const TICK_MS_MAX: u32 = 10;
+
+/// The state of a connection that works (`enum` in `linux/tcp.h`).
+const TCP_ESTABLISHED: u8 = 1;
+
+/// What the kernel knows of a connection's peer (`TCP_INFO`).
+pub fn peer_life(socket: impl AsFd) -> io::Result<PeerLife> {
+    // SAFETY: all fields are numbers, for which zero is a value.
+    let mut info: libc::tcp_info = unsafe { mem::zeroed() };
+    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to `info`, which has as many, and the
+    // descriptor is open while it is borrowed.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut length,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(PeerLife {
+        is_established: info.tcpi_state == TCP_ESTABLISHED,
+        heard_ms: info.tcpi_last_data_recv.min(info.tcpi_last_ack_recv),
+        round_trip_us: info.tcpi_rtt,
+    })
+}
+
+/// After so many seconds of silence the kernel asks the peer for a sign of life
+/// (`TCP_KEEPIDLE`): at once, if it has been silent for longer.
+pub fn set_keepalive_after(socket: impl AsFd, seconds: u32) -> io::Result<()> {
+    let time = std::time::Duration::from_secs(seconds.into());
+    Ok(rustix::net::sockopt::set_tcp_keepidle(socket, time)?)
+}
+
+/// Closes a connection without a word to its peer, as if this machine had lost its power
+/// (`TCP_REPAIR`). For tests; needs `CAP_NET_ADMIN`.
+pub fn vanish(socket: impl Into<OwnedFd>) -> io::Result<()> {
+    let socket = socket.into();
+    let on: libc::c_int = 1;
+    // SAFETY: the kernel reads one `int` from `on`, and the descriptor is open while it is owned.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_REPAIR,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// The address a socket is bound to.
 pub fn local_address(socket: impl AsFd) -> io::Result<SocketAddr> {
     let address = rustix::net::getsockname(socket)?;
@@ -446,6 +518,33 @@ mod tests {
         assert_eq!(received.len(), 1);
         assert!(received[0].is_truncated);
         assert_eq!(received[0].to, None);
+    }
+
+    #[test]
+    fn a_peers_life_is_known_and_can_be_asked_for() {
+        use std::time::{Duration, Instant};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        let keepalive = |seconds| {
+            rustix::net::sockopt::set_socket_keepalive(&server, true).unwrap();
+            set_keepalive_after(&server, seconds).unwrap();
+        };
+        assert!(peer_life(&server).unwrap().is_established);
+        std::thread::sleep(Duration::from_millis(1_100));
+        assert!(peer_life(&server).unwrap().heard_ms >= 1_000);
+        // It answers by itself.
+        keepalive(1);
+        let begun = Instant::now();
+        while peer_life(&server).unwrap().heard_ms > 500 {
+            assert!(begun.elapsed() < Duration::from_secs(5), "no sign of life");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        keepalive(60);
+        drop(client);
+        while peer_life(&server).unwrap().is_established {
+            assert!(begun.elapsed() < Duration::from_secs(5), "its end is not seen");
+        }
     }
 
     #[test]

@@ -300,6 +300,11 @@ pub trait LogPlace: Send {
 
     /// Fills the place with a record. Returns its LSN.
     fn fill(self: Box<Self>, record: Vec<u8>) -> u64;
+
+    /// As [`LogPlace::fill`], with what stands behind the change from `behind` on.
+    fn fill_with(self: Box<Self>, record: Vec<u8>, _behind: usize) -> u64 {
+        self.fill(record)
+    }
 }
 
 /// A change that has its place in the log, to be filled together with the reply that tells of it.
@@ -317,8 +322,9 @@ impl LoggedChange {
     /// Fills the place: `append` adds what belongs behind the change. Returns the LSN.
     pub fn fill(mut self, append: impl FnOnce(&mut Vec<u8>)) -> u64 {
         self.0.take().map_or(0, |(place, mut record)| {
+            let behind = record.len();
             append(&mut record);
-            place.fill(record)
+            place.fill_with(record, behind)
         })
     }
 }

@@ -76,7 +76,7 @@ const CORE_MAY_NEED: &[&str] = &[
     "thiserror",
     "toml",
     "toml_edit",
-    "xxhash-rust",
+    "twox-hash",
     "zerocopy",
 ];
 

@@ -137,6 +137,9 @@ pub(crate) fn start(
             device_retry_interval: settings
                 .device_retry_interval_s
                 .map_or(default.device_retry_interval, Duration::from_secs),
+            replies_bytes_max: settings
+                .replies_mib
+                .map_or(default.replies_bytes_max, |mib| mib << 20),
         },
         open_storage: Box::new(move |entry| {
             assume_server_powers().map_err(|error| error.to_string())?;
@@ -147,9 +150,7 @@ pub(crate) fn start(
         }),
     };
     if use_of_it == Use::WhenNeeded {
-        let keeper = start.start_unmade()?;
-        let write_verifier = new_write_verifier;
-        return Ok(Some(StartedIntentLog { keeper, write_verifier, replies: Vec::new() }));
+        return Ok(Some(start.start_unmade()?));
     }
     let started = start.start()?;
     if is_wanted {
@@ -163,6 +164,15 @@ pub(crate) fn start(
     refuse_what_is_set_aside(state_directory)?;
     tracing::info!("the intent log is switched off; it is empty");
     Ok(None)
+}
+
+/// Replies that a server with a log has kept, for one that has none.
+///
+/// # Errors
+/// The state directory's.
+pub(crate) fn kept_replies(state_directory: &Path) -> Result<Vec<Vec<u8>>> {
+    steadfast_runtime::intent_log::kept_replies(state_directory)
+        .context("cannot read the replies that are kept in the state directory")
 }
 
 /// Operations of a file system that is not there cannot be replayed without the log when it is.

@@ -38,6 +38,12 @@ pub(crate) struct LogFigures {
     /// Percentiles of these, wrong by a third at the most.
     pub(crate) write_p50_ns: u64,
     pub(crate) write_p99_ns: u64,
+    /// Replies that outlive the server: the bytes of their files, the most that these may have, those
+    /// that are only in the log and in memory, and how far back they reach.
+    pub(crate) replies_bytes: u64,
+    pub(crate) replies_bytes_max: u64,
+    pub(crate) replies_gathered_bytes: u64,
+    pub(crate) replies_reach_ms: u64,
     pub(crate) file_systems: Vec<FileSystemFigures>,
 }
 
@@ -148,6 +154,10 @@ impl LogFigures {
             written_bytes: counters.device_bytes,
             waits_for_room: counters.fullness_refusals,
             checkpoints: status.checkpoints,
+            replies_bytes: status.replies.bytes,
+            replies_bytes_max: status.replies.bytes_max,
+            replies_gathered_bytes: status.replies.gathered_bytes,
+            replies_reach_ms: status.replies.reach_ms,
             write_ns: buckets
                 .map(|(bucket, count)| (low(bucket), (2_u64 << bucket) - 1, *count))
                 .collect(),
@@ -234,6 +244,14 @@ impl LogFigures {
             self.write_p99_ns as f64 / 1e3,
             self.checkpoints,
             self.waits_for_room,
+        );
+        let _ = writeln!(
+            text,
+            "  replies of the last {:.0} s outlive the server: {} of {} MiB, {} MiB in memory and the log",
+            self.replies_reach_ms as f64 / 1e3,
+            mib(self.replies_bytes),
+            mib(self.replies_bytes_max),
+            mib(self.replies_gathered_bytes),
         );
         text
     }

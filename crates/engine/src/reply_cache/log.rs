@@ -1,18 +1,20 @@
 //! The replies of a shard, in the order in which their calls finished: a log of segments, the
 //! oldest of which is dropped as a whole, and an index into it. So an entry costs its reply, a
-//! head of 36 bytes and its place in the index, and no allocation.
+//! head of 52 bytes and its place in the index, and no allocation.
 
 use std::collections::VecDeque;
 
 use hashbrown::HashTable;
 
+use super::Execution;
 use super::key::{CallKey, KEY_BYTES};
 
 /// Bytes of a segment, once the log has some; of its first ones, less.
 pub(super) const SEGMENT_BYTES: usize = 16 << 10;
 const SEGMENT_BYTES_MIN: usize = 512;
-/// The key, and the reply's length.
-const HEAD_BYTES: usize = KEY_BYTES + 4;
+/// The key, the connection, and the reply's length.
+const HEAD_BYTES: usize = KEY_BYTES + CONNECTION_BYTES + 4;
+const CONNECTION_BYTES: usize = 8;
 
 #[derive(Debug)]
 struct Segment {
@@ -20,6 +22,13 @@ struct Segment {
     bytes: Vec<u8>,
     entries: usize,
     newest_ms: u64,
+}
+
+/// An entry as it lies in a segment.
+struct Entry<'l> {
+    key: &'l [u8],
+    connection: u64,
+    reply: &'l [u8],
 }
 
 /// Where an entry's head begins: the number of the segment since the log began, and the place in
@@ -49,20 +58,53 @@ impl Log {
         self.index.len()
     }
 
-    fn entry(segments: &VecDeque<Segment>, first: u32, place: Place) -> Option<(&[u8], &[u8])> {
+    fn entry(segments: &VecDeque<Segment>, first: u32, place: Place) -> Option<Entry<'_>> {
         let segment = segments.get(place.segment.wrapping_sub(first) as usize)?;
         let (key, rest) =
             segment.bytes.get(place.offset as usize..)?.split_at_checked(KEY_BYTES)?;
+        let (connection, rest) = rest.split_first_chunk::<CONNECTION_BYTES>()?;
         let (length, rest) = rest.split_first_chunk::<4>()?;
-        Some((key, rest.get(..u32::from_le_bytes(*length) as usize)?))
+        let reply = rest.get(..u32::from_le_bytes(*length) as usize)?;
+        Some(Entry { key, connection: u64::from_le_bytes(*connection), reply })
     }
 
-    /// The reply of a call.
-    pub(super) fn find(&self, key: &CallKey) -> Option<&[u8]> {
+    /// The reply of an execution.
+    pub(super) fn find(&self, execution: &Execution) -> Option<&[u8]> {
+        let entry = |place: &Place| Self::entry(&self.segments, self.first, *place);
+        entry(self.place(execution)?).map(|entry| entry.reply)
+    }
+
+    fn place(&self, execution: &Execution) -> Option<&Place> {
+        let bytes = execution.key.to_bytes();
+        self.index.find(execution.key.hash_number(), |place| {
+            Self::entry(&self.segments, self.first, *place)
+                .is_some_and(|entry| entry.connection == execution.connection && entry.key == bytes)
+        })
+    }
+
+    /// Tells the connections that executed this call, until one is what is looked for.
+    pub(super) fn find_connection(
+        &self,
+        key: &CallKey,
+        mut is_it: impl FnMut(u64) -> bool,
+    ) -> Option<u64> {
         let bytes = key.to_bytes();
         let entry = |place: &Place| Self::entry(&self.segments, self.first, *place);
-        let is_it = |place: &Place| entry(place).is_some_and(|(key, _)| key == bytes);
-        entry(self.index.find(key.hash_number(), is_it)?).map(|(_, reply)| reply)
+        let found = self.index.find(key.hash_number(), |place| {
+            entry(place).is_some_and(|entry| entry.key == bytes && is_it(entry.connection))
+        });
+        entry(found?).map(|entry| entry.connection)
+    }
+
+    /// The reply of an execution is another connection's from now on.
+    pub(super) fn give(&mut self, execution: &Execution, connection: u64) {
+        let Some(place) = self.place(execution).copied() else { return };
+        let segment = self.segments.get_mut(place.segment.wrapping_sub(self.first) as usize);
+        let offset = place.offset as usize + KEY_BYTES;
+        let bytes = segment.and_then(|segment| segment.bytes.get_mut(offset..));
+        if let Some(bytes) = bytes.and_then(|bytes| bytes.first_chunk_mut()) {
+            *bytes = connection.to_le_bytes();
+        }
     }
 
     /// Bytes of the segment that has to be added before this reply can be appended, if one has.
@@ -85,11 +127,13 @@ impl Log {
     }
 
     /// Appends a reply to the last segment, which must have room.
-    pub(super) fn append(&mut self, key: &CallKey, now_ms: u64, reply: &[u8]) {
+    pub(super) fn append(&mut self, execution: &Execution, now_ms: u64, reply: &[u8]) {
+        let Execution { key, connection } = execution;
         let number = self.first.wrapping_add(self.segments.len() as u32).wrapping_sub(1);
         let Some(segment) = self.segments.back_mut() else { return };
         let place = Place { segment: number, offset: segment.bytes.len() as u32 };
         segment.bytes.extend_from_slice(&key.to_bytes());
+        segment.bytes.extend_from_slice(&connection.to_le_bytes());
         segment.bytes.extend_from_slice(&(reply.len() as u32).to_le_bytes());
         segment.bytes.extend_from_slice(reply);
         segment.entries += 1;
@@ -97,7 +141,8 @@ impl Log {
         segment.newest_ms = segment.newest_ms.max(now_ms);
         let (segments, first) = (&self.segments, self.first);
         let hash = |place: &Place| {
-            Self::entry(segments, first, *place).map_or(0, |(key, _)| CallKey::hash_number_of(key))
+            Self::entry(segments, first, *place)
+                .map_or(0, |entry| CallKey::hash_number_of(entry.key))
         };
         self.index.insert_unique(key.hash_number(), place, hash);
     }
@@ -110,7 +155,7 @@ impl Log {
     /// Drops the oldest segment; how many replies were in it.
     pub(super) fn drop_oldest(&mut self) -> usize {
         let mut place = Place { segment: self.first, offset: 0 };
-        while let Some((key, reply)) = Self::entry(&self.segments, self.first, place) {
+        while let Some(Entry { key, reply, .. }) = Self::entry(&self.segments, self.first, place) {
             let hash = CallKey::hash_number_of(key);
             if let Ok(found) = self.index.find_entry(hash, |other| *other == place) {
                 found.remove();
@@ -130,7 +175,8 @@ impl Log {
         }
         let (segments, first) = (&self.segments, self.first);
         self.index.shrink_to(2 * self.index.len(), |place| {
-            Self::entry(segments, first, *place).map_or(0, |(key, _)| CallKey::hash_number_of(key))
+            Self::entry(segments, first, *place)
+                .map_or(0, |entry| CallKey::hash_number_of(entry.key))
         });
         self.segments.shrink_to(2 * self.segments.len());
     }

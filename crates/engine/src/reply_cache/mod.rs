@@ -1,11 +1,39 @@
 //! The duplicate request cache: a changing call that comes again is answered again, never
 //! executed again.
 //!
-//! Keyed by client address (no port: clients reconnect), xid, program, version, procedure and a
-//! checksum of the arguments' beginning and length (`key`). A duplicate of a call in progress
-//! waits for it, if it came another way than the first, and is dropped if it came the same way;
-//! of a finished one, it is answered with the same bytes. Sharded, each shard with a lock and a
-//! log of replies (`log`) of its own.
+//! Keyed by client address (no port: clients reconnect), transport, xid, program, version,
+//! procedure, and a digest of credentials and all arguments (`key`). Sharded, each shard with a
+//! lock and a log of replies (`log`) of its own.
+//!
+//! # Whose reply is it?
+//!
+//! Two processes, containers, or clients behind one address may count their xids alike and send
+//! the same bytes, each on a connection of its own: both mean it. A client that lost its
+//! connection sends the bytes again on a new one: it means it once. So each execution belongs to
+//! the connection by which it came. A call that has equal bytes and comes by another connection
+//! gets the reply only if the first connection is gone:
+//!
+//! | the first execution came by | the same bytes come by | answer |
+//! |---|---|---|
+//! | a connection | the same connection | its reply; dropped while it is being executed |
+//! | a datagram | a datagram, from any port | the same: datagrams have no connections that could be told apart; one from another port waits for the reply |
+//! | a connection | a datagram, or the reverse | executed: clients do not change the transport of a mount (it is in the key) |
+//! | a connection that is closed, or that the kernel knows to be closed by its peer | another connection | the first one's reply, for which it waits if need be |
+//! | a connection from a port | another connection from that port to the same of our addresses | the same: no two can live |
+//! | a connection whose peer was heard of after the second connection was accepted | another connection | executed |
+//! | a connection that was silent since then | another connection | the peer is asked for a sign of life (a keepalive probe): executed if one comes within a second or so; else the first one's reply, as the client has vanished (power, network, NAT) and has connected again |
+//! | one of the last two, but too many are being asked | another connection | the first one's reply |
+//! | before a crash or restart | any connection | the reply: no connection has outlived it |
+//!
+//! A connection that was given a reply of another one owns it from then on: a third gets it only if
+//! that one is gone too. Where nothing tells the two cases apart the reply is given: two equal
+//! calls of which one was not executed are less bad than one that was executed twice.
+//!
+//! Linux with `nconnect` sends a call again by the connection that it was assigned to, and has
+//! another sequence of xids on each. It connects again from the same port if it can.
+//!
+//! The engine knows numbers of connections. Whether one is gone the host finds out
+//! ([`crate::CallHost::is_gone`]).
 //!
 //! A reply is of use for as long as its client may ask again: the *history*. The cache grows
 //! while what it would evict is younger than that, within its bound; at the bound the oldest
@@ -23,8 +51,10 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
 
 use crate::call::{Origin, ReplySink};
+
 pub(crate) use key::{CallKey, KEY_BYTES};
 use key::{SHARDS, XID_LANES};
 use log::Log;
@@ -52,6 +82,40 @@ pub enum MemoryPressure {
     Full = 2,
 }
 
+/// Connections of one address that have sent the same bytes, at the most, about which a call asks
+/// whether they are gone. Others count as alive.
+const JUDGED_MAX: usize = 16;
+
+/// The connection of replies that were kept over a crash or restart.
+const NO_CONNECTION: u64 = u64::MAX;
+
+/// One execution of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Execution {
+    pub(crate) key: CallKey,
+    /// By which it came.
+    pub(crate) connection: u64,
+}
+
+/// Which connections are gone, as far as a call has found out.
+#[derive(Debug, Default)]
+pub(crate) struct Judged(SmallVec<[(u64, bool); 2]>);
+
+impl Judged {
+    pub(crate) fn note(&mut self, connection: u64, is_gone: bool) {
+        self.0.push((connection, is_gone));
+    }
+
+    /// `None` if it is not known yet.
+    fn is_gone(&self, connection: u64) -> Option<bool> {
+        if connection == NO_CONNECTION {
+            return Some(true);
+        }
+        let known = self.0.iter().find(|(known, _)| *known == connection);
+        known.map(|(_, is_gone)| *is_gone).or((self.0.len() >= JUDGED_MAX).then_some(false))
+    }
+}
+
 /// A call that is being executed.
 struct InProgress {
     origin: Origin,
@@ -60,10 +124,38 @@ struct InProgress {
 
 #[derive(Default)]
 struct Shard {
-    in_progress: HashMap<CallKey, InProgress, BuildHasherDefault<KeyHasher>>,
+    /// By call, all its executions: nearly always one.
+    in_progress: HashMap<CallKey, SmallVec<[InProgress; 1]>, BuildHasherDefault<KeyHasher>>,
     finished: Log,
     /// Of the log's bytes, those that are counted in the common part of the bound.
     common_bytes: usize,
+}
+
+impl InProgress {
+    fn is_of(&self, connection: u64) -> bool {
+        self.origin.connection() == connection
+    }
+}
+
+impl Shard {
+    /// An execution has ended.
+    fn end(&mut self, execution: &Execution) -> Option<InProgress> {
+        let running = self.in_progress.get_mut(&execution.key)?;
+        let place = running.iter().position(|one| one.is_of(execution.connection))?;
+        let ended = running.swap_remove(place);
+        if running.is_empty() {
+            self.in_progress.remove(&execution.key);
+        }
+        Some(ended)
+    }
+
+    /// Gives the reply of an execution to another connection, if it has ended.
+    fn take_over(&mut self, execution: &Execution, by: u64, replayed: &mut Vec<u8>) -> bool {
+        let Some(reply) = self.finished.find(execution) else { return false };
+        replayed.extend_from_slice(reply);
+        self.finished.give(execution, by);
+        true
+    }
 }
 
 /// Keys carry their own hash.
@@ -93,9 +185,11 @@ pub(crate) enum Admission {
     New,
     /// Being executed, and this copy came the same way: drop it.
     InProgress,
-    /// Being executed, but the first copy came another way, which may be gone: see
-    /// [`ReplyCache::wait`].
-    InProgressElsewhere,
+    /// Being executed, but the copy that came by this connection came another way, which may be
+    /// gone: see [`ReplyCache::wait`].
+    InProgressElsewhere(u64),
+    /// It depends on whether this connection is gone: ask again when that is known.
+    DependsOn(u64),
     /// Executed: the reply was appended to the buffer.
     Replayed,
 }
@@ -158,40 +252,71 @@ impl ReplyCache {
     }
 
     /// Registers a call that came this way, or finds it registered.
-    pub(crate) fn admit(&self, key: &CallKey, origin: Origin, replayed: &mut Vec<u8>) -> Admission {
+    pub(crate) fn admit(
+        &self,
+        key: &CallKey,
+        origin: Origin,
+        judged: &Judged,
+        replayed: &mut Vec<u8>,
+    ) -> Admission {
         let Some(shard) = self.shard(key) else {
             return Admission::New;
         };
         let mut shard = shard.lock();
-        if let Some(reply) = shard.finished.find(key) {
+        let shard = &mut *shard;
+        let own = Execution { key: *key, connection: origin.connection() };
+        if let Some(reply) = shard.finished.find(&own) {
             replayed.extend_from_slice(reply);
             return Admission::Replayed;
         }
-        match shard.in_progress.get(key) {
-            Some(running) if running.origin == origin => Admission::InProgress,
-            Some(_) => Admission::InProgressElsewhere,
+        let running = shard.in_progress.get(key).map_or(&[][..], |running| running);
+        if let Some(running) = running.iter().find(|running| running.is_of(own.connection)) {
+            return match running.origin == origin {
+                true => Admission::InProgress,
+                false => Admission::InProgressElsewhere(own.connection),
+            };
+        }
+        // The first that is gone decides, or that nobody knows about.
+        let may_be_gone = |connection: &u64| judged.is_gone(*connection) != Some(false);
+        let running = running.iter().map(|running| running.origin.connection()).find(may_be_gone);
+        let is_finished = running.is_none();
+        let finished =
+            || shard.finished.find_connection(key, |connection| may_be_gone(&connection));
+        let decides = running.or_else(finished);
+        let decides = decides.map(|connection| (connection, judged.is_gone(connection)));
+        match decides {
             None => {
-                shard.in_progress.insert(*key, InProgress { origin, waiters: Vec::new() });
+                let running = InProgress { origin, waiters: Vec::new() };
+                shard.in_progress.entry(*key).or_default().push(running);
                 Admission::New
             }
+            Some((connection, None)) => Admission::DependsOn(connection),
+            Some((connection, Some(_))) if is_finished => {
+                shard.take_over(&Execution { key: *key, connection }, own.connection, replayed);
+                Admission::Replayed
+            }
+            Some((connection, Some(_))) => Admission::InProgressElsewhere(connection),
         }
     }
 
-    /// Has the reply of a call in progress sent this way too. If it has ended meanwhile, does as
-    /// [`ReplyCache::admit`]; the result tells.
+    /// Has the reply of an execution in progress sent this way too. If it has ended meanwhile, does
+    /// as [`ReplyCache::admit`]; the result tells.
     pub(crate) fn wait(
         &self,
-        key: &CallKey,
+        execution: &Execution,
         origin: Origin,
         sink: Box<dyn ReplySink>,
         replayed: &mut Vec<u8>,
     ) -> Admission {
+        let Execution { key, connection } = execution;
         let Some(shard) = self.shard(key) else {
             return Admission::InProgress;
         };
         let mut shard = shard.lock();
         let shard = &mut *shard;
-        if let Some(running) = shard.in_progress.get_mut(key) {
+        let running = shard.in_progress.get_mut(key);
+        let running = running.and_then(|all| all.iter_mut().find(|one| one.is_of(*connection)));
+        if let Some(running) = running {
             running.waiters.retain(|(other, _)| *other != origin);
             if running.waiters.len() >= WAITERS_MAX {
                 running.waiters.remove(0);
@@ -199,44 +324,51 @@ impl ReplyCache {
             running.waiters.push((origin, sink));
             return Admission::InProgress;
         }
-        if let Some(reply) = shard.finished.find(key) {
-            replayed.extend_from_slice(reply);
+        if shard.take_over(execution, origin.connection(), replayed) {
             return Admission::Replayed;
         }
         // It was forgotten meanwhile.
-        shard.in_progress.insert(*key, InProgress { origin, waiters: Vec::new() });
+        let running = InProgress { origin, waiters: Vec::new() };
+        shard.in_progress.entry(*key).or_default().push(running);
         Admission::New
     }
 
     /// Keeps the reply of an admitted call, and answers those who wait for it.
-    pub(crate) fn finish(&self, key: &CallKey, now_ms: u64, reply: &[u8]) {
-        let Some(shard) = self.shard(key) else { return };
+    pub(crate) fn finish(&self, execution: &Execution, now_ms: u64, reply: &[u8]) {
+        let Some(shard) = self.shard(&execution.key) else { return };
         // A call may have taken long since its clock was read.
         let now_ms = now_ms.max(self.expired_ms.load(Ordering::Relaxed));
         let ended = {
             let mut shard = shard.lock();
-            self.keep(&mut shard, key, now_ms, reply);
-            shard.in_progress.remove(key)
+            self.keep(&mut shard, execution, now_ms, reply);
+            shard.end(execution)
         };
         answer(ended, reply);
     }
 
+    /// Keeps a reply that was kept over a crash or restart. The last of a call counts.
+    pub(crate) fn restore(&self, key: &CallKey, now_ms: u64, reply: &[u8]) {
+        let Some(shard) = self.shard(key) else { return };
+        let execution = Execution { key: *key, connection: NO_CONNECTION };
+        self.keep(&mut shard.lock(), &execution, now_ms, reply);
+    }
+
     /// Forgets an admitted call that the client is to try again, as the reply says that those
     /// who wait for it get too.
-    pub(crate) fn forget(&self, key: &CallKey, reply: &[u8]) {
-        let Some(shard) = self.shard(key) else { return };
-        let ended = shard.lock().in_progress.remove(key);
+    pub(crate) fn forget(&self, execution: &Execution, reply: &[u8]) {
+        let Some(shard) = self.shard(&execution.key) else { return };
+        let ended = shard.lock().end(execution);
         answer(ended, reply);
     }
 
     /// Forgets an admitted call that has no reply: it panicked.
-    pub(crate) fn abandon(&self, key: &CallKey) {
-        if let Some(shard) = self.shard(key) {
-            shard.lock().in_progress.remove(key);
+    pub(crate) fn abandon(&self, execution: &Execution) {
+        if let Some(shard) = self.shard(&execution.key) {
+            shard.lock().end(execution);
         }
     }
 
-    fn keep(&self, shard: &mut Shard, key: &CallKey, now_ms: u64, reply: &[u8]) {
+    fn keep(&self, shard: &mut Shard, execution: &Execution, now_ms: u64, reply: &[u8]) {
         while let Some(wanted) = shard.finished.wanted_segment(reply) {
             let oldest_ms = shard.finished.oldest_ms();
             let is_young = |finished_ms: u64| finished_ms + self.effective_history_ms() > now_ms;
@@ -254,7 +386,7 @@ impl ReplyCache {
             }
             self.evict_oldest(shard, now_ms);
         }
-        shard.finished.append(key, now_ms, reply);
+        shard.finished.append(execution, now_ms, reply);
         self.settle_accounts(shard);
     }
 

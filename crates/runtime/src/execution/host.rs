@@ -268,6 +268,13 @@ impl CallHost for Host<'_, '_> {
         Some(Box::new(LaterReply::new(to, &self.context.shared)))
     }
 
+    fn is_gone(&mut self, connection: u64) -> bool {
+        // Of datagrams there is nobody who could be.
+        let Some(own) = self.batch.connection() else { return true };
+        let living = Arc::clone(&self.context.shared.living);
+        living.is_gone(connection, own, || self.will_block())
+    }
+
     fn will_block(&mut self) {
         if self.is_summoned || (self.guard.is_none() && self.lent.is_none()) {
             return;

@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use steadfast_intent_log::{FileSystemEntry, Lsn};
+use steadfast_intent_log::FileSystemEntry;
 use steadfast_vfs::{FileSystemSync, FsError};
 
 use super::aside;
-use super::keeper::{FULL_WAIT, IntentLogKeeper, Phase, REPLIES_FILL_PERCENT, REPLIES_STAY};
+use super::keeper::{FULL_WAIT, IntentLogKeeper, Phase};
 use super::mutation::{self, Mutation};
 use super::pace::LogLoad;
 use super::status::LastCheckpoint;
@@ -125,7 +125,7 @@ impl IntentLogKeeper {
                 Err(error) => self.note_faulty(index, &usage.entry.path, error),
             }
         }
-        self.let_replies_go();
+        self.keep_replies();
         self.write_superblocks_if_due();
     }
 
@@ -222,28 +222,6 @@ impl IntentLogKeeper {
         if usages.iter().any(|usage| usage.entry.index == index && usage.first_live.is_some()) {
             self.set_aside(entry);
         }
-    }
-
-    /// Lets go replies that are old, or all if they take up too much.
-    pub(super) fn let_replies_go(&self) {
-        let mut moments = self.moments.lock();
-        let now = Instant::now();
-        moments.push_back((now, self.log.last()));
-        let (used, all) = self.log.fill();
-        let is_too_much = used * 100 > all * REPLIES_FILL_PERCENT;
-        if is_too_much || self.is_closing.load(Ordering::SeqCst) {
-            moments.clear();
-            self.log.retain(None);
-            return;
-        }
-        while let Some((moment, _)) = moments.get(1)
-            && now.duration_since(*moment) > REPLIES_STAY
-        {
-            moments.pop_front();
-        }
-        // Those after the last moment that is old enough.
-        let from = moments.front().filter(|(moment, _)| now.duration_since(*moment) > REPLIES_STAY);
-        self.log.retain(Some(from.map_or(Lsn(0), |(_, lsn)| lsn.next())));
     }
 
     pub(super) fn write_superblocks_if_due(&self) {

@@ -164,6 +164,8 @@ impl IntentLogKeeper {
                 self.log.note_write(write_ns);
                 let recent = self.recent_write_ns.load(Ordering::Relaxed);
                 self.recent_write_ns.store((3 * recent + write_ns) / 4, Ordering::Relaxed);
+                // Before the tail can pass them.
+                self.replies.gather(batch.behind());
                 self.log.written(batch);
                 self.settle_stable(sender);
                 drop(self.stable_lock.lock());
@@ -280,6 +282,8 @@ impl IntentLogKeeper {
             );
             return false;
         }
+        // What the ring had of them is not read any more.
+        let _told = self.replies.flush();
         if !self.give_up() {
             return false;
         }

@@ -9,7 +9,7 @@
 //! A *gate* stands before the log: every change passes it before it is applied. Closed, changes
 //! wait; so the log can be left or entered at a moment when no change is half in it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -23,6 +23,7 @@ use super::faulty::Faults;
 use super::medium::FileMedium;
 use super::pace::Pace;
 use super::parked::Parked;
+use super::replies::ReplyStore;
 use super::served::Served;
 use super::start::{OpenStorage, note_known};
 use super::status::LastCheckpoint;
@@ -43,12 +44,6 @@ const CLOSE_TIME: Duration = Duration::from_secs(10);
 /// For the end of what has passed the gate.
 pub(super) const DRAIN_POLL: Duration = Duration::from_millis(1);
 
-/// Replies stay in the log for as long as a client may ask for them again (Linux's time-out over
-/// TCP, and some more), though what they tell of has reached the disk…
-pub(super) const REPLIES_STAY: Duration = Duration::from_secs(65);
-/// … unless they take up more of the log than this, in percent.
-pub(super) const REPLIES_FILL_PERCENT: u64 = 25;
-
 /// How the log is used.
 #[derive(Clone, Debug)]
 pub struct IntentLogOptions {
@@ -64,6 +59,8 @@ pub struct IntentLogOptions {
     /// After the device has failed, or a file system could not be flushed, between two looks at
     /// whether it is well again.
     pub device_retry_interval: Duration,
+    /// The most bytes of replies that are kept in the state directory.
+    pub replies_bytes_max: u64,
 }
 
 impl Default for IntentLogOptions {
@@ -74,6 +71,7 @@ impl Default for IntentLogOptions {
             checkpoint_interval: Duration::from_secs(5),
             checkpoint_fill_percent: 40,
             device_retry_interval: Duration::from_secs(30),
+            replies_bytes_max: 64 << 20,
         }
     }
 }
@@ -100,6 +98,7 @@ pub(super) struct Parts {
     pub(super) open_storage: Box<OpenStorage>,
     pub(super) untold_write_verifier: u64,
     pub(super) under_way: Option<Arc<UnderWayFile>>,
+    pub(super) replies: ReplyStore,
 }
 
 #[derive(Default)]
@@ -181,8 +180,8 @@ pub struct IntentLogKeeper {
     pub(super) recent_write_ns: AtomicU64,
     /// How fast checkpoints have data written.
     pub(super) pace: Mutex<Pace>,
-    /// When which LSN was the last, for replies to be let go.
-    pub(super) moments: Mutex<VecDeque<(Instant, Lsn)>>,
+    /// Where replies are kept when the log's tail passes them.
+    pub(super) replies: ReplyStore,
 }
 
 impl std::fmt::Debug for IntentLogKeeper {
@@ -202,7 +201,10 @@ impl IntentLogKeeper {
             open_storage,
             untold_write_verifier,
             under_way,
+            replies,
         } = parts;
+        // Replies stay in the ring until the store has them.
+        log.retain(Some(log.last().next()));
         Arc::new(Self {
             uuid,
             log,
@@ -249,7 +251,7 @@ impl IntentLogKeeper {
             spare_batches: Mutex::default(),
             recent_write_ns: AtomicU64::new(0),
             pace: Mutex::default(),
-            moments: Mutex::default(),
+            replies,
         })
     }
 
@@ -333,6 +335,8 @@ impl IntentLogKeeper {
         self.phase.store(Phase::Off as u8, Ordering::SeqCst);
         drop(self.gate.lock());
         self.gate_opens.notify_all();
+        // Of a log that was off, or whose device hangs.
+        let _told = self.replies.flush();
         is_clean
     }
 

@@ -23,6 +23,7 @@ mod parked;
 mod place;
 mod probe;
 mod replay;
+mod replies;
 mod served;
 mod start;
 mod status;
@@ -50,6 +51,7 @@ pub use medium::FileMedium;
 pub use place::LogHandle;
 pub use probe::{Probe, ProbeError, SizeProbe, Times, Verdict, probe};
 pub use replay::ReplayError;
+pub use replies::{RepliesKept, kept_replies};
 pub use start::{
     OpenStorage, StartIntentLog, StartIntentLogError, StartedIntentLog, is_any_open,
     is_anything_set_aside,

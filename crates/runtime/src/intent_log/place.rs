@@ -315,7 +315,12 @@ impl LogPlace for Place {
         }
     }
 
-    fn fill(mut self: Box<Self>, record: Vec<u8>) -> u64 {
+    fn fill(self: Box<Self>, record: Vec<u8>) -> u64 {
+        let behind = record.len();
+        self.fill_with(record, behind)
+    }
+
+    fn fill_with(mut self: Box<Self>, record: Vec<u8>, behind: usize) -> u64 {
         if mutation::is_on(Mutation::LateOrder) {
             // Others overtake it.
             std::thread::sleep(DRAIN_POLL * (record.len() as u32 % 8));
@@ -327,7 +332,7 @@ impl LogPlace for Place {
                     self.keeper.noted.lock().push((lsn, noted));
                     self.keeper.has_noted.store(true, Ordering::SeqCst);
                 }
-                let is_new = self.keeper.log.complete(lsn, record);
+                let is_new = self.keeper.log.complete_with(lsn, record, behind);
                 self.keeper.passed.fetch_sub(1, Ordering::SeqCst);
                 // A committer is woken when the call is parked, with others of its batch.
                 if is_new {

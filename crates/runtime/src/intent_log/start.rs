@@ -21,11 +21,10 @@ use super::mutation::{self, Mutation};
 use super::observed::ObservedFile;
 use super::probe::time_superblocks;
 use super::replay::{ReplayError, RingRecords, replay};
+use super::replies::{OpenedReplies, ReplyStore};
 use super::under_way::{self, Found, UnderWayFile};
 use super::{aside, hex};
 
-/// Of replies that are brought back, the newest so many bytes: more than the engine keeps.
-const REPLY_BYTES_MAX: usize = 64 << 20;
 /// Which log this server uses.
 const KNOWN_FILE: &str = "intent-log.known";
 /// Which log must not be replayed, though it could not be marked so.
@@ -69,7 +68,7 @@ pub struct StartedIntentLog {
     pub keeper: Arc<IntentLogKeeper>,
     /// The write verifier to begin with.
     pub write_verifier: u64,
-    /// What stood behind the changes that were replayed: calls and their replies, for the engine.
+    /// Calls of before and their replies, as they stand behind changes, for the engine.
     pub replies: Vec<Vec<u8>>,
 }
 
@@ -202,6 +201,9 @@ impl StartIntentLog {
             return Err(missing());
         }
         let medium = self.open_medium()?;
+        let opened = ReplyStore::open(&self.state_directory, self.options.replies_bytes_max);
+        let OpenedReplies { store, mut replies } =
+            opened.map_err(StartIntentLogError::StateDirectory)?;
         let facts = inspect(&medium);
         let found = facts.superblock().cloned();
         let known = known(&self.state_directory, found.as_ref())
@@ -231,7 +233,7 @@ impl StartIntentLog {
             path: self.path.clone(),
             why: error.to_string(),
         };
-        let mut replies = Vec::new();
+        let mut ring_replies = Vec::new();
         let (superblock, write_verifier) = match (decision, found) {
             (Decision::Refuse(why), _) => return Err(self.refused(why.to_string())),
             (Decision::Format, _) | (_, None) => {
@@ -251,13 +253,16 @@ impl StartIntentLog {
                     surveyed.last,
                     &mut storages,
                 );
+                let into = &mut ring_replies;
                 let not_replayed =
-                    self.replay_all(&medium, &superblock, &surveyed, &mut storages, &mut replies)?;
+                    self.replay_all(&medium, &superblock, &surveyed, &mut storages, into)?;
                 finish_cuts(&cuts, &not_replayed, &mut storages);
                 (superblock, self.new_write_verifier)
             }
         };
         drop(storages);
+        // The new epoch makes the ring's unreadable.
+        store.add(ring_replies, &mut replies).map_err(StartIntentLogError::StateDirectory)?;
         // From here on nothing in the log is live. Should the machine stop before the superblock
         // says so, the same is replayed once more.
         note_known(&self.state_directory, &superblock.uuid, true)
@@ -288,7 +293,10 @@ impl StartIntentLog {
             open_storage: self.open_storage,
             untold_write_verifier: self.untold_write_verifier,
             under_way: under_way.ok(),
+            replies: store,
         });
+        let is_forgotten = mutation::is_on(Mutation::ForgottenReplies);
+        let replies = if is_forgotten { Vec::new() } else { replies.into_newest() };
         Ok(StartedIntentLog { keeper, write_verifier, replies })
     }
 
@@ -381,15 +389,13 @@ impl StartIntentLog {
                 bytes += behind.len();
                 replies_of_all.push_back(behind.to_vec());
             }
-            while bytes > REPLY_BYTES_MAX
+            while bytes as u64 > self.options.replies_bytes_max
                 && let Some(oldest) = replies_of_all.pop_front()
             {
                 bytes -= oldest.len();
             }
         }
-        if !mutation::is_on(Mutation::ForgottenReplies) {
-            replies.extend(replies_of_all);
-        }
+        replies.extend(replies_of_all);
         let mut not_replayed = NotReplayed::new();
         for entry in &superblock.file_systems {
             let Some(live) = surveyed.live.get(&entry.index) else { continue };

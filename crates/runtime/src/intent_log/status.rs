@@ -10,6 +10,7 @@ use steadfast_intent_log::{Counters, Histogram, Lsn, Usage};
 use super::aside;
 use super::device::{DeviceWrites, writes_of};
 use super::keeper::{IntentLogKeeper, Phase};
+use super::replies::RepliesKept;
 use super::start::shown;
 use super::switch::Left;
 
@@ -87,6 +88,8 @@ pub struct IntentLogStatus {
     pub counters: Counters,
     /// How long writes of batches took, in ns.
     pub write_ns: Histogram,
+    /// Replies that outlive the server.
+    pub replies: RepliesKept,
 }
 
 impl IntentLogKeeper {
@@ -134,6 +137,7 @@ impl IntentLogKeeper {
             last_checkpoint,
             counters,
             write_ns,
+            replies: self.replies.kept(),
         }
     }
 

@@ -372,7 +372,9 @@ impl IntentLogKeeper {
     /// Has both superblocks say that the log is closed; `false` if it is not empty.
     fn close_log(&self) -> Result<bool, WriteSuperblockError> {
         for _ in 0..CLOSE_ATTEMPTS {
-            // A checkpoint that began before may just keep replies for some more time.
+            // A checkpoint that began before may just keep replies for some more time. The store
+            // has them.
+            let _told = self.replies.flush();
             self.log.retain(None);
             let _one = self.superblocks.lock();
             if self.log.write_superblocks(&*self.medium, true)? {
@@ -465,7 +467,6 @@ impl IntentLogKeeper {
             return begun;
         }
         *self.switch.left.lock() = None;
-        self.moments.lock().clear();
         self.open_gate(Phase::On);
         self.write_superblocks_if_due();
         if was_unmade {
@@ -492,6 +493,7 @@ impl IntentLogKeeper {
             .map_err(|error| SwitchError::StateDirectory(error.to_string()))
             .and_then(|()| {
                 self.log.renew().map_err(|error| self.device_fault(&error))?;
+                self.log.retain(Some(self.log.last().next()));
                 let written = self.log.write_superblocks(&*self.medium, false);
                 written.map(|_| ()).map_err(|error| self.device_fault(&error))
             });

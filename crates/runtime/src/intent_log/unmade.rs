@@ -12,7 +12,8 @@ use steadfast_intent_log::{IntentLog, format, new_superblock};
 use super::keeper::{IntentLogKeeper, Parts, Phase};
 use super::medium::FileMedium;
 use super::probe::time_superblocks;
-use super::start::{StartIntentLog, StartIntentLogError};
+use super::replies::{OpenedReplies, ReplyStore};
+use super::start::{StartIntentLog, StartIntentLogError, StartedIntentLog};
 use super::switch::SwitchError;
 use super::under_way::UnderWayFile;
 
@@ -22,7 +23,7 @@ impl StartIntentLog {
     ///
     /// # Errors
     /// When a log of this size cannot be, or the state directory cannot be written.
-    pub fn start_unmade(self) -> Result<Arc<IntentLogKeeper>, StartIntentLogError> {
+    pub fn start_unmade(self) -> Result<StartedIntentLog, StartIntentLogError> {
         let failed = |error: &dyn std::fmt::Display| StartIntentLogError::Write {
             path: self.path.clone(),
             why: error.to_string(),
@@ -33,6 +34,9 @@ impl StartIntentLog {
         let log = IntentLog::unformatted(&superblock).map_err(|error| failed(&error))?;
         let under_way = UnderWayFile::create(&self.state_directory)
             .map_err(StartIntentLogError::StateDirectory)?;
+        let OpenedReplies { store, replies } =
+            ReplyStore::open(&self.state_directory, self.options.replies_bytes_max)
+                .map_err(StartIntentLogError::StateDirectory)?;
         let keeper = IntentLogKeeper::new(Parts {
             uuid: superblock.uuid,
             log,
@@ -42,10 +46,12 @@ impl StartIntentLog {
             open_storage: self.open_storage,
             untold_write_verifier: self.untold_write_verifier,
             under_way: Some(under_way),
+            replies: store,
         });
         keeper.switch.note_unmade(keeper.options.device_retry_interval);
         keeper.open_gate(Phase::Off);
-        Ok(keeper)
+        let write_verifier = self.new_write_verifier;
+        Ok(StartedIntentLog { keeper, write_verifier, replies: replies.into_newest() })
     }
 }
 
@@ -107,7 +113,7 @@ mod tests {
     fn a_log_that_nobody_needed_is_made_when_the_first_file_system_wants_it() {
         let place = tempfile::tempdir().expect("a directory");
         let path = place.path().join("intent.log");
-        let keeper = parts(place.path(), Box::new(|_| Ok(None))).start_unmade().expect("begun");
+        let keeper = parts(place.path(), Box::new(|_| Ok(None))).start_unmade().expect("begun").keeper;
         assert_eq!((keeper.phase(), keeper.status().left), (Phase::Off, Some(Left::Unmade)));
         assert_eq!(keeper.enable(), Err(SwitchError::Unneeded));
         // A checkpointer looks at it in vain.
@@ -136,7 +142,7 @@ mod tests {
         let away = place.path().join("not-there");
         let options = parts(place.path(), Box::new(|_| Ok(None)));
         let options = StartIntentLog { path: away.join("intent.log"), ..options };
-        let keeper = options.start_unmade().expect("begun");
+        let keeper = options.start_unmade().expect("begun").keeper;
         let (log, _disk, file_system) = join(&keeper);
         log.want(file_system);
         keeper.come_back_if_well();
@@ -155,7 +161,7 @@ mod tests {
     #[test]
     fn a_log_that_was_never_needed_leaves_nothing_behind() {
         let place = tempfile::tempdir().expect("a directory");
-        let keeper = parts(place.path(), Box::new(|_| Ok(None))).start_unmade().expect("begun");
+        let keeper = parts(place.path(), Box::new(|_| Ok(None))).start_unmade().expect("begun").keeper;
         // Switched off, it is not made either; not even by the administrator's second thoughts.
         keeper.disable().expect("noted");
         let (log, _disk, file_system) = join(&keeper);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::Placed;
 use super::document::{Document, Table};
 
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 9] = [
     "enabled",
     "path",
     "size_mib",
@@ -14,10 +14,13 @@ const KEYS: [&str; 8] = [
     "checkpoint_interval_ms",
     "checkpoint_fill_percent",
     "device_retry_interval_s",
+    "replies_mib",
 ];
 
 /// The smallest and the largest log that is made, in MiB.
 pub const LOG_MIB: (u64, u64) = (16, 1 << 20);
+/// The least and the most MiB of replies that are kept.
+const REPLIES_MIB: (u64, u64) = (1, 4096);
 /// Largest WRITE that can be logged, in bytes: a record's bound, and some less.
 const WRITE_BYTES_MAX: u64 = 1 << 20;
 
@@ -40,6 +43,8 @@ pub struct LogSettings {
     pub checkpoint_fill_percent: Option<u64>,
     /// After its device has failed, time between two looks at whether it is well again.
     pub device_retry_interval_s: Option<u64>,
+    /// How many MiB of replies outlive the server.
+    pub replies_mib: Option<u64>,
 }
 
 pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> LogSettings {
@@ -57,6 +62,7 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> LogSettings 
         checkpoint_interval_ms: number("checkpoint_interval_ms", 10, 3_600_000),
         checkpoint_fill_percent: number("checkpoint_fill_percent", 1, 90),
         device_retry_interval_s: number("device_retry_interval_s", 1, 86_400),
+        replies_mib: number("replies_mib", REPLIES_MIB.0, REPLIES_MIB.1),
         enabled: document.boolean(table, "enabled"),
         path: document
             .string(table, "path")

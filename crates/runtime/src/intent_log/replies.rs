@@ -1,0 +1,602 @@
+//! The reply store: replies in files of the state directory, so that a call that comes again gets its
+//! reply, however often the server was killed or restarted since.
+//!
+//! Committers gather in memory what stands behind the changes that they have written to the log
+//! ([`ReplyStore::gather`]). Before the log's tail passes these records, so that the ring may be
+//! written over, all of it is written to the store and flushed ([`ReplyStore::flush`]). So each
+//! reply is in the ring or in the store, or in both.
+//!
+//! | what | bound |
+//! |---|---|
+//! | the store | `replies_mib` of `[log]`; the oldest segment is removed first, as a whole |
+//! | age | [`REPLIES_STAY`], in time for which servers ran: a client that is to wait until its server is back sends its calls again however late that is |
+//! | memory | [`GATHERED_BYTES_MAX`]; beyond it the committer writes it to the store (not flushed) |
+//!
+//! The format is the log's crate's ([`steadfast_intent_log::replies`]), what an entry means the
+//! engine's.
+
+use std::collections::{HashSet, VecDeque};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use steadfast_engine::call_of;
+use steadfast_intent_log::NO_FILE_SYSTEM;
+use steadfast_intent_log::replies::{Segment, SegmentError, write_entry, write_segment_head};
+use steadfast_sys::durable_file;
+use steadfast_vfs::{Action, Change};
+
+use super::keeper::{IntentLogKeeper, IntentLogOptions, Phase};
+
+const DIRECTORY: &str = "replies";
+const SUFFIX: &str = "replies";
+/// A segment is left when it is as large as this, or a part of the store.
+const SEGMENT_BYTES: u64 = 4 << 20;
+const SEGMENTS_MIN: u64 = 8;
+/// However small they are: each start begins one.
+const SEGMENTS_MAX: usize = 1024;
+const CHUNK_BYTES: usize = 256 << 10;
+const GATHERED_BYTES_MAX: usize = 16 << 20;
+/// Replies are kept for as long as a client may ask for them again: Linux's time-out over TCP, and
+/// some more.
+pub(super) const REPLIES_STAY: Duration = Duration::from_secs(65);
+/// While the store cannot be written replies stay in the ring, unless it is as full as this, in
+/// percent.
+const REPLIES_FILL_PERCENT: u64 = 25;
+/// Between two messages that the store cannot be written.
+const TELL_AGAIN: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Default)]
+struct Gathered {
+    /// The last one is not full.
+    chunks: VecDeque<Vec<u8>>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct SegmentFile {
+    path: PathBuf,
+    bytes: u64,
+    /// When its newest reply came.
+    newest_ms: u64,
+    oldest_ms: u64,
+}
+
+#[derive(Debug, Default)]
+struct Segments {
+    /// The oldest first.
+    files: VecDeque<SegmentFile>,
+    /// The last of them, if it takes more.
+    open: Option<File>,
+    next_sequence: u64,
+    bytes: u64,
+    /// Written and not flushed.
+    is_dirty: bool,
+    told: Option<Instant>,
+}
+
+/// What the store has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RepliesKept {
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// The most that they may have.
+    pub bytes_max: u64,
+    /// How long ago the oldest reply came, in ms for which a server ran.
+    pub reach_ms: u64,
+    /// Bytes in memory that are in the ring and not in the files.
+    pub gathered_bytes: u64,
+}
+
+/// The store.
+#[derive(Debug)]
+pub(super) struct ReplyStore {
+    directory: PathBuf,
+    bytes_max: u64,
+    began: Instant,
+    /// For how long servers had run when this one began.
+    uptime_before_ms: u64,
+    gathered: Mutex<Gathered>,
+    /// Held by who writes; taken before `gathered`.
+    segments: Mutex<Segments>,
+}
+
+/// A store and what was in it.
+pub(super) struct OpenedReplies {
+    pub(super) store: ReplyStore,
+    /// The oldest first; of a call that was kept twice, the last.
+    pub(super) replies: Replies,
+}
+
+/// Replies as they stand behind changes, of each call one.
+#[derive(Debug, Default)]
+pub(super) struct Replies {
+    all: VecDeque<Option<Vec<u8>>>,
+    bytes: usize,
+}
+
+impl Replies {
+    fn push(&mut self, behind: Vec<u8>, bytes_max: usize) {
+        self.bytes += behind.len();
+        self.all.push_back(Some(behind));
+        while self.bytes > bytes_max
+            && let Some(oldest) = self.all.pop_front()
+        {
+            self.bytes -= oldest.map_or(0, |oldest| oldest.len());
+        }
+    }
+
+    /// The oldest first, of each call the newest.
+    pub(super) fn into_newest(self) -> Vec<Vec<u8>> {
+        let mut seen = HashSet::new();
+        let newest = self.all.into_iter().flatten().rev();
+        let mut newest: Vec<Vec<u8>> = newest
+            .filter(|behind| call_of(behind).is_some_and(|call| seen.insert(call.to_vec())))
+            .collect();
+        newest.reverse();
+        newest
+    }
+}
+
+impl ReplyStore {
+    /// Opens the store of a state directory, makes it if there is none, and reads what is in it.
+    ///
+    /// # Errors
+    /// The state directory's.
+    pub(super) fn open(state_directory: &Path, bytes_max: u64) -> io::Result<OpenedReplies> {
+        let directory = state_directory.join(DIRECTORY);
+        if !directory.exists() {
+            std::fs::create_dir(&directory)?;
+            durable_file::sync_directory_of(&directory)?;
+        }
+        let mut paths = Vec::new();
+        for entry in std::fs::read_dir(&directory)? {
+            let path = entry?.path();
+            if let Some(sequence) = sequence_of(&path) {
+                paths.push((sequence, path));
+            }
+        }
+        paths.sort();
+        let mut segments = Segments::default();
+        let (mut replies, mut newest_ms) = (Replies::default(), 0);
+        for (sequence, path) in paths {
+            segments.next_sequence = segments.next_sequence.max(sequence.saturating_add(1));
+            let bytes = std::fs::read(&path)?;
+            match read_segment(&path, &bytes, &mut replies, bytes_max) {
+                Ok(file) => {
+                    newest_ms = file.newest_ms.max(newest_ms);
+                    segments.bytes += file.bytes;
+                    segments.files.push_back(file);
+                }
+                Err(error) => {
+                    // A crash may leave one that was being begun.
+                    if error != SegmentError::Head {
+                        tracing::warn!(
+                            "{}: {error}; it is removed: calls that it has replies of are executed \
+                             again if they are sent again",
+                            path.display()
+                        );
+                    }
+                    std::fs::remove_file(&path)?;
+                }
+            }
+        }
+        let store = Self {
+            directory,
+            bytes_max,
+            began: Instant::now(),
+            uptime_before_ms: newest_ms,
+            gathered: Mutex::default(),
+            segments: Mutex::new(segments),
+        };
+        Ok(OpenedReplies { store, replies })
+    }
+
+    /// For how long servers have run on it.
+    fn uptime_ms(&self) -> u64 {
+        self.uptime_before_ms.saturating_add(self.began.elapsed().as_millis() as u64)
+    }
+
+    /// Keeps in memory what stands behind changes. Not on disk before [`ReplyStore::flush`].
+    pub(super) fn gather<'b>(&self, behind: impl Iterator<Item = &'b [u8]>) {
+        let uptime_ms = self.uptime_ms();
+        let bytes = {
+            let mut gathered = self.gathered.lock();
+            for behind in behind.filter(|behind| call_of(behind).is_some()) {
+                if gathered.chunks.back().is_none_or(|chunk| chunk.len() >= CHUNK_BYTES) {
+                    gathered.chunks.push_back(Vec::with_capacity(CHUNK_BYTES + 4096));
+                }
+                let Some(chunk) = gathered.chunks.back_mut() else { return };
+                let before = chunk.len();
+                write_entry(chunk, uptime_ms, behind);
+                let more = chunk.len() - before;
+                gathered.bytes += more;
+            }
+            gathered.bytes
+        };
+        if bytes > GATHERED_BYTES_MAX
+            && let Some(mut segments) = self.segments.try_lock()
+            && let Err(error) = self.write(&mut segments)
+        {
+            tell_of_failure(&mut segments, &error);
+        }
+    }
+
+    /// Has all that was gathered before on disk, and removes what is too old or too much.
+    ///
+    /// # Errors
+    /// The state directory's. What was gathered stays in memory.
+    pub(super) fn flush(&self) -> io::Result<()> {
+        let mut segments = self.segments.lock();
+        let flushed = self.write(&mut segments).and_then(|()| {
+            if segments.is_dirty
+                && let Some(file) = &segments.open
+            {
+                file.sync_data()?;
+            }
+            segments.is_dirty = false;
+            self.remove_old(&mut segments)
+        });
+        match &flushed {
+            Ok(()) => segments.told = None,
+            Err(error) => tell_of_failure(&mut segments, error),
+        }
+        flushed
+    }
+
+    fn write(&self, segments: &mut Segments) -> io::Result<()> {
+        let mut chunks = std::mem::take(&mut *self.gathered.lock()).chunks;
+        let now_ms = self.uptime_ms();
+        while let Some(chunk) = chunks.front() {
+            if let Err(error) = self.write_chunk(segments, chunk, now_ms) {
+                // Nobody knows what is in it now.
+                segments.open = None;
+                let mut gathered = self.gathered.lock();
+                while let Some(chunk) = chunks.pop_back() {
+                    gathered.bytes += chunk.len();
+                    gathered.chunks.push_front(chunk);
+                }
+                while gathered.bytes > 2 * GATHERED_BYTES_MAX
+                    && let Some(oldest) = gathered.chunks.pop_front()
+                {
+                    gathered.bytes -= oldest.len();
+                }
+                return Err(error);
+            }
+            chunks.pop_front();
+        }
+        Ok(())
+    }
+
+    fn write_chunk(&self, segments: &mut Segments, chunk: &[u8], now_ms: u64) -> io::Result<()> {
+        let segment_bytes = SEGMENT_BYTES.min(self.bytes_max / SEGMENTS_MIN);
+        if segments.files.back().is_some_and(|file| file.bytes >= segment_bytes)
+            && let Some(full) = segments.open.take()
+        {
+            full.sync_data()?;
+        }
+        if segments.open.is_none() {
+            self.begin_segment(segments, now_ms)?;
+        }
+        let Segments { files, open: Some(open), bytes, is_dirty, .. } = segments else {
+            return Ok(());
+        };
+        open.write_all(chunk)?;
+        *is_dirty = true;
+        *bytes += chunk.len() as u64;
+        if let Some(file) = files.back_mut() {
+            file.bytes += chunk.len() as u64;
+            file.newest_ms = now_ms;
+        }
+        Ok(())
+    }
+
+    fn begin_segment(&self, segments: &mut Segments, now_ms: u64) -> io::Result<()> {
+        let sequence = segments.next_sequence;
+        segments.next_sequence = sequence.saturating_add(1);
+        let path = self.directory.join(format!("{sequence:020}.{SUFFIX}"));
+        let mut options = File::options();
+        let mut file = options.append(true).create_new(true).mode(0o600).open(&path)?;
+        let mut head = Vec::new();
+        write_segment_head(&mut head, sequence);
+        file.write_all(&head)?;
+        durable_file::sync_directory_of(&path)?;
+        let bytes = head.len() as u64;
+        segments.open = Some(file);
+        segments.bytes += bytes;
+        segments.files.push_back(SegmentFile { path, bytes, newest_ms: now_ms, oldest_ms: now_ms });
+        Ok(())
+    }
+
+    /// Removes the oldest while they are too many or too old. The one that is written to stays.
+    fn remove_old(&self, segments: &mut Segments) -> io::Result<()> {
+        let now_ms = self.uptime_ms();
+        let stay_ms = REPLIES_STAY.as_millis() as u64;
+        while segments.files.len() > usize::from(segments.open.is_some())
+            && let Some(oldest) = segments.files.front()
+        {
+            let is_old = oldest.newest_ms.saturating_add(stay_ms) < now_ms;
+            let is_much = segments.bytes > self.bytes_max || segments.files.len() > SEGMENTS_MAX;
+            if !is_old && !is_much {
+                break;
+            }
+            match std::fs::remove_file(&oldest.path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            segments.bytes -= oldest.bytes;
+            segments.files.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Keeps further replies in a store that nobody else uses yet: those of the ring that it
+    /// may not have. Adds them to `replies`. On return they are on disk.
+    ///
+    /// # Errors
+    /// The state directory's.
+    pub(super) fn add(&self, ring: Vec<Vec<u8>>, replies: &mut Replies) -> io::Result<()> {
+        {
+            let known: HashSet<&[u8]> = replies.all.iter().flatten().map(Vec::as_slice).collect();
+            let lacking = ring.iter().map(Vec::as_slice).filter(|behind| !known.contains(behind));
+            self.gather(lacking);
+        }
+        for behind in ring {
+            replies.push(behind, self.bytes_max as usize);
+        }
+        self.flush()
+    }
+
+    /// What it has.
+    pub(super) fn kept(&self) -> RepliesKept {
+        let gathered_bytes = self.gathered.lock().bytes as u64;
+        let segments = self.segments.lock();
+        let oldest_ms = segments.files.front().map(|file| file.oldest_ms);
+        RepliesKept {
+            bytes: segments.bytes,
+            bytes_max: self.bytes_max,
+            reach_ms: oldest_ms.map_or(0, |oldest_ms| self.uptime_ms().saturating_sub(oldest_ms)),
+            gathered_bytes,
+        }
+    }
+}
+
+/// Replies that a server kept, for one that has no log.
+///
+/// # Errors
+/// The state directory's.
+pub fn kept_replies(state_directory: &Path) -> io::Result<Vec<Vec<u8>>> {
+    if !state_directory.join(DIRECTORY).exists() {
+        return Ok(Vec::new());
+    }
+    let bytes_max = IntentLogOptions::default().replies_bytes_max;
+    Ok(ReplyStore::open(state_directory, bytes_max)?.replies.into_newest())
+}
+
+impl IntentLogKeeper {
+    /// Logs the reply to a call that was flushed and has no record of its own, so that it outlives the
+    /// server. Returns the LSN that the reply waits for; `None` if nothing is logged now. Never waits
+    /// for room: who flushes may be waited for by who makes it.
+    pub(crate) fn log_reply(&self, behind: &[u8]) -> Option<u64> {
+        self.passed.fetch_add(1, Ordering::SeqCst);
+        let lsn = (self.phase() == Phase::On).then(|| {
+            let mut record = Vec::with_capacity(behind.len() + 16);
+            Change::new(Action::Nothing).encode(&mut record);
+            let change_bytes = record.len();
+            record.extend_from_slice(behind);
+            let Ok(admission) = self.log.admit(record.len()) else {
+                // The log is full.
+                self.want_checkpoint();
+                self.replies.gather(std::iter::once(behind));
+                let _told = self.replies.flush();
+                return None;
+            };
+            let lsn = self.log.reserve(admission, NO_FILE_SYSTEM);
+            if self.log.complete_with(lsn, record, change_bytes) {
+                self.has_work.store(true, Ordering::SeqCst);
+            }
+            Some(lsn.0)
+        });
+        self.passed.fetch_sub(1, Ordering::SeqCst);
+        lsn.flatten()
+    }
+
+    /// Has replies in the store, so that the log's tail can pass them.
+    pub(super) fn keep_replies(&self) {
+        // What is stable was gathered before.
+        let up_to = self.log.stable();
+        let (used, all) = self.log.fill();
+        let may_wait = used * 100 <= all * REPLIES_FILL_PERCENT;
+        let is_closing = self.is_closing.load(Ordering::SeqCst);
+        if self.replies.flush().is_err() && may_wait && !is_closing {
+            return;
+        }
+        self.log.retain((!is_closing).then(|| up_to.next()));
+    }
+}
+
+fn tell_of_failure(segments: &mut Segments, error: &io::Error) {
+    if segments.told.is_none_or(|told| told.elapsed() > TELL_AGAIN) {
+        segments.told = Some(Instant::now());
+        tracing::error!(
+            "the replies to calls cannot be kept in the state directory: {error}; they stay in the \
+             intent log while it has room; make room in the state directory, or calls that are sent \
+             again after a crash may be executed again"
+        );
+    }
+}
+
+fn sequence_of(path: &Path) -> Option<u64> {
+    let name = path.file_name()?.to_str()?;
+    name.strip_suffix(SUFFIX)?.strip_suffix('.')?.parse().ok()
+}
+
+fn read_segment(
+    path: &Path,
+    bytes: &[u8],
+    replies: &mut Replies,
+    bytes_max: u64,
+) -> Result<SegmentFile, SegmentError> {
+    let mut segment = Segment::new(bytes)?;
+    let (mut oldest_ms, mut newest_ms) = (u64::MAX, 0);
+    for entry in segment.by_ref() {
+        oldest_ms = entry.uptime_ms.min(oldest_ms);
+        newest_ms = entry.uptime_ms.max(newest_ms);
+        replies.push(entry.payload.to_vec(), bytes_max as usize);
+    }
+    if segment.damaged_bytes() > 0 {
+        tracing::warn!(
+            "{}: {} bytes are damaged; calls that they have replies of are executed again if they \
+             are sent again",
+            path.display(),
+            segment.damaged_bytes()
+        );
+    }
+    let oldest_ms = oldest_ms.min(newest_ms);
+    Ok(SegmentFile { path: path.to_owned(), bytes: bytes.len() as u64, newest_ms, oldest_ms })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// What stands behind a change: a call of this number, and its reply.
+    fn behind(call: u64, reply: &[u8]) -> Vec<u8> {
+        let mut behind = vec![1];
+        behind.extend_from_slice(&call.to_be_bytes());
+        behind.resize(41, 0);
+        behind.extend_from_slice(reply);
+        behind
+    }
+
+    fn gather(store: &ReplyStore, all: &[Vec<u8>]) {
+        store.gather(all.iter().map(Vec::as_slice));
+    }
+
+    fn read(place: &Path) -> Vec<Vec<u8>> {
+        ReplyStore::open(place, MIB).unwrap().replies.into_newest()
+    }
+
+    #[test]
+    fn what_was_flushed_is_read_however_often_the_store_is_opened() {
+        let place = tempfile::tempdir().unwrap();
+        let mut all = Vec::new();
+        for round in 0..5 {
+            let opened = ReplyStore::open(place.path(), MIB).unwrap();
+            let (store, replies) = (opened.store, opened.replies.into_newest());
+            assert_eq!(replies, all);
+            let more: Vec<_> = (0..20).map(|call| behind(round * 20 + call, b"reply")).collect();
+            gather(&store, &more);
+            store.flush().unwrap();
+            all.extend(more);
+            // Not flushed, and the server is killed. What is no call is never kept.
+            gather(&store, &[behind(1000 + round, b"lost"), vec![0], Vec::new()]);
+        }
+        assert_eq!(read(place.path()), all);
+    }
+
+    #[test]
+    fn of_a_call_that_is_there_twice_the_last_counts() {
+        let place = tempfile::tempdir().unwrap();
+        let OpenedReplies { store, mut replies } = ReplyStore::open(place.path(), MIB).unwrap();
+        gather(&store, &[behind(1, b"one"), behind(2, b"two")]);
+        store.flush().unwrap();
+        store.add(vec![behind(2, b"two"), behind(1, b"again")], &mut replies).unwrap();
+        let expected = [behind(2, b"two"), behind(1, b"again")];
+        assert_eq!(replies.into_newest(), expected);
+        assert_eq!(read(place.path()), expected);
+        // What it had is not written again.
+        let OpenedReplies { store, mut replies } = ReplyStore::open(place.path(), MIB).unwrap();
+        let before = store.kept().bytes;
+        store.add(expected.to_vec(), &mut replies).unwrap();
+        assert_eq!(store.kept().bytes, before);
+    }
+
+    #[test]
+    fn the_oldest_leave_at_the_bound() {
+        let place = tempfile::tempdir().unwrap();
+        let store = ReplyStore::open(place.path(), MIB).unwrap().store;
+        for round in 0..200 {
+            let more: Vec<_> = (0..100).map(|call| behind(round * 100 + call, &[7; 200])).collect();
+            gather(&store, &more);
+            store.flush().unwrap();
+            let kept = store.kept();
+            assert!(kept.bytes <= MIB && kept.gathered_bytes == 0, "{kept:?}");
+        }
+        let kept = read(place.path());
+        assert_eq!(kept.last(), Some(&behind(19_999, &[7; 200])));
+        assert!((2_500..4_200).contains(&kept.len()), "{}", kept.len());
+        assert_eq!(kept.first(), Some(&behind(20_000 - kept.len() as u64, &[7; 200])));
+    }
+
+    #[test]
+    fn the_old_leave_by_the_time_for_which_servers_ran() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |uptime_ms| {
+            let store = ReplyStore::open(place.path(), MIB).unwrap().store;
+            ReplyStore { uptime_before_ms: store.uptime_before_ms + uptime_ms, ..store }
+        };
+        let stay_ms = REPLIES_STAY.as_millis() as u64;
+        for (call, later_ms) in [(1, 0), (2, stay_ms - 10_000)] {
+            let store = at(later_ms);
+            gather(&store, &[behind(call, b"reply")]);
+            store.flush().unwrap();
+        }
+        let store = at(9_000);
+        store.flush().unwrap();
+        assert_eq!(read(place.path()).len(), 2);
+        assert!(store.kept().reach_ms >= stay_ms - 1_000, "{:?}", store.kept());
+        at(11_000).flush().unwrap();
+        assert_eq!(read(place.path()), [behind(2, b"reply")]);
+    }
+
+    #[test]
+    fn torn_foreign_and_other_segments_do_no_harm() {
+        let place = tempfile::tempdir().unwrap();
+        let files = place.path().join(DIRECTORY);
+        let store = ReplyStore::open(place.path(), MIB).unwrap().store;
+        gather(&store, &[behind(1, b"one"), behind(2, b"two"), behind(3, b"three")]);
+        store.flush().unwrap();
+        let name = |number: u64| files.join(format!("{number:020}.{SUFFIX}"));
+        let bytes = std::fs::read(name(0)).unwrap();
+        let length = bytes.len();
+        std::fs::write(name(0), &bytes[..length - 20]).unwrap();
+        std::fs::write(name(1), b"").unwrap();
+        std::fs::write(name(2), vec![0; 5000]).unwrap();
+        std::fs::write(name(3), b"something else").unwrap();
+        let mut other = bytes.clone();
+        other[8] = 9;
+        std::fs::write(name(4), other).unwrap();
+        std::fs::write(files.join("README"), b"not ours").unwrap();
+        assert_eq!(read(place.path()), [behind(1, b"one"), behind(2, b"two")]);
+        let mut damaged = bytes;
+        damaged[50] ^= 1;
+        std::fs::write(name(0), damaged).unwrap();
+        assert_eq!(read(place.path()), [behind(2, b"two"), behind(3, b"three")]);
+        let mut left: Vec<_> =
+            std::fs::read_dir(&files).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left.len(), 2, "{left:?}");
+    }
+
+    #[test]
+    fn a_store_that_cannot_be_written_keeps_what_it_has_for_later() {
+        let place = tempfile::tempdir().unwrap();
+        let store = ReplyStore::open(place.path(), MIB).unwrap().store;
+        let files = place.path().join(DIRECTORY);
+        std::fs::remove_dir(&files).unwrap();
+        gather(&store, &[behind(1, b"one")]);
+        store.flush().unwrap_err();
+        assert!(store.kept().gathered_bytes > 0);
+        std::fs::create_dir(&files).unwrap();
+        gather(&store, &[behind(2, b"two")]);
+        store.flush().unwrap();
+        assert_eq!(read(place.path()), [behind(1, b"one"), behind(2, b"two")]);
+    }
+}
