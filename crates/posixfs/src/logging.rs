@@ -230,6 +230,12 @@ impl Effects<'_> {
         self.place.is_some()
     }
 
+    /// Has the change flushed instead of logged, as what its place was admitted for has no room for it.
+    /// Its place must not have been taken.
+    pub(crate) fn flush_instead(&mut self) {
+        self.place = None;
+    }
+
     /// Takes the change's place in the log, unless it has one. Under the locks that order the
     /// objects.
     pub(crate) fn take(&mut self) {

@@ -177,6 +177,7 @@ impl Told {
                 Action::Settled { what: Settled::Data(_), up_to } => format!("data to {up_to}"),
                 Action::Settled { what: Settled::Object(_), up_to } => format!("all to {up_to}"),
                 Action::Settled { what: Settled::FileSystem, up_to } => format!("fs to {up_to}"),
+                Action::Moment { .. } => "moment".to_owned(),
             };
             format!("{what}; after {}", change.after.len())
         };

@@ -28,6 +28,7 @@ mod status;
 mod switch;
 #[cfg(test)]
 mod switch_tests;
+mod told;
 mod under_way;
 
 /// Bytes as people write them.
