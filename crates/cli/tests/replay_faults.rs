@@ -196,3 +196,107 @@ fn what_came_soon_after_the_last_change_is_kept_beside_what_was_acknowledged() {
         stop(running);
     }
 }
+
+/// Waits until a time mark follows what was done.
+fn await_mark() {
+    std::thread::sleep(std::time::Duration::from_millis(400));
+}
+
+fn sync(site: &Site) {
+    assert!(run(&["sync", "--file-system", utf8(&site.disks[0].share)]));
+}
+
+/// A client has written; then a local process has changed the file, and flushed that. It stays, after a kill as
+/// after a power failure; what was acknowledged is kept beside it.
+#[test]
+fn what_a_local_process_has_changed_and_flushed_stays() {
+    use std::os::unix::fs::FileExt;
+    for (name, site) in sites() {
+        let share = site.disks[0].share.clone();
+        let running = site.start();
+        let (mut client, root) = site.mount(&running, 0);
+        let files = ["over", "cut", "replaced", "removed", "mode", "times", "again"];
+        let handles = files.map(|name| {
+            let file = create(&mut client, &root, name);
+            write(&mut client, &file, b"acknowledged");
+            file
+        });
+        let open = |name: &str| {
+            std::fs::File::options().write(true).open(share.join(name)).unwrap()
+        };
+        await_mark();
+        open("over").write_all_at(b"LOCAL", 0).unwrap();
+        open("cut").set_len(4).unwrap();
+        std::fs::write(share.join("new"), "replaced locally").unwrap();
+        std::fs::rename(share.join("new"), share.join("replaced")).unwrap();
+        std::fs::remove_file(share.join("removed")).unwrap();
+        let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o600);
+        std::fs::set_permissions(share.join("mode"), mode).unwrap();
+        let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
+        open("times").set_modified(long_ago).unwrap();
+        open("again").write_all_at(b"LOCAL", 0).unwrap();
+        // Another operation of a client's, behind what was changed.
+        let data = b" and more";
+        client.write(&handles[6], 12, data, steadfast_client::StableHow::FileSync).unwrap();
+        sync(&site);
+        await_mark();
+        site.disks[0].keep();
+        let looks = || {
+            let read = |name: &str| std::fs::read(share.join(name)).unwrap();
+            assert_eq!(read("over"), b"LOCALwledged", "{name}");
+            assert_eq!(read("cut"), b"ackn", "{name}");
+            assert_eq!(read("replaced"), b"replaced locally", "{name}");
+            assert!(!share.join("removed").exists(), "{name}");
+            assert_eq!(std::fs::metadata(share.join("mode")).unwrap().mode() & 0o777, 0o600);
+            let times = std::fs::metadata(share.join("times")).unwrap();
+            assert_eq!(times.modified().unwrap(), long_ago, "{name}");
+            assert_eq!(read("times"), b"acknowledged", "{name}");
+            assert_eq!(read("again"), b"LOCALwledged and more", "{name}");
+        };
+        looks();
+        kill(running);
+        let running = site.start();
+        looks();
+        assert_eq!(kept_beside(&share), [PathBuf::new(); 0], "{name}: {}", site.said());
+        kill(running);
+        // As the log was after the operations.
+        site.disks[0].lose();
+        site.disks[0].mount("rw");
+        let running = site.start();
+        looks();
+        stop(running);
+    }
+}
+
+/// The same, where the power fails at once.
+#[test]
+fn of_a_local_change_and_an_acknowledged_one_none_is_lost_when_the_power_fails() {
+    use std::os::unix::fs::FileExt;
+    for (name, site) in sites() {
+        let share = site.disks[0].share.clone();
+        let running = site.start();
+        let (mut client, root) = site.mount(&running, 0);
+        let file = create(&mut client, &root, "over");
+        write(&mut client, &file, b"acknowledged");
+        let gone = create(&mut client, &root, "removed");
+        write(&mut client, &gone, b"acknowledged");
+        let open = std::fs::File::options().write(true).open(share.join("over")).unwrap();
+        await_mark();
+        open.write_all_at(b"LOCAL", 0).unwrap();
+        std::fs::remove_file(share.join("removed")).unwrap();
+        sync(&site);
+        await_mark();
+        site.disks[0].keep();
+        drop(open);
+        lose(&site, running);
+        let running = site.start();
+        let read = |path: &Path| std::fs::read(path).unwrap();
+        assert_eq!(read(&share.join("over")), b"LOCALwledged", "{name}: {}", site.said());
+        assert!(!share.join("removed").exists(), "{name}: {}", site.said());
+        let [kept] = &kept_beside(&share)[..] else { panic!("{name}: {}", site.said()) };
+        assert_eq!(read(kept), b"acknowledged", "{name}");
+        let told = format!("{}: its data was changed by a local process", utf8(&share.join("over")));
+        assert!(site.said().contains(&told), "{name}: {}", site.said());
+        stop(running);
+    }
+}

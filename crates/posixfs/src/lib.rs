@@ -24,6 +24,7 @@ mod cache;
 mod error;
 mod filesystem;
 mod handle_form;
+mod keeping;
 mod listing;
 mod logging;
 mod making;

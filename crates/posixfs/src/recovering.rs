@@ -12,14 +12,15 @@ use rustix::fs::{AtFlags, FileType, Mode as Permissions, OFlags};
 use rustix::io::Errno;
 use steadfast_sys::{directory, handle, identity, volume, xattr};
 use steadfast_vfs::{
-    AclsToSet, Attr, FileKind, FileSystemIdentity, FsError, HANDLE_BYTES_MAX, ObjectKey, Place,
-    Recoverable, StorageHandle, Time,
+    AclsToSet, Attr, FileKind, FileSystemIdentity, FsError, HANDLE_BYTES_MAX, KeptFile, ObjectKey,
+    Place, Recoverable, StorageHandle, Time,
 };
 
 use crate::aliases::{Alias, Aliases, hex};
 use crate::attributes;
 use crate::error;
 use crate::handle_form;
+use crate::keeping;
 use crate::mounted;
 use crate::mounts;
 use crate::restoring;
@@ -424,6 +425,42 @@ impl Recoverable for RecoveringFileSystem {
         acls: &AclsToSet<'_>,
     ) -> Result<(), FsError> {
         restoring::restore(self.object(object)?.as_fd(), attr, acls)
+    }
+
+    fn keep(
+        &mut self,
+        object: &ObjectKey,
+        dir: Option<&ObjectKey>,
+        name: &[u8],
+        anew: bool,
+    ) -> Result<KeptFile, FsError> {
+        let dir = match dir {
+            Some(dir) => self.object(dir)?,
+            // Who looks for it looks there first.
+            None => Arc::new(self.open.try_clone().map_err(|_| FsError::TryLater)?),
+        };
+        let file = self.writable(object)?;
+        let copied = keeping::keep(&self.open, &file, &dir, name, anew)?;
+        let dir = self.key_of(&*dir)?;
+        let place = Place { dir, name };
+        let (object, _) = self.bound(&place)?.ok_or(FsError::NotFound)?;
+        Ok(KeptFile { object, dir, is_whole: copied })
+    }
+
+    fn keep_part(
+        &mut self,
+        object: &ObjectKey,
+        copy: &ObjectKey,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(), FsError> {
+        let (file, copy) = (self.writable(object)?, self.writable(copy)?);
+        keeping::keep_part(&file, &copy, offset, bytes)
+    }
+
+    fn has_same_data(&mut self, one: &ObjectKey, other: &ObjectKey) -> Result<bool, FsError> {
+        let (one, other) = (self.writable(one)?, self.writable(other)?);
+        keeping::has_same_data(one, other)
     }
 
     fn make_stable(&mut self) -> Result<(), String> {

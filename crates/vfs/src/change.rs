@@ -153,6 +153,16 @@ pub enum Action<'a> {
         /// The last LSN of which this is told.
         up_to: u64,
     },
+    /// Data was written that is not in the log, since it need not be stable yet, or is flushed: by its
+    /// times the object is known to have been changed by the server.
+    Touched {
+        /// The file.
+        object: ObjectKey,
+        /// When it was changed.
+        ctime: Time,
+        /// When its data was.
+        mtime: Time,
+    },
     /// A time mark: each change of the server's own that gave an object a ctime before this has its
     /// record before this one, on whatever file system. A ctime before it that no record has is one
     /// of a local process.
@@ -188,6 +198,8 @@ pub struct Change<'a> {
     pub action: Action<'a>,
     /// Attributes of the objects that it changed, just afterwards.
     pub after: SmallVec<[(ObjectKey, Attr); AFTER_MAX]>,
+    /// When an object whose data it changed had been changed last: its ctime and mtime just before.
+    pub before: Option<(Time, Time)>,
     /// What else is known of an object that it made. Logs of earlier versions do not have it.
     pub made: Option<Box<Made>>,
 }
@@ -195,7 +207,7 @@ pub struct Change<'a> {
 impl<'a> Change<'a> {
     /// A change of which no attributes are told.
     pub fn new(action: Action<'a>) -> Self {
-        Self { action, after: SmallVec::new(), made: None }
+        Self { action, after: SmallVec::new(), before: None, made: None }
     }
 
     /// An object's attributes just afterwards, if they are told.
@@ -363,6 +375,8 @@ pub struct NotAChange;
 
 /// The format of encoded changes.
 const CHANGE_FORMAT: u8 = 1;
+/// The same, with times of before.
+const FORMAT_WITH_TIMES: u8 = 2;
 const ATTR_BYTES: usize = 1 + 4 * 6 + 8 * 4 + 3 * 12;
 
 mod tag {
@@ -379,6 +393,7 @@ mod tag {
     pub(super) const LENGTHEN: u8 = 10;
     pub(super) const MAKE_KNOWN: u8 = 20;
     pub(super) const MOMENT: u8 = 21;
+    pub(super) const TOUCHED: u8 = 22;
 }
 
 impl<'a> Change<'a> {
@@ -398,7 +413,7 @@ impl<'a> Change<'a> {
     /// Appends the change.
     pub fn encode(&self, to: &mut Vec<u8>) {
         let mut out = Out(to);
-        out.u8(CHANGE_FORMAT);
+        out.u8(if self.before.is_some() { FORMAT_WITH_TIMES } else { CHANGE_FORMAT });
         match &self.action {
             Action::Nothing => out.u8(tag::NOTHING),
             Action::Write { object, offset, data, gap } => {
@@ -469,6 +484,12 @@ impl<'a> Change<'a> {
                 }
                 out.u64(*up_to);
             }
+            Action::Touched { object, ctime, mtime } => {
+                out.u8(tag::TOUCHED);
+                out.key(object);
+                out.time(ctime);
+                out.time(mtime);
+            }
             Action::Moment { before } => {
                 out.u8(tag::MOMENT);
                 out.time(before);
@@ -478,6 +499,10 @@ impl<'a> Change<'a> {
         for (key, attr) in &self.after {
             out.key(key);
             out.attr(attr);
+        }
+        if let Some((ctime, mtime)) = &self.before {
+            out.time(ctime);
+            out.time(mtime);
         }
         if let (Action::Make { .. }, Some(made)) = (&self.action, &self.made) {
             out.made(made);
@@ -490,7 +515,8 @@ impl<'a> Change<'a> {
     /// When there is none.
     pub fn decode(record: &'a [u8]) -> Result<(Self, &'a [u8]), NotAChange> {
         let mut from = In(record);
-        if from.u8()? != CHANGE_FORMAT {
+        let format = from.u8()?;
+        if format != CHANGE_FORMAT && format != FORMAT_WITH_TIMES {
             return Err(NotAChange);
         }
         let tag = from.u8()?;
@@ -548,6 +574,9 @@ impl<'a> Change<'a> {
                 };
                 Action::Settled { what, up_to: from.u64()? }
             }
+            tag::TOUCHED => {
+                Action::Touched { object: from.key()?, ctime: from.time()?, mtime: from.time()? }
+            }
             tag::MOMENT => Action::Moment { before: from.time()? },
             _ => return Err(NotAChange),
         };
@@ -559,8 +588,10 @@ impl<'a> Change<'a> {
         for _ in 0..count {
             after.push((from.key()?, from.attr()?));
         }
+        let has_times = format == FORMAT_WITH_TIMES;
+        let before = if has_times { Some((from.time()?, from.time()?)) } else { None };
         let made = if tag == tag::MAKE_KNOWN { Some(Box::new(from.made()?)) } else { None };
-        Ok((Self { action, after, made }, from.0))
+        Ok((Self { action, after, before, made }, from.0))
     }
 }
 
@@ -577,7 +608,7 @@ pub fn change_bytes_max(data_bytes: usize) -> usize {
 /// Access lists of so many bytes, of both kinds together, go into the record of any making.
 pub const MADE_ACL_BYTES: usize = 512;
 const MADE_BYTES: usize = 1 + 12 + 1 + 2 * 4;
-const MADE_ROOM: usize = 192;
+const MADE_ROOM: usize = 224;
 
 /// What is beyond what any record of a making has room for.
 fn made_bytes(made: Option<&Made>) -> usize {

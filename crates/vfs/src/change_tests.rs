@@ -50,6 +50,7 @@ struct Parts {
     flags: [bool; 4],
     after: Vec<(ObjectKey, Attr)>,
     made: Option<Made>,
+    before: Option<(Time, Time)>,
 }
 
 fn parts() -> impl Strategy<Value = Parts> {
@@ -58,8 +59,9 @@ fn parts() -> impl Strategy<Value = Parts> {
     let after = vec((key(), attr()), 0..=AFTER_MAX);
     let data = vec(any::<u8>(), 0..300);
     let numbers = option::of(any::<u64>());
-    (0..12_usize, keys, names, data, numbers, any::<[bool; 4]>(), after, made()).prop_map(
-        |(which, keys, names, data, number, flags, after, made)| Parts {
+    let before = option::of((time(), time()));
+    (0..13_usize, keys, names, data, numbers, any::<[bool; 4]>(), (after, before), made()).prop_map(
+        |(which, keys, names, data, number, flags, (after, before), made)| Parts {
             which,
             keys,
             names,
@@ -68,6 +70,7 @@ fn parts() -> impl Strategy<Value = Parts> {
             flags,
             after,
             made,
+            before,
         },
     )
 }
@@ -109,6 +112,11 @@ fn action(parts: &Parts) -> Action<'_> {
         8 => Action::Settled { what: Settled::Data(object), up_to },
         9 => Action::Settled { what: Settled::Object(object), up_to },
         10 => Action::Settled { what: Settled::FileSystem, up_to },
+        11 => {
+            let [ctime, mtime] =
+                [up_to, 5].map(|at| Time { seconds: at as i64, nanoseconds: names[0].len() as u32 });
+            Action::Touched { object, ctime, mtime }
+        }
         _ => Action::Moment { before: Time { seconds: up_to as i64, nanoseconds: 7 } },
     }
 }
@@ -118,7 +126,7 @@ proptest! {
     fn a_change_is_read_as_it_was_written(parts in parts(), behind in vec(any::<u8>(), 0..9)) {
         let action = action(&parts);
         let made = parts.made.clone().filter(|_| matches!(action, Action::Make { .. })).map(Box::new);
-        let change = Change { action, after: parts.after.iter().copied().collect(), made };
+        let change = Change { action, after: parts.after.iter().copied().collect(), before: parts.before, made };
         let mut record = Vec::new();
         change.encode(&mut record);
         prop_assert!(record.len() <= change.encoded_bytes_max());

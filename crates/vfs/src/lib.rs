@@ -45,6 +45,6 @@ pub use filesystem::{
 };
 pub use handle::{HANDLE_BYTES_MAX, StorageHandle};
 pub use name::{NAME_BYTES_MAX, Name};
-pub use recovery::{AclsToSet, Recoverable};
+pub use recovery::{AclsToSet, KeptFile, Recoverable};
 pub use source::StorageSource;
 pub use under_way::AttributesUnderWay;

@@ -12,6 +12,17 @@ pub struct AclsToSet<'a> {
     pub default: Option<&'a [u8]>,
 }
 
+/// A copy of a file that is kept beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptFile {
+    /// The copy.
+    pub object: ObjectKey,
+    /// The directory that it is in.
+    pub dir: ObjectKey,
+    /// Whether it has all of the file; if not, it is as long, and has nothing yet.
+    pub is_whole: bool,
+}
+
 /// What replay does to a file system, by the server's own powers and under no caller's identity.
 /// Objects go by the keys that the log has; nothing serves them meanwhile.
 ///
@@ -100,6 +111,45 @@ pub trait Recoverable {
         attr: &Attr,
         acls: &AclsToSet<'_>,
     ) -> Result<(), FsError>;
+
+    /// Copies a file to a name of a directory, or, if none is given, of one that people find. `anew`: what
+    /// has the name is removed; otherwise it is the copy, and stays as it is. On return the copy is on
+    /// the disk. It grants no more than the file does.
+    ///
+    /// # Errors
+    /// The storage's.
+    fn keep(
+        &mut self,
+        _object: &ObjectKey,
+        _dir: Option<&ObjectKey>,
+        _name: &[u8],
+        _anew: bool,
+    ) -> Result<KeptFile, FsError> {
+        Err(FsError::NotSupported)
+    }
+
+    /// Copies a part of a file to a copy that is not whole, where that has nothing yet. On return it is
+    /// on the disk.
+    ///
+    /// # Errors
+    /// The storage's.
+    fn keep_part(
+        &mut self,
+        _object: &ObjectKey,
+        _copy: &ObjectKey,
+        _offset: u64,
+        _bytes: u64,
+    ) -> Result<(), FsError> {
+        Err(FsError::NotSupported)
+    }
+
+    /// Whether two files have the same data.
+    ///
+    /// # Errors
+    /// The storage's.
+    fn has_same_data(&mut self, _one: &ObjectKey, _other: &ObjectKey) -> Result<bool, FsError> {
+        Err(FsError::NotSupported)
+    }
 
     /// Makes all that was done stable, and that objects were made again known to who serves them.
     ///

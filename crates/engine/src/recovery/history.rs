@@ -75,12 +75,52 @@ pub(super) struct Object {
     pub(super) links: Option<u32>,
     /// Its ctime after each change.
     ctimes: Vec<(u64, Time)>,
+    /// Its mtime then.
+    mtimes: Vec<Time>,
+    /// The changes of its data.
+    data: Vec<u64>,
+    /// When something else has changed its data between two of the changes, and the former of these.
+    foreign: Vec<(Time, u64)>,
     /// Data of changes up to this LSN is on the disk.
     data_settled: u64,
     last_lsn: u64,
 }
 
 impl Object {
+    fn note_times(&mut self, lsn: u64, ctime: Time, mtime: Time) {
+        self.ctimes.push((lsn, ctime));
+        self.mtimes.push(mtime);
+    }
+
+    /// The last change that something else's change of data came after, of those that are on the disk of
+    /// an object that has this ctime there.
+    pub(super) fn before_foreign(&self, ctime: Time) -> Option<u64> {
+        self.foreign.iter().filter(|(at, _)| *at <= ctime).map(|(_, lsn)| *lsn).max()
+    }
+
+    /// Notes what an object's times were before a change.
+    fn note_before(&mut self, ctime: Time, mtime: Time) {
+        let Some((lsn, last)) = self.ctimes.last().copied() else { return };
+        let is_known = self.had(ctime) || self.mtimes.last() == Some(&mtime);
+        // Set back, the clock tells nothing.
+        if !is_known && ctime > last {
+            self.foreign.push((ctime, lsn));
+        }
+    }
+
+    /// Its times after the last change that tells them.
+    pub(super) fn last_times(&self) -> Option<(Time, Time)> {
+        Some((self.ctimes.last()?.1, *self.mtimes.last()?))
+    }
+
+    /// Whether it had this mtime after the change of an LSN, or, for all of them, after any.
+    pub(super) fn had_mtime(&self, mtime: Time, lsn: Option<u64>) -> bool {
+        let all = self.ctimes.iter().zip(&self.mtimes);
+        all.into_iter().any(|((of, _), known)| {
+            *known == mtime && lsn.is_none_or(|lsn| lsn == *of)
+        })
+    }
+
     fn be_directory(&mut self, is_directory: bool) {
         self.looks.is_directory = Some(is_directory);
     }
@@ -154,6 +194,14 @@ pub(super) struct History {
 
 impl History {
     pub(super) fn read(&mut self, lsn: u64, change: &Change<'_>) {
+        if let (
+            Some((ctime, mtime)),
+            Action::Write { object, .. } | Action::Attributes { object, .. },
+        ) = (change.before, &change.action)
+            && let Some(known) = self.objects.get_mut(object)
+        {
+            known.note_before(ctime, mtime);
+        }
         for (key, attr) in &change.after {
             self.told = Some(attr.ctime);
             let object = self.object(key, lsn);
@@ -161,15 +209,27 @@ impl History {
             object.attr = Some(*attr);
             object.links = Some(attr.links);
             object.attr_lsn = lsn;
-            object.ctimes.push((lsn, attr.ctime));
+            object.note_times(lsn, attr.ctime, attr.mtime);
             self.latest = self.latest.max(Some(attr.ctime));
         }
         self.told = change.after.iter().map(|(_, attr)| attr.ctime).max();
         match &change.action {
             Action::Nothing => {}
-            Action::Write { object, .. } => self.object(object, lsn).be_directory(false),
-            Action::Attributes { object, .. } => {
-                self.object(object, lsn);
+            Action::Write { object, .. } => {
+                let object = self.object(object, lsn);
+                object.be_directory(false);
+                object.data.push(lsn);
+            }
+            Action::Attributes { object, size, .. } => {
+                let object = self.object(object, lsn);
+                if size.is_some() {
+                    object.data.push(lsn);
+                }
+            }
+            Action::Touched { object, ctime, mtime } => {
+                self.told = Some(*ctime);
+                self.object(object, lsn).note_times(lsn, *ctime, *mtime);
+                self.latest = self.latest.max(Some(*ctime));
             }
             Action::Acls { object, access, default } => {
                 let object = self.object(object, lsn);
@@ -208,7 +268,8 @@ impl History {
                 self.bind(to, Some(*object), victim.map(|victim| victim.object), lsn);
             }
             Action::Settled { what, up_to } => self.settle(what, *up_to),
-            Action::Moment { before } => self.moment = self.moment.max(Some(*before)),
+            // The last: the clock may have been set back.
+            Action::Moment { before } => self.moment = Some(*before),
         }
     }
 
@@ -216,6 +277,15 @@ impl History {
     pub(super) fn data_counts(&self, object: &ObjectKey, lsn: u64) -> bool {
         let known = self.objects.get(object);
         lsn > self.settled && known.is_some_and(|known| lsn > known.data_settled)
+    }
+
+    /// The changes of an object's data that may not be on the disk.
+    pub(super) fn data_of<'a>(
+        &'a self,
+        object: &'a ObjectKey,
+        known: &'a Object,
+    ) -> impl Iterator<Item = u64> + 'a {
+        known.data.iter().copied().filter(|lsn| self.data_counts(object, *lsn))
     }
 
     /// The entries by the objects that they are about.

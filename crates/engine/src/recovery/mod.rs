@@ -34,6 +34,7 @@ mod own_failures;
 #[cfg(test)]
 mod tests;
 mod under_way;
+mod versions;
 
 use std::collections::{HashMap, HashSet};
 
@@ -43,6 +44,7 @@ use steadfast_vfs::{
 
 use history::{History, Index, LastAcl, Object};
 use identity::SinceCrash;
+use versions::Version;
 
 pub use own_failures::NotReplayed;
 pub use under_way::{finish_cut, undo};
@@ -78,6 +80,22 @@ pub enum ConflictKind {
     /// A directory that was removed has names that the log does not know.
     #[error("the directory was removed, but has names that the log does not know: it is kept")]
     NotEmpty,
+    /// Data that a local process has changed stays; what was acknowledged is kept beside it.
+    #[error(
+        "its data was changed by a local process after the last operations: that version stays, and what \
+         was acknowledged is kept beside it, under a name that begins with \
+         .steadfast-replay-acknowledged-"
+    )]
+    AcknowledgedKept,
+    /// Data that something unknown has changed is what was acknowledged; what was found is kept beside it.
+    #[error(
+        "its data was changed by something that the log does not know: it is as it was acknowledged, and \
+         what was found is kept beside it, under a name that begins with .steadfast-replay-found-"
+    )]
+    FoundKept,
+    /// Owner or mode are not what was acknowledged last, since something else has set them since.
+    #[error("its owner or mode was set by something that the log does not know, and stays so")]
+    AttributesStay,
     /// The object had to be made again, and it is not known which access list it had.
     #[error(
         "it was made again, and the log does not tell its access list: its group, and whom the list \
@@ -125,6 +143,8 @@ pub struct Replay {
     written: HashSet<ObjectKey>,
     /// Objects of which something could not be replayed.
     failed: HashSet<ObjectKey>,
+    /// Files of which there are two versions.
+    versions: HashMap<ObjectKey, Version>,
     report: Report,
 }
 
@@ -219,13 +239,19 @@ impl Replay {
 
     /// Whether an object's ctime tells what of it is on the disk. Where mounting sets ctimes too
     /// (btrfs) not all do: it takes names away, and so gives directories and those that had the names
-    /// the time of the mount, which may be a moment after the crash, or earlier by the clock. It
-    /// leaves the mtime of what is not a directory: that is the ctime only if data was changed last.
+    /// the time of the mount, which may be a moment after the crash. One that is certainly of before the
+    /// crash tells; of a directory only if no record has it, since a flush of one file there brings
+    /// a name without the directory's time and without its neighbours, and nothing of the sort is done to
+    /// a directory that has changed by itself; and not of one that is new, of which less is flushed.
     fn ctime_tells(&self, before: &Attr, known: &Object) -> bool {
-        self.names_follow_ctimes
-            || (before.kind != FileKind::Directory
-                && (known.had(before.ctime)
-                    || (before.mtime == before.ctime && !self.may_be_of_later(before.ctime))))
+        if self.names_follow_ctimes {
+            return true;
+        }
+        let is_of_before = !self.may_be_of_later(before.ctime);
+        if before.kind == FileKind::Directory {
+            return is_of_before && !known.had(before.ctime) && known.made.is_none();
+        }
+        known.had(before.ctime) || is_of_before
     }
 
     /// Up to which change the names of a directory were on the disk when replay began. Of one that
@@ -248,6 +274,15 @@ impl Replay {
         self.crashed_after.is_none_or(|after| ctime >= after)
     }
 
+    /// Whether something has changed an object after its last record, or after this one, though only the server
+    /// was ended: what is there then is what was made of it.
+    fn was_changed_after_a_kill(&self, object: &ObjectKey, lsn: u64) -> bool {
+        let known = self.history.objects.get(object).filter(|_| self.is_all_in_effect);
+        let (Some(before), Some(known)) = (self.before(object), known) else { return false };
+        known.last_times().is_some_and(|last| (before.ctime, before.mtime) != last)
+            || known.before_foreign(before.ctime).is_some_and(|last| lsn <= last)
+    }
+
     /// Writes the data that one record has, and sets the sizes, if it still counts. All records
     /// must come again, in order, after [`Replay::bind_names`].
     ///
@@ -259,28 +294,35 @@ impl Replay {
         lsn: u64,
         change: &Change<'_>,
     ) -> Result<(), FsError> {
-        let (history, failed) = (&self.history, &self.failed);
-        let counts =
-            |object: &ObjectKey| history.data_counts(object, lsn) && !failed.contains(object);
+        let counts = |replay: &Self, object: &ObjectKey| {
+            replay.history.data_counts(object, lsn)
+                && !replay.failed.contains(object)
+                && !replay.was_changed_after_a_kill(object, lsn)
+        };
         let done = match &change.action {
-            Action::Write { object, offset, data, gap } if counts(object) => {
+            Action::Write { object, data, .. } if counts(self, object) => {
                 self.report.data_bytes += data.len() as u64;
-                gap.map_or(Ok(()), |gap| storage.zero(object, gap, *offset))
-                    .and_then(|()| storage.write(object, *offset, data))
+                self.write_version(storage, lsn, object, change)
             }
-            Action::Attributes { object, size: Some(size), gap } if counts(object) => storage
-                .truncate(object, *size)
-                .and_then(|()| gap.map_or(Ok(()), |gap| storage.zero(object, gap, *size))),
+            Action::Attributes { object, size: Some(_), .. } if counts(self, object) => {
+                self.write_version(storage, lsn, object, change)
+            }
             // A file may have a size from the start. What is longer by now was written since.
-            Action::Make { object, .. } if counts(object) => match change.attr_of(object) {
-                Some(made) if made.kind == FileKind::Regular && made.size > 0 => {
-                    match storage.look(object)? {
-                        Some(now) if now.size < made.size => storage.truncate(object, made.size),
-                        _ => Ok(()),
+            Action::Make { object, .. }
+                if counts(self, object) && !self.is_kept_only(object, lsn) =>
+            {
+                match change.attr_of(object) {
+                    Some(made) if made.kind == FileKind::Regular && made.size > 0 => {
+                        match storage.look(object)? {
+                            Some(now) if now.size < made.size => {
+                                storage.truncate(object, made.size)
+                            }
+                            _ => Ok(()),
+                        }
                     }
+                    _ => Ok(()),
                 }
-                _ => Ok(()),
-            },
+            }
             _ => Ok(()),
         };
         match (done, &change.action) {
@@ -308,7 +350,7 @@ impl Replay {
             }
             _ => return Ok(()),
         };
-        if self.history.data_counts(written, lsn) {
+        if self.history.data_counts(written, lsn) && !self.was_changed_after_a_kill(written, lsn) {
             self.written.insert(*written);
         }
         Ok(())
@@ -324,15 +366,22 @@ impl Replay {
             self.bring_times_back(storage)?;
             return Ok(std::mem::take(&mut self.report));
         }
+        self.tell_versions(storage)?;
         let mut failed = Vec::new();
-        let mut narrowed = Vec::new();
+        let (mut narrowed, mut stay) = (Vec::new(), Vec::new());
         for (object, known) in &self.history.objects {
             let Some(logged) = &known.attr else { continue };
             let (before, on_disk) = (self.before(object), self.on_disk(object));
             let mut attr = match before {
                 // What there was is newer; only the times that replay has changed are
                 // brought back.
-                Some(before) if on_disk >= known.attr_lsn => *before,
+                Some(before) if on_disk >= known.attr_lsn => {
+                    let decides = |attr: &Attr| (attr.mode, attr.uid, attr.gid);
+                    if !known.had(before.ctime) && decides(before) != decides(logged) {
+                        stay.push(*object);
+                    }
+                    *before
+                }
                 _ => *logged,
             };
             let mut acls = AclsToSet {
@@ -358,10 +407,12 @@ impl Replay {
         for (object, error) in failed {
             self.note_own(object, None, error)?;
         }
-        for object in narrowed {
+        let narrowed = narrowed.into_iter().map(|object| (object, ConflictKind::AccessUnknown));
+        let stay = stay.into_iter().map(|object| (object, ConflictKind::AttributesStay));
+        for (object, kind) in narrowed.chain(stay) {
             let place = self.index.wanting(&object).first().cloned();
             if let Some(place) = place {
-                self.conflict(&place, ConflictKind::AccessUnknown);
+                self.conflict(&place, kind);
             }
         }
         Ok(std::mem::take(&mut self.report))

@@ -58,7 +58,8 @@ impl Replay {
         let mut asides = self.left_aside(&todo, storage)?;
         self.put_aside(&mut todo, &mut asides, storage)?;
         self.place(todo, &mut asides, storage)?;
-        self.clear(asides, storage)
+        self.clear(asides, storage)?;
+        self.keep_versions(storage)
     }
 
     /// What an earlier replay had put aside.

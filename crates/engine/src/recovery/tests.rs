@@ -4,12 +4,13 @@
 
 mod disk;
 mod histories;
+mod local;
 mod strangers;
 mod under_way;
 
 use proptest::prelude::*;
 use steadfast_vfs::{
-    DeviceNumber, FileKind, Made, MadeAcls, Place, Settled, StorageHandle, Time, Unlinked,
+    DeviceNumber, FileKind, KeptFile, Made, MadeAcls, Place, Settled, StorageHandle, Time, Unlinked,
 };
 
 use super::*;
@@ -117,7 +118,10 @@ proptest! {
         disk.budget = None;
         let report = replay(&mut disk, &run.records, &mut observed).unwrap();
         let told: Vec<_> = run.records.iter().map(|r| Change::decode(r).unwrap().0.action).collect();
-        prop_assert_eq!(&report.conflicts, &[], "prefix {} of {:#?}", prefix, told);
+        let mut conflicts = report.conflicts;
+        // Of directories that a local process has touched.
+        conflicts.retain(|conflict| conflict.kind != ConflictKind::AttributesStay);
+        prop_assert_eq!(&conflicts, &[], "prefix {} of {:#?}", prefix, told);
         let wanted = seen(run.states.last().unwrap());
         let told: Vec<_> = run.records.iter().map(|r| Change::decode(r).unwrap().0.action).collect();
         let mut found = seen(&disk);
@@ -146,6 +150,12 @@ proptest! {
         disk.clock = 1_000_000;
         let by = Replay::default().on_machine_started(Some(time(disk.clock)));
         replay_by(by, &mut disk, &run.records[..logged], &mut None).unwrap();
+        // Of what was under way nothing is lost: it may have been a local process's.
+        for node in disk.nodes.values_mut() {
+            if let Body::Names(names) = &mut node.body {
+                names.retain(|name, _| !name.starts_with(b".steadfast-replay-found-"));
+            }
+        }
         prop_assert_eq!(names(&disk), names(&run.states[prefix]));
         // Files that nothing else has changed are as the log says.
         let touched = touched(&run.records[logged..prefix]);

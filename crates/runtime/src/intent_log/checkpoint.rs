@@ -8,6 +8,7 @@ use steadfast_vfs::FsError;
 
 use super::aside;
 use super::keeper::{FULL_WAIT, IntentLogKeeper, Phase, REPLIES_FILL_PERCENT, REPLIES_STAY};
+use super::moments::IDLE_MARK;
 use super::mutation::{self, Mutation};
 use super::status::LastCheckpoint;
 
@@ -18,8 +19,15 @@ impl IntentLogKeeper {
             {
                 let mut state = self.checkpointing.lock();
                 while !state.is_wanted && !state.is_stopping {
-                    if self.checkpoint_wanted.wait_until(&mut state, next).timed_out() {
-                        break;
+                    let look = next.min(Instant::now() + IDLE_MARK);
+                    if self.checkpoint_wanted.wait_until(&mut state, look).timed_out() {
+                        if look == next {
+                            break;
+                        }
+                        parking_lot::MutexGuard::unlocked(&mut state, || {
+                            self.mark_moment();
+                            self.rouse();
+                        });
                     }
                 }
                 if state.is_stopping {
@@ -85,6 +93,7 @@ impl IntentLogKeeper {
     }
 
     pub(super) fn checkpoint(&self) {
+        let before = self.log.last().0;
         for usage in self.log.usage().file_systems {
             let index = usage.entry.index;
             let has_failed = || {
@@ -109,6 +118,7 @@ impl IntentLogKeeper {
                 Err(error) => self.note_faulty(index, &usage.entry.path, error),
             }
         }
+        self.note_marks_covered(before);
         self.let_replies_go();
         self.write_superblocks_if_due();
     }

@@ -21,6 +21,7 @@ use steadfast_intent_log::{Batch, IntentLog, Lsn};
 
 use super::faulty::Faults;
 use super::medium::FileMedium;
+use super::moments::Marks;
 use super::parked::Parked;
 use super::served::Served;
 use super::start::{OpenStorage, note_known};
@@ -174,6 +175,8 @@ pub struct IntentLogKeeper {
     pub(super) spare_batches: Mutex<Vec<Batch>>,
     /// How long a write has taken of late.
     pub(super) recent_write_ns: AtomicU64,
+    /// Which time marks were written.
+    pub(super) marks: Mutex<Marks>,
     /// When which LSN was the last, for replies to be let go.
     pub(super) moments: Mutex<VecDeque<(Instant, Lsn)>>,
 }
@@ -241,6 +244,7 @@ impl IntentLogKeeper {
             writing: AtomicUsize::new(0),
             spare_batches: Mutex::default(),
             recent_write_ns: AtomicU64::new(0),
+            marks: Mutex::default(),
             moments: Mutex::default(),
         })
     }
@@ -293,6 +297,7 @@ impl IntentLogKeeper {
     pub fn close(&self, write_verifier: u64) -> bool {
         self.log.set_write_verifier(write_verifier);
         self.is_closing.store(true, Ordering::SeqCst);
+        self.end_marks();
         // Who is switching it on or off sees that it is closing, unless its device hangs.
         let switching = self.switch.switching.try_lock_for(CLOSE_TIME);
         let is_empty = switching.is_some()

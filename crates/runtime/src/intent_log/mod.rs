@@ -16,6 +16,7 @@ mod device_flush;
 mod faulty;
 mod keeper;
 mod medium;
+mod moments;
 mod mutation;
 mod observed;
 mod parked;

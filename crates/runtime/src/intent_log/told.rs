@@ -104,7 +104,10 @@ fn is_of(change: &Change<'_>, object: &ObjectKey) -> bool {
         Action::Rename { object: of, victim, .. } => {
             of == object || victim.is_some_and(|victim| victim.object == *object)
         }
-        Action::Nothing | Action::Settled { .. } | Action::Moment { .. } => false,
+        Action::Nothing
+        | Action::Settled { .. }
+        | Action::Moment { .. }
+        | Action::Touched { .. } => false,
     }
 }
 

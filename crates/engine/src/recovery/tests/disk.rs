@@ -30,6 +30,8 @@ pub(super) struct Disk {
     pub(super) lost: Vec<ObjectKey>,
     /// Files that nobody can write to, nor set attributes of.
     pub(super) immutable: Vec<ObjectKey>,
+    /// Copies of files have nothing at first.
+    pub(super) copies_nothing: bool,
     /// Names that cannot be changed.
     pub(super) mounted_on: Vec<Vec<u8>>,
     pub(super) sets_ctimes: bool,
@@ -361,6 +363,61 @@ impl Recoverable for Disk {
         (node.attr.mode, node.attr.mtime) = (attr.mode, attr.mtime);
         self.touch(object, false);
         Ok(())
+    }
+
+    fn keep(
+        &mut self,
+        object: &ObjectKey,
+        dir: Option<&ObjectKey>,
+        name: &[u8],
+        anew: bool,
+    ) -> Result<KeptFile, FsError> {
+        self.spend()?;
+        let dir = dir.copied().unwrap_or(key(0));
+        let copy = key(u64::from_be_bytes(object.0.as_bytes().try_into().unwrap()) | 1 << 61);
+        let is_whole = !self.copies_nothing;
+        let has_name = self.names_of(&dir).ok_or(FsError::Stale)?.contains_key(name);
+        if anew || !has_name {
+            let Some(Node { body: Body::Data(data), .. }) = self.nodes.get(object).cloned() else {
+                return Err(FsError::Stale);
+            };
+            self.add(copy, FileKind::Regular);
+            self.put(&copy, 0, &if is_whole { data } else { vec![0; data.len()] });
+            self.change_names(&dir, |names| {
+                names.insert(name.to_vec(), copy);
+            });
+        }
+        Ok(KeptFile { object: copy, dir, is_whole })
+    }
+
+    fn keep_part(
+        &mut self,
+        object: &ObjectKey,
+        copy: &ObjectKey,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(), FsError> {
+        self.spend()?;
+        let data = |node: &Node| match &node.body {
+            Body::Data(data) => data.clone(),
+            Body::Names(_) => panic!("not a file"),
+        };
+        let from = data(&self.nodes[object]);
+        let mut to = data(&self.nodes[copy]);
+        let end = offset.saturating_add(bytes).min(from.len() as u64).min(to.len() as u64);
+        for at in offset as usize..end as usize {
+            // What has nothing yet is 0.
+            if to[at] == 0 {
+                to[at] = from[at];
+            }
+        }
+        self.put(copy, 0, &to);
+        Ok(())
+    }
+
+    fn has_same_data(&mut self, one: &ObjectKey, other: &ObjectKey) -> Result<bool, FsError> {
+        let same = self.nodes.get(one).map(|node| &node.body);
+        Ok(same.is_some() && same == self.nodes.get(other).map(|node| &node.body))
     }
 
     fn make_stable(&mut self) -> Result<(), String> {
