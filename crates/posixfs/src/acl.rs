@@ -1,11 +1,11 @@
 //! POSIX ACLs as the kernel keeps them in extended attributes (`posix_acl_xattr.h`, version 2).
 
 use std::ffi::CStr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
 use steadfast_sys::xattr;
-use steadfast_vfs::{Acl, AclEntry, AclTag, FileKind, FsError};
+use steadfast_vfs::{ACL_BYTES_MAX, Acl, AclEntry, AclTag, FileKind, FsError};
 
 use crate::attributes;
 use crate::error::from_errno;
@@ -94,6 +94,44 @@ pub(crate) fn write_encoded(object: impl AsFd, which: Which, bytes: &[u8]) -> Re
         };
     }
     xattr::set(object, which.attribute(), bytes).map_err(from_errno)
+}
+
+/// A list of an object as the kernel keeps it, read by `value`; empty if it has none.
+pub(crate) fn kept<'o>(
+    object: BorrowedFd<'o>,
+    which: Which,
+    value: impl Fn(BorrowedFd<'o>, &CStr, &mut [u8]) -> rustix::io::Result<usize>,
+) -> Result<Vec<u8>, FsError> {
+    let mut small = [0; HEADER_BYTES + 32 * ENTRY_BYTES];
+    match value(object, which.attribute(), &mut small) {
+        Ok(length) => Ok(small.get(..length).unwrap_or(&[]).to_vec()),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(Vec::new()),
+        Err(Errno::RANGE) => {
+            let mut large = vec![0; ACL_BYTES_MAX];
+            let length = value(object, which.attribute(), &mut large).map_err(from_errno)?;
+            large.truncate(length);
+            Ok(large)
+        }
+        Err(errno) => Err(from_errno(errno)),
+    }
+}
+
+/// A list with the permission bits of a mode, as the kernel changes it when the mode is set; `None`
+/// if it is no list.
+pub(crate) fn with_mode(bytes: &[u8], mode: u32) -> Option<Vec<u8>> {
+    let mut acl = decode(bytes).ok()?;
+    let has_mask = acl.entries.iter().any(|entry| entry.tag == AclTag::Mask);
+    for entry in &mut acl.entries {
+        let shift = match entry.tag {
+            AclTag::UserObject => 6,
+            AclTag::Mask => 3,
+            AclTag::GroupObject if !has_mask => 3,
+            AclTag::Other => 0,
+            _ => continue,
+        };
+        entry.permissions = (mode >> shift & 7) as u8;
+    }
+    encode(&acl)
 }
 
 fn decode(bytes: &[u8]) -> Result<Acl, FsError> {

@@ -66,6 +66,12 @@ pub(crate) fn attr(stat: &Statx, fsid: u64) -> Attr {
     }
 }
 
+/// When an object was made, if its file system tells.
+pub(crate) fn born(stat: &Statx) -> Option<Time> {
+    let is_told = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
+    is_told.then(|| time(&stat.stx_btime))
+}
+
 fn time(stamp: &StatxTimestamp) -> Time {
     Time { seconds: stamp.tv_sec, nanoseconds: stamp.tv_nsec }
 }

@@ -186,6 +186,8 @@ pub(crate) struct Effects<'a> {
     /// Of a change that is not logged: held until it has been applied, so that the log is not
     /// switched on while it is half done.
     _pass: Option<Box<dyn LogPlace>>,
+    /// For telling that something was written that is not logged.
+    touch: Option<Box<dyn LogPlace>>,
     is_taken: bool,
     /// What was done.
     pub(crate) change: Change<'a>,
@@ -210,10 +212,39 @@ impl Effects<'_> {
         Ok(Self::new(place))
     }
 
-    /// Of what is not to be logged.
-    pub(crate) fn without_log(volume: &Volume) -> Result<Self, FsError> {
-        volume.log.as_ref().map_or(Ok(()), VolumeLog::require_no_fault)?;
-        Ok(Self::new(None))
+    /// Of a WRITE whose data is not to be logged: the log is told that it was done.
+    pub(crate) fn of_touch(volume: &Volume) -> Result<Self, FsError> {
+        let touch = match &volume.log {
+            Some(log) => {
+                log.require_no_fault()?;
+                if log.is_on && log.is_in_use() {
+                    log.log.admit(log.file_system, change_bytes_max(0))?
+                } else {
+                    None
+                }
+            }
+            None => None,
+        };
+        let mut effects = Self::new(None);
+        effects.touch = touch.filter(|place| place.is_logged());
+        Ok(effects)
+    }
+
+    /// Tells the log that data was written that it does not have: so replay knows the times that the
+    /// object got by it, and does not take it for changed by a local process. Under the lock that orders
+    /// the object.
+    pub(crate) fn touch(&mut self, node: &Node) {
+        let Some(mut place) = self.touch.take() else { return };
+        place.take();
+        let mut record = Vec::new();
+        // Of an object that is gone there is nothing to tell.
+        let action = node.attr().map_or(Action::Nothing, |attr| Action::Touched {
+            object: key(node),
+            ctime: attr.ctime,
+            mtime: attr.mtime,
+        });
+        Change::new(action).encode(&mut record);
+        place.fill(record);
     }
 
     /// Of what changes nothing.
@@ -229,6 +260,7 @@ impl Effects<'_> {
         Self {
             place,
             _pass: pass,
+            touch: None,
             is_taken: false,
             change: Change::new(Action::Nothing),
             targets: Targets::new(),
@@ -237,6 +269,12 @@ impl Effects<'_> {
 
     pub(crate) fn is_logged(&self) -> bool {
         self.place.is_some()
+    }
+
+    /// Has the change flushed instead of logged, as what its place was admitted for has no room for it.
+    /// Its place must not have been taken.
+    pub(crate) fn flush_instead(&mut self) {
+        self.place = None;
     }
 
     /// Takes the change's place in the log, unless it has one. Under the locks that order the

@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use steadfast_sys::durable_file;
 use steadfast_sys::process::boot_id;
 
 use crate::aliases::hex;
@@ -57,7 +58,9 @@ fn this_time(uuid: &[u8; 16], open: impl AsFd) -> Option<String> {
 /// that cannot be done, it is taken for one that was mounted anew.
 pub(crate) fn note(directory: &Path, uuid: &[u8; 16], open: impl AsFd) {
     let path = path(directory, uuid);
-    let noted = this_time(uuid, open).is_some_and(|time| std::fs::write(&path, time).is_ok());
+    // It must be there after a power failure too: that the machine was started since says much.
+    let noted = this_time(uuid, open)
+        .is_some_and(|time| durable_file::replace(&path, time.as_bytes()).is_ok());
     if !noted {
         let _ = std::fs::remove_file(path);
     }
@@ -68,6 +71,15 @@ pub(crate) fn note(directory: &Path, uuid: &[u8; 16], open: impl AsFd) {
 pub(crate) fn since_noted(directory: &Path, uuid: &[u8; 16], open: impl AsFd) -> Option<String> {
     let noted = std::fs::read_to_string(path(directory, uuid)).ok()?;
     (this_time(uuid, open)? == noted).then_some(noted)
+}
+
+/// Whether the machine was started since that was noted; `false` if nothing was.
+pub(crate) fn was_started_since_noted(directory: &Path, uuid: &[u8; 16]) -> bool {
+    let noted = std::fs::read_to_string(path(directory, uuid)).unwrap_or_default();
+    match (noted.split_once(' '), boot_id()) {
+        (Some((boot, _)), Ok(now)) => boot != hex(&now),
+        _ => false,
+    }
 }
 
 /// Forgets what was noted in a state directory: the next start is to replay another log, of whose changes
@@ -108,10 +120,12 @@ mod tests {
         assert!(!is_noted(&[2; 16], &here));
         assert!(!is_noted(&[1; 16], &elsewhere));
         // Of another run of the machine.
+        let was_started = || was_started_since_noted(place.path(), &[1; 16]);
+        assert!(!was_started() && !was_started_since_noted(place.path(), &[2; 16]));
         let path = path(place.path(), &[1; 16]);
         let noted = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, format!("x{noted}")).unwrap();
-        assert!(!is_noted(&[1; 16], &here));
+        assert!(!is_noted(&[1; 16], &here) && was_started());
         note(place.path(), &[1; 16], &here);
         std::fs::write(place.path().join("else"), "").unwrap();
         forget_what_was_mounted(place.path()).unwrap();

@@ -22,6 +22,7 @@ use crate::attributes::{self, Identity};
 use crate::error::from_errno;
 use crate::handle_form;
 use crate::logging::{self, Effects, Targets, place};
+use crate::making::taken;
 use crate::node::Node;
 use crate::setting;
 use crate::stored::Fingerprint;
@@ -712,19 +713,6 @@ fn create_whole(
     }
     .map_err(from_errno)?;
     Ok(file)
-}
-
-/// Takes an object's place in the log that was just made, and tells its attributes. Others can
-/// find it already: read after the place was taken, the attributes have all that was changed
-/// before, and what is changed later has a later place.
-fn taken(effects: &mut Effects<'_>, node: &Node, attr: Attr) -> Attr {
-    if !effects.is_logged() {
-        return attr;
-    }
-    effects.take();
-    let attr = node.attr().unwrap_or(attr);
-    effects.tell(logging::key(node), Some(attr));
-    attr
 }
 
 /// Takes the order locks of the files among objects whose names change, and with them their

@@ -3,25 +3,27 @@
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FileType, Gid, Mode as Permissions, OFlags, Timespec, Timestamps, Uid};
+use rustix::fs::{AtFlags, FileType, Mode as Permissions, OFlags};
 use rustix::io::Errno;
-use steadfast_sys::{directory, file, handle, identity, volume, xattr};
+use steadfast_sys::{directory, handle, identity, volume, xattr};
 use steadfast_vfs::{
-    Attr, FileKind, FileSystemIdentity, FsError, HANDLE_BYTES_MAX, ObjectKey, Place, Recoverable,
-    StorageHandle,
+    AclsToSet, Attr, FileKind, FileSystemIdentity, FsError, HANDLE_BYTES_MAX, KeptFile, ObjectKey,
+    Place, Recoverable, StorageHandle, Time,
 };
 
-use crate::acl::{self, Which};
 use crate::aliases::{Alias, Aliases, hex};
 use crate::attributes;
-use crate::error::from_errno;
+use crate::error;
 use crate::handle_form;
+use crate::keeping;
 use crate::mounted;
 use crate::mounts;
+use crate::restoring;
 use crate::volume::{BTRFS_MAGIC, XFS_MAGIC};
 
 /// Objects that are held open at a time.
@@ -46,6 +48,8 @@ pub struct RecoveringFileSystem {
     objects: HashMap<ObjectKey, Arc<OwnedFd>>,
     /// Since a server used it; what tells this time from others.
     still_mounted: Option<String>,
+    /// Whether the machine was started since a server used it.
+    machine_was_started: bool,
 }
 
 /// Blocks of file systems are no larger.
@@ -77,6 +81,7 @@ impl RecoveringFileSystem {
         let aliases = Aliases::load(state_directory, &uuid)?;
         Ok(Self {
             still_mounted: mounted::since_noted(state_directory, &uuid, &open),
+            machine_was_started: mounted::was_started_since_noted(state_directory, &uuid),
             open,
             identity: FileSystemIdentity { uuid, kind },
             state_directory: state_directory.to_owned(),
@@ -202,6 +207,11 @@ fn gone_is_stale(errno: Errno) -> FsError {
     }
 }
 
+/// As elsewhere, but for a name on which something is mounted: to try again would not help.
+fn from_errno(errno: Errno) -> FsError {
+    if errno == Errno::BUSY { FsError::AccessDenied } else { error::from_errno(errno) }
+}
+
 /// Opens the object of a handle; `None` if it is gone.
 fn open_key(mount: &OwnedFd, actual: &ObjectKey) -> Result<Option<OwnedFd>, FsError> {
     let (_, kernel) = handle_form::parse(&actual.0).ok_or(FsError::BadHandle)?;
@@ -222,6 +232,10 @@ impl Recoverable for RecoveringFileSystem {
         self.still_mounted.as_deref()
     }
 
+    fn machine_was_started(&self) -> bool {
+        self.machine_was_started
+    }
+
     fn set_lost(&mut self, lost: &[ObjectKey]) {
         for object in lost {
             self.aliases.take(*object);
@@ -235,6 +249,25 @@ impl Recoverable for RecoveringFileSystem {
             Some(found) => Ok(Some(attributes::attr(&attributes::stat(&found)?, 0))),
             None => Ok(None),
         }
+    }
+
+    fn born(&mut self, object: &ObjectKey) -> Result<Option<Time>, FsError> {
+        if self.aliases.actual(object).is_none_or(|actual| actual != *object) {
+            return Ok(None);
+        }
+        match self.open_object(object)? {
+            Some(found) => Ok(attributes::born(&attributes::stat_with_mount(&found)?)),
+            None => Ok(None),
+        }
+    }
+
+    fn path(&mut self, dir: &ObjectKey) -> Option<Vec<u8>> {
+        let dir = self.object(dir).ok()?;
+        let is_directory = attributes::kind(&attributes::stat(&*dir).ok()?) == FileKind::Directory;
+        // The kernel knows the way to a directory, and not to others that were opened by a handle.
+        let path = is_directory
+            .then(|| std::fs::read_link(format!("/proc/self/fd/{}", dir.as_raw_fd())).ok())??;
+        Some(path.into_os_string().into_vec())
     }
 
     fn bound(&mut self, place: &Place<'_>) -> Result<Option<(ObjectKey, FileKind)>, FsError> {
@@ -284,7 +317,8 @@ impl Recoverable for RecoveringFileSystem {
             // Left by a replay that was cut short; nothing is in it.
             let _ = rustix::fs::unlinkat(&*dir, &new, flags);
         }
-        let mode = Permissions::from_raw_mode(attr.mode & 0o777);
+        // Made as it is to be, others could use it before it is what it was.
+        let mode = Permissions::empty();
         let device = rustix::fs::makedev(attr.device.major, attr.device.minor);
         let node = |kind| rustix::fs::mknodat(&*dir, &new, kind, mode, device);
         match attr.kind {
@@ -299,6 +333,9 @@ impl Recoverable for RecoveringFileSystem {
         .map_err(from_errno)?;
         let made = rustix::fs::openat(&*dir, &new, PATH_FLAGS, Permissions::empty())
             .map_err(from_errno)?;
+        if attr.kind != FileKind::Symlink {
+            restoring::strip(made.as_fd())?;
+        }
         let kernel = handle::of(&made).map_err(from_errno)?;
         let actual = handle_form::from_kernel(0, &kernel).ok_or(FsError::NotSupported)?;
         let actual = ObjectKey(actual);
@@ -381,43 +418,49 @@ impl Recoverable for RecoveringFileSystem {
         self.write(object, from, &block)
     }
 
-    fn set_acls(
+    fn set_attributes(
         &mut self,
         object: &ObjectKey,
-        access: Option<&[u8]>,
-        default: Option<&[u8]>,
+        attr: &Attr,
+        acls: &AclsToSet<'_>,
     ) -> Result<(), FsError> {
-        let object = self.object(object)?;
-        for (which, bytes) in [(Which::Access, access), (Which::Default, default)] {
-            if let Some(bytes) = bytes {
-                acl::write_encoded(&*object, which, bytes)?;
-            }
-        }
-        Ok(())
+        restoring::restore(self.object(object)?.as_fd(), attr, acls)
     }
 
-    fn set_attributes(&mut self, object: &ObjectKey, attr: &Attr) -> Result<(), FsError> {
-        let object = self.object(object)?;
-        let now = attributes::attr(&attributes::stat(&*object)?, 0);
-        if now.links == 0 {
-            return Err(FsError::Stale);
-        }
-        if (now.uid, now.gid) != (attr.uid, attr.gid) {
-            let (uid, gid) = (Uid::from_raw(attr.uid), Gid::from_raw(attr.gid));
-            rustix::fs::chownat(&*object, c"", Some(uid), Some(gid), AtFlags::EMPTY_PATH)
-                .map_err(from_errno)?;
-        }
-        let mode_now = attributes::attr(&attributes::stat(&*object)?, 0).mode;
-        if attr.kind != FileKind::Symlink && mode_now != attr.mode {
-            file::change_mode(&*object, attr.mode & 0o7777).map_err(from_errno)?;
-        }
-        let stamp = |time: steadfast_vfs::Time| Timespec {
-            tv_sec: time.seconds,
-            tv_nsec: i64::from(time.nanoseconds),
+    fn keep(
+        &mut self,
+        object: &ObjectKey,
+        dir: Option<&ObjectKey>,
+        name: &[u8],
+        anew: bool,
+    ) -> Result<KeptFile, FsError> {
+        let dir = match dir {
+            Some(dir) => self.object(dir)?,
+            // Who looks for it looks there first.
+            None => Arc::new(self.open.try_clone().map_err(|_| FsError::TryLater)?),
         };
-        let times =
-            Timestamps { last_access: stamp(attr.atime), last_modification: stamp(attr.mtime) };
-        rustix::fs::utimensat(&*object, c"", &times, AtFlags::EMPTY_PATH).map_err(from_errno)
+        let file = self.writable(object)?;
+        let copied = keeping::keep(&self.open, &file, &dir, name, anew)?;
+        let dir = self.key_of(&*dir)?;
+        let place = Place { dir, name };
+        let (object, _) = self.bound(&place)?.ok_or(FsError::NotFound)?;
+        Ok(KeptFile { object, dir, is_whole: copied })
+    }
+
+    fn keep_part(
+        &mut self,
+        object: &ObjectKey,
+        copy: &ObjectKey,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(), FsError> {
+        let (file, copy) = (self.writable(object)?, self.writable(copy)?);
+        keeping::keep_part(&file, &copy, offset, bytes)
+    }
+
+    fn has_same_data(&mut self, one: &ObjectKey, other: &ObjectKey) -> Result<bool, FsError> {
+        let (one, other) = (self.writable(one)?, self.writable(other)?);
+        keeping::has_same_data(one, other)
     }
 
     fn make_stable(&mut self) -> Result<(), String> {

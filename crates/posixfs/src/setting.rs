@@ -104,14 +104,16 @@ impl Tree {
         let begun = if is_logged {
             Effects::begin(&node.volume, data.len())
         } else {
-            Effects::without_log(&node.volume)
+            Effects::of_touch(&node.volume)
         };
         let mut effects = match begun {
             Ok(effects) => effects,
             Err(error) => return Durable::promising_nothing(Changed::failed(error)),
         };
         let mut gap = None;
+        let mut times = None;
         let changed = self.ordered(&node, |node, before| {
+            times = Some((before.ctime, before.mtime));
             gap = logging::gap(before, offset).filter(|_| !data.is_empty());
             let end = offset.checked_add(data.len() as u64);
             if end.is_none_or(|end| i64::try_from(end).is_err()) {
@@ -142,6 +144,7 @@ impl Tree {
                 node.volume.aliases.unflushed.note(node, offset, written as u64);
             }
             effects.take();
+            effects.touch(node);
             let is_more = node.volume.is_volatile() || effects.is_logged();
             let committed = if is_more { WriteHow::FileSync } else { how };
             Ok(Written { count: written as u32, committed })
@@ -154,6 +157,7 @@ impl Tree {
             let object = logging::key(&node);
             let data = data.get(..written.count as usize).unwrap_or(data);
             effects.change.action = Action::Write { object, offset, data, gap };
+            effects.change.before = times;
             effects.tell(object, changed.wcc.after);
             return effects.promise(&node.volume, changed);
         }
@@ -255,6 +259,7 @@ impl Tree {
             effects.take();
             Ok(())
         });
+        effects.change.before = changed.wcc.before.map(|before| (before.ctime, before.mtime));
         if let Err(error) = changed.result {
             return effects.fail(&node.volume, error, changed);
         }

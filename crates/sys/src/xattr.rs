@@ -25,6 +25,19 @@ pub fn value(object: impl AsFd, name: &CStr, buffer: &mut [u8]) -> Result<usize>
     usize::try_from(got).map_err(|_| last_errno())
 }
 
+/// As [`value`], of an object that is open, and not by `O_PATH`: that saves a look-up.
+///
+/// # Errors
+/// As [`value`].
+pub fn value_of_open(object: impl AsFd, name: &CStr, buffer: &mut [u8]) -> Result<usize> {
+    let object = object.as_fd().as_raw_fd();
+    // SAFETY: the string ends with NUL; the kernel writes at most `len` bytes to the buffer.
+    let got = unsafe {
+        libc::fgetxattr(object, name.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len())
+    };
+    usize::try_from(got).map_err(|_| last_errno())
+}
+
 /// Sets an attribute.
 ///
 /// # Errors
@@ -68,6 +81,9 @@ mod tests {
         set(&object, c"user.x", b"hello").unwrap();
         assert_eq!(value(&object, c"user.x", &mut buffer).unwrap(), 5);
         assert_eq!(&buffer[..5], b"hello");
+        let open = std::fs::File::open(&path).unwrap();
+        assert_eq!(value_of_open(&open, c"user.x", &mut buffer).unwrap(), 5);
+        assert_eq!(value_of_open(&open, c"user.y", &mut buffer), Err(Errno::NODATA));
         assert_eq!(value(&object, c"user.x", &mut [0; 2]), Err(Errno::RANGE));
         remove(&object, c"user.x").unwrap();
         assert_eq!(remove(&object, c"user.x"), Err(Errno::NODATA));

@@ -153,6 +153,42 @@ pub enum Action<'a> {
         /// The last LSN of which this is told.
         up_to: u64,
     },
+    /// Data was written that is not in the log, since it need not be stable yet, or is flushed: by its
+    /// times the object is known to have been changed by the server.
+    Touched {
+        /// The file.
+        object: ObjectKey,
+        /// When it was changed.
+        ctime: Time,
+        /// When its data was.
+        mtime: Time,
+    },
+    /// A time mark: each change of the server's own that gave an object a ctime before this has its
+    /// record before this one, on whatever file system. A ctime before it that no record has is one
+    /// of a local process.
+    Moment {
+        /// When, by the clock that gives files their times.
+        before: Time,
+    },
+}
+
+/// What is known of an object that was just made, beside its attributes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Made {
+    /// When it was made, as its file system says; an object found by its key with another time of
+    /// birth is another one.
+    pub born: Option<Time>,
+    /// The access lists that it got from its directory; `None` if they are not known.
+    pub acls: Option<MadeAcls>,
+}
+
+/// Access lists as the kernel keeps them; an empty one is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MadeAcls {
+    /// Its own.
+    pub access: Vec<u8>,
+    /// That for what is made in it.
+    pub default: Vec<u8>,
 }
 
 /// One change of one file system.
@@ -162,12 +198,16 @@ pub struct Change<'a> {
     pub action: Action<'a>,
     /// Attributes of the objects that it changed, just afterwards.
     pub after: SmallVec<[(ObjectKey, Attr); AFTER_MAX]>,
+    /// When an object whose data it changed had been changed last: its ctime and mtime just before.
+    pub before: Option<(Time, Time)>,
+    /// What else is known of an object that it made. Logs of earlier versions do not have it.
+    pub made: Option<Box<Made>>,
 }
 
 impl<'a> Change<'a> {
     /// A change of which no attributes are told.
     pub fn new(action: Action<'a>) -> Self {
-        Self { action, after: SmallVec::new() }
+        Self { action, after: SmallVec::new(), before: None, made: None }
     }
 
     /// An object's attributes just afterwards, if they are told.
@@ -350,6 +390,8 @@ pub struct NotAChange;
 
 /// The format of encoded changes.
 const CHANGE_FORMAT: u8 = 1;
+/// The same, with times of before.
+const FORMAT_WITH_TIMES: u8 = 2;
 const ATTR_BYTES: usize = 1 + 4 * 6 + 8 * 4 + 3 * 12;
 
 mod tag {
@@ -364,6 +406,9 @@ mod tag {
     pub(super) const SETTLED: u8 = 8;
     pub(super) const WRITE_BEHIND_GAP: u8 = 9;
     pub(super) const LENGTHEN: u8 = 10;
+    pub(super) const MAKE_KNOWN: u8 = 20;
+    pub(super) const MOMENT: u8 = 21;
+    pub(super) const TOUCHED: u8 = 22;
 }
 
 impl<'a> Change<'a> {
@@ -374,7 +419,7 @@ impl<'a> Change<'a> {
             Action::Acls { access, default, .. } => {
                 access.map_or(0, <[u8]>::len) + default.map_or(0, <[u8]>::len)
             }
-            Action::Make { target, .. } => target.len(),
+            Action::Make { target, .. } => target.len() + made_bytes(self.made.as_deref()),
             _ => 0,
         };
         change_bytes_max(data)
@@ -383,7 +428,7 @@ impl<'a> Change<'a> {
     /// Appends the change.
     pub fn encode(&self, to: &mut Vec<u8>) {
         let mut out = Out(to);
-        out.u8(CHANGE_FORMAT);
+        out.u8(if self.before.is_some() { FORMAT_WITH_TIMES } else { CHANGE_FORMAT });
         match &self.action {
             Action::Nothing => out.u8(tag::NOTHING),
             Action::Write { object, offset, data, gap } => {
@@ -413,7 +458,7 @@ impl<'a> Change<'a> {
                 }
             }
             Action::Make { place, object, target } => {
-                out.u8(tag::MAKE);
+                out.u8(if self.made.is_some() { tag::MAKE_KNOWN } else { tag::MAKE });
                 out.place(place);
                 out.key(object);
                 out.bytes(target);
@@ -454,11 +499,28 @@ impl<'a> Change<'a> {
                 }
                 out.u64(*up_to);
             }
+            Action::Touched { object, ctime, mtime } => {
+                out.u8(tag::TOUCHED);
+                out.key(object);
+                out.time(ctime);
+                out.time(mtime);
+            }
+            Action::Moment { before } => {
+                out.u8(tag::MOMENT);
+                out.time(before);
+            }
         }
         out.u8(self.after.len() as u8);
         for (key, attr) in &self.after {
             out.key(key);
             out.attr(attr);
+        }
+        if let Some((ctime, mtime)) = &self.before {
+            out.time(ctime);
+            out.time(mtime);
+        }
+        if let (Action::Make { .. }, Some(made)) = (&self.action, &self.made) {
+            out.made(made);
         }
     }
 
@@ -468,10 +530,12 @@ impl<'a> Change<'a> {
     /// When there is none.
     pub fn decode(record: &'a [u8]) -> Result<(Self, &'a [u8]), NotAChange> {
         let mut from = In(record);
-        if from.u8()? != CHANGE_FORMAT {
+        let format = from.u8()?;
+        if format != CHANGE_FORMAT && format != FORMAT_WITH_TIMES {
             return Err(NotAChange);
         }
-        let action = match from.u8()? {
+        let tag = from.u8()?;
+        let action = match tag {
             tag::NOTHING => Action::Nothing,
             tag @ (tag::WRITE | tag::WRITE_BEHIND_GAP) => Action::Write {
                 object: from.key()?,
@@ -502,7 +566,7 @@ impl<'a> Change<'a> {
                 };
                 Action::Acls { object, access: acl()?, default: acl()? }
             }
-            tag::MAKE => Action::Make {
+            tag::MAKE | tag::MAKE_KNOWN => Action::Make {
                 place: from.place()?,
                 object: from.key()?,
                 target: from.bytes(LINK_TARGET_BYTES_MAX)?,
@@ -525,6 +589,10 @@ impl<'a> Change<'a> {
                 };
                 Action::Settled { what, up_to: from.u64()? }
             }
+            tag::TOUCHED => {
+                Action::Touched { object: from.key()?, ctime: from.time()?, mtime: from.time()? }
+            }
+            tag::MOMENT => Action::Moment { before: from.time()? },
             _ => return Err(NotAChange),
         };
         let count = from.u8()?;
@@ -535,7 +603,10 @@ impl<'a> Change<'a> {
         for _ in 0..count {
             after.push((from.key()?, from.attr()?));
         }
-        Ok((Self { action, after }, from.0))
+        let has_times = format == FORMAT_WITH_TIMES;
+        let before = if has_times { Some((from.time()?, from.time()?)) } else { None };
+        let made = if tag == tag::MAKE_KNOWN { Some(Box::new(from.made()?)) } else { None };
+        Ok((Self { action, after, before, made }, from.0))
     }
 }
 
@@ -544,7 +615,21 @@ pub fn change_bytes_max(data_bytes: usize) -> usize {
     const KEY: usize = 1 + HANDLE_BYTES_MAX;
     const PLACE: usize = KEY + 4 + NAME_BYTES_MAX;
     const HEAD: usize = 2 + 2 * PLACE + 2 * (KEY + 3) + 32;
-    HEAD + data_bytes + AFTER_MAX * (KEY + ATTR_BYTES)
+    // A record has two names, or one of an object that was made.
+    const { assert!(MADE_BYTES + MADE_ACL_BYTES <= PLACE + KEY + MADE_ROOM) };
+    HEAD + MADE_ROOM + data_bytes + AFTER_MAX * (KEY + ATTR_BYTES)
+}
+
+/// Access lists of so many bytes, of both kinds together, go into the record of any making.
+pub const MADE_ACL_BYTES: usize = 512;
+const MADE_BYTES: usize = 1 + 12 + 1 + 2 * 4;
+const MADE_ROOM: usize = 224;
+
+/// What is beyond what any record of a making has room for.
+fn made_bytes(made: Option<&Made>) -> usize {
+    let acls = made.and_then(|made| made.acls.as_ref());
+    let bytes = acls.map_or(0, |acls| acls.access.len() + acls.default.len());
+    bytes.saturating_sub(MADE_ACL_BYTES)
 }
 
 struct Out<'a>(&'a mut Vec<u8>);
@@ -587,6 +672,18 @@ impl Out<'_> {
     fn time(&mut self, time: &Time) {
         self.u64(time.seconds as u64);
         self.u32(time.nanoseconds);
+    }
+
+    fn made(&mut self, made: &Made) {
+        self.u8(u8::from(made.born.is_some()));
+        if let Some(born) = &made.born {
+            self.time(born);
+        }
+        self.u8(u8::from(made.acls.is_some()));
+        if let Some(MadeAcls { access, default }) = &made.acls {
+            self.bytes(access);
+            self.bytes(default);
+        }
     }
 
     fn attr(&mut self, attr: &Attr) {
@@ -675,6 +772,17 @@ impl<'a> In<'a> {
 
     fn time(&mut self) -> Result<Time, NotAChange> {
         Ok(Time { seconds: self.u64()? as i64, nanoseconds: self.u32()? })
+    }
+
+    fn made(&mut self) -> Result<Made, NotAChange> {
+        let born = if self.flag()? { Some(self.time()?) } else { None };
+        let acls = if self.flag()? {
+            let access = self.bytes(ACL_BYTES_MAX)?.to_vec();
+            Some(MadeAcls { access, default: self.bytes(ACL_BYTES_MAX)?.to_vec() })
+        } else {
+            None
+        };
+        Ok(Made { born, acls })
     }
 
     fn attr(&mut self) -> Result<Attr, NotAChange> {

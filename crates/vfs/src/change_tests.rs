@@ -49,6 +49,8 @@ struct Parts {
     number: Option<u64>,
     flags: [bool; 4],
     after: Vec<(ObjectKey, Attr)>,
+    made: Option<Made>,
+    before: Option<(Time, Time)>,
 }
 
 fn parts() -> impl Strategy<Value = Parts> {
@@ -56,8 +58,10 @@ fn parts() -> impl Strategy<Value = Parts> {
     let names = [vec(any::<u8>(), 0..=NAME_BYTES_MAX), vec(any::<u8>(), 0..=NAME_BYTES_MAX)];
     let after = vec((key(), attr()), 0..=AFTER_MAX);
     let data = vec(any::<u8>(), 0..300);
-    (0..11_usize, keys, names, data, option::of(any::<u64>()), any::<[bool; 4]>(), after).prop_map(
-        |(which, keys, names, data, number, flags, after)| Parts {
+    let numbers = option::of(any::<u64>());
+    let before = option::of((time(), time()));
+    (0..13_usize, keys, names, data, numbers, any::<[bool; 4]>(), (after, before), made()).prop_map(
+        |(which, keys, names, data, number, flags, (after, before), made)| Parts {
             which,
             keys,
             names,
@@ -65,7 +69,17 @@ fn parts() -> impl Strategy<Value = Parts> {
             number,
             flags,
             after,
+            made,
+            before,
         },
+    )
+}
+
+fn made() -> impl Strategy<Value = Option<Made>> {
+    let acls = (vec(any::<u8>(), 0..900), vec(any::<u8>(), 0..900))
+        .prop_map(|(access, default)| MadeAcls { access, default });
+    option::of(
+        (option::of(time()), option::of(acls)).prop_map(|(born, acls)| Made { born, acls }),
     )
 }
 
@@ -97,14 +111,22 @@ fn action(parts: &Parts) -> Action<'_> {
         7 => Action::Link { place, object },
         8 => Action::Settled { what: Settled::Data(object), up_to },
         9 => Action::Settled { what: Settled::Object(object), up_to },
-        _ => Action::Settled { what: Settled::FileSystem, up_to },
+        10 => Action::Settled { what: Settled::FileSystem, up_to },
+        11 => {
+            let [ctime, mtime] =
+                [up_to, 5].map(|at| Time { seconds: at as i64, nanoseconds: names[0].len() as u32 });
+            Action::Touched { object, ctime, mtime }
+        }
+        _ => Action::Moment { before: Time { seconds: up_to as i64, nanoseconds: 7 } },
     }
 }
 
 proptest! {
     #[test]
     fn a_change_is_read_as_it_was_written(parts in parts(), behind in vec(any::<u8>(), 0..9)) {
-        let change = Change { action: action(&parts), after: parts.after.iter().copied().collect() };
+        let action = action(&parts);
+        let made = parts.made.clone().filter(|_| matches!(action, Action::Make { .. })).map(Box::new);
+        let change = Change { action, after: parts.after.iter().copied().collect(), before: parts.before, made };
         let mut record = Vec::new();
         change.encode(&mut record);
         prop_assert!(record.len() <= change.encoded_bytes_max());

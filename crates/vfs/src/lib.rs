@@ -32,8 +32,8 @@ pub use acl::{Acl, AclEntry, AclTag};
 pub use attr::{Attr, DeviceNumber, FileKind, PreAttr, SetAttr, SetTime, Time, Wcc};
 pub use change::{
     ACL_BYTES_MAX, AFTER_MAX, Action, Change, ChangeLog, FileSystemIdentity, FileSystemSync,
-    LINK_TARGET_BYTES_MAX, LogPlace, LoggedChange, LoggedFileSystem, NotAChange, ObjectKey, Place,
-    Settled, Unlinked, change_bytes_max,
+    LINK_TARGET_BYTES_MAX, LogPlace, LoggedChange, LoggedFileSystem, MADE_ACL_BYTES, Made, MadeAcls,
+    NotAChange, ObjectKey, Place, Settled, Unlinked, change_bytes_max,
 };
 pub use cred::{Caller, Cred, GROUPS_MAX, Waiting};
 pub use durable::{Durable, Flush, FlushDomain, FlushTarget, FlushWhat, Obligation, ReplyBarrier};
@@ -45,6 +45,6 @@ pub use filesystem::{
 };
 pub use handle::{HANDLE_BYTES_MAX, StorageHandle};
 pub use name::{NAME_BYTES_MAX, Name};
-pub use recovery::Recoverable;
+pub use recovery::{AclsToSet, KeptFile, Recoverable};
 pub use source::StorageSource;
 pub use under_way::AttributesUnderWay;

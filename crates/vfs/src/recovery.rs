@@ -1,6 +1,27 @@
 //! A file system as replay finds it after a crash.
 
-use crate::{Attr, FileKind, FsError, ObjectKey, Place};
+use crate::{Attr, FileKind, FsError, ObjectKey, Place, Time};
+
+/// Access lists to be set, as the kernel keeps them; an empty one is removed, and what is not given
+/// stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AclsToSet<'a> {
+    /// Its own.
+    pub access: Option<&'a [u8]>,
+    /// A directory's list for what is made in it.
+    pub default: Option<&'a [u8]>,
+}
+
+/// A copy of a file that is kept beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptFile {
+    /// The copy.
+    pub object: ObjectKey,
+    /// The directory that it is in.
+    pub dir: ObjectKey,
+    /// Whether it has all of the file; if not, it is as long, and has nothing yet.
+    pub is_whole: bool,
+}
 
 /// What replay does to a file system, by the server's own powers and under no caller's identity.
 /// Objects go by the keys that the log has; nothing serves them meanwhile.
@@ -18,12 +39,30 @@ pub trait Recoverable {
     /// in memory, unless the disk has failed.
     fn still_mounted(&self) -> Option<&str>;
 
+    /// Whether the machine was started, as far as is known, since a server used it last.
+    fn machine_was_started(&self) -> bool {
+        false
+    }
+
     /// Tells which objects were lost. What the kernel may find by their handles from here on is
     /// something else that got the same ones.
     fn set_lost(&mut self, lost: &[ObjectKey]);
 
     /// An object's attributes; `None` if it is gone.
     fn look(&mut self, object: &ObjectKey) -> Result<Option<Attr>, FsError>;
+
+    /// When an object was made, if the file system tells; not of one that replay has made again.
+    ///
+    /// # Errors
+    /// As [`Recoverable::look`].
+    fn born(&mut self, _object: &ObjectKey) -> Result<Option<Time>, FsError> {
+        Ok(None)
+    }
+
+    /// Where a directory is, for people.
+    fn path(&mut self, _dir: &ObjectKey) -> Option<Vec<u8>> {
+        None
+    }
 
     /// What has a name: its key and kind; `None` if nothing has, or the directory is gone.
     fn bound(&mut self, place: &Place<'_>) -> Result<Option<(ObjectKey, FileKind)>, FsError>;
@@ -32,6 +71,7 @@ pub trait Recoverable {
     fn names(&mut self, dir: &ObjectKey, prefix: &[u8]) -> Result<Vec<Vec<u8>>, FsError>;
 
     /// Makes a lost object again. Once this returns, it will be found by its key whatever happens.
+    /// Nobody but the superuser may do anything with it until its attributes are set.
     fn make(
         &mut self,
         place: &Place<'_>,
@@ -60,16 +100,56 @@ pub trait Recoverable {
     /// it was made shorter, if its new length reached the disk before the zeros did (btrfs).
     fn zero(&mut self, object: &ObjectKey, from: u64, to: u64) -> Result<(), FsError>;
 
-    /// Sets access lists as the kernel keeps them; an empty one is removed.
-    fn set_acls(
+    /// Sets owner, group, mode, access lists and times. On the way nobody may do what they may
+    /// neither now nor afterwards.
+    ///
+    /// # Errors
+    /// The storage's; then nobody may do more than before.
+    fn set_attributes(
         &mut self,
         object: &ObjectKey,
-        access: Option<&[u8]>,
-        default: Option<&[u8]>,
+        attr: &Attr,
+        acls: &AclsToSet<'_>,
     ) -> Result<(), FsError>;
 
-    /// Sets owner, group, mode and times.
-    fn set_attributes(&mut self, object: &ObjectKey, attr: &Attr) -> Result<(), FsError>;
+    /// Copies a file to a name of a directory, or, if none is given, of one that people find. `anew`: what
+    /// has the name is removed; otherwise it is the copy, and stays as it is. On return the copy is on
+    /// the disk. It grants no more than the file does.
+    ///
+    /// # Errors
+    /// The storage's.
+    fn keep(
+        &mut self,
+        _object: &ObjectKey,
+        _dir: Option<&ObjectKey>,
+        _name: &[u8],
+        _anew: bool,
+    ) -> Result<KeptFile, FsError> {
+        Err(FsError::NotSupported)
+    }
+
+    /// Copies a part of a file to a copy that is not whole, where that has nothing yet. On return it is
+    /// on the disk.
+    ///
+    /// # Errors
+    /// The storage's.
+    fn keep_part(
+        &mut self,
+        _object: &ObjectKey,
+        _copy: &ObjectKey,
+        _offset: u64,
+        _bytes: u64,
+    ) -> Result<(), FsError> {
+        Err(FsError::NotSupported)
+    }
+
+    /// Whether two files have the same data.
+    ///
+    /// # Errors
+    /// The storage's.
+    fn has_same_data(&mut self, _one: &ObjectKey, _other: &ObjectKey) -> Result<bool, FsError> {
+        Err(FsError::NotSupported)
+    }
 
     /// Makes all that was done stable, and that objects were made again known to who serves them.
     ///

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use smallvec::SmallVec;
-use steadfast_vfs::{Action, Attr, Change, ObjectKey, Place, Settled, Time, Unlinked};
+use steadfast_vfs::{
+    Action, Attr, Change, FileKind, ObjectKey, Place, Settled, Time, Unlinked,
+};
 
 /// A name in a directory, owned.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,28 +43,88 @@ pub(super) struct Made {
     pub(super) target: Vec<u8>,
 }
 
+/// What the records tell by which an object is known from another that has its handle.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Looks {
+    pub(super) kind: Option<FileKind>,
+    /// If its kind is not known.
+    pub(super) is_directory: Option<bool>,
+    /// When it was made, if that is told.
+    pub(super) born: Option<Time>,
+    /// Of the first change that mentions it and tells times: it was there by then.
+    pub(super) first: Option<Time>,
+}
+
+/// The last that is known of an access list: by which change, and the list, if that tells it.
+pub(super) type LastAcl = Option<(u64, Option<Box<[u8]>>)>;
+
 /// What became of an object.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Object {
+    pub(super) looks: Looks,
+    pub(super) access: LastAcl,
+    pub(super) default: LastAcl,
     /// If it was made by one of the changes, and was not on the disk since.
     pub(super) made: Option<Made>,
     /// Its attributes after the last change that tells them.
     pub(super) attr: Option<Attr>,
     pub(super) attr_lsn: u64,
-    /// Attributes and access lists of changes up to this LSN are on the disk.
-    attr_settled: u64,
     /// Whether it has lost its last name.
     pub(super) is_gone: bool,
     /// How many names it has after the last change.
     pub(super) links: Option<u32>,
     /// Its ctime after each change.
     ctimes: Vec<(u64, Time)>,
+    /// Its mtime then.
+    mtimes: Vec<Time>,
+    /// The changes of its data.
+    data: Vec<u64>,
+    /// When something else has changed its data between two of the changes, and the former of these.
+    foreign: Vec<(Time, u64)>,
     /// Data of changes up to this LSN is on the disk.
     data_settled: u64,
     last_lsn: u64,
 }
 
 impl Object {
+    fn note_times(&mut self, lsn: u64, ctime: Time, mtime: Time) {
+        self.ctimes.push((lsn, ctime));
+        self.mtimes.push(mtime);
+    }
+
+    /// The last change that something else's change of data came after, of those that are on the disk of
+    /// an object that has this ctime there.
+    pub(super) fn before_foreign(&self, ctime: Time) -> Option<u64> {
+        self.foreign.iter().filter(|(at, _)| *at <= ctime).map(|(_, lsn)| *lsn).max()
+    }
+
+    /// Notes what an object's times were before a change.
+    fn note_before(&mut self, ctime: Time, mtime: Time) {
+        let Some((lsn, last)) = self.ctimes.last().copied() else { return };
+        let is_known = self.had(ctime) || self.mtimes.last() == Some(&mtime);
+        // Set back, the clock tells nothing.
+        if !is_known && ctime > last {
+            self.foreign.push((ctime, lsn));
+        }
+    }
+
+    /// Its times after the last change that tells them.
+    pub(super) fn last_times(&self) -> Option<(Time, Time)> {
+        Some((self.ctimes.last()?.1, *self.mtimes.last()?))
+    }
+
+    /// Whether it had this mtime after the change of an LSN, or, for all of them, after any.
+    pub(super) fn had_mtime(&self, mtime: Time, lsn: Option<u64>) -> bool {
+        let all = self.ctimes.iter().zip(&self.mtimes);
+        all.into_iter().any(|((of, _), known)| {
+            *known == mtime && lsn.is_none_or(|lsn| lsn == *of)
+        })
+    }
+
+    fn be_directory(&mut self, is_directory: bool) {
+        self.looks.is_directory = Some(is_directory);
+    }
+
     /// Whether one of the changes left it with this ctime.
     pub(super) fn had(&self, ctime: Time) -> bool {
         self.ctimes.iter().any(|(_, known)| *known == ctime)
@@ -124,26 +186,65 @@ pub(super) struct History {
     settled: u64,
     /// The latest ctime of any object after any change.
     pub(super) latest: Option<Time>,
+    /// The last time mark: what has an earlier ctime that no record tells, is of a local process.
+    pub(super) moment: Option<Time>,
+    /// The latest ctime that the change tells which is being read.
+    told: Option<Time>,
 }
 
 impl History {
     pub(super) fn read(&mut self, lsn: u64, change: &Change<'_>) {
+        if let (
+            Some((ctime, mtime)),
+            Action::Write { object, .. } | Action::Attributes { object, .. },
+        ) = (change.before, &change.action)
+            && let Some(known) = self.objects.get_mut(object)
+        {
+            known.note_before(ctime, mtime);
+        }
         for (key, attr) in &change.after {
+            self.told = Some(attr.ctime);
             let object = self.object(key, lsn);
+            object.looks.kind = Some(attr.kind);
             object.attr = Some(*attr);
             object.links = Some(attr.links);
             object.attr_lsn = lsn;
-            object.ctimes.push((lsn, attr.ctime));
+            object.note_times(lsn, attr.ctime, attr.mtime);
             self.latest = self.latest.max(Some(attr.ctime));
         }
+        self.told = change.after.iter().map(|(_, attr)| attr.ctime).max();
         match &change.action {
             Action::Nothing => {}
-            Action::Write { object, .. }
-            | Action::Attributes { object, .. }
-            | Action::Acls { object, .. } => {
-                self.object(object, lsn);
+            Action::Write { object, .. } => {
+                let object = self.object(object, lsn);
+                object.be_directory(false);
+                object.data.push(lsn);
+            }
+            Action::Attributes { object, size, .. } => {
+                let object = self.object(object, lsn);
+                if size.is_some() {
+                    object.data.push(lsn);
+                }
+            }
+            Action::Touched { object, ctime, mtime } => {
+                self.told = Some(*ctime);
+                self.object(object, lsn).note_times(lsn, *ctime, *mtime);
+                self.latest = self.latest.max(Some(*ctime));
+            }
+            Action::Acls { object, access, default } => {
+                let object = self.object(object, lsn);
+                for (last, told) in [(&mut object.access, access), (&mut object.default, default)] {
+                    if let Some(told) = told {
+                        *last = Some((lsn, Some((*told).into())));
+                    }
+                }
             }
             Action::Make { place, object, target } => {
+                let known = self.object(object, lsn);
+                let acls = change.made.as_ref().and_then(|made| made.acls.as_ref());
+                known.access = Some((lsn, acls.map(|acls| acls.access.as_slice().into())));
+                known.default = Some((lsn, acls.map(|acls| acls.default.as_slice().into())));
+                known.looks.born = change.made.as_ref().and_then(|made| made.born);
                 if let Some(attr) = change.attr_of(object) {
                     let made = Made { lsn, attr: *attr, target: target.to_vec() };
                     self.object(object, lsn).made = Some(made);
@@ -158,8 +259,8 @@ impl History {
                 self.unlink(change, unlinked, lsn);
                 self.bind(place, None, Some(unlinked.object), lsn);
             }
-            Action::Rename { from, to, object, victim, .. } => {
-                self.object(object, lsn);
+            Action::Rename { from, to, object, is_directory, victim } => {
+                self.object(object, lsn).be_directory(*is_directory);
                 if let Some(victim) = victim {
                     self.unlink(change, victim, lsn);
                 }
@@ -167,6 +268,8 @@ impl History {
                 self.bind(to, Some(*object), victim.map(|victim| victim.object), lsn);
             }
             Action::Settled { what, up_to } => self.settle(what, *up_to),
+            // The last: the clock may have been set back.
+            Action::Moment { before } => self.moment = Some(*before),
         }
     }
 
@@ -176,10 +279,13 @@ impl History {
         lsn > self.settled && known.is_some_and(|known| lsn > known.data_settled)
     }
 
-    /// Whether attributes and access lists of this change may not be on the disk.
-    pub(super) fn attributes_count(&self, object: &ObjectKey, lsn: u64) -> bool {
-        let known = self.objects.get(object);
-        lsn > self.settled && known.is_some_and(|known| lsn > known.attr_settled)
+    /// The changes of an object's data that may not be on the disk.
+    pub(super) fn data_of<'a>(
+        &'a self,
+        object: &'a ObjectKey,
+        known: &'a Object,
+    ) -> impl Iterator<Item = u64> + 'a {
+        known.data.iter().copied().filter(|lsn| self.data_counts(object, *lsn))
     }
 
     /// The entries by the objects that they are about.
@@ -198,6 +304,7 @@ impl History {
     fn unlink(&mut self, change: &Change<'_>, unlinked: &Unlinked, lsn: u64) {
         let is_told = change.attr_of(&unlinked.object).is_some();
         let object = self.object(&unlinked.object, lsn);
+        object.be_directory(unlinked.is_directory);
         object.is_gone = !unlinked.is_left;
         if !is_told && let Some(links) = &mut object.links {
             *links = links.saturating_sub(1);
@@ -205,8 +312,10 @@ impl History {
     }
 
     fn object(&mut self, key: &ObjectKey, lsn: u64) -> &mut Object {
+        let told = self.told;
         let object = self.objects.entry(*key).or_default();
         object.last_lsn = lsn;
+        object.looks.first = object.looks.first.or(told);
         object
     }
 
@@ -217,7 +326,7 @@ impl History {
         before: Option<ObjectKey>,
         lsn: u64,
     ) {
-        self.object(&place.dir, lsn);
+        self.object(&place.dir, lsn).be_directory(true);
         let entry = self.entries.entry(OwnedPlace::of(place)).or_insert_with(|| Entry {
             wanted: None,
             former: SmallVec::new(),
@@ -269,8 +378,12 @@ fn settle_object(object: &mut Object, up_to: u64) {
 }
 
 fn settle_attributes(object: &mut Object, up_to: u64) {
-    object.attr_settled = object.attr_settled.max(up_to);
     if object.attr_lsn <= up_to {
         object.attr = None;
+    }
+    for acl in [&mut object.access, &mut object.default] {
+        if acl.as_ref().is_some_and(|(lsn, _)| *lsn <= up_to) {
+            *acl = None;
+        }
     }
 }

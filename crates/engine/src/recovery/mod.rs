@@ -28,17 +28,25 @@
 //! it is in the way ([`Conflict`]).
 
 mod history;
+mod identity;
 mod names;
+mod own_failures;
 #[cfg(test)]
 mod tests;
 mod under_way;
+mod versions;
 
 use std::collections::{HashMap, HashSet};
 
-use steadfast_vfs::{Action, Attr, Change, FileKind, FsError, ObjectKey, Recoverable, Time};
+use steadfast_vfs::{
+    AclsToSet, Action, Attr, Change, FileKind, FsError, ObjectKey, Recoverable, Time,
+};
 
-use history::{History, Index, Object};
+use history::{History, Index, LastAcl, Object};
+use identity::SinceCrash;
+use versions::Version;
 
+pub use own_failures::NotReplayed;
 pub use under_way::{finish_cut, undo};
 
 /// Names that replay makes begin so; `/` cannot be in them, so a client could make one too, but
@@ -72,6 +80,28 @@ pub enum ConflictKind {
     /// A directory that was removed has names that the log does not know.
     #[error("the directory was removed, but has names that the log does not know: it is kept")]
     NotEmpty,
+    /// Data that a local process has changed stays; what was acknowledged is kept beside it.
+    #[error(
+        "its data was changed by a local process after the last operations: that version stays, and what \
+         was acknowledged is kept beside it, under a name that begins with \
+         .steadfast-replay-acknowledged-"
+    )]
+    AcknowledgedKept,
+    /// Data that something unknown has changed is what was acknowledged; what was found is kept beside it.
+    #[error(
+        "its data was changed by something that the log does not know: it is as it was acknowledged, and \
+         what was found is kept beside it, under a name that begins with .steadfast-replay-found-"
+    )]
+    FoundKept,
+    /// Owner or mode are not what was acknowledged last, since something else has set them since.
+    #[error("its owner or mode was set by something that the log does not know, and stays so")]
+    AttributesStay,
+    /// The object had to be made again, and it is not known which access list it had.
+    #[error(
+        "it was made again, and the log does not tell its access list: its group, and whom the list \
+         named, may not use it until its mode is set again"
+    )]
+    AccessUnknown,
 }
 
 /// What replay did.
@@ -85,6 +115,8 @@ pub struct Report {
     pub data_bytes: u64,
     /// What did not fit.
     pub conflicts: Vec<Conflict>,
+    /// Objects that could not be brought to where they belong, each for a reason of its own.
+    pub not_replayed: Vec<NotReplayed>,
 }
 
 /// What was there before replay changed anything.
@@ -97,21 +129,24 @@ pub struct Replay {
     /// Of the history, once it is whole.
     index: Index,
     observed: Observed,
-    /// Later ctimes than this are of local processes, or of the file system's own recovery.
-    recovered_after: Option<Time>,
+    /// Ctimes before this are of before the crash, for certain; others may be of local processes after it,
+    /// or of the file system's own recovery.
+    crashed_after: Option<Time>,
     names_follow_ctimes: bool,
-    /// This run of the machine.
+    /// When this run of the machine began, if it has crashed.
     machine_started: Option<Time>,
+    /// When it is replayed.
+    now: Option<Time>,
     /// Only processes were ended.
     is_all_in_effect: bool,
     /// Files that may have been written to.
     written: HashSet<ObjectKey>,
+    /// Objects of which something could not be replayed.
+    failed: HashSet<ObjectKey>,
+    /// Files of which there are two versions.
+    versions: HashMap<ObjectKey, Version>,
     report: Report,
 }
-
-/// Changes that were not acknowledged are no later than this after the last that was, as far as can be told
-/// where the machine was not started since. If it was, they are of before that.
-const IN_FLIGHT_S: i64 = 2;
 
 impl Replay {
     /// Of changes that are all in effect, since only the server was ended: names and attributes are
@@ -120,11 +155,17 @@ impl Replay {
         Self { is_all_in_effect: true, ..Self::default() }
     }
 
-    /// Tells when this run of the machine began: what was changed before that was not changed after a crash
-    /// of the machine, however long after the last change that was logged.
+    /// Tells when this run of the machine began, if it is another than that of the changes: what was
+    /// changed before it was not changed after the crash. Not to be told where that is not known.
     #[must_use]
     pub fn on_machine_started(self, at: Option<Time>) -> Self {
         Self { machine_started: at, ..self }
+    }
+
+    /// Tells what time it is: nothing was made later.
+    #[must_use]
+    pub fn at(self, now: Option<Time>) -> Self {
+        Self { now, ..self }
     }
 
     /// Takes one record's change; all of them must come, in order.
@@ -145,13 +186,24 @@ impl Replay {
         match earlier {
             Some(earlier) => self.observed = earlier,
             None => {
-                for object in self.history.objects.keys() {
-                    self.observed.insert(*object, storage.look(object)?);
+                let since = SinceCrash { began: self.trusted_start(), now: self.now };
+                let is_in_effect = self.is_all_in_effect;
+                for (object, known) in &self.history.objects {
+                    let found = match storage.look(object) {
+                        Err(error) if own_failures::is_own(error) => None,
+                        found => found?,
+                    };
+                    let is_it = match &found {
+                        Some(attr) if !is_in_effect => {
+                            known.looks.fit(attr, storage.born(object)?, since)
+                        }
+                        _ => true,
+                    };
+                    self.observed.insert(*object, found.filter(|_| is_it));
                 }
             }
         }
-        let after = |t: Time| Time { seconds: t.seconds.saturating_add(IN_FLIGHT_S), ..t };
-        self.recovered_after = self.history.latest.map(after).max(self.machine_started);
+        self.crashed_after = self.trusted_start().max(self.history.moment);
         self.names_follow_ctimes = storage.names_follow_ctimes();
         if !self.is_all_in_effect {
             let lost = self.observed.iter().filter(|(_, attr)| attr.is_none());
@@ -159,6 +211,12 @@ impl Replay {
             storage.set_lost(&lost);
         }
         Ok(&self.observed)
+    }
+
+    /// When this run of the machine began, unless changes of the one before seem to be later: then the
+    /// clock was set meanwhile, and says nothing.
+    fn trusted_start(&self) -> Option<Time> {
+        self.machine_started.filter(|began| self.history.latest.is_none_or(|latest| latest < *began))
     }
 
     /// The attributes that an object had when replay began.
@@ -181,27 +239,48 @@ impl Replay {
 
     /// Whether an object's ctime tells what of it is on the disk. Where mounting sets ctimes too
     /// (btrfs) not all do: it takes names away, and so gives directories and those that had the names
-    /// the time of the mount, which may be a moment after the crash, or earlier by the clock. It
-    /// leaves the mtime of what is not a directory: that is the ctime only if data was changed last.
+    /// the time of the mount, which may be a moment after the crash. One that is certainly of before the
+    /// crash tells; of a directory only if no record has it, since a flush of one file there brings
+    /// a name without the directory's time and without its neighbours, and nothing of the sort is done to
+    /// a directory that has changed by itself; and not of one that is new, of which less is flushed.
     fn ctime_tells(&self, before: &Attr, known: &Object) -> bool {
-        self.names_follow_ctimes
-            || (before.kind != FileKind::Directory
-                && (known.had(before.ctime)
-                    || (before.mtime == before.ctime && !self.is_of_later(before.ctime))))
+        if self.names_follow_ctimes {
+            return true;
+        }
+        let is_of_before = !self.may_be_of_later(before.ctime);
+        if before.kind == FileKind::Directory {
+            return is_of_before && !known.had(before.ctime) && known.made.is_none();
+        }
+        known.had(before.ctime) || is_of_before
     }
 
     /// Up to which change the names of a directory were on the disk when replay began. Of one that
-    /// was changed after the crash, its ctime does not say.
+    /// may have been changed after the crash, its ctime does not say: no matter how soon that was.
     fn names_on_disk(&self, dir: &ObjectKey) -> u64 {
-        match self.before(dir) {
-            Some(before) if self.is_of_later(before.ctime) && !self.is_all_in_effect => 0,
+        match (self.before(dir), self.history.objects.get(dir)) {
+            (Some(before), Some(known))
+                if !self.is_all_in_effect
+                    && !known.had(before.ctime)
+                    && self.may_be_of_later(before.ctime) =>
+            {
+                0
+            }
             _ => self.on_disk(dir),
         }
     }
 
-    /// Whether a ctime is of neither an acknowledged change nor one that was under way.
-    fn is_of_later(&self, ctime: Time) -> bool {
-        self.recovered_after.is_some_and(|after| ctime > after)
+    /// Whether a ctime that no record tells may be of after the crash.
+    fn may_be_of_later(&self, ctime: Time) -> bool {
+        self.crashed_after.is_none_or(|after| ctime >= after)
+    }
+
+    /// Whether something has changed an object after its last record, or after this one, though only the server
+    /// was ended: what is there then is what was made of it.
+    fn was_changed_after_a_kill(&self, object: &ObjectKey, lsn: u64) -> bool {
+        let known = self.history.objects.get(object).filter(|_| self.is_all_in_effect);
+        let (Some(before), Some(known)) = (self.before(object), known) else { return false };
+        known.last_times().is_some_and(|last| (before.ctime, before.mtime) != last)
+            || known.before_foreign(before.ctime).is_some_and(|last| lsn <= last)
     }
 
     /// Writes the data that one record has, and sets the sizes, if it still counts. All records
@@ -215,38 +294,49 @@ impl Replay {
         lsn: u64,
         change: &Change<'_>,
     ) -> Result<(), FsError> {
-        let counts = |object: &ObjectKey| self.history.data_counts(object, lsn);
+        let counts = |replay: &Self, object: &ObjectKey| {
+            replay.history.data_counts(object, lsn)
+                && !replay.failed.contains(object)
+                && !replay.was_changed_after_a_kill(object, lsn)
+        };
         let done = match &change.action {
-            Action::Write { object, offset, data, gap } if counts(object) => {
+            Action::Write { object, data, .. } if counts(self, object) => {
                 self.report.data_bytes += data.len() as u64;
-                gap.map_or(Ok(()), |gap| storage.zero(object, gap, *offset))
-                    .and_then(|()| storage.write(object, *offset, data))
+                self.write_version(storage, lsn, object, change)
             }
-            Action::Attributes { object, size: Some(size), gap } if counts(object) => storage
-                .truncate(object, *size)
-                .and_then(|()| gap.map_or(Ok(()), |gap| storage.zero(object, gap, *size))),
+            Action::Attributes { object, size: Some(_), .. } if counts(self, object) => {
+                self.write_version(storage, lsn, object, change)
+            }
             // A file may have a size from the start. What is longer by now was written since.
-            Action::Make { object, .. } if counts(object) => match change.attr_of(object) {
-                Some(made) if made.kind == FileKind::Regular && made.size > 0 => {
-                    match storage.look(object)? {
-                        Some(now) if now.size < made.size => storage.truncate(object, made.size),
-                        _ => Ok(()),
-                    }
-                }
-                _ => Ok(()),
-            },
-            Action::Acls { object, access, default }
-                if lsn > self.on_disk(object) && self.history.attributes_count(object, lsn) =>
+            Action::Make { object, .. }
+                if counts(self, object) && !self.is_kept_only(object, lsn) =>
             {
-                storage.set_acls(object, *access, *default)
+                match change.attr_of(object) {
+                    Some(made) if made.kind == FileKind::Regular && made.size > 0 => {
+                        match storage.look(object)? {
+                            Some(now) if now.size < made.size => {
+                                storage.truncate(object, made.size)
+                            }
+                            _ => Ok(()),
+                        }
+                    }
+                    _ => Ok(()),
+                }
             }
             _ => Ok(()),
         };
-        match done {
+        match (done, &change.action) {
+            (Ok(()), _)
             // It was removed later, and nothing of it needs to be there.
-            Err(FsError::Stale) => Ok(()),
-            done => done,
-        }?;
+            | (Err(FsError::Stale), _) => {}
+            (
+                Err(error),
+                Action::Write { object, .. }
+                | Action::Attributes { object, .. }
+                | Action::Make { object, .. },
+            ) => return self.note_own(*object, None, error),
+            (Err(error), _) => return Err(error),
+        }
         let written = match &change.action {
             Action::Write { object, .. } | Action::Attributes { object, size: Some(_), .. } => {
                 object
@@ -260,7 +350,7 @@ impl Replay {
             }
             _ => return Ok(()),
         };
-        if counts(written) {
+        if self.history.data_counts(written, lsn) && !self.was_changed_after_a_kill(written, lsn) {
             self.written.insert(*written);
         }
         Ok(())
@@ -276,33 +366,78 @@ impl Replay {
             self.bring_times_back(storage)?;
             return Ok(std::mem::take(&mut self.report));
         }
+        self.tell_versions(storage)?;
+        let mut failed = Vec::new();
+        let (mut narrowed, mut stay) = (Vec::new(), Vec::new());
         for (object, known) in &self.history.objects {
             let Some(logged) = &known.attr else { continue };
-            let attr = match self.before(object) {
+            let (before, on_disk) = (self.before(object), self.on_disk(object));
+            let mut attr = match before {
                 // What there was is newer; only the times that replay has changed are
                 // brought back.
-                Some(before) if self.on_disk(object) >= known.attr_lsn => before,
-                _ => logged,
+                Some(before) if on_disk >= known.attr_lsn => {
+                    let decides = |attr: &Attr| (attr.mode, attr.uid, attr.gid);
+                    if !known.had(before.ctime) && decides(before) != decides(logged) {
+                        stay.push(*object);
+                    }
+                    *before
+                }
+                _ => *logged,
             };
-            match storage.set_attributes(object, attr) {
-                Ok(()) | Err(FsError::Stale) => {}
-                Err(error) => return Err(error),
+            let mut acls = AclsToSet {
+                access: acl_to_set(&known.access, before.is_some(), on_disk),
+                default: acl_to_set(&known.default, before.is_some(), on_disk),
+            };
+            let is_unknown = |acl: &LastAcl| matches!(acl, Some((_, None)));
+            if before.is_none() && attr.kind != FileKind::Symlink && is_unknown(&known.access) {
+                // With a list, the bits of the group are the most that it grants to anybody it names.
+                acls.access = Some(&[]);
+                if attr.mode & GROUP_CLASS != 0 {
+                    attr.mode &= !GROUP_CLASS;
+                    narrowed.push(*object);
+                }
+            }
+            match storage.set_attributes(object, &attr, &acls) {
+                Ok(()) => {}
+                // It was removed later.
+                Err(FsError::Stale) => narrowed.retain(|narrowed| narrowed != object),
+                Err(error) => failed.push((*object, error)),
+            }
+        }
+        for (object, error) in failed {
+            self.note_own(object, None, error)?;
+        }
+        let narrowed = narrowed.into_iter().map(|object| (object, ConflictKind::AccessUnknown));
+        let stay = stay.into_iter().map(|object| (object, ConflictKind::AttributesStay));
+        for (object, kind) in narrowed.chain(stay) {
+            let place = self.index.wanting(&object).first().cloned();
+            if let Some(place) = place {
+                self.conflict(&place, kind);
             }
         }
         Ok(std::mem::take(&mut self.report))
     }
 
     /// Of what data was written to again.
-    fn bring_times_back(&self, storage: &mut dyn Recoverable) -> Result<(), FsError> {
-        for object in &self.written {
-            let Some(before) = self.before(object) else { continue };
+    fn bring_times_back(&mut self, storage: &mut dyn Recoverable) -> Result<(), FsError> {
+        for object in &std::mem::take(&mut self.written) {
+            let Some(before) = self.before(object).copied() else { continue };
             let Some(now) = storage.look(object)? else { continue };
             let attr = Attr { atime: before.atime, mtime: before.mtime, ..now };
-            match storage.set_attributes(object, &attr) {
+            match storage.set_attributes(object, &attr, &AclsToSet::default()) {
                 Ok(()) | Err(FsError::Stale) => {}
-                Err(error) => return Err(error),
+                Err(error) => self.note_own(*object, None, error)?,
             }
         }
         Ok(())
     }
+}
+
+/// What the group may do, and all whom an access list names.
+const GROUP_CLASS: u32 = 0o070;
+
+/// What an access list is to be set to, of an object that is there up to a change, or was lost.
+fn acl_to_set(last: &LastAcl, is_there: bool, on_disk: u64) -> Option<&[u8]> {
+    let (lsn, acl) = last.as_ref()?;
+    if is_there && *lsn <= on_disk { None } else { acl.as_deref() }
 }

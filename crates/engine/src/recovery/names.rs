@@ -34,6 +34,7 @@ impl Asides {
 /// Where an object was put aside.
 #[derive(Debug)]
 struct Aside {
+    object: ObjectKey,
     kind: FileKind,
     /// The name it has now.
     at: OwnedPlace,
@@ -57,12 +58,13 @@ impl Replay {
         let mut asides = self.left_aside(&todo, storage)?;
         self.put_aside(&mut todo, &mut asides, storage)?;
         self.place(todo, &mut asides, storage)?;
-        self.clear(asides, storage)
+        self.clear(asides, storage)?;
+        self.keep_versions(storage)
     }
 
     /// What an earlier replay had put aside.
     fn left_aside(
-        &self,
+        &mut self,
         todo: &BTreeMap<OwnedPlace, Option<ObjectKey>>,
         storage: &mut dyn Recoverable,
     ) -> Result<Asides, FsError> {
@@ -70,11 +72,18 @@ impl Replay {
         let mut dirs: Vec<ObjectKey> = todo.keys().map(|place| place.dir).collect();
         dirs.dedup();
         for dir in dirs {
-            for name in storage.names(&dir, ASIDE_PREFIX)? {
+            let names = match storage.names(&dir, ASIDE_PREFIX) {
+                Ok(names) => names,
+                Err(error) => {
+                    self.note_own(dir, None, error)?;
+                    continue;
+                }
+            };
+            for name in names {
                 let at = OwnedPlace { dir, name };
                 if let Some((object, kind)) = storage.bound(&at.borrowed())? {
                     let is_known = self.index.is_former(dir, object);
-                    asides.add(object, Aside { kind, at, is_known });
+                    asides.add(object, Aside { object, kind, at, is_known });
                 }
             }
         }
@@ -92,7 +101,15 @@ impl Replay {
         let mut done = Vec::new();
         let mut number = asides.count;
         for (place, wanted) in todo.iter() {
-            let bound = storage.bound(&place.borrowed())?;
+            let bound = match storage.bound(&place.borrowed()) {
+                Ok(bound) => bound,
+                Err(error) => {
+                    // It stays what it is.
+                    self.note_own(wanted.unwrap_or(place.dir), Some(place), error)?;
+                    done.push(place.clone());
+                    continue;
+                }
+            };
             if bound.map(|(object, _)| object) == *wanted {
                 done.push(place.clone());
                 continue;
@@ -124,8 +141,13 @@ impl Replay {
                     break at;
                 }
             };
-            storage.rename(&place.borrowed(), &at.borrowed())?;
-            asides.add(object, Aside { kind, at, is_known });
+            if let Err(error) = storage.rename(&place.borrowed(), &at.borrowed()) {
+                // What has the name keeps it, and so has what it belongs to none, if that is lost.
+                self.note_own(wanted.unwrap_or(object), Some(place), error)?;
+                done.push(place.clone());
+                continue;
+            }
+            asides.add(object, Aside { object, kind, at, is_known });
             if !is_known {
                 self.conflict(place, ConflictKind::InTheWay);
             }
@@ -156,7 +178,10 @@ impl Replay {
             let mut left = Vec::new();
             for (place, object) in waiting {
                 let is_given = storage.look(&place.dir)?.is_some()
-                    && self.give(&place, &object, asides, storage)?;
+                    && match self.give(&place, &object, asides, storage) {
+                        Err(error) => self.note_own(object, Some(&place), error).map(|()| true),
+                        given => given,
+                    }?;
                 if !is_given {
                     left.push((place, object));
                 }
@@ -221,7 +246,7 @@ impl Replay {
     }
 
     /// Whether what has a name was given it by an operation that was under way when the machine crashed: it
-    /// was changed after the name was bound as it must be, and before anybody could do so after the crash.
+    /// was changed after the name was bound as it must be, and, for certain, before the crash.
     /// What the log knows to have had the name before is not asked about.
     fn is_of_under_way(
         &self,
@@ -240,7 +265,7 @@ impl Replay {
             Some(before) => *before,
             None => storage.look(object)?,
         };
-        Ok(before.is_some_and(|it| it.ctime >= logged && !self.is_of_later(it.ctime)))
+        Ok(before.is_some_and(|it| it.ctime >= logged && !self.may_be_of_later(it.ctime)))
     }
 
     /// Whether an object is there, or can be made again.
@@ -306,7 +331,7 @@ impl Replay {
                     Ok(()) => self.report.names += 1,
                     Err(FsError::NotFound | FsError::Stale) => {}
                     Err(FsError::NotEmpty) => left.push(aside),
-                    Err(error) => return Err(error),
+                    Err(error) => self.note_own(aside.object, Some(&aside.at), error)?,
                 }
             }
             if left.is_empty() || left.len() == before {
@@ -351,7 +376,7 @@ impl Replay {
         Ok(!is_wanted)
     }
 
-    fn conflict(&mut self, place: &OwnedPlace, kind: ConflictKind) {
+    pub(super) fn conflict(&mut self, place: &OwnedPlace, kind: ConflictKind) {
         let Place { dir, name } = place.borrowed();
         self.report.conflicts.push(Conflict { dir, name: name.to_vec(), kind });
     }

@@ -4,7 +4,7 @@
 //! can be undone is undone before replay. Data that was cut off cannot be brought back, and replay, which
 //! knows nothing of the cut, writes what the file had before: it is cut once more afterwards.
 
-use steadfast_vfs::{Attr, AttributesUnderWay, FsError, Recoverable};
+use steadfast_vfs::{AclsToSet, Attr, AttributesUnderWay, FsError, Recoverable};
 
 /// Mode bits that a change of owner takes away, the second of them not always.
 const SET_ID: u32 = 0o6000;
@@ -39,7 +39,7 @@ pub fn undo(
     if now.size != before.size {
         storage.truncate(&object, before.size)?;
     }
-    storage.set_attributes(&object, &before)?;
+    storage.set_attributes(&object, &before, &AclsToSet::default())?;
     Ok(None)
 }
 
@@ -54,8 +54,9 @@ pub fn finish_cut(
     let AttributesUnderWay { object, wanted, size: Some(size), .. } = under_way else {
         return Ok(());
     };
-    let finished =
-        storage.truncate(object, *size).and_then(|()| storage.set_attributes(object, wanted));
+    let finished = storage
+        .truncate(object, *size)
+        .and_then(|()| storage.set_attributes(object, wanted, &AclsToSet::default()));
     match finished {
         // Replay has removed it.
         Err(FsError::Stale) => Ok(()),

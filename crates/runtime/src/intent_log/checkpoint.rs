@@ -8,6 +8,7 @@ use steadfast_vfs::{FileSystemSync, FsError};
 
 use super::aside;
 use super::keeper::{FULL_WAIT, IntentLogKeeper, Phase};
+use super::moments::IDLE_MARK;
 use super::mutation::{self, Mutation};
 use super::pace::LogLoad;
 use super::status::LastCheckpoint;
@@ -26,8 +27,15 @@ impl IntentLogKeeper {
             {
                 let mut state = self.checkpointing.lock();
                 while !state.is_wanted && !state.is_stopping {
-                    if self.checkpoint_wanted.wait_until(&mut state, next).timed_out() {
-                        break;
+                    let look = next.min(Instant::now() + IDLE_MARK);
+                    if self.checkpoint_wanted.wait_until(&mut state, look).timed_out() {
+                        if look == next {
+                            break;
+                        }
+                        parking_lot::MutexGuard::unlocked(&mut state, || {
+                            self.mark_moment();
+                            self.rouse();
+                        });
                     }
                 }
                 if state.is_stopping {
@@ -97,6 +105,7 @@ impl IntentLogKeeper {
     }
 
     pub(super) fn checkpoint(&self) {
+        let before = self.log.last().0;
         for usage in self.log.usage().file_systems {
             let index = usage.entry.index;
             let has_failed = || {
@@ -125,6 +134,7 @@ impl IntentLogKeeper {
                 Err(error) => self.note_faulty(index, &usage.entry.path, error),
             }
         }
+        self.note_marks_covered(before);
         self.keep_replies();
         self.write_superblocks_if_due();
     }
@@ -139,9 +149,15 @@ impl IntentLogKeeper {
         let mut pace = self.pace.lock();
         let time = self.options.checkpoint_interval.mul_f64(TIME_SHARE);
         pace.begin(load(), logged_bytes, time);
+        let mut marked = Instant::now();
         sync.write_back(&mut |bytes| {
             if self.is_hurried() {
                 return false;
+            }
+            if marked.elapsed() >= IDLE_MARK {
+                marked = Instant::now();
+                self.mark_moment();
+                self.rouse();
             }
             let pause = pace.pause_after(bytes, load());
             if !pause.is_zero() {

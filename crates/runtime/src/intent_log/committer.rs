@@ -143,6 +143,7 @@ impl IntentLogKeeper {
         if let Some(why) = fault {
             self.leave(&why, sender);
         }
+        self.mark_moment();
         self.writing.fetch_add(1, Ordering::SeqCst);
         if !self.log.take_batch(batch) {
             self.writing.fetch_sub(1, Ordering::SeqCst);

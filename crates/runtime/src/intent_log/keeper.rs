@@ -21,6 +21,7 @@ use steadfast_intent_log::{Batch, IntentLog, Lsn};
 
 use super::faulty::Faults;
 use super::medium::FileMedium;
+use super::moments::Marks;
 use super::pace::Pace;
 use super::parked::Parked;
 use super::replies::ReplyStore;
@@ -182,6 +183,8 @@ pub struct IntentLogKeeper {
     pub(super) pace: Mutex<Pace>,
     /// Where replies are kept when the log's tail passes them.
     pub(super) replies: ReplyStore,
+    /// Which time marks were written.
+    pub(super) marks: Mutex<Marks>,
 }
 
 impl std::fmt::Debug for IntentLogKeeper {
@@ -252,6 +255,7 @@ impl IntentLogKeeper {
             recent_write_ns: AtomicU64::new(0),
             pace: Mutex::default(),
             replies,
+            marks: Mutex::default(),
         })
     }
 
@@ -303,6 +307,7 @@ impl IntentLogKeeper {
     pub fn close(&self, write_verifier: u64) -> bool {
         self.log.set_write_verifier(write_verifier);
         self.is_closing.store(true, Ordering::SeqCst);
+        self.end_marks();
         // Who is switching it on or off sees that it is closing, unless its device hangs.
         let switching = self.switch.switching.try_lock_for(CLOSE_TIME);
         let is_empty = switching.is_some()

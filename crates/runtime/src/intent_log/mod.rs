@@ -16,6 +16,7 @@ mod device_flush;
 mod faulty;
 mod keeper;
 mod medium;
+mod moments;
 mod mutation;
 mod observed;
 mod pace;
@@ -30,6 +31,7 @@ mod status;
 mod switch;
 #[cfg(test)]
 mod switch_tests;
+mod told;
 mod under_way;
 mod unmade;
 

@@ -43,6 +43,9 @@ fn read_head(line: &str) -> Option<(bool, Option<&str>)> {
     in_effect.or_else(|| line.strip_prefix(MOUNTED).map(|time| (false, Some(time))))
 }
 
+/// Files with records that could not be replayed begin so.
+pub(super) const NOT_REPLAYED: &str = "not-replayed";
+
 /// The file of one file system's replay.
 #[derive(Debug)]
 pub(super) struct ObservedFile {
@@ -66,6 +69,13 @@ impl ObservedFile {
     ) -> Self {
         let log = super::hex(log);
         Self { path: directory.join(format!("replay-{log}-{epoch}-{file_system}-{}", last.0)) }
+    }
+
+    /// Where the records are kept of objects that could not be replayed.
+    pub(super) fn not_replayed(&self) -> PathBuf {
+        let name = self.path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let of = name.unwrap_or_default();
+        self.path.with_file_name(format!("{NOT_REPLAYED}-{}", of.trim_start_matches("replay-")))
     }
 
     /// What was observed for `other` holds here too. On return it is on disk.

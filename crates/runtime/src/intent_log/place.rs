@@ -14,6 +14,7 @@ use steadfast_vfs::{
 
 use super::aside;
 use super::keeper::{DRAIN_POLL, FULL_WAIT, IntentLogKeeper, Phase};
+use super::moments::Begun;
 use super::mutation::{self, Mutation};
 use super::start::replay_asides;
 use super::under_way::Noted;
@@ -169,6 +170,7 @@ impl ChangeLog for LogHandle {
                             keeper: Arc::clone(keeper),
                             file_system: file_system.0,
                             state: PlaceState::Admitted(admission),
+                            begun: Some(Begun::now()),
                             noted: None,
                         })));
                     }
@@ -285,6 +287,8 @@ struct Place {
     keeper: Arc<IntentLogKeeper>,
     file_system: u32,
     state: PlaceState,
+    /// Until it is taken.
+    begun: Option<Begun>,
     /// What is under way, until its record is stable.
     noted: Option<Noted>,
 }
@@ -296,6 +300,7 @@ impl Place {
         {
             let lsn = self.keeper.log.reserve(admission, self.file_system);
             self.state = PlaceState::Taken(lsn);
+            self.begun = None;
             if let Some(noted) = &self.noted {
                 noted.note_lsn(lsn.0);
             }

@@ -7,6 +7,7 @@ use steadfast_vfs::{Change, FsError, Recoverable, Time};
 
 use super::mutation::{self, Mutation};
 use super::observed::ObservedFile;
+use super::told::keep_not_replayed;
 
 /// Why replay did not come to its end. It can be tried again.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +81,11 @@ fn each_change(
     })
 }
 
+fn now() -> Time {
+    let now = rustix::time::clock_gettime(ClockId::Realtime);
+    Time { seconds: now.tv_sec, nanoseconds: now.tv_nsec as u32 }
+}
+
 /// When this run of the machine began, by the clock as it is now.
 fn machine_started() -> Option<Time> {
     let since = |clock| {
@@ -112,7 +118,8 @@ pub(super) fn replay(
         None => may_be_in_effect && still_mounted.is_some(),
     };
     let replay = if is_in_effect { Replay::of_what_is_in_effect() } else { Replay::default() };
-    let mut replay = replay.on_machine_started(machine_started());
+    let started = machine_started().filter(|_| storage.machine_was_started());
+    let mut replay = replay.on_machine_started(started).at(Some(now()));
     let count = each_change(records, |lsn, change| {
         replay.read(lsn, change);
         Ok(())
@@ -133,6 +140,8 @@ pub(super) fn replay(
         return Err(ReplayError::Log(format!("{count} were found, and then {again}")));
     }
     let report = replay.set_attributes(storage)?;
+    // Once it is done the records are of no use to anybody else.
+    keep_not_replayed(records, &report, &observed.not_replayed())?;
     storage.make_stable().map_err(ReplayError::NotStable)?;
     Ok(report)
 }

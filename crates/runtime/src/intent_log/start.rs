@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use steadfast_engine::recovery::{Report, finish_cut, undo};
+use steadfast_engine::recovery::{finish_cut, undo};
 use steadfast_intent_log::recovery::{Decision, Known, Observed, decide};
 use steadfast_intent_log::{
     Extent, FileSystemEntry, Identity, IntentLog, Lsn, Reader, Superblock, Survey,
@@ -22,6 +22,7 @@ use super::observed::ObservedFile;
 use super::probe::time_superblocks;
 use super::replay::{ReplayError, RingRecords, replay};
 use super::replies::{OpenedReplies, ReplyStore};
+use super::told::tell;
 use super::under_way::{self, Found, UnderWayFile};
 use super::{aside, hex};
 
@@ -439,7 +440,7 @@ impl StartIntentLog {
         let observed = ObservedFile::of_ring(directory, &superblock.uuid, epoch, entry.index);
         let begun = std::time::Instant::now();
         let report = replay(&records, Some(live_records), &observed, !has_asides, storage)?;
-        tell(entry, &report, begun.elapsed());
+        tell(entry, &report, storage, begun.elapsed());
         Ok(())
     }
 
@@ -530,28 +531,9 @@ pub(super) fn replay_asides(
     for file in aside::files_of(state_directory, &entry.identity)? {
         let begun = std::time::Instant::now();
         let report = aside::replay_file(&file, state_directory, storage)?;
-        tell(entry, &report, begun.elapsed());
+        tell(entry, &report, storage, begun.elapsed());
     }
     Ok(())
-}
-
-fn tell(entry: &FileSystemEntry, report: &Report, time: std::time::Duration) {
-    let path = shown(entry);
-    tracing::info!(
-        "{path}: replayed the intent log in {} ms: {} names, {} objects made again, {} bytes",
-        time.as_millis(),
-        report.names,
-        report.objects_made,
-        report.data_bytes
-    );
-    for conflict in &report.conflicts {
-        let dir: String = hex(conflict.dir.0.as_bytes());
-        tracing::warn!(
-            "{path}: {:?} in directory {dir}: {}",
-            String::from_utf8_lossy(&conflict.name),
-            conflict.kind
-        );
-    }
 }
 
 #[cfg(test)]

@@ -316,15 +316,12 @@ mod tests {
         fn zero(&mut self, _: &ObjectKey, _: u64, _: u64) -> Result<(), FsError> {
             Err(FsError::Io)
         }
-        fn set_acls(
+        fn set_attributes(
             &mut self,
             _: &ObjectKey,
-            _: Option<&[u8]>,
-            _: Option<&[u8]>,
+            attr: &Attr,
+            _: &steadfast_vfs::AclsToSet<'_>,
         ) -> Result<(), FsError> {
-            Err(FsError::Io)
-        }
-        fn set_attributes(&mut self, _: &ObjectKey, attr: &Attr) -> Result<(), FsError> {
             self.attr.uid = attr.uid;
             self.note(format!("owner {}", attr.uid));
             Ok(())

@@ -15,6 +15,9 @@ pub(super) enum Body {
 pub(super) struct Node {
     pub(super) attr: Attr,
     pub(super) body: Body,
+    /// Its own access list, and that for what is made in it.
+    pub(super) acls: MadeAcls,
+    pub(super) born: Time,
 }
 
 /// A file system in memory.
@@ -25,6 +28,12 @@ pub(super) struct Disk {
     /// How many further changes succeed.
     pub(super) budget: Option<usize>,
     pub(super) lost: Vec<ObjectKey>,
+    /// Files that nobody can write to, nor set attributes of.
+    pub(super) immutable: Vec<ObjectKey>,
+    /// Copies of files have nothing at first.
+    pub(super) copies_nothing: bool,
+    /// Names that cannot be changed.
+    pub(super) mounted_on: Vec<Vec<u8>>,
     pub(super) sets_ctimes: bool,
 }
 
@@ -37,6 +46,12 @@ pub(super) fn key(number: u64) -> ObjectKey {
 }
 
 /// A tick is a millisecond: what is under way at a crash is not much later than what was logged.
+/// What a stranger is known by that has the handle of what was lost.
+pub(super) fn displaced(object: &ObjectKey) -> ObjectKey {
+    let number = u64::from_be_bytes(object.0.as_bytes().try_into().unwrap());
+    key(number | 1 << 60)
+}
+
 pub(super) fn time(clock: i64) -> Time {
     Time { seconds: clock / 1000, nanoseconds: (clock % 1000) as u32 * 1_000_000 }
 }
@@ -71,7 +86,7 @@ impl Disk {
             mtime: now,
             ctime: now,
         };
-        self.nodes.insert(object, Node { attr, body });
+        self.nodes.insert(object, Node { attr, body, acls: MadeAcls::default(), born: now });
     }
 
     pub(super) fn names_of(
@@ -137,7 +152,7 @@ impl Disk {
     }
 
     pub(super) fn put(&mut self, object: &ObjectKey, offset: usize, data: &[u8]) {
-        let Some(Node { body: Body::Data(old), attr }) = self.nodes.get_mut(object) else { return };
+        let Some(Node { body: Body::Data(old), attr, .. }) = self.nodes.get_mut(object) else { return };
         if old.len() < offset + data.len() {
             old.resize(offset + data.len(), 0);
         }
@@ -146,7 +161,7 @@ impl Disk {
     }
 
     pub(super) fn cut(&mut self, object: &ObjectKey, size: usize) {
-        let Some(Node { body: Body::Data(old), attr }) = self.nodes.get_mut(object) else { return };
+        let Some(Node { body: Body::Data(old), attr, .. }) = self.nodes.get_mut(object) else { return };
         old.resize(size, 0);
         attr.size = size as u64;
     }
@@ -156,6 +171,29 @@ impl Disk {
         let Some(gap) = gap else { return };
         let end = gap.next_multiple_of(BLOCK).min(to);
         self.put(object, gap as usize, &vec![0xee; (end - gap) as usize]);
+    }
+
+    /// Makes something in a directory, which inherits from it. The name is not given yet.
+    pub(super) fn inherit(&mut self, object: &ObjectKey, dir: &ObjectKey) {
+        let inherited = self.nodes[dir].acls.default.clone();
+        let node = self.nodes.get_mut(object).unwrap();
+        if node.attr.kind == FileKind::Directory {
+            node.acls.default.clone_from(&inherited);
+        }
+        node.acls.access = inherited;
+    }
+
+    /// A local process makes something that gets the handle of what was lost.
+    pub(super) fn add_stranger(&mut self, handle: ObjectKey, kind: FileKind, name: Vec<u8>) {
+        self.add(handle, kind);
+        self.put(&handle, 0, b"of a stranger");
+        self.change_names(&key(0), |names| {
+            names.insert(name, handle);
+        });
+    }
+
+    fn require_not_immutable(&self, object: &ObjectKey) -> Result<(), FsError> {
+        if self.immutable.contains(object) { Err(FsError::NotPermitted) } else { Ok(()) }
     }
 
     pub(super) fn spend(&mut self) -> Result<(), FsError> {
@@ -181,11 +219,27 @@ impl Recoverable for Disk {
     }
 
     fn set_lost(&mut self, lost: &[ObjectKey]) {
+        for object in lost.iter().filter(|object| !self.lost.contains(object)) {
+            // Whatever else has its handle is known by another from here on.
+            let Some(stranger) = self.nodes.remove(object) else { continue };
+            let displaced = displaced(object);
+            self.nodes.insert(displaced, stranger);
+            for node in self.nodes.values_mut() {
+                if let Body::Names(names) = &mut node.body {
+                    names.values_mut().filter(|to| *to == object).for_each(|to| *to = displaced);
+                }
+            }
+        }
         self.lost = lost.to_vec();
     }
 
     fn look(&mut self, object: &ObjectKey) -> Result<Option<Attr>, FsError> {
         Ok(self.attr(object))
+    }
+
+    fn born(&mut self, object: &ObjectKey) -> Result<Option<Time>, FsError> {
+        let is_known = !self.lost.contains(object);
+        Ok(self.nodes.get(object).filter(|_| is_known).map(|node| node.born))
     }
 
     fn bound(&mut self, place: &Place<'_>) -> Result<Option<(ObjectKey, FileKind)>, FsError> {
@@ -210,6 +264,7 @@ impl Recoverable for Disk {
         assert!(self.lost.contains(object), "made though it was not lost");
         assert_eq!(self.bound(place)?, None, "made in place of something");
         self.add(*object, attr.kind);
+        self.nodes.get_mut(object).unwrap().attr.mode = 0;
         self.put(object, 0, target);
         self.change_names(&place.dir, |names| {
             names.insert(place.name.to_vec(), *object);
@@ -230,6 +285,9 @@ impl Recoverable for Disk {
 
     fn rename(&mut self, from: &Place<'_>, to: &Place<'_>) -> Result<(), FsError> {
         self.spend()?;
+        if self.mounted_on.iter().any(|name| [from.name, to.name].contains(&&name[..])) {
+            return Err(FsError::AccessDenied);
+        }
         let (object, _) = self.bound(from)?.ok_or(FsError::NotFound)?;
         assert_eq!(self.bound(to)?, None, "renamed over something");
         if self.names_of(&object).is_some() && self.is_beneath(&to.dir, &object) {
@@ -261,6 +319,7 @@ impl Recoverable for Disk {
 
     fn write(&mut self, object: &ObjectKey, offset: u64, data: &[u8]) -> Result<(), FsError> {
         self.spend()?;
+        self.require_not_immutable(object)?;
         if !self.nodes.contains_key(object) {
             return Err(FsError::Stale);
         }
@@ -271,6 +330,7 @@ impl Recoverable for Disk {
 
     fn truncate(&mut self, object: &ObjectKey, size: u64) -> Result<(), FsError> {
         self.spend()?;
+        self.require_not_immutable(object)?;
         if !self.nodes.contains_key(object) {
             return Err(FsError::Stale);
         }
@@ -284,22 +344,80 @@ impl Recoverable for Disk {
         self.write(object, from, &vec![0; (end - from) as usize])
     }
 
-    fn set_acls(
+    fn set_attributes(
         &mut self,
-        _object: &ObjectKey,
-        _access: Option<&[u8]>,
-        _default: Option<&[u8]>,
+        object: &ObjectKey,
+        attr: &Attr,
+        acls: &AclsToSet<'_>,
     ) -> Result<(), FsError> {
-        self.spend()
-    }
-
-    fn set_attributes(&mut self, object: &ObjectKey, attr: &Attr) -> Result<(), FsError> {
         self.spend()?;
+        self.require_not_immutable(object)?;
         let node = self.nodes.get_mut(object).ok_or(FsError::Stale)?;
+        if let Some(access) = acls.access {
+            node.acls.access = access.to_vec();
+        }
+        if let Some(default) = acls.default {
+            node.acls.default = default.to_vec();
+        }
         (node.attr.uid, node.attr.gid) = (attr.uid, attr.gid);
         (node.attr.mode, node.attr.mtime) = (attr.mode, attr.mtime);
         self.touch(object, false);
         Ok(())
+    }
+
+    fn keep(
+        &mut self,
+        object: &ObjectKey,
+        dir: Option<&ObjectKey>,
+        name: &[u8],
+        anew: bool,
+    ) -> Result<KeptFile, FsError> {
+        self.spend()?;
+        let dir = dir.copied().unwrap_or(key(0));
+        let copy = key(u64::from_be_bytes(object.0.as_bytes().try_into().unwrap()) | 1 << 61);
+        let is_whole = !self.copies_nothing;
+        let has_name = self.names_of(&dir).ok_or(FsError::Stale)?.contains_key(name);
+        if anew || !has_name {
+            let Some(Node { body: Body::Data(data), .. }) = self.nodes.get(object).cloned() else {
+                return Err(FsError::Stale);
+            };
+            self.add(copy, FileKind::Regular);
+            self.put(&copy, 0, &if is_whole { data } else { vec![0; data.len()] });
+            self.change_names(&dir, |names| {
+                names.insert(name.to_vec(), copy);
+            });
+        }
+        Ok(KeptFile { object: copy, dir, is_whole })
+    }
+
+    fn keep_part(
+        &mut self,
+        object: &ObjectKey,
+        copy: &ObjectKey,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(), FsError> {
+        self.spend()?;
+        let data = |node: &Node| match &node.body {
+            Body::Data(data) => data.clone(),
+            Body::Names(_) => panic!("not a file"),
+        };
+        let from = data(&self.nodes[object]);
+        let mut to = data(&self.nodes[copy]);
+        let end = offset.saturating_add(bytes).min(from.len() as u64).min(to.len() as u64);
+        for at in offset as usize..end as usize {
+            // What has nothing yet is 0.
+            if to[at] == 0 {
+                to[at] = from[at];
+            }
+        }
+        self.put(copy, 0, &to);
+        Ok(())
+    }
+
+    fn has_same_data(&mut self, one: &ObjectKey, other: &ObjectKey) -> Result<bool, FsError> {
+        let same = self.nodes.get(one).map(|node| &node.body);
+        Ok(same.is_some() && same == self.nodes.get(other).map(|node| &node.body))
     }
 
     fn make_stable(&mut self) -> Result<(), String> {

@@ -38,14 +38,19 @@ pub(super) fn step(
     let bound = disk.bound(&place).unwrap();
     let data = [what.wrapping_add(number as u8) | 1; 7];
     let mut changed = vec![];
-    let action = match what % 12 {
+    let mut made = None;
+    let (access, default) = (number.to_le_bytes(), [what]);
+    let action = match what % 13 {
         // Make, a directory now and then.
         0..=2 if bound.is_none() => {
             let object = key(1000 + *next);
             *next += 1;
-            let kind = if what % 12 == 0 { FileKind::Directory } else { FileKind::Regular };
+            let kind = if what % 13 == 0 { FileKind::Directory } else { FileKind::Regular };
             disk.add(object, kind);
-            if what % 12 == 2 {
+            disk.inherit(&object, &dir);
+            let node = &disk.nodes[&object];
+            made = Some(Box::new(Made { born: Some(node.born), acls: Some(node.acls.clone()) }));
+            if what % 13 == 2 {
                 disk.cut(&object, usize::from(number % 9));
             }
             disk.change_names(&dir, |names| {
@@ -141,9 +146,26 @@ pub(super) fn step(
             changed.push(object);
             Action::Attributes { object, size: None, gap: None }
         }
+        12 => {
+            let (object, kind) = bound?;
+            let acls = &mut disk.nodes.get_mut(&object)?.acls;
+            acls.access = access.to_vec();
+            let is_directory = kind == FileKind::Directory;
+            if is_directory {
+                acls.default = default.to_vec();
+            }
+            disk.touch(&object, false);
+            changed.push(object);
+            Action::Acls {
+                object,
+                access: Some(&access),
+                default: is_directory.then_some(&default[..]),
+            }
+        }
         _ => return None,
     };
     let mut change = Change::new(action);
+    change.made = made;
     changed.dedup();
     for object in changed {
         if let Some(attr) = disk.attr(&object) {
@@ -161,7 +183,7 @@ pub(super) fn run(steps: &[Step], tick: i64) -> Run {
     let mut next = 0;
     // Some things are there before the log begins.
     for number in 0..6 {
-        step(&mut disk, &mut next, (1 + number % 2 * 11, [number, number / 2, 0, 0], 5));
+        step(&mut disk, &mut next, (1 + number % 2 * 10, [number, number / 2, 0, 0], 5));
         step(&mut disk, &mut next, (8, [number, number / 2, 0, 0], 5));
     }
     let mut run = Run { records: vec![], states: vec![disk.clone()] };

@@ -1,0 +1,258 @@
+//! What local processes change beside the server, at any point: it stays, or it is kept.
+
+use super::*;
+
+/// One step: what, and two numbers.
+type LocalStep = (u8, u8, u8);
+
+const FILE: u64 = 1000;
+const NAME: &[u8] = b"file";
+
+/// A file that clients and local processes change, one after the other.
+struct Shared {
+    disk: Disk,
+    /// With the time marks.
+    records: Vec<Vec<u8>>,
+    /// What the operations have made of it, as if there were no local process.
+    acknowledged: Vec<u8>,
+}
+
+fn data_of(disk: &Disk, object: &ObjectKey) -> Vec<u8> {
+    match disk.nodes.get(object).map(|node| &node.body) {
+        Some(Body::Data(data)) => data.clone(),
+        _ => panic!("no file"),
+    }
+}
+
+/// What is kept beside the file: the names, and the data.
+fn kept(disk: &Disk) -> Vec<(String, Vec<u8>)> {
+    let names = disk.names_of(&key(0)).unwrap();
+    let kept = names.iter().filter(|(name, _)| name.starts_with(ASIDE_PREFIX));
+    kept.map(|(name, to)| (String::from_utf8(name.clone()).unwrap(), data_of(disk, to))).collect()
+}
+
+impl Shared {
+    fn new() -> Self {
+        let mut disk = Disk::new();
+        disk.clock = 1000;
+        disk.add(key(FILE), FileKind::Regular);
+        disk.put(&key(FILE), 0, &[b'.'; 12]);
+        disk.change_names(&key(0), |names| {
+            names.insert(NAME.to_vec(), key(FILE));
+        });
+        Self { disk, records: vec![], acknowledged: vec![b'.'; 12] }
+    }
+
+    fn write(&mut self, offset: usize, byte: u8) {
+        self.disk.clock += 1;
+        let before = self.disk.attr(&key(FILE)).map(|it| (it.ctime, it.mtime));
+        let data = [byte; 3];
+        let size = self.disk.nodes[&key(FILE)].attr.size;
+        let offset = offset.min(size as usize);
+        self.disk.put(&key(FILE), offset, &data);
+        self.disk.touch(&key(FILE), true);
+        if self.acknowledged.len() < offset + 3 {
+            self.acknowledged.resize(offset + 3, 0);
+        }
+        self.acknowledged[offset..offset + 3].copy_from_slice(&data);
+        let object = key(FILE);
+        let action = Action::Write { object, offset: offset as u64, data: &data, gap: None };
+        self.log(action, before);
+    }
+
+    fn log(&mut self, action: Action<'_>, before: Option<(Time, Time)>) {
+        let mut change = Change::new(action);
+        change.before = before;
+        change.after.push((key(FILE), self.disk.attr(&key(FILE)).unwrap()));
+        self.records.push(record(&change));
+    }
+
+    fn mark(&mut self) {
+        self.disk.clock += 1;
+        let before = time(self.disk.clock);
+        self.records.push(record(&Change::new(Action::Moment { before })));
+    }
+
+    fn change_locally(&mut self, offset: usize, byte: u8) {
+        self.disk.clock += 1;
+        let size = self.disk.nodes[&key(FILE)].attr.size as usize;
+        self.disk.put(&key(FILE), offset.min(size), &[byte; 2]);
+        self.disk.touch(&key(FILE), true);
+    }
+
+    /// Replays after a crash that took nothing: all of it had been flushed.
+    fn replay(&mut self, started: Option<Time>, cuts: &[usize]) -> Report {
+        let mut observed = None;
+        let by = || Replay::default().on_machine_started(started);
+        self.disk.clock = 1_000_000;
+        for cut in cuts {
+            self.disk.budget = Some(*cut);
+            let _ = replay_by(by(), &mut self.disk, &self.records, &mut observed);
+        }
+        self.disk.budget = None;
+        replay_by(by(), &mut self.disk, &self.records, &mut observed).unwrap()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// What was flushed stays what it is, if the last who changed it was a local process, and that is certain;
+    /// what was acknowledged otherwise. The other version is beside it.
+    #[test]
+    fn of_two_versions_none_is_lost(
+        steps in proptest::collection::vec(any::<LocalStep>(), 1..20),
+        is_marked: bool,
+        started: bool,
+        sets_ctimes: bool,
+        copies_nothing: bool,
+        cuts in proptest::collection::vec(0..8_usize, 0..4),
+    ) {
+        let mut shared = Shared::new();
+        shared.disk.sets_ctimes = sets_ctimes;
+        shared.disk.copies_nothing = copies_nothing;
+        let (mut is_last_local, mut has_local, mut has_record) = (false, false, false);
+        for (what, offset, byte) in steps {
+            let (offset, byte) = (usize::from(offset % 12), byte | 1);
+            match what % 3 {
+                0 => {
+                    shared.change_locally(offset, byte);
+                    (is_last_local, has_local) = (true, true);
+                }
+                1 => {
+                    shared.write(offset, byte);
+                    (is_last_local, has_record) = (false, true);
+                }
+                _ => shared.mark(),
+            }
+        }
+        if is_marked {
+            shared.mark();
+        }
+        let last = shared.disk.clock;
+        let flushed = data_of(&shared.disk, &key(FILE));
+        let started = started.then_some(time(last + 1));
+        let is_certain = is_marked;
+        let report = shared.replay(started, &cuts);
+        let found = data_of(&shared.disk, &key(FILE));
+        let kept = kept(&shared.disk);
+        prop_assert_eq!(report.conflicts.len(), kept.len());
+        if !has_record || !has_local {
+            prop_assert_eq!((&found, kept.len()), (&flushed, 0));
+        } else if !is_last_local {
+            // Its last change is in the log: it is on the disk, and all before it.
+            prop_assert_eq!(&found, &flushed);
+        } else if is_certain {
+            prop_assert_eq!(&found, &flushed);
+            if let [(name, data)] = &kept[..] {
+                prop_assert!(name.contains("acknowledged"));
+                if !copies_nothing {
+                    prop_assert!(*data != flushed);
+                }
+            } else {
+                prop_assert!(!copies_nothing && kept.is_empty());
+            }
+        } else {
+            // It may be an operation that was under way. Each byte that is not there any more is kept.
+            let before = kept.first().map_or(&flushed, |(_, data)| data);
+            for (at, byte) in flushed.iter().enumerate() {
+                prop_assert!(found[at] == *byte || before[at] == *byte, "{at}");
+            }
+        }
+    }
+}
+
+/// A name that a local process has taken away, and that is certain, stays away.
+#[test]
+fn what_a_local_process_has_removed_stays_removed() {
+    for (sets_ctimes, marked, stays_away) in
+        [(false, true, true), (false, false, false), (true, true, true), (true, false, false)]
+    {
+        let mut shared = Shared::new();
+        shared.disk.sets_ctimes = sets_ctimes;
+        shared.disk.clock += 1;
+        let made = key(2000);
+        shared.disk.add(made, FileKind::Regular);
+        shared.disk.change_names(&key(0), |names| {
+            names.insert(b"new".to_vec(), made);
+        });
+        let place = Place { dir: key(0), name: b"new" };
+        let mut change = Change::new(Action::Make { place, object: made, target: &[] });
+        change.made = plain();
+        change.after.extend([made, key(0)].map(|object| (object, shared.disk.nodes[&object].attr)));
+        shared.records.push(record(&change));
+        shared.disk.clock += 1;
+        shared.disk.change_names(&key(0), |names| {
+            names.remove(&b"new"[..]);
+        });
+        shared.disk.reap(&made);
+        if marked {
+            shared.mark();
+        }
+        shared.replay(None, &[]);
+        let is_there = shared.disk.names_of(&key(0)).unwrap().contains_key(&b"new"[..]);
+        assert_eq!(is_there, !stays_away, "{sets_ctimes} {marked}");
+    }
+}
+
+/// Data that the server has written without the log is not taken for a local process's.
+#[test]
+fn what_was_written_without_the_log_is_no_conflict() {
+    for is_told in [true, false] {
+        let mut shared = Shared::new();
+        shared.write(0, b'a');
+        shared.change_locally(6, b'u');
+        let (ctime, mtime) = {
+            let attr = shared.disk.attr(&key(FILE)).unwrap();
+            (attr.ctime, attr.mtime)
+        };
+        if is_told {
+            let touched = Action::Touched { object: key(FILE), ctime, mtime };
+            shared.records.push(record(&Change::new(touched)));
+        }
+        shared.mark();
+        // The log's data had not reached the disk.
+        shared.disk.put(&key(FILE), 0, b"...");
+        shared.replay(None, &[]);
+        let found = data_of(&shared.disk, &key(FILE));
+        assert_eq!(found.starts_with(b"aaa"), is_told);
+        assert_eq!(kept(&shared.disk).len(), usize::from(!is_told));
+    }
+}
+
+/// After a kill, what is in memory is what was made of a file last.
+#[test]
+fn after_a_kill_data_that_was_changed_since_stays() {
+    for is_changed in [true, false] {
+        let mut shared = Shared::new();
+        shared.write(0, b'a');
+        if is_changed {
+            shared.change_locally(0, b'l');
+        } else {
+            // The disk has failed unheard.
+            shared.disk.put(&key(FILE), 0, b"...");
+        }
+        let by = Replay::of_what_is_in_effect();
+        replay_by(by, &mut shared.disk, &shared.records, &mut None).unwrap();
+        let found = data_of(&shared.disk, &key(FILE));
+        assert_eq!(&found[..3], if is_changed { b"lla" } else { b"aaa" });
+    }
+}
+
+/// A mode that a local process has set later stays, and is told.
+#[test]
+fn attributes_that_were_set_later_stay_and_are_told() {
+    let mut shared = Shared::new();
+    shared.write(0, b'a');
+    let name = Place { dir: key(0), name: NAME };
+    let link = Action::Link { place: name, object: key(FILE) };
+    shared.log(link, None);
+    shared.disk.clock += 1;
+    shared.disk.nodes.get_mut(&key(FILE)).unwrap().attr.mode = 0o600;
+    shared.disk.touch(&key(FILE), false);
+    shared.mark();
+    let report = shared.replay(None, &[]);
+    assert_eq!(shared.disk.nodes[&key(FILE)].attr.mode, 0o600);
+    let kinds: Vec<_> = report.conflicts.iter().map(|conflict| conflict.kind).collect();
+    assert_eq!(kinds, [ConflictKind::AttributesStay]);
+}

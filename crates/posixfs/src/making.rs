@@ -1,0 +1,55 @@
+//! What the log keeps of an object that was just made, beside its attributes: when it was made, by
+//! which it is told from another one that gets its handle after a crash, and the access lists that its
+//! directory gave it, which that may not have any more when the object has to be made again.
+
+use std::os::fd::AsFd;
+
+use steadfast_sys::xattr;
+use steadfast_vfs::{Attr, FileKind, MADE_ACL_BYTES, Made, MadeAcls};
+
+use crate::acl::{self, Which};
+use crate::attributes;
+use crate::logging::{self, Effects};
+use crate::node::Node;
+
+/// Takes an object's place in the log that was just made, and tells its attributes. Others can
+/// find it already: read after the place was taken, the attributes have all that was changed
+/// before, and what is changed later has a later place.
+pub(crate) fn taken(effects: &mut Effects<'_>, node: &Node, attr: Attr) -> Attr {
+    if !effects.is_logged() {
+        return attr;
+    }
+    // Found large before the place is taken, they can still be flushed instead.
+    if inherited(node).is_some_and(|acls| bytes(&acls) > MADE_ACL_BYTES) {
+        effects.flush_instead();
+        return attr;
+    }
+    effects.take();
+    let born = attributes::stat_with_mount(&node.path).ok().and_then(|stat| attributes::born(&stat));
+    // Somebody may have set others since.
+    let acls = inherited(node).filter(|acls| bytes(acls) <= MADE_ACL_BYTES);
+    effects.change.made = Some(Box::new(Made { born, acls }));
+    let attr = node.attr().unwrap_or(attr);
+    effects.tell(logging::key(node), Some(attr));
+    attr
+}
+
+fn bytes(acls: &MadeAcls) -> usize {
+    acls.access.len() + acls.default.len()
+}
+
+/// The access lists of an object; `None` if they cannot be read.
+fn inherited(node: &Node) -> Option<MadeAcls> {
+    if !node.volume.has_acls || node.kind == FileKind::Symlink {
+        return Some(MadeAcls::default());
+    }
+    let access = match node.kept_writer() {
+        Some(file) => acl::kept(file.as_fd(), Which::Access, xattr::value_of_open),
+        None => acl::kept(node.path.as_fd(), Which::Access, xattr::value),
+    };
+    let default = match node.kind {
+        FileKind::Directory => acl::kept(node.path.as_fd(), Which::Default, xattr::value),
+        _ => Ok(Vec::new()),
+    };
+    Some(MadeAcls { access: access.ok()?, default: default.ok()? })
+}
