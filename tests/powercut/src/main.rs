@@ -9,6 +9,8 @@
 //! It must never link the server, nor look at the share but through the server.
 #![forbid(unsafe_code)]
 
+mod acl;
+mod actor;
 mod arguments;
 mod check;
 mod claims;
@@ -19,6 +21,7 @@ mod disk;
 mod image;
 mod journal;
 mod kills;
+mod local;
 mod operation;
 mod random;
 mod recording;
@@ -41,6 +44,7 @@ use recording::{Places, Shape};
 use report::Tally;
 use server::{Kind, Setup};
 use storage::call;
+use workload::Mix;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -86,6 +90,7 @@ fn run(arguments: &Arguments) -> Result<()> {
             operations: arguments.operations,
             log_bytes: arguments.log_bytes,
             log_file_system: arguments.log_file_system,
+            mix: Mix::default(),
         };
         match arguments.kills {
             Some(kills) => {
