@@ -148,6 +148,8 @@ pub(crate) struct Findings {
     /// there again.
     pub(crate) gaps: usize,
     pub(crate) returned: usize,
+    /// Starts with a state directory or a data disk of an earlier moment.
+    pub(crate) restored: usize,
 }
 
 impl Findings {

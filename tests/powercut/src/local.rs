@@ -140,13 +140,6 @@ impl Local {
     }
 }
 
-/// The path of a directory of the share.
-pub(crate) fn directory_path(state: &State, share: &Path, directory: Number) -> Option<PathBuf> {
-    if directory == ROOT {
-        return Some(share.to_owned());
-    }
-    path(state, share, state.place_of(directory)?)
-}
 
 /// The path of a name.
 pub(crate) fn path(state: &State, share: &Path, mut at: Place) -> Option<PathBuf> {

@@ -18,6 +18,7 @@ mod content;
 mod crash;
 mod cuts;
 mod disk;
+mod histories;
 mod image;
 mod journal;
 mod kills;
@@ -25,9 +26,11 @@ mod local;
 mod operation;
 mod random;
 mod recording;
+mod resend;
 mod report;
 mod selftest;
 mod server;
+mod snapshot;
 mod state;
 mod storage;
 mod workload;
@@ -40,6 +43,7 @@ use anyhow::{Context, Result, bail};
 
 use arguments::Arguments;
 use cuts::Cuts;
+use histories::{Parts, Stage};
 use recording::{Places, Shape};
 use report::Tally;
 use server::{Kind, Setup};
@@ -90,14 +94,24 @@ fn run(arguments: &Arguments) -> Result<()> {
             operations: arguments.operations,
             log_bytes: arguments.log_bytes,
             log_file_system: arguments.log_file_system,
-            mix: Mix::default(),
+            mix: arguments.histories.map_or(Mix::default(), Parts::mix),
         };
-        match arguments.kills {
-            Some(kills) => {
+        let stage = arguments.histories.map(|parts| Stage {
+            shape: &shape,
+            places: &places,
+            setup: &setup,
+            parts,
+            expected: &arguments.expected,
+            keep: arguments.keep.clone(),
+        });
+        match (stage, arguments.kills) {
+            (Some(stage), Some(kills)) => histories::run_kills(&stage, kills, &mut tally)?,
+            (Some(stage), None) => histories::run_power(&stage, arguments.points, &mut tally)?,
+            (None, Some(kills)) => {
                 let keep = arguments.keep.as_deref();
                 kills::run(kills, &shape, &places, &setup, keep, &mut tally)?;
             }
-            None => cut(arguments, &shape, &places, &setup, &mut tally)?,
+            (None, None) => cut(arguments, &shape, &places, &setup, &mut tally)?,
         }
         tallies.push(tally);
     }
@@ -114,6 +128,9 @@ fn run(arguments: &Arguments) -> Result<()> {
     println!("{document}");
     println!("{server}, {what}, in {:.0} s:", started.elapsed().as_secs_f64());
     println!("{}", report::table(&tallies));
+    if arguments.histories.is_some() {
+        println!("{}", report::histories(&tallies));
+    }
     judge(arguments, &tallies)
 }
 
