@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 
 use crate::check::Fault;
+use crate::histories::Parts;
 use crate::server::Kind;
 use crate::storage::FileSystem;
 
@@ -20,7 +21,11 @@ const USAGE: &str = "options:
   --kills N                kill -9 under load so many times, instead of power cuts
   --expect-loss            finding a broken promise is success, finding none a failure
   --expect FAULT,...       the run ends when one of these is found, and fails if none is: names,
-                           handles, data, attributes, replies, halves, starts
+                           handles, data, attributes, replies, halves, starts, reverted, access
+  --histories              lives of the server one after the other, with local processes, ACLs, calls
+                           sent again, second crashes, and older disks put back; with --kills, too
+  --with PART,...          only these parts of them: local, gap, identity, restored, double, resent,
+  --without PART,...       acls; or all but these
   --allow-halves           what was not acknowledged may be there by halves
   --replies                calls sent again after the crash get the same bytes
   --configuration FILE     added to steadfast's; {state} and {log} stand for directories
@@ -52,6 +57,8 @@ pub(crate) struct Arguments {
     pub(crate) program: PathBuf,
     pub(crate) keep: Option<PathBuf>,
     pub(crate) json: Option<PathBuf>,
+    /// Histories of these parts.
+    pub(crate) histories: Option<Parts>,
 }
 
 impl Arguments {
@@ -77,6 +84,7 @@ impl Arguments {
             program: "steadfast".into(),
             keep: None,
             json: None,
+            histories: None,
         };
         let mut words = words.iter();
         while let Some(word) = words.next() {
@@ -104,6 +112,11 @@ impl Arguments {
                     let faults = value()?.split(',').map(str::parse);
                     arguments.expected = faults.collect::<Result<_>>()?;
                 }
+                "--histories" => {
+                    arguments.histories.get_or_insert(Parts::ALL);
+                }
+                "--with" => arguments.histories = Some(Parts::parse(value()?, true)?),
+                "--without" => arguments.histories = Some(Parts::parse(value()?, false)?),
                 "--allow-halves" => arguments.allows_halves = true,
                 "--replies" => arguments.is_replayed = true,
                 "--configuration" => arguments.configuration = Some(value()?.into()),

@@ -1,16 +1,38 @@
 //! After the crash: everything acknowledged is there, everything else wholly there or not at all.
 //! Only through the server, as a client sees it.
+//!
+//! Where local processes change the share too (`docs/powercut.md`, Histories), what has to be there is
+//! decided by this table. *Stable* is what the process made so (`fsync` of the file for data and
+//! attributes, of the directory for names, or `syncfs`), and everything if only the server was killed.
+//! *Reported* is what the server's log names after the start.
+//!
+//! | last change of an object's data, attributes, or of a name | what has to be there |
+//! |---|---|
+//! | acknowledged to a client | it |
+//! | local, stable | it; or what was acknowledged before, if the local version is kept aside under a name that begins with `.steadfast-replay-`, and that is reported |
+//! | local, not stable, power cut | it, or what was there before; of data, byte by byte |
+//! | acknowledged, after a local change that is not stable | it; around it, of data, what is old or local |
+//! | local, under way | as a local change that is not stable |
+//! | local, after the power cut and before the start: a new name | the file, under its name or aside and reported; what was acknowledged under that name is there, or aside |
+//! | … of the data of a file | the local bytes in place; if they differ from what was acknowledged, that is reported. Or the other way round |
+//! | … of a mode | the local one, or what was acknowledged and is reported |
+//! | … a name taken away | either: nobody can tell whether it was there |
+//!
+//! Whoever may do more with an object than its acknowledged mode and ACLs permit is a fault of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
+use steadfast_client::nfsacl::{GETACL, MASK_ALL, getacl_arguments};
 use steadfast_client::{
     Attributes, ClientError, Entry, FileHandle, Identity, Nfs3Client, NfsStat3, Procedure, Reply,
     RpcConnection, RpcTransport, arguments, procedure,
 };
 
+use crate::acl;
+use crate::local::TEMPORARY;
 use crate::operation::{Action, Change, Done, Name, Number, Outcome, Place, ROOT, decoder};
 use crate::state::{Kind, Object, State};
 use crate::workload::Operation;
@@ -40,10 +62,14 @@ pub(crate) enum Fault {
     Half,
     /// The server, or the file system, does not start.
     Start,
+    /// A local change, or the state of a disk, is undone.
+    Reverted,
+    /// Somebody may do more than was acknowledged.
+    Access,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Name,
         Self::Handle,
         Self::Data,
@@ -51,6 +77,8 @@ impl Fault {
         Self::Reply,
         Self::Half,
         Self::Start,
+        Self::Reverted,
+        Self::Access,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -62,6 +90,8 @@ impl Fault {
             Self::Reply => "replies",
             Self::Half => "halves",
             Self::Start => "starts",
+            Self::Reverted => "reverted",
+            Self::Access => "access",
         }
     }
 }
@@ -106,6 +136,20 @@ pub(crate) struct Findings {
     /// How much was compared.
     pub(crate) objects: usize,
     pub(crate) replies: usize,
+    /// Calls that were under way at a crash and were sent again, and how many of them failed for their
+    /// own success.
+    pub(crate) in_flight: usize,
+    pub(crate) false_answers: usize,
+    /// Names in the share that replay made to keep something.
+    pub(crate) asides: BTreeSet<Vec<u8>>,
+    /// Violations that are none, as the server's log tells about what is kept.
+    pub(crate) reported: usize,
+    /// Local changes before a start that were looked at, and names that one took away and that are
+    /// there again.
+    pub(crate) gaps: usize,
+    pub(crate) returned: usize,
+    /// Starts with a state directory or a data disk of an earlier moment.
+    pub(crate) restored: usize,
 }
 
 impl Findings {
@@ -154,7 +198,15 @@ pub(crate) struct Check<'a, T> {
     under_way: &'a BTreeSet<Number>,
     /// Objects that it may have changed.
     loose: BTreeSet<Number>,
+    /// Whether local processes and ACLs are in the history.
+    has_histories: bool,
 }
+
+/// How names begin that replay makes to keep something, and those that the server makes for itself.
+pub(crate) const ASIDE: &[u8] = b".steadfast-replay-";
+const OURS: &[u8] = b".steadfast";
+/// How names begin that local processes give between a power cut and a start.
+pub(crate) const LOCAL_NAME: &[u8] = b"local-";
 
 impl<'a, T: Ask> Check<'a, T> {
     /// By this client, of these operations.
@@ -164,19 +216,32 @@ impl<'a, T: Ask> Check<'a, T> {
         under_way: &'a BTreeSet<Number>,
     ) -> Self {
         let (findings, loose) = (Findings::default(), BTreeSet::new());
-        Self { client, operations, findings, under_way, loose }
+        Self { client, operations, findings, under_way, loose, has_histories: false }
     }
 
-    /// Compares the share with what is acknowledged (`state`) and what was under way.
+    /// Also with what local processes did, and ACLs.
+    #[must_use]
+    pub(crate) fn of_histories(self) -> Self {
+        Self { has_histories: true, ..self }
+    }
+
+    /// Compares the share with what is acknowledged (`state`) and what was under way. Returns the
+    /// state with what of that was done, too.
     ///
     /// # Errors
     /// When the server does not answer.
-    pub(crate) fn run(mut self, mut state: State, root: &FileHandle) -> Result<Findings> {
+    pub(crate) fn run(mut self, mut state: State, root: &FileHandle) -> Result<(Findings, State)> {
         let known = state.objects.get(&ROOT).and_then(|object| object.handle.as_ref());
         if known != Some(root) {
             self.fault(Fault::Handle, None, "the root's handle is another".to_owned());
         }
         let mut seen = self.list(&state)?;
+        if self.has_histories {
+            // Directories that local processes made have handles then, so that they are listed too.
+            while adopt(&mut state, &seen) {
+                seen = self.list(&state)?;
+            }
+        }
         for number in self.under_way {
             self.resolve(&mut state, *number, &seen)?;
         }
@@ -187,11 +252,17 @@ impl<'a, T: Ask> Check<'a, T> {
         self.names(&state, &seen)?;
         self.objects(&state)?;
         self.gone(&state)?;
-        Ok(self.findings)
+        if self.has_histories {
+            self.acls(&state)?;
+        }
+        Ok((self.findings, state))
     }
 
     fn fault(&mut self, fault: Fault, operation: Option<Number>, text: String) {
         let action = operation.and_then(|number| self.operations.get(number as usize));
+        let is_kept = matches!(fault, Fault::Half | Fault::Start | Fault::Access | Fault::Reply);
+        let is_local = action.is_some_and(|known| known.action.is_local());
+        let fault = if is_local && !is_kept { Fault::Reverted } else { fault };
         let text = match action {
             Some(known) => format!("{}: {text}", known.action),
             None => text,
@@ -274,6 +345,16 @@ impl<'a, T: Ask> Check<'a, T> {
                 return Ok(());
             }
             Action::Commit { .. } => return Ok(()),
+            Action::Setacl { object, .. } => {
+                if let Some(object) = state.objects.get_mut(&object) {
+                    object.has_loose_attributes = true;
+                }
+                return Ok(());
+            }
+            Action::Local(local) => {
+                state.apply_local(number, &local, &later, false);
+                return Ok(());
+            }
         };
         // Whoever lost or got a link by it.
         self.loose.extend(action.object());
@@ -362,6 +443,9 @@ impl<'a, T: Ask> Check<'a, T> {
             let none = BTreeMap::new();
             let wanted = wanted.get(directory).unwrap_or(&none);
             for (name, (place, object)) in wanted {
+                if state.loose.contains(place) {
+                    continue;
+                }
                 let last = state.last.get(place).copied();
                 let known = state.objects.get(object);
                 match entries.get(name) {
@@ -392,6 +476,18 @@ impl<'a, T: Ask> Check<'a, T> {
                 let place = (0..64)
                     .map(|number| Place { directory: *directory, name: Name(number) })
                     .find(|place| place.name.bytes() == *name);
+                let is_beside = name.starts_with(OURS)
+                    || name.starts_with(LOCAL_NAME)
+                    || name == TEMPORARY.as_bytes();
+                if self.has_histories && is_beside {
+                    if name.starts_with(ASIDE) {
+                        self.findings.asides.insert(name.clone());
+                    }
+                    continue;
+                }
+                if place.is_some_and(|place| state.loose.contains(&place)) {
+                    continue;
+                }
                 let last = place.and_then(|place| state.last.get(&place).copied());
                 self.fault_or_half(
                     Fault::Name,
@@ -403,7 +499,7 @@ impl<'a, T: Ask> Check<'a, T> {
         // LOOKUP, which servers do by another way than listing.
         let mut asked = Vec::new();
         let mut calls = Vec::new();
-        for (place, object) in &state.names {
+        for (place, object) in state.names.iter().filter(|(place, _)| !state.loose.contains(place)) {
             let directory = state.objects.get(&place.directory);
             let Some(handle) = directory.and_then(|known| known.handle.as_ref()) else { continue };
             calls.push((procedure::LOOKUP, arguments::place(handle, &place.name.bytes())));
@@ -447,6 +543,7 @@ impl<'a, T: Ask> Check<'a, T> {
                     self.attributes(number, object, &attributes);
                     alive.push((object, handle, attributes.size));
                 }
+                Err(_) if object.is_loose => {}
                 Err(error) => {
                     self.fault(Fault::Handle, Some(number), format!("its object: {error}"));
                 }
@@ -465,8 +562,15 @@ impl<'a, T: Ask> Check<'a, T> {
             let text = format!("#{number} has another fileid");
             self.fault(Fault::Handle, Some(number), text);
         }
+        let is_known = !object.has_loose_attributes;
+        let widened = object.mode.filter(|wanted| seen.mode & !wanted & 0o777 != 0);
+        let widened = widened.filter(|_| self.has_histories && is_known);
+        if let Some(wanted) = widened {
+            let text = format!("#{number}: mode {:o} permits more than {wanted:o}", seen.mode);
+            self.fault(Fault::Access, Some(object.last.attributes), text);
+        }
         let mut compare = |what: &str, wanted: Option<u32>, seen: u32, is_octal: bool| {
-            if let Some(wanted) = wanted.filter(|wanted| *wanted != seen) {
+            if let Some(wanted) = wanted.filter(|wanted| is_known && *wanted != seen) {
                 wrong.push(if is_octal {
                     format!("{what} {seen:o} instead of {wanted:o}")
                 } else {
@@ -480,7 +584,7 @@ impl<'a, T: Ask> Check<'a, T> {
         for (what, wanted, seen) in
             [("atime", object.atime, seen.atime), ("mtime", object.mtime, seen.mtime)]
         {
-            if let Some(wanted) = wanted.filter(|wanted| *wanted != seen) {
+            if let Some(wanted) = wanted.filter(|wanted| is_known && *wanted != seen) {
                 wrong.push(format!("{what} {seen:?} instead of {wanted:?}"));
             }
         }
@@ -489,7 +593,8 @@ impl<'a, T: Ask> Check<'a, T> {
             self.fault_or_half(Fault::Attribute, Some(object.last.attributes), text);
         }
         // File systems count a directory's links in different ways.
-        if object.kind != Kind::Directory && object.links != seen.nlink {
+        let has_links = object.kind != Kind::Directory && !object.is_loose;
+        if has_links && object.links != seen.nlink {
             let text = format!("#{number}: links {} instead of {}", seen.nlink, object.links);
             self.fault_or_half(Fault::Attribute, Some(object.last.links), text);
         }
@@ -558,6 +663,32 @@ impl<'a, T: Ask> Check<'a, T> {
         Ok(())
     }
 
+    /// ACLs are those that were acknowledged, or set by a local process.
+    fn acls(&mut self, state: &State) -> Result<()> {
+        let known: Vec<_> = (state.objects.iter())
+            .filter(|(number, object)| {
+                let has_them = matches!(object.kind, Kind::File(_) | Kind::Directory);
+                has_them && !object.has_loose_attributes && !self.loose.contains(number)
+            })
+            .filter_map(|(number, object)| {
+                Some((*number, object, object.handle.as_ref()?, object.acl?))
+            })
+            .collect();
+        let calls: Vec<_> = (known.iter())
+            .map(|(_, _, handle, _)| (GETACL, getacl_arguments(handle, MASK_ALL)))
+            .collect();
+        let none = FileHandle(Vec::new());
+        for (reply, (number, object, _, acl)) in self.batch(&calls)?.into_iter().zip(known) {
+            // What is gone was found to be.
+            let Ok(seen) = decoder(reply).getacl(&none) else { continue };
+            if let Some(fault) = acl::fault(object.mode, acl, object.default_acl, &seen) {
+                let text = format!("#{number}: {fault}");
+                self.fault(Fault::Access, Some(object.last.attributes), text);
+            }
+        }
+        Ok(())
+    }
+
     /// Handles of what was removed lead nowhere.
     fn gone(&mut self, state: &State) -> Result<()> {
         let none = FileHandle(Vec::new());
@@ -577,6 +708,23 @@ impl<'a, T: Ask> Check<'a, T> {
         }
         Ok(())
     }
+}
+
+/// Takes the handles of what local processes made from where it is listed; whether there were any.
+fn adopt(state: &mut State, seen: &Seen) -> bool {
+    let mut is_any = false;
+    for (place, number) in &state.names {
+        let entry = seen.get(&place.directory).and_then(|names| names.get(&place.name.bytes()));
+        if let Some(handle) = entry.and_then(|entry| entry.handle.as_ref())
+            && let Some(object) = state.objects.get_mut(number)
+            && object.handle.is_none()
+            && !object.is_loose
+        {
+            object.handle = Some(handle.clone());
+            is_any = true;
+        }
+    }
+    is_any
 }
 
 /// Sends again the last calls of each client that were acknowledged: the replies have to be the

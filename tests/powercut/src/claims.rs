@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use crate::operation::{Action, Number, Place};
+use crate::local::Step;
+use crate::operation::{Action, Number, Place, ROOT};
 use crate::state::{Kind, State};
 
 /// What is claimed.
@@ -18,6 +19,8 @@ pub(crate) enum Key {
     Attributes(Number),
     /// Which directory is in which.
     Tree,
+    /// What new objects of a directory inherit.
+    Inherited(Number),
 }
 
 /// A claim, exclusive or shared.
@@ -47,6 +50,10 @@ pub(crate) fn needed(state: &State, action: &Action) -> Vec<Claim> {
             claims.push((Key::Object(number), true));
         }
     }
+    claims.extend(inherited(action));
+    if action.is_local() {
+        claims.extend(on_the_way(state, action));
+    }
     // One claim a key; an exclusive one outweighs.
     let mut unique: Vec<Claim> = Vec::new();
     for (key, is_exclusive) in claims {
@@ -56,6 +63,33 @@ pub(crate) fn needed(state: &State, action: &Action) -> Vec<Claim> {
         }
     }
     unique
+}
+
+/// What makes objects inherits from their directory; what changes that has it alone.
+fn inherited(action: &Action) -> Option<Claim> {
+    match action {
+        Action::Create { at, .. } | Action::Mkdir { at, .. } | Action::Mknod { at, .. } => {
+            Some((Key::Inherited(at.directory), false))
+        }
+        Action::Setacl { object, is_default: true, .. } => Some((Key::Inherited(*object), true)),
+        Action::Local(local) => match local.step {
+            Step::DefaultAcl { object, .. } => Some((Key::Inherited(object), true)),
+            _ => local.made().map(|at| (Key::Inherited(at.directory), false)),
+        },
+        _ => None,
+    }
+}
+
+/// A local process goes by path: no directory on the way is moved or removed, and the name by which
+/// an object is found stays.
+fn on_the_way(state: &State, action: &Action) -> Vec<Claim> {
+    let mut claims = vec![(Key::Tree, false)];
+    if let Some(object) = action.object().filter(|object| *object != ROOT)
+        && let Some(place) = state.place_of(object)
+    {
+        claims.extend([(Key::Entry(place), true), (Key::Object(place.directory), false)]);
+    }
+    claims
 }
 
 /// The claims of all operations under way.

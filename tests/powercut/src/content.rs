@@ -42,7 +42,6 @@ impl Content {
     }
 
     /// The bytes with everything that was done.
-    #[cfg(test)]
     pub(crate) fn newest(&self) -> &[u8] {
         &self.newest
     }
@@ -91,6 +90,31 @@ impl Content {
             let zeros = vec![0; (self.size() - size) as usize];
             self.instead.push(Instead { from: size, bytes: Arc::new(zeros) });
         }
+    }
+
+    /// The whole file was changed to this. What is not promised may be what was there before instead,
+    /// byte by byte.
+    pub(crate) fn put(&mut self, bytes: Vec<u8>, is_promised: bool) {
+        let (old_bytes, new_bytes) = (self.size(), bytes.len() as u64);
+        let old = std::mem::replace(&mut self.newest, Arc::new(bytes));
+        if is_promised {
+            self.settle();
+            return;
+        }
+        self.size_promised = self.size_promised.min(new_bytes);
+        self.sizes.push(old_bytes);
+        if old_bytes > new_bytes {
+            let zeros = vec![0; (old_bytes - new_bytes) as usize];
+            self.instead.push(Instead { from: new_bytes, bytes: Arc::new(zeros) });
+        }
+        self.instead.push(Instead { from: 0, bytes: old });
+    }
+
+    /// All of it is stable.
+    pub(crate) fn settle(&mut self) {
+        self.size_promised = self.size();
+        self.sizes.clear();
+        self.instead.clear();
     }
 
     /// A range is promised to stay; an empty one is the whole file.
@@ -220,6 +244,25 @@ mod tests {
         assert!(content.is_certain());
         assert_eq!(content.fault(&with(3, &[3; 50])), None);
         assert!(content.fault(&mixed).is_some());
+    }
+
+    #[test]
+    fn what_was_put_is_old_or_new_until_it_is_settled() {
+        let mut content = Content::default();
+        content.write(0, &[1; 100], true);
+        content.put(vec![3; 40], false);
+        assert_eq!(content.fault(&[3; 40]), None);
+        assert_eq!(content.fault(&[1; 100]), None, "as it was");
+        assert!(content.fault(&[1; 60]).is_some(), "a size that it never had");
+        content.write(10, &[5; 10], true);
+        assert!(content.fault(&[1; 100]).is_some(), "acknowledged on top of it");
+        let mut mixed = vec![1; 100];
+        mixed[10..20].fill(5);
+        assert_eq!(content.fault(&mixed), None);
+        content.settle();
+        assert!(content.is_certain() && content.fault(&mixed).is_some());
+        content.put(vec![7; 5], true);
+        assert!(content.is_certain() && content.fault(&[7; 5]).is_none());
     }
 
     #[test]

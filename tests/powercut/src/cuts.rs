@@ -144,7 +144,7 @@ fn serve(
     let checked = (|| {
         let (mut client, root) = server.mount()?;
         let check = Check::new(&mut client, &recording.operations, &moment.under_way);
-        let mut findings = check.run(moment.state.clone(), &root)?;
+        let (mut findings, _) = check.run(moment.state.clone(), &root)?;
         // Afterwards: a server that has forgotten them does them again.
         if cuts.is_replayed {
             replay(&mut client, &moment.last_replayed(REPLAYED), &mut findings)?;

@@ -113,7 +113,7 @@ fn kill(
     let (mut client, root) = server.mount()?;
     let under_way: BTreeSet<_> = ledger.under_way().into_iter().collect();
     let check = Check::new(&mut client, &ledger.operations, &under_way);
-    let findings = check.run(ledger.state.clone(), &root)?;
+    let (findings, _) = check.run(ledger.state.clone(), &root)?;
     drop(client);
     server.kill()?;
     Ok((findings, ledger))

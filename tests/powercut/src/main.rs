@@ -9,6 +9,8 @@
 //! It must never link the server, nor look at the share but through the server.
 #![forbid(unsafe_code)]
 
+mod acl;
+mod actor;
 mod arguments;
 mod check;
 mod claims;
@@ -16,15 +18,19 @@ mod content;
 mod crash;
 mod cuts;
 mod disk;
+mod histories;
 mod image;
 mod journal;
 mod kills;
+mod local;
 mod operation;
 mod random;
 mod recording;
+mod resend;
 mod report;
 mod selftest;
 mod server;
+mod snapshot;
 mod state;
 mod storage;
 mod workload;
@@ -37,10 +43,12 @@ use anyhow::{Context, Result, bail};
 
 use arguments::Arguments;
 use cuts::Cuts;
+use histories::{Parts, Stage};
 use recording::{Places, Shape};
 use report::Tally;
 use server::{Kind, Setup};
 use storage::call;
+use workload::Mix;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -86,13 +94,24 @@ fn run(arguments: &Arguments) -> Result<()> {
             operations: arguments.operations,
             log_bytes: arguments.log_bytes,
             log_file_system: arguments.log_file_system,
+            mix: arguments.histories.map_or(Mix::default(), Parts::mix),
         };
-        match arguments.kills {
-            Some(kills) => {
+        let stage = arguments.histories.map(|parts| Stage {
+            shape: &shape,
+            places: &places,
+            setup: &setup,
+            parts,
+            expected: &arguments.expected,
+            keep: arguments.keep.clone(),
+        });
+        match (stage, arguments.kills) {
+            (Some(stage), Some(kills)) => histories::run_kills(&stage, kills, &mut tally)?,
+            (Some(stage), None) => histories::run_power(&stage, arguments.points, &mut tally)?,
+            (None, Some(kills)) => {
                 let keep = arguments.keep.as_deref();
                 kills::run(kills, &shape, &places, &setup, keep, &mut tally)?;
             }
-            None => cut(arguments, &shape, &places, &setup, &mut tally)?,
+            (None, None) => cut(arguments, &shape, &places, &setup, &mut tally)?,
         }
         tallies.push(tally);
     }
@@ -109,6 +128,9 @@ fn run(arguments: &Arguments) -> Result<()> {
     println!("{document}");
     println!("{server}, {what}, in {:.0} s:", started.elapsed().as_secs_f64());
     println!("{}", report::table(&tallies));
+    if arguments.histories.is_some() {
+        println!("{}", report::histories(&tallies));
+    }
     judge(arguments, &tallies)
 }
 

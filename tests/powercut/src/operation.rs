@@ -2,11 +2,14 @@
 
 use std::fmt;
 
+use steadfast_client::nfsacl::{SETACL, setacl_arguments};
 use steadfast_client::{
     Attributes, ClientError, CreateHow3, FileHandle, Identity, MknodData3, Nfs3Client, NfsStat3,
     Procedure, Reply, RpcTransport, Settings, StableHow, Time, arguments, procedure,
 };
 
+use crate::acl::Acl;
+use crate::local::Local;
 use crate::random::pattern;
 
 /// The number of an operation; an object goes by the number of the one that made it.
@@ -80,6 +83,10 @@ pub(crate) enum Action {
     Setattr { object: Number, change: Change },
     Write { object: Number, offset: u64, seed: u64, bytes: usize, stable: StableHow },
     Commit { object: Number, offset: u64, count: u32 },
+    /// NFSACL's; a default ACL of `None` is taken away.
+    Setacl { object: Number, acl: Option<Acl>, is_default: bool },
+    /// By a process beside the server.
+    Local(Local),
 }
 
 impl fmt::Display for Action {
@@ -111,6 +118,12 @@ impl fmt::Display for Action {
             Self::Commit { object, offset, count } => {
                 write!(formatter, "COMMIT #{object} {count} bytes at {offset}")
             }
+            Self::Setacl { object, acl, is_default } => {
+                let which = if *is_default { "default" } else { "access" };
+                let what = if acl.is_some() { "an ACL" } else { "none" };
+                write!(formatter, "SETACL #{object} {which}: {what}")
+            }
+            Self::Local(local) => local.fmt(formatter),
         }
     }
 }
@@ -238,6 +251,13 @@ impl Action {
             Self::Commit { object, offset, count } => {
                 (procedure::COMMIT, arguments::commit(handle(object), offset, count))
             }
+            Self::Setacl { object, acl, is_default } => {
+                let list = acl.map_or_else(Vec::new, |acl| acl.entries(is_default));
+                let (mask, access, default) =
+                    if is_default { (4, Vec::new(), list) } else { (1, list, Vec::new()) };
+                (SETACL, setacl_arguments(handle(object), mask, &access, &default))
+            }
+            Self::Local(_) => (procedure::NULL, Vec::new()),
         }
     }
 
@@ -286,6 +306,10 @@ impl Action {
                 verifier: commit.verifier,
                 ..Done::default()
             }),
+            Self::Setacl { .. } => client
+                .setacl(&any, 0, &[], &[])
+                .map(|attributes| Done { attributes, ..Done::default() }),
+            Self::Local(_) => Ok(Done::default()),
         };
         match done {
             Ok(done) => Ok(Outcome::Done(done)),
@@ -299,7 +323,12 @@ impl Action {
     /// Whether sending it again after it was done may have another result, so that its reply has
     /// to be remembered.
     pub(crate) fn is_replayed(&self) -> bool {
-        !matches!(self, Self::Write { .. } | Self::Commit { .. })
+        !matches!(self, Self::Write { .. } | Self::Commit { .. } | Self::Local(_))
+    }
+
+    /// Whether a process beside the server did it.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self, Self::Local(_))
     }
 
     /// The directory entries that it may change.
@@ -313,7 +342,11 @@ impl Action {
             | Self::Rmdir { at }
             | Self::Link { at, .. } => vec![at],
             Self::Rename { from, to } => vec![from, to],
-            Self::Setattr { .. } | Self::Write { .. } | Self::Commit { .. } => Vec::new(),
+            Self::Local(ref local) => local.places(),
+            Self::Setattr { .. }
+            | Self::Write { .. }
+            | Self::Commit { .. }
+            | Self::Setacl { .. } => Vec::new(),
         }
     }
 
@@ -323,7 +356,9 @@ impl Action {
             Self::Link { object, .. }
             | Self::Setattr { object, .. }
             | Self::Write { object, .. }
+            | Self::Setacl { object, .. }
             | Self::Commit { object, .. } => Some(object),
+            Self::Local(local) => local.object(),
             _ => None,
         }
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use steadfast_client::FileHandle;
@@ -18,7 +19,7 @@ use crate::random::Random;
 use crate::server::{Setup, address};
 use crate::state::State;
 use crate::storage::{FileSystem, Mounted};
-use crate::workload::{Load, Operation, Plan};
+use crate::workload::{Load, Mix, Operation, Plan};
 
 /// The disk with the state directory, in bytes.
 const STATE_BYTES: u64 = 32 << 20;
@@ -69,6 +70,8 @@ pub(crate) struct Shape {
     /// A disk for the server's log beside the others, of so many bytes.
     pub(crate) log_bytes: Option<u64>,
     pub(crate) log_file_system: FileSystem,
+    /// What is done besides.
+    pub(crate) mix: Mix,
 }
 
 impl Shape {
@@ -111,9 +114,59 @@ pub(crate) struct Recording {
     pub(crate) events: Vec<Event>,
     /// The devices that the disks had.
     pub(crate) devices: Vec<String>,
-    root: FileHandle,
-    journal: Arc<Journal>,
-    images: Vec<Image>,
+    pub(crate) root: FileHandle,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) images: Vec<Image>,
+    /// What is known before the first event.
+    pub(crate) state: State,
+    /// How long the clients worked.
+    pub(crate) load_seconds: f64,
+}
+
+/// Recording disks that are mounted.
+pub(crate) struct Recorder {
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) devices: Vec<String>,
+    session: fuser::BackgroundSession,
+    mounted: Vec<Mounted>,
+}
+
+impl Recorder {
+    /// Of disks whose contents are in these files, on these devices where they are free.
+    pub(crate) fn open(
+        shape: &Shape,
+        places: &Places,
+        what: &str,
+        devices: &[String],
+    ) -> Result<Self> {
+        let disks = shape.disks();
+        let open = |disk| File::options().read(true).write(true).open(places.image(disk, what));
+        let contents = (0..disks.len()).map(open).collect::<Result<Vec<_>, _>>()?;
+        let data = places.top.join(format!("recorded-{what}"));
+        let data = File::options().read(true).write(true).create(true).truncate(true).open(data)?;
+        let journal = Arc::new(Journal::new(contents, data));
+        let names: Vec<String> =
+            (0..disks.len()).map(|disk| format!("steadfast-powercut-{disk}")).collect();
+        let at = places.top.join("disks");
+        std::fs::create_dir_all(&at)?;
+        let session = disk::mount(&journal, &names, &at)?;
+        let mut mounted = Vec::new();
+        for (disk, ((kind, _), name)) in disks.iter().zip(&names).enumerate() {
+            let device = devices.get(disk).map(String::as_str);
+            let (image, place) = (at.join(name), places.mount(disk));
+            mounted.push(Mounted::with_device(*kind, &image, &place, true, device)?);
+        }
+        let devices = mounted.iter().map(|mounted| mounted.device().to_owned()).collect();
+        Ok(Self { journal, devices, session, mounted })
+    }
+
+    /// Unmounts them.
+    pub(crate) fn close(self) -> Result<()> {
+        for mounted in self.mounted.into_iter().rev() {
+            mounted.unmount()?;
+        }
+        self.session.umount_and_join().context("the recording disks cannot be unmounted")
+    }
 }
 
 /// Makes the file systems of a shape, with an empty share; their contents.
@@ -139,23 +192,8 @@ pub(crate) fn make(shape: &Shape, places: &Places) -> Result<Vec<Image>> {
 /// Runs a load on recording disks.
 pub(crate) fn record(shape: &Shape, places: &Places, setup: &Setup) -> Result<Recording> {
     let images = make(shape, places)?;
-    let disks = shape.disks();
-    let open = |disk| File::options().read(true).write(true).open(places.image(disk, "disk"));
-    let contents = (0..disks.len()).map(open).collect::<Result<Vec<_>, _>>()?;
-    let data = places.top.join("recorded");
-    let data = File::options().read(true).write(true).create(true).truncate(true).open(data)?;
-    let journal = Arc::new(Journal::new(contents, data));
-    let names: Vec<String> =
-        (0..disks.len()).map(|disk| format!("steadfast-powercut-{disk}")).collect();
-    let at = places.top.join("disks");
-    std::fs::create_dir_all(&at)?;
-    let session = disk::mount(&journal, &names, &at)?;
-    let mut mounted = Vec::new();
-    for (disk, ((kind, _), name)) in disks.iter().zip(&names).enumerate() {
-        mounted.push(Mounted::new(*kind, &at.join(name), &places.mount(disk), true)?);
-    }
-
-    let devices = mounted.iter().map(|mounted| mounted.device().to_owned()).collect();
+    let recorder = Recorder::open(shape, places, "disk", &[])?;
+    let (journal, devices) = (Arc::clone(&recorder.journal), recorder.devices.clone());
     places.start_machine(shape.seed, 0)?;
     let server = setup.start()?;
     if shape.log_file_system == FileSystem::Ext4WithoutJournal {
@@ -166,18 +204,29 @@ pub(crate) fn record(shape: &Shape, places: &Places, setup: &Setup) -> Result<Re
     drop(client);
     let start = journal.length();
     let load = Load::new(root.clone(), Some(Arc::clone(&journal)), shape.operations);
+    let load = load.with(shape.mix, &places.share());
+    let started = Instant::now();
     let plan =
         Plan { server: address(), clients: shape.clients, seed: shape.seed, may_be_killed: false };
     load.run(&plan)?;
+    let load_seconds = started.elapsed().as_secs_f64();
     let events = journal.events();
     server.kill()?;
-    for mounted in mounted.into_iter().rev() {
-        mounted.unmount()?;
-    }
-    session.umount_and_join().context("the recording disks cannot be unmounted")?;
+    recorder.close()?;
     let ledger = load.into_ledger();
     let (operations, surprises) = (ledger.operations, ledger.surprises);
-    Ok(Recording { operations, surprises, start, events, devices, root, journal, images })
+    Ok(Recording {
+        operations,
+        surprises,
+        start,
+        events,
+        devices,
+        state: State::new(root.clone()),
+        root,
+        journal,
+        images,
+        load_seconds,
+    })
 }
 
 /// A moment of a recording.
@@ -204,7 +253,7 @@ impl Recording {
             recording: self,
             disks,
             point: 0,
-            state: State::new(self.root.clone()),
+            state: self.state.clone(),
             under_way: BTreeSet::new(),
             acknowledged: Vec::new(),
         }
@@ -291,10 +340,15 @@ impl Moment<'_> {
         random: &mut Random,
         file: impl Fn(usize) -> PathBuf,
     ) -> Result<()> {
-        for (number, disk) in self.disks.iter().enumerate() {
-            write_new(&disk.crashed(survival, random), &file(number))?;
+        for (number, image) in self.crashed(survival, random).iter().enumerate() {
+            write_new(image, &file(number))?;
         }
         Ok(())
+    }
+
+    /// What the disks hold if the power fails now.
+    pub(crate) fn crashed(&self, survival: Survival, random: &mut Random) -> Vec<Image> {
+        self.disks.iter().map(|disk| disk.crashed(survival, random)).collect()
     }
 
     /// How many writes of all disks are not stable.
@@ -316,7 +370,8 @@ impl Moment<'_> {
     }
 }
 
-fn write_new(image: &Image, path: &Path) -> Result<()> {
+/// Writes an image to a new file.
+pub(crate) fn write_new(image: &Image, path: &Path) -> Result<()> {
     if path.exists() {
         std::fs::remove_file(path)?;
     }

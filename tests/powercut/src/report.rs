@@ -28,6 +28,13 @@ pub(crate) struct Tally {
     pub(crate) objects: usize,
     pub(crate) replies: usize,
     pub(crate) times_differ: usize,
+    /// The sums of what histories find out ([`Findings`]).
+    pub(crate) in_flight: usize,
+    pub(crate) false_answers: usize,
+    pub(crate) reported: usize,
+    pub(crate) gaps: usize,
+    pub(crate) returned: usize,
+    pub(crate) restored: usize,
     pub(crate) unflushed: usize,
     pub(crate) recording_seconds: f64,
     pub(crate) checking_seconds: f64,
@@ -60,6 +67,12 @@ impl Tally {
         self.objects += findings.objects;
         self.replies += findings.replies;
         self.times_differ += findings.times_differ;
+        self.in_flight += findings.in_flight;
+        self.false_answers += findings.false_answers;
+        self.reported += findings.reported;
+        self.gaps += findings.gaps;
+        self.returned += findings.returned;
+        self.restored += findings.restored;
         self.points_with_loss += usize::from(findings.has_loss());
         self.points_with_halves += usize::from(findings.has_halves());
         for violation in &findings.violations {
@@ -90,6 +103,12 @@ impl Tally {
             "objects_checked": self.objects,
             "replies_replayed": self.replies,
             "times_that_differ": self.times_differ,
+            "calls_in_flight_sent_again": self.in_flight,
+            "false_answers": self.false_answers,
+            "reported_and_kept": self.reported,
+            "local_changes_before_a_start": self.gaps,
+            "names_taken_away_that_returned": self.returned,
+            "starts_with_an_older_disk": self.restored,
             "unflushed_writes": self.unflushed,
             "recording_seconds": self.recording_seconds,
             "checking_seconds": self.checking_seconds,
@@ -143,6 +162,33 @@ pub(crate) fn table(tallies: &[Tally]) -> String {
             tally.replies,
             tally.checking_seconds / (tally.points.max(1) as f64),
             tally.times_differ,
+        ));
+    }
+    lines.join("\n")
+}
+
+/// The most that may be answered falsely, of a thousand calls that were under way.
+const FALSE_ANSWERS_PERMILLE: f64 = 1.0;
+
+/// What histories count beside.
+pub(crate) fn histories(tallies: &[Tally]) -> String {
+    let mut lines = vec![format!(
+        "{:<8} {:>9} {:>8} {:>9} {:>9} {:>8} {:>9} {:>9}",
+        "", "in flight", "false", "share", "restored", "changes", "returned", "reported"
+    )];
+    for tally in tallies {
+        let permille = tally.false_answers as f64 * 1000.0 / tally.in_flight.max(1) as f64;
+        let goal = if permille <= FALSE_ANSWERS_PERMILLE { "met" } else { "missed" };
+        lines.push(format!(
+            "{:<8} {:>9} {:>8} {:>8.2}% {:>9} {:>8} {:>9} {:>9}  false answers ≤ 0.1 %: {goal}",
+            tally.name,
+            tally.in_flight,
+            tally.false_answers,
+            permille / 10.0,
+            tally.restored,
+            tally.gaps,
+            tally.returned,
+            tally.reported,
         ));
     }
     lines.join("\n")

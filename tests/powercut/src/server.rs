@@ -8,12 +8,15 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
 use steadfast_client::{ClientError, FileHandle, Identity, Nfs3Client, RpcConnection, mount};
 
 const NFS_PORT: u16 = 2049;
 const GANESHA_MOUNT_PORT: u16 = 20048;
 /// How long a server may take to start, with a log to replay on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
+/// How long it may take to stop.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// How long it may reset connections after that.
 const RECONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// How long it may take to answer a call.
@@ -61,6 +64,8 @@ pub(crate) struct Setup {
 pub(crate) struct Server {
     process: Child,
     log: PathBuf,
+    /// Where in its log it began.
+    said_before: u64,
     mount_port: u16,
     share: PathBuf,
 }
@@ -73,6 +78,13 @@ pub(crate) fn address() -> SocketAddr {
 impl Setup {
     /// Starts the server and waits until it takes connections.
     pub(crate) fn start(&self) -> Result<Server> {
+        let mut server = self.launch()?;
+        server.await_ports()?;
+        Ok(server)
+    }
+
+    /// Starts the server; it may not have begun to do anything.
+    pub(crate) fn launch(&self) -> Result<Server> {
         let log = self.scratch.join("server.log");
         let (program, arguments, mount_port) = match self.kind {
             Kind::Steadfast => {
@@ -96,6 +108,7 @@ impl Setup {
             }
         };
         let output = File::options().create(true).append(true).open(&log)?;
+        let said_before = output.metadata()?.len();
         let process = Command::new(&program)
             .args(&arguments)
             .stdin(Stdio::null())
@@ -103,9 +116,7 @@ impl Setup {
             .stderr(output)
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
-        let mut server = Server { process, log, mount_port, share: self.share.clone() };
-        server.await_ports()?;
-        Ok(server)
+        Ok(Server { process, log, said_before, mount_port, share: self.share.clone() })
     }
 
     fn steadfast_configuration(&self) -> String {
@@ -193,6 +204,26 @@ impl Server {
     pub(crate) fn has_ended(&mut self) -> Option<String> {
         let status = self.process.try_wait().ok()??;
         Some(format!("the server ended with {status}; its log ends:\n{}", tail(&self.log)))
+    }
+
+    /// What it has written to its log since it was started.
+    pub(crate) fn said(&self) -> String {
+        let log = std::fs::read(&self.log).unwrap_or_default();
+        let from = log.get(self.said_before as usize..).unwrap_or(&[]);
+        String::from_utf8_lossy(from).into_owned()
+    }
+
+    /// Ends it in an orderly way.
+    pub(crate) fn stop(mut self) -> Result<()> {
+        kill_process(Pid::from_child(&self.process), Signal::TERM)?;
+        let started = Instant::now();
+        while self.process.try_wait()?.is_none() {
+            if started.elapsed() > STOP_LIMIT {
+                bail!("the server does not stop; its log ends:\n{}", tail(&self.log));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
     }
 
     /// Ends it at once, as `kill -9` does.

@@ -1,10 +1,12 @@
 //! The ledger's model of the share: what is there when these operations, and no others, were done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_client::{FileHandle, FileType, NfsStat3, Time};
 
+use crate::acl::Acl;
 use crate::content::Content;
+use crate::local::{Local, Step, Sync};
 use crate::operation::{Action, Change, Done, How, Number, Place, ROOT, target};
 use crate::random::pattern;
 
@@ -59,6 +61,14 @@ pub(crate) struct Object {
     pub(crate) mtime_told: Option<Time>,
     /// The last operation on its names, its data and its attributes.
     pub(crate) last: Last,
+    /// The access ACL: not known, none, or one (whose owner, mask and other are the mode's).
+    pub(crate) acl: Option<Option<Acl>>,
+    /// The same of the default ACL.
+    pub(crate) default_acl: Option<Option<Acl>>,
+    /// A local process changed its names, or made it, and did not make that stable.
+    pub(crate) is_loose: bool,
+    /// The same of its attributes.
+    pub(crate) has_loose_attributes: bool,
 }
 
 /// Objects and the names by which they are found.
@@ -70,6 +80,10 @@ pub(crate) struct State {
     pub(crate) removed: Vec<(Number, FileHandle)>,
     /// The last operation on a name.
     pub(crate) last: BTreeMap<Place, Number>,
+    /// Names that a local process changed, and did not make stable.
+    pub(crate) loose: BTreeSet<Place>,
+    /// Whether everything that was done stays: no power fails.
+    pub(crate) keeps_all: bool,
 }
 
 impl State {
@@ -78,6 +92,7 @@ impl State {
         let mut state = Self::default();
         let mut object = Object::new(Kind::Directory, ROOT);
         object.handle = Some(root);
+        object.default_acl = Some(None);
         state.objects.insert(ROOT, object);
         state
     }
@@ -150,7 +165,11 @@ impl State {
                 },
                 (Some(_), None) => NfsStat3::Ok,
             },
-            Action::Setattr { .. } | Action::Write { .. } | Action::Commit { .. } => NfsStat3::Ok,
+            Action::Setattr { .. }
+            | Action::Write { .. }
+            | Action::Commit { .. }
+            | Action::Setacl { .. }
+            | Action::Local(_) => NfsStat3::Ok,
         }
     }
 
@@ -188,22 +207,7 @@ impl State {
                     self.unlink(number, object);
                 }
             }
-            Action::Rename { from, to } => {
-                let Some(moved) = self.names.get(&from).copied() else { return };
-                let victim = self.names.get(&to).copied();
-                // Two names of one object: nothing is done (RFC 1813 §3.3.14).
-                if victim == Some(moved) {
-                    return;
-                }
-                self.names.remove(&from);
-                self.names.insert(to, moved);
-                if let Some(victim) = victim {
-                    self.unlink(number, victim);
-                }
-                if let Some(moved) = self.objects.get_mut(&moved) {
-                    moved.last.links = number;
-                }
-            }
+            Action::Rename { from, to } => self.rename(number, from, to),
             Action::Link { object, at } => {
                 self.names.insert(at, object);
                 if let Some(linked) = self.objects.get_mut(&object) {
@@ -234,7 +238,180 @@ impl State {
                     }
                 }
             }
+            Action::Setacl { object, acl, is_default } => {
+                self.set_acl(number, object, acl, is_default);
+            }
+            Action::Local(local) => {
+                let is_stable = self.keeps_all || local.sync != Sync::None;
+                self.apply_local(number, &local, done, is_stable);
+            }
         }
+    }
+
+    fn rename(&mut self, number: Number, from: Place, to: Place) {
+        let Some(moved) = self.names.get(&from).copied() else { return };
+        let victim = self.names.get(&to).copied();
+        // Two names of one object: nothing is done (RFC 1813 §3.3.14).
+        if victim == Some(moved) {
+            return;
+        }
+        self.names.remove(&from);
+        self.names.insert(to, moved);
+        if let Some(victim) = victim {
+            self.unlink(number, victim);
+        }
+        if let Some(moved) = self.objects.get_mut(&moved) {
+            moved.last.links = number;
+        }
+    }
+
+    fn set_acl(&mut self, number: Number, object: Number, acl: Option<Acl>, is_default: bool) {
+        let Some(object) = self.objects.get_mut(&object) else { return };
+        object.last.attributes = number;
+        if is_default {
+            object.default_acl = Some(acl);
+            return;
+        }
+        object.acl = Some(acl);
+        if let Some(acl) = acl {
+            object.mode = Some(acl.mode());
+        }
+    }
+
+    /// A local process changed something. What is not stable may be there, or what was before.
+    pub(crate) fn apply_local(
+        &mut self,
+        number: Number,
+        local: &Local,
+        done: &Done,
+        is_stable: bool,
+    ) {
+        let places = local.places();
+        let mut touched: BTreeSet<Number> =
+            places.iter().filter_map(|place| self.names.get(place).copied()).collect();
+        let removed = self.removed.len();
+        match local.step {
+            Step::Truncate { object, size } => {
+                self.put(number, object, is_stable, |bytes| bytes.resize(size as usize, 0));
+            }
+            Step::Overwrite { object, offset, seed, bytes, .. } => {
+                let data = pattern(seed, bytes);
+                self.put(number, object, is_stable, |bytes| {
+                    let end = offset as usize + data.len();
+                    bytes.resize(bytes.len().max(end), 0);
+                    if let Some(place) = bytes.get_mut(offset as usize..end) {
+                        place.copy_from_slice(&data);
+                    }
+                });
+            }
+            Step::Replace { at, seed, bytes, mode } | Step::Create { at, seed, bytes, mode } => {
+                if let Some(victim) = self.names.remove(&at) {
+                    self.unlink(number, victim);
+                }
+                let mut content = Content::default();
+                content.put(pattern(seed, bytes), is_stable);
+                self.make(number, at, Kind::File(content), done);
+                self.made_locally(number, mode);
+            }
+            Step::Mkdir { at, mode } => {
+                self.make(number, at, Kind::Directory, done);
+                self.made_locally(number, mode);
+            }
+            Step::Unlink { at } | Step::Rmdir { at } => {
+                if let Some(object) = self.names.remove(&at) {
+                    self.unlink(number, object);
+                }
+            }
+            Step::Rename { from, to } => self.rename(number, from, to),
+            Step::Chmod { object, mode } => {
+                self.change(number, object, &Change { mode: Some(mode), ..Change::default() });
+            }
+            Step::Chown { object, uid, gid } => {
+                let change = Change { uid: Some(uid), gid: Some(gid), ..Change::default() };
+                self.change(number, object, &change);
+            }
+            Step::Utimes { object, atime, mtime } => {
+                let change = Change { times: Some((atime, mtime)), ..Change::default() };
+                self.change(number, object, &change);
+            }
+            Step::Acl { object, acl } => self.set_acl(number, object, acl, false),
+            Step::DefaultAcl { object, acl } => self.set_acl(number, object, acl, true),
+            Step::Nothing => {}
+        }
+        touched.extend(local.made().map(|_| number));
+        if !is_stable {
+            self.loose.extend(places.iter().copied());
+            // Nobody knows whether they are gone.
+            self.removed.truncate(removed);
+        }
+        for object in touched.iter().chain(local.object().as_ref()) {
+            let Some(object) = self.objects.get_mut(object) else { continue };
+            object.mtime_told = None;
+            object.is_loose |= !is_stable && !places.is_empty();
+            object.has_loose_attributes |= !is_stable;
+            if is_stable && local.sync == Sync::Own && local.object().is_some() {
+                object.has_loose_attributes = false;
+                if let Kind::File(content) = &mut object.kind {
+                    content.settle();
+                }
+            }
+        }
+        if is_stable && local.sync == Sync::All {
+            self.settle();
+        }
+    }
+
+    /// Everything is stable.
+    fn settle(&mut self) {
+        self.loose.clear();
+        for object in self.objects.values_mut() {
+            object.is_loose = false;
+            object.has_loose_attributes = false;
+            if let Kind::File(content) = &mut object.kind {
+                content.settle();
+            }
+        }
+    }
+
+    fn put(
+        &mut self,
+        number: Number,
+        object: Number,
+        is_stable: bool,
+        change: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let Some(object) = self.objects.get_mut(&object) else { return };
+        if let Kind::File(content) = &mut object.kind {
+            let mut bytes = content.newest().to_vec();
+            change(&mut bytes);
+            content.put(bytes, is_stable);
+        }
+        object.last.data = number;
+        object.mtime = None;
+    }
+
+    fn made_locally(&mut self, number: Number, mode: u32) {
+        if let Some(object) = self.objects.get_mut(&number) {
+            (object.mode, object.uid, object.gid) = (Some(mode), Some(0), Some(0));
+        }
+    }
+
+    /// A name of an object; a directory has one.
+    pub(crate) fn place_of(&self, object: Number) -> Option<Place> {
+        let mut names = self.names.iter();
+        names.find(|(_, number)| **number == object).map(|(place, _)| *place)
+    }
+
+    /// Whether an operation names what may be there or not: clients do not.
+    pub(crate) fn is_loose(&self, action: &Action) -> bool {
+        let is_loose = |number: &Number| {
+            self.objects.get(number).is_none_or(|object| object.is_loose)
+        };
+        action.places().iter().any(|place| {
+            self.loose.contains(place)
+                || is_loose(&place.directory)
+                || self.names.get(place).is_some_and(is_loose)
+        }) || action.object().as_ref().is_some_and(is_loose)
     }
 
     /// A write or a change of size is under way: it may be there, wholly or partly.
@@ -283,6 +460,15 @@ impl State {
 
     fn make(&mut self, number: Number, at: Place, kind: Kind, done: &Done) {
         let mut object = Object::new(kind, number);
+        let directory = self.objects.get(&at.directory);
+        let inherited = directory
+            .filter(|directory| !directory.has_loose_attributes)
+            .and_then(|directory| directory.default_acl);
+        match object.kind {
+            Kind::Symlink(_) => {}
+            Kind::Directory => (object.acl, object.default_acl) = (inherited, inherited),
+            Kind::File(_) | Kind::Fifo => (object.acl, object.default_acl) = (inherited, Some(None)),
+        }
         object.handle.clone_from(&done.handle);
         if let Some(attributes) = &done.attributes {
             object.fileid = Some(attributes.fileid);
@@ -338,6 +524,10 @@ impl Object {
             mtime: None,
             mtime_told: None,
             last: Last { links: number, data: number, attributes: number },
+            acl: None,
+            default_acl: None,
+            is_loose: false,
+            has_loose_attributes: false,
         }
     }
 

@@ -1,8 +1,9 @@
 //! Clients that change a share together: many names, few of them private, all changing procedures
 //! of NFSv3, some calls pipelined. Everything sent and answered goes into the ledger.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use steadfast_client::{
     append_call,
 };
 
+use crate::acl::Acl;
 use crate::claims::{Claim, Claims, needed};
 use crate::journal::{Event, Journal};
 use crate::operation::{Action, Change, How, Name, Number, Outcome, Place, ROOT};
@@ -20,15 +22,19 @@ use crate::random::Random;
 use crate::state::{Kind, Object, State};
 
 /// Names in each directory.
-const NAMES: u64 = 14;
+pub(crate) const NAMES: u64 = 14;
 /// Directories at one time.
-const DIRECTORIES_MAX: usize = 8;
+pub(crate) const DIRECTORIES_MAX: usize = 8;
 /// Directories before anything else is done.
-const DIRECTORIES_MIN: usize = 4;
+pub(crate) const DIRECTORIES_MIN: usize = 4;
 /// Calls that a pipelining client has under way.
 const DEPTH_MAX: u64 = 6;
 /// How long a reply may take; a disk that records is slow, a machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes of calls of WRITEs that are kept.
+const KEPT_BYTES_MAX: usize = 48 << 20;
+/// How many operations of a hundred set ACLs, where any do.
+const ACLS_PERCENT: u64 = 8;
 /// How far into a file offsets and sizes go, in bytes.
 const REACH: u64 = 96 << 10;
 
@@ -57,6 +63,25 @@ pub(crate) struct Ledger {
     claims: Claims,
     held: HashMap<Number, Vec<Claim>>,
     verifier: Option<[u8; 8]>,
+    /// Operations before this one are of earlier lives of the server, and settled.
+    first: Number,
+    /// The last that a client did: local processes like to follow.
+    pub(crate) recent: Option<Action>,
+    /// Calls of WRITEs are kept, of the last that fit.
+    keeps_writes: bool,
+    kept: VecDeque<Number>,
+    kept_bytes: usize,
+}
+
+/// What is done beside what every load does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mix {
+    /// A process changes the share beside the server.
+    pub(crate) local: bool,
+    /// ACLs are set and taken away.
+    pub(crate) acls: bool,
+    /// WRITEs are to be sent again.
+    pub(crate) writes: bool,
 }
 
 impl Ledger {
@@ -68,16 +93,69 @@ impl Ledger {
             claims: Claims::default(),
             held: HashMap::new(),
             verifier: None,
+            first: 0,
+            recent: None,
+            keeps_writes: false,
+            kept: VecDeque::new(),
+            kept_bytes: 0,
+        }
+    }
+
+    /// The server was started again: what was under way is known to be done or not, by this state.
+    pub(crate) fn resume(&mut self, state: State) {
+        self.state = state;
+        self.claims = Claims::default();
+        self.held.clear();
+        self.verifier = None;
+        self.first = self.operations.len() as Number;
+    }
+
+    /// Operations that can be sent again and have to be answered alike, oldest first.
+    pub(crate) fn resendable(&self) -> Vec<Number> {
+        let is_known = |operation: &Operation| {
+            operation.outcome.is_some() && !operation.call.is_empty() && !operation.reply.is_empty()
+        };
+        let known = self.operations.iter().enumerate().filter(|(_, known)| is_known(known));
+        known.map(|(index, _)| index as Number).collect()
+    }
+
+    /// Of a WRITE that was answered as stable, the call and reply are kept for as long as there is room.
+    fn keep_write(&mut self, number: Number, reply: Vec<u8>, outcome: &Outcome) {
+        let is_stable = matches!(outcome, Outcome::Done(done) if done.is_stable);
+        let is_kept = self.keeps_writes && is_stable;
+        let Some(operation) = self.operations.get_mut(number as usize) else { return };
+        if !is_kept || !matches!(operation.action, Action::Write { .. }) {
+            operation.call = Vec::new();
+            return;
+        }
+        operation.reply = reply;
+        self.kept_bytes += operation.call.len();
+        self.kept.push_back(number);
+        while self.kept_bytes > KEPT_BYTES_MAX {
+            let Some(oldest) = self.kept.pop_front() else { break };
+            if let Some(operation) = self.operations.get_mut(oldest as usize) {
+                self.kept_bytes = self.kept_bytes.saturating_sub(operation.call.len());
+                operation.call = Vec::new();
+            }
         }
     }
 
     /// Operations that were sent and not acknowledged.
     pub(crate) fn under_way(&self) -> Vec<Number> {
-        let open = |(_, operation): &(usize, &Operation)| operation.outcome.is_none();
+        let open = |(index, operation): &(usize, &Operation)| {
+            operation.outcome.is_none() && *index >= self.first as usize
+        };
         self.operations.iter().enumerate().filter(open).map(|(index, _)| index as Number).collect()
     }
 
-    fn begin(&mut self, client: usize, action: Action) -> Option<(Number, Procedure, Vec<u8>)> {
+    pub(crate) fn begin(
+        &mut self,
+        client: usize,
+        action: Action,
+    ) -> Option<(Number, Procedure, Vec<u8>)> {
+        if self.state.is_loose(&action) {
+            return None;
+        }
         let claims = needed(&self.state, &action);
         if !self.claims.take(&claims) {
             return None;
@@ -94,14 +172,18 @@ impl Ledger {
         Some((number, procedure, arguments))
     }
 
-    fn end(&mut self, number: Number, reply: Vec<u8>, outcome: &Outcome) {
+    pub(crate) fn end(&mut self, number: Number, reply: Vec<u8>, outcome: &Outcome) {
         let Some(operation) = self.operations.get_mut(number as usize) else { return };
         let action = operation.action;
         if action.is_replayed() {
             operation.reply = reply;
         } else {
-            operation.call = Vec::new();
+            self.keep_write(number, reply, outcome);
         }
+        if !action.is_local() {
+            self.recent = Some(action);
+        }
+        let Some(operation) = self.operations.get_mut(number as usize) else { return };
         operation.outcome = Some(outcome.clone());
         let expected = self.state.expected(&action);
         let is_expected = match outcome {
@@ -138,6 +220,9 @@ pub(crate) struct Load {
     /// The clients are to finish what they sent, and end.
     stop: AtomicBool,
     operations_max: usize,
+    /// What is done besides, on the share that is here.
+    mix: Mix,
+    share: PathBuf,
 }
 
 /// A load of several clients.
@@ -158,7 +243,27 @@ impl Load {
             journal,
             stop: AtomicBool::new(false),
             operations_max: operations,
+            mix: Mix::default(),
+            share: PathBuf::new(),
         }
+    }
+
+    /// A load that goes on where another ended.
+    pub(crate) fn resume(
+        ledger: Ledger,
+        journal: Option<Arc<Journal>>,
+        operations: usize,
+    ) -> Self {
+        let mut load = Self::new(FileHandle(Vec::new()), journal, operations);
+        load.ledger = Mutex::new(ledger);
+        load
+    }
+
+    /// With something besides, on the share that is mounted here.
+    #[must_use]
+    pub(crate) fn with(self, mix: Mix, share: &Path) -> Self {
+        self.ledger().keeps_writes = mix.writes;
+        Self { mix, share: share.to_owned(), ..self }
     }
 
     /// What is known so far.
@@ -187,22 +292,33 @@ impl Load {
             let clients: Vec<_> = (0..plan.clients)
                 .map(|client| scope.spawn(move || self.client(plan, client)))
                 .collect();
+            let actor = self.mix.local.then(|| scope.spawn(move || self.act(plan)));
             let mut outcome = Ok(());
             for client in clients {
                 let ended = client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 outcome = outcome.and(ended);
             }
+            // Whatever ended the clients ends the local process too.
+            self.stop();
+            if let Some(actor) = actor {
+                actor.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            }
             outcome
         })
     }
 
-    fn is_over(&self) -> bool {
+    /// What is done besides, and where.
+    pub(crate) fn besides(&self) -> (Mix, &Path) {
+        (self.mix, &self.share)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
             || self.sent() >= self.operations_max
             || self.journal.as_ref().is_some_and(|journal| journal.is_full())
     }
 
-    fn note(&self, event: Event) {
+    pub(crate) fn note(&self, event: Event) {
         if let Some(journal) = &self.journal {
             journal.note(event);
         }
@@ -269,7 +385,12 @@ impl Load {
         const ATTEMPTS: u32 = 20;
         let mut ledger = self.ledger();
         for _ in 0..ATTEMPTS {
-            let chosen = choose(&ledger.state, random);
+            let is_acl = self.mix.acls && random.percent(ACLS_PERCENT);
+            let chosen = if is_acl {
+                choose_acl(&ledger.state, random)
+            } else {
+                choose(&ledger.state, random)
+            };
             if let Some(begun) = chosen.and_then(|action| ledger.begin(client, action)) {
                 return Some(begun);
             }
@@ -412,7 +533,31 @@ fn change(object: &Object, mode: u32, random: &mut Random) -> Option<Change> {
     })
 }
 
-fn of_kind(state: &State, is_wanted: impl Fn(&Object) -> bool) -> Vec<Number> {
+/// A SETACL: of access ACLs, and of default ACLs that are set and taken away again.
+fn choose_acl(state: &State, random: &mut Random) -> Option<Action> {
+    let acl = Some(Acl::random(random));
+    if random.percent(35) {
+        let files = of_kind(state, |object| matches!(object.kind, Kind::File(_)));
+        let object = random.choose(&files)?;
+        return Some(Action::Setacl { object, acl, is_default: false });
+    }
+    let with = of_kind(state, |object| {
+        object.kind == Kind::Directory && matches!(object.default_acl, Some(Some(_)))
+    });
+    match random.choose(&with).filter(|_| random.percent(55)) {
+        Some(object) => Some(Action::Setacl { object, acl: None, is_default: true }),
+        None => {
+            let object = random.choose(&of_kind(state, |object| object.kind == Kind::Directory))?;
+            Some(Action::Setacl { object, acl, is_default: true })
+        }
+    }
+}
+
+/// What is there for certain, and has a handle.
+pub(crate) fn of_kind(state: &State, is_wanted: impl Fn(&Object) -> bool) -> Vec<Number> {
+    let is_wanted = |object: &Object| {
+        object.handle.is_some() && !object.is_loose && is_wanted(object)
+    };
     let wanted = state.objects.iter().filter(|(_, object)| is_wanted(object));
     wanted.map(|(number, _)| *number).collect()
 }

@@ -215,7 +215,7 @@ fn found(there: State, under_way: Option<Action>) -> Vec<Fault> {
     let under_way: BTreeSet<Number> = under_way.iter().map(|_| number).collect();
     let mut client = Nfs3Client::new(Model(there), Identity::None);
     let check = Check::new(&mut client, &operations, &under_way);
-    let findings = check.run(promised, &handle(ROOT)).expect("answers");
+    let (findings, _) = check.run(promised, &handle(ROOT)).expect("answers");
     let mut faults: Vec<Fault> =
         findings.violations.into_iter().map(|violation| violation.fault).collect();
     faults.sort_unstable();

@@ -1,0 +1,360 @@
+//! What local processes do after a power cut and before the server's next start: they see what the crash
+//! left, and not what was acknowledged and is to be replayed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, Permissions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::check::{Fault, Findings, Violation};
+use crate::operation::{Action, Number, Place};
+use crate::random::{Random, pattern};
+use crate::recording::Moment;
+use crate::snapshot::{Seen, Snapshot, is_aside, take};
+use crate::state::{Kind, State};
+use crate::workload::Operation;
+
+/// The least that is written: so much is nowhere else by chance.
+const BYTES_MIN: u64 = 64;
+/// Objects that are made for their numbers.
+const TAKERS_MAX: u64 = 12;
+
+/// What was done.
+#[derive(Clone, Debug)]
+enum Done {
+    /// A file was made or written to: it has these bytes.
+    Written(Vec<u8>),
+    /// An empty directory was made.
+    Directory,
+    Mode(u32),
+    Unlinked,
+}
+
+/// A local change.
+#[derive(Clone, Debug)]
+struct Change {
+    path: PathBuf,
+    done: Done,
+    /// What the ledger knows by that path or number.
+    objects: BTreeSet<Number>,
+    place: Option<Place>,
+}
+
+/// The changes before one start.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gap(Vec<Change>);
+
+/// What is on the disk, with what the ledger knows of it.
+struct Left<'a> {
+    share: &'a Path,
+    there: Snapshot,
+    moment: &'a Moment<'a>,
+    /// The last state: by number of the file system.
+    by_inode: BTreeMap<u64, Number>,
+    /// What is under way may come and go; and one change an object is enough, since what comes of
+    /// several is nobody's to say.
+    taken: BTreeSet<Number>,
+    taken_paths: BTreeSet<PathBuf>,
+}
+
+impl<'a> Left<'a> {
+    fn by_crash(share: &'a Path, moment: &'a Moment<'a>) -> Result<Self> {
+        let numbered = |(number, object): (&Number, &crate::state::Object)| {
+            Some((object.fileid?, *number))
+        };
+        let mut taken: BTreeSet<Number> = moment.under_way.clone();
+        for action in moment.under_way.iter().filter_map(|number| moment.action(*number)) {
+            taken.extend(action.object());
+            taken.extend(
+                action.places().iter().filter_map(|place| moment.state.names.get(place).copied()),
+            );
+        }
+        Ok(Self {
+            share,
+            there: take(share)?,
+            by_inode: moment.state.objects.iter().filter_map(numbered).collect(),
+            moment,
+            taken,
+            taken_paths: BTreeSet::new(),
+        })
+    }
+
+    fn state(&self) -> &State {
+        &self.moment.state
+    }
+
+    /// The place that a path is, if its directory is one that is known.
+    fn place(&self, path: &Path) -> Option<Place> {
+        let name = path.file_name()?.as_bytes();
+        let known = (0..64).map(crate::operation::Name).find(|known| known.bytes() == name)?;
+        Some(Place { directory: self.directory(path.parent()?)?, name: known })
+    }
+
+    fn directory(&self, path: &Path) -> Option<Number> {
+        if path.as_os_str().is_empty() {
+            return Some(crate::operation::ROOT);
+        }
+        let seen = self.there.get(path).filter(|seen| seen.is_directory)?;
+        let number = *self.by_inode.get(&seen.inode)?;
+        let object = self.state().objects.get(&number)?;
+        (object.kind == Kind::Directory && !object.is_loose).then_some(number)
+    }
+
+    /// What a change of this path concerns, unless something of it is under way.
+    fn concerned(&self, path: &Path) -> Option<(BTreeSet<Number>, Option<Place>)> {
+        let place = self.place(path);
+        let by_name = place.and_then(|place| self.state().names.get(&place).copied());
+        let by_number =
+            self.there.get(path).and_then(|seen| self.by_inode.get(&seen.inode).copied());
+        let objects: BTreeSet<Number> = by_name.into_iter().chain(by_number).collect();
+        let is_free = objects.is_disjoint(&self.taken)
+            && !self.taken_paths.contains(path)
+            && place.is_none_or(|place| {
+                let mut under_way = self.moment.under_way.iter();
+                !under_way.any(|number| {
+                    let action = self.moment.action(*number);
+                    action.is_some_and(|action| action.places().contains(&place))
+                })
+            });
+        is_free.then_some((objects, place))
+    }
+
+    /// Any path of something.
+    fn any(&self, is_wanted: impl Fn(&Seen) -> bool, random: &mut Random) -> Option<PathBuf> {
+        let wanted: Vec<&PathBuf> =
+            self.there.iter().filter(|(_, seen)| is_wanted(seen)).map(|(path, _)| path).collect();
+        random.choose(&wanted).cloned()
+    }
+
+    /// Any directory that clients know.
+    fn any_directory(&self, random: &mut Random) -> PathBuf {
+        let mut known = vec![PathBuf::new()];
+        let directories = self.there.iter().filter(|(_, seen)| seen.is_directory);
+        known.extend(
+            directories
+                .map(|(path, _)| path.clone())
+                .filter(|path| self.directory(path).is_some()),
+        );
+        let index = random.below(known.len() as u64) as usize;
+        known.into_iter().nth(index).unwrap_or_default()
+    }
+
+    /// A name that was acknowledged in a directory that is there, and that the crash has taken.
+    fn lost(&self, random: &mut Random) -> Option<PathBuf> {
+        let mut lost = Vec::new();
+        for path in std::iter::once(PathBuf::new()).chain(self.there.keys().cloned()) {
+            let Some(number) = self.directory(&path) else { continue };
+            let names = self.state().names.keys().filter(|place| place.directory == number);
+            let names = names.map(|place| path.join(name_of(*place)));
+            lost.extend(names.filter(|path| !self.there.contains_key(path)));
+        }
+        let index = random.below(lost.len() as u64) as usize;
+        lost.into_iter().nth(index)
+    }
+
+    fn change(&mut self, kind: Wanted, random: &mut Random) -> Result<Option<Change>> {
+        let count = self.there.len();
+        let bytes = pattern(random.next(), (BYTES_MIN + random.below(9000)) as usize);
+        let fresh = |random: &mut Random| format!("local-{count}-{}", random.below(1 << 20));
+        let path = match kind {
+            Wanted::Fresh => Some(self.any_directory(random).join(fresh(random))),
+            Wanted::Over => self.lost(random),
+            Wanted::Write => self.any(|seen| seen.bytes.is_some(), random),
+            Wanted::Mode => self.any(|seen| seen.bytes.is_some(), random),
+            Wanted::Unlink => self.any(|seen| !seen.is_directory, random),
+            Wanted::Taker => {
+                Some(self.any_directory(random).join(format!("{}-taker", fresh(random))))
+            }
+        };
+        let Some(path) = path else { return Ok(None) };
+        let Some((objects, place)) = self.concerned(&path) else { return Ok(None) };
+        let at = self.share.join(&path);
+        let done = match kind {
+            Wanted::Fresh | Wanted::Over => {
+                std::fs::write(&at, &bytes)?;
+                Done::Written(bytes)
+            }
+            Wanted::Write => {
+                let file = File::options().read(true).write(true).open(&at)?;
+                if random.percent(30) {
+                    file.set_len(random.below(20_000))?;
+                }
+                file.write_all_at(&bytes, random.below(8000))?;
+                if random.percent(50) {
+                    file.sync_all()?;
+                }
+                Done::Written(std::fs::read(&at)?)
+            }
+            Wanted::Mode => {
+                let mode = 0o400 + random.below(0o400) as u32;
+                std::fs::set_permissions(&at, Permissions::from_mode(mode))?;
+                Done::Mode(mode)
+            }
+            Wanted::Unlink => {
+                std::fs::remove_file(&at)?;
+                Done::Unlinked
+            }
+            Wanted::Taker if random.percent(60) => {
+                std::fs::create_dir(&at)?;
+                Done::Directory
+            }
+            Wanted::Taker => {
+                std::fs::write(&at, &bytes)?;
+                Done::Written(bytes)
+            }
+        };
+        self.there = take(self.share)?;
+        self.taken.extend(&objects);
+        self.taken_paths.insert(path.clone());
+        Ok(Some(Change { path, done, objects, place }))
+    }
+}
+
+/// The bytes of a name as a path.
+fn name_of(place: Place) -> PathBuf {
+    use std::os::unix::ffi::OsStringExt;
+    PathBuf::from(std::ffi::OsString::from_vec(place.name.bytes()))
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Wanted {
+    Fresh,
+    Over,
+    Write,
+    Mode,
+    Unlink,
+    Taker,
+}
+
+impl Gap {
+    /// Changes what a crash left on the share. `is_identity`: only for the numbers.
+    pub(super) fn make(
+        share: &Path,
+        moment: &Moment<'_>,
+        is_identity: bool,
+        random: &mut Random,
+    ) -> Result<Self> {
+        const CHOICE: [Wanted; 9] = [
+            Wanted::Fresh,
+            Wanted::Fresh,
+            Wanted::Over,
+            Wanted::Over,
+            Wanted::Write,
+            Wanted::Write,
+            Wanted::Write,
+            Wanted::Mode,
+            Wanted::Unlink,
+        ];
+        let mut left = Left::by_crash(share, moment)?;
+        let mut gap = Self::default();
+        if is_identity {
+            for _ in 0..1 + random.below(TAKERS_MAX) {
+                gap.0.extend(left.change(Wanted::Taker, random)?);
+            }
+            return Ok(gap);
+        }
+        for _ in 0..1 + random.below(3) {
+            let kind = random.choose(&CHOICE).unwrap_or(Wanted::Fresh);
+            gap.0.extend(left.change(kind, random)?);
+        }
+        Ok(gap)
+    }
+
+    /// In words.
+    pub(super) fn told(&self) -> String {
+        let one = |change: &Change| {
+            let path = change.path.display();
+            match &change.done {
+                Done::Written(bytes) => format!("{path} written ({} bytes)", bytes.len()),
+                Done::Directory => format!("{path} made"),
+                Done::Mode(mode) => format!("{path} chmod {mode:o}"),
+                Done::Unlinked => format!("{path} unlinked"),
+            }
+        };
+        self.0.iter().map(one).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Judges what became of the changes, and takes out violations that come of them and are reported.
+    pub(super) fn judge(
+        &self,
+        share: &Path,
+        said: &str,
+        operations: &[Operation],
+        findings: &mut Findings,
+    ) -> Result<()> {
+        let now = take(share)?;
+        findings.gaps += self.0.len();
+        let has_report = said.contains(".steadfast-replay-");
+        for change in &self.0 {
+            let is_told = says(said, &change.path) || has_report;
+            let place = now.get(&change.path);
+            let verdict = match &change.done {
+                Done::Written(bytes) => {
+                    let mut copies = now.iter().filter(|(_, seen)| seen.bytes.as_ref() == Some(bytes));
+                    let is_in_place = place.is_some_and(|seen| seen.bytes.as_ref() == Some(bytes));
+                    let is_beside = copies.any(|(path, _)| !is_aside(path));
+                    let is_aside = now
+                        .iter()
+                        .any(|(path, seen)| is_aside(path) && seen.bytes.as_ref() == Some(bytes));
+                    match (is_in_place || is_beside, is_aside) {
+                        (true, _) => Ok(()),
+                        (false, true) if has_report => Ok(()),
+                        (false, true) => Err("is kept aside, which is not reported"),
+                        (false, false) => Err("is not there any more, nor kept aside"),
+                    }
+                }
+                Done::Directory => match place {
+                    Some(seen) if seen.is_directory => Ok(()),
+                    _ if has_report => Ok(()),
+                    _ => Err("is not there any more"),
+                },
+                Done::Mode(mode) => match place {
+                    // Its name may be gone by what was acknowledged.
+                    None => Ok(()),
+                    Some(seen) if seen.mode & 0o7777 == *mode || is_told => Ok(()),
+                    Some(_) => Err("has another mode, which is not reported"),
+                },
+                Done::Unlinked => {
+                    findings.returned += usize::from(place.is_some());
+                    Ok(())
+                }
+            };
+            if let Err(what) = verdict {
+                let path = change.path.display();
+                let text = format!("{path}: what a local process made before the start {what}");
+                let operation = None;
+                findings.violations.push(Violation { fault: Fault::Reverted, operation, text });
+                continue;
+            }
+            let before = findings.violations.len();
+            let is_silent = matches!(change.done, Done::Unlinked | Done::Mode(_));
+            findings.violations.retain(|violation| {
+                !(change.concerns(violation, operations) && (is_told || is_silent))
+            });
+            findings.reported += before - findings.violations.len();
+        }
+        Ok(())
+    }
+}
+
+impl Change {
+    /// Whether a violation is of what it changed.
+    fn concerns(&self, violation: &Violation, operations: &[Operation]) -> bool {
+        let Some(number) = violation.operation else { return false };
+        if self.objects.contains(&number) {
+            return true;
+        }
+        let Some(operation) = operations.get(number as usize) else { return false };
+        let action: &Action = &operation.action;
+        action.object().is_some_and(|object| self.objects.contains(&object))
+            || self.place.is_some_and(|place| action.places().contains(&place))
+    }
+}
+
+/// Whether the server's log names a path's last name.
+fn says(said: &str, path: &Path) -> bool {
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| said.contains(name))
+}

@@ -1,0 +1,472 @@
+//! The power fails under clients and local processes; then, as it comes, local processes change what the
+//! crash left, an older disk is put back, the server starts, clients send calls again, and it crashes a
+//! second time: while it replays, soon after, or under load.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::check::{Check, Findings};
+use crate::crash::Survival;
+use crate::image::Image;
+use crate::random::Random;
+use crate::recording::{Moment, Recorder, Recording, record, write_new};
+use crate::report::Tally;
+use crate::server::{Server, address};
+use crate::state::State;
+use crate::storage::Mounted;
+use crate::workload::{Ledger, Load, Operation, Plan};
+use crate::resend;
+
+use super::gap::Gap;
+use super::kills::unchanged;
+use super::{Stage, excuse, not_started};
+
+/// Crash points of one recorded run.
+const POINTS: usize = 14;
+/// The most that a point is before the end of the run, to be made within 2 s of its last change.
+const RECENT_EVENTS: u64 = 60;
+/// A state directory is so much older than the data, in seconds: several checkpoints.
+const OLDER_SECONDS: f64 = 0.5;
+/// The longest that a server replays before it is cut off.
+const REPLAY_MS: u64 = 40;
+/// Operations between two crashes.
+const OPERATIONS: usize = 80;
+/// So long it goes on after its start, so that a checkpoint is made.
+const CHECKPOINT_MS: u64 = 300;
+/// Crash points of the second run.
+const SECOND_POINTS: u64 = 2;
+
+/// What follows a power cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    Start,
+    /// Local processes change something first; with `true` for the numbers of lost objects.
+    Gap(bool),
+    /// The state directory is older than the data.
+    OlderState,
+    /// The data is older than the state directory.
+    OlderData,
+    /// Started, and killed under load.
+    Kill,
+    /// The power fails again.
+    Power(Second),
+}
+
+/// When the power fails again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Second {
+    Replay,
+    Idle,
+    Checkpoint,
+    Load,
+}
+
+impl Then {
+    fn random(stage: &Stage<'_>, random: &mut Random) -> Self {
+        let parts = stage.parts;
+        let wanted = match random.below(100) {
+            0..30 => Self::Gap(false),
+            30..42 => Self::Gap(true),
+            42..50 => Self::OlderState,
+            50..54 => Self::OlderData,
+            54..62 => Self::Kill,
+            62..66 => Self::Power(Second::Replay),
+            66..69 => Self::Power(Second::Idle),
+            69..72 => Self::Power(Second::Checkpoint),
+            72..77 => Self::Power(Second::Load),
+            _ => Self::Start,
+        };
+        let is_part = match wanted {
+            Self::Start => true,
+            Self::Gap(is_identity) => if is_identity { parts.identity } else { parts.gap },
+            Self::OlderState | Self::OlderData => parts.restored,
+            Self::Kill | Self::Power(_) => parts.double,
+        };
+        if is_part { wanted } else { Self::Start }
+    }
+}
+
+/// Cuts the power so many times.
+pub(crate) fn run(stage: &Stage<'_>, points: usize, tally: &mut Tally) -> Result<()> {
+    let mut shape = *stage.shape;
+    while tally.points < points && !stage.is_over(tally) {
+        let seed = shape.seed;
+        let one = Stage { shape: &shape, keep: stage.keep.clone(), ..*stage };
+        cut(&one, points, tally).with_context(|| format!("--seed {seed}"))?;
+        shape.seed += 1;
+        if tally.runs % 5 == 0 {
+            let (points, losses) = (tally.points, tally.points_with_loss);
+            eprintln!("  {}: {points} power cuts, {losses} with loss", shape.file_system);
+        }
+    }
+    Ok(())
+}
+
+fn cut(stage: &Stage<'_>, points: usize, tally: &mut Tally) -> Result<()> {
+    let shape = stage.shape;
+    let started = Instant::now();
+    let recording = record(shape, stage.places, stage.setup).context("recording a run")?;
+    tally.runs += 1;
+    tally.operations += recording.operations.len();
+    tally.events += recording.events.len() - recording.start;
+    tally.recording_seconds += started.elapsed().as_secs_f64();
+    tally.surprises += recording.surprises.len();
+    for surprise in recording.surprises.iter().take(4) {
+        eprintln!("  unexpected: {surprise}");
+    }
+    let started = Instant::now();
+    let count = POINTS.min(points - tally.points);
+    let mut random = Random::of(shape.seed, 1 << 36);
+    // The first at once: what is changed then is changed within 2 s of the last change.
+    let recent = recording.events.len().saturating_sub(random.below(RECENT_EVENTS) as usize);
+    let mut all = vec![recent.max(recording.start)];
+    all.extend(recording.points(count.saturating_sub(1), &mut random));
+    let mut moment = recording.beginning(shape);
+    for (index, point) in all.into_iter().enumerate() {
+        if index == 0 {
+            let mut last = recording.beginning(shape);
+            last.advance(point)?;
+            one(stage, &recording, &last, index, tally)?;
+        } else {
+            moment.advance(point)?;
+            one(stage, &recording, &moment, index, tally)?;
+        }
+        if stage.is_over(tally) {
+            break;
+        }
+    }
+    tally.checking_seconds += started.elapsed().as_secs_f64();
+    Ok(())
+}
+
+/// One power cut and what follows.
+fn one(
+    stage: &Stage<'_>,
+    recording: &Recording,
+    moment: &Moment<'_>,
+    index: usize,
+    tally: &mut Tally,
+) -> Result<()> {
+    let (shape, places) = (stage.shape, stage.places);
+    let mut random = Random::of(shape.seed, (1 << 37) + index as u64);
+    let survival = Survival::random(&mut random);
+    let mut then = Then::random(stage, &mut random);
+    if index == 0 && stage.parts.gap {
+        then = Then::Gap(false);
+    }
+    let mut images = moment.crashed(survival, &mut random);
+    let older = match then {
+        Then::OlderState | Then::OlderData => older(recording, moment, stage, &mut random)?,
+        _ => None,
+    };
+    match (&older, then) {
+        (None, Then::OlderState | Then::OlderData) => then = Then::Start,
+        (Some(older), _) => {
+            let is_older = |disk: usize| (disk == 0) == (then == Then::OlderData);
+            for (disk, image) in images.iter_mut().enumerate().filter(|(disk, _)| is_older(*disk)) {
+                if let Some(older) = older.get(disk) {
+                    *image = older.clone();
+                }
+            }
+        }
+        (None, _) => {}
+    }
+    for (disk, image) in images.iter().enumerate() {
+        write_new(image, &places.image(disk, "point"))?;
+    }
+    places.start_machine(shape.seed, index + 1)?;
+    let mut head = format!(
+        "--histories --fs {}{} --seed {}: power cut {index} at event {}, {survival:?}, {} operations \
+         acknowledged, then {then:?}",
+        shape.file_system,
+        shape.log_words(),
+        shape.seed,
+        moment.point,
+        moment.acknowledged.len()
+    );
+    if let Then::Power(second) = then {
+        return again(stage, recording, moment, images, second, &head, tally);
+    }
+    let (mounted, is_repaired) = match mount(stage, recording) {
+        Ok(mounted) => mounted,
+        Err(error) => return stage.tell(&head, &not_started(&error), tally),
+    };
+    tally.repaired += usize::from(is_repaired);
+    let findings = match then {
+        Then::OlderState | Then::OlderData => Ok(unchanged(stage)),
+        Then::Kill => killed(stage, recording, moment, &mut random),
+        _ => started(stage, recording, moment, then, &mut head, &mut random),
+    };
+    let findings = findings.unwrap_or_else(|error| not_started(&error));
+    for mounted in mounted.into_iter().rev() {
+        mounted.unmount()?;
+    }
+    stage.tell(&head, &findings, tally)
+}
+
+/// All disks as they were a while before, as far as they were stable; `None` where that is too soon after the
+/// start.
+fn older(
+    recording: &Recording,
+    moment: &Moment<'_>,
+    stage: &Stage<'_>,
+    random: &mut Random,
+) -> Result<Option<Vec<Image>>> {
+    let events = recording.events.len() - recording.start;
+    let seconds_each = recording.load_seconds / events.max(1) as f64;
+    let distance = (OLDER_SECONDS / seconds_each.max(1e-9)) as usize;
+    let Some(latest) = moment.point.checked_sub(distance) else { return Ok(None) };
+    let Some(range) = latest.checked_sub(recording.start).filter(|range| *range > 0) else {
+        return Ok(None);
+    };
+    let mut earlier = recording.beginning(stage.shape);
+    earlier.advance(recording.start + random.below(range as u64) as usize)?;
+    Ok(Some(earlier.crashed(Survival::None, random)))
+}
+
+/// Mounts the disks of a point; whether one had to be repaired.
+fn mount(stage: &Stage<'_>, recording: &Recording) -> Result<(Vec<Mounted>, bool)> {
+    let mut mounted = Vec::new();
+    let mut is_repaired = false;
+    for (disk, (kind, _)) in stage.shape.disks().into_iter().enumerate() {
+        let image = stage.places.image(disk, "point");
+        let device = recording.devices.get(disk).map(String::as_str);
+        let at = stage.places.mount(disk);
+        let attempt = || Mounted::with_device(kind, &image, &at, false, device);
+        mounted.push(match attempt() {
+            Err(_) if kind.repair_super_block(&image)? => {
+                is_repaired = true;
+                attempt()?
+            }
+            outcome => outcome?,
+        });
+    }
+    Ok((mounted, is_repaired))
+}
+
+/// The server starts, perhaps after local changes.
+fn started(
+    stage: &Stage<'_>,
+    recording: &Recording,
+    moment: &Moment<'_>,
+    then: Then,
+    head: &mut String,
+    random: &mut Random,
+) -> Result<Findings> {
+    let share = stage.places.share();
+    let gap = match then {
+        Then::Gap(is_identity) => Gap::make(&share, moment, is_identity, random)?,
+        _ => Gap::default(),
+    };
+    if then != Then::Start {
+        head.push_str(": ");
+        head.push_str(&gap.told());
+    }
+    let server = stage.setup.start()?;
+    let is_resent = stage.parts.resent && then == Then::Start && random.percent(60);
+    let checked = check(stage, &server, recording, moment, is_resent, random);
+    let said = server.said();
+    let judged = checked.and_then(|(mut findings, _)| {
+        gap.judge(&share, &said, &recording.operations, &mut findings)?;
+        excuse(&mut findings, &recording.operations, &said);
+        Ok(findings)
+    });
+    server.kill()?;
+    judged
+}
+
+/// What clients see, and what they are answered when they send again.
+fn check(
+    stage: &Stage<'_>,
+    server: &Server,
+    recording: &Recording,
+    moment: &Moment<'_>,
+    sends_under_way: bool,
+    random: &mut Random,
+) -> Result<(Findings, State)> {
+    let operations = &recording.operations;
+    let (mut client, root) = server.mount()?;
+    let mut sent = Findings::default();
+    let (mut state, mut under_way) = (moment.state.clone(), moment.under_way.clone());
+    if sends_under_way {
+        resend::under_way(&mut client, operations, &mut state, &mut under_way, &mut sent)?;
+    }
+    let check = Check::new(&mut client, operations, &under_way).of_histories();
+    let (mut findings, mut state) = check.run(state, &root)?;
+    findings.in_flight = sent.in_flight;
+    findings.false_answers = sent.false_answers;
+    if stage.parts.resent && !findings.has_loss() {
+        let is_kept = |operation: &Operation| {
+            !operation.call.is_empty() && !operation.reply.is_empty()
+        };
+        let resendable: Vec<_> = (moment.acknowledged.iter().copied())
+            .filter(|number| operations.get(*number as usize).is_some_and(is_kept))
+            .collect();
+        resend::acknowledged(&mut client, operations, &resendable, random, &mut findings)?;
+        let nothing = std::collections::BTreeSet::new();
+        let check = Check::new(&mut client, operations, &nothing).of_histories();
+        let (again, now) = check.run(state, &root)?;
+        state = now;
+        findings.violations.extend(again.violations);
+    }
+    Ok((findings, state))
+}
+
+/// A load that goes on after the server was started.
+fn next_load(stage: &Stage<'_>, recording: &Recording, state: State) -> Ledger {
+    let load = Load::new(recording.root.clone(), None, 0);
+    let mut ledger = load.with(stage.parts.mix(), &stage.places.share()).into_ledger();
+    ledger.operations.clone_from(&recording.operations);
+    ledger.resume(state);
+    ledger
+}
+
+/// Started, and killed under load: what was acknowledged before the power cut and since is there.
+fn killed(
+    stage: &Stage<'_>,
+    recording: &Recording,
+    moment: &Moment<'_>,
+    random: &mut Random,
+) -> Result<Findings> {
+    let server = stage.setup.start()?;
+    let (findings, state) = check(stage, &server, recording, moment, false, random)?;
+    if findings.has_loss() {
+        server.kill()?;
+        return Ok(findings);
+    }
+    crate::snapshot::remove_asides(&stage.places.share())?;
+    let load = Load::resume(next_load(stage, recording, state), None, usize::MAX);
+    let mix = crate::workload::Mix { local: false, ..stage.parts.mix() };
+    let load = load.with(mix, &stage.places.share());
+    let (clients, seed) = (stage.shape.clients, random.next());
+    let plan = Plan { server: address(), clients, seed, may_be_killed: true };
+    std::thread::scope(|scope| {
+        let clients = scope.spawn(|| load.run(&plan));
+        std::thread::sleep(Duration::from_millis(random.below(250)));
+        let killed = server.kill();
+        load.stop();
+        let ended = clients.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        killed.and(ended)
+    })?;
+    let mut ledger = load.into_ledger();
+    let server = stage.setup.start()?;
+    let mut second = super::kills::check(stage, &server, &mut ledger, random)?;
+    excuse(&mut second, &ledger.operations, &server.said());
+    server.kill()?;
+    second.replies += findings.replies;
+    Ok(second)
+}
+
+/// The power fails a second time.
+fn again(
+    stage: &Stage<'_>,
+    recording: &Recording,
+    moment: &Moment<'_>,
+    images: Vec<Image>,
+    second: Second,
+    head: &str,
+    tally: &mut Tally,
+) -> Result<()> {
+    let (shape, places) = (stage.shape, stage.places);
+    let mut random = Random::of(shape.seed, (1 << 38) + moment.point as u64);
+    let recorder = match Recorder::open(shape, places, "point", &recording.devices) {
+        Ok(recorder) => recorder,
+        // A super block that has to be repaired; the other points have that.
+        Err(error) => {
+            let is_torn = (0..images.len()).any(|disk| {
+                let file = places.image(disk, "point");
+                shape
+                    .disks()
+                    .get(disk)
+                    .is_some_and(|(kind, _)| matches!(kind.repair_super_block(&file), Ok(true)))
+            });
+            return if is_torn { Ok(()) } else { stage.tell(head, &not_started(&error), tally) };
+        }
+    };
+    let journal = Arc::clone(&recorder.journal);
+    let devices = recorder.devices.clone();
+    let lived = (|| -> Result<(Vec<Operation>, State, bool)> {
+        let (operations, state) = (recording.operations.clone(), moment.state.clone());
+        if second == Second::Replay {
+            let server = stage.setup.launch()?;
+            std::thread::sleep(Duration::from_millis(random.below(REPLAY_MS)));
+            server.kill()?;
+            return Ok((operations, state, false));
+        }
+        let server = stage.setup.start()?;
+        match second {
+            Second::Checkpoint => std::thread::sleep(Duration::from_millis(CHECKPOINT_MS)),
+            Second::Load => {
+                let (mut client, root) = server.mount()?;
+                let check = Check::new(&mut client, &operations, &moment.under_way).of_histories();
+                let (_, state) = check.run(state, &root)?;
+                crate::snapshot::remove_asides(&places.share())?;
+                let before = operations.len();
+                let ledger = next_load(stage, recording, state.clone());
+                let load = Load::resume(ledger, Some(Arc::clone(&journal)), before + OPERATIONS);
+                let mix = crate::workload::Mix { local: false, ..stage.parts.mix() };
+                let load = load.with(mix, &places.share());
+                let (clients, seed) = (shape.clients, random.next());
+                let plan = Plan { server: address(), clients, seed, may_be_killed: false };
+                load.run(&plan)?;
+                let operations = load.into_ledger().operations;
+                server.kill()?;
+                return Ok((operations, state, true));
+            }
+            Second::Replay | Second::Idle => {}
+        }
+        server.kill()?;
+        Ok((operations, state, false))
+    })();
+    let events = journal.events();
+    recorder.close()?;
+    let (operations, state, is_settled) = match lived {
+        Ok(lived) => lived,
+        Err(error) => return stage.tell(head, &not_started(&error), tally),
+    };
+    let next = Recording {
+        operations,
+        surprises: Vec::new(),
+        start: 0,
+        events,
+        devices,
+        root: recording.root.clone(),
+        journal,
+        images,
+        state,
+        load_seconds: 0.0,
+    };
+    let mut points = next.points(SECOND_POINTS as usize, &mut random);
+    points.sort_unstable();
+    let mut later = next.beginning(shape);
+    if !is_settled {
+        later.under_way.clone_from(&moment.under_way);
+    }
+    later.acknowledged.clone_from(&moment.acknowledged);
+    for point in points {
+        later.advance(point)?;
+        let survival = Survival::random(&mut random);
+        for (disk, image) in later.crashed(survival, &mut random).iter().enumerate() {
+            write_new(image, &places.image(disk, "point"))?;
+        }
+        places.start_machine(shape.seed, 1000 + random.below(60_000) as usize)?;
+        let mut head = format!("{head}, again at event {point}, {survival:?}");
+        let (mounted, is_repaired) = match mount(stage, &next) {
+            Ok(mounted) => mounted,
+            Err(error) => {
+                stage.tell(&head, &not_started(&error), tally)?;
+                continue;
+            }
+        };
+        tally.repaired += usize::from(is_repaired);
+        let findings = started(stage, &next, &later, Then::Start, &mut head, &mut random);
+        let findings = findings.unwrap_or_else(|error| not_started(&error));
+        for mounted in mounted.into_iter().rev() {
+            mounted.unmount()?;
+        }
+        stage.tell(&head, &findings, tally)?;
+    }
+    Ok(())
+}
