@@ -343,6 +343,37 @@ fn a_commit_after_one_that_failed_leaves_the_log_what_it_has() {
     stop(running);
 }
 
+/// ext4 tells once that its journal could not be written, whoever flushes just then. From then on a
+/// flush succeeds, and what was changed is lost: the log must keep it.
+#[test]
+fn a_flush_that_only_seems_to_succeed_leaves_the_log_what_it_has() {
+    let Some(mut site) = Site::new(&[]) else { return };
+    let directory = site.place.directory.path().canonicalize().unwrap();
+    let room = tmpfs(&directory.join("room"), 8);
+    let Some(disk) = Disk::on(&room.at, &directory, "bad", 40) else { return };
+    site.disks.push(disk);
+    let running = site.start();
+    let (mut client, root) = site.mount(&running, 0);
+    // Without data, of which the kernel remembers that it could not be written.
+    let file = create(&mut client, &root, "a");
+    // The image gets no room any more for a journal.
+    let mut filling = std::fs::File::create(room.at.join("filling")).unwrap();
+    while std::io::Write::write_all(&mut filling, &[1; 4096]).is_ok() {}
+    // The one who is told.
+    run(&["sync", "--file-system", utf8(&site.disks[0].share)]);
+    let flushed = site.care(&["flush"]);
+    assert_eq!(flushed.status.code(), Some(1), "{flushed:?}");
+    kill(running);
+    drop(filling);
+    assert!(run(&["mount", "-o", "remount,size=64m", utf8(&room.at)]));
+    site.disks[0].unmount();
+    site.disks[0].mount("rw");
+    let running = site.start();
+    let (mut client, root) = site.mount(&running, 0);
+    assert_eq!(client.lookup(&root, b"a").unwrap().handle, file);
+    stop(running);
+}
+
 #[test]
 fn a_disk_that_failed_for_a_while_gets_its_operations_when_its_share_is_started_again() {
     let Some(mut site) = Site::new(&["good"]) else { return };

@@ -221,9 +221,8 @@ fn what_a_local_process_has_changed_and_flushed_stays() {
             write(&mut client, &file, b"acknowledged");
             file
         });
-        let open = |name: &str| {
-            std::fs::File::options().write(true).open(share.join(name)).unwrap()
-        };
+        let open =
+            |name: &str| std::fs::File::options().write(true).open(share.join(name)).unwrap();
         await_mark();
         open("over").write_all_at(b"LOCAL", 0).unwrap();
         open("cut").set_len(4).unwrap();
@@ -295,7 +294,8 @@ fn of_a_local_change_and_an_acknowledged_one_none_is_lost_when_the_power_fails()
         assert!(!share.join("removed").exists(), "{name}: {}", site.said());
         let [kept] = &kept_beside(&share)[..] else { panic!("{name}: {}", site.said()) };
         assert_eq!(read(kept), b"acknowledged", "{name}");
-        let told = format!("{}: its data was changed by a local process", utf8(&share.join("over")));
+        let told =
+            format!("{}: its data was changed by a local process", utf8(&share.join("over")));
         assert!(site.said().contains(&told), "{name}: {}", site.said());
         stop(running);
     }

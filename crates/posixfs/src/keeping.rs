@@ -71,7 +71,8 @@ pub(crate) fn keep(
     file::change_mode(&copy, attr.mode & OWNER_MODE).map_err(from_errno)?;
     // A flush of one file may lose others on btrfs; and the name must be there before the file is written to.
     rustix::fs::syncfs(mount).map_err(from_errno)?;
-    let renamed = rustix::fs::renameat_with(dir, &unfinished[..], dir, name, RenameFlags::NOREPLACE);
+    let renamed =
+        rustix::fs::renameat_with(dir, &unfinished[..], dir, name, RenameFlags::NOREPLACE);
     renamed.map_err(from_errno)?;
     rustix::fs::syncfs(mount).map_err(from_errno)?;
     Ok(is_copied)

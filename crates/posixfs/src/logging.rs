@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 use rustix::fs::{Mode as Permissions, OFlags};
 use rustix::io::Errno;
 use smallvec::SmallVec;
+use steadfast_sys::journal;
 use steadfast_vfs::{
     Action, Attr, AttributesUnderWay, Change, ChangeLog, Durable, FileSystemIdentity,
     FileSystemSync, Flush, FlushTarget, FlushWhat, FsError, LogPlace, LoggedChange,
@@ -128,7 +129,9 @@ impl WholeFileSystem {
 impl FileSystemSync for WholeFileSystem {
     fn sync(&self) -> Result<(), FsError> {
         let failures = self.aliases.upgrade().map(|aliases| aliases.failures());
-        rustix::fs::syncfs(&self.directory).map_err(from_errno)?;
+        rustix::fs::syncfs(&self.directory)
+            .and_then(|()| journal::require_alive(&self.directory))
+            .map_err(from_errno)?;
         if let (Some(aliases), Some(failures)) = (self.aliases.upgrade(), failures) {
             aliases.forget_failures(failures);
         }

@@ -25,7 +25,8 @@ pub(crate) fn taken(effects: &mut Effects<'_>, node: &Node, attr: Attr) -> Attr 
         return attr;
     }
     effects.take();
-    let born = attributes::stat_with_mount(&node.path).ok().and_then(|stat| attributes::born(&stat));
+    let born =
+        attributes::stat_with_mount(&node.path).ok().and_then(|stat| attributes::born(&stat));
     // Somebody may have set others since.
     let acls = inherited(node).filter(|acls| bytes(acls) <= MADE_ACL_BYTES);
     effects.change.made = Some(Box::new(Made { born, acls }));

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use rustix::fs::{Mode as Permissions, OFlags};
 use rustix::time::ClockId;
-use steadfast_sys::handle;
+use steadfast_sys::{handle, journal};
 use steadfast_vfs::{
     Acl, Attr, Cred, FileKind, FlushTarget, FlushWhat, FsError, Settled, StorageHandle, Time,
     permission,
@@ -45,7 +45,6 @@ pub(crate) struct Node {
     pub(crate) handle: StorageHandle,
     pub(crate) identity: Identity,
     pub(crate) kind: FileKind,
-    pub(crate) volume: Arc<Volume>,
     pub(crate) mount: Arc<Mount>,
     /// With `O_PATH`; of a file made through us, the one that it was made with.
     pub(crate) path: Arc<Descriptor>,
@@ -78,6 +77,8 @@ pub(crate) struct Node {
     /// Whether the cache has it.
     pub(crate) tenure: Tenure,
     budget: Arc<Budget>,
+    /// Dropped last, when the descriptors are closed: see [`crate::tree::Tree`].
+    pub(crate) volume: Arc<Volume>,
 }
 
 /// How long a descriptor is kept that cannot be had again.
@@ -364,6 +365,7 @@ impl Node {
             FlushWhat::Data => rustix::fs::fdatasync(file),
             FlushWhat::Everything => rustix::fs::fsync(file),
         };
+        let flushed = flushed.and_then(|()| journal::require_alive(&self.mount.open));
         self.noted(flushed.map_err(from_errno))
     }
 

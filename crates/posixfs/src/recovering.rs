@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, Mode as Permissions, OFlags};
 use rustix::io::Errno;
-use steadfast_sys::{directory, handle, identity, volume, xattr};
+use steadfast_sys::{directory, handle, identity, journal, volume, xattr};
 use steadfast_vfs::{
     AclsToSet, Attr, FileKind, FileSystemIdentity, FsError, HANDLE_BYTES_MAX, KeptFile, ObjectKey,
     Place, Recoverable, StorageHandle, Time,
@@ -466,6 +466,7 @@ impl Recoverable for RecoveringFileSystem {
     fn make_stable(&mut self) -> Result<(), String> {
         // Before the table: an alias must not lead to an object that a second crash takes away.
         rustix::fs::syncfs(&self.open)
+            .and_then(|()| journal::require_alive(&self.open))
             .map_err(|errno| format!("cannot flush the file system: {errno}"))?;
         let open = &self.open;
         self.aliases.retain(|actual| open_key(open, actual).is_ok_and(|object| object.is_some()));

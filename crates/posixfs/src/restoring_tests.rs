@@ -114,8 +114,7 @@ fn rights(object: &OwnedFd) -> Vec<u8> {
         for gid in 5..10 {
             let cred = Cred { uid, gid, groups: Default::default() };
             let bits = [1, 2, 4];
-            let is_allowed =
-                |bit: &u8| permission::is_allowed(&attr, list.as_ref(), &cred, *bit);
+            let is_allowed = |bit: &u8| permission::is_allowed(&attr, list.as_ref(), &cred, *bit);
             rights.push(bits.iter().filter(|bit| is_allowed(bit)).sum());
         }
     }
@@ -161,11 +160,14 @@ fn what_is_restored_is_what_was_and_never_more_on_the_way() {
             let wanted = state(&original);
             let attr = whole(&original);
             let restored = make(&at, "restored", is_directory, &found);
-            let acls = AclsToSet { access: Some(&wanted.lists[0]), default: Some(&wanted.lists[1]) };
+            let acls =
+                AclsToSet { access: Some(&wanted.lists[0]), default: Some(&wanted.lists[1]) };
             // Setting the mode changes the list: replay knows the list as it was set.
             let as_set = acknowledged.access.clone();
             let acls = match &as_set {
-                Some(list) if !wanted.lists[0].is_empty() => AclsToSet { access: Some(list), ..acls },
+                Some(list) if !wanted.lists[0].is_empty() => {
+                    AclsToSet { access: Some(list), ..acls }
+                }
                 _ => acls,
             };
             let (before, allowed) = (rights(&restored), rights(&original));
@@ -199,9 +201,15 @@ fn what_is_made_again_inherits_nothing() {
         return;
     }
     let list = acl::encoded(&steadfast_vfs::Acl {
-        entries: [AclTag::UserObject, AclTag::User(5), AclTag::GroupObject, AclTag::Mask, AclTag::Other]
-            .map(|tag| AclEntry { tag, permissions: 7 })
-            .to_vec(),
+        entries: [
+            AclTag::UserObject,
+            AclTag::User(5),
+            AclTag::GroupObject,
+            AclTag::Mask,
+            AclTag::Other,
+        ]
+        .map(|tag| AclEntry { tag, permissions: 7 })
+        .to_vec(),
     });
     for (kind, mib) in [("ext4", 32), ("xfs", 300), ("btrfs", 128)] {
         let Some(place) = Mounted::new(kind, mib) else { continue };

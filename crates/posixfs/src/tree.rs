@@ -52,9 +52,10 @@ pub struct Tree {
     /// Of the root's file system.
     pub(crate) domain: FlushDomain,
     mounts: Mounts,
-    volumes: RwLock<Vec<Arc<Volume>>>,
     /// The directory as it was opened, so that its file system is not unmounted meanwhile.
     _original: OwnedFd,
+    /// Dropped last: that tells the log that all else is closed and the disk can be unmounted.
+    volumes: RwLock<Vec<Arc<Volume>>>,
 }
 
 impl fmt::Debug for Tree {

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::{Mode, OFlags, Statx};
 use steadfast_sys::handle::KernelHandle;
+use steadfast_sys::journal;
 use steadfast_vfs::{Attr, FlushDomain, FsError, ObjectKey, StorageHandle};
 
 use crate::acl;
@@ -88,7 +89,9 @@ impl Mount {
     }
 
     pub(crate) fn sync(&self) -> Result<(), FsError> {
-        rustix::fs::syncfs(&self.open).map_err(from_errno)
+        rustix::fs::syncfs(&self.open)
+            .and_then(|()| journal::require_alive(&self.open))
+            .map_err(from_errno)
     }
 }
 
@@ -126,10 +129,10 @@ pub(crate) struct Volume {
     pub(crate) name_bytes_max: u32,
     /// How the kernel reads from it.
     pub(crate) habits: Habits,
-    /// Where its changes are logged, if they are.
-    pub(crate) log: Option<VolumeLog>,
     /// Objects of its file system that were made again.
     pub(crate) aliases: Arc<Aliases>,
+    /// Where its changes are logged, if they are. Dropped last: see [`crate::tree::Tree`].
+    pub(crate) log: Option<VolumeLog>,
 }
 
 impl Volume {

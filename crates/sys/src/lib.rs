@@ -16,6 +16,7 @@ pub mod extents;
 pub mod file;
 pub mod handle;
 pub mod identity;
+pub mod journal;
 pub mod lease;
 pub mod mapping;
 pub mod memory;

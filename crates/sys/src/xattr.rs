@@ -32,9 +32,8 @@ pub fn value(object: impl AsFd, name: &CStr, buffer: &mut [u8]) -> Result<usize>
 pub fn value_of_open(object: impl AsFd, name: &CStr, buffer: &mut [u8]) -> Result<usize> {
     let object = object.as_fd().as_raw_fd();
     // SAFETY: the string ends with NUL; the kernel writes at most `len` bytes to the buffer.
-    let got = unsafe {
-        libc::fgetxattr(object, name.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len())
-    };
+    let got =
+        unsafe { libc::fgetxattr(object, name.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) };
     usize::try_from(got).map_err(|_| last_errno())
 }
 

@@ -78,9 +78,7 @@ fn parts() -> impl Strategy<Value = Parts> {
 fn made() -> impl Strategy<Value = Option<Made>> {
     let acls = (vec(any::<u8>(), 0..900), vec(any::<u8>(), 0..900))
         .prop_map(|(access, default)| MadeAcls { access, default });
-    option::of(
-        (option::of(time()), option::of(acls)).prop_map(|(born, acls)| Made { born, acls }),
-    )
+    option::of((option::of(time()), option::of(acls)).prop_map(|(born, acls)| Made { born, acls }))
 }
 
 fn action(parts: &Parts) -> Action<'_> {
@@ -113,8 +111,8 @@ fn action(parts: &Parts) -> Action<'_> {
         9 => Action::Settled { what: Settled::Object(object), up_to },
         10 => Action::Settled { what: Settled::FileSystem, up_to },
         11 => {
-            let [ctime, mtime] =
-                [up_to, 5].map(|at| Time { seconds: at as i64, nanoseconds: names[0].len() as u32 });
+            let [ctime, mtime] = [up_to, 5]
+                .map(|at| Time { seconds: at as i64, nanoseconds: names[0].len() as u32 });
             Action::Touched { object, ctime, mtime }
         }
         _ => Action::Moment { before: Time { seconds: up_to as i64, nanoseconds: 7 } },

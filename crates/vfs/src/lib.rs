@@ -32,8 +32,8 @@ pub use acl::{Acl, AclEntry, AclTag};
 pub use attr::{Attr, DeviceNumber, FileKind, PreAttr, SetAttr, SetTime, Time, Wcc};
 pub use change::{
     ACL_BYTES_MAX, AFTER_MAX, Action, Change, ChangeLog, FileSystemIdentity, FileSystemSync,
-    LINK_TARGET_BYTES_MAX, LogPlace, LoggedChange, LoggedFileSystem, MADE_ACL_BYTES, Made, MadeAcls,
-    NotAChange, ObjectKey, Place, Settled, Unlinked, change_bytes_max,
+    LINK_TARGET_BYTES_MAX, LogPlace, LoggedChange, LoggedFileSystem, MADE_ACL_BYTES, Made,
+    MadeAcls, NotAChange, ObjectKey, Place, Settled, Unlinked, change_bytes_max,
 };
 pub use cred::{Caller, Cred, GROUPS_MAX, Waiting};
 pub use durable::{Durable, Flush, FlushDomain, FlushTarget, FlushWhat, Obligation, ReplyBarrier};

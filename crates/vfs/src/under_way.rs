@@ -39,7 +39,8 @@ impl AttributesUnderWay {
         for attr in [self.before, self.wanted] {
             let (object, size) = (self.object, self.size);
             let action = Action::Attributes { object, size, gap: None };
-            Change { action, after: smallvec![(object, attr)], before: None, made: None }.encode(to);
+            Change { action, after: smallvec![(object, attr)], before: None, made: None }
+                .encode(to);
         }
     }
 

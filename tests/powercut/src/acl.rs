@@ -161,8 +161,11 @@ mod tests {
         assert!(fault(mode, None, Some(None), &seen(None, Some(acl))).is_some());
         assert_eq!(fault(mode, None, Some(Some(acl)), &seen(None, Some(acl))), None);
         // An object without one has the list that its mode amounts to.
-        let plain = [(OWNER, 6), (GROUP, 4), (OTHER, 0)]
-            .map(|(tag, permissions)| AclEntry { tag, id: 0, permissions });
+        let plain = [(OWNER, 6), (GROUP, 4), (OTHER, 0)].map(|(tag, permissions)| AclEntry {
+            tag,
+            id: 0,
+            permissions,
+        });
         let plain = Acls { access: plain.to_vec(), ..Acls::default() };
         assert_eq!(fault(Some(0o640), None, Some(None), &plain), None);
     }

@@ -80,12 +80,7 @@ impl Load {
 }
 
 /// What to do next.
-fn choose(
-    state: &State,
-    recent: Option<Action>,
-    mix: Mix,
-    random: &mut Random,
-) -> Option<Local> {
+fn choose(state: &State, recent: Option<Action>, mix: Mix, random: &mut Random) -> Option<Local> {
     let is_file = |object: &Object| matches!(object.kind, Kind::File(_));
     let files = of_kind(state, is_file);
     let directories = of_kind(state, |object| object.kind == Kind::Directory);
@@ -94,9 +89,7 @@ fn choose(
         action.object().or(at)
     });
     let file = followed.filter(|number| files.contains(number)).or_else(|| random.choose(&files));
-    let inode = followed
-        .filter(|number| *number != ROOT && directories.contains(number))
-        .or(file);
+    let inode = followed.filter(|number| *number != ROOT && directories.contains(number)).or(file);
     let directory = random.choose(&directories).unwrap_or(ROOT);
     let at = Place { directory, name: Name(random.below(NAMES) as u16) };
     let free = Some(at).filter(|at| state.at(*at).is_none());
@@ -127,9 +120,7 @@ fn choose(
         }
         28..38 => Step::Replace { at: named(is_file, random)?, seed, bytes, mode },
         38..46 => Step::Create { at: free?, seed, bytes, mode },
-        46..49 if directories.len() < DIRECTORIES_MAX => {
-            Step::Mkdir { at: free?, mode: 0o755 }
-        }
+        46..49 if directories.len() < DIRECTORIES_MAX => Step::Mkdir { at: free?, mode: 0o755 },
         49..55 => {
             let at = named(|object| object.kind != Kind::Directory, random)?;
             Step::Unlink { at }

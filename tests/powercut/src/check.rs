@@ -499,7 +499,8 @@ impl<'a, T: Ask> Check<'a, T> {
         // LOOKUP, which servers do by another way than listing.
         let mut asked = Vec::new();
         let mut calls = Vec::new();
-        for (place, object) in state.names.iter().filter(|(place, _)| !state.loose.contains(place)) {
+        for (place, object) in state.names.iter().filter(|(place, _)| !state.loose.contains(place))
+        {
             let directory = state.objects.get(&place.directory);
             let Some(handle) = directory.and_then(|known| known.handle.as_ref()) else { continue };
             calls.push((procedure::LOOKUP, arguments::place(handle, &place.name.bytes())));

@@ -124,7 +124,8 @@ impl Stage<'_> {
             println!("    … and {more} more");
         }
         let Some(keep) = &self.keep else { return Ok(()) };
-        let name = format!("{}-history-{}-{}", self.shape.file_system, self.shape.seed, tally.points);
+        let name =
+            format!("{}-history-{}-{}", self.shape.file_system, self.shape.seed, tally.points);
         let directory = keep.join(name);
         std::fs::create_dir_all(&directory).context("where traces are kept")?;
         let lines = findings.violations.iter().map(ToString::to_string);

@@ -24,21 +24,67 @@ pub(crate) const TEMPORARY: &str = ".local-temporary";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub(crate) enum Step {
-    Truncate { object: Number, size: u64 },
+    Truncate {
+        object: Number,
+        size: u64,
+    },
     /// With `keeps_mtime` the file has the same modification time afterwards, as `rsync -t` leaves it.
-    Overwrite { object: Number, offset: u64, seed: u64, bytes: usize, keeps_mtime: bool },
+    Overwrite {
+        object: Number,
+        offset: u64,
+        seed: u64,
+        bytes: usize,
+        keeps_mtime: bool,
+    },
     /// A new file of another name is renamed over what is there.
-    Replace { at: Place, seed: u64, bytes: usize, mode: u32 },
-    Create { at: Place, seed: u64, bytes: usize, mode: u32 },
-    Mkdir { at: Place, mode: u32 },
-    Unlink { at: Place },
-    Rmdir { at: Place },
-    Rename { from: Place, to: Place },
-    Chmod { object: Number, mode: u32 },
-    Chown { object: Number, uid: u32, gid: u32 },
-    Utimes { object: Number, atime: Time, mtime: Time },
-    Acl { object: Number, acl: Option<Acl> },
-    DefaultAcl { object: Number, acl: Option<Acl> },
+    Replace {
+        at: Place,
+        seed: u64,
+        bytes: usize,
+        mode: u32,
+    },
+    Create {
+        at: Place,
+        seed: u64,
+        bytes: usize,
+        mode: u32,
+    },
+    Mkdir {
+        at: Place,
+        mode: u32,
+    },
+    Unlink {
+        at: Place,
+    },
+    Rmdir {
+        at: Place,
+    },
+    Rename {
+        from: Place,
+        to: Place,
+    },
+    Chmod {
+        object: Number,
+        mode: u32,
+    },
+    Chown {
+        object: Number,
+        uid: u32,
+        gid: u32,
+    },
+    Utimes {
+        object: Number,
+        atime: Time,
+        mtime: Time,
+    },
+    Acl {
+        object: Number,
+        acl: Option<Acl>,
+    },
+    DefaultAcl {
+        object: Number,
+        acl: Option<Acl>,
+    },
     /// Nothing is changed.
     Nothing,
 }
@@ -139,7 +185,6 @@ impl Local {
         }
     }
 }
-
 
 /// The path of a name.
 pub(crate) fn path(state: &State, share: &Path, mut at: Place) -> Option<PathBuf> {

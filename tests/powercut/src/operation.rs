@@ -72,19 +72,60 @@ pub(crate) struct Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub(crate) enum Action {
-    Create { at: Place, how: How, mode: Option<u32>, size: Option<u64> },
-    Mkdir { at: Place, mode: u32 },
-    Symlink { at: Place, target: u64 },
-    Mknod { at: Place, mode: u32 },
-    Remove { at: Place },
-    Rmdir { at: Place },
-    Rename { from: Place, to: Place },
-    Link { object: Number, at: Place },
-    Setattr { object: Number, change: Change },
-    Write { object: Number, offset: u64, seed: u64, bytes: usize, stable: StableHow },
-    Commit { object: Number, offset: u64, count: u32 },
+    Create {
+        at: Place,
+        how: How,
+        mode: Option<u32>,
+        size: Option<u64>,
+    },
+    Mkdir {
+        at: Place,
+        mode: u32,
+    },
+    Symlink {
+        at: Place,
+        target: u64,
+    },
+    Mknod {
+        at: Place,
+        mode: u32,
+    },
+    Remove {
+        at: Place,
+    },
+    Rmdir {
+        at: Place,
+    },
+    Rename {
+        from: Place,
+        to: Place,
+    },
+    Link {
+        object: Number,
+        at: Place,
+    },
+    Setattr {
+        object: Number,
+        change: Change,
+    },
+    Write {
+        object: Number,
+        offset: u64,
+        seed: u64,
+        bytes: usize,
+        stable: StableHow,
+    },
+    Commit {
+        object: Number,
+        offset: u64,
+        count: u32,
+    },
     /// NFSACL's; a default ACL of `None` is taken away.
-    Setacl { object: Number, acl: Option<Acl>, is_default: bool },
+    Setacl {
+        object: Number,
+        acl: Option<Acl>,
+        is_default: bool,
+    },
     /// By a process beside the server.
     Local(Local),
 }

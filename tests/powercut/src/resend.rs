@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
-use steadfast_client::{NfsStat3, Nfs3Client, RpcConnection};
+use steadfast_client::{Nfs3Client, NfsStat3, RpcConnection};
 
 use crate::check::{Findings, replay};
 use crate::operation::{Number, Outcome};

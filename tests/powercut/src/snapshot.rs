@@ -93,8 +93,7 @@ pub(crate) fn differences(before: &Snapshot, after: &Snapshot) -> Vec<String> {
 
 /// Removes what replay kept aside, so that directories are as clients know them. How many.
 pub(crate) fn remove_asides(share: &Path) -> Result<usize> {
-    let found: Vec<_> =
-        take(share)?.into_iter().filter(|(path, _)| is_aside(path)).collect();
+    let found: Vec<_> = take(share)?.into_iter().filter(|(path, _)| is_aside(path)).collect();
     let mut removed = 0;
     for (path, seen) in found {
         let path = share.join(path);

@@ -404,9 +404,8 @@ impl State {
 
     /// Whether an operation names what may be there or not: clients do not.
     pub(crate) fn is_loose(&self, action: &Action) -> bool {
-        let is_loose = |number: &Number| {
-            self.objects.get(number).is_none_or(|object| object.is_loose)
-        };
+        let is_loose =
+            |number: &Number| self.objects.get(number).is_none_or(|object| object.is_loose);
         action.places().iter().any(|place| {
             self.loose.contains(place)
                 || is_loose(&place.directory)
@@ -467,7 +466,9 @@ impl State {
         match object.kind {
             Kind::Symlink(_) => {}
             Kind::Directory => (object.acl, object.default_acl) = (inherited, inherited),
-            Kind::File(_) | Kind::Fifo => (object.acl, object.default_acl) = (inherited, Some(None)),
+            Kind::File(_) | Kind::Fifo => {
+                (object.acl, object.default_acl) = (inherited, Some(None))
+            }
         }
         object.handle.clone_from(&done.handle);
         if let Some(attributes) = &done.attributes {

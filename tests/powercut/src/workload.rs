@@ -249,11 +249,7 @@ impl Load {
     }
 
     /// A load that goes on where another ended.
-    pub(crate) fn resume(
-        ledger: Ledger,
-        journal: Option<Arc<Journal>>,
-        operations: usize,
-    ) -> Self {
+    pub(crate) fn resume(ledger: Ledger, journal: Option<Arc<Journal>>, operations: usize) -> Self {
         let mut load = Self::new(FileHandle(Vec::new()), journal, operations);
         load.ledger = Mutex::new(ledger);
         load
@@ -555,9 +551,8 @@ fn choose_acl(state: &State, random: &mut Random) -> Option<Action> {
 
 /// What is there for certain, and has a handle.
 pub(crate) fn of_kind(state: &State, is_wanted: impl Fn(&Object) -> bool) -> Vec<Number> {
-    let is_wanted = |object: &Object| {
-        object.handle.is_some() && !object.is_loose && is_wanted(object)
-    };
+    let is_wanted =
+        |object: &Object| object.handle.is_some() && !object.is_loose && is_wanted(object);
     let wanted = state.objects.iter().filter(|(_, object)| is_wanted(object));
     wanted.map(|(number, _)| *number).collect()
 }

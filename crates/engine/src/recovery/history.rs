@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use smallvec::SmallVec;
-use steadfast_vfs::{
-    Action, Attr, Change, FileKind, ObjectKey, Place, Settled, Time, Unlinked,
-};
+use steadfast_vfs::{Action, Attr, Change, FileKind, ObjectKey, Place, Settled, Time, Unlinked};
 
 /// A name in a directory, owned.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,9 +114,7 @@ impl Object {
     /// Whether it had this mtime after the change of an LSN, or, for all of them, after any.
     pub(super) fn had_mtime(&self, mtime: Time, lsn: Option<u64>) -> bool {
         let all = self.ctimes.iter().zip(&self.mtimes);
-        all.into_iter().any(|((of, _), known)| {
-            *known == mtime && lsn.is_none_or(|lsn| lsn == *of)
-        })
+        all.into_iter().any(|((of, _), known)| *known == mtime && lsn.is_none_or(|lsn| lsn == *of))
     }
 
     fn be_directory(&mut self, is_directory: bool) {

@@ -78,7 +78,8 @@ mod tests {
     fn another_kind_or_birth_is_of_a_stranger() {
         use FileKind::{Directory, Fifo, Regular};
         let since = SinceCrash { began: Some(time(100)), now: Some(time(200)) };
-        let made = |born| Looks { kind: Some(Regular), born, first: Some(time(50)), ..Looks::default() };
+        let made =
+            |born| Looks { kind: Some(Regular), born, first: Some(time(50)), ..Looks::default() };
         let there = made(None);
         let dir = Looks { is_directory: Some(true), ..Looks::default() };
         for (looks, kind, born, expected) in [
@@ -96,7 +97,11 @@ mod tests {
             (&dir, Regular, None, false),
             (&dir, Directory, Some(time(150)), true),
         ] {
-            assert_eq!(looks.fit(&attr(kind), born, since), expected, "{looks:?} {kind:?} {born:?}");
+            assert_eq!(
+                looks.fit(&attr(kind), born, since),
+                expected,
+                "{looks:?} {kind:?} {born:?}"
+            );
         }
         assert!(!there.fit(&attr(Regular), Some(time(51)), SinceCrash::default()));
     }

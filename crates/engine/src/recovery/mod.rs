@@ -216,7 +216,8 @@ impl Replay {
     /// When this run of the machine began, unless changes of the one before seem to be later: then the
     /// clock was set meanwhile, and says nothing.
     fn trusted_start(&self) -> Option<Time> {
-        self.machine_started.filter(|began| self.history.latest.is_none_or(|latest| latest < *began))
+        self.machine_started
+            .filter(|began| self.history.latest.is_none_or(|latest| latest < *began))
     }
 
     /// The attributes that an object had when replay began.

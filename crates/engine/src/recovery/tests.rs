@@ -53,9 +53,8 @@ type Seen = (Body, u32, Time, MadeAcls);
 fn seen(disk: &Disk) -> std::collections::BTreeMap<ObjectKey, Seen> {
     let reachable = |key: &ObjectKey| *key < self::key(DIRS as u64) || disk.links(key) > 0;
     let nodes = disk.nodes.iter().filter(|(key, _)| reachable(key));
-    let looks = |node: &Node| {
-        (node.body.clone(), node.attr.mode, node.attr.mtime, node.acls.clone())
-    };
+    let looks =
+        |node: &Node| (node.body.clone(), node.attr.mode, node.attr.mtime, node.acls.clone());
     nodes.map(|(key, node)| (*key, looks(node))).collect()
 }
 

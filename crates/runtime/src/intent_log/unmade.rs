@@ -113,7 +113,8 @@ mod tests {
     fn a_log_that_nobody_needed_is_made_when_the_first_file_system_wants_it() {
         let place = tempfile::tempdir().expect("a directory");
         let path = place.path().join("intent.log");
-        let keeper = parts(place.path(), Box::new(|_| Ok(None))).start_unmade().expect("begun").keeper;
+        let keeper =
+            parts(place.path(), Box::new(|_| Ok(None))).start_unmade().expect("begun").keeper;
         assert_eq!((keeper.phase(), keeper.status().left), (Phase::Off, Some(Left::Unmade)));
         assert_eq!(keeper.enable(), Err(SwitchError::Unneeded));
         // A checkpointer looks at it in vain.
@@ -161,7 +162,8 @@ mod tests {
     #[test]
     fn a_log_that_was_never_needed_leaves_nothing_behind() {
         let place = tempfile::tempdir().expect("a directory");
-        let keeper = parts(place.path(), Box::new(|_| Ok(None))).start_unmade().expect("begun").keeper;
+        let keeper =
+            parts(place.path(), Box::new(|_| Ok(None))).start_unmade().expect("begun").keeper;
         // Switched off, it is not made either; not even by the administrator's second thoughts.
         keeper.disable().expect("noted");
         let (log, _disk, file_system) = join(&keeper);

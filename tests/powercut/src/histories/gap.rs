@@ -62,9 +62,8 @@ struct Left<'a> {
 
 impl<'a> Left<'a> {
     fn by_crash(share: &'a Path, moment: &'a Moment<'a>) -> Result<Self> {
-        let numbered = |(number, object): (&Number, &crate::state::Object)| {
-            Some((object.fileid?, *number))
-        };
+        let numbered =
+            |(number, object): (&Number, &crate::state::Object)| Some((object.fileid?, *number));
         let mut taken: BTreeSet<Number> = moment.under_way.clone();
         for action in moment.under_way.iter().filter_map(|number| moment.action(*number)) {
             taken.extend(action.object());
@@ -134,9 +133,7 @@ impl<'a> Left<'a> {
         let mut known = vec![PathBuf::new()];
         let directories = self.there.iter().filter(|(_, seen)| seen.is_directory);
         known.extend(
-            directories
-                .map(|(path, _)| path.clone())
-                .filter(|path| self.directory(path).is_some()),
+            directories.map(|(path, _)| path.clone()).filter(|path| self.directory(path).is_some()),
         );
         let index = random.below(known.len() as u64) as usize;
         known.into_iter().nth(index).unwrap_or_default()
@@ -293,7 +290,8 @@ impl Gap {
             let place = now.get(&change.path);
             let verdict = match &change.done {
                 Done::Written(bytes) => {
-                    let mut copies = now.iter().filter(|(_, seen)| seen.bytes.as_ref() == Some(bytes));
+                    let mut copies =
+                        now.iter().filter(|(_, seen)| seen.bytes.as_ref() == Some(bytes));
                     let is_in_place = place.is_some_and(|seen| seen.bytes.as_ref() == Some(bytes));
                     let is_beside = copies.any(|(path, _)| !is_aside(path));
                     let is_aside = now

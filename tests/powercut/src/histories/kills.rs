@@ -58,7 +58,10 @@ pub(crate) fn run(stage: &Stage<'_>, kills: usize, tally: &mut Tally) -> Result<
         seed += 1;
         if tally.runs % 10 == 0 {
             let (points, losses) = (tally.points, tally.points_with_loss);
-            eprintln!("  {}: {points} kills and stops, {losses} with loss", stage.shape.file_system);
+            eprintln!(
+                "  {}: {points} kills and stops, {losses} with loss",
+                stage.shape.file_system
+            );
         }
     }
     tally.checking_seconds += started.elapsed().as_secs_f64();
@@ -106,7 +109,15 @@ fn lives(
         let before = load.sent();
         let life_ms = 30 + random.below(LIFE_MS);
         let clients_seed = seed ^ life << 40;
-        live(stage, &load, server, end, Duration::from_millis(life_ms), older.as_deref(), clients_seed)?;
+        live(
+            stage,
+            &load,
+            server,
+            end,
+            Duration::from_millis(life_ms),
+            older.as_deref(),
+            clients_seed,
+        )?;
         tally.operations += load.sent() - before;
         if stage.parts.local {
             for _ in 0..random.below(GAP_CHANGES) {

@@ -13,11 +13,11 @@ use crate::image::Image;
 use crate::random::Random;
 use crate::recording::{Moment, Recorder, Recording, record, write_new};
 use crate::report::Tally;
+use crate::resend;
 use crate::server::{Server, address};
 use crate::state::State;
 use crate::storage::Mounted;
 use crate::workload::{Ledger, Load, Operation, Plan};
-use crate::resend;
 
 use super::gap::Gap;
 use super::kills::unchanged;
@@ -80,7 +80,13 @@ impl Then {
         };
         let is_part = match wanted {
             Self::Start => true,
-            Self::Gap(is_identity) => if is_identity { parts.identity } else { parts.gap },
+            Self::Gap(is_identity) => {
+                if is_identity {
+                    parts.identity
+                } else {
+                    parts.gap
+                }
+            }
             Self::OlderState | Self::OlderData => parts.restored,
             Self::Kill | Self::Power(_) => parts.double,
         };
@@ -298,9 +304,8 @@ fn check(
     findings.in_flight = sent.in_flight;
     findings.false_answers = sent.false_answers;
     if stage.parts.resent && !findings.has_loss() {
-        let is_kept = |operation: &Operation| {
-            !operation.call.is_empty() && !operation.reply.is_empty()
-        };
+        let is_kept =
+            |operation: &Operation| !operation.call.is_empty() && !operation.reply.is_empty();
         let resendable: Vec<_> = (moment.acknowledged.iter().copied())
             .filter(|number| operations.get(*number as usize).is_some_and(is_kept))
             .collect();

@@ -152,7 +152,9 @@ impl Disk {
     }
 
     pub(super) fn put(&mut self, object: &ObjectKey, offset: usize, data: &[u8]) {
-        let Some(Node { body: Body::Data(old), attr, .. }) = self.nodes.get_mut(object) else { return };
+        let Some(Node { body: Body::Data(old), attr, .. }) = self.nodes.get_mut(object) else {
+            return;
+        };
         if old.len() < offset + data.len() {
             old.resize(offset + data.len(), 0);
         }
@@ -161,7 +163,9 @@ impl Disk {
     }
 
     pub(super) fn cut(&mut self, object: &ObjectKey, size: usize) {
-        let Some(Node { body: Body::Data(old), attr, .. }) = self.nodes.get_mut(object) else { return };
+        let Some(Node { body: Body::Data(old), attr, .. }) = self.nodes.get_mut(object) else {
+            return;
+        };
         old.resize(size, 0);
         attr.size = size as u64;
     }
