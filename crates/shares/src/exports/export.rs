@@ -41,7 +41,7 @@ fn entry(share: &Share) -> (String, Vec<String>) {
     }
     let rules = share.rules.rules();
     let mut sorted: Vec<(usize, &ClientRule)> = rules.iter().enumerate().collect();
-    sorted.sort_by_key(|(_, rule)| precedence(&rule.pattern));
+    sorted.sort_by_key(|(_, rule)| precedence(&rule.pattern, is_network(&rule.pattern)));
     if let Some((first, later)) = misplaced(&sorted) {
         warnings.push(format!(
             "here {:?} counts before {:?}, there it is the other way round",
@@ -98,6 +98,11 @@ fn may_meet(a: &ClientPattern, b: &ClientPattern) -> bool {
         ) => a.has_address(*other) || b.has_address(*one),
         _ => true,
     }
+}
+
+/// Whether a pattern is told with a length.
+fn is_network(pattern: &ClientPattern) -> bool {
+    pattern.to_string().contains('/')
 }
 
 fn client(pattern: &ClientPattern) -> String {
