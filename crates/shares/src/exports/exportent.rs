@@ -228,10 +228,17 @@ impl Exportent {
         Ok(Word::Taken)
     }
 
-    /// Whether something was said of access, after flavours in an earlier list, that these do not
-    /// have.
+    /// Whether something that was said last of access does not hold for the flavours: they were named
+    /// in an earlier list, or have a `sec=` of their own. `insecure` depends on the kernel there.
     pub(super) fn has_words_without_effect(&self) -> bool {
-        self.flavors.len() == 1 && self.flavors.iter().all(|(_, flags)| *flags != self.flags)
+        let entry = self.flags;
+        let by_port = |flags: &Flags| flags.needs_privileged_port && !entry.needs_privileged_port;
+        let by_access = |flags: &Flags| {
+            let port = entry.needs_privileged_port;
+            Flags { needs_privileged_port: port, ..*flags } != entry
+        };
+        let mut flavors = self.flavors.iter().map(|(_, flags)| flags);
+        flavors.clone().any(by_port) || (!self.flavors.is_empty() && flavors.all(by_access))
     }
 
     /// What it comes to. Without `sec=` it is for `sys` alone.

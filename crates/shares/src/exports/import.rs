@@ -374,8 +374,8 @@ impl Import<'_> {
             return None;
         }
         if entry.has_words_without_effect() {
-            let what = "sec= stands before the client: what is said of access with the client does \
-                        not hold for those flavours (nor for exportfs(8))";
+            let what = "some of what is said of access does not hold for the flavours of an earlier \
+                        sec=: say it after that, in the same list";
             self.warn(client.name.place, what.to_owned());
         }
         match entry.options() {
