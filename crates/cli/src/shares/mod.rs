@@ -14,6 +14,8 @@ mod told;
 mod watching;
 mod writing;
 
+pub(crate) use comes_to::planned_alone;
+
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
