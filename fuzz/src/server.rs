@@ -7,7 +7,7 @@ use steadfast_engine::{
     CallHost, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer, Transport, Transports,
     Verdict,
 };
-use steadfast_shares::{ClientPattern, ClientRule, Rights, RuleSet, Share, ShareId, Squash};
+use steadfast_shares::{ClientPattern, ClientRule, Flavors, Rights, RuleSet, Share, ShareId, Squash};
 use steadfast_vfs::FsError;
 use steadfast_vfs::model::ModelFs;
 use steadfast_wire::mount::{Exports, FhStatus, MountList};
@@ -55,7 +55,8 @@ pub struct Server {
 
 impl Default for Server {
     fn default() -> Self {
-        let rights = Rights { squash: Squash::None, ..Rights::default() };
+        let flavors = Flavors::NONE | Flavors::SYS;
+        let rights = Rights { flavors, squash: Squash::None, ..Rights::default() };
         let export = |number: u64, path: &str| Export {
             share: Arc::new(Share {
                 id: ShareId(number),

@@ -19,7 +19,12 @@ const PACKAGES: &[&str] = &[
     "g++",
     "git",
     "python3",
+    // exportfs, which the import of exports(5) is held against.
+    "nfs-kernel-server",
 ];
+
+/// Services of these packages, which nobody wants to run for tests.
+const SERVICES: &[&str] = &["nfs-server", "rpcbind"];
 
 /// Time for each fuzz target here; longer runs are `fuzz/run.sh`'s.
 const FUZZ_SECONDS: u32 = 5;
@@ -81,7 +86,7 @@ fn shown(time: Duration) -> String {
 }
 
 fn install() -> Result<()> {
-    packages::ensure(PACKAGES)
+    packages::ensure_without_services(PACKAGES, SERVICES)
 }
 
 fn tests() -> Result<()> {

@@ -1,12 +1,11 @@
 //! The command line, as it is typed.
 
-use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use steadfast_bench::arguments::BenchArguments;
-use steadfast_shares::configuration::{LOG_MIB, LogTarget};
+use steadfast_shares::configuration::{LOG_MIB, ListenAddress, LogTarget};
 use steadfast_shares::{Access, ClientPattern, ShareOptions};
 
 use crate::share_commands::arguments::{self as share_commands, ServerChoice};
@@ -192,6 +191,10 @@ pub(crate) struct ShareArguments {
     /// Every user of a client becomes the anonymous user.
     #[arg(long)]
     pub(crate) all_squash: bool,
+    /// Serve calls from any port. Without this they must come from a port below 1024, which only
+    /// root of a client may use.
+    #[arg(long)]
+    pub(crate) insecure: bool,
     /// The anonymous user.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..i64::from(u32::MAX)))]
     pub(crate) anonuid: Option<u32>,
@@ -210,8 +213,9 @@ pub(crate) struct ShareArguments {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Server options (each outweighs the configuration file)")]
 pub(crate) struct ServerArguments {
-    /// Serve at this address (default: all of IPv4 and IPv6); may be repeated.
-    #[arg(long, value_name = "ADDR[:PORT]", value_parser = listen_address)]
+    /// Serve at this address (default: all of IPv4 and IPv6), a link-local one with its interface
+    /// ([fe80::1%eth0]:2049); may be repeated.
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = str::parse::<ListenAddress>)]
     pub(crate) listen: Vec<ListenAddress>,
     /// Serve at this port; 0 takes a free one.
     #[arg(long, value_name = "N")]
@@ -247,13 +251,6 @@ pub(crate) struct ServerArguments {
     pub(crate) pools: Option<u16>,
 }
 
-/// An address whose port may be left to `--port`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ListenAddress {
-    pub(crate) ip: IpAddr,
-    pub(crate) port: Option<u16>,
-}
-
 impl ShareArguments {
     pub(crate) fn options(&self) -> ShareOptions {
         let default = Access::default();
@@ -264,6 +261,7 @@ impl ShareArguments {
                 squashes_all: self.all_squash,
                 anonymous_uid: self.anonuid.unwrap_or(default.anonymous_uid),
                 anonymous_gid: self.anongid.unwrap_or(default.anonymous_gid),
+                needs_privileged_port: !self.insecure,
                 ..default
             },
             crosses_mounts: self.crossmnt,
@@ -280,19 +278,6 @@ fn operations(text: &str) -> Result<u64, String> {
     text.strip_suffix("-operations")
         .and_then(|number| number.parse().ok())
         .ok_or_else(|| "say how many: N-operations".to_owned())
-}
-
-fn listen_address(text: &str) -> Result<ListenAddress, String> {
-    if let Ok(address) = text.parse::<SocketAddr>() {
-        return Ok(ListenAddress { ip: address.ip(), port: Some(address.port()) });
-    }
-    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
-    match bare.parse() {
-        Ok(ip) => Ok(ListenAddress { ip, port: None }),
-        Err(_) => {
-            Err("write an address, or an address with a port: 0.0.0.0:2049, [::]:2049".into())
-        }
-    }
 }
 
 fn client_pattern(text: &str) -> Result<ClientPattern, String> {
@@ -326,7 +311,7 @@ mod tests {
     use clap::{CommandFactory, Parser};
     use steadfast_shares::Squash;
 
-    use super::{Arguments, Command, ServeArguments, listen_address};
+    use super::{Arguments, Command, ListenAddress, ServeArguments};
 
     fn serve(words: &[&str]) -> ServeArguments {
         let words = ["steadfast", "serve"].iter().chain(words);
@@ -343,13 +328,19 @@ mod tests {
 
     #[test]
     fn listen_addresses_may_lack_a_port() {
-        let port = |text| listen_address(text).map(|address| address.port);
-        assert_eq!(port("0.0.0.0:111"), Ok(Some(111)));
-        assert_eq!(port("::1"), Ok(None));
-        assert_eq!(port("[::1]"), Ok(None));
-        assert_eq!(port("[::1]:2049"), Ok(Some(2049)));
-        assert!(port("localhost").is_err());
-        assert!(port("1.2.3.4:99999").is_err());
+        let port = |text: &str| {
+            let address = serve(&["a", "--listen", text]).server.listen.remove(0);
+            address.has_port.then_some(address.address.port())
+        };
+        assert_eq!(port("0.0.0.0:111"), Some(111));
+        assert_eq!(port("::1"), None);
+        assert_eq!(port("[::1]"), None);
+        assert_eq!(port("[::1]:2049"), Some(2049));
+        assert_eq!(port("[fe80::1%eth0]:2049"), Some(2049));
+        assert_eq!(port("fe80::1%eth0"), None);
+        for wrong in ["localhost", "1.2.3.4:99999", "fe80::1", "::1%lo", "[fe80::1]:1%lo"] {
+            assert!(wrong.parse::<ListenAddress>().is_err(), "{wrong}");
+        }
     }
 
     #[test]
@@ -360,6 +351,9 @@ mod tests {
         assert_eq!(arguments.directories.len(), 2);
         assert!(rights.is_read_only);
         assert_eq!((rights.squash, rights.anonymous_uid), (Squash::All, 7));
+        assert!(rights.needs_privileged_port);
+        let open = serve(&["a", "--insecure"]).share.options();
+        assert!(!open.access.needs_privileged_port);
         assert_eq!(serve(&["a", "--clients", "10.0.0.0/8,::1"]).share.clients().len(), 2);
     }
 

@@ -6,15 +6,16 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anyhow::{Result, anyhow};
 use steadfast_shares::configuration::{
-    LogSettings, NamesSettings, Place, PluginSettings, ServerSettings, ShareSettings,
-    TEXT_BYTES_MAX,
+    ListenAddress, LogSettings, NamesSettings, Place, PluginSettings, ServerSettings,
+    ShareSettings, TEXT_BYTES_MAX,
 };
 use steadfast_shares::manage::{DefaultsSpec, ShareSpec};
 use steadfast_shares::{
     ClientRule, Configuration, FixedShare, RuleSet, Share, ShareId, ShareOptions, nearest,
 };
-use steadfast_sys::process;
+use steadfast_sys::{net, process};
 
 use crate::arguments::{NFS_PORT, ServeArguments, ServerArguments};
 
@@ -331,20 +332,26 @@ fn command_line_share(arguments: &ServeArguments, directory: &Path) -> Result<Sh
 /// Where to listen, and whether that is only the default (of which IPv6 may be left out where
 /// there is none). A port of the command line replaces those of the file, not its addresses: who
 /// serves one address only must not find all of them served.
+///
+/// # Errors
+/// When an interface of an address is not there.
 pub(crate) fn listen_addresses(
     arguments: &ServerArguments,
-    configured: Option<&Vec<SocketAddr>>,
-) -> (Vec<SocketAddr>, bool) {
+    configured: Option<&Vec<ListenAddress>>,
+) -> Result<(Vec<SocketAddr>, bool)> {
     let port = arguments.port.unwrap_or(NFS_PORT);
     let is_default = arguments.listen.is_empty() && configured.is_none();
     let wanted: Vec<SocketAddr> = match configured {
         _ if !arguments.listen.is_empty() => {
-            arguments.listen.iter().map(|a| SocketAddr::new(a.ip, a.port.unwrap_or(port))).collect()
+            let listen = arguments.listen.iter();
+            let told =
+                listen.map(|wanted| listen_address(wanted, (!wanted.has_port).then_some(port)));
+            told.collect::<Result<_>>()?
         }
-        Some(configured) => configured
-            .iter()
-            .map(|a| SocketAddr::new(a.ip(), arguments.port.unwrap_or(a.port())))
-            .collect(),
+        Some(configured) => {
+            let told = configured.iter().map(|wanted| listen_address(wanted, arguments.port));
+            told.collect::<Result<_>>()?
+        }
         None => {
             let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
             any.into_iter().map(|ip| SocketAddr::new(ip, port)).collect()
@@ -356,31 +363,53 @@ pub(crate) fn listen_addresses(
             addresses.push(address);
         }
     }
-    (addresses, is_default)
+    Ok((addresses, is_default))
+}
+
+/// An address with the number of its interface, and this port if one is said.
+fn listen_address(wanted: &ListenAddress, port: Option<u16>) -> Result<SocketAddr> {
+    let mut address = wanted.address;
+    if let Some(port) = port {
+        address.set_port(port);
+    }
+    if let (SocketAddr::V6(address), Some(zone)) = (&mut address, &wanted.zone) {
+        let number = net::interface(zone).map_err(|_| {
+            anyhow!("cannot listen at {wanted}: this machine has no network interface {zone:?}")
+        })?;
+        address.set_scope_id(number);
+    }
+    Ok(address)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arguments::ListenAddress;
-
     fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
+        texts.iter().map(|text| text.parse().expect("an address")).collect()
+    }
+
+    fn parsed(texts: &[&str]) -> Vec<ListenAddress> {
         texts.iter().map(|text| text.parse().expect("an address")).collect()
     }
 
     #[test]
     fn the_command_line_outweighs_the_file_about_addresses() {
-        let configured = addresses(&["10.0.0.1:2049"]);
+        let configured = parsed(&["10.0.0.1:2049"]);
         let mut arguments = ServerArguments::default();
-        assert_eq!(listen_addresses(&arguments, Some(&configured)), (configured.clone(), false));
+        let chosen = |arguments: &ServerArguments| {
+            listen_addresses(arguments, Some(&configured)).expect("addresses")
+        };
+        assert_eq!(chosen(&arguments), (addresses(&["10.0.0.1:2049"]), false));
         arguments.port = Some(5000);
-        arguments.listen = vec![
-            ListenAddress { ip: Ipv4Addr::LOCALHOST.into(), port: None },
-            ListenAddress { ip: Ipv4Addr::LOCALHOST.into(), port: Some(1) },
-            ListenAddress { ip: Ipv4Addr::LOCALHOST.into(), port: Some(5000) },
-        ];
-        let (chosen, _) = listen_addresses(&arguments, Some(&configured));
-        assert_eq!(chosen, addresses(&["127.0.0.1:5000", "127.0.0.1:1"]));
+        assert_eq!(chosen(&arguments), (addresses(&["10.0.0.1:5000"]), false));
+        arguments.listen = parsed(&["127.0.0.1", "127.0.0.1:1", "127.0.0.1:5000"]);
+        assert_eq!(chosen(&arguments).0, addresses(&["127.0.0.1:5000", "127.0.0.1:1"]));
+        arguments.listen = parsed(&["fe80::1%lo"]);
+        let SocketAddr::V6(zoned) = chosen(&arguments).0[0] else { panic!() };
+        assert_eq!(Some(zoned.scope_id()), net::interface("lo").ok());
+        arguments.listen = parsed(&["fe80::1%nowhere"]);
+        let error = listen_addresses(&arguments, None).expect_err("no such interface").to_string();
+        assert!(error.contains("no network interface \"nowhere\""), "{error}");
     }
 
     #[test]
@@ -416,16 +445,14 @@ mod tests {
 
     #[test]
     fn a_port_of_the_command_line_leaves_the_addresses_of_the_file() {
-        let configured = addresses(&["127.0.0.1:2049", "[::1]:2049", "127.0.0.1:2050"]);
+        let configured = parsed(&["127.0.0.1:2049", "[::1]:2049", "127.0.0.1:2050"]);
         let arguments = ServerArguments { port: Some(5000), ..ServerArguments::default() };
+        let chosen = |configured| listen_addresses(&arguments, configured).expect("addresses");
         assert_eq!(
-            listen_addresses(&arguments, Some(&configured)),
+            chosen(Some(&configured)),
             (addresses(&["127.0.0.1:5000", "[::1]:5000"]), false)
         );
-        assert_eq!(
-            listen_addresses(&arguments, None),
-            (addresses(&["0.0.0.0:5000", "[::]:5000"]), true)
-        );
+        assert_eq!(chosen(None), (addresses(&["0.0.0.0:5000", "[::]:5000"]), true));
     }
 
     #[test]

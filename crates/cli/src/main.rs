@@ -99,6 +99,9 @@ fn check_config(file: &Path) -> ExitCode {
             let text: String = std::iter::once(head).chain(lines).collect();
             // Nobody may be reading.
             let _ = std::io::stdout().write_all(plain::lines(&text).as_bytes());
+            for warning in configuration.warnings() {
+                eprintln!("warning: {}", plain::line(&warning.to_string()));
+            }
             ExitCode::SUCCESS
         }
         Err(mistakes) => {

@@ -1,7 +1,7 @@
 //! `steadfast serve`: start, wait for signals, stop.
 
 use std::io::Write;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -177,7 +177,7 @@ fn start(
     };
     let state = StateDirectory::open_with(&state_path, arguments.server.new_handle_key)?;
     let (mut listen, is_default) =
-        configuration::listen_addresses(&arguments.server, settings.listen.as_ref());
+        configuration::listen_addresses(&arguments.server, settings.listen.as_ref())?;
     if is_default {
         // Before the engine is made, which tells clients what is served.
         leave_out_missing_ipv6(&mut listen, |address| TcpListener::bind(address).map(drop));
@@ -527,7 +527,7 @@ fn start_server(
         options.listen = listen.to_vec();
         options.extra_listen.clear();
         if serves_rpcbind {
-            let same = listen.iter().map(|address| SocketAddr::new(address.ip(), RPCBIND_PORT));
+            let same = listen.iter().map(|address| with_port(*address, RPCBIND_PORT));
             options.extra_listen.extend(same.filter(|address| !listen.contains(address)));
         }
         let service = Arc::clone(engine) as _;
@@ -572,18 +572,24 @@ fn server_options(arguments: &ServeArguments, settings: &ServerSettings) -> Serv
     }
 }
 
+fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+    address.set_port(port);
+    address
+}
+
 /// Replaces port 0 by one port that is free on all addresses, since clients are told one.
 fn choose_port(listen: &mut [SocketAddr], udp: bool) -> Result<()> {
     if listen.iter().all(|address| address.port() != 0) {
         return Ok(());
     }
     for _ in 0..PORT_ATTEMPTS {
-        let ip = listen.first().map_or(IpAddr::from([0, 0, 0, 0]), SocketAddr::ip);
-        let first = TcpListener::bind(SocketAddr::new(ip, 0)).context("no port is free")?;
+        let any = SocketAddr::from(([0, 0, 0, 0], 0));
+        let first = listen.first().map_or(any, |address| with_port(*address, 0));
+        let first = TcpListener::bind(first).context("no port is free")?;
         let port = first.local_addr()?.port();
         drop(first);
         let is_free = listen.iter().filter(|address| address.port() == 0).all(|address| {
-            let address = SocketAddr::new(address.ip(), port);
+            let address = with_port(*address, port);
             let is_taken = |error: std::io::Error| error.kind() == std::io::ErrorKind::AddrInUse;
             let tcp_is_taken = TcpListener::bind(address).is_err_and(is_taken);
             let udp_is_taken = udp && UdpSocket::bind(address).is_err_and(is_taken);

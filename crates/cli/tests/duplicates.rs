@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nfs3_support::{Fixture, PATIENCE, is_root};
 use steadfast_client::{
     CreateHow3, FileHandle, Identity, NfsStat3, Procedure, Settings, StableHow, append_call,
-    arguments, procedure,
+    arguments, procedure, reserved,
 };
 use steadfast_sys::net::vanish;
 
@@ -45,16 +45,14 @@ impl Socket {
     fn open(way: Way, server: SocketAddr) -> Self {
         match way {
             Way::Datagram | Way::DatagramFromElsewhere => {
-                let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-                socket.connect(server).unwrap();
-                Self::Datagrams(socket)
+                Self::Datagrams(reserved::datagrams(server).unwrap())
             }
             Way::SameConnection | Way::Reconnected => Self::connect(server),
         }
     }
 
     fn connect(server: SocketAddr) -> Self {
-        let stream = TcpStream::connect(server).unwrap();
+        let stream = reserved::stream(server, PATIENCE).unwrap();
         stream.set_nodelay(true).unwrap();
         Self::Stream(stream)
     }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use crate::call::{Identity, Procedure, append_call};
 use crate::error::ClientError;
 use crate::reply::{Reply, parse_reply};
-use crate::stream::started_at_low_bits;
+use crate::reserved;
+use crate::stream::first_xid;
 use crate::transport::RpcTransport;
 
 /// When a call is sent again, and when it is given up.
@@ -36,7 +37,7 @@ pub struct RpcDatagram {
 }
 
 impl RpcDatagram {
-    /// A socket for this server.
+    /// A socket for this server, at a reserved port if that may be.
     ///
     /// # Errors
     /// The socket's.
@@ -44,20 +45,8 @@ impl RpcDatagram {
         server: SocketAddr,
         retransmission: Retransmission,
     ) -> Result<Self, ClientError> {
-        let ours: SocketAddr = if server.is_ipv6() {
-            (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
-        } else {
-            (std::net::Ipv4Addr::UNSPECIFIED, 0).into()
-        };
-        let socket = UdpSocket::bind(ours)?;
-        socket.connect(server)?;
-        let port = socket.local_addr()?.port();
-        Ok(Self {
-            socket,
-            retransmission,
-            next_xid: u32::from(port) << 16 | started_at_low_bits(),
-            buffer: vec![0; 1 << 16],
-        })
+        let socket = reserved::datagrams(server)?;
+        Ok(Self { socket, retransmission, next_xid: first_xid(), buffer: vec![0; 1 << 16] })
     }
 
     /// Builds a call; nothing is sent. The xid names its reply.

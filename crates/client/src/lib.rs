@@ -20,6 +20,7 @@ pub mod mount;
 mod nfs3;
 pub mod nfsacl;
 mod reply;
+pub mod reserved;
 pub mod rpcbind;
 mod stream;
 mod transport;

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::call::{Identity, Procedure, append_call, record_mark};
 use crate::error::ClientError;
 use crate::reply::{Reply, parse_reply};
+use crate::reserved;
 use crate::transport::RpcTransport;
 
 /// The largest record this client receives, in bytes: a READ of 16 MiB and its head.
@@ -34,21 +36,26 @@ pub struct RpcConnection {
 }
 
 impl RpcConnection {
-    /// Connects; `timeout` bounds connecting and each wait for a reply.
+    /// Connects, from a reserved port if that may be; `timeout` bounds connecting and each wait for
+    /// a reply.
     ///
     /// # Errors
     /// When the server cannot be reached.
     pub fn connect(server: SocketAddr, timeout: Duration) -> Result<Self, ClientError> {
-        let stream = TcpStream::connect_timeout(&server, timeout)?;
+        Self::over(reserved::stream(server, timeout)?, timeout)
+    }
+
+    /// A connection that was made already; `timeout` bounds each wait for a reply.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn over(stream: TcpStream, timeout: Duration) -> Result<Self, ClientError> {
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(timeout))?;
-        // Connections of one process begin at different xids, since a server's duplicate request
-        // cache tells clients apart by address, not by port.
-        let port = stream.local_addr()?.port();
         Ok(Self {
             stream,
             timeout,
-            next_xid: u32::from(port) << 16 | started_at_low_bits(),
+            next_xid: first_xid(),
             input: Vec::new(),
             consumed: 0,
             partial: Vec::new(),
@@ -236,11 +243,18 @@ impl RpcConnection {
     }
 }
 
-/// Bits that differ between runs, so that a new process on a reused port is not taken for the
-/// old one by a duplicate request cache.
-pub(crate) fn started_at_low_bits() -> u32 {
+/// Where a connection begins to count. Connections of one process begin far apart, and those of
+/// another one elsewhere, since a server's duplicate request cache tells clients apart by address,
+/// and ports are used again.
+pub(crate) fn first_xid() -> u32 {
+    static CONNECTIONS: AtomicU32 = AtomicU32::new(1);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.map_or(0, |now| (now.subsec_nanos() >> 4) & 0xffff)
+    let started = now.map_or(0, |now| now.as_nanos() as u64) ^ u64::from(std::process::id()) << 32;
+    // Two close times become distant numbers.
+    let random = (started.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44) as u32;
+    // A stretch of a million calls each, of which as many as there are begin at different ones.
+    let stretch = CONNECTIONS.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9);
+    stretch.wrapping_add(random)
 }
 
 impl RpcTransport for RpcConnection {

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use steadfast_shares::{ClientPattern, Decision, Flavor, Flavors};
+use steadfast_shares::{ClientPattern, Decision, Flavor};
 use steadfast_vfs::{Caller, Cred, FileKind, FsError, StorageHandle, Waiting};
 use steadfast_xdr::{Reader, Writer, XdrError};
 
@@ -230,11 +230,6 @@ fn flavors(session: &Session<'_>, exported: &Exported) -> Result<SmallVec<[u32; 
     let mut is_pending = false;
     for (flavor, number) in [(Flavor::Sys, 1), (Flavor::None, 0)] {
         match session.engine.authority.decide(rules, &session.peer.question(flavor)) {
-            // Those who ask for no particular flavour take it for one that asks nothing of them:
-            // it is told only where it was asked for.
-            Decision::Granted(place)
-                if flavor == Flavor::None
-                    && rules.grant(place).is_some_and(|r| r.flavors == Flavors::default()) => {}
             Decision::Granted(_) => numbers.push(number),
             Decision::Refused(_) => {}
             Decision::Pending => is_pending = true,

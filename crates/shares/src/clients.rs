@@ -68,6 +68,21 @@ impl std::str::FromStr for ClientPattern {
 }
 
 impl ClientPattern {
+    /// Why the pattern can have no client, if that is so: it looks like addresses with wildcards, and
+    /// wildcards are for names.
+    pub fn matches_nobody(&self) -> Option<String> {
+        let Self::Domain(domain) = self else { return None };
+        domain.looks_like_addresses().then(|| {
+            let network = network_of_wildcards(domain.as_str());
+            let instead = network.map_or_else(
+                || "write a network like \"10.0.0.0/8\"".to_owned(),
+                |network| format!("write {}", shown(&network)),
+            );
+            let pattern = shown(domain.as_str());
+            format!("{pattern} has no address, since wildcards are for names: {instead}")
+        })
+    }
+
     /// Whether all clients of another pattern are known to be among its own, without any name
     /// being looked up.
     pub(crate) fn covers(&self, other: &Self) -> bool {
@@ -100,6 +115,24 @@ impl std::fmt::Display for ClientPattern {
             Self::Netgroup(netgroup) => write!(f, "{netgroup}"),
         }
     }
+}
+
+/// The network that `10.1.*` or `10.1.*.*` was meant to be.
+fn network_of_wildcards(text: &str) -> Option<String> {
+    let parts: Vec<&str> = text.split('.').collect();
+    let fixed = parts.iter().take_while(|part| part.parse::<u8>().is_ok()).count();
+    let is_plain = (1..=3).contains(&fixed)
+        && parts.len() <= 4
+        && parts.iter().skip(fixed).all(|part| *part == "*");
+    let numbers = parts.iter().take(fixed).copied().chain(std::iter::repeat("0")).take(4);
+    is_plain.then(|| format!("{}/{}", numbers.collect::<Vec<_>>().join("."), 8 * fixed))
+}
+
+/// Whether an address, or a network's, is one of IPv4 that is written as IPv6.
+pub(crate) fn spans_mapped(text: &str) -> bool {
+    let address = text.split('/').next().unwrap_or(text);
+    let address = address.parse::<std::net::Ipv6Addr>();
+    address.is_ok_and(|address| IpAddr::from(address).to_canonical().is_ipv4())
 }
 
 fn not_an_address(text: &str) -> PatternError {

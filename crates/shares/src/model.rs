@@ -73,9 +73,9 @@ bitflags::bitflags! {
 }
 
 impl Default for Flavors {
-    /// Those that prove nothing: who asks for more says so.
+    /// As in exports(5).
     fn default() -> Self {
-        Self::NONE | Self::SYS
+        Self::SYS
     }
 }
 
@@ -111,10 +111,11 @@ pub struct Rights {
 }
 
 impl Default for Rights {
+    /// As in exports(5), but that changes are allowed.
     fn default() -> Self {
         Self {
             flavors: Flavors::default(),
-            needs_privileged_port: false,
+            needs_privileged_port: true,
             looks_up_groups: false,
             is_read_only: false,
             squash: Squash::Root,

@@ -47,27 +47,70 @@ impl fmt::Display for HostName {
     }
 }
 
-/// Host names with `*` and `?`, which match dots too (exports(5)), in lower case.
+/// Host names with `*`, `?` and classes of characters (`[0-9]`, `[^ab]`), which match dots too
+/// (exports(5)), in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DomainPattern(Arc<str>);
 
 impl DomainPattern {
     /// `None` unless it has a wildcard and is otherwise made of a host name's characters.
     pub fn new(text: &str) -> Option<Self> {
-        let is_character =
-            |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'*' | b'?');
         let is_pattern = text.len() <= HOST_BYTES_MAX
-            && text.contains(['*', '?'])
+            && text.contains(['*', '?', '['])
             && text.bytes().any(|b| b.is_ascii_alphanumeric())
-            && text.bytes().all(is_character)
             && !text.starts_with('.')
-            && !text.contains("..");
+            && !text.contains("..")
+            && Self::has_parts_alone(text.as_bytes());
         is_pattern.then(|| Self(text.to_ascii_lowercase().into()))
+    }
+
+    /// Whether it is made of characters of names, wildcards and classes. A class has such characters
+    /// and ranges of digits or of small letters: of large ones exportfs(8) makes something else.
+    fn has_parts_alone(mut text: &[u8]) -> bool {
+        let is_character = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+        let is_range_end = |b: u8| b.is_ascii_digit() || b.is_ascii_lowercase();
+        while let [first, rest @ ..] = text {
+            text = rest;
+            if *first != b'[' {
+                if !is_character(*first) && !matches!(first, b'*' | b'?') {
+                    return false;
+                }
+                continue;
+            }
+            let Some(end) = rest.iter().position(|b| *b == b']') else { return false };
+            let (class, after) = rest.split_at(end);
+            let members = class.strip_prefix(b"^").unwrap_or(class);
+            let is_range = |at: &usize| *at > 0 && members.get(*at) == Some(&b'-');
+            let has_ranges = (0..members.len()).filter(is_range).all(|at| {
+                let before = members.get(at - 1).copied().unwrap_or(0);
+                match members.get(at + 1) {
+                    Some(next) => is_range_end(before) && is_range_end(*next) && before <= *next,
+                    None => true,
+                }
+            });
+            if members.is_empty() || !members.iter().all(|b| is_character(*b)) || !has_ranges {
+                return false;
+            }
+            text = after.get(1..).unwrap_or_default();
+        }
+        true
     }
 
     /// The pattern.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Whether it looks like addresses (`10.0.0.*`), of which it has none: names alone are matched.
+    pub fn looks_like_addresses(&self) -> bool {
+        let mut is_in_class = false;
+        let is_number = |b: u8| b.is_ascii_digit() || matches!(b, b'.' | b'*' | b'?');
+        self.0.contains(|c: char| c.is_ascii_digit())
+            && self.0.bytes().all(|b| {
+                is_in_class = (is_in_class && b != b']') || b == b'[';
+                is_number(b) || matches!(b, b'[' | b']') || (is_in_class && b == b'-')
+            })
+            && self.0.contains('.')
     }
 
     /// Whether a host's name is one of those.
@@ -77,26 +120,43 @@ impl DomainPattern {
         // again: each star once, so no pattern takes longer than its length times the name's.
         let (mut p, mut n) = (0, 0);
         let mut star = None;
-        while n < name.len() {
-            match pattern.get(p) {
-                Some(b'*') => {
-                    star = Some((p, n));
-                    p += 1;
-                }
-                Some(c) if *c == b'?' || name.get(n) == Some(c) => {
-                    p += 1;
-                    n += 1;
-                }
-                _ => {
-                    let Some((at, taken)) = star else { return false };
-                    star = Some((at, taken + 1));
-                    p = at + 1;
-                    n = taken + 1;
-                }
+        while let Some(c) = name.get(n) {
+            if pattern.get(p) == Some(&b'*') {
+                star = Some((p, n));
+                p += 1;
+            } else if let Some(length) = part(pattern.get(p..).unwrap_or_default(), *c) {
+                p += length;
+                n += 1;
+            } else {
+                let Some((at, taken)) = star else { return false };
+                star = Some((at, taken + 1));
+                p = at + 1;
+                n = taken + 1;
             }
         }
         pattern.get(p..).is_none_or(|rest| rest.iter().all(|c| *c == b'*'))
     }
+}
+
+/// How long the pattern's first part is (`?`, a class or a character), if it matches a character.
+fn part(pattern: &[u8], c: u8) -> Option<usize> {
+    let (first, rest) = pattern.split_first()?;
+    if *first != b'[' {
+        return (*first == b'?' || *first == c).then_some(1);
+    }
+    let end = rest.iter().position(|b| *b == b']')?;
+    let class = rest.get(..end)?;
+    let members = class.strip_prefix(b"^").unwrap_or(class);
+    let is_inverted = members.len() < class.len();
+    let is_member = (0..members.len()).any(|at| {
+        let member = members.get(at).copied();
+        let before = at.checked_sub(1).and_then(|before| members.get(before));
+        match (member, before, members.get(at + 1)) {
+            (Some(b'-'), Some(low), Some(high)) => (*low..=*high).contains(&c),
+            _ => member == Some(c),
+        }
+    });
+    (is_member != is_inverted).then_some(end + 2)
 }
 
 impl fmt::Display for DomainPattern {
@@ -213,12 +273,54 @@ mod tests {
         }
     }
 
+    #[test]
+    fn classes_of_characters_are_those_of_exports() {
+        let matches = |pattern, name| DomainPattern::new(pattern).unwrap().matches(&host(name));
+        for (pattern, name, expected) in [
+            ("node[0-9]", "node7", true),
+            ("node[0-9]", "NODE7", true),
+            ("node[0-9]", "node77", false),
+            ("node[0-9]", "nodex", false),
+            ("N[A1-3c].x", "n2.x", true),
+            ("n[A1-3c].x", "na.x", true),
+            ("n[A1-3c].x", "n4.x", false),
+            ("n[^0-9]*", "nx.y", true),
+            ("n[^0-9]*", "n0.y", false),
+            ("n[-a].x", "n-a.x", false),
+            ("n[a-]b", "n-b", true),
+            ("[a-c-e].x", "d.x", true),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+        for text in ["n[12", "n[]", "n[^]", "n[]a]", "n[A-C]", "n[9-0]", "n[a b]", "n[!a]", "n]"] {
+            assert!(DomainPattern::new(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn patterns_of_addresses_are_told_from_those_of_names() {
+        let looks = |text| DomainPattern::new(text).unwrap().looks_like_addresses();
+        for text in ["10.*", "192.168.1.?", "10.0.0.[0-9]"] {
+            assert!(looks(text), "{text}");
+        }
+        for text in ["*.example", "10.*.x", "node[0-9]", "node[0-9].x", "h1?"] {
+            assert!(!looks(text), "{text}");
+        }
+    }
+
     /// The definition, by recursion.
     fn matches(pattern: &[u8], name: &[u8]) -> bool {
         match (pattern.split_first(), name.split_first()) {
             (None, None) => true,
             (Some((b'*', rest)), None) => matches(rest, name),
             (Some((b'*', rest)), Some((_, tail))) => matches(rest, name) || matches(pattern, tail),
+            (Some((b'[', rest)), Some((d, tail))) => {
+                let end = rest.iter().position(|b| *b == b']').unwrap_or(0);
+                let (class, rest) = (&rest[..end], &rest[end + 1..]);
+                let is_inverted = class[0] == b'^';
+                (class[usize::from(is_inverted)..].contains(d) != is_inverted)
+                    && matches(rest, tail)
+            }
             (Some((c, rest)), Some((d, tail))) => (*c == b'?' || c == d) && matches(rest, tail),
             _ => false,
         }
@@ -227,7 +329,7 @@ mod tests {
     proptest! {
         #[test]
         fn wildcards_are_what_their_definition_says(
-            pattern in "[ab.*?]{1,10}", name in "[ab]{1,4}(\\.[ab]{1,4}){0,3}",
+            pattern in "([ab.*?]|\\[\\^?[ab]{1,2}\\]){1,10}", name in "[ab]{1,4}(\\.[ab]{1,4}){0,3}",
         ) {
             let (Some(domain), Some(host)) = (DomainPattern::new(&pattern), HostName::new(&name))
                 else { return Ok(()) };

@@ -288,7 +288,7 @@ impl ShareOptions {
 }
 
 /// `sec=` with these flavours.
-fn sec(flavors: Flavors) -> String {
+pub(crate) fn sec(flavors: Flavors) -> String {
     let words = Flavor::ALL.into_iter().filter(|flavor| flavors.contains((*flavor).into()));
     format!("sec={}", words.map(Flavor::word).collect::<Vec<_>>().join(":"))
 }

@@ -29,6 +29,23 @@ pub fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
+/// The number of a network interface, by its name, or by its number as text.
+///
+/// # Errors
+/// `NotFound` if there is none.
+pub fn interface(zone: &str) -> io::Result<u32> {
+    let not_found = || io::Error::from(io::ErrorKind::NotFound);
+    if let Ok(number) = zone.parse::<u32>() {
+        return if number == 0 { Err(not_found()) } else { Ok(number) };
+    }
+    let name = std::ffi::CString::new(zone).map_err(|_| not_found())?;
+    // SAFETY: the name is a string with a NUL at its end, which the call only reads.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => Err(not_found()),
+        number => Ok(number),
+    }
+}
+
 /// Receives what there is into the buffers, the first filled first.
 pub fn receive(socket: impl AsFd, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
     Ok(rustix::io::readv(socket, buffers)?)

@@ -1,12 +1,14 @@
 //! Connections of virtual clients: an address of its own for each where the server is on
-//! loopback, many at once, within what the process may have open.
+//! loopback, a reserved port where that may be (servers want one by default), many at once, within
+//! what the process may have open.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use socket2::{Domain, Socket, Type};
+use socket2::{Socket, Type};
+use steadfast_client::reserved;
 use steadfast_sys::epoll::{Epoll, Events, Interest};
 
 use crate::error::BenchError;
@@ -53,12 +55,14 @@ pub(crate) fn reserve_descriptors(connections: usize) -> Result<(), BenchError> 
 }
 
 /// A socket of a virtual client; with an `address` it has that client's own, where there are any.
-fn socket(server: SocketAddr, address: Option<usize>, kind: Type) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(server), kind.nonblocking(), None)?;
-    if let Some(source) = address.and_then(|client| source_address(server, client)) {
-        socket.bind(&SocketAddr::from((source, 0)).into())?;
-    }
-    Ok(socket)
+fn socket(
+    server: SocketAddr,
+    address: Option<usize>,
+    kind: Type,
+    connect: impl Fn(&Socket) -> io::Result<()>,
+) -> io::Result<Socket> {
+    let source = address.and_then(|client| source_address(server, client)).map(IpAddr::V4);
+    reserved::connected(server, source, kind.nonblocking(), connect)
 }
 
 /// Starts to connect a virtual client; writability tells that it is done.
@@ -66,14 +70,17 @@ pub(crate) fn start_connecting(
     server: SocketAddr,
     address: Option<usize>,
 ) -> io::Result<TcpStream> {
-    let socket = socket(server, address, Type::STREAM)?;
-    socket.set_tcp_nodelay(true)?;
-    match socket.connect(&server.into()) {
-        Ok(()) => {}
-        Err(error)
-            if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {}
-        Err(error) => return Err(error),
-    }
+    let socket = socket(server, address, Type::STREAM, |socket| {
+        socket.set_tcp_nodelay(true)?;
+        match socket.connect(&server.into()) {
+            Err(error)
+                if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) =>
+            {
+                Ok(())
+            }
+            outcome => outcome,
+        }
+    })?;
     Ok(socket.into())
 }
 
@@ -85,9 +92,11 @@ pub(crate) fn datagrams(
     first_address: Option<usize>,
 ) -> Result<Vec<UdpSocket>, BenchError> {
     let make = |client: usize, place: u64| -> io::Result<UdpSocket> {
-        let socket = socket(server, first_address.map(|first| first + client), Type::DGRAM)?;
-        socket.set_recv_buffer_size(DATAGRAMS_BYTES)?;
-        socket.connect(&server.into())?;
+        let address = first_address.map(|first| first + client);
+        let socket = socket(server, address, Type::DGRAM, |socket| {
+            socket.set_recv_buffer_size(DATAGRAMS_BYTES)?;
+            socket.connect(&server.into())
+        })?;
         epoll.add(&socket, place, Interest::InputEdges)?;
         Ok(socket.into())
     };

@@ -16,12 +16,12 @@ mod report;
 mod worker;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use steadfast_client::{CallTemplate, mount};
+use steadfast_client::{CallTemplate, mount, reserved};
 
 use crate::drive::{CLIENTS_MAX, Control, sockets};
 use crate::error::BenchError;
@@ -146,7 +146,7 @@ pub struct ShareList {
 /// # Errors
 /// When the server cannot be reached, nothing comes for so long, or what comes is no list.
 pub fn list_shares(target: &Target, patience: Duration) -> Result<ShareList, BenchError> {
-    let mut stream = TcpStream::connect_timeout(&target.mount_server, patience)?;
+    let mut stream = reserved::stream(target.mount_server, patience)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(patience))?;
     let xid = std::process::id();

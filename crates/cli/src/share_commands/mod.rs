@@ -26,11 +26,12 @@ use steadfast_control::api::{
 use steadfast_control::{AskError, Client};
 use steadfast_shares::Configuration;
 use steadfast_shares::configuration::ServerSettings;
-use steadfast_shares::manage::{Batch, Operation};
+use steadfast_shares::manage::{Batch, DefaultsSpec, Operation};
 
 use crate::arguments::CONFIGURATION_FILE;
 use crate::configuration;
 use crate::plain;
+use crate::shares::planned_alone;
 use crate::state_directory::StateDirectory;
 use arguments::{
     ApplyArguments, ChangeOptions, ExportArguments, GroupAction, GroupArguments, ImportArguments,
@@ -204,13 +205,30 @@ pub(crate) fn import(arguments: &ImportArguments) -> Result<()> {
         let text = String::from_utf8(bytes).map_err(|_| anyhow!("{name} is not UTF-8"))?;
         Ok(ExportsFile { name, text })
     });
-    let wish = Wish::Import(Import {
+    let wanted = Import {
         exports: exports.collect::<Result<_>>()?,
         group: arguments.group.clone(),
         comment: arguments.change.comment.clone(),
         partial: arguments.partial,
-    });
-    wished(&client(&arguments.server)?, &wish, &arguments.change)
+    };
+    let client = client(&arguments.server)?;
+    if arguments.change.dry_run
+        && let Err(error) = client.history()
+        && error.is_without_server()
+    {
+        eprintln!("{error}; what follows is for a server that shares nothing yet");
+        let planned = planned_alone(&wanted, defaults(&arguments.server));
+        let planned =
+            planned.map_err(|mistakes| told_of_mistakes("mistakes in the files", &mistakes))?;
+        return tell(arguments.change.json, &planned, outcome::plan);
+    }
+    wished(&client, &Wish::Import(wanted), &arguments.change)
+}
+
+/// `[defaults]` of the configuration that is meant; mistakes in it are told elsewhere.
+fn defaults(choice: &ServerChoice) -> DefaultsSpec {
+    let file = choice.config.as_deref().unwrap_or(CONFIGURATION_FILE.as_ref());
+    configuration::read(file).map(|configuration| configuration.defaults).unwrap_or_default()
 }
 
 /// The files that exportfs(8) reads, in its order.
@@ -315,18 +333,19 @@ fn nothing_left_out(done: &Applied) -> Result<()> {
 
 /// An answer; what is wrong with what was asked, one line a mistake.
 fn asked<T>(answer: Result<T, AskError>) -> Result<T> {
-    answer.map_err(|error| {
-        let mistakes = error.mistakes();
-        let told = |what: &Mistake| plain::line(&what.to_string()).into_owned();
-        if mistakes.len() <= 1 {
-            return anyhow!("{}", plain::line(&error.to_string()));
-        }
-        let mut lines: Vec<String> = mistakes.iter().take(MISTAKES_MAX).map(told).collect();
-        if let Some(more) = mistakes.len().checked_sub(MISTAKES_MAX).filter(|more| *more > 0) {
-            lines.push(format!("and {more} more"));
-        }
-        anyhow!("{}:\n{}", plain::line(&error.to_string()), lines.join("\n"))
+    answer.map_err(|error| match error.mistakes() {
+        [] | [_] => anyhow!("{}", plain::line(&error.to_string())),
+        mistakes => told_of_mistakes(&error.to_string(), mistakes),
     })
+}
+
+fn told_of_mistakes(head: &str, mistakes: &[Mistake]) -> anyhow::Error {
+    let told = |what: &Mistake| plain::line(&what.to_string()).into_owned();
+    let mut lines: Vec<String> = mistakes.iter().take(MISTAKES_MAX).map(told).collect();
+    if let Some(more) = mistakes.len().checked_sub(MISTAKES_MAX).filter(|more| *more > 0) {
+        lines.push(format!("and {more} more"));
+    }
+    anyhow!("{}:\n{}", plain::line(head), lines.join("\n"))
 }
 
 /// The server that is meant.

@@ -9,6 +9,10 @@ use steadfast_control::api::{
 
 use super::table::{Color, Screen};
 
+/// Notes of one kind that are told one by one; of more, the first, and where the others are.
+const ALIKE_MAX: usize = 3;
+/// So many places of others are told.
+const PLACES_MAX: usize = 5;
 /// Changes that are told one by one; of more, how many.
 const CHANGES_MAX: usize = 200;
 
@@ -65,11 +69,39 @@ pub(super) fn accepted(applied: &Applied, screen: Screen) -> String {
     text
 }
 
+/// Notes, of which many of one kind, as about directories that are missing, are one line.
 fn notes(text: &mut String, head: &str, color: Color, notes: &[Mistake], screen: Screen) {
+    let mut kinds: Vec<(String, Vec<&Mistake>)> = Vec::new();
     for note in notes {
-        let head = screen.paint(color, &format!("{head}:"));
-        let _ = writeln!(text, "{head} {note}");
+        let kind = kind(&note.what);
+        match kinds.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, alike)) => alike.push(note),
+            None => kinds.push((kind, vec![note])),
+        }
     }
+    let head = screen.paint(color, &format!("{head}:"));
+    for (_, alike) in kinds {
+        let [first, others @ ..] = &*alike else { continue };
+        if alike.len() <= ALIKE_MAX {
+            for note in alike {
+                let _ = writeln!(text, "{head} {note}");
+            }
+            continue;
+        }
+        let mut places: Vec<&str> =
+            others.iter().take(PLACES_MAX).map(|note| note.place.as_str()).collect();
+        if others.len() > PLACES_MAX {
+            places.push("…");
+        }
+        let (count, places) = (others.len(), places.join(", "));
+        let _ = writeln!(text, "{head} {first}, and {count} more like it: {places}");
+    }
+}
+
+/// What is said, without what it is said of.
+fn kind(what: &str) -> String {
+    let mut parts = what.split('"').enumerate();
+    parts.by_ref().filter(|(number, _)| number % 2 == 0).map(|(_, part)| part).collect()
 }
 
 fn changes(text: &mut String, changes: &[PlannedChange], screen: Screen) {
@@ -170,6 +202,25 @@ mod tests {
              left out: x.toml:1:2: unknown option \"or\"; did you mean \"ro\"?\n\
              1 share added, 1 share removed, 1 share changed would be done; state 7 is not changed\n"
         );
+    }
+
+    #[test]
+    fn many_notes_of_one_kind_are_one_line() {
+        let note = |n: usize| Mistake {
+            place: format!("/d{n}"),
+            what: format!("the directory \"/d{n}\" does not exist"),
+            ..Mistake::default()
+        };
+        let mut warnings: Vec<Mistake> = (0..24).map(note).collect();
+        warnings.push(Mistake { what: "something else".to_owned(), ..Mistake::default() });
+        let told = plan(&Plan { warnings, ..Plan::default() }, Screen::default());
+        assert_eq!(
+            told,
+            "warning: /d0: the directory \"/d0\" does not exist, and 23 more like it: /d1, /d2, /d3, \
+             /d4, /d5, …\nwarning: something else\nnothing would change\n"
+        );
+        let few = Plan { warnings: (0..3).map(note).collect(), ..Plan::default() };
+        assert_eq!(plan(&few, Screen::default()).lines().count(), 4);
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! What a wish comes down to: a batch, and what is told beside it.
 
 use steadfast_control::Refusal;
-use steadfast_control::api::{Document, Import, Mistake, Wish};
+use steadfast_control::api::{Document, Import, Mistake, Plan, Wish};
 use steadfast_shares::exports::import;
 use steadfast_shares::manage::{Batch, DefaultsSpec, GroupSpec};
-use steadfast_shares::{Catalog, Inherited, Wanted, places_in};
+use steadfast_shares::{Catalog, Inherited, Wanted, places_in, planned};
 
 use super::State;
+use crate::configuration::directory_problem;
 
 /// A wish as operations.
 #[derive(Debug, Default)]
@@ -34,10 +35,18 @@ impl<'a> ComesTo<'a> {
             Wish::Document(document) => Self::of_document(catalog, document),
             Wish::Import(import) => Self::of_import(catalog, import),
         };
-        if !comes.batch.partial && !comes.mistakes.is_empty() {
-            return Err(Refusal::mistaken(comes.mistakes));
+        comes.checked()
+    }
+
+    fn checked(mut self) -> Result<Self, Refusal> {
+        if !self.batch.partial && !self.mistakes.is_empty() {
+            return Err(Refusal::mistaken(self.mistakes));
         }
-        Ok(comes)
+        // An import has warned of them with their places.
+        if self.places.is_empty() {
+            self.warnings.extend(self.batch.warnings());
+        }
+        Ok(self)
     }
 
     fn of_document(catalog: &Catalog, document: &'a Document) -> Self {
@@ -65,7 +74,7 @@ impl<'a> ComesTo<'a> {
             wanted.exports.iter().map(|file| (file.name.as_str(), file.text.as_str())).collect();
         let file = catalog.file(&wanted.group);
         let inherited = inherited(catalog.defaults(), file.map(steadfast_shares::GroupFile::group));
-        let imported = import(&texts, &wanted.group, file.is_none(), &inherited);
+        let imported = import(&texts, &wanted.group, file.is_none(), &inherited, &real_path);
         Self {
             batch: Batch {
                 operations: imported.operations,
@@ -122,6 +131,33 @@ impl<'a> ComesTo<'a> {
         all.extend(operations);
         all
     }
+}
+
+/// What an import would do for a server that shares nothing yet.
+///
+/// # Errors
+/// The mistakes, if it is to be done as a whole.
+pub(crate) fn planned_alone(import: &Import, defaults: DefaultsSpec) -> Result<Plan, Vec<Mistake>> {
+    let mut catalog = Catalog::new("shares.d", defaults, Vec::new());
+    let mut comes =
+        ComesTo::of_import(&catalog, import).checked().map_err(|refusal| refusal.mistakes)?;
+    let applied = catalog.apply(&comes.batch).map_err(|mistakes| comes.placed(mistakes))?;
+    let mistakes = comes.left_out(applied.left_out);
+    let faults = applied.changes.iter().filter_map(|change| {
+        let share = change.new.as_ref()?;
+        let what = directory_problem(share.directory())?;
+        Some(Mistake { place: (*share.path).into(), what, ..Mistake::default() })
+    });
+    let mut warnings = std::mem::take(&mut comes.warnings);
+    warnings.extend(faults);
+    Ok(Plan { sequence: 0, changes: planned(&applied.edits), mistakes, warnings })
+}
+
+/// Where a path leads to that has symbolic links: exportfs(8) exports that, and clients mount it by
+/// either name.
+pub(crate) fn real_path(path: &str) -> Option<String> {
+    let real = std::fs::canonicalize(path).ok()?.into_os_string().into_string().ok()?;
+    (real != path).then_some(real)
 }
 
 /// What shares of a group inherit. What is wrong with it is told elsewhere.

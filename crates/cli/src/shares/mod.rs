@@ -14,6 +14,8 @@ mod told;
 mod watching;
 mod writing;
 
+pub(crate) use comes_to::planned_alone;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -99,6 +99,8 @@ impl Running {
         let mut command = at(&place.program, &arguments_of_all);
         command
             .args(["--no-rpcbind", "--state-directory", state])
+            // Tests of other users than root call from ports of everybody.
+            .args(if rustix::process::geteuid().is_root() { &[][..] } else { &["--insecure"] })
             .args(arguments)
             // Where the directories' file system can be logged, a small log is made sooner.
             .args(if arguments.iter().any(|one| one.contains("intent-log") || *one == "--config") {

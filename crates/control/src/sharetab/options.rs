@@ -99,12 +99,27 @@ fn access<'a>(asked: impl Iterator<Item = (&'a ClientPattern, Option<&'a Rights>
     parts.join(",")
 }
 
-/// Colons part clients, so that addresses of IPv6 are in brackets.
+/// As `share_nfs(1M)` has clients: `@` stands before a network, not before a netgroup, and a single
+/// address is a host. Colons part clients, so that addresses of IPv6 are in brackets, their length
+/// behind these. A domain begins with its dot.
 fn add_client(text: &mut String, pattern: &ClientPattern) {
     // Writing to a string does not fail.
     let _ = match pattern {
-        ClientPattern::Network { network, .. } if network.is_ipv6() => write!(text, "[{pattern}]"),
-        _ => write!(text, "{pattern}"),
+        ClientPattern::Network { network, prefix_bits } => {
+            let (open, close) = if network.is_ipv6() { ("[", "]") } else { ("", "") };
+            let is_one = *prefix_bits == if network.is_ipv4() { 32 } else { 128 };
+            if is_one {
+                write!(text, "{open}{network}{close}")
+            } else {
+                write!(text, "@{open}{network}{close}/{prefix_bits}")
+            }
+        }
+        ClientPattern::Netgroup(netgroup) => write!(text, "{}", netgroup.as_str()),
+        ClientPattern::Domain(domain) => match domain.as_str().strip_prefix("*.") {
+            Some(rest) if !rest.contains(['*', '?', '[']) => write!(text, ".{rest}"),
+            _ => write!(text, "{domain}"),
+        },
+        ClientPattern::Any | ClientPattern::Host(_) => write!(text, "{pattern}"),
     };
 }
 
@@ -123,8 +138,9 @@ fn add_common<'a>(parts: &mut Vec<String>, grants: &(impl Iterator<Item = &'a Ri
     if gid != default.anonymous_gid && all(&|rights| rights.anonymous_gid == gid) {
         parts.push(format!("anongid={gid}"));
     }
-    if all(&|rights| rights.needs_privileged_port) {
-        parts.push("secure".to_owned());
+    // Nothing is said of what is so by default, in exports(5) too.
+    if all(&|rights| !rights.needs_privileged_port) {
+        parts.push("insecure".to_owned());
     }
     if all(&|rights| rights.looks_up_groups) {
         parts.push("manage_gids".to_owned());
@@ -171,21 +187,29 @@ mod tests {
     #[test]
     fn they_say_who_may_do_what() {
         assert_eq!(told("", "", "", &[]), "rw");
-        assert_eq!(told("ro", "", "10.0.0.0/8 fd00::/8", &[]), "ro=10.0.0.0/8:[fd00::/8]");
+        assert_eq!(
+            told("ro", "", "10.0.0.0/8 fd00::/8 10.0.0.1 ::1 @staff *.x a*.x", &[]),
+            "ro=@10.0.0.0/8:@[fd00::]/8:10.0.0.1:[::1]:staff:.x:a*.x"
+        );
         assert_eq!(
             told("", "ro", "*", &[("10.9.0.0/16", "none"), ("h", "rw no_root_squash")]),
-            "none=10.9.0.0/16,rw=h,ro,root=h"
+            "none=@10.9.0.0/16,rw=h,ro,root=h"
         );
         // Everybody of `[defaults]` is not inherited.
         assert_eq!(told("", "rw=10.0.0.1", "", &[]), "rw=10.0.0.1");
-        assert_eq!(told("", "root=h ro=10.0.0.0/8", "", &[]), "rw=h,ro=10.0.0.0/8,root=h");
+        assert_eq!(told("", "root=h ro=10.0.0.0/8", "", &[]), "rw=h,ro=@10.0.0.0/8,root=h");
         assert_eq!(told("", "none", "*", &[]), "");
         assert_eq!(
-            told("all_squash", "anonuid=7 secure crossmnt manage_gids", "*", &[]),
-            "rw,all_squash,anonuid=7,secure,manage_gids,crossmnt"
+            told("all_squash", "anonuid=7 insecure crossmnt manage_gids", "*", &[]),
+            "rw,all_squash,anonuid=7,insecure,manage_gids,crossmnt"
         );
         assert_eq!(told("", "all_squash", "*", &[("h", "no_all_squash")]), "rw=h,rw");
         assert_eq!(told("", "sec=sys:krb5p", "h", &[]), "sec=sys:krb5p,rw=h");
+        // What is written is read again as the same.
+        assert_eq!(
+            told("", "rw=@10.0.0.0/8:@[fd00::]/8:.x", "", &[]),
+            "rw=@10.0.0.0/8:@[fd00::]/8:.x"
+        );
         assert_eq!(
             told("", "sec=sys ro sec=krb5:krb5i rw", "*", &[]),
             "sec=sys,ro,sec=krb5:krb5i,rw"

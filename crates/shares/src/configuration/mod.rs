@@ -20,7 +20,7 @@ use std::path::PathBuf;
 pub use log::{LOG_MIB, LogSettings};
 pub use names::NamesSettings;
 pub use plugins::{PluginKind, PluginSettings};
-pub use server::{LogTarget, ServerSettings};
+pub use server::{ListenAddress, LogTarget, ServerSettings};
 pub use share::ShareSettings;
 
 use crate::manage::{DefaultsSpec, path_problem};
@@ -100,6 +100,16 @@ pub struct Configuration {
 }
 
 impl Configuration {
+    /// What is no mistake and most likely not meant: clients of shares that nobody can be.
+    pub fn warnings(&self) -> Vec<String> {
+        let of_share = |settings: &ShareSettings| {
+            let rules = settings.share.rules.rules().iter();
+            let told = rules.filter_map(|rule| rule.pattern.matches_nobody());
+            told.map(|what| format!("{}: {what}", settings.share.path)).collect::<Vec<_>>()
+        };
+        self.shares.iter().flat_map(of_share).collect()
+    }
+
     /// Reads the file's text. On failure at least one mistake, sorted by place, at most
     /// [`ERRORS_MAX`]; mistakes of syntax hide the others, since what follows them is guesswork.
     pub fn parse(text: &str) -> Result<Self, Vec<ConfigurationError>> {

@@ -1,6 +1,6 @@
 //! `[server]`: the process as a whole.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use super::Placed;
@@ -45,6 +45,74 @@ const CONGESTION_CONTROL_LETTERS_MAX: usize = 15;
 /// Largest CPU number that Linux has.
 const CPU_MAX: usize = 8191;
 
+/// An address to listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenAddress {
+    /// The address; its port is 0 where none was written.
+    pub address: SocketAddr,
+    /// Whether a port was written.
+    pub has_port: bool,
+    /// The network interface of a link-local address, by its name or number (RFC 4007 §11).
+    pub zone: Option<String>,
+}
+
+impl std::str::FromStr for ListenAddress {
+    type Err = String;
+
+    /// `ADDRESS`, `ADDRESS:PORT`, `[ADDRESS]:PORT`; a zone follows a link-local address of IPv6
+    /// (`fe80::1%eth0`).
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (plain, zone) = without_zone(text);
+        let address = plain.parse::<SocketAddr>().map(|address| (address, true)).or_else(|_| {
+            let bare = plain.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+            let ip = bare.unwrap_or(&plain).parse::<IpAddr>();
+            ip.map(|ip| (SocketAddr::new(ip, 0), false))
+        });
+        let Ok((address, has_port)) = address else {
+            return Err(format!(
+                "{} is no address, and no address with a port like 0.0.0.0:2049, [::]:2049 or \
+                 [fe80::1%eth0]:2049",
+                shown(text)
+            ));
+        };
+        let is_link_local = matches!(address.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local());
+        match (is_link_local, zone) {
+            (true, None) => Err(format!(
+                "{} is an address that every interface may have: say which, like {}%eth0",
+                shown(text),
+                address.ip()
+            )),
+            (false, Some(zone)) => {
+                let what = "names an interface, which belongs to link-local addresses alone";
+                Err(format!("{} {what}: leave out %{zone}", shown(text)))
+            }
+            (_, zone) => Ok(Self { address, has_port, zone: zone.map(str::to_owned) }),
+        }
+    }
+}
+
+impl std::fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.zone {
+            Some(zone) if self.has_port => {
+                write!(f, "[{}%{zone}]:{}", self.address.ip(), self.address.port())
+            }
+            Some(zone) => write!(f, "{}%{zone}", self.address.ip()),
+            None if self.has_port => write!(f, "{}", self.address),
+            None => write!(f, "{}", self.address.ip()),
+        }
+    }
+}
+
+/// An address as it is written, and its zone.
+fn without_zone(text: &str) -> (String, Option<&str>) {
+    let Some((before, after)) = text.split_once('%') else { return (text.to_owned(), None) };
+    let end =
+        if before.starts_with('[') { after.find(']').unwrap_or(after.len()) } else { after.len() };
+    let (zone, rest) = after.split_at(end);
+    (format!("{before}{rest}"), Some(zone))
+}
+
 /// Where log messages go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogTarget {
@@ -58,7 +126,7 @@ pub enum LogTarget {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerSettings {
     /// Addresses to serve NFS and MOUNT on.
-    pub listen: Option<Vec<SocketAddr>>,
+    pub listen: Option<Vec<ListenAddress>>,
     /// Whether UDP is served too.
     pub udp: Option<bool>,
     /// Whether to register with, or be, the host's rpcbind.
@@ -191,7 +259,7 @@ fn congestion_control(document: &mut Document<'_>, table: Table<'_>) -> Option<S
     Some(name.to_owned())
 }
 
-fn listen(document: &mut Document<'_>, table: Table<'_>) -> Option<Vec<SocketAddr>> {
+fn listen(document: &mut Document<'_>, table: Table<'_>) -> Option<Vec<ListenAddress>> {
     let texts = document.placed_strings(table, "listen")?;
     if texts.is_empty() || texts.len() > LISTEN_MAX {
         let place = document.place_of(table, "listen");
@@ -199,20 +267,18 @@ fn listen(document: &mut Document<'_>, table: Table<'_>) -> Option<Vec<SocketAdd
     }
     let mut addresses = Vec::new();
     for text in texts {
-        match text.value.parse::<SocketAddr>() {
+        match text.value.parse::<ListenAddress>() {
             Ok(address) if addresses.contains(&address) => {
                 document.refuse(text.place, format!("listen has {address} twice"), None);
             }
-            Ok(address) => addresses.push(address),
-            Err(_) => {
+            Ok(address) if address.has_port => addresses.push(address),
+            Ok(mut address) => {
                 let what = format!("{} is not an address with a port", shown(text.value));
-                let suggestion = text
-                    .value
-                    .trim_matches(['[', ']'])
-                    .parse()
-                    .map(|ip| SocketAddr::new(ip, 2049).to_string());
-                document.refuse(text.place, what, suggestion.ok());
+                address.address.set_port(2049);
+                address.has_port = true;
+                document.refuse(text.place, what, Some(address.to_string()));
             }
+            Err(what) => document.refuse(text.place, what, None),
         }
     }
     Some(addresses)

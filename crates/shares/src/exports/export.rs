@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{entry_defaults, precedence};
 use crate::model::{ClientPattern, ClientRule, Flavors, Rights, Share, Squash};
-use crate::options::{Access, ShareOptions};
+use crate::options::{Access, ShareOptions, sec};
 
 /// Shares as exports(5) has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ fn entry(share: &Share) -> (String, Vec<String>) {
     }
     let rules = share.rules.rules();
     let mut sorted: Vec<(usize, &ClientRule)> = rules.iter().enumerate().collect();
-    sorted.sort_by_key(|(_, rule)| precedence(&rule.pattern));
+    sorted.sort_by_key(|(_, rule)| precedence(&rule.pattern, is_network(&rule.pattern)));
     if let Some((first, later)) = misplaced(&sorted) {
         warnings.push(format!(
             "here {:?} counts before {:?}, there it is the other way round",
@@ -60,7 +60,9 @@ fn entry(share: &Share) -> (String, Vec<String>) {
             continue;
         }
         has_clients = true;
-        let _ = write!(line, " {}({})", client(&rule.pattern), options(share, rule).join(","));
+        let (words, warning) = options(share, rule);
+        warnings.extend(warning);
+        let _ = write!(line, " {}({})", client(&rule.pattern), words.join(","));
     }
     if rules.iter().any(|rule| rule.grants.iter().any(|rights| rights.looks_up_groups)) {
         warnings.push("manage_gids is an option of the whole server there".to_owned());
@@ -100,30 +102,57 @@ fn may_meet(a: &ClientPattern, b: &ClientPattern) -> bool {
     }
 }
 
+/// Whether a pattern is told with a length.
+fn is_network(pattern: &ClientPattern) -> bool {
+    pattern.to_string().contains('/')
+}
+
 fn client(pattern: &ClientPattern) -> String {
     escaped(&pattern.to_string())
 }
 
-/// The words of a client's options.
-fn options(share: &Share, rule: &ClientRule) -> Vec<String> {
-    let mut options = ShareOptions {
+/// The words of a client's options, and what they do not say.
+fn options(share: &Share, rule: &ClientRule) -> (Vec<String>, Option<String>) {
+    let base = ShareOptions {
         crosses_mounts: share.crosses_mounts,
         required_mounts: share.required_mounts.to_vec(),
         access: rule.grants.first().map(access).unwrap_or_default(),
         ..ShareOptions::default()
     };
-    let is_plain = matches!(&*rule.grants, [one] if one.flavors == Flavors::default());
-    if !is_plain {
-        options.alternatives =
-            rule.grants.iter().map(|rights| (rights.flavors, access(rights))).collect();
-    }
-    let mut words = options.words(&entry_defaults());
+    let mut words = base.words(&entry_defaults());
     if !words.iter().any(|word| word == "rw") {
         words.insert(0, "ro".to_owned());
     }
     words.insert(1.min(words.len()), "sync".to_owned());
     words.push("no_subtree_check".to_owned());
-    words
+    if matches!(&*rule.grants, [one] if one.flavors == Flavors::default()) {
+        return (words, None);
+    }
+    // A flavour begins there with what was said of those before it, so everything is said of each;
+    // and what is said of ports last holds for the entry.
+    let ids = |rights: &Rights| (rights.anonymous_uid, rights.anonymous_gid);
+    let first = rule.grants.first().map(ids);
+    let mut grants: Vec<&Rights> =
+        rule.grants.iter().filter(|rights| Some(ids(rights)) == first).collect();
+    let warning = (grants.len() < rule.grants.len()).then(|| {
+        format!(
+            "{:?} has one anonymous user for all flavours there: those with another one are left out",
+            rule.pattern.to_string()
+        )
+    });
+    grants.sort_by_key(|rights| !rights.needs_privileged_port);
+    for rights in grants {
+        let choose =
+            |is_so, yes: &str, no: &str| if is_so { yes.to_owned() } else { no.to_owned() };
+        words.extend([
+            sec(rights.flavors),
+            choose(rights.is_read_only, "ro", "rw"),
+            choose(rights.squash == Squash::None, "no_root_squash", "root_squash"),
+            choose(rights.squash == Squash::All, "all_squash", "no_all_squash"),
+            choose(rights.needs_privileged_port, "secure", "insecure"),
+        ]);
+    }
+    (words, warning)
 }
 
 fn access(rights: &Rights) -> Access {

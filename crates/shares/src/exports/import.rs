@@ -1,58 +1,20 @@
 //! From exports(5) to operations.
+//!
+//! What exportfs(8) refuses is refused, and nobody gets more than there: `tests/exportfs.rs` holds
+//! both against each other.
 
-use super::text::{Client, Entry, entries};
-use super::{entry_defaults, precedence};
-use crate::clients::PatternError;
+use std::collections::HashMap;
+
+use super::exportent::{Exportent, Word};
+use super::precedence;
+use super::text::{Client, Entry, Text, entries};
+use crate::clients::{PatternError, spans_mapped};
 use crate::compile::{Field, Inherited};
 use crate::configuration::{ConfigurationError, Place, Placed, TEXT_BYTES_MAX};
 use crate::coverage::Coverage;
 use crate::manage::{GroupSpec, Mistake, Operation, RuleSpec, ShareSpec};
 use crate::model::ClientPattern;
-use crate::options::{NOT_SERVED, ShareOptions, shown, subject};
-use crate::suggestion::nearest;
-
-/// Options that can be left out, with what that means.
-const LEFT_OUT: [(&str, &str); 14] = [
-    ("async", "is not taken over: every acknowledged change is stable here"),
-    ("subtree_check", "is not taken over: a handle tells its share here"),
-    ("nohide", "is not taken over: write crossmnt on the outer share to have it seen there"),
-    ("hide", "is not needed: it is so unless crossmnt is given"),
-    ("no_acl", "is not taken over: ACLs are served where the file system has them"),
-    ("acl", "is not needed: ACLs are served where the file system has them"),
-    ("fsid", "is not taken over: handles have the share's own id, and clients mount anew"),
-    ("no_pnfs", "is not needed: layouts are not served"),
-    ("nordirplus", "is not taken over: READDIRPLUS is served"),
-    ("security_label", "is not taken over: labels are not served"),
-    ("auth_nlm", "is not taken over: locks over NLM are not served"),
-    ("no_auth_nlm", "is not taken over: locks over NLM are not served"),
-    ("insecure_locks", "is not taken over: locks over NLM are not served"),
-    ("secure_locks", "is not taken over: locks over NLM are not served"),
-];
-
-/// Options that ask for what happens here anyway.
-const ALWAYS_SO: [&str; 6] =
-    ["sync", "no_subtree_check", "wdelay", "no_wdelay", "rdirplus", "xprtsec=none"];
-
-/// Options that are understood.
-const WORDS: [&str; 17] = [
-    "rw",
-    "ro",
-    "root_squash",
-    "no_root_squash",
-    "all_squash",
-    "no_all_squash",
-    "secure",
-    "insecure",
-    "crossmnt",
-    "nocrossmnt",
-    "mp",
-    "mp=",
-    "mountpoint",
-    "mountpoint=",
-    "anonuid=",
-    "anongid=",
-    "sec=",
-];
+use crate::options::{ShareOptions, shown};
 
 /// What texts of exports(5) come down to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -70,7 +32,10 @@ pub struct Imported {
 
 /// A share as it is put together.
 struct Gathered {
+    /// Without symbolic links.
     path: String,
+    /// Names of it with symbolic links, by which clients may mount it too.
+    other_paths: Vec<String>,
     place: String,
     clients: Vec<Entitled>,
     is_broken: bool,
@@ -79,15 +44,20 @@ struct Gathered {
 /// A client of a share.
 struct Entitled {
     pattern: ClientPattern,
+    /// In which order it is asked: see [`precedence`].
+    precedence: u8,
     options: ShareOptions,
     /// Where it was written: in which file, and there.
     place: (usize, Place),
 }
 
-#[derive(Default)]
 struct Import<'a> {
     /// The file that is read, and its number.
     file: (usize, &'a str),
+    /// Where a path leads to, if that is another one.
+    resolve: &'a dyn Fn(&str) -> Option<String>,
+    /// Netgroups, as they were first written.
+    netgroups: HashMap<String, String>,
     mistakes: Vec<((usize, Place), Mistake)>,
     warnings: Vec<((usize, Place), Mistake)>,
     gathered: Vec<Gathered>,
@@ -95,14 +65,23 @@ struct Import<'a> {
 
 /// Makes operations of texts, each with its file's name, that add all their shares to a group.
 /// It is made if it is new; `inherited` is what shares of it inherit, so that what they get says
-/// what differs.
+/// what differs. `resolve` tells where a path leads that has symbolic links: as exportfs(8) does, all
+/// lines of one directory are taken together, and clients may mount it by each of these names.
 pub fn import(
     texts: &[(&str, &str)],
     group: &str,
     is_new: bool,
     inherited: &Inherited,
+    resolve: &dyn Fn(&str) -> Option<String>,
 ) -> Imported {
-    let mut import = Import::default();
+    let mut import = Import {
+        file: (0, ""),
+        resolve,
+        netgroups: HashMap::new(),
+        mistakes: Vec::new(),
+        warnings: Vec::new(),
+        gathered: Vec::new(),
+    };
     for (number, (file, text)) in texts.iter().enumerate() {
         import.file = (number, file);
         let start = Place { line: 1, column: 1 };
@@ -110,7 +89,7 @@ pub fn import(
             import.refuse(start, format!("the file is longer than {TEXT_BYTES_MAX} bytes"), None);
             continue;
         }
-        let (entries, errors) = entries(text);
+        let Text { entries, errors } = entries(text);
         for ConfigurationError { place, what, suggestion } in errors {
             import.refuse(place, what, suggestion);
         }
@@ -137,10 +116,17 @@ pub fn import(
         imported.operations.push(Operation::CreateGroup { group });
         imported.places.push(String::new());
     }
-    for share in gathered.into_iter().filter(|share| !share.is_broken) {
-        imported.places.push(share.place.clone());
+    for mut share in gathered.into_iter().filter(|share| !share.is_broken) {
+        let (place, other_paths) = (share.place.clone(), std::mem::take(&mut share.other_paths));
         let share = spec(share, &inherited.options);
-        imported.operations.push(Operation::AddShare { group: group.to_owned(), share });
+        let others = other_paths.into_iter().map(|path| {
+            let directory = Some(share.path.clone());
+            ShareSpec { path, directory, ..share.clone() }
+        });
+        for share in std::iter::once(share.clone()).chain(others) {
+            imported.places.push(place.clone());
+            imported.operations.push(Operation::AddShare { group: group.to_owned(), share });
+        }
     }
     imported
 }
@@ -155,13 +141,18 @@ impl Import<'_> {
     }
 
     fn refuse(&mut self, place: Place, what: String, suggestion: Option<String>) {
-        let mistake = self.mistake(place, what, suggestion);
-        self.mistakes.push(((self.file.0, place), mistake));
+        let mistake = ((self.file.0, place), self.mistake(place, what, suggestion));
+        // What stands before clients is read once for each.
+        if !self.mistakes.contains(&mistake) {
+            self.mistakes.push(mistake);
+        }
     }
 
     fn warn(&mut self, place: Place, what: String) {
-        let mistake = self.mistake(place, what, None);
-        self.warnings.push(((self.file.0, place), mistake));
+        let warning = ((self.file.0, place), self.mistake(place, what, None));
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
     }
 
     fn entry(&mut self, entry: Entry) {
@@ -177,49 +168,75 @@ impl Import<'_> {
         let mut clients = Vec::new();
         let mut before: Option<&Client> = None;
         for client in &entry.clients {
+            self.warn_of_everybody(&path, place, before, client);
+            before = Some(client);
+            if let Some((pattern, precedence, options)) = self.client(client) {
+                let place = (self.file.0, client.name.place);
+                clients.push(Entitled { pattern, precedence, options, place });
+            }
+        }
+        let is_broken = entry.is_broken || self.mistakes.len() > mistakes;
+        let written = share.path;
+        let path = (self.resolve)(&written).unwrap_or_else(|| written.clone());
+        let known = self.gathered.iter().rposition(|known| known.path == path);
+        let at = known.unwrap_or(self.gathered.len());
+        if known.is_none() {
+            let (path, place) = (path.clone(), self.told(place));
+            let (other_paths, clients, is_broken) = (Vec::new(), Vec::new(), false);
+            self.gathered.push(Gathered { path, other_paths, place, clients, is_broken });
+        }
+        let Some(share) = self.gathered.get_mut(at) else { return };
+        if path != written && !share.other_paths.contains(&written) {
+            share.other_paths.push(written);
+        }
+        share.is_broken |= is_broken;
+        share.clients.extend(clients);
+    }
+
+    /// Warns where everybody is let in by what is easily written and seldom meant.
+    fn warn_of_everybody(
+        &mut self,
+        path: &str,
+        place: Place,
+        before: Option<&Client>,
+        client: &Client,
+    ) {
+        if !client.name.value.is_empty() {
+            return;
+        }
+        match before {
+            _ if client.is_implied => {
+                let what = match (before, path.contains('(')) {
+                    (Some(_), _) => {
+                        "the options at the end of the line are followed by no client, so they are \
+                         everybody's"
+                            .to_owned()
+                    }
+                    (None, true) => format!(
+                        "{} names no clients, so everybody may use it: is the space before the \
+                         bracket missing?",
+                        shown(path)
+                    ),
+                    (None, false) => {
+                        let names = format!("{} names no clients", shown(path));
+                        if client.defaults.is_empty() {
+                            format!("{names}, so everybody may read it")
+                        } else {
+                            format!("{names}, so its options are everybody's")
+                        }
+                    }
+                };
+                self.warn(if before.is_some() { client.name.place } else { place }, what);
+            }
             // `host (rw)` is a host with the defaults, and everybody with `rw`.
-            if let Some(before) = before
-                && client.name.value.is_empty()
-                && !before.has_brackets
-            {
+            Some(before) if !before.has_brackets => {
                 let what = format!(
                     "the space between {} and its options gives them to everybody",
                     shown(&before.name.value)
                 );
                 self.warn(client.name.place, what);
             }
-            before = Some(client);
-            if let Some(known) = self.client(client) {
-                clients.push((client.name.place, known));
-            }
-        }
-        if entry.clients.is_empty() && !entry.is_broken {
-            let what = format!("{} names no clients, so everybody may read it", shown(&path));
-            self.warn(place, what);
-            clients.push((place, (ClientPattern::Any, entry_defaults())));
-        }
-        let is_broken = entry.is_broken || self.mistakes.len() > mistakes;
-        let known = self.gathered.iter().rposition(|known| known.path == share.path);
-        let at = known.unwrap_or(self.gathered.len());
-        if known.is_none() {
-            let (path, place) = (share.path, self.told(place));
-            self.gathered.push(Gathered { path, place, clients: Vec::new(), is_broken: false });
-        }
-        for (place, (pattern, options)) in clients {
-            let known = self.gathered.get(at).map_or(&[][..], |share| &share.clients);
-            if known.iter().any(|other| other.pattern == pattern) {
-                let what = format!(
-                    "{} has an entry for {} already, and that one counts",
-                    shown(&path),
-                    shown(&pattern.to_string())
-                );
-                self.warn(place, what);
-            } else if let Some(share) = self.gathered.get_mut(at) {
-                share.clients.push(Entitled { pattern, options, place: (self.file.0, place) });
-            }
-        }
-        if let Some(share) = self.gathered.get_mut(at) {
-            share.is_broken |= is_broken;
+            _ => {}
         }
     }
 
@@ -227,33 +244,36 @@ impl Import<'_> {
     /// never asked there, and has them agree about what holds for a share as a whole.
     fn put_in_order(&mut self, share: &mut Gathered, texts: &[(&str, &str)]) {
         let path = shown(&share.path);
-        share.clients.sort_by_key(|client| precedence(&client.pattern));
+        share.clients.sort_by_key(|client| client.precedence);
         let mut asked: Vec<Entitled> = Vec::with_capacity(share.clients.len());
-        let mut networks = Coverage::default();
+        let mut seen = Coverage::default();
         for client in std::mem::take(&mut share.clients) {
-            if let Some((by, _)) = networks.covering(&client.pattern) {
-                let what = format!(
-                    "{path} has the network {} before {}, and that one counts for all of it",
-                    shown(&by.to_string()),
-                    shown(&client.pattern.to_string())
-                );
+            if let Some((by, _)) = seen.covering(&client.pattern) {
+                let pattern = shown(&client.pattern.to_string());
+                let what = if by == client.pattern {
+                    format!("{path} has an entry for {pattern} already, and that one counts")
+                } else {
+                    let by = shown(&by.to_string());
+                    format!("{path} has {by} before {pattern}, and that one counts for all of it")
+                };
                 self.warn_at(client.place, texts, what);
                 continue;
             }
-            networks.add(&client.pattern, Field::Client(asked.len()));
+            seen.add(&client.pattern, Field::Client(asked.len()));
             asked.push(client);
         }
         share.clients = asked;
-        let crosses = |client: &&Entitled| client.options.crosses_mounts;
-        let first = share.clients.iter().find(crosses).map(|client| client.place);
+        let crosses = |client: &Entitled| client.options.crosses_mounts;
+        let first = share.clients.iter().find(|client| crosses(client)).map(|client| client.place);
         if let Some(place) = first
-            && !share.clients.iter().all(|client| client.options.crosses_mounts)
+            && !share.clients.iter().all(crosses)
         {
             let what = format!(
-                "crossmnt holds for a share as a whole here: all clients of {path} are given it"
+                "crossmnt holds for a share as a whole here: no client of {path} gets it, since some \
+                 have not"
             );
             self.warn_at(place, texts, what);
-            share.clients.iter_mut().for_each(|client| client.options.crosses_mounts = true);
+            share.clients.iter_mut().for_each(|client| client.options.crosses_mounts = false);
         }
         self.agree_about_mounts(share, texts);
     }
@@ -286,122 +306,116 @@ impl Import<'_> {
         self.warnings.push((place, mistake));
     }
 
-    fn client(&mut self, client: &Client) -> Option<(ClientPattern, ShareOptions)> {
+    fn client(&mut self, client: &Client) -> Option<(ClientPattern, u8, ShareOptions)> {
         let pattern = self.pattern(&client.name);
         let options = self.options(client);
-        Some((pattern?, options?))
+        let pattern = pattern?;
+        let is_network = client.name.value.contains('/');
+        Some((pattern.clone(), precedence(&pattern, is_network), options?))
     }
 
     fn pattern(&mut self, name: &Placed<String>) -> Option<ClientPattern> {
         let text = name.value.as_str();
-        let flavors = ["gss/krb5", "gss/krb5i", "gss/krb5p"];
-        if flavors.contains(&text) {
+        if text.is_empty() {
+            return Some(ClientPattern::Any);
+        }
+        if let Some(flavor) = text.strip_prefix("gss/") {
             let what = format!(
-                "{} as a client is not understood: write sec={} for the clients that are meant",
-                shown(text),
-                text.trim_start_matches("gss/")
+                "{} as a client is not understood: write sec={flavor} for the clients that are meant",
+                shown(text)
             );
             self.refuse(name.place, what, None);
             return None;
         }
-        if text.contains('[') && !text.starts_with('[') {
-            let what = format!("{} has a set of characters, which is not understood", shown(text));
-            self.refuse(name.place, what, None);
+        if text.starts_with('[') && text.contains(':') {
+            let what = "is a set of characters to exportfs(8): addresses are in no brackets there";
+            self.refuse(name.place, format!("{} {what}", shown(text)), None);
             return None;
         }
-        let plain = text.trim_start_matches('[').replacen(']', "", 1);
-        match plain.as_str() {
-            "" => return Some(ClientPattern::Any),
-            plain => match plain.parse() {
-                Ok(pattern) => return Some(pattern),
-                Err(PatternError { what, suggestion }) => {
-                    // Bits beyond a network's length count for nothing there.
-                    let network = suggestion.as_deref().and_then(|text| text.parse().ok());
-                    if let Some(network) = network {
-                        self.warn(name.place, format!("{what}: they are left out"));
-                        return Some(network);
-                    }
-                    self.refuse(name.place, what, suggestion);
-                }
-            },
+        if spans_mapped(text) {
+            let what = "is IPv4 written as IPv6, which no client has there: write it as IPv4";
+            self.refuse(name.place, format!("{} {what}", shown(text)), None);
+            return None;
         }
-        None
+        let pattern = match text.parse() {
+            Ok(pattern) => pattern,
+            Err(PatternError { what, suggestion }) => {
+                // Bits beyond a network's length count for nothing there.
+                let network = suggestion.as_deref().and_then(|text| text.parse().ok());
+                let Some(network) = network else {
+                    self.refuse(name.place, what, suggestion);
+                    return None;
+                };
+                self.warn(name.place, format!("{what}: they are left out"));
+                network
+            }
+        };
+        if let ClientPattern::Netgroup(netgroup) = &pattern {
+            let first = self.netgroups.entry(netgroup.as_str().to_ascii_lowercase());
+            let first = first.or_insert_with(|| netgroup.as_str().to_owned());
+            if first != netgroup.as_str() {
+                let what = format!(
+                    "exportfs(8) takes {} for {}, which differs in capitals alone",
+                    shown(text),
+                    shown(&format!("@{first}"))
+                );
+                self.refuse(name.place, what, None);
+                return None;
+            }
+        }
+        if let Some(what) = pattern.matches_nobody() {
+            self.warn(name.place, what);
+        }
+        if matches!(pattern, ClientPattern::Network { prefix_bits: 0, .. }) {
+            let what = "is taken for all addresses of its kind; exportfs(8) of some builds takes it \
+                        for one";
+            self.warn(name.place, format!("{} {what}", shown(text)));
+        }
+        Some(pattern)
     }
 
     fn options(&mut self, client: &Client) -> Option<ShareOptions> {
-        let mut words: Vec<(String, Place, bool)> = Vec::new();
-        let all = client.defaults.iter().map(|word| (word, false));
-        let own = client.options.iter().map(|word| (word, true));
         let mistakes = self.mistakes.len();
-        for (word, is_own) in all.chain(own) {
-            let Some(text) = self.word(word) else { continue };
-            // Of words that contradict each other the last counts, since the last `sec=`.
-            let since = words.iter().rposition(|(word, _, _)| word.starts_with("sec="));
-            let start = since.map_or(0, |since| since + 1);
-            let about = subject(&text);
-            let other = words
-                .iter()
-                .enumerate()
-                .skip(start)
-                .find(|(_, (known, _, _))| about.is_some() && subject(known) == about);
-            if let Some((index, (known, _, was_own))) = other {
-                if known != &text && *was_own == is_own {
-                    let what = format!("{} before it counts for nothing", shown(known));
-                    self.warn(word.place, what);
+        let mut entry = Exportent::default();
+        for list in client.defaults.iter().chain(std::iter::once(&client.options)) {
+            entry.begin_list();
+            for word in list {
+                match entry.apply(&word.value) {
+                    Ok(Word::Taken) => {}
+                    Ok(Word::Overrides(known)) => {
+                        let what = format!("{} before it counts for nothing", shown(&known));
+                        self.warn(word.place, what);
+                    }
+                    Ok(Word::LeftOut(what)) => self.warn(word.place, what),
+                    Err(error) => self.refuse(word.place, error.what, error.suggestion),
                 }
-                words.remove(index);
             }
-            words.push((text, word.place, is_own));
         }
-        let texts: Vec<&str> = words.iter().map(|(word, _, _)| word.as_str()).collect();
-        let (options, errors) = entry_defaults().with(&texts);
-        for (index, error) in errors {
-            let place = words.get(index).map_or(client.name.place, |(_, place, _)| *place);
-            self.refuse(place, error.what, error.suggestion);
+        if self.mistakes.len() > mistakes {
+            return None;
         }
-        (self.mistakes.len() == mistakes).then_some(options)
+        if entry.has_words_without_effect() {
+            let what = "some of what is said of access does not hold for the flavours of an earlier \
+                        sec=: say it after that, in the same list";
+            self.warn(client.name.place, what.to_owned());
+        }
+        match entry.options() {
+            Ok(options) => Some(options),
+            Err(error) => {
+                let place = entry_place(client);
+                self.refuse(place, error.what, error.suggestion);
+                None
+            }
+        }
     }
+}
 
-    /// A word that means something here.
-    fn word(&mut self, word: &Placed<String>) -> Option<String> {
-        let text = word.value.as_str();
-        let name = text.split('=').next().unwrap_or(text);
-        if ALWAYS_SO.contains(&text) {
-            return None;
-        }
-        if let Some((_, meaning)) = LEFT_OUT.iter().find(|(known, _)| *known == name) {
-            self.warn(word.place, format!("{} {meaning}", shown(text)));
-            return None;
-        }
-        if name == "pnfs" {
-            self.warn(word.place, "\"pnfs\" is not taken over: layouts are not served".to_owned());
-            return None;
-        }
-        if let Some((_, why)) = NOT_SERVED.iter().find(|(known, _)| *known == name) {
-            self.refuse(
-                word.place,
-                format!("the option {} is not served: {why}", shown(text)),
-                None,
-            );
-            return None;
-        }
-        let is_known = WORDS
-            .iter()
-            .any(|known| *known == text || known.ends_with('=') && text.starts_with(known));
-        if !is_known {
-            let suggestion = nearest(text, WORDS.into_iter().chain(ALWAYS_SO)).map(String::from);
-            self.refuse(word.place, format!("unknown option {}", shown(text)), suggestion);
-            return None;
-        }
-        // Negative ids are those that they are as 32 bits: -2 is nobody on some systems.
-        match text.split_once("=-") {
-            Some((name @ ("anonuid" | "anongid"), number)) => match number.parse::<u32>() {
-                Ok(number) if number > 1 => Some(format!("{name}={}", number.wrapping_neg())),
-                _ => Some(text.to_owned()),
-            },
-            _ => Some(text.to_owned()),
-        }
-    }
+/// Where a client's options are, or those before it, to tell what is wrong with them as a whole.
+fn entry_place(client: &Client) -> Place {
+    let lists = client.defaults.iter().chain(std::iter::once(&client.options));
+    let mut words = lists.flatten();
+    let sec = words.find(|word| word.value.starts_with("sec="));
+    sec.map_or(client.name.place, |word| word.place)
 }
 
 /// The share: with its clients in a list if all may do the same, else with rules.

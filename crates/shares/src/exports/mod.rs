@@ -6,6 +6,7 @@
 //! exported is looked at for whether its order means the same there.
 
 mod export;
+mod exportent;
 mod import;
 mod text;
 
@@ -20,19 +21,16 @@ use crate::options::ShareOptions;
 
 /// What an entry of exports(5) means that says nothing.
 fn entry_defaults() -> ShareOptions {
-    let (options, _) = ShareOptions::default().with(&["ro", "secure"]);
+    let (options, _) = ShareOptions::default().with(&["ro"]);
     options
 }
 
 /// In which order exports(5) asks clients of an entry: the lowest first, and of one number in the
-/// order in which they are written.
-fn precedence(pattern: &ClientPattern) -> u8 {
+/// order in which they are written. An address with a length is a network, whatever the length.
+fn precedence(pattern: &ClientPattern, is_network: bool) -> u8 {
     match pattern {
         ClientPattern::Host(_) => 0,
-        ClientPattern::Network { network, prefix_bits } => {
-            let bits = if network.is_ipv4() { 32 } else { 128 };
-            u8::from(*prefix_bits != bits)
-        }
+        ClientPattern::Network { .. } => u8::from(is_network),
         ClientPattern::Domain(_) => 2,
         ClientPattern::Netgroup(_) => 3,
         ClientPattern::Any => 4,

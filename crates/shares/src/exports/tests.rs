@@ -8,10 +8,10 @@ use crate::catalog::Catalog;
 use crate::compile::Inherited;
 use crate::group::GroupFile;
 use crate::manage::{Batch, DefaultsSpec, Operation, ShareSpec};
-use crate::model::{Rights, Share, Squash};
+use crate::model::{Flavors, Rights, Share, Squash};
 
 fn read(text: &str) -> Imported {
-    import(&[("exports", text)], "exports", true, &Inherited::default())
+    import(&[("exports", text)], "exports", true, &Inherited::default(), &|_| None)
 }
 
 fn shares(text: &str) -> Vec<ShareSpec> {
@@ -40,18 +40,18 @@ fn made(imported: &Imported, defaults: DefaultsSpec) -> Vec<Share> {
 
 #[test]
 fn quotes_escapes_comments_and_long_lines_are_read() {
-    let text = "# a comment\n\"/my data\"  10.0.0.1(rw) # more\n/a\\040b\\\n \t*.example(rw,\\\n  \
-                sync) \\\n  @staff\n\n/tab -rw,async fd00::/8 ::1(ro)\n/\\303\\244 *(rw)";
+    let text = "# a comment\n\"/my data\"  10.0.0.1(rw) # more\n/a\\040b\\\n \t*.example(rw,sync) \\\n  \
+                @staff\n\n/tab -rw,async fd00::/8 ::1(ro)\n/\\303\\244 *(rw)";
     let found = shares(text);
     let paths: Vec<_> = found.iter().map(|share| share.path.as_str()).collect();
     assert_eq!(paths, ["/my data", "/a b", "/tab", "/ä"]);
     assert_eq!(found[0].clients, ["10.0.0.1"]);
-    assert_eq!(found[0].options, ["secure"]);
+    assert_eq!(found[0].options, Vec::<String>::new());
     assert_eq!(found[1].rules[0].clients, ["*.example"]);
     assert_eq!(found[1].rules[1].clients, ["@staff"]);
-    assert_eq!(found[1].rules[1].options, ["ro", "secure"]);
+    assert_eq!(found[1].rules[1].options, ["ro"]);
     assert_eq!(found[2].rules[0].clients, ["::1"]);
-    assert_eq!(found[2].rules[0].options, ["ro", "secure"]);
+    assert_eq!(found[2].rules[0].options, ["ro"]);
     assert_eq!(found[2].rules[1].clients, ["fd00::/8"]);
 }
 
@@ -66,12 +66,9 @@ fn rules_stand_in_the_order_of_exports() {
     let clients: Vec<_> =
         share.rules.iter().flat_map(|rule| rule.clients.iter().map(String::as_str)).collect();
     assert_eq!(clients, ["h.x", "192.0.2.1", "10.0.0.0/8", "*.x", "@g", "*"]);
-    assert_eq!(
-        share.rules.last().map(|rule| rule.options.clone()),
-        Some(vec!["ro".into(), "secure".into()])
-    );
+    assert_eq!(share.rules.last().map(|rule| rule.options.clone()), Some(vec!["ro".into()]));
     let warnings: Vec<_> = imported.warnings.iter().map(ToString::to_string).collect();
-    let covered = "\"/a\" has the network \"10.0.0.0/8\" before \"10.1.0.0/16\"";
+    let covered = "\"/a\" has \"10.0.0.0/8\" before \"10.1.0.0/16\"";
     assert!(warnings[0].starts_with(&format!("exports:1:39: {covered}")), "{warnings:?}");
     assert!(warnings[1].contains("already"), "{warnings:?}");
     // Of one kind the first in the line counts, whichever is the smaller.
@@ -99,14 +96,15 @@ fn mounts_that_some_clients_need_are_needed_for_all() {
 #[test]
 fn crossmnt_of_some_clients_is_warned_about() {
     let (_, warnings) = told("/a 10.0.0.1(rw) 10.0.0.2(rw,crossmnt)\n/b *(crossmnt)\n");
-    let what = "crossmnt holds for a share as a whole here: all clients of \"/a\" are given it";
+    let what = "crossmnt holds for a share as a whole here: no client of \"/a\" gets it, since some \
+                have not";
     assert_eq!(warnings, [format!("exports:1:17: {what}")]);
 }
 
 #[test]
 fn lines_of_one_path_go_together_whichever_file_they_are_in() {
     let texts = [("exports", "/a 10.0.0.1(rw)\n"), ("exports.d/x.exports", "/a/ 10.0.0.2(rw)\n")];
-    let imported = import(&texts, "g", false, &Inherited::default());
+    let imported = import(&texts, "g", false, &Inherited::default(), &|_| None);
     let [Operation::AddShare { share, .. }] = imported.operations.as_slice() else { panic!() };
     assert_eq!(share.clients, ["10.0.0.1", "10.0.0.2"]);
 }
@@ -115,8 +113,9 @@ fn lines_of_one_path_go_together_whichever_file_they_are_in() {
 fn mistakes_are_told_by_name_line_and_column() {
     let (mistakes, warnings) = told(
         "/ok *(rw)\n/a *(rw,refer=/x@y)\n/b gss/krb5(rw) *(sec=krb5)\n  /c 10.0.0.0/33(roo)\n\
-         relative *(rw)\n/d *(rw\n/e 10.0.0.1(rw)10.0.0.2(rw)\n/f \"x(rw)\n/g h[12].x(rw)\n\
-         /h *(anonuid=-1)\n",
+         relative *(rw)\n/d *(rw\n/e 10.0.0.1(rw)10.0.0.2(rw)\n/g h[12.x(rw)\n\
+         /h *(anonuid=-1)\n/i -bogus,rw *\n/j -ro -rw *\n/k *(rw,,ro)\n/l *(rw, ro)\n\
+         /m *(mp)\n/n [fd00::1](rw)\n/o ::ffff:10.0.0.1\n/p @a\n/q @A\n/f \"x(rw)\n/z *(rw)\n",
     );
     assert_eq!(
         mistakes,
@@ -129,11 +128,25 @@ fn mistakes_are_told_by_name_line_and_column() {
             "exports:4:6: the network \"10.0.0.0/33\" needs a length from 0 to 32 after the slash",
             "exports:4:18: unknown option \"roo\"; did you mean \"ro\"?",
             "exports:5:1: path \"relative\" must be absolute; did you mean \"/relative\"?",
-            "exports:6:4: the options of \"*\" have no closing bracket",
+            "exports:6:4: the options of \"*\" have no closing bracket before the next blank",
             "exports:7:4: the options of \"10.0.0.1\" are followed by something without a space",
-            "exports:8:4: the quotes of \"x(rw)\" are not closed",
-            "exports:9:4: \"h[12].x\" has a set of characters, which is not understood",
-            "exports:10:6: \"anonuid=-1\" needs a number from 0 to 4294967294",
+            "exports:8:4: \"h[12.x\" is not an address, a network like \"10.0.0.0/8\", a host's name, a \
+             domain like \"*.example\", a netgroup like \"@staff\", or \"*\"",
+            "exports:9:6: \"anonuid=-1\" needs a number from 0 to 4294967294",
+            "exports:10:5: unknown option \"bogus\"",
+            "exports:11:8: \"-rw\" follows other options directly, and exportfs(8) takes it for a \
+             client: write both as one list",
+            "exports:12:4: there is a comma with no option before it",
+            "exports:13:4: the options of \"*\" have no closing bracket before the next blank",
+            "exports:14:6: the option \"mp\" is not served: the directory would be served also while \
+             nothing is mounted there; leave it out if that may be",
+            "exports:15:4: \"[fd00::1]\" is a set of characters to exportfs(8): addresses are in no \
+             brackets there",
+            "exports:16:4: \"::ffff:10.0.0.1\" is IPv4 written as IPv6, which no client has there: \
+             write it as IPv4",
+            "exports:18:4: exportfs(8) takes \"@A\" for \"@a\", which differs in capitals alone",
+            "exports:19:4: the quotes of \"x(rw)\" are not closed: what follows in this \
+             file is not read",
         ]
     );
     assert_eq!(warnings, Vec::<String>::new());
@@ -163,6 +176,118 @@ fn what_means_something_else_is_warned_about() {
 }
 
 #[test]
+fn words_before_clients_hold_for_all_that_follow() {
+    let share = &shares("/a -all_squash,anonuid=5\n")[0];
+    assert_eq!(share.clients, ["*"]);
+    assert_eq!(share.options, ["ro", "all_squash", "anonuid=5"]);
+    // A second list adds to the first, and the last is for everybody.
+    let share = &shares("/a -rw 10.0.0.1 -no_root_squash 10.0.0.2(ro) -insecure\n")[0];
+    let rules: Vec<_> = share.rules.iter().map(|r| (r.clients[0].as_str(), &r.options)).collect();
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let expected = [
+        ("10.0.0.1", words(&[])),
+        ("10.0.0.2", words(&["ro", "no_root_squash"])),
+        ("*", words(&["no_root_squash", "insecure"])),
+    ];
+    assert_eq!(rules, expected.each_ref().map(|(client, words)| (*client, words)));
+    let (mistakes, _) = told("/a -sec=krb5\n");
+    assert_eq!(mistakes, ["exports:1:5: Kerberos is not served yet: give sec=sys or sec=none too"]);
+    // What is said after flavours in another list does not reach them, nor there.
+    let share = &shares("/a -sec=sys 10.0.0.1(rw,no_root_squash)\n")[0];
+    assert_eq!(share.options, ["ro"]);
+}
+
+#[test]
+fn a_flavour_begins_with_what_was_said_before_it() {
+    let share = &shares("/a *(rw,sec=sys,ro,all_squash,sec=none)\n")[0];
+    assert_eq!(share.options, ["ro", "all_squash", "sec=none:sys"]);
+    let share = &shares("/a *(sec=null,rw,sec=unix,ro)\n")[0];
+    let imported = read("/a *(sec=null,rw,sec=unix,ro)\n");
+    let made = made(&imported, DefaultsSpec::default());
+    let grants = &made[0].rules.rules()[0].grants;
+    assert_eq!(grants.len(), 2, "{share:?}");
+    assert!(!grants[0].is_read_only && grants[1].is_read_only);
+}
+
+#[test]
+fn addresses_with_a_length_come_after_those_without() {
+    let share = &shares("/a 10.0.0.0/8(ro) 10.0.0.1/32(rw) 10.0.0.2(rw)\n")[0];
+    let clients: Vec<_> = share.rules.iter().map(|rule| rule.clients[0].as_str()).collect();
+    assert_eq!(clients, ["10.0.0.2", "10.0.0.0/8"]);
+    let share = &shares("/a 10.0.0.1/32(rw) 10.0.0.1(ro)\n")[0];
+    assert_eq!(share.options, ["ro"]);
+}
+
+#[test]
+fn lines_of_one_directory_go_together_under_each_of_its_names() {
+    let resolve = |path: &str| (path == "/link").then(|| "/target".to_owned());
+    let text = "/link *(rw)\n/target 10.0.0.1(ro)\n";
+    let inherited = Inherited::default();
+    let imported = import(&[("exports", text)], "g", true, &inherited, &resolve);
+    assert_eq!((imported.mistakes.as_slice(), imported.warnings.as_slice()), (&[][..], &[][..]));
+    assert_eq!(imported.places, ["", "exports:1:1", "exports:1:1"]);
+    let made = made(&imported, DefaultsSpec::default());
+    let seen: Vec<_> = made
+        .iter()
+        .map(|share| {
+            let rights = share.rights([10, 0, 0, 1].into()).map(|rights| rights.is_read_only);
+            (&*share.path, share.directory().to_str().unwrap_or_default(), rights)
+        })
+        .collect();
+    assert_eq!(seen, [("/target", "/target", Some(true)), ("/link", "/target", Some(true))]);
+}
+
+#[test]
+fn patterns_that_can_have_no_address_are_warned_of() {
+    let (mistakes, warnings) = told("/a 10.1.*(rw)\n/b 192.168.0.[0-9](rw)\n/c *.x(ro)\n");
+    assert_eq!(mistakes, Vec::<String>::new());
+    assert_eq!(
+        warnings,
+        [
+            "exports:1:4: \"10.1.*\" has no address, since wildcards are for names: write \
+             \"10.1.0.0/16\"",
+            "exports:2:4: \"192.168.0.[0-9]\" has no address, since wildcards are for names: write \
+             a network like \"10.0.0.0/8\"",
+        ]
+    );
+}
+
+/// The file that stands in exports(5) of nfs-utils 2.6.2, and what its text says of it.
+#[test]
+fn the_sample_of_the_manual_page_is_what_the_page_says() {
+    let text = include_str!("sample.exports");
+    let (mistakes, warnings) = told(text);
+    assert_eq!(mistakes, Vec::<String>::new());
+    assert_eq!(warnings, Vec::<String>::new());
+    let found = shares(text);
+    let told: Vec<String> = found
+        .iter()
+        .map(|share| {
+            let rules = share.rules.iter().map(|rule| (&rule.clients, &rule.options));
+            let own = (!share.clients.is_empty()).then_some((&share.clients, &share.options));
+            let all = own
+                .into_iter()
+                .chain(rules)
+                .map(|(clients, options)| format!("{}({})", clients.join("+"), options.join(",")));
+            format!("{} {}", share.path, all.collect::<Vec<_>>().join(" "))
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "/ master() trusty(no_root_squash)",
+            "/projects proj*.local.domain()",
+            "/usr *.local.domain(ro) @trusted()",
+            "/home/joe pc001(all_squash,anonuid=150,anongid=100)",
+            "/pub *(ro,all_squash,insecure)",
+            "/srv/www server+@trusted() @external(ro)",
+            "/foo 2001:db8:9:e54::/64+192.0.2.0/24()",
+            "/build buildhost[0-9].local.domain()",
+        ]
+    );
+}
+
+#[test]
 fn options_mean_what_they_mean_there_whatever_is_inherited() {
     let text =
         "/a 10.0.0.1(rw,no_root_squash,anonuid=-2) 10.0.0.2(sec=sys:krb5,all_squash)\n/b *\n";
@@ -172,7 +297,7 @@ fn options_mean_what_they_mean_there_whatever_is_inherited() {
             clients: vec!["*".to_owned()],
         };
         let (inherited, _) = Inherited::default().with(&defaults.options, &defaults.clients, &[]);
-        let imported = import(&[("exports", text)], "g", true, &inherited);
+        let imported = import(&[("exports", text)], "g", true, &inherited, &|_| None);
         assert_eq!(imported.mistakes, []);
         let shares = made(&imported, defaults);
         let share = shares.iter().find(|share| &*share.path == "/a").expect("a share");
@@ -204,10 +329,28 @@ fn what_exports_cannot_say_is_a_comment() {
         # /c\\040d: here \"@x\" counts before \"10.0.0.0/8\", there it is the other way round\n\
         # /c\\040d: exports(5) cannot say that \"10.0.0.1\" has no access\n\
         # /c\\040d: manage_gids is an option of the whole server there\n\
-        /c\\040d 10.0.0.0/8(rw,sync,insecure,no_subtree_check) \
-        @x(ro,sync,insecure,no_subtree_check)\n";
+        /c\\040d 10.0.0.0/8(rw,sync,no_subtree_check) \
+        @x(ro,sync,no_subtree_check)\n";
     assert_eq!(exported.text, expected);
     assert_eq!(exported.warnings.len(), 4);
+}
+
+#[test]
+fn a_flavour_that_is_exported_has_nothing_of_those_before_it() {
+    let text = "[[share]]\npath = \"/a\"\nclients = [\"*\"]\n\
+                options = [\"ro\", \"sec=sys\", \"sec=krb5\", \"rw\", \"no_root_squash\", \"sec=none\"]\n";
+    let mut catalog = Catalog::new("shares.d", DefaultsSpec::default(), Vec::new());
+    catalog.insert(GroupFile::parse("x", text));
+    let shares: Vec<Share> = catalog.all_served().map(|share| Share::clone(share)).collect();
+    let again = made(&read(&export(&shares).text), DefaultsSpec::default());
+    let rights = |share: &Share, flavor| {
+        let grants = share.rules.rules()[0].grants.iter();
+        let mut found = grants.filter(|rights| rights.flavors.contains(flavor));
+        found.next().map(|rights| (rights.is_read_only, rights.squash)).expect("rights")
+    };
+    for flavor in [Flavors::SYS, Flavors::KRB5, Flavors::NONE] {
+        assert_eq!(rights(&again[0], flavor), rights(&shares[0], flavor), "{flavor:?}");
+    }
 }
 
 fn line() -> impl Strategy<Value = String> {

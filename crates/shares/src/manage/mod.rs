@@ -6,6 +6,8 @@ mod check;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::ClientPattern;
+
 pub(crate) use changes::ChangeMistake;
 pub(crate) use check::path_problem;
 pub use check::{
@@ -213,6 +215,58 @@ pub struct Batch {
     /// Whether operations with mistakes are left out, and the others done all the same.
     #[serde(default)]
     pub partial: bool,
+}
+
+impl Batch {
+    /// What is no mistake and most likely not meant: clients that nobody can be.
+    pub fn warnings(&self) -> Vec<Mistake> {
+        let mut warnings = Vec::new();
+        for (number, operation) in self.operations.iter().enumerate() {
+            let (subject, words) = operation.client_words();
+            for word in words {
+                let pattern = word.parse::<ClientPattern>().ok();
+                if let Some(what) = pattern.and_then(|pattern| pattern.matches_nobody()) {
+                    let (operation, place) = (Some(number), subject.clone());
+                    warnings.push(Mistake { operation, place, what, suggestion: None });
+                }
+            }
+        }
+        warnings
+    }
+}
+
+impl Operation {
+    /// What it is about, and the clients that it names.
+    fn client_words(&self) -> (String, Vec<&str>) {
+        fn words(list: &[String]) -> Vec<&str> {
+            list.iter().map(String::as_str).collect()
+        }
+        match self {
+            Self::AddShare { share, .. } => {
+                let mut all = words(&share.clients);
+                all.extend(share.rules.iter().flat_map(|rule| words(&rule.clients)));
+                (share.path.clone(), all)
+            }
+            Self::CreateGroup { group } => {
+                let mut all = words(&group.clients);
+                all.extend(group.patterns.iter().flat_map(|pattern| words(&pattern.clients)));
+                (format!("group {}", group.name), all)
+            }
+            Self::SetShare { path, changes } => (path.clone(), changes.client_words()),
+            Self::SetGroup { name, changes } => (format!("group {name}"), changes.client_words()),
+            Self::DeleteGroup { .. } | Self::RemoveShare { .. } | Self::MoveShare { .. } => {
+                (String::new(), Vec::new())
+            }
+        }
+    }
+}
+
+impl Changes {
+    fn client_words(&self) -> Vec<&str> {
+        let set = self.set.get("clients").and_then(serde_json::Value::as_array);
+        let set = set.into_iter().flatten().filter_map(serde_json::Value::as_str);
+        set.chain(self.add_clients.iter().map(String::as_str)).collect()
+    }
 }
 
 /// What is wrong with a batch or a file.
