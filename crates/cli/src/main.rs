@@ -28,6 +28,7 @@ mod plain;
 mod plugins;
 mod registration;
 mod serve;
+mod server_place;
 mod share_commands;
 mod shares;
 mod state_directory;

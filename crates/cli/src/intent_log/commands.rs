@@ -3,20 +3,19 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use steadfast_control::{AskError, Client, Patience};
 use steadfast_posixfs::forget_what_was_mounted;
 use steadfast_runtime::intent_log::{LogCare, LogFound, probe};
-use steadfast_shares::Configuration;
 use steadfast_sys::process;
 
 use super::probe_report::ProbeReport;
 use super::{FILE_NAME, FlushReport, LogReport, host};
-use crate::arguments::{CONFIGURATION_FILE, LogAction, LogArguments};
-use crate::configuration;
+use crate::arguments::{LogAction, LogArguments};
 use crate::plain;
+use crate::server_place::ServerPlace;
 use crate::state_directory::StateDirectory;
 use crate::statistics::{Document, unix_time};
 
@@ -88,23 +87,12 @@ struct Place {
 
 impl Place {
     fn of(arguments: &LogArguments) -> Result<Self> {
-        let file = arguments.config.clone().or_else(|| {
-            let usual = Path::new(CONFIGURATION_FILE);
-            usual.exists().then(|| usual.to_owned())
-        });
-        let configuration = match file {
-            Some(file) => configuration::read(&file).map_err(|mistakes| {
-                anyhow!("mistakes in the configuration:\n{}", mistakes.join("\n"))
-            })?,
-            None => Configuration::default(),
-        };
-        let state_directory =
-            match (&arguments.state_directory, configuration.server.state_directory) {
-                (Some(path), _) => path.clone(),
-                (None, Some(path)) => path.value,
-                (None, None) => StateDirectory::default_path()?,
-            };
-        Ok(Self { state_directory, log: configuration.log.path.map(|path| path.value) })
+        let (config, named) = (&arguments.config, &arguments.state_directory);
+        let server = ServerPlace::find(config.as_deref(), named.as_deref())?;
+        if matches!(arguments.action, LogAction::Adopt | LogAction::Discard { .. }) {
+            server.require_no_mistakes()?;
+        }
+        Ok(Self { state_directory: server.state_directory, log: server.log })
     }
 
     fn log(&self) -> PathBuf {

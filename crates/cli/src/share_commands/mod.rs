@@ -24,15 +24,13 @@ use steadfast_control::api::{
     Wish,
 };
 use steadfast_control::{AskError, Client};
-use steadfast_shares::Configuration;
-use steadfast_shares::configuration::ServerSettings;
 use steadfast_shares::manage::{Batch, DefaultsSpec, Operation};
 
 use crate::arguments::CONFIGURATION_FILE;
 use crate::configuration;
 use crate::plain;
+use crate::server_place::ServerPlace;
 use crate::shares::planned_alone;
-use crate::state_directory::StateDirectory;
 use arguments::{
     ApplyArguments, ChangeOptions, ExportArguments, GroupAction, GroupArguments, ImportArguments,
     PlanArguments, RollbackArguments, ServerChoice, ShareAction, ShareArguments, ShareList,
@@ -350,25 +348,10 @@ fn told_of_mistakes(head: &str, mistakes: &[Mistake]) -> anyhow::Error {
 
 /// The server that is meant.
 pub(crate) fn client(choice: &ServerChoice) -> Result<Client> {
-    let configured = match &choice.config {
-        Some(file) => configuration::read(file).map_err(|mistakes| {
-            anyhow!("mistakes in the configuration:\n{}", mistakes.join("\n"))
-        })?,
-        // What is wrong with the usual file is the server's business.
-        None => configuration::read(CONFIGURATION_FILE.as_ref())
-            .unwrap_or_else(|_| Configuration::default()),
-    };
-    let ServerSettings { state_directory, control_socket, .. } = configured.server;
-    // Who names a state directory means the server that has it, and no other.
-    let socket = control_socket.filter(|_| choice.state_directory.is_none());
-    let state_directory = match (&choice.state_directory, state_directory) {
-        (Some(path), _) => path.clone(),
-        (None, Some(path)) => path.value,
-        (None, None) => StateDirectory::default_path()?,
-    };
+    let place = ServerPlace::find(choice.config.as_deref(), choice.state_directory.as_deref())?;
     Ok(match choice.connect {
-        Some(address) => Client::connect_tcp(address, &state_directory)?,
-        None => Client::connect(&state_directory).or_at(socket.map(|path| path.value)),
+        Some(address) => Client::connect_tcp(address, &place.state_directory)?,
+        None => Client::connect(&place.state_directory).or_at(place.control_socket),
     })
 }
 

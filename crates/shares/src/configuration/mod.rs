@@ -142,6 +142,17 @@ impl Configuration {
         });
         (configuration, document.into_errors())
     }
+
+    /// What can be read of `[server]` and `[log]` in a text that may have mistakes, by which a
+    /// server is found that has read another.
+    pub fn settings_that_can_be_read(text: &str) -> (ServerSettings, LogSettings) {
+        let mut document = Document::new(text);
+        let Some(root) = document.parse_what_can_be() else {
+            return (ServerSettings::default(), LogSettings::default());
+        };
+        let root = Table { entries: root.get_ref(), place: Place { line: 1, column: 1 } };
+        (server::read(&mut document, root), log::read(&mut document, root))
+    }
 }
 
 /// Two shares never have one path or one id.
