@@ -300,3 +300,95 @@ fn of_a_local_change_and_an_acknowledged_one_none_is_lost_when_the_power_fails()
         stop(running);
     }
 }
+
+/// What a local process does to a file, and flushes by `fsync`.
+const FLUSHED: [&str; 6] = ["removed", "mode", "times", "over", "cut", "replaced"];
+const LONG_AGO_S: u64 = 1_000_000;
+
+fn change_and_flush(dir: &Path, what: &str) {
+    use std::os::unix::fs::FileExt;
+    use std::os::unix::fs::PermissionsExt;
+    let path = dir.join("file");
+    let open = |path: &Path| std::fs::File::options().write(true).open(path).unwrap();
+    match what {
+        "removed" => std::fs::remove_file(&path).unwrap(),
+        "mode" => {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        "times" => {
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(LONG_AGO_S);
+            open(&path).set_modified(time).unwrap();
+        }
+        "over" => open(&path).write_all_at(b"LOCAL", 0).unwrap(),
+        "cut" => open(&path).set_len(4).unwrap(),
+        _ => {
+            let new = dir.join("new");
+            std::fs::write(&new, "replaced locally").unwrap();
+            open(&new).sync_all().unwrap();
+            std::fs::rename(&new, &path).unwrap();
+        }
+    }
+    match what {
+        "removed" | "replaced" => std::fs::File::open(dir).unwrap().sync_all().unwrap(),
+        _ => open(&path).sync_all().unwrap(),
+    }
+}
+
+/// Whether what a local process did is there.
+fn is_changed(dir: &Path, what: &str) -> bool {
+    let path = dir.join("file");
+    let read = || std::fs::read(&path).unwrap_or_default();
+    let attr = || std::fs::metadata(&path).unwrap();
+    match what {
+        "removed" => !path.exists(),
+        "mode" => attr().mode() & 0o777 == 0o600,
+        "times" => attr().mtime() == LONG_AGO_S as i64,
+        "over" => read() == b"LOCALwledged",
+        "cut" => read() == b"ackn",
+        _ => read() == b"replaced locally",
+    }
+}
+
+/// A flush of one file or directory is enough for what a local process has changed to stay, but for what
+/// mounting makes of some on btrfs.
+#[test]
+fn what_a_local_process_has_flushed_by_itself_stays() {
+    for (name, site) in sites() {
+        let share = site.disks[0].share.clone();
+        for (what, age) in FLUSHED.iter().flat_map(|what| ["old", "new"].map(|age| (what, age))) {
+            let dir = share.join(format!("{age}-{what}"));
+            std::fs::create_dir(&dir).unwrap();
+            if age == "old" {
+                std::fs::write(dir.join("file"), "before").unwrap();
+            }
+        }
+        sync(&site);
+        let running = site.start();
+        let (mut client, root) = site.mount(&running, 0);
+        let all = FLUSHED.iter().flat_map(|what| ["old", "new"].map(|age| format!("{age}-{what}")));
+        let all: Vec<String> = all.collect();
+        for dir in &all {
+            let at = client.lookup(&root, dir.as_bytes()).unwrap().handle;
+            let file = match dir.starts_with("old") {
+                true => client.lookup(&at, b"file").unwrap().handle,
+                false => create(&mut client, &at, "file"),
+            };
+            write(&mut client, &file, b"acknowledged");
+        }
+        await_mark();
+        for dir in &all {
+            change_and_flush(&share.join(dir), dir.split_once('-').unwrap().1);
+        }
+        await_mark();
+        site.disks[0].keep_unflushed();
+        lose(&site, running);
+        let running = site.start();
+        let lost = all.iter().filter(|dir| {
+            !is_changed(&share.join(dir), dir.split_once('-').unwrap().1)
+        });
+        let lost: Vec<&str> = lost.map(String::as_str).collect();
+        let expected: &[&str] = &[];
+        assert_eq!(lost, expected, "{name}: {}", site.said());
+        stop(running);
+    }
+}
