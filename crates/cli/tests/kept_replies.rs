@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use common::{PATIENCE, Place, Running, utf8};
-use intent_log_support::{Logged, create, kill, stop, tmpfs};
+use intent_log_support::{Logged, create, kill, stop};
 use steadfast_client::{
     CreateHow3, FileHandle, Identity, Nfs3Client, Procedure, Settings, StableHow, append_call,
     arguments, procedure,
@@ -194,9 +194,7 @@ fn stable_writes_that_are_too_large_for_the_log_are_executed_once() {
 #[test]
 fn what_is_flushed_beside_a_log_is_executed_once_too() {
     let Some(mut logged) = Logged::new() else { return };
-    let place = logged.place.directory.path();
-    let (memory, unlogged) = (place.join("memory"), logged.place.share.join("unlogged"));
-    let _memory = tmpfs(&memory, 20);
+    let unlogged = logged.place.share.join("unlogged");
     std::fs::create_dir(&unlogged).unwrap();
     let share = |path: &std::path::Path, more: &str| {
         let path = utf8(path);
@@ -205,16 +203,13 @@ fn what_is_flushed_beside_a_log_is_executed_once_too() {
         )
     };
     let text = format!(
-        "[log]\nenabled = true\nsize_mib = 16\n{}{}{}",
+        "[log]\nenabled = true\nsize_mib = 16\n{}{}",
         share(&logged.place.share, ""),
-        share(&memory, ""),
         share(&unlogged, "log = false"),
     );
     logged.configuration = logged.place.write("steadfast.toml", &text);
-    for path in [&memory, &unlogged] {
-        let path = utf8(path).as_bytes();
-        assert_old_write_is_not_executed(&logged, path, 5_000, &[kill, stop, kill]);
-    }
+    let path = utf8(&unlogged).as_bytes();
+    assert_old_write_is_not_executed(&logged, path, 5_000, &[kill, stop, kill]);
 }
 
 #[test]

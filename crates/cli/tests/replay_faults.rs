@@ -383,9 +383,8 @@ fn what_a_local_process_has_flushed_by_itself_stays() {
         site.disks[0].keep_unflushed();
         lose(&site, running);
         let running = site.start();
-        let lost = all.iter().filter(|dir| {
-            !is_changed(&share.join(dir), dir.split_once('-').unwrap().1)
-        });
+        let lost =
+            all.iter().filter(|dir| !is_changed(&share.join(dir), dir.split_once('-').unwrap().1));
         let lost: Vec<&str> = lost.map(String::as_str).collect();
         let expected: &[&str] = &[];
         assert_eq!(lost, expected, "{name}: {}", site.said());

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::FileSystemSync;
 use crate::{
     Attr, AttributesUnderWay, DeviceNumber, FileKind, FsError, HANDLE_BYTES_MAX, NAME_BYTES_MAX,
     StorageHandle, Time,
@@ -213,32 +214,6 @@ impl<'a> Change<'a> {
     /// An object's attributes just afterwards, if they are told.
     pub fn attr_of(&self, object: &ObjectKey) -> Option<&Attr> {
         self.after.iter().find(|(key, _)| key == object).map(|(_, attr)| attr)
-    }
-}
-
-/// A file system that can be made stable as a whole.
-pub trait FileSystemSync: Send + Sync {
-    /// Makes everything stable (`syncfs`). Blocks.
-    ///
-    /// # Errors
-    /// The storage's; something written before may be lost.
-    fn sync(&self) -> Result<(), FsError>;
-
-    /// Starts to write what was changed to the disk, piece by piece, so that less is left for
-    /// [`FileSystemSync::sync`]. Promises nothing. Says after each piece how many bytes it had, and
-    /// stops when `goes_on` says `false`. Blocks for as long as `goes_on` does.
-    fn write_back(&self, _goes_on: &mut dyn FnMut(u64) -> bool) {}
-
-    /// Writes something new and flushes it; nothing of it stays. Blocks.
-    ///
-    /// # Errors
-    /// The storage's: it takes no changes.
-    fn try_writing(&self) -> Result<(), FsError>;
-
-    /// Whether a flush of something of it has failed since the last [`FileSystemSync::sync`] that
-    /// did not.
-    fn has_failed(&self) -> bool {
-        false
     }
 }
 

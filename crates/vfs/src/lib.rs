@@ -19,6 +19,7 @@ mod change;
 mod cred;
 mod durable;
 mod error;
+mod file_system_sync;
 mod filesystem;
 mod handle;
 pub mod model;
@@ -31,13 +32,14 @@ mod under_way;
 pub use acl::{Acl, AclEntry, AclTag};
 pub use attr::{Attr, DeviceNumber, FileKind, PreAttr, SetAttr, SetTime, Time, Wcc};
 pub use change::{
-    ACL_BYTES_MAX, AFTER_MAX, Action, Change, ChangeLog, FileSystemIdentity, FileSystemSync,
-    LINK_TARGET_BYTES_MAX, LogPlace, LoggedChange, LoggedFileSystem, MADE_ACL_BYTES, Made,
-    MadeAcls, NotAChange, ObjectKey, Place, Settled, Unlinked, change_bytes_max,
+    ACL_BYTES_MAX, AFTER_MAX, Action, Change, ChangeLog, FileSystemIdentity, LINK_TARGET_BYTES_MAX,
+    LogPlace, LoggedChange, LoggedFileSystem, MADE_ACL_BYTES, Made, MadeAcls, NotAChange,
+    ObjectKey, Place, Settled, Unlinked, change_bytes_max,
 };
 pub use cred::{Caller, Cred, GROUPS_MAX, Waiting};
 pub use durable::{Durable, Flush, FlushDomain, FlushTarget, FlushWhat, Obligation, ReplyBarrier};
 pub use error::FsError;
+pub use file_system_sync::FileSystemSync;
 pub use filesystem::{
     AccessMask, Changed, CreateHow, Created, DirEntry, DirPage, Entry, FileRange, FileSystem,
     FsInfo, FsStatistics, Looked, NodeKind, PathLimits, ReadDone, ReadPlace, Renamed, WriteHow,
