@@ -112,7 +112,7 @@ fn rights(object: &OwnedFd) -> Vec<u8> {
     let mut rights = Vec::new();
     for uid in 5..10 {
         for gid in 5..10 {
-            let cred = Cred { uid, gid, groups: Default::default() };
+            let cred = Cred { uid, gid, groups: smallvec::SmallVec::default() };
             let bits = [1, 2, 4];
             let is_allowed = |bit: &u8| permission::is_allowed(&attr, list.as_ref(), &cred, *bit);
             rights.push(bits.iter().filter(|bit| is_allowed(bit)).sum());

@@ -175,14 +175,14 @@ impl Volume {
             traits,
             name_bytes_max,
             habits,
-            log: None,
             aliases: Arc::default(),
+            log: None,
         })
     }
 
     /// With its changes logged.
     pub(crate) fn with_log(self, log: Option<VolumeLog>, aliases: Arc<Aliases>) -> Self {
-        Self { log, aliases, ..self }
+        Self { aliases, log, ..self }
     }
 
     /// The attributes of an object that clients know by this handle.

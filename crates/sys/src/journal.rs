@@ -19,7 +19,7 @@ const EXT4_MAGIC: u64 = 0xef53;
 const NOBODY_HAS: &str = "trusted.steadfast.none";
 
 /// `EXT4_IOC_CHECKPOINT`, `_IOW('f', 43, __u32)`.
-const CHECKPOINT: libc::Ioctl = (1 << 30 | 4 << 16 | (b'f' as u32) << 8 | 43) as libc::Ioctl;
+const CHECKPOINT: libc::Ioctl = (1 << 30 | 4 << 16 | (b'f' as u32) << 8 | 0x2b) as libc::Ioctl;
 
 /// To be asked after a flush that succeeded, by any directory or file of the file system that is
 /// not open by its path only: whether the journal could be written, so that the flush is to be

@@ -92,6 +92,7 @@ impl Acl {
 }
 
 /// What is wrong with the ACLs that were read; `None` of a wanted one: it has to have none.
+#[expect(clippy::option_option, reason = "not known, none, and one are three cases")]
 pub(crate) fn fault(
     mode: Option<u32>,
     access: Option<Acl>,

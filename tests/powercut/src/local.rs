@@ -214,10 +214,9 @@ impl Paths {
     pub(crate) fn of(local: &Local, state: &State, share: &Path) -> Option<Self> {
         let places = local.places();
         let first = match (local.object(), places.first()) {
-            (Some(ROOT), _) => share.to_owned(),
+            (Some(ROOT), _) | (None, None) => share.to_owned(),
             (Some(object), _) => path(state, share, state.place_of(object)?)?,
             (None, Some(place)) => path(state, share, *place)?,
-            (None, None) => share.to_owned(),
         };
         let second = match places.get(1) {
             Some(place) => path(state, share, *place)?,
@@ -303,7 +302,7 @@ pub(crate) fn execute(local: &Local, paths: &Paths) -> io::Result<()> {
             let file = File::open(path)?;
             let time = |time: Time| Timespec {
                 tv_sec: i64::from(time.seconds),
-                tv_nsec: time.nanoseconds as _,
+                tv_nsec: time.nanoseconds.into(),
             };
             let times = Timestamps { last_access: time(atime), last_modification: time(mtime) };
             futimens(&file, &times)?;

@@ -62,8 +62,10 @@ pub(crate) struct Object {
     /// The last operation on its names, its data and its attributes.
     pub(crate) last: Last,
     /// The access ACL: not known, none, or one (whose owner, mask and other are the mode's).
+    #[expect(clippy::option_option, reason = "not known, none, and one are three cases")]
     pub(crate) acl: Option<Option<Acl>>,
     /// The same of the default ACL.
+    #[expect(clippy::option_option, reason = "as above")]
     pub(crate) default_acl: Option<Option<Acl>>,
     /// A local process changed its names, or made it, and did not make that stable.
     pub(crate) is_loose: bool,
@@ -467,7 +469,7 @@ impl State {
             Kind::Symlink(_) => {}
             Kind::Directory => (object.acl, object.default_acl) = (inherited, inherited),
             Kind::File(_) | Kind::Fifo => {
-                (object.acl, object.default_acl) = (inherited, Some(None))
+                (object.acl, object.default_acl) = (inherited, Some(None));
             }
         }
         object.handle.clone_from(&done.handle);

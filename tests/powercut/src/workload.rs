@@ -540,13 +540,11 @@ fn choose_acl(state: &State, random: &mut Random) -> Option<Action> {
     let with = of_kind(state, |object| {
         object.kind == Kind::Directory && matches!(object.default_acl, Some(Some(_)))
     });
-    match random.choose(&with).filter(|_| random.percent(55)) {
-        Some(object) => Some(Action::Setacl { object, acl: None, is_default: true }),
-        None => {
-            let object = random.choose(&of_kind(state, |object| object.kind == Kind::Directory))?;
-            Some(Action::Setacl { object, acl, is_default: true })
-        }
+    if let Some(object) = random.choose(&with).filter(|_| random.percent(55)) {
+        return Some(Action::Setacl { object, acl: None, is_default: true });
     }
+    let object = random.choose(&of_kind(state, |object| object.kind == Kind::Directory))?;
+    Some(Action::Setacl { object, acl, is_default: true })
 }
 
 /// What is there for certain, and has a handle.

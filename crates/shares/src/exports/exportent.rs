@@ -290,7 +290,7 @@ impl Exportent {
         };
         match &*alternatives {
             [(flavors, access)] if *flavors == Flavors::default() => {
-                options.access = access.clone()
+                options.access = access.clone();
             }
             _ => options.alternatives = alternatives,
         }

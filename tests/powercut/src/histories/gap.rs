@@ -170,10 +170,6 @@ impl<'a> Left<'a> {
         let Some((objects, place)) = self.concerned(&path) else { return Ok(None) };
         let at = self.share.join(&path);
         let done = match kind {
-            Wanted::Fresh | Wanted::Over => {
-                std::fs::write(&at, &bytes)?;
-                Done::Written(bytes)
-            }
             Wanted::Write => {
                 let file = File::options().read(true).write(true).open(&at)?;
                 if random.percent(30) {
@@ -198,7 +194,7 @@ impl<'a> Left<'a> {
                 std::fs::create_dir(&at)?;
                 Done::Directory
             }
-            Wanted::Taker => {
+            Wanted::Fresh | Wanted::Over | Wanted::Taker => {
                 std::fs::write(&at, &bytes)?;
                 Done::Written(bytes)
             }
@@ -248,12 +244,12 @@ impl Gap {
         let mut left = Left::by_crash(share, moment)?;
         let mut gap = Self::default();
         if is_identity {
-            for _ in 0..1 + random.below(TAKERS_MAX) {
+            for _ in 0..=random.below(TAKERS_MAX) {
                 gap.0.extend(left.change(Wanted::Taker, random)?);
             }
             return Ok(gap);
         }
-        for _ in 0..1 + random.below(3) {
+        for _ in 0..=random.below(3) {
             let kind = random.choose(&CHOICE).unwrap_or(Wanted::Fresh);
             gap.0.extend(left.change(kind, random)?);
         }

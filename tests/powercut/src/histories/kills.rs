@@ -56,7 +56,7 @@ pub(crate) fn run(stage: &Stage<'_>, kills: usize, tally: &mut Tally) -> Result<
         history(stage, seed, kills, tally).with_context(|| format!("--seed {seed}"))?;
         tally.runs += 1;
         seed += 1;
-        if tally.runs % 10 == 0 {
+        if tally.runs.is_multiple_of(10) {
             let (points, losses) = (tally.points, tally.points_with_loss);
             eprintln!(
                 "  {}: {points} kills and stops, {losses} with loss",

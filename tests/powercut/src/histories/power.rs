@@ -102,7 +102,7 @@ pub(crate) fn run(stage: &Stage<'_>, points: usize, tally: &mut Tally) -> Result
         let one = Stage { shape: &shape, keep: stage.keep.clone(), ..*stage };
         cut(&one, points, tally).with_context(|| format!("--seed {seed}"))?;
         shape.seed += 1;
-        if tally.runs % 5 == 0 {
+        if tally.runs.is_multiple_of(5) {
             let (points, losses) = (tally.points, tally.points_with_loss);
             eprintln!("  {}: {points} power cuts, {losses} with loss", shape.file_system);
         }
