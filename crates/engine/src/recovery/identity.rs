@@ -22,12 +22,11 @@ impl Looks {
     /// Whether what was found by the key of an object is that object. `born`: when what was found was
     /// made, if its file system tells and replay has not made it.
     pub(super) fn fit(&self, found: &Attr, born: Option<Time>, since: SinceCrash) -> bool {
-        let is_of_kind = match self.kind {
-            Some(kind) => kind == found.kind,
-            None => {
-                let is_directory = found.kind == FileKind::Directory;
-                self.is_directory.is_none_or(|wanted| wanted == is_directory)
-            }
+        let is_of_kind = if let Some(kind) = self.kind {
+            kind == found.kind
+        } else {
+            let is_directory = found.kind == FileKind::Directory;
+            self.is_directory.is_none_or(|wanted| wanted == is_directory)
         };
         if !is_of_kind {
             return false;

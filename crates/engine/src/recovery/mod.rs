@@ -183,24 +183,23 @@ impl Replay {
         storage: &mut dyn Recoverable,
         earlier: Option<Observed>,
     ) -> Result<&Observed, FsError> {
-        match earlier {
-            Some(earlier) => self.observed = earlier,
-            None => {
-                let since = SinceCrash { began: self.trusted_start(), now: self.now };
-                let is_in_effect = self.is_all_in_effect;
-                for (object, known) in &self.history.objects {
-                    let found = match storage.look(object) {
-                        Err(error) if own_failures::is_own(error) => None,
-                        found => found?,
-                    };
-                    let is_it = match &found {
-                        Some(attr) if !is_in_effect => {
-                            known.looks.fit(attr, storage.born(object)?, since)
-                        }
-                        _ => true,
-                    };
-                    self.observed.insert(*object, found.filter(|_| is_it));
-                }
+        if let Some(earlier) = earlier {
+            self.observed = earlier;
+        } else {
+            let since = SinceCrash { began: self.trusted_start(), now: self.now };
+            let is_in_effect = self.is_all_in_effect;
+            for (object, known) in &self.history.objects {
+                let found = match storage.look(object) {
+                    Err(error) if own_failures::is_own(error) => None,
+                    found => found?,
+                };
+                let is_it = match &found {
+                    Some(attr) if !is_in_effect => {
+                        known.looks.fit(attr, storage.born(object)?, since)
+                    }
+                    _ => true,
+                };
+                self.observed.insert(*object, found.filter(|_| is_it));
             }
         }
         self.crashed_after = self.trusted_start().max(self.history.moment);
@@ -327,9 +326,8 @@ impl Replay {
             _ => Ok(()),
         };
         match (done, &change.action) {
-            (Ok(()), _)
-            // It was removed later, and nothing of it needs to be there.
-            | (Err(FsError::Stale), _) => {}
+            // What is stale was removed later, and nothing of it needs to be there.
+            (Ok(()) | Err(FsError::Stale), _) => {}
             (
                 Err(error),
                 Action::Write { object, .. }

@@ -235,6 +235,7 @@ fn touched(records: &[Vec<u8>]) -> Vec<ObjectKey> {
 }
 
 /// What is told of an object that inherited no access list.
+#[expect(clippy::unnecessary_wraps, reason = "it stands where a change has one or none")]
 fn plain() -> Option<Box<Made>> {
     Some(Box::new(Made { born: None, acls: Some(MadeAcls::default()) }))
 }

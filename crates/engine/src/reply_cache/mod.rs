@@ -271,9 +271,10 @@ impl ReplyCache {
         }
         let running = shard.in_progress.get(key).map_or(&[][..], |running| running);
         if let Some(running) = running.iter().find(|running| running.is_of(own.connection)) {
-            return match running.origin == origin {
-                true => Admission::InProgress,
-                false => Admission::InProgressElsewhere(own.connection),
+            return if running.origin == origin {
+                Admission::InProgress
+            } else {
+                Admission::InProgressElsewhere(own.connection)
             };
         }
         // The first that is gone decides, or that nobody knows about.

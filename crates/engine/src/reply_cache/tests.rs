@@ -34,8 +34,12 @@ fn first(key: &CallKey) -> Execution {
 /// These connections are gone, those not.
 fn judged(gone: &[u64], alive: &[u64]) -> Judged {
     let mut judged = Judged::default();
-    gone.iter().for_each(|connection| judged.note(*connection, true));
-    alive.iter().for_each(|connection| judged.note(*connection, false));
+    for connection in gone {
+        judged.note(*connection, true);
+    }
+    for connection in alive {
+        judged.note(*connection, false);
+    }
     judged
 }
 
