@@ -214,7 +214,7 @@ pub(crate) struct ShareArguments {
 #[command(next_help_heading = "Server options (each outweighs the configuration file)")]
 pub(crate) struct ServerArguments {
     /// Serve at this address (default: all of IPv4 and IPv6), a link-local one with its interface
-    /// ([fe80::1%eth0]:2049); may be repeated.
+    /// (`[fe80::1%eth0]:2049`); may be repeated.
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = str::parse::<ListenAddress>)]
     pub(crate) listen: Vec<ListenAddress>,
     /// Serve at this port; 0 takes a free one.

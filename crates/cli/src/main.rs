@@ -101,7 +101,7 @@ fn check_config(file: &Path) -> ExitCode {
             // Nobody may be reading.
             let _ = std::io::stdout().write_all(plain::lines(&text).as_bytes());
             for warning in configuration.warnings() {
-                eprintln!("warning: {}", plain::line(&warning.to_string()));
+                eprintln!("warning: {}", plain::line(&warning));
             }
             ExitCode::SUCCESS
         }

@@ -122,9 +122,7 @@ fn a_directory_is_mounted_by_each_of_the_names_that_were_imported() {
 fn an_import_is_tried_without_a_server_and_tells_a_kind_in_a_line() {
     let place = Place::new();
     let mut text = String::from("/ node[0-9].x(rw) 10.1.*(ro)\n");
-    for number in 0..24 {
-        text.push_str(&format!("/missing/{number} *(rw)\n"));
-    }
+    text.extend((0..24).map(|number| format!("/missing/{number} *(rw)\n")));
     let file = place.write("exports", &text);
     let words = ["import", utf8(&file), "--dry-run", "--state-directory", utf8(&place.state)];
     let done = output(&words);

@@ -90,11 +90,14 @@ impl Answered {
     }
 }
 
+/// How a server ends.
+type End = fn(Running);
+
 #[test]
 fn replies_outlive_any_number_of_crashes_and_restarts() {
     let Some(logged) = Logged::new() else { return };
     let mut answered = Answered { calls: Vec::new() };
-    let ends: [(&str, fn(Running)); 7] = [
+    let ends: [(&str, End); 7] = [
         ("killed", kill),
         ("killed", kill),
         ("stopped", stop),

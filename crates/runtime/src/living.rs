@@ -134,7 +134,7 @@ mod tests {
     fn who_was_heard_of_after_the_other_came_is_alive() {
         let life =
             |is_established, heard_ms| PeerLife { is_established, heard_ms, round_trip_us: 50 };
-        let accepted = Duration::from_millis(1_000);
+        let accepted = Duration::from_secs(1);
         for (life, known) in [
             (life(true, 0), Known::Alive),
             (life(true, 989), Known::Alive),
