@@ -20,7 +20,7 @@ struct Wire(TcpStream);
 
 impl Wire {
     fn connect(server: SocketAddr) -> Self {
-        let stream = TcpStream::connect(server).unwrap();
+        let stream = steadfast_client::reserved::stream(server, PATIENCE).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Self(stream)
     }

@@ -156,7 +156,6 @@ fn access_follows_mode_owner_and_groups() {
     let member = Identity::Sys { uid: 2000, gid: 2000, gids: vec![1, 3000] };
     assert_eq!(granted(member), access::READ);
     assert_eq!(granted(Identity::user(2000, 2000)), 0);
-    assert_eq!(granted(Identity::None), 0);
     assert_eq!(granted(Identity::root()), access::READ | write);
     let root = f.root.clone();
     let told = f.client.access(&root, access::ALL).unwrap().granted;
@@ -164,6 +163,9 @@ fn access_follows_mode_owner_and_groups() {
     assert_eq!(told & directory, directory);
     let asked = f.client.access(&root, access::LOOKUP).unwrap().granted;
     assert_eq!(asked, access::LOOKUP, "only what was asked for is told");
+    f.client.set_identity(Identity::None);
+    let refused = f.client.access(&file, access::ALL).map(|told| told.granted);
+    assert_eq!(status(refused), NfsStat3::Acces, "a share is sec=sys unless it says otherwise");
 }
 
 #[test]

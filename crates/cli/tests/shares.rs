@@ -97,7 +97,7 @@ fn a_share_comes_changes_and_goes_under_its_client() {
     let (mut client, root) = mount(&running, &path).unwrap();
     client.getattr(&root).unwrap();
     let sharetab = managed.sharetab();
-    assert!(sharetab.contains(&format!("{path}\t-\tnfs\trw=127.0.0.0/8")), "{sharetab}");
+    assert!(sharetab.contains(&format!("{path}\t-\tnfs\trw=@127.0.0.0/8")), "{sharetab}");
     // On the connection that is open, with the handle that the client has.
     managed.told(&[
         "share",
@@ -295,7 +295,7 @@ fn what_is_served_as_before_and_told_otherwise_is_told() {
     // Everybody is not inherited by one who says who may.
     managed.told(&["share", "add", &path, "-o", "rw=10.0.0.1", "--rule", "10.9.0.0/16:none"]);
     let line = |kind: &str, options: &str| format!("{path}\t-\t{kind}\t{options}\t");
-    let options = "rw=10.0.0.1,none=10.9.0.0/16";
+    let options = "rw=10.0.0.1,none=@10.9.0.0/16";
     assert!(managed.sharetab().contains(&line("nfs", options)), "{}", managed.sharetab());
     assert_eq!(managed.state_of(&path)["clients"], serde_json::json!([]));
     managed.told(&["share", "set", &path, "--protocol", "smb"]);

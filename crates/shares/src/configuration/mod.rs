@@ -147,12 +147,37 @@ impl Configuration {
     /// server is found that has read another.
     pub fn settings_that_can_be_read(text: &str) -> (ServerSettings, LogSettings) {
         let mut document = Document::new(text);
-        let Some(root) = document.parse_what_can_be() else {
+        if let Some(root) = document.parse() {
+            let root = Table { entries: root.get_ref(), place: Place { line: 1, column: 1 } };
+            return (server::read(&mut document, root), log::read(&mut document, root));
+        }
+        let readable = section(text, "server") + &section(text, "log");
+        let mut document = Document::new(&readable);
+        let Some(root) = document.parse() else {
             return (ServerSettings::default(), LogSettings::default());
         };
         let root = Table { entries: root.get_ref(), place: Place { line: 1, column: 1 } };
         (server::read(&mut document, root), log::read(&mut document, root))
     }
+}
+
+/// The section of this name in a text that is not TOML, as TOML: its lines that are some, each by
+/// itself. A parser that recovers from a mistake may take a cut value for a whole one, or the next
+/// section for a part of an array.
+fn section(text: &str, name: &str) -> String {
+    let is_header = |line: &&str| line.trim_start().starts_with('[');
+    let is_ours = |line: &&str| {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        let inner = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        inner.is_some_and(|inner| inner.trim() == name)
+    };
+    let body = text.lines().skip_while(|line| !is_ours(line)).skip(1);
+    let keys = body.take_while(|line| !is_header(line));
+    let readable = keys.filter(|line| Document::new(line).parse().is_some());
+    std::iter::once(format!("[{name}]"))
+        .chain(readable.map(str::to_owned))
+        .map(|line| line + "\n")
+        .collect()
 }
 
 /// Two shares never have one path or one id.

@@ -107,6 +107,10 @@ impl std::fmt::Display for ListenAddress {
 /// An address as it is written, and its zone.
 fn without_zone(text: &str) -> (String, Option<&str>) {
     let Some((before, after)) = text.split_once('%') else { return (text.to_owned(), None) };
+    // A zone is in the brackets with its address.
+    if before.contains(']') {
+        return (text.to_owned(), None);
+    }
     let end =
         if before.starts_with('[') { after.find(']').unwrap_or(after.len()) } else { after.len() };
     let (zone, rest) = after.split_at(end);

@@ -171,18 +171,11 @@ impl Exportent {
         if let "mp" | "mountpoint" = name {
             // Without it what is below a mount point is served while nothing is mounted there.
             let word = text.replacen("mountpoint", "mp", 1);
-            if ShareOptions::default().with(&[&word]).1.is_empty() {
-                self.further.push(word);
-                return Ok(Word::Taken);
+            if let Some((_, error)) = ShareOptions::default().with(&[&word]).1.pop() {
+                return Err(error);
             }
-            return Err(OptionError {
-                what: format!(
-                    "the option {} is not served: the directory would be served also while nothing \
-                     is mounted there; leave it out if that may be",
-                    shown(text)
-                ),
-                suggestion: None,
-            });
+            self.further.push(word);
+            return Ok(Word::Taken);
         }
         if let ("refer" | "replicas" | "xprtsec", Some((_, why))) =
             (name, NOT_SERVED.iter().find(|(known, _)| *known == name))

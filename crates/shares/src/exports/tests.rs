@@ -138,8 +138,6 @@ fn mistakes_are_told_by_name_line_and_column() {
              client: write both as one list",
             "exports:12:4: there is a comma with no option before it",
             "exports:13:4: the options of \"*\" have no closing bracket before the next blank",
-            "exports:14:6: the option \"mp\" is not served: the directory would be served also while \
-             nothing is mounted there; leave it out if that may be",
             "exports:15:4: \"[fd00::1]\" is a set of characters to exportfs(8): addresses are in no \
              brackets there",
             "exports:16:4: \"::ffff:10.0.0.1\" is IPv4 written as IPv6, which no client has there: \

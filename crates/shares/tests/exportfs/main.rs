@@ -206,6 +206,13 @@ fn compare(imported: &Imported, judged: &Judged) -> Result<bool, String> {
     Ok(is_alike)
 }
 
+/// Whether exportfs refuses a word that is not in its input: after a path without clients, with blanks
+/// or a comment behind it, it reads as a client whatever its buffer held before.
+fn names_what_was_not_given(text: &str, said: &str) -> bool {
+    let keyword = said.split_once("unknown keyword \"").and_then(|(_, rest)| rest.split_once('"'));
+    keyword.is_some_and(|(keyword, _)| !keyword.is_empty() && !text.contains(keyword))
+}
+
 #[test]
 fn import_is_never_laxer_than_exportfs() {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -233,10 +240,14 @@ fn import_is_never_laxer_than_exportfs() {
         };
         let is_refused = !imported.mistakes.is_empty();
         let what = if judged.is_refused {
-            if !is_refused {
+            if is_refused {
+                "refused by both"
+            } else if names_what_was_not_given(text, &judged.said) {
+                "not defined there"
+            } else {
                 wrong.push(complain("exportfs refuses it".to_owned()));
+                "more here"
             }
-            "refused by both"
         } else if is_refused {
             "refused here"
         } else {
@@ -255,7 +266,7 @@ fn import_is_never_laxer_than_exportfs() {
             // here by those alone of which it is said.
             let mut is_explained = text.contains("insecure") && text.contains("sec=");
             for (row, met) in differences.iter().zip(&mut met) {
-                if told.iter().any(|told| told.contains(row)) {
+                if told.iter().any(|told| told.contains(row.trim_start_matches('?'))) {
                     (is_explained, *met) = (true, true);
                 }
             }
@@ -265,8 +276,12 @@ fn import_is_never_laxer_than_exportfs() {
         }
     }
     println!("{collected} collected, {count} made: {counts:?}");
-    let unmet: Vec<_> =
-        differences.iter().zip(&met).filter(|(_, met)| !**met).map(|(row, _)| row).collect();
+    let unmet: Vec<_> = differences
+        .iter()
+        .zip(&met)
+        .filter(|(row, met)| !**met && !row.starts_with('?'))
+        .map(|(row, _)| row)
+        .collect();
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), texts.len(), wrong.join("\n"));
     assert!(unmet.is_empty(), "rows that nothing needs: {unmet:?}");
     assert!(counts.get("alike").is_some_and(|alike| *alike > texts.len() / 10), "{counts:?}");
