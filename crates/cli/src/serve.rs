@@ -220,7 +220,14 @@ fn start(
     };
     let may_log = powers.serves_all_users();
     let is_useful = || intent_log::is_useful(kept.shares());
-    let log = intent_log::start(&log_settings, &state.path, verifier, may_log, is_useful)?;
+    let log = intent_log::start(
+        &log_settings,
+        &state.path,
+        state.handle_key,
+        verifier,
+        may_log,
+        is_useful,
+    )?;
     let (intent_log, write_verifier, replies) = match log {
         Some(started) => (Some(started.keeper), started.write_verifier, started.replies),
         None => (None, verifier, intent_log::kept_replies(&state.path)?),

@@ -238,6 +238,7 @@ impl Admitted<'_, '_> {
             peer,
             identity,
             complaint: &mut complaint,
+            key: self.key.as_ref().map(|execution| execution.key),
             may_wait: self.may_wait_since_ms.is_some(),
             lacks_room: None,
             used: None,

@@ -282,7 +282,7 @@ fn find<'a>(
     session.may_block_for(storage, share)?;
     session.host.stage(Stage::Storage);
     let superuser = Cred { uid: 0, gid: 0, groups: SmallVec::new() };
-    let caller = Caller { cred: &superuser, waiting: Waiting::Allowed };
+    let caller = Caller::new(&superuser, Waiting::Allowed);
     let entry = walk::walk(storage, &caller, share.directory(), below)?;
     if share.crosses_mounts {
         let ruling = session.ruling(exported, &entry.handle)?;

@@ -1,12 +1,13 @@
 //! What a procedure works with while one call runs: who calls, on what, with which rights.
 
 use steadfast_shares::{Decision, Flavor, Groups, Rights, Share, ShareId, Squash};
-use steadfast_vfs::{Caller, Cred, Durable, FileSystem, FsError, Obligation, ReplyBarrier};
-use steadfast_vfs::{StorageHandle, Waiting};
+use steadfast_vfs::{CallName, Caller, Cred, Durable, FileSystem, FsError, Obligation};
+use steadfast_vfs::{ReplyBarrier, StorageHandle, Waiting};
 
 use crate::call::{CallHost, Complaint, Peer, Room, Stage, StorageId, Transport};
 use crate::export::Exported;
 use crate::operation::Operation;
+use crate::reply_cache::{CallKey, KEY_BYTES};
 use crate::wire_handle::SealedHandle;
 use crate::{Engine, ExportTable};
 
@@ -31,6 +32,8 @@ pub(crate) struct Session<'a> {
     pub(crate) peer: &'a Peer,
     pub(crate) identity: WireIdentity,
     pub(crate) complaint: &'a mut Option<Complaint>,
+    /// The call's, if its reply is kept.
+    pub(crate) key: Option<CallKey>,
     /// Whether the call may be executed again when more is known ([`Outcome::AskAgain`]).
     pub(crate) may_wait: bool,
     /// Why the call may not wait for its storage, once that is so.
@@ -49,12 +52,16 @@ pub(crate) struct Target<'a> {
     pub(crate) rights: &'a Rights,
     pub(crate) handle: StorageHandle,
     pub(crate) cred: Cred,
+    /// The call's key, if it changes something and its reply is kept.
+    pub(crate) call: Option<[u8; KEY_BYTES]>,
 }
 
 impl Target<'_> {
     /// The caller of an operation that may wait.
     pub(crate) fn caller(&self) -> Caller<'_> {
-        Caller { cred: &self.cred, waiting: Waiting::Allowed }
+        let share = self.share.id.0;
+        let call = self.call.as_ref().map(|key| CallName { key, share });
+        Caller { call, ..Caller::new(&self.cred, Waiting::Allowed) }
     }
 }
 
@@ -112,7 +119,8 @@ impl<'a> Session<'a> {
         let cred = self.cred(rights)?;
         let storage = self.storage(exported)?;
         let ruling = ruling.export.share.id;
-        let target = Target { storage, share, ruling, rights, handle, cred };
+        let call = self.key.filter(|_| self.operation.is_changing).map(CallKey::to_bytes);
+        let target = Target { storage, share, ruling, rights, handle, cred, call };
         if self.operation.is_changing {
             self.may_block(&target)?;
         }
@@ -281,7 +289,7 @@ impl<'a> Session<'a> {
         waiting_by_degrees(
             *host,
             |host| allow(host.room_to_wait(storage.domain().into()), share, complaint, lacks_room),
-            |waiting| attempt(&Caller { cred, waiting }),
+            |waiting| attempt(&Caller::new(cred, waiting)),
         )
     }
 

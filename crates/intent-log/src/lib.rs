@@ -17,6 +17,7 @@
 mod admission;
 pub mod aside;
 mod batch;
+pub mod begun;
 mod copies;
 mod file_systems;
 pub mod format;

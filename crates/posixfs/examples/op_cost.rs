@@ -41,9 +41,9 @@ fn main() {
     let tree = Tree::open(&directory, &TreeOptions::default(), &storage).unwrap();
     let server = Cred { uid: 0, gid: 0, groups: [].into_iter().collect() };
     let user = Cred { uid: 1000, gid: 1000, groups: (1..16).collect() };
-    let never = Caller { cred: &server, waiting: Waiting::Never };
-    let allowed = Caller { cred: &server, waiting: Waiting::Allowed };
-    let other = Caller { cred: &user, waiting: Waiting::Never };
+    let never = Caller::new(&server, Waiting::Never);
+    let allowed = Caller::new(&server, Waiting::Allowed);
+    let other = Caller::new(&user, Waiting::Never);
     let root = tree.root().unwrap().handle;
     let set = SetAttr { mode: Some(0o644), ..SetAttr::default() };
     let name = |text: &'static str| Name::new(text.as_bytes()).unwrap();
@@ -85,7 +85,7 @@ fn main() {
     measure("WRITE 4 KiB, unstable", |round| write((round * 4096) % (4 << 20), 4096));
     measure("WRITE 4 KiB, two users in turn", |round| {
         let cred = if round % 2 == 0 { &user } else { &server };
-        let caller = Caller { cred, waiting: Waiting::Allowed };
+        let caller = Caller::new(cred, Waiting::Allowed);
         drop(tree.write(&caller, &file, 0, &data[..4096], WriteHow::Unstable));
     });
     measure("SETATTR mode", |round| {

@@ -449,7 +449,7 @@ mod tests {
             gid: rustix::process::getegid().as_raw(),
             groups: smallvec::SmallVec::new(),
         };
-        let caller = Caller { cred: &cred, waiting: Waiting::Allowed };
+        let caller = Caller::new(&cred, Waiting::Allowed);
         let root = tree.root().unwrap().handle;
         let mut files = Vec::new();
         while storage.descriptors() + 2 < 2 * FILES {

@@ -13,9 +13,9 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 use steadfast_sys::journal;
 use steadfast_vfs::{
-    Action, Attr, AttributesUnderWay, Change, ChangeLog, Durable, FileSystemIdentity,
-    FileSystemSync, Flush, FlushTarget, FlushWhat, FsError, LogPlace, LoggedChange,
-    LoggedFileSystem, ObjectKey, Obligation, Place, Settled, change_bytes_max,
+    Action, Attr, AttributesUnderWay, BegunCall, BegunMark, BeingMade, Caller, Change, ChangeLog,
+    Durable, FileSystemIdentity, FileSystemSync, Flush, FlushTarget, FlushWhat, FsError, LogPlace,
+    LoggedChange, LoggedFileSystem, ObjectKey, Obligation, Place, Settled, Time, change_bytes_max,
 };
 
 use crate::aliases::Aliases;
@@ -192,6 +192,8 @@ pub(crate) struct Effects<'a> {
     /// For telling that something was written that is not logged.
     touch: Option<Box<dyn LogPlace>>,
     is_taken: bool,
+    /// Where it is written down that the call has begun.
+    begun: Option<BegunMark>,
     /// What was done.
     pub(crate) change: Change<'a>,
     /// What must be flushed if it is not logged.
@@ -265,6 +267,7 @@ impl Effects<'_> {
             _pass: pass,
             touch: None,
             is_taken: false,
+            begun: None,
             change: Change::new(Action::Nothing),
             targets: Targets::new(),
         }
@@ -299,6 +302,44 @@ impl Effects<'_> {
         }
     }
 
+    /// Whether it is to be known what the call is about to change: for its record, or as it is written
+    /// down that it begins.
+    pub(crate) fn needs_keys(&self, volume: &Volume, caller: &Caller<'_>) -> bool {
+        let log = volume.log.as_ref().filter(|_| caller.call.is_some());
+        self.is_logged() || log.is_some_and(|log| log.log.begun_calls().is_some())
+    }
+
+    /// Writes down that the call is about to change names, starting from this directory. Under the locks
+    /// that order the directories, when nothing has been changed yet.
+    pub(crate) fn begin_call(
+        &mut self,
+        caller: &Caller<'_>,
+        dir: &Node,
+        made: Option<BeingMade>,
+        action: Action<'_>,
+    ) {
+        let (Some(call), Some(log)) = (caller.call, &dir.volume.log) else { return };
+        let Some(calls) = log.log.begun_calls() else { return };
+        self.begun = calls.begin(&BegunCall {
+            call,
+            file_system: log.identity,
+            at: Time::default(),
+            dir: dir.handle,
+            fsid: dir.volume.fsid,
+            made,
+            action,
+        });
+    }
+
+    /// The call has changed nothing after all.
+    pub(crate) fn take_back_begin(&mut self, volume: &Volume) {
+        if let Some(mark) = self.begun.take()
+            && let Some(calls) = volume.log.as_ref().and_then(|log| log.log.begun_calls())
+        {
+            calls.take_back(mark);
+        }
+    }
+
     /// Tells an object's attributes after the change.
     pub(crate) fn tell(&mut self, object: ObjectKey, attr: Option<Attr>) {
         if let Some(attr) = attr
@@ -314,6 +355,7 @@ impl Effects<'_> {
     /// A failure. It is logged too, so that the call, should it come again after a crash, is
     /// answered alike and does not succeed then.
     pub(crate) fn fail<T>(mut self, volume: &Volume, error: FsError, value: T) -> Durable<T> {
+        self.take_back_begin(volume);
         // A call that is to come again is executed again.
         if self.place.is_none()
             || matches!(error, FsError::TryLater | FsError::WouldBlock | FsError::WouldOpen)

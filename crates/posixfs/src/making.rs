@@ -5,12 +5,33 @@
 use std::os::fd::AsFd;
 
 use steadfast_sys::xattr;
-use steadfast_vfs::{Attr, FileKind, MADE_ACL_BYTES, Made, MadeAcls};
+use steadfast_vfs::{
+    Action, AskedAttributes, Attr, BeingMade, Caller, FileKind, MADE_ACL_BYTES, Made, MadeAcls,
+    SetAttr,
+};
 
 use crate::acl::{self, Which};
 use crate::attributes;
 use crate::logging::{self, Effects};
 use crate::node::Node;
+use crate::tree::Tree;
+
+impl Tree {
+    /// Writes down that an object is about to be made, of a kind, or a symbolic link to a target.
+    pub(crate) fn begin_making(
+        &self,
+        caller: &Caller<'_>,
+        (dir, name): (&Node, &[u8]),
+        (kind, target): (FileKind, &[u8]),
+        set: &SetAttr,
+        effects: &mut Effects<'_>,
+    ) {
+        let (uid, asked) = (self.acting_uid(caller.cred), AskedAttributes::from(set));
+        let (place, object) = (logging::place(dir, name), logging::key(dir));
+        let action = Action::Make { place, object, target };
+        effects.begin_call(caller, dir, Some(BeingMade { kind, uid, asked }), action);
+    }
+}
 
 /// Takes an object's place in the log that was just made, and tells its attributes. Others can
 /// find it already: read after the place was taken, the attributes have all that was changed

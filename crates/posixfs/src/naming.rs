@@ -110,6 +110,7 @@ impl Tree {
                 }
                 CreateHow::Exclusive(verifier) => (0, verifier_attributes(*verifier)),
             };
+            self.begin_making(caller, (dir, name), (FileKind::Regular, &[]), &set, effects);
             self.assume(caller.cred)?;
             let permissions = Permissions::from_raw_mode(mode & 0o7777);
             match self.create_file(caller.cred, dir, name, permissions, &set) {
@@ -119,6 +120,7 @@ impl Tree {
                     self.finish(caller, made, &set, effects)
                 }
                 Err(FsError::Exists) => {
+                    effects.take_back_begin(&dir.volume);
                     let (node, attr) = self.child(dir, name)?;
                     let (node, attr) = self.use_existing(caller, &node, &attr, how, effects)?;
                     let entry = Entry { handle: node.handle, attr };
@@ -285,12 +287,13 @@ impl Tree {
     ) -> Durable<Changed<Created>> {
         let name = name.as_bytes();
         self.change_directory(caller, dir, target.len(), |dir, effects| {
-            self.assume(caller.cred)?;
-            let mode = Permissions::from_raw_mode(set.mode.unwrap_or(0) & 0o7777);
-            make(dir, name, mode).map_err(from_errno)?;
             // mkdir(2) takes no set-id bits.
             let set_id = set.mode.filter(|mode| mode & setting::SET_ID != 0);
             let rest = SetAttr { mode: set_id, size: None, ..self.givable(caller.cred, set) };
+            self.begin_making(caller, (dir, name), (kind, target), &rest, effects);
+            self.assume(caller.cred)?;
+            let mode = Permissions::from_raw_mode(set.mode.unwrap_or(0) & 0o7777);
+            make(dir, name, mode).map_err(from_errno)?;
             self.finish(caller, Made { dir, name, kind, file: None, target }, &rest, effects)
         })
     }
@@ -431,8 +434,12 @@ impl Tree {
     ) -> Durable<Changed<()>> {
         let name = name.as_bytes();
         self.change_directory(caller, dir, 0, |dir, effects| {
-            let victim = self.victim(dir, name, effects.is_logged())?;
+            let victim = self.victim(dir, name, effects.needs_keys(&dir.volume, caller))?;
             let _order = order_files([victim.node.as_ref(), None]);
+            if let Some(unlinked) = victim.unlinked {
+                let place = place(dir, name);
+                effects.begin_call(caller, dir, None, Action::Remove { place, unlinked });
+            }
             self.assume(caller.cred)?;
             rustix::fs::unlinkat(&dir.path, name, flags).map_err(removal_error)?;
             let unlinked = self.bury(dir, &victim, &mut effects.targets);
@@ -580,7 +587,8 @@ impl Tree {
         from.require(from_attr, caller.cred, EXECUTE)?;
         to.require(to_attr, caller.cred, EXECUTE)?;
         let is_same_name = Arc::ptr_eq(from, to) && from_name == to_name;
-        let victim = match self.victim(to, to_name, effects.is_logged()) {
+        let needs_keys = effects.needs_keys(&to.volume, caller);
+        let victim = match self.victim(to, to_name, needs_keys) {
             // Renamed to what it is called already, nothing goes.
             Ok(_) if is_same_name => Victim::default(),
             Ok(victim) => victim,
@@ -595,7 +603,7 @@ impl Tree {
         } else {
             Some(self.child(from, from_name)?.0)
         };
-        if effects.is_logged() {
+        if needs_keys {
             let stat = attributes::stat_name(&from.path, from_name).map_err(from_errno)?;
             let object = self.key_of_name(from, from_name, &stat, moved.as_ref())?;
             // Of two names of one object neither goes (rename(2)).
@@ -609,6 +617,7 @@ impl Tree {
                     is_directory: attributes::kind(&stat) == FileKind::Directory,
                     victim: victim.unlinked,
                 };
+                effects.begin_call(caller, from, None, effects.change.action);
             }
         }
         let _order = order_files([moved.as_ref(), victim.node.as_ref()]);
@@ -660,6 +669,8 @@ impl Tree {
                 return Err(FsError::IsDirectory);
             }
             let _order = order_files([Some(&node), None]);
+            let action = Action::Link { place: place(dir, name), object: logging::key(&node) };
+            effects.begin_call(caller, dir, None, action);
             self.assume(caller.cred)?;
             let flags = AtFlags::EMPTY_PATH;
             match rustix::fs::linkat(&node.path, c"", &dir.path, name, flags) {
@@ -672,11 +683,10 @@ impl Tree {
             // A failure was logged. The link is there, so the call has not failed: the file is
             // found by its other name as before, and its new one is noted when it is met.
             let _ = self.note_place((dir, name), (dir, name));
-            let object = logging::key(&node);
-            effects.change.action = Action::Link { place: place(dir, name), object };
+            effects.change.action = action;
             effects.take();
             if effects.is_logged() {
-                effects.tell(object, node.attr().ok());
+                effects.tell(logging::key(&node), node.attr().ok());
             }
             also_flush(dir, Arc::clone(&node), &mut effects.targets);
             Ok(())

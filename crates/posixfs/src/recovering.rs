@@ -261,6 +261,10 @@ impl Recoverable for RecoveringFileSystem {
         }
     }
 
+    fn handle(&mut self, dir: &StorageHandle, object: &ObjectKey) -> StorageHandle {
+        handle_form::on_mount(handle_form::mount(dir), object).unwrap_or(object.0)
+    }
+
     fn path(&mut self, dir: &ObjectKey) -> Option<Vec<u8>> {
         let dir = self.object(dir).ok()?;
         let is_directory = attributes::kind(&attributes::stat(&*dir).ok()?) == FileKind::Directory;

@@ -68,7 +68,7 @@ fn calls_that_may_not_wait_say_so() {
     drop(tree);
     let tree = support::open(&place.directory);
     let user = User::new(&tree, 0, 0);
-    let never = Caller { cred: &user.cred, waiting: Waiting::Never };
+    let never = Caller::new(&user.cred, Waiting::Never);
     assert_eq!(tree.attributes(&never, &file), Err(FsError::WouldOpen));
     tree.attributes(&Caller { waiting: Waiting::ToOpen, ..never }, &file).unwrap();
     tree.attributes(&never, &file).unwrap();

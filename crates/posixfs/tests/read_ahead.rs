@@ -55,7 +55,7 @@ impl Reader {
         let options = TreeOptions { share_id: 7, ..TreeOptions::default() };
         let tree = Tree::open(&place.directory, &options, &storage).unwrap();
         let cred = cred(0, 0, &[]);
-        let caller = Caller { cred: &cred, waiting: Waiting::Allowed };
+        let caller = Caller::new(&cred, Waiting::Allowed);
         let root = tree.root().unwrap().handle;
         let file = tree.lookup(&caller, &root, name("file")).result.unwrap().handle;
         Self { storage, tree, cred, file, path, came_again: 0, places: 0 }
@@ -79,7 +79,7 @@ impl Reader {
     fn read(&mut self, offset: u64, count: u64, may_be_place: bool) {
         let mut data = Vec::new();
         let mut attempt = |waiting| {
-            let caller = Caller { cred: &self.cred, waiting };
+            let caller = Caller::new(&self.cred, waiting);
             let count = count as u32;
             self.tree.read(&caller, &self.file, offset, count, may_be_place, &mut data)
         };
@@ -234,7 +234,7 @@ fn nothing_is_asked_of_a_file_system_in_memory() {
     let reader = Reader::open(&place);
     let before = reader.totals();
     // Of a file on a disk these would be noted, since they may wait.
-    let caller = Caller { cred: &reader.cred, waiting: Waiting::Allowed };
+    let caller = Caller::new(&reader.cred, Waiting::Allowed);
     let mut data = Vec::new();
     for offset in (0..FILE_BYTES).step_by(65_536) {
         data.clear();

@@ -15,8 +15,8 @@ use smallvec::SmallVec;
 
 use crate::FileSystemSync;
 use crate::{
-    Attr, AttributesUnderWay, DeviceNumber, FileKind, FsError, HANDLE_BYTES_MAX, NAME_BYTES_MAX,
-    StorageHandle, Time,
+    Attr, AttributesUnderWay, BegunCalls, DeviceNumber, FileKind, FsError, HANDLE_BYTES_MAX,
+    NAME_BYTES_MAX, StorageHandle, Time,
 };
 
 /// The longest symbolic link's target, in bytes (Linux `PATH_MAX`).
@@ -290,6 +290,11 @@ pub trait ChangeLog: Send + Sync {
 
     /// Data that nobody was told to be stable may be lost: clients are to send it again.
     fn note_loss(&self);
+
+    /// Where calls are noted that are about to change names; `None` if they are not, now.
+    fn begun_calls(&self) -> Option<&dyn BegunCalls> {
+        None
+    }
 }
 
 /// A place in the log's order. Dropped before it is taken, it takes up nothing.

@@ -2,6 +2,8 @@
 
 use smallvec::SmallVec;
 
+use crate::CallName;
+
 /// Supplementary groups that `AUTH_SYS` can carry (RFC 5531 §8.2 and its appendix).
 pub const GROUPS_MAX: usize = 16;
 
@@ -49,4 +51,13 @@ pub struct Caller<'a> {
     pub cred: &'a Cred,
     /// Whether the operation may wait for storage. Operations that change something always may.
     pub waiting: Waiting,
+    /// Which call it is for, if its reply is kept for its repetition.
+    pub call: Option<CallName<'a>>,
+}
+
+impl<'a> Caller<'a> {
+    /// A caller whose call nobody repeats, or whose repetition does no harm.
+    pub fn new(cred: &'a Cred, waiting: Waiting) -> Self {
+        Self { cred, waiting, call: None }
+    }
 }

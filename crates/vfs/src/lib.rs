@@ -15,6 +15,7 @@
 
 mod acl;
 mod attr;
+mod begun;
 mod change;
 mod cred;
 mod durable;
@@ -31,6 +32,9 @@ mod under_way;
 
 pub use acl::{Acl, AclEntry, AclTag};
 pub use attr::{Attr, DeviceNumber, FileKind, PreAttr, SetAttr, SetTime, Time, Wcc};
+pub use begun::{
+    AskedAttributes, BegunCall, BegunCalls, BegunMark, BeingMade, CALL_KEY_BYTES_MAX, CallName,
+};
 pub use change::{
     ACL_BYTES_MAX, AFTER_MAX, Action, Change, ChangeLog, FileSystemIdentity, LINK_TARGET_BYTES_MAX,
     LogPlace, LoggedChange, LoggedFileSystem, MADE_ACL_BYTES, Made, MadeAcls, NotAChange,

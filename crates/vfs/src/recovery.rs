@@ -1,6 +1,6 @@
 //! A file system as replay finds it after a crash.
 
-use crate::{Attr, FileKind, FsError, ObjectKey, Place, Time};
+use crate::{Attr, FileKind, FsError, ObjectKey, Place, StorageHandle, Time};
 
 /// Access lists to be set, as the kernel keeps them; an empty one is removed, and what is not given
 /// stays.
@@ -57,6 +57,11 @@ pub trait Recoverable {
     /// As [`Recoverable::look`].
     fn born(&mut self, _object: &ObjectKey) -> Result<Option<Time>, FsError> {
         Ok(None)
+    }
+
+    /// The handle that clients get of an object when they come from `dir`.
+    fn handle(&mut self, _dir: &StorageHandle, object: &ObjectKey) -> StorageHandle {
+        object.0
     }
 
     /// Where a directory is, for people.

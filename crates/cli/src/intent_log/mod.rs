@@ -16,8 +16,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use steadfast_posixfs::{RecoveringFileSystem, assume_server_powers, can_log_changes};
 use steadfast_runtime::intent_log::{
-    IntentLogKeeper, IntentLogOptions, Phase, StartIntentLog, StartedIntentLog, forget_under_way,
-    is_any_open, is_anything_set_aside,
+    IntentLogKeeper, IntentLogOptions, Phase, StartIntentLog, StartedIntentLog, forget_begun,
+    forget_under_way, is_any_open, is_anything_set_aside,
 };
 use steadfast_shares::Share;
 use steadfast_shares::configuration::{LOG_MIB, LogSettings};
@@ -52,6 +52,7 @@ enum Use {
 pub(crate) fn start(
     settings: &LogSettings,
     state_directory: &Path,
+    handle_key: [u8; 16],
     new_write_verifier: u64,
     may_log: bool,
     is_useful: impl Fn() -> bool,
@@ -101,7 +102,9 @@ pub(crate) fn start(
         // One that was not closed has to be found and emptied first, wherever it is.
         if !another_is_open {
             // Whatever comes after it is not undone by a later start with a log.
-            forget_under_way(state_directory).context("cannot write the state directory")?;
+            forget_under_way(state_directory)
+                .and_then(|()| forget_begun(state_directory))
+                .context("cannot write the state directory")?;
             return Ok(None);
         }
     }
@@ -121,6 +124,7 @@ pub(crate) fn start(
         new_uuid,
         new_write_verifier,
         untold_write_verifier,
+        handle_key,
         options: IntentLogOptions {
             stable_write_bytes_max: settings
                 .stable_write_bytes_max

@@ -113,7 +113,7 @@ mod tests {
 
     impl Tree {
         fn caller(&self) -> Caller<'_> {
-            Caller { cred: &self.cred, waiting: Waiting::Allowed }
+            Caller::new(&self.cred, Waiting::Allowed)
         }
 
         fn directory(&self, dir: &StorageHandle, name: &str) -> StorageHandle {

@@ -27,6 +27,7 @@
 //! local process made, or an operation that was not acknowledged: it stays, and is reported if
 //! it is in the way ([`Conflict`]).
 
+mod begun;
 mod history;
 mod identity;
 mod names;
@@ -46,6 +47,7 @@ use history::{History, Index, LastAcl, Object};
 use identity::SinceCrash;
 use versions::Version;
 
+pub use begun::{BegunReplies, doubtful};
 pub use own_failures::NotReplayed;
 pub use under_way::{finish_cut, undo};
 

@@ -12,6 +12,7 @@ use steadfast_wire::rpc::AUTH_SYS;
 use twox_hash::XxHash3_128;
 
 use crate::call::Transport;
+use crate::dispatch::PROGRAM_NFS;
 
 /// Bytes of a key in a log of replies.
 pub(crate) const KEY_BYTES: usize = 40;
@@ -71,6 +72,36 @@ impl CallKey {
         let (head, hashed) = without_stamp(signed);
         let digest = XxHash3_128::oneshot(hashed) ^ mixed(head ^ way);
         Self { client, digest, xid, operation }
+    }
+
+    /// The client's number for the call.
+    pub(crate) fn xid(&self) -> u32 {
+        self.xid
+    }
+
+    fn is_nfs3(&self, procedures: std::ops::RangeInclusive<u32>) -> bool {
+        let of = |procedure| (PROGRAM_NFS << 12) ^ (3 << 8) ^ procedure;
+        procedures.into_iter().any(|procedure| of(procedure) == self.operation)
+    }
+
+    /// Whether it is CREATE, MKDIR, SYMLINK or MKNOD.
+    pub(crate) fn makes_object(&self) -> bool {
+        self.is_nfs3(8..=11)
+    }
+
+    /// Whether it is REMOVE or RMDIR.
+    pub(crate) fn removes(&self) -> bool {
+        self.is_nfs3(12..=13)
+    }
+
+    /// Whether it is RENAME.
+    pub(crate) fn renames(&self) -> bool {
+        self.is_nfs3(14..=14)
+    }
+
+    /// Whether it is LINK.
+    pub(crate) fn makes_link(&self) -> bool {
+        self.is_nfs3(15..=15)
     }
 
     /// For an index: a hash of the whole key, but for the

@@ -48,7 +48,7 @@ fn a_link_is_made_though_the_store_fails() {
         let storage = Storage::new(StorageOptions { descriptors_max: 1000 });
         let tree = Tree::open(&directory, &options, &storage).unwrap();
         let cred = cred();
-        let caller = Caller { cred: &cred, waiting: Waiting::Allowed };
+        let caller = Caller::new(&cred, Waiting::Allowed);
         let root = tree.root().unwrap().handle;
         let how = CreateHow::Guarded(SetAttr::default());
         let file = value(tree.create(&caller, &root, name("one"), &how)).result.unwrap().handle;
@@ -86,7 +86,7 @@ fn what_took_the_place_of_a_new_object_is_left_alone() {
     let place = tempfile::tempdir().unwrap();
     let tree = open(place.path());
     let cred = cred();
-    let caller = Caller { cred: &cred, waiting: Waiting::Allowed };
+    let caller = Caller::new(&cred, Waiting::Allowed);
     let root = tree.root_node();
     let past = SetAttr { mtime: SetTime::To(Time::default()), ..SetAttr::default() };
     let finish = |made| tree.finish(&caller, made, &past, &mut Effects::of_flush());
@@ -151,7 +151,7 @@ fn names_are_changed_in_the_order_of_their_files() {
     let place = tempfile::tempdir().unwrap();
     let tree = open(place.path());
     let cred = cred();
-    let caller = Caller { cred: &cred, waiting: Waiting::Allowed };
+    let caller = Caller::new(&cred, Waiting::Allowed);
     let root = tree.root().unwrap().handle;
     let how = CreateHow::Guarded(SetAttr::default());
     let create = |text| value(tree.create(&caller, &root, name(text), &how)).result.unwrap().handle;
@@ -189,7 +189,7 @@ fn files_are_moved_over_each_other_by_many() {
     let tree = open(place.path());
     let root = tree.root().unwrap().handle;
     let cred = cred();
-    let caller = Caller { cred: &cred, waiting: Waiting::Allowed };
+    let caller = Caller::new(&cred, Waiting::Allowed);
     let how = CreateHow::Unchecked(SetAttr { size: Some(0), ..SetAttr::default() });
     let dirs = ["d", "e"].map(|text| {
         value(tree.make_directory(&caller, &root, name(text), &SetAttr::default()))
@@ -202,7 +202,7 @@ fn files_are_moved_over_each_other_by_many() {
             let (tree, dirs, how) = (&tree, &dirs, &how);
             scope.spawn(move || {
                 let cred = self::cred();
-                let caller = Caller { cred: &cred, waiting: Waiting::Allowed };
+                let caller = Caller::new(&cred, Waiting::Allowed);
                 let [from, to] = [&dirs[thread % 2], &dirs[(thread + 1) % 2]];
                 for round in 0..200 {
                     let made = value(tree.create(&caller, from, name("a"), how)).result;

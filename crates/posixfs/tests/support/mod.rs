@@ -148,7 +148,7 @@ pub fn cred(uid: u32, gid: u32, groups: &[u32]) -> Cred {
 }
 
 pub fn as_user(cred: &Cred) -> Caller<'_> {
-    Caller { cred, waiting: Waiting::Allowed }
+    Caller::new(cred, Waiting::Allowed)
 }
 
 pub fn name(text: &str) -> Name<'_> {

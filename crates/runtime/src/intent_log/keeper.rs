@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use steadfast_intent_log::{Batch, IntentLog, Lsn};
 
+use super::begun::BegunRings;
 use super::faulty::Faults;
 use super::medium::FileMedium;
 use super::moments::Marks;
@@ -99,6 +100,7 @@ pub(super) struct Parts {
     pub(super) open_storage: Box<OpenStorage>,
     pub(super) untold_write_verifier: u64,
     pub(super) under_way: Option<Arc<UnderWayFile>>,
+    pub(super) begun: Option<BegunRings>,
     pub(super) replies: ReplyStore,
 }
 
@@ -128,6 +130,8 @@ pub struct IntentLogKeeper {
     pub(super) open_storage: Box<OpenStorage>,
     /// Without it a kill leaves attributes by halves.
     pub(super) under_way: Option<Arc<UnderWayFile>>,
+    /// Without it the repetition of a call that a kill has left without a reply is executed again.
+    pub(super) begun: Option<BegunRings>,
     /// What is noted there and has a record that may not be stable, and whether there is any.
     pub(super) noted: Mutex<Vec<(Lsn, Noted)>>,
     pub(super) has_noted: AtomicBool,
@@ -204,6 +208,7 @@ impl IntentLogKeeper {
             open_storage,
             untold_write_verifier,
             under_way,
+            begun,
             replies,
         } = parts;
         // Replies stay in the ring until the store has them.
@@ -215,6 +220,7 @@ impl IntentLogKeeper {
             flushing: Mutex::default(),
             open_storage,
             under_way,
+            begun,
             noted: Mutex::default(),
             has_noted: AtomicBool::new(false),
             medium,

@@ -8,6 +8,7 @@
 //! Bytes and their order are the crate `steadfast-intent-log`'s, what a record means the engine's.
 
 mod aside;
+mod begun;
 mod care;
 mod checkpoint;
 mod committer;
@@ -45,6 +46,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
+pub use begun::forget_begun;
 pub use care::{LogCare, LogFound, OperationsFound, SuperblockFound};
 pub use device::{BlockDevice, DeviceWrites, Medium as DeviceMedium};
 pub use faulty::FaultySince;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use steadfast_engine::BEHIND_CHANGE_BYTES_MAX;
 use steadfast_intent_log::{Admission, FileSystemEntry, Identity, Lsn, Refused};
 use steadfast_vfs::{
-    AttributesUnderWay, Change, ChangeLog, FileSystemIdentity, FileSystemSync, FsError, LogPlace,
-    LoggedFileSystem,
+    AttributesUnderWay, BegunCalls, Change, ChangeLog, FileSystemIdentity, FileSystemSync, FsError,
+    LogPlace, LoggedFileSystem,
 };
 
 use super::aside;
@@ -242,6 +242,11 @@ impl ChangeLog for LogHandle {
 
     fn note_loss(&self) {
         self.0.note_loss();
+    }
+
+    fn begun_calls(&self) -> Option<&dyn BegunCalls> {
+        let rings = self.0.begun.as_ref().filter(|_| self.0.phase() == Phase::On)?;
+        Some(rings)
     }
 
     fn note(&self, place: Box<dyn LogPlace>, change: &Change<'_>) -> Result<(), FsError> {

@@ -130,6 +130,11 @@ impl Replies {
         }
     }
 
+    /// All of them, as they stand behind changes.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.all.iter().flatten().map(Vec::as_slice)
+    }
+
     /// The oldest first, of each call the newest.
     pub(super) fn into_newest(self) -> Vec<Vec<u8>> {
         let mut seen = HashSet::new();

@@ -15,6 +15,7 @@ use steadfast_intent_log::{
 use steadfast_sys::durable_file;
 use steadfast_vfs::{Change, Recoverable};
 
+use super::begun::BegunRings;
 use super::keeper::{IntentLogKeeper, IntentLogOptions, Parts};
 use super::medium::FileMedium;
 use super::mutation::{self, Mutation};
@@ -38,7 +39,7 @@ pub type OpenStorage =
 /// File systems whose records were not replayed.
 type NotReplayed = Vec<Identity>;
 /// File systems that are open.
-type Storages = Vec<(FileSystemEntry, Box<dyn Recoverable>)>;
+pub(super) type Storages = Vec<(FileSystemEntry, Box<dyn Recoverable>)>;
 
 /// What the log is started with.
 pub struct StartIntentLog {
@@ -57,6 +58,8 @@ pub struct StartIntentLog {
     /// Random, and told to no client: what the log gets for a write verifier when it is left while
     /// the server goes on telling its own.
     pub untold_write_verifier: u64,
+    /// By which handles are sealed.
+    pub handle_key: [u8; 16],
     /// How it is used.
     pub options: IntentLogOptions,
     /// Opens a file system that is mounted; `None` if it is not.
@@ -234,7 +237,7 @@ impl StartIntentLog {
             path: self.path.clone(),
             why: error.to_string(),
         };
-        let mut ring_replies = Vec::new();
+        let (mut ring_replies, mut not_replayed) = (Vec::new(), NotReplayed::new());
         let (superblock, write_verifier) = match (decision, found) {
             (Decision::Refuse(why), _) => return Err(self.refused(why.to_string())),
             (Decision::Format, _) | (_, None) => {
@@ -255,12 +258,16 @@ impl StartIntentLog {
                     &mut storages,
                 );
                 let into = &mut ring_replies;
-                let not_replayed =
+                not_replayed =
                     self.replay_all(&medium, &superblock, &surveyed, &mut storages, into)?;
                 finish_cuts(&cuts, &not_replayed, &mut storages);
                 (superblock, self.new_write_verifier)
             }
         };
+        let known = replies.iter().chain(ring_replies.iter().map(Vec::as_slice));
+        let entries = &superblock.file_systems;
+        let begun = self.replies_of_begun(known, entries, &not_replayed, &mut storages);
+        ring_replies.extend(begun);
         drop(storages);
         // The new epoch makes the ring's unreadable.
         store.add(ring_replies, &mut replies).map_err(StartIntentLogError::StateDirectory)?;
@@ -285,6 +292,12 @@ impl StartIntentLog {
                  the server is killed meanwhile, they may be there by halves"
             );
         });
+        let begun = BegunRings::create(&self.state_directory).inspect_err(|error| {
+            tracing::warn!(
+                "calls that begin cannot be noted in the state directory: {error}; if the server is \
+                 killed, calls in flight that are sent again may fail by what they did themselves"
+            );
+        });
         let keeper = IntentLogKeeper::new(Parts {
             uuid: superblock.uuid,
             log,
@@ -294,6 +307,7 @@ impl StartIntentLog {
             open_storage: self.open_storage,
             untold_write_verifier: self.untold_write_verifier,
             under_way: under_way.ok(),
+            begun: begun.ok(),
             replies: store,
         });
         let is_forgotten = mutation::is_on(Mutation::ForgottenReplies);
@@ -320,7 +334,7 @@ impl StartIntentLog {
         opened.map_err(|source| StartIntentLogError::Open { path: self.path.clone(), source })
     }
 
-    fn open(
+    pub(super) fn open(
         &self,
         entry: &FileSystemEntry,
     ) -> Result<Option<Box<dyn Recoverable>>, StartIntentLogError> {

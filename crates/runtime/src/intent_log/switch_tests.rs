@@ -52,6 +52,7 @@ pub(super) fn parts(place: &std::path::Path, open_storage: Box<OpenStorage>) -> 
         new_uuid: [2; 16],
         new_write_verifier: 3,
         untold_write_verifier: 4,
+        handle_key: [6; 16],
         options: IntentLogOptions {
             device_retry_interval: Duration::ZERO,
             ..IntentLogOptions::default()

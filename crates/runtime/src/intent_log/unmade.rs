@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use steadfast_intent_log::{IntentLog, format, new_superblock};
 
+use super::begun::BegunRings;
 use super::keeper::{IntentLogKeeper, Parts, Phase};
 use super::medium::FileMedium;
 use super::probe::time_superblocks;
@@ -34,6 +35,8 @@ impl StartIntentLog {
         let log = IntentLog::unformatted(&superblock).map_err(|error| failed(&error))?;
         let under_way = UnderWayFile::create(&self.state_directory)
             .map_err(StartIntentLogError::StateDirectory)?;
+        let begun = BegunRings::create(&self.state_directory)
+            .map_err(StartIntentLogError::StateDirectory)?;
         let OpenedReplies { store, replies } =
             ReplyStore::open(&self.state_directory, self.options.replies_bytes_max)
                 .map_err(StartIntentLogError::StateDirectory)?;
@@ -46,6 +49,7 @@ impl StartIntentLog {
             open_storage: self.open_storage,
             untold_write_verifier: self.untold_write_verifier,
             under_way: Some(under_way),
+            begun: Some(begun),
             replies: store,
         });
         keeper.switch.note_unmade(keeper.options.device_retry_interval);

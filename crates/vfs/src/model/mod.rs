@@ -255,7 +255,7 @@ mod tests {
         let root = model.root().unwrap().handle;
         let ask = |uid| {
             let cred = Cred { uid, gid: uid, groups: smallvec::SmallVec::new() };
-            let caller = Caller { cred: &cred, waiting: Waiting::Allowed };
+            let caller = Caller::new(&cred, Waiting::Allowed);
             let (_, changed) = model
                 .link(&caller, &root, &root, Name::new(b"a").unwrap())
                 .release(&crate::ReplyBarrier::for_engine())

@@ -1,0 +1,186 @@
+//! Replies to calls that were done and not recorded when the process was killed.
+//!
+//! A call that changes names writes a mark just before it does ([`steadfast_vfs::BegunCall`]), under the
+//! locks of the directories: from the mark until the change is done, or until the kill, no other call
+//! changes these names. So the names tell what became of it:
+//!
+//! | the mark | it was done if | its reply |
+//! |---|---|---|
+//! | CREATE, MKDIR, SYMLINK, MKNOD | the name has an object of its kind and owner, born after the mark, with all attributes that were asked for | the object's handle and attributes as they are now |
+//! | LINK | the name has the object, which was changed after the mark | success |
+//! | REMOVE, RMDIR | the name has not the object that it had | success |
+//! | RENAME | the new name has the object, the old one has not | success |
+//!
+//! A new object that lacks attributes is one whose making was cut short. It is removed, if it is not an
+//! ordinary file (these get their names when they are whole); its call is then executed again.
+//!
+//! File systems give times by a clock that ticks every 1 to 10 ms. Where another call may have given the name to an object within
+//! the same tick, the mark is [doubtful] and proves nothing: the call is executed again.
+
+use std::collections::HashMap;
+
+use steadfast_vfs::{
+    Action, Attr, BegunCall, BeingMade, FileKind, FileSystemIdentity, FsError, Place, Recoverable,
+    StorageHandle, Time, Wcc,
+};
+use steadfast_xdr::Writer;
+
+use crate::nfs3::encode;
+use crate::record;
+use crate::reply_cache::{CallKey, KEY_BYTES};
+use crate::wire_handle::HandleSealer;
+use steadfast_shares::ShareId;
+
+/// Times of files are at most so much older than the clock (a tick of 10 ms is the longest that Linux
+/// has).
+const TICK_NS: i128 = 10_000_000;
+/// Calls that are nearer to each other than this may have given the same time.
+const NEAR_NS: i128 = 2 * TICK_NS;
+
+fn nanoseconds(time: &Time) -> i128 {
+    i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
+}
+
+/// A name of a file system.
+type Named<'c> = (FileSystemIdentity, Place<'c>);
+
+/// Of marks in the order of their times, whether each one may be of a call that failed as another one
+/// had just taken its name.
+pub fn doubtful(calls: &[BegunCall<'_>]) -> Vec<bool> {
+    // Whether the last call left the name bound, and when that was.
+    let mut last: HashMap<Named<'_>, (bool, i128)> = HashMap::new();
+    let mut doubtful = Vec::with_capacity(calls.len());
+    for call in calls {
+        let now = nanoseconds(&call.at);
+        let (removed, bound) = match call.action {
+            Action::Remove { place, .. } => (Some(place), None),
+            Action::Rename { from, to, .. } => (Some(from), Some(to)),
+            Action::Make { place, .. } | Action::Link { place, .. } => (None, Some(place)),
+            _ => (None, None),
+        };
+        if let Some(place) = removed {
+            last.insert((call.file_system, place), (false, now));
+        }
+        let before = bound.and_then(|place| last.insert((call.file_system, place), (true, now)));
+        doubtful.push(before.is_some_and(|(is_bound, at)| is_bound && now - at < NEAR_NS));
+    }
+    doubtful
+}
+
+/// Makes replies.
+pub struct BegunReplies {
+    sealer: HandleSealer,
+}
+
+impl std::fmt::Debug for BegunReplies {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BegunReplies").finish_non_exhaustive()
+    }
+}
+
+impl BegunReplies {
+    /// With the key by which handles are sealed.
+    pub fn new(handle_key: &[u8; 16]) -> Self {
+        Self { sealer: HandleSealer::new(handle_key) }
+    }
+
+    /// The call and its reply as they stand behind a change; `None` if it was not done, or that
+    /// cannot be told. An object whose making was cut short is removed. What the reply tells has yet to
+    /// be made stable.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn reply(
+        &self,
+        storage: &mut dyn Recoverable,
+        call: &BegunCall<'_>,
+        is_doubtful: bool,
+    ) -> Result<Option<Vec<u8>>, FsError> {
+        let Some(key) = call.call.key.first_chunk::<KEY_BYTES>().map(CallKey::from_bytes) else {
+            return Ok(None);
+        };
+        let mut reply = Vec::new();
+        let mut w = Writer::new(&mut reply);
+        steadfast_rpc::accepted_success(&mut w, key.xid());
+        encode::ok(&mut w);
+        let is_done = match (call.action, &call.made) {
+            (Action::Make { place, target, .. }, Some(made)) if key.makes_object() => {
+                let found = if is_doubtful {
+                    None
+                } else {
+                    made_object(storage, call, &place, made, target)?
+                };
+                if let Some((handle, attr)) = &found {
+                    w.bool(true);
+                    let share = ShareId(call.call.share);
+                    w.opaque(self.sealer.seal(share, handle).as_bytes());
+                    encode::post_op_attr(&mut w, Some(attr));
+                    encode::wcc_data(&mut w, &Wcc::default());
+                }
+                found.is_some()
+            }
+            (Action::Link { place, object }, None) if key.makes_link() => {
+                encode::post_op_attr(&mut w, None);
+                encode::wcc_data(&mut w, &Wcc::default());
+                !is_doubtful
+                    && storage.bound(&place)?.is_some_and(|(bound, _)| bound == object)
+                    && storage.look(&object)?.is_some_and(|attr| is_after(&attr.ctime, &call.at))
+            }
+            (Action::Remove { place, unlinked }, None) if key.removes() => {
+                encode::wcc_data(&mut w, &Wcc::default());
+                storage.bound(&place)?.is_none_or(|(bound, _)| bound != unlinked.object)
+            }
+            (Action::Rename { from, to, object, .. }, None) if key.renames() => {
+                encode::wcc_data(&mut w, &Wcc::default());
+                encode::wcc_data(&mut w, &Wcc::default());
+                storage.bound(&to)?.is_some_and(|(bound, _)| bound == object)
+                    && storage.bound(&from)?.is_none_or(|(bound, _)| bound != object)
+            }
+            _ => false,
+        };
+        let mut behind = Vec::new();
+        record::append(&mut behind, Some(&key), &reply);
+        Ok(is_done.then_some(behind))
+    }
+}
+
+/// Whether a file got a time by what came after a moment.
+fn is_after(time: &Time, moment: &Time) -> bool {
+    nanoseconds(time) >= nanoseconds(moment) - TICK_NS
+}
+
+/// The object that a call made, as clients see it.
+fn made_object(
+    storage: &mut dyn Recoverable,
+    call: &BegunCall<'_>,
+    place: &Place<'_>,
+    made: &BeingMade,
+    target: &[u8],
+) -> Result<Option<(StorageHandle, Attr)>, FsError> {
+    let Some((object, kind)) = storage.bound(place)? else { return Ok(None) };
+    let Some(attr) = storage.look(&object)? else { return Ok(None) };
+    let born = storage.born(&object)?.unwrap_or(attr.ctime);
+    let is_of_owner = attr.uid == made.uid || Some(attr.uid) == made.asked.uid;
+    if kind != made.kind || !is_of_owner || !is_after(&born, &call.at) {
+        return Ok(None);
+    }
+    if kind == FileKind::Symlink && attr.size != target.len() as u64 {
+        return Ok(None);
+    }
+    if !made.asked.are_of(&attr) {
+        if kind != FileKind::Regular {
+            match storage.remove(place, kind == FileKind::Directory) {
+                // Others have used it since.
+                Err(FsError::NotEmpty | FsError::NotFound) => {}
+                removed => removed?,
+            }
+        }
+        return Ok(None);
+    }
+    let handle = storage.handle(&call.dir, &object);
+    Ok(Some((handle, Attr { fsid: call.fsid, ..attr })))
+}
+
+#[cfg(test)]
+#[path = "begun_tests.rs"]
+mod tests;

@@ -1,0 +1,281 @@
+//! Begun marks: which calls were about to change names when the server was killed.
+//!
+//! A call that changes names writes a mark just before it does, without flushing it: what it is for is a
+//! process that is killed while the machine goes on. The next start looks at the marks whose calls have
+//! no reply in the log or the reply store. Where the file system shows that the call was done, its reply
+//! is made and kept like all others ([`steadfast_engine::recovery::BegunReplies`]). Nothing is written when a
+//! call ends: its mark is written over later.
+//!
+//! Marks are in `begun/` of the state directory, in files that are rings
+//! ([`steadfast_intent_log::begun`]). Each thread uses one of them, so that threads seldom wait for the
+//! same file.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use rustix::time::ClockId;
+use steadfast_engine::call_of;
+use steadfast_engine::recovery::{BegunReplies, doubtful};
+use steadfast_intent_log::begun::{
+    BEGUN_HEAD_BYTES, BegunFile, TAG_BYTES, Tag, begin_mark, end_mark, write_begun_head,
+};
+use steadfast_intent_log::{FileSystemEntry, Identity};
+use steadfast_sys::process::{boot_id, random_bytes};
+use steadfast_vfs::{BegunCall, BegunCalls, BegunMark, FileSystemIdentity, Recoverable, Time};
+
+use super::replies::REPLIES_STAY;
+use super::start::{StartIntentLog, Storages, shown};
+
+const DIRECTORY: &str = "begun";
+/// Files that threads are spread over.
+const LANES: usize = 8;
+/// Of each file. Some 5,000 marks: many times the calls that are in flight.
+const RING_BYTES: u64 = 1 << 20;
+
+/// Marks are written here.
+#[derive(Debug)]
+pub(super) struct BegunRings {
+    lanes: Vec<Lane>,
+    tag: Tag,
+    has_failed: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Lane {
+    file: File,
+    /// Bytes that were taken since the file was made.
+    taken: AtomicU64,
+}
+
+static NEXT_THREAD: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static THREAD: (usize, RefCell<Vec<u8>>) =
+        (NEXT_THREAD.fetch_add(1, Ordering::Relaxed), RefCell::default());
+}
+
+fn path(directory: &Path, lane: usize) -> PathBuf {
+    directory.join(DIRECTORY).join(lane.to_string())
+}
+
+/// The clock that is never before the times that files get, but for a tick.
+fn now() -> Time {
+    let now = rustix::time::clock_gettime(ClockId::Realtime);
+    Time { seconds: now.tv_sec, nanoseconds: now.tv_nsec as u32 }
+}
+
+impl BegunRings {
+    /// Rings with nothing in them.
+    ///
+    /// # Errors
+    /// The state directory's, or when the kernel does not tell which run of the machine this is.
+    pub(super) fn create(directory: &Path) -> io::Result<Self> {
+        let boot = boot_id()?;
+        let mut tag = [0; TAG_BYTES];
+        while tag == [0; TAG_BYTES] {
+            random_bytes(&mut tag)?;
+        }
+        match std::fs::create_dir(directory.join(DIRECTORY)) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let lanes = (0..LANES).map(|lane| {
+            let mut options = File::options();
+            options.write(true).create(true).truncate(true).mode(0o600);
+            let file = options.open(path(directory, lane))?;
+            let mut bytes = Vec::new();
+            write_begun_head(&mut bytes, &boot, tag);
+            // What is written later finds room.
+            bytes.resize(BEGUN_HEAD_BYTES + RING_BYTES as usize, 0);
+            file.write_all_at(&bytes, 0)?;
+            Ok(Lane { file, taken: AtomicU64::new(0) })
+        });
+        Ok(Self {
+            lanes: lanes.collect::<io::Result<_>>()?,
+            tag,
+            has_failed: AtomicBool::new(false),
+        })
+    }
+
+    fn write(&self, call: &BegunCall<'_>) -> Option<BegunMark> {
+        THREAD.with(|(thread, buffer)| {
+            let mut entry = buffer.borrow_mut();
+            begin_mark(&mut entry);
+            BegunCall { at: now(), ..*call }.encode(&mut entry);
+            if !end_mark(&mut entry, self.tag) {
+                return None;
+            }
+            let number = thread % LANES;
+            let lane = self.lanes.get(number)?;
+            let bytes = entry.len() as u64;
+            let at = loop {
+                let at = lane.taken.fetch_add(bytes, Ordering::Relaxed) % RING_BYTES;
+                // An entry does not go round.
+                if at + bytes <= RING_BYTES {
+                    break BEGUN_HEAD_BYTES as u64 + at;
+                }
+            };
+            if let Err(error) = lane.file.write_all_at(&entry, at) {
+                self.tell(&error);
+                return None;
+            }
+            Some(BegunMark(at * LANES as u64 + number as u64))
+        })
+    }
+
+    fn tell(&self, error: &io::Error) {
+        if !self.has_failed.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "cannot write to {DIRECTORY} in the state directory: {error}; if the server is killed, \
+                 calls in flight that are sent again may get EXIST or NOENT for their own success"
+            );
+        }
+    }
+}
+
+impl BegunCalls for BegunRings {
+    fn begin(&self, call: &BegunCall<'_>) -> Option<BegunMark> {
+        self.write(call)
+    }
+
+    fn take_back(&self, mark: BegunMark) {
+        let (at, number) = (mark.0 / LANES as u64, mark.0 % LANES as u64);
+        let Some(lane) = self.lanes.get(number as usize) else { return };
+        if let Err(error) = lane.file.write_all_at(&[0; TAG_BYTES], at) {
+            self.tell(&error);
+        }
+    }
+}
+
+/// The marks that a server has left which was killed since the machine was started.
+///
+/// # Errors
+/// The state directory's, or when the kernel does not tell which run of the machine this is.
+fn found(directory: &Path) -> io::Result<Vec<Vec<u8>>> {
+    let boot = boot_id()?;
+    let mut all = Vec::new();
+    for lane in 0..LANES {
+        let bytes = match std::fs::read(path(directory, lane)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            bytes => bytes?,
+        };
+        let marks = BegunFile::new(&bytes).filter(|file| file.run == boot);
+        all.extend(marks.into_iter().flatten().map(<[u8]>::to_vec));
+    }
+    Ok(all)
+}
+
+/// Nothing is marked any more.
+///
+/// # Errors
+/// The state directory's.
+pub fn forget_begun(directory: &Path) -> io::Result<()> {
+    for lane in 0..LANES {
+        match std::fs::remove_file(path(directory, lane)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn is_older(one: &Time, newest: &Time) -> bool {
+    newest.seconds.saturating_sub(one.seconds) > REPLIES_STAY.as_secs() as i64
+}
+
+impl StartIntentLog {
+    /// Makes the replies to calls that a killed server had done, of which `known` has none. What they
+    /// tell is stable then.
+    pub(super) fn replies_of_begun<'r>(
+        &self,
+        known: impl Iterator<Item = &'r [u8]>,
+        file_systems: &[FileSystemEntry],
+        not_replayed: &[Identity],
+        storages: &mut Storages,
+    ) -> Vec<Vec<u8>> {
+        let payloads = found(&self.state_directory).unwrap_or_else(|error| {
+            tracing::warn!("cannot read which calls had begun when the server was killed: {error}");
+            Vec::new()
+        });
+        let mut calls: Vec<_> =
+            payloads.iter().filter_map(|payload| BegunCall::decode(payload)).collect();
+        calls.sort_by_key(|call| call.at);
+        let Some(newest) = calls.last().map(|call| call.at) else { return Vec::new() };
+        let mut lacking: HashSet<&[u8]> = calls.iter().map(|call| call.call.key).collect();
+        for behind in known {
+            if let Some(key) = call_of(behind) {
+                lacking.remove(key);
+            }
+        }
+        let maker = BegunReplies::new(&self.handle_key);
+        let doubtful = doubtful(&calls);
+        let mut made: Vec<(Identity, Vec<u8>)> = Vec::new();
+        let mut others = 0;
+        for (call, is_doubtful) in calls.iter().zip(doubtful) {
+            let FileSystemIdentity { uuid, kind } = call.file_system;
+            let identity = Identity { uuid, kind };
+            if !lacking.contains(call.call.key)
+                || is_older(&call.at, &newest)
+                || not_replayed.contains(&identity)
+            {
+                continue;
+            }
+            let Some(storage) = self.storage_of(identity, file_systems, storages) else { continue };
+            match maker.reply(storage, call, is_doubtful) {
+                Ok(Some(behind)) => made.push((identity, behind)),
+                Ok(None) => others += 1,
+                Err(error) => {
+                    others += 1;
+                    tracing::debug!(
+                        "a call had begun, and its objects cannot be looked at: {error}"
+                    );
+                }
+            }
+        }
+        for (entry, storage) in storages.iter_mut() {
+            if made.iter().any(|(identity, _)| *identity == entry.identity)
+                && let Err(why) = storage.make_stable()
+            {
+                tracing::warn!(
+                    "{}: calls that were done when the server was killed are executed again if they are \
+                     sent again: {why}",
+                    shown(entry)
+                );
+                made.retain(|(identity, _)| *identity != entry.identity);
+            }
+        }
+        if !made.is_empty() || others > 0 {
+            tracing::info!(
+                "the server was killed with calls in flight: {} were done and get their replies if they \
+                 are sent again, {others} were not, or it cannot be told",
+                made.len()
+            );
+        }
+        made.into_iter().map(|(_, behind)| behind).collect()
+    }
+
+    fn storage_of<'s>(
+        &self,
+        identity: Identity,
+        file_systems: &[FileSystemEntry],
+        storages: &'s mut Storages,
+    ) -> Option<&'s mut dyn Recoverable> {
+        if !storages.iter().any(|(known, _)| known.identity == identity) {
+            let entry = file_systems.iter().find(|entry| entry.identity == identity)?;
+            match self.open(entry) {
+                Ok(storage) => storages.push((entry.clone(), storage?)),
+                Err(error) => {
+                    tracing::debug!("calls had begun on what cannot be opened: {error}");
+                    return None;
+                }
+            }
+        }
+        let (_, storage) = storages.iter_mut().find(|(known, _)| known.identity == identity)?;
+        Some(&mut **storage)
+    }
+}
