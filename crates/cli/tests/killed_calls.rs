@@ -12,7 +12,8 @@ mod intent_log_support;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{PATIENCE, Place, Running, utf8};
@@ -220,6 +221,21 @@ fn file_system(place: &Place) -> Option<Mounted> {
     }
 }
 
+/// Kills a server that starts.
+fn cut_short(place: &Place, configuration: &Path, after: Duration) {
+    let words = ["serve", "--listen", "127.0.0.1", "--no-rpcbind", "--config"];
+    let mut child = Command::new(&place.program)
+        .args(words)
+        .args([utf8(configuration), "--state-directory", utf8(&place.state), "--port", "0"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(after);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 #[test]
 fn calls_in_flight_do_not_fail_by_what_they_did() {
     let kills = std::env::var("STEADFAST_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
@@ -273,7 +289,15 @@ fn calls_in_flight_do_not_fail_by_what_they_did() {
             loads.into_iter().map(|load| load.join().unwrap()).sum::<u64>()
         });
         answered += load;
+        if round % 4 == 3 {
+            // The next start is cut short too, and may or may not have come to the marks.
+            cut_short(&place, &configuration, Duration::from_millis(round * 13 % 60));
+        }
         running = start(0);
+        if round % 4 == 1 {
+            kill(running);
+            running = start(0);
+        }
         // What has no reply comes again, by other connections and in another order.
         let mut wire = Wire::connect(running.address);
         for slot in slots.iter_mut().rev() {

@@ -302,11 +302,15 @@ impl Effects<'_> {
         }
     }
 
-    /// Whether it is to be known what the call is about to change: for its record, or as it is written
-    /// down that it begins.
-    pub(crate) fn needs_keys(&self, volume: &Volume, caller: &Caller<'_>) -> bool {
+    /// Whether it is written down that the call begins.
+    pub(crate) fn notes_calls(volume: &Volume, caller: &Caller<'_>) -> bool {
         let log = volume.log.as_ref().filter(|_| caller.call.is_some());
-        self.is_logged() || log.is_some_and(|log| log.log.begun_calls().is_some())
+        log.is_some_and(|log| log.log.begun_calls().is_some())
+    }
+
+    /// Whether it is to be known what the call is about to change: for its record, or for that.
+    pub(crate) fn needs_keys(&self, volume: &Volume, caller: &Caller<'_>) -> bool {
+        self.is_logged() || Self::notes_calls(volume, caller)
     }
 
     /// Writes down that the call is about to change names, starting from this directory. Under the locks

@@ -4,6 +4,7 @@
 
 use std::os::fd::AsFd;
 
+use rustix::io::Errno;
 use steadfast_sys::xattr;
 use steadfast_vfs::{
     Action, AskedAttributes, Attr, BeingMade, Caller, FileKind, MADE_ACL_BYTES, Made, MadeAcls,
@@ -17,7 +18,8 @@ use crate::node::Node;
 use crate::tree::Tree;
 
 impl Tree {
-    /// Writes down that an object is about to be made, of a kind, or a symbolic link to a target.
+    /// Writes down that an object is about to be made, of a kind, or a symbolic link to a target. Not if
+    /// something has the name: the call makes nothing then.
     pub(crate) fn begin_making(
         &self,
         caller: &Caller<'_>,
@@ -26,11 +28,19 @@ impl Tree {
         set: &SetAttr,
         effects: &mut Effects<'_>,
     ) {
+        if !Effects::notes_calls(&dir.volume, caller) || !is_free(dir, name) {
+            return;
+        }
         let (uid, asked) = (self.acting_uid(caller.cred), AskedAttributes::from(set));
         let (place, object) = (logging::place(dir, name), logging::key(dir));
         let action = Action::Make { place, object, target };
         effects.begin_call(caller, dir, Some(BeingMade { kind, uid, asked }), action);
     }
+}
+
+/// Whether nothing has a name, for calls that take it.
+pub(crate) fn is_free(dir: &Node, name: &[u8]) -> bool {
+    matches!(attributes::stat_name(&dir.path, name), Err(Errno::NOENT))
 }
 
 /// Takes an object's place in the log that was just made, and tells its attributes. Others can

@@ -22,7 +22,7 @@ use crate::attributes::{self, Identity};
 use crate::error::from_errno;
 use crate::handle_form;
 use crate::logging::{self, Effects, Targets, place};
-use crate::making::taken;
+use crate::making::{is_free, taken};
 use crate::node::Node;
 use crate::setting;
 use crate::stored::Fingerprint;
@@ -670,7 +670,9 @@ impl Tree {
             }
             let _order = order_files([Some(&node), None]);
             let action = Action::Link { place: place(dir, name), object: logging::key(&node) };
-            effects.begin_call(caller, dir, None, action);
+            if Effects::notes_calls(&dir.volume, caller) && is_free(dir, name) {
+                effects.begin_call(caller, dir, None, action);
+            }
             self.assume(caller.cred)?;
             let flags = AtFlags::EMPTY_PATH;
             match rustix::fs::linkat(&node.path, c"", &dir.path, name, flags) {

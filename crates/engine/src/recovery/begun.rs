@@ -14,14 +14,13 @@
 //! A new object that lacks attributes is one whose making was cut short. It is removed, if it is not an
 //! ordinary file (these get their names when they are whole); its call is then executed again.
 //!
-//! File systems give times by a clock that ticks every 1 to 10 ms. Where another call may have given the name to an object within
-//! the same tick, the mark is [doubtful] and proves nothing: the call is executed again.
+//! Calls that take a name write a mark only if nothing has the name. So the table could do without times;
+//! they tell what a local process has put there since.
 
-use std::collections::HashMap;
-
+use steadfast_shares::ShareId;
 use steadfast_vfs::{
-    Action, Attr, BegunCall, BeingMade, FileKind, FileSystemIdentity, FsError, Place, Recoverable,
-    StorageHandle, Time, Wcc,
+    Action, Attr, BegunCall, BeingMade, FileKind, FsError, Place, Recoverable, StorageHandle, Time,
+    Wcc,
 };
 use steadfast_xdr::Writer;
 
@@ -29,42 +28,12 @@ use crate::nfs3::encode;
 use crate::record;
 use crate::reply_cache::{CallKey, KEY_BYTES};
 use crate::wire_handle::HandleSealer;
-use steadfast_shares::ShareId;
 
 /// Times of files are at most so much older than the clock (a tick of 10 ms is the longest that Linux
 /// has).
 const TICK_NS: i128 = 10_000_000;
-/// Calls that are nearer to each other than this may have given the same time.
-const NEAR_NS: i128 = 2 * TICK_NS;
-
 fn nanoseconds(time: &Time) -> i128 {
     i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
-}
-
-/// A name of a file system.
-type Named<'c> = (FileSystemIdentity, Place<'c>);
-
-/// Of marks in the order of their times, whether each one may be of a call that failed as another one
-/// had just taken its name.
-pub fn doubtful(calls: &[BegunCall<'_>]) -> Vec<bool> {
-    // Whether the last call left the name bound, and when that was.
-    let mut last: HashMap<Named<'_>, (bool, i128)> = HashMap::new();
-    let mut doubtful = Vec::with_capacity(calls.len());
-    for call in calls {
-        let now = nanoseconds(&call.at);
-        let (removed, bound) = match call.action {
-            Action::Remove { place, .. } => (Some(place), None),
-            Action::Rename { from, to, .. } => (Some(from), Some(to)),
-            Action::Make { place, .. } | Action::Link { place, .. } => (None, Some(place)),
-            _ => (None, None),
-        };
-        if let Some(place) = removed {
-            last.insert((call.file_system, place), (false, now));
-        }
-        let before = bound.and_then(|place| last.insert((call.file_system, place), (true, now)));
-        doubtful.push(before.is_some_and(|(is_bound, at)| is_bound && now - at < NEAR_NS));
-    }
-    doubtful
 }
 
 /// Makes replies.
@@ -94,7 +63,6 @@ impl BegunReplies {
         &self,
         storage: &mut dyn Recoverable,
         call: &BegunCall<'_>,
-        is_doubtful: bool,
     ) -> Result<Option<Vec<u8>>, FsError> {
         let Some(key) = call.call.key.first_chunk::<KEY_BYTES>().map(CallKey::from_bytes) else {
             return Ok(None);
@@ -105,11 +73,7 @@ impl BegunReplies {
         encode::ok(&mut w);
         let is_done = match (call.action, &call.made) {
             (Action::Make { place, target, .. }, Some(made)) if key.makes_object() => {
-                let found = if is_doubtful {
-                    None
-                } else {
-                    made_object(storage, call, &place, made, target)?
-                };
+                let found = made_object(storage, call, &place, made, target)?;
                 if let Some((handle, attr)) = &found {
                     w.bool(true);
                     let share = ShareId(call.call.share);
@@ -122,8 +86,7 @@ impl BegunReplies {
             (Action::Link { place, object }, None) if key.makes_link() => {
                 encode::post_op_attr(&mut w, None);
                 encode::wcc_data(&mut w, &Wcc::default());
-                !is_doubtful
-                    && storage.bound(&place)?.is_some_and(|(bound, _)| bound == object)
+                storage.bound(&place)?.is_some_and(|(bound, _)| bound == object)
                     && storage.look(&object)?.is_some_and(|attr| is_after(&attr.ctime, &call.at))
             }
             (Action::Remove { place, unlinked }, None) if key.removes() => {
@@ -180,7 +143,3 @@ fn made_object(
     let handle = storage.handle(&call.dir, &object);
     Ok(Some((handle, Attr { fsid: call.fsid, ..attr })))
 }
-
-#[cfg(test)]
-#[path = "begun_tests.rs"]
-mod tests;

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use rustix::time::ClockId;
 use steadfast_engine::call_of;
-use steadfast_engine::recovery::{BegunReplies, doubtful};
+use steadfast_engine::recovery::BegunReplies;
 use steadfast_intent_log::begun::{
     BEGUN_HEAD_BYTES, BegunFile, TAG_BYTES, Tag, begin_mark, end_mark, write_begun_head,
 };
@@ -213,10 +213,9 @@ impl StartIntentLog {
             }
         }
         let maker = BegunReplies::new(&self.handle_key);
-        let doubtful = doubtful(&calls);
         let mut made: Vec<(Identity, Vec<u8>)> = Vec::new();
         let mut others = 0;
-        for (call, is_doubtful) in calls.iter().zip(doubtful) {
+        for call in &calls {
             let FileSystemIdentity { uuid, kind } = call.file_system;
             let identity = Identity { uuid, kind };
             if !lacking.contains(call.call.key)
@@ -226,7 +225,7 @@ impl StartIntentLog {
                 continue;
             }
             let Some(storage) = self.storage_of(identity, file_systems, storages) else { continue };
-            match maker.reply(storage, call, is_doubtful) {
+            match maker.reply(storage, call) {
                 Ok(Some(behind)) => made.push((identity, behind)),
                 Ok(None) => others += 1,
                 Err(error) => {
