@@ -347,7 +347,10 @@ impl IntentLogKeeper {
         drop(self.gate.lock());
         self.gate_opens.notify_all();
         // Of a log that was off, or whose device hangs.
-        let _told = self.replies.flush();
+        let is_kept = self.replies.flush().is_ok();
+        if let Some(begun) = self.begun.as_ref().filter(|_| is_clean && is_kept) {
+            begun.remove();
+        }
         is_clean
     }
 
