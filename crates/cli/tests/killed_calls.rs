@@ -19,8 +19,8 @@ use std::time::Duration;
 use common::{PATIENCE, Place, Running, utf8};
 use intent_log_support::{Mounted, btrfs, create, ext4, kill, xfs};
 use steadfast_client::{
-    CreateHow3, FileHandle, Identity, MknodData3, Nfs3Client, Procedure, Settings, append_call,
-    arguments, procedure,
+    CreateHow3, FileHandle, Identity, MknodData3, Nfs3Client, Procedure, Settings, Time,
+    append_call, arguments, procedure,
 };
 
 const CONNECTIONS: usize = 8;
@@ -67,13 +67,15 @@ fn status_of(reply: &[u8]) -> u32 {
     word(reply, 24)
 }
 
-/// Handle, owner and group of what was made.
-fn made(reply: &[u8]) -> (FileHandle, u32, u32) {
+/// Handle, owner, group and ctime of what was made.
+fn made(reply: &[u8]) -> (FileHandle, u32, u32, Time) {
     assert_eq!(word(reply, 28), 1, "no handle");
     let length = word(reply, 32) as usize;
     let handle = FileHandle(reply[36..36 + length].to_vec());
     let attributes = 36 + length.next_multiple_of(4) + 4;
-    (handle, word(reply, attributes + 12), word(reply, attributes + 16))
+    let ctime =
+        Time { seconds: word(reply, attributes + 76), nanoseconds: word(reply, attributes + 80) };
+    (handle, word(reply, attributes + 12), word(reply, attributes + 16), ctime)
 }
 
 /// Owner and group of what is given away while it is made.
@@ -81,8 +83,9 @@ const GIVEN: (u32, u32) = (1234, 5678);
 
 /// The steps of a slot, each of which depends on the one before: who makes one of them twice, or not at
 /// all, is found out by it or the next.
-const STEPS: [&str; 14] = [
+const STEPS: [&str; 15] = [
     "CREATE",
+    "SETATTR",
     "LINK",
     "RENAME over",
     "REMOVE",
@@ -103,8 +106,8 @@ struct Slot {
     number: usize,
     dir: FileHandle,
     other: FileHandle,
-    /// Of the file that was made last.
-    file: Option<FileHandle>,
+    /// Of the file that was made last; and its ctime then.
+    file: Option<(FileHandle, Time)>,
     turns: u32,
     /// The call that has no reply.
     call: Vec<u8>,
@@ -125,8 +128,13 @@ impl Slot {
         let verifier = (u64::from(self.turns) << 32 | 77).to_be_bytes();
         let (procedure, arguments): (Procedure, _) = match self.step() {
             "CREATE" => (procedure::CREATE, arguments::create(dir, &name("file"), &guarded)),
+            "SETATTR" => {
+                let (file, ctime) = self.file.as_ref().unwrap();
+                let mode = Settings::mode(0o600 | self.turns & 0o77);
+                (procedure::SETATTR, arguments::setattr(file, &mode, Some(*ctime)))
+            }
             "LINK" => {
-                let file = self.file.as_ref().unwrap();
+                let (file, _) = self.file.as_ref().unwrap();
                 (procedure::LINK, arguments::link(file, other, &name("moved")))
             }
             "RENAME over" => {
@@ -165,12 +173,12 @@ impl Slot {
     fn end(&mut self, reply: &[u8]) {
         match self.step() {
             "CREATE" => {
-                let (handle, uid, gid) = made(reply);
+                let (handle, uid, gid, ctime) = made(reply);
                 assert_eq!((uid, gid), GIVEN);
-                self.file = Some(handle);
+                self.file = Some((handle, ctime));
             }
             "MKDIR" | "SYMLINK" | "MKNOD" => {
-                let (_, uid, gid) = made(reply);
+                let (_, uid, gid, _) = made(reply);
                 assert_eq!((uid, gid), GIVEN, "{}", self.step());
             }
             _ => {}
@@ -184,7 +192,8 @@ impl Slot {
         if self.step() == "CREATE" {
             let mut client = mount();
             let name = format!("file{}", self.number);
-            self.file = Some(client.lookup(&self.dir, name.as_bytes()).unwrap().handle);
+            let found = client.lookup(&self.dir, name.as_bytes()).unwrap();
+            self.file = Some((found.handle, found.attributes.unwrap().ctime));
         }
         self.turns += 1;
         self.begin();

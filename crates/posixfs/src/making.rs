@@ -31,11 +31,28 @@ impl Tree {
         if !Effects::notes_calls(&dir.volume, caller) || !is_free(dir, name) {
             return;
         }
-        let (uid, asked) = (self.acting_uid(caller.cred), AskedAttributes::from(set));
+        // Who knows a file already may have written to it.
+        let asked = AskedAttributes { size: None, ..AskedAttributes::from(set) };
+        let uid = self.acting_uid(caller.cred);
         let (place, object) = (logging::place(dir, name), logging::key(dir));
         let action = Action::Make { place, object, target };
         effects.begin_call(caller, dir, Some(BeingMade { kind, uid, asked }), action);
     }
+}
+
+/// Writes down that attributes are about to be set which depend on the ctime: executed again, the call
+/// would find another one.
+pub(crate) fn begin_setting(
+    caller: &Caller<'_>,
+    node: &Node,
+    before: &Attr,
+    set: &SetAttr,
+    effects: &mut Effects<'_>,
+) {
+    let made = BeingMade { kind: before.kind, uid: before.uid, asked: AskedAttributes::from(set) };
+    let Attr { ctime, mtime, .. } = *before;
+    let action = Action::Touched { object: logging::key(node), ctime, mtime };
+    effects.begin_call(caller, node, Some(made), action);
 }
 
 /// Whether nothing has a name, for calls that take it.

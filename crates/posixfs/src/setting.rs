@@ -19,6 +19,7 @@ use steadfast_vfs::{
 use crate::acl::{self, Which};
 use crate::error::from_errno;
 use crate::logging::{self, Effects, VolumeLog};
+use crate::making::begin_setting;
 use crate::node::Node;
 use crate::tree::Tree;
 
@@ -33,6 +34,9 @@ impl Tree {
         self.change_object(object, 0, |node, before, effects| {
             if guard.is_some_and(|ctime| ctime != before.ctime) {
                 return Err(FsError::NotSync);
+            }
+            if guard.is_some() {
+                begin_setting(caller, node, before, set, effects);
             }
             self.apply(caller.cred, node, before, set, effects)?;
             let object = logging::key(node);

@@ -1,4 +1,4 @@
-//! Calls whose change of names has begun: what is written down just before the change, so that a start
+//! Calls whose change of names, or of attributes with a guard, has begun: what is written down just before the change, so that a start
 //! after a kill can tell whether the change was done.
 //!
 //! A mark is written under the locks that order the directories, when the names and objects were looked
@@ -29,6 +29,8 @@ pub struct AskedAttributes {
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
+    /// Size in bytes.
+    pub size: Option<u64>,
     /// Access time.
     pub atime: Option<Time>,
     /// Modification time.
@@ -45,6 +47,7 @@ impl From<&SetAttr> for AskedAttributes {
             mode: set.mode,
             uid: set.uid,
             gid: set.gid,
+            size: set.size,
             atime: time(set.atime),
             mtime: time(set.mtime),
         }
@@ -60,23 +63,24 @@ impl AskedAttributes {
         self.mode.is_none_or(|mode| mode & SET_ID & !attr.mode == 0)
             && self.uid.is_none_or(|uid| uid == attr.uid)
             && self.gid.is_none_or(|gid| gid == attr.gid)
+            && self.size.is_none_or(|size| size == attr.size)
             && self.atime.is_none_or(|time| time == attr.atime)
             && self.mtime.is_none_or(|time| time == attr.mtime)
     }
 }
 
-/// An object that is about to be made.
+/// An object that is about to be made, or whose attributes are about to be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BeingMade {
     /// Its kind.
     pub kind: FileKind,
-    /// Its owner when it is made; another one may be asked for.
+    /// Its owner before attributes are set; another one may be asked for.
     pub uid: u32,
-    /// What is set after it was made. Of an ordinary file, what it has when it gets its name.
+    /// What is set, of a new object after it was made. A new file has it when it gets its name.
     pub asked: AskedAttributes,
 }
 
-/// A call that is about to change names.
+/// A call that is about to change names or attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BegunCall<'a> {
     /// The call.
@@ -89,10 +93,11 @@ pub struct BegunCall<'a> {
     pub dir: StorageHandle,
     /// The number of the file system that clients see.
     pub fsid: u64,
-    /// Of [`Action::Make`].
+    /// Of [`Action::Make`] and [`Action::Touched`].
     pub made: Option<BeingMade>,
     /// [`Action::Make`] (its object is not known yet, the directory stands for it), [`Action::Remove`],
-    /// [`Action::Rename`] or [`Action::Link`].
+    /// [`Action::Rename`] or [`Action::Link`]. Attributes that are set only if the object has a certain
+    /// ctime are [`Action::Touched`], with its times before.
     pub action: Action<'a>,
 }
 
@@ -102,7 +107,7 @@ pub struct BegunMark(pub u64);
 
 /// Keeps marks over a kill of the process.
 pub trait BegunCalls {
-    /// Writes down that a call is about to change names, with the present time for [`BegunCall::at`].
+    /// Writes down that a call is about to change something, with the present time for [`BegunCall::at`].
     /// `None` if that cannot be done: its repetition after a kill is then executed again.
     fn begin(&self, call: &BegunCall<'_>) -> Option<BegunMark>;
 
@@ -116,6 +121,7 @@ const GID: u8 = 4;
 const ATIME: u8 = 8;
 const MTIME: u8 = 16;
 const MADE: u8 = 32;
+const SIZE: u8 = 64;
 
 /// Kinds by their numbers.
 const KINDS: [FileKind; 7] = [
@@ -139,6 +145,7 @@ impl<'a> BegunCall<'a> {
                 | flag(asked.gid.is_some(), GID)
                 | flag(asked.atime.is_some(), ATIME)
                 | flag(asked.mtime.is_some(), MTIME)
+                | flag(asked.size.is_some(), SIZE)
                 | flag(self.made.is_some(), MADE),
         );
         let key = self.call.key.get(..CALL_KEY_BYTES_MAX).unwrap_or(self.call.key);
@@ -157,6 +164,9 @@ impl<'a> BegunCall<'a> {
         for number in [asked.mode, asked.uid, asked.gid].into_iter().flatten() {
             to.extend_from_slice(&number.to_le_bytes());
         }
+        if let Some(size) = asked.size {
+            to.extend_from_slice(&size.to_le_bytes());
+        }
         for time in [asked.atime, asked.mtime].iter().flatten() {
             put_time(to, time);
         }
@@ -168,7 +178,9 @@ impl<'a> BegunCall<'a> {
         let (flags, mut rest) = bytes.split_first()?;
         let from = &mut rest;
         let has = |flag| flags & flag != 0;
-        if flags & !(MODE | UID | GID | ATIME | MTIME | MADE) != 0 || (!has(MADE) && *flags != 0) {
+        if flags & !(MODE | UID | GID | SIZE | ATIME | MTIME | MADE) != 0
+            || (!has(MADE) && *flags != 0)
+        {
             return None;
         }
         let key = take_bytes(from, CALL_KEY_BYTES_MAX)?;
@@ -186,22 +198,23 @@ impl<'a> BegunCall<'a> {
                 Some(if has(flag) { Some(u32::from_le_bytes(take(from)?)) } else { None })
             };
             let (mode, owner, gid) = (number(MODE)?, number(UID)?, number(GID)?);
+            let size = if has(SIZE) { Some(u64::from_le_bytes(take(from)?)) } else { None };
             let mut time = |flag| -> Option<Option<Time>> {
                 Some(if has(flag) { Some(take_time(from)?) } else { None })
             };
             let (atime, mtime) = (time(ATIME)?, time(MTIME)?);
-            let asked = AskedAttributes { mode, uid: owner, gid, atime, mtime };
+            let asked = AskedAttributes { mode, uid: owner, gid, size, atime, mtime };
             Some(BeingMade { kind, uid, asked })
         } else {
             None
         };
         let (change, _) = Change::decode(from).ok()?;
-        let is_make = matches!(change.action, Action::Make { .. });
+        let has_attributes = matches!(change.action, Action::Make { .. } | Action::Touched { .. });
         let is_of_names = matches!(
             change.action,
             Action::Remove { .. } | Action::Rename { .. } | Action::Link { .. }
         );
-        if !(is_make && made.is_some() || is_of_names && made.is_none()) {
+        if !(has_attributes && made.is_some() || is_of_names && made.is_none()) {
             return None;
         }
         let call = CallName { key, share };
@@ -261,9 +274,10 @@ mod tests {
 
     fn asked() -> impl Strategy<Value = AskedAttributes> {
         let time = || prop::option::of(time());
-        (any::<Option<u32>>(), any::<Option<u32>>(), any::<Option<u32>>(), time(), time()).prop_map(
-            |(mode, uid, gid, atime, mtime)| AskedAttributes { mode, uid, gid, atime, mtime },
-        )
+        let numbers = any::<(Option<u32>, Option<u32>, Option<u32>, Option<u64>)>();
+        (numbers, time(), time()).prop_map(|((mode, uid, gid, size), atime, mtime)| {
+            AskedAttributes { mode, uid, gid, size, atime, mtime }
+        })
     }
 
     proptest! {
@@ -277,7 +291,7 @@ mod tests {
             target in prop::collection::vec(any::<u8>(), 0..300),
             (uid, made_kind) in (any::<u32>(), 0..KINDS.len()),
             asked in asked(),
-            which in 0..4,
+            which in 0..5,
         ) {
             let place = |name| Place { dir: ObjectKey(dir), name };
             let (one, other) = (place(&names[0][..]), place(&names[1][..]));
@@ -286,6 +300,7 @@ mod tests {
             let action = match which {
                 0 => Action::Make { place: one, object, target: &target },
                 1 => Action::Remove { place: one, unlinked },
+                4 => Action::Touched { object, ctime: at, mtime: Time::default() },
                 2 => Action::Link { place: one, object },
                 _ => Action::Rename {
                     from: one,
@@ -302,7 +317,7 @@ mod tests {
                 at,
                 dir,
                 fsid,
-                made: (which == 0).then_some(made),
+                made: matches!(which, 0 | 4).then_some(made),
                 action,
             };
             let mut bytes = Vec::new();
@@ -354,6 +369,7 @@ mod tests {
             AskedAttributes { gid: Some(5), ..nothing },
             AskedAttributes { atime: Some(time(8)), ..nothing },
             AskedAttributes { mtime: Some(time(7)), ..nothing },
+            AskedAttributes { size: Some(1), ..nothing },
         ] {
             assert!(!asked.are_of(&attr), "{asked:?}");
         }

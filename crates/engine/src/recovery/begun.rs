@@ -1,6 +1,6 @@
 //! Replies to calls that were done and not recorded when the process was killed.
 //!
-//! A call that changes names writes a mark just before it does ([`steadfast_vfs::BegunCall`]), under the
+//! A call that changes names, or attributes with a guard, writes a mark just before it does ([`steadfast_vfs::BegunCall`]), under the
 //! locks of the directories: from the mark until the change is done, or until the kill, no other call
 //! changes these names. So the names tell what became of it:
 //!
@@ -10,6 +10,7 @@
 //! | LINK | the name has the object, which was changed after the mark | success |
 //! | REMOVE, RMDIR | the name has not the object that it had | success |
 //! | RENAME | the new name has the object, the old one has not | success |
+//! | SETATTR with a guard | the object has another ctime than before, and what was asked for | success |
 //!
 //! A new object that lacks attributes is one whose making was cut short. It is removed, if it is not an
 //! ordinary file (these get their names when they are whole); its call is then executed again.
@@ -98,6 +99,14 @@ impl BegunReplies {
                 encode::wcc_data(&mut w, &Wcc::default());
                 storage.bound(&to)?.is_some_and(|(bound, _)| bound == object)
                     && storage.bound(&from)?.is_none_or(|(bound, _)| bound != object)
+            }
+            (Action::Touched { object, ctime, .. }, Some(made)) if key.sets_attributes() => {
+                encode::wcc_data(&mut w, &Wcc::default());
+                let asked = &made.asked;
+                storage.look(&object)?.is_some_and(|attr| {
+                    let has_mode = asked.mode.is_none_or(|mode| (mode ^ attr.mode) & 0o7777 == 0);
+                    attr.ctime != ctime && has_mode && asked.are_of(&attr)
+                })
             }
             _ => false,
         };

@@ -84,6 +84,11 @@ impl CallKey {
         procedures.into_iter().any(|procedure| of(procedure) == self.operation)
     }
 
+    /// Whether it is SETATTR.
+    pub(crate) fn sets_attributes(&self) -> bool {
+        self.is_nfs3(2..=2)
+    }
+
     /// Whether it is CREATE, MKDIR, SYMLINK or MKNOD.
     pub(crate) fn makes_object(&self) -> bool {
         self.is_nfs3(8..=11)

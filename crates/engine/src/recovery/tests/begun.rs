@@ -253,3 +253,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn attributes_with_a_guard_were_set_if_the_object_has_them_and_another_ctime() {
+    let mut disk = Disk::new();
+    make(&mut disk, 10, FileKind::Regular, 0, b"file");
+    let before = disk.attr(&key(10)).unwrap();
+    let asked = AskedAttributes { mode: Some(0o600), ..AskedAttributes::default() };
+    let action = Action::Touched { object: key(10), ctime: before.ctime, mtime: before.mtime };
+    const SETATTR: u32 = 2;
+    let ask = |disk: &mut Disk| reply_to(disk, SETATTR, before.ctime, file(asked), action);
+    assert_eq!(ask(&mut disk), None);
+    disk.clock += 1;
+    disk.touch(&key(10), false);
+    assert_eq!(ask(&mut disk), None, "somebody has changed something else");
+    disk.nodes.get_mut(&key(10)).unwrap().attr.mode = 0o600;
+    assert!(ask(&mut disk).is_some());
+    // It had them before.
+    disk.nodes.get_mut(&key(10)).unwrap().attr.ctime = before.ctime;
+    assert_eq!(ask(&mut disk), None);
+    disk.nodes.remove(&key(10));
+    assert_eq!(ask(&mut disk), None);
+}
