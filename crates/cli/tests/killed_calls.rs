@@ -125,7 +125,7 @@ impl Slot {
         let given = given.with(|set| set.mode = Some(0o750));
         let rename = |from, to| arguments::rename(dir, &name(from), other, &name(to));
         let guarded = CreateHow3::Guarded(given.0);
-        let verifier = (u64::from(self.turns) << 32 | 77).to_be_bytes();
+        let verifier = (u64::from(self.turns) << 32 | 0x4d).to_be_bytes();
         let (procedure, arguments): (Procedure, _) = match self.step() {
             "CREATE" => (procedure::CREATE, arguments::create(dir, &name("file"), &guarded)),
             "SETATTR" => {

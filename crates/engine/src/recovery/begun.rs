@@ -33,6 +33,9 @@ use crate::wire_handle::HandleSealer;
 /// Times of files are at most so much older than the clock (a tick of 10 ms is the longest that Linux
 /// has).
 const TICK_NS: i128 = 10_000_000;
+/// Permission bits with set-user-id, set-group-id and sticky.
+const MODE_BITS: u32 = 0o7777;
+
 fn nanoseconds(time: &Time) -> i128 {
     i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
 }
@@ -104,7 +107,8 @@ impl BegunReplies {
                 encode::wcc_data(&mut w, &Wcc::default());
                 let asked = &made.asked;
                 storage.look(&object)?.is_some_and(|attr| {
-                    let has_mode = asked.mode.is_none_or(|mode| (mode ^ attr.mode) & 0o7777 == 0);
+                    let has_mode =
+                        asked.mode.is_none_or(|mode| mode & MODE_BITS == attr.mode & MODE_BITS);
                     attr.ctime != ctime && has_mode && asked.are_of(&attr)
                 })
             }

@@ -66,6 +66,8 @@ thread_local! {
 
 /// Where the first PID namespace is found in `/proc`: a constant of the kernel (`PROC_PID_INIT_INO`).
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+/// What groups and others may do.
+const OTHERS: u32 = 0o077;
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 /// Directories in memory that outlive a process.
 const IN_MEMORY: [&str; 2] = ["/run", "/dev/shm"];
@@ -91,7 +93,7 @@ fn make_own(place: &Path) -> io::Result<()> {
 fn is_own(place: &Path) -> bool {
     std::fs::symlink_metadata(place).is_ok_and(|found| {
         let is_own = found.uid() == rustix::process::geteuid().as_raw();
-        found.is_dir() && is_own && found.mode() & 0o077 == 0
+        found.is_dir() && is_own && found.mode() & OTHERS == 0
     })
 }
 
