@@ -65,6 +65,7 @@ impl Default for Server {
                 crosses_mounts: false,
                 without_log: false,
                 is_draining: false,
+                required_mounts: Arc::new([]),
                 rules: Arc::new(RuleSet::new(vec![ClientRule {
                     pattern: ClientPattern::Any,
                     grants: Arc::new([rights.clone()]),
