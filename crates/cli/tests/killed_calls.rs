@@ -2,7 +2,8 @@
 //! them fails by what it has done itself.
 //!
 //! `STEADFAST_KILLS` has more kills than a short run, `STEADFAST_FILE_SYSTEM` another file system than ext4
-//! (`xfs`, `btrfs`), `STEADFAST_PROGRAM` another program. A run prints how many calls were in flight, and how
+//! (`xfs`, `btrfs`), `STEADFAST_SHARE` further lines of the share's configuration (`log = false`),
+//! `STEADFAST_PROGRAM` another program. A run prints how many calls were in flight, and how
 //! many of them got a wrong answer.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
@@ -255,8 +256,9 @@ fn calls_in_flight_do_not_fail_by_what_they_did() {
     }
     let text = format!(
         "[log]\nenabled = true\nsize_mib = 16\n\
-         [[share]]\npath = {:?}\nclients = [\"*\"]\noptions = [\"no_root_squash\", \"insecure\"]\n",
-        utf8(&place.share)
+         [[share]]\npath = {:?}\nclients = [\"*\"]\noptions = [\"no_root_squash\", \"insecure\"]\n{}\n",
+        utf8(&place.share),
+        std::env::var("STEADFAST_SHARE").unwrap_or_default()
     );
     let configuration = place.write("steadfast.toml", &text);
     let start = |port| Running::start(&place, port, &["--config", utf8(&configuration)]);
