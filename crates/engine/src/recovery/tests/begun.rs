@@ -19,6 +19,7 @@ fn key_of(procedure: u32) -> [u8; KEY_BYTES] {
     CallKey::new(Ipv4Addr::LOCALHOST.into(), Transport::Tcp, XID, operation, b"x").to_bytes()
 }
 
+const SETATTR: u32 = 2;
 const CREATE: u32 = 8;
 const REMOVE: u32 = 12;
 const RENAME: u32 = 14;
@@ -63,8 +64,8 @@ fn reply_to(
     Some(reply.to_vec())
 }
 
-fn file(asked: AskedAttributes) -> Option<BeingMade> {
-    Some(BeingMade { kind: FileKind::Regular, uid: OWNER, asked })
+fn file(asked: AskedAttributes) -> BeingMade {
+    BeingMade { kind: FileKind::Regular, uid: OWNER, asked }
 }
 
 fn make(disk: &mut Disk, number: u64, kind: FileKind, dir: u64, name: &[u8]) {
@@ -85,9 +86,9 @@ fn what_was_made_is_told_with_its_handle_and_attributes() {
     let at = time(disk.clock);
     let nothing = AskedAttributes::default();
     let ask = |disk: &mut Disk, made| reply_to(disk, CREATE, at, made, make_action(b"new"));
-    assert_eq!(ask(&mut disk, file(nothing)), None, "it is not there");
+    assert_eq!(ask(&mut disk, Some(file(nothing))), None, "it is not there");
     make(&mut disk, 10, FileKind::Regular, 0, b"new");
-    let reply = ask(&mut disk, file(nothing)).expect("done");
+    let reply = ask(&mut disk, Some(file(nothing))).expect("done");
     let sealer = crate::wire_handle::HandleSealer::new(&HANDLE_KEY);
     let sealed = sealer.seal(steadfast_shares::ShareId(SHARE), &key(10).0);
     let handle = sealed.as_bytes();
@@ -101,7 +102,7 @@ fn what_was_made_is_told_with_its_handle_and_attributes() {
     let others = [
         BeingMade { kind: FileKind::Fifo, uid: OWNER, asked: nothing },
         BeingMade { kind: FileKind::Regular, uid: 5, asked: nothing },
-        file(AskedAttributes { mtime: Some(time(5)), ..nothing }).unwrap(),
+        file(AskedAttributes { mtime: Some(time(5)), ..nothing }),
     ];
     for other in others {
         assert_eq!(ask(&mut disk, Some(other)), None, "{other:?}");
@@ -113,9 +114,9 @@ fn what_was_made_is_told_with_its_handle_and_attributes() {
     // A local process has put something there that is older.
     let node = disk.nodes.get_mut(&key(10)).unwrap();
     node.born = time(989);
-    assert_eq!(ask(&mut disk, file(nothing)), None);
+    assert_eq!(ask(&mut disk, Some(file(nothing))), None);
     disk.nodes.get_mut(&key(10)).unwrap().born = time(990);
-    assert!(ask(&mut disk, file(nothing)).is_some(), "a tick before the clock");
+    assert!(ask(&mut disk, Some(file(nothing))).is_some(), "a tick before the clock");
 }
 
 #[test]
@@ -141,7 +142,7 @@ fn a_mark_of_another_procedure_or_without_a_key_proves_nothing() {
     let mut disk = Disk::new();
     make(&mut disk, 10, FileKind::Regular, 0, b"new");
     let at = time(disk.clock);
-    let made = file(AskedAttributes::default());
+    let made = Some(file(AskedAttributes::default()));
     for procedure in 0..22 {
         let reply = reply_to(&mut disk, procedure, at, made, make_action(b"new"));
         assert_eq!(reply.is_some(), (8..=11).contains(&procedure), "{procedure}");
@@ -179,7 +180,7 @@ fn execute<'n>(
     let mark = match what % 4 {
         0 if here.is_none() => {
             let action = Action::Make { place: one, object: one.dir, target: &[] };
-            (file(AskedAttributes::default()), action)
+            (Some(file(AskedAttributes::default())), action)
         }
         1 => {
             let unlinked = Unlinked { object: here?.0, is_directory: false, is_left: false };
@@ -261,8 +262,7 @@ fn attributes_with_a_guard_were_set_if_the_object_has_them_and_another_ctime() {
     let before = disk.attr(&key(10)).unwrap();
     let asked = AskedAttributes { mode: Some(0o600), ..AskedAttributes::default() };
     let action = Action::Touched { object: key(10), ctime: before.ctime, mtime: before.mtime };
-    const SETATTR: u32 = 2;
-    let ask = |disk: &mut Disk| reply_to(disk, SETATTR, before.ctime, file(asked), action);
+    let ask = |disk: &mut Disk| reply_to(disk, SETATTR, before.ctime, Some(file(asked)), action);
     assert_eq!(ask(&mut disk), None);
     disk.clock += 1;
     disk.touch(&key(10), false);
