@@ -22,13 +22,17 @@ targets() {
     done
 }
 
+# The seeds' writer is left out: it is no fuzzer, and some linkers miss the fuzzer's entry in it.
 build() {
+    bins="--bin canary"
+    for name in $(targets); do bins="$bins --bin $name"; done
     # With --target the flags do not reach build scripts, which have no fuzzer to link with.
+    # shellcheck disable=SC2086
     RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-trace-compares \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 -Cllvm-args=-sanitizer-coverage-pc-table --cfg fuzzing" \
-        cargo build --quiet --release --target "$host" --target-dir target
+        cargo build --quiet --release --target "$host" --target-dir target $bins
 }
 
 # What is found new goes to target/corpus, never to the seeds.
@@ -69,8 +73,8 @@ list)
     targets
     ;;
 seeds)
-    build
-    "$binaries/seeds" corpus
+    cargo build --quiet --release --target-dir target --bin seeds
+    target/release/seeds corpus
     ;;
 canary)
     build

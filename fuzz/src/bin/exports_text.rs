@@ -8,7 +8,7 @@ use steadfast_shares::manage::{Batch, DefaultsSpec};
 use steadfast_shares::{Catalog, Inherited, Share};
 
 fn made(text: &str) -> (Vec<Share>, usize) {
-    let imported = import(&[("exports", text)], "g", true, &Inherited::default());
+    let imported = import(&[("exports", text)], "g", true, &Inherited::default(), &|_| None);
     let lines = text.split('\n').count();
     for mistake in imported.mistakes.iter().chain(&imported.warnings) {
         let line: usize =
