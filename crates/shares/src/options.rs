@@ -98,6 +98,12 @@ impl Default for Access {
 }
 
 impl Access {
+    /// Whether callers get the same of both: with `all_squash` it does not matter what root gets.
+    pub(crate) fn comes_to_same(&self, other: &Self) -> bool {
+        let rights = |access: &Self| access.rights(Flavors::empty());
+        self.is_denied == other.is_denied && rights(self) == rights(other)
+    }
+
     fn rights(&self, flavors: Flavors) -> Rights {
         Rights {
             flavors,

@@ -264,7 +264,7 @@ impl Exportent {
         let mut alternatives: Vec<(Flavors, Access)> = Vec::new();
         for OfFlavor { flavor, flags, .. } in &self.flavors {
             let access = access(flags);
-            match alternatives.iter_mut().find(|(_, known)| *known == access) {
+            match alternatives.iter_mut().find(|(_, known)| known.comes_to_same(&access)) {
                 Some((flavors, _)) => *flavors |= Flavors::from(*flavor),
                 None => alternatives.push(((*flavor).into(), access)),
             }
