@@ -16,6 +16,7 @@ modprobe nfs_acl 2>/dev/null
 ip link set lo up
 ip addr add "$GUEST_ADDRESS" dev vec0
 ip link set vec0 up
+modprobe ipv6 && ip addr add fd77::2/64 dev vec0 nodad
 # "server not responding" goes to the console, which the host keeps as a log.
 dmesg -n 7
 

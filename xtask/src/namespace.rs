@@ -14,6 +14,8 @@ use rustix::fs::StatxAttributes;
 
 /// The address of the server's side of every tap.
 pub(crate) const SERVER_ADDRESS: &str = "10.77.0.1";
+/// The same in IPv6.
+const SERVER_ADDRESS_V6: &str = "fd77::1";
 /// The address of the guest's side.
 pub(crate) const GUEST_ADDRESS: &str = "10.77.0.2";
 
@@ -86,6 +88,9 @@ impl Namespace {
         let address = format!("{SERVER_ADDRESS}/24");
         inside(&["addr", "add", &address, "dev", "tap0"])?;
         inside(&["link", "set", "tap0", "up"])?;
+        // A machine without IPv6 still runs everything else.
+        let _ =
+            inside(&["addr", "add", &format!("{SERVER_ADDRESS_V6}/64"), "dev", "tap0", "nodad"]);
         // In a plain chroot the root is no mount, and how its mounts propagate cannot be changed.
         let flags = rustix::fs::AtFlags::empty();
         let root = rustix::fs::statx(rustix::fs::CWD, "/", flags, rustix::fs::StatxFlags::TYPE)?;

@@ -90,7 +90,8 @@ pub(crate) fn mount_line(
         IpAddr::V4(ip) => (ip.to_string(), "tcp"),
         IpAddr::V6(ip) => (format!("[{ip}]"), "tcp6"),
     };
-    if !udp {
+    // mount.nfs asks port 111 for all that it is not told, though it knows both ports.
+    if !udp || lookup == PortLookup::Told {
         options = format!("{options},proto={protocol},mountproto={protocol}");
     }
     format!("mount -t nfs -o {options} {} /mnt", quoted(&format!("{host}:{}", share.path)))
@@ -149,7 +150,13 @@ mod tests {
         );
         assert_eq!(
             line("10.0.0.1:5000", PortLookup::Told),
-            "mount -t nfs -o vers=3,nolock,port=5000,mountport=5000 10.0.0.1:/srv /mnt"
+            "mount -t nfs -o vers=3,nolock,port=5000,mountport=5000,proto=tcp,mountproto=tcp \
+             10.0.0.1:/srv /mnt"
+        );
+        assert_eq!(
+            line("[fd00::1]:5000", PortLookup::Told),
+            "mount -t nfs -o vers=3,nolock,port=5000,mountport=5000,proto=tcp6,mountproto=tcp6 \
+             '[fd00::1]:/srv' /mnt"
         );
         assert_eq!(
             line("[fd00::1]:2049", PortLookup::Rpcbind),

@@ -48,6 +48,8 @@ const START_PATIENCE: Duration = Duration::from_secs(5);
 const IDLE_WAIT: Duration = Duration::from_secs(3600);
 /// How long a share is unused until what it has open is closed.
 const SHARE_IDLE: Duration = Duration::from_secs(900);
+/// What clients have to be told that cannot ask port 111.
+const PORTS_TOLD: &str = "port=, mountport=, proto= and mountproto=";
 const TRANSFER_BYTES: u32 = 1 << 20;
 /// Of a record: what surrounds the data of a WRITE, generously.
 const RECORD_HEAD_BYTES: usize = 64 << 10;
@@ -311,7 +313,7 @@ fn start(
                     PortLookup::Rpcbind
                 }
                 Err(why) => {
-                    tracing::warn!("{why}: mounts need port= and mountport=");
+                    tracing::warn!("{why}: mounts need {PORTS_TOLD}");
                     PortLookup::Told
                 }
             }
@@ -322,7 +324,7 @@ fn start(
         }
         Found::Free => PortLookup::Told,
         Found::Unusable(why) => {
-            tracing::info!("{why}: mounts need port= and mountport=");
+            tracing::info!("{why}: mounts need {PORTS_TOLD}");
             PortLookup::Told
         }
     };
@@ -546,9 +548,7 @@ fn start_server(
             Err(StartError::Listen { address, source, .. })
                 if options.extra_listen.contains(&address) && serves_rpcbind =>
             {
-                tracing::warn!(
-                    "cannot serve {address}: {source}; mounts need port= and mountport="
-                );
+                tracing::warn!("cannot serve {address}: {source}; mounts need {PORTS_TOLD}");
                 serves_rpcbind = false;
             }
             // Its text has its cause in it already.

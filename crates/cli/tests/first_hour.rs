@@ -77,6 +77,45 @@ fn mount(running: &Running, path: &Path) -> Result<(Nfs3Client, FileHandle), Cli
     Nfs3Client::mount(address, address, path, Identity::root(), PATIENCE)
 }
 
+/// Commands for a server that runs find it by its configuration file, which may have mistakes by then.
+#[test]
+fn mistakes_in_the_configuration_keep_nobody_from_the_server() {
+    let site = Site::new("");
+    let good = std::fs::read_to_string(&site.configuration).unwrap();
+    let state = format!("[server]\nstate_directory = {:?}\n", utf8(&site.place.state));
+    let good = good.replace("[server]\n", &state);
+    std::fs::write(&site.configuration, &good).unwrap();
+    let running = site.start();
+    let share = utf8(&site.place.share);
+    let line = good.lines().count() + 1;
+    for mistake in ["[[share]]\npath = 5\nclients = []\n", "[[share\n", "nonsense\n", "\"\"\" \n"] {
+        std::fs::write(&site.configuration, format!("{good}{mistake}")).unwrap();
+        let place = format!("{}:", utf8(&site.configuration));
+        let asked: [&[&str]; 7] = [
+            &["share", "list"],
+            &["share", "show", share],
+            &["group", "list"],
+            &["statistics"],
+            &["history"],
+            &["export"],
+            &["reload"],
+        ];
+        for words in asked {
+            let done = output(&[words, &["--config", utf8(&site.configuration)]].concat());
+            let told = stderr(&done);
+            // A reload has to say that it left something out.
+            assert_eq!(done.status.success(), words != ["reload"], "{words:?}: {told}");
+            let at = told.find(&place).map(|at| &told[at + place.len()..]);
+            let told_line = at.and_then(|rest| rest.split(':').next()?.parse::<usize>().ok());
+            assert!(told_line.is_some_and(|told| told >= line), "{words:?}: {told}");
+        }
+        let shares = site.told(&["share", "list"]);
+        assert!(shares.contains(share) && shares.contains("enabled"), "{shares}");
+    }
+    assert!(mount(&running, &site.place.share).is_ok());
+    stop(running);
+}
+
 #[test]
 fn refused_mounts_are_logged_and_bounded_in_rate() {
     let site = Site::new("");

@@ -33,7 +33,8 @@ fn a_directory_is_made_served_and_the_server_stops_cleanly() {
     assert_eq!(
         running.mount_line,
         format!(
-            "mount -t nfs -o vers=3,nolock,port={port},mountport={port} 127.0.0.1:{} /mnt",
+            "mount -t nfs -o vers=3,nolock,port={port},mountport={port},proto=tcp,mountproto=tcp \
+             127.0.0.1:{} /mnt",
             utf8(&place.share)
         )
     );

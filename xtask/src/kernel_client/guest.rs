@@ -167,6 +167,15 @@ impl Boot<'_> {
                 // One line, as answers are.
                 Err(error) => format!("failed {error:#}").replace('\n', " | "),
             }),
+            ["serve-with", arguments @ ..] => {
+                Ok(match server.serve_with(self.namespace, arguments) {
+                    Ok(lines) => {
+                        std::fs::write(self.control.join("mount-lines"), lines.join("\n"))?;
+                        "ok".to_owned()
+                    }
+                    Err(error) => format!("failed {error:#}").replace('\n', " | "),
+                })
+            }
             other => Ok(format!("failed the host does not know the request {other:?}")),
         }
     }

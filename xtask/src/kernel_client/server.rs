@@ -92,6 +92,10 @@ impl Server {
 
     /// Starts the server and waits until it answers NFSv3's NULL.
     pub(crate) fn start(&mut self, namespace: &Namespace) -> Result<()> {
+        self.start_with(namespace, &[])
+    }
+
+    fn start_with(&mut self, namespace: &Namespace, arguments: &[&str]) -> Result<()> {
         if self.kind == Kind::Ganesha && self.rpcbind.is_none() {
             self.rpcbind = Some(self.spawn(namespace, "exec rpcbind -w -f")?);
             // Its warm start file and sockets are in the directory that stands in for /run.
@@ -101,7 +105,11 @@ impl Server {
         let binary = self.binary.display();
         let configuration = self.configuration.display();
         let command = match self.kind {
-            Kind::Steadfast => format!("exec '{binary}' serve --config '{configuration}'"),
+            Kind::Steadfast => {
+                let words = arguments.join("' '");
+                let more = if arguments.is_empty() { words } else { format!("'{words}'") };
+                format!("exec '{binary}' serve --config '{configuration}' {more}")
+            }
             Kind::Ganesha => {
                 format!("exec {binary} -F -f '{configuration}' -L /dev/stderr -p /run/ganesha/pid")
             }
@@ -156,6 +164,29 @@ impl Server {
             bail!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
         }
         Ok(())
+    }
+
+    /// Ends the server, starts it again with further arguments, and returns the mount lines that it
+    /// prints.
+    pub(crate) fn serve_with(
+        &mut self,
+        namespace: &Namespace,
+        arguments: &[&str],
+    ) -> Result<Vec<String>> {
+        if self.kind != Kind::Steadfast {
+            bail!("only steadfast prints mount lines");
+        }
+        self.stop()?;
+        let before = std::fs::metadata(&self.log)?.len();
+        self.start_with(namespace, arguments)?;
+        let printed = wait_for(START_LIMIT, || {
+            let log = std::fs::read(&self.log)?;
+            let new = String::from_utf8_lossy(log.get(before as usize..).unwrap_or_default());
+            // Said after the lines.
+            new.contains("serving at").then(|| new.into_owned()).context("it prints no lines")
+        })?;
+        let lines = printed.lines().map(str::trim).filter(|line| line.starts_with("mount "));
+        Ok(lines.map(str::to_owned).collect())
     }
 
     /// Ends it as a crash would.
@@ -228,7 +259,7 @@ fn steadfast_configuration(directory: &Path, storage: &Storage) -> Result<String
         write!(
             text,
             "\n[[share]]\npath = \"{}\"\ndirectory = \"{}\"\noptions = [{}]\n\
-             clients = [\"10.77.0.0/24\"]\n",
+             clients = [\"10.77.0.0/24\", \"fd77::/64\"]\n",
             share.path,
             share.directory.display(),
             options.join(", ")

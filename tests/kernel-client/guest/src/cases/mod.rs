@@ -35,6 +35,7 @@ const CASES: &[(&str, Stage, u64, u64, Function)] = &[
     ("mount-rpcbind", Stage::Main, 60, 60, mounts::through_rpcbind),
     ("mount-sizes", Stage::Main, 120, 240, mounts::sizes),
     ("mount-options", Stage::Main, 120, 120, mounts::options),
+    ("mount-lines", Stage::Main, 180, 180, mounts::printed_lines),
     ("links-and-special-files", Stage::Main, 60, 60, directories::links_and_special_files),
     ("names", Stage::Main, 60, 120, directories::names),
     ("rename", Stage::Main, 60, 60, directories::rename),

@@ -101,3 +101,31 @@ pub(crate) fn options(context: &Context) -> Result<()> {
     }
     Ok(())
 }
+
+/// The lines that the server prints mount, as they are printed, whatever of rpcbind and UDP is served.
+pub(crate) fn printed_lines(context: &Context) -> Result<()> {
+    let mounted = ["", "--no-udp", "--no-rpcbind", "--no-rpcbind --no-udp"]
+        .iter()
+        .try_for_each(|how| mount_as_printed(context, how).with_context(|| format!("serve {how}")));
+    context.host("serve-with")?;
+    mounted
+}
+
+fn mount_as_printed(context: &Context, how: &str) -> Result<()> {
+    let server = context.value("server")?;
+    context.host(&format!("serve-with {how} --listen {server}:2049 --listen [fd77::1]:2049"))?;
+    let control = std::path::Path::new(context.value("control")?);
+    let lines = std::fs::read_to_string(control.join("mount-lines"))?;
+    for address in [server, "[fd77::1]"] {
+        let of_main = format!("{address}:{}", context.value("share.main")?);
+        anyhow::ensure!(lines.contains(&of_main), "no line for {of_main}: {lines}");
+    }
+    for line in lines.lines() {
+        // A client that asks a port where nobody listens would do so for minutes.
+        run("timeout", &["20", "sh", "-c", line]).with_context(|| line.to_owned())?;
+        let kind = run("stat", &["--file-system", "--format=%T", "/mnt"]);
+        run("umount", &["/mnt"])?;
+        expect_equal(&kind?.trim(), &"nfs", line)?;
+    }
+    Ok(())
+}
