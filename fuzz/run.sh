@@ -32,7 +32,7 @@ build() {
 -Cllvm-args=-sanitizer-coverage-trace-compares \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 -Cllvm-args=-sanitizer-coverage-pc-table --cfg fuzzing" \
-        cargo build --quiet --release --target "$host" --target-dir target $bins
+        cargo build --release --target "$host" --target-dir target $bins
 }
 
 # What is found new goes to target/corpus, never to the seeds.
@@ -73,7 +73,7 @@ list)
     targets
     ;;
 seeds)
-    cargo build --quiet --release --target-dir target --bin seeds
+    cargo build --release --target-dir target --bin seeds
     target/release/seeds corpus
     ;;
 canary)

@@ -183,7 +183,7 @@ fn prepare(options: &Options) -> Result<()> {
 fn build(root: &Path, arguments: &[&str], name: &str) -> Result<PathBuf> {
     let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .current_dir(root)
-        .args(["build", "--quiet"])
+        .arg("build")
         .args(arguments)
         .status()
         .context("cannot run cargo")?;

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod bench_shares;
+mod cargo_tests;
 mod durability;
 mod isolation;
 mod kernel_client;

@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
     // One after the other: together they would be built with each other's features.
     for package in ["steadfast", "steadfast-powercut"] {
-        tidy::cargo(&["build", "--quiet", "--release", "-p", package])?;
+        tidy::cargo(&["build", "--release", "-p", package])?;
     }
     let target = target_directory()?;
     let mut command = rig(&target.join("release"));

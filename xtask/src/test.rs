@@ -1,11 +1,12 @@
 //! Everything CI runs, in CI's order: what is quick to tell first.
 
+use std::fmt::Write;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{kernel_client, packages, powercut, tidy};
+use crate::{cargo_tests, kernel_client, packages, powercut, tidy};
 
 /// Debian packages that unit and property tests use, and what the fuzzer is compiled with, beside
 /// those of the kernel-client suite.
@@ -37,19 +38,19 @@ const STEPS: &[Step] = &[
     ("rules", tidy::rules),
     ("lints", tidy::lints),
     ("documentation", tidy::documentation),
-    ("tests", tests),
+    ("tests", cargo_tests::run),
     ("fuzzing, briefly", fuzz),
     ("kernel client, short", kernel),
     ("power cuts, 200", powercut::short),
 ];
 
-const USAGE: &str = "usage: cargo xtask test [--skip STEP]...";
+const USAGE: &str = "usage: cargo xtask test [--skip STEP]... [--only STEP]...";
 
-/// Runs the command with the arguments that follow its name.
+/// Runs the command with the arguments that follow its name. Every step is run, whatever failed before.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let skipped = skipped(args)?;
     let started = Instant::now();
-    let mut times = Vec::new();
+    let mut done = Vec::new();
     for (name, step) in STEPS {
         if skipped.contains(name) {
             println!("== {name}: skipped");
@@ -57,26 +58,66 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         }
         println!("== {name}");
         let begun = Instant::now();
-        step().with_context(|| format!("step {name:?}"))?;
-        times.push((name, begun.elapsed()));
+        let failure = step().err().map(|error| format!("{error:#}"));
+        if let Some(why) = &failure {
+            println!("== {name}: failed: {why}");
+        }
+        done.push(Done { name, time: begun.elapsed(), failure });
+    }
+    let failed = done.iter().filter(|step| step.failure.is_some()).count();
+    println!("== summary, after {}", shown(started.elapsed()));
+    print!("{}", summary(&done));
+    if failed > 0 {
+        bail!("{failed} of {} steps failed: see the summary above", done.len());
     }
     println!("== all passed in {}", shown(started.elapsed()));
-    for (name, time) in times {
-        println!("   {name:<22} {}", shown(time));
-    }
     Ok(())
 }
 
+/// A step that was run.
+struct Done {
+    name: &'static str,
+    time: Duration,
+    /// Why it failed, if it did.
+    failure: Option<String>,
+}
+
+/// A line a step; of one that failed also why, and how it is run alone.
+fn summary(done: &[Done]) -> String {
+    let mut text = String::new();
+    for Done { name, time, failure } in done {
+        let outcome = if failure.is_some() { "FAILED" } else { "ok" };
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "   {name:<22} {:>12}  {outcome}", shown(*time));
+    }
+    for step in done {
+        let Some(why) = &step.failure else { continue };
+        let name = step.name;
+        let _ = writeln!(text, "{name}: {why}\n  the step alone: cargo xtask test --only {name:?}");
+    }
+    text
+}
+
+/// The steps that are not wanted.
 fn skipped(args: &[String]) -> Result<Vec<&'static str>> {
-    let mut skipped = Vec::new();
+    let (mut skipped, mut only) = (Vec::new(), Vec::new());
     let mut args = args.iter();
     while let Some(arg) = args.next() {
-        let wanted = args.next().filter(|_| arg == "--skip").context(USAGE)?;
+        let named = match arg.as_str() {
+            "--skip" => &mut skipped,
+            "--only" => &mut only,
+            _ => bail!("{USAGE}"),
+        };
+        let wanted = args.next().context(USAGE)?;
         let Some((name, _)) = STEPS.iter().find(|(name, _)| name == wanted) else {
             let names: Vec<_> = STEPS.iter().map(|(name, _)| *name).collect();
             bail!("no step is called {wanted:?}; there are: {}", names.join("; "));
         };
-        skipped.push(*name);
+        named.push(*name);
+    }
+    if !only.is_empty() {
+        let others = STEPS.iter().map(|(name, _)| *name).filter(|name| !only.contains(name));
+        skipped.extend(others);
     }
     Ok(skipped)
 }
@@ -87,10 +128,6 @@ fn shown(time: Duration) -> String {
 
 fn install() -> Result<()> {
     packages::ensure_without_services(PACKAGES, SERVICES)
-}
-
-fn tests() -> Result<()> {
-    tidy::cargo(&["test", "--workspace"])
 }
 
 fn fuzz() -> Result<()> {
@@ -111,7 +148,7 @@ fn kernel() -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{STEPS, skipped};
+    use super::*;
 
     #[test]
     fn only_known_steps_are_skipped() {
@@ -122,6 +159,23 @@ mod tests {
         assert!(skipped(&words(&["--skip"])).is_err());
         assert!(skipped(&words(&["lints", "--skip"])).is_err());
         assert!(skipped(&[]).expect("nothing").is_empty());
-        assert!(!STEPS.is_empty());
+        let others = skipped(&words(&["--only", "tests", "--only", "lints"])).expect("known");
+        assert_eq!(others.len(), STEPS.len() - 2);
+        assert!(!others.contains(&"tests") && !others.contains(&"lints"));
+    }
+
+    #[test]
+    fn the_summary_says_what_failed_and_how_it_is_run_alone() {
+        let step = |name, failure: Option<&str>| Done {
+            name,
+            time: Duration::from_secs(61),
+            failure: failure.map(str::to_owned),
+        };
+        let text = summary(&[step("lints", None), step("tests", Some("one failed"))]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].contains("lints") && lines[0].ends_with("1 min 01 s  ok"), "{text}");
+        assert!(lines[1].contains("tests") && lines[1].ends_with("FAILED"), "{text}");
+        assert_eq!(lines[2], "tests: one failed");
+        assert_eq!(lines[3], "  the step alone: cargo xtask test --only \"tests\"");
     }
 }
