@@ -1,8 +1,9 @@
-//! `cargo test` of the whole workspace: all of it whatever fails, and then which tests failed and how
-//! each is run alone.
+//! `cargo test` of the whole workspace: all of it whatever fails, and then which tests failed, how each
+//! is run alone, and which could not run here.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
 
@@ -10,15 +11,46 @@ use crate::tidy;
 
 /// What cargo says after a program of tests has failed, before the words that choose it.
 const RERUN: &str = "to rerun pass `";
+/// What a test prints that finds it cannot run here, before it says why.
+const SKIPPED: &str = "skipped: ";
+/// The package whose tests run the real program, and wait for what it does.
+const PROGRAM: &str = "steadfast";
+/// Loops that are busy beside them, each on a CPU.
+const BUSY_LOOPS: usize = 2;
 
-/// Runs the tests; everything that they print is passed on while it comes.
+/// Runs the tests of all packages but the program's.
 pub(crate) fn run() -> Result<()> {
     // What does not compile is told without the tests' own output around it.
     tidy::cargo(&["test", "--workspace", "--no-run"])?;
+    run_with(&["--workspace", "--exclude", PROGRAM])
+}
+
+/// Runs the tests of the program on a machine that is busy with other things, so that none depends on
+/// having the CPUs for itself.
+pub(crate) fn run_busy() -> Result<()> {
+    tidy::cargo(&["test", "--package", PROGRAM, "--no-run"])?;
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..BUSY_LOOPS {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let outcome = run_with(&["--package", PROGRAM]);
+        is_over.store(true, Ordering::Relaxed);
+        outcome
+    })
+}
+
+/// Runs tests; everything that they print is passed on while it comes, but for what those that passed
+/// have printed.
+fn run_with(words: &[&str]) -> Result<()> {
     let (from, into) = std::io::pipe().context("no pipe for the tests' output")?;
     let mut tests = Command::new(tidy::cargo_program());
     tests
-        .args(["test", "--workspace", "--no-fail-fast"])
+        .args([&["test"], words, &["--no-fail-fast", "--", "--show-output"]].concat())
         .current_dir(tidy::workspace_root()?)
         .stdin(Stdio::null())
         // One pipe for both keeps their order: cargo names a program, and the program its tests.
@@ -27,23 +59,67 @@ pub(crate) fn run() -> Result<()> {
     let mut child = tests.spawn().context("cannot run cargo test")?;
     // Holds the pipe's other end, so that reading would not end.
     drop(tests);
-    let mut failures = Failures::default();
+    let (mut failures, mut passed) = (Failures::default(), Passed::default());
     let mut lines = BufReader::new(from);
     let mut line = Vec::new();
     while lines.read_until(b'\n', &mut line)? > 0 {
-        std::io::stdout().write_all(&line)?;
-        failures.line(String::from_utf8_lossy(&line).trim_end());
+        let text = String::from_utf8_lossy(&line);
+        if !passed.has(text.trim_end()) {
+            std::io::stdout().write_all(&line)?;
+            failures.line(text.trim_end());
+        }
         line.clear();
     }
     let status = child.wait()?;
-    if status.success() {
-        return Ok(());
+    for skipped in &passed.skipped {
+        println!("could not run here: {skipped}");
     }
-    let alone = failures.commands();
-    if alone.is_empty() {
-        bail!("cargo test ended with {status}, and no test is known to have failed");
+    if !status.success() {
+        let alone = failures.commands();
+        if alone.is_empty() {
+            bail!("cargo test ended with {status}, and no test is known to have failed");
+        }
+        bail!("{} failed; each alone:\n{}", alone.len(), alone.join("\n"));
     }
-    bail!("{} failed; each alone:\n{}", alone.len(), alone.join("\n"))
+    if !passed.skipped.is_empty() && std::env::var_os("CI").is_some_and(|value| value == "true") {
+        bail!("{} tests could not run here, and CI=true wants all", passed.skipped.len());
+    }
+    Ok(())
+}
+
+/// What tests that passed have printed: it follows the line `successes:`, a test after the other.
+#[derive(Debug, Default)]
+struct Passed {
+    is_within: bool,
+    test: String,
+    /// Those that could not run, and why.
+    skipped: Vec<String>,
+}
+
+impl Passed {
+    /// Whether a line is of a test that has passed.
+    fn has(&mut self, line: &str) -> bool {
+        match line {
+            "successes:" => self.is_within = true,
+            "failures:" => self.is_within = false,
+            _ if line.starts_with("test result: ") => self.is_within = false,
+            _ => {}
+        }
+        if !self.is_within {
+            return false;
+        }
+        let heading = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"));
+        if let Some(test) = heading {
+            test.clone_into(&mut self.test);
+        } else if let Some(why) = line.strip_prefix(SKIPPED) {
+            let line = format!("{}: {why}", self.test);
+            // A test may try several things.
+            if self.skipped.last() != Some(&line) {
+                self.skipped.push(line);
+            }
+        }
+        true
+    }
 }
 
 /// Which tests failed, by what cargo and the tests print.
@@ -87,6 +163,25 @@ impl Failures {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_passed_is_left_out_but_for_what_could_not_run() {
+        let printed = "test good ... ok\nsuccesses:\n\n---- good stdout ----\n\
+            skipped: needs root\nskipped: needs root\n---- other stdout ----\nnoise\n\
+            skipped: needs a disk\nsuccesses:\n    good\n    other\n\
+            failures:\n---- bad stdout ----\nskipped: no\ntest result: FAILED\n";
+        let mut passed = Passed::default();
+        let shown: Vec<&str> = printed.lines().filter(|line| !passed.has(line)).collect();
+        assert_eq!(passed.skipped, ["good: needs root", "other: needs a disk"]);
+        let wanted = [
+            "test good ... ok",
+            "failures:",
+            "---- bad stdout ----",
+            "skipped: no",
+            "test result: FAILED",
+        ];
+        assert_eq!(shown, wanted);
+    }
 
     #[test]
     fn each_test_that_failed_has_a_command() {

@@ -39,6 +39,7 @@ const STEPS: &[Step] = &[
     ("lints", tidy::lints),
     ("documentation", tidy::documentation),
     ("tests", cargo_tests::run),
+    ("tests, machine busy", cargo_tests::run_busy),
     ("fuzzing, briefly", fuzz),
     ("kernel client, short", kernel),
     ("power cuts, 200", powercut::short),

@@ -6,7 +6,7 @@ mod common;
 
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Place, Running, output, stderr, utf8};
 use rustix::process::Signal;
@@ -240,13 +240,19 @@ fn many_shares_are_looked_at_while_they_are_served() {
     assert_eq!(Running::log(&managed.place).matches("does not exist").count(), 1);
     // All of them, and the one of the configuration file.
     assert_eq!(managed.sharetab().lines().filter(|line| line.contains("\tnfs\t")).count(), 5002);
+    // The program is told while they are served already.
+    let begun = Instant::now();
+    let is_told = |path: &str| std::fs::read_to_string(&told).is_ok_and(|text| text.contains(path));
+    while !is_told(&paths[4999]) {
+        assert!(begun.elapsed() < PATIENCE, "it is not told");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(!is_told(&missing));
     // What is let go needs nobody to wait for.
     let begun = Instant::now();
     running.signal(Signal::TERM);
     assert!(running.wait().success());
     assert!(begun.elapsed() < PATIENCE / 6, "{:?}", begun.elapsed());
-    let told = std::fs::read_to_string(&told).unwrap();
-    assert!(told.contains(&paths[4999]) && !told.contains(&missing), "told a part first");
 }
 
 #[test]
@@ -265,13 +271,13 @@ fn a_signal_ends_a_start_that_goes_on() {
             .stderr(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(after_ms));
+        std::thread::sleep(Duration::from_millis(after_ms));
         let pid = rustix::process::Pid::from_child(&server);
         rustix::process::kill_process(pid, Signal::TERM).unwrap();
         let begun = Instant::now();
         while server.try_wait().unwrap().is_none() {
             assert!(begun.elapsed() < PATIENCE / 6, "it does not end ({after_ms} ms)");
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
     // Nothing of it is in the way.
@@ -319,12 +325,12 @@ fn directories_below_a_pattern_are_shares_as_they_come_and_go() {
     let begun = Instant::now();
     while mount(&running, &bob).is_err() {
         assert!(begun.elapsed() < PATIENCE, "{}", managed.told(&["share", "list"]));
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     }
     std::fs::remove_dir(&bob).unwrap();
     while managed.ask(&["share", "show", &bob]).status.success() {
         assert!(begun.elapsed() < PATIENCE, "{}", managed.told(&["share", "list"]));
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -351,7 +357,7 @@ fn a_client_known_by_name_never_waits_for_a_name_server() {
     assert!(mount(&running, &unknown).is_err());
     server.set_behavior(Behavior::Drop);
     // Longer than an answer is believed: it is used all the same, and nobody is held up.
-    std::thread::sleep(std::time::Duration::from_millis(2500));
+    std::thread::sleep(Duration::from_millis(2500));
     client.getattr(&root).unwrap();
     mount(&running, &known).unwrap();
     let explained = managed.told(&["share", "explain", "127.0.0.1", &known]);
@@ -370,14 +376,14 @@ fn a_client_known_by_name_never_waits_for_a_name_server() {
     let begun = Instant::now();
     while mount(&running, &unknown).is_err() {
         assert!(begun.elapsed() < PATIENCE, "{}", Running::log(&managed.place));
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(100));
     }
     server.set_host("client.example", &[[10, 0, 0, 2].into()]);
     // Unless it has been asked again already.
     let Ok((mut client, root)) = mount(&running, &known) else { return };
     while client.getattr(&root).is_ok() {
         assert!(begun.elapsed() < PATIENCE, "the host has another address, and is let in still");
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(100));
     }
 }
 
