@@ -124,9 +124,29 @@ pub(crate) enum LogAction {
     Verify,
     /// Make a log that is another host's, or that this server has not used, this server's: its
     /// operations are replayed at the next start.
-    Adopt,
+    Adopt {
+        /// Of a damaged log, keep the operations before the damage, and give up the rest.
+        #[arg(long)]
+        up_to_damage: bool,
+        /// Replay a log that is older than its file systems, over what is newer there.
+        #[arg(long, conflicts_with = "up_to_damage")]
+        replay_old_records: bool,
+        /// Replay the operations of this file system (a path where it was served, or its UUID)
+        /// though that was refused; OLD=NEW: those of the UUID OLD on the file system that has the
+        /// UUID NEW now, or is mounted there.
+        #[arg(
+            long,
+            value_name = "FILE-SYSTEM",
+            conflicts_with_all = ["up_to_damage", "replay_old_records"]
+        )]
+        file_system: Option<String>,
+    },
     /// Throw away what is in the log, and make it anew.
     Discard {
+        /// Throw away the operations of this file system alone: a path where it was served, or its
+        /// UUID.
+        #[arg(long, value_name = "FILE-SYSTEM")]
+        file_system: Option<String>,
         /// How many operations are lost by that, as `steadfast log verify` tells.
         #[arg(long, value_name = "N-operations", value_parser = operations)]
         yes_lose: u64,

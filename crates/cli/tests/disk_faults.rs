@@ -23,7 +23,11 @@ use steadfast_control::api::{Event, ShareState};
 fn a_disk_that_is_not_mounted_gets_its_operations_when_it_is_back() {
     let Some((site, file)) = lost("a", b"acknowledged") else { return };
     let running = site.start();
-    assert!(site.said().contains("is not mounted: what was acknowledged"), "{}", site.said());
+    assert!(
+        site.said().contains("its file system is not mounted. They are kept in"),
+        "{}",
+        site.said()
+    );
     let (mut good, good_root) = site.mount(&running, 0);
     good.lookup(&good_root, b"also").unwrap();
     create(&mut good, &good_root, "others go on");

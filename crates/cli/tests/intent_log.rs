@@ -272,7 +272,7 @@ fn a_disk_that_fails_keeps_its_operations_in_the_log_and_stops_no_other() {
     let log = Running::log(&logged.place);
     assert!(log.contains("cannot be flushed"), "after {acknowledged}: {log}");
     create(&mut good, &good_root, "others go on");
-    while !Running::log(&logged.place).contains("is kept in") {
+    while !Running::log(&logged.place).contains("are kept in") {
         assert!(begun.elapsed() < PATIENCE, "{}", Running::log(&logged.place));
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -174,6 +174,86 @@ fn damage_before_what_was_stable_is_refused_and_a_torn_end_is_left_out() {
     stop(running);
 }
 
+#[test]
+fn a_damaged_log_is_kept_up_to_the_damage() {
+    let Some(site) = Site::new(&["disk"]) else { return };
+    let running = site.start();
+    let (mut client, root) = site.mount(&running, 0);
+    site.disks[0].keep();
+    for name in ["first", "second", "third"] {
+        let file = create(&mut client, &root, name);
+        write(&mut client, &file, format!("data of {name}").as_bytes());
+        // So that there are notes for replay between them, which are no operations.
+        std::thread::sleep(std::time::Duration::from_millis(250));
+    }
+    kill(running);
+    site.disks[0].lose();
+    site.disks[0].mount("rw");
+    let whole = site.care(&["adopt", "--up-to-damage"]);
+    assert!(stderr(&whole).contains("it is not damaged"), "{}", stderr(&whole));
+    damage(&site, |bytes| {
+        let at = positions(bytes, b"data of second")[0];
+        bytes[at] ^= 4;
+    });
+    let told = site.refused();
+    assert!(
+        told.contains("adopt --up-to-damage") && told.contains("keeps the 3 operations"),
+        "{told}"
+    );
+    assert!(told.contains("gives up all, these 3 too"), "{told}");
+    let verified = site.care(&["verify"]);
+    let verified = String::from_utf8(verified.stdout).unwrap();
+    let (kept, lost) = verified.split_once("behind the damage, which are given up").unwrap();
+    assert!(kept.contains("3 operations (2 created, 1 written), 13 bytes"), "{verified}");
+    assert!(kept.contains("share/first") && !kept.contains("share/third"), "{verified}");
+    assert!(lost.contains("2 operations (1 created, 1 written)"), "{verified}");
+    assert!(lost.contains("created: ") && lost.contains("share/third"), "{verified}");
+    assert!(lost.contains("the 3 operations are lost as well"), "{verified}");
+    let adopted = site.care(&["adopt", "--up-to-damage"]);
+    assert!(adopted.status.success(), "{}", stderr(&adopted));
+    let running = site.start();
+    let (mut client, root) = site.mount(&running, 0);
+    let read = |client: &mut steadfast_client::Nfs3Client, name: &[u8]| {
+        let file = client.lookup(&root, name).map(|found| found.handle)?;
+        client.read(&file, 0, 99).map(|read| read.data)
+    };
+    assert_eq!(read(&mut client, b"first").unwrap(), b"data of first");
+    assert_eq!(read(&mut client, b"second").unwrap(), b"");
+    assert_eq!(read(&mut client, b"third").unwrap_err().status(), Some(NfsStat3::NoEnt));
+    stop(running);
+    stop(site.start());
+}
+
+#[test]
+fn a_clone_of_a_log_that_went_on_is_refused_on_another_host_too() {
+    let Some(site) = Site::new(&["disk"]) else { return };
+    let running = site.start();
+    let (mut client, root) = site.mount(&running, 0);
+    let file = create(&mut client, &root, "a");
+    write(&mut client, &file, b"older");
+    let clone = site.back_up("clone");
+    site.flush();
+    write(&mut client, &file, b"newer");
+    site.flush();
+    stop(running);
+    site.restore(&clone);
+    let all = site.configure(&[0]);
+    let mut command = steadfast(&site.words(&all));
+    on_another_host(&site, &mut command);
+    assert!(stderr(&server_output(command)).contains("belongs to another host"));
+    let state = utf8(&site.place.state);
+    let mut adopt =
+        steadfast(&["log", "adopt", "--config", utf8(&all), "--state-directory", state]);
+    on_another_host(&site, &mut adopt);
+    assert!(adopt.output().unwrap().status.success());
+    let mut command = steadfast(&site.words(&all));
+    on_another_host(&site, &mut command);
+    let refused = server_output(command);
+    assert!(!refused.status.success());
+    assert!(stderr(&refused).contains("older than its file systems"), "{}", stderr(&refused));
+    assert_eq!(std::fs::read(site.disks[0].share.join("a")).unwrap(), b"newer");
+}
+
 /// Has the command run on another host, as far as the log knows.
 fn on_another_host(site: &Site, command: &mut Command) {
     const SCRIPT: &str =

@@ -113,6 +113,7 @@ pub fn new_superblock(
         tail_lsn: Lsn(1),
         stable: Lsn(0),
         file_systems: Vec::new(),
+        ends_at: None,
     })
 }
 
@@ -125,6 +126,13 @@ pub fn adopt(
 ) -> Result<Superblock, WriteSuperblockError> {
     let sequence = found.sequence + 1;
     write_both(medium, Superblock { host, sequence, ..found.clone() })
+}
+
+/// Writes what is found of a log with something of it changed, by the administrator's decision: the
+/// file systems, or where it ends. What is live in it and not given up is for the next start.
+pub fn amend(medium: &dyn Medium, amended: Superblock) -> Result<Superblock, WriteSuperblockError> {
+    let sequence = amended.sequence + 1;
+    write_both(medium, Superblock { sequence, ..amended })
 }
 
 /// Writes a superblock and its successor, so that both copies say the same.

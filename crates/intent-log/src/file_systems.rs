@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use crate::format::{Lsn, NO_FILE_SYSTEM, SUPERBLOCK_BYTES};
+use crate::mark::MarkPlace;
 use crate::superblock::{
     FILE_SYSTEMS_MAX, FileSystemEntry, Identity, PATH_BYTES_MAX, TableFull, encoded_bytes,
 };
@@ -118,7 +119,13 @@ impl FileSystems {
             // It was mounted elsewhere before. Nothing depends on the path but messages.
             known.entry.path = path.to_vec();
         } else {
-            self.insert(FileSystemEntry { index, identity, path: path.to_vec(), tail: last });
+            self.insert(FileSystemEntry {
+                index,
+                identity,
+                path: path.to_vec(),
+                tail: last,
+                mark: None,
+            });
             self.generation += 1;
         }
         Ok(index)
@@ -176,6 +183,21 @@ impl FileSystems {
         known.entry.tail = known.entry.tail.max(up_to);
         while known.chunks.front().is_some_and(|chunk| chunk.last <= known.entry.tail) {
             known.chunks.pop_front();
+        }
+    }
+
+    /// A mark is stable on the file system.
+    pub(crate) fn marked(&mut self, index: u32, mark: MarkPlace) {
+        if let Some(known) = self.of(index) {
+            known.entry.mark = Some(mark);
+        }
+    }
+
+    pub(crate) fn unmarked(&mut self, index: u32) {
+        if let Some(known) = self.of(index)
+            && known.entry.mark.take().is_some()
+        {
+            self.generation += 1;
         }
     }
 

@@ -22,6 +22,7 @@ mod copies;
 mod file_systems;
 pub mod format;
 mod log;
+pub mod mark;
 mod medium;
 mod queue;
 pub mod record;
@@ -40,15 +41,16 @@ mod usage;
 pub use admission::{Admission, Refused};
 pub use batch::Batch;
 pub use copies::{
-    Facts, SuperblockCopy, WriteSuperblockError, adopt, format, inspect, new_superblock,
+    Facts, SuperblockCopy, WriteSuperblockError, adopt, amend, format, inspect, new_superblock,
 };
 pub use file_systems::FileSystemUsage;
 pub use format::{BATCHES_IN_FLIGHT_MAX, Lsn, NO_FILE_SYSTEM, Position};
 pub use log::{Exhausted, IntentLog};
+pub use mark::{MARK_FILE_BYTES, MARK_SLOT_BYTES, Mark, MarkPlace};
 pub use medium::{BLOCK_BYTES, Block, Medium, MediumError, MemoryAdvice};
 pub use record::Record;
 pub use renewal::RenewError;
 pub use scan::{End, Extent, Found, Reader};
 pub use superblock::{FileSystemEntry, Identity, Superblock, SuperblockFault, TableFull};
-pub use survey::{LiveRecords, Survey, count_record_like, survey};
+pub use survey::{LiveRecords, Survey, count_record_like, each_live, survey, survey_operations};
 pub use usage::{BUCKETS, Counters, Histogram, Usage};

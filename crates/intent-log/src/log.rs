@@ -27,6 +27,7 @@ use crate::file_systems::FileSystems;
 use crate::format::{
     BATCH_BYTES_MAX, BATCHES_IN_FLIGHT_MAX, Lsn, NUMBER_MAX, PAYLOAD_BYTES_MAX, Position,
 };
+use crate::mark::MarkPlace;
 use crate::medium::BLOCK_BYTES;
 use crate::queue::{Payload, Queue};
 use crate::record::{HEADER_BYTES, record_bytes};
@@ -382,6 +383,17 @@ impl IntentLog {
         let mut state = self.lock();
         let up_to = up_to.min(state.queue.last());
         state.file_systems.checkpointed(file_system, up_to);
+    }
+
+    /// A flush has made this mark of the file system stable: the next superblock tells of it.
+    pub fn marked(&self, file_system: u32, mark: MarkPlace) {
+        self.lock().file_systems.marked(file_system, mark);
+    }
+
+    /// The file system does not carry the mark that the log knows of, and is used all the same: what is
+    /// known is forgotten. Records of it wait until a superblock says so.
+    pub fn unmarked(&self, file_system: u32) {
+        self.lock().file_systems.unmarked(file_system);
     }
 
     /// What there is to read back now: from the tail to what is stable. It stays there until a

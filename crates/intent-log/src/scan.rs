@@ -43,6 +43,11 @@ pub struct Extent {
 }
 
 impl Extent {
+    /// The last record that was known to be stable.
+    pub fn stable(&self) -> Lsn {
+        self.stable
+    }
+
     pub(crate) fn tails(entries: &[FileSystemEntry]) -> BTreeMap<u32, Lsn> {
         entries.iter().map(|entry| (entry.index, entry.tail)).collect()
     }
@@ -56,7 +61,10 @@ impl Extent {
             tail: superblock.tail,
             tail_lsn: superblock.tail_lsn,
             stable: superblock.stable,
-            until: superblock.is_clean.then_some(superblock.stable),
+            until: match (superblock.is_clean, superblock.ends_at) {
+                (true, _) => Some(superblock.stable),
+                (false, ends_at) => ends_at,
+            },
             file_systems: Self::tails(&superblock.file_systems),
         }
     }
@@ -330,6 +338,44 @@ impl<'a> Reader<'a> {
         // Of a file system that is not in the table any more nothing was left to replay.
         let is_live = !payload.is_empty() && tail.is_some_and(|tail| header.lsn > *tail);
         Record { lsn: header.lsn, file_system: header.file_system, is_live, payload }
+    }
+
+    /// The intact records of this log and epoch that lie behind the place where the reader has ended,
+    /// and come after the record that it missed. For who has to know what is given up with them.
+    pub(crate) fn each_beyond(&mut self, take: &mut dyn FnMut(Record)) {
+        let expected = self.next;
+        let limit = self.limit();
+        let mut at = self.position;
+        while at < limit {
+            // In a batch, records follow each other; the next batch begins at a block.
+            let mut next = at.plus(1).block_after();
+            if let Ok(Ok((header, payload))) = self.look(at, |lsn| lsn > expected) {
+                let payload = payload.to_vec();
+                let tail = self.extent.file_systems.get(&header.file_system);
+                let is_live = !payload.is_empty() && tail.is_some_and(|tail| header.lsn > *tail);
+                let (lsn, file_system) = (header.lsn, header.file_system);
+                next = at.plus(header.record_bytes() as u64);
+                take(Record { lsn, file_system, is_live, payload });
+            } else if at != at.block_before() {
+                next = at.block_after();
+            } else if let Some(bytes) = self.skipped_bytes(at) {
+                // A damaged record, or the one that is missed: what follows it in its batch may be
+                // intact.
+                next = at.plus(bytes);
+            }
+            at = next;
+        }
+    }
+
+    /// Bytes of the record at a position by its header, intact or not, if it is of this log.
+    fn skipped_bytes(&mut self, at: Position) -> Option<u64> {
+        if at.plus(HEADER_BYTES as u64) > self.limit() {
+            return None;
+        }
+        let header = Header::decode(self.fetch(at, HEADER_BYTES).ok()?.first_chunk()?).ok()?;
+        let is_ours = header.log_id == self.extent.log_id && header.epoch == self.extent.epoch;
+        (is_ours && at.plus(header.record_bytes() as u64) <= self.limit())
+            .then_some(header.record_bytes() as u64)
     }
 
     /// The highest LSN that a later record near beyond a gap says was stable.

@@ -19,6 +19,15 @@
 //! | 112..116 | flags: bit 0, clean |
 //! | 116..120 | number of file systems |
 //! | 120.. | file systems: index u32, kind u32, uuid 16 bytes, tail LSN u64, length of the path u32, path, zeros up to a multiple of 8 |
+//! | then | sections: kind u32, length in bytes u32, that many bytes, zeros up to a multiple of 8 |
+//!
+//! A reader passes over a section whose kind it does not know, and one that knows no sections over
+//! all of them: so an older program reads this superblock, and this one an older program's.
+//!
+//! | section | |
+//! |---|---|
+//! | 1 | the last mark known to be on each file system, in their order: epoch u64, LSN u64; zeros if there is none. Left out if there is no room |
+//! | 2 | the last LSN that counts, u64: the administrator has given up what follows |
 //!
 //! The first 16 bytes are the same in all versions, with a checksum of their own, so that a newer
 //! log is told from a damaged one. There is no head: of a clean log it is the tail, as nothing is
@@ -30,6 +39,7 @@
 use thiserror::Error;
 
 use crate::format::{Lsn, NUMBER_MAX, Position, RING_BYTES_MIN, SUPERBLOCK_BYTES};
+use crate::mark::MarkPlace;
 use crate::medium::{AlignedBuffer, BLOCK_BYTES, Block};
 use crate::record::{ALIGNMENT, Fields};
 
@@ -41,6 +51,10 @@ const CHECKED_FROM: usize = 24;
 const FIXED_BYTES: usize = 120;
 const ENTRY_BYTES: usize = 36;
 const IS_CLEAN: u32 = 1;
+const SECTION_HEAD_BYTES: usize = 8;
+const MARKS_SECTION: u32 = 1;
+const MARK_BYTES: usize = 16;
+const ENDS_AT_SECTION: u32 = 2;
 /// The longest path kept of a file system: the kernel's bound.
 pub const PATH_BYTES_MAX: usize = 4096;
 /// Indices of file systems are below this. With paths of usual length, as many fit.
@@ -66,6 +80,8 @@ pub struct FileSystemEntry {
     pub path: Vec<u8>,
     /// Its records up to this one are of no use any more: it is stable beyond them.
     pub tail: Lsn,
+    /// The last mark that is known to be on it. `None` too if a version wrote this that knew no marks.
+    pub mark: Option<MarkPlace>,
 }
 
 /// A superblock.
@@ -93,6 +109,8 @@ pub struct Superblock {
     pub stable: Lsn,
     /// The file systems that records may belong to.
     pub file_systems: Vec<FileSystemEntry>,
+    /// Records after this one do not count, whatever there is: the administrator has given them up.
+    pub ends_at: Option<Lsn>,
 }
 
 /// The table of file systems does not fit into a superblock: some have to be forgotten.
@@ -160,6 +178,15 @@ impl Superblock {
         {
             return Err(full);
         }
+        let length = length + self.ends_at.map_or(0, |_| SECTION_HEAD_BYTES + 8);
+        let marks_bytes = SECTION_HEAD_BYTES + self.file_systems.len() * MARK_BYTES;
+        // A full table of a version without marks stays readable; then marks are not compared.
+        let has_marks = self.file_systems.iter().any(|entry| entry.mark.is_some())
+            && length + marks_bytes <= SUPERBLOCK_BYTES;
+        let length = if has_marks { length + marks_bytes } else { length };
+        if length > SUPERBLOCK_BYTES {
+            return Err(full);
+        }
         let mut bytes = Vec::with_capacity(length);
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
@@ -191,6 +218,12 @@ impl Superblock {
             bytes.extend_from_slice(&entry.path);
             bytes.resize(padded(bytes.len()), 0);
         }
+        if let Some(last) = self.ends_at {
+            push_section(&mut bytes, ENDS_AT_SECTION, &last.0.to_le_bytes());
+        }
+        if has_marks {
+            push_section(&mut bytes, MARKS_SECTION, &self.marks());
+        }
         debug_assert_eq!(bytes.len(), length, "the length computed is the length written");
         seal(&mut bytes);
         let mut blocks = vec![Block::ZERO; length.div_ceil(BLOCK_BYTES)];
@@ -198,6 +231,30 @@ impl Superblock {
             room.copy_from_slice(&bytes);
         }
         Ok(blocks)
+    }
+
+    /// The section of marks.
+    fn marks(&self) -> Vec<u8> {
+        let numbers = self
+            .file_systems
+            .iter()
+            .flat_map(|entry| entry.mark.map_or([0, 0], |mark| [mark.epoch, mark.applied.0]));
+        numbers.flat_map(u64::to_le_bytes).collect()
+    }
+
+    fn read_section(&mut self, kind: u32, bytes: &[u8]) {
+        let mut fields = Fields(bytes);
+        match kind {
+            MARKS_SECTION => {
+                for entry in &mut self.file_systems {
+                    let mark = MarkPlace { epoch: fields.u64(), applied: Lsn(fields.u64()) };
+                    // No mark is of epoch 0: the first that is used is 1.
+                    entry.mark = (mark.epoch > 0).then_some(mark);
+                }
+            }
+            ENDS_AT_SECTION => self.ends_at = Some(Lsn(fields.u64())),
+            _ => {}
+        }
     }
 
     /// Reads a copy from its place, 0 or 1.
@@ -245,6 +302,7 @@ impl Superblock {
             stable: Lsn(fields.u64()),
             is_clean: fields.u32() & IS_CLEAN != 0,
             file_systems: Vec::new(),
+            ends_at: None,
         };
         let entries = fields.u32();
         for _ in 0..entries {
@@ -256,7 +314,19 @@ impl Superblock {
             let path = fields.bytes(path_bytes)?.to_vec();
             fields.bytes(padded(ENTRY_BYTES + path_bytes) - ENTRY_BYTES - path_bytes)?;
             let identity = Identity { uuid, kind };
-            superblock.file_systems.push(FileSystemEntry { index, identity, path, tail });
+            superblock.file_systems.push(FileSystemEntry {
+                index,
+                identity,
+                path,
+                tail,
+                mark: None,
+            });
+        }
+        while !fields.0.is_empty() {
+            let (kind, bytes) = (fields.u32(), fields.u32() as usize);
+            let section = fields.bytes(bytes)?;
+            superblock.read_section(kind, section);
+            fields.bytes(padded(bytes).checked_sub(bytes)?.min(fields.0.len()))?;
         }
         Some(superblock)
     }
@@ -288,6 +358,13 @@ impl Superblock {
                     && entry.tail.0 < NUMBER_MAX
             })
     }
+}
+
+fn push_section(bytes: &mut Vec<u8>, kind: u32, section: &[u8]) {
+    bytes.extend_from_slice(&kind.to_le_bytes());
+    bytes.extend_from_slice(&(section.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(section);
+    bytes.resize(padded(bytes.len()), 0);
 }
 
 fn checksum(length: u32, body: &[u8]) -> u32 {

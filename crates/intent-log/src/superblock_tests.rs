@@ -1,10 +1,11 @@
 //! Unit tests of the superblock.
 
 use super::{
-    FIXED_BYTES, FORMAT_VERSION, FileSystemEntry, Identity, PATH_BYTES_MAX, Superblock,
-    SuperblockFault, seal,
+    CHECKED_FROM, FIXED_BYTES, FORMAT_VERSION, FileSystemEntry, Identity, PATH_BYTES_MAX,
+    Superblock, SuperblockFault, seal,
 };
 use crate::format::{Lsn, Position, SUPERBLOCK_BYTES};
+use crate::mark::MarkPlace;
 use crate::medium::Block;
 
 fn superblock() -> Superblock {
@@ -13,6 +14,7 @@ fn superblock() -> Superblock {
         identity: Identity { uuid: [index as u8; 16], kind: 0xef53 },
         path: path.to_vec(),
         tail: Lsn(70),
+        mark: None,
     };
     Superblock {
         uuid: *b"0123456789abcdef",
@@ -26,6 +28,7 @@ fn superblock() -> Superblock {
         tail_lsn: Lsn(77),
         stable: Lsn(80),
         file_systems: vec![entry(0, b"/srv"), entry(7, b"")],
+        ends_at: None,
     }
 }
 
@@ -105,4 +108,51 @@ fn the_table_is_bounded() {
     assert!(large.encode().expect("fits").len() * 4096 <= SUPERBLOCK_BYTES);
     large.file_systems.push(FileSystemEntry { index: 22, ..entry });
     assert!(large.encode().is_err());
+}
+
+/// A superblock as versions before marks wrote it, byte for byte.
+#[test]
+fn one_of_a_version_without_marks_is_read() {
+    let written = superblock();
+    let golden = {
+        let mut bytes = Vec::new();
+        bytes.extend_from_slice(b"SfIntLog\x01\0\0\0");
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&176_u32.to_le_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(b"0123456789abcdef");
+        bytes.extend_from_slice(&[2; 16]);
+        for number in [4, 5, u64::MAX, 1 << 20, 8192, 77, 80] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        bytes.extend_from_slice(&[0, 0, 0, 0, 2, 0, 0, 0]);
+        bytes.extend_from_slice(b"\0\0\0\0\x53\xef\0\0");
+        bytes.extend_from_slice(&[0; 16]);
+        bytes.extend_from_slice(b"\x46\0\0\0\0\0\0\0\x04\0\0\0/srv");
+        bytes.extend_from_slice(b"\x07\0\0\0\x53\xef\0\0");
+        bytes.extend_from_slice(&[7; 16]);
+        bytes.extend_from_slice(b"\x46\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+        seal(&mut bytes);
+        bytes
+    };
+    assert_eq!(Superblock::decode(&golden, 0), Ok(written.clone()));
+    // Without marks nothing else is written, so that such a version reads it.
+    assert_eq!(bytes(&written)[..golden.len()], golden[..]);
+}
+
+#[test]
+fn marks_and_the_end_are_read_as_they_were_written() {
+    let mut written = superblock();
+    written.file_systems[1].mark = Some(MarkPlace { epoch: 5, applied: Lsn(79) });
+    written.ends_at = Some(Lsn(78));
+    assert_eq!(Superblock::decode(&bytes(&written), 0), Ok(written.clone()));
+    // A section of a kind that is not known is passed over.
+    let plain = superblock();
+    let mut more = bytes(&plain);
+    more.truncate(FIXED_BYTES + 40 + 40);
+    more.extend_from_slice(&[9, 0, 0, 0, 3, 0, 0, 0, 1, 2, 3, 0, 0, 0, 0, 0]);
+    let length = (more.len() - CHECKED_FROM) as u32;
+    more[16..20].copy_from_slice(&length.to_le_bytes());
+    seal(&mut more);
+    assert_eq!(Superblock::decode(&more, 0), Ok(plain));
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::format::{Lsn, Position, ring_bytes_of};
 use crate::medium::Medium;
+use crate::record::Record;
 use crate::scan::{End, Extent, Reader};
 use crate::superblock::Superblock;
 
@@ -13,6 +14,8 @@ use crate::superblock::Superblock;
 pub struct LiveRecords {
     /// How many.
     pub records: u64,
+    /// How many of them are operations; others are notes for replay.
+    pub operations: u64,
     /// Bytes of their payloads.
     pub payload_bytes: u64,
     /// The first.
@@ -40,14 +43,28 @@ pub struct Survey {
 }
 
 impl Survey {
+    /// How many operations are in live records.
+    pub fn live_operations(&self) -> u64 {
+        self.live.values().map(|live| live.operations).sum()
+    }
+
     /// How many live records there are.
     pub fn live_records(&self) -> u64 {
         self.live.values().map(|live| live.records).sum()
     }
 }
 
-/// Reads all records once, to see what there is.
+/// Reads all records once, to see what there is; each is an operation.
 pub fn survey(medium: &dyn Medium, superblock: &Superblock) -> Survey {
+    survey_operations(medium, superblock, &|_| true)
+}
+
+/// As [`survey()`], with records of which some, by their payloads, are operations.
+pub fn survey_operations(
+    medium: &dyn Medium,
+    superblock: &Superblock,
+    is_operation: &dyn Fn(&[u8]) -> bool,
+) -> Survey {
     let mut reader = Reader::new(medium, Extent::of(superblock));
     let mut last = superblock.tail_lsn.previous();
     let mut records = 0;
@@ -60,6 +77,7 @@ pub fn survey(medium: &dyn Medium, superblock: &Superblock) -> Survey {
                 .entry(record.file_system)
                 .or_insert_with(|| LiveRecords { first: record.lsn, ..LiveRecords::default() });
             of_this.records += 1;
+            of_this.operations += u64::from(is_operation(&record.payload));
             of_this.payload_bytes += record.payload.len() as u64;
             of_this.last = record.lsn;
         }
@@ -68,6 +86,24 @@ pub fn survey(medium: &dyn Medium, superblock: &Superblock) -> Survey {
     let epoch_beyond = reader.epoch_beyond();
     let end = reader.into_end().unwrap_or(End::Clean);
     Survey { last, position, epoch_beyond, records, live, end }
+}
+
+/// Gives each intact live record: `true` for those that a scan reaches, in order, and `false` for
+/// those behind the damage, or the unreadable place, at which it ends, if it does.
+pub fn each_live(medium: &dyn Medium, superblock: &Superblock, take: &mut dyn FnMut(Record, bool)) {
+    let mut reader = Reader::new(medium, Extent::of(superblock));
+    for record in &mut reader {
+        if record.is_live {
+            take(record, true);
+        }
+    }
+    if matches!(reader.end(), Some(End::Damage { .. } | End::Unreadable { .. })) {
+        reader.each_beyond(&mut |record| {
+            if record.is_live {
+                take(record, false);
+            }
+        });
+    }
 }
 
 /// Counts what looks like records of any log in the ring of a medium, whatever the superblocks say:

@@ -67,6 +67,7 @@ impl IntentLog {
             tail_lsn,
             stable,
             file_systems: state.file_systems.entries(),
+            ends_at: None,
         }
     }
 

@@ -29,6 +29,7 @@ mod keeping;
 mod listing;
 mod logging;
 mod making;
+mod marks;
 mod mounted;
 mod mounts;
 mod naming;
@@ -51,6 +52,7 @@ mod walking;
 mod write_back;
 
 pub use backing::{Backing, BackingMount, is_mount_point};
+pub use marks::{MarkedFileSystem, marked_file_systems};
 pub use mounted::forget_what_was_mounted;
 pub use on_use::{LookedAt, TreeOnUse, TreeOpener, directory_number};
 pub use process::{ProcessPowers, prepare_process};

@@ -100,6 +100,11 @@ impl Tree {
             }
             while let Some(raw) = directory::first_record(records.get(*told_bytes..).unwrap_or(&[]))
             {
+                if node.volume.is_mark(&node, raw.name) {
+                    *told_bytes += raw.record_bytes;
+                    *cookie = Some(raw.next);
+                    continue;
+                }
                 let entry = match raw.name {
                     b"." if with_entries => Some(Entry { handle: node.handle, attr }),
                     // Its handle is to be had by LOOKUP, which checks that it is inside.

@@ -21,6 +21,7 @@ use steadfast_vfs::{
 use crate::aliases::Aliases;
 use crate::error::from_errno;
 use crate::handle_form;
+use crate::marks;
 use crate::node::Node;
 use crate::volume::{BTRFS_MAGIC, Volume};
 
@@ -146,6 +147,14 @@ impl FileSystemSync for WholeFileSystem {
 
     fn has_failed(&self) -> bool {
         self.aliases.upgrade().is_some_and(|aliases| aliases.has_failed())
+    }
+
+    fn read_mark(&self) -> Result<Vec<u8>, FsError> {
+        marks::read(&self.directory)
+    }
+
+    fn write_mark(&self, offset: u64, bytes: &[u8]) -> Result<(), FsError> {
+        marks::write(&self.directory, offset, bytes)
     }
 
     fn try_writing(&self) -> Result<(), FsError> {

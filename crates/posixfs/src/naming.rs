@@ -23,6 +23,7 @@ use crate::error::from_errno;
 use crate::handle_form;
 use crate::logging::{self, Effects, Targets, place};
 use crate::making::{is_free, taken};
+use crate::marks;
 use crate::node::Node;
 use crate::setting;
 use crate::stored::Fingerprint;
@@ -103,6 +104,7 @@ impl Tree {
     ) -> Durable<Changed<Created>> {
         let name = name.as_bytes();
         self.change_directory(caller, dir, 0, |dir, effects| {
+            marks::require_not_marks_place(dir, name)?;
             let (mode, set) = match how {
                 CreateHow::Unchecked(set) | CreateHow::Guarded(set) => {
                     let set = self.givable(caller.cred, set);
@@ -287,6 +289,7 @@ impl Tree {
     ) -> Durable<Changed<Created>> {
         let name = name.as_bytes();
         self.change_directory(caller, dir, target.len(), |dir, effects| {
+            marks::require_not_marks_place(dir, name)?;
             // mkdir(2) takes no set-id bits.
             let set_id = set.mode.filter(|mode| mode & setting::SET_ID != 0);
             let rest = SetAttr { mode: set_id, size: None, ..self.givable(caller.cred, set) };
@@ -453,6 +456,7 @@ impl Tree {
 
     /// What is about to lose a name; with what the log calls it, if that is asked for.
     fn victim(&self, dir: &Node, name: &[u8], is_logged: bool) -> Result<Victim, FsError> {
+        marks::require_no_mark(dir, name)?;
         let stat = attributes::stat_name(&dir.path, name).map_err(from_errno)?;
         let kind = attributes::kind(&stat);
         let is_last = stat.stx_nlink <= 1 || kind == FileKind::Directory;
@@ -586,6 +590,7 @@ impl Tree {
         }
         from.require(from_attr, caller.cred, EXECUTE)?;
         to.require(to_attr, caller.cred, EXECUTE)?;
+        marks::require_neither((from, from_name), (to, to_name))?;
         let is_same_name = Arc::ptr_eq(from, to) && from_name == to_name;
         let needs_keys = effects.needs_keys(&to.volume, caller);
         let victim = match self.victim(to, to_name, needs_keys) {
@@ -668,6 +673,7 @@ impl Tree {
             if node.kind == FileKind::Directory {
                 return Err(FsError::IsDirectory);
             }
+            marks::require_not_marks_place(dir, name)?;
             let _order = order_files([Some(&node), None]);
             let action = Action::Link { place: place(dir, name), object: logging::key(&node) };
             if Effects::notes_calls(&dir.volume, caller) && is_free(dir, name) {

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,6 +20,7 @@ use crate::attributes;
 use crate::error;
 use crate::handle_form;
 use crate::keeping;
+use crate::marks;
 use crate::mounted;
 use crate::mounts;
 use crate::restoring;
@@ -236,6 +236,17 @@ impl Recoverable for RecoveringFileSystem {
         self.machine_was_started
     }
 
+    fn read_mark(&mut self) -> Result<Vec<u8>, FsError> {
+        match marks::read(&self.open) {
+            Err(FsError::NotSupported) => Ok(Vec::new()),
+            read => read,
+        }
+    }
+
+    fn write_mark(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FsError> {
+        marks::write(&self.open, offset, bytes)
+    }
+
     fn set_lost(&mut self, lost: &[ObjectKey]) {
         for object in lost {
             self.aliases.take(*object);
@@ -265,13 +276,15 @@ impl Recoverable for RecoveringFileSystem {
         handle_form::on_mount(handle_form::mount(dir), object).unwrap_or(object.0)
     }
 
-    fn path(&mut self, dir: &ObjectKey) -> Option<Vec<u8>> {
-        let dir = self.object(dir).ok()?;
-        let is_directory = attributes::kind(&attributes::stat(&*dir).ok()?) == FileKind::Directory;
-        // The kernel knows the way to a directory, and not to others that were opened by a handle.
-        let path = is_directory
-            .then(|| std::fs::read_link(format!("/proc/self/fd/{}", dir.as_raw_fd())).ok())??;
-        Some(path.into_os_string().into_vec())
+    fn path(&mut self, object: &ObjectKey) -> Option<Vec<u8>> {
+        let object = self.open_object(object).ok()??;
+        let link = format!("/proc/self/fd/{}", object.as_raw_fd());
+        let path = rustix::fs::readlink(link, Vec::new()).ok()?;
+        // The kernel knows the way to a directory, and often not to others that were opened by a
+        // handle: it then has the path of something else, or none.
+        let named = attributes::stat_name(rustix::fs::CWD, path.to_bytes()).ok()?;
+        let number = |it: &rustix::fs::Statx| (it.stx_dev_major, it.stx_dev_minor, it.stx_ino);
+        (number(&named) == number(&attributes::stat(&object).ok()?)).then(|| path.into_bytes())
     }
 
     fn bound(&mut self, place: &Place<'_>) -> Result<Option<(ObjectKey, FileKind)>, FsError> {

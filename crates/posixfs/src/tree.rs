@@ -27,6 +27,7 @@ use crate::budget::Descriptor;
 use crate::error::from_errno;
 use crate::handle_form;
 use crate::logging::VolumeLog;
+use crate::marks;
 use crate::mounts::Mounts;
 use crate::node::{Node, NodeParts};
 use crate::storage::Storage;
@@ -255,6 +256,7 @@ impl Tree {
 
     /// The object of a name in a directory. Permission is the caller's business.
     pub(crate) fn child(&self, dir: &Node, name: &[u8]) -> Result<(Arc<Node>, Attr), FsError> {
+        marks::require_no_mark(dir, name)?;
         let stat = attributes::stat_name(&dir.path, name).map_err(from_errno)?;
         self.require_same_mount(&stat, dir)?;
         if let Some(node) =

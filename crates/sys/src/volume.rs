@@ -31,9 +31,42 @@ const BUFFER_BYTES: usize = 1024;
 
 fn ask(object: impl AsFd, request: libc::Ioctl, buffer: &mut [u8; BUFFER_BYTES]) -> Result<()> {
     // SAFETY: the kernel writes for each of the requests above as many bytes as its number says,
-    // for ext4 24, all less than the buffer has.
+    // for ext4 24, for XFS_BULKSTAT one answer of 192 behind its head of 64 as the head asks for one,
+    // all less than the buffer has.
     let failed = unsafe { libc::ioctl(object.as_fd().as_raw_fd(), request, buffer.as_mut_ptr()) };
     if failed == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+/// `XFS_IOC_BULKSTAT`: `struct xfs_bulkstat_req`, whose size counts the head of 64 bytes alone.
+const XFS_BULKSTAT: libc::Ioctl = read_request(b'X', 127, 64);
+/// `XFS_BULK_IREQ_SPECIAL`: `ino` is one of those that stand for others.
+const XFS_BULK_SPECIAL: u32 = 1 << 1;
+const XFS_SPECIAL_ROOT: u64 = 1;
+/// Of the answer, `struct xfs_bulkstat`: where its inode number and its generation are.
+const XFS_INODE_AT: usize = 64;
+const XFS_GENERATION_AT: usize = 64 + 64;
+
+/// The number and the generation of the root directory of the XFS of an open object, whatever of it
+/// is mounted.
+///
+/// # Errors
+/// Where it is no XFS, before Linux 5.6, and without `CAP_SYS_ADMIN`.
+pub fn xfs_root(object: impl AsFd) -> Result<(u64, u32)> {
+    let mut buffer = [0; BUFFER_BYTES];
+    // `struct xfs_bulk_ireq`: ino, flags, icount, ocount, agno, zeros; one answer follows.
+    buffer[..8].copy_from_slice(&XFS_SPECIAL_ROOT.to_ne_bytes());
+    buffer[8..12].copy_from_slice(&XFS_BULK_SPECIAL.to_ne_bytes());
+    buffer[12..16].copy_from_slice(&1_u32.to_ne_bytes());
+    ask(object.as_fd(), XFS_BULKSTAT, &mut buffer)?;
+    let answers = u32::from_ne_bytes([buffer[16], buffer[17], buffer[18], buffer[19]]);
+    let inode = buffer.get(XFS_INODE_AT..).and_then(|rest| rest.first_chunk());
+    let generation = buffer.get(XFS_GENERATION_AT..).and_then(|rest| rest.first_chunk());
+    match (answers, inode, generation) {
+        (1, Some(inode), Some(generation)) => {
+            Ok((u64::from_ne_bytes(*inode), u32::from_ne_bytes(*generation)))
+        }
+        _ => Err(Errno::NOTSUP),
+    }
 }
 
 /// The identifier that was written into the file system of an open object when it was made.

@@ -26,4 +26,21 @@ pub trait FileSystemSync: Send + Sync {
     fn has_failed(&self) -> bool {
         false
     }
+
+    /// The bytes of the log's mark that the file system carries; none if it has no mark.
+    ///
+    /// # Errors
+    /// [`FsError::NotSupported`] if it cannot carry one; the storage's.
+    fn read_mark(&self) -> Result<Vec<u8>, FsError> {
+        Err(FsError::NotSupported)
+    }
+
+    /// Writes into the log's mark, and makes it first if there is none. The next
+    /// [`FileSystemSync::sync`] makes it stable. Blocks.
+    ///
+    /// # Errors
+    /// As [`FileSystemSync::read_mark`].
+    fn write_mark(&self, _offset: u64, _bytes: &[u8]) -> Result<(), FsError> {
+        Err(FsError::NotSupported)
+    }
 }

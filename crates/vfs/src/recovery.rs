@@ -44,6 +44,24 @@ pub trait Recoverable {
         false
     }
 
+    /// The bytes of the log's mark that the file system carries; none if it has no mark, or cannot
+    /// carry one.
+    ///
+    /// # Errors
+    /// The storage's.
+    fn read_mark(&mut self) -> Result<Vec<u8>, FsError> {
+        Ok(Vec::new())
+    }
+
+    /// Writes into the log's mark, and makes it first if there is none. What makes all stable makes
+    /// this stable.
+    ///
+    /// # Errors
+    /// The storage's; [`FsError::NotSupported`] if it cannot carry one.
+    fn write_mark(&mut self, _offset: u64, _bytes: &[u8]) -> Result<(), FsError> {
+        Err(FsError::NotSupported)
+    }
+
     /// Tells which objects were lost. What the kernel may find by their handles from here on is
     /// something else that got the same ones.
     fn set_lost(&mut self, lost: &[ObjectKey]);
@@ -64,8 +82,8 @@ pub trait Recoverable {
         object.0
     }
 
-    /// Where a directory is, for people.
-    fn path(&mut self, _dir: &ObjectKey) -> Option<Vec<u8>> {
+    /// Where an object is, for people. Of one that is no directory it is often not known.
+    fn path(&mut self, _object: &ObjectKey) -> Option<Vec<u8>> {
         None
     }
 

@@ -16,9 +16,16 @@ use steadfast_fuzz::intent_log::compact;
 use steadfast_fuzz::server::{NO_CHANGE, ROOT, stand_in};
 use steadfast_fuzz::written;
 use steadfast_intent_log::aside::{AsideHead, write_aside, write_end, write_head};
+use steadfast_intent_log::begun::{begin_mark, end_mark, write_begun_head};
 use steadfast_intent_log::testing::MemoryMedium;
-use steadfast_intent_log::{Batch, Identity, IntentLog, Lsn, Record, format, inspect, survey};
+use steadfast_intent_log::{
+    Batch, Identity, IntentLog, Lsn, MARK_FILE_BYTES, MARK_SLOT_BYTES, Mark, Record, format,
+    inspect, survey,
+};
 use steadfast_shares::{ClientPattern, Names};
+use steadfast_vfs::{
+    Action, BegunCall, CallName, FileSystemIdentity, ObjectKey, Place, StorageHandle, Time,
+};
 use steadfast_wire::List;
 use steadfast_wire::mount::{
     DirPath, ExportEntry, FhStatus, Group, MountEntry, MountRes3, Mounted3,
@@ -75,6 +82,8 @@ fn main() -> io::Result<()> {
     names(&seeds)?;
     shares(&seeds)?;
     intent_log(&seeds)?;
+    mark(&seeds)?;
+    begun(&seeds)?;
     seeds.put("xdr_reader", "every_step", b"\x01\x02\x03\x04\x05\x46\x08\x89\xfd\0\0\0\0\0\x01abc")
 }
 
@@ -503,4 +512,64 @@ fn intent_log(seeds: &Seeds<'_>) -> io::Result<()> {
     write_aside(&mut aside, &head, &record);
     write_end(&mut aside, &head, 1, Lsn(7));
     seeds.put(target, "aside", &aside)
+}
+
+/// Two slots, of which the second has the later mark; and the same as fields alone.
+fn mark(seeds: &Seeds<'_>) -> io::Result<()> {
+    let mark = |sequence: u64| Mark {
+        log: *b"log-id!!the rest",
+        host: [9; 16],
+        file_system: Identity { uuid: [3; 16], kind: 4 },
+        sequence,
+        epoch: 5,
+        applied: Lsn(60 + sequence),
+        stable: Lsn(50 + sequence),
+        flushed: Lsn(40),
+        time_ms: 1_800_000_000_000,
+    };
+    let numbers = [5, 90, 5, 61];
+    let mut file = [&numbers[..], &[0; MARK_FILE_BYTES]].concat();
+    for slot in 0..2_u8 {
+        let encoded = mark(u64::from(slot) + 1).encode();
+        let at = numbers.len() + usize::from(slot) * MARK_SLOT_BYTES;
+        file[at..at + encoded.len()].copy_from_slice(&encoded);
+    }
+    seeds.put("mark", "two_slots", &file)?;
+    seeds.put("mark", "one_slot", &file[..numbers.len() + MARK_SLOT_BYTES])?;
+    let fields = [1_u8, 0, 5, 0, 60, 0, 50, 0, 40, 0, 7, 0, 0, 0, 0, 0];
+    seeds.put("mark", "fields", &[&numbers[..], &fields, &mark(2).encode()].concat())
+}
+
+/// A file with the marks of two calls, and the payload of one.
+fn begun(seeds: &Seeds<'_>) -> io::Result<()> {
+    let dir = StorageHandle::new(b"a directory").ok_or(io::ErrorKind::InvalidInput)?;
+    let object = ObjectKey(StorageHandle::new(b"a file").ok_or(io::ErrorKind::InvalidInput)?);
+    let place = Place { dir: ObjectKey(dir), name: b"name" };
+    let call = BegunCall {
+        call: CallName { key: b"what tells it from others", share: 7 },
+        file_system: FileSystemIdentity { uuid: [3; 16], kind: 4 },
+        at: Time { seconds: 1_800_000_000, nanoseconds: 1 },
+        dir,
+        fsid: 5,
+        made: None,
+        action: Action::Link { place, object },
+    };
+    let tag = *b"fuzztag!";
+    let mut payload = Vec::new();
+    call.encode(&mut payload);
+    let mut file = Vec::new();
+    write_begun_head(&mut file, &[b'r'; 36], tag);
+    let head = file.len();
+    for _ in 0..2 {
+        let mut entry = Vec::new();
+        begin_mark(&mut entry);
+        entry.extend_from_slice(&payload);
+        if !end_mark(&mut entry, tag) {
+            return Err(io::Error::other("a mark of this call is too long"));
+        }
+        file.extend_from_slice(&entry);
+    }
+    seeds.put("begun", "call", &payload)?;
+    seeds.put("begun", "two_calls", &file)?;
+    seeds.put("begun", "behind_a_head", &file[head..])
 }

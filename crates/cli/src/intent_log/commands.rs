@@ -12,7 +12,7 @@ use steadfast_runtime::intent_log::{LogCare, LogFound, probe};
 use steadfast_sys::process;
 
 use super::probe_report::ProbeReport;
-use super::{FILE_NAME, FlushReport, LogReport, host};
+use super::{FILE_NAME, FlushReport, LogReport, host, look_around, open_storage};
 use crate::arguments::{LogAction, LogArguments};
 use crate::plain;
 use crate::server_place::ServerPlace;
@@ -50,16 +50,27 @@ pub(crate) fn run(arguments: &LogArguments) -> Result<()> {
             let report = ProbeReport::of(&probed);
             print(&if *json { line(&report)? } else { report.text() })
         }
-        LogAction::Verify => print(&format!("{}\n", place.care()?.0.look()?)),
-        LogAction::Adopt => {
+        LogAction::Verify => print(&format!("{}\n", place.care()?.0.verify()?)),
+        LogAction::Adopt { up_to_damage, replay_old_records, file_system } => {
             let (care, state) = place.care()?;
             // Another machine's changes are not in effect here because a server of this one was ended.
             forget_what_was_mounted(&state.path)
                 .context("cannot forget in the state directory what was mounted")?;
-            print(&format!("{}\n", care.adopt()?))
+            let told = match file_system {
+                Some(file_system) => care.adopt_file_system(file_system)?,
+                None if *up_to_damage => care.adopt_up_to_damage()?,
+                None if *replay_old_records => care.adopt_old_records()?,
+                None => care.adopt()?,
+            };
+            print(&format!("{told}\n"))
         }
-        LogAction::Discard { yes_lose } => {
-            print(&format!("{}\n", place.care()?.0.discard(*yes_lose)?))
+        LogAction::Discard { file_system, yes_lose } => {
+            let (care, _state) = place.care()?;
+            let told = match file_system {
+                Some(file_system) => care.discard_file_system(file_system, *yes_lose)?,
+                None => care.discard(*yes_lose)?,
+            };
+            print(&format!("{told}\n"))
         }
     }
 }
@@ -89,7 +100,7 @@ impl Place {
     fn of(arguments: &LogArguments) -> Result<Self> {
         let (config, named) = (&arguments.config, &arguments.state_directory);
         let server = ServerPlace::find(config.as_deref(), named.as_deref())?;
-        if matches!(arguments.action, LogAction::Adopt | LogAction::Discard { .. }) {
+        if matches!(arguments.action, LogAction::Adopt { .. } | LogAction::Discard { .. }) {
             server.require_no_mistakes()?;
         }
         Ok(Self { state_directory: server.state_directory, log: server.log })
@@ -116,7 +127,14 @@ impl Place {
         let mut new_uuid = [0; 16];
         process::random_bytes(&mut new_uuid).context("cannot get randomness from the kernel")?;
         let host = host(&state.path)?;
-        let care = LogCare { path, state_directory: state.path.clone(), host, new_uuid };
+        let care = LogCare {
+            path,
+            state_directory: state.path.clone(),
+            host,
+            new_uuid,
+            open_storage: open_storage(state.path.clone()),
+            look_around: Box::new(look_around),
+        };
         Ok((care, state))
     }
 }

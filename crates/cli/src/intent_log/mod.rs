@@ -7,17 +7,19 @@ mod report;
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use steadfast_posixfs::{RecoveringFileSystem, assume_server_powers, can_log_changes};
+use steadfast_posixfs::{
+    RecoveringFileSystem, assume_server_powers, can_log_changes, marked_file_systems,
+};
 use steadfast_runtime::intent_log::{
-    IntentLogKeeper, IntentLogOptions, Phase, StartIntentLog, StartedIntentLog, forget_begun,
-    forget_under_way, is_any_open, is_anything_set_aside,
+    IntentLogKeeper, IntentLogOptions, MountedNow, OpenStorage, Phase, StartIntentLog,
+    StartedIntentLog, forget_begun, forget_under_way, is_any_open, is_anything_set_aside,
 };
 use steadfast_shares::Share;
 use steadfast_shares::configuration::{LOG_MIB, LogSettings};
@@ -145,13 +147,8 @@ pub(crate) fn start(
                 .replies_mib
                 .map_or(default.replies_bytes_max, |mib| mib << 20),
         },
-        open_storage: Box::new(move |entry| {
-            assume_server_powers().map_err(|error| error.to_string())?;
-            let known = Path::new(OsStr::from_bytes(&entry.path));
-            let found = RecoveringFileSystem::find(known, &entry.identity.uuid, &directory);
-            let storage = found.map_err(|error| error.to_string())?;
-            Ok(storage.map(|storage| Box::new(storage) as Box<dyn Recoverable>))
-        }),
+        open_storage: open_storage(directory),
+        look_around: Box::new(look_around),
     };
     if use_of_it == Use::WhenNeeded {
         return Ok(Some(start.start_unmade()?));
@@ -168,6 +165,27 @@ pub(crate) fn start(
     refuse_what_is_set_aside(state_directory)?;
     tracing::info!("the intent log is switched off; it is empty");
     Ok(None)
+}
+
+/// Finds the file system of an entry of the log, wherever it is mounted.
+fn open_storage(state_directory: PathBuf) -> Box<OpenStorage> {
+    Box::new(move |entry| {
+        assume_server_powers().map_err(|error| error.to_string())?;
+        let known = Path::new(OsStr::from_bytes(&entry.path));
+        let found = RecoveringFileSystem::find(known, &entry.identity.uuid, &state_directory);
+        let storage = found.map_err(|error| error.to_string())?;
+        Ok(storage.map(|storage| Box::new(storage) as Box<dyn Recoverable>))
+    })
+}
+
+/// The file systems that are mounted now.
+fn look_around() -> Vec<MountedNow> {
+    let mounted = marked_file_systems().into_iter();
+    mounted
+        .map(|(path, identity, mark)| {
+            MountedNow::new(path.into_os_string().into_vec(), identity.uuid, identity.kind, mark)
+        })
+        .collect()
 }
 
 /// Replies that a server with a log has kept, for one that has none.

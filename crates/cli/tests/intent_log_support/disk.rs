@@ -51,6 +51,34 @@ impl Disk {
         Self { image, mounted, share }
     }
 
+    /// The file in which a server marks how far its log has got.
+    pub fn mark(&self) -> PathBuf {
+        self.mounted.at.join(".steadfast-mark")
+    }
+
+    /// Waits until a server has marked it; not where it cannot.
+    pub fn await_mark(&self) {
+        let begun = Instant::now();
+        while !std::fs::read(self.mark())
+            .is_ok_and(|mark| mark.windows(8).any(|it| it == b"SfFsMark"))
+            && begun.elapsed() < Duration::from_secs(2)
+        {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Where it is mounted.
+    pub fn at(&self) -> &Path {
+        &self.mounted.at
+    }
+
+    /// Gives its file system, which is not mounted, another UUID.
+    pub fn change_uuid(&self) {
+        // Replays the journal, and leaves 1 where it has mended something.
+        run(&["e2fsck", "-fy", utf8(&self.image)]);
+        assert!(run(&["tune2fs", "-U", "random", utf8(&self.image)]));
+    }
+
     fn kept(&self) -> PathBuf {
         self.image.with_extension("kept")
     }

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use steadfast_client::{FileHandle, Identity, Nfs3Client, StableHow};
+use steadfast_client::{ClientError, FileHandle, Identity, Nfs3Client, StableHow};
 
 use super::disk::Disk;
 use super::{create, kill};
@@ -91,9 +91,43 @@ impl Site {
     }
 
     pub fn mount(&self, running: &Running, disk: usize) -> (Nfs3Client, FileHandle) {
+        let mounted = self.try_mount(running, disk);
+        let mounted = mounted.unwrap_or_else(|error| panic!("{error}: {}", self.said()));
+        // It is marked soon after: what a test then keeps of the disk has the mark.
+        self.disks[disk].await_mark();
+        mounted
+    }
+
+    pub fn try_mount(
+        &self,
+        running: &Running,
+        disk: usize,
+    ) -> Result<(Nfs3Client, FileHandle), ClientError> {
         let path = utf8(&self.disks[disk].share).as_bytes();
         let address = running.address;
-        Nfs3Client::mount(address, address, path, Identity::root(), PATIENCE).unwrap()
+        Nfs3Client::mount(address, address, path, Identity::root(), PATIENCE)
+    }
+
+    /// Has the log flushed.
+    pub fn flush(&self) {
+        let flushed = self.care(&["flush"]);
+        assert!(flushed.status.success(), "{}", stderr(&flushed));
+    }
+
+    /// Copies the state directory, as a backup does.
+    pub fn back_up(&self, name: &str) -> PathBuf {
+        let copy = self.place.directory.path().join(name);
+        let from = format!("{}/.", utf8(&self.place.state));
+        std::fs::create_dir(&copy).unwrap();
+        assert!(Command::new("cp").args(["-a", &from, utf8(&copy)]).status().unwrap().success());
+        copy
+    }
+
+    /// Puts a copy in the place of the state directory.
+    pub fn restore(&self, copy: &Path) {
+        std::fs::remove_dir_all(&self.place.state).unwrap();
+        let words = ["-a", utf8(copy), utf8(&self.place.state)];
+        assert!(Command::new("cp").args(words).status().unwrap().success());
     }
 
     pub fn care(&self, words: &[&str]) -> Output {

@@ -79,9 +79,16 @@ pub(super) struct Object {
     data: Vec<u64>,
     /// When something else has changed its data between two of the changes, and the former of these.
     foreign: Vec<(Time, u64)>,
+    /// The same, of changes of whatever it is: who writes may have set the mtime back.
+    foreign_of_any: Vec<(Time, u64)>,
     /// Data of changes up to this LSN is on the disk.
     data_settled: u64,
     last_lsn: u64,
+}
+
+/// Of changes, each with the one that it came after, the latest of the latter that is not after a ctime.
+fn latest_before(foreign: &[(Time, u64)], ctime: Time) -> Option<u64> {
+    foreign.iter().filter(|(at, _)| *at <= ctime).map(|(_, lsn)| *lsn).max()
 }
 
 impl Object {
@@ -93,15 +100,23 @@ impl Object {
     /// The last change that something else's change of data came after, of those that are on the disk of
     /// an object that has this ctime there.
     pub(super) fn before_foreign(&self, ctime: Time) -> Option<u64> {
-        self.foreign.iter().filter(|(at, _)| *at <= ctime).map(|(_, lsn)| *lsn).max()
+        latest_before(&self.foreign, ctime)
+    }
+
+    /// The same, of something else's change of anything.
+    pub(super) fn before_foreign_of_any(&self, ctime: Time) -> Option<u64> {
+        latest_before(&self.foreign_of_any, ctime)
     }
 
     /// Notes what an object's times were before a change.
     fn note_before(&mut self, ctime: Time, mtime: Time) {
         let Some((lsn, last)) = self.ctimes.last().copied() else { return };
-        let is_known = self.had(ctime) || self.mtimes.last() == Some(&mtime);
         // Set back, the clock tells nothing.
-        if !is_known && ctime > last {
+        if self.had(ctime) || ctime <= last {
+            return;
+        }
+        self.foreign_of_any.push((ctime, lsn));
+        if self.mtimes.last() != Some(&mtime) {
             self.foreign.push((ctime, lsn));
         }
     }
@@ -381,5 +396,26 @@ fn settle_attributes(object: &mut Object, up_to: u64) {
         if acl.as_ref().is_some_and(|(lsn, _)| *lsn <= up_to) {
             *acl = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As who writes to a file and sets its mtime back.
+    #[test]
+    fn a_change_that_keeps_the_mtime_is_seen_by_its_ctime() {
+        let time = |seconds| Time { seconds, nanoseconds: 0 };
+        let mut file = Object::default();
+        file.note_times(5, time(10), time(10));
+        file.note_before(time(10), time(10));
+        assert_eq!(file.before_foreign_of_any(time(99)), None);
+        file.note_before(time(20), time(10));
+        assert_eq!(file.before_foreign(time(99)), None, "it may be of attributes alone");
+        assert_eq!(file.before_foreign_of_any(time(99)), Some(5));
+        assert_eq!(file.before_foreign_of_any(time(19)), None, "it is not on the disk");
+        file.note_before(time(30), time(25));
+        assert_eq!(file.before_foreign(time(99)), Some(5));
     }
 }

@@ -115,6 +115,8 @@ pub struct Report {
     pub objects_made: u64,
     /// Bytes of data that were written.
     pub data_bytes: u64,
+    /// The objects that were made again, and the files that were written to.
+    pub files: HashSet<ObjectKey>,
     /// What did not fit.
     pub conflicts: Vec<Conflict>,
     /// Objects that could not be brought to where they belong, each for a reason of its own.
@@ -282,7 +284,7 @@ impl Replay {
         let known = self.history.objects.get(object).filter(|_| self.is_all_in_effect);
         let (Some(before), Some(known)) = (self.before(object), known) else { return false };
         known.last_times().is_some_and(|last| (before.ctime, before.mtime) != last)
-            || known.before_foreign(before.ctime).is_some_and(|last| lsn <= last)
+            || known.before_foreign_of_any(before.ctime).is_some_and(|last| lsn <= last)
     }
 
     /// Writes the data that one record has, and sets the sizes, if it still counts. All records
@@ -304,6 +306,7 @@ impl Replay {
         let done = match &change.action {
             Action::Write { object, data, .. } if counts(self, object) => {
                 self.report.data_bytes += data.len() as u64;
+                self.report.files.insert(*object);
                 self.write_version(storage, lsn, object, change)
             }
             Action::Attributes { object, size: Some(_), .. } if counts(self, object) => {

@@ -237,6 +237,7 @@ impl Replay {
                         storage.make(&place.borrowed(), object, &made.attr, &made.target)?;
                         self.report.names += 1;
                         self.report.objects_made += 1;
+                        self.report.files.insert(*object);
                     }
                     None => self.conflict(place, ConflictKind::Gone),
                 }

@@ -25,74 +25,97 @@ pub enum Decision {
 #[allow(missing_docs, reason = "the text says it")]
 pub enum Refusal {
     #[error(
-        "the superblocks of the intent log cannot be read: look for errors of the device in the \
-         kernel's messages; if it is lost, `steadfast log discard --yes-lose {0}-operations`"
+        "the superblocks of the intent log cannot be read. Look for errors of its device in the \
+         kernel's messages, and start again when it can be read. If the device is lost, \
+         `steadfast log discard --yes-lose {0}-operations` gives up what was only in the log"
     )]
     Unreadable(u64),
     #[error(
-        "the intent log has format version {0}, this program reads version {FORMAT_VERSION}: \
-         start the newer steadfast that used it and stop it cleanly, which empties the log"
+        "the intent log has format version {0}, this program reads version {FORMAT_VERSION}. Start \
+         the newer steadfast that used it, stop it in order, which empties the log, and move the \
+         log's file away before this version is started"
     )]
     OtherVersion(u32),
     #[error(
-        "both superblocks of the intent log are zeros, but about {0} operations are in it: if \
-         they are of no use, `steadfast log discard --yes-lose {0}-operations`"
+        "both superblocks of the intent log are zeros, but there are about {0} operations behind \
+         them: a part of its device was overwritten or lost. Restore the log from a copy that was \
+         made since. To give up all {0} operations: \
+         `steadfast log discard --yes-lose {0}-operations`"
     )]
     SuperblocksLost(u64),
     #[error(
-        "the medium of the intent log holds something else: if it is of no use, \
-         `steadfast log discard --yes-lose {0}-operations` makes it a log"
+        "the device of the intent log holds something else, perhaps a file system. Check `path` in \
+         [log]. If what is there is of no use, \
+         `steadfast log discard --yes-lose {0}-operations` overwrites it with a new log"
     )]
     Foreign(u64),
     #[error(
-        "a part of the medium of the intent log holds something else: if nothing else uses it, \
-         `steadfast log adopt` mends the log; if its {0} operations are of no use, \
-         `steadfast log discard --yes-lose {0}-operations`"
+        "a part of the device of the intent log holds something else: another program has begun to \
+         use it. If none does now, `steadfast log adopt` repairs the log and keeps its {0} \
+         operations; `steadfast log discard --yes-lose {0}-operations` gives all of them up"
     )]
     HalfForeign(u64),
     #[error(
-        "both superblocks of the intent log are damaged, and about {0} operations are in it: \
-         restore its medium from a copy if you can; if they are of no use, \
+        "both superblocks of the intent log are damaged, and there are about {0} operations behind \
+         them. Restore the log from a copy that was made since. To give up all {0} operations: \
          `steadfast log discard --yes-lose {0}-operations`"
     )]
     SuperblocksDamaged(u64),
     #[error(
-        "the medium of the intent log is smaller than the log: give it back its size; if that \
-         cannot be, `steadfast log discard --yes-lose {0}-operations` (or more)"
+        "the device of the intent log is smaller than the log. Give it back its size, and start \
+         again. If that is impossible, `steadfast log discard --yes-lose {0}-operations` gives up \
+         the {0} operations that can be read, and those behind them"
     )]
     RingTruncated(u64),
     #[error(
-        "the intent log cannot be read to its end, {0} operations were found before: look for \
-         errors of the device in the kernel's messages; if it is lost, \
-         `steadfast log discard --yes-lose {0}-operations` (or more)"
+        "the intent log cannot be read to its end: its device fails behind operation {0}. Look for \
+         errors of the device in the kernel's messages, and start again when it can be read. \
+         `steadfast log verify` lists what each choice keeps and loses: \
+         `steadfast log adopt --up-to-damage` keeps the {0} operations before the place and gives up \
+         the rest; `steadfast log discard --yes-lose {0}-operations` gives up all, these {0} too"
     )]
     RecordsUnreadable(u64),
     #[error(
-        "operations that were stable are missing from the intent log, {0} were found before them: \
-         its medium is damaged; `steadfast log verify` shows where; to go on without them and all \
-         that follow, `steadfast log discard --yes-lose {0}-operations` (or more)"
+        "operations that were stable are missing from the intent log: its device is damaged behind \
+         operation {0}. `steadfast log verify` lists what each choice keeps and loses: \
+         `steadfast log adopt --up-to-damage` keeps the {0} operations before the damage and gives up \
+         the rest; `steadfast log discard --yes-lose {0}-operations` gives up all, these {0} too"
     )]
     RecordsDamaged(u64),
     #[error(
-        "the intent log belongs to another host and has {0} operations: if that host is gone and \
-         its file systems are here, `steadfast log adopt`; if they are of no use, \
-         `steadfast log discard --yes-lose {0}-operations`"
+        "the intent log belongs to another host, and has {0} operations that are not on their file \
+         systems. If that host is gone and its file systems are mounted here, \
+         `steadfast log adopt` has the next start replay them. If they are of no use, \
+         `steadfast log discard --yes-lose {0}-operations` gives up all of them"
     )]
     OtherHost(u64),
     #[error(
-        "the intent log belongs to another host, which may be using it: if that host is gone, \
-         `steadfast log adopt` or `steadfast log discard --yes-lose {0}-operations`"
+        "the intent log belongs to another host, which may be using it now; it has {0} operations \
+         that are not on their file systems. If that host is gone, `steadfast log adopt` makes the \
+         log this server's, or `steadfast log discard --yes-lose {0}-operations` makes it anew"
     )]
     OtherHostOpen(u64),
     #[error(
-        "this server has not used this intent log before, and it has {0} operations: if they are \
-         to be replayed here, `steadfast log adopt`; if they are of no use, \
-         `steadfast log discard --yes-lose {0}-operations`"
+        "this server has not used this intent log before, and it has {0} operations that are not on \
+         their file systems. If they are of the file systems that are mounted here, \
+         `steadfast log adopt` has the next start replay them. If they are of no use, \
+         `steadfast log discard --yes-lose {0}-operations` gives up all of them"
     )]
     Unknown(u64),
     #[error(
-        "the intent log has {0} operations, and none of their file systems is mounted: mount them \
-         and start again; if they are gone, `steadfast log discard --yes-lose {0}-operations`"
+        "the intent log has {0} operations, and none of their file systems is mounted. Mount them \
+         and start again. If they are gone, `steadfast log discard --yes-lose {0}-operations` gives \
+         up all {0} operations"
     )]
     NoFileSystems(u64),
+    #[error(
+        "the intent log is older than its file systems: it, or the state directory, was restored from \
+         a copy, or its end is lost. Its {0} operations would overwrite what is newer. Nothing was \
+         changed. Choose: `steadfast log discard --yes-lose {0}-operations` keeps the file systems \
+         as they are, and loses what only this log has (nothing, if it is an older copy); \
+         `steadfast log adopt --replay-old-records` replays it: data that was changed since in the \
+         same files is kept beside them, other changes of them may be lost. `steadfast log verify` \
+         lists the operations"
+    )]
+    OlderThanFileSystems(u64),
 }

@@ -72,6 +72,16 @@ pub enum Presence {
     None,
 }
 
+/// What the marks on the file systems that are there say of the log as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarksFact {
+    /// Nothing against it.
+    Consistent,
+    /// One of them was taken further than the log has records of ([`super::marks::Fate::LogIsOlder`]),
+    /// and the administrator has not said that the records are to be replayed all the same.
+    LogIsOlder,
+}
+
 /// All that a decision depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observed {
@@ -92,6 +102,8 @@ pub struct Observed {
     pub records: RecordsFact,
     /// The file systems.
     pub presence: Presence,
+    /// Their marks.
+    pub marks: MarksFact,
     /// How many operations would be lost by discarding: live records, or what looks like some.
     pub operations: u64,
     /// The version of a copy of another version.
@@ -143,7 +155,11 @@ impl Observed {
             is_clean: superblock.is_some_and(|superblock| superblock.is_clean),
             records,
             presence,
-            operations: if superblock.is_some() { live } else { record_like },
+            marks: MarksFact::Consistent,
+            operations: match superblock {
+                Some(_) => survey.map_or(0, Survey::live_operations),
+                None => record_like,
+            },
             other_version: facts.other_version().unwrap_or(FORMAT_VERSION),
         }
     }

@@ -8,11 +8,12 @@
 
 mod decision;
 mod facts;
+pub mod marks;
 #[cfg(test)]
 mod tests;
 
 pub use decision::{Decision, Refusal};
-pub use facts::{Known, Observed, Presence, RecordsFact, RingFact, SuperblockFact};
+pub use facts::{Known, MarksFact, Observed, Presence, RecordsFact, RingFact, SuperblockFact};
 
 /// A row of the table. `None` stands for any.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +28,7 @@ pub struct Case {
     is_clean: Option<bool>,
     records: Option<RecordsFact>,
     presence: Option<Presence>,
+    marks: Option<MarksFact>,
     decide: fn(&Observed) -> Decision,
 }
 
@@ -40,6 +42,7 @@ const ANY: Case = Case {
     is_clean: None,
     records: None,
     presence: None,
+    marks: None,
     decide: |_| Decision::Start,
 };
 
@@ -176,6 +179,16 @@ pub const CASES: &[Case] = &[
         decide: |_| Decision::Replay,
         ..ANY
     },
+    // A file system was taken further than the log has records of: the log, or the state directory
+    // with it, was brought back from a copy, or has lost its end. To replay it would undo what came
+    // after the copy. (With nothing live there is nothing to replay; the epochs go on after the
+    // latest mark.)
+    Case {
+        marks: Some(MarksFact::LogIsOlder),
+        ..refuse("older than its file systems", |o| {
+            Decision::Refuse(Refusal::OlderThanFileSystems(o.operations))
+        })
+    },
     // This host's operations in a log that the state directory does not know: it was lost, or
     // another server of this host has one of its own. To replay them over a file system that was
     // served without them since would undo changes.
@@ -212,6 +225,7 @@ impl Case {
             && fits(self.is_clean, observed.is_clean)
             && fits(self.records, observed.records)
             && fits(self.presence, observed.presence)
+            && fits(self.marks, observed.marks)
     }
 }
 

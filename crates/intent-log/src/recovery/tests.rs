@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    CASES, Decision, Known, Observed, Presence, RecordsFact, Refusal, RingFact, SuperblockFact,
-    decide,
+    CASES, Decision, Known, MarksFact, Observed, Presence, RecordsFact, Refusal, RingFact,
+    SuperblockFact, decide,
 };
 
 fn all() -> impl Iterator<Item = Observed> {
@@ -23,7 +23,8 @@ fn all() -> impl Iterator<Item = Observed> {
     let records =
         [RecordsFact::None, RecordsFact::Live, RecordsFact::Damaged, RecordsFact::Unreadable];
     let presences = [Presence::All, Presence::Some, Presence::None];
-    let number = 7 * 3 * 3 * 4 * 3 * 8;
+    let marks = [MarksFact::Consistent, MarksFact::LogIsOlder];
+    let number = 7 * 3 * 3 * 4 * 3 * 16;
     (0..number).map(move |mut number: usize| {
         let mut pick = |count: usize| {
             let picked = number % count;
@@ -36,6 +37,7 @@ fn all() -> impl Iterator<Item = Observed> {
             known: knowns[pick(3)],
             records: records[pick(4)],
             presence: presences[pick(3)],
+            marks: marks[pick(2)],
             has_record_like: pick(2) == 1,
             is_this_host: pick(2) == 1,
             is_clean: pick(2) == 1,
@@ -77,6 +79,11 @@ fn what_must_never_happen() {
             ),
             Decision::Replay | Decision::ReplayAndSetAside => {
                 assert!(is_valid && observed.is_this_host, "{label}: {observed:?}");
+                let is_older = observed.marks == MarksFact::LogIsOlder;
+                assert!(
+                    !is_older || observed.records == RecordsFact::None,
+                    "{label}: {observed:?}"
+                );
                 assert!(is_ours || observed.records == RecordsFact::None, "{label}: {observed:?}");
                 assert_ne!(observed.ring, RingFact::MediumSmaller);
                 assert!(matches!(observed.records, RecordsFact::None | RecordsFact::Live));

@@ -12,11 +12,12 @@ use steadfast_engine::recovery::Report;
 use steadfast_intent_log::aside::{
     Aside, AsideHead, AsideReader, write_aside, write_end, write_head,
 };
-use steadfast_intent_log::{End, Extent, FileSystemEntry, Identity, Lsn, Medium, Reader};
+use steadfast_intent_log::{End, Extent, FileSystemEntry, Identity, Lsn, Medium, Reader, Record};
 use steadfast_sys::durable_file;
 use steadfast_vfs::Recoverable;
 
 use super::hex;
+use super::listing::is_operation;
 use super::observed::ObservedFile;
 use super::replay::{Records, ReplayError, TakeRecord, replay};
 use super::status::SetAside;
@@ -35,16 +36,19 @@ pub(super) struct AsidePath {
     pub(super) epoch: u64,
     pub(super) last: Lsn,
     pub(super) log: String,
+    /// The last record that the whole log had then. Unknown of files that older versions wrote.
+    pub(super) log_end: Option<Lsn>,
     pub(super) path: PathBuf,
 }
 
 impl AsidePath {
-    fn name(identity: &Identity, log: &[u8; 16], epoch: u64, last: Lsn) -> String {
+    fn name(identity: &Identity, log: &[u8; 16], epoch: u64, last: Lsn, log_end: Lsn) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        format!("{}{now}-{epoch}-{}-{}.{SUFFIX}", prefix(identity), last.0, hex(log))
+        let (last, log_end) = (last.0, log_end.0);
+        format!("{}{now}-{epoch}-{last}-{}-{log_end}.{SUFFIX}", prefix(identity), hex(log))
     }
 
-    fn parse(path: PathBuf, prefix: &str) -> Option<Self> {
+    pub(super) fn parse(path: PathBuf, prefix: &str) -> Option<Self> {
         let name = path.file_name()?.to_str()?;
         let rest = name.strip_prefix(prefix)?.strip_suffix(SUFFIX)?.strip_suffix('.')?;
         let mut parts = rest.split('-');
@@ -52,7 +56,8 @@ impl AsidePath {
         let epoch = parts.next()?.parse().ok()?;
         let last = Lsn(parts.next()?.parse().ok()?);
         let log = parts.next()?.to_owned();
-        Some(Self { written_ns, epoch, last, log, path })
+        let log_end = parts.next().and_then(|end| end.parse().ok()).map(Lsn);
+        Some(Self { written_ns, epoch, last, log, log_end, path })
     }
 
     /// Whether the records are of this log.
@@ -61,8 +66,8 @@ impl AsidePath {
     }
 }
 
-/// Writes the live records of a file system to a file of their own, and tells the last. On return
-/// they are on disk. `expected`: how many there must be, if that is known.
+/// Writes the live records of a file system to a file of their own, and tells the last; `None` if there
+/// are none. On return they are on disk. `expected`: how many there must be, if that is known.
 pub(super) fn set_aside(
     directory: &Path,
     medium: &dyn Medium,
@@ -70,7 +75,7 @@ pub(super) fn set_aside(
     (log, epoch): (&[u8; 16], u64),
     entry: &FileSystemEntry,
     expected: Option<u64>,
-) -> io::Result<(PathBuf, Lsn)> {
+) -> io::Result<Option<(PathBuf, Lsn)>> {
     let head = AsideHead {
         uuid: *log,
         epoch,
@@ -84,9 +89,10 @@ pub(super) fn set_aside(
     let mut file = io::BufWriter::with_capacity(READ_BYTES, options.open(&temporary)?);
     let mut bytes = Vec::new();
     write_head(&mut bytes, &head);
-    let (mut records, mut last) = (0, Lsn(0));
+    let (mut records, mut last, mut log_end) = (0, Lsn(0), extent.stable());
     let mut reader = Reader::new(medium, extent.clone());
     for record in &mut reader {
+        log_end = log_end.max(record.lsn);
         if record.file_system == entry.index && record.is_live {
             write_aside(&mut bytes, &head, &record);
             (records, last) = (records + 1, record.lsn);
@@ -101,13 +107,17 @@ pub(super) fn set_aside(
     if !is_whole {
         return Err(io::Error::other("the intent log cannot be read to its end"));
     }
+    if records == 0 {
+        std::fs::remove_file(&temporary)?;
+        return Ok(None);
+    }
     write_end(&mut bytes, &head, records, last);
     file.write_all(&bytes)?;
     file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-    let path = directory.join(AsidePath::name(&entry.identity, log, epoch, last));
+    let path = directory.join(AsidePath::name(&entry.identity, log, epoch, last, log_end));
     std::fs::rename(&temporary, &path)?;
     durable_file::sync_directory_of(&path)?;
-    Ok((path, last))
+    Ok(Some((path, last)))
 }
 
 /// The files of a file system, the oldest first.
@@ -158,6 +168,62 @@ pub(super) fn all(directory: &Path) -> io::Result<Vec<SetAside>> {
     }
     found.sort_by(|one, other| one.file.cmp(&other.file));
     Ok(found)
+}
+
+/// The head of a file, and how many operations are in it.
+pub(super) fn look(path: &Path) -> Result<(AsideHead, u64), ReplayError> {
+    let file = AsideFile(path);
+    let mut operations = 0;
+    file.each(&mut |_, payload| {
+        operations += u64::from(is_operation(payload));
+        Ok(())
+    })?;
+    Ok((file.head()?, operations))
+}
+
+/// Removes all files of a file system.
+pub(super) fn remove_all(directory: &Path, identity: &Identity) -> io::Result<()> {
+    for file in files_of(directory, identity)? {
+        std::fs::remove_file(&file.path)?;
+    }
+    File::open(directory)?.sync_all()
+}
+
+/// Makes all files of a file system another's, which is the same under another identity.
+pub(super) fn rename(
+    directory: &Path,
+    identity: &Identity,
+    renamed: &FileSystemEntry,
+) -> Result<(), ReplayError> {
+    for of in files_of(directory, identity)? {
+        let file = AsideFile(&of.path);
+        let old = file.head()?;
+        let head = AsideHead { identity: renamed.identity, path: renamed.path.clone(), ..old };
+        let temporary = directory.join(format!("{}new", prefix(&renamed.identity)));
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let mut into = io::BufWriter::with_capacity(READ_BYTES, options.open(&temporary)?);
+        let mut bytes = Vec::new();
+        write_head(&mut bytes, &head);
+        let records = file.each(&mut |lsn, payload| {
+            let payload = payload.to_vec();
+            let file_system = head.file_system;
+            let record = Record { lsn: Lsn(lsn), file_system, is_live: true, payload };
+            write_aside(&mut bytes, &head, &record);
+            into.write_all(&bytes)?;
+            bytes.clear();
+            Ok(())
+        })?;
+        write_end(&mut bytes, &head, records, of.last);
+        into.write_all(&bytes)?;
+        into.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+        let name = of.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let rest = name.strip_prefix(&prefix(identity)).unwrap_or(name);
+        std::fs::rename(&temporary, directory.join(prefix(&renamed.identity) + rest))?;
+        std::fs::remove_file(&of.path)?;
+        durable_file::sync_directory_of(&of.path)?;
+    }
+    Ok(())
 }
 
 /// Records in a file.
@@ -229,7 +295,46 @@ pub(super) fn replay_file(
 
 #[cfg(test)]
 mod tests {
+    use steadfast_intent_log::testing::MemoryMedium;
+    use steadfast_intent_log::{Batch, IntentLog, format, survey};
+
     use super::*;
+
+    #[test]
+    fn what_is_set_aside_tells_where_the_whole_log_ended_and_nothing_is_no_file() {
+        let place = tempfile::tempdir().expect("a directory");
+        let medium = MemoryMedium::new((128 << 10) + 8 * 4096);
+        let made = format(&medium, [2; 16], [1; 16], 3).expect("made");
+        let found = survey(&medium, &made);
+        let log = IntentLog::resume(&made, &found, [1; 16], 4).expect("resumed");
+        let entry = |index: u32, uuid| {
+            let identity = Identity { uuid: [uuid; 16], kind: 6 };
+            let path = b"/srv".to_vec();
+            FileSystemEntry { index, identity, path, tail: Lsn(0), mark: None }
+        };
+        let indices = [7, 8, 9]
+            .map(|uuid| log.register(entry(0, uuid).identity, b"/srv").expect("registered"));
+        log.write_superblocks(&medium, false).expect("written");
+        let mut batch = Batch::default();
+        for of in [indices[0], indices[1], indices[1]] {
+            let lsn = log.reserve(log.admit(10).expect("admitted"), of);
+            log.complete(lsn, vec![7; 10]);
+        }
+        log.take_batch(&mut batch);
+        batch.write_to(&medium).expect("written");
+        let end = log.written(&batch);
+        let aside = |number: usize, uuid| {
+            let entry = entry(indices[number], uuid);
+            set_aside(place.path(), &medium, &log.extent(), (&[2; 16], 1), &entry, None)
+                .expect("written")
+        };
+        assert!(aside(2, 9).is_none());
+        let (_, last) = aside(0, 7).expect("one record");
+        let files = files_of(place.path(), &entry(0, 7).identity).expect("read");
+        assert_eq!((files.len(), files[0].last, files[0].log_end), (1, last, Some(end)));
+        assert!(last < end);
+        assert_eq!(std::fs::read_dir(place.path()).expect("read").count(), 1);
+    }
 
     #[test]
     fn files_of_one_log_come_in_the_order_of_its_operations_whatever_the_clock_said() {
@@ -238,6 +343,7 @@ mod tests {
             epoch,
             last: Lsn(last),
             log: log.to_owned(),
+            log_end: None,
             path: PathBuf::new(),
         };
         // The clock was set back between the first two.

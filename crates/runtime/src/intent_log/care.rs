@@ -4,14 +4,15 @@ use std::fmt;
 use std::path::PathBuf;
 
 use steadfast_intent_log::{
-    FileSystemEntry, Superblock, adopt, count_record_like, format, inspect, survey,
+    FileSystemEntry, Superblock, adopt, count_record_like, format, inspect,
 };
 
+use super::adopting::LookAround;
 use super::medium::FileMedium;
-use super::start::{StartIntentLogError, note_known, shown};
+use super::start::{OpenStorage, StartIntentLogError, note_known, shown};
+use super::survey;
 
 /// A log that nobody uses: the caller has the state directory to himself.
-#[derive(Debug)]
 pub struct LogCare {
     /// The file or block device.
     pub path: PathBuf,
@@ -21,6 +22,16 @@ pub struct LogCare {
     pub host: [u8; 16],
     /// Random: the identity of a log that is made anew.
     pub new_uuid: [u8; 16],
+    /// Opens a file system that is mounted; `None` if it is not.
+    pub open_storage: Box<OpenStorage>,
+    /// Tells what is mounted.
+    pub look_around: Box<LookAround>,
+}
+
+impl fmt::Debug for LogCare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogCare").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 /// What is in a log that nobody uses.
@@ -86,25 +97,25 @@ impl fmt::Display for LogFound {
 }
 
 impl LogCare {
-    fn open(&self) -> Result<(FileMedium, Option<Superblock>), StartIntentLogError> {
+    pub(super) fn open(&self) -> Result<(FileMedium, Option<Superblock>), StartIntentLogError> {
         let medium = FileMedium::open(&self.path)
             .map_err(|source| StartIntentLogError::Open { path: self.path.clone(), source })?;
         let superblock = inspect(&medium).superblock().cloned();
         Ok((medium, superblock))
     }
 
-    fn refused(&self, why: String) -> StartIntentLogError {
+    pub(super) fn refused(&self, why: String) -> StartIntentLogError {
         StartIntentLogError::Refused { path: self.path.clone(), why }
     }
 
-    fn failed(&self, error: &dyn fmt::Display) -> StartIntentLogError {
+    pub(super) fn failed(&self, error: &dyn fmt::Display) -> StartIntentLogError {
         StartIntentLogError::Write { path: self.path.clone(), why: error.to_string() }
     }
 
     /// Operations that would be lost without the log.
-    fn operations(medium: &FileMedium, superblock: Option<&Superblock>) -> u64 {
+    pub(super) fn operations(medium: &FileMedium, superblock: Option<&Superblock>) -> u64 {
         match superblock {
-            Some(superblock) => survey(medium, superblock).live_records(),
+            Some(superblock) => survey(medium, superblock).live_operations(),
             None => count_record_like(medium),
         }
     }
@@ -125,7 +136,7 @@ impl LogCare {
             let live = found.live.get(&entry.index)?;
             Some(OperationsFound {
                 path: shown(entry),
-                operations: live.records,
+                operations: live.operations,
                 bytes: live.payload_bytes,
             })
         };
@@ -136,7 +147,7 @@ impl LogCare {
                 is_clean: superblock.is_clean,
                 epoch: superblock.epoch,
                 ring_bytes: superblock.ring_bytes,
-                operations: found.live_records(),
+                operations: found.live_operations(),
                 by_file_system: superblock.file_systems.iter().filter_map(live).collect(),
                 end: found.end.to_string(),
             }),
@@ -156,7 +167,9 @@ impl LogCare {
         adopt(&medium, &superblock, self.host).map_err(|error| self.failed(&error))?;
         note_known(&self.state_directory, &superblock.uuid, true)
             .map_err(StartIntentLogError::StateDirectory)?;
-        Ok(format!("adopted; the next start replays {operations} operations"))
+        Ok(format!(
+            "adopted: the log is this server's, and the next start replays its {operations} operations"
+        ))
     }
 
     /// Throws away what is in the log, if that is as many operations as the administrator knows.
@@ -168,8 +181,8 @@ impl LogCare {
         let operations = Self::operations(&medium, superblock.as_ref());
         if operations != known {
             let why = format!(
-                "it has {operations} operations that would be lost: say --yes-lose \
-                 {operations}-operations"
+                "{operations} operations would be lost, not {known}: `steadfast log verify` lists \
+                 them; to give all of them up, say --yes-lose {operations}-operations"
             );
             return Err(self.refused(why));
         }

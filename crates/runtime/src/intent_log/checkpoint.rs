@@ -1,9 +1,10 @@
 //! Checkpoints: file systems are made stable, so that the log needs their records no more.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use steadfast_intent_log::FileSystemEntry;
+use steadfast_intent_log::{FileSystemEntry, FileSystemUsage};
 use steadfast_vfs::{FileSystemSync, FsError};
 
 use super::aside;
@@ -26,7 +27,7 @@ impl IntentLogKeeper {
         loop {
             {
                 let mut state = self.checkpointing.lock();
-                while !state.is_wanted && !state.is_stopping {
+                while !state.is_wanted && !state.is_stopping && !state.are_marks_due {
                     let look = next.min(Instant::now() + IDLE_MARK);
                     if self.checkpoint_wanted.wait_until(&mut state, look).timed_out() {
                         if look == next {
@@ -40,6 +41,11 @@ impl IntentLogKeeper {
                 }
                 if state.is_stopping {
                     return;
+                }
+                if std::mem::take(&mut state.are_marks_due) {
+                    drop(state);
+                    self.mark_those_due();
+                    continue;
                 }
                 state.is_wanted = false;
                 state.begun += 1;
@@ -120,6 +126,14 @@ impl IntentLogKeeper {
                 self.write_back(&*sync, usage.live_bytes);
             }
             let _flushing = self.flushing.lock();
+            // It may have been let go meanwhile, and its number be another's.
+            let usages = self.log.usage().file_systems;
+            let is_it = |one: &FileSystemUsage| {
+                (one.entry.index, one.entry.identity) == (index, usage.entry.identity)
+            };
+            if !usages.iter().any(is_it) {
+                continue;
+            }
             if self.faults.lock().has(index) {
                 self.set_aside(&usage.entry);
                 continue;
@@ -129,7 +143,7 @@ impl IntentLogKeeper {
             // All of them have been applied.
             let up_to = self.log.last();
             let is_skipped = mutation::is_on(Mutation::UnsyncedCheckpoints);
-            match if is_skipped { Ok(()) } else { sync.sync() } {
+            match if is_skipped { Ok(()) } else { self.sync_marked(&usage.entry, &*sync, up_to) } {
                 Ok(()) => self.log.checkpointed(index, up_to),
                 Err(error) => self.note_faulty(index, &usage.entry.path, error),
             }
@@ -192,15 +206,20 @@ impl IntentLogKeeper {
             if self.phase() == Phase::On {
                 self.flush_last(&usage.entry);
             }
-            // If it could not be set aside, that is tried again.
-            if !self.log.forget(index) {
-                continue;
+            {
+                // Nobody writes a mark meanwhile, as its number may be another's from here on.
+                let _flushing = self.flushing.lock();
+                // If it could not be set aside, that is tried again.
+                if !self.log.forget(index) {
+                    continue;
+                }
+                self.served.lock().remove(index);
+                self.forget_mark(index);
             }
             if self.faults.lock().has(index) {
                 // What was written meanwhile, or had not reached the disk, may be replayed over.
                 self.note_loss();
             }
-            self.served.lock().remove(index);
             // The number may be another's from here on.
             let mut faults = self.faults.lock();
             let was_faulty = faults.let_go(index, Instant::now());
@@ -212,8 +231,9 @@ impl IntentLogKeeper {
             let path = String::from_utf8_lossy(path);
             if was_faulty {
                 tracing::warn!(
-                    "{path}: no share uses its file system any more; what it may have lost is \
-                     replayed when it is served again"
+                    "{path}: no share uses its file system any more. It could not be flushed; the \
+                     operations that it may lack are kept in the state directory, and are replayed \
+                     when it is served again"
                 );
             } else {
                 tracing::info!(
@@ -229,7 +249,11 @@ impl IntentLogKeeper {
         if !self.faults.lock().has(index) {
             let sync = self.served.lock().sync_of(index);
             let up_to = self.log.last();
-            match sync.map_or(Err(FsError::Stale), |sync| sync.sync()) {
+            let flush = |sync: Arc<dyn FileSystemSync>| {
+                self.sync_marked(entry, &*sync, up_to)?;
+                self.mark_flushed(entry, &*sync, up_to)
+            };
+            match sync.map_or(Err(FsError::Stale), flush) {
                 Ok(()) => return self.log.checkpointed(index, up_to),
                 Err(error) => self.note_faulty(index, &entry.path, error),
             }
@@ -273,9 +297,10 @@ impl IntentLogKeeper {
         self.has_faulty.store(true, Ordering::SeqCst);
         let path = String::from_utf8_lossy(path);
         tracing::error!(
-            "{path}: its file system cannot be flushed: {error}; what was acknowledged stays in the \
-             intent log, changes wait, other file systems go on; it is tried again every {} s; if it \
-             has to be unmounted for its repair, take out its shares, and bring them back after it",
+            "{path}: its file system cannot be flushed: {error}. Nothing acknowledged is lost: the \
+             operations stay in the intent log. Changes of this file system wait, others go on; it is \
+             tried again every {} s. Look for errors of its disk in the kernel's messages. To unmount \
+             it for a repair, remove its shares, and add them again afterwards",
             interval.as_secs()
         );
     }
@@ -285,17 +310,20 @@ impl IntentLogKeeper {
         let extent = self.log.extent();
         let log = (&self.uuid, self.log.epoch());
         match aside::set_aside(&self.state_directory, &*self.medium, &extent, log, entry, None) {
-            Ok((path, last)) => {
+            Ok(None) => {}
+            Ok(Some((path, last))) => {
                 tracing::warn!(
-                    "{}: what it may have lost is kept in {}, and replayed before it is served again",
+                    "{}: the operations that its file system may lack are kept in {}; they are replayed \
+                     before it is served again",
                     String::from_utf8_lossy(&entry.path),
                     path.display()
                 );
                 self.log.checkpointed(entry.index, last);
             }
             Err(error) => tracing::error!(
-                "{}: what it may have lost cannot be kept in the state directory: {error}; it \
-                 stays in the intent log, which may become full",
+                "{}: the operations that its file system may lack cannot be kept in the state \
+                 directory: {error}. They stay in the intent log, which may become full; make room in \
+                 the state directory",
                 String::from_utf8_lossy(&entry.path)
             ),
         }

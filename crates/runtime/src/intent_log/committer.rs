@@ -273,11 +273,13 @@ impl IntentLogKeeper {
         // The kernel tells of lost data once, so a second attempt would prove nothing.
         let _flushing = self.flushing.lock();
         let syncs = self.served.lock().syncs();
-        let failed = syncs.iter().find_map(|one| one.sync().err());
-        if failed.is_some() || self.has_faulty.load(Ordering::SeqCst) {
+        let is_flushed = syncs.iter().all(|one| one.sync().is_ok())
+            && !self.has_faulty.load(Ordering::SeqCst)
+            && self.mark_all_flushed().is_ok();
+        if !is_flushed {
             self.switch.note_stuck(why);
             tracing::error!(
-                "a file system cannot be flushed, and the intent log, which has what it may have \
+                "a file system cannot be flushed, and the intent log, which has what that may have \
                  lost, cannot be written: changes wait until both are repaired and the server is \
                  started again"
             );

@@ -173,7 +173,10 @@ impl IntentLogKeeper {
         }
         if self.faults.lock().note_trial(index, error) {
             let path = self.path_served(index);
-            tracing::warn!("{path}: its file system was tried again, and is not well: {error}");
+            tracing::warn!(
+                "{path}: its file system still takes no changes: {error}; look for errors of its disk in the \
+                 kernel's messages"
+            );
         }
         false
     }

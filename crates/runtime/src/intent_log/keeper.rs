@@ -21,6 +21,7 @@ use steadfast_intent_log::{Batch, IntentLog, Lsn};
 
 use super::begun::BegunRings;
 use super::faulty::Faults;
+use super::marks::FileSystemMarks;
 use super::medium::FileMedium;
 use super::moments::Marks;
 use super::pace::Pace;
@@ -108,6 +109,8 @@ pub(super) struct Parts {
 pub(super) struct Checkpointing {
     pub(super) is_wanted: bool,
     pub(super) is_stopping: bool,
+    /// Whether file systems have begun to be used that are to be marked.
+    pub(super) are_marks_due: bool,
     /// Checkpoints begun and ended, so that who asks for one can wait for it.
     pub(super) begun: u64,
     pub(super) ended: u64,
@@ -172,6 +175,8 @@ pub struct IntentLogKeeper {
     pub(super) settling: AtomicUsize,
     pub(super) served: Mutex<Served>,
     pub(super) faults: Mutex<Faults>,
+    /// What the file systems' marks say.
+    pub(super) file_system_marks: FileSystemMarks,
     /// Where clients were told why something is not served, and when it was told last.
     pub(super) not_served: Mutex<HashMap<Vec<u8>, (String, Instant)>>,
     pub(super) has_faulty: AtomicBool,
@@ -251,6 +256,7 @@ impl IntentLogKeeper {
             settling: AtomicUsize::new(0),
             served: Mutex::default(),
             faults: Mutex::default(),
+            file_system_marks: FileSystemMarks::default(),
             not_served: Mutex::default(),
             has_faulty: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
@@ -322,8 +328,10 @@ impl IntentLogKeeper {
                 Phase::Closing => false,
                 Phase::Off => self.is_off_by_administrator() && self.switch.is_all_flushed(),
             };
+        // A failure of a flush is told once: neither may be missed.
+        let is_flushed = is_empty && self.mark_all_flushed().is_ok() && self.is_all_flushed();
         // One that was never made has nothing, and nothing is written to it.
-        let is_clean = !self.is_unmade() && is_empty && self.is_all_flushed() && self.write_clean();
+        let is_clean = !self.is_unmade() && is_flushed && self.write_clean();
         {
             let mut checkpointing = self.checkpointing.lock();
             checkpointing.is_stopping = true;
@@ -368,11 +376,14 @@ impl IntentLogKeeper {
         let _one = self.superblocks.lock();
         let written = self.log.write_superblocks(&*self.medium, true);
         let is_clean = written.unwrap_or_else(|error| {
-            tracing::error!("cannot close the intent log: {error}");
+            tracing::error!("the intent log cannot be marked as closed: {error}; the next start replays what is in it");
             false
         });
         if is_clean && let Err(error) = note_known(&self.state_directory, &self.uuid, false) {
-            tracing::error!("cannot note that the intent log is closed: {error}");
+            tracing::error!(
+                "the state directory cannot be written: {error}; the intent log is closed, but that is \
+                 not noted there"
+            );
         }
         is_clean
     }

@@ -7,15 +7,20 @@
 //!
 //! Bytes and their order are the crate `steadfast-intent-log`'s, what a record means the engine's.
 
+mod adopting;
 mod aside;
 mod begun;
 mod care;
 mod checkpoint;
+mod choices;
 mod committer;
+mod comparison;
 mod device;
 mod device_flush;
 mod faulty;
 mod keeper;
+mod listing;
+mod marks;
 mod medium;
 mod moments;
 mod mutation;
@@ -24,6 +29,7 @@ mod pace;
 mod parked;
 mod place;
 mod probe;
+mod refused;
 mod replay;
 mod replies;
 mod served;
@@ -46,6 +52,9 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
+use steadfast_intent_log::{Superblock, Survey, survey_operations};
+
+pub use adopting::{LookAround, MountedNow};
 pub use begun::forget_begun;
 pub use care::{LogCare, LogFound, OperationsFound, SuperblockFound};
 pub use device::{BlockDevice, DeviceWrites, Medium as DeviceMedium};
@@ -63,3 +72,8 @@ pub use start::{
 pub use status::{FileSystemStatus, IntentLogStatus, LastCheckpoint, SetAside};
 pub use switch::{Flushed, Left, SwitchError};
 pub use under_way::forget_under_way;
+
+/// What is in a log; notes for replay are no operations.
+fn survey(medium: &FileMedium, superblock: &Superblock) -> Survey {
+    survey_operations(medium, superblock, &listing::is_operation)
+}

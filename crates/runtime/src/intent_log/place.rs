@@ -9,13 +9,15 @@ use steadfast_engine::BEHIND_CHANGE_BYTES_MAX;
 use steadfast_intent_log::{Admission, FileSystemEntry, Identity, Lsn, Refused};
 use steadfast_vfs::{
     AttributesUnderWay, BegunCalls, Change, ChangeLog, FileSystemIdentity, FileSystemSync, FsError,
-    LogPlace, LoggedFileSystem,
+    LogPlace, LoggedFileSystem, Recoverable,
 };
 
-use super::aside;
+use super::aside::{self, AsidePath};
 use super::keeper::{DRAIN_POLL, FULL_WAIT, IntentLogKeeper, Phase};
+use super::marks::Compared;
 use super::moments::Begun;
 use super::mutation::{self, Mutation};
+use super::refused;
 use super::start::replay_asides;
 use super::under_way::Noted;
 
@@ -28,20 +30,50 @@ impl IntentLogKeeper {
     /// Before a file system is served: what was set aside while it was not there comes first.
     /// Whether there was something.
     fn replay_what_was_set_aside(&self, identity: Identity, path: &[u8]) -> Result<bool, FsError> {
-        let entry = FileSystemEntry { index: 0, identity, path: path.to_vec(), tail: Lsn(0) };
+        let usages = self.log.usage().file_systems;
+        let known = usages.iter().find(|usage| usage.entry.identity == identity);
+        let mark = known.and_then(|usage| usage.entry.mark);
+        let (path_known, directory) = (path.to_vec(), &self.state_directory);
+        let entry = FileSystemEntry { index: 0, identity, path: path_known, tail: Lsn(0), mark };
         let replayed = match aside::files_of(&self.state_directory, &identity) {
             Ok(files) if files.is_empty() => return Ok(false),
-            Ok(_) => match (self.open_storage)(&entry) {
-                Ok(Some(mut storage)) => {
-                    replay_asides(&self.state_directory, &entry, &mut *storage)
-                        .map_err(|error| error.to_string())
-                }
+            Ok(files) => match (self.open_storage)(&entry) {
+                Ok(Some(mut storage)) => self
+                    .require_not_refused(&entry, &files, &mut *storage)
+                    .and_then(|()| {
+                        replay_asides(directory, &entry, &mut *storage)
+                            .map_err(|error| error.to_string())
+                    })
+                    .and_then(|()| {
+                        refused::settle(directory, &identity).map_err(|error| error.to_string())
+                    }),
                 Ok(None) => Err("it is not there".to_owned()),
                 Err(why) => Err(why),
             },
             Err(error) => Err(error.to_string()),
         };
         replayed.map(|()| true).map_err(|why| self.not_served(path, why))
+    }
+
+    /// Whether what was set aside may be replayed: not if the file system went on without it, or was
+    /// rolled back, before the administrator has decided.
+    fn require_not_refused(
+        &self,
+        entry: &FileSystemEntry,
+        files: &[AsidePath],
+        storage: &mut dyn Recoverable,
+    ) -> Result<(), String> {
+        let (directory, identity) = (&self.state_directory, &entry.identity);
+        if refused::is_accepted(directory, identity) {
+            return Ok(());
+        }
+        let noted = refused::why(directory, identity).map_err(|error| error.to_string())?;
+        let log = (&self.uuid, self.log.epoch(), self.log.last());
+        let compared = Compared::new(log, entry, storage);
+        let why = compared.why_asides_are_refused(files, &self.uuid);
+        // What was noted may have been of another copy of the disk.
+        let why = why.or(noted.filter(|_| !compared.is_as_known()));
+        why.map_or(Ok(()), |why| Err(format!("{why}; {}", refused::choices(entry))))
     }
 
     /// A file system that is in use, and has failed, gets no further shares: what was set aside for
@@ -66,7 +98,7 @@ impl IntentLogKeeper {
         told.retain(|_, (_, moment)| now.duration_since(*moment) < TELL_AGAIN);
         if told.get(path).is_none_or(|(known, _)| *known != why) {
             tracing::error!(
-                "{}: not served, since what was acknowledged and kept aside for it cannot be \
+                "{}: not served: operations that were set aside for its file system cannot be \
                  replayed: {why}",
                 String::from_utf8_lossy(path)
             );
@@ -129,7 +161,8 @@ impl ChangeLog for LogHandle {
         // Also while it is off: it may come back.
         Ok(match keeper.log.register(identity, path) {
             Ok(index) => {
-                keeper.served.lock().join(index, mount, sync);
+                keeper.served.lock().join(index, mount, Arc::clone(&sync));
+                keeper.begin_marks(index, &*sync);
                 keeper.write_superblocks_if_due();
                 Some(LoggedFileSystem(index))
             }

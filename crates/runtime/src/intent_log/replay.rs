@@ -3,8 +3,9 @@
 use rustix::time::ClockId;
 use steadfast_engine::recovery::{Replay, Report};
 use steadfast_intent_log::{Extent, Medium, Reader};
-use steadfast_vfs::{Change, FsError, Recoverable, Time};
+use steadfast_vfs::{Action, Change, FsError, Recoverable, Time};
 
+use super::listing::object_shown;
 use super::mutation::{self, Mutation};
 use super::observed::ObservedFile;
 use super::told::keep_not_replayed;
@@ -13,8 +14,13 @@ use super::told::keep_not_replayed;
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// The storage failed.
-    #[error("replay failed: {0}")]
-    Storage(#[from] FsError),
+    #[error("{step} failed: {}", words(*source))]
+    Storage {
+        /// What was done, on which object.
+        step: String,
+        /// Why.
+        source: FsError,
+    },
     /// A record is there, but is none that this program writes.
     #[error("record {0} of the intent log is not one that this version understands")]
     Record(u64),
@@ -29,10 +35,29 @@ pub enum ReplayError {
     Log(String),
 }
 
+/// What is the matter, for one who can do something about it.
+fn words(error: FsError) -> String {
+    match error {
+        // Clients are told so; an administrator is not one.
+        FsError::TryLater => "memory or file descriptors are short, or the object is in use by \
+                              another process, for now"
+            .to_owned(),
+        FsError::Stale | FsError::BadHandle => {
+            format!("{error}: an object that the operation needs is not there")
+        }
+        error => error.to_string(),
+    }
+}
+
+fn storage_error(step: impl Into<String>) -> impl FnOnce(FsError) -> ReplayError {
+    let step = step.into();
+    move |source| ReplayError::Storage { step, source }
+}
+
 impl ReplayError {
     /// Whether the file system is at fault, and not the log or what is kept beside it.
     pub(super) fn is_of_storage(&self) -> bool {
-        matches!(self, Self::Storage(_) | Self::NotStable(_))
+        matches!(self, Self::Storage { .. } | Self::NotStable(_))
     }
 }
 
@@ -130,16 +155,29 @@ pub(super) fn replay(
         return Err(ReplayError::Log(format!("{expected} were found, and then {count}")));
     }
     let is_first = earlier.is_none();
-    let found = replay.observe(storage, earlier.map(|kept| kept.observed))?;
+    let found = replay
+        .observe(storage, earlier.map(|kept| kept.observed))
+        .map_err(storage_error("looking at the objects that the operations are of"))?;
     if is_first {
         observed.write(found, is_in_effect, still_mounted.as_deref())?;
     }
-    replay.bind_names(storage)?;
-    let again = each_change(records, |lsn, change| Ok(replay.write_data(storage, lsn, change)?))?;
+    replay.bind_names(storage).map_err(storage_error("bringing names back"))?;
+    let again = each_change(records, |lsn, change| {
+        replay.write_data(storage, lsn, change).map_err(|source| {
+            let object = match &change.action {
+                Action::Write { object, .. }
+                | Action::Attributes { object, .. }
+                | Action::Acls { object, .. }
+                | Action::Make { object, .. } => object_shown(object, storage),
+                _ => "an object".to_owned(),
+            };
+            ReplayError::Storage { step: format!("writing operation {lsn} to {object}"), source }
+        })
+    })?;
     if again != count {
         return Err(ReplayError::Log(format!("{count} were found, and then {again}")));
     }
-    let report = replay.set_attributes(storage)?;
+    let report = replay.set_attributes(storage).map_err(storage_error("setting attributes"))?;
     // Once it is done the records are of no use to anybody else.
     keep_not_replayed(records, &report, &observed.not_replayed())?;
     storage.make_stable().map_err(ReplayError::NotStable)?;

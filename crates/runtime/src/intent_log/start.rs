@@ -9,13 +9,15 @@ use std::sync::Arc;
 use steadfast_engine::recovery::{finish_cut, undo};
 use steadfast_intent_log::recovery::{Decision, Known, Observed, decide};
 use steadfast_intent_log::{
-    Extent, FileSystemEntry, Identity, IntentLog, Lsn, Reader, Superblock, Survey,
-    count_record_like, format, inspect, survey,
+    Extent, FileSystemEntry, Identity, IntentLog, LiveRecords, Lsn, Reader, Superblock, Survey,
+    count_record_like, format, inspect,
 };
 use steadfast_sys::durable_file;
 use steadfast_vfs::{Change, Recoverable};
 
+use super::adopting::LookAround;
 use super::begun::BegunRings;
+use super::comparison::Comparison;
 use super::keeper::{IntentLogKeeper, IntentLogOptions, Parts};
 use super::medium::FileMedium;
 use super::mutation::{self, Mutation};
@@ -25,7 +27,7 @@ use super::replay::{ReplayError, RingRecords, replay};
 use super::replies::{OpenedReplies, ReplyStore};
 use super::told::tell;
 use super::under_way::{self, Found, UnderWayFile};
-use super::{aside, hex};
+use super::{aside, hex, refused, survey};
 
 /// Which log this server uses.
 const KNOWN_FILE: &str = "intent-log.known";
@@ -64,6 +66,8 @@ pub struct StartIntentLog {
     pub options: IntentLogOptions,
     /// Opens a file system that is mounted; `None` if it is not.
     pub open_storage: Box<OpenStorage>,
+    /// Tells what is mounted, for a file system that got another UUID.
+    pub look_around: Box<LookAround>,
 }
 
 /// What came of the start.
@@ -96,7 +100,7 @@ pub enum StartIntentLogError {
         why: String,
     },
     /// A file system's records could not be replayed.
-    #[error("{file_system}: {source}")]
+    #[error("{file_system}: its operations in the intent log cannot be replayed: {source}")]
     Replay {
         /// Where it is mounted.
         file_system: String,
@@ -172,9 +176,13 @@ fn known(directory: &Path, superblock: Option<&Superblock>) -> io::Result<Known>
     {
         return Ok(Known::GivenUp);
     }
+    Ok(if is_known(directory, &superblock.uuid)? { Known::Ours } else { Known::Unknown })
+}
+
+/// Whether this is the log that the state directory goes with.
+pub(super) fn is_known(directory: &Path, uuid: &[u8; 16]) -> io::Result<bool> {
     let known = read_or_empty(&directory.join(KNOWN_FILE))?;
-    let uuid = known.split_whitespace().next().unwrap_or_default();
-    Ok(if uuid == hex(&superblock.uuid) { Known::Ours } else { Known::Unknown })
+    Ok(known.split_whitespace().next() == Some(&*hex(uuid)))
 }
 
 pub(super) fn shown(entry: &FileSystemEntry) -> String {
@@ -212,25 +220,25 @@ impl StartIntentLog {
         let found = facts.superblock().cloned();
         let known = known(&self.state_directory, found.as_ref())
             .map_err(StartIntentLogError::StateDirectory)?;
-        let surveyed = found.as_ref().map(|superblock| survey(&medium, superblock));
+        let mut found = found;
+        let mut surveyed = found.as_ref().map(|superblock| survey(&medium, superblock));
         let record_like = if found.is_none() { count_record_like(&medium) } else { 0 };
         // With operations in it and no superblock, it is that log, and damaged.
         if record_like == 0 && has_another(found.as_ref())? {
             return Err(missing());
         }
+        // What discarding gives up, by `steadfast log verify` too.
+        let operations = surveyed.as_ref().map(Survey::live_operations);
         let mut storages = Storages::new();
-        if let (Some(superblock), Some(surveyed)) = (&found, &surveyed) {
-            for entry in &superblock.file_systems {
-                if surveyed.live.contains_key(&entry.index)
-                    && let Some(storage) = self.open(entry)?
-                {
-                    storages.push((entry.clone(), storage));
-                }
-            }
+        let mut comparison = Comparison::default();
+        if let (Some(superblock), Some(survey_of_it)) = (&mut found, &mut surveyed) {
+            comparison = self.compare(&medium, superblock, survey_of_it, &mut storages)?;
         }
         let is_there = |index| storages.iter().any(|(entry, _)| entry.index == index);
-        let observed =
+        let mut observed =
             Observed::new(&facts, surveyed.as_ref(), record_like, known, &self.host, is_there);
+        observed.marks = comparison.marks();
+        observed.operations = operations.unwrap_or(observed.operations);
         let (label, decision) = decide(&observed);
         tracing::debug!("intent log: {label}: {decision:?}");
         let write_error = |error: &dyn std::fmt::Display| StartIntentLogError::Write {
@@ -238,8 +246,11 @@ impl StartIntentLog {
             why: error.to_string(),
         };
         let (mut ring_replies, mut not_replayed) = (Vec::new(), NotReplayed::new());
+        let mut replayed = Vec::new();
         let (superblock, write_verifier) = match (decision, found) {
-            (Decision::Refuse(why), _) => return Err(self.refused(why.to_string())),
+            (Decision::Refuse(why), _) => {
+                return Err(self.refused(comparison.explain(why, surveyed.as_ref())));
+            }
             (Decision::Format, _) | (_, None) => {
                 let verifier = self.new_write_verifier;
                 let superblock = format(&medium, self.new_uuid, self.host, verifier)
@@ -252,33 +263,45 @@ impl StartIntentLog {
             }
             (Decision::Replay | Decision::ReplayAndSetAside, Some(superblock)) => {
                 let surveyed = survey(&medium, &superblock);
-                let cuts = self.undo_what_was_under_way(
-                    &superblock.file_systems,
-                    surveyed.last,
+                // Of those that are refused nothing is changed.
+                storages.retain(|(entry, _)| !comparison.is_refused(&entry.identity));
+                let mut changed = superblock.file_systems.clone();
+                changed.retain(|entry| !comparison.is_refused(&entry.identity));
+                let cuts = self.undo_what_was_under_way(&changed, surveyed.last, &mut storages);
+                not_replayed = self.replay_all(
+                    &medium,
+                    (&superblock, &surveyed, &comparison),
                     &mut storages,
-                );
-                let into = &mut ring_replies;
-                not_replayed =
-                    self.replay_all(&medium, &superblock, &surveyed, &mut storages, into)?;
+                    &mut ring_replies,
+                )?;
                 finish_cuts(&cuts, &not_replayed, &mut storages);
+                let live = superblock.file_systems.iter();
+                let live = live.filter(|entry| surveyed.live.contains_key(&entry.index));
+                let of_live = live.map(|entry| entry.identity);
+                replayed.extend(of_live.filter(|identity| !not_replayed.contains(identity)));
+                storages.retain(|(entry, _)| !not_replayed.contains(&entry.identity));
                 (superblock, self.new_write_verifier)
             }
         };
+        comparison.tell_of_what_is_served();
         let known = replies.iter().chain(ring_replies.iter().map(Vec::as_slice));
         let entries = &superblock.file_systems;
         let begun = self.replies_of_begun(known, entries, &not_replayed, &mut storages);
         ring_replies.extend(begun);
-        drop(storages);
-        // The new epoch makes the ring's unreadable.
+        // The new epoch makes the records of the ring unreadable.
         store.add(ring_replies, &mut replies).map_err(StartIntentLogError::StateDirectory)?;
         // From here on nothing in the log is live. Should the machine stop before the superblock
         // says so, the same is replayed once more.
         note_known(&self.state_directory, &superblock.uuid, true)
             .map_err(StartIntentLogError::StateDirectory)?;
-        let surveyed = survey(&medium, &superblock);
+        let mut surveyed = survey(&medium, &superblock);
+        // Epochs go on after the latest that any mark has.
+        surveyed.epoch_beyond = surveyed.epoch_beyond.max(comparison.latest_epoch(&superblock));
         let log = IntentLog::resume(&superblock, &surveyed, self.host, write_verifier)
             .map_err(|error| write_error(&error))?;
         log.write_superblocks(&medium, false).map_err(|error| write_error(&error))?;
+        self.mark_those_replayed(&superblock, &replayed, &log, &mut storages)?;
+        drop(storages);
         time_superblocks(&log, &medium).map_err(|error| write_error(&error))?;
         for entry in &superblock.file_systems {
             let (directory, log) = (&self.state_directory, &superblock.uuid);
@@ -288,8 +311,8 @@ impl StartIntentLog {
         }
         let under_way = UnderWayFile::create(&self.state_directory).inspect_err(|error| {
             tracing::warn!(
-                "attributes that are being set cannot be noted in the state directory: {error}; if \
-                 the server is killed meanwhile, they may be there by halves"
+                "the state directory cannot be written: {error}; attributes that are being set \
+                 when the server is killed may be set in part"
             );
         });
         let begun = BegunRings::create(&self.state_directory).inspect_err(|error| {
@@ -351,7 +374,8 @@ impl StartIntentLog {
         storages: &mut Storages,
     ) -> Vec<Found> {
         let mut found = under_way::found(&self.state_directory).unwrap_or_else(|error| {
-            tracing::warn!("cannot tell what was under way when the server was killed: {error}");
+            tracing::warn!("the state directory cannot be read: {error}; attributes that were being set when the \
+                 server was killed may be set in part");
             Vec::new()
         });
         found.retain(|found| found.lsn == 0 || found.lsn > last.0);
@@ -389,8 +413,7 @@ impl StartIntentLog {
     fn replay_all(
         &self,
         medium: &FileMedium,
-        superblock: &Superblock,
-        surveyed: &Survey,
+        (superblock, surveyed, comparison): (&Superblock, &Survey, &Comparison),
         storages: &mut Storages,
         replies: &mut Vec<Vec<u8>>,
     ) -> Result<NotReplayed, StartIntentLogError> {
@@ -421,14 +444,25 @@ impl StartIntentLog {
             let why = match replayed {
                 Some(Ok(())) => continue,
                 // It may be full, or read-only. The others must not wait for it.
-                Some(Err(error)) if error.is_of_storage() => format!("cannot be replayed: {error}"),
+                Some(Err(error)) if error.is_of_storage() => {
+                    format!(
+                        "they cannot be replayed: {error}; repair that, and start its share again"
+                    )
+                }
                 Some(Err(source)) => {
                     let file_system = shown(entry);
                     return Err(StartIntentLogError::Replay { file_system, source });
                 }
-                None => "its file system is not mounted".to_owned(),
+                None => match comparison.why_refused(&entry.identity) {
+                    Some(why) => {
+                        refused::note(&self.state_directory, entry, &why)
+                            .map_err(StartIntentLogError::StateDirectory)?;
+                        format!("{why}; {}", refused::choices(entry))
+                    }
+                    None => comparison.why_absent(entry),
+                },
             };
-            self.set_aside(medium, superblock, entry, live.records, &why)
+            self.set_aside(medium, superblock, entry, live, &why)
                 .map_err(StartIntentLogError::StateDirectory)?;
             not_replayed.push(entry.identity);
         }
@@ -464,20 +498,22 @@ impl StartIntentLog {
         medium: &FileMedium,
         superblock: &Superblock,
         entry: &FileSystemEntry,
-        live_records: u64,
+        live: &LiveRecords,
         why: &str,
     ) -> io::Result<()> {
         let (directory, extent) = (&self.state_directory, Extent::of(superblock));
         let log = (&superblock.uuid, superblock.epoch);
-        let expected = Some(live_records);
-        let (path, last) = aside::set_aside(directory, medium, &extent, log, entry, expected)?;
+        let expected = Some(live.records);
+        let set_aside = aside::set_aside(directory, medium, &extent, log, entry, expected)?;
+        let Some((path, last)) = set_aside else { return Ok(()) };
         // This start, or an earlier one, may have begun to replay them.
         let of_ring = ObservedFile::of_ring(directory, log.0, log.1, entry.index);
         ObservedFile::of_aside(directory, log.0, log.1, entry.index, last).copy_from(&of_ring)?;
         tracing::error!(
-            "{}: {why}: what was acknowledged and had not reached it is kept in {} and replayed \
+            "{}: {} operations are not replayed: {why}. They are kept in {} and replayed \
              before it is served",
             shown(entry),
+            live.operations,
             path.display()
         );
         Ok(())
@@ -522,8 +558,8 @@ fn finish_cuts(cuts: &[Found], not_replayed: &NotReplayed, storages: &mut Storag
 
 fn tell_of_half(entry: &FileSystemEntry, why: &dyn std::fmt::Display) {
     tracing::warn!(
-        "{}: an object whose attributes were being set when the server was killed, which nobody was \
-         told of, may have some of them: {why}",
+        "{}: attributes of an object were being set when the server was killed, and no client was told \
+         that they were; it may have some of them and not others: {why}",
         shown(entry)
     );
 }

@@ -69,7 +69,7 @@ pub enum SwitchError {
     /// Changes wait for a repair.
     #[error(
         "the intent log cannot be written ({0}), and neither can a file system be flushed: repair \
-         both and start the server again"
+         both devices and start the server again"
     )]
     Stuck(String),
     /// A file system cannot be flushed, and what it may have lost is in the log.
@@ -319,8 +319,8 @@ impl IntentLogKeeper {
                 *self.switch.left.lock() = Some(Left::ByAdministrator);
                 self.open_gate(Phase::Off);
                 tracing::warn!(
-                    "the intent log is off, and empty: changes are flushed one by one, until it is \
-                     switched on or the server is started again"
+                    "the intent log is off, and empty. Each change is flushed before its reply, until \
+                     `steadfast log enable` or the next start of the server"
                 );
             }
             // It has been seen to.
@@ -343,12 +343,19 @@ impl IntentLogKeeper {
         if !self.log.has_failed() && self.superblock_fault.lock().is_none() {
             self.checkpoint();
             self.refuse_faulty()?;
+            if let Err((entry, error)) = self.mark_all_flushed() {
+                self.note_faulty(entry.index, &entry.path, error);
+                self.refuse_faulty()?;
+            }
             // The server goes on telling its verifier, and may crash.
             self.log.set_write_verifier(self.untold_write_verifier);
             match self.close_log() {
                 Ok(true) => {
                     if let Err(error) = note_known(&self.state_directory, &self.uuid, false) {
-                        tracing::warn!("cannot note that the intent log is closed: {error}");
+                        tracing::warn!(
+                            "the state directory cannot be written: {error}. The intent log is empty and \
+                             closed; that is only not noted there, and no change is lost"
+                        );
                     }
                     return Ok(());
                 }

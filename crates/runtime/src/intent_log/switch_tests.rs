@@ -18,13 +18,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) struct Disk {
     syncs: AtomicUsize,
     fails: AtomicBool,
+    /// As the kernel tells of what it could not write: to who asks first.
+    fails_once: AtomicBool,
     takes_nothing: AtomicBool,
 }
 
 impl FileSystemSync for Disk {
     fn sync(&self) -> Result<(), FsError> {
         self.syncs.fetch_add(1, Ordering::SeqCst);
-        if self.fails.load(Ordering::SeqCst) { Err(FsError::Io) } else { Ok(()) }
+        let fails = self.fails_once.swap(false, Ordering::SeqCst);
+        if fails || self.fails.load(Ordering::SeqCst) { Err(FsError::Io) } else { Ok(()) }
     }
 
     fn try_writing(&self) -> Result<(), FsError> {
@@ -58,6 +61,7 @@ pub(super) fn parts(place: &std::path::Path, open_storage: Box<OpenStorage>) -> 
             ..IntentLogOptions::default()
         },
         open_storage,
+        look_around: Box::new(Vec::new),
     }
 }
 
@@ -124,6 +128,24 @@ fn the_log_stays_off_when_what_was_not_logged_cannot_be_flushed() {
     // The kernel tells of lost data once.
     disk.fails.store(false, Ordering::SeqCst);
     assert!(matches!(keeper.enable(), Err(SwitchError::NotFlushed(_))));
+}
+
+/// Nothing of it is in the log, so that no checkpoint flushes it.
+#[test]
+fn a_failure_that_is_told_once_keeps_the_log_from_being_closed() {
+    for is_stopped in [true, false] {
+        let place = tempfile::tempdir().expect("a directory");
+        let keeper = start(place.path()).keeper;
+        let (_, disk, _) = join(&keeper);
+        keeper.flush();
+        disk.fails_once.store(true, Ordering::SeqCst);
+        if is_stopped {
+            assert!(!keeper.close(7), "what may be lost is not told to be stable");
+        } else {
+            let refused = keeper.disable().expect_err("refused");
+            assert!(matches!(refused, SwitchError::Faulty { .. }), "{refused}");
+        }
+    }
 }
 
 #[test]

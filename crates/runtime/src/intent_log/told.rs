@@ -11,11 +11,14 @@ use steadfast_sys::durable_file;
 use steadfast_vfs::{Action, Change, ObjectKey, Recoverable};
 
 use super::hex;
+use super::listing::object_shown;
 use super::replay::{Records, ReplayError};
 use super::start::shown;
 
 /// Conflicts of one replay that are told one by one.
 const TOLD_MAX: usize = 1000;
+/// Files that are named when they were replayed; how many more there were is said.
+const FILES_TOLD_MAX: usize = 10;
 /// Of records that are kept: what the file begins with. Each record is its LSN (8 bytes), its length
 /// (4) and the change.
 const KEPT_HEAD: &str = "steadfast: not replayed 1\n";
@@ -56,6 +59,22 @@ fn place(storage: &mut dyn Recoverable, dir: &ObjectKey, name: &[u8]) -> String 
     }
 }
 
+/// The first of the files that a replay has written or made again, after a colon.
+fn files_named(report: &Report, storage: &mut dyn Recoverable) -> String {
+    let mut files: Vec<_> = report.files.iter().collect();
+    files.sort_unstable();
+    let named: Vec<String> =
+        files.iter().take(FILES_TOLD_MAX).map(|file| object_shown(file, storage)).collect();
+    if named.is_empty() {
+        return String::new();
+    }
+    let more = match files.len().saturating_sub(FILES_TOLD_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(": {}{more}", named.join(", "))
+}
+
 /// Tells what a replay did.
 pub(super) fn tell(
     entry: &FileSystemEntry,
@@ -65,11 +84,14 @@ pub(super) fn tell(
 ) {
     let path = escaped(shown(entry).as_bytes());
     tracing::info!(
-        "{path}: replayed the intent log in {} ms: {} names, {} objects made again, {} bytes",
+        "{path}: replayed the intent log in {} ms: {} names bound or removed, {} objects made again, \
+         {} bytes written, {} files{}",
         time.as_millis(),
         report.names,
         report.objects_made,
-        report.data_bytes
+        report.data_bytes,
+        report.files.len(),
+        files_named(report, storage)
     );
     for conflict in report.conflicts.iter().take(TOLD_MAX) {
         tracing::warn!("{}: {}", place(storage, &conflict.dir, &conflict.name), conflict.kind);
