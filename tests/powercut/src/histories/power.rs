@@ -320,10 +320,22 @@ fn check(
 }
 
 /// A load that goes on after the server was started.
-fn next_load(stage: &Stage<'_>, recording: &Recording, state: State) -> Ledger {
+fn next_load(
+    stage: &Stage<'_>,
+    recording: &Recording,
+    moment: &Moment<'_>,
+    state: State,
+) -> Ledger {
     let load = Load::new(recording.root.clone(), None, 0);
     let mut ledger = load.with(stage.parts.mix(), &stage.places.share()).into_ledger();
     ledger.operations.clone_from(&recording.operations);
+    // What came after the power cut never was, and is not sent again.
+    let acknowledged: std::collections::BTreeSet<_> = moment.acknowledged.iter().copied().collect();
+    for (number, operation) in ledger.operations.iter_mut().enumerate() {
+        if !acknowledged.contains(&(number as crate::operation::Number)) {
+            operation.reply.clear();
+        }
+    }
     ledger.resume(state);
     ledger
 }
@@ -342,7 +354,7 @@ fn killed(
         return Ok(findings);
     }
     crate::snapshot::remove_asides(&stage.places.share())?;
-    let load = Load::resume(next_load(stage, recording, state), None, usize::MAX);
+    let load = Load::resume(next_load(stage, recording, moment, state), None, usize::MAX);
     let mix = crate::workload::Mix { local: false, ..stage.parts.mix() };
     let load = load.with(mix, &stage.places.share());
     let (clients, seed) = (stage.shape.clients, random.next());
@@ -409,7 +421,7 @@ fn again(
                 let (_, state) = check.run(state, &root)?;
                 crate::snapshot::remove_asides(&places.share())?;
                 let before = operations.len();
-                let ledger = next_load(stage, recording, state.clone());
+                let ledger = next_load(stage, recording, moment, state.clone());
                 let load = Load::resume(ledger, Some(Arc::clone(&journal)), before + OPERATIONS);
                 let mix = crate::workload::Mix { local: false, ..stage.parts.mix() };
                 let load = load.with(mix, &places.share());
