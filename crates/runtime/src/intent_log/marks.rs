@@ -303,7 +303,9 @@ impl Compared {
         files: &[AsidePath],
         log: &[u8; 16],
     ) -> Option<String> {
-        let Some(mark) = &self.mark else { return self.why_refused() };
+        // One of another file system came with a file that was copied here, and says nothing.
+        let of_this = |mark: &&Mark| mark.file_system == self.entry.identity;
+        let Some(mark) = self.mark.as_ref().filter(of_this) else { return self.why_refused() };
         let is_older = |file: &&AsidePath| {
             file.log == hex(&mark.log)
                 && file.log_end.is_some_and(|end| is_aside_older(mark, &mark.log, file.epoch, end))
@@ -318,9 +320,7 @@ impl Compared {
         }
         // A log may have been made anew since: the mark is of the one that the operations are of.
         let is_theirs = mark.log != *log && files.iter().any(|file| file.log == hex(&mark.log));
-        let is_of_another =
-            mark.log != *log && !is_theirs && mark.file_system == self.entry.identity;
-        if is_of_another {
+        if mark.log != *log && !is_theirs {
             return Self { fate: Fate::OtherLog, ..self.clone() }.why_refused();
         }
         if is_theirs { None } else { self.why_refused() }
@@ -423,6 +423,10 @@ mod tests {
         assert_eq!(why(compared(1, 4, 102), aside(1, 4, 100, Some(102))), "");
         assert!(why(compared(1, 4, 103), aside(1, 4, 100, Some(102))).contains("are older than"));
         assert!(why(compared(1, 5, 1), aside(1, 4, 100, Some(102))).contains("are older than"));
+        // A mark that was copied here from another file system.
+        let mut copied = compared(1, 5, 1);
+        copied.mark = copied.mark.map(|mark| Mark { file_system: Identity::default(), ..mark });
+        assert_eq!(why(copied, aside(1, 4, 100, Some(102))), "");
         // A name of an older version does not tell.
         assert_eq!(why(compared(1, 4, 103), aside(1, 4, 100, None)), "");
         // Our log was made anew since; the mark is still of the one before.
