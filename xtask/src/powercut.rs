@@ -28,6 +28,13 @@ const CI: &[(&str, &str, &str, &str)] = &[
     ("btrfs", "0", "45", "ext4"),
 ];
 
+/// What CI runs of histories: on each file system so many power cuts, and so many kills and stops, with what
+/// is known to hold in them (docs/powercut.md, Histories).
+const CI_HISTORIES: &[&[&str]] = &[
+    &["--with", "resent,acls,restored,gap,identity", "--points", "42"],
+    &["--histories", "--kills", "10"],
+];
+
 /// Runs the command with the arguments that follow its name.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
@@ -89,6 +96,12 @@ pub(crate) fn short() -> Result<()> {
             let words = ["--fs", file_system, "--points", without, "--allow-halves"];
             run(&words.map(str::to_owned))?;
         }
+    }
+    let with_small_log = tidy::workspace_root()?.join("tests/powercut/histories.toml");
+    let with_small_log = with_small_log.to_str().context("a path that is UTF-8")?;
+    for words in CI_HISTORIES {
+        let flags = ["--log-mib", "64", "--configuration", with_small_log];
+        run(&words.iter().copied().chain(flags).map(str::to_owned).collect::<Vec<_>>())?;
     }
     Ok(())
 }

@@ -100,6 +100,7 @@ fn what_was_seen_after_a_kill_is_forgotten_when_the_power_fails() {
     write(&mut bad, &file, b"acknowledged");
     kill(running);
     assert!(site.disks[1].remount("ro"));
+    site.note_failed_flushes();
     let running = site.start();
     assert!(site.said().contains("cannot be replayed"), "{}", site.said());
     kill(running);

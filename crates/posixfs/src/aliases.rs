@@ -3,7 +3,8 @@
 //! A crash may lose a file that clients know. Replay makes it again, and the kernel gives it
 //! another handle and another inode number. An alias says which: clients go on with the old ones,
 //! in both directions, and the old file number is not given to any other object that happens to
-//! get the inode number (design: a file keeps its handle and fileid for life).
+//! get the inode number (design: a file keeps its handle and fileid for life). Such an object is told
+//! under a number of its own, and keeps that when the first is gone: so old numbers stay in the table.
 //!
 //! Some file systems (XFS, btrfs) give an inode that they make anew the very handle of one that a
 //! crash has lost. A handle that clients know, or knew, must not lead to another object than the
@@ -20,7 +21,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
@@ -35,11 +36,16 @@ use crate::handle_form;
 use crate::mounted;
 use crate::write_back::Unflushed;
 
-/// Objects whose file number would be another's say so: no file system gives numbers so large.
-const DISPLACED: u64 = 1 << 63;
-/// Aliases of one file system, so that a damaged file cannot take all memory.
+/// How many objects can have had one file number: each but the first is told under one that differs in
+/// the highest 8 bits, since no file system gives numbers so large.
+const NUMBERS_MAX: u64 = 1 << 8;
+/// Aliases of one file system, and old numbers, so that a damaged file cannot take all memory.
 const ALIASES_MAX: usize = 4_000_000;
-const HEADER: &str = "steadfast aliases 1";
+const HEADER: &str = "steadfast aliases 2";
+/// Of a table without old numbers.
+const HEADER_BEFORE: &str = "steadfast aliases 1";
+/// What is in place of a handle where a number is all that is kept.
+const NO_HANDLE: &str = "-";
 
 /// One object that was made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +69,9 @@ pub(crate) struct Aliases {
     /// when the log's own began that succeeded last.
     failures: AtomicU64,
     failures_before: AtomicU64,
+    /// Where it is noted for the next start that one has.
+    failed_path: Option<PathBuf>,
+    is_told: AtomicBool,
     /// A directory of it, opened when it began to be used, to hear of errors since then.
     witness: OnceLock<OwnedFd>,
     /// What the log calls it, and one more; nothing, if 0.
@@ -72,6 +81,8 @@ pub(crate) struct Aliases {
     /// By what clients know; `None` if the object is gone for good.
     by_key: HashMap<ObjectKey, Option<Alias>>,
     by_actual: HashMap<ObjectKey, ObjectKey>,
+    /// File numbers that objects had, or have, whose inode number is another: whoever has the inode
+    /// number is told under another file number.
     fileids: HashSet<u64>,
 }
 
@@ -111,6 +122,17 @@ impl Aliases {
     /// Something of it could not be flushed.
     pub(crate) fn note_failure(&self) {
         self.failures.fetch_add(1, Ordering::SeqCst);
+        self.tell_next_start();
+    }
+
+    /// Has the next start know that something could not be flushed: nobody is told of it again.
+    pub(crate) fn tell_next_start(&self) {
+        if !self.is_told.swap(true, Ordering::SeqCst)
+            && let Some(path) = &self.failed_path
+            && let Err(error) = durable_file::replace(path, b"")
+        {
+            tracing::error!("cannot note in {} that a flush failed: {error}", path.display());
+        }
     }
 
     /// How many flushes have failed.
@@ -149,12 +171,16 @@ impl Aliases {
     /// Reads what [`Aliases::text`] wrote; or the number of the line that it did not write.
     fn parse(text: &str) -> Result<Self, usize> {
         let mut lines = text.lines().enumerate();
-        if lines.next().is_none_or(|(_, first)| first != HEADER) {
+        if lines.next().is_none_or(|(_, first)| first != HEADER && first != HEADER_BEFORE) {
             return Err(1);
         }
         let mut aliases = Self::default();
         for (index, line) in lines {
             let damaged = index + 1;
+            if let Some(number) = line.strip_prefix(NO_HANDLE) {
+                aliases.keep_number(number.trim_start().parse().map_err(|_| damaged)?);
+                continue;
+            }
             let mut words = line.split(' ');
             let mut key = || from_hex(words.next()?);
             let object = key().ok_or(damaged)?;
@@ -189,20 +215,36 @@ impl Aliases {
                 None => writeln!(text, "{}", to_hex(key)),
             };
         }
+        let mut old: Vec<_> = self.fileids.difference(&self.fileids_in_use()).copied().collect();
+        old.sort_unstable();
+        for number in old {
+            let _ = writeln!(text, "{NO_HANDLE} {number}");
+        }
         text
     }
 
     /// Saves the aliases. On return they are on disk.
     pub(crate) fn save(&self, directory: &Path, uuid: &[u8; 16]) -> io::Result<()> {
         let path = Self::path(directory, uuid);
-        if self.by_key.is_empty() && !path.exists() {
+        if self.is_empty() && !path.exists() {
             return Ok(());
         }
         durable_file::replace(&path, self.text().as_bytes())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.by_key.is_empty()
+        self.by_key.is_empty() && self.fileids.is_empty()
+    }
+
+    fn fileids_in_use(&self) -> HashSet<u64> {
+        self.by_key.values().flatten().map(|alias| alias.fileid).collect()
+    }
+
+    /// Keeps a file number from being told of the object that has it as its inode number.
+    fn keep_number(&mut self, fileid: u64) {
+        if self.fileids.len() < ALIASES_MAX {
+            self.fileids.insert(fileid);
+        }
     }
 
     pub(crate) fn insert(&mut self, object: ObjectKey, alias: Alias) {
@@ -215,7 +257,7 @@ impl Aliases {
             // What it was an alias of is gone: the kernel has given its inode to this one.
             self.by_key.insert(other, None);
         }
-        self.fileids.insert(alias.fileid);
+        self.keep_number(alias.fileid);
     }
 
     /// Keeps a handle from being another object's, unless an object has it.
@@ -234,9 +276,12 @@ impl Aliases {
         self.by_key.get(object).is_some_and(Option::is_none)
     }
 
-    /// Notes which objects are gone that were made again once. Their handles stay taken.
+    /// Notes which objects are gone that were made again once. Their handles stay taken, and their
+    /// numbers: another object has the inode number perhaps, and is told under a number for that reason
+    /// that it is to keep.
     pub(crate) fn retain(&mut self, mut is_there: impl FnMut(&ObjectKey) -> bool) {
-        for (object, alias) in std::mem::take(self).by_key {
+        self.by_actual.clear();
+        for (object, alias) in std::mem::take(&mut self.by_key) {
             match alias {
                 Some(alias) if is_there(&alias.actual) => self.insert(object, alias),
                 _ => self.take(object),
@@ -266,8 +311,12 @@ impl Aliases {
     pub(crate) fn fileid(&self, object: &ObjectKey, fileid: u64) -> u64 {
         match self.by_key.get(object) {
             Some(Some(alias)) => alias.fileid,
-            _ if self.fileids.contains(&fileid) => fileid | DISPLACED,
-            _ => fileid,
+            _ if self.fileids.is_empty() => fileid,
+            // From the highest bit downwards.
+            _ => (0..NUMBERS_MAX)
+                .map(|nth| fileid | nth.reverse_bits())
+                .find(|told| !self.fileids.contains(told))
+                .unwrap_or(fileid),
         }
     }
 }
@@ -322,7 +371,8 @@ impl AliasStore {
         if self.change_log.is_some() {
             mounted::note(directory, &uuid, &open);
         }
-        let aliases = Arc::new(Aliases { has_a_past, ..aliases });
+        let failed_path = Some(mounted::failed_path(directory, &uuid));
+        let aliases = Arc::new(Aliases { failed_path, has_a_past, ..aliases });
         *known = Arc::downgrade(&aliases);
         Ok(aliases)
     }
@@ -362,6 +412,9 @@ mod tests {
         ObjectKey(StorageHandle::new(&[0, byte, 7]).unwrap())
     }
 
+    /// What tells the second object of a number from the first.
+    const DISPLACED: u64 = 1 << 63;
+
     #[test]
     fn aliases_lead_both_ways_and_keep_numbers_apart() {
         let mut aliases = Aliases::default();
@@ -381,12 +434,22 @@ mod tests {
         assert!(displaced != key(1) && displaced != key(8));
         assert_eq!(aliases.actual(&displaced), Some(key(1)));
         assert_eq!(aliases.fileid(&displaced, 3), 3);
-        // Gone: its handle stays taken, its number does not.
+        // Gone: its handle stays taken, and its number: who has it by the kernel is known by another.
         aliases.retain(|actual| *actual != key(8));
         assert!(aliases.is_gone(&key(1)) && !aliases.is_gone(&key(2)));
         assert_eq!(aliases.actual(&key(1)), None);
         assert_eq!(aliases.presented(&key(1)), displaced);
-        assert_eq!(aliases.fileid(&key(2), 100), 100);
+        assert_eq!(aliases.fileid(&key(2), 100), 100 + DISPLACED);
+        // That one is lost too, and a third gets the inode number.
+        aliases.insert(key(2), Alias { actual: key(30), fileid: 100 + DISPLACED });
+        assert_eq!(aliases.fileid(&key(2), 101), 100 + DISPLACED);
+        assert_eq!(aliases.fileid(&key(4), 100), 100 + (1 << 62));
+        aliases.retain(|_| true);
+        aliases.forget_gone();
+        let saved = Aliases::parse(&aliases.text()).unwrap();
+        assert_eq!(saved.fileids, aliases.fileids);
+        assert_eq!(saved.fileid(&key(4), 100), 100 + (1 << 62));
+        aliases.take(key(1));
         // An object that is there keeps what it has.
         aliases.insert(key(3), Alias { actual: key(3), fileid: 5 });
         aliases.take(key(3));
@@ -409,10 +472,16 @@ mod tests {
         let loaded = Aliases::load(place.path(), &uuid).unwrap();
         assert_eq!(loaded.by_key, aliases.by_key);
         assert_eq!(loaded.text(), aliases.text());
+        // As earlier versions wrote it.
+        let before = aliases.text().replacen(HEADER, HEADER_BEFORE, 1);
+        assert_eq!(Aliases::parse(&before).unwrap().text(), aliases.text());
         let text = aliases.text();
-        for (from, to, line) in
-            [(HEADER, "something", 1), ("00000007", "0x000007", 2), (" 3\n", " 3 4\n", 5)]
-        {
+        for (from, to, line) in [
+            (HEADER, "something", 1),
+            ("00000007", "0x000007", 2),
+            (" 3\n", " 3 4\n", 5),
+            ("004d07\n", "004d07\n- x\n", 12),
+        ] {
             let damaged = text.replacen(from, to, 1);
             let result = Aliases::parse(&damaged).map(|_| ());
             assert!(result == Err(line) || damaged == text, "{damaged}");

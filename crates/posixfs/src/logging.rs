@@ -13,9 +13,10 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 use steadfast_sys::journal;
 use steadfast_vfs::{
-    Action, Attr, AttributesUnderWay, BegunCall, BegunMark, BeingMade, Caller, Change, ChangeLog,
-    Durable, FileSystemIdentity, FileSystemSync, Flush, FlushTarget, FlushWhat, FsError, LogPlace,
-    LoggedChange, LoggedFileSystem, ObjectKey, Obligation, Place, Settled, Time, change_bytes_max,
+    Action, Attr, AttributesUnderWay, Before, BegunCall, BegunMark, BeingMade, Caller, Change,
+    ChangeLog, Durable, FileSystemIdentity, FileSystemSync, Flush, FlushTarget, FlushWhat, FsError,
+    LogPlace, LoggedChange, LoggedFileSystem, ObjectKey, Obligation, Ownership, Place, Settled,
+    Time, change_bytes_max,
 };
 
 use crate::aliases::Aliases;
@@ -130,9 +131,13 @@ impl WholeFileSystem {
 impl FileSystemSync for WholeFileSystem {
     fn sync(&self) -> Result<(), FsError> {
         let failures = self.aliases.upgrade().map(|aliases| aliases.failures());
-        rustix::fs::syncfs(&self.directory)
-            .and_then(|()| journal::require_alive(&self.directory))
-            .map_err(from_errno)?;
+        let flushed = rustix::fs::syncfs(&self.directory)
+            .and_then(|()| journal::require_alive(&self.directory));
+        if let (Err(errno), Some(aliases)) = (flushed, self.aliases.upgrade()) {
+            aliases.tell_next_start();
+            return Err(from_errno(errno));
+        }
+        flushed.map_err(from_errno)?;
         if let (Some(aliases), Some(failures)) = (self.aliases.upgrade(), failures) {
             aliases.forget_failures(failures);
         }
@@ -180,6 +185,12 @@ const TRIAL_BYTES: usize = 64 << 10;
 /// What the log calls a node.
 pub(crate) fn key(node: &Node) -> ObjectKey {
     handle_form::key(&node.handle)
+}
+
+/// What is told of an object before a change of its attributes.
+pub(crate) fn before(attr: &Attr) -> Before {
+    let Attr { ctime, mtime, .. } = *attr;
+    Before { ctime, mtime, ownership: Some(Ownership::of(attr)) }
 }
 
 /// Where a gap begins that a change leaves in a file by what it puts at `start`.

@@ -204,6 +204,7 @@ impl Tree {
                 let mut gap = None;
                 let changed = self.ordered(node, |node, before| {
                     gap = logging::gap(before, size);
+                    effects.change.before = Some(logging::before(before));
                     self.apply(caller.cred, node, before, &set, effects)?;
                     effects.take();
                     Ok(())

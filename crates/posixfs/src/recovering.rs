@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, Mode as Permissions, OFlags};
 use rustix::io::Errno;
-use steadfast_sys::{directory, handle, identity, journal, volume, xattr};
+use steadfast_sys::{directory, durable_file, handle, identity, journal, volume, xattr};
 use steadfast_vfs::{
     AclsToSet, Attr, FileKind, FileSystemIdentity, FsError, HANDLE_BYTES_MAX, KeptFile, ObjectKey,
     Place, Recoverable, StorageHandle, Time,
@@ -48,6 +48,8 @@ pub struct RecoveringFileSystem {
     objects: HashMap<ObjectKey, Arc<OwnedFd>>,
     /// Since a server used it; what tells this time from others.
     still_mounted: Option<String>,
+    /// The same, if it was only unmounted and mounted again.
+    mounted_again: Option<String>,
     /// Whether the machine was started since a server used it.
     machine_was_started: bool,
 }
@@ -81,6 +83,7 @@ impl RecoveringFileSystem {
         let aliases = Aliases::load(state_directory, &uuid)?;
         Ok(Self {
             still_mounted: mounted::since_noted(state_directory, &uuid, &open),
+            mounted_again: mounted::again_since_noted(state_directory, &uuid, &open),
             machine_was_started: mounted::was_started_since_noted(state_directory, &uuid),
             open,
             identity: FileSystemIdentity { uuid, kind },
@@ -232,6 +235,27 @@ impl Recoverable for RecoveringFileSystem {
         self.still_mounted.as_deref()
     }
 
+    fn mounted_again(&self) -> Option<&str> {
+        self.mounted_again.as_deref()
+    }
+
+    fn has_lost_nothing(&mut self) -> bool {
+        let failed = mounted::failed_path(&self.state_directory, &self.identity.uuid);
+        if self.still_mounted.is_none() || failed.exists() {
+            return false;
+        }
+        // What nobody was told of yet, this flush is.
+        let flushed = rustix::fs::syncfs(&self.open);
+        if flushed.and_then(|()| journal::require_alive(&self.open)).is_ok() {
+            return true;
+        }
+        // The next attempt would not hear of it.
+        if let Err(error) = durable_file::replace(&failed, b"") {
+            tracing::error!("cannot note in {} that a flush failed: {error}", failed.display());
+        }
+        false
+    }
+
     fn machine_was_started(&self) -> bool {
         self.machine_was_started
     }
@@ -257,7 +281,12 @@ impl Recoverable for RecoveringFileSystem {
     fn look(&mut self, object: &ObjectKey) -> Result<Option<Attr>, FsError> {
         // What was held open may be gone by now.
         match self.open_object(object)? {
-            Some(found) => Ok(Some(attributes::attr(&attributes::stat(&found)?, 0))),
+            Some(found) => {
+                let attr = attributes::attr(&attributes::stat(&found)?, 0);
+                // The number that clients know.
+                let fileid = self.aliases.fileid(object, attr.fileid);
+                Ok(Some(Attr { fileid, ..attr }))
+            }
             None => Ok(None),
         }
     }
@@ -442,6 +471,10 @@ impl Recoverable for RecoveringFileSystem {
         acls: &AclsToSet<'_>,
     ) -> Result<(), FsError> {
         restoring::restore(self.object(object)?.as_fd(), attr, acls)
+    }
+
+    fn has_acls(&mut self, object: &ObjectKey, acls: &AclsToSet<'_>) -> Result<bool, FsError> {
+        restoring::has(self.object(object)?.as_fd(), acls)
     }
 
     fn keep(

@@ -75,7 +75,10 @@ fn steps(
     if !steps.is_empty() {
         steps.insert(0, Step::Mode(0));
     }
-    if !steps.is_empty() || now.mode != mode {
+    // btrfs stores a mode, and the list that it changes too, one after the other.
+    let has_list_of_mode =
+        access.is_empty() || acl::with_mode(access, mode).is_none_or(|list| list == access);
+    if !steps.is_empty() || now.mode != mode || !has_list_of_mode {
         steps.push(Step::Mode(mode));
     }
     Ok(steps)
@@ -91,6 +94,28 @@ fn take(step: &Step, object: BorrowedFd<'_>) -> Result<(), FsError> {
         Step::Access(list) => acl::write_encoded(object, Which::Access, list),
         Step::Default(list) => acl::write_encoded(object, Which::Default, list),
     }
+}
+
+/// Whether an object has these lists, but for the permissions that are in its mode too.
+pub(crate) fn has(object: BorrowedFd<'_>, acls: &AclsToSet<'_>) -> Result<bool, FsError> {
+    let now = attributes::attr(&attributes::stat(object)?, 0);
+    if now.links == 0 {
+        return Err(FsError::Stale);
+    }
+    if now.kind == FileKind::Symlink {
+        return Ok(true);
+    }
+    for (which, list) in [(Which::Access, acls.access), (Which::Default, acls.default)] {
+        let Some(list) = list else { continue };
+        let list = match (which, list) {
+            (Which::Access, [_, ..]) => acl::with_mode(list, now.mode).ok_or(FsError::Invalid)?,
+            _ => list.to_vec(),
+        };
+        if acl::kept(object, which, xattr::value)? != list {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Gives an object what is wanted, and its times.

@@ -225,3 +225,24 @@ fn what_is_made_again_inherits_nothing() {
         assert!(rights(&made).iter().all(|rights| *rights == 0), "{kind}");
     }
 }
+
+/// As btrfs leaves it, whose chmod stores the mode before the list.
+#[test]
+fn a_list_that_lags_behind_the_mode_is_brought_up_to_it() {
+    let entry = |tag, permissions| AclEntry { tag, permissions };
+    let entries = vec![
+        entry(AclTag::UserObject, 7),
+        entry(AclTag::User(7), 4),
+        entry(AclTag::GroupObject, 2),
+        entry(AclTag::Mask, 4),
+        entry(AclTag::Other, 6),
+    ];
+    let before = acl::encoded(&steadfast_vfs::Acl { entries });
+    let place = tempfile::tempdir().unwrap();
+    let open = std::fs::File::open(place.path()).unwrap();
+    let now = Attr { mode: 0o467, ..attributes::attr(&attributes::stat(&open).unwrap(), 0) };
+    let steps_from = |list: &[u8]| steps(&now, [list, &[]], &now, &AclsToSet::default()).unwrap();
+    assert_eq!(steps_from(&before), [Step::Mode(0o467)]);
+    assert_eq!(steps_from(&acl::with_mode(&before, 0o467).unwrap()), []);
+    assert_eq!(steps_from(&[]), []);
+}

@@ -12,8 +12,9 @@ use rustix::time::ClockId;
 use steadfast_sys::{file, process};
 use steadfast_vfs::permission::WRITE;
 use steadfast_vfs::{
-    Acl, Action, Attr, AttributesUnderWay, Caller, Changed, Cred, Durable, FileKind, FlushWhat,
-    FsError, PreAttr, SetAttr, SetTime, StorageHandle, Time, Waiting, Wcc, WriteHow, Written,
+    Acl, Action, Attr, AttributesUnderWay, Before, Caller, Changed, Cred, Durable, FileKind,
+    FlushWhat, FsError, PreAttr, SetAttr, SetTime, StorageHandle, Time, Waiting, Wcc, WriteHow,
+    Written,
 };
 
 use crate::acl::{self, Which};
@@ -117,7 +118,8 @@ impl Tree {
         let mut gap = None;
         let mut times = None;
         let changed = self.ordered(&node, |node, before| {
-            times = Some((before.ctime, before.mtime));
+            let Attr { ctime, mtime, .. } = *before;
+            times = Some(Before { ctime, mtime, ownership: None });
             gap = logging::gap(before, offset).filter(|_| !data.is_empty());
             let end = offset.checked_add(data.len() as u64);
             if end.is_none_or(|end| i64::try_from(end).is_err()) {
@@ -244,7 +246,9 @@ impl Tree {
             Ok(effects) => effects,
             Err(error) => return Durable::promising_nothing(Changed::failed(error)),
         };
+        let mut was = None;
         let changed = self.ordered(&node, |node, before| {
+            was = Some(logging::before(before));
             let done = change(node, before, &mut effects);
             if done.is_err()
                 && effects.is_logged()
@@ -263,7 +267,7 @@ impl Tree {
             effects.take();
             Ok(())
         });
-        effects.change.before = changed.wcc.before.map(|before| (before.ctime, before.mtime));
+        effects.change.before = was;
         if let Err(error) = changed.result {
             return effects.fail(&node.volume, error, changed);
         }

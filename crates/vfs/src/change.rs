@@ -9,15 +9,19 @@
 //! The encoding here is of the log's payload: little-endian, every length bounded before anything
 //! is made of it. What comes from a disk is not trusted: [`Change::decode`] takes any bytes.
 
+mod bytes;
+
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use crate::FileSystemSync;
 use crate::{
-    Attr, AttributesUnderWay, BegunCalls, DeviceNumber, FileKind, FsError, HANDLE_BYTES_MAX,
-    NAME_BYTES_MAX, StorageHandle, Time,
+    Attr, AttributesUnderWay, BegunCalls, FsError, HANDLE_BYTES_MAX, NAME_BYTES_MAX, StorageHandle,
+    Time,
 };
+
+use bytes::{In, Out};
 
 /// The longest symbolic link's target, in bytes (Linux `PATH_MAX`).
 pub const LINK_TARGET_BYTES_MAX: usize = 4096;
@@ -192,6 +196,35 @@ pub struct MadeAcls {
     pub default: Vec<u8>,
 }
 
+/// Whose an object is, and what its mode permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ownership {
+    /// The permission bits and those for set-id and sticky.
+    pub mode: u32,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+}
+
+impl Ownership {
+    /// An object's.
+    pub fn of(attr: &Attr) -> Self {
+        Self { mode: attr.mode, uid: attr.uid, gid: attr.gid }
+    }
+}
+
+/// What an object was just before a change of its data or attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Before {
+    /// When it had been changed last.
+    pub ctime: Time,
+    /// When its data had.
+    pub mtime: Time,
+    /// Whose it was, if the change may have changed that. Logs of earlier versions do not have it.
+    pub ownership: Option<Ownership>,
+}
+
 /// One change of one file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change<'a> {
@@ -199,8 +232,8 @@ pub struct Change<'a> {
     pub action: Action<'a>,
     /// Attributes of the objects that it changed, just afterwards.
     pub after: SmallVec<[(ObjectKey, Attr); AFTER_MAX]>,
-    /// When an object whose data it changed had been changed last: its ctime and mtime just before.
-    pub before: Option<(Time, Time)>,
+    /// Of a change of one object's data or attributes: what it was just before.
+    pub before: Option<Before>,
     /// What else is known of an object that it made. Logs of earlier versions do not have it.
     pub made: Option<Box<Made>>,
 }
@@ -372,6 +405,8 @@ pub struct NotAChange;
 const CHANGE_FORMAT: u8 = 1;
 /// The same, with times of before.
 const FORMAT_WITH_TIMES: u8 = 2;
+/// The same, with the ownership of before.
+const FORMAT_WITH_OWNERSHIP: u8 = 3;
 const ATTR_BYTES: usize = 1 + 4 * 6 + 8 * 4 + 3 * 12;
 
 mod tag {
@@ -408,7 +443,11 @@ impl<'a> Change<'a> {
     /// Appends the change.
     pub fn encode(&self, to: &mut Vec<u8>) {
         let mut out = Out(to);
-        out.u8(if self.before.is_some() { FORMAT_WITH_TIMES } else { CHANGE_FORMAT });
+        out.u8(match self.before {
+            None => CHANGE_FORMAT,
+            Some(Before { ownership: None, .. }) => FORMAT_WITH_TIMES,
+            Some(Before { ownership: Some(_), .. }) => FORMAT_WITH_OWNERSHIP,
+        });
         match &self.action {
             Action::Nothing => out.u8(tag::NOTHING),
             Action::Write { object, offset, data, gap } => {
@@ -495,9 +534,14 @@ impl<'a> Change<'a> {
             out.key(key);
             out.attr(attr);
         }
-        if let Some((ctime, mtime)) = &self.before {
+        if let Some(Before { ctime, mtime, ownership }) = &self.before {
             out.time(ctime);
             out.time(mtime);
+            if let Some(Ownership { mode, uid, gid }) = ownership {
+                for word in [mode, uid, gid] {
+                    out.u32(*word);
+                }
+            }
         }
         if let (Action::Make { .. }, Some(made)) = (&self.action, &self.made) {
             out.made(made);
@@ -511,7 +555,7 @@ impl<'a> Change<'a> {
     pub fn decode(record: &'a [u8]) -> Result<(Self, &'a [u8]), NotAChange> {
         let mut from = In(record);
         let format = from.u8()?;
-        if format != CHANGE_FORMAT && format != FORMAT_WITH_TIMES {
+        if !(CHANGE_FORMAT..=FORMAT_WITH_OWNERSHIP).contains(&format) {
             return Err(NotAChange);
         }
         let tag = from.u8()?;
@@ -583,8 +627,17 @@ impl<'a> Change<'a> {
         for _ in 0..count {
             after.push((from.key()?, from.attr()?));
         }
-        let has_times = format == FORMAT_WITH_TIMES;
-        let before = if has_times { Some((from.time()?, from.time()?)) } else { None };
+        let before = if format == CHANGE_FORMAT {
+            None
+        } else {
+            let (ctime, mtime) = (from.time()?, from.time()?);
+            let has_ownership = format == FORMAT_WITH_OWNERSHIP;
+            Some(Before {
+                ctime,
+                mtime,
+                ownership: if has_ownership { Some(from.ownership()?) } else { None },
+            })
+        };
         let made = if tag == tag::MAKE_KNOWN { Some(Box::new(from.made()?)) } else { None };
         Ok((Self { action, after, before, made }, from.0))
     }
@@ -610,183 +663,6 @@ fn made_bytes(made: Option<&Made>) -> usize {
     let acls = made.and_then(|made| made.acls.as_ref());
     let bytes = acls.map_or(0, |acls| acls.access.len() + acls.default.len());
     bytes.saturating_sub(MADE_ACL_BYTES)
-}
-
-struct Out<'a>(&'a mut Vec<u8>);
-
-impl Out<'_> {
-    fn u8(&mut self, value: u8) {
-        self.0.push(value);
-    }
-
-    fn u32(&mut self, value: u32) {
-        self.0.extend_from_slice(&value.to_le_bytes());
-    }
-
-    fn u64(&mut self, value: u64) {
-        self.0.extend_from_slice(&value.to_le_bytes());
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.u32(bytes.len() as u32);
-        self.0.extend_from_slice(bytes);
-    }
-
-    fn key(&mut self, key: &ObjectKey) {
-        let bytes = key.0.as_bytes();
-        self.u8(bytes.len() as u8);
-        self.0.extend_from_slice(bytes);
-    }
-
-    fn place(&mut self, place: &Place<'_>) {
-        self.key(&place.dir);
-        self.bytes(place.name);
-    }
-
-    fn unlinked(&mut self, unlinked: &Unlinked) {
-        self.key(&unlinked.object);
-        self.u8(u8::from(unlinked.is_directory));
-        self.u8(u8::from(unlinked.is_left));
-    }
-
-    fn time(&mut self, time: &Time) {
-        self.u64(time.seconds as u64);
-        self.u32(time.nanoseconds);
-    }
-
-    fn made(&mut self, made: &Made) {
-        self.u8(u8::from(made.born.is_some()));
-        if let Some(born) = &made.born {
-            self.time(born);
-        }
-        self.u8(u8::from(made.acls.is_some()));
-        if let Some(MadeAcls { access, default }) = &made.acls {
-            self.bytes(access);
-            self.bytes(default);
-        }
-    }
-
-    fn attr(&mut self, attr: &Attr) {
-        self.u8(kind_number(attr.kind));
-        for word in
-            [attr.mode, attr.links, attr.uid, attr.gid, attr.device.major, attr.device.minor]
-        {
-            self.u32(word);
-        }
-        for number in [attr.size, attr.used, attr.fsid, attr.fileid] {
-            self.u64(number);
-        }
-        for time in [&attr.atime, &attr.mtime, &attr.ctime] {
-            self.time(time);
-        }
-    }
-}
-
-const KINDS: [FileKind; 7] = [
-    FileKind::Regular,
-    FileKind::Directory,
-    FileKind::BlockDevice,
-    FileKind::CharacterDevice,
-    FileKind::Symlink,
-    FileKind::Socket,
-    FileKind::Fifo,
-];
-
-fn kind_number(kind: FileKind) -> u8 {
-    KINDS.iter().position(|known| *known == kind).unwrap_or(0) as u8
-}
-
-struct In<'a>(&'a [u8]);
-
-impl<'a> In<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8], NotAChange> {
-        let (taken, rest) = self.0.split_at_checked(count).ok_or(NotAChange)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], NotAChange> {
-        self.take(N)?.try_into().map_err(|_| NotAChange)
-    }
-
-    fn u8(&mut self) -> Result<u8, NotAChange> {
-        Ok(u8::from_le_bytes(self.array()?))
-    }
-
-    fn u32(&mut self) -> Result<u32, NotAChange> {
-        Ok(u32::from_le_bytes(self.array()?))
-    }
-
-    fn u64(&mut self) -> Result<u64, NotAChange> {
-        Ok(u64::from_le_bytes(self.array()?))
-    }
-
-    fn flag(&mut self) -> Result<bool, NotAChange> {
-        match self.u8()? {
-            0 => Ok(false),
-            1 => Ok(true),
-            _ => Err(NotAChange),
-        }
-    }
-
-    fn bytes(&mut self, max: usize) -> Result<&'a [u8], NotAChange> {
-        let length = self.u32()? as usize;
-        if length > max {
-            return Err(NotAChange);
-        }
-        self.take(length)
-    }
-
-    fn key(&mut self) -> Result<ObjectKey, NotAChange> {
-        let length = self.u8()?;
-        StorageHandle::new(self.take(usize::from(length))?).map(ObjectKey).ok_or(NotAChange)
-    }
-
-    fn place(&mut self) -> Result<Place<'a>, NotAChange> {
-        Ok(Place { dir: self.key()?, name: self.bytes(NAME_BYTES_MAX)? })
-    }
-
-    fn unlinked(&mut self) -> Result<Unlinked, NotAChange> {
-        Ok(Unlinked { object: self.key()?, is_directory: self.flag()?, is_left: self.flag()? })
-    }
-
-    fn time(&mut self) -> Result<Time, NotAChange> {
-        Ok(Time { seconds: self.u64()? as i64, nanoseconds: self.u32()? })
-    }
-
-    fn made(&mut self) -> Result<Made, NotAChange> {
-        let born = if self.flag()? { Some(self.time()?) } else { None };
-        let acls = if self.flag()? {
-            let access = self.bytes(ACL_BYTES_MAX)?.to_vec();
-            Some(MadeAcls { access, default: self.bytes(ACL_BYTES_MAX)?.to_vec() })
-        } else {
-            None
-        };
-        Ok(Made { born, acls })
-    }
-
-    fn attr(&mut self) -> Result<Attr, NotAChange> {
-        let kind = *KINDS.get(usize::from(self.u8()?)).ok_or(NotAChange)?;
-        let (mode, links, uid, gid) = (self.u32()?, self.u32()?, self.u32()?, self.u32()?);
-        let device = DeviceNumber { major: self.u32()?, minor: self.u32()? };
-        let (size, used, fsid, fileid) = (self.u64()?, self.u64()?, self.u64()?, self.u64()?);
-        let (atime, mtime, ctime) = (self.time()?, self.time()?, self.time()?);
-        Ok(Attr {
-            kind,
-            mode,
-            links,
-            uid,
-            gid,
-            size,
-            used,
-            device,
-            fsid,
-            fileid,
-            atime,
-            mtime,
-            ctime,
-        })
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,9 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
+use super::bytes::KINDS;
 use super::*;
+use crate::DeviceNumber;
 
 fn key() -> impl Strategy<Value = ObjectKey> {
     vec(any::<u8>(), 0..=HANDLE_BYTES_MAX)
@@ -50,7 +52,7 @@ struct Parts {
     flags: [bool; 4],
     after: Vec<(ObjectKey, Attr)>,
     made: Option<Made>,
-    before: Option<(Time, Time)>,
+    before: Option<Before>,
 }
 
 fn parts() -> impl Strategy<Value = Parts> {
@@ -59,7 +61,14 @@ fn parts() -> impl Strategy<Value = Parts> {
     let after = vec((key(), attr()), 0..=AFTER_MAX);
     let data = vec(any::<u8>(), 0..300);
     let numbers = option::of(any::<u64>());
-    let before = option::of((time(), time()));
+    let ownership =
+        option::of(any::<[u32; 3]>().prop_map(|[mode, uid, gid]| Ownership { mode, uid, gid }));
+    let before =
+        option::of((time(), time(), ownership).prop_map(|(ctime, mtime, ownership)| Before {
+            ctime,
+            mtime,
+            ownership,
+        }));
     (0..13_usize, keys, names, data, numbers, any::<[bool; 4]>(), (after, before), made()).prop_map(
         |(which, keys, names, data, number, flags, (after, before), made)| Parts {
             which,
@@ -140,9 +149,12 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_without_harm(bytes in vec(any::<u8>(), 0..200)) {
+    fn any_bytes_are_read_without_harm(
+        bytes in vec(any::<u8>(), 0..200),
+        format in CHANGE_FORMAT..=FORMAT_WITH_OWNERSHIP,
+    ) {
         let _ = Change::decode(&bytes);
-        let mut likely = vec![CHANGE_FORMAT];
+        let mut likely = vec![format];
         likely.extend_from_slice(&bytes);
         if let Ok((change, rest)) = Change::decode(&likely) {
             let mut again = Vec::new();

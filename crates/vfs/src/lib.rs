@@ -36,9 +36,9 @@ pub use begun::{
     AskedAttributes, BegunCall, BegunCalls, BegunMark, BeingMade, CALL_KEY_BYTES_MAX, CallName,
 };
 pub use change::{
-    ACL_BYTES_MAX, AFTER_MAX, Action, Change, ChangeLog, FileSystemIdentity, LINK_TARGET_BYTES_MAX,
-    LogPlace, LoggedChange, LoggedFileSystem, MADE_ACL_BYTES, Made, MadeAcls, NotAChange,
-    ObjectKey, Place, Settled, Unlinked, change_bytes_max,
+    ACL_BYTES_MAX, AFTER_MAX, Action, Before, Change, ChangeLog, FileSystemIdentity,
+    LINK_TARGET_BYTES_MAX, LogPlace, LoggedChange, LoggedFileSystem, MADE_ACL_BYTES, Made,
+    MadeAcls, NotAChange, ObjectKey, Ownership, Place, Settled, Unlinked, change_bytes_max,
 };
 pub use cred::{Caller, Cred, GROUPS_MAX, Waiting};
 pub use durable::{Durable, Flush, FlushDomain, FlushTarget, FlushWhat, Obligation, ReplyBarrier};

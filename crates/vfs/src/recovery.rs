@@ -39,6 +39,19 @@ pub trait Recoverable {
     /// in memory, unless the disk has failed.
     fn still_mounted(&self) -> Option<&str>;
 
+    /// If it has been unmounted and mounted again since the changes were made, and its disks were attached
+    /// all the time: what tells this mounting from any other. Then all changes reached the disk, unless it
+    /// failed: nobody is told of that by unmounting.
+    fn mounted_again(&self) -> Option<&str> {
+        None
+    }
+
+    /// Makes all stable of a file system that is still mounted; whether nothing of it can have been lost:
+    /// no flush has failed since it came into use, nor this one.
+    fn has_lost_nothing(&mut self) -> bool {
+        false
+    }
+
     /// Whether the machine was started, as far as is known, since a server used it last.
     fn machine_was_started(&self) -> bool {
         false
@@ -134,6 +147,14 @@ pub trait Recoverable {
         attr: &Attr,
         acls: &AclsToSet<'_>,
     ) -> Result<(), FsError>;
+
+    /// Whether an object has these access lists, but for what its mode says: that is kept in both.
+    ///
+    /// # Errors
+    /// The storage's; [`FsError::Stale`] if it is gone.
+    fn has_acls(&mut self, _object: &ObjectKey, acls: &AclsToSet<'_>) -> Result<bool, FsError> {
+        Ok(*acls == AclsToSet::default())
+    }
 
     /// Copies a file to a name of a directory, or, if none is given, of one that people find. `anew`: what
     /// has the name is removed; otherwise it is the copy, and stays as it is. On return the copy is on

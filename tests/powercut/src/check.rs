@@ -20,9 +20,9 @@
 //!
 //! Whoever may do more with an object than its acknowledged mode and ACLs permit is a fault of its own.
 
+mod findings;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use steadfast_client::nfsacl::{GETACL, MASK_ALL, getacl_arguments};
@@ -37,132 +37,14 @@ use crate::operation::{Action, Change, Done, Name, Number, Outcome, Place, ROOT,
 use crate::state::{Kind, Object, State};
 use crate::workload::Operation;
 
+pub(crate) use findings::{Fault, Findings, Violation};
+
 /// Calls under way at one time.
 const BATCH: usize = 64;
 /// Bytes a READ asks for.
 const READ_BYTES: u32 = 64 << 10;
 /// Of objects that are gone, the last so many handles are tried.
 const GONE_MAX: usize = 60;
-
-/// What is broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Fault {
-    /// A name that was acknowledged is not there, or one removed is there again, or another object
-    /// is behind it.
-    Name,
-    /// A handle is another, or does not work, or works though its object is gone.
-    Handle,
-    /// A file's bytes or size, or a link's target.
-    Data,
-    /// Mode, owner, times, link count.
-    Attribute,
-    /// A retransmission is answered otherwise.
-    Reply,
-    /// What was not acknowledged is there by halves.
-    Half,
-    /// The server, or the file system, does not start.
-    Start,
-    /// A local change, or the state of a disk, is undone.
-    Reverted,
-    /// Somebody may do more than was acknowledged.
-    Access,
-}
-
-impl Fault {
-    pub(crate) const ALL: [Self; 9] = [
-        Self::Name,
-        Self::Handle,
-        Self::Data,
-        Self::Attribute,
-        Self::Reply,
-        Self::Half,
-        Self::Start,
-        Self::Reverted,
-        Self::Access,
-    ];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Name => "names",
-            Self::Handle => "handles",
-            Self::Data => "data",
-            Self::Attribute => "attributes",
-            Self::Reply => "replies",
-            Self::Half => "halves",
-            Self::Start => "starts",
-            Self::Reverted => "reverted",
-            Self::Access => "access",
-        }
-    }
-}
-
-impl FromStr for Fault {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let known = Self::ALL.into_iter().find(|fault| fault.name() == text);
-        known.with_context(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|fault| fault.name()).collect();
-            format!("no fault {text:?}: {}", names.join(", "))
-        })
-    }
-}
-
-/// A broken promise.
-#[derive(Clone, Debug)]
-pub(crate) struct Violation {
-    pub(crate) fault: Fault,
-    /// The operation that was promised.
-    pub(crate) operation: Option<Number>,
-    /// What was promised, and what is there.
-    pub(crate) text: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.operation {
-            Some(ROOT) | None => write!(formatter, "{}: {}", self.fault.name(), self.text),
-            Some(number) => write!(formatter, "{}: #{number} {}", self.fault.name(), self.text),
-        }
-    }
-}
-
-/// What a check found.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Findings {
-    pub(crate) violations: Vec<Violation>,
-    /// Modification times that are not what the last reply told. No promise, but good to know.
-    pub(crate) times_differ: usize,
-    /// How much was compared.
-    pub(crate) objects: usize,
-    pub(crate) replies: usize,
-    /// Calls that were under way at a crash and were sent again, and how many of them failed for their
-    /// own success.
-    pub(crate) in_flight: usize,
-    pub(crate) false_answers: usize,
-    /// Names in the share that replay made to keep something.
-    pub(crate) asides: BTreeSet<Vec<u8>>,
-    /// Violations that are none, as the server's log tells about what is kept.
-    pub(crate) reported: usize,
-    /// Local changes before a start that were looked at, and names that one took away and that are
-    /// there again.
-    pub(crate) gaps: usize,
-    pub(crate) returned: usize,
-    /// Starts with a state directory or a data disk of an earlier moment.
-    pub(crate) restored: usize,
-}
-
-impl Findings {
-    /// Whether something acknowledged is not there.
-    pub(crate) fn has_loss(&self) -> bool {
-        self.violations.iter().any(|violation| violation.fault != Fault::Half)
-    }
-
-    /// Whether something unacknowledged is there by halves.
-    pub(crate) fn has_halves(&self) -> bool {
-        self.violations.iter().any(|violation| violation.fault == Fault::Half)
-    }
-}
 
 /// Carries many calls.
 pub(crate) trait Ask: RpcTransport {
@@ -200,6 +82,8 @@ pub(crate) struct Check<'a, T> {
     loose: BTreeSet<Number>,
     /// Whether local processes and ACLs are in the history.
     has_histories: bool,
+    /// The object that is being compared.
+    compared: Option<Number>,
 }
 
 /// How names begin that replay makes to keep something, and those that the server makes for itself.
@@ -216,7 +100,15 @@ impl<'a, T: Ask> Check<'a, T> {
         under_way: &'a BTreeSet<Number>,
     ) -> Self {
         let (findings, loose) = (Findings::default(), BTreeSet::new());
-        Self { client, operations, findings, under_way, loose, has_histories: false }
+        Self {
+            client,
+            operations,
+            findings,
+            under_way,
+            loose,
+            has_histories: false,
+            compared: None,
+        }
     }
 
     /// Also with what local processes did, and ACLs.
@@ -226,7 +118,8 @@ impl<'a, T: Ask> Check<'a, T> {
     }
 
     /// Compares the share with what is acknowledged (`state`) and what was under way. Returns the
-    /// state with what of that was done, too.
+    /// state with what of that was done, too, and with the data that was seen: what was not promised and
+    /// is lost is not promised by what comes later, and what is there after a start stays.
     ///
     /// # Errors
     /// When the server does not answer.
@@ -250,7 +143,13 @@ impl<'a, T: Ask> Check<'a, T> {
             seen.insert(number, entries);
         }
         self.names(&state, &seen)?;
-        self.objects(&state)?;
+        for (number, bytes) in self.objects(&state)? {
+            if let Some(Kind::File(content)) =
+                state.objects.get_mut(&number).map(|object| &mut object.kind)
+            {
+                content.see(bytes);
+            }
+        }
         self.gone(&state)?;
         if self.has_histories {
             self.acls(&state)?;
@@ -267,7 +166,8 @@ impl<'a, T: Ask> Check<'a, T> {
             Some(known) => format!("{}: {text}", known.action),
             None => text,
         };
-        self.findings.violations.push(Violation { fault, operation, text });
+        let object = self.compared;
+        self.findings.violations.push(Violation { fault, operation, object, text });
     }
 
     /// The same of what an operation under way may have left half done, losing nothing of others.
@@ -527,7 +427,8 @@ impl<'a, T: Ask> Check<'a, T> {
         Ok(())
     }
 
-    fn objects(&mut self, state: &State) -> Result<()> {
+    /// Compares all objects with what is known of them; the bytes of files that are as they may be.
+    fn objects(&mut self, state: &State) -> Result<Vec<(Number, Vec<u8>)>> {
         let none = FileHandle(Vec::new());
         let known: Vec<(Number, &Object, &FileHandle)> = (state.objects.iter())
             .filter_map(|(number, object)| Some((*number, object, object.handle.as_ref()?)))
@@ -539,10 +440,11 @@ impl<'a, T: Ask> Check<'a, T> {
         let mut alive = Vec::new();
         for (reply, (number, object, handle)) in replies.into_iter().zip(known) {
             self.findings.objects += 1;
+            self.compared = Some(number);
             match decoder(reply).getattr(&none) {
                 Ok(attributes) => {
                     self.attributes(number, object, &attributes);
-                    alive.push((object, handle, attributes.size));
+                    alive.push((number, object, handle, attributes.size));
                 }
                 Err(_) if object.is_loose => {}
                 Err(error) => {
@@ -550,7 +452,9 @@ impl<'a, T: Ask> Check<'a, T> {
                 }
             }
         }
-        self.data(&alive)
+        let seen = self.data(&alive);
+        self.compared = None;
+        seen
     }
 
     fn attributes(&mut self, number: Number, object: &Object, seen: &Attributes) {
@@ -615,13 +519,20 @@ impl<'a, T: Ask> Check<'a, T> {
         }
     }
 
-    fn data(&mut self, alive: &[(&Object, &FileHandle, u64)]) -> Result<()> {
+    fn data(
+        &mut self,
+        alive: &[(Number, &Object, &FileHandle, u64)],
+    ) -> Result<Vec<(Number, Vec<u8>)>> {
         let none = FileHandle(Vec::new());
         let mut calls = Vec::new();
         let mut asked = Vec::new();
-        for (index, (object, handle, size)) in alive.iter().enumerate() {
+        let mut seen = Vec::new();
+        for (index, (number, object, handle, size)) in alive.iter().enumerate() {
             match &object.kind {
                 Kind::File(content) if content.may_have_size(*size) => {
+                    if *size == 0 {
+                        seen.push((*number, Vec::new()));
+                    }
                     for offset in (0..*size).step_by(READ_BYTES as usize) {
                         calls.push((procedure::READ, arguments::read(handle, offset, READ_BYTES)));
                         asked.push(index);
@@ -636,7 +547,7 @@ impl<'a, T: Ask> Check<'a, T> {
         }
         let mut read: BTreeMap<usize, Result<Vec<u8>, ClientError>> = BTreeMap::new();
         for (reply, index) in self.batch(&calls)?.into_iter().zip(asked) {
-            let is_link = alive.get(index).is_some_and(|(object, ..)| object.target().is_some());
+            let is_link = alive.get(index).is_some_and(|(_, object, ..)| object.target().is_some());
             let part = if is_link {
                 decoder(reply).readlink(&none).map(|link| link.target)
             } else {
@@ -650,18 +561,25 @@ impl<'a, T: Ask> Check<'a, T> {
             }
         }
         for (index, bytes) in read {
-            let Some((object, ..)) = alive.get(index) else { continue };
+            let Some((number, object, ..)) = alive.get(index) else { continue };
             let fault = match (&object.kind, bytes) {
                 (_, Err(error)) => Some(error.to_string()),
-                (Kind::File(content), Ok(bytes)) => content.fault(&bytes),
+                (Kind::File(content), Ok(bytes)) => {
+                    let fault = content.fault(&bytes);
+                    if fault.is_none() {
+                        seen.push((*number, bytes));
+                    }
+                    fault
+                }
                 (_, Ok(bytes)) => (object.target().as_ref() != Some(&bytes))
                     .then(|| format!("the target is {}", shown(&bytes))),
             };
+            self.compared = Some(*number);
             if let Some(fault) = fault {
                 self.fault_or_half(Fault::Data, Some(object.last.data), fault);
             }
         }
-        Ok(())
+        Ok(seen)
     }
 
     /// ACLs are those that were acknowledged, or set by a local process.
@@ -669,7 +587,9 @@ impl<'a, T: Ask> Check<'a, T> {
         let known: Vec<_> = (state.objects.iter())
             .filter(|(number, object)| {
                 let has_them = matches!(object.kind, Kind::File(_) | Kind::Directory);
-                has_them && !object.has_loose_attributes && !self.loose.contains(number)
+                // A list of which the mode is not known is not known whole.
+                let is_whole = object.mode.is_some() || object.acl == Some(None);
+                has_them && is_whole && !object.has_loose_attributes && !self.loose.contains(number)
             })
             .filter_map(|(number, object)| {
                 Some((*number, object, object.handle.as_ref()?, object.acl?))
@@ -684,9 +604,11 @@ impl<'a, T: Ask> Check<'a, T> {
             let Ok(seen) = decoder(reply).getacl(&none) else { continue };
             if let Some(fault) = acl::fault(object.mode, acl, object.default_acl, &seen) {
                 let text = format!("#{number}: {fault}");
+                self.compared = Some(number);
                 self.fault(Fault::Access, Some(object.last.attributes), text);
             }
         }
+        self.compared = None;
         Ok(())
     }
 
@@ -744,6 +666,7 @@ pub(crate) fn replay(
             findings.violations.push(Violation {
                 fault: Fault::Reply,
                 operation: Some(*number),
+                object: None,
                 text: format!("{}: sent again, it is answered otherwise", operation.action),
             });
         }

@@ -14,6 +14,9 @@ pub(crate) struct Content {
     sizes: Vec<u64>,
     /// What may be there instead of the newest bytes.
     instead: Vec<Instead>,
+    /// Whether a client has written what it was not promised, or a local process what nothing tells: that a
+    /// local process makes it stable promises nothing.
+    is_unstable: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +62,7 @@ impl Content {
         }
         let end = offset + data.len() as u64;
         if !is_promised {
+            self.is_unstable = true;
             self.doubt(offset, end);
         }
         let newest = Arc::make_mut(&mut self.newest);
@@ -92,12 +96,18 @@ impl Content {
         }
     }
 
+    /// It was seen to be this, and stays so.
+    pub(crate) fn see(&mut self, bytes: Vec<u8>) {
+        self.newest = Arc::new(bytes);
+        self.settle();
+    }
+
     /// The whole file was changed to this. What is not promised may be what was there before instead,
     /// byte by byte.
     pub(crate) fn put(&mut self, bytes: Vec<u8>, is_promised: bool) {
         let (old_bytes, new_bytes) = (self.size(), bytes.len() as u64);
         let old = std::mem::replace(&mut self.newest, Arc::new(bytes));
-        if is_promised {
+        if is_promised && !self.is_unstable {
             self.settle();
             return;
         }
@@ -110,8 +120,21 @@ impl Content {
         self.instead.push(Instead { from: 0, bytes: old });
     }
 
+    /// Whoever makes it stable, what there is may be lost until a client commits it.
+    pub(crate) fn be_unstable(&mut self) {
+        self.is_unstable = true;
+    }
+
+    /// A local process has made all of it stable.
+    pub(crate) fn settle_locally(&mut self) {
+        if !self.is_unstable {
+            self.settle();
+        }
+    }
+
     /// All of it is stable.
-    pub(crate) fn settle(&mut self) {
+    fn settle(&mut self) {
+        self.is_unstable = false;
         self.size_promised = self.size();
         self.sizes.clear();
         self.instead.clear();
@@ -120,6 +143,7 @@ impl Content {
     /// A range is promised to stay; an empty one is the whole file.
     pub(crate) fn commit(&mut self, offset: u64, count: u32) {
         let end = if count == 0 { self.size() } else { offset + u64::from(count) };
+        self.is_unstable &= count != 0;
         self.promise(offset, end.min(self.size()));
     }
 

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use crate::check::{Check, Fault, Findings, Violation, replay};
 use crate::crash::Survival;
 use crate::random::Random;
-use crate::recording::{Moment, Places, Recording, Shape, record};
+use crate::recording::{Began, Moment, Places, Recording, Shape, record};
 use crate::report::Tally;
 use crate::server::Setup;
 use crate::storage::Mounted;
@@ -69,14 +69,10 @@ pub(crate) fn run(
         let survival = Survival::random(&mut random);
         moment.crash(survival, &mut random, |disk| places.image(disk, "point"))?;
         tally.spent("materialise", &mut clock);
-        places.start_machine(shape.seed, index + 1)?;
+        places.start_machine(shape.seed, index + 1, Began::Now)?;
         let findings = examine(cuts, shape, places, setup, &recording, &moment, tally);
         let findings = findings.unwrap_or_else(|error| Findings {
-            violations: vec![Violation {
-                fault: Fault::Start,
-                operation: None,
-                text: format!("{error:#}"),
-            }],
+            violations: vec![Violation::of(Fault::Start, format!("{error:#}"))],
             ..Findings::default()
         });
         tally.add(survival, &findings, moment.unflushed());

@@ -8,14 +8,18 @@ mod gap;
 mod kills;
 mod power;
 
+use std::collections::BTreeSet;
+use std::fmt::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
 use crate::check::{Fault, Findings, Violation};
+use crate::operation::{Action, Number, Outcome, Place};
 use crate::recording::{Places, Shape};
 use crate::report::Tally;
 use crate::server::Setup;
+use crate::state::State;
 use crate::workload::{Mix, Operation};
 
 pub(crate) use kills::run as run_kills;
@@ -109,7 +113,13 @@ pub(crate) struct Stage<'a> {
 
 impl Stage<'_> {
     /// Counts what was found after one crash, prints it, and keeps the server's log with it.
-    fn tell(&self, head: &str, findings: &Findings, tally: &mut Tally) -> Result<()> {
+    fn tell(
+        &self,
+        head: &str,
+        findings: &Findings,
+        operations: &[Operation],
+        tally: &mut Tally,
+    ) -> Result<()> {
         tally.found(findings);
         let told = tally.points_with_loss + tally.points_with_halves;
         if findings.violations.is_empty() || told > PRINTED_MAX {
@@ -129,7 +139,8 @@ impl Stage<'_> {
         let directory = keep.join(name);
         std::fs::create_dir_all(&directory).context("where traces are kept")?;
         let lines = findings.violations.iter().map(ToString::to_string);
-        let lines: Vec<String> = std::iter::once(head.to_owned()).chain(lines).collect();
+        let mut lines: Vec<String> = std::iter::once(head.to_owned()).chain(lines).collect();
+        lines.extend(concerned(findings, operations));
         std::fs::write(directory.join("violations"), lines.join("\n") + "\n")?;
         let log = self.places.top.join("server.log");
         if log.exists() {
@@ -144,34 +155,101 @@ impl Stage<'_> {
     }
 }
 
+/// The operations that had to do with the objects of violations, and the directories, in the order in
+/// which they were sent.
+fn concerned(findings: &Findings, operations: &[Operation]) -> Vec<String> {
+    let numbers = findings.violations.iter().filter_map(|violation| violation.operation);
+    let objects_told = findings.violations.iter().filter_map(|violation| violation.object);
+    let mut objects: BTreeSet<Number> = objects_told.collect();
+    let mut places: BTreeSet<Place> = BTreeSet::new();
+    for number in numbers {
+        let action = operations.get(number as usize).map(|operation| &operation.action);
+        objects.insert(action.and_then(Action::object).unwrap_or(number));
+        let of_it = action.map(Action::places).unwrap_or_default();
+        objects.extend(of_it.iter().map(|at| at.directory));
+        places.extend(of_it);
+    }
+    let is_of_them = |number: usize, operation: &Operation| {
+        if operation.action.places().iter().any(|at| places.contains(at)) {
+            return true;
+        }
+        let object = operation.action.object();
+        object.is_some_and(|it| objects.contains(&it)) || objects.contains(&(number as Number))
+    };
+    let all = operations.iter().enumerate();
+    let of_them = all.filter(|(number, operation)| is_of_them(*number, operation));
+    of_them
+        .map(|(number, operation)| {
+            let outcome = match &operation.outcome {
+                None => "not answered".to_owned(),
+                Some(Outcome::Done(_)) => "done".to_owned(),
+                Some(Outcome::Failed(status)) => format!("{status:?}"),
+            };
+            format!("#{number} {}: {outcome}", operation.action)
+        })
+        .collect()
+}
+
 /// A server, or a file system, that does not start.
 fn not_started(error: &anyhow::Error) -> Findings {
     let text = format!("{error:#}");
-    let violation = Violation { fault: Fault::Start, operation: None, text };
-    Findings { violations: vec![violation], ..Findings::default() }
+    Findings { violations: vec![Violation::of(Fault::Start, text)], ..Findings::default() }
 }
 
 /// Takes out what is no violation as both versions are kept: the server's log names the object and
 /// what is kept aside (the table of `check.rs`).
-fn excuse(findings: &mut Findings, operations: &[Operation], said: &str) {
+fn excuse(findings: &mut Findings, operations: &[Operation], state: &State, said: &str) {
     if !said.contains(".steadfast-replay-") {
         if !findings.asides.is_empty() {
             let text = format!("{} names were kept aside without a report", findings.asides.len());
-            findings.violations.push(Violation { fault: Fault::Reverted, operation: None, text });
+            findings.violations.push(Violation::of(Fault::Reverted, text));
         }
         return;
     }
-    let is_named = |violation: &Violation| {
-        let action = violation.operation.and_then(|number| operations.get(number as usize));
-        let places = action.map(|operation| operation.action.places()).unwrap_or_default();
-        places.iter().any(|place| {
-            let name = place.name.bytes();
-            String::from_utf8(name).is_ok_and(|name| said.contains(&name))
-        })
+    let told: Vec<&str> = said.lines().filter(|line| line.contains(" WARN ")).collect();
+    let names_it = |name: &str| {
+        let what = format!("/{name}: ");
+        told.iter().any(|line| line.contains(&what))
+    };
+    let text = |place: Place| String::from_utf8_lossy(&place.name.bytes()).into_owned();
+    let is_excused = |violation: &Violation| {
+        let operation = violation.operation.and_then(|number| operations.get(number as usize));
+        let mut places = operation.map(|known| known.action.places()).unwrap_or_default();
+        let mut is_kept = false;
+        if let Some(object) = violation.object {
+            places.extend(state.names.iter().filter(|(_, it)| **it == object).map(|(at, _)| *at));
+            // Where the log knows no name, what is kept is named for the handle.
+            let handle = state.objects.get(&object).and_then(|known| known.handle.as_ref());
+            is_kept = handle.is_some_and(|handle| {
+                let handle = handle.0.iter().fold(String::new(), |mut text, byte| {
+                    // Writing to a string cannot fail.
+                    let _ = write!(text, "{byte:02x}");
+                    text
+                });
+                told.iter().filter_map(|line| kept_for(line)).any(|key| handle.ends_with(key))
+            });
+        }
+        let is_local = violation.fault == Fault::Reverted
+            || violation.object.is_some_and(|object| is_changed_locally(operations, object));
+        is_local && (is_kept || places.into_iter().any(|place| names_it(&text(place))))
     };
     let before = findings.violations.len();
-    findings
-        .violations
-        .retain(|violation| violation.fault != Fault::Reverted || !is_named(violation));
+    findings.violations.retain(|violation| !is_excused(violation));
     findings.reported += before - findings.violations.len();
+}
+
+/// Whether a local process has changed an object, or made it.
+fn is_changed_locally(operations: &[Operation], object: Number) -> bool {
+    let is_local = |action: &Action| action.is_local();
+    operations.get(object as usize).is_some_and(|made| is_local(&made.action))
+        || operations
+            .iter()
+            .any(|known| is_local(&known.action) && known.action.object() == Some(object))
+}
+
+/// What a kept file is named for that a line of the server's log tells of.
+fn kept_for(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once("/.steadfast-replay-")?;
+    let key = rest.strip_prefix("found-").or_else(|| rest.strip_prefix("acknowledged-"))?;
+    key.split_once(':').map(|(key, _)| key)
 }

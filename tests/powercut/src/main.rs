@@ -44,7 +44,7 @@ use anyhow::{Context, Result, bail};
 use arguments::Arguments;
 use cuts::Cuts;
 use histories::{Parts, Stage};
-use recording::{Places, Shape};
+use recording::{Began, Places, Shape};
 use report::Tally;
 use server::{Kind, Setup};
 use storage::call;
@@ -204,7 +204,7 @@ fn prepare(arguments: &Arguments) -> Result<Places> {
     call("mount", &["-t", "tmpfs", "-o", "size=90%", "steadfast-powercut", "/run"])?;
     let places = Places { top: std::path::PathBuf::from("/run/steadfast-powercut") };
     std::fs::create_dir_all(&places.top)?;
-    places.start_machine(arguments.seed, 0)?;
+    places.start_machine(arguments.seed, 0, Began::Now)?;
     call("mount", &["--bind", utf8(&places.boot_id())?, "/proc/sys/kernel/random/boot_id"])?;
     if arguments.server == Kind::Ganesha {
         for directory in ["/run/ganesha", "/run/rpcbind", "/run/steadfast-powercut/nfs"] {

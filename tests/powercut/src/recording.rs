@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use rustix::thread::UnshareFlags;
+use rustix::time::ClockId;
 use steadfast_client::FileHandle;
 
 use crate::crash::{Disk, Survival};
@@ -46,8 +48,10 @@ impl Places {
         self.top.join("boot_id")
     }
 
-    /// From here on it is another run of the machine, of this number.
-    pub(crate) fn start_machine(&self, seed: u64, number: usize) -> Result<()> {
+    /// From here on it is another run of the machine, of this number, for all processes that are started
+    /// from this thread.
+    pub(crate) fn start_machine(&self, seed: u64, number: usize, began: Began) -> Result<()> {
+        began.set()?;
         // Written to in place: it is bound there.
         let (high, low) = (seed >> 32, seed & 0xffff_ffff);
         let id = format!("{high:08x}-5fad-4000-8000-{low:08x}{:04x}\n", number & 0xffff);
@@ -57,6 +61,36 @@ impl Places {
     /// What is served.
     pub(crate) fn share(&self) -> PathBuf {
         self.mount(0).join("share")
+    }
+}
+
+/// When a run of the machine began, by its clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Began {
+    /// Now.
+    Now,
+    /// So long ago that what came before the power cut seems to be of the same run: as on a fast virtual
+    /// machine whose clock is set a little later.
+    BeforeTheCut,
+}
+
+impl Began {
+    /// Has the machine be up for this long in what is started from now on.
+    #[expect(
+        deprecated,
+        reason = "what is not safe of it is sharing files, which stay shared here"
+    )]
+    fn set(self) -> Result<()> {
+        const BEFORE_S: i64 = 4;
+        let ago = if self == Self::BeforeTheCut { BEFORE_S } else { 0 };
+        let up = rustix::time::clock_gettime(ClockId::Boottime);
+        let (seconds, rest) = match up.tv_nsec {
+            0 => (ago - up.tv_sec, 0),
+            more => (ago - up.tv_sec - 1, 1_000_000_000 - more),
+        };
+        rustix::thread::unshare(UnshareFlags::NEWTIME).context("a time namespace")?;
+        std::fs::write("/proc/self/timens_offsets", format!("boottime {seconds} {rest}\n"))
+            .context("/proc/self/timens_offsets")
     }
 }
 
@@ -194,7 +228,7 @@ pub(crate) fn record(shape: &Shape, places: &Places, setup: &Setup) -> Result<Re
     let images = make(shape, places)?;
     let recorder = Recorder::open(shape, places, "disk", &[])?;
     let (journal, devices) = (Arc::clone(&recorder.journal), recorder.devices.clone());
-    places.start_machine(shape.seed, 0)?;
+    places.start_machine(shape.seed, 0, Began::Now)?;
     let server = setup.start()?;
     if shape.log_file_system == FileSystem::Ext4WithoutJournal {
         // Else nothing would be found out about it.

@@ -23,6 +23,9 @@ pub(crate) struct Tally {
     pub(crate) points_with_halves: usize,
     /// And those where ext4's super block was torn, so that it had to be repaired first.
     pub(crate) repaired: usize,
+    /// Second crashes after which the file system could not be mounted: XFS, of which the first mounting was cut
+    /// off in the middle of a block, takes the half for the whole.
+    pub(crate) not_mounted: usize,
     pub(crate) violations: BTreeMap<Fault, usize>,
     pub(crate) surprises: usize,
     pub(crate) objects: usize,
@@ -98,6 +101,7 @@ impl Tally {
             "points_with_loss": self.points_with_loss,
             "points_with_halves": self.points_with_halves,
             "repaired": self.repaired,
+            "not_mounted": self.not_mounted,
             "violations": violations,
             "unexpected_replies": self.surprises,
             "objects_checked": self.objects,
@@ -149,7 +153,10 @@ pub(crate) fn table(tallies: &[Tally]) -> String {
         let repaired =
             (tally.repaired > 0).then(|| format!("(ext4 repaired at {} points)", tally.repaired));
         let found = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
-        let found = std::iter::once(found).chain(repaired).collect::<Vec<_>>().join(" ");
+        let not_mounted = (tally.not_mounted > 0)
+            .then(|| format!("(not mounted at {} points)", tally.not_mounted));
+        let all = std::iter::once(found).chain(repaired).chain(not_mounted);
+        let found = all.collect::<Vec<_>>().join(" ");
         lines.push(format!(
             "{:<8} {:>5} {:>9} {:>7} {:>10} {:>7} {:>9} {:>8} {:>8.3} {:>6}  {found}",
             tally.name,

@@ -70,16 +70,6 @@ pub(crate) struct Server {
     share: PathBuf,
 }
 
-/// How long the machine seems to be up when a server is started.
-const UP_S: u64 = 2;
-
-/// How long the machine is up.
-fn seconds_up() -> Result<u64> {
-    let text = std::fs::read_to_string("/proc/uptime").context("/proc/uptime")?;
-    let seconds = text.split('.').next().and_then(|seconds| seconds.parse().ok());
-    seconds.context("/proc/uptime tells no time")
-}
-
 /// Where a server serves NFS: in a network of its own.
 pub(crate) fn address() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, NFS_PORT))
@@ -91,6 +81,11 @@ impl Setup {
         let mut server = self.launch()?;
         server.await_ports()?;
         Ok(server)
+    }
+
+    /// How much servers have written to their log.
+    pub(crate) fn said(&self) -> u64 {
+        self.scratch.join("server.log").metadata().map_or(0, |log| log.len())
     }
 
     /// Starts the server; it may not have begun to do anything.
@@ -119,10 +114,7 @@ impl Setup {
         };
         let output = File::options().create(true).append(true).open(&log)?;
         let said_before = output.metadata()?.len();
-        // The machine seems to have been started just now, before its disks were mounted.
-        let process = Command::new("unshare")
-            .args(["--time", "--boottime", &format!("-{}", seconds_up()?.saturating_sub(UP_S))])
-            .arg(&program)
+        let process = Command::new(&program)
             .args(&arguments)
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
@@ -221,8 +213,13 @@ impl Server {
 
     /// What it has written to its log since it was started.
     pub(crate) fn said(&self) -> String {
+        self.said_from(self.said_before)
+    }
+
+    /// What it and those before it have written to their log from a place on.
+    pub(crate) fn said_from(&self, place: u64) -> String {
         let log = std::fs::read(&self.log).unwrap_or_default();
-        let from = log.get(self.said_before as usize..).unwrap_or(&[]);
+        let from = log.get(place as usize..).unwrap_or(&[]);
         String::from_utf8_lossy(from).into_owned()
     }
 

@@ -180,6 +180,17 @@ impl Mounted {
         &self.device
     }
 
+    /// Unmounts it and mounts it again; its device stays attached meanwhile.
+    pub(crate) fn mount_again(self) -> Result<Self> {
+        let (at, device, kind) = (self.at.clone(), self.device.clone(), self.kind);
+        let held = File::open(&device).with_context(|| format!("cannot open {device}"))?;
+        self.unmount()?;
+        let place = at.display().to_string();
+        call("mount", &["-t", kind.kernel_name(), "-o", kind.options(), &device, &place])?;
+        drop(held);
+        Ok(Self { at, device, kind, is_there: true })
+    }
+
     /// Unmounts it, which takes the device away.
     pub(crate) fn unmount(mut self) -> Result<()> {
         self.is_there = false;

@@ -141,6 +141,17 @@ impl Site {
         self.place.state.join("intent.log")
     }
 
+    /// As if flushes of all file systems had failed before the kill.
+    pub fn note_failed_flushes(&self) {
+        for entry in std::fs::read_dir(&self.place.state).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if let Some(uuid) = name.strip_prefix("mounted-") {
+                std::fs::write(path.with_file_name(format!("flush-failed-{uuid}")), "").unwrap();
+            }
+        }
+    }
+
     pub fn said(&self) -> String {
         Running::log(&self.place)
     }

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use smallvec::SmallVec;
-use steadfast_vfs::{Action, Attr, Change, FileKind, ObjectKey, Place, Settled, Time, Unlinked};
+use steadfast_vfs::{
+    Action, Attr, Before, Change, FileKind, ObjectKey, Ownership, Place, Settled, Time, Unlinked,
+};
 
 /// A name in a directory, owned.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,6 +69,8 @@ pub(super) struct Object {
     /// Its attributes after the last change that tells them.
     pub(super) attr: Option<Attr>,
     pub(super) attr_lsn: u64,
+    /// Whose it was before, each time that this changed.
+    owned: Vec<Ownership>,
     /// Whether it has lost its last name.
     pub(super) is_gone: bool,
     /// How many names it has after the last change.
@@ -81,6 +85,8 @@ pub(super) struct Object {
     foreign: Vec<(Time, u64)>,
     /// The same, of changes of whatever it is: who writes may have set the mtime back.
     foreign_of_any: Vec<(Time, u64)>,
+    /// The last change of its data that is not in the log.
+    pub(super) unlogged_lsn: u64,
     /// Data of changes up to this LSN is on the disk.
     data_settled: u64,
     last_lsn: u64,
@@ -108,8 +114,47 @@ impl Object {
         latest_before(&self.foreign_of_any, ctime)
     }
 
+    /// Notes what an object was before a change of its data or attributes.
+    fn note_before(&mut self, before: &Before) {
+        if let Some(was) = before.ownership
+            && self.owned.last() != Some(&was)
+        {
+            self.owned.push(was);
+        }
+        self.note_times_before(before.ctime, before.mtime);
+    }
+
+    /// Notes what an object's times tell after a change that changes no data.
+    fn note_data_kept(&mut self, attr: &Attr) {
+        let Some((lsn, last)) = self.ctimes.last().copied() else { return };
+        if attr.kind == FileKind::Regular && self.mtimes.last() != Some(&attr.mtime) {
+            let at = if attr.mtime > last { attr.mtime } else { attr.ctime };
+            self.foreign.push((at, lsn));
+            self.foreign_of_any.push((at, lsn));
+        }
+    }
+
+    fn note_attr(&mut self, lsn: u64, attr: &Attr) {
+        let was = self.attr.as_ref().map(Ownership::of);
+        self.owned.extend(was.filter(|was| *was != Ownership::of(attr)));
+        self.attr = Some(*attr);
+        self.attr_lsn = lsn;
+        self.note_times(lsn, attr.ctime, attr.mtime);
+    }
+
+    /// Whose an object is to be that a crash may have left as it was before any of the changes, or after,
+    /// and that something unknown may have changed since: what the log never told was set since, and stays;
+    /// for all else what was acknowledged last counts.
+    pub(super) fn ownership_among(&self, found: Ownership, last: Ownership) -> Ownership {
+        let decide = |part: fn(&Ownership) -> u32| {
+            let is_of_before = self.owned.iter().any(|was| part(was) == part(&found));
+            if is_of_before { part(&last) } else { part(&found) }
+        };
+        Ownership { mode: decide(|of| of.mode), uid: decide(|of| of.uid), gid: decide(|of| of.gid) }
+    }
+
     /// Notes what an object's times were before a change.
-    fn note_before(&mut self, ctime: Time, mtime: Time) {
+    fn note_times_before(&mut self, ctime: Time, mtime: Time) {
         let Some((lsn, last)) = self.ctimes.last().copied() else { return };
         // Set back, the clock tells nothing.
         if self.had(ctime) || ctime <= last {
@@ -119,6 +164,11 @@ impl Object {
         if self.mtimes.last() != Some(&mtime) {
             self.foreign.push((ctime, lsn));
         }
+    }
+
+    /// The latest ctime that any change gave it.
+    pub(super) fn last_ctime(&self) -> Option<Time> {
+        self.ctimes.iter().map(|(_, ctime)| *ctime).max()
     }
 
     /// Its times after the last change that tells them.
@@ -206,21 +256,27 @@ pub(super) struct History {
 impl History {
     pub(super) fn read(&mut self, lsn: u64, change: &Change<'_>) {
         if let (
-            Some((ctime, mtime)),
-            Action::Write { object, .. } | Action::Attributes { object, .. },
-        ) = (change.before, &change.action)
-            && let Some(known) = self.objects.get_mut(object)
+            Some(before),
+            Action::Write { object, .. }
+            | Action::Attributes { object, .. }
+            | Action::Acls { object, .. },
+        ) = (&change.before, &change.action)
         {
-            known.note_before(ctime, mtime);
+            self.told = change.attr_of(object).map(|attr| attr.ctime);
+            self.object(object, lsn).note_before(before);
         }
         for (key, attr) in &change.after {
             self.told = Some(attr.ctime);
             let object = self.object(key, lsn);
             object.looks.kind = Some(attr.kind);
-            object.attr = Some(*attr);
             object.links = Some(attr.links);
-            object.attr_lsn = lsn;
-            object.note_times(lsn, attr.ctime, attr.mtime);
+            if matches!(
+                change.action,
+                Action::Link { .. } | Action::Rename { .. } | Action::Remove { .. }
+            ) {
+                object.note_data_kept(attr);
+            }
+            object.note_attr(lsn, attr);
             self.latest = self.latest.max(Some(attr.ctime));
         }
         self.told = change.after.iter().map(|(_, attr)| attr.ctime).max();
@@ -239,7 +295,9 @@ impl History {
             }
             Action::Touched { object, ctime, mtime } => {
                 self.told = Some(*ctime);
-                self.object(object, lsn).note_times(lsn, *ctime, *mtime);
+                let known = self.object(object, lsn);
+                known.note_times(lsn, *ctime, *mtime);
+                known.unlogged_lsn = lsn;
                 self.latest = self.latest.max(Some(*ctime));
             }
             Action::Acls { object, access, default } => {
@@ -258,7 +316,11 @@ impl History {
                 known.looks.born = change.made.as_ref().and_then(|made| made.born);
                 if let Some(attr) = change.attr_of(object) {
                     let made = Made { lsn, attr: *attr, target: target.to_vec() };
-                    self.object(object, lsn).made = Some(made);
+                    let known = self.object(object, lsn);
+                    if attr.kind == FileKind::Regular && attr.size > 0 {
+                        known.data.push(lsn);
+                    }
+                    known.made = Some(made);
                 }
                 self.bind(place, Some(*object), None, lsn);
             }
@@ -389,8 +451,10 @@ fn settle_object(object: &mut Object, up_to: u64) {
 }
 
 fn settle_attributes(object: &mut Object, up_to: u64) {
-    if object.attr_lsn <= up_to {
-        object.attr = None;
+    if object.attr_lsn <= up_to
+        && let Some(last) = object.attr.take()
+    {
+        object.owned = vec![Ownership::of(&last)];
     }
     for acl in [&mut object.access, &mut object.default] {
         if acl.as_ref().is_some_and(|(lsn, _)| *lsn <= up_to) {
@@ -409,13 +473,13 @@ mod tests {
         let time = |seconds| Time { seconds, nanoseconds: 0 };
         let mut file = Object::default();
         file.note_times(5, time(10), time(10));
-        file.note_before(time(10), time(10));
+        file.note_times_before(time(10), time(10));
         assert_eq!(file.before_foreign_of_any(time(99)), None);
-        file.note_before(time(20), time(10));
+        file.note_times_before(time(20), time(10));
         assert_eq!(file.before_foreign(time(99)), None, "it may be of attributes alone");
         assert_eq!(file.before_foreign_of_any(time(99)), Some(5));
         assert_eq!(file.before_foreign_of_any(time(19)), None, "it is not on the disk");
-        file.note_before(time(30), time(25));
+        file.note_times_before(time(30), time(25));
         assert_eq!(file.before_foreign(time(99)), Some(5));
     }
 }

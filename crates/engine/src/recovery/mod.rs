@@ -15,7 +15,7 @@
 //!    is followed by another replay, of the same records, that must decide alike.
 //!    (Of btrfs this is true of files only: there names are judged by what they are bound to. So
 //!    are those of a directory that a local process has changed since the crash. Where nothing but the
-//!    server was ended, every change is there: [`Replay::of_what_is_in_effect`].)
+//!    server was ended, every change is there: [`Replay::be_of_what_is_in_effect`].)
 //! 3. [`Replay::bind_names`] brings the names whose last change is missing to where they belong:
 //!    first all that is in the way or in the wrong place is put aside within its directory, then
 //!    each name gets its object, then what nobody claims is removed. So cycles of renamings need
@@ -40,7 +40,7 @@ mod versions;
 use std::collections::{HashMap, HashSet};
 
 use steadfast_vfs::{
-    AclsToSet, Action, Attr, Change, FileKind, FsError, ObjectKey, Recoverable, Time,
+    AclsToSet, Action, Attr, Change, FileKind, FsError, ObjectKey, Ownership, Recoverable, Time,
 };
 
 use history::{History, Index, LastAcl, Object};
@@ -82,6 +82,13 @@ pub enum ConflictKind {
     /// A directory that was removed has names that the log does not know.
     #[error("the directory was removed, but has names that the log does not know: it is kept")]
     NotEmpty,
+    /// A file that was removed has data of which the log does not know: it was written to since, by a
+    /// local process that found it under its old name after the crash.
+    #[error(
+        "it was removed, but something that the log does not know has changed its data since: it is kept \
+         under a name that begins with .steadfast-replay-"
+    )]
+    RemovedKept,
     /// Data that a local process has changed stays; what was acknowledged is kept beside it.
     #[error(
         "its data was changed by a local process after the last operations: that version stays, and what \
@@ -98,6 +105,13 @@ pub enum ConflictKind {
     /// Owner or mode are not what was acknowledged last, since something else has set them since.
     #[error("its owner or mode was set by something that the log does not know, and stays so")]
     AttributesStay,
+    /// Something has changed the object after the crash, and owner, mode or access list were what they
+    /// had been before the last acknowledged change.
+    #[error(
+        "it was changed by something that the log does not know, which found it with an earlier owner, \
+         mode or access list, or set that: it has those that were acknowledged last"
+    )]
+    AttributesBack,
     /// The object had to be made again, and it is not known which access list it had.
     #[error(
         "it was made again, and the log does not tell its access list: its group, and whom the list \
@@ -143,10 +157,14 @@ pub struct Replay {
     now: Option<Time>,
     /// Only processes were ended.
     is_all_in_effect: bool,
+    /// Their data, too, is certainly there.
+    has_all_data: bool,
     /// Files that may have been written to.
     written: HashSet<ObjectKey>,
     /// Objects of which something could not be replayed.
     failed: HashSet<ObjectKey>,
+    /// Removed files that are kept for what was written to them since: nothing else is.
+    kept_removed: HashSet<ObjectKey>,
     /// Files of which there are two versions.
     versions: HashMap<ObjectKey, Version>,
     report: Report,
@@ -154,9 +172,50 @@ pub struct Replay {
 
 impl Replay {
     /// Of changes that are all in effect, since only the server was ended: names and attributes are
-    /// what was made of them later, and stay. Data is written again, should the disk have failed unheard.
-    pub fn of_what_is_in_effect() -> Self {
-        Self { is_all_in_effect: true, ..Self::default() }
+    /// what was made of them later, and stay. So does data if it is certain that all is there; otherwise it
+    /// is written again, should the disk have failed unheard, unless something has changed it later.
+    pub fn be_of_what_is_in_effect(&mut self, has_all_data: bool) {
+        self.is_all_in_effect = true;
+        self.has_all_data = has_all_data;
+    }
+
+    /// Whether every change that was read is on a file system, as far as its objects tell: then those that
+    /// it has at most lost is data.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn is_all_there(&self, storage: &mut dyn Recoverable) -> Result<bool, FsError> {
+        for (object, known) in &self.history.objects {
+            let is_there = match storage.look(object)? {
+                Some(found) => {
+                    !known.is_gone && known.last_ctime().is_none_or(|last| found.ctime >= last)
+                }
+                None => known.is_gone || self.was_removed_later(object, storage)?,
+            };
+            if !is_there {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether something may have changed the directory of an object that is gone after the log's last change
+    /// of the directory.
+    fn was_removed_later(
+        &self,
+        object: &ObjectKey,
+        storage: &mut dyn Recoverable,
+    ) -> Result<bool, FsError> {
+        for (place, _) in self.history.entries.iter().filter(|(_, it)| it.wanted == Some(*object)) {
+            let Some(dir) = storage.look(&place.dir)? else { continue };
+            let known = self.history.objects.get(&place.dir);
+            let last = known.and_then(Object::last_ctime);
+            // In the same tick it may have been.
+            if last.is_some_and(|last| dir.ctime < last) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Tells when this run of the machine began, if it is another than that of the changes: what was
@@ -278,12 +337,14 @@ impl Replay {
         self.crashed_after.is_none_or(|after| ctime >= after)
     }
 
-    /// Whether something has changed an object after its last record, or after this one, though only the server
+    /// Whether something that is not in the log has changed an object after its last record, or after this one, though only the server
     /// was ended: what is there then is what was made of it.
     fn was_changed_after_a_kill(&self, object: &ObjectKey, lsn: u64) -> bool {
         let known = self.history.objects.get(object).filter(|_| self.is_all_in_effect);
         let (Some(before), Some(known)) = (self.before(object), known) else { return false };
-        known.last_times().is_some_and(|last| (before.ctime, before.mtime) != last)
+        // What came of changes before one that is not in the log is not known.
+        lsn < known.unlogged_lsn
+            || known.last_times().is_some_and(|last| (before.ctime, before.mtime) != last)
             || known.before_foreign_of_any(before.ctime).is_some_and(|last| lsn <= last)
     }
 
@@ -298,9 +359,13 @@ impl Replay {
         lsn: u64,
         change: &Change<'_>,
     ) -> Result<(), FsError> {
+        if self.has_all_data {
+            return Ok(());
+        }
         let counts = |replay: &Self, object: &ObjectKey| {
             replay.history.data_counts(object, lsn)
                 && !replay.failed.contains(object)
+                && !replay.kept_removed.contains(object)
                 && !replay.was_changed_after_a_kill(object, lsn)
         };
         let done = match &change.action {
@@ -312,22 +377,22 @@ impl Replay {
             Action::Attributes { object, size: Some(_), .. } if counts(self, object) => {
                 self.write_version(storage, lsn, object, change)
             }
-            // A file may have a size from the start. What is longer by now was written since.
             Action::Make { object, .. }
-                if counts(self, object) && !self.is_kept_only(object, lsn) =>
+                if counts(self, object) && self.versions.contains_key(object) =>
             {
-                match change.attr_of(object) {
-                    Some(made) if made.kind == FileKind::Regular && made.size > 0 => {
-                        match storage.look(object)? {
-                            Some(now) if now.size < made.size => {
-                                storage.truncate(object, made.size)
-                            }
-                            _ => Ok(()),
-                        }
-                    }
-                    _ => Ok(()),
-                }
+                let size = change.attr_of(object).map_or(0, |made| made.size);
+                self.make_version(storage, object, size)
             }
+            // A file may have a size from the start. What is longer by now was written since.
+            Action::Make { object, .. } if counts(self, object) => match change.attr_of(object) {
+                Some(made) if made.kind == FileKind::Regular && made.size > 0 => {
+                    match storage.look(object)? {
+                        Some(now) if now.size < made.size => storage.truncate(object, made.size),
+                        _ => Ok(()),
+                    }
+                }
+                _ => Ok(()),
+            },
             _ => Ok(()),
         };
         match (done, &change.action) {
@@ -372,7 +437,7 @@ impl Replay {
         }
         self.tell_versions(storage)?;
         let mut failed = Vec::new();
-        let (mut narrowed, mut stay) = (Vec::new(), Vec::new());
+        let (mut narrowed, mut stay, mut came_back) = (Vec::new(), Vec::new(), Vec::new());
         for (object, known) in &self.history.objects {
             let Some(logged) = &known.attr else { continue };
             let (before, on_disk) = (self.before(object), self.on_disk(object));
@@ -380,8 +445,10 @@ impl Replay {
                 // What there was is newer; only the times that replay has changed are
                 // brought back.
                 Some(before) if on_disk >= known.attr_lsn => {
-                    let decides = |attr: &Attr| (attr.mode, attr.uid, attr.gid);
-                    if !known.had(before.ctime) && decides(before) != decides(logged) {
+                    if !known.had(before.ctime)
+                        && !self.may_be_of_later(before.ctime)
+                        && Ownership::of(before) != Ownership::of(logged)
+                    {
                         stay.push(*object);
                     }
                     *before
@@ -392,6 +459,33 @@ impl Replay {
                 access: acl_to_set(&known.access, before.is_some(), on_disk),
                 default: acl_to_set(&known.default, before.is_some(), on_disk),
             };
+            if let Some(before) = before
+                && !known.had(before.ctime)
+                && self.may_be_of_later(before.ctime)
+            {
+                // Who wrote to it after the crash gave it a ctime that does not tell what of it is on the
+                // disk. An access list counts with the mode, which is the most that it grants.
+                acls = AclsToSet {
+                    access: acl_to_set(&known.access, false, 0),
+                    default: acl_to_set(&known.default, false, 0),
+                };
+                let (found, last) = (Ownership::of(before), Ownership::of(logged));
+                let has_lists = match storage.has_acls(object, &acls) {
+                    Ok(has_lists) => has_lists,
+                    Err(FsError::Stale) => continue,
+                    Err(error) => {
+                        failed.push((*object, error));
+                        continue;
+                    }
+                };
+                let owned = if has_lists { known.ownership_among(found, last) } else { last };
+                Ownership { mode: attr.mode, uid: attr.uid, gid: attr.gid } = owned;
+                if owned != last {
+                    stay.push(*object);
+                } else if on_disk >= known.attr_lsn && (found != last || !has_lists) {
+                    came_back.push(*object);
+                }
+            }
             let is_unknown = |acl: &LastAcl| matches!(acl, Some((_, None)));
             if before.is_none() && attr.kind != FileKind::Symlink && is_unknown(&known.access) {
                 // With a list, the bits of the group are the most that it grants to anybody it names.
@@ -404,7 +498,11 @@ impl Replay {
             match storage.set_attributes(object, &attr, &acls) {
                 Ok(()) => {}
                 // It was removed later.
-                Err(FsError::Stale) => narrowed.retain(|narrowed| narrowed != object),
+                Err(FsError::Stale) => {
+                    for told in [&mut narrowed, &mut stay, &mut came_back] {
+                        told.retain(|told| told != object);
+                    }
+                }
                 Err(error) => failed.push((*object, error)),
             }
         }
@@ -413,7 +511,8 @@ impl Replay {
         }
         let narrowed = narrowed.into_iter().map(|object| (object, ConflictKind::AccessUnknown));
         let stay = stay.into_iter().map(|object| (object, ConflictKind::AttributesStay));
-        for (object, kind) in narrowed.chain(stay) {
+        let came_back = came_back.into_iter().map(|object| (object, ConflictKind::AttributesBack));
+        for (object, kind) in narrowed.chain(stay).chain(came_back) {
             let place = self.index.wanting(&object).first().cloned();
             if let Some(place) = place {
                 self.conflict(&place, kind);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use steadfast_vfs::{FileKind, FsError, ObjectKey, Place, Recoverable};
 
 use super::history::{Object, OwnedPlace};
-use super::{ASIDE_PREFIX, Conflict, ConflictKind, Replay};
+use super::{ASIDE_PREFIX, Conflict, ConflictKind, Replay, versions};
 
 /// What was put aside, by object: one that had several names is there as often.
 #[derive(Debug, Default)]
@@ -327,6 +327,14 @@ impl Replay {
             let before = asides.len();
             let mut left = Vec::new();
             for aside in asides {
+                if self.is_last_of_changed(&aside.object, storage)? {
+                    let copy = keep_removed(&aside, storage).ok();
+                    self.conflict(copy.as_ref().unwrap_or(&aside.at), ConflictKind::RemovedKept);
+                    self.kept_removed.insert(aside.object);
+                    if copy.is_none() {
+                        continue;
+                    }
+                }
                 let is_directory = aside.kind == FileKind::Directory;
                 match storage.remove(&aside.at.borrowed(), is_directory) {
                     Ok(()) => self.report.names += 1,
@@ -361,6 +369,22 @@ impl Replay {
         Ok(now.is_some_and(|it| it.kind == FileKind::Directory || it.links as usize <= asides))
     }
 
+    /// Whether a file would be gone with a name that was removed, and something of which the log does not
+    /// know has changed its data since, which is nowhere else.
+    fn is_last_of_changed(
+        &self,
+        object: &ObjectKey,
+        storage: &mut dyn Recoverable,
+    ) -> Result<bool, FsError> {
+        let Some((before, known)) = self.before(object).zip(self.history.objects.get(object))
+        else {
+            return Ok(false);
+        };
+        let is_changed = before.kind == FileKind::Regular
+            && self.changed_last_by_others(before, known).is_some();
+        Ok(is_changed && storage.look(object)?.is_some_and(|now| now.links == 1))
+    }
+
     /// Whether an object has one of the names that it must have, if it must have any.
     fn is_placed(
         &self,
@@ -381,6 +405,16 @@ impl Replay {
         let Place { dir, name } = place.borrowed();
         self.report.conflicts.push(Conflict { dir, name: name.to_vec(), kind });
     }
+}
+
+/// Keeps a copy of a file that is to be removed, so that its handle leads nowhere all the same.
+fn keep_removed(aside: &Aside, storage: &mut dyn Recoverable) -> Result<OwnedPlace, FsError> {
+    let name = versions::kept_name(&aside.object, false);
+    let copy = storage.keep(&aside.object, Some(&aside.at.dir), &name, true)?;
+    if !copy.is_whole {
+        storage.keep_part(&aside.object, &copy.object, 0, u64::MAX)?;
+    }
+    Ok(OwnedPlace { dir: copy.dir, name })
 }
 
 /// A name for what is put aside. It tells what it is, for people.

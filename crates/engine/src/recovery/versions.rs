@@ -47,7 +47,11 @@ impl Replay {
 
     /// The same, of the last change that is on the disk: whether it was a local process's for certain, and
     /// the last operation before it.
-    fn changed_last_by_others(&self, before: &Attr, known: &Object) -> Option<(bool, u64)> {
+    pub(super) fn changed_last_by_others(
+        &self,
+        before: &Attr,
+        known: &Object,
+    ) -> Option<(bool, u64)> {
         let (ctime, mtime) = (before.ctime, before.mtime);
         if known.had(ctime) {
             return None;
@@ -76,7 +80,9 @@ impl Replay {
         if self.is_all_in_effect {
             return Ok(());
         }
-        let changed = self.history.objects.iter().filter_map(|(object, known)| {
+        let objects = self.history.objects.iter();
+        let changed = objects.filter(|(object, _)| !self.kept_removed.contains(*object));
+        let changed = changed.filter_map(|(object, known)| {
             self.changed_by_others(object, known).map(|version| (*object, version))
         });
         let mut changed: Vec<(ObjectKey, Version)> = changed.collect();
@@ -132,9 +138,29 @@ impl Replay {
         apply(storage, object, change)
     }
 
-    /// Whether data of a change is not to be in its file.
-    pub(super) fn is_kept_only(&self, object: &ObjectKey, lsn: u64) -> bool {
-        self.versions.get(object).is_some_and(|version| version.is_local && lsn <= version.up_to)
+    /// Begins anew with a file that was made by a change of which no data is on the disk for certain, or
+    /// with what is kept beside it, as it belongs: as long as it was made.
+    pub(super) fn make_version(
+        &self,
+        storage: &mut dyn Recoverable,
+        object: &ObjectKey,
+        size: u64,
+    ) -> Result<(), FsError> {
+        let Some(version) = self.versions.get(object) else { return Ok(()) };
+        let kept = version.kept.as_ref().map(|(kept, _)| *kept);
+        let anew = match kept {
+            Some(kept) if version.is_local => kept.object,
+            None if version.is_local => return Ok(()),
+            Some(kept) if !kept.is_whole => {
+                storage.keep_part(object, &kept.object, 0, u64::MAX)?;
+                *object
+            }
+            Some(_) => *object,
+            // What was found would be nowhere.
+            None => return Ok(()),
+        };
+        storage.truncate(&anew, 0)?;
+        storage.truncate(&anew, size)
     }
 
     /// Tells which files have two versions now, and removes what is kept of others.
@@ -188,7 +214,7 @@ fn apply(
 }
 
 /// The name of what is kept. It tells what it is, for people, and is the same in every attempt.
-fn kept_name(object: &ObjectKey, is_local: bool) -> Vec<u8> {
+pub(super) fn kept_name(object: &ObjectKey, is_local: bool) -> Vec<u8> {
     let mut name = ASIDE_PREFIX.to_vec();
     name.extend_from_slice(if is_local { b"acknowledged-" } else { b"found-" });
     for byte in object.0.as_bytes() {

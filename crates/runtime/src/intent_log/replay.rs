@@ -125,7 +125,7 @@ fn machine_started() -> Option<Time> {
 /// Brings into effect what records say, and makes it stable. What was observed is kept in
 /// `observed` until the records are of no use any more: then it is to be removed. `expected`: how
 /// many there must be, if that is known. `may_be_in_effect`: the file system has everything if it is still
-/// mounted, since its disk is not known to have failed.
+/// mounted, or was only unmounted and mounted again, since its disk is not known to have failed.
 pub(super) fn replay(
     records: &dyn Records,
     expected: Option<u64>,
@@ -134,17 +134,13 @@ pub(super) fn replay(
     storage: &mut dyn Recoverable,
 ) -> Result<Report, ReplayError> {
     let still_mounted = storage.still_mounted().map(str::to_owned);
+    let is_still_mounted = still_mounted.is_some();
+    let mounting = still_mounted.or_else(|| storage.mounted_again().map(str::to_owned));
     // What was observed when all was thought to be in effect says nothing about a disk that has failed.
-    let earlier = observed
-        .read(still_mounted.as_deref())?
-        .filter(|kept| may_be_in_effect || !kept.is_in_effect);
-    let is_in_effect = match &earlier {
-        Some(kept) => kept.is_in_effect,
-        None => may_be_in_effect && still_mounted.is_some(),
-    };
-    let replay = if is_in_effect { Replay::of_what_is_in_effect() } else { Replay::default() };
+    let earlier =
+        observed.read(mounting.as_deref())?.filter(|kept| may_be_in_effect || !kept.is_in_effect);
     let started = machine_started().filter(|_| storage.machine_was_started());
-    let mut replay = replay.on_machine_started(started).at(Some(now()));
+    let mut replay = Replay::default().on_machine_started(started).at(Some(now()));
     let count = each_change(records, |lsn, change| {
         replay.read(lsn, change);
         Ok(())
@@ -154,12 +150,22 @@ pub(super) fn replay(
     {
         return Err(ReplayError::Log(format!("{expected} were found, and then {count}")));
     }
+    let looking = "looking at the objects that the operations are of";
+    let is_in_effect = match &earlier {
+        Some(kept) => kept.is_in_effect,
+        None if !may_be_in_effect || mounting.is_none() => false,
+        None if is_still_mounted => true,
+        None => replay.is_all_there(storage).map_err(storage_error(looking))?,
+    };
+    if is_in_effect {
+        replay.be_of_what_is_in_effect(is_still_mounted && storage.has_lost_nothing());
+    }
     let is_first = earlier.is_none();
     let found = replay
         .observe(storage, earlier.map(|kept| kept.observed))
-        .map_err(storage_error("looking at the objects that the operations are of"))?;
+        .map_err(storage_error(looking))?;
     if is_first {
-        observed.write(found, is_in_effect, still_mounted.as_deref())?;
+        observed.write(found, is_in_effect, mounting.as_deref())?;
     }
     replay.bind_names(storage).map_err(storage_error("bringing names back"))?;
     let again = each_change(records, |lsn, change| {

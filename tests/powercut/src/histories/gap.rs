@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, Permissions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -25,11 +25,16 @@ const TAKERS_MAX: u64 = 12;
 /// What was done.
 #[derive(Clone, Debug)]
 enum Done {
-    /// A file was made or written to: it has these bytes.
-    Written(Vec<u8>),
+    /// A file was made or written to: it has these bytes. Whether what it had was what was acknowledged:
+    /// then it is just a later change, of which there is nothing to tell.
+    Written {
+        bytes: Vec<u8>,
+        is_of_acknowledged: bool,
+    },
     /// An empty directory was made.
     Directory,
-    Mode(u32),
+    /// Of an object with this number of the file system.
+    Mode(u32, u64),
     Unlinked,
 }
 
@@ -152,6 +157,17 @@ impl<'a> Left<'a> {
         lost.into_iter().nth(index)
     }
 
+    /// Whether a file has the data that was acknowledged.
+    fn is_as_acknowledged(&self, path: &Path) -> bool {
+        let Some(seen) = self.there.get(path) else { return false };
+        let number = self.by_inode.get(&seen.inode);
+        let object = number.and_then(|number| self.state().objects.get(number));
+        match (object.map(|object| &object.kind), &seen.bytes) {
+            (Some(Kind::File(content)), Some(bytes)) => content.fault(bytes).is_none(),
+            _ => false,
+        }
+    }
+
     fn change(&mut self, kind: Wanted, random: &mut Random) -> Result<Option<Change>> {
         let count = self.there.len();
         let bytes = pattern(random.next(), (BYTES_MIN + random.below(9000)) as usize);
@@ -171,6 +187,7 @@ impl<'a> Left<'a> {
         let at = self.share.join(&path);
         let done = match kind {
             Wanted::Write => {
+                let is_of_acknowledged = self.is_as_acknowledged(&path);
                 let file = File::options().read(true).write(true).open(&at)?;
                 if random.percent(30) {
                     file.set_len(random.below(20_000))?;
@@ -179,12 +196,12 @@ impl<'a> Left<'a> {
                 if random.percent(50) {
                     file.sync_all()?;
                 }
-                Done::Written(std::fs::read(&at)?)
+                Done::Written { bytes: std::fs::read(&at)?, is_of_acknowledged }
             }
             Wanted::Mode => {
                 let mode = 0o400 + random.below(0o400) as u32;
                 std::fs::set_permissions(&at, Permissions::from_mode(mode))?;
-                Done::Mode(mode)
+                Done::Mode(mode, std::fs::metadata(&at)?.ino())
             }
             Wanted::Unlink => {
                 std::fs::remove_file(&at)?;
@@ -196,7 +213,7 @@ impl<'a> Left<'a> {
             }
             Wanted::Fresh | Wanted::Over | Wanted::Taker => {
                 std::fs::write(&at, &bytes)?;
-                Done::Written(bytes)
+                Done::Written { bytes, is_of_acknowledged: false }
             }
         };
         self.there = take(self.share)?;
@@ -261,9 +278,9 @@ impl Gap {
         let one = |change: &Change| {
             let path = change.path.display();
             match &change.done {
-                Done::Written(bytes) => format!("{path} written ({} bytes)", bytes.len()),
+                Done::Written { bytes, .. } => format!("{path} written ({} bytes)", bytes.len()),
                 Done::Directory => format!("{path} made"),
-                Done::Mode(mode) => format!("{path} chmod {mode:o}"),
+                Done::Mode(mode, _) => format!("{path} chmod {mode:o}"),
                 Done::Unlinked => format!("{path} unlinked"),
             }
         };
@@ -285,7 +302,7 @@ impl Gap {
             let is_told = says(said, &change.path) || has_report;
             let place = now.get(&change.path);
             let verdict = match &change.done {
-                Done::Written(bytes) => {
+                Done::Written { bytes, .. } => {
                     let mut copies =
                         now.iter().filter(|(_, seen)| seen.bytes.as_ref() == Some(bytes));
                     let is_in_place = place.is_some_and(|seen| seen.bytes.as_ref() == Some(bytes));
@@ -300,13 +317,16 @@ impl Gap {
                         (false, false) => Err("is not there any more, nor kept aside"),
                     }
                 }
-                Done::Directory => match place {
-                    Some(seen) if seen.is_directory => Ok(()),
-                    _ if has_report => Ok(()),
-                    _ => Err("is not there any more"),
-                },
-                Done::Mode(mode) => match place {
-                    // Its name may be gone by what was acknowledged.
+                Done::Directory => {
+                    // Its name is no other's; what it is in may have been renamed.
+                    let name = change.path.file_name();
+                    let is_there = now
+                        .iter()
+                        .any(|(path, seen)| seen.is_directory && path.file_name() == name);
+                    if is_there || has_report { Ok(()) } else { Err("is not there any more") }
+                }
+                // Its name may be gone, or another's, by what was acknowledged.
+                Done::Mode(mode, inode) => match now.values().find(|it| it.inode == *inode) {
                     None => Ok(()),
                     Some(seen) if seen.mode & 0o7777 == *mode || is_told => Ok(()),
                     Some(_) => Err("has another mode, which is not reported"),
@@ -319,12 +339,15 @@ impl Gap {
             if let Err(what) = verdict {
                 let path = change.path.display();
                 let text = format!("{path}: what a local process made before the start {what}");
-                let operation = None;
-                findings.violations.push(Violation { fault: Fault::Reverted, operation, text });
+                findings.violations.push(Violation::of(Fault::Reverted, text));
                 continue;
             }
             let before = findings.violations.len();
-            let is_silent = matches!(change.done, Done::Unlinked | Done::Mode(_));
+            let is_silent = match &change.done {
+                Done::Unlinked | Done::Mode(..) => true,
+                Done::Written { is_of_acknowledged, .. } => *is_of_acknowledged,
+                Done::Directory => false,
+            };
             findings.violations.retain(|violation| {
                 !(change.concerns(violation, operations) && (is_told || is_silent))
             });
@@ -337,12 +360,21 @@ impl Gap {
 impl Change {
     /// Whether a violation is of what it changed.
     fn concerns(&self, violation: &Violation, operations: &[Operation]) -> bool {
+        if violation.object.is_some_and(|object| self.objects.contains(&object)) {
+            return true;
+        }
         let Some(number) = violation.operation else { return false };
         if self.objects.contains(&number) {
             return true;
         }
         let Some(operation) = operations.get(number as usize) else { return false };
         let action: &Action = &operation.action;
+        // A directory is not removed in which something was made.
+        let directory = self.path.parent().and_then(Path::file_name);
+        let is_of = |at: &Place| directory.is_some_and(|name| name.as_bytes() == at.name.bytes());
+        if matches!(action, Action::Rmdir { at } if is_of(at)) {
+            return true;
+        }
         action.object().is_some_and(|object| self.objects.contains(&object))
             || self.place.is_some_and(|place| action.places().contains(&place))
     }

@@ -130,14 +130,15 @@ fn lives(
             eprintln!("  unexpected: {surprise}");
         }
         if end == End::Remount {
-            remount(stage, mounted)?;
+            let data = mounted.remove(0);
+            mounted.insert(0, data.mount_again()?);
         }
         let fs = stage.shape.file_system;
         let head = format!("--histories --kills 1 --fs {fs} --seed {seed}: life {life}, {end:?}");
         if let Some(older) = older {
             let findings = restored(stage, &older)?;
             let head = format!("{head}, with the state directory of an earlier moment");
-            return stage.tell(&head, &findings, tally);
+            return stage.tell(&head, &findings, &known.operations, tally);
         }
         let mut again = 0;
         if stage.parts.double && random.percent(35) {
@@ -151,12 +152,12 @@ fn lives(
         let head = format!("{head}, killed {again} times while it started");
         server = match stage.setup.start() {
             Ok(server) => server,
-            Err(error) => return stage.tell(&head, &not_started(&error), tally),
+            Err(error) => return stage.tell(&head, &not_started(&error), &[], tally),
         };
         let checked = check(stage, &server, &mut known, &mut random);
         let mut findings = checked.unwrap_or_else(|error| not_started(&error));
-        excuse(&mut findings, &known.operations, &server.said());
-        stage.tell(&head, &findings, tally)?;
+        excuse(&mut findings, &known.operations, &known.state, &server.said());
+        stage.tell(&head, &findings, &known.operations, tally)?;
         if findings.has_loss() || tally.points >= kills || stage.is_over(tally) {
             // What follows would be found again and again.
             return server.kill();
@@ -234,17 +235,6 @@ pub(super) fn check(
     Ok(findings)
 }
 
-/// Mounts the data's file system anew.
-fn remount(stage: &Stage<'_>, mounted: &mut Vec<Mounted>) -> Result<()> {
-    let data = mounted.remove(0);
-    let device = data.device().to_owned();
-    data.unmount()?;
-    let (image, at) = (stage.places.image(0, "disk"), stage.places.mount(0));
-    let kind = stage.shape.file_system;
-    mounted.insert(0, Mounted::with_device(kind, &image, &at, false, Some(&device))?);
-    Ok(())
-}
-
 /// The state directory, and the log if it is elsewhere.
 fn state_places(stage: &Stage<'_>) -> Vec<PathBuf> {
     let log = stage.places.mount(2).join("intent.log");
@@ -304,7 +294,7 @@ pub(super) fn unchanged(stage: &Stage<'_>) -> Findings {
             let text = format!(
                 "the server {what} {how}, and {count} objects are not as they were: {first}"
             );
-            findings.violations.push(Violation { fault: Fault::Reverted, operation: None, text });
+            findings.violations.push(Violation::of(Fault::Reverted, text));
         }
         Ok(findings)
     };

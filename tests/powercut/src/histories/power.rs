@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::check::{Check, Findings};
+use crate::check::{Check, Fault, Findings};
 use crate::crash::Survival;
 use crate::image::Image;
 use crate::random::Random;
-use crate::recording::{Moment, Recorder, Recording, record, write_new};
+use crate::recording::{Began, Moment, Recorder, Recording, record, write_new};
 use crate::report::Tally;
 use crate::resend;
 use crate::server::{Server, address};
@@ -21,7 +21,7 @@ use crate::workload::{Ledger, Load, Operation, Plan};
 
 use super::gap::Gap;
 use super::kills::unchanged;
-use super::{Stage, excuse, not_started};
+use super::{Stage, excuse, is_changed_locally, not_started};
 
 /// Crash points of one recorded run.
 const POINTS: usize = 14;
@@ -97,9 +97,19 @@ impl Then {
 /// Cuts the power so many times.
 pub(crate) fn run(stage: &Stage<'_>, points: usize, tally: &mut Tally) -> Result<()> {
     let mut shape = *stage.shape;
+    let both = stage.parts.local && (stage.parts.gap || stage.parts.identity);
     while tally.points < points && !stage.is_over(tally) {
         let seed = shape.seed;
-        let one = Stage { shape: &shape, keep: stage.keep.clone(), ..*stage };
+        // Who changes a directory or file after a crash takes away the evidence of what local processes did
+        // before it. So a run has one or the other.
+        let mut parts = stage.parts;
+        if both && seed.is_multiple_of(2) {
+            parts.local = false;
+        } else if both {
+            (parts.gap, parts.identity) = (false, false);
+        }
+        shape.mix = parts.mix();
+        let one = Stage { shape: &shape, parts, keep: stage.keep.clone(), ..*stage };
         cut(&one, points, tally).with_context(|| format!("--seed {seed}"))?;
         shape.seed += 1;
         if tally.runs.is_multiple_of(5) {
@@ -125,7 +135,7 @@ fn cut(stage: &Stage<'_>, points: usize, tally: &mut Tally) -> Result<()> {
     let started = Instant::now();
     let count = POINTS.min(points - tally.points);
     let mut random = Random::of(shape.seed, 1 << 36);
-    // The first at once: what is changed then is changed within 2 s of the last change.
+    // The first is right after the last change, and nothing tells what came after the crash.
     let recent = recording.events.len().saturating_sub(random.below(RECENT_EVENTS) as usize);
     let mut all = vec![recent.max(recording.start)];
     all.extend(recording.points(count.saturating_sub(1), &mut random));
@@ -182,7 +192,8 @@ fn one(
     for (disk, image) in images.iter().enumerate() {
         write_new(image, &places.image(disk, "point"))?;
     }
-    places.start_machine(shape.seed, index + 1)?;
+    let began = if index == 0 { Began::BeforeTheCut } else { Began::Now };
+    places.start_machine(shape.seed, index + 1, began)?;
     let mut head = format!(
         "--histories --fs {}{} --seed {}: power cut {index} at event {}, {survival:?}, {} operations \
          acknowledged, then {then:?}",
@@ -197,19 +208,28 @@ fn one(
     }
     let (mounted, is_repaired) = match mount(stage, recording) {
         Ok(mounted) => mounted,
-        Err(error) => return stage.tell(&head, &not_started(&error), tally),
+        Err(error) => return stage.tell(&head, &not_started(&error), &[], tally),
     };
     tally.repaired += usize::from(is_repaired);
+    let mut later = None;
     let findings = match then {
         Then::OlderState | Then::OlderData => Ok(unchanged(stage)),
-        Then::Kill => killed(stage, recording, moment, &mut random),
-        _ => started(stage, recording, moment, then, &mut head, &mut random),
+        Then::Kill => {
+            killed(stage, recording, moment, &mut random).map(|(findings, operations)| {
+                later = operations;
+                findings
+            })
+        }
+        _ => {
+            let said = stage.setup.said();
+            started(stage, recording, moment, (then, began, said), &mut head, &mut random)
+        }
     };
     let findings = findings.unwrap_or_else(|error| not_started(&error));
     for mounted in mounted.into_iter().rev() {
         mounted.unmount()?;
     }
-    stage.tell(&head, &findings, tally)
+    stage.tell(&head, &findings, later.as_ref().unwrap_or(&recording.operations), tally)
 }
 
 /// All disks as they were a while before, as far as they were stable; `None` where that is too soon after the
@@ -252,12 +272,12 @@ fn mount(stage: &Stage<'_>, recording: &Recording) -> Result<(Vec<Mounted>, bool
     Ok((mounted, is_repaired))
 }
 
-/// The server starts, perhaps after local changes.
+/// The server starts, perhaps after local changes. What was reported counts from a place of its log on.
 fn started(
     stage: &Stage<'_>,
     recording: &Recording,
     moment: &Moment<'_>,
-    then: Then,
+    (then, began, said): (Then, Began, u64),
     head: &mut String,
     random: &mut Random,
 ) -> Result<Findings> {
@@ -273,10 +293,18 @@ fn started(
     let server = stage.setup.start()?;
     let is_resent = stage.parts.resent && then == Then::Start && random.percent(60);
     let checked = check(stage, &server, recording, moment, is_resent, random);
-    let said = server.said();
-    let judged = checked.and_then(|(mut findings, _)| {
+    let said = server.said_from(said);
+    let judged = checked.and_then(|(mut findings, state)| {
+        if began == Began::BeforeTheCut {
+            // A local change of the last moments may as well be a client's that was under way, or of
+            // after the crash: what was acknowledged wins.
+            let is_local = |object| is_changed_locally(&recording.operations, object);
+            findings.violations.retain(|violation| {
+                violation.fault != Fault::Reverted && !violation.object.is_some_and(is_local)
+            });
+        }
         gap.judge(&share, &said, &recording.operations, &mut findings)?;
-        excuse(&mut findings, &recording.operations, &said);
+        excuse(&mut findings, &recording.operations, &state, &said);
         Ok(findings)
     });
     server.kill()?;
@@ -340,18 +368,19 @@ fn next_load(
     ledger
 }
 
-/// Started, and killed under load: what was acknowledged before the power cut and since is there.
+/// Started, and killed under load: what was acknowledged before the power cut and since is there. With
+/// all operations, if some were done since.
 fn killed(
     stage: &Stage<'_>,
     recording: &Recording,
     moment: &Moment<'_>,
     random: &mut Random,
-) -> Result<Findings> {
+) -> Result<(Findings, Option<Vec<Operation>>)> {
     let server = stage.setup.start()?;
     let (findings, state) = check(stage, &server, recording, moment, false, random)?;
     if findings.has_loss() {
         server.kill()?;
-        return Ok(findings);
+        return Ok((findings, None));
     }
     crate::snapshot::remove_asides(&stage.places.share())?;
     let load = Load::resume(next_load(stage, recording, moment, state), None, usize::MAX);
@@ -370,10 +399,10 @@ fn killed(
     let mut ledger = load.into_ledger();
     let server = stage.setup.start()?;
     let mut second = super::kills::check(stage, &server, &mut ledger, random)?;
-    excuse(&mut second, &ledger.operations, &server.said());
+    excuse(&mut second, &ledger.operations, &ledger.state, &server.said());
     server.kill()?;
     second.replies += findings.replies;
-    Ok(second)
+    Ok((second, Some(ledger.operations)))
 }
 
 /// The power fails a second time.
@@ -399,11 +428,16 @@ fn again(
                     .get(disk)
                     .is_some_and(|(kind, _)| matches!(kind.repair_super_block(&file), Ok(true)))
             });
-            return if is_torn { Ok(()) } else { stage.tell(head, &not_started(&error), tally) };
+            return if is_torn {
+                Ok(())
+            } else {
+                stage.tell(head, &not_started(&error), &[], tally)
+            };
         }
     };
     let journal = Arc::clone(&recorder.journal);
     let devices = recorder.devices.clone();
+    let said = stage.setup.said();
     let lived = (|| -> Result<(Vec<Operation>, State, bool)> {
         let (operations, state) = (recording.operations.clone(), moment.state.clone());
         if second == Second::Replay {
@@ -441,7 +475,7 @@ fn again(
     recorder.close()?;
     let (operations, state, is_settled) = match lived {
         Ok(lived) => lived,
-        Err(error) => return stage.tell(head, &not_started(&error), tally),
+        Err(error) => return stage.tell(head, &not_started(&error), &[], tally),
     };
     let next = Recording {
         operations,
@@ -468,22 +502,21 @@ fn again(
         for (disk, image) in later.crashed(survival, &mut random).iter().enumerate() {
             write_new(image, &places.image(disk, "point"))?;
         }
-        places.start_machine(shape.seed, 1000 + random.below(60_000) as usize)?;
+        places.start_machine(shape.seed, 1000 + random.below(60_000) as usize, Began::Now)?;
         let mut head = format!("{head}, again at event {point}, {survival:?}");
-        let (mounted, is_repaired) = match mount(stage, &next) {
-            Ok(mounted) => mounted,
-            Err(error) => {
-                stage.tell(&head, &not_started(&error), tally)?;
-                continue;
-            }
+        // What was recorded began with mounting what the first cut had left, which writes too.
+        let Ok((mounted, is_repaired)) = mount(stage, &next) else {
+            tally.not_mounted += 1;
+            continue;
         };
         tally.repaired += usize::from(is_repaired);
-        let findings = started(stage, &next, &later, Then::Start, &mut head, &mut random);
+        let then = (Then::Start, Began::Now, said);
+        let findings = started(stage, &next, &later, then, &mut head, &mut random);
         let findings = findings.unwrap_or_else(|error| not_started(&error));
         for mounted in mounted.into_iter().rev() {
             mounted.unmount()?;
         }
-        stage.tell(&head, &findings, tally)?;
+        stage.tell(&head, &findings, &next.operations, tally)?;
     }
     Ok(())
 }

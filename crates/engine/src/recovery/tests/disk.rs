@@ -369,6 +369,12 @@ impl Recoverable for Disk {
         Ok(())
     }
 
+    fn has_acls(&mut self, object: &ObjectKey, acls: &AclsToSet<'_>) -> Result<bool, FsError> {
+        let has = &self.nodes.get(object).ok_or(FsError::Stale)?.acls;
+        Ok(acls.access.is_none_or(|access| access == has.access)
+            && acls.default.is_none_or(|default| default == has.default))
+    }
+
     fn keep(
         &mut self,
         object: &ObjectKey,

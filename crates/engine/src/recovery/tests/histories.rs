@@ -37,6 +37,7 @@ pub(super) fn step(
     let to = Place { dir: other, name: &second };
     let bound = disk.bound(&place).unwrap();
     let data = [what.wrapping_add(number as u8) | 1; 7];
+    let was = bound.and_then(|(object, _)| disk.attr(&object));
     let mut changed = vec![];
     let mut made = None;
     let (access, default) = (number.to_le_bytes(), [what]);
@@ -166,6 +167,9 @@ pub(super) fn step(
     };
     let mut change = Change::new(action);
     change.made = made;
+    if matches!(change.action, Action::Attributes { .. } | Action::Acls { .. }) {
+        change.before = was.map(|was| before(&was));
+    }
     changed.dedup();
     for object in changed {
         if let Some(attr) = disk.attr(&object) {
@@ -175,6 +179,12 @@ pub(super) fn step(
     let mut record = Vec::new();
     change.encode(&mut record);
     Some(record)
+}
+
+/// What a record of a change of attributes tells of before.
+pub(super) fn before(was: &Attr) -> Before {
+    let Attr { ctime, mtime, .. } = *was;
+    Before { ctime, mtime, ownership: Some(Ownership::of(was)) }
 }
 
 /// Runs steps; `tick` of them share a time.

@@ -45,7 +45,8 @@ impl Shared {
 
     fn write(&mut self, offset: usize, byte: u8) {
         self.disk.clock += 1;
-        let before = self.disk.attr(&key(FILE)).map(|it| (it.ctime, it.mtime));
+        let Attr { ctime, mtime, .. } = self.disk.attr(&key(FILE)).unwrap();
+        let before = Some(Before { ctime, mtime, ownership: None });
         let data = [byte; 3];
         let size = self.disk.nodes[&key(FILE)].attr.size;
         let offset = offset.min(size as usize);
@@ -60,7 +61,7 @@ impl Shared {
         self.log(action, before);
     }
 
-    fn log(&mut self, action: Action<'_>, before: Option<(Time, Time)>) {
+    fn log(&mut self, action: Action<'_>, before: Option<Before>) {
         let mut change = Change::new(action);
         change.before = before;
         change.after.push((key(FILE), self.disk.attr(&key(FILE)).unwrap()));
@@ -232,7 +233,7 @@ fn after_a_kill_data_that_was_changed_since_stays() {
             // The disk has failed unheard.
             shared.disk.put(&key(FILE), 0, b"...");
         }
-        let by = Replay::of_what_is_in_effect();
+        let by = in_effect();
         replay_by(by, &mut shared.disk, &shared.records, &mut None).unwrap();
         let found = data_of(&shared.disk, &key(FILE));
         assert_eq!(&found[..3], if is_changed { b"lla" } else { b"aaa" });
@@ -255,4 +256,215 @@ fn attributes_that_were_set_later_stay_and_are_told() {
     assert_eq!(shared.disk.nodes[&key(FILE)].attr.mode, 0o600);
     let kinds: Vec<_> = report.conflicts.iter().map(|conflict| conflict.kind).collect();
     assert_eq!(kinds, [ConflictKind::AttributesStay]);
+}
+
+/// What a local process finds after the crash, and changes before the start, has a ctime that does not
+/// tell whether the last acknowledged mode is there: one that the object had before is not its doing.
+#[test]
+fn a_mode_that_was_acknowledged_is_not_lost_to_who_changes_the_file_after_the_crash() {
+    const BEFORE: u32 = 0o644;
+    const ACKNOWLEDGED: u32 = 0o600;
+    const OF_A_STRANGER: u32 = 0o640;
+    let (back, stays) = (Some(ConflictKind::AttributesBack), Some(ConflictKind::AttributesStay));
+    for (is_there, local, expected, told) in [
+        (false, None, ACKNOWLEDGED, back),
+        (true, None, ACKNOWLEDGED, None),
+        (false, Some(OF_A_STRANGER), OF_A_STRANGER, stays),
+        (true, Some(OF_A_STRANGER), OF_A_STRANGER, stays),
+        // Nobody can tell this from the first.
+        (true, Some(BEFORE), ACKNOWLEDGED, back),
+    ] {
+        for sets_ctimes in [false, true] {
+            let mut shared = Shared::new();
+            shared.disk.sets_ctimes = sets_ctimes;
+            let set_mode = |shared: &mut Shared, mode| {
+                shared.disk.clock += 1;
+                shared.disk.nodes.get_mut(&key(FILE)).unwrap().attr.mode = mode;
+                shared.disk.touch(&key(FILE), false);
+            };
+            set_mode(&mut shared, BEFORE);
+            let name = Place { dir: key(0), name: NAME };
+            let was = before(&shared.disk.attr(&key(FILE)).unwrap());
+            set_mode(&mut shared, ACKNOWLEDGED);
+            let object = key(FILE);
+            shared.log(Action::Attributes { object, size: None, gap: None }, Some(was));
+            shared.log(Action::Link { place: name, object }, None);
+            shared.mark();
+            if !is_there {
+                set_mode(&mut shared, BEFORE);
+            }
+            shared.disk.clock += 1000;
+            shared.disk.touch(&key(FILE), true);
+            if let Some(mode) = local {
+                set_mode(&mut shared, mode);
+            }
+            let report = shared.replay(None, &[]);
+            let what = format!("{is_there} {local:?} {sets_ctimes}");
+            assert_eq!(shared.disk.nodes[&key(FILE)].attr.mode, expected, "{what}");
+            let kinds: Vec<_> = report.conflicts.iter().map(|conflict| conflict.kind).collect();
+            // Where mounting sets ctimes it is no sign of a stranger.
+            let told = told.filter(|kind| !sets_ctimes || Some(*kind) == stays);
+            assert_eq!(kinds, Vec::from_iter(told), "{what}");
+        }
+    }
+}
+
+/// A local process may find a file again that was removed, and write to it: what it wrote is kept.
+#[test]
+fn data_that_is_written_to_a_removed_file_before_the_start_is_kept() {
+    for (is_written, has_other_name) in [(true, false), (true, true), (false, false)] {
+        let mut shared = Shared::new();
+        shared.write(0, b'a');
+        let object = key(FILE);
+        let mut removed = shared.disk.clone();
+        removed.clock += 1;
+        removed.change_names(&key(0), |names| {
+            names.remove(NAME);
+        });
+        let place = Place { dir: key(0), name: NAME };
+        let unlinked = Unlinked { object, is_directory: false, is_left: has_other_name };
+        let mut change = Change::new(Action::Remove { place, unlinked });
+        change.after.push((key(0), removed.nodes[&key(0)].attr));
+        shared.records.push(record(&change));
+        if has_other_name {
+            shared.disk.change_names(&key(0), |names| {
+                names.insert(b"other".to_vec(), object);
+            });
+        }
+        shared.disk.clock += 1000;
+        if is_written {
+            shared.change_locally(0, b'l');
+        }
+        let report = shared.replay(None, &[]);
+        assert!(!shared.disk.names_of(&key(0)).unwrap().contains_key(NAME));
+        let kinds: Vec<_> = report.conflicts.iter().map(|conflict| conflict.kind).collect();
+        if is_written && !has_other_name {
+            assert_eq!(kinds, [ConflictKind::RemovedKept]);
+            assert_eq!(&kept(&shared.disk)[0].1[..3], b"lla");
+        } else {
+            assert!(!kinds.contains(&ConflictKind::RemovedKept), "{kinds:?}");
+        }
+    }
+}
+
+/// After a kill, an older change in the log is not done over data that was written without the log.
+#[test]
+fn after_a_kill_what_was_written_without_the_log_stays() {
+    for is_told in [true, false] {
+        let mut shared = Shared::new();
+        shared.write(0, b'a');
+        shared.disk.clock += 1;
+        shared.disk.put(&key(FILE), 0, b"uu");
+        shared.disk.touch(&key(FILE), true);
+        let Attr { ctime, mtime, .. } = shared.disk.attr(&key(FILE)).unwrap();
+        if is_told {
+            let touched = Action::Touched { object: key(FILE), ctime, mtime };
+            shared.records.push(record(&Change::new(touched)));
+        }
+        let by = in_effect();
+        replay_by(by, &mut shared.disk, &shared.records, &mut None).unwrap();
+        assert_eq!(&data_of(&shared.disk, &key(FILE))[..3], b"uua");
+        // What comes after it is done.
+        shared.write(0, b'b');
+        shared.disk.put(&key(FILE), 0, b"...");
+        let by = in_effect();
+        replay_by(by, &mut shared.disk, &shared.records, &mut None).unwrap();
+        assert_eq!(&data_of(&shared.disk, &key(FILE))[..3], b"bbb");
+    }
+}
+
+/// A file that was made with a size is known from its beginning: what a local process has made of it
+/// before the start is not mixed with that.
+#[test]
+fn a_file_that_was_made_with_a_size_is_not_mixed_with_what_was_found() {
+    for is_marked in [true, false] {
+        let mut shared = Shared::new();
+        shared.disk.clock += 1;
+        let made = key(2000);
+        shared.disk.add(made, FileKind::Regular);
+        shared.disk.cut(&made, 12);
+        shared.disk.change_names(&key(0), |names| {
+            names.insert(b"new".to_vec(), made);
+        });
+        let place = Place { dir: key(0), name: b"new" };
+        let mut change = Change::new(Action::Make { place, object: made, target: &[] });
+        change.made = plain();
+        change.after.extend([made, key(0)].map(|object| (object, shared.disk.nodes[&object].attr)));
+        shared.records.push(record(&change));
+        shared.disk.clock += 1;
+        shared.disk.cut(&made, 2);
+        shared.disk.put(&made, 0, b"local");
+        shared.disk.touch(&made, true);
+        if is_marked {
+            shared.mark();
+        }
+        let report = shared.replay(None, &[]);
+        let kept = kept(&shared.disk).remove(0).1;
+        let found = data_of(&shared.disk, &made);
+        let kinds: Vec<_> = report.conflicts.iter().map(|conflict| conflict.kind).collect();
+        if is_marked {
+            assert_eq!((&found[..], &kept[..]), (&b"local"[..], &[0; 12][..]));
+            assert_eq!(kinds, [ConflictKind::AcknowledgedKept]);
+        } else {
+            assert_eq!((&found[..], &kept[..]), (&[0; 12][..], &b"local"[..]));
+            assert_eq!(kinds, [ConflictKind::FoundKept]);
+        }
+    }
+}
+
+/// Where no data can have been lost, a local change in the same tick as the last operation stays too,
+/// which no time tells.
+#[test]
+fn data_is_left_alone_where_none_can_be_lost() {
+    for has_all_data in [true, false] {
+        let mut shared = Shared::new();
+        shared.write(0, b'a');
+        shared.disk.put(&key(FILE), 0, b"ll");
+        let mut by = Replay::default();
+        by.be_of_what_is_in_effect(has_all_data);
+        let report = replay_by(by, &mut shared.disk, &shared.records, &mut None).unwrap();
+        let expected = if has_all_data { b"lla" } else { b"aaa" };
+        assert_eq!(&data_of(&shared.disk, &key(FILE))[..3], expected);
+        assert_eq!(report.data_bytes == 0, has_all_data);
+    }
+}
+
+/// A file system that was only unmounted and mounted again has all changes; one that lacks some was not.
+#[test]
+fn a_file_system_that_lacks_a_change_has_not_all() {
+    let is_all_there = |disk: &Disk, records: &[Vec<u8>]| {
+        let mut replay = Replay::default();
+        for (index, record) in records.iter().enumerate() {
+            replay.read(index as u64 + 1, &Change::decode(record).unwrap().0);
+        }
+        replay.is_all_there(&mut disk.clone()).unwrap()
+    };
+    let mut shared = Shared::new();
+    shared.write(0, b'a');
+    let before = shared.disk.clone();
+    shared.write(4, b'b');
+    let object = key(FILE);
+    let place = Place { dir: key(0), name: NAME };
+    shared.disk.touch(&key(0), true);
+    let mut change = Change::new(Action::Link { place, object });
+    change.after.push((key(0), shared.disk.nodes[&key(0)].attr));
+    shared.records.push(record(&change));
+    assert!(is_all_there(&shared.disk, &shared.records));
+    assert!(!is_all_there(&before, &shared.records));
+    // Changed by others later, or removed by them.
+    shared.disk.clock += 1;
+    shared.disk.touch(&object, true);
+    assert!(is_all_there(&shared.disk, &shared.records));
+    let mut removed = shared.disk.clone();
+    removed.nodes.remove(&object);
+    removed.touch(&key(0), true);
+    assert!(is_all_there(&removed, &shared.records));
+    let mut lost = removed.clone();
+    lost.nodes.get_mut(&key(0)).unwrap().attr.ctime = time(1);
+    assert!(!is_all_there(&lost, &shared.records), "its directory lacks a change");
+    // Removed by a client.
+    let unlinked = Unlinked { object, is_directory: false, is_left: false };
+    shared.records.push(record(&Change::new(Action::Remove { place, unlinked })));
+    assert!(!is_all_there(&shared.disk, &shared.records));
+    assert!(is_all_there(&removed, &shared.records));
 }

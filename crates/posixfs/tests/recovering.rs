@@ -1,0 +1,59 @@
+//! What replay does to real file systems, beyond what the model of one in the engine's tests can show.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod support;
+
+use std::os::unix::fs::MetadataExt;
+
+use steadfast_posixfs::RecoveringFileSystem;
+use steadfast_vfs::{FileSystem, ObjectKey, Place, Recoverable};
+use support::mounted;
+
+/// So often a file is made until one gets the inode number of a file that is gone.
+const ATTEMPTS: usize = 64;
+
+/// A file keeps its number for life: also one that got the inode number of a file that a crash has lost
+/// and that was made again, and also when that file is removed.
+#[test]
+fn who_got_the_number_of_a_lost_file_is_told_under_another_for_life() {
+    // Others give a number again late, or never.
+    let Some(place) = mounted("ext4", 64) else { return };
+    let share = place.directory.join("share");
+    std::fs::create_dir(&share).unwrap();
+    let root = ObjectKey(support::open(&share).root().unwrap().handle);
+    let state = tempfile::tempdir().unwrap();
+    let open = || RecoveringFileSystem::open(&share, state.path()).unwrap();
+    std::fs::write(share.join("lost"), "a").unwrap();
+    let lost = Place { dir: root, name: b"lost" };
+    let (key, _) = open().bound(&lost).unwrap().unwrap();
+    let attr = open().look(&key).unwrap().unwrap();
+    std::fs::remove_file(share.join("lost")).unwrap();
+    let names = (0..ATTEMPTS).map(|number| format!("other-{number}"));
+    let same = names.into_iter().find(|name| {
+        let path = share.join(name);
+        std::fs::write(&path, "b").unwrap();
+        path.metadata().unwrap().ino() == attr.fileid
+    });
+    let other = same.expect("a file with the number of one that is gone");
+    let other = Place { dir: root, name: other.as_bytes() };
+    let mut recovering = open();
+    recovering.set_lost(&[key]);
+    recovering.make(&lost, &key, &attr, &[]).unwrap();
+    recovering.make_stable().unwrap();
+    let number_of = |recovering: &mut RecoveringFileSystem, place: &Place<'_>| {
+        let (key, _) = recovering.bound(place).unwrap().unwrap();
+        recovering.look(&key).unwrap().unwrap().fileid
+    };
+    assert_eq!(number_of(&mut recovering, &lost), attr.fileid);
+    let told = number_of(&mut recovering, &other);
+    assert_eq!(told, attr.fileid | 1 << 63);
+    for removed in [false, true] {
+        if removed {
+            std::fs::remove_file(share.join("lost")).unwrap();
+        }
+        let mut recovering = open();
+        assert_eq!(number_of(&mut recovering, &other), told);
+        recovering.make_stable().unwrap();
+    }
+    assert_eq!(number_of(&mut open(), &other), told, "made stable without the lost one");
+}

@@ -1,0 +1,138 @@
+//! What a check finds.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Context, Result};
+
+use crate::operation::{Number, ROOT};
+
+/// What is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fault {
+    /// A name that was acknowledged is not there, or one removed is there again, or another object
+    /// is behind it.
+    Name,
+    /// A handle is another, or does not work, or works though its object is gone.
+    Handle,
+    /// A file's bytes or size, or a link's target.
+    Data,
+    /// Mode, owner, times, link count.
+    Attribute,
+    /// A retransmission is answered otherwise.
+    Reply,
+    /// What was not acknowledged is there by halves.
+    Half,
+    /// The server, or the file system, does not start.
+    Start,
+    /// A local change, or the state of a disk, is undone.
+    Reverted,
+    /// Somebody may do more than was acknowledged.
+    Access,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Name,
+        Self::Handle,
+        Self::Data,
+        Self::Attribute,
+        Self::Reply,
+        Self::Half,
+        Self::Start,
+        Self::Reverted,
+        Self::Access,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Name => "names",
+            Self::Handle => "handles",
+            Self::Data => "data",
+            Self::Attribute => "attributes",
+            Self::Reply => "replies",
+            Self::Half => "halves",
+            Self::Start => "starts",
+            Self::Reverted => "reverted",
+            Self::Access => "access",
+        }
+    }
+}
+
+impl FromStr for Fault {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let known = Self::ALL.into_iter().find(|fault| fault.name() == text);
+        known.with_context(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|fault| fault.name()).collect();
+            format!("no fault {text:?}: {}", names.join(", "))
+        })
+    }
+}
+
+/// A broken promise.
+#[derive(Clone, Debug)]
+pub(crate) struct Violation {
+    pub(crate) fault: Fault,
+    /// The operation that was promised.
+    pub(crate) operation: Option<Number>,
+    /// The object that is not as was promised, if it is one.
+    pub(crate) object: Option<Number>,
+    /// What was promised, and what is there.
+    pub(crate) text: String,
+}
+
+impl Violation {
+    /// One that is of no operation.
+    pub(crate) fn of(fault: Fault, text: String) -> Self {
+        Self { fault, operation: None, object: None, text }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.operation {
+            Some(ROOT) | None => write!(formatter, "{}: {}", self.fault.name(), self.text),
+            Some(number) => write!(formatter, "{}: #{number} {}", self.fault.name(), self.text),
+        }
+    }
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Findings {
+    pub(crate) violations: Vec<Violation>,
+    /// Modification times that are not what the last reply told. No promise, but good to know.
+    pub(crate) times_differ: usize,
+    /// How much was compared.
+    pub(crate) objects: usize,
+    pub(crate) replies: usize,
+    /// Calls that were under way at a crash and were sent again, and how many of them failed for their
+    /// own success.
+    pub(crate) in_flight: usize,
+    pub(crate) false_answers: usize,
+    /// Names in the share that replay made to keep something.
+    pub(crate) asides: BTreeSet<Vec<u8>>,
+    /// Violations that are none, as the server's log tells about what is kept.
+    pub(crate) reported: usize,
+    /// Local changes before a start that were looked at, and names that one took away and that are
+    /// there again.
+    pub(crate) gaps: usize,
+    pub(crate) returned: usize,
+    /// Starts with a state directory or a data disk of an earlier moment.
+    pub(crate) restored: usize,
+}
+
+impl Findings {
+    /// Whether something acknowledged is not there.
+    pub(crate) fn has_loss(&self) -> bool {
+        self.violations.iter().any(|violation| violation.fault != Fault::Half)
+    }
+
+    /// Whether something unacknowledged is there by halves.
+    pub(crate) fn has_halves(&self) -> bool {
+        self.violations.iter().any(|violation| violation.fault == Fault::Half)
+    }
+}
