@@ -348,6 +348,7 @@ impl<'a, T: Ask> Check<'a, T> {
                 }
                 let last = state.last.get(place).copied();
                 let known = state.objects.get(object);
+                self.compared = Some(*object);
                 match entries.get(name) {
                     None => self.fault(
                         Fault::Name,
@@ -372,6 +373,7 @@ impl<'a, T: Ask> Check<'a, T> {
                     }
                 }
             }
+            self.compared = None;
             for name in entries.keys().filter(|name| !wanted.contains_key(*name)) {
                 let place = (0..64)
                     .map(|number| Place { directory: *directory, name: Name(number) })
@@ -410,6 +412,7 @@ impl<'a, T: Ask> Check<'a, T> {
         for (reply, (place, object)) in self.batch(&calls)?.into_iter().zip(asked) {
             let last = state.last.get(&place).copied();
             let name = place.name.bytes();
+            self.compared = Some(object);
             match decoder(reply).lookup(&none, b"") {
                 Ok(found) => {
                     let handle = state.objects.get(&object).and_then(|known| known.handle.clone());
@@ -424,6 +427,7 @@ impl<'a, T: Ask> Check<'a, T> {
                 }
             }
         }
+        self.compared = None;
         Ok(())
     }
 
