@@ -58,17 +58,8 @@ impl Site {
         serde_json::from_str(&self.told(&["share", "show", utf8(path), "--json"])).unwrap()
     }
 
-    /// Waits until the log has this.
     fn log_has(&self, part: &str) -> String {
-        let begun = Instant::now();
-        loop {
-            let log = Running::log(&self.place);
-            if log.contains(part) {
-                return log;
-            }
-            assert!(begun.elapsed() < PATIENCE, "no {part:?} in {log}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        Running::log_with(&self.place, part)
     }
 }
 
@@ -274,7 +265,7 @@ fn a_lost_handle_key_is_not_replaced_without_a_word() {
     assert!(!site.place.state.join("handle.key").exists());
     let arguments = ["--config", utf8(&site.configuration), "--new-handle-key"];
     let running = Running::start(&site.place, 0, &arguments);
-    assert!(Running::log(&site.place).contains("must mount again"));
+    site.log_has("must mount again");
     stop(running);
     stop(site.start());
 }

@@ -203,8 +203,8 @@ fn a_log_device_that_fails_is_left_and_nothing_is_lost() {
         let data = vec![index as u8 + 1; 1 << 17];
         client.write(&file, index << 17, &data, StableHow::FileSync).unwrap();
     }
-    let log = Running::log(&logged.place);
-    assert!(log.contains("cannot be written") && log.contains("flushing all"), "{log}");
+    let log = Running::log_with(&logged.place, "flushing all");
+    assert!(log.contains("cannot be written"), "{log}");
     let status = logged.status();
     assert_eq!(status["phase"], "off");
     assert!(status["why"].as_str().unwrap().contains("cannot be written"), "{status}");
@@ -269,13 +269,9 @@ fn a_disk_that_fails_keeps_its_operations_in_the_log_and_stops_no_other() {
         assert!(begun.elapsed() < PATIENCE, "{}", Running::log(&logged.place));
         std::thread::sleep(Duration::from_millis(20));
     }
-    let log = Running::log(&logged.place);
-    assert!(log.contains("cannot be flushed"), "after {acknowledged}: {log}");
+    Running::log_with(&logged.place, "cannot be flushed");
     create(&mut good, &good_root, "others go on");
-    while !Running::log(&logged.place).contains("are kept in") {
-        assert!(begun.elapsed() < PATIENCE, "{}", Running::log(&logged.place));
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    Running::log_with(&logged.place, "are kept in");
     let asides = || {
         let files = std::fs::read_dir(&logged.place.state).unwrap();
         files
@@ -335,11 +331,7 @@ fn a_share_that_is_taken_out_is_flushed_and_its_file_system_let_go() {
 
     std::fs::write(&logged.configuration, without).unwrap();
     running.signal(Signal::HUP);
-    let begun = Instant::now();
-    while !Running::log(&logged.place).contains("can be unmounted") {
-        assert!(begun.elapsed() < PATIENCE, "{}", Running::log(&logged.place));
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    Running::log_with(&logged.place, "can be unmounted");
     assert!(run(&["umount", share]), "it was let go");
     kill(running);
     // It was flushed, and the log has nothing of it to look for, nor of any other.

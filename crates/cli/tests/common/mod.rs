@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
@@ -117,7 +117,7 @@ impl Running {
         let mut message = [0; 512];
         // A server that ends without becoming ready leaves nothing to wait for.
         manager.set_read_timeout(Some(Duration::from_millis(50))).expect("a time-out");
-        let started = std::time::Instant::now();
+        let started = Instant::now();
         let length = loop {
             if let Ok(length) = manager.recv(&mut message) {
                 break length;
@@ -180,6 +180,20 @@ impl Running {
 
     pub fn log(place: &Place) -> String {
         std::fs::read_to_string(place.directory.path().join("log")).expect("a log")
+    }
+
+    /// What the server told, as soon as `part` is in it. Where a client's reply shows what the server
+    /// tells as well, either may be first.
+    pub fn log_with(place: &Place, part: &str) -> String {
+        let begun = Instant::now();
+        loop {
+            let log = Self::log(place);
+            if log.contains(part) {
+                return log;
+            }
+            assert!(begun.elapsed() < PATIENCE, "no {part:?} in {log}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 
