@@ -136,15 +136,27 @@ pub(crate) fn keep_part(
     if is_changed { rustix::fs::fdatasync(copy).map_err(from_errno) } else { Ok(()) }
 }
 
-/// Whether two files have the same data.
-pub(crate) fn has_same_data(one: OwnedFd, other: OwnedFd) -> Result<bool, FsError> {
-    if attributes::stat(&one)?.stx_size != attributes::stat(&other)?.stx_size {
+/// Whether a file has the data of its copy: all of it, or the parts that the copy has.
+pub(crate) fn has_same_data(file: OwnedFd, copy: OwnedFd, is_whole: bool) -> Result<bool, FsError> {
+    if attributes::stat(&file)?.stx_size != attributes::stat(&copy)?.stx_size {
         return Ok(false);
     }
-    let files = [File::from(one), File::from(other)];
+    let files = [File::from(file), File::from(copy)];
     let mut buffers = [vec![0; BUFFER_BYTES], vec![0; BUFFER_BYTES]];
     let mut at = 0;
     loop {
+        if !is_whole {
+            at = match rustix::fs::seek(&files[1], SeekFrom::Data(at)) {
+                Ok(data) => data,
+                Err(Errno::NXIO) => return Ok(true),
+                Err(errno) => return Err(from_errno(errno)),
+            };
+            let hole = rustix::fs::seek(&files[1], SeekFrom::Hole(at)).map_err(from_errno)?;
+            let bytes = usize::try_from(hole - at).unwrap_or(BUFFER_BYTES).min(BUFFER_BYTES);
+            for buffer in &mut buffers {
+                buffer.resize(bytes, 0);
+            }
+        }
         let mut counts = [0; 2];
         for ((file, buffer), count) in files.iter().zip(&mut buffers).zip(&mut counts) {
             *count = read_full(file, buffer, at)?;
@@ -190,20 +202,22 @@ mod tests {
         assert!(keep(&dir, &open(), &dir, b"kept", false).unwrap());
         assert_eq!(std::fs::read(&copy).unwrap(), data);
         let opened = || OwnedFd::from(File::options().read(true).write(true).open(&copy).unwrap());
-        assert!(has_same_data(open(), opened()).unwrap());
+        assert!(has_same_data(open(), opened(), true).unwrap());
         data[2_999_999] ^= 1;
         std::fs::write(&path, &data).unwrap();
-        assert!(!has_same_data(open(), opened()).unwrap());
+        assert!(!has_same_data(open(), opened(), true).unwrap());
         // What an earlier attempt has kept stays, unless another is asked for.
         assert!(keep(&dir, &open(), &dir, b"kept", false).unwrap());
-        assert!(!has_same_data(open(), opened()).unwrap());
+        assert!(!has_same_data(open(), opened(), true).unwrap());
         assert!(keep(&dir, &open(), &dir, b"kept", true).unwrap());
-        assert!(has_same_data(open(), opened()).unwrap());
+        assert!(has_same_data(open(), opened(), true).unwrap());
         // Of a large one, parts.
         File::create(&copy).unwrap().set_len(3_000_000).unwrap();
         keep_part(&open(), &opened(), 5000, 10).unwrap();
         keep_part(&open(), &opened(), 2_999_990, u64::MAX - 2_999_990).unwrap();
+        assert!(has_same_data(open(), opened(), false).unwrap());
         std::fs::write(&path, vec![1; 3_000_000]).unwrap();
+        assert!(!has_same_data(open(), opened(), false).unwrap());
         keep_part(&open(), &opened(), 4096, 1).unwrap();
         let kept = std::fs::read(&copy).unwrap();
         assert_eq!(kept[4096..8192], data[4096..8192]);

@@ -258,7 +258,7 @@ impl Effects<'_> {
     /// Tells the log that data was written that it does not have: so replay knows the times that the
     /// object got by it, and does not take it for changed by a local process. Under the lock that orders
     /// the object.
-    pub(crate) fn touch(&mut self, node: &Node) {
+    pub(crate) fn touch(&mut self, node: &Node, before: Option<Before>) {
         let Some(mut place) = self.touch.take() else { return };
         place.take();
         let mut record = Vec::new();
@@ -268,7 +268,7 @@ impl Effects<'_> {
             ctime: attr.ctime,
             mtime: attr.mtime,
         });
-        Change::new(action).encode(&mut record);
+        Change { before, ..Change::new(action) }.encode(&mut record);
         place.fill(record);
     }
 

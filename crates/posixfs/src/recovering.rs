@@ -508,9 +508,9 @@ impl Recoverable for RecoveringFileSystem {
         keeping::keep_part(&file, &copy, offset, bytes)
     }
 
-    fn has_same_data(&mut self, one: &ObjectKey, other: &ObjectKey) -> Result<bool, FsError> {
-        let (one, other) = (self.writable(one)?, self.writable(other)?);
-        keeping::has_same_data(one, other)
+    fn has_same_data(&mut self, object: &ObjectKey, kept: &KeptFile) -> Result<bool, FsError> {
+        let (file, copy) = (self.writable(object)?, self.writable(&kept.object)?);
+        keeping::has_same_data(file, copy, kept.is_whole)
     }
 
     fn make_stable(&mut self) -> Result<(), String> {

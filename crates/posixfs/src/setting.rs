@@ -150,7 +150,7 @@ impl Tree {
                 node.volume.aliases.unflushed.note(node, offset, written as u64);
             }
             effects.take();
-            effects.touch(node);
+            effects.touch(node, times);
             let is_more = node.volume.is_volatile() || effects.is_logged();
             let committed = if is_more { WriteHow::FileSync } else { how };
             Ok(Written { count: written as u32, committed })

@@ -187,11 +187,11 @@ pub trait Recoverable {
         Err(FsError::NotSupported)
     }
 
-    /// Whether two files have the same data.
+    /// Whether a file has the data that is kept of it.
     ///
     /// # Errors
     /// The storage's.
-    fn has_same_data(&mut self, _one: &ObjectKey, _other: &ObjectKey) -> Result<bool, FsError> {
+    fn has_same_data(&mut self, _object: &ObjectKey, _kept: &KeptFile) -> Result<bool, FsError> {
         Err(FsError::NotSupported)
     }
 

@@ -33,8 +33,8 @@ use steadfast_client::{
 
 use crate::acl;
 use crate::local::TEMPORARY;
-use crate::operation::{Action, Change, Done, Name, Number, Outcome, Place, ROOT, decoder};
-use crate::state::{Kind, Object, State};
+use crate::operation::{Action, Change, Done, How, Name, Number, Outcome, Place, ROOT, decoder};
+use crate::state::{Kind, Object, Removed, State};
 use crate::workload::Operation;
 
 pub(crate) use findings::{Fault, Findings, Violation};
@@ -216,6 +216,12 @@ impl<'a, T: Ask> Check<'a, T> {
             seen.get(&place.directory).and_then(|names| names.get(&place.name.bytes()))
         };
         let is_done = match action {
+            // What has the name keeps it.
+            Action::Create { at, how: How::Guarded | How::Exclusive(_), .. }
+                if state.at(at).is_some() =>
+            {
+                return Ok(());
+            }
             Action::Create { at, .. } if state.at(at).is_some() => {
                 self.resolve_change(state, number, &action)?;
                 return Ok(());
@@ -619,20 +625,24 @@ impl<'a, T: Ask> Check<'a, T> {
     /// Handles of what was removed lead nowhere.
     fn gone(&mut self, state: &State) -> Result<()> {
         let none = FileHandle(Vec::new());
-        let last: Vec<(Number, FileHandle)> =
-            state.removed.iter().rev().take(GONE_MAX).cloned().collect();
+        let last: Vec<Removed> = state.removed.iter().rev().take(GONE_MAX).cloned().collect();
         let calls: Vec<_> = (last.iter())
-            .map(|(_, handle)| (procedure::GETATTR, arguments::handle(handle)))
+            .map(|removed| (procedure::GETATTR, arguments::handle(&removed.handle)))
             .collect();
-        for (reply, (number, _)) in self.batch(&calls)?.into_iter().zip(last) {
+        for (reply, removed) in self.batch(&calls)?.into_iter().zip(last) {
             match decoder(reply).getattr(&none) {
                 Err(error) if error.status() == Some(NfsStat3::Stale) => {}
                 other => {
-                    let text = format!("the handle of what it removed is answered {other:?}");
-                    self.fault(Fault::Handle, Some(number), text);
+                    let text = format!(
+                        "the handle of #{}, which it removed, is answered {other:?}",
+                        removed.object
+                    );
+                    self.compared = Some(removed.object);
+                    self.fault(Fault::Handle, Some(removed.by), text);
                 }
             }
         }
+        self.compared = None;
         Ok(())
     }
 }

@@ -17,12 +17,16 @@ pub(crate) struct Content {
     /// Whether a client has written what it was not promised, or a local process what nothing tells: that a
     /// local process makes it stable promises nothing.
     is_unstable: bool,
+    /// Whether a local process has changed what is not promised: a COMMIT is of what clients wrote.
+    is_local: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Instead {
     from: u64,
     bytes: Arc<Vec<u8>>,
+    /// Whether it is what a local process has changed.
+    is_local: bool,
 }
 
 impl Instead {
@@ -34,7 +38,7 @@ impl Instead {
         let (start, end) = (from.max(self.from), to.min(self.end()));
         let range = start.checked_sub(self.from)? as usize..end.checked_sub(self.from)? as usize;
         let bytes = self.bytes.get(range).filter(|bytes| !bytes.is_empty())?;
-        Some(Self { from: start, bytes: Arc::new(bytes.to_vec()) })
+        Some(Self { from: start, bytes: Arc::new(bytes.to_vec()), is_local: self.is_local })
     }
 }
 
@@ -92,7 +96,7 @@ impl Content {
         self.sizes.push(size);
         if size < self.size() {
             let zeros = vec![0; (self.size() - size) as usize];
-            self.instead.push(Instead { from: size, bytes: Arc::new(zeros) });
+            self.instead.push(Instead { from: size, bytes: Arc::new(zeros), is_local: false });
         }
     }
 
@@ -115,9 +119,15 @@ impl Content {
         self.sizes.push(old_bytes);
         if old_bytes > new_bytes {
             let zeros = vec![0; (old_bytes - new_bytes) as usize];
-            self.instead.push(Instead { from: new_bytes, bytes: Arc::new(zeros) });
+            self.instead.push(Instead { from: new_bytes, bytes: Arc::new(zeros), is_local: true });
         }
-        self.instead.push(Instead { from: 0, bytes: old });
+        // Where the file did not reach before, there is a hole as soon as it grows again.
+        if new_bytes > old_bytes {
+            let zeros = vec![0; (new_bytes - old_bytes) as usize];
+            self.instead.push(Instead { from: old_bytes, bytes: Arc::new(zeros), is_local: true });
+        }
+        self.instead.push(Instead { from: 0, bytes: old, is_local: true });
+        self.is_local = true;
     }
 
     /// Whoever makes it stable, what there is may be lost until a client commits it.
@@ -134,7 +144,7 @@ impl Content {
 
     /// All of it is stable.
     fn settle(&mut self) {
-        self.is_unstable = false;
+        (self.is_unstable, self.is_local) = (false, false);
         self.size_promised = self.size();
         self.sizes.clear();
         self.instead.clear();
@@ -144,7 +154,13 @@ impl Content {
     pub(crate) fn commit(&mut self, offset: u64, count: u32) {
         let end = if count == 0 { self.size() } else { offset + u64::from(count) };
         self.is_unstable &= count != 0;
-        self.promise(offset, end.min(self.size()));
+        let end = end.min(self.size());
+        if self.is_local {
+            // How long clients alone have made it is not known.
+            self.promise_bytes(offset, end, |other| !other.is_local);
+        } else {
+            self.promise(offset, end);
+        }
     }
 
     /// Notes what is there as possible again after it is overwritten.
@@ -154,20 +170,24 @@ impl Content {
         for (place, byte) in old.iter_mut().zip(known) {
             *place = *byte;
         }
-        self.instead.push(Instead { from, bytes: Arc::new(old) });
+        self.instead.push(Instead { from, bytes: Arc::new(old), is_local: false });
         // What comes after the old end is a hole until it is written.
         let size = self.size();
         if to > size && from < size {
-            self.instead
-                .push(Instead { from: size, bytes: Arc::new(vec![0; (to - size) as usize]) });
+            let bytes = Arc::new(vec![0; (to - size) as usize]);
+            self.instead.push(Instead { from: size, bytes, is_local: false });
         }
     }
 
     fn promise(&mut self, from: u64, to: u64) {
         self.size_promised = self.size_promised.max(to);
+        self.promise_bytes(from, to, |_| true);
+    }
+
+    fn promise_bytes(&mut self, from: u64, to: u64, is_over: impl Fn(&Instead) -> bool) {
         let instead = std::mem::take(&mut self.instead);
         for other in instead {
-            if other.end() <= from || other.from >= to {
+            if other.end() <= from || other.from >= to || !is_over(&other) {
                 self.instead.push(other);
                 continue;
             }
@@ -285,6 +305,16 @@ mod tests {
         assert_eq!(content.fault(&mixed), None);
         content.settle();
         assert!(content.is_certain() && content.fault(&mixed).is_some());
+        let mut grown = Content::default();
+        grown.put(vec![3; 40], false);
+        grown.write(60, &[5; 10], true);
+        assert_eq!(grown.fault(&[&[0; 60][..], &[5; 10]].concat()), None, "a hole");
+        assert!(grown.fault(&[&[1; 60][..], &[5; 10]].concat()).is_some(), "never there");
+        content.put(vec![9; 100], false);
+        content.commit(0, 0);
+        let old = [&[3; 10][..], &[5; 10], &[3; 20]].concat();
+        assert_eq!(content.fault(&old), None, "it is of what clients wrote");
+        content.settle();
         content.put(vec![7; 5], true);
         assert!(content.is_certain() && content.fault(&[7; 5]).is_none());
     }

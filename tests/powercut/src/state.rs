@@ -73,13 +73,22 @@ pub(crate) struct Object {
     pub(crate) has_loose_attributes: bool,
 }
 
+/// An object that is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Removed {
+    /// The operation that took its last name.
+    pub(crate) by: Number,
+    pub(crate) object: Number,
+    pub(crate) handle: FileHandle,
+}
+
 /// Objects and the names by which they are found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) objects: BTreeMap<Number, Object>,
     pub(crate) names: BTreeMap<Place, Number>,
-    /// Handles of objects that are gone, with the operation that removed them.
-    pub(crate) removed: Vec<(Number, FileHandle)>,
+    /// Objects that are gone.
+    pub(crate) removed: Vec<Removed>,
     /// The last operation on a name.
     pub(crate) last: BTreeMap<Place, Number>,
     /// Names that a local process changed, and did not make stable.
@@ -498,7 +507,7 @@ impl State {
         if there.links == 0
             && let Some(gone) = self.objects.remove(&object)
         {
-            self.removed.extend(gone.handle.map(|handle| (number, handle)));
+            self.removed.extend(gone.handle.map(|handle| Removed { by: number, object, handle }));
         }
     }
 

@@ -469,8 +469,8 @@ fn choose(state: &State, random: &mut Random) -> Option<Action> {
             Some(Action::Link { object: random.choose(&files)?, at: free? })
         }
         61..73 => {
-            let all: Vec<Number> = state.objects.keys().copied().filter(|n| *n != ROOT).collect();
-            let number = random.choose(&all)?;
+            let all = of_kind(state, |_| true);
+            let number = random.choose(&all).filter(|number| *number != ROOT)?;
             let object = state.objects.get(&number)?;
             Some(Action::Setattr { object: number, change: change(object, mode, random)? })
         }

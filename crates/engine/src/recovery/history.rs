@@ -71,8 +71,8 @@ pub(super) struct Object {
     pub(super) attr_lsn: u64,
     /// Whose it was before, each time that this changed.
     owned: Vec<Ownership>,
-    /// Whether it has lost its last name.
-    pub(super) is_gone: bool,
+    /// The change by which it lost its last name.
+    pub(super) gone: Option<u64>,
     /// How many names it has after the last change.
     pub(super) links: Option<u32>,
     /// Its ctime after each change.
@@ -85,6 +85,8 @@ pub(super) struct Object {
     foreign: Vec<(Time, u64)>,
     /// The same, of changes of whatever it is: who writes may have set the mtime back.
     foreign_of_any: Vec<(Time, u64)>,
+    /// Whether a change gave it a ctime that no record tells.
+    pub(super) has_untold_ctimes: bool,
     /// The last change of its data that is not in the log.
     pub(super) unlogged_lsn: u64,
     /// Data of changes up to this LSN is on the disk.
@@ -259,7 +261,8 @@ impl History {
             Some(before),
             Action::Write { object, .. }
             | Action::Attributes { object, .. }
-            | Action::Acls { object, .. },
+            | Action::Acls { object, .. }
+            | Action::Touched { object, .. },
         ) = (&change.before, &change.action)
         {
             self.told = change.attr_of(object).map(|attr| attr.ctime);
@@ -325,7 +328,7 @@ impl History {
                 self.bind(place, Some(*object), None, lsn);
             }
             Action::Link { place, object } => {
-                self.object(object, lsn);
+                self.object(object, lsn).has_untold_ctimes |= change.attr_of(object).is_none();
                 self.bind(place, Some(*object), None, lsn);
             }
             Action::Remove { place, unlinked } => {
@@ -333,7 +336,9 @@ impl History {
                 self.bind(place, None, Some(unlinked.object), lsn);
             }
             Action::Rename { from, to, object, is_directory, victim } => {
-                self.object(object, lsn).be_directory(*is_directory);
+                let moved = self.object(object, lsn);
+                moved.be_directory(*is_directory);
+                moved.has_untold_ctimes |= change.attr_of(object).is_none();
                 if let Some(victim) = victim {
                     self.unlink(change, victim, lsn);
                 }
@@ -361,6 +366,21 @@ impl History {
         known.data.iter().copied().filter(|lsn| self.data_counts(object, *lsn))
     }
 
+    /// Takes away the names of what lost its last name under one that the log did not know: a local
+    /// process had moved it there, and the crash may have brought back the name that it had before.
+    pub(super) fn take_names_of_what_is_gone(&mut self) {
+        for entry in self.entries.values_mut() {
+            let Some(object) = entry.wanted else { continue };
+            let gone = self.objects.get(&object).and_then(|known| known.gone);
+            let Some(lsn) = gone.filter(|lsn| *lsn > entry.lsn) else { continue };
+            entry.wanted = None;
+            if !entry.former.contains(&object) {
+                entry.former.push(object);
+            }
+            entry.lsn = lsn;
+        }
+    }
+
     /// The entries by the objects that they are about.
     pub(super) fn index(&self) -> Index {
         let mut index = Index::default();
@@ -378,7 +398,8 @@ impl History {
         let is_told = change.attr_of(&unlinked.object).is_some();
         let object = self.object(&unlinked.object, lsn);
         object.be_directory(unlinked.is_directory);
-        object.is_gone = !unlinked.is_left;
+        object.gone = (!unlinked.is_left).then_some(lsn);
+        object.has_untold_ctimes |= !is_told;
         if !is_told && let Some(links) = &mut object.links {
             *links = links.saturating_sub(1);
         }

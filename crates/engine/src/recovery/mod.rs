@@ -13,9 +13,11 @@
 //!    a ctime on the disk that is later than that of a change says that the change is there. What
 //!    is observed must be kept until replay is done, since replay changes it: a crash in between
 //!    is followed by another replay, of the same records, that must decide alike.
-//!    (Of btrfs this is true of files only: there names are judged by what they are bound to. So
-//!    are those of a directory that a local process has changed since the crash. Where nothing but the
-//!    server was ended, every change is there: [`Replay::be_of_what_is_in_effect`].)
+//!    (Of the names of new directories on btrfs this is not true: they are judged by what they are bound
+//!    to. So are those of a directory that a local process has changed since the crash. Where nothing but
+//!    the server was ended, every change is there: [`Replay::be_of_what_is_in_effect`].) A ctime that
+//!    no record has is of a change that the log does not know. If a time mark follows, which says up to
+//!    when all changes of the server have records, a local process made it.
 //! 3. [`Replay::bind_names`] brings the names whose last change is missing to where they belong:
 //!    first all that is in the way or in the wrong place is put aside within its directory, then
 //!    each name gets its object, then what nobody claims is removed. So cycles of renamings need
@@ -188,9 +190,10 @@ impl Replay {
         for (object, known) in &self.history.objects {
             let is_there = match storage.look(object)? {
                 Some(found) => {
-                    !known.is_gone && known.last_ctime().is_none_or(|last| found.ctime >= last)
+                    known.gone.is_none()
+                        && known.last_ctime().is_none_or(|last| found.ctime >= last)
                 }
-                None => known.is_gone || self.was_removed_later(object, storage)?,
+                None => known.gone.is_some() || self.was_removed_later(object, storage)?,
             };
             if !is_there {
                 return Ok(false);
@@ -302,34 +305,23 @@ impl Replay {
 
     /// Whether an object's ctime tells what of it is on the disk. Where mounting sets ctimes too
     /// (btrfs) not all do: it takes names away, and so gives directories and those that had the names
-    /// the time of the mount, which may be a moment after the crash. One that is certainly of before the
-    /// crash tells; of a directory only if no record has it, since a flush of one file there brings
-    /// a name without the directory's time and without its neighbours, and nothing of the sort is done to
-    /// a directory that has changed by itself; and not of one that is new, of which less is flushed.
+    /// the time of the mount, which may be a moment after the crash. One that a record has, or that
+    /// is certainly of before the crash, tells.
     fn ctime_tells(&self, before: &Attr, known: &Object) -> bool {
-        if self.names_follow_ctimes {
-            return true;
-        }
-        let is_of_before = !self.may_be_of_later(before.ctime);
-        if before.kind == FileKind::Directory {
-            return is_of_before && !known.had(before.ctime) && known.made.is_none();
-        }
-        known.had(before.ctime) || is_of_before
+        self.names_follow_ctimes || known.had(before.ctime) || !self.may_be_of_later(before.ctime)
     }
 
     /// Up to which change the names of a directory were on the disk when replay began. Of one that
-    /// may have been changed after the crash, its ctime does not say: no matter how soon that was.
+    /// may have been changed after the crash, its ctime does not say: no matter how soon that was. Nor
+    /// does that of a new one, where a flush of one file brings its directory without its neighbours
+    /// (btrfs).
     fn names_on_disk(&self, dir: &ObjectKey) -> u64 {
-        match (self.before(dir), self.history.objects.get(dir)) {
-            (Some(before), Some(known))
-                if !self.is_all_in_effect
-                    && !known.had(before.ctime)
-                    && self.may_be_of_later(before.ctime) =>
-            {
-                0
-            }
-            _ => self.on_disk(dir),
-        }
+        let (before, known) = (self.before(dir), self.history.objects.get(dir));
+        let says_nothing = before.zip(known).is_some_and(|(before, known)| {
+            let may_be_of_later = !known.had(before.ctime) && self.may_be_of_later(before.ctime);
+            may_be_of_later || (!self.names_follow_ctimes && known.made.is_some())
+        });
+        if says_nothing && !self.is_all_in_effect { 0 } else { self.on_disk(dir) }
     }
 
     /// Whether a ctime that no record tells may be of after the crash.

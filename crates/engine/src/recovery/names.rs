@@ -48,6 +48,7 @@ impl Replay {
     /// # Errors
     /// The storage's.
     pub fn bind_names(&mut self, storage: &mut dyn Recoverable) -> Result<(), FsError> {
+        self.history.take_names_of_what_is_gone();
         self.index = self.history.index();
         let mut todo = BTreeMap::new();
         for (place, entry) in &self.history.entries {
@@ -223,7 +224,7 @@ impl Replay {
         match storage.look(object)? {
             Some(attr)
                 if attr.kind != FileKind::Directory
-                    && !self.was_moved(object, attr.links, storage)? =>
+                    && !self.was_moved(place, object, attr.links, storage)? =>
             {
                 storage.link(object, &place.borrowed())?;
                 self.report.names += 1;
@@ -279,24 +280,32 @@ impl Replay {
         Ok(self.history.objects.get(object).is_some_and(is_made) || storage.look(object)?.is_some())
     }
 
-    /// Whether a file, of which nothing is put aside, has a name that no change in the log gave it:
-    /// then an operation that was not acknowledged, or a local process, has moved it there.
+    /// Whether a file, of which nothing is put aside, has a name that no change in the log gave it, in place
+    /// of one that it must have: then an operation that was not acknowledged, or a local process, has
+    /// moved it there. Where it lacks several names, those that it was given first were moved: a crash takes
+    /// the last ones.
     fn was_moved(
         &self,
+        from: &OwnedPlace,
         object: &ObjectKey,
         links: u32,
         storage: &mut dyn Recoverable,
     ) -> Result<bool, FsError> {
-        let mut known = 0;
+        let lsn = |place| self.history.entries.get(place).map_or(0, |entry| entry.lsn);
+        let given = lsn(from);
+        let mut explained = 0;
         for place in self.index.wanting(object) {
             let bound = storage.bound(&place.borrowed())?;
-            known += u32::from(bound.is_some_and(|(bound, _)| bound == *object));
+            let is_bound = bound.is_some_and(|(bound, _)| bound == *object);
+            // One that was on the disk, and is not any more, was moved or removed for itself.
+            let was_there = lsn(place) <= self.names_on_disk(&place.dir);
+            explained += u32::from(is_bound || was_there || lsn(place) < given);
         }
         let wanting = self.index.wanting(object).len() as u32;
         let links_in_the_end = self.history.objects.get(object).and_then(|known| known.links);
         // Those that no change has touched.
         let untouched = links_in_the_end.map(|links| links.saturating_sub(wanting));
-        Ok(untouched.is_some_and(|untouched| links > known + untouched))
+        Ok(untouched.is_some_and(|untouched| links > explained + untouched))
     }
 
     /// Removes what was put aside and belongs nowhere. A directory may have others in it.
@@ -362,7 +371,7 @@ impl Replay {
         asides: usize,
         storage: &mut dyn Recoverable,
     ) -> Result<bool, FsError> {
-        if self.history.objects.get(object).is_some_and(|known| known.is_gone) {
+        if self.history.objects.get(object).is_some_and(|known| known.gone.is_some()) {
             return Ok(false);
         }
         let now = storage.look(object)?;

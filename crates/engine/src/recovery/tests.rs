@@ -401,6 +401,65 @@ fn what_has_other_names_by_the_log_is_not_removed_with_its_last() {
     }
 }
 
+/// A local process moved a file, a client removed it under the new name, and the crash brought back the old
+/// one: the file is gone all the same.
+#[test]
+fn what_was_removed_is_gone_under_the_name_that_it_had_before_a_local_process_moved_it() {
+    let mut disk = Disk::new();
+    disk.sets_ctimes = true;
+    let file = key(1000);
+    disk.add(file, FileKind::Regular);
+    disk.change_names(&key(0), |names| {
+        names.insert(b"old".to_vec(), file);
+    });
+    let name = |name: &'static [u8]| Place { dir: key(0), name };
+    let mut make = Change::new(Action::Make { place: name(b"old"), object: file, target: &[] });
+    make.made = plain();
+    make.after.extend([file, key(0)].map(|object| (object, disk.nodes[&object].attr)));
+    let unlinked = Unlinked { object: file, is_directory: false, is_left: false };
+    let mut remove = Change::new(Action::Remove { place: name(b"new"), unlinked });
+    let later = time(disk.clock + 10);
+    remove.after.push((key(0), Attr { ctime: later, mtime: later, ..disk.nodes[&key(0)].attr }));
+    let report = replay(&mut disk, &[record(&make), record(&remove)], &mut None).unwrap();
+    assert!(disk.names_of(&key(0)).unwrap().is_empty(), "{report:?}");
+    assert_eq!(report.conflicts, []);
+}
+
+/// A local process moved a file from one of its names to another, which the log does not know: a name that it
+/// was given later is given to it all the same.
+#[test]
+fn a_name_is_not_taken_for_moved_since_another_one_was() {
+    let mut disk = Disk::new();
+    let (file, other) = (key(1000), key(500));
+    disk.add(other, FileKind::Directory);
+    disk.add(file, FileKind::Regular);
+    let name = |name: &'static [u8]| Place { dir: key(0), name };
+    let mut make = Change::new(Action::Make { place: name(b"old"), object: file, target: &[] });
+    make.made = plain();
+    disk.change_names(&key(0), |names| {
+        names.insert(b"old".to_vec(), file);
+    });
+    make.after.extend([file, key(0)].map(|object| (object, disk.nodes[&object].attr)));
+    disk.clock += 5;
+    disk.change_names(&key(0), |names| {
+        names.remove(&b"old"[..]);
+        names.insert(b"moved".to_vec(), file);
+    });
+    disk.touch(&key(0), true);
+    // The last record, of another directory, is what the crash took.
+    let later = time(disk.clock + 10);
+    let place = Place { dir: other, name: b"link" };
+    let mut link = Change::new(Action::Link { place, object: file });
+    link.after.push((file, Attr { links: 2, ctime: later, ..disk.nodes[&file].attr }));
+    link.after.push((other, Attr { ctime: later, mtime: later, ..disk.nodes[&other].attr }));
+    let mark = Change::new(Action::Moment { before: later });
+    let report =
+        replay(&mut disk, &[record(&make), record(&link), record(&mark)], &mut None).unwrap();
+    assert_eq!(disk.names_of(&other).unwrap().get(&b"link"[..]), Some(&file), "{report:?}");
+    let names = disk.names_of(&key(0)).unwrap();
+    assert_eq!(names.keys().collect::<Vec<_>>(), [b"moved"]);
+}
+
 /// What was changed before the machine was started was not changed after a crash, however late it was.
 #[test]
 fn what_was_changed_before_the_machine_started_is_of_under_way() {

@@ -3,9 +3,10 @@
 //! What a change leaves on the disk tells whose it was: its ctime and mtime are in a record, or it is one
 //! of which the log does not know. The latter was made by a local process, for certain if a time mark
 //! follows its ctime, or if it came after the machine was started: then it is newer than the operations
-//! before it, which are not written over it. What they would have made of the file is kept beside it. Otherwise it may be an operation
-//! that was under way at the crash: then the file becomes what was acknowledged, and what was found is
-//! kept beside it.
+//! before it, which are not written over it. What they would have made of the file is kept beside it.
+//! Otherwise it may be an operation that was under way at the crash, or a change of attributes alone, which
+//! leaves the mtime as it was: then the file becomes what was acknowledged, and what was found is kept
+//! beside it.
 //!
 //! If both have the same data nothing is kept.
 
@@ -39,7 +40,13 @@ impl Replay {
             return None;
         }
         let between = known.before_foreign(ctime).map(|up_to| (true, up_to));
-        let (is_local, up_to) = self.changed_last_by_others(before, known).or(between)?;
+        let told = self.changed_last_by_others(before, known).or(between);
+        let untold = self.may_be_changed_by_others(before, known).map(|up_to| (false, up_to));
+        let (is_local, up_to) = match (told, untold) {
+            // What is written after the former would be lost to operations before the latter.
+            (Some((_, told)), Some((_, later))) if later > told => untold,
+            _ => told.or(untold),
+        }?;
         let last = if is_local { up_to } else { u64::MAX };
         let counts = self.history.data_of(object, known).any(|lsn| lsn <= last);
         counts.then_some(Version { is_local, up_to, kept: None })
@@ -73,6 +80,21 @@ impl Replay {
         }
         let is_local = is_after_start || self.history.moment.is_some_and(|mark| ctime < mark);
         Some((is_local, up_to))
+    }
+
+    /// The last operation before something else's change of which nothing tells whether it was one of data:
+    /// who writes may set the mtime back.
+    fn may_be_changed_by_others(&self, before: &Attr, known: &Object) -> Option<u64> {
+        let ctime = before.ctime;
+        let may_be_of_mounting = !self.names_follow_ctimes && self.may_be_of_later(ctime);
+        if known.has_untold_ctimes || may_be_of_mounting {
+            return None;
+        }
+        let is_later = self.trusted_start().is_some_and(|began| ctime >= began);
+        let is_certain = is_later || self.history.moment.is_some_and(|mark| ctime < mark);
+        let is_last = is_certain && !known.had(ctime);
+        let last = is_last.then(|| known.on_disk(ctime)).filter(|lsn| *lsn > 0);
+        last.max(known.before_foreign_of_any(ctime))
     }
 
     /// Keeps what is needed of files that others have changed, before anything is written to them.
@@ -179,7 +201,7 @@ impl Replay {
             let is_of_no_use = match storage.look(&object)? {
                 // What removed it came later.
                 None => true,
-                Some(_) => kept.is_whole && storage.has_same_data(&object, &kept.object)?,
+                Some(_) => storage.has_same_data(&object, kept)?,
             };
             if is_of_no_use {
                 match storage.remove(&at.borrowed(), false) {

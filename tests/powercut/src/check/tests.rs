@@ -5,7 +5,6 @@ use steadfast_client::{StableHow, Time};
 use steadfast_xdr::{Reader, Writer};
 
 use super::*;
-use crate::operation::How;
 
 /// Answers from this state, entry by entry.
 struct Model(State);
@@ -342,6 +341,9 @@ fn what_is_under_way_is_whole_or_absent() {
     let (absent, whole, other) = with(create, changed);
     assert_eq!((absent, whole), (vec![], vec![]));
     assert_eq!(other, [Fault::Name, Fault::Handle]);
+    // What has the name already keeps it.
+    let refused = Action::Create { at: place(ROOT, 0), how: How::Guarded, mode: None, size: None };
+    assert_eq!(found(state(&history()), Some(refused)), []);
 }
 
 #[test]

@@ -425,9 +425,14 @@ impl Recoverable for Disk {
         Ok(())
     }
 
-    fn has_same_data(&mut self, one: &ObjectKey, other: &ObjectKey) -> Result<bool, FsError> {
-        let same = self.nodes.get(one).map(|node| &node.body);
-        Ok(same.is_some() && same == self.nodes.get(other).map(|node| &node.body))
+    fn has_same_data(&mut self, object: &ObjectKey, kept: &KeptFile) -> Result<bool, FsError> {
+        let data = |object| match self.nodes.get(object).map(|node| &node.body) {
+            Some(Body::Data(data)) => Ok(data),
+            _ => Err(FsError::Stale),
+        };
+        let (file, copy) = (data(object)?, data(&kept.object)?);
+        let is_same = |(one, other): (&u8, &u8)| one == other || (!kept.is_whole && *other == 0);
+        Ok(file.len() == copy.len() && file.iter().zip(copy).all(is_same))
     }
 
     fn make_stable(&mut self) -> Result<(), String> {
