@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod access_memo;
+mod begun_replies;
 mod call;
 mod dispatch;
 mod export;
@@ -31,6 +32,7 @@ mod session;
 mod waiting_mounts;
 mod wire_handle;
 
+pub use begun_replies::BegunReplies;
 pub use call::{
     Awaited, CallFacts, CallHost, Complaint, HangUp, MountRefusal, ParkedCall, Peer, PutOffCall,
     ReplyBuffer, ReplySink, Room, Stage, StorageId, Transport, Verdict,

@@ -1,16 +1,16 @@
-//! Replies to calls that were done and not recorded when the process was killed.
+//! What became of calls that were not recorded when the process was killed.
 //!
-//! A call that changes names, or attributes with a guard, writes a mark just before it does ([`steadfast_vfs::BegunCall`]), under the
-//! locks of the directories: from the mark until the change is done, or until the kill, no other call
-//! changes these names. So the names tell what became of it:
+//! A call that changes names, or attributes with a guard, writes a mark just before it does
+//! ([`steadfast_vfs::BegunCall`]), under the locks of the directories: from the mark until the change is
+//! done, or until the kill, no other call changes these names. So the names tell what became of it:
 //!
-//! | the mark | it was done if | its reply |
-//! |---|---|---|
-//! | CREATE, MKDIR, SYMLINK, MKNOD | the name has an object of its kind and owner, born after the mark, with all attributes that were asked for | the object's handle and attributes as they are now |
-//! | LINK | the name has the object, which was changed after the mark | success |
-//! | REMOVE, RMDIR | the name has not the object that it had | success |
-//! | RENAME | the new name has the object, the old one has not | success |
-//! | SETATTR with a guard | the object has another ctime than before, and what was asked for | success |
+//! | the mark | it was done if |
+//! |---|---|
+//! | CREATE, MKDIR, SYMLINK, MKNOD | the name has an object of its kind and owner, born after the mark, with all attributes that were asked for |
+//! | LINK | the name has the object, which was changed after the mark |
+//! | REMOVE, RMDIR | the name has not the object that it had |
+//! | RENAME | the new name has the object, the old one has not |
+//! | SETATTR with a guard | the object has another ctime than before, and what was asked for |
 //!
 //! A new object that lacks attributes is one whose making was cut short. It is removed, if it is not an
 //! ordinary file (these get their names when they are whole); its call is then executed again.
@@ -18,17 +18,9 @@
 //! Calls that take a name write a mark only if nothing has the name. So the table could do without times;
 //! they tell what a local process has put there since.
 
-use steadfast_shares::ShareId;
 use steadfast_vfs::{
     Action, Attr, BegunCall, BeingMade, FileKind, FsError, Place, Recoverable, StorageHandle, Time,
-    Wcc,
 };
-use steadfast_xdr::Writer;
-
-use crate::nfs3::encode;
-use crate::record;
-use crate::reply_cache::{CallKey, KEY_BYTES};
-use crate::wire_handle::HandleSealer;
 
 /// Times of files are at most so much older than the clock (a tick of 10 ms is the longest that Linux
 /// has).
@@ -40,84 +32,55 @@ fn nanoseconds(time: &Time) -> i128 {
     i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
 }
 
-/// Makes replies.
-pub struct BegunReplies {
-    sealer: HandleSealer,
+/// What a call has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BegunOutcome {
+    /// It made an object, which clients see so.
+    Made {
+        /// Its handle.
+        handle: StorageHandle,
+        /// Its attributes as they are now.
+        attr: Attr,
+    },
+    /// Any other change.
+    Changed,
 }
 
-impl std::fmt::Debug for BegunReplies {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BegunReplies").finish_non_exhaustive()
-    }
-}
-
-impl BegunReplies {
-    /// With the key by which handles are sealed.
-    pub fn new(handle_key: &[u8; 16]) -> Self {
-        Self { sealer: HandleSealer::new(handle_key) }
-    }
-
-    /// The call and its reply as they stand behind a change; `None` if it was not done, or that
-    /// cannot be told. An object whose making was cut short is removed. What the reply tells has yet to
-    /// be made stable.
-    ///
-    /// # Errors
-    /// The storage's.
-    pub fn reply(
-        &self,
-        storage: &mut dyn Recoverable,
-        call: &BegunCall<'_>,
-    ) -> Result<Option<Vec<u8>>, FsError> {
-        let Some(key) = call.call.key.first_chunk::<KEY_BYTES>().map(CallKey::from_bytes) else {
-            return Ok(None);
-        };
-        let mut reply = Vec::new();
-        let mut w = Writer::new(&mut reply);
-        steadfast_rpc::accepted_success(&mut w, key.xid());
-        encode::ok(&mut w);
-        let is_done = match (call.action, &call.made) {
-            (Action::Make { place, target, .. }, Some(made)) if key.makes_object() => {
-                let found = made_object(storage, call, &place, made, target)?;
-                if let Some((handle, attr)) = &found {
-                    w.bool(true);
-                    let share = ShareId(call.call.share);
-                    w.opaque(self.sealer.seal(share, handle).as_bytes());
-                    encode::post_op_attr(&mut w, Some(attr));
-                    encode::wcc_data(&mut w, &Wcc::default());
-                }
-                found.is_some()
-            }
-            (Action::Link { place, object }, None) if key.makes_link() => {
-                encode::post_op_attr(&mut w, None);
-                encode::wcc_data(&mut w, &Wcc::default());
-                storage.bound(&place)?.is_some_and(|(bound, _)| bound == object)
-                    && storage.look(&object)?.is_some_and(|attr| is_after(&attr.ctime, &call.at))
-            }
-            (Action::Remove { place, unlinked }, None) if key.removes() => {
-                encode::wcc_data(&mut w, &Wcc::default());
-                storage.bound(&place)?.is_none_or(|(bound, _)| bound != unlinked.object)
-            }
-            (Action::Rename { from, to, object, .. }, None) if key.renames() => {
-                encode::wcc_data(&mut w, &Wcc::default());
-                encode::wcc_data(&mut w, &Wcc::default());
-                storage.bound(&to)?.is_some_and(|(bound, _)| bound == object)
-                    && storage.bound(&from)?.is_none_or(|(bound, _)| bound != object)
-            }
-            (Action::Touched { object, ctime, .. }, Some(made)) if key.sets_attributes() => {
-                encode::wcc_data(&mut w, &Wcc::default());
-                let asked = &made.asked;
-                storage.look(&object)?.is_some_and(|attr| {
-                    let has_mode =
-                        asked.mode.is_none_or(|mode| mode & MODE_BITS == attr.mode & MODE_BITS);
-                    attr.ctime != ctime && has_mode && asked.are_of(&attr)
-                })
-            }
-            _ => false,
-        };
-        let mut behind = Vec::new();
-        record::append(&mut behind, Some(&key), &reply);
-        Ok(is_done.then_some(behind))
-    }
+/// What a call has done; `None` if it was not done, or that cannot be told. An object whose making was cut
+/// short is removed. What is found has yet to be made stable.
+///
+/// # Errors
+/// The storage's.
+pub fn outcome_of(
+    storage: &mut dyn Recoverable,
+    call: &BegunCall<'_>,
+) -> Result<Option<BegunOutcome>, FsError> {
+    let is_changed = match (call.action, &call.made) {
+        (Action::Make { place, target, .. }, Some(made)) => {
+            return made_object(storage, call, &place, made, target);
+        }
+        (Action::Link { place, object }, None) => {
+            storage.bound(&place)?.is_some_and(|(bound, _)| bound == object)
+                && storage.look(&object)?.is_some_and(|attr| is_after(&attr.ctime, &call.at))
+        }
+        (Action::Remove { place, unlinked }, None) => {
+            storage.bound(&place)?.is_none_or(|(bound, _)| bound != unlinked.object)
+        }
+        (Action::Rename { from, to, object, .. }, None) => {
+            storage.bound(&to)?.is_some_and(|(bound, _)| bound == object)
+                && storage.bound(&from)?.is_none_or(|(bound, _)| bound != object)
+        }
+        (Action::Touched { object, ctime, .. }, Some(made)) => {
+            let asked = &made.asked;
+            storage.look(&object)?.is_some_and(|attr| {
+                let has_mode =
+                    asked.mode.is_none_or(|mode| mode & MODE_BITS == attr.mode & MODE_BITS);
+                attr.ctime != ctime && has_mode && asked.are_of(&attr)
+            })
+        }
+        _ => false,
+    };
+    Ok(is_changed.then_some(BegunOutcome::Changed))
 }
 
 /// Whether a file got a time by what came after a moment.
@@ -132,7 +95,7 @@ fn made_object(
     place: &Place<'_>,
     made: &BeingMade,
     target: &[u8],
-) -> Result<Option<(StorageHandle, Attr)>, FsError> {
+) -> Result<Option<BegunOutcome>, FsError> {
     let Some((object, kind)) = storage.bound(place)? else { return Ok(None) };
     let Some(attr) = storage.look(&object)? else { return Ok(None) };
     let born = storage.born(&object)?.unwrap_or(attr.ctime);
@@ -154,5 +117,5 @@ fn made_object(
         return Ok(None);
     }
     let handle = storage.handle(&call.dir, &object);
-    Ok(Some((handle, Attr { fsid: call.fsid, ..attr })))
+    Ok(Some(BegunOutcome::Made { handle, attr: Attr { fsid: call.fsid, ..attr } }))
 }

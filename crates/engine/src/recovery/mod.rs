@@ -49,7 +49,7 @@ use history::{History, Index, LastAcl, Object};
 use identity::SinceCrash;
 use versions::Version;
 
-pub use begun::BegunReplies;
+pub use begun::{BegunOutcome, outcome_of};
 pub use own_failures::NotReplayed;
 pub use under_way::{finish_cut, undo};
 

@@ -3,7 +3,7 @@
 //! A call that changes names writes a mark just before it does, without flushing it: what it is for is a
 //! process that is killed while the machine goes on. The next start looks at the marks whose calls have
 //! no reply in the log or the reply store. Where the file system shows that the call was done, its reply
-//! is made and kept like all others ([`steadfast_engine::recovery::BegunReplies`]). Nothing is written when a
+//! is made and kept like all others ([`steadfast_engine::BegunReplies`]). Nothing is written when a
 //! call ends: its mark is written over later.
 //!
 //! Marks are in files that are rings ([`steadfast_intent_log::begun`]). Each thread uses one of them, so
@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use rustix::time::ClockId;
-use steadfast_engine::call_of;
-use steadfast_engine::recovery::BegunReplies;
+use steadfast_engine::recovery::outcome_of;
+use steadfast_engine::{BegunReplies, call_of};
 use steadfast_intent_log::begun::{
     BEGUN_HEAD_BYTES, BegunFile, TAG_BYTES, Tag, begin_mark, end_mark, write_begun_head,
 };
@@ -296,7 +296,7 @@ impl StartIntentLog {
                 continue;
             }
             let Some(storage) = self.storage_of(identity, file_systems, storages) else { continue };
-            match maker.reply(storage, call) {
+            match maker.reply(call, || outcome_of(storage, call)) {
                 Ok(Some(behind)) => made.push((identity, behind)),
                 Ok(None) => others += 1,
                 Err(error) => {

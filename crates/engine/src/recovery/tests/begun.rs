@@ -1,53 +1,25 @@
 //! Calls that had begun when the process was killed.
 
-use std::net::Ipv4Addr;
-
 use steadfast_vfs::{AskedAttributes, BegunCall, BeingMade, CallName, FileSystemIdentity};
 
+use super::super::begun::{BegunOutcome, outcome_of};
 use super::*;
-use crate::Transport;
-use crate::recovery::BegunReplies;
-use crate::reply_cache::{CallKey, KEY_BYTES};
 
-const SHARE: u64 = 9;
-const HANDLE_KEY: [u8; 16] = [3; 16];
-const XID: u32 = 0x1234;
 const OWNER: u32 = 1;
-
-fn key_of(procedure: u32) -> [u8; KEY_BYTES] {
-    let operation = (100_003, 3, procedure);
-    CallKey::new(Ipv4Addr::LOCALHOST.into(), Transport::Tcp, XID, operation, b"x").to_bytes()
-}
-
-const SETATTR: u32 = 2;
-const CREATE: u32 = 8;
-const REMOVE: u32 = 12;
-const RENAME: u32 = 14;
-const LINK: u32 = 15;
 
 fn place(dir: u64, name: &[u8]) -> Place<'_> {
     Place { dir: key(dir), name }
 }
 
-fn procedure_of(action: &Action<'_>) -> u32 {
-    match action {
-        Action::Make { .. } => CREATE,
-        Action::Link { .. } => LINK,
-        Action::Remove { .. } => REMOVE,
-        _ => RENAME,
-    }
-}
-
-/// What there is behind a change for a call that began now.
-fn reply_to(
+/// What became of a call that began at a time.
+fn outcome(
     disk: &mut Disk,
-    procedure: u32,
     at: Time,
     made: Option<BeingMade>,
     action: Action<'_>,
-) -> Option<Vec<u8>> {
+) -> Option<BegunOutcome> {
     let call = BegunCall {
-        call: CallName { key: &key_of(procedure), share: SHARE },
+        call: CallName { key: b"", share: 9 },
         file_system: FileSystemIdentity { uuid: [1; 16], kind: 2 },
         at,
         dir: key(0).0,
@@ -55,13 +27,7 @@ fn reply_to(
         made,
         action,
     };
-    let behind = BegunReplies::new(&HANDLE_KEY).reply(disk, &call).unwrap()?;
-    let (found, reply) = crate::record::read(&behind).unwrap();
-    assert_eq!(found.to_bytes(), key_of(procedure));
-    // Accepted, successful, NFS3_OK.
-    assert_eq!(reply[..4], XID.to_be_bytes());
-    assert_eq!(reply[24..28], [0; 4]);
-    Some(reply.to_vec())
+    outcome_of(disk, &call).unwrap()
 }
 
 fn file(asked: AskedAttributes) -> BeingMade {
@@ -85,19 +51,12 @@ fn what_was_made_is_told_with_its_handle_and_attributes() {
     disk.clock = 1_000;
     let at = time(disk.clock);
     let nothing = AskedAttributes::default();
-    let ask = |disk: &mut Disk, made| reply_to(disk, CREATE, at, made, make_action(b"new"));
+    let ask = |disk: &mut Disk, made| outcome(disk, at, made, make_action(b"new"));
     assert_eq!(ask(&mut disk, Some(file(nothing))), None, "it is not there");
     make(&mut disk, 10, FileKind::Regular, 0, b"new");
-    let reply = ask(&mut disk, Some(file(nothing))).expect("done");
-    let sealer = crate::wire_handle::HandleSealer::new(&HANDLE_KEY);
-    let sealed = sealer.seal(steadfast_shares::ShareId(SHARE), &key(10).0);
-    let handle = sealed.as_bytes();
-    assert_eq!(reply[32..36], (handle.len() as u32).to_be_bytes());
-    assert_eq!(reply[36..36 + handle.len()], *handle);
-    let attributes = &reply[36 + handle.len().next_multiple_of(4)..];
-    assert_eq!(attributes[..8], [0, 0, 0, 1, 0, 0, 0, 1], "those of an ordinary file follow");
-    assert_eq!(attributes[4 + 44..4 + 52], 77_u64.to_be_bytes(), "its file system's number");
-    assert_eq!(attributes[4 + 84..], [0; 8], "nothing of the directory");
+    let made = ask(&mut disk, Some(file(nothing))).expect("done");
+    let attr = Attr { fsid: 77, ..disk.attr(&key(10)).unwrap() };
+    assert_eq!(made, BegunOutcome::Made { handle: key(10).0, attr });
     // Of another kind, of somebody else, without what was asked for.
     let others = [
         BeingMade { kind: FileKind::Fifo, uid: OWNER, asked: nothing },
@@ -127,36 +86,14 @@ fn a_directory_that_was_made_by_halves_goes_unless_something_is_in_it() {
     make(&mut disk, 10, FileKind::Directory, 0, b"new");
     make(&mut disk, 11, FileKind::Regular, 10, b"inside");
     let at = time(disk.clock);
-    assert_eq!(reply_to(&mut disk, CREATE, at, made, make_action(b"new")), None);
+    assert_eq!(outcome(&mut disk, at, made, make_action(b"new")), None);
     assert!(disk.nodes.contains_key(&key(10)), "it is in use");
     disk.change_names(&key(10), std::collections::BTreeMap::clear);
-    assert_eq!(reply_to(&mut disk, CREATE, at, made, make_action(b"new")), None);
+    assert_eq!(outcome(&mut disk, at, made, make_action(b"new")), None);
     assert!(!disk.nodes.contains_key(&key(10)), "its call makes it again");
     make(&mut disk, 12, FileKind::Directory, 0, b"new");
     disk.nodes.get_mut(&key(12)).unwrap().attr.gid = 50;
-    assert!(reply_to(&mut disk, CREATE, at, made, make_action(b"new")).is_some());
-}
-
-#[test]
-fn a_mark_of_another_procedure_or_without_a_key_proves_nothing() {
-    let mut disk = Disk::new();
-    make(&mut disk, 10, FileKind::Regular, 0, b"new");
-    let at = time(disk.clock);
-    let made = Some(file(AskedAttributes::default()));
-    for procedure in 0..22 {
-        let reply = reply_to(&mut disk, procedure, at, made, make_action(b"new"));
-        assert_eq!(reply.is_some(), (8..=11).contains(&procedure), "{procedure}");
-    }
-    let short = BegunCall {
-        call: CallName { key: &key_of(CREATE)[1..], share: SHARE },
-        file_system: FileSystemIdentity { uuid: [1; 16], kind: 2 },
-        at,
-        dir: key(0).0,
-        fsid: 77,
-        made,
-        action: make_action(b"new"),
-    };
-    assert_eq!(BegunReplies::new(&HANDLE_KEY).reply(&mut disk, &short), Ok(None));
+    assert!(outcome(&mut disk, at, made, make_action(b"new")).is_some());
 }
 
 /// A call that changes names, in the order of the numbers that it is made of.
@@ -229,9 +166,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     /// Calls that nobody has a record of, the last of which was done or not when the process was
-    /// killed: what was not done never gets a reply, the last one gets it if it was done.
+    /// killed: of the last one it is told whether it was done.
     #[test]
-    fn only_what_was_done_gets_a_reply(
+    fn only_what_was_done_is_told(
         chosen in proptest::collection::vec((any::<u8>(), any::<[u8; 4]>(), 0..15_u8), 1..30),
         was_last_done: bool,
     ) {
@@ -247,9 +184,9 @@ proptest! {
             marks.extend(mark.map(|mark| (index, is_done, at, mark)));
         }
         for (index, is_done, at, (made, action)) in marks {
-            let reply = reply_to(&mut disk, procedure_of(&action), at, made, action);
+            let found = outcome(&mut disk, at, made, action);
             if index == last {
-                prop_assert_eq!(reply.is_some(), is_done, "{:?}", action);
+                prop_assert_eq!(found.is_some(), is_done, "{:?}", action);
             }
         }
     }
@@ -262,7 +199,7 @@ fn attributes_with_a_guard_were_set_if_the_object_has_them_and_another_ctime() {
     let before = disk.attr(&key(10)).unwrap();
     let asked = AskedAttributes { mode: Some(0o600), ..AskedAttributes::default() };
     let action = Action::Touched { object: key(10), ctime: before.ctime, mtime: before.mtime };
-    let ask = |disk: &mut Disk| reply_to(disk, SETATTR, before.ctime, Some(file(asked)), action);
+    let ask = |disk: &mut Disk| outcome(disk, before.ctime, Some(file(asked)), action);
     assert_eq!(ask(&mut disk), None);
     disk.clock += 1;
     disk.touch(&key(10), false);

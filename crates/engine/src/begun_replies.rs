@@ -1,0 +1,173 @@
+//! Replies to calls that were done and not recorded when the process was killed: what they did is told by
+//! [`BegunOutcome`].
+
+use steadfast_shares::ShareId;
+use steadfast_vfs::{Action, BegunCall, Wcc};
+use steadfast_xdr::Writer;
+
+use crate::nfs3::encode;
+use crate::record;
+use crate::recovery::BegunOutcome;
+use crate::reply_cache::{CallKey, KEY_BYTES};
+use crate::wire_handle::HandleSealer;
+
+/// Makes replies.
+pub struct BegunReplies {
+    sealer: HandleSealer,
+}
+
+impl std::fmt::Debug for BegunReplies {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BegunReplies").finish_non_exhaustive()
+    }
+}
+
+impl BegunReplies {
+    /// With the key by which handles are sealed.
+    pub fn new(handle_key: &[u8; 16]) -> Self {
+        Self { sealer: HandleSealer::new(handle_key) }
+    }
+
+    /// The call and its reply as they stand behind a change; `None` if it was not done. `outcome` is only
+    /// asked about calls whose procedure fits their mark.
+    ///
+    /// # Errors
+    /// Those of `outcome`.
+    pub fn reply<E>(
+        &self,
+        call: &BegunCall<'_>,
+        outcome: impl FnOnce() -> Result<Option<BegunOutcome>, E>,
+    ) -> Result<Option<Vec<u8>>, E> {
+        let key = call.call.key.first_chunk::<KEY_BYTES>().map(CallKey::from_bytes);
+        let Some(key) = key.filter(|key| fits(key, &call.action)) else { return Ok(None) };
+        let Some(outcome) = outcome()? else { return Ok(None) };
+        let mut reply = Vec::new();
+        let mut w = Writer::new(&mut reply);
+        steadfast_rpc::accepted_success(&mut w, key.xid());
+        encode::ok(&mut w);
+        match (outcome, call.action) {
+            (BegunOutcome::Made { handle, attr }, _) => {
+                w.bool(true);
+                w.opaque(self.sealer.seal(ShareId(call.call.share), &handle).as_bytes());
+                encode::post_op_attr(&mut w, Some(&attr));
+                encode::wcc_data(&mut w, &Wcc::default());
+            }
+            (BegunOutcome::Changed, Action::Link { .. }) => {
+                encode::post_op_attr(&mut w, None);
+                encode::wcc_data(&mut w, &Wcc::default());
+            }
+            (BegunOutcome::Changed, Action::Rename { .. }) => {
+                encode::wcc_data(&mut w, &Wcc::default());
+                encode::wcc_data(&mut w, &Wcc::default());
+            }
+            (BegunOutcome::Changed, _) => encode::wcc_data(&mut w, &Wcc::default()),
+        }
+        let mut behind = Vec::new();
+        record::append(&mut behind, Some(&key), &reply);
+        Ok(Some(behind))
+    }
+}
+
+/// Whether a call's procedure does what its mark says.
+fn fits(key: &CallKey, action: &Action<'_>) -> bool {
+    match action {
+        Action::Make { .. } => key.makes_object(),
+        Action::Link { .. } => key.makes_link(),
+        Action::Remove { .. } => key.removes(),
+        Action::Rename { .. } => key.renames(),
+        Action::Touched { .. } => key.sets_attributes(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use steadfast_vfs::{
+        Attr, CallName, DeviceNumber, FileKind, FileSystemIdentity, FsError, ObjectKey, Place,
+        StorageHandle, Time,
+    };
+
+    use super::*;
+    use crate::Transport;
+
+    const SHARE: u64 = 9;
+    const HANDLE_KEY: [u8; 16] = [3; 16];
+    const XID: u32 = 0x1234;
+
+    fn key_of(procedure: u32) -> [u8; KEY_BYTES] {
+        let operation = (100_003, 3, procedure);
+        CallKey::new(Ipv4Addr::LOCALHOST.into(), Transport::Tcp, XID, operation, b"x").to_bytes()
+    }
+
+    fn object(number: u64) -> StorageHandle {
+        StorageHandle::new(&number.to_be_bytes()).expect("a short one")
+    }
+
+    fn call(key: &[u8]) -> BegunCall<'_> {
+        let place = Place { dir: ObjectKey(object(1)), name: b"new" };
+        BegunCall {
+            call: CallName { key, share: SHARE },
+            file_system: FileSystemIdentity { uuid: [1; 16], kind: 2 },
+            at: Time::default(),
+            dir: object(1),
+            fsid: 77,
+            made: None,
+            action: Action::Make { place, object: ObjectKey(object(1)), target: &[] },
+        }
+    }
+
+    fn made() -> BegunOutcome {
+        let attr = Attr {
+            kind: FileKind::Regular,
+            mode: 0o644,
+            links: 1,
+            uid: 1,
+            gid: 2,
+            size: 0,
+            used: 0,
+            device: DeviceNumber::default(),
+            fsid: 77,
+            fileid: 10,
+            atime: Time::default(),
+            mtime: Time::default(),
+            ctime: Time::default(),
+        };
+        BegunOutcome::Made { handle: object(10), attr }
+    }
+
+    #[test]
+    fn what_was_made_is_told_with_its_handle_and_attributes() {
+        let key = key_of(8);
+        let outcome = || Ok::<_, FsError>(Some(made()));
+        let behind = BegunReplies::new(&HANDLE_KEY).reply(&call(&key), outcome).unwrap().unwrap();
+        let (found, reply) = record::read(&behind).unwrap();
+        assert_eq!(found.to_bytes(), key);
+        // Accepted, successful, NFS3_OK.
+        assert_eq!(reply[..4], XID.to_be_bytes());
+        assert_eq!(reply[24..28], [0; 4]);
+        let sealed = HandleSealer::new(&HANDLE_KEY).seal(ShareId(SHARE), &object(10));
+        let handle = sealed.as_bytes();
+        assert_eq!(reply[32..36], (handle.len() as u32).to_be_bytes());
+        assert_eq!(reply[36..36 + handle.len()], *handle);
+        let attributes = &reply[36 + handle.len().next_multiple_of(4)..];
+        assert_eq!(attributes[..8], [0, 0, 0, 1, 0, 0, 0, 1], "those of an ordinary file follow");
+        assert_eq!(attributes[4 + 44..4 + 52], 77_u64.to_be_bytes(), "its file system's number");
+        assert_eq!(attributes[4 + 84..], [0; 8], "nothing of the directory");
+    }
+
+    #[test]
+    fn a_mark_of_another_procedure_or_without_a_key_proves_nothing() {
+        let replies = BegunReplies::new(&HANDLE_KEY);
+        let outcome = || Ok::<_, FsError>(Some(made()));
+        for procedure in 0..22 {
+            let reply = replies.reply(&call(&key_of(procedure)), outcome).unwrap();
+            assert_eq!(reply.is_some(), (8..=11).contains(&procedure), "{procedure}");
+        }
+        let nobody = || -> Result<Option<BegunOutcome>, FsError> { panic!("asked") };
+        assert_eq!(replies.reply(&call(&key_of(8)[1..]), nobody), Ok(None));
+        assert_eq!(replies.reply(&call(&key_of(14)), nobody), Ok(None));
+        assert_eq!(replies.reply(&call(&key_of(8)), || Ok::<_, FsError>(None)), Ok(None));
+    }
+}
