@@ -1,13 +1,13 @@
 //! Replies to calls that were done and not recorded when the process was killed: what they did is told by
 //! [`BegunOutcome`].
 
+use steadfast_recovery::BegunOutcome;
 use steadfast_shares::ShareId;
 use steadfast_vfs::{Action, BegunCall, Wcc};
 use steadfast_xdr::Writer;
 
 use crate::nfs3::encode;
 use crate::record;
-use crate::recovery::BegunOutcome;
 use crate::reply_cache::{CallKey, KEY_BYTES};
 use crate::wire_handle::HandleSealer;
 

@@ -25,7 +25,6 @@ mod nfs3;
 mod nfsacl;
 mod operation;
 mod record;
-pub mod recovery;
 mod reply_cache;
 mod rpcbind;
 mod session;

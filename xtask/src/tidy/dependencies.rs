@@ -12,14 +12,15 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     ("wire", &["xdr"]),
     ("rpc", &["xdr", "wire"]),
     ("vfs", &[]),
+    ("recovery", &["vfs"]),
     ("shares", &[]),
     ("intent-log", &[]),
-    ("engine", &["xdr", "wire", "rpc", "vfs", "shares"]),
+    ("engine", &["xdr", "wire", "rpc", "vfs", "recovery", "shares"]),
     ("sys", &[]),
     ("posixfs", &["vfs", "sys"]),
     ("access", &["shares", "sys"]),
     ("control", &["shares", "sys"]),
-    ("runtime", &["engine", "vfs", "intent-log", "sys"]),
+    ("runtime", &["engine", "vfs", "recovery", "intent-log", "sys"]),
     ("client", &["xdr", "wire", "rpc", "sys"]),
     ("bench", &["client", "xdr", "wire", "rpc", "sys"]),
     // The program wires everything.
@@ -60,7 +61,7 @@ const TESTS_MAY_NEED: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that do no I/O, and all that they may need from others.
-const CORE: &[&str] = &["xdr", "wire", "rpc", "vfs", "shares", "intent-log", "engine"];
+const CORE: &[&str] = &["xdr", "wire", "rpc", "vfs", "recovery", "shares", "intent-log", "engine"];
 const CORE_MAY_NEED: &[&str] = &[
     "arc-swap",
     "bitflags",

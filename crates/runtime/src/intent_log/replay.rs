@@ -1,7 +1,7 @@
 //! Replay of one file system's records.
 
 use rustix::time::ClockId;
-use steadfast_engine::recovery::{Replay, Report};
+use steadfast_recovery::{Replay, Report};
 use steadfast_intent_log::{Extent, Medium, Reader};
 use steadfast_vfs::{Action, Change, FsError, Recoverable, Time};
 

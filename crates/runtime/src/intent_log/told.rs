@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use steadfast_engine::recovery::Report;
+use steadfast_recovery::Report;
 use steadfast_intent_log::FileSystemEntry;
 use steadfast_sys::durable_file;
 use steadfast_vfs::{Action, Change, ObjectKey, Recoverable};

@@ -28,6 +28,7 @@
 //! Every step can be repeated. What is neither in the log nor explained by it is a change that a
 //! local process made, or an operation that was not acknowledged: it stays, and is reported if
 //! it is in the way ([`Conflict`]).
+#![forbid(unsafe_code)]
 
 mod begun;
 mod history;
