@@ -13,7 +13,7 @@ use steadfast_control::{Control, router};
 use steadfast_engine::{Engine, EngineConfig, ExportTable, Transports};
 use steadfast_posixfs::{ProcessPowers, Storage, StorageOptions, prepare_process};
 use steadfast_runtime::intent_log::{IntentLogKeeper, LogHandle};
-use steadfast_runtime::{Server, ServerOptions, StartError};
+use steadfast_runtime::{ReplyLog, Server, ServerOptions, StartError};
 use steadfast_shares::configuration::{LogSettings, LogTarget, Placed, ServerSettings};
 use steadfast_sys::process::{self, Signal, Signals};
 use steadfast_vfs::ChangeLog;
@@ -540,7 +540,8 @@ fn start_server(
             options.extra_listen.extend(same.filter(|address| !listen.contains(address)));
         }
         let service = Arc::clone(engine) as _;
-        match Server::start_with_log(options.clone(), service, intent_log.cloned()) {
+        let log = intent_log.map(|keeper| Arc::clone(keeper) as Arc<dyn ReplyLog>);
+        match Server::start_with_log(options.clone(), service, log) {
             Ok(server) => {
                 let listen = server.local_addresses().into_iter().take(listen.len()).collect();
                 return Ok((server, listen, serves_rpcbind));

@@ -248,7 +248,7 @@ impl Outbox {
             };
             if self.parked.iter().any(|parked| lsn(parked).is_some()) {
                 let logged = self.parked.extract_if(.., |parked| lsn(parked).is_some());
-                intent_log.park(logged.filter_map(|parked| Some((lsn(&parked)?, parked))));
+                intent_log.park(&mut logged.filter_map(|parked| Some((lsn(&parked)?, parked))));
             }
         }
         let domain_of = |parked: &ParkedReply| match &parked.call.awaited {

@@ -85,7 +85,7 @@ impl Drop for LaterReply {
 
 /// A call that waits for its obligation.
 #[derive(Debug)]
-pub(crate) struct ParkedReply {
+pub struct ParkedReply {
     pub(crate) call: ParkedCall,
     pub(crate) to: ReplyTo,
     /// [`Flushers::failures`] when the call began.
@@ -328,7 +328,7 @@ impl Flusher {
         }
         sender.send(stable_ns, shared);
         if let Some(keeper) = shared.intent_log.as_ref().filter(|_| !logged.is_empty()) {
-            keeper.park(logged.into_iter());
+            keeper.park(&mut logged.into_iter());
             keeper.rouse();
         }
     }
@@ -455,8 +455,8 @@ impl Targets {
     }
 }
 
-/// Gathers settled replies by connection; the pointers are keys only.
-pub(crate) struct ReplySender {
+/// Gathers settled replies by connection, and sends them together; the pointers are keys only.
+pub struct ReplySender {
     streams: HashMap<*const Connection, (Arc<Connection>, SendQueue, usize)>,
     datagrams: DatagramReplies,
     reply: ReplyBuffer,
@@ -471,6 +471,12 @@ struct Settled {
     arrival: Arrival,
     executed: Executed,
     client: Client,
+}
+
+impl std::fmt::Debug for ReplySender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReplySender").finish_non_exhaustive()
+    }
 }
 
 impl Drop for ReplySender {
@@ -492,6 +498,16 @@ impl ReplySender {
             counters: shared.flushers.counters.join(),
             shared: Arc::downgrade(shared),
         }
+    }
+
+    /// Sends the replies to calls that have become stable. Does nothing if the server has ended.
+    pub fn send_stable(&mut self, calls: impl Iterator<Item = ParkedReply>) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        let stable_ns = shared.stamp_ns();
+        for call in calls {
+            self.settle(call, Ok(()), &shared);
+        }
+        self.send(stable_ns, &shared);
     }
 
     pub(crate) fn settle(

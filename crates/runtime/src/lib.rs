@@ -31,6 +31,7 @@ mod observer;
 mod options;
 mod pool;
 mod put_off;
+mod reply_log;
 mod seat;
 mod send_queue;
 mod server;
@@ -40,8 +41,10 @@ mod statistics;
 mod turns;
 mod worker;
 
+pub use flusher::{ParkedReply, ReplySender};
 pub use observer::Observer;
 pub use options::{ServerOptions, StartError};
+pub use reply_log::{ReplyLog, ServerLink};
 pub use server::Server;
 pub use service::Service;
 pub use statistics::{

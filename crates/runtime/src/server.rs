@@ -11,9 +11,9 @@ use parking_lot::{Condvar, Mutex};
 use steadfast_sys::scheduling;
 
 use crate::datagram::DatagramSocket;
-use crate::intent_log::IntentLogKeeper;
 use crate::listen;
 use crate::pool::Pool;
+use crate::reply_log::{ReplyLog, ServerLink};
 use crate::seat::Seat;
 use crate::shared::{Phase, Shared};
 use crate::statistics::{OperationStatistics, Statistics};
@@ -61,7 +61,7 @@ impl Server {
     pub fn start_with_log(
         options: ServerOptions,
         service: Arc<dyn Service>,
-        intent_log: Option<Arc<IntentLogKeeper>>,
+        intent_log: Option<Arc<dyn ReplyLog>>,
     ) -> Result<Self, StartError> {
         let resource = |what| move |source| StartError::Resource { what, source };
         if options.listen.is_empty() && options.extra_listen.is_empty() {
@@ -121,7 +121,9 @@ impl Server {
         };
         // From here on an error stops what has been started, by dropping the server.
         if let Some(intent_log) = &server.shared.intent_log {
-            intent_log.start(&server.shared).map_err(resource("start a thread"))?;
+            Arc::clone(intent_log)
+                .start(ServerLink::of(&server.shared))
+                .map_err(resource("start a thread"))?;
         }
         for pool in &server.pools {
             pool.start().map_err(resource("start a worker thread"))?;

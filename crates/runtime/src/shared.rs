@@ -7,9 +7,9 @@ use std::time::Instant;
 use crate::clock::StampClock;
 use crate::connection::Waiting;
 use crate::flusher::Flushers;
-use crate::intent_log::IntentLogKeeper;
 use crate::living::Living;
 use crate::log_limit::LogLimits;
+use crate::reply_log::ReplyLog;
 use crate::{ServerOptions, Service};
 
 /// How far a server is on its way to its end.
@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     pub(crate) options: ServerOptions,
     pub(crate) flushers: Flushers,
     /// Where replies wait for logged changes.
-    pub(crate) intent_log: Option<Arc<IntentLogKeeper>>,
+    pub(crate) intent_log: Option<Arc<dyn ReplyLog>>,
     pub(crate) log: LogLimits,
     pub(crate) waiting: Arc<Waiting>,
     /// Which connections there are.
@@ -48,7 +48,7 @@ impl Shared {
     pub(crate) fn new(
         options: ServerOptions,
         service: Arc<dyn Service>,
-        intent_log: Option<Arc<IntentLogKeeper>>,
+        intent_log: Option<Arc<dyn ReplyLog>>,
     ) -> Self {
         Self {
             service,

@@ -8,11 +8,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use steadfast_recovery::Report;
 use steadfast_intent_log::aside::{
     Aside, AsideHead, AsideReader, write_aside, write_end, write_head,
 };
 use steadfast_intent_log::{End, Extent, FileSystemEntry, Identity, Lsn, Medium, Reader, Record};
+use steadfast_recovery::Report;
 use steadfast_sys::durable_file;
 use steadfast_vfs::Recoverable;
 

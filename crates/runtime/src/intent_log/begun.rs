@@ -23,12 +23,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use rustix::time::ClockId;
-use steadfast_recovery::outcome_of;
 use steadfast_engine::{BegunReplies, call_of};
 use steadfast_intent_log::begun::{
     BEGUN_HEAD_BYTES, BegunFile, TAG_BYTES, Tag, begin_mark, end_mark, write_begun_head,
 };
 use steadfast_intent_log::{FileSystemEntry, Identity};
+use steadfast_recovery::outcome_of;
 use steadfast_sys::process::{boot_id, random_bytes};
 use steadfast_vfs::{BegunCall, BegunCalls, BegunMark, FileSystemIdentity, Recoverable, Time};
 

@@ -278,8 +278,8 @@ impl IntentLogKeeper {
 
     /// Has clients send again what they were not told to be stable.
     pub(super) fn note_loss(&self) {
-        if let Some(shared) = self.shared.get().and_then(std::sync::Weak::upgrade) {
-            shared.service.flush_failed();
+        if let Some(server) = self.server.get() {
+            server.note_loss();
         }
     }
 

@@ -13,7 +13,7 @@ use super::keeper::{
 };
 use super::mutation::{self, Mutation};
 use super::start::{note_given_up, note_known};
-use crate::flusher::{ParkedReply, ReplySender};
+use crate::{ParkedReply, ReplySender, ServerLink};
 
 /// What is held back while a committer sleeps waits no longer for more.
 const HELD_MAX: Duration = Duration::from_millis(1);
@@ -37,7 +37,7 @@ impl IntentLogKeeper {
 
     /// Has what is complete written now: wakes a committer if there is something for it and it
     /// sleeps.
-    pub(crate) fn rouse(&self) {
+    pub(super) fn rouse(&self) {
         if self.has_work.load(Ordering::SeqCst) {
             self.is_wanted.store(true, Ordering::SeqCst);
             if self.sleeping.load(Ordering::SeqCst) > 0 {
@@ -49,12 +49,12 @@ impl IntentLogKeeper {
 
     /// A worker goes on executing calls before it has written what those before have logged: a
     /// batch of many costs hardly more than one of few. Until [`IntentLogKeeper::release`].
-    pub(crate) fn hold(&self) {
+    pub(super) fn hold(&self) {
         self.holders.fetch_add(1, Ordering::SeqCst);
     }
 
     /// A worker that has held what was logged wants it written.
-    pub(crate) fn release(&self) {
+    pub(super) fn release(&self) {
         self.holders.fetch_sub(1, Ordering::SeqCst);
         self.rouse();
     }
@@ -77,9 +77,7 @@ impl IntentLogKeeper {
     }
 
     pub(super) fn commit_all(&self) {
-        let Some(shared) = self.shared.get().and_then(std::sync::Weak::upgrade) else { return };
-        let mut sender = ReplySender::new(&shared);
-        drop(shared);
+        let Some(mut sender) = self.server.get().and_then(ServerLink::reply_sender) else { return };
         let mut batch = new_batch();
         loop {
             self.is_wanted.store(false, Ordering::SeqCst);
@@ -113,14 +111,14 @@ impl IntentLogKeeper {
     /// Whether no committer is at work, so that who has something to write may do it itself: that
     /// saves the time until a thread is awake. Not worth it on a slow device, where the caller
     /// would be away from its other work for long.
-    pub(crate) fn is_for_the_taking(&self) -> bool {
+    pub(super) fn is_for_the_taking(&self) -> bool {
         self.has_work.load(Ordering::SeqCst)
             && self.sleeping.load(Ordering::SeqCst) == COMMITTERS
             && self.recent_write_ns.load(Ordering::Relaxed) <= INLINE_WRITE_NS_MAX
     }
 
     /// What a committer does, once, by another thread.
-    pub(crate) fn commit_once(&self, sender: &mut ReplySender) {
+    pub(super) fn commit_once(&self, sender: &mut ReplySender) {
         let mut batch = self.spare_batches.lock().pop().unwrap_or_else(new_batch);
         self.has_work.store(false, Ordering::SeqCst);
         self.write_batch(&mut batch, sender);
@@ -209,18 +207,12 @@ impl IntentLogKeeper {
             self.settling.fetch_add(1, Ordering::SeqCst);
             parked.take(stable)
         };
-        if let Some(shared) = self.shared.get().and_then(std::sync::Weak::upgrade) {
-            let stable_ns = shared.stamp_ns();
-            for call in ready {
-                sender.settle(call, Ok(()), &shared);
-            }
-            sender.send(stable_ns, &shared);
-        }
+        sender.send_stable(ready.into_iter());
         self.settling.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Takes over calls that wait for these LSNs.
-    pub(crate) fn park(&self, calls: impl Iterator<Item = (u64, ParkedReply)>) {
+    pub(super) fn park(&self, calls: impl Iterator<Item = (u64, ParkedReply)>) {
         let first = {
             let mut parked = self.parked.lock();
             for (lsn, call) in calls {

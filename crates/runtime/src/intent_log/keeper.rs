@@ -32,7 +32,7 @@ use super::start::{OpenStorage, note_known};
 use super::status::LastCheckpoint;
 use super::switch::Switch;
 use super::under_way::{Noted, UnderWayFile};
-use crate::shared::Shared;
+use crate::ServerLink;
 
 /// Threads that write.
 pub(super) const COMMITTERS: usize = 2;
@@ -181,7 +181,7 @@ pub struct IntentLogKeeper {
     pub(super) not_served: Mutex<HashMap<Vec<u8>, (String, Instant)>>,
     pub(super) has_faulty: AtomicBool,
     pub(super) is_closing: AtomicBool,
-    pub(super) shared: OnceLock<std::sync::Weak<Shared>>,
+    pub(super) server: OnceLock<ServerLink>,
     pub(super) threads: Mutex<Vec<JoinHandle<()>>>,
     pub(super) writing: AtomicUsize,
     /// Those that workers have used, for the next: their memory is large.
@@ -260,7 +260,7 @@ impl IntentLogKeeper {
             not_served: Mutex::default(),
             has_faulty: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
-            shared: OnceLock::new(),
+            server: OnceLock::new(),
             threads: Mutex::default(),
             writing: AtomicUsize::new(0),
             spare_batches: Mutex::default(),
@@ -281,8 +281,8 @@ impl IntentLogKeeper {
     }
 
     /// Starts the threads. Replies that wait are sent by them.
-    pub(crate) fn start(self: &Arc<Self>, shared: &Arc<Shared>) -> std::io::Result<()> {
-        let _ = self.shared.set(Arc::downgrade(shared));
+    pub(super) fn start(self: &Arc<Self>, server: ServerLink) -> std::io::Result<()> {
+        let _ = self.server.set(server);
         let mut threads = self.threads.lock();
         for number in 0..COMMITTERS {
             let keeper = Arc::clone(self);
@@ -308,7 +308,7 @@ impl IntentLogKeeper {
     }
 
     /// Whether no reply waits.
-    pub(crate) fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.passed.load(Ordering::SeqCst) == 0
             && self.parked.lock().len() == 0
             && self.settling.load(Ordering::SeqCst) == 0

@@ -18,6 +18,7 @@ mod comparison;
 mod device;
 mod device_flush;
 mod faulty;
+mod for_server;
 mod keeper;
 mod listing;
 mod marks;

@@ -8,8 +8,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use steadfast_recovery::Observed;
 use steadfast_intent_log::Lsn;
+use steadfast_recovery::Observed;
 use steadfast_sys::durable_file;
 use steadfast_vfs::{Action, Change};
 

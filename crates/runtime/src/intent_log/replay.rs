@@ -1,8 +1,8 @@
 //! Replay of one file system's records.
 
 use rustix::time::ClockId;
-use steadfast_recovery::{Replay, Report};
 use steadfast_intent_log::{Extent, Medium, Reader};
+use steadfast_recovery::{Replay, Report};
 use steadfast_vfs::{Action, Change, FsError, Recoverable, Time};
 
 use super::listing::object_shown;

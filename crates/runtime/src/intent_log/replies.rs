@@ -386,7 +386,7 @@ impl IntentLogKeeper {
     /// Logs the reply to a call that was flushed and has no record of its own, so that it outlives the
     /// server. Returns the LSN that the reply waits for; `None` if nothing is logged now. Never waits
     /// for room: who flushes may be waited for by who makes it.
-    pub(crate) fn log_reply(&self, behind: &[u8]) -> Option<u64> {
+    pub(super) fn log_reply(&self, behind: &[u8]) -> Option<u64> {
         self.passed.fetch_add(1, Ordering::SeqCst);
         let lsn = (self.phase() == Phase::On).then(|| {
             let mut record = Vec::with_capacity(behind.len() + 16);

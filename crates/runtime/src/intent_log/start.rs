@@ -6,12 +6,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use steadfast_recovery::{finish_cut, undo};
 use steadfast_intent_log::recovery::{Decision, Known, Observed, decide};
 use steadfast_intent_log::{
     Extent, FileSystemEntry, Identity, IntentLog, LiveRecords, Lsn, Reader, Superblock, Survey,
     count_record_like, format, inspect,
 };
+use steadfast_recovery::{finish_cut, undo};
 use steadfast_sys::durable_file;
 use steadfast_vfs::{Change, Recoverable};
 

@@ -541,9 +541,7 @@ impl IntentLogKeeper {
     /// A file system could not be flushed while the log was off: clients send again what they have
     /// not committed.
     fn note_not_flushed(&self, error: FsError) {
-        if let Some(shared) = self.shared.get().and_then(std::sync::Weak::upgrade) {
-            shared.service.flush_failed();
-        }
+        self.note_loss();
         *self.switch.not_flushed.lock() = Some(error.to_string());
     }
 

@@ -5,8 +5,8 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use steadfast_recovery::Report;
 use steadfast_intent_log::FileSystemEntry;
+use steadfast_recovery::Report;
 use steadfast_sys::durable_file;
 use steadfast_vfs::{Action, Change, ObjectKey, Recoverable};
 
