@@ -22,7 +22,6 @@ mod flusher;
 mod framing;
 mod held_back;
 mod held_up;
-pub mod intent_log;
 mod listen;
 mod living;
 mod log_limit;

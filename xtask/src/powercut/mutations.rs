@@ -2,7 +2,7 @@
 //! `--mutation NAME` for one.
 //!
 //! The server is built with the feature `powercut-mutations`, which lets the environment break one
-//! invariant of the intent log (`runtime/src/intent_log/mutation.rs`). For each there is what the rig
+//! invariant of the intent log (`durability/src/mutation.rs`). For each there is what the rig
 //! must find. The same server with nothing broken comes first: there it must find nothing.
 
 use std::time::Instant;

@@ -20,7 +20,8 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     ("posixfs", &["vfs", "sys"]),
     ("access", &["shares", "sys"]),
     ("control", &["shares", "sys"]),
-    ("runtime", &["engine", "vfs", "recovery", "intent-log", "sys"]),
+    ("runtime", &["engine", "vfs", "sys"]),
+    ("durability", &["engine", "runtime", "recovery", "intent-log", "vfs", "sys"]),
     ("client", &["xdr", "wire", "rpc", "sys"]),
     ("bench", &["client", "xdr", "wire", "rpc", "sys"]),
     // The program wires everything.
@@ -39,6 +40,7 @@ const MAY_NEED: &[(&str, &[&str])] = &[
             "sys",
             "posixfs",
             "runtime",
+            "durability",
             "client",
             "bench",
         ],

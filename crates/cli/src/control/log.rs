@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use steadfast_control::{LogService, RawJson, Refusal, RefusalKind};
-use steadfast_runtime::intent_log::{IntentLogKeeper, SwitchError};
+use steadfast_durability::{IntentLogKeeper, SwitchError};
 
 use crate::intent_log::{FlushReport, LogReport};
 

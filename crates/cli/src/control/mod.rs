@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use steadfast_access::{Access, AccessStatistics, LookUp};
 use steadfast_control::{ControlOptions, Permissions, RawJson, Services, ShareService};
-use steadfast_runtime::intent_log::IntentLogKeeper;
+use steadfast_durability::IntentLogKeeper;
 use steadfast_shares::configuration::ServerSettings;
 
 pub(crate) use log::ControlledLog;

@@ -7,8 +7,8 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use steadfast_control::{AskError, Client, Patience};
+use steadfast_durability::{LogCare, LogFound, probe};
 use steadfast_posixfs::forget_what_was_mounted;
-use steadfast_runtime::intent_log::{LogCare, LogFound, probe};
 use steadfast_sys::process;
 
 use super::probe_report::ProbeReport;

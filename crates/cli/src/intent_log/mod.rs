@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use steadfast_posixfs::{
-    RecoveringFileSystem, assume_server_powers, can_log_changes, marked_file_systems,
-};
-use steadfast_runtime::intent_log::{
+use steadfast_durability::{
     IntentLogKeeper, IntentLogOptions, MountedNow, OpenStorage, Phase, StartIntentLog,
     StartedIntentLog, forget_begun, forget_under_way, is_any_open, is_anything_set_aside,
+};
+use steadfast_posixfs::{
+    RecoveringFileSystem, assume_server_powers, can_log_changes, marked_file_systems,
 };
 use steadfast_shares::Share;
 use steadfast_shares::configuration::{LOG_MIB, LogSettings};
@@ -193,7 +193,7 @@ fn look_around() -> Vec<MountedNow> {
 /// # Errors
 /// The state directory's.
 pub(crate) fn kept_replies(state_directory: &Path) -> Result<Vec<Vec<u8>>> {
-    steadfast_runtime::intent_log::kept_replies(state_directory)
+    steadfast_durability::kept_replies(state_directory)
         .context("cannot read the replies that are kept in the state directory")
 }
 

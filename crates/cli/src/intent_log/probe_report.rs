@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use serde::Serialize;
-use steadfast_runtime::intent_log::Probe;
+use steadfast_durability::Probe;
 
 /// What a probe found.
 #[derive(Serialize)]

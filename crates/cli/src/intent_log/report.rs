@@ -7,7 +7,7 @@
 use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
-use steadfast_runtime::intent_log::{Flushed, IntentLogKeeper, IntentLogStatus, Left, Phase};
+use steadfast_durability::{Flushed, IntentLogKeeper, IntentLogStatus, Left, Phase};
 
 /// Of the report's form.
 const VERSION: u32 = 1;

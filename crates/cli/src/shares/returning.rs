@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use steadfast_control::api::ShareState;
 use steadfast_control::store::Done;
-use steadfast_runtime::intent_log::{FaultySince, IntentLogKeeper};
+use steadfast_durability::{FaultySince, IntentLogKeeper};
 use steadfast_shares::Share;
 use steadfast_vfs::StorageSource;
 

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, HashMap};
 use anyhow::{Context, Result, bail};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use steadfast_durability::IntentLogKeeper;
 use steadfast_engine::{Engine, Transport};
 use steadfast_posixfs::Storage;
-use steadfast_runtime::intent_log::IntentLogKeeper;
 use steadfast_runtime::{Latencies, Observer, OperationStatistics, RecordedCall, StageTimes};
 
 use super::unix_time;

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use steadfast_durability::FileMedium;
 use steadfast_intent_log::{BLOCK_BYTES, Block, Medium};
-use steadfast_runtime::intent_log::FileMedium;
 
 const LOG_BYTES: u64 = 4 << 20;
 

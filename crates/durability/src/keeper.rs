@@ -32,7 +32,7 @@ use super::start::{OpenStorage, note_known};
 use super::status::LastCheckpoint;
 use super::switch::Switch;
 use super::under_way::{Noted, UnderWayFile};
-use crate::ServerLink;
+use steadfast_runtime::ServerLink;
 
 /// Threads that write.
 pub(super) const COMMITTERS: usize = 2;

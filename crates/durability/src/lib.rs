@@ -5,7 +5,8 @@
 //!   empties the log by checkpoints;
 //! - [`LogHandle`]: the log as storage sees it ([`steadfast_vfs::ChangeLog`]).
 //!
-//! Bytes and their order are the crate `steadfast-intent-log`'s, what a record means the engine's.
+//! Bytes and their order are the crate `steadfast-intent-log`'s, what a record means is `steadfast-recovery`'s.
+#![forbid(unsafe_code)]
 
 mod adopting;
 mod aside;

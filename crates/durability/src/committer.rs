@@ -13,7 +13,7 @@ use super::keeper::{
 };
 use super::mutation::{self, Mutation};
 use super::start::{note_given_up, note_known};
-use crate::{ParkedReply, ReplySender, ServerLink};
+use steadfast_runtime::{ParkedReply, ReplySender, ServerLink};
 
 /// What is held back while a committer sleeps waits no longer for more.
 const HELD_MAX: Duration = Duration::from_millis(1);
@@ -331,7 +331,7 @@ impl IntentLogKeeper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::intent_log::switch_tests::start;
+    use crate::switch_tests::start;
 
     #[test]
     fn what_is_held_back_is_written_when_it_is_released_or_wanted() {

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::IntentLogKeeper;
-use crate::{ParkedReply, ReplyLog, ReplySender, ServerLink};
+use steadfast_runtime::{ParkedReply, ReplyLog, ReplySender, ServerLink};
 
 impl ReplyLog for IntentLogKeeper {
     fn start(self: Arc<Self>, server: ServerLink) -> io::Result<()> {

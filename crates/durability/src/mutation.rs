@@ -49,7 +49,7 @@ mod chosen {
     static CHOSEN: OnceLock<Mutation> = OnceLock::new();
 
     /// Whether this invariant is broken.
-    pub(in super::super) fn is_on(mutation: Mutation) -> bool {
+    pub(crate) fn is_on(mutation: Mutation) -> bool {
         CHOSEN.get() == Some(&mutation)
     }
 
@@ -57,7 +57,7 @@ mod chosen {
     ///
     /// # Errors
     /// When nothing has this name.
-    pub(in super::super) fn choose() -> Result<(), String> {
+    pub(crate) fn choose() -> Result<(), String> {
         let Some(wanted) = std::env::var_os(VARIABLE) else { return Ok(()) };
         let Some((name, mutation)) = NAMES.iter().find(|(name, _)| wanted == *name) else {
             let names: Vec<_> = NAMES.iter().map(|(name, _)| *name).collect();

@@ -177,8 +177,8 @@ mod tests {
     };
 
     use super::*;
-    use crate::intent_log::switch_tests::{start, start_with};
-    use crate::intent_log::{IntentLogKeeper, LogHandle};
+    use crate::switch_tests::{start, start_with};
+    use crate::{IntentLogKeeper, LogHandle};
 
     const FILE_SYSTEM: FileSystemIdentity = FileSystemIdentity { uuid: [5; 16], kind: 6 };
 

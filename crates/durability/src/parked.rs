@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::ParkedReply;
+use steadfast_runtime::ParkedReply;
 
 /// There is room for so many from then on.
 const KEPT: usize = 1024;
