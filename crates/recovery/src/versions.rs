@@ -86,7 +86,8 @@ impl Replay {
     /// who writes may set the mtime back.
     fn may_be_changed_by_others(&self, before: &Attr, known: &Object) -> Option<u64> {
         let ctime = before.ctime;
-        let may_be_of_mounting = !self.names_follow_ctimes && self.may_be_of_later(ctime);
+        let is_known = self.names_follow_ctimes || known.had(ctime);
+        let may_be_of_mounting = !is_known && self.may_be_of_later(ctime);
         if known.has_untold_ctimes || may_be_of_mounting {
             return None;
         }
