@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use steadfast_intent_log::{BATCHES_IN_FLIGHT_MAX, Batch};
+use steadfast_runtime::{ParkedReply, ReplySender, ServerLink};
 use steadfast_sys::memory::prefer_huge_pages;
 use steadfast_sys::scheduling;
 
@@ -13,7 +14,6 @@ use super::keeper::{
 };
 use super::mutation::{self, Mutation};
 use super::start::{note_given_up, note_known};
-use steadfast_runtime::{ParkedReply, ReplySender, ServerLink};
 
 /// What is held back while a committer sleeps waits no longer for more.
 const HELD_MAX: Duration = Duration::from_millis(1);

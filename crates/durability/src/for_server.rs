@@ -3,8 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-use super::IntentLogKeeper;
 use steadfast_runtime::{ParkedReply, ReplyLog, ReplySender, ServerLink};
+
+use super::IntentLogKeeper;
 
 impl ReplyLog for IntentLogKeeper {
     fn start(self: Arc<Self>, server: ServerLink) -> io::Result<()> {

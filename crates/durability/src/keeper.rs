@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use steadfast_intent_log::{Batch, IntentLog, Lsn};
+use steadfast_runtime::ServerLink;
 
 use super::begun::BegunRings;
 use super::faulty::Faults;
@@ -32,7 +33,6 @@ use super::start::{OpenStorage, note_known};
 use super::status::LastCheckpoint;
 use super::switch::Switch;
 use super::under_way::{Noted, UnderWayFile};
-use steadfast_runtime::ServerLink;
 
 /// Threads that write.
 pub(super) const COMMITTERS: usize = 2;

@@ -34,9 +34,10 @@ pub trait ReplyLog: Send + Sync {
     /// Takes over calls, each with the LSN that it waits for.
     fn park(&self, calls: &mut dyn Iterator<Item = (u64, ParkedReply)>);
 
-    /// Logs the reply to a change that was flushed. `None` if it is not logged; otherwise the LSN that it waits
-    /// for.
-    fn log_reply(&self, behind: &[u8]) -> Option<u64>;
+    /// Logs the reply to a change that was flushed and has no record of its own: `call_and_reply` is as the
+    /// engine appends it to a record ([`steadfast_engine::ParkedCall::behind_change`]). Returns the LSN that the reply
+    /// waits for; `None` if nothing is logged now.
+    fn log_reply(&self, call_and_reply: &[u8]) -> Option<u64>;
 
     /// Whether no reply waits.
     fn is_idle(&self) -> bool;

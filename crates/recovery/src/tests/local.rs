@@ -259,6 +259,81 @@ fn what_a_local_process_wrote_before_a_write_without_the_log_stays() {
     }
 }
 
+/// A local process wrote, set the mtime back, and a client wrote after it: what the last record tells of before
+/// shows that there was something, also where mounting sets ctimes.
+#[test]
+fn what_was_written_with_the_old_mtime_is_kept_where_a_record_came_after_it() {
+    for sets_ctimes in [false, true] {
+        let mut shared = Shared::new();
+        shared.disk.sets_ctimes = sets_ctimes;
+        shared.write(0, b'a');
+        shared.write_locally(0, b'l');
+        shared.write(6, b'b');
+        let flushed = data_of(&shared.disk, &key(FILE));
+        shared.replay(None, &[]);
+        assert!(data_of(&shared.disk, &key(FILE)).starts_with(b"aaa"), "{sets_ctimes}");
+        let kept = kept(&shared.disk);
+        assert_eq!(kept.len(), 1, "{sets_ctimes}");
+        assert_eq!(kept[0].1, flushed);
+    }
+}
+
+/// Where a flush of one file brings a new directory without its names (btrfs), only the ctime of one that is
+/// not new tells which of its names are there.
+#[test]
+fn what_was_removed_locally_before_a_later_record_stays_away_if_the_directory_is_not_new() {
+    for is_new in [false, true] {
+        let mut disk = Disk::new();
+        disk.sets_ctimes = true;
+        let (dir, file) = (key(500), key(1000));
+        let name = |dir, name: &'static [u8]| Place { dir, name };
+        let told = |disk: &Disk, change: &mut Change<'_>, of: &[ObjectKey]| {
+            change.after.extend(of.iter().map(|object| (*object, disk.nodes[object].attr)));
+        };
+        disk.add(dir, FileKind::Directory);
+        disk.change_names(&key(0), |names| {
+            names.insert(b"dir".to_vec(), dir);
+        });
+        let mut records = Vec::new();
+        if is_new {
+            let place = name(key(0), b"dir");
+            let mut mkdir = Change::new(Action::Make { place, object: dir, target: &[] });
+            mkdir.made = plain();
+            told(&disk, &mut mkdir, &[dir, key(0)]);
+            records.push(record(&mkdir));
+        }
+        for (object, text) in [(file, &b"removed"[..]), (key(1001), &b"later"[..])] {
+            disk.clock += 1;
+            disk.add(object, FileKind::Regular);
+            disk.change_names(&dir, |names| {
+                if object != file {
+                    // A local process was there before.
+                    names.remove(&b"removed"[..]);
+                }
+                names.insert(text.to_vec(), object);
+            });
+            let place = Place { dir, name: text };
+            let mut make = Change::new(Action::Make { place, object, target: &[] });
+            make.made = plain();
+            told(&disk, &mut make, &[object, dir]);
+            records.push(record(&make));
+        }
+        disk.clock += 1;
+        let mut last =
+            Change::new(Action::Make { place: name(dir, b"last"), object: key(1002), target: &[] });
+        last.made = plain();
+        let (clock, attr) = (time(disk.clock), disk.nodes[&dir].attr);
+        last.after.push((key(1002), disk.nodes[&key(1001)].attr));
+        last.after.push((dir, Attr { ctime: clock, mtime: clock, ..attr }));
+        records.push(record(&last));
+        disk.reap(&file);
+        replay(&mut disk, &records, &mut None).unwrap();
+        let names = disk.names_of(&dir).unwrap();
+        assert!(names.contains_key(&b"later"[..]) && names.contains_key(&b"last"[..]));
+        assert_eq!(names.contains_key(&b"removed"[..]), is_new);
+    }
+}
+
 /// After a kill, what is in memory is what was made of a file last.
 #[test]
 fn after_a_kill_data_that_was_changed_since_stays() {
