@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use steadfast_bench::arguments::BenchArguments;
+use steadfast_control::statistics::RECENT_MAX;
 use steadfast_shares::configuration::{LOG_MIB, ListenAddress, LogTarget};
 use steadfast_shares::{Access, ClientPattern, ShareOptions};
 
 use crate::share_commands::arguments::{self as share_commands, ServerChoice};
-use crate::statistics::RECENT_MAX;
 
 /// Where the configuration is looked for when nobody says where it is.
 pub(crate) const CONFIGURATION_FILE: &str = "/etc/steadfast/steadfast.toml";

@@ -4,6 +4,7 @@
 mod journal;
 
 use anyhow::{Context, Result};
+use steadfast_control::plain;
 use steadfast_shares::configuration::LogTarget;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt;
@@ -12,7 +13,6 @@ use tracing_subscriber::fmt::format::debug_fn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::plain;
 use journal::Journal;
 
 /// The filter of a `log_filter`, for who checks one.

@@ -24,7 +24,6 @@ mod mount_lines;
 mod names;
 mod notify;
 mod own_files;
-mod plain;
 mod plugins;
 mod registration;
 mod serve;
@@ -39,6 +38,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
+use steadfast_control::plain;
 use steadfast_sys::process::Signals;
 
 use crate::arguments::{Arguments, Command};

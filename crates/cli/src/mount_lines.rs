@@ -3,10 +3,9 @@
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
+use steadfast_control::plain;
 use steadfast_shares::Share;
 use steadfast_sys::process;
-
-use crate::plain;
 
 /// Addresses told for a share; a machine with more has an administrator who knows them.
 const ADDRESSES_MAX: usize = 8;

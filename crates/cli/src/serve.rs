@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use parking_lot::Mutex;
 use steadfast_access::Access;
+use steadfast_control::statistics::unix_time;
 use steadfast_control::{Control, router};
 use steadfast_durability::{IntentLogKeeper, LogHandle};
 use steadfast_engine::{Engine, EngineConfig, ExportTable, Transports};
@@ -34,7 +35,6 @@ use crate::plugins;
 use crate::registration::{self, Found, Netid, RPCBIND_PORT};
 use crate::shares::{Base, KeptShares, ManagedShares, NotLookedAt, Places, ReadBase, ShareManager};
 use crate::state_directory::{self, StateDirectory};
-use crate::statistics::{Document, unix_time};
 
 /// How long calls under way may take when the server stops.
 const GRACE: Duration = Duration::from_secs(20);
@@ -413,8 +413,9 @@ fn start_control(
     let observer = server.observer();
     let started_unix_ms = unix_time().as_millis() as u64;
     let keeper = told.log.cloned();
-    let statistics =
-        move || Document::of(&observer, &engine, &storage, keeper.as_deref(), started_unix_ms);
+    let statistics = move || {
+        control::statistics(&observer, &engine, &storage, keeper.as_deref(), started_unix_ms)
+    };
     let shares = Arc::new(ManagedShares(Arc::clone(told.shares)));
     let services = control::services(statistics, Arc::clone(access), told.log.cloned(), shares);
     let options = control::options(settings);

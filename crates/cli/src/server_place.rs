@@ -7,12 +7,12 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use steadfast_control::plain;
 use steadfast_shares::Configuration;
 use steadfast_shares::configuration::{LogSettings, ServerSettings};
 
 use crate::arguments::CONFIGURATION_FILE;
 use crate::configuration;
-use crate::plain;
 use crate::state_directory::StateDirectory;
 
 /// Where a server is found.

@@ -1,7 +1,8 @@
 //! Administration: what can be asked of a running server, and the shares that it keeps.
 //!
-//! [`api`] has the documents, as JSON; [`Client`] asks for them, [`Control`] answers by the
-//! [`Services`] of the server, of which [`ShareService`] is the largest. [`sharetab`] tells other
+//! [`api`], [`statistics`] and [`intent_log`] have the documents, as JSON; [`Client`] asks for them,
+//! [`Control`] answers by the [`Services`] of the server, of which [`ShareService`] is the largest.
+//! [`plain`] shows them on a terminal, which no text of theirs may command. [`sharetab`] tells other
 //! programs what is shared, [`plugins`] have them share it by other protocols. NFS calls wait for
 //! none of this.
 #![forbid(unsafe_code)]
@@ -9,10 +10,13 @@
 pub mod api;
 mod client;
 pub mod explain;
+pub mod intent_log;
+pub mod plain;
 pub mod plugins;
 mod server;
 pub mod service;
 pub mod sharetab;
+pub mod statistics;
 pub mod store;
 
 pub use client::{AskError, Client, Patience, Watch};

@@ -9,6 +9,8 @@ use crate::api::{
     AcceptRequest, Applied, Event, ExplainRequest, Explanation, GroupStatus, History, Mistake,
     Plan, ShareFilter, SharePage, ShareStatus, Who, Wish,
 };
+use crate::intent_log::{FlushReport, LogReport};
+use crate::statistics::Statistics;
 
 /// Batches of events that a watcher may be behind before it is cut off.
 pub const EVENTS_BEHIND_MAX: usize = 256;
@@ -146,36 +148,36 @@ pub trait LogService: Send + Sync {
     ///
     /// # Errors
     /// When there is none.
-    fn status(&self) -> Result<RawJson, Refusal>;
+    fn status(&self) -> Result<LogReport, Refusal>;
 
     /// Makes all file systems stable.
     ///
     /// # Errors
     /// When there is no log.
-    fn flush(&self) -> Result<RawJson, Refusal>;
+    fn flush(&self) -> Result<FlushReport, Refusal>;
 
     /// Goes back to it.
     ///
     /// # Errors
     /// When it cannot be used.
-    fn enable(&self) -> Result<RawJson, Refusal>;
+    fn enable(&self) -> Result<LogReport, Refusal>;
 
     /// Leaves it.
     ///
     /// # Errors
     /// When it is left already, or cannot be emptied.
-    fn disable(&self) -> Result<RawJson, Refusal>;
+    fn disable(&self) -> Result<LogReport, Refusal>;
 }
 
 /// Makes a document.
-pub type Teller = Box<dyn Fn() -> Result<RawJson, Refusal> + Send + Sync>;
+pub type Teller<T> = Box<dyn Fn() -> T + Send + Sync>;
 
 /// What there is to ask.
 pub struct Services {
-    /// Makes the document of statistics.
-    pub statistics: Teller,
+    /// What was counted.
+    pub statistics: Teller<Statistics>,
     /// Makes the document of name services.
-    pub names: Teller,
+    pub names: Teller<Result<RawJson, Refusal>>,
     /// The intent log.
     pub log: Arc<dyn LogService>,
     /// The shares.

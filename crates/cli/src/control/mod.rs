@@ -2,28 +2,29 @@
 //! of it that are the program's.
 
 mod log;
+mod statistics;
 
 use std::sync::Arc;
 
 use serde::Serialize;
 use steadfast_access::{Access, AccessStatistics, LookUp};
+use steadfast_control::statistics::Statistics;
 use steadfast_control::{ControlOptions, Permissions, RawJson, Services, ShareService};
 use steadfast_durability::IntentLogKeeper;
 use steadfast_shares::configuration::ServerSettings;
 
-pub(crate) use log::ControlledLog;
-
-use crate::statistics::Document;
+use log::ControlledLog;
+pub(crate) use statistics::statistics;
 
 /// All that can be asked of a server.
 pub(crate) fn services(
-    statistics: impl Fn() -> Document + Send + Sync + 'static,
+    statistics: impl Fn() -> Statistics + Send + Sync + 'static,
     access: Arc<Access>,
     log: Option<Arc<IntentLogKeeper>>,
     shares: Arc<dyn ShareService>,
 ) -> Services {
     Services {
-        statistics: Box::new(move || RawJson::of(&statistics())),
+        statistics: Box::new(statistics),
         names: Box::new(move || RawJson::of(&NamesTold::of(&access))),
         log: Arc::new(ControlledLog(log)),
         shares,

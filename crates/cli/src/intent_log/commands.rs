@@ -6,18 +6,19 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use steadfast_control::intent_log::{FlushReport, LogReport};
+use steadfast_control::plain;
+use steadfast_control::statistics::{Statistics, unix_time};
 use steadfast_control::{AskError, Client, Patience};
 use steadfast_durability::{LogCare, LogFound, probe};
 use steadfast_posixfs::forget_what_was_mounted;
 use steadfast_sys::process;
 
 use super::probe_report::ProbeReport;
-use super::{FILE_NAME, FlushReport, LogReport, host, look_around, open_storage};
+use super::{FILE_NAME, host, look_around, open_storage, text};
 use crate::arguments::{LogAction, LogArguments};
-use crate::plain;
 use crate::server_place::ServerPlace;
 use crate::state_directory::StateDirectory;
-use crate::statistics::{Document, unix_time};
 
 /// Does what was asked for.
 ///
@@ -154,8 +155,8 @@ fn status(place: &Place, json: bool) -> Result<()> {
             }
             let report = plain::document(&report)?;
             let statistics = client.ask("GET", "/v1/statistics", Patience::Short)?;
-            let seconds = Document::read(&statistics)?.seconds();
-            print(&report.text(seconds, unix_time().as_millis() as u64))
+            let seconds = Statistics::read(&statistics)?.seconds();
+            print(&text::report(&report, seconds, unix_time().as_millis() as u64))
         }
         Err(error) if error.is_without_server() => status_without_server(place, &error, json),
         Err(error) => Err(error.into()),
@@ -223,7 +224,7 @@ fn status_without_server(place: &Place, why: &AskError, json: bool) -> Result<()
 
 fn flush(place: &Place, json: bool) -> Result<()> {
     let report: FlushReport = place.ask("POST", "/v1/log/flush")?;
-    print(&if json { line(&report)? } else { plain::document(&report)?.text() })?;
+    print(&if json { line(&report)? } else { text::flushed(&plain::document(&report)?) })?;
     if !report.faulty.is_empty() {
         bail!("not all file systems are flushed; what they lack is kept in the log");
     }

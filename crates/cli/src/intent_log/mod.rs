@@ -1,9 +1,9 @@
-//! Starts the intent log as the configuration wants it, and closes it; what it tells ([`report`])
+//! Starts the intent log as the configuration wants it, and closes it; what it tells ([`text`])
 //! and what an administrator does with it ([`commands`]).
 
 mod commands;
 mod probe_report;
-mod report;
+mod text;
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -27,7 +27,7 @@ use steadfast_sys::{durable_file, process};
 use steadfast_vfs::Recoverable;
 
 pub(crate) use commands::run;
-pub(crate) use report::{FlushReport, LogFigures, LogReport};
+pub(crate) use text::figures;
 
 /// In the state directory, unless another place is configured.
 const FILE_NAME: &str = "intent.log";

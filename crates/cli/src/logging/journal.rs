@@ -5,12 +5,11 @@ use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
+use steadfast_control::plain;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
-
-use crate::plain;
 
 /// Where journald listens.
 pub(super) const SOCKET: &str = "/run/systemd/journal/socket";

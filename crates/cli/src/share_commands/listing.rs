@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use steadfast_control::api::{Event, GroupStatus, History, ShareState, ShareStatus};
+use steadfast_control::statistics::unix_time;
 
 use super::table::{Cell, Color, Screen, Table, list};
-use crate::statistics::unix_time;
 
 /// Of a list of clients in a table.
 const LIST_CHARS: usize = 40;

@@ -23,12 +23,12 @@ use steadfast_control::api::{
     AcceptRequest, Applied, Document, ExplainRequest, ExportsFile, Import, Mistake, ShareFilter,
     Wish,
 };
+use steadfast_control::plain;
 use steadfast_control::{AskError, Client};
 use steadfast_shares::manage::{Batch, DefaultsSpec, Operation};
 
 use crate::arguments::CONFIGURATION_FILE;
 use crate::configuration;
-use crate::plain;
 use crate::server_place::ServerPlace;
 use crate::shares::planned_alone;
 use arguments::{

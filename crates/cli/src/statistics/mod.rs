@@ -1,27 +1,19 @@
 //! `steadfast statistics`: what a running server has done, and where the time of its calls went.
 //!
-//! The server makes a [`Document`] of what its threads count and gives it to whoever asks at its
+//! The server makes [`Statistics`] of what its threads count and gives them to whoever asks at its
 //! control socket ([`steadfast_control`]); this is the other side, for people ([`table`]) and
 //! for programs.
 
-mod document;
 mod table;
 
 use std::io::{ErrorKind, Write};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use steadfast_control::Patience;
-
-pub(crate) use document::{Document, RECENT_MAX};
+use steadfast_control::statistics::Statistics;
 
 use crate::arguments::StatisticsArguments;
 use crate::share_commands;
-
-/// Time since 1970.
-pub(crate) fn unix_time() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
-}
 
 /// Prints what was asked for.
 ///
@@ -29,9 +21,9 @@ pub(crate) fn unix_time() -> Duration {
 /// When no server runs, or it may not be asked.
 pub(crate) fn run(arguments: &StatisticsArguments) -> Result<()> {
     let client = share_commands::client(&arguments.server)?;
-    let take = || {
+    let take = || -> Result<Statistics> {
         let answer = client.ask("GET", "/v1/statistics", Patience::Short)?;
-        Document::read(&answer)
+        Ok(Statistics::read(&answer)?)
     };
     let mut last = take()?;
     if !print(arguments, &last, false)? {
@@ -49,7 +41,11 @@ pub(crate) fn run(arguments: &StatisticsArguments) -> Result<()> {
 }
 
 /// Prints a document; false if nobody reads any more.
-fn print(arguments: &StatisticsArguments, document: &Document, is_interval: bool) -> Result<bool> {
+fn print(
+    arguments: &StatisticsArguments,
+    document: &Statistics,
+    is_interval: bool,
+) -> Result<bool> {
     let text = match (arguments.json, arguments.recent) {
         (true, count) => json(document, count.unwrap_or(0))?,
         (false, Some(count)) => table::recent(document, count),
@@ -64,7 +60,7 @@ fn print(arguments: &StatisticsArguments, document: &Document, is_interval: bool
 }
 
 /// One line, with so many of the recorded calls.
-fn json(document: &Document, recent: usize) -> Result<String> {
+fn json(document: &Statistics, recent: usize) -> Result<String> {
     let mut document = document.clone();
     document.recent.drain(..document.recent.len().saturating_sub(recent));
     Ok(serde_json::to_string(&document)? + "\n")

@@ -3,18 +3,20 @@
 
 use std::fmt::Write;
 
-use super::document::{Document, Operation, Stages};
+use steadfast_control::statistics::{Operation, Stages, Statistics};
+
+use crate::intent_log;
 
 /// Numbers of the server in one line.
 const NUMBERS_A_LINE: usize = 3;
 
 /// Operations, their stages, the intent log's and the server's numbers.
-pub(super) fn summary(document: &Document, is_interval: bool) -> String {
+pub(super) fn summary(document: &Statistics, is_interval: bool) -> String {
     let seconds = document.seconds();
     let mut text = if is_interval {
         format!("\n{seconds:.1} s\n\n")
     } else {
-        let Document { process, program_version, .. } = document;
+        let Statistics { process, program_version, .. } = document;
         format!(
             "steadfast {program_version}, process {process}, started {} ago\n\n",
             duration(seconds)
@@ -24,13 +26,13 @@ pub(super) fn summary(document: &Document, is_interval: bool) -> String {
     stages(&mut text, document);
     if let Some(log) = &document.log {
         text.push('\n');
-        text += &log.lines(seconds);
+        text += &intent_log::figures(log, seconds);
     }
     server(&mut text, document);
     text
 }
 
-fn operations(text: &mut String, document: &Document, seconds: f64) {
+fn operations(text: &mut String, document: &Statistics, seconds: f64) {
     let all = &document.operations;
     let calls: u64 = all.iter().map(|operation| operation.calls).sum();
     let replies: u64 = all.iter().map(|operation| operation.latency.replies).sum();
@@ -64,7 +66,7 @@ fn operations(text: &mut String, document: &Document, seconds: f64) {
     );
 }
 
-fn stages(text: &mut String, document: &Document) {
+fn stages(text: &mut String, document: &Statistics) {
     let _ = writeln!(
         text,
         "\n{:20} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>8}",
@@ -104,7 +106,7 @@ fn stage_columns(stages: &Stages, calls: u64) -> String {
     )
 }
 
-fn server(text: &mut String, document: &Document) {
+fn server(text: &mut String, document: &Statistics) {
     let numbers: Vec<(&String, &u64)> = document.server.iter().collect();
     text.push('\n');
     for line in numbers.chunks(NUMBERS_A_LINE) {
@@ -115,7 +117,7 @@ fn server(text: &mut String, document: &Document) {
 }
 
 /// The last calls of the flight recorder.
-pub(super) fn recent(document: &Document, count: usize) -> String {
+pub(super) fn recent(document: &Statistics, count: usize) -> String {
     let mut text = format!(
         "{:>10} {:22} {:>8} {:20} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>8}\n",
         "s ago",
@@ -197,9 +199,39 @@ fn duration(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::document::Recorded;
-    use super::super::document::tests::document;
+    use steadfast_control::statistics::{Latency, Recorded};
+
     use super::*;
+
+    /// Statistics of one operation, with so many replies of so many ns each.
+    fn document(at_ms: u64, times: &[(u64, u64)]) -> Statistics {
+        let bucket =
+            |(ns, replies): &(u64, u64)| (ns / 1000 * 1000, ns / 1000 * 1000 + 999, *replies);
+        let latency = Latency::of(
+            times.iter().map(|(ns, replies)| ns * replies).sum(),
+            times.iter().map(|(ns, _)| *ns).max().unwrap_or(0),
+            times.iter().map(bucket).collect(),
+        );
+        let operation = Operation {
+            protocol: "nfs".to_owned(),
+            program: 100_003,
+            version: 3,
+            procedure: 7,
+            name: "WRITE".to_owned(),
+            calls: latency.replies,
+            latency,
+            ..Operation::default()
+        };
+        Statistics {
+            program_version: "0".to_owned(),
+            process: 1,
+            started_unix_ms: 1000,
+            taken_unix_ms: at_ms,
+            server: [("calls".to_owned(), operation.calls)].into(),
+            operations: vec![operation],
+            ..Statistics::default()
+        }
+    }
 
     /// The words of the line that begins with this one.
     fn words<'t>(text: &'t str, first: &str) -> Vec<&'t str> {
@@ -209,7 +241,7 @@ mod tests {
 
     #[test]
     fn the_table_has_shares_of_calls_and_time() {
-        let mut document = document(6000, &[(1_000_500, 75)], &[]);
+        let mut document = document(6000, &[(1_000_500, 75)]);
         let mut getattr = document.operations[0].clone();
         "GETATTR".clone_into(&mut getattr.name);
         getattr.calls = 25;
@@ -231,14 +263,14 @@ mod tests {
 
     #[test]
     fn an_idle_interval_makes_no_numbers_that_are_none() {
-        let document = document(6000, &[(1_000_500, 75)], &[]);
+        let document = document(6000, &[(1_000_500, 75)]);
         let text = summary(&document.since(&document), true);
         assert!(text.contains("0 calls, 0.0 calls/s, 0.000 ms/call"), "{text}");
     }
 
     #[test]
     fn recorded_calls_are_told_with_what_is_known_of_them() {
-        let mut document = document(6000, &[], &[]);
+        let mut document = document(6000, &[]);
         let call = Recorded {
             xid: 0xab,
             protocol: "mount".to_owned(),

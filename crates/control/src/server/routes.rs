@@ -192,9 +192,9 @@ async fn shares<T: Send + 'static>(
 }
 
 /// As [`work`], for what changes the log, which may take long. It goes on though its asker leaves.
-async fn command(
+async fn command<T: Serialize + 'static>(
     State(shared): Server,
-    act: fn(&dyn LogService) -> Result<RawJson, Refusal>,
+    act: fn(&dyn LogService) -> Result<T, Refusal>,
 ) -> Result<RawJson, Refusal> {
     let Ok(permit) = Arc::clone(&shared.long).try_acquire_owned() else {
         let why = format!("{LONG_MAX} such commands are under way: wait for one of them");
@@ -203,7 +203,7 @@ async fn command(
     work(shared, move |shared| {
         let done = act(&*shared.services.log);
         drop(permit);
-        done
+        RawJson::of(&done?)
     })
     .await
 }
@@ -348,11 +348,11 @@ async fn names(State(shared): Server) -> Result<RawJson, Refusal> {
 }
 
 async fn statistics(State(shared): Server) -> Result<RawJson, Refusal> {
-    work(shared, |shared| (shared.services.statistics)()).await
+    work(shared, |shared| RawJson::of(&(shared.services.statistics)())).await
 }
 
 async fn log(State(shared): Server) -> Result<RawJson, Refusal> {
-    work(shared, |shared| shared.services.log.status()).await
+    work(shared, |shared| RawJson::of(&shared.services.log.status()?)).await
 }
 
 #[cfg(test)]

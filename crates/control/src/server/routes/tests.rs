@@ -11,7 +11,9 @@ use tokio::sync::broadcast;
 
 use super::*;
 use crate::api::{Event, ShareState, Subject, Who, Wish};
+use crate::intent_log::{FlushReport, LogReport};
 use crate::service::EVENTS_BEHIND_MAX;
+use crate::statistics::Statistics;
 use crate::{Client, Control, ControlOptions};
 
 /// Three shares that are told, and a list of what was asked for.
@@ -138,27 +140,30 @@ impl ShareService for Fake {
 struct NoLog;
 
 impl LogService for NoLog {
-    fn status(&self) -> Result<RawJson, Refusal> {
+    fn status(&self) -> Result<LogReport, Refusal> {
         Err(Refusal::new(RefusalKind::Conflict, "no log"))
     }
 
-    fn flush(&self) -> Result<RawJson, Refusal> {
+    fn flush(&self) -> Result<FlushReport, Refusal> {
+        Err(Refusal::new(RefusalKind::Conflict, "no log"))
+    }
+
+    fn enable(&self) -> Result<LogReport, Refusal> {
         self.status()
     }
 
-    fn enable(&self) -> Result<RawJson, Refusal> {
-        self.status()
-    }
-
-    fn disable(&self) -> Result<RawJson, Refusal> {
+    fn disable(&self) -> Result<LogReport, Refusal> {
         self.status()
     }
 }
 
 pub(crate) fn services(shares: Arc<Fake>) -> Services {
-    let document =
-        || -> crate::service::Teller { Box::new(|| RawJson::of(&json!({"version": 1}))) };
-    Services { statistics: document(), names: document(), log: Arc::new(NoLog), shares }
+    Services {
+        statistics: Box::new(|| Statistics { version: 1, ..Statistics::default() }),
+        names: Box::new(|| RawJson::of(&json!({"version": 1}))),
+        log: Arc::new(NoLog),
+        shares,
+    }
 }
 
 struct Asking {

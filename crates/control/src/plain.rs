@@ -8,18 +8,18 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// Whether a character does something to a terminal, or to the order in which others are shown.
-pub(crate) fn is_command(c: char) -> bool {
+pub fn is_command(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// A text in one line, with nothing in it but what is seen.
-pub(crate) fn line(text: &str) -> Cow<'_, str> {
+pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, is_command)
 }
 
 /// A text of several lines.
-pub(crate) fn lines(text: &str) -> Cow<'_, str> {
+pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c != '\n' && is_command(c))
 }
 
@@ -35,10 +35,10 @@ fn escaped(text: &str, is_bad: impl Fn(char) -> bool) -> Cow<'_, str> {
 }
 
 /// What a server told, with every text in it in one line.
-pub(crate) fn document<T: Serialize + DeserializeOwned>(told: &T) -> anyhow::Result<T> {
+pub fn document<T: Serialize + DeserializeOwned>(told: &T) -> serde_json::Result<T> {
     let mut value = serde_json::to_value(told)?;
     escape(&mut value);
-    Ok(serde_json::from_value(value)?)
+    serde_json::from_value(value)
 }
 
 fn escape(value: &mut Value) {
@@ -55,7 +55,7 @@ fn escape(value: &mut Value) {
 }
 
 /// JSON in one line. It means the same to programs, and does nothing to a terminal.
-pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<String> {
+pub fn json(value: &impl Serialize) -> serde_json::Result<String> {
     use std::fmt::Write;
     let text = serde_json::to_string(value)?;
     if !text.contains(is_command) {
