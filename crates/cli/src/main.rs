@@ -1,9 +1,9 @@
 //! The `steadfast` program: arguments, configuration, wiring.
 //!
-//! `serve` ([`serve`]) reads what is wanted ([`arguments`], [`configuration`]), opens the state
+//! `serve` ([`serve`]) reads what is wanted ([`arguments`], [`serve::wanted`]), opens the state
 //! directory and the shares ([`state_directory`], [`exports`]), starts the runtime with an
 //! engine, tells clients how to find it ([`registration`], [`mount_lines`]), and then only waits
-//! for signals. `statistics` ([`statistics`]), `log` ([`intent_log`]), `share` and those that
+//! for signals. `statistics` ([`statistics`]), `log` ([`log_commands`]), `share` and those that
 //! go with it ([`share_commands`]) ask it by its control socket, which [`control`] answers; `bench` is `steadfast-bench`'s. Exit status: 0 done, 1 failed, 2 wrong usage.
 #![forbid(unsafe_code)]
 // Paths are shown quoted and escaped, so that a name with a newline makes no line of its own.
@@ -11,12 +11,15 @@
 
 mod arguments;
 mod backings;
+mod check_config;
 mod configuration;
 mod control;
 mod descriptors;
 mod discarded;
 mod exports;
 mod intent_log;
+mod listening;
+mod log_commands;
 mod logging;
 mod looker;
 mod memory;
@@ -27,17 +30,19 @@ mod own_files;
 mod plugins;
 mod registration;
 mod serve;
+mod server;
 mod server_place;
 mod share_commands;
 mod shares;
+mod starting;
 mod state_directory;
 mod statistics;
 
-use std::io::Write;
-use std::path::Path;
+use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
+use steadfast_access::helper;
 use steadfast_control::plain;
 use steadfast_sys::process::Signals;
 
@@ -49,14 +54,14 @@ fn main() -> ExitCode {
         Err(error) => failed(&format!("{error:#}")),
     };
     match Arguments::parse().command {
-        Command::CheckConfig { file } => check_config(&file),
+        Command::CheckConfig { file } => check_config::run(&file),
         // Takes signals by itself, before it starts threads.
         Command::Bench(arguments) => match arguments.run() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => failed(&error.to_string()),
         },
         Command::Statistics(arguments) => outcome(statistics::run(&arguments)),
-        Command::Log(arguments) => outcome(intent_log::run(&arguments)),
+        Command::Log(arguments) => outcome(log_commands::run(&arguments)),
         Command::Share(arguments) => outcome(share_commands::share(&arguments)),
         Command::Group(arguments) => outcome(share_commands::group(&arguments)),
         Command::Apply(arguments) => outcome(share_commands::apply(&arguments)),
@@ -69,7 +74,7 @@ fn main() -> ExitCode {
         Command::Reload(arguments) => outcome(share_commands::reload(&arguments)),
         Command::Completion(arguments) => outcome(share_commands::completion(&arguments)),
         Command::Man(arguments) => outcome(share_commands::man(&arguments)),
-        Command::NamesHelper => outcome(names::help().map_err(Into::into)),
+        Command::NamesHelper => outcome(help().map_err(Into::into)),
         Command::Serve(arguments) => {
             // Before any other thread, so that all of them leave signals to this one.
             let signals = match Signals::block() {
@@ -81,35 +86,12 @@ fn main() -> ExitCode {
     }
 }
 
+/// What the hidden command does that the server starts: answers its questions.
+fn help() -> io::Result<()> {
+    helper::serve(io::stdin().lock(), io::stdout().lock())
+}
+
 fn failed(what: &str) -> ExitCode {
     eprintln!("steadfast: {}", plain::lines(what));
     ExitCode::FAILURE
-}
-
-fn check_config(file: &Path) -> ExitCode {
-    match configuration::check(file) {
-        Ok(configuration) => {
-            let count = configuration.shares.len();
-            let shares = if count == 1 { "share" } else { "shares" };
-            let lines = configuration.shares.iter().map(|settings| {
-                let share = &settings.share;
-                let line = format!("  {} from {}", share.path, share.directory().display());
-                plain::line(&line).into_owned() + "\n"
-            });
-            let head = format!("{}: ok, {count} {shares}\n", file.display());
-            let text: String = std::iter::once(head).chain(lines).collect();
-            // Nobody may be reading.
-            let _ = std::io::stdout().write_all(plain::lines(&text).as_bytes());
-            for warning in configuration.warnings() {
-                eprintln!("warning: {}", plain::line(&warning));
-            }
-            ExitCode::SUCCESS
-        }
-        Err(mistakes) => {
-            for mistake in mistakes {
-                eprintln!("{}", plain::line(&mistake));
-            }
-            ExitCode::FAILURE
-        }
-    }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
-use std::io;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use parking_lot::{Condvar, Mutex};
-use steadfast_access::{Access, AccessSettings, helper};
+use steadfast_access::{Access, AccessSettings};
 use steadfast_engine::Engine;
 use steadfast_shares::ShareId;
 use steadfast_shares::configuration::NamesSettings;
@@ -29,33 +28,21 @@ const THREADS: usize = 8;
 const JOIN_TIME: Duration = Duration::from_secs(5);
 const JOIN_PAUSE: Duration = Duration::from_millis(2);
 
-/// Starts name services as they are configured.
+/// Starts name services as they are configured; `helper` asks the system's name service switch.
 ///
 /// # Errors
 /// When there can be no more threads or descriptors.
-pub(crate) fn start(settings: &NamesSettings, state_directory: &Path) -> Result<Arc<Access>> {
-    let program = std::env::current_exe();
-    if let Err(error) = &program {
-        tracing::warn!(
-            "cannot find out which program this is: {error}; netgroups and groups of users come \
-             from files alone"
-        );
-    }
-    let helper = program.ok().map(|program| vec![program.into(), OsString::from("names-helper")]);
+pub(crate) fn start(
+    settings: &NamesSettings,
+    helper: Option<Vec<OsString>>,
+    state_directory: &Path,
+) -> Result<Arc<Access>> {
     let settings = AccessSettings {
         helper,
         state_file: Some(state_directory.join(FILE_NAME)),
         ..AccessSettings::from(settings)
     };
     Access::start(&settings).context("cannot start name services")
-}
-
-/// What the hidden command does that the server starts: answers its questions.
-///
-/// # Errors
-/// When they cannot be read, or the answers not written.
-pub(crate) fn help() -> io::Result<()> {
-    helper::serve(io::stdin().lock(), io::stdout().lock())
 }
 
 /// Name services, and the threads that execute mounts again once their names are known.
@@ -126,16 +113,24 @@ impl Names {
 
     /// Keeps what is known, and ends. Who opens a share for a mount may still have its file system
     /// join the intent log, so that is waited for, but not for ever: a disk may hang.
-    pub(crate) fn stop(self) {
+    pub(crate) fn stop(&mut self) {
         self.retries.stop();
         self.access.stop();
         let begun = Instant::now();
         while !self.threads.iter().all(JoinHandle::is_finished) && begun.elapsed() < JOIN_TIME {
             std::thread::sleep(JOIN_PAUSE);
         }
-        for thread in self.threads.into_iter().filter(JoinHandle::is_finished) {
+        for thread in self.threads.drain(..).filter(JoinHandle::is_finished) {
             // A panic has been reported when it happened.
             let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            self.stop();
         }
     }
 }

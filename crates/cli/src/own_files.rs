@@ -7,13 +7,16 @@ use std::path::{Path, PathBuf};
 use steadfast_posixfs::{LookedAt, directory_number, is_mount_point};
 use steadfast_shares::Share;
 
+use crate::configuration::Settings;
+use crate::shares::Places;
+
 /// One thing that the server keeps.
 #[derive(Clone, Debug)]
-pub(crate) struct OwnFile {
+struct OwnFile {
     /// What it is, for people.
-    pub(crate) what: &'static str,
+    what: &'static str,
     /// Where it is.
-    pub(crate) path: PathBuf,
+    path: PathBuf,
 }
 
 /// A directory above something of the server's.
@@ -35,8 +38,25 @@ pub(crate) struct OwnFiles {
 }
 
 impl OwnFiles {
+    /// What no share may contain, unless it was said twice.
+    pub(crate) fn of(settings: &Settings, places: &Places) -> Self {
+        if settings.server.share_own_files == Some(true) {
+            return Self::default();
+        }
+        let own = |what, path: &Path| OwnFile { what, path: path.to_owned() };
+        let mut files = vec![
+            own("the state directory", &places.state_directory),
+            own("the directory of the groups' files", &places.shares_directory),
+        ];
+        let log = settings.log.path.as_ref();
+        files.extend(log.map(|path| own("the intent log", &path.value)));
+        let socket = settings.server.control_socket.as_ref();
+        files.extend(socket.map(|path| own("the control socket", &path.value)));
+        Self::new(files)
+    }
+
     /// Looks at where these are. What is not there yet is known by its path.
-    pub(crate) fn new(files: Vec<OwnFile>) -> Self {
+    fn new(files: Vec<OwnFile>) -> Self {
         let mut above = Vec::new();
         for (file, own) in files.iter().enumerate() {
             let path = canonical(&own.path);

@@ -12,7 +12,7 @@ use steadfast_shares::Configuration;
 use steadfast_shares::configuration::{LogSettings, ServerSettings};
 
 use crate::arguments::CONFIGURATION_FILE;
-use crate::configuration;
+use crate::serve::wanted::read;
 use crate::state_directory::StateDirectory;
 
 /// Where a server is found.
@@ -108,7 +108,7 @@ fn settings(
         }
     };
     // Bytes that are not UTF-8 are a mistake that this tells, too.
-    let mistakes = configuration::read(file).err().unwrap_or_default();
+    let mistakes = read(file).err().unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let (server, log) = Configuration::settings_that_can_be_read(&text);
     let is_lost = server.state_directory.is_none() && mentions_state_directory(&text);

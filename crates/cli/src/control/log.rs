@@ -10,7 +10,7 @@ use steadfast_control::{LogService, Refusal, RefusalKind};
 use steadfast_durability::{Flushed, IntentLogKeeper, IntentLogStatus, Left, Phase, SwitchError};
 
 /// The intent log, if there is one.
-pub(crate) struct ControlledLog(pub(crate) Option<Arc<IntentLogKeeper>>);
+pub(super) struct ControlledLog(pub(super) Option<Arc<IntentLogKeeper>>);
 
 impl ControlledLog {
     fn keeper(&self) -> Result<&IntentLogKeeper, Refusal> {

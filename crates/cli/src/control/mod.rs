@@ -1,38 +1,71 @@
 //! What a running server answers at its control socket, which is `steadfast-control`'s: the parts
-//! of it that are the program's.
+//! of it that are this server's.
 
 mod log;
 mod statistics;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
 use steadfast_access::{Access, AccessStatistics, LookUp};
-use steadfast_control::statistics::Statistics;
-use steadfast_control::{ControlOptions, Permissions, RawJson, Services, ShareService};
+use steadfast_control::statistics::unix_time;
+use steadfast_control::{Control, ControlOptions, Permissions, RawJson, Services, router};
 use steadfast_durability::IntentLogKeeper;
+use steadfast_engine::Engine;
+use steadfast_posixfs::Storage;
+use steadfast_runtime::Observer;
 use steadfast_shares::configuration::ServerSettings;
 
+use crate::shares::{ManagedShares, ShareManager};
 use log::ControlledLog;
-pub(crate) use statistics::statistics;
+use statistics::statistics;
+
+/// What a server can be asked about.
+pub(crate) struct AskedAbout<'a> {
+    pub(crate) observer: Observer,
+    pub(crate) engine: &'a Arc<Engine>,
+    pub(crate) storage: &'a Arc<Storage>,
+    pub(crate) access: &'a Arc<Access>,
+    pub(crate) log: Option<&'a Arc<IntentLogKeeper>>,
+    pub(crate) shares: &'a Arc<ShareManager>,
+}
+
+/// Lets the server be asked. It serves as well without.
+pub(crate) fn start(
+    about: AskedAbout<'_>,
+    settings: &ServerSettings,
+    state_directory: &Path,
+) -> Option<Control> {
+    Control::start(state_directory, &options(settings), router(services(about)))
+        .inspect_err(|error| {
+            tracing::warn!(
+                "cannot make a control socket in {}: {error}; `steadfast statistics`, `steadfast \
+                 log` and `steadfast share` cannot ask this server",
+                state_directory.display()
+            );
+        })
+        .ok()
+}
 
 /// All that can be asked of a server.
-pub(crate) fn services(
-    statistics: impl Fn() -> Statistics + Send + Sync + 'static,
-    access: Arc<Access>,
-    log: Option<Arc<IntentLogKeeper>>,
-    shares: Arc<dyn ShareService>,
-) -> Services {
+fn services(about: AskedAbout<'_>) -> Services {
+    let AskedAbout { observer, engine, storage, access, log, shares } = about;
+    let (engine, storage, access) = (Arc::clone(engine), Arc::clone(storage), Arc::clone(access));
+    let started_unix_ms = unix_time().as_millis() as u64;
+    let keeper = log.cloned();
     Services {
-        statistics: Box::new(statistics),
+        statistics: Box::new(move || {
+            statistics(&observer, &engine, &storage, keeper.as_deref(), started_unix_ms)
+        }),
         names: Box::new(move || RawJson::of(&NamesTold::of(&access))),
-        log: Arc::new(ControlledLog(log)),
-        shares,
+        log: Arc::new(ControlledLog(log.cloned())),
+        shares: Arc::new(ManagedShares(Arc::clone(shares))),
     }
 }
 
 /// Where else than in the state directory, and by whom, a server may be asked.
-pub(crate) fn options(settings: &ServerSettings) -> ControlOptions {
+fn options(settings: &ServerSettings) -> ControlOptions {
     let admin_group = settings.admin_group.as_ref().and_then(|group| {
         let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
         let number = group_number(&group.value, &groups);

@@ -13,7 +13,7 @@ use steadfast_runtime::{Latencies, Observer, OperationStatistics, RecordedCall, 
 use super::log::figures;
 
 /// The state of a server now.
-pub(crate) fn statistics(
+pub(super) fn statistics(
     observer: &Observer,
     engine: &Engine,
     storage: &Storage,

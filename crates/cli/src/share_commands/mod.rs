@@ -28,7 +28,8 @@ use steadfast_control::{AskError, Client};
 use steadfast_shares::manage::{Batch, DefaultsSpec, Operation};
 
 use crate::arguments::CONFIGURATION_FILE;
-use crate::configuration;
+use crate::configuration::directory_problem;
+use crate::serve::wanted::read;
 use crate::server_place::ServerPlace;
 use crate::shares::planned_alone;
 use arguments::{
@@ -91,7 +92,7 @@ fn refuse_missing(add: &arguments::ShareAdd) -> Result<()> {
             |error| error.kind() == std::io::ErrorKind::NotFound,
             |metadata| !metadata.is_dir(),
         );
-        if let Some(problem) = configuration::directory_problem(&path).filter(|_| is_missing) {
+        if let Some(problem) = directory_problem(&path).filter(|_| is_missing) {
             bail!("{problem}; with --force it is shared as soon as it is there");
         }
     }
@@ -226,7 +227,7 @@ pub(crate) fn import(arguments: &ImportArguments) -> Result<()> {
 /// `[defaults]` of the configuration that is meant; mistakes in it are told elsewhere.
 fn defaults(choice: &ServerChoice) -> DefaultsSpec {
     let file = choice.config.as_deref().unwrap_or(CONFIGURATION_FILE.as_ref());
-    configuration::read(file).map(|configuration| configuration.defaults).unwrap_or_default()
+    read(file).map(|configuration| configuration.defaults).unwrap_or_default()
 }
 
 /// The files that exportfs(8) reads, in its order.

@@ -34,29 +34,22 @@ use steadfast_control::store::{ApplyError, Done, Store, StoreOptions};
 use steadfast_durability::IntentLogKeeper;
 use steadfast_engine::{Engine, ExportTable};
 use steadfast_posixfs::LookedAt;
-use steadfast_shares::manage::{DefaultsSpec, Mistake};
-use steadfast_shares::{FixedShare, Item, RuleSet, Share, ShareChange, ShareId, ShareView};
+use steadfast_shares::configuration::{Placed, ServerSettings};
+use steadfast_shares::manage::Mistake;
+use steadfast_shares::{Item, RuleSet, Share, ShareChange, ShareId, ShareView};
 use steadfast_sys::process;
 use tokio::sync::broadcast;
 
-use crate::configuration::{COMMAND_LINE, WantedShare};
+use crate::configuration::{Base, COMMAND_LINE, ReadBase, WantedShare};
 use crate::exports::{Built, Exports, Fault, is_single_user};
 use crate::mount_lines::MountBy;
+use crate::state_directory;
 use idle::IdleShares;
 use returning::Returning;
 pub(crate) use service::ManagedShares;
 use told::{StatesBefore, each_once, state_served};
 use watching::{DirectoryWatch, Subdirectories, subdirectories};
 use writing::Writer;
-
-/// What is of `steadfast.toml` and of the command line.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Base {
-    pub(crate) defaults: DefaultsSpec,
-    pub(crate) shares: Vec<FixedShare>,
-    /// What else has changed there, and is not taken.
-    pub(crate) warnings: Vec<String>,
-}
 
 /// What came of reading everything again.
 pub(crate) struct ReadAgain {
@@ -69,22 +62,34 @@ pub(crate) struct ReadAgain {
     pub(crate) faults: Vec<Fault>,
 }
 
-/// Reads what is of `steadfast.toml` again; one line a mistake.
-pub(crate) type ReadBase = Box<dyn Fn() -> Result<Base, Vec<String>> + Send + Sync>;
-
 /// Where shares are kept and told.
 pub(crate) struct Places {
     pub(crate) shares_directory: PathBuf,
     pub(crate) state_directory: PathBuf,
-    /// `None`: other programs are told nothing.
-    pub(crate) sharetab: Option<PathBuf>,
+    /// What other programs read.
+    pub(crate) sharetab: PathBuf,
+}
+
+impl Places {
+    /// As they are configured, for a server with this state directory.
+    pub(crate) fn of(settings: &ServerSettings, state_directory: &Path) -> Self {
+        let configured = |path: &Option<Placed<PathBuf>>| path.as_ref().map(|it| it.value.clone());
+        let is_usual = state_directory == Path::new(state_directory::DEFAULT_PATH);
+        let sharetab = || if is_usual { SHARETAB.into() } else { state_directory.join("sharetab") };
+        Self {
+            shares_directory: configured(&settings.shares_directory)
+                .unwrap_or_else(|| state_directory.join(SHARES_DIRECTORY)),
+            state_directory: state_directory.to_owned(),
+            sharetab: configured(&settings.sharetab).unwrap_or_else(sharetab),
+        }
+    }
 }
 
 /// Shares that are kept; nobody has looked at their directories yet.
 pub(crate) struct KeptShares {
     store: Store,
     left_out: LeftOut,
-    sharetab: Option<PathBuf>,
+    sharetab: PathBuf,
 }
 
 /// Shares that can be served. Those of groups' files are looked at when the server serves.
@@ -98,6 +103,10 @@ pub(crate) struct ReadyShares {
 /// Shares that are served, and at whose directories nobody has looked.
 pub(crate) struct NotLookedAt(Vec<WantedShare>);
 
+/// Where other programs read what is shared by a server with the usual state directory.
+const SHARETAB: &str = "/run/steadfast/sharetab";
+/// In the state directory, unless another place is configured: the groups' files.
+const SHARES_DIRECTORY: &str = "shares.d";
 /// Shares that are looked at together when the server starts.
 const LOOKED_AT_ONCE: usize = 2048;
 /// How long what is to be kept waits, when the server stops, for somebody whom a disk holds up.
@@ -158,7 +167,7 @@ impl KeptShares {
     /// thousand. What patterns made is looked at: users who may rename their directories must not
     /// have links to others served instead.
     pub(crate) fn make_ready(self, exports: Exports) -> ReadyShares {
-        let sharetab = self.sharetab.as_deref().and_then(open_sharetab);
+        let sharetab = open_sharetab(&self.sharetab);
         let mut state = State {
             store: self.store,
             left_out: self.left_out,
@@ -230,7 +239,8 @@ pub(crate) struct ShareManager {
     state: Mutex<State>,
     engine: Arc<Engine>,
     access: Arc<Access>,
-    read_base: ReadBase,
+    /// Without it the shares of the configuration stay.
+    read_base: Option<ReadBase>,
     news: broadcast::Sender<Arc<[Event]>>,
     plugins: Plugins,
     writer: Writer,
@@ -259,7 +269,7 @@ impl ShareManager {
         engine: Arc<Engine>,
         access: Arc<Access>,
         plugins: Plugins,
-        read_base: ReadBase,
+        read_base: Option<ReadBase>,
         intent_log: Option<&Arc<IntentLogKeeper>>,
         share_idle: Option<Duration>,
     ) -> Result<(Arc<Self>, NotLookedAt)> {
@@ -289,8 +299,9 @@ impl ShareManager {
 
     /// Looks at the directories of shares that are served already, and begins to tell others of
     /// what is shared. A share that cannot be served is found out now: whoever wanted to use it
-    /// before was told to come again. May take as long as a disk hangs.
-    pub(crate) fn finish_start(self: &Arc<Self>, not_looked_at: NotLookedAt) {
+    /// before was told to come again. May take as long as a disk hangs. `false` if it was ended
+    /// before it was done.
+    pub(crate) fn finish_start(self: &Arc<Self>, not_looked_at: NotLookedAt) -> bool {
         let NotLookedAt(mut left) = not_looked_at;
         let looker = self.lock().exports.looker();
         while !left.is_empty() && !self.is_start_ended.load(Ordering::Relaxed) {
@@ -299,7 +310,7 @@ impl ShareManager {
             self.change_to_seen(wanted, seen);
         }
         if self.is_start_ended.load(Ordering::Relaxed) {
-            return;
+            return false;
         }
         drop(left);
         self.watch_directories();
@@ -312,6 +323,7 @@ impl ShareManager {
         // What was needed to read everything.
         drop(all);
         process::release_free_memory();
+        true
     }
 
     /// Takes what was seen of shares that are served already.
@@ -478,7 +490,7 @@ impl ShareManager {
     pub(crate) fn read_again(self: &Arc<Self>, who: &str) -> ReadAgain {
         let mut state = self.lock();
         // Not before: of two who read it the later has to have the later one.
-        let base = (self.read_base)();
+        let base = self.read_base.as_ref().map(|read| read());
         let mut told = state.told_paths();
         let served_before = state.served_states();
         let told_as = |what| Mistake { what, ..Mistake::default() };
@@ -486,11 +498,12 @@ impl ShareManager {
         let mut warnings = Vec::new();
         let mut done = Done { sequence: state.store.sequence(), ..Done::default() };
         match base {
-            Ok(base) => {
+            Some(Ok(base)) => {
                 done.changes = state.store.set_base(base.defaults, base.shares);
                 warnings.extend(base.warnings.into_iter().map(told_as));
             }
-            Err(lines) => mistakes.extend(lines.into_iter().map(told_as)),
+            Some(Err(lines)) => mistakes.extend(lines.into_iter().map(told_as)),
+            None => {}
         }
         match state.store.reload(who) {
             Ok((read, more)) => {

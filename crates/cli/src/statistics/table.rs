@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use steadfast_control::statistics::{Operation, Stages, Statistics};
 
-use crate::intent_log;
+use crate::log_commands;
 
 /// Numbers of the server in one line.
 const NUMBERS_A_LINE: usize = 3;
@@ -26,7 +26,7 @@ pub(super) fn summary(document: &Statistics, is_interval: bool) -> String {
     stages(&mut text, document);
     if let Some(log) = &document.log {
         text.push('\n');
-        text += &intent_log::figures(log, seconds);
+        text += &log_commands::figures(log, seconds);
     }
     server(&mut text, document);
     text

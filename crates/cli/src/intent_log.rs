@@ -1,9 +1,4 @@
-//! Starts the intent log as the configuration wants it, and closes it; what it tells ([`text`])
-//! and what an administrator does with it ([`commands`]).
-
-mod commands;
-mod probe_report;
-mod text;
+//! Starts the intent log as the configuration wants it, and closes it.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -15,8 +10,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use steadfast_durability::{
-    IntentLogKeeper, IntentLogOptions, MountedNow, OpenStorage, Phase, StartIntentLog,
-    StartedIntentLog, forget_begun, forget_under_way, is_any_open, is_anything_set_aside,
+    IntentLogKeeper, IntentLogOptions, LogCare, LogHandle, MountedNow, OpenStorage, Phase,
+    StartIntentLog, StartedIntentLog, forget_begun, forget_under_way, is_any_open,
+    is_anything_set_aside, kept_replies,
 };
 use steadfast_posixfs::{
     RecoveringFileSystem, assume_server_powers, can_log_changes, marked_file_systems,
@@ -24,10 +20,9 @@ use steadfast_posixfs::{
 use steadfast_shares::Share;
 use steadfast_shares::configuration::{LOG_MIB, LogSettings};
 use steadfast_sys::{durable_file, process};
-use steadfast_vfs::Recoverable;
+use steadfast_vfs::{ChangeLog, Recoverable};
 
-pub(crate) use commands::run;
-pub(crate) use text::figures;
+use crate::state_directory::StateDirectory;
 
 /// In the state directory, unless another place is configured.
 const FILE_NAME: &str = "intent.log";
@@ -47,11 +42,52 @@ enum Use {
     No,
 }
 
-/// Opens the log and replays what is in it. `None` if there is to be none.
+/// What a start needs of the log, or of that there is none.
+pub(crate) struct OpenedLog {
+    /// If changes are logged.
+    pub(crate) keeper: Option<Arc<IntentLogKeeper>>,
+    /// What clients are told from here on.
+    pub(crate) write_verifier: u64,
+    /// Replies that clients may ask for again.
+    pub(crate) replies: Vec<Vec<u8>>,
+}
+
+impl OpenedLog {
+    /// Where storage logs its changes, if they are logged.
+    pub(crate) fn change_log(&self) -> Option<Arc<dyn ChangeLog>> {
+        self.keeper.as_ref().map(|keeper| Arc::new(LogHandle::new(keeper)) as Arc<dyn ChangeLog>)
+    }
+}
+
+/// Opens the log, if there is to be one, and replays what is in it.
 ///
 /// # Errors
 /// Why it cannot be used, and what to do.
-pub(crate) fn start(
+pub(crate) fn open(
+    settings: &LogSettings,
+    state: &StateDirectory,
+    may_log: bool,
+    is_useful: impl Fn() -> bool,
+) -> Result<OpenedLog> {
+    let verifier = u64::from_be_bytes(random()?);
+    let started = start(settings, &state.path, state.handle_key, verifier, may_log, is_useful)?;
+    Ok(match started {
+        Some(started) => OpenedLog {
+            keeper: Some(started.keeper),
+            write_verifier: started.write_verifier,
+            replies: started.replies,
+        },
+        None => OpenedLog {
+            keeper: None,
+            write_verifier: verifier,
+            replies: kept_replies(&state.path)
+                .context("cannot read the replies that are kept in the state directory")?,
+        },
+    })
+}
+
+/// Opens the log and replays what is in it. `None` if there is to be none.
+fn start(
     settings: &LogSettings,
     state_directory: &Path,
     handle_key: [u8; 16],
@@ -59,10 +95,7 @@ pub(crate) fn start(
     may_log: bool,
     is_useful: impl Fn() -> bool,
 ) -> Result<Option<StartedIntentLog>> {
-    let path = match &settings.path {
-        Some(path) => path.value.clone(),
-        None => state_directory.join(FILE_NAME),
-    };
+    let path = log_path(settings.path.as_ref().map(|path| &*path.value), state_directory);
     let is_there = path.exists();
     // Who says where it is to be wants one.
     let enabled = settings.enabled.or(settings.path.as_ref().map(|_| true));
@@ -112,18 +145,14 @@ pub(crate) fn start(
     }
     assume_server_powers().context("cannot act with the server's own powers")?;
     let default = IntentLogOptions::default();
-    let mut new_uuid = [0; 16];
-    process::random_bytes(&mut new_uuid).context("cannot get randomness from the kernel")?;
-    let mut untold = [0; 8];
-    process::random_bytes(&mut untold).context("cannot get randomness from the kernel")?;
-    let untold_write_verifier = u64::from_be_bytes(untold);
+    let untold_write_verifier = u64::from_be_bytes(random()?);
     let directory = state_directory.to_owned();
     let start = StartIntentLog {
         path,
         file_bytes: file_mib << 20,
         state_directory: state_directory.to_owned(),
         host: host(state_directory)?,
-        new_uuid,
+        new_uuid: random()?,
         new_write_verifier,
         untold_write_verifier,
         handle_key,
@@ -167,6 +196,38 @@ pub(crate) fn start(
     Ok(None)
 }
 
+/// Where the log is.
+pub(crate) fn log_path(configured: Option<&Path>, state_directory: &Path) -> PathBuf {
+    configured.map_or_else(|| state_directory.join(FILE_NAME), Path::to_owned)
+}
+
+/// The log of a server that does not run, for an administrator who looks after it; `configured` is
+/// its place, if the configuration has one. The state directory is kept locked meanwhile by who has
+/// opened it.
+///
+/// # Errors
+/// When it is not known which host this is.
+pub(crate) fn care(configured: Option<&Path>, state: &StateDirectory) -> Result<LogCare> {
+    Ok(LogCare {
+        path: log_path(configured, &state.path),
+        state_directory: state.path.clone(),
+        host: host(&state.path)?,
+        new_uuid: random()?,
+        open_storage: open_storage(state.path.clone()),
+        look_around: Box::new(look_around),
+    })
+}
+
+/// Forgets what was mounted when the server of this state directory ran last, before a log is
+/// adopted: another machine's changes are not in effect here because a server of this one was ended.
+///
+/// # Errors
+/// When the state directory cannot be written.
+pub(crate) fn forget_what_was_mounted(state: &StateDirectory) -> Result<()> {
+    steadfast_posixfs::forget_what_was_mounted(&state.path)
+        .context("cannot forget in the state directory what was mounted")
+}
+
 /// Finds the file system of an entry of the log, wherever it is mounted.
 fn open_storage(state_directory: PathBuf) -> Box<OpenStorage> {
     Box::new(move |entry| {
@@ -186,15 +247,6 @@ fn look_around() -> Vec<MountedNow> {
             MountedNow::new(path.into_os_string().into_vec(), identity.uuid, identity.kind, mark)
         })
         .collect()
-}
-
-/// Replies that a server with a log has kept, for one that has none.
-///
-/// # Errors
-/// The state directory's.
-pub(crate) fn kept_replies(state_directory: &Path) -> Result<Vec<Vec<u8>>> {
-    steadfast_durability::kept_replies(state_directory)
-        .context("cannot read the replies that are kept in the state directory")
 }
 
 /// Operations of a file system that is not there cannot be replayed without the log when it is.
@@ -257,12 +309,18 @@ fn host(state_directory: &Path) -> Result<[u8; 16]> {
     if let Some(host) = read(&path)? {
         return Ok(host);
     }
-    let mut host = [0; 16];
-    process::random_bytes(&mut host).context("cannot get randomness from the kernel")?;
+    let host = random()?;
     let text = format!("{:032x}\n", u128::from_be_bytes(host));
     durable_file::replace(&path, text.as_bytes())
         .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(host)
+}
+
+/// Bytes that nobody can guess, and that are nowhere else.
+fn random<const BYTES: usize>() -> Result<[u8; BYTES]> {
+    let mut bytes = [0; BYTES];
+    process::random_bytes(&mut bytes).context("cannot get randomness from the kernel")?;
+    Ok(bytes)
 }
 
 /// Closes the log when no call can come any more.

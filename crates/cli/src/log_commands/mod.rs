@@ -1,5 +1,8 @@
 //! `steadfast log`: asks the server that runs, or looks at a log that none uses.
 
+mod probe_report;
+mod text;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -11,14 +14,14 @@ use steadfast_control::plain;
 use steadfast_control::statistics::{Statistics, unix_time};
 use steadfast_control::{AskError, Client, Patience};
 use steadfast_durability::{LogCare, LogFound, probe};
-use steadfast_posixfs::forget_what_was_mounted;
-use steadfast_sys::process;
 
-use super::probe_report::ProbeReport;
-use super::{FILE_NAME, host, look_around, open_storage, text};
 use crate::arguments::{LogAction, LogArguments};
+use crate::intent_log::{care, forget_what_was_mounted, log_path};
 use crate::server_place::ServerPlace;
 use crate::state_directory::StateDirectory;
+use probe_report::ProbeReport;
+
+pub(crate) use text::figures;
 
 /// Does what was asked for.
 ///
@@ -54,9 +57,7 @@ pub(crate) fn run(arguments: &LogArguments) -> Result<()> {
         LogAction::Verify => print(&format!("{}\n", place.care()?.0.verify()?)),
         LogAction::Adopt { up_to_damage, replay_old_records, file_system } => {
             let (care, state) = place.care()?;
-            // Another machine's changes are not in effect here because a server of this one was ended.
-            forget_what_was_mounted(&state.path)
-                .context("cannot forget in the state directory what was mounted")?;
+            forget_what_was_mounted(&state)?;
             let told = match file_system {
                 Some(file_system) => care.adopt_file_system(file_system)?,
                 None if *up_to_damage => care.adopt_up_to_damage()?,
@@ -108,7 +109,7 @@ impl Place {
     }
 
     fn log(&self) -> PathBuf {
-        self.log.clone().unwrap_or_else(|| self.state_directory.join(FILE_NAME))
+        log_path(self.log.as_deref(), &self.state_directory)
     }
 
     /// What is probed when nobody says what: the log, or where it would be.
@@ -124,18 +125,7 @@ impl Place {
     /// The log, which nobody else may use meanwhile.
     fn care(&self) -> Result<(LogCare, StateDirectory)> {
         let state = StateDirectory::open(&self.state_directory)?;
-        let path = self.log.clone().unwrap_or_else(|| state.path.join(FILE_NAME));
-        let mut new_uuid = [0; 16];
-        process::random_bytes(&mut new_uuid).context("cannot get randomness from the kernel")?;
-        let host = host(&state.path)?;
-        let care = LogCare {
-            path,
-            state_directory: state.path.clone(),
-            host,
-            new_uuid,
-            open_storage: open_storage(state.path.clone()),
-            look_around: Box::new(look_around),
-        };
+        let care = care(self.log.as_deref(), &state)?;
         Ok((care, state))
     }
 }

@@ -1,0 +1,416 @@
+//! A server, and what surrounds it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use steadfast_access::Access;
+use steadfast_control::Control;
+use steadfast_durability::IntentLogKeeper;
+use steadfast_engine::{Engine, EngineConfig, ExportTable};
+use steadfast_posixfs::{ProcessPowers, Storage, StorageOptions};
+use steadfast_runtime::{self as runtime, ServerOptions};
+use steadfast_shares::configuration::{NamesSettings, ServerSettings};
+
+use crate::configuration::{Base, Configuration, Settings, StartOptions};
+use crate::control::{self, AskedAbout};
+use crate::descriptors;
+use crate::exports::Exports;
+use crate::intent_log::{self, OpenedLog};
+use crate::listening::Addresses;
+use crate::memory;
+use crate::mount_lines::MountBy;
+use crate::names::{self, Names};
+use crate::own_files::OwnFiles;
+use crate::plugins;
+use crate::registration::{self, Netid};
+use crate::shares::{KeptShares, NotLookedAt, Places, ReadyShares, ShareManager};
+use crate::starting::Starting;
+use crate::state_directory::StateDirectory;
+
+/// How long calls under way may take when the server stops.
+const GRACE: Duration = Duration::from_secs(20);
+/// How long what is under way is waited for, when the server stops before its start is finished.
+const START_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a share is unused until what it has open is closed.
+const SHARE_IDLE: Duration = Duration::from_secs(900);
+const TRANSFER_BYTES: u32 = 1 << 20;
+/// Of a record: what surrounds the data of a WRITE, generously.
+const RECORD_HEAD_BYTES: usize = 64 << 10;
+const REPLY_CACHE_BYTES: usize = 60_000_000;
+/// In s: Linux's time-out over TCP, and some more.
+const REPLY_CACHE_HISTORY_S: u64 = 65;
+/// Beside the directory of the groups' files: programs that serve shares by other protocols.
+const PLUGINS_DIRECTORY: &str = "plugins.d";
+
+/// A server that runs.
+///
+/// Who calls what, in which order:
+///
+/// 1. [`prepare_process`](steadfast_posixfs::prepare_process), once, before the process has other
+///    threads: capabilities and the umask are what threads inherit. Signals, too, are to be blocked
+///    before that by who wants to wait for them: the server takes none.
+/// 2. [`Server::start`], on any thread. When it returns, clients are served.
+/// 3. While it runs, on any thread and as often as one likes: [`Server::wait_started`],
+///    [`Server::reload`], and what tells of the server. Calls of clients, questions of tools and
+///    changes of shares run on threads of the server's own; none of these methods is needed for them.
+/// 4. [`Server::stop`], on a thread that may wait: for [`GRACE`](Unfinished), and for the disk. To
+///    drop the server is to stop it.
+///
+/// One process may have several, each with its own state directory. All it has to tell of itself it
+/// logs with `tracing`.
+pub(crate) struct Server {
+    /// Gone when the server has stopped, as is what follows.
+    runtime: Option<runtime::Server>,
+    control: Option<Control>,
+    engine: Arc<Engine>,
+    shares: Arc<ShareManager>,
+    names: Names,
+    /// If changes are logged.
+    intent_log: Option<Arc<IntentLogKeeper>>,
+    mount_by: MountBy,
+    /// What the host's rpcbind knows of us.
+    registered: Vec<Netid>,
+    starting: Starting,
+    /// Kept locked as long as we run.
+    _state: StateDirectory,
+}
+
+/// Calls were under way when the server stopped, and did not end.
+#[derive(Debug, thiserror::Error)]
+#[error("not all calls were finished within {} s; they are abandoned", GRACE.as_secs())]
+pub(crate) struct Unfinished;
+
+impl Server {
+    /// Starts a server; it serves from here on. Shares of groups are served before anybody has
+    /// looked at their directories, which a thread of the server's does now
+    /// ([`Server::wait_started`]). If a log was left by a crash, it is replayed first.
+    ///
+    /// # Errors
+    /// Why it cannot start, and what to do. Nothing is left running then.
+    pub(crate) fn start(
+        configuration: Configuration,
+        mut options: StartOptions,
+        powers: &ProcessPowers,
+    ) -> Result<Self> {
+        let Configuration { settings, defaults, shares } = configuration;
+        let state = open_state(&settings.server, options.makes_handle_key)?;
+        let addresses = Addresses::of(&settings.server, options.port)?;
+        let places = Places::of(&settings.server, &state.path);
+        let kept = KeptShares::open(&places, Base { defaults, shares, ..Base::default() })?;
+        warn_of_new_key(&state, kept.has_groups() || options.makes_handle_key);
+        let runtime_options = runtime_options(&settings.server, &options, addresses.udp);
+        let budgets =
+            budgets(&settings.server, &runtime_options, &addresses, kept.shares().count(), powers)?;
+        // Before anything is served, or even looked at.
+        let is_useful = || intent_log::is_useful(kept.shares());
+        let log = intent_log::open(&settings.log, &state, powers.serves_all_users(), is_useful)?;
+        let storage = Storage::with_log(
+            StorageOptions { descriptors_max: budgets.files },
+            log.change_log(),
+            Some(state.path.clone()),
+        );
+        let serves_all_users = powers.serves_all_users();
+        let own_files = OwnFiles::of(&settings, &places);
+        let exports = Exports::new(Arc::clone(&storage), &state.path, serves_all_users, own_files);
+        let starts_anyway = options.starts_without_shares || kept.has_groups();
+        let ready = kept.make_ready(exports);
+        refuse_without_shares(&ready, starts_anyway)?;
+        let helper = options.names_helper.take();
+        let access = start_names(&settings.names, helper, &state, &ready)?;
+        let engine = engine(&settings.server, &state, &addresses, &log, &ready, &access);
+        let names = Names::start(access, &engine)?;
+        let (shares, not_looked_at) =
+            start_shares(ready, &engine, &names, &settings, &places, options, &log)?;
+        let OpenedLog { keeper: intent_log, replies, .. } = log;
+        for reply in &replies {
+            engine.remember_replayed(reply, 0);
+        }
+        drop(replies);
+        let runtime_options = ServerOptions {
+            connections_max: budgets.connections,
+            record_bytes_max: transfer_bytes(&settings.server) as usize + RECORD_HEAD_BYTES,
+            ..runtime_options
+        };
+        let listening = addresses.serve(runtime_options, &engine, intent_log.as_ref())?;
+        let about = AskedAbout {
+            observer: listening.server.observer(),
+            engine: &engine,
+            storage: &storage,
+            access: names.access(),
+            log: intent_log.as_ref(),
+            shares: &shares,
+        };
+        let control = control::start(about, &settings.server, &state.path);
+        listening.server.every_second(Box::new(move || storage.sweep()));
+        listening.server.every_second(memory::watch(&engine, names.access()));
+        let (runtime, mount_by, registered) = listening.register();
+        shares.set_mount_by(mount_by.clone());
+        let mut server = Self {
+            runtime: Some(runtime),
+            control,
+            engine,
+            shares,
+            names,
+            intent_log,
+            mount_by,
+            registered,
+            starting: Starting::default(),
+            _state: state,
+        };
+        server.begin_to_finish(not_looked_at)?;
+        Ok(server)
+    }
+
+    /// Has the rest of the shares looked at, which are served already. That may take as long as a
+    /// disk hangs.
+    fn begin_to_finish(&mut self, not_looked_at: NotLookedAt) -> Result<()> {
+        let (engine, shares) = (Arc::clone(&self.engine), Arc::clone(&self.shares));
+        let looking = move || {
+            if shares.finish_start(not_looked_at)
+                && engine.exports().is_empty()
+                && shares.faults() > 0
+            {
+                // They are mended by tools, and by disks that come later.
+                tracing::warn!(
+                    "none of the shares can be served now: steadfast share list says why"
+                );
+            }
+        };
+        self.starting.begin(looking).context("cannot start a thread")
+    }
+
+    /// Waits until the start is finished: until the directories of all shares were looked at, and
+    /// other programs were told what is shared. `false` if that takes longer.
+    pub(crate) fn wait_started(&self, time: Duration) -> bool {
+        self.starting.wait(time)
+    }
+
+    /// Reads the shares of the configuration and the groups' files again, and serves them. What has
+    /// mistakes stays as it is, and is logged: a file that is just being replaced must not take the
+    /// shares away. A share that cannot be opened costs no other its place.
+    ///
+    /// May take as long as a disk hangs.
+    pub(crate) fn reload(&self) {
+        let read = self.shares.read_again("the server");
+        for warning in read.warnings.iter().chain(&read.done.left_out) {
+            tracing::warn!("{warning}");
+        }
+        for mistake in &read.mistakes {
+            tracing::error!("{mistake}");
+        }
+        if !read.mistakes.is_empty() {
+            tracing::error!("the configuration has mistakes: what has them stays as it is");
+        }
+        tracing::info!("reloaded: {}", self.status());
+    }
+
+    /// How many shares are served.
+    pub(crate) fn shares(&self) -> usize {
+        self.engine.exports().len()
+    }
+
+    /// How the server is doing, in a few words.
+    pub(crate) fn status(&self) -> String {
+        let count = self.shares();
+        format!("serving {count} {}", if count == 1 { "share" } else { "shares" })
+    }
+
+    /// Where clients are served: NFS and MOUNT have one port.
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+        &self.mount_by.listen
+    }
+
+    /// Whether clients are served over UDP too.
+    pub(crate) fn serves_udp(&self) -> bool {
+        self.mount_by.udp
+    }
+
+    /// What an administrator types on a client, one line for each address that may be the right one:
+    /// of the first shares by their paths, so many.
+    pub(crate) fn mount_lines(&self, shares_max: usize) -> Vec<String> {
+        let exports = self.engine.exports();
+        let sorted = exports.sorted();
+        self.mount_by.lines(sorted.iter().take(shares_max).map(|export| &*export.share))
+    }
+
+    /// Finishes calls under way, makes everything stable, and leaves nothing behind: the log is
+    /// empty and closed, unless a disk has failed.
+    ///
+    /// # Errors
+    /// When calls did not end in time. What they were promised is in the log, or was not promised.
+    pub(crate) fn stop(mut self) -> Result<(), Unfinished> {
+        if self.end() { Ok(()) } else { Err(Unfinished) }
+    }
+
+    /// Stops what runs; `false` if not all calls were finished.
+    fn end(&mut self) -> bool {
+        let Some(runtime) = self.runtime.take() else { return true };
+        if !self.starting.is_finished() {
+            self.shares.end_start();
+            // What is under way may have a file system join the intent log.
+            self.starting.wait(START_PATIENCE);
+        }
+        self.control = None;
+        if !self.registered.is_empty() {
+            registration::withdraw(&self.registered);
+        }
+        let is_finished = runtime.shutdown(GRACE);
+        self.shares.stop();
+        self.names.stop();
+        if let Some(intent_log) = &self.intent_log {
+            intent_log::close(intent_log, self.engine.write_verifier());
+        }
+        // Closes the trees.
+        self.engine.set_exports(ExportTable::default());
+        is_finished
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn open_state(settings: &ServerSettings, makes_key: bool) -> Result<StateDirectory> {
+    let path = match &settings.state_directory {
+        Some(path) => path.value.clone(),
+        None => StateDirectory::default_path()?,
+    };
+    StateDirectory::open_with(&path, makes_key)
+}
+
+fn warn_of_new_key(state: &StateDirectory, was_used: bool) {
+    if state.is_key_new && was_used {
+        tracing::warn!(
+            "{} has a new handle key: clients that have mounted these shares from an earlier server \
+             must mount again",
+            state.path.display()
+        );
+    }
+}
+
+/// What the descriptors of the process are for.
+struct Budgets {
+    files: usize,
+    connections: usize,
+}
+
+fn budgets(
+    settings: &ServerSettings,
+    options: &ServerOptions,
+    addresses: &Addresses,
+    shares: usize,
+    powers: &ProcessPowers,
+) -> Result<Budgets> {
+    let uses = descriptors::Uses {
+        shares,
+        addresses: addresses.count(),
+        seats_by_pool: descriptors::seats_by_pool(options).context("cannot find out about CPUs")?,
+        udp: addresses.udp,
+    };
+    let (files, connections) = descriptors::budgets(settings, powers.descriptors_max, &uses)?;
+    Ok(Budgets { files, connections })
+}
+
+/// A server without any share is started to have some added. One none of whose shares can be served
+/// is a mistake, unless somebody can mend them while it runs.
+fn refuse_without_shares(ready: &ReadyShares, starts_anyway: bool) -> Result<()> {
+    if !ready.table.is_empty() {
+        return Ok(());
+    }
+    let faults = ready.faults();
+    if faults.is_empty() {
+        tracing::warn!("nothing is shared yet: steadfast share add DIRECTORY");
+    } else if !starts_anyway && !ready.has_elsewhere() {
+        bail!("none of the shares can be served:\n{}", faults.join("\n"));
+    }
+    Ok(())
+}
+
+fn start_names(
+    settings: &NamesSettings,
+    helper: Option<Vec<std::ffi::OsString>>,
+    state: &StateDirectory,
+    ready: &ReadyShares,
+) -> Result<Arc<Access>> {
+    let access = names::start(settings, helper, &state.path)?;
+    access.change_rules(ready.rules(), []);
+    Ok(access)
+}
+
+fn engine(
+    settings: &ServerSettings,
+    state: &StateDirectory,
+    addresses: &Addresses,
+    log: &OpenedLog,
+    ready: &ReadyShares,
+    access: &Arc<Access>,
+) -> Arc<Engine> {
+    let history_s = settings.reply_cache_history_s.unwrap_or(REPLY_CACHE_HISTORY_S);
+    Arc::new(Engine::with_authority(
+        EngineConfig {
+            handle_key: state.handle_key,
+            write_verifier: log.write_verifier,
+            transfer_bytes_max: transfer_bytes(settings),
+            reply_cache_bytes_max: settings.reply_cache_bytes_max.unwrap_or(REPLY_CACHE_BYTES),
+            reply_cache_history_ms: 1000 * history_s,
+            nfs_port: addresses.listen.first().map_or(0, SocketAddr::port),
+            transports: addresses.transports(),
+        },
+        ready.table.clone(),
+        Arc::clone(access) as _,
+    ))
+}
+
+fn start_shares(
+    ready: ReadyShares,
+    engine: &Arc<Engine>,
+    names: &Names,
+    settings: &Settings,
+    places: &Places,
+    options: StartOptions,
+    log: &OpenedLog,
+) -> Result<(Arc<ShareManager>, NotLookedAt)> {
+    let plugins_directory = places.shares_directory.with_file_name(PLUGINS_DIRECTORY);
+    ShareManager::start(
+        ready,
+        Arc::clone(engine),
+        Arc::clone(names.access()),
+        plugins::start(&settings.plugins, &plugins_directory)?,
+        options.read_base,
+        log.keeper.as_ref(),
+        share_idle(&settings.server),
+    )
+}
+
+/// After which time without a call a share is idle, if ever.
+fn share_idle(settings: &ServerSettings) -> Option<Duration> {
+    let idle = settings.share_idle_s.map_or(SHARE_IDLE, Duration::from_secs);
+    (!idle.is_zero()).then_some(idle)
+}
+
+fn transfer_bytes(settings: &ServerSettings) -> u32 {
+    settings.transfer_bytes_max.unwrap_or(TRANSFER_BYTES)
+}
+
+fn runtime_options(settings: &ServerSettings, options: &StartOptions, udp: bool) -> ServerOptions {
+    let default = ServerOptions::default();
+    #[cfg(not(feature = "unsafe-async"))]
+    let _ = options;
+    ServerOptions {
+        udp,
+        pools: settings.pools.unwrap_or(default.pools),
+        pool_cpus: settings.pool_cpus.clone().unwrap_or_default(),
+        seats_per_pool: settings.seats_per_pool.unwrap_or(default.seats_per_pool),
+        busy_poll_us: settings.busy_poll_us.unwrap_or(default.busy_poll_us),
+        congestion_control: settings.congestion_control.clone(),
+        workers_max: settings.workers_max.unwrap_or(default.workers_max),
+        idle_timeout_s: settings.idle_timeout_s.unwrap_or(default.idle_timeout_s),
+        #[cfg(feature = "unsafe-async")]
+        acknowledges_unflushed: options.acknowledges_unflushed,
+        ..default
+    }
+}
