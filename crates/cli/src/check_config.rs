@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use steadfast_control::plain;
+use steadfast_server::directory_problem;
 use steadfast_shares::Configuration;
 
-use crate::configuration::directory_problem;
 use crate::serve::wanted::read;
 
 /// Checks a file, and prints what it shares, or its mistakes.

@@ -10,32 +10,13 @@
 #![allow(clippy::unnecessary_debug_formatting)]
 
 mod arguments;
-mod backings;
 mod check_config;
-mod configuration;
-mod control;
-mod descriptors;
-mod discarded;
-mod exports;
-mod intent_log;
-mod listening;
 mod log_commands;
 mod logging;
-mod looker;
-mod memory;
-mod mount_lines;
-mod names;
 mod notify;
-mod own_files;
-mod plugins;
-mod registration;
 mod serve;
-mod server;
 mod server_place;
 mod share_commands;
-mod shares;
-mod starting;
-mod state_directory;
 mod statistics;
 
 use std::io;

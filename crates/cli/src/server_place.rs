@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use steadfast_control::plain;
+use steadfast_server::StateDirectory;
 use steadfast_shares::Configuration;
 use steadfast_shares::configuration::{LogSettings, ServerSettings};
 
 use crate::arguments::CONFIGURATION_FILE;
 use crate::serve::wanted::read;
-use crate::state_directory::StateDirectory;
 
 /// Where a server is found.
 #[derive(Debug)]

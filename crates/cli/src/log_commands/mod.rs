@@ -14,11 +14,11 @@ use steadfast_control::plain;
 use steadfast_control::statistics::{Statistics, unix_time};
 use steadfast_control::{AskError, Client, Patience};
 use steadfast_durability::{LogCare, LogFound, probe};
+use steadfast_server::StateDirectory;
+use steadfast_server::intent_log::{care, forget_what_was_mounted, log_path};
 
 use crate::arguments::{LogAction, LogArguments};
-use crate::intent_log::{care, forget_what_was_mounted, log_path};
 use crate::server_place::ServerPlace;
-use crate::state_directory::StateDirectory;
 use probe_report::ProbeReport;
 
 pub(crate) use text::figures;

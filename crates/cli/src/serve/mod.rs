@@ -9,15 +9,13 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use steadfast_posixfs::prepare_process;
+use steadfast_server::{Server, StartOptions, Unfinished, prepare_process};
 use steadfast_shares::configuration::LogTarget;
 use steadfast_sys::process::{self, Signal, Signals};
 
 use crate::arguments::{CONFIGURATION_FILE, ServeArguments};
-use crate::configuration::StartOptions;
 use crate::logging;
 use crate::notify::Notifier;
-use crate::server::{Server, Unfinished};
 use wanted::{Sources, directory_of_command_line, file_to_read, read_base, wanted};
 
 /// Between two looks at whether to stop before the start is finished.
@@ -82,7 +80,7 @@ pub(crate) fn run(arguments: &ServeArguments, signals: &Signals) -> Result<()> {
 #[cfg(feature = "unsafe-async")]
 fn refuse_unless_unsafe(
     arguments: &ServeArguments,
-    settings: &crate::configuration::Settings,
+    settings: &steadfast_server::Settings,
 ) -> Result<()> {
     if !arguments.unsafe_async {
         bail!(

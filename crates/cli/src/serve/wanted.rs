@@ -5,14 +5,14 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use steadfast_server::{
+    Base, Configuration, ReadBase, Settings, StartOptions, directory_problem, read_file,
+};
 use steadfast_shares::Configuration as FileContents;
 use steadfast_shares::configuration::{Place, Placed};
 use steadfast_sys::process;
 
 use crate::arguments::{CONFIGURATION_FILE, NFS_PORT, ServeArguments, ServerArguments};
-use crate::configuration::{
-    Base, Configuration, ReadBase, Settings, StartOptions, directory_problem, read_file,
-};
 use crate::logging;
 
 /// Beside the usual configuration file: the groups' files.
@@ -195,7 +195,6 @@ mod tests {
     use steadfast_shares::configuration::ListenAddress;
 
     use super::*;
-    use crate::configuration::listen_addresses;
 
     fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
         texts.iter().map(|text| text.parse().expect("an address")).collect()
@@ -212,17 +211,18 @@ mod tests {
             settings.server.listen = Some(parsed(&["10.0.0.1:2049"]));
             let mut options = StartOptions::default();
             arguments.outweigh(&mut settings, &mut options, None);
-            listen_addresses(settings.server.listen.as_deref(), options.port)
+            let listen = settings.server.listen.unwrap_or_default();
+            (listen.into_iter().map(|one| one.address).collect::<Vec<_>>(), options.port)
         };
-        let found = |arguments: &ServerArguments| chosen(arguments).expect("addresses");
-        assert_eq!(found(&arguments), (addresses(&["10.0.0.1:2049"]), false));
+        assert_eq!(chosen(&arguments), (addresses(&["10.0.0.1:2049"]), None));
         arguments.port = Some(5000);
-        assert_eq!(found(&arguments), (addresses(&["10.0.0.1:5000"]), false));
+        assert_eq!(chosen(&arguments), (addresses(&["10.0.0.1:2049"]), Some(5000)));
         arguments.listen = parsed(&["127.0.0.1", "127.0.0.1:1", "127.0.0.1:5000"]);
-        assert_eq!(found(&arguments).0, addresses(&["127.0.0.1:5000", "127.0.0.1:1"]));
-        arguments.listen = parsed(&["fe80::1%nowhere"]);
-        let error = chosen(&arguments).expect_err("no such interface").to_string();
-        assert!(error.contains("listen at fe80::1%nowhere:"), "{error}");
+        let listen = addresses(&["127.0.0.1:5000", "127.0.0.1:1", "127.0.0.1:5000"]);
+        assert_eq!(chosen(&arguments), (listen, None));
+        // Without a port of its own anywhere: that of NFS.
+        arguments.port = None;
+        assert_eq!(chosen(&arguments).0[0].port(), NFS_PORT);
     }
 
     #[test]

@@ -25,13 +25,12 @@ use steadfast_control::api::{
 };
 use steadfast_control::plain;
 use steadfast_control::{AskError, Client};
+use steadfast_server::{directory_problem, planned_alone};
 use steadfast_shares::manage::{Batch, DefaultsSpec, Operation};
 
 use crate::arguments::CONFIGURATION_FILE;
-use crate::configuration::directory_problem;
 use crate::serve::wanted::read;
 use crate::server_place::ServerPlace;
-use crate::shares::planned_alone;
 use arguments::{
     ApplyArguments, ChangeOptions, ExportArguments, GroupAction, GroupArguments, ImportArguments,
     PlanArguments, RollbackArguments, ServerChoice, ShareAction, ShareArguments, ShareList,

@@ -197,7 +197,7 @@ fn start(
 }
 
 /// Where the log is.
-pub(crate) fn log_path(configured: Option<&Path>, state_directory: &Path) -> PathBuf {
+pub fn log_path(configured: Option<&Path>, state_directory: &Path) -> PathBuf {
     configured.map_or_else(|| state_directory.join(FILE_NAME), Path::to_owned)
 }
 
@@ -207,7 +207,7 @@ pub(crate) fn log_path(configured: Option<&Path>, state_directory: &Path) -> Pat
 ///
 /// # Errors
 /// When it is not known which host this is.
-pub(crate) fn care(configured: Option<&Path>, state: &StateDirectory) -> Result<LogCare> {
+pub fn care(configured: Option<&Path>, state: &StateDirectory) -> Result<LogCare> {
     Ok(LogCare {
         path: log_path(configured, &state.path),
         state_directory: state.path.clone(),
@@ -223,7 +223,7 @@ pub(crate) fn care(configured: Option<&Path>, state: &StateDirectory) -> Result<
 ///
 /// # Errors
 /// When the state directory cannot be written.
-pub(crate) fn forget_what_was_mounted(state: &StateDirectory) -> Result<()> {
+pub fn forget_what_was_mounted(state: &StateDirectory) -> Result<()> {
     steadfast_posixfs::forget_what_was_mounted(&state.path)
         .context("cannot forget in the state directory what was mounted")
 }

@@ -25,63 +25,63 @@ const NFS_PORT: u16 = 2049;
 
 /// What is to be served, and how.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Configuration {
+pub struct Configuration {
     /// What a server has for as long as it runs.
-    pub(crate) settings: Settings,
+    pub settings: Settings,
     /// `[defaults]`, which groups inherit.
-    pub(crate) defaults: DefaultsSpec,
+    pub defaults: DefaultsSpec,
     /// The shares that are in no group.
-    pub(crate) shares: Vec<FixedShare>,
+    pub shares: Vec<FixedShare>,
 }
 
 /// What a server has of its configuration for as long as it runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub struct Settings {
     /// `[server]`
-    pub(crate) server: ServerSettings,
+    pub server: ServerSettings,
     /// `[log]`
-    pub(crate) log: LogSettings,
+    pub log: LogSettings,
     /// `[names]`
-    pub(crate) names: NamesSettings,
+    pub names: NamesSettings,
     /// `[plugin.NAME]`
-    pub(crate) plugins: Vec<PluginSettings>,
+    pub plugins: Vec<PluginSettings>,
 }
 
 /// What the program around a server says beside the configuration.
 #[derive(Default)]
-pub(crate) struct StartOptions {
+pub struct StartOptions {
     /// The port to listen at, in place of those that are configured, or of 2049.
-    pub(crate) port: Option<u16>,
+    pub port: Option<u16>,
     /// Whether to make a new handle key where the one of before is lost. All clients must mount
     /// again then.
-    pub(crate) makes_handle_key: bool,
+    pub makes_handle_key: bool,
     /// Whether to start though none of the shares can be served: somebody can mend them while the
     /// server runs.
-    pub(crate) starts_without_shares: bool,
+    pub starts_without_shares: bool,
     /// A program and its arguments: the server starts it to ask the system's name service switch,
     /// and it answers with [`steadfast_access::helper::serve`]. Without it netgroups, and groups of
     /// users, come from files alone.
-    pub(crate) names_helper: Option<Vec<OsString>>,
+    pub names_helper: Option<Vec<OsString>>,
     /// Reads the shares of the configuration again, at a reload. Without it they stay.
-    pub(crate) read_base: Option<ReadBase>,
+    pub read_base: Option<ReadBase>,
     /// Acknowledge changes before they are stable: to be measured only, clients lose data.
     #[cfg(feature = "unsafe-async")]
-    pub(crate) acknowledges_unflushed: bool,
+    pub acknowledges_unflushed: bool,
 }
 
 /// The shares of the configuration, as they are now.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Base {
+pub struct Base {
     /// `[defaults]`, which groups inherit.
-    pub(crate) defaults: DefaultsSpec,
+    pub defaults: DefaultsSpec,
     /// The shares that are in no group.
-    pub(crate) shares: Vec<FixedShare>,
+    pub shares: Vec<FixedShare>,
     /// What else has changed there, and is not taken.
-    pub(crate) warnings: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// Reads the shares of the configuration again; one line a mistake.
-pub(crate) type ReadBase = Box<dyn Fn() -> Result<Base, Vec<String>> + Send + Sync>;
+pub type ReadBase = Box<dyn Fn() -> Result<Base, Vec<String>> + Send + Sync>;
 
 /// Where directories of the command line are written.
 pub(crate) const COMMAND_LINE: &str = "the command line";
@@ -96,7 +96,7 @@ pub(crate) struct WantedShare {
 
 impl Settings {
     /// What is otherwise `now`, one line a table: a server that runs does not take it over.
-    pub(crate) fn differences(&self, now: &Self) -> Vec<String> {
+    pub fn differences(&self, now: &Self) -> Vec<String> {
         let mut tables = Vec::new();
         let mut tell = |is_other: bool, table: &str| {
             if is_other {
@@ -122,7 +122,7 @@ impl Configuration {
     ///
     /// # Errors
     /// When the path is not UTF-8, as all paths that clients mount are.
-    pub(crate) fn add_directory(
+    pub fn add_directory(
         &mut self,
         directory: &Path,
         options: &ShareOptions,
@@ -164,11 +164,7 @@ impl Configuration {
     ///
     /// # Errors
     /// One line a mistake: a path that is shared already.
-    pub(crate) fn add_file(
-        &mut self,
-        file: &Path,
-        contents: FileContents,
-    ) -> Result<(), Vec<String>> {
+    pub fn add_file(&mut self, file: &Path, contents: FileContents) -> Result<(), Vec<String>> {
         let FileContents { server, log, names, plugins, defaults, shares, .. } = contents;
         self.settings = Settings { server, log, names, plugins };
         self.defaults = defaults;
@@ -201,7 +197,7 @@ fn placed(file: &Path, place: Place) -> String {
 ///
 /// # Errors
 /// One line a mistake.
-pub(crate) fn read_file(file: &Path) -> Result<FileContents, Vec<String>> {
+pub fn read_file(file: &Path) -> Result<FileContents, Vec<String>> {
     let shown = file.display();
     let metadata =
         file.metadata().map_err(|error| vec![format!("{shown}: cannot be read: {error}")])?;
@@ -221,7 +217,7 @@ pub(crate) fn read_file(file: &Path) -> Result<FileContents, Vec<String>> {
 }
 
 /// Why a directory cannot be served, if so.
-pub(crate) fn directory_problem(directory: &Path) -> Option<String> {
+pub fn directory_problem(directory: &Path) -> Option<String> {
     match directory.metadata() {
         Ok(metadata) if metadata.is_dir() => None,
         Ok(_) => Some(format!("{directory:?} is not a directory")),

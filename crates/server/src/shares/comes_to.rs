@@ -137,7 +137,7 @@ impl<'a> ComesTo<'a> {
 ///
 /// # Errors
 /// The mistakes, if it is to be done as a whole.
-pub(crate) fn planned_alone(import: &Import, defaults: DefaultsSpec) -> Result<Plan, Vec<Mistake>> {
+pub fn planned_alone(import: &Import, defaults: DefaultsSpec) -> Result<Plan, Vec<Mistake>> {
     let mut catalog = Catalog::new("shares.d", defaults, Vec::new());
     let mut comes =
         ComesTo::of_import(&catalog, import).checked().map_err(|refusal| refusal.mistakes)?;

@@ -14,7 +14,7 @@ mod told;
 mod watching;
 mod writing;
 
-pub(crate) use comes_to::planned_alone;
+pub use comes_to::planned_alone;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;

@@ -15,8 +15,10 @@ const KEY_BYTES: usize = 16;
 
 /// An open state directory; nobody else uses it until this is dropped.
 #[derive(Debug)]
-pub(crate) struct StateDirectory {
-    pub(crate) path: PathBuf,
+pub struct StateDirectory {
+    /// Where it is, without symbolic links.
+    pub path: PathBuf,
+    /// The key of the MAC in handles.
     pub(crate) handle_key: [u8; KEY_BYTES],
     /// Whether the key was made just now: what clients have mounted of before is stale.
     pub(crate) is_key_new: bool,
@@ -25,7 +27,7 @@ pub(crate) struct StateDirectory {
 
 impl StateDirectory {
     /// Where state is kept when nobody says where.
-    pub(crate) fn default_path() -> Result<PathBuf> {
+    pub fn default_path() -> Result<PathBuf> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         // systemd's StateDirectory=
         if let Some(path) =
@@ -50,7 +52,7 @@ impl StateDirectory {
     ///
     /// # Errors
     /// When it belongs to somebody else, is in use by another server, or cannot be written.
-    pub(crate) fn open(path: &Path) -> Result<Self> {
+    pub fn open(path: &Path) -> Result<Self> {
         Self::open_with(path, false)
     }
 

@@ -60,7 +60,7 @@ const PLUGINS_DIRECTORY: &str = "plugins.d";
 ///
 /// One process may have several, each with its own state directory. All it has to tell of itself it
 /// logs with `tracing`.
-pub(crate) struct Server {
+pub struct Server {
     /// Gone when the server has stopped, as is what follows.
     runtime: Option<runtime::Server>,
     control: Option<Control>,
@@ -80,7 +80,7 @@ pub(crate) struct Server {
 /// Calls were under way when the server stopped, and did not end.
 #[derive(Debug, thiserror::Error)]
 #[error("not all calls were finished within {} s; they are abandoned", GRACE.as_secs())]
-pub(crate) struct Unfinished;
+pub struct Unfinished;
 
 impl Server {
     /// Starts a server; it serves from here on. Shares of groups are served before anybody has
@@ -89,7 +89,7 @@ impl Server {
     ///
     /// # Errors
     /// Why it cannot start, and what to do. Nothing is left running then.
-    pub(crate) fn start(
+    pub fn start(
         configuration: Configuration,
         mut options: StartOptions,
         powers: &ProcessPowers,
@@ -183,7 +183,7 @@ impl Server {
 
     /// Waits until the start is finished: until the directories of all shares were looked at, and
     /// other programs were told what is shared. `false` if that takes longer.
-    pub(crate) fn wait_started(&self, time: Duration) -> bool {
+    pub fn wait_started(&self, time: Duration) -> bool {
         self.starting.wait(time)
     }
 
@@ -192,7 +192,7 @@ impl Server {
     /// shares away. A share that cannot be opened costs no other its place.
     ///
     /// May take as long as a disk hangs.
-    pub(crate) fn reload(&self) {
+    pub fn reload(&self) {
         let read = self.shares.read_again("the server");
         for warning in read.warnings.iter().chain(&read.done.left_out) {
             tracing::warn!("{warning}");
@@ -207,29 +207,29 @@ impl Server {
     }
 
     /// How many shares are served.
-    pub(crate) fn shares(&self) -> usize {
+    pub fn shares(&self) -> usize {
         self.engine.exports().len()
     }
 
     /// How the server is doing, in a few words.
-    pub(crate) fn status(&self) -> String {
+    pub fn status(&self) -> String {
         let count = self.shares();
         format!("serving {count} {}", if count == 1 { "share" } else { "shares" })
     }
 
     /// Where clients are served: NFS and MOUNT have one port.
-    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+    pub fn addresses(&self) -> &[SocketAddr] {
         &self.mount_by.listen
     }
 
     /// Whether clients are served over UDP too.
-    pub(crate) fn serves_udp(&self) -> bool {
+    pub fn serves_udp(&self) -> bool {
         self.mount_by.udp
     }
 
     /// What an administrator types on a client, one line for each address that may be the right one:
     /// of the first shares by their paths, so many.
-    pub(crate) fn mount_lines(&self, shares_max: usize) -> Vec<String> {
+    pub fn mount_lines(&self, shares_max: usize) -> Vec<String> {
         let exports = self.engine.exports();
         let sorted = exports.sorted();
         self.mount_by.lines(sorted.iter().take(shares_max).map(|export| &*export.share))
@@ -240,7 +240,7 @@ impl Server {
     ///
     /// # Errors
     /// When calls did not end in time. What they were promised is in the log, or was not promised.
-    pub(crate) fn stop(mut self) -> Result<(), Unfinished> {
+    pub fn stop(mut self) -> Result<(), Unfinished> {
         if self.end() { Ok(()) } else { Err(Unfinished) }
     }
 
