@@ -6,7 +6,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow};
 use steadfast_shares::configuration::{
     ListenAddress, LogSettings, NamesSettings, Place, PluginSettings, ServerSettings,
     ShareSettings, TEXT_BYTES_MAX,
@@ -17,6 +16,8 @@ use steadfast_shares::{
     ShareOptions, nearest,
 };
 use steadfast_sys::net;
+
+use crate::error::StartError;
 
 /// Names of a directory that are looked through for the one that was meant.
 const NAMES_MAX: usize = 1000;
@@ -50,6 +51,13 @@ pub struct Settings {
 /// What the program around a server says beside the configuration.
 #[derive(Default)]
 pub struct StartOptions {
+    /// Where the server's state is, in place of what is configured, or of the usual place: the key of
+    /// the handles, the intent log unless it is configured elsewhere, the control socket, and all that
+    /// outlives the server.
+    pub state_directory: Option<PathBuf>,
+    /// Where the groups' files are, unless that is configured (default: `shares.d` in the state
+    /// directory).
+    pub shares_directory: Option<PathBuf>,
     /// The port to listen at, in place of those that are configured, or of 2049.
     pub port: Option<u16>,
     /// Whether to make a new handle key where the one of before is lost. All clients must mount
@@ -257,9 +265,9 @@ fn neighbour(directory: &Path) -> Option<PathBuf> {
 pub(crate) fn listen_addresses(
     configured: Option<&[ListenAddress]>,
     port: Option<u16>,
-) -> Result<(Vec<SocketAddr>, bool)> {
+) -> Result<(Vec<SocketAddr>, bool), StartError> {
     let wanted: Vec<SocketAddr> = if let Some(configured) = configured {
-        configured.iter().map(|wanted| listen_address(wanted, port)).collect::<Result<_>>()?
+        configured.iter().map(|wanted| listen_address(wanted, port)).collect::<Result<_, _>>()?
     } else {
         let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
         any.into_iter().map(|ip| SocketAddr::new(ip, port.unwrap_or(NFS_PORT))).collect()
@@ -274,14 +282,16 @@ pub(crate) fn listen_addresses(
 }
 
 /// An address with the number of its interface, and this port if one is said.
-fn listen_address(wanted: &ListenAddress, port: Option<u16>) -> Result<SocketAddr> {
+fn listen_address(wanted: &ListenAddress, port: Option<u16>) -> Result<SocketAddr, StartError> {
     let mut address = wanted.address;
     if let Some(port) = port {
         address.set_port(port);
     }
     if let (SocketAddr::V6(address), Some(zone)) = (&mut address, &wanted.zone) {
         let number = net::interface(zone).map_err(|_| {
-            anyhow!("cannot listen at {wanted}: this machine has no network interface {zone:?}")
+            StartError::Configuration(format!(
+                "cannot listen at {wanted}: this machine has no network interface {zone:?}"
+            ))
         })?;
         address.set_scope_id(number);
     }

@@ -2,11 +2,12 @@
 
 use std::io;
 
-use anyhow::{Result, bail};
 use steadfast_posixfs::StorageOptions;
 use steadfast_runtime::ServerOptions;
 use steadfast_shares::configuration::ServerSettings;
 use steadfast_sys::scheduling;
+
+use crate::error::StartError;
 
 /// Of a share that a client uses: its directory, its mount, its root, and its store of handles or what
 /// flushes its file system.
@@ -78,7 +79,7 @@ pub(crate) fn budgets(
     settings: &ServerSettings,
     descriptors_max: u64,
     uses: &Uses,
-) -> Result<(usize, usize)> {
+) -> Result<(usize, usize), StartError> {
     let total = usize::try_from(descriptors_max).unwrap_or(usize::MAX);
     let others = uses.count(total);
     let available = total.saturating_sub(others);
@@ -90,11 +91,11 @@ pub(crate) fn budgets(
         .connections_max
         .unwrap_or_else(|| ServerOptions::default().connections_max.min(rest));
     if files > available || connections > rest || connections == 0 {
-        bail!(
+        return Err(StartError::Configuration(format!(
             "the process may have {total} descriptors, too few for descriptors_max = {files} and \
              connections_max = {connections} beside {others} for shares and sockets: lower \
              these, or raise the limit (LimitNOFILE= in the unit, ulimit -n in a shell)"
-        );
+        )));
     }
     Ok((files, connections))
 }

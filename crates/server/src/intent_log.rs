@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
 use steadfast_durability::{
     IntentLogKeeper, IntentLogOptions, LogCare, LogHandle, MountedNow, OpenStorage, Phase,
     StartIntentLog, StartedIntentLog, forget_begun, forget_under_way, is_any_open,
@@ -22,6 +21,7 @@ use steadfast_shares::configuration::{LOG_MIB, LogSettings};
 use steadfast_sys::{durable_file, process};
 use steadfast_vfs::{ChangeLog, Recoverable};
 
+use crate::error::{StartError, Tried};
 use crate::state_directory::StateDirectory;
 
 /// In the state directory, unless another place is configured.
@@ -68,7 +68,7 @@ pub(crate) fn open(
     state: &StateDirectory,
     may_log: bool,
     is_useful: impl Fn() -> bool,
-) -> Result<OpenedLog> {
+) -> Result<OpenedLog, StartError> {
     let verifier = u64::from_be_bytes(random()?);
     let started = start(settings, &state.path, state.handle_key, verifier, may_log, is_useful)?;
     Ok(match started {
@@ -81,7 +81,7 @@ pub(crate) fn open(
             keeper: None,
             write_verifier: verifier,
             replies: kept_replies(&state.path)
-                .context("cannot read the replies that are kept in the state directory")?,
+                .tried("cannot read the replies that are kept in the state directory")?,
         },
     })
 }
@@ -94,13 +94,12 @@ fn start(
     new_write_verifier: u64,
     may_log: bool,
     is_useful: impl Fn() -> bool,
-) -> Result<Option<StartedIntentLog>> {
+) -> Result<Option<StartedIntentLog>, StartError> {
     let path = log_path(settings.path.as_ref().map(|path| &*path.value), state_directory);
     let is_there = path.exists();
     // Who says where it is to be wants one.
     let enabled = settings.enabled.or(settings.path.as_ref().map(|_| true));
-    let another_is_open =
-        is_any_open(state_directory).context("cannot read the state directory")?;
+    let another_is_open = is_any_open(state_directory).tried("cannot read the state directory")?;
     let sized = || settings.size_mib.map_or_else(|| fitting_mib(state_directory), Ok);
     let (use_of_it, file_mib) = match enabled {
         Some(is_wanted) => {
@@ -139,11 +138,11 @@ fn start(
             // Whatever comes after it is not undone by a later start with a log.
             forget_under_way(state_directory)
                 .and_then(|()| forget_begun(state_directory))
-                .context("cannot write the state directory")?;
+                .tried("cannot write the state directory")?;
             return Ok(None);
         }
     }
-    assume_server_powers().context("cannot act with the server's own powers")?;
+    assume_server_powers().tried("cannot act with the server's own powers")?;
     let default = IntentLogOptions::default();
     let untold_write_verifier = u64::from_be_bytes(random()?);
     let directory = state_directory.to_owned();
@@ -189,7 +188,10 @@ fn start(
     // Switched off by the administrator: what it held is on the file systems now.
     // Clients are told a verifier by a server without a log from here on.
     if !started.keeper.close(untold_write_verifier) {
-        bail!("the intent log is switched off, but cannot be emptied: see the messages before");
+        return Err(StartError::IntentLog(
+            "the intent log is switched off, but cannot be emptied: see the messages before"
+                .to_owned(),
+        ));
     }
     refuse_what_is_set_aside(state_directory)?;
     tracing::info!("the intent log is switched off; it is empty");
@@ -207,7 +209,7 @@ pub fn log_path(configured: Option<&Path>, state_directory: &Path) -> PathBuf {
 ///
 /// # Errors
 /// When it is not known which host this is.
-pub fn care(configured: Option<&Path>, state: &StateDirectory) -> Result<LogCare> {
+pub fn care(configured: Option<&Path>, state: &StateDirectory) -> Result<LogCare, StartError> {
     Ok(LogCare {
         path: log_path(configured, &state.path),
         state_directory: state.path.clone(),
@@ -223,9 +225,9 @@ pub fn care(configured: Option<&Path>, state: &StateDirectory) -> Result<LogCare
 ///
 /// # Errors
 /// When the state directory cannot be written.
-pub fn forget_what_was_mounted(state: &StateDirectory) -> Result<()> {
+pub fn forget_what_was_mounted(state: &StateDirectory) -> Result<(), StartError> {
     steadfast_posixfs::forget_what_was_mounted(&state.path)
-        .context("cannot forget in the state directory what was mounted")
+        .tried("cannot forget in the state directory what was mounted")
 }
 
 /// Finds the file system of an entry of the log, wherever it is mounted.
@@ -250,14 +252,14 @@ fn look_around() -> Vec<MountedNow> {
 }
 
 /// Operations of a file system that is not there cannot be replayed without the log when it is.
-fn refuse_what_is_set_aside(state_directory: &Path) -> Result<()> {
-    if is_anything_set_aside(state_directory).context("cannot read the state directory")? {
-        bail!(
+fn refuse_what_is_set_aside(state_directory: &Path) -> Result<(), StartError> {
+    if is_anything_set_aside(state_directory).tried("cannot read the state directory")? {
+        return Err(StartError::IntentLog(format!(
             "the intent log is switched off, but the state directory {} has files of operations \
              that were set aside (*.aside): start with the log and the file systems that they are \
              of, or remove the files, and the operations in them are lost",
             state_directory.display()
-        );
+        )));
     }
     Ok(())
 }
@@ -279,28 +281,28 @@ pub(crate) fn is_useful<'s>(mut shares: impl Iterator<Item = &'s Share>) -> bool
 
 /// How large a log is made where nobody has said it: as large as is usual, but not more than a
 /// part of what is free.
-fn fitting_mib(state_directory: &Path) -> Result<u64> {
+fn fitting_mib(state_directory: &Path) -> Result<u64, StartError> {
     let facts = rustix::fs::statvfs(state_directory)
-        .with_context(|| format!("cannot look at {}", state_directory.display()))?;
+        .tried_with(|| format!("cannot look at {}", state_directory.display()))?;
     let free_mib = facts.f_bavail.saturating_mul(facts.f_frsize) >> 20;
     let mib = FILE_MIB.min(free_mib / FREE_PART);
     if mib < LOG_MIB.0 {
-        bail!(
+        return Err(StartError::IntentLog(format!(
             "{} has {free_mib} MiB free, too little; put the log elsewhere ([log] path), or say \
              how large it is to be ([log] size_mib)",
             state_directory.display()
-        );
+        )));
     }
     Ok(mib)
 }
 
 /// What this host is known by, so that a log that was moved is noticed.
-fn host(state_directory: &Path) -> Result<[u8; 16]> {
+fn host(state_directory: &Path) -> Result<[u8; 16], StartError> {
     let parse = |text: &str| u128::from_str_radix(text.trim(), 16).ok().map(u128::to_be_bytes);
     let read = |path: &Path| match std::fs::read_to_string(path) {
         Ok(text) => Ok(parse(&text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+        Err(error) => Err(error).tried_with(|| format!("cannot read {}", path.display())),
     };
     if let Some(host) = read(MACHINE_ID_FILE.as_ref())? {
         return Ok(host);
@@ -312,14 +314,14 @@ fn host(state_directory: &Path) -> Result<[u8; 16]> {
     let host = random()?;
     let text = format!("{:032x}\n", u128::from_be_bytes(host));
     durable_file::replace(&path, text.as_bytes())
-        .with_context(|| format!("cannot write {}", path.display()))?;
+        .tried_with(|| format!("cannot write {}", path.display()))?;
     Ok(host)
 }
 
 /// Bytes that nobody can guess, and that are nowhere else.
-fn random<const BYTES: usize>() -> Result<[u8; BYTES]> {
+fn random<const BYTES: usize>() -> Result<[u8; BYTES], StartError> {
     let mut bytes = [0; BYTES];
-    process::random_bytes(&mut bytes).context("cannot get randomness from the kernel")?;
+    process::random_bytes(&mut bytes).tried("cannot get randomness from the kernel")?;
     Ok(bytes)
 }
 

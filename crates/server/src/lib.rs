@@ -1,5 +1,13 @@
-//! The server as a library: puts engine, storage, intent log, name services and control interface
-//! together, and keeps the shares.
+//! The server as a library, for the program `steadfast` and for any other that wants to serve
+//! directories: it puts engine, storage, intent log, name services and control interface together.
+//!
+//! [`Configuration`] is what `steadfast.toml` says, as a value. [`Server`] is a server that runs: its
+//! documentation says who calls what, in which order, on which thread. `ShareManager` (`shares`) keeps
+//! the shares of a running server, `Exports` (`exports`) the directory trees behind them.
+//! `examples/serve_directory.rs` is a whole program.
+//!
+//! This crate never reads arguments or environment variables that tell what to serve, handles no
+//! signals, prints nothing, and never ends the process: all that is the program's.
 #![forbid(unsafe_code)]
 // Paths are shown quoted and escaped, so that a name with a newline makes no line of its own.
 #![allow(clippy::unnecessary_debug_formatting)]
@@ -9,6 +17,7 @@ mod configuration;
 mod control;
 mod descriptors;
 mod discarded;
+mod error;
 mod exports;
 pub mod intent_log;
 mod listening;
@@ -17,6 +26,7 @@ mod memory;
 mod mount_lines;
 mod names;
 mod own_files;
+mod places;
 mod plugins;
 mod registration;
 mod server;
@@ -27,6 +37,7 @@ mod state_directory;
 pub use configuration::{
     Base, Configuration, ReadBase, Settings, StartOptions, directory_problem, read_file,
 };
+pub use error::StartError;
 pub use server::{Server, Unfinished};
 pub use shares::planned_alone;
 pub use state_directory::StateDirectory;

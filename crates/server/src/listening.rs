@@ -3,13 +3,13 @@
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
 use steadfast_durability::IntentLogKeeper;
 use steadfast_engine::{Engine, Transports};
-use steadfast_runtime::{self as runtime, ReplyLog, ServerOptions, StartError};
+use steadfast_runtime::{self as runtime, ReplyLog, ServerOptions};
 use steadfast_shares::configuration::ServerSettings;
 
 use crate::configuration::listen_addresses;
+use crate::error::{StartError, Tried};
 use crate::mount_lines::{MountBy, PortLookup};
 use crate::registration::{self, Found, Netid, RPCBIND_PORT};
 
@@ -32,7 +32,7 @@ impl Addresses {
     ///
     /// # Errors
     /// When an interface of an address is not there, or no port is free.
-    pub(crate) fn of(settings: &ServerSettings, port: Option<u16>) -> Result<Self> {
+    pub(crate) fn of(settings: &ServerSettings, port: Option<u16>) -> Result<Self, StartError> {
         let (mut listen, is_default) = listen_addresses(settings.listen.as_deref(), port)?;
         if is_default {
             // Before the engine is made, which tells clients what is served.
@@ -67,7 +67,7 @@ impl Addresses {
         mut options: ServerOptions,
         engine: &Arc<Engine>,
         intent_log: Option<&Arc<IntentLogKeeper>>,
-    ) -> Result<Listening> {
+    ) -> Result<Listening, StartError> {
         let found = if self.uses_rpcbind {
             registration::find()
         } else {
@@ -143,7 +143,7 @@ fn start_runtime(
     found: &Found,
     engine: &Arc<Engine>,
     intent_log: Option<&Arc<IntentLogKeeper>>,
-) -> Result<(runtime::Server, Vec<SocketAddr>, bool)> {
+) -> Result<(runtime::Server, Vec<SocketAddr>, bool), StartError> {
     let mut serves_rpcbind = matches!(found, Found::Free);
     loop {
         options.listen = listen.to_vec();
@@ -159,14 +159,13 @@ fn start_runtime(
                 let listen = server.local_addresses().into_iter().take(listen.len()).collect();
                 return Ok((server, listen, serves_rpcbind));
             }
-            Err(StartError::Listen { address, source, .. })
+            Err(runtime::StartError::Listen { address, source, .. })
                 if options.extra_listen.contains(&address) && serves_rpcbind =>
             {
                 tracing::warn!("cannot serve {address}: {source}; mounts need {PORTS_TOLD}");
                 serves_rpcbind = false;
             }
-            // Its text has its cause in it already.
-            Err(error) => bail!("{error}"),
+            Err(error) => return Err(StartError::Serve(error)),
         }
     }
 }
@@ -177,15 +176,15 @@ fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
 }
 
 /// Replaces port 0 by one port that is free on all addresses, since clients are told one.
-fn choose_port(listen: &mut [SocketAddr], udp: bool) -> Result<()> {
+fn choose_port(listen: &mut [SocketAddr], udp: bool) -> Result<(), StartError> {
     if listen.iter().all(|address| address.port() != 0) {
         return Ok(());
     }
     for _ in 0..PORT_ATTEMPTS {
         let any = SocketAddr::from(([0, 0, 0, 0], 0));
         let first = listen.first().map_or(any, |address| with_port(*address, 0));
-        let first = TcpListener::bind(first).context("no port is free")?;
-        let port = first.local_addr()?.port();
+        let first = TcpListener::bind(first).tried("no port is free")?;
+        let port = first.local_addr().tried("no port is free")?.port();
         drop(first);
         let is_free = listen.iter().filter(|address| address.port() == 0).all(|address| {
             let address = with_port(*address, port);
@@ -201,7 +200,8 @@ fn choose_port(listen: &mut [SocketAddr], udp: bool) -> Result<()> {
             return Ok(());
         }
     }
-    bail!("no port is free on all addresses: name one with --port")
+    let why = "no port is free on all addresses: name one with --port";
+    Err(StartError::Configuration(why.to_owned()))
 }
 
 #[cfg(test)]

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
 use parking_lot::{Condvar, Mutex};
 use steadfast_access::{Access, AccessSettings};
 use steadfast_engine::Engine;
 use steadfast_shares::ShareId;
 use steadfast_shares::configuration::NamesSettings;
+
+use crate::error::{StartError, Tried};
 
 /// Mounts that were refused after a look-up, of a share, that are logged at a time.
 const REFUSALS_TOLD_MAX: usize = 10;
@@ -36,13 +37,13 @@ pub(crate) fn start(
     settings: &NamesSettings,
     helper: Option<Vec<OsString>>,
     state_directory: &Path,
-) -> Result<Arc<Access>> {
+) -> Result<Arc<Access>, StartError> {
     let settings = AccessSettings {
         helper,
         state_file: Some(state_directory.join(FILE_NAME)),
         ..AccessSettings::from(settings)
     };
-    Access::start(&settings).context("cannot start name services")
+    Access::start(&settings).tried("cannot start name services")
 }
 
 /// Name services, and the threads that execute mounts again once their names are known.
@@ -78,7 +79,7 @@ impl Names {
     ///
     /// # Errors
     /// When there can be no thread.
-    pub(crate) fn start(access: Arc<Access>, engine: &Arc<Engine>) -> Result<Self> {
+    pub(crate) fn start(access: Arc<Access>, engine: &Arc<Engine>) -> Result<Self, StartError> {
         let mut names = Self { access, retries: Arc::default(), threads: Vec::new() };
         let told = Arc::clone(&names.retries);
         names.access.on_news(Arc::new(move || {
@@ -100,7 +101,7 @@ impl Names {
                 Ok(thread) => names.threads.push(thread),
                 Err(error) => {
                     names.retries.stop();
-                    return Err(error).context("cannot start a thread");
+                    return Err(error).tried("cannot start a thread");
                 }
             }
         }

@@ -8,7 +8,7 @@ use steadfast_posixfs::{LookedAt, directory_number, is_mount_point};
 use steadfast_shares::Share;
 
 use crate::configuration::Settings;
-use crate::shares::Places;
+use crate::places::Places;
 
 /// One thing that the server keeps.
 #[derive(Clone, Debug)]

@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
 use steadfast_control::plugins::{Executable, Exportfs, Limits, Plugin, Plugins, Samba};
 use steadfast_shares::configuration::{PluginKind, PluginSettings};
+
+use crate::error::{StartError, Tried};
 
 /// Starts them. One that is configured outweighs a program of its name.
 ///
 /// # Errors
 /// When the directory cannot be read, or there can be no threads.
-pub(crate) fn start(settings: &[PluginSettings], directory: &Path) -> Result<Plugins> {
+pub(crate) fn start(settings: &[PluginSettings], directory: &Path) -> Result<Plugins, StartError> {
     let found = Executable::of_directory(directory, Limits::default())
-        .with_context(|| format!("cannot read {}", directory.display()))?;
+        .tried_with(|| format!("cannot read {}", directory.display()))?;
     let mut plugins: BTreeMap<String, Box<dyn Plugin>> = BTreeMap::new();
     for program in found {
         plugins.insert(program.name().to_owned(), Box::new(program));
@@ -22,7 +23,7 @@ pub(crate) fn start(settings: &[PluginSettings], directory: &Path) -> Result<Plu
     for settings in settings {
         plugins.insert(settings.name.clone(), configured(settings));
     }
-    Plugins::start(plugins.into_values().collect()).context("cannot start plug-ins")
+    Plugins::start(plugins.into_values().collect()).tried("cannot start plug-ins")
 }
 
 fn configured(settings: &PluginSettings) -> Box<dyn Plugin> {

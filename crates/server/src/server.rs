@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
 use steadfast_access::Access;
 use steadfast_control::Control;
 use steadfast_durability::IntentLogKeeper;
@@ -16,6 +15,7 @@ use steadfast_shares::configuration::{NamesSettings, ServerSettings};
 use crate::configuration::{Base, Configuration, Settings, StartOptions};
 use crate::control::{self, AskedAbout};
 use crate::descriptors;
+use crate::error::{StartError, Tried};
 use crate::exports::Exports;
 use crate::intent_log::{self, OpenedLog};
 use crate::listening::Addresses;
@@ -23,9 +23,10 @@ use crate::memory;
 use crate::mount_lines::MountBy;
 use crate::names::{self, Names};
 use crate::own_files::OwnFiles;
+use crate::places::Places;
 use crate::plugins;
 use crate::registration::{self, Netid};
-use crate::shares::{KeptShares, NotLookedAt, Places, ReadyShares, ShareManager};
+use crate::shares::{KeptShares, NotLookedAt, ReadyShares, ShareManager};
 use crate::starting::Starting;
 use crate::state_directory::StateDirectory;
 
@@ -44,22 +45,22 @@ const REPLY_CACHE_HISTORY_S: u64 = 65;
 /// Beside the directory of the groups' files: programs that serve shares by other protocols.
 const PLUGINS_DIRECTORY: &str = "plugins.d";
 
-/// A server that runs.
+/// A running server.
 ///
-/// Who calls what, in which order:
+/// Who calls what, in which order, on which thread:
 ///
-/// 1. [`prepare_process`](steadfast_posixfs::prepare_process), once, before the process has other
-///    threads: capabilities and the umask are what threads inherit. Signals, too, are to be blocked
-///    before that by who wants to wait for them: the server takes none.
-/// 2. [`Server::start`], on any thread. When it returns, clients are served.
-/// 3. While it runs, on any thread and as often as one likes: [`Server::wait_started`],
-///    [`Server::reload`], and what tells of the server. Calls of clients, questions of tools and
-///    changes of shares run on threads of the server's own; none of these methods is needed for them.
-/// 4. [`Server::stop`], on a thread that may wait: for [`GRACE`](Unfinished), and for the disk. To
-///    drop the server is to stop it.
+/// 1. The program calls [`prepare_process`](crate::prepare_process) once, on its first thread, before
+///    it starts others: threads inherit capabilities. A program that waits for signals blocks them
+///    before that, too. The server handles none.
+/// 2. The program calls [`Server::start`] on any thread. Clients are served when it returns.
+/// 3. The program may call [`Server::reload`] and the methods that describe the server on any thread,
+///    several at a time. It needs none of them to serve: the server runs the calls of clients, the
+///    requests of tools and the changes of shares on threads of its own.
+/// 4. The program calls [`Server::stop`] on a thread that can wait: 20 s for calls under way, and as
+///    long as the disks take. Dropping the server stops it, too.
 ///
-/// One process may have several, each with its own state directory. All it has to tell of itself it
-/// logs with `tracing`.
+/// One process can have several servers, each with its own state directory and addresses. A server
+/// reports with `tracing`; it prints nothing and never ends the process.
 pub struct Server {
     /// Gone when the server has stopped, as is what follows.
     runtime: Option<runtime::Server>,
@@ -88,16 +89,17 @@ impl Server {
     /// ([`Server::wait_started`]). If a log was left by a crash, it is replayed first.
     ///
     /// # Errors
-    /// Why it cannot start, and what to do. Nothing is left running then.
+    /// Why it cannot start, and what to do. A start that fails late leaves threads behind, and the
+    /// log as a crash does: the process is to be ended.
     pub fn start(
         configuration: Configuration,
         mut options: StartOptions,
         powers: &ProcessPowers,
-    ) -> Result<Self> {
+    ) -> Result<Self, StartError> {
         let Configuration { settings, defaults, shares } = configuration;
-        let state = open_state(&settings.server, options.makes_handle_key)?;
+        let state = open_state(&settings.server, &options)?;
         let addresses = Addresses::of(&settings.server, options.port)?;
-        let places = Places::of(&settings.server, &state.path);
+        let places = Places::of(&settings.server, options.shares_directory.take(), &state.path);
         let kept = KeptShares::open(&places, Base { defaults, shares, ..Base::default() })?;
         warn_of_new_key(&state, kept.has_groups() || options.makes_handle_key);
         let runtime_options = runtime_options(&settings.server, &options, addresses.udp);
@@ -165,7 +167,7 @@ impl Server {
 
     /// Has the rest of the shares looked at, which are served already. That may take as long as a
     /// disk hangs.
-    fn begin_to_finish(&mut self, not_looked_at: NotLookedAt) -> Result<()> {
+    fn begin_to_finish(&mut self, not_looked_at: NotLookedAt) -> Result<(), StartError> {
         let (engine, shares) = (Arc::clone(&self.engine), Arc::clone(&self.shares));
         let looking = move || {
             if shares.finish_start(not_looked_at)
@@ -178,13 +180,17 @@ impl Server {
                 );
             }
         };
-        self.starting.begin(looking).context("cannot start a thread")
+        self.starting.begin(looking).tried("cannot start a thread")
     }
 
     /// Waits until the start is finished: until the directories of all shares were looked at, and
     /// other programs were told what is shared. `false` if that takes longer.
     pub fn wait_started(&self, time: Duration) -> bool {
-        self.starting.wait(time)
+        let is_finished = self.starting.wait(time);
+        if is_finished {
+            self.starting.join();
+        }
+        is_finished
     }
 
     /// Reads the shares of the configuration and the groups' files again, and serves them. What has
@@ -274,12 +280,16 @@ impl Drop for Server {
     }
 }
 
-fn open_state(settings: &ServerSettings, makes_key: bool) -> Result<StateDirectory> {
-    let path = match &settings.state_directory {
-        Some(path) => path.value.clone(),
-        None => StateDirectory::default_path()?,
+fn open_state(
+    settings: &ServerSettings,
+    options: &StartOptions,
+) -> Result<StateDirectory, StartError> {
+    let path = match (&options.state_directory, &settings.state_directory) {
+        (Some(path), _) => path.clone(),
+        (None, Some(path)) => path.value.clone(),
+        (None, None) => StateDirectory::default_path()?,
     };
-    StateDirectory::open_with(&path, makes_key)
+    StateDirectory::open_with(&path, options.makes_handle_key)
 }
 
 fn warn_of_new_key(state: &StateDirectory, was_used: bool) {
@@ -304,11 +314,11 @@ fn budgets(
     addresses: &Addresses,
     shares: usize,
     powers: &ProcessPowers,
-) -> Result<Budgets> {
+) -> Result<Budgets, StartError> {
     let uses = descriptors::Uses {
         shares,
         addresses: addresses.count(),
-        seats_by_pool: descriptors::seats_by_pool(options).context("cannot find out about CPUs")?,
+        seats_by_pool: descriptors::seats_by_pool(options).tried("cannot find out about CPUs")?,
         udp: addresses.udp,
     };
     let (files, connections) = descriptors::budgets(settings, powers.descriptors_max, &uses)?;
@@ -317,7 +327,7 @@ fn budgets(
 
 /// A server without any share is started to have some added. One none of whose shares can be served
 /// is a mistake, unless somebody can mend them while it runs.
-fn refuse_without_shares(ready: &ReadyShares, starts_anyway: bool) -> Result<()> {
+fn refuse_without_shares(ready: &ReadyShares, starts_anyway: bool) -> Result<(), StartError> {
     if !ready.table.is_empty() {
         return Ok(());
     }
@@ -325,7 +335,7 @@ fn refuse_without_shares(ready: &ReadyShares, starts_anyway: bool) -> Result<()>
     if faults.is_empty() {
         tracing::warn!("nothing is shared yet: steadfast share add DIRECTORY");
     } else if !starts_anyway && !ready.has_elsewhere() {
-        bail!("none of the shares can be served:\n{}", faults.join("\n"));
+        return Err(StartError::NoShare(faults));
     }
     Ok(())
 }
@@ -335,7 +345,7 @@ fn start_names(
     helper: Option<Vec<std::ffi::OsString>>,
     state: &StateDirectory,
     ready: &ReadyShares,
-) -> Result<Arc<Access>> {
+) -> Result<Arc<Access>, StartError> {
     let access = names::start(settings, helper, &state.path)?;
     access.change_rules(ready.rules(), []);
     Ok(access)
@@ -373,7 +383,7 @@ fn start_shares(
     places: &Places,
     options: StartOptions,
     log: &OpenedLog,
-) -> Result<(Arc<ShareManager>, NotLookedAt)> {
+) -> Result<(Arc<ShareManager>, NotLookedAt), StartError> {
     let plugins_directory = places.shares_directory.with_file_name(PLUGINS_DIRECTORY);
     ShareManager::start(
         ready,

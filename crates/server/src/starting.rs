@@ -50,18 +50,18 @@ impl Starting {
         *self.ended.has_ended.lock()
     }
 
-    /// Waits until it is finished; `false` if that takes longer. A panic of the thread goes on here.
+    /// Waits until it is finished; `false` if that takes longer.
     pub(crate) fn wait(&self, time: Duration) -> bool {
         let mut has_ended = self.ended.has_ended.lock();
         self.ended.told.wait_while_for(&mut has_ended, |has_ended| !*has_ended, time);
-        if !*has_ended {
-            return false;
-        }
-        drop(has_ended);
+        *has_ended
+    }
+
+    /// Ends the thread, which is finished. If it ended by a panic, that goes on here.
+    pub(crate) fn join(&self) {
         let thread = self.thread.lock().take();
         if let Some(Err(panic)) = thread.map(JoinHandle::join) {
             std::panic::resume_unwind(panic);
         }
-        true
     }
 }

@@ -5,8 +5,9 @@ use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
 use steadfast_sys::{durable_file, process};
+
+use crate::error::{StartError, Tried};
 
 /// Where the state of a server that runs as root is when nobody says where.
 pub(crate) const DEFAULT_PATH: &str = "/var/lib/steadfast";
@@ -27,7 +28,7 @@ pub struct StateDirectory {
 
 impl StateDirectory {
     /// Where state is kept when nobody says where.
-    pub fn default_path() -> Result<PathBuf> {
+    pub fn default_path() -> Result<PathBuf, StartError> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         // systemd's StateDirectory=
         if let Some(path) =
@@ -43,8 +44,10 @@ impl StateDirectory {
         {
             return Ok(state.join("steadfast"));
         }
-        let home = variable("HOME")
-            .context("no state directory: HOME is not set; name one with --state-directory")?;
+        let home = variable("HOME").ok_or_else(|| {
+            let why = "no state directory: HOME is not set; name one with --state-directory";
+            StartError::StateDirectory(why.to_owned())
+        })?;
         Ok(Path::new(&home).join(".local/state/steadfast"))
     }
 
@@ -52,7 +55,7 @@ impl StateDirectory {
     ///
     /// # Errors
     /// When it belongs to somebody else, is in use by another server, or cannot be written.
-    pub fn open(path: &Path) -> Result<Self> {
+    pub fn open(path: &Path) -> Result<Self, StartError> {
         Self::open_with(path, false)
     }
 
@@ -60,30 +63,30 @@ impl StateDirectory {
     ///
     /// # Errors
     /// As [`StateDirectory::open`].
-    pub(crate) fn open_with(path: &Path, makes_key: bool) -> Result<Self> {
+    pub(crate) fn open_with(path: &Path, makes_key: bool) -> Result<Self, StartError> {
         let shown = path.display();
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(path)
-            .with_context(|| format!("cannot create the state directory {shown}"))?;
+            .tried_with(|| format!("cannot create the state directory {shown}"))?;
         let path = path
             .canonicalize()
-            .with_context(|| format!("cannot open the state directory {shown}"))?;
-        let metadata = path.metadata().with_context(|| format!("cannot read {shown}"))?;
+            .tried_with(|| format!("cannot open the state directory {shown}"))?;
+        let metadata = path.metadata().tried_with(|| format!("cannot read {shown}"))?;
         let (user, _) = process::effective_ids();
         if metadata.uid() != user && user != 0 {
-            bail!(
+            return Err(StartError::StateDirectory(format!(
                 "the state directory {shown} belongs to user {}, this server runs as {user}: \
                  name another with --state-directory",
                 metadata.uid()
-            );
+            )));
         }
         if metadata.mode() & 0o022 != 0 {
-            bail!(
+            return Err(StartError::StateDirectory(format!(
                 "others than its owner may write to the state directory {shown}, and could so \
                  forge handles: chmod go-w it, or name another with --state-directory"
-            );
+            )));
         }
         let lock = lock(&path)?;
         let (handle_key, is_key_new) = handle_key(&path, makes_key)?;
@@ -91,7 +94,7 @@ impl StateDirectory {
     }
 }
 
-fn lock(directory: &Path) -> Result<File> {
+fn lock(directory: &Path) -> Result<File, StartError> {
     let path = directory.join("lock");
     let mut file = OpenOptions::new()
         .read(true)
@@ -100,26 +103,25 @@ fn lock(directory: &Path) -> Result<File> {
         .truncate(false)
         .mode(0o600)
         .open(&path)
-        .with_context(|| format!("cannot open {}", path.display()))?;
-    if !process::lock_exclusively(&file)
-        .with_context(|| format!("cannot lock {}", path.display()))?
-    {
+        .tried_with(|| format!("cannot open {}", path.display()))?;
+    if !process::lock_exclusively(&file).tried_with(|| format!("cannot lock {}", path.display()))? {
         let mut owner = String::new();
         let _ = (&mut file).take(32).read_to_string(&mut owner);
         let owner = owner.trim().parse::<i32>().map_or_else(
             |_| "another server".to_owned(),
             |owner| format!("another server (process {owner})"),
         );
-        bail!(
+        return Err(StartError::StateDirectory(format!(
             "the state directory {} is in use by {owner}: stop it, or give this one its own \
              with --state-directory",
             directory.display()
-        );
+        )));
     }
     // For people and for the message above; the lock itself is the kernel's.
-    file.set_len(0)?;
-    file.rewind()?;
-    writeln!(file, "{}", std::process::id())?;
+    file.set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| writeln!(file, "{}", std::process::id()))
+        .tried_with(|| format!("cannot write {}", path.display()))?;
     Ok(file)
 }
 
@@ -139,38 +141,38 @@ fn trace(directory: &Path) -> io::Result<Option<String>> {
 }
 
 /// The key of the MAC in handles: made once, and never written over. Whether it was made now.
-fn handle_key(directory: &Path, makes_key: bool) -> Result<([u8; KEY_BYTES], bool)> {
+fn handle_key(directory: &Path, makes_key: bool) -> Result<([u8; KEY_BYTES], bool), StartError> {
     let path = directory.join("handle.key");
     match std::fs::read(&path) {
         Ok(bytes) => bytes.try_into().map(|key| (key, false)).map_err(|bytes: Vec<u8>| {
-            anyhow::anyhow!(
+            StartError::StateDirectory(format!(
                 "{} has {} bytes instead of {KEY_BYTES}: restore it from a backup; if there is \
                  none, remove it, and clients must mount again",
                 path.display(),
                 bytes.len()
-            )
+            ))
         }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let trace =
-                trace(directory).with_context(|| format!("cannot read {}", directory.display()))?;
+                trace(directory).tried_with(|| format!("cannot read {}", directory.display()))?;
             if let Some(trace) = trace.filter(|_| !makes_key) {
-                bail!(
+                return Err(StartError::StateDirectory(format!(
                     "{} is missing, though a server has used this state directory ({trace} is \
                      there): without the key every handle that clients have is stale, and all of \
                      them must mount again; restore the file from a backup; if it is lost, start \
                      once with `steadfast serve --new-handle-key`",
                     path.display()
-                );
+                )));
             }
             let mut key = [0; KEY_BYTES];
-            process::random_bytes(&mut key).context("cannot get randomness from the kernel")?;
+            process::random_bytes(&mut key).tried("cannot get randomness from the kernel")?;
             durable_file::replace(&path, &key)
                 // The directory's own name may be new too.
                 .and_then(|()| durable_file::sync_directory_of(directory))
-                .with_context(|| format!("cannot write {}", path.display()))?;
+                .tried_with(|| format!("cannot write {}", path.display()))?;
             Ok((key, true))
         }
-        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+        Err(error) => Err(error).tried_with(|| format!("cannot read {}", path.display())),
     }
 }
 

@@ -58,6 +58,7 @@ const TESTS_MAY_NEED: &[(&str, &[&str])] = &[
     ("posixfs", &["shares"]),
     ("runtime", &["client", "shares", "wire", "xdr", "rpc", "posixfs"]),
     ("client", &["shares"]),
+    ("server", &["client"]),
     ("steadfast", &["client"]),
     ("powercut", &["xdr"]),
 ];
@@ -159,6 +160,8 @@ mod tests {
         assert_eq!(found(&up_in_tests).len(), 1);
         let server = package("steadfast-client", &[("steadfast-engine", true, Some("dev"))]);
         assert_eq!(found(&server).len(), 1);
+        let program = package("steadfast", &[("steadfast-engine", true, None)]);
+        assert_eq!(found(&program).len(), 1);
     }
 
     #[test]

@@ -9,7 +9,6 @@ use steadfast_server::{
     Base, Configuration, ReadBase, Settings, StartOptions, directory_problem, read_file,
 };
 use steadfast_shares::Configuration as FileContents;
-use steadfast_shares::configuration::{Place, Placed};
 use steadfast_sys::process;
 
 use crate::arguments::{CONFIGURATION_FILE, NFS_PORT, ServeArguments, ServerArguments};
@@ -115,15 +114,10 @@ impl ServerArguments {
         file: Option<&Path>,
     ) {
         let Settings { server, log, .. } = settings;
-        // What is typed has no place in a file.
-        let typed = |path: PathBuf| Placed { value: path, place: Place { line: 0, column: 0 } };
-        if let Some(path) = &self.state_directory {
-            server.state_directory = Some(typed(path.clone()));
-        }
+        options.state_directory.clone_from(&self.state_directory);
         let usual = Path::new(CONFIGURATION_FILE);
-        if server.shares_directory.is_none() && file == Some(usual) {
-            server.shares_directory = Some(typed(usual.with_file_name(SHARES_DIRECTORY)));
-        }
+        options.shares_directory =
+            (file == Some(usual)).then(|| usual.with_file_name(SHARES_DIRECTORY));
         if self.listen.is_empty() {
             options.port = self.port;
         } else {

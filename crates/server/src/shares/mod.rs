@@ -23,7 +23,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
 use parking_lot::{Mutex, MutexGuard};
 use steadfast_access::Access;
 use steadfast_control::api::{Event, Subject};
@@ -34,16 +33,16 @@ use steadfast_control::store::{ApplyError, Done, Store, StoreOptions};
 use steadfast_durability::IntentLogKeeper;
 use steadfast_engine::{Engine, ExportTable};
 use steadfast_posixfs::LookedAt;
-use steadfast_shares::configuration::{Placed, ServerSettings};
 use steadfast_shares::manage::Mistake;
 use steadfast_shares::{Item, RuleSet, Share, ShareChange, ShareId, ShareView};
 use steadfast_sys::process;
 use tokio::sync::broadcast;
 
 use crate::configuration::{Base, COMMAND_LINE, ReadBase, WantedShare};
+use crate::error::{StartError, Tried};
 use crate::exports::{Built, Exports, Fault, is_single_user};
 use crate::mount_lines::MountBy;
-use crate::state_directory;
+use crate::places::Places;
 use idle::IdleShares;
 use returning::Returning;
 pub(crate) use service::ManagedShares;
@@ -60,29 +59,6 @@ pub(crate) struct ReadAgain {
     pub(crate) warnings: Vec<Mistake>,
     /// What the disk says against it.
     pub(crate) faults: Vec<Fault>,
-}
-
-/// Where shares are kept and told.
-pub(crate) struct Places {
-    pub(crate) shares_directory: PathBuf,
-    pub(crate) state_directory: PathBuf,
-    /// What other programs read.
-    pub(crate) sharetab: PathBuf,
-}
-
-impl Places {
-    /// As they are configured, for a server with this state directory.
-    pub(crate) fn of(settings: &ServerSettings, state_directory: &Path) -> Self {
-        let configured = |path: &Option<Placed<PathBuf>>| path.as_ref().map(|it| it.value.clone());
-        let is_usual = state_directory == Path::new(state_directory::DEFAULT_PATH);
-        let sharetab = || if is_usual { SHARETAB.into() } else { state_directory.join("sharetab") };
-        Self {
-            shares_directory: configured(&settings.shares_directory)
-                .unwrap_or_else(|| state_directory.join(SHARES_DIRECTORY)),
-            state_directory: state_directory.to_owned(),
-            sharetab: configured(&settings.sharetab).unwrap_or_else(sharetab),
-        }
-    }
 }
 
 /// Shares that are kept; nobody has looked at their directories yet.
@@ -103,10 +79,6 @@ pub(crate) struct ReadyShares {
 /// Shares that are served, and at whose directories nobody has looked.
 pub(crate) struct NotLookedAt(Vec<WantedShare>);
 
-/// Where other programs read what is shared by a server with the usual state directory.
-const SHARETAB: &str = "/run/steadfast/sharetab";
-/// In the state directory, unless another place is configured: the groups' files.
-const SHARES_DIRECTORY: &str = "shares.d";
 /// Shares that are looked at together when the server starts.
 const LOOKED_AT_ONCE: usize = 2048;
 /// How long what is to be kept waits, when the server stops, for somebody whom a disk holds up.
@@ -135,7 +107,7 @@ impl KeptShares {
     ///
     /// # Errors
     /// When another server keeps shares there, or nothing can be read.
-    pub(crate) fn open(places: &Places, base: Base) -> Result<Self> {
+    pub(crate) fn open(places: &Places, base: Base) -> Result<Self, StartError> {
         let options = StoreOptions {
             shares_directory: places.shares_directory.clone(),
             state_directory: places.state_directory.clone(),
@@ -272,7 +244,7 @@ impl ShareManager {
         read_base: Option<ReadBase>,
         intent_log: Option<&Arc<IntentLogKeeper>>,
         share_idle: Option<Duration>,
-    ) -> Result<(Arc<Self>, NotLookedAt)> {
+    ) -> Result<(Arc<Self>, NotLookedAt), StartError> {
         let manager = Arc::new(Self {
             state: Mutex::new(ready.state),
             engine,
@@ -287,12 +259,12 @@ impl ShareManager {
             is_start_ended: AtomicBool::new(false),
             mount_by: OnceLock::new(),
         });
-        manager.writer.start(&manager).context("cannot start a thread")?;
+        manager.writer.start(&manager).tried("cannot start a thread")?;
         if let Some(intent_log) = intent_log {
-            manager.returning.start(&manager, intent_log).context("cannot start a thread")?;
+            manager.returning.start(&manager, intent_log).tried("cannot start a thread")?;
         }
         if let Some(after) = share_idle {
-            manager.idle.start(&manager, after).context("cannot start a thread")?;
+            manager.idle.start(&manager, after).tried("cannot start a thread")?;
         }
         Ok((manager, NotLookedAt(ready.not_looked_at)))
     }
