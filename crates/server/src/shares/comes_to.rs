@@ -6,7 +6,7 @@ use steadfast_shares::exports::import;
 use steadfast_shares::manage::{Batch, DefaultsSpec, GroupSpec};
 use steadfast_shares::{Catalog, Inherited, Wanted, places_in, planned};
 
-use super::State;
+use super::state::State;
 use crate::configuration::directory_problem;
 
 /// A wish as operations.

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::ShareManager;
+use super::state::State;
 use super::stopping::Stopping;
-use super::{ShareManager, State};
 
 /// How often it is looked in the time after which a share is idle.
 const LOOKS: u32 = 4;

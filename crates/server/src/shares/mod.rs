@@ -1,53 +1,55 @@
-//! The shares of a running server, kept ([`steadfast_control::store`]), served ([`Exports`]) and
-//! told to whoever wants to know: tools, other programs ([`Sharetab`]), plug-ins.
+//! The shares of a running server, kept ([`steadfast_control::store`]), served
+//! ([`Exports`](crate::exports::Exports)) and told to whoever wants to know: tools, other programs
+//! ([`steadfast_control::sharetab`]), plug-ins.
 //!
 //! One change at a time: a batch is checked and written into the history, and only then served and
-//! answered. What takes longer, and of what nothing depends, is done after that by other threads:
-//! the files of groups are written ([`writing`]), plug-ins called.
+//! answered. What changes together is [`state`]. What takes longer, and of what nothing depends, is
+//! done after that by other threads: the files of groups are written ([`writing`]), plug-ins called.
 
 mod comes_to;
 mod idle;
+mod kept;
 mod returning;
 mod service;
+mod state;
 mod stopping;
 mod told;
 mod watching;
 mod writing;
 
 pub use comes_to::planned_alone;
+pub(crate) use kept::{KeptShares, ReadyShares};
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use steadfast_access::Access;
-use steadfast_control::api::{Event, Subject};
+use steadfast_control::api::Event;
 use steadfast_control::plugins::Plugins;
 use steadfast_control::service::EVENTS_BEHIND_MAX;
-use steadfast_control::sharetab::Sharetab;
-use steadfast_control::store::{ApplyError, Done, Store, StoreOptions};
+use steadfast_control::store::Done;
 use steadfast_durability::IntentLogKeeper;
 use steadfast_engine::{Engine, ExportTable};
 use steadfast_posixfs::LookedAt;
+use steadfast_shares::ShareChange;
 use steadfast_shares::manage::Mistake;
-use steadfast_shares::{Item, RuleSet, Share, ShareChange, ShareId, ShareView};
 use steadfast_sys::process;
 use tokio::sync::broadcast;
 
-use crate::configuration::{Base, COMMAND_LINE, ReadBase, WantedShare};
+use crate::configuration::{ReadBase, WantedShare};
 use crate::error::{StartError, Tried};
-use crate::exports::{Built, Exports, Fault, is_single_user};
+use crate::exports::{Built, Fault};
 use crate::mount_lines::MountBy;
-use crate::places::Places;
 use idle::IdleShares;
 use returning::Returning;
 pub(crate) use service::ManagedShares;
+use state::{State, joined, look_at_patterns, tell_of_single_users};
 use told::{StatesBefore, each_once, state_served};
-use watching::{DirectoryWatch, Subdirectories, subdirectories};
+use watching::DirectoryWatch;
 use writing::Writer;
 
 /// What came of reading everything again.
@@ -61,21 +63,6 @@ pub(crate) struct ReadAgain {
     pub(crate) faults: Vec<Fault>,
 }
 
-/// Shares that are kept; nobody has looked at their directories yet.
-pub(crate) struct KeptShares {
-    store: Store,
-    left_out: LeftOut,
-    sharetab: PathBuf,
-}
-
-/// Shares that can be served. Those of groups' files are looked at when the server serves.
-pub(crate) struct ReadyShares {
-    state: State,
-    /// What is to be served.
-    pub(crate) table: ExportTable,
-    not_looked_at: Vec<WantedShare>,
-}
-
 /// Shares that are served, and at whose directories nobody has looked.
 pub(crate) struct NotLookedAt(Vec<WantedShare>);
 
@@ -83,128 +70,6 @@ pub(crate) struct NotLookedAt(Vec<WantedShare>);
 const LOOKED_AT_ONCE: usize = 2048;
 /// How long what is to be kept waits, when the server stops, for somebody whom a disk holds up.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
-
-/// Directories below patterns that no share can be made of, by group and pattern.
-type LeftOut = BTreeMap<(String, String), Vec<OsString>>;
-/// So many of them are told by name.
-const LEFT_OUT_TOLD: usize = 10;
-
-/// What changes together.
-struct State {
-    store: Store,
-    left_out: LeftOut,
-    exports: Exports,
-    /// What the disk says about shares that are to be served, by their ids.
-    faults: HashMap<ShareId, Box<str>>,
-    sharetab: Option<Sharetab>,
-    /// Whether others have been told of all shares. Before that they are not told of some: they
-    /// would take these for all.
-    has_told_all: bool,
-}
-
-impl KeptShares {
-    /// Reads what is kept.
-    ///
-    /// # Errors
-    /// When another server keeps shares there, or nothing can be read.
-    pub(crate) fn open(places: &Places, base: Base) -> Result<Self, StartError> {
-        let options = StoreOptions {
-            shares_directory: places.shares_directory.clone(),
-            state_directory: places.state_directory.clone(),
-            defaults: base.defaults,
-            fixed: base.shares,
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
-        };
-        let (mut store, mistakes) = Store::open(options)?;
-        let mut left_out = LeftOut::default();
-        look_at_patterns(&mut store, &mut left_out, None);
-        for mistake in mistakes.into_iter().chain(store.catalog().mistakes()) {
-            tracing::error!("{mistake}");
-        }
-        Ok(Self { store, left_out, sharetab: places.sharetab.clone() })
-    }
-
-    /// Whether tools keep some.
-    pub(crate) fn has_groups(&self) -> bool {
-        self.store.catalog().group_names().next().is_some()
-    }
-
-    /// All shares that are to be served.
-    pub(crate) fn shares(&self) -> impl Iterator<Item = &Share> {
-        self.store.catalog().all_served().map(|share| &**share)
-    }
-
-    /// Makes ready to serve: looks at the directories of the command line and the configuration
-    /// file, but not yet at those that groups' files name, of which there may be a hundred
-    /// thousand. What patterns made is looked at: users who may rename their directories must not
-    /// have links to others served instead.
-    pub(crate) fn make_ready(self, exports: Exports) -> ReadyShares {
-        let sharetab = open_sharetab(&self.sharetab);
-        let mut state = State {
-            store: self.store,
-            left_out: self.left_out,
-            exports,
-            faults: HashMap::new(),
-            sharetab,
-            has_told_all: false,
-        };
-        let catalog = state.store.catalog();
-        let is_for_now = |wanted: &WantedShare| {
-            let path = &wanted.share.path;
-            catalog.fixed_source(path).is_some() || catalog.is_made(path)
-        };
-        let (mut now, later): (Vec<_>, Vec<_>) =
-            state.all_wanted().into_iter().partition(is_for_now);
-        let count = now.len() + later.len();
-        state.exports.backings.forget_gone(
-            || {
-                let id = |view: ShareView| match (view.share, view.spec.id) {
-                    (Some(share), _) => share.id,
-                    (None, Some(id)) => ShareId(id),
-                    (None, None) => ShareId::of_path(&view.spec.path),
-                };
-                catalog.shares().map(id).collect()
-            },
-            count,
-        );
-        let not_looked_at = later.clone();
-        let (table, not_begun) = state.exports.begin(later);
-        now.extend(not_begun);
-        let (table, built) = state.exports.change(&Arc::new(table), &[], &now);
-        state.note_faults(&now, built.faults);
-        tell_of_single_users(&built.changed);
-        ReadyShares { state, table, not_looked_at }
-    }
-}
-
-impl ReadyShares {
-    /// The rules of each share that is served.
-    pub(crate) fn rules(&self) -> impl Iterator<Item = Arc<RuleSet>> {
-        self.state.exports.all_rules()
-    }
-
-    /// Whether a share is on something else than before, which an administrator may accept.
-    pub(crate) fn has_elsewhere(&self) -> bool {
-        self.state.exports.has_elsewhere()
-    }
-
-    /// Why shares are not served.
-    pub(crate) fn faults(&self) -> Vec<String> {
-        self.state.faults.values().map(ToString::to_string).collect()
-    }
-}
-
-fn open_sharetab(path: &Path) -> Option<Sharetab> {
-    Sharetab::open(path)
-        .inspect_err(|error| {
-            tracing::warn!(
-                "{}: cannot be written ({error}): other programs are not told what is shared; name \
-                 another place with sharetab in [server]",
-                path.display()
-            );
-        })
-        .ok()
-}
 
 /// The shares of a running server.
 pub(crate) struct ShareManager {
@@ -534,142 +399,5 @@ impl ShareManager {
                 tracing::warn!("{}: {error}", sharetab.path().display());
             }
         }
-    }
-}
-
-/// The changes of two steps as those of one.
-fn joined(first: Vec<ShareChange>, second: Vec<ShareChange>) -> Vec<ShareChange> {
-    let mut by_path: HashMap<Arc<str>, ShareChange> =
-        first.into_iter().map(|change| (change.path.clone(), change)).collect();
-    for change in second {
-        match by_path.get_mut(&change.path) {
-            Some(known) => known.new = change.new,
-            None => drop(by_path.insert(change.path.clone(), change)),
-        }
-    }
-    let mut all: Vec<_> = by_path.into_values().filter(|change| change.old != change.new).collect();
-    all.sort_by(|a, b| a.path.cmp(&b.path));
-    all
-}
-
-impl State {
-    /// All shares that are to be served, with their places where those are at hand.
-    fn all_wanted(&self) -> Vec<WantedShare> {
-        let catalog = self.store.catalog();
-        let all = catalog.all_served().map(|share| {
-            let source = catalog.fixed_source(&share.path).filter(|source| *source != COMMAND_LINE);
-            WantedShare { share: Arc::clone(share), place: source.map(str::to_owned) }
-        });
-        all.collect()
-    }
-
-    fn note_faults(&mut self, wanted: &[WantedShare], faults: Vec<Fault>) {
-        for wanted in wanted {
-            self.faults.remove(&wanted.share.id);
-        }
-        for Fault { id, path, what } in faults {
-            if what.contains(&format!("{path:?}")) {
-                tracing::error!("{what}");
-            } else {
-                tracing::error!("share {path:?} is not served: {what}");
-            }
-            self.faults.insert(id, what.into());
-        }
-    }
-
-    /// Directories of which patterns make shares.
-    fn parents(&self) -> BTreeSet<PathBuf> {
-        let patterns = self.store.catalog().patterns();
-        patterns
-            .filter_map(|(_, pattern)| Some(Path::new(&pattern.directories).parent()?.to_owned()))
-            .collect()
-    }
-}
-
-/// Tells the store which directories there are below patterns: all, or those with these parents.
-/// One that cannot be read now has what it had.
-fn look_at_patterns(
-    store: &mut Store,
-    left_out: &mut LeftOut,
-    parents: Option<&BTreeSet<PathBuf>>,
-) -> Vec<ShareChange> {
-    let patterns = store.catalog().patterns().map(|(group, pattern)| {
-        (group.to_owned(), pattern.directories.clone(), pattern.mounted == Some(true))
-    });
-    let patterns: Vec<(String, String, bool)> = patterns.collect();
-    left_out.retain(|(group, directories), _| {
-        patterns.iter().any(|pattern| pattern.0 == *group && pattern.1 == *directories)
-    });
-    let mut changes = Vec::new();
-    for (group, directories, is_mounted) in patterns {
-        let Some(parent) = Path::new(&directories).parent() else { continue };
-        if parents.is_some_and(|parents| !parents.contains(parent)) {
-            continue;
-        }
-        match subdirectories(parent, is_mounted) {
-            Ok(Subdirectories { names, left_out: mut bad }) => {
-                let names = names.iter().map(String::as_str);
-                changes = joined(changes, store.set_directories(&group, &directories, names));
-                bad.sort();
-                let place = (group, directories);
-                if left_out.get(&place).map_or(&[][..], Vec::as_slice) == bad {
-                    continue;
-                }
-                if let Some(told) = not_shared(&bad) {
-                    tracing::warn!("group {:?}, pattern {:?}: {told}", place.0, place.1);
-                }
-                left_out.insert(place, bad);
-            }
-            Err(error) => tracing::error!(
-                "group {group:?}, pattern {directories:?}: {} cannot be read: {error}",
-                parent.display()
-            ),
-        }
-    }
-    changes
-}
-
-/// That directories below a pattern are not shared, and which; `None` without any.
-fn not_shared(left_out: &[OsString]) -> Option<String> {
-    if left_out.is_empty() {
-        return None;
-    }
-    let told: Vec<_> =
-        left_out.iter().take(LEFT_OUT_TOLD).map(|name| format!("{name:?}")).collect();
-    let more = left_out.len().saturating_sub(LEFT_OUT_TOLD);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    Some(format!(
-        "not shared, since their names are not UTF-8: {}{more}; rename them",
-        told.join(", ")
-    ))
-}
-
-fn tell_of_single_users(served: &[Arc<Share>]) {
-    let (uid, gid) = process::effective_ids();
-    for share in served.iter().filter(|share| uid != 0 && is_single_user(share)) {
-        tracing::warn!(
-            "{:?}: every user of every client acts as user {uid}, group {gid}, since this server \
-             does not run as root",
-            share.path
-        );
-    }
-}
-
-/// What an event is about.
-fn subject_of(item: &Item) -> Subject {
-    match item {
-        Item::Share(_) => Subject::Share,
-        Item::File | Item::Group | Item::Pattern(_) => Subject::Group,
-    }
-}
-
-/// What a refused batch is told with.
-fn refused(error: ApplyError) -> steadfast_control::Refusal {
-    use steadfast_control::{Refusal, RefusalKind};
-    match error {
-        ApplyError::Mistakes(mistakes) => Refusal::mistaken(mistakes),
-        ApplyError::NoState { .. } => Refusal::new(RefusalKind::NotFound, error.to_string()),
-        ApplyError::ReadOnly(_) => Refusal::new(RefusalKind::Conflict, error.to_string()),
-        ApplyError::History(_) => Refusal::new(RefusalKind::Failed, error.to_string()),
     }
 }

@@ -10,7 +10,7 @@ use steadfast_control::api::{
     HistoryEntry, Mistake, Plan, ShareFilter, SharePage, ShareStatus, Who, Wish,
 };
 use steadfast_control::explain::{self, Asked, User, explain, innermost};
-use steadfast_control::store::{self, Done};
+use steadfast_control::store::{self, ApplyError, Done};
 use steadfast_control::{Refusal, RefusalKind, ShareService};
 use steadfast_shares::{
     ClientPattern, Edit, Flavor, Groups, HostName, Item, Share, ShareChange, ShareView, exports,
@@ -18,8 +18,9 @@ use steadfast_shares::{
 };
 use tokio::sync::broadcast;
 
+use super::ShareManager;
 use super::comes_to::ComesTo;
-use super::{ShareManager, State, refused};
+use super::state::State;
 use crate::exports::Fault;
 
 /// How long an answer waits for plug-ins at the most, if it is to.
@@ -296,6 +297,16 @@ impl ShareService for ManagedShares {
 
     fn subscribe(&self) -> broadcast::Receiver<Arc<[Event]>> {
         self.0.news.subscribe()
+    }
+}
+
+/// What a refused batch is told with.
+fn refused(error: ApplyError) -> Refusal {
+    match error {
+        ApplyError::Mistakes(mistakes) => Refusal::mistaken(mistakes),
+        ApplyError::NoState { .. } => Refusal::new(RefusalKind::NotFound, error.to_string()),
+        ApplyError::ReadOnly(_) => Refusal::new(RefusalKind::Conflict, error.to_string()),
+        ApplyError::History(_) => Refusal::new(RefusalKind::Failed, error.to_string()),
     }
 }
 

@@ -13,7 +13,7 @@ use steadfast_shares::{
     names_clients,
 };
 
-use super::{State, not_shared, subject_of};
+use super::state::{State, not_shared};
 use crate::configuration::COMMAND_LINE;
 
 /// How shares were doing before a change, by path; `None`: they were not served.
@@ -345,4 +345,12 @@ pub(super) fn each_once(mut paths: Vec<Arc<str>>) -> Vec<Arc<str>> {
 
 pub(super) fn state_served(is_draining: bool) -> ShareState {
     if is_draining { ShareState::Draining } else { ShareState::Enabled }
+}
+
+/// What an event is about.
+fn subject_of(item: &Item) -> Subject {
+    match item {
+        Item::Share(_) => Subject::Share,
+        Item::File | Item::Group | Item::Pattern(_) => Subject::Group,
+    }
 }
