@@ -1,10 +1,13 @@
-//! The `steadfast` program: arguments, configuration, wiring.
+//! The `steadfast` program: arguments, tables, exit codes.
 //!
-//! `serve` ([`serve`]) reads what is wanted ([`arguments`], [`serve::wanted`]), opens the state
-//! directory and the shares ([`state_directory`], [`exports`]), starts the runtime with an
-//! engine, tells clients how to find it ([`registration`], [`mount_lines`]), and then only waits
-//! for signals. `statistics` ([`statistics`]), `log` ([`log_commands`]), `share` and those that
-//! go with it ([`share_commands`]) ask it by its control socket, which [`control`] answers; `bench` is `steadfast-bench`'s. Exit status: 0 done, 1 failed, 2 wrong usage.
+//! `serve` ([`serve`]) makes a configuration of what was typed ([`arguments`]) and what the
+//! configuration file says ([`serve::wanted`]), starts a server ([`steadfast_server`]) and waits for
+//! signals. `statistics` ([`statistics`]), `log` ([`log_commands`]), `share` and those that go with it
+//! ([`share_commands`]) ask a running server ([`steadfast_control::Client`]). `bench` is
+//! `steadfast-bench`'s. Exit status: 0 done, 1 failed, 2 wrong usage.
+//!
+//! This program has no logic of the server: what happens to shares, files and the log is decided in
+//! the crates below.
 #![forbid(unsafe_code)]
 // Paths are shown quoted and escaped, so that a name with a newline makes no line of its own.
 #![allow(clippy::unnecessary_debug_formatting)]
