@@ -42,20 +42,43 @@ enum Use {
     No,
 }
 
-/// What a start needs of the log, or of that there is none.
+/// The log of a server, or that there is none. To drop it is to close it.
 pub(crate) struct OpenedLog {
     /// If changes are logged.
-    pub(crate) keeper: Option<Arc<IntentLogKeeper>>,
+    keeper: Option<Arc<IntentLogKeeper>>,
     /// What clients are told from here on.
     pub(crate) write_verifier: u64,
     /// Replies that clients may ask for again.
-    pub(crate) replies: Vec<Vec<u8>>,
+    replies: Vec<Vec<u8>>,
 }
 
 impl OpenedLog {
+    /// The log's keeper, if changes are logged.
+    pub(crate) fn keeper(&self) -> Option<&Arc<IntentLogKeeper>> {
+        self.keeper.as_ref()
+    }
+
     /// Where storage logs its changes, if they are logged.
     pub(crate) fn change_log(&self) -> Option<Arc<dyn ChangeLog>> {
         self.keeper.as_ref().map(|keeper| Arc::new(LogHandle::new(keeper)) as Arc<dyn ChangeLog>)
+    }
+
+    /// Takes the replies that clients may ask for again.
+    pub(crate) fn take_replies(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.replies)
+    }
+
+    /// Closes the log when no call can come any more; `verifier` is what clients were told last.
+    pub(crate) fn close(&mut self, verifier: u64) {
+        if let Some(keeper) = self.keeper.take() {
+            close(&keeper, verifier);
+        }
+    }
+}
+
+impl Drop for OpenedLog {
+    fn drop(&mut self) {
+        self.close(self.write_verifier);
     }
 }
 
@@ -325,8 +348,7 @@ fn random<const BYTES: usize>() -> Result<[u8; BYTES], StartError> {
     Ok(bytes)
 }
 
-/// Closes the log when no call can come any more.
-pub(crate) fn close(keeper: &Arc<IntentLogKeeper>, verifier: u64) {
+fn close(keeper: &Arc<IntentLogKeeper>, verifier: u64) {
     let was_off = keeper.phase() == Phase::Off;
     if keeper.is_unmade() {
         keeper.close(verifier);

@@ -28,6 +28,11 @@ pub(crate) struct MountBy {
 }
 
 impl MountBy {
+    /// Of a server that does not serve yet.
+    pub(crate) fn nowhere() -> Self {
+        Self { listen: Vec::new(), lookup: PortLookup::Told, udp: false }
+    }
+
     /// The lines that mount these shares, by the addresses that the machine has now.
     pub(crate) fn lines<'s>(&self, shares: impl Iterator<Item = &'s Share>) -> Vec<String> {
         let interfaces = process::interface_addresses().unwrap_or_else(|error| {

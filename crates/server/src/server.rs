@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use steadfast_access::Access;
 use steadfast_control::Control;
-use steadfast_durability::IntentLogKeeper;
 use steadfast_engine::{Engine, EngineConfig, ExportTable};
 use steadfast_posixfs::{ProcessPowers, Storage, StorageOptions};
 use steadfast_runtime::{self as runtime, ServerOptions};
@@ -62,20 +61,21 @@ const PLUGINS_DIRECTORY: &str = "plugins.d";
 /// One process can have several servers, each with its own state directory and addresses. A server
 /// reports with `tracing`; it prints nothing and never ends the process.
 pub struct Server {
-    /// Gone when the server has stopped, as is what follows.
+    /// Serves clients: not before all else has started, and not after the server has stopped.
     runtime: Option<runtime::Server>,
+    /// Unless it could not be had.
     control: Option<Control>,
     engine: Arc<Engine>,
     shares: Arc<ShareManager>,
     names: Names,
-    /// If changes are logged.
-    intent_log: Option<Arc<IntentLogKeeper>>,
+    log: OpenedLog,
     mount_by: MountBy,
     /// What the host's rpcbind knows of us.
     registered: Vec<Netid>,
     starting: Starting,
+    has_ended: bool,
     /// Kept locked as long as we run.
-    _state: StateDirectory,
+    state: StateDirectory,
 }
 
 /// Calls were under way when the server stopped, and did not end.
@@ -89,8 +89,7 @@ impl Server {
     /// ([`Server::wait_started`]). If a log was left by a crash, it is replayed first.
     ///
     /// # Errors
-    /// Why it cannot start, and what to do. A start that fails late leaves threads behind, and the
-    /// log as a crash does: the process is to be ended.
+    /// Why it cannot start, and what to do. What was begun is ended again, as [`Server::stop`] does.
     pub fn start(
         configuration: Configuration,
         mut options: StartOptions,
@@ -107,7 +106,8 @@ impl Server {
             budgets(&settings.server, &runtime_options, &addresses, kept.shares().count(), powers)?;
         // Before anything is served, or even looked at.
         let is_useful = || intent_log::is_useful(kept.shares());
-        let log = intent_log::open(&settings.log, &state, powers.serves_all_users(), is_useful)?;
+        let mut log =
+            intent_log::open(&settings.log, &state, powers.serves_all_users(), is_useful)?;
         let storage = Storage::with_log(
             StorageOptions { descriptors_max: budgets.files },
             log.change_log(),
@@ -125,44 +125,59 @@ impl Server {
         let names = Names::start(access, &engine)?;
         let (shares, not_looked_at) =
             start_shares(ready, &engine, &names, &settings, &places, options, &log)?;
-        let OpenedLog { keeper: intent_log, replies, .. } = log;
-        for reply in &replies {
-            engine.remember_replayed(reply, 0);
+        for reply in log.take_replies() {
+            engine.remember_replayed(&reply, 0);
         }
-        drop(replies);
+        // From here on what was begun is ended when this is dropped.
+        let mut server = Self {
+            runtime: None,
+            control: None,
+            engine,
+            shares,
+            names,
+            log,
+            mount_by: MountBy::nowhere(),
+            registered: Vec::new(),
+            starting: Starting::default(),
+            has_ended: false,
+            state,
+        };
         let runtime_options = ServerOptions {
             connections_max: budgets.connections,
             record_bytes_max: transfer_bytes(&settings.server) as usize + RECORD_HEAD_BYTES,
             ..runtime_options
         };
-        let listening = addresses.serve(runtime_options, &engine, intent_log.as_ref())?;
-        let about = AskedAbout {
-            observer: listening.server.observer(),
-            engine: &engine,
-            storage: &storage,
-            access: names.access(),
-            log: intent_log.as_ref(),
-            shares: &shares,
-        };
-        let control = control::start(about, &settings.server, &state.path);
-        listening.server.every_second(Box::new(move || storage.sweep()));
-        listening.server.every_second(memory::watch(&engine, names.access()));
-        let (runtime, mount_by, registered) = listening.register();
-        shares.set_mount_by(mount_by.clone());
-        let mut server = Self {
-            runtime: Some(runtime),
-            control,
-            engine,
-            shares,
-            names,
-            intent_log,
-            mount_by,
-            registered,
-            starting: Starting::default(),
-            _state: state,
-        };
+        server.serve(addresses, runtime_options, &settings.server, &storage)?;
         server.begin_to_finish(not_looked_at)?;
         Ok(server)
+    }
+
+    /// Serves clients, lets the server be asked, and tells the host's rpcbind.
+    fn serve(
+        &mut self,
+        addresses: Addresses,
+        options: ServerOptions,
+        settings: &ServerSettings,
+        storage: &Arc<Storage>,
+    ) -> Result<(), StartError> {
+        let log = self.log.keeper();
+        let listening = addresses.serve(options, &self.engine, log)?;
+        let about = AskedAbout {
+            observer: listening.server.observer(),
+            engine: &self.engine,
+            storage,
+            access: self.names.access(),
+            log,
+            shares: &self.shares,
+        };
+        self.control = control::start(about, settings, &self.state.path);
+        let swept = Arc::clone(storage);
+        listening.server.every_second(Box::new(move || swept.sweep()));
+        listening.server.every_second(memory::watch(&self.engine, self.names.access()));
+        let (runtime, mount_by, registered) = listening.register();
+        self.shares.set_mount_by(mount_by.clone());
+        (self.runtime, self.mount_by, self.registered) = (Some(runtime), mount_by, registered);
+        Ok(())
     }
 
     /// Has the rest of the shares looked at, which are served already. That may take as long as a
@@ -252,8 +267,10 @@ impl Server {
 
     /// Stops what runs; `false` if not all calls were finished.
     fn end(&mut self) -> bool {
-        let Some(runtime) = self.runtime.take() else { return true };
-        if !self.starting.is_finished() {
+        if std::mem::replace(&mut self.has_ended, true) {
+            return true;
+        }
+        if self.starting.is_under_way() {
             self.shares.end_start();
             // What is under way may have a file system join the intent log.
             self.starting.wait(START_PATIENCE);
@@ -262,12 +279,10 @@ impl Server {
         if !self.registered.is_empty() {
             registration::withdraw(&self.registered);
         }
-        let is_finished = runtime.shutdown(GRACE);
+        let is_finished = self.runtime.take().is_none_or(|runtime| runtime.shutdown(GRACE));
         self.shares.stop();
         self.names.stop();
-        if let Some(intent_log) = &self.intent_log {
-            intent_log::close(intent_log, self.engine.write_verifier());
-        }
+        self.log.close(self.engine.write_verifier());
         // Closes the trees.
         self.engine.set_exports(ExportTable::default());
         is_finished
@@ -391,7 +406,7 @@ fn start_shares(
         Arc::clone(names.access()),
         plugins::start(&settings.plugins, &plugins_directory)?,
         options.read_base,
-        log.keeper.as_ref(),
+        log.keeper(),
         share_idle(&settings.server),
     )
 }

@@ -46,8 +46,9 @@ impl Starting {
         Ok(())
     }
 
-    pub(crate) fn is_finished(&self) -> bool {
-        *self.ended.has_ended.lock()
+    /// Whether the thread is at work.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.thread.lock().is_some() && !*self.ended.has_ended.lock()
     }
 
     /// Waits until it is finished; `false` if that takes longer.

@@ -1,7 +1,7 @@
 //! Process ring, without a process of its own: a program has servers in it, which clients use.
 #![allow(clippy::expect_used)] // A failure here is a failure of the test.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -124,6 +124,18 @@ fn a_state_directory_has_one_server() {
     let error = place.start(StartOptions::default()).err().expect("in use");
     assert!(matches!(error, StartError::StateDirectory(_)), "{error:?}");
     assert!(error.to_string().contains("is in use by another server"), "{error}");
+}
+
+#[test]
+fn a_start_that_fails_leaves_nothing_behind() {
+    let place = Place::new();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = Some(taken.local_addr().expect("an address").port());
+    let error = place.start(StartOptions { port, ..StartOptions::default() });
+    let error = error.err().expect("the port is taken");
+    assert!(matches!(error, StartError::Serve(_)), "{error:?}");
+    let server = place.start(StartOptions::default()).expect("the same state at another port");
+    use_share(&server, &place.share, b"served");
 }
 
 #[test]
