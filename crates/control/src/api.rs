@@ -8,7 +8,8 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use steadfast_shares::manage::{Batch, RuleSpec};
+use steadfast_shares::RuleSpec;
+use steadfast_shares::manage::Batch;
 
 pub use steadfast_shares::manage::{Mistake, ShareState};
 pub use steadfast_shares::{Action, KeyChange, PlannedChange, Subject};

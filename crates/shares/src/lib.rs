@@ -32,16 +32,19 @@ pub use authority::{Authority, Groups, RulesOnly};
 pub use catalog::{
     Applied, Catalog, Edit, FixedShare, GroupView, ShareChange, ShareNotice, ShareView,
 };
-pub use clients::PatternError;
+pub use clients::{PatternError, spans_mapped};
 pub use compile::{Compiled, Field, FieldMistake, Inherited, Problem, RuleBook};
 pub use configuration::Configuration;
+pub use coverage::Coverage;
 pub use effective::in_effect;
 pub use group::{GroupFile, Item, Position};
 pub use model::{ClientPattern, ClientRule, Flavor, Flavors, Rights, Share, ShareId, Squash};
 pub use names::{DomainPattern, HostName, Known, Names, NetgroupName, NoNames};
-pub use options::{Access, ClientLists, OptionError, ShareOptions, names_clients};
+pub use options::{
+    Access, ClientLists, NOT_SERVED, OptionError, ShareOptions, names_clients, sec, shown, subject,
+};
 pub use plan::{Action, KeyChange, PlannedChange, Subject, planned};
 pub use rules::{Decision, Question, Refusal, RuleSet};
 pub use suggestion::nearest;
 pub use wanted::{Wanted, place_in, places_in};
-pub use words::Words;
+pub use words::{KeptWords, RuleSpec, Words};

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use steadfast_control::api::ShareState;
-use steadfast_shares::manage::{DEFAULT_GROUP, RuleSpec};
+use steadfast_shares::RuleSpec;
+use steadfast_shares::manage::DEFAULT_GROUP;
 
 use super::rule;
 

@@ -164,7 +164,7 @@ pub(crate) fn real_path(path: &str) -> Option<String> {
 fn inherited(defaults: &DefaultsSpec, group: Option<&GroupSpec>) -> Inherited {
     let (inherited, _) = Inherited::default().with(&defaults.options, &defaults.clients, &[]);
     match group {
-        Some(group) => inherited.of_group(group).0,
+        Some(group) => group.inherited(&inherited).0,
         None => inherited,
     }
 }

@@ -7,9 +7,8 @@ use steadfast_control::api::{Event, GroupStatus, ShareState, ShareStatus, Subjec
 use steadfast_control::plugins::{PluginShare, Plugins};
 use steadfast_control::sharetab::{self, Entry};
 use steadfast_control::store::Done;
-use steadfast_shares::manage::RuleSpec;
 use steadfast_shares::{
-    Edit, GroupView, Item, RuleSet, Share, ShareChange, ShareId, ShareView, in_effect,
+    Edit, GroupView, Item, RuleSet, RuleSpec, Share, ShareChange, ShareId, ShareView, in_effect,
     names_clients,
 };
 

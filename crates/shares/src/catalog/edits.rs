@@ -198,7 +198,7 @@ impl Catalog {
             return;
         };
         let (spec, is_well_written) = group.file.preamble_of(text);
-        let (inherited, mistakes) = self.inherited.of_group(&spec);
+        let (inherited, mistakes) = spec.inherited(&self.inherited);
         let means_the_same = inherited == *group.inherited
             && mistakes == group.mistakes
             && is_well_written == group.file.group_mistakes().is_empty();
@@ -300,7 +300,7 @@ impl Catalog {
         let base = self.inherited.clone();
         if let Some(group) = self.group_mut(index) {
             change(group);
-            let (inherited, mistakes) = base.of_group(group.file.group());
+            let (inherited, mistakes) = group.file.group().inherited(&base);
             group.mistakes = mistakes;
             if *group.inherited != inherited {
                 group.inherited = Arc::new(inherited);

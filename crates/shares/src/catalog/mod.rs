@@ -115,7 +115,7 @@ struct Made {
 
 impl Group {
     fn new(file: GroupFile, base: &Inherited) -> Self {
-        let (inherited, mistakes) = base.of_group(file.group());
+        let (inherited, mistakes) = file.group().inherited(base);
         let patterns = patterns(&file);
         Self {
             name: file.group().name.as_str().into(),

@@ -8,11 +8,11 @@ use super::document::{Document, Table};
 use crate::compile::{Field, FieldMistake, Inherited, RuleBook};
 use crate::group::KeptShare;
 use crate::manage::{
-    DefaultsSpec, GROUP_KEYS, GroupSpec, PATTERN_KEYS, PatternSpec, RULE_KEYS, RuleSpec,
-    SHARE_KEYS, ShareSpec,
+    DefaultsSpec, GROUP_KEYS, GroupSpec, PATTERN_KEYS, PatternSpec, RULE_KEYS, SHARE_KEYS,
+    ShareSpec,
 };
 use crate::model::{Share, ShareId};
-use crate::words::Words;
+use crate::words::{RuleSpec, Words};
 
 /// What is told of a list of clients without any.
 const EVERYBODY: &str = ": write [\"*\"] for everybody";

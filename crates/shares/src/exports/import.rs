@@ -12,9 +12,10 @@ use crate::clients::{PatternError, spans_mapped};
 use crate::compile::{Field, Inherited};
 use crate::configuration::{ConfigurationError, Place, Placed, TEXT_BYTES_MAX};
 use crate::coverage::Coverage;
-use crate::manage::{GroupSpec, Mistake, Operation, RuleSpec, ShareSpec};
+use crate::manage::{GroupSpec, Mistake, Operation, ShareSpec};
 use crate::model::ClientPattern;
 use crate::options::{ShareOptions, shown};
+use crate::words::RuleSpec;
 
 /// What texts of exports(5) come down to.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::segments::first_line;
 use super::writing::{Value, Values, quoted, rule_text};
-use crate::manage::RuleSpec;
+use crate::words::RuleSpec;
 
 /// A table in a text.
 pub(super) struct TableText<'a> {

@@ -4,10 +4,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::pool::WordPool;
 use crate::compile::Compiled;
 use crate::manage::ShareSpec;
 use crate::model::{Share, ShareId};
-use crate::words::{KeptWords, WordPool};
+use crate::words::KeptWords;
 
 /// A share's keys. Most shares have a path and clients only, and many have the same clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +33,7 @@ struct Rest {
 
 impl KeptShare {
     /// Keeps a share, in words that others may have too.
-    pub(crate) fn new(spec: ShareSpec, pool: &mut WordPool) -> Self {
+    pub(super) fn new(spec: ShareSpec, pool: &mut WordPool) -> Self {
         let ShareSpec {
             path,
             directory,
@@ -139,7 +140,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::manage::RuleSpec;
+    use crate::words::RuleSpec;
 
     fn words() -> impl Strategy<Value = Vec<String>> {
         prop::collection::vec("[a-c]{1,3}", 0..3)

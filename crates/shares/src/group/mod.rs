@@ -6,6 +6,7 @@
 
 mod editing;
 mod kept;
+mod pool;
 mod reading;
 mod segments;
 mod writing;
@@ -23,9 +24,9 @@ use crate::configuration::document::Document;
 use crate::configuration::{ConfigurationError, TEXT_BYTES_MAX};
 use crate::manage::{GroupSpec, PatternSpec, ShareSpec};
 use crate::model::Share;
-use crate::words::WordPool;
 use editing::TableText;
 pub(crate) use kept::KeptShare;
+use pool::WordPool;
 use segments::Kind;
 
 /// No node.
@@ -646,7 +647,7 @@ fn edited(
     text: &str,
     key: &str,
     (old, new): (&writing::Values<'_>, &writing::Values<'_>),
-    rules: (&[crate::manage::RuleSpec], &[crate::manage::RuleSpec]),
+    rules: (&[crate::words::RuleSpec], &[crate::words::RuleSpec]),
 ) -> Option<String> {
     let mut document = Document::new(text);
     let root = document.parse()?;

@@ -1,7 +1,7 @@
 //! Unit tests of a group's file: what is read, and that a change leaves the rest as it is.
 
 use super::*;
-use crate::manage::RuleSpec;
+use crate::words::RuleSpec;
 
 fn words(list: &[&str]) -> Vec<String> {
     list.iter().map(|word| (*word).to_owned()).collect()

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::manage::{GroupSpec, PatternSpec, RuleSpec, ShareSpec};
+use crate::manage::{GroupSpec, PatternSpec, ShareSpec};
+use crate::words::RuleSpec;
 
 /// Longest array that is written in one line, in bytes.
 const LINE_BYTES: usize = 88;

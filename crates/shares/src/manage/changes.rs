@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn who_inherits_no_clients_gets_none_of_them() {
-        let rule = crate::manage::RuleSpec { clients: words(&["a.x"]), options: Vec::new() };
+        let rule = crate::words::RuleSpec { clients: words(&["a.x"]), options: Vec::new() };
         let with_rule = ShareSpec { clients: Vec::new(), rules: vec![rule], ..share() };
         let with_list =
             ShareSpec { clients: Vec::new(), options: words(&["rw=10.0.0.1"]), ..share() };

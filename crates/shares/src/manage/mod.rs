@@ -6,7 +6,9 @@ mod check;
 
 use serde::{Deserialize, Serialize};
 
+use crate::compile::{FieldMistake, Inherited};
 use crate::model::ClientPattern;
+use crate::words::RuleSpec;
 
 pub(crate) use changes::ChangeMistake;
 pub(crate) use check::path_problem;
@@ -25,17 +27,6 @@ pub struct DefaultsSpec {
     /// Who may use shares for which nobody names clients.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clients: Vec<String>,
-}
-
-/// A rule as it is written: options for some clients.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RuleSpec {
-    /// For whom.
-    pub clients: Vec<String>,
-    /// Option words, beside those of the share.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub options: Vec<String>,
 }
 
 /// A share as it is written. What is left out comes from its group, then from `[defaults]`.
@@ -124,6 +115,13 @@ pub struct GroupSpec {
     /// Directories that become shares by themselves.
     #[serde(default, rename = "pattern", skip_serializing_if = "Vec::is_empty")]
     pub patterns: Vec<PatternSpec>,
+}
+
+impl GroupSpec {
+    /// What shares of the group inherit, and the mistakes in it; `outer` is what the group inherits.
+    pub fn inherited(&self, outer: &Inherited) -> (Inherited, Vec<FieldMistake>) {
+        outer.with(&self.options, &self.clients, &self.protocols)
+    }
 }
 
 /// What is to change about a share or a group: keys of [`ShareSpec`] or [`GroupSpec`] with their

@@ -422,7 +422,7 @@ fn the_description_refers_to_what_is_there_and_has_every_field() {
         assert!(openapi.pointer(pointer).is_some(), "{reference}");
     }
     let text = || Some("x".to_owned());
-    let rule = steadfast_shares::manage::RuleSpec {
+    let rule = steadfast_shares::RuleSpec {
         clients: vec!["*".to_owned()],
         options: vec!["ro".to_owned()],
     };
