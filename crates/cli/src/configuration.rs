@@ -7,14 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use steadfast_shares::configuration::{
+use steadfast_catalog::configuration::{
     ListenAddress, LogSettings, NamesSettings, Place, PluginSettings, ServerSettings,
     ShareSettings, TEXT_BYTES_MAX,
 };
-use steadfast_shares::manage::{DefaultsSpec, ShareSpec};
-use steadfast_shares::{
-    ClientRule, Configuration, FixedShare, RuleSet, Share, ShareId, ShareOptions, nearest,
-};
+use steadfast_catalog::manage::{DefaultsSpec, ShareSpec};
+use steadfast_catalog::{Configuration, FixedShare};
+use steadfast_shares::{ClientRule, RuleSet, Share, ShareId, ShareOptions, nearest};
 use steadfast_sys::{net, process};
 
 use crate::arguments::{NFS_PORT, ServeArguments, ServerArguments};

@@ -3,9 +3,9 @@
 use std::io;
 
 use anyhow::{Result, bail};
+use steadfast_catalog::configuration::ServerSettings;
 use steadfast_posixfs::StorageOptions;
 use steadfast_runtime::ServerOptions;
-use steadfast_shares::configuration::ServerSettings;
 use steadfast_sys::scheduling;
 
 /// Of a share that a client uses: its directory, its mount, its root, and its store of handles or what

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use parking_lot::{Condvar, Mutex};
 use steadfast_access::{Access, AccessSettings, Bounds, helper};
+use steadfast_catalog::configuration::NamesSettings;
 use steadfast_engine::Engine;
 use steadfast_shares::ShareId;
-use steadfast_shares::configuration::NamesSettings;
 
 /// Mounts that were refused after a look-up, of a share, that are logged at a time.
 const REFUSALS_TOLD_MAX: usize = 10;

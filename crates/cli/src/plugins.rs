@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use steadfast_catalog::configuration::{PluginKind, PluginSettings};
 use steadfast_control::plugins::{Executable, Exportfs, Limits, Plugin, Plugins, Samba};
-use steadfast_shares::configuration::{PluginKind, PluginSettings};
 
 /// Starts them. One that is configured outweighs a program of its name.
 ///

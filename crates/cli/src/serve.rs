@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use parking_lot::Mutex;
 use steadfast_access::Access;
+use steadfast_catalog::configuration::{LogSettings, LogTarget, Placed, ServerSettings};
 use steadfast_control::{Control, router};
 use steadfast_durability::{IntentLogKeeper, LogHandle};
 use steadfast_engine::{Engine, EngineConfig, ExportTable, Transports};
 use steadfast_posixfs::{ProcessPowers, Storage, StorageOptions, prepare_process};
 use steadfast_runtime::{ReplyLog, Server, ServerOptions, StartError};
-use steadfast_shares::configuration::{LogSettings, LogTarget, Placed, ServerSettings};
 use steadfast_sys::process::{self, Signal, Signals};
 use steadfast_vfs::ChangeLog;
 

@@ -14,12 +14,13 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     ("vfs", &[]),
     ("recovery", &["vfs"]),
     ("shares", &[]),
+    ("catalog", &["shares"]),
     ("intent-log", &[]),
     ("engine", &["xdr", "wire", "rpc", "vfs", "recovery", "shares"]),
     ("sys", &[]),
     ("posixfs", &["vfs", "sys"]),
     ("access", &["shares", "sys"]),
-    ("control", &["shares", "sys"]),
+    ("control", &["shares", "catalog", "sys"]),
     ("runtime", &["engine", "vfs", "sys"]),
     ("durability", &["engine", "runtime", "recovery", "intent-log", "vfs", "sys"]),
     ("client", &["xdr", "wire", "rpc", "sys"]),
@@ -33,6 +34,7 @@ const MAY_NEED: &[(&str, &[&str])] = &[
             "rpc",
             "vfs",
             "shares",
+            "catalog",
             "intent-log",
             "access",
             "control",
@@ -56,14 +58,14 @@ const TESTS_MAY_NEED: &[(&str, &[&str])] = &[
     // Itself, with what it has for the tests of others.
     ("access", &["access"]),
     ("engine", &["client"]),
-    ("posixfs", &["shares"]),
     ("runtime", &["client", "shares", "wire", "xdr", "rpc", "posixfs"]),
     ("client", &["shares"]),
     ("powercut", &["xdr"]),
 ];
 
 /// Crates that do no I/O, and all that they may need from others.
-const CORE: &[&str] = &["xdr", "wire", "rpc", "vfs", "recovery", "shares", "intent-log", "engine"];
+const CORE: &[&str] =
+    &["xdr", "wire", "rpc", "vfs", "recovery", "shares", "catalog", "intent-log", "engine"];
 const CORE_MAY_NEED: &[&str] = &[
     "arc-swap",
     "bitflags",

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use steadfast_access::{Access, AccessStatistics, LookUp};
+use steadfast_catalog::configuration::ServerSettings;
 use steadfast_control::{ControlOptions, Permissions, RawJson, Services, ShareService};
 use steadfast_durability::IntentLogKeeper;
-use steadfast_shares::configuration::ServerSettings;
 
 pub(crate) use log::ControlledLog;
 

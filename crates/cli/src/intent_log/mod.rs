@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use steadfast_catalog::configuration::{LOG_MIB, LogSettings};
 use steadfast_durability::{
     IntentLogKeeper, IntentLogOptions, MountedNow, OpenStorage, Phase, StartIntentLog,
     StartedIntentLog, forget_begun, forget_under_way, is_any_open, is_anything_set_aside,
@@ -22,7 +23,6 @@ use steadfast_posixfs::{
     RecoveringFileSystem, assume_server_powers, can_log_changes, marked_file_systems,
 };
 use steadfast_shares::Share;
-use steadfast_shares::configuration::{LOG_MIB, LogSettings};
 use steadfast_sys::{durable_file, process};
 use steadfast_vfs::Recoverable;
 

@@ -19,12 +19,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use steadfast_catalog::manage::{Batch, DefaultsSpec, Operation};
 use steadfast_control::api::{
     AcceptRequest, Applied, Document, ExplainRequest, ExportsFile, Import, Mistake, ShareFilter,
     Wish,
 };
 use steadfast_control::{AskError, Client};
-use steadfast_shares::manage::{Batch, DefaultsSpec, Operation};
 
 use crate::arguments::CONFIGURATION_FILE;
 use crate::configuration;

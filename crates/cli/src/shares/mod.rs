@@ -26,6 +26,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use parking_lot::{Mutex, MutexGuard};
 use steadfast_access::Access;
+use steadfast_catalog::manage::{DefaultsSpec, Mistake};
+use steadfast_catalog::{FixedShare, Item, ShareChange, ShareView};
 use steadfast_control::api::{Event, Subject};
 use steadfast_control::plugins::Plugins;
 use steadfast_control::service::EVENTS_BEHIND_MAX;
@@ -34,8 +36,7 @@ use steadfast_control::store::{ApplyError, Done, Store, StoreOptions};
 use steadfast_durability::IntentLogKeeper;
 use steadfast_engine::{Engine, ExportTable};
 use steadfast_posixfs::LookedAt;
-use steadfast_shares::manage::{DefaultsSpec, Mistake};
-use steadfast_shares::{FixedShare, Item, RuleSet, Share, ShareChange, ShareId, ShareView};
+use steadfast_shares::{RuleSet, Share, ShareId};
 use steadfast_sys::process;
 use tokio::sync::broadcast;
 

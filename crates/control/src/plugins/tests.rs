@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use steadfast_shares::manage::{DefaultsSpec, GroupSpec};
+use steadfast_catalog::manage::{DefaultsSpec, GroupSpec};
 use steadfast_shares::{
     ClientPattern, ClientRule, Flavors, Inherited, Rights, RuleBook, RuleSpec, ShareId, Words,
 };
