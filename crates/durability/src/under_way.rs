@@ -383,7 +383,7 @@ mod tests {
         let mut place = admitted(&log);
         place.take();
         let action = Action::Write { object, offset: 0, data: b"data", gap: None };
-        place.fill(record(action, object, under_way.before));
+        drop(place.put(record(action, object, under_way.before)));
         write_all(keeper);
         let (mut place, mut kept) = (admitted(&log), None);
         place.note_under_way(&FILE_SYSTEM, under_way);
@@ -392,7 +392,7 @@ mod tests {
         }
         if reached == Reached::Logged {
             let action = Action::Attributes { object, size: under_way.size, gap: None };
-            place.fill(record(action, object, under_way.wanted));
+            drop(place.put(record(action, object, under_way.wanted)));
             write_all(keeper);
         } else {
             kept = Some(place);

@@ -15,8 +15,8 @@ use steadfast_sys::journal;
 use steadfast_vfs::{
     Action, Attr, AttributesUnderWay, Before, BegunCall, BegunMark, BeingMade, Caller, Change,
     ChangeLog, Durable, FileSystemIdentity, FileSystemSync, Flush, FlushTarget, FlushWhat, FsError,
-    LogPlace, LoggedChange, LoggedFileSystem, ObjectKey, Obligation, Ownership, Place, Settled,
-    Time, change_bytes_max,
+    LogPlace, LoggedFileSystem, ObjectKey, Obligation, Ownership, Place, Settled, Time,
+    change_bytes_max,
 };
 
 use crate::aliases::Aliases;
@@ -269,7 +269,7 @@ impl Effects<'_> {
             mtime: attr.mtime,
         });
         Change { before, ..Change::new(action) }.encode(&mut record);
-        place.fill(record);
+        drop(place.put(record));
     }
 
     /// Of what changes nothing.
@@ -399,8 +399,7 @@ impl Effects<'_> {
         if let Some(place) = self.place.take() {
             // Not taken, there is nothing that must be stable.
             return if self.is_taken {
-                let logged = LoggedChange::new(place, &self.change, REPLY_BYTES);
-                Durable::after(value, Obligation::Log(logged))
+                Durable::after(value, Obligation::Log(self.change.put(place, REPLY_BYTES)))
             } else {
                 Durable::promising_nothing(value)
             };
@@ -424,7 +423,7 @@ impl Drop for Effects<'_> {
         if let Some(place) = self.place.take()
             && self.is_taken
         {
-            drop(LoggedChange::new(place, &self.change, 0));
+            drop(self.change.put(place, 0));
         }
     }
 }

@@ -5,20 +5,9 @@
 //! at and nothing was changed yet. While these locks are held no other call changes those names.
 
 use crate::{
-    Action, Attr, Change, FileKind, FileSystemIdentity, SetAttr, SetTime, StorageHandle, Time,
+    Action, Attr, CALL_KEY_BYTES_MAX, CallName, Change, FileKind, FileSystemIdentity, SetAttr,
+    SetTime, StorageHandle, Time,
 };
-
-/// The longest key of a call, in bytes.
-pub const CALL_KEY_BYTES_MAX: usize = 64;
-
-/// Which call it is, for whoever answers its repetition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallName<'a> {
-    /// What tells the call from all others, at most [`CALL_KEY_BYTES_MAX`].
-    pub key: &'a [u8],
-    /// By which share its objects were reached.
-    pub share: u64,
-}
 
 /// Attributes that were asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

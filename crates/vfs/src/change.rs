@@ -17,8 +17,8 @@ use smallvec::SmallVec;
 
 use crate::FileSystemSync;
 use crate::{
-    Attr, AttributesUnderWay, BegunCalls, FsError, HANDLE_BYTES_MAX, NAME_BYTES_MAX, StorageHandle,
-    Time,
+    Attr, AttributesUnderWay, BegunCalls, FsError, HANDLE_BYTES_MAX, LoggedChange, NAME_BYTES_MAX,
+    StorageHandle, Time,
 };
 
 use bytes::{In, Out};
@@ -351,49 +351,8 @@ pub trait LogPlace: Send {
     /// that orders the object.
     fn take(&mut self);
 
-    /// Fills the place with a record. Returns its LSN.
-    fn fill(self: Box<Self>, record: Vec<u8>) -> u64;
-
-    /// As [`LogPlace::fill`], with what stands behind the change from `behind` on.
-    fn fill_with(self: Box<Self>, record: Vec<u8>, _behind: usize) -> u64 {
-        self.fill(record)
-    }
-}
-
-/// A change that has its place in the log, to be filled together with the reply that tells of it.
-/// Dropped, it is filled without a reply: the change was applied.
-pub struct LoggedChange(Option<(Box<dyn LogPlace>, Vec<u8>)>);
-
-impl LoggedChange {
-    /// A change of an object whose place was taken.
-    pub fn new(place: Box<dyn LogPlace>, change: &Change<'_>, reply_bytes: usize) -> Self {
-        let mut record = Vec::with_capacity(change.encoded_bytes_max() + reply_bytes);
-        change.encode(&mut record);
-        Self(Some((place, record)))
-    }
-
-    /// Fills the place: `append` adds what belongs behind the change. Returns the LSN.
-    pub fn fill(mut self, append: impl FnOnce(&mut Vec<u8>)) -> u64 {
-        self.0.take().map_or(0, |(place, mut record)| {
-            let behind = record.len();
-            append(&mut record);
-            place.fill_with(record, behind)
-        })
-    }
-}
-
-impl Drop for LoggedChange {
-    fn drop(&mut self) {
-        if let Some((place, record)) = self.0.take() {
-            place.fill(record);
-        }
-    }
-}
-
-impl std::fmt::Debug for LoggedChange {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("LoggedChange")
-    }
+    /// Puts the change into the place, encoded: what remains is to fill the record.
+    fn put(self: Box<Self>, change: Vec<u8>) -> LoggedChange;
 }
 
 /// Bytes that are no change as it is encoded here.
@@ -438,6 +397,13 @@ impl<'a> Change<'a> {
             _ => 0,
         };
         change_bytes_max(data)
+    }
+
+    /// Puts the change into a place that was taken, with room for so many bytes behind it.
+    pub fn put(&self, place: Box<dyn LogPlace>, behind_bytes: usize) -> LoggedChange {
+        let mut record = Vec::with_capacity(self.encoded_bytes_max() + behind_bytes);
+        self.encode(&mut record);
+        place.put(record)
     }
 
     /// Appends the change.

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::bytes::KINDS;
 use super::*;
-use crate::DeviceNumber;
+use crate::{DeviceNumber, LogRecord};
 
 fn key() -> impl Strategy<Value = ObjectKey> {
     vec(any::<u8>(), 0..=HANDLE_BYTES_MAX)
@@ -167,6 +167,7 @@ proptest! {
 /// A place that remembers what it was filled with.
 struct Remembered {
     taken: bool,
+    change: Vec<u8>,
     to: std::sync::mpsc::Sender<(bool, Vec<u8>)>,
 }
 
@@ -175,8 +176,16 @@ impl LogPlace for Remembered {
         self.taken = true;
     }
 
-    fn fill(self: Box<Self>, record: Vec<u8>) -> u64 {
-        self.to.send((self.taken, record)).unwrap();
+    fn put(mut self: Box<Self>, change: Vec<u8>) -> LoggedChange {
+        self.change = change;
+        LoggedChange::new(self)
+    }
+}
+
+impl LogRecord for Remembered {
+    fn fill(mut self: Box<Self>, append: &mut dyn FnMut(&mut Vec<u8>)) -> u64 {
+        append(&mut self.change);
+        self.to.send((self.taken, self.change)).unwrap();
         5
     }
 }
@@ -185,16 +194,16 @@ impl LogPlace for Remembered {
 fn a_change_whose_reply_is_lost_is_logged_all_the_same() {
     let (to, filled) = std::sync::mpsc::channel();
     let place = || {
-        let mut place = Box::new(Remembered { taken: false, to: to.clone() });
+        let mut place = Box::new(Remembered { taken: false, change: Vec::new(), to: to.clone() });
         place.take();
         place
     };
     let change = Change::new(Action::Nothing);
     let mut alone = Vec::new();
     change.encode(&mut alone);
-    drop(LoggedChange::new(place(), &change, 10));
+    drop(change.put(place(), 10));
     assert_eq!(filled.try_recv(), Ok((true, alone.clone())));
-    assert_eq!(LoggedChange::new(place(), &change, 10).fill(|record| record.push(7)), 5);
+    assert_eq!(change.put(place(), 10).fill(|record| record.push(7)), 5);
     alone.push(7);
     assert_eq!(filled.try_recv(), Ok((true, alone)));
     assert!(filled.try_recv().is_err());

@@ -32,16 +32,17 @@ mod under_way;
 
 pub use acl::{Acl, AclEntry, AclTag};
 pub use attr::{Attr, DeviceNumber, FileKind, PreAttr, SetAttr, SetTime, Time, Wcc};
-pub use begun::{
-    AskedAttributes, BegunCall, BegunCalls, BegunMark, BeingMade, CALL_KEY_BYTES_MAX, CallName,
-};
+pub use begun::{AskedAttributes, BegunCall, BegunCalls, BegunMark, BeingMade};
 pub use change::{
     ACL_BYTES_MAX, AFTER_MAX, Action, Before, Change, ChangeLog, FileSystemIdentity,
-    LINK_TARGET_BYTES_MAX, LogPlace, LoggedChange, LoggedFileSystem, MADE_ACL_BYTES, Made,
-    MadeAcls, NotAChange, ObjectKey, Ownership, Place, Settled, Unlinked, change_bytes_max,
+    LINK_TARGET_BYTES_MAX, LogPlace, LoggedFileSystem, MADE_ACL_BYTES, Made, MadeAcls, NotAChange,
+    ObjectKey, Ownership, Place, Settled, Unlinked, change_bytes_max,
 };
-pub use cred::{Caller, Cred, GROUPS_MAX, Waiting};
-pub use durable::{Durable, Flush, FlushDomain, FlushTarget, FlushWhat, Obligation, ReplyBarrier};
+pub use cred::{CALL_KEY_BYTES_MAX, CallName, Caller, Cred, GROUPS_MAX, Waiting};
+pub use durable::{
+    Durable, Flush, FlushDomain, FlushTarget, FlushWhat, LogRecord, LoggedChange, Obligation,
+    ReplyBarrier,
+};
 pub use error::FsError;
 pub use file_system_sync::FileSystemSync;
 pub use filesystem::{
