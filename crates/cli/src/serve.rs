@@ -14,9 +14,9 @@ use steadfast_control::{Control, router};
 use steadfast_durability::{IntentLogKeeper, LogHandle};
 use steadfast_engine::{Engine, EngineConfig, ExportTable, Transports};
 use steadfast_posixfs::{ProcessPowers, Storage, StorageOptions, prepare_process};
+use steadfast_recovery::ChangeLog;
 use steadfast_runtime::{ReplyLog, Server, ServerOptions, StartError};
 use steadfast_sys::process::{self, Signal, Signals};
-use steadfast_vfs::ChangeLog;
 
 use crate::arguments::{CONFIGURATION_FILE, ServeArguments};
 use crate::configuration::{self, AtStart, Wanted};

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use steadfast_engine::BEHIND_CHANGE_BYTES_MAX;
 use steadfast_intent_log::{Admission, FileSystemEntry, Identity, Lsn, Refused};
-use steadfast_vfs::{
-    AttributesUnderWay, BegunCalls, Change, ChangeLog, FileSystemIdentity, FileSystemSync, FsError,
-    LogPlace, LogRecord, LoggedChange, LoggedFileSystem, Recoverable,
+use steadfast_recovery::{
+    AttributesUnderWay, BegunCalls, Change, ChangeLog, FileSystemIdentity, LogPlace,
+    LoggedFileSystem, Recoverable,
 };
+use steadfast_vfs::{FileSystemSync, FsError, LogRecord, LoggedChange};
 
 use super::aside::{self, AsidePath};
 use super::keeper::{DRAIN_POLL, FULL_WAIT, IntentLogKeeper, Phase};

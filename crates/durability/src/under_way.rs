@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use steadfast_intent_log::Identity;
+use steadfast_recovery::{AttributesUnderWay, FileSystemIdentity};
 use steadfast_sys::process::{BOOT_ID_BYTES, boot_id};
-use steadfast_vfs::{AttributesUnderWay, FileSystemIdentity};
 
 const FILE_NAME: &str = "attributes-under-way";
 /// How many can be noted at a time.
@@ -171,9 +171,9 @@ impl Drop for Noted {
 mod tests {
     use parking_lot::Mutex;
     use steadfast_intent_log::Batch;
+    use steadfast_recovery::{Action, Change, ChangeLog, LogPlace, ObjectKey, Place, Recoverable};
     use steadfast_vfs::{
-        Action, Attr, Change, ChangeLog, DeviceNumber, FileKind, FileSystemSync, FsError, LogPlace,
-        ObjectKey, Place, Recoverable, StorageHandle, Time,
+        Attr, DeviceNumber, FileKind, FileSystemSync, FsError, StorageHandle, Time,
     };
 
     use super::*;
@@ -320,7 +320,7 @@ mod tests {
             &mut self,
             _: &ObjectKey,
             attr: &Attr,
-            _: &steadfast_vfs::AclsToSet<'_>,
+            _: &steadfast_recovery::AclsToSet<'_>,
         ) -> Result<(), FsError> {
             self.attr.uid = attr.uid;
             self.note(format!("owner {}", attr.uid));

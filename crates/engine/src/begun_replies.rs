@@ -2,8 +2,9 @@
 //! [`BegunOutcome`].
 
 use steadfast_recovery::BegunOutcome;
+use steadfast_recovery::{Action, BegunCall};
 use steadfast_shares::ShareId;
-use steadfast_vfs::{Action, BegunCall, Wcc};
+use steadfast_vfs::Wcc;
 use steadfast_xdr::Writer;
 
 use crate::nfs3::encode;
@@ -84,10 +85,8 @@ fn fits(key: &CallKey, action: &Action<'_>) -> bool {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use steadfast_vfs::{
-        Attr, CallName, DeviceNumber, FileKind, FileSystemIdentity, FsError, ObjectKey, Place,
-        StorageHandle, Time,
-    };
+    use steadfast_recovery::{FileSystemIdentity, ObjectKey, Place};
+    use steadfast_vfs::{Attr, CallName, DeviceNumber, FileKind, FsError, StorageHandle, Time};
 
     use super::*;
     use crate::Transport;

@@ -11,12 +11,14 @@ use std::sync::{Arc, Weak};
 use rustix::fs::{Mode as Permissions, OFlags};
 use rustix::io::Errno;
 use smallvec::SmallVec;
+use steadfast_recovery::{
+    Action, AttributesUnderWay, Before, BegunCall, BegunMark, BeingMade, Change, ChangeLog,
+    FileSystemIdentity, LogPlace, LoggedFileSystem, ObjectKey, Ownership, Place, Settled,
+    change_bytes_max,
+};
 use steadfast_sys::journal;
 use steadfast_vfs::{
-    Action, Attr, AttributesUnderWay, Before, BegunCall, BegunMark, BeingMade, Caller, Change,
-    ChangeLog, Durable, FileSystemIdentity, FileSystemSync, Flush, FlushTarget, FlushWhat, FsError,
-    LogPlace, LoggedFileSystem, ObjectKey, Obligation, Ownership, Place, Settled, Time,
-    change_bytes_max,
+    Attr, Caller, Durable, FileSystemSync, Flush, FlushTarget, FlushWhat, FsError, Obligation, Time,
 };
 
 use crate::aliases::Aliases;
@@ -370,7 +372,7 @@ impl Effects<'_> {
             && self.place.is_some()
         {
             self.change.after.retain(|(known, _)| *known != object);
-            if self.change.after.len() < steadfast_vfs::AFTER_MAX {
+            if self.change.after.len() < steadfast_recovery::AFTER_MAX {
                 self.change.after.push((object, attr));
             }
         }

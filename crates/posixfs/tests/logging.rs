@@ -7,10 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use steadfast_posixfs::{Storage, StorageOptions, Tree, TreeOptions};
+use steadfast_recovery::{
+    Action, AttributesUnderWay, Change, ChangeLog, FileSystemIdentity, LogPlace, LoggedFileSystem,
+    Settled,
+};
 use steadfast_vfs::{
-    Action, AttributesUnderWay, Change, ChangeLog, CreateHow, FileSystem, FileSystemIdentity,
-    FileSystemSync, FsError, LogPlace, LogRecord, LoggedChange, LoggedFileSystem, Name, SetAttr,
-    SetTime, Settled, Time, WriteHow,
+    CreateHow, FileSystem, FileSystemSync, FsError, LogRecord, LoggedChange, Name, SetAttr,
+    SetTime, Time, WriteHow,
 };
 use support::{Place, User, mounted, name, settle, with_mode};
 

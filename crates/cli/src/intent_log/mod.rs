@@ -22,9 +22,9 @@ use steadfast_durability::{
 use steadfast_posixfs::{
     RecoveringFileSystem, assume_server_powers, can_log_changes, marked_file_systems,
 };
+use steadfast_recovery::Recoverable;
 use steadfast_shares::Share;
 use steadfast_sys::{durable_file, process};
-use steadfast_vfs::Recoverable;
 
 pub(crate) use commands::run;
 pub(crate) use report::{FlushReport, LogFigures, LogReport};

@@ -4,10 +4,10 @@
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use steadfast_vfs::{DeviceNumber, LogRecord};
 
 use super::bytes::KINDS;
 use super::*;
-use crate::{DeviceNumber, LogRecord};
 
 fn key() -> impl Strategy<Value = ObjectKey> {
     vec(any::<u8>(), 0..=HANDLE_BYTES_MAX)

@@ -1,10 +1,11 @@
 //! The parts of an encoded change: little-endian, every length bounded before anything is made of it.
 
+use steadfast_vfs::{Attr, DeviceNumber, FileKind, StorageHandle, Time};
+
 use super::{
     ACL_BYTES_MAX, Made, MadeAcls, NAME_BYTES_MAX, NotAChange, ObjectKey, Ownership, Place,
     Unlinked,
 };
-use crate::{Attr, DeviceNumber, FileKind, StorageHandle, Time};
 
 pub(super) struct Out<'a>(pub(super) &'a mut Vec<u8>);
 

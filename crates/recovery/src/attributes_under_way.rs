@@ -2,8 +2,9 @@
 //! between two of them does not leave an object by halves.
 
 use smallvec::smallvec;
+use steadfast_vfs::Attr;
 
-use crate::{Action, Attr, Change, ObjectKey};
+use crate::{Action, Change, ObjectKey};
 
 /// An object whose attributes are about to be set: in several steps, or with its data cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,9 +65,9 @@ impl AttributesUnderWay {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use steadfast_vfs::{DeviceNumber, FileKind, StorageHandle, Time};
 
     use super::*;
-    use crate::{DeviceNumber, FileKind, StorageHandle, Time};
 
     fn attr(uid: u32, mode: u32, size: u64) -> Attr {
         let time = Time { seconds: 5, nanoseconds: 6 };

@@ -1,6 +1,8 @@
 //! A file system as replay finds it after a crash.
 
-use crate::{Attr, FileKind, FsError, ObjectKey, Place, StorageHandle, Time};
+use steadfast_vfs::{Attr, FileKind, FsError, StorageHandle, Time};
+
+use crate::{ObjectKey, Place};
 
 /// Access lists to be set, as the kernel keeps them; an empty one is removed, and what is not given
 /// stays.

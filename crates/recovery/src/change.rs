@@ -14,12 +14,12 @@ mod bytes;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-
-use crate::FileSystemSync;
-use crate::{
-    Attr, AttributesUnderWay, BegunCalls, FsError, HANDLE_BYTES_MAX, LoggedChange, NAME_BYTES_MAX,
-    StorageHandle, Time,
+use steadfast_vfs::{
+    Attr, FileSystemSync, FsError, HANDLE_BYTES_MAX, LoggedChange, NAME_BYTES_MAX, StorageHandle,
+    Time,
 };
+
+use crate::{AttributesUnderWay, BegunCalls};
 
 use bytes::{In, Out};
 

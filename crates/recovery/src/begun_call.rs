@@ -4,10 +4,11 @@
 //! A mark is written under the locks that order the directories, when the names and objects were looked
 //! at and nothing was changed yet. While these locks are held no other call changes those names.
 
-use crate::{
-    Action, Attr, CALL_KEY_BYTES_MAX, CallName, Change, FileKind, FileSystemIdentity, SetAttr,
-    SetTime, StorageHandle, Time,
+use steadfast_vfs::{
+    Attr, CALL_KEY_BYTES_MAX, CallName, FileKind, SetAttr, SetTime, StorageHandle, Time,
 };
+
+use crate::{Action, Change, FileSystemIdentity};
 
 /// Attributes that were asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -177,7 +178,7 @@ impl<'a> BegunCall<'a> {
         let file_system =
             FileSystemIdentity { uuid: take(from)?, kind: u32::from_le_bytes(take(from)?) };
         let at = take_time(from)?;
-        let dir = StorageHandle::new(take_bytes(from, crate::HANDLE_BYTES_MAX)?)?;
+        let dir = StorageHandle::new(take_bytes(from, steadfast_vfs::HANDLE_BYTES_MAX)?)?;
         let fsid = u64::from_le_bytes(take(from)?);
         let made = if has(MADE) {
             let [kind] = take(from)?;
@@ -247,12 +248,13 @@ fn take_time(from: &mut &[u8]) -> Option<Time> {
 mod tests {
     //! Unit and property ring.
     use proptest::prelude::*;
+    use steadfast_vfs::DeviceNumber;
 
     use super::*;
-    use crate::{DeviceNumber, ObjectKey, Place, Unlinked};
+    use crate::{ObjectKey, Place, Unlinked};
 
     fn handle() -> impl Strategy<Value = StorageHandle> {
-        prop::collection::vec(any::<u8>(), 1..=crate::HANDLE_BYTES_MAX)
+        prop::collection::vec(any::<u8>(), 1..=steadfast_vfs::HANDLE_BYTES_MAX)
             .prop_map(|bytes| StorageHandle::new(&bytes).expect("short enough"))
     }
 
