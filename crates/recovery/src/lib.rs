@@ -1,4 +1,16 @@
-//! Replay: what the log's records say, brought into effect on one file system after a crash.
+//! What a logged change is, and its replay: what the log's records say, brought into effect on one file
+//! system after a crash.
+//!
+//! - [`Change`] tells what was done. Storage puts it into a place of the log ([`ChangeLog`],
+//!   [`LogPlace`]) under the lock that orders the object. [`BegunCall`] and [`AttributesUnderWay`] are
+//!   noted before a change, for a start after a kill.
+//! - [`Recoverable`] is a file system as replay finds it.
+//! - [`Replay`] brings all changes of one file system into effect.
+//!
+//! This crate knows nothing of what stands behind a change in its record, which is the engine's, nor where
+//! records are kept. It must never do I/O: it changes file systems through [`Recoverable`] alone.
+//!
+//! # Replay
 //!
 //! What a crash leaves is what the file system's own journal had, up to some change of each
 //! directory and each inode: perhaps less than was acknowledged, perhaps more. Replay does not do
