@@ -4,8 +4,6 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use steadfast_shares::configuration::NamesSettings;
-
 use crate::facts::Kind;
 
 /// How long answers live. All in ms.
@@ -92,39 +90,6 @@ impl Default for AccessSettings {
             netgroup_file: "/etc/netgroup".into(),
             timeout_ms: 2000,
             bounds: Bounds::default(),
-            helper: None,
-            state_file: None,
-        }
-    }
-}
-
-impl From<&NamesSettings> for AccessSettings {
-    fn from(names: &NamesSettings) -> Self {
-        let default = Self::default();
-        let or = |seconds: Option<u64>, default_ms| seconds.map_or(default_ms, |s| s * 1000);
-        let ttl_min_ms = or(names.ttl_min_s, default.bounds.ttl_min_ms);
-        let bounds = Bounds {
-            ttl_min_ms,
-            // One of both may be left out: the other is what was meant.
-            ttl_max_ms: or(names.ttl_max_s, default.bounds.ttl_max_ms.max(ttl_min_ms)),
-            stale_max_ms: or(names.stale_max_s, default.bounds.stale_max_ms),
-            negative_ms: or(names.negative_s, default.bounds.negative_ms),
-            entries_max: names.cache_entries_max.unwrap_or(default.bounds.entries_max),
-            ..default.bounds
-        };
-        let bounds = Bounds { ttl_min_ms: bounds.ttl_min_ms.min(bounds.ttl_max_ms), ..bounds };
-        Self {
-            servers: names.servers.clone().unwrap_or_default(),
-            hosts_file: names
-                .hosts_file
-                .as_ref()
-                .map_or(default.hosts_file, |path| path.value.clone()),
-            netgroup_file: names
-                .netgroup_file
-                .as_ref()
-                .map_or(default.netgroup_file, |path| path.value.clone()),
-            timeout_ms: names.timeout_ms.unwrap_or(default.timeout_ms),
-            bounds,
             helper: None,
             state_file: None,
         }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use steadfast_bench::arguments::BenchArguments;
+use steadfast_catalog::configuration::{LOG_MIB, ListenAddress, LogTarget};
 use steadfast_control::statistics::RECENT_MAX;
-use steadfast_shares::configuration::{LOG_MIB, ListenAddress, LogTarget};
 use steadfast_shares::{Access, ClientPattern, ShareOptions};
 
 use crate::share_commands::arguments::{self as share_commands, ServerChoice};

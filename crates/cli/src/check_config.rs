@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use steadfast_catalog::Configuration;
 use steadfast_control::plain;
 use steadfast_server::directory_problem;
-use steadfast_shares::Configuration;
 
 use crate::serve::wanted::read;
 

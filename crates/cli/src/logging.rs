@@ -4,8 +4,8 @@
 mod journal;
 
 use anyhow::{Context, Result};
+use steadfast_catalog::configuration::LogTarget;
 use steadfast_control::plain;
-use steadfast_shares::configuration::LogTarget;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::FormatFields;

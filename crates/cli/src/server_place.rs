@@ -7,10 +7,10 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use steadfast_catalog::Configuration;
+use steadfast_catalog::configuration::{LogSettings, ServerSettings};
 use steadfast_control::plain;
 use steadfast_server::StateDirectory;
-use steadfast_shares::Configuration;
-use steadfast_shares::configuration::{LogSettings, ServerSettings};
 
 use crate::arguments::CONFIGURATION_FILE;
 use crate::serve::wanted::read;

@@ -6,9 +6,9 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use steadfast_catalog::manage::{Batch, DefaultsSpec, Operation};
+use steadfast_catalog::{Catalog, GroupFile};
 use steadfast_control::store::{Store, StoreOptions};
-use steadfast_shares::manage::{Batch, DefaultsSpec, Operation};
-use steadfast_shares::{Catalog, GroupFile};
 
 fn main() {
     if let Some(count) = std::env::args().nth(1).and_then(|count| count.parse().ok()) {

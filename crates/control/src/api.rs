@@ -1,17 +1,18 @@
 //! The documents of the interface, version 1. A field may be added without another version.
 //!
-//! What is asked for is in [`steadfast_shares::manage`]: a [`Batch`] is sent as it is kept.
+//! What is asked for is in [`steadfast_catalog::manage`]: a [`Batch`] is sent as it is kept.
 //!
-//! [`Batch`]: steadfast_shares::manage::Batch
+//! [`Batch`]: steadfast_catalog::manage::Batch
 
 use std::fmt;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use steadfast_shares::manage::{Batch, RuleSpec};
+use steadfast_catalog::manage::Batch;
+use steadfast_shares::RuleSpec;
 
-pub use steadfast_shares::manage::{Mistake, ShareState};
-pub use steadfast_shares::{Action, KeyChange, PlannedChange, Subject};
+pub use steadfast_catalog::manage::{Mistake, ShareState};
+pub use steadfast_catalog::{Action, KeyChange, PlannedChange, Subject};
 
 /// Most shares of one answer.
 pub const PAGE_MAX: usize = 10_000;

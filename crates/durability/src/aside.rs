@@ -12,9 +12,9 @@ use steadfast_intent_log::aside::{
     Aside, AsideHead, AsideReader, write_aside, write_end, write_head,
 };
 use steadfast_intent_log::{End, Extent, FileSystemEntry, Identity, Lsn, Medium, Reader, Record};
+use steadfast_recovery::Recoverable;
 use steadfast_recovery::Report;
 use steadfast_sys::durable_file;
-use steadfast_vfs::Recoverable;
 
 use super::hex;
 use super::listing::is_operation;

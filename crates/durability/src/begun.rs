@@ -29,8 +29,9 @@ use steadfast_intent_log::begun::{
 };
 use steadfast_intent_log::{FileSystemEntry, Identity};
 use steadfast_recovery::outcome_of;
+use steadfast_recovery::{BegunCall, BegunCalls, BegunMark, FileSystemIdentity, Recoverable};
 use steadfast_sys::process::{boot_id, random_bytes};
-use steadfast_vfs::{BegunCall, BegunCalls, BegunMark, FileSystemIdentity, Recoverable, Time};
+use steadfast_vfs::Time;
 
 use super::replies::REPLIES_STAY;
 use super::start::{StartIntentLog, Storages, shown};
@@ -355,7 +356,8 @@ mod tests {
     //! Unit ring.
     use std::os::unix::fs::PermissionsExt;
 
-    use steadfast_vfs::{Action, CallName, ObjectKey, Place, StorageHandle, Unlinked};
+    use steadfast_recovery::{Action, ObjectKey, Place, Unlinked};
+    use steadfast_vfs::{CallName, StorageHandle};
 
     use super::*;
 

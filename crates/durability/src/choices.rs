@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_intent_log::{End, FileSystemEntry, Identity, Lsn, Superblock, amend, each_live};
-use steadfast_vfs::{Change, ObjectKey, Recoverable};
+use steadfast_recovery::{Change, ObjectKey, Recoverable};
 
 use super::adopting::candidate;
 use super::care::LogCare;

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use steadfast_intent_log::Identity;
-use steadfast_vfs::{FsError, LoggedFileSystem};
+use steadfast_recovery::LoggedFileSystem;
+use steadfast_vfs::FsError;
 
 use super::keeper::{IntentLogKeeper, Phase};
 use super::switch::{RELAPSE, RETRY_MAX};

@@ -3,7 +3,7 @@
 //! - [`StartIntentLog`]: opens the log, or makes it, and replays what a crash has left;
 //! - [`IntentLogKeeper`]: takes changes, writes them, sends the replies that wait for them, and
 //!   empties the log by checkpoints;
-//! - [`LogHandle`]: the log as storage sees it ([`steadfast_vfs::ChangeLog`]).
+//! - [`LogHandle`]: the log as storage sees it ([`steadfast_recovery::ChangeLog`]).
 //!
 //! Bytes and their order are the crate `steadfast-intent-log`'s, what a record means is `steadfast-recovery`'s.
 #![forbid(unsafe_code)]

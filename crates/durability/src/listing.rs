@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write;
 
-use steadfast_vfs::{Action, Change, ObjectKey, Place, Recoverable};
+use steadfast_recovery::{Action, Change, ObjectKey, Place, Recoverable};
 
 use super::hex;
 

@@ -9,7 +9,8 @@ use steadfast_intent_log::recovery::marks::{Fate, MarkFacts, fate, is_aside_olde
 use steadfast_intent_log::{
     FileSystemEntry, Identity, IntentLog, Lsn, MARK_SLOT_BYTES, Mark, MarkPlace,
 };
-use steadfast_vfs::{FileSystemSync, FsError, Recoverable};
+use steadfast_recovery::Recoverable;
+use steadfast_vfs::{FileSystemSync, FsError};
 
 use super::aside::AsidePath;
 use super::hex;

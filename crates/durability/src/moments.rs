@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use rustix::time::ClockId;
-use steadfast_vfs::{Action, Change, Time, change_bytes_max};
+use steadfast_recovery::{Action, Change, change_bytes_max};
+use steadfast_vfs::Time;
 
 use super::keeper::{IntentLogKeeper, Phase};
 

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use steadfast_intent_log::Lsn;
 use steadfast_recovery::Observed;
+use steadfast_recovery::{Action, Change};
 use steadfast_sys::durable_file;
-use steadfast_vfs::{Action, Change};
 
 /// What was observed, and how it is to be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl ObservedFile {
     }
 
     /// What an earlier attempt wrote, if there was one, and it tells of what is there now:
-    /// `still_mounted` is as of [`Recoverable`](steadfast_vfs::Recoverable).
+    /// `still_mounted` is as of [`Recoverable`](steadfast_recovery::Recoverable).
     pub(super) fn read(&self, still_mounted: Option<&str>) -> io::Result<Option<Kept>> {
         let bytes = match std::fs::read(&self.path) {
             Ok(bytes) => bytes,
@@ -150,7 +150,8 @@ impl ObservedFile {
 
 #[cfg(test)]
 mod tests {
-    use steadfast_vfs::{Attr, DeviceNumber, FileKind, ObjectKey, StorageHandle, Time};
+    use steadfast_recovery::ObjectKey;
+    use steadfast_vfs::{Attr, DeviceNumber, FileKind, StorageHandle, Time};
 
     use super::*;
 

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use steadfast_engine::BEHIND_CHANGE_BYTES_MAX;
 use steadfast_intent_log::{Admission, FileSystemEntry, Identity, Lsn, Refused};
-use steadfast_vfs::{
-    AttributesUnderWay, BegunCalls, Change, ChangeLog, FileSystemIdentity, FileSystemSync, FsError,
-    LogPlace, LoggedFileSystem, Recoverable,
+use steadfast_recovery::{
+    AttributesUnderWay, BegunCalls, Change, ChangeLog, FileSystemIdentity, LogPlace,
+    LoggedFileSystem, Recoverable,
 };
+use steadfast_vfs::{FileSystemSync, FsError, LogRecord, LoggedChange};
 
 use super::aside::{self, AsidePath};
 use super::keeper::{DRAIN_POLL, FULL_WAIT, IntentLogKeeper, Phase};
@@ -203,6 +204,7 @@ impl ChangeLog for LogHandle {
                             keeper: Arc::clone(keeper),
                             file_system: file_system.0,
                             state: PlaceState::Admitted(admission),
+                            record: Vec::new(),
                             begun: Some(Begun::now()),
                             noted: None,
                         })));
@@ -283,9 +285,7 @@ impl ChangeLog for LogHandle {
     }
 
     fn note(&self, place: Box<dyn LogPlace>, change: &Change<'_>) -> Result<(), FsError> {
-        let mut record = Vec::with_capacity(change.encoded_bytes_max());
-        change.encode(&mut record);
-        let lsn = place.fill(record);
+        let lsn = change.put(place, 0).fill(|_| {});
         self.0.rouse();
         self.0.wait_stable(lsn);
         Ok(())
@@ -303,7 +303,13 @@ impl LogPlace for Pass {
 
     fn take(&mut self) {}
 
-    fn fill(self: Box<Self>, _record: Vec<u8>) -> u64 {
+    fn put(self: Box<Self>, _change: Vec<u8>) -> LoggedChange {
+        LoggedChange::new(self)
+    }
+}
+
+impl LogRecord for Pass {
+    fn fill(self: Box<Self>, _append: &mut dyn FnMut(&mut Vec<u8>)) -> u64 {
         0
     }
 }
@@ -325,6 +331,8 @@ struct Place {
     keeper: Arc<IntentLogKeeper>,
     file_system: u32,
     state: PlaceState,
+    /// The change, once it was put here.
+    record: Vec<u8>,
     /// Until it is taken.
     begun: Option<Begun>,
     /// What is under way, until its record is stable.
@@ -358,12 +366,17 @@ impl LogPlace for Place {
         }
     }
 
-    fn fill(self: Box<Self>, record: Vec<u8>) -> u64 {
-        let behind = record.len();
-        self.fill_with(record, behind)
+    fn put(mut self: Box<Self>, change: Vec<u8>) -> LoggedChange {
+        self.record = change;
+        LoggedChange::new(self)
     }
+}
 
-    fn fill_with(mut self: Box<Self>, record: Vec<u8>, behind: usize) -> u64 {
+impl LogRecord for Place {
+    fn fill(mut self: Box<Self>, append: &mut dyn FnMut(&mut Vec<u8>)) -> u64 {
+        let mut record = std::mem::take(&mut self.record);
+        let behind = record.len();
+        append(&mut record);
         if mutation::is_on(Mutation::LateOrder) {
             // Others overtake it.
             std::thread::sleep(DRAIN_POLL * (record.len() as u32 % 8));

@@ -2,8 +2,8 @@
 
 use rustix::time::ClockId;
 use steadfast_intent_log::{Extent, Medium, Reader};
-use steadfast_recovery::{Replay, Report};
-use steadfast_vfs::{Action, Change, FsError, Recoverable, Time};
+use steadfast_recovery::{Action, Change, Recoverable, Replay, Report};
+use steadfast_vfs::{FsError, Time};
 
 use super::listing::object_shown;
 use super::mutation::{self, Mutation};

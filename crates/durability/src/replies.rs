@@ -27,8 +27,8 @@ use parking_lot::Mutex;
 use steadfast_engine::call_of;
 use steadfast_intent_log::NO_FILE_SYSTEM;
 use steadfast_intent_log::replies::{Segment, SegmentError, write_entry, write_segment_head};
+use steadfast_recovery::{Action, Change};
 use steadfast_sys::durable_file;
-use steadfast_vfs::{Action, Change};
 
 use super::keeper::{IntentLogKeeper, IntentLogOptions, Phase};
 

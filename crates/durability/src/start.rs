@@ -11,9 +11,9 @@ use steadfast_intent_log::{
     Extent, FileSystemEntry, Identity, IntentLog, LiveRecords, Lsn, Reader, Superblock, Survey,
     count_record_like, format, inspect,
 };
+use steadfast_recovery::{Change, Recoverable};
 use steadfast_recovery::{finish_cut, undo};
 use steadfast_sys::durable_file;
-use steadfast_vfs::{Change, Recoverable};
 
 use super::adopting::LookAround;
 use super::begun::BegunRings;

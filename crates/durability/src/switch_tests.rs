@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use steadfast_vfs::{ChangeLog, FileSystemIdentity, FileSystemSync, FsError};
+use steadfast_recovery::{ChangeLog, FileSystemIdentity};
+use steadfast_vfs::{FileSystemSync, FsError};
 
 use super::keeper::{IntentLogKeeper, IntentLogOptions, Phase};
 use super::place::LogHandle;
@@ -67,7 +68,7 @@ pub(super) fn parts(place: &std::path::Path, open_storage: Box<OpenStorage>) -> 
 
 pub(super) fn join(
     keeper: &Arc<IntentLogKeeper>,
-) -> (LogHandle, Arc<Disk>, steadfast_vfs::LoggedFileSystem) {
+) -> (LogHandle, Arc<Disk>, steadfast_recovery::LoggedFileSystem) {
     let (log, disk) = (LogHandle::new(keeper), Arc::new(Disk::default()));
     let identity = FileSystemIdentity { uuid: [5; 16], kind: 6 };
     let sync = Arc::clone(&disk) as Arc<dyn FileSystemSync>;

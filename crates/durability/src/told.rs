@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use steadfast_intent_log::FileSystemEntry;
 use steadfast_recovery::Report;
+use steadfast_recovery::{Action, Change, ObjectKey, Recoverable};
 use steadfast_sys::durable_file;
-use steadfast_vfs::{Action, Change, ObjectKey, Recoverable};
 
 use super::hex;
 use super::listing::object_shown;

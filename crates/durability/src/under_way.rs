@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use steadfast_intent_log::Identity;
+use steadfast_recovery::{AttributesUnderWay, FileSystemIdentity};
 use steadfast_sys::process::{BOOT_ID_BYTES, boot_id};
-use steadfast_vfs::{AttributesUnderWay, FileSystemIdentity};
 
 const FILE_NAME: &str = "attributes-under-way";
 /// How many can be noted at a time.
@@ -171,9 +171,9 @@ impl Drop for Noted {
 mod tests {
     use parking_lot::Mutex;
     use steadfast_intent_log::Batch;
+    use steadfast_recovery::{Action, Change, ChangeLog, LogPlace, ObjectKey, Place, Recoverable};
     use steadfast_vfs::{
-        Action, Attr, Change, ChangeLog, DeviceNumber, FileKind, FileSystemSync, FsError, LogPlace,
-        ObjectKey, Place, Recoverable, StorageHandle, Time,
+        Attr, DeviceNumber, FileKind, FileSystemSync, FsError, StorageHandle, Time,
     };
 
     use super::*;
@@ -320,7 +320,7 @@ mod tests {
             &mut self,
             _: &ObjectKey,
             attr: &Attr,
-            _: &steadfast_vfs::AclsToSet<'_>,
+            _: &steadfast_recovery::AclsToSet<'_>,
         ) -> Result<(), FsError> {
             self.attr.uid = attr.uid;
             self.note(format!("owner {}", attr.uid));
@@ -383,7 +383,7 @@ mod tests {
         let mut place = admitted(&log);
         place.take();
         let action = Action::Write { object, offset: 0, data: b"data", gap: None };
-        place.fill(record(action, object, under_way.before));
+        drop(place.put(record(action, object, under_way.before)));
         write_all(keeper);
         let (mut place, mut kept) = (admitted(&log), None);
         place.note_under_way(&FILE_SYSTEM, under_way);
@@ -392,7 +392,7 @@ mod tests {
         }
         if reached == Reached::Logged {
             let action = Action::Attributes { object, size: under_way.size, gap: None };
-            place.fill(record(action, object, under_way.wanted));
+            drop(place.put(record(action, object, under_way.wanted)));
             write_all(keeper);
         } else {
             kept = Some(place);

@@ -107,7 +107,7 @@ impl IntentLogKeeper {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use steadfast_vfs::ChangeLog;
+    use steadfast_recovery::ChangeLog;
 
     use super::super::switch::Left;
     use super::super::switch_tests::{join, parts, start};

@@ -2,11 +2,13 @@
 //! [`BegunOutcome`].
 
 use steadfast_recovery::BegunOutcome;
+use steadfast_recovery::{Action, BegunCall};
 use steadfast_shares::ShareId;
-use steadfast_vfs::{Action, BegunCall, Wcc};
+use steadfast_vfs::Wcc;
 use steadfast_xdr::Writer;
 
 use crate::nfs3::encode;
+use crate::operation::OperationId;
 use crate::record;
 use crate::reply_cache::{CallKey, KEY_BYTES};
 use crate::wire_handle::HandleSealer;
@@ -41,9 +43,8 @@ impl BegunReplies {
         let key = call.call.key.first_chunk::<KEY_BYTES>().map(CallKey::from_bytes);
         let Some(key) = key.filter(|key| fits(key, &call.action)) else { return Ok(None) };
         let Some(outcome) = outcome()? else { return Ok(None) };
-        let mut reply = Vec::new();
-        let mut w = Writer::new(&mut reply);
-        steadfast_rpc::accepted_success(&mut w, key.xid());
+        let mut result = Vec::new();
+        let mut w = Writer::new(&mut result);
         encode::ok(&mut w);
         match (outcome, call.action) {
             (BegunOutcome::Made { handle, attr }, _) => {
@@ -63,31 +64,33 @@ impl BegunReplies {
             (BegunOutcome::Changed, _) => encode::wcc_data(&mut w, &Wcc::default()),
         }
         let mut behind = Vec::new();
-        record::append(&mut behind, Some(&key), &reply);
+        record::append(&mut behind, Some(&key), &result);
         Ok(Some(behind))
     }
 }
 
 /// Whether a call's procedure does what its mark says.
 fn fits(key: &CallKey, action: &Action<'_>) -> bool {
-    match action {
-        Action::Make { .. } => key.makes_object(),
-        Action::Link { .. } => key.makes_link(),
-        Action::Remove { .. } => key.removes(),
-        Action::Rename { .. } => key.renames(),
-        Action::Touched { .. } => key.sets_attributes(),
-        _ => false,
-    }
+    let (program, version, procedure) = key.numbers();
+    let called = OperationId::of(program, version, procedure).name();
+    let name = called.procedure_name;
+    called.protocol == "nfs"
+        && match action {
+            Action::Make { .. } => matches!(name, "CREATE" | "MKDIR" | "SYMLINK" | "MKNOD"),
+            Action::Link { .. } => name == "LINK",
+            Action::Remove { .. } => matches!(name, "REMOVE" | "RMDIR"),
+            Action::Rename { .. } => name == "RENAME",
+            Action::Touched { .. } => name == "SETATTR",
+            _ => false,
+        }
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
 
-    use steadfast_vfs::{
-        Attr, CallName, DeviceNumber, FileKind, FileSystemIdentity, FsError, ObjectKey, Place,
-        StorageHandle, Time,
-    };
+    use steadfast_recovery::{FileSystemIdentity, ObjectKey, Place};
+    use steadfast_vfs::{Attr, CallName, DeviceNumber, FileKind, FsError, StorageHandle, Time};
 
     use super::*;
     use crate::Transport;
@@ -142,16 +145,15 @@ mod tests {
         let key = key_of(8);
         let outcome = || Ok::<_, FsError>(Some(made()));
         let behind = BegunReplies::new(&HANDLE_KEY).reply(&call(&key), outcome).unwrap().unwrap();
-        let (found, reply) = record::read(&behind).unwrap();
-        assert_eq!(found.to_bytes(), key);
-        // Accepted, successful, NFS3_OK.
-        assert_eq!(reply[..4], XID.to_be_bytes());
-        assert_eq!(reply[24..28], [0; 4]);
+        let (found, result) = record::read(&behind).unwrap();
+        assert_eq!((found.to_bytes(), found.xid()), (key, XID));
+        // NFS3_OK.
+        assert_eq!(result[..4], [0; 4]);
         let sealed = HandleSealer::new(&HANDLE_KEY).seal(ShareId(SHARE), &object(10));
         let handle = sealed.as_bytes();
-        assert_eq!(reply[32..36], (handle.len() as u32).to_be_bytes());
-        assert_eq!(reply[36..36 + handle.len()], *handle);
-        let attributes = &reply[36 + handle.len().next_multiple_of(4)..];
+        assert_eq!(result[8..12], (handle.len() as u32).to_be_bytes());
+        assert_eq!(result[12..12 + handle.len()], *handle);
+        let attributes = &result[12 + handle.len().next_multiple_of(4)..];
         assert_eq!(attributes[..8], [0, 0, 0, 1, 0, 0, 0, 1], "those of an ordinary file follow");
         assert_eq!(attributes[4 + 44..4 + 52], 77_u64.to_be_bytes(), "its file system's number");
         assert_eq!(attributes[4 + 84..], [0; 8], "nothing of the directory");

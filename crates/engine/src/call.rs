@@ -1,407 +1,459 @@
-//! What goes in and out of [`crate::Engine::call`].
+//! A call that is being executed: who calls, how, and what has come of it so far.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+use smallvec::SmallVec;
+use steadfast_shares::{Decision, Flavor, Groups, Rights, Share, ShareId};
+use steadfast_vfs::{CallName, Caller, Cred, Durable, FileSystem, FsError, Obligation};
+use steadfast_vfs::{ReplyBarrier, StorageHandle, Waiting};
+use steadfast_xdr::Writer;
 
-use steadfast_shares::{Flavor, Question};
-use steadfast_vfs::{FileRange, Flush, FlushDomain, FsError};
+use crate::complaint::Complaint;
+use crate::export::{ExportTable, Exported};
+use crate::host::{CallHost, Room, Stage, StorageId};
+use crate::identity::{Acting, WireIdentity, squash_groups, squashed};
+use crate::operation::Operation;
+use crate::peer::{Peer, Transport};
+use crate::program::Program;
+use crate::reply_cache::{Admission, CallKey, Execution, Judged, KEY_BYTES, ReplyCache};
+use crate::shared::Shared;
+use crate::waiting::{allow, waiting_by_degrees};
+use crate::wire_handle::SealedHandle;
 
-use crate::access_memo::AccessMemo;
-use crate::operation::OperationId;
-use crate::record;
-use crate::reply_cache::Execution;
+/// The largest transfer over UDP in bytes: with the headers it must fit one datagram.
+const UDP_TRANSFER_BYTES_MAX: u32 = 32 * 1024;
+/// Where a message has its credential: after xid, message type, RPC version, program, version and
+/// procedure.
+const CREDENTIAL_AT: usize = 24;
+const VERIFIER_BYTES: usize = 8;
 
-/// The first port that everybody may use.
-const PRIVILEGED_PORTS_END: u16 = 1024;
-
-/// How a call came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Transport {
-    /// A record of a TCP connection.
-    Tcp,
-    /// A UDP datagram.
-    Udp,
+/// One call on its way through its procedure.
+pub(crate) struct Call<'a> {
+    pub(crate) shared: &'a Shared,
+    /// What is served, for who is asked that.
+    pub(crate) programs: &'static [Program],
+    pub(crate) exports: &'a ExportTable,
+    pub(crate) host: &'a mut dyn CallHost,
+    pub(crate) peer: &'a Peer,
+    pub(crate) identity: WireIdentity,
+    pub(crate) message: Message<'a>,
+    /// Whether the call may be executed again when more is known ([`Outcome::AskAgain`]).
+    pub(crate) may_wait: bool,
+    pub(crate) admitted: Admitted<'a>,
+    /// To be logged about the client.
+    pub(crate) complaint: Option<Complaint>,
+    /// Why the call may not wait for its storage, once that is so.
+    pub(crate) lacks_room: Option<Room>,
+    /// What is being executed.
+    pub(crate) op: Op,
+    pub(crate) promises: Promises,
 }
 
-/// Who calls, as the socket tells it: one a connection, so that what was found out about the
-/// client is known at its next call.
-#[derive(Debug)]
-pub struct Peer {
-    /// The client's address and port.
-    pub address: SocketAddr,
-    /// Our address and port that it spoke to.
-    pub local: SocketAddr,
-    /// How.
-    pub transport: Transport,
-    /// Tells connections apart whose ports are the same: a client that connects again may do so
-    /// from its old port. 0 for datagrams.
-    number: u64,
-    pub(crate) memo: AccessMemo,
-}
-
-/// By which way a call came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Origin {
-    address: SocketAddr,
-    transport: Transport,
-    number: u64,
-}
-
-impl Origin {
-    /// The connection's number; of all datagrams the same.
-    pub(crate) fn connection(&self) -> u64 {
-        self.number
-    }
-}
-
-/// Where the reply of a call can be sent later, by whoever has it.
-pub trait ReplySink: Send {
-    /// Sends one RPC message. Never waits: what cannot be sent is lost.
-    fn send(self: Box<Self>, reply: &[u8]);
-}
-
-impl Peer {
-    /// A peer about which nothing is known yet.
-    pub fn new(address: SocketAddr, local: SocketAddr, transport: Transport) -> Self {
-        Self { address, local, transport, number: 0, memo: AccessMemo::default() }
-    }
-
-    /// The same peer on a connection of this number, which no other living one has.
-    #[must_use]
-    pub fn on_connection(self, number: u64) -> Self {
-        Self { number, ..self }
-    }
-
-    /// The number of the connection, 0 for datagrams.
-    pub fn connection(&self) -> u64 {
-        self.number
-    }
-
-    /// What rules are asked about him when he says who he is by this flavour.
-    pub(crate) fn question(&self, flavor: Flavor) -> Question {
-        let from_privileged_port = self.address.port() < PRIVILEGED_PORTS_END;
-        Question { client: self.address.ip(), flavor, from_privileged_port }
-    }
-
-    pub(crate) fn origin(&self) -> Origin {
-        Origin { address: self.address, transport: self.transport, number: self.number }
-    }
-}
-
-/// What a call waits for when it waits for storage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct StorageId(pub u64);
-
-impl StorageId {
-    /// All storage of which it is not known yet, or not any more, which it is.
-    pub const UNKNOWN: Self = Self(1 << 63);
-}
-
-impl From<FlushDomain> for StorageId {
-    fn from(domain: FlushDomain) -> Self {
-        Self(u64::from(domain.0))
-    }
-}
-
-/// Whether a call may wait for its storage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
-    /// It may.
-    Free,
-    /// So many calls do that nobody would be left for calls to other storage: this one is to be
-    /// executed again later, from its beginning ([`Verdict::PutOff`]).
-    Later,
-    /// It has found no place for a while, or none of those has come back meanwhile: its client is
-    /// to try later (JUKEBOX).
-    None,
-}
-
-/// What the engine tells its host while a call runs.
-pub trait CallHost {
-    /// The call is about to wait for this storage, or might: whether it may. Asked before the host
-    /// is told so; what the call changes has not been begun.
-    fn room_to_wait(&mut self, _storage: StorageId) -> Room {
-        Room::Free
-    }
-
-    /// Whether the call is one that was put off before ([`Verdict::PutOff`]), and is executed again.
-    fn was_put_off(&self) -> bool {
-        false
-    }
-
-    /// The call is about to do something that may put the thread to sleep (a change, a cold
-    /// read): let others take over the connection's further calls should it last. Cheap; may be
-    /// called more than once.
-    fn may_block(&mut self);
-
-    /// As [`CallHost::may_block`], for what the kernel most likely has in memory (names, objects):
-    /// the thread sleeps so seldom that replies to others may wait for this call.
-    fn seldom_blocks(&mut self) {
-        self.may_block();
-    }
-
-    /// An object is being opened: as [`CallHost::seldom_blocks`], or, while the host finds that
-    /// this takes long, as [`CallHost::will_block`].
-    fn opens(&mut self) {
-        self.will_block();
-    }
-
-    /// That object is open, or cannot be opened.
-    fn has_opened(&mut self) {}
-
-    /// The call is certain to wait for the disk: others must take over now.
-    fn will_block(&mut self);
-
-    /// Where the call's reply can be sent later. Asked for when it is a duplicate of a call that
-    /// is being executed; `None`: it gets no reply.
-    fn reply_sink(&mut self) -> Option<Box<dyn ReplySink>> {
-        None
-    }
-
-    /// Seconds since 1970, for who asks what time it is; `None` if the host has no clock.
-    fn unix_time_s(&self) -> Option<u32> {
-        None
-    }
-
-    /// Whether a connection of the same client address is gone, so that the client of this call may
-    /// have been the one that used it (the table in `reply_cache` says what that means). May wait
-    /// for the peer of that connection. Seldom asked: both have sent the same call.
-    fn is_gone(&mut self, _connection: u64) -> bool {
-        true
-    }
-
-    /// The call's time is spent on this from here on. The engine has no clock: whoever wants to
-    /// know how long a stage lasts looks at one here. Called for every call, so a host that does
-    /// not measure this one must return at once.
-    fn stage(&mut self, _stage: Stage) {}
-}
-
-/// What the time of a call that is being executed is spent on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// RPC header, credentials, duplicate request cache, arguments. Every call begins with it.
-    Decode,
-    /// The handle's MAC, the share's rights, the caller's identity; for a change also lending
-    /// the seat.
-    Access,
-    /// The storage's operation, and the encoding of its result.
-    Storage,
-}
-
-/// What the engine found out about a call, for who counts calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallFacts {
-    /// The client's number for it.
-    pub xid: u32,
-    /// What was called.
-    pub operation: OperationId,
-    /// Whether the reply is a failure, of RPC or of the procedure.
-    pub is_error: bool,
-}
-
-impl Default for CallFacts {
-    fn default() -> Self {
-        Self { xid: 0, operation: OperationId::OTHER, is_error: false }
-    }
-}
-
-/// Replies of a batch of calls, in the order in which they are to be sent.
-#[derive(Debug, Default)]
-pub struct ReplyBuffer {
-    /// RPC messages (and what the runtime puts between them).
-    pub bytes: Vec<u8>,
-    /// File ranges that belong into `bytes`: each before the byte of that index. Ascending.
-    pub files: Vec<(usize, FileRange)>,
-    /// Whether [`ReplyBuffer::files`] may be used (TCP, and the sender can).
-    pub may_place_files: bool,
-    /// What was wrong with the last call, if anything: to be logged, rate-limited, with the
-    /// peer's address. The engine sets it, the runtime takes it.
-    pub complaint: Option<Complaint>,
-    /// What is known of the last call. The engine sets it.
-    pub facts: CallFacts,
-}
-
-impl ReplyBuffer {
-    /// Bytes of all replies, file ranges included.
-    pub fn length(&self) -> usize {
-        let files: usize = self.files.iter().map(|(_, range)| range.length as usize).sum();
-        self.bytes.len() + files
-    }
-}
-
-/// What a peer did wrong in a call that was answered all the same.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum Complaint {
-    /// Arguments that could not be decoded.
-    #[error("sent {operation} arguments that could not be decoded (program {program})")]
-    GarbageArguments {
-        /// RPC program.
-        program: u32,
-        /// The procedure's name in its RFC.
-        operation: &'static str,
-    },
-    /// Credentials that could not be decoded or are not served.
-    #[error(
-        "sent credentials of flavour {flavour}, or a verifier, that are malformed or not served"
-    )]
-    BadCredentials {
-        /// RPC authentication flavour.
-        flavour: u32,
-    },
-    /// Another RPC version than 2.
-    #[error("speaks RPC version {version}, which nobody does")]
-    RpcVersion {
-        /// The version.
-        version: u32,
-    },
-    /// A handle whose MAC is not ours.
-    #[error("sent a handle that this server did not make")]
-    ForgedHandle,
-    /// Nothing wrong: its call could not wait for its storage ([`Room::None`]).
-    #[error(
-        "is told to try later (JUKEBOX): so many calls wait for disks that one for share {path} \
-         found no place; look whether its disk, or another, hangs"
-    )]
-    StorageHangs {
-        /// The share's path.
-        path: Arc<str>,
-    },
-    /// A mount that was refused, and why.
-    #[error("may not mount {path:?}: {why}")]
-    MountRefused {
-        /// What it asked for, as far as it is told.
-        path: String,
-        /// Why.
-        why: MountRefusal,
-    },
-    /// A change for which the file system has no room.
-    #[error("was refused {operation} on share {path:?}: {why}")]
-    NoRoom {
-        /// The procedure's name in its RFC.
-        operation: &'static str,
-        /// The share's path.
-        path: Arc<str>,
-        /// What there is not enough of.
-        why: &'static str,
-    },
-}
-
-/// Why a mount was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum MountRefusal {
-    /// There is no such share.
-    #[error("there is no share of this path; `steadfast share list` has them")]
-    NoShare,
-    /// The share takes no new clients.
-    #[error("the share takes no new clients (draining)")]
-    Draining,
-    /// No rule of the share is for this client.
-    #[error(
-        "no rule of the share gives this client access; `steadfast share explain CLIENT PATH` says \
-         what decides"
-    )]
-    NoAccess,
-    /// The path leads nowhere within the share.
-    #[error("there is no such directory in the share: {0}")]
-    NoDirectory(FsError),
-    /// It cannot be said now.
-    #[error("its names are not known yet, or its disk is not there: {0}")]
-    NotNow(FsError),
-    /// Something else is wrong.
-    #[error("{0}")]
-    Failed(FsError),
-}
-
-/// Why a connection must be closed: what follows in the stream cannot be trusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum HangUp {
-    /// Too short to be an RPC message, or not a call.
-    #[error("sent something that is not an RPC call")]
-    NotACall,
-}
-
-/// What became of a call.
-#[derive(Debug)]
-#[must_use]
-pub enum Verdict {
-    /// One reply was appended.
-    Replied,
-    /// The call may not wait for its storage now ([`Room::Later`]), and has changed nothing. The
-    /// host executes it again later, telling so ([`CallHost::was_put_off`]), or has its client told
-    /// to try later ([`crate::Engine::refuse`]). Until then its duplicates find it in progress.
-    PutOff(PutOffCall),
-    /// The reply waits for stability: meet the obligation, then [`crate::Engine::settle`].
-    Parked(ParkedCall),
-    /// No reply is due (a duplicate of a call still in progress).
-    Silent,
-    /// Close the connection (TCP) or drop the datagram (UDP).
-    HangUp(HangUp),
-}
-
-/// A call that was put off.
-#[derive(Debug)]
-pub struct PutOffCall {
-    /// The reply that tells its client to try later.
-    pub(crate) reply: Vec<u8>,
-    /// Under which the duplicate request cache has it in progress.
-    pub(crate) key: Option<Execution>,
-}
-
-impl PutOffCall {
-    /// A call that no engine put off, for tests of whoever executes it again.
-    pub fn for_test(reply: Vec<u8>) -> Self {
-        Self { reply, key: None }
-    }
-
-    /// The reply that tells its client to try later, for the same tests.
-    pub fn reply(&self) -> &[u8] {
-        &self.reply
-    }
-}
-
-/// What a parked call waits for.
-#[derive(Debug)]
-pub enum Awaited {
-    /// Objects must be flushed.
-    Flush(Flush),
-    /// The intent log must be stable up to this LSN.
-    Lsn(u64),
-}
-
-/// A call that was executed, and whose reply waits until what it tells is stable.
-#[derive(Debug)]
-pub struct ParkedCall {
-    /// What must come first.
-    pub awaited: Awaited,
-    /// The reply for success.
-    pub(crate) reply: Vec<u8>,
-    /// Whether its last eight bytes are the write verifier.
-    pub(crate) ends_with_verifier: bool,
-    /// What the reply for failure is made of.
+/// What the message of a call says in its header.
+#[derive(Clone, Copy)]
+pub(crate) struct Message<'a> {
+    /// All of it.
+    pub(crate) bytes: &'a [u8],
     pub(crate) xid: u32,
-    /// See [`crate::operation::Operation::failure_words`].
-    pub(crate) failure_words: usize,
-    /// Under which the duplicate request cache expects the reply.
-    pub(crate) key: Option<Execution>,
+    /// Program, version, procedure.
+    pub(crate) numbers: (u32, u32, u32),
 }
 
-impl ParkedCall {
-    /// A parked call that no engine made, for tests of whoever meets obligations.
-    pub fn for_test(awaited: Awaited, reply: Vec<u8>) -> Self {
-        Self { awaited, reply, ends_with_verifier: false, xid: 0, failure_words: 0, key: None }
+/// The operation of a call that is being executed.
+pub(crate) struct Op {
+    pub(crate) operation: &'static Operation,
+    /// The share that a handle of it led to last.
+    pub(crate) used: Option<ShareId>,
+}
+
+/// What a call's reply promises, and so depends on.
+#[derive(Default)]
+pub(crate) struct Promises {
+    /// Where the reply's result begins in its buffer.
+    pub(crate) result_at: usize,
+    /// What must be stable first.
+    pub(crate) obligation: Option<Obligation>,
+    /// Where the result has write verifiers, to be those in force when the obligations are met.
+    pub(crate) verifiers_at: SmallVec<[usize; 1]>,
+}
+
+/// A call that the duplicate request cache has in progress, if it remembers this one. If the
+/// procedure panics, the cache must not keep it so for ever.
+pub(crate) struct Admitted<'a> {
+    replies: &'a ReplyCache,
+    execution: Option<Execution>,
+}
+
+impl<'a> Admitted<'a> {
+    pub(crate) fn nothing(replies: &'a ReplyCache) -> Self {
+        Self { replies, execution: None }
     }
 
-    /// The reply for success, for the same tests.
-    pub fn reply(&self) -> &[u8] {
-        &self.reply
+    /// Whoever takes it out ends it.
+    pub(crate) fn take(&mut self) -> Option<Execution> {
+        self.execution.take()
     }
 
-    /// What a record of the log is to have for this call, which was flushed and has none: the call and
-    /// its reply for success. `None` if the call may be executed again.
-    pub fn behind_change(&self) -> Option<Vec<u8>> {
-        let key = self.key.as_ref().filter(|_| !self.ends_with_verifier)?;
-        let mut behind = Vec::new();
-        record::append(&mut behind, Some(&key.key), &self.reply);
-        record::call_of(&behind).is_some().then_some(behind)
+    fn key(&self) -> Option<CallKey> {
+        self.execution.as_ref().map(|execution| execution.key)
+    }
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        if let Some(execution) = self.execution.take() {
+            self.replies.abandon(&execution);
+        }
+    }
+}
+
+/// An object that a handle named, with what the caller may do there.
+pub(crate) struct Target<'a> {
+    pub(crate) storage: &'a dyn FileSystem,
+    /// By which it was reached: in its handles.
+    pub(crate) share: &'a Share,
+    /// Whose rules are the object's: the innermost share that has it.
+    pub(crate) ruling: ShareId,
+    pub(crate) rights: &'a Rights,
+    pub(crate) handle: StorageHandle,
+    pub(crate) cred: Cred,
+    /// The call's key, if it changes something and its reply is kept.
+    pub(crate) call: Option<[u8; KEY_BYTES]>,
+}
+
+impl Target<'_> {
+    /// The caller of an operation that may wait.
+    pub(crate) fn caller(&self) -> Caller<'_> {
+        let share = self.share.id.0;
+        let call = self.call.as_ref().map(|key| CallName { key, share });
+        Caller { call, ..Caller::new(&self.cred, Waiting::Allowed) }
+    }
+}
+
+/// How a procedure ended. What it has to say is appended to the reply already.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The result may go out when the call's obligations are met.
+    Done,
+    /// A duplicate, whose result was appended.
+    Replayed,
+    /// What decides about the call, which is to this share, is not known yet: it is to be executed
+    /// again when it is.
+    AskAgain(ShareId),
+    /// Nothing is to be said about it: it is a duplicate of a call in progress, or was called in a
+    /// way that is silent in the face of errors.
+    Silent,
+    /// RPC refuses the call.
+    Refused(Refusal),
+}
+
+/// Why RPC refuses a call of which the program and version are served (RFC 5531 §9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// It was to be passed on to a program that is not served.
+    NoProgram,
+    /// There is no such procedure.
+    NoProcedure,
+    /// The arguments cannot be decoded.
+    GarbageArguments,
+}
+
+impl<'a> Call<'a> {
+    /// Asks the duplicate request cache about the call, which must not be executed twice. `Some`
+    /// if it is not to be executed: a reply was appended, or none is due.
+    pub(crate) fn admit(&mut self, reply: &mut Vec<u8>) -> Option<Outcome> {
+        let Message { bytes, xid, numbers } = self.message;
+        let signed = bytes.get(CREDENTIAL_AT..).unwrap_or(&[]);
+        let Peer { address, transport, .. } = self.peer;
+        let key = CallKey::new(address.ip(), *transport, xid, numbers, signed);
+        // In progress since it was executed first.
+        if !self.host.was_put_off() {
+            match self.ask_cache(&key, reply) {
+                Admission::New => {}
+                Admission::Replayed => return Some(Outcome::Replayed),
+                Admission::InProgress
+                | Admission::InProgressElsewhere(_)
+                | Admission::DependsOn(_) => return Some(Outcome::Silent),
+            }
+        }
+        let connection = self.peer.connection();
+        self.admitted.execution = Some(Execution { key, connection });
+        None
+    }
+
+    /// A duplicate of one in progress that came another way gets the reply when there is one: its
+    /// client has connected again, and the way of the first may be gone.
+    fn ask_cache(&mut self, key: &CallKey, replayed: &mut Vec<u8>) -> Admission {
+        let replies = self.admitted.replies;
+        let origin = self.peer.origin();
+        let mut judged = Judged::default();
+        loop {
+            match replies.admit(key, origin, &judged, replayed) {
+                // Each time another one, and no more than are judged.
+                Admission::DependsOn(connection) => {
+                    judged.note(connection, self.host.is_gone(connection));
+                }
+                Admission::InProgressElsewhere(connection) => {
+                    let execution = Execution { key: *key, connection };
+                    return match self.host.reply_sink() {
+                        Some(sink) => replies.wait(&execution, origin, sink, replayed),
+                        None => Admission::InProgress,
+                    };
+                }
+                admission => return admission,
+            }
+        }
+    }
+
+    /// The reply barrier: the only place where a [`Durable`] is taken apart. The call's reply waits
+    /// until what the result promises is stable.
+    pub(crate) fn barrier(&mut self, encoded: Durable<()>) -> Outcome {
+        let ((), obligation) = encoded.release(&ReplyBarrier::for_engine());
+        debug_assert!(self.promises.obligation.is_none(), "a procedure changes one thing");
+        self.promises.obligation = obligation;
+        Outcome::Done
+    }
+
+    /// Ends the operation with the result that tells of an error, nothing being known of the objects.
+    pub(crate) fn fail(&self, w: &mut Writer<'_>, error: FsError) -> Outcome {
+        self.op.operation.fail(w, error);
+        Outcome::Done
+    }
+
+    /// The write verifier that a result ends with is to be the one in force when the call's
+    /// obligations are met (COMMIT).
+    pub(crate) fn note_verifier(&mut self, reply: &[u8]) {
+        let at = reply.len().checked_sub(self.promises.result_at + VERIFIER_BYTES);
+        self.promises.verifiers_at.extend(at);
+    }
+
+    /// Finds what a wire handle names. If the operation's row says that it changes something,
+    /// read-only shares refuse it, and the host is told that the thread may sleep. What follows
+    /// is storage's time, as the host is told too.
+    ///
+    /// # Errors
+    /// `BadHandle` for one that we did not make, `Stale` when its share is not served,
+    /// `AccessDenied` when this client has no rights there, `ReadOnly`.
+    pub(crate) fn resolve(&mut self, wire: &[u8]) -> Result<Target<'a>, FsError> {
+        self.host.stage(Stage::Access);
+        let Some((share_id, handle)) = self.shared.sealer.open(wire) else {
+            self.complaint = Some(Complaint::ForgedHandle);
+            return Err(FsError::BadHandle);
+        };
+        let exported = self.exports.exported(share_id).ok_or(FsError::Stale)?;
+        let share: &'a Share = &exported.export.share;
+        self.op.used = Some(share.id);
+        let ruling = if share.crosses_mounts { self.ruling(exported, &handle)? } else { exported };
+        let rights = self.rights(ruling)?;
+        if self.op.operation.is_changing && rights.is_read_only {
+            return Err(FsError::ReadOnly);
+        }
+        let cred = self.cred(rights)?;
+        let storage = self.storage(exported)?;
+        let ruling = ruling.export.share.id;
+        let call =
+            self.admitted.key().filter(|_| self.op.operation.is_changing).map(CallKey::to_bytes);
+        let target = Target { storage, share, ruling, rights, handle, cred, call };
+        if self.op.operation.is_changing {
+            self.may_block(&target)?;
+        }
+        self.host.stage(Stage::Storage);
+        Ok(target)
+    }
+
+    /// The share whose rules are those of an object that was reached by another one, which crosses
+    /// mounts: the innermost that has it, whatever the way.
+    ///
+    /// # Errors
+    /// `AccessDenied` if what it is on is not served, `Stale` if it is not mounted any more, `TryLater`
+    /// if that cannot be found out now.
+    pub(crate) fn ruling(
+        &mut self,
+        outer: &'a Exported,
+        object: &StorageHandle,
+    ) -> Result<&'a Exported, FsError> {
+        let storage = self.storage(outer)?;
+        match ruling(self.exports, outer, storage, object, Waiting::Never) {
+            Err(FsError::WouldOpen | FsError::WouldBlock) => {
+                self.ask_for_room(storage.domain().into(), &outer.export.share)?;
+                self.host.will_block();
+                ruling(self.exports, outer, storage, object, Waiting::Allowed)
+            }
+            known => known,
+        }
+    }
+
+    /// Refuses what was found from a directory if it is on another mount, and its rules give nothing to
+    /// the caller.
+    ///
+    /// # Errors
+    /// As [`Call::ruling`], and `AccessDenied` if the caller may do nothing there.
+    pub(crate) fn require_access(
+        &self,
+        from: &Target<'a>,
+        found: &StorageHandle,
+    ) -> Result<(), FsError> {
+        if !from.share.crosses_mounts {
+            return Ok(());
+        }
+        let mount = |object| from.storage.mount(object, Waiting::Never);
+        if mount(found)? == mount(&from.handle)? {
+            return Ok(());
+        }
+        let exported = self.exports.exported(from.share.id).ok_or(FsError::Stale)?;
+        // Just found, it is known.
+        let ruling = ruling(self.exports, exported, from.storage, found, Waiting::Never)?;
+        if ruling.export.share.id == from.ruling {
+            return Ok(());
+        }
+        self.rights(ruling).map(drop)
+    }
+
+    /// The storage of an export, opened if it was not.
+    ///
+    /// # Errors
+    /// `TryLater` if it cannot be opened now.
+    pub(crate) fn storage(
+        &mut self,
+        exported: &'a Exported,
+    ) -> Result<&'a dyn FileSystem, FsError> {
+        let source = &exported.export.storage;
+        if let Some(storage) = source.opened() {
+            return Ok(storage);
+        }
+        let id = source.expected_domain().map_or(StorageId::UNKNOWN, StorageId::from);
+        self.ask_for_room(id, &exported.export.share)?;
+        self.host.will_block();
+        source.open()
+    }
+
+    /// Asks the host whether the call may wait.
+    ///
+    /// # Errors
+    /// `TryLater` if it may not.
+    fn ask_for_room(&mut self, storage: StorageId, share: &Share) -> Result<(), FsError> {
+        let room = self.host.room_to_wait(storage);
+        allow(room, share, &mut self.complaint, &mut self.lacks_room)
+    }
+
+    /// As [`CallHost::may_block`], if the call may wait for its storage.
+    ///
+    /// # Errors
+    /// `TryLater` if it may not.
+    pub(crate) fn may_block(&mut self, target: &Target<'_>) -> Result<(), FsError> {
+        self.may_block_for(target.storage, target.share)
+    }
+
+    /// The same before an object is known.
+    ///
+    /// # Errors
+    /// `TryLater` if it may not.
+    pub(crate) fn may_block_for(
+        &mut self,
+        storage: &dyn FileSystem,
+        share: &Share,
+    ) -> Result<(), FsError> {
+        self.ask_for_room(storage.domain().into(), share)?;
+        self.host.may_block();
+        Ok(())
+    }
+
+    /// As [`CallHost::seldom_blocks`], if the call may wait for its storage.
+    ///
+    /// # Errors
+    /// `TryLater` if it may not.
+    pub(crate) fn seldom_blocks(&mut self, target: &Target<'_>) -> Result<(), FsError> {
+        self.ask_for_room(target.storage.domain().into(), target.share)?;
+        self.host.seldom_blocks();
+        Ok(())
+    }
+
+    /// As whom the caller acts.
+    ///
+    /// # Errors
+    /// `TryLater` while the caller's groups are being looked up.
+    fn cred(&self, rights: &Rights) -> Result<Cred, FsError> {
+        let Acting { mut cred, is_himself } = squashed(&self.identity, rights);
+        if is_himself && rights.looks_up_groups {
+            match self.shared.authority.groups(cred.uid) {
+                Groups::Known(groups) => {
+                    cred.groups = groups.iter().copied().collect();
+                    squash_groups(&mut cred, rights);
+                }
+                Groups::NoUser => {}
+                Groups::NotYet => return Err(FsError::TryLater),
+            }
+        }
+        Ok(cred)
+    }
+
+    /// What the caller may do on an export.
+    ///
+    /// # Errors
+    /// `AccessDenied` if nothing, `TryLater` while a name that decides is being looked up.
+    pub(crate) fn rights(&self, exported: &'a Exported) -> Result<&'a Rights, FsError> {
+        let flavor = match self.identity {
+            WireIdentity::Anonymous => Flavor::None,
+            WireIdentity::Claimed(_) => Flavor::Sys,
+        };
+        let question = self.peer.question(flavor);
+        match self.peer.memo.decide(&*self.shared.authority, exported, &question) {
+            Decision::Granted(place) => {
+                exported.export.share.rules.grant(place).ok_or(FsError::AccessDenied)
+            }
+            Decision::Refused(_) => Err(FsError::AccessDenied),
+            Decision::Pending => Err(FsError::TryLater),
+        }
+    }
+
+    /// Runs an operation that only reads: first without waiting for storage; then, if an object
+    /// must be opened, in such a way that somebody else serves the others if it takes long; and if
+    /// that is not enough, again after others have taken over what this thread would hold up.
+    ///
+    /// # Errors
+    /// The operation's; `TryLater` if it would have to wait and may not.
+    pub(crate) fn read<T>(
+        &mut self,
+        target: &Target<'_>,
+        mut attempt: impl FnMut(&Caller<'_>) -> Result<T, FsError>,
+    ) -> Result<T, FsError> {
+        let Self { host, complaint, lacks_room, .. } = self;
+        let Target { storage, share, cred, .. } = target;
+        waiting_by_degrees(
+            *host,
+            |host| allow(host.room_to_wait(storage.domain().into()), share, complaint, lacks_room),
+            |waiting| attempt(&Caller::new(cred, waiting)),
+        )
+    }
+
+    /// The largest READ, WRITE or listing over this call's transport, in bytes.
+    pub(crate) fn transfer_bytes_max(&self) -> u32 {
+        let bytes_max = self.shared.config.transfer_bytes_max;
+        match self.peer.transport {
+            Transport::Tcp => bytes_max,
+            Transport::Udp => bytes_max.min(UDP_TRANSFER_BYTES_MAX),
+        }
+    }
+
+    /// A handle of a share as the client will hold it.
+    pub(crate) fn seal(&self, share: &Share, handle: &StorageHandle) -> SealedHandle {
+        self.shared.sealer.seal(share.id, handle)
+    }
+}
+
+fn ruling<'a>(
+    exports: &'a ExportTable,
+    outer: &'a Exported,
+    storage: &dyn FileSystem,
+    object: &StorageHandle,
+    waiting: Waiting,
+) -> Result<&'a Exported, FsError> {
+    match storage.mount(object, waiting)? {
+        0 => Ok(outer),
+        mount => {
+            let mut found = Ok(outer);
+            storage.mount_points(mount, waiting, &mut |points| {
+                found = exports.innermost(outer, points);
+            })?;
+            found
+        }
     }
 }

@@ -4,15 +4,15 @@
 //! added for a list without, and dropped from a list that does not need it.
 
 use steadfast_vfs::{Acl, AclEntry, AclTag, FsError};
-use steadfast_xdr::{Reader, Writer, XdrError};
+use steadfast_wire::nfsacl::{self as wire, AclList, Getacl3Args, SecAttr, Setacl3Args};
+use steadfast_xdr::Writer;
 
+use crate::call::{Call, Outcome};
 use crate::nfs3::encode;
-use crate::nfs3::status::status;
-use crate::session::{Outcome, Session, barrier};
-
-const HANDLE_BYTES_MAX: usize = 64;
-/// Most entries in one list.
-const ENTRIES_MAX: u32 = 1024;
+use crate::nfs3::status::{changes, reads, status};
+use crate::operation::Operation;
+use crate::program::{Null, Port, Procedure, Program, Row, Version};
+use crate::reply::ReplyBuffer;
 
 const MASK_ACCESS: u32 = 0x1;
 const MASK_ACCESS_COUNT: u32 = 0x2;
@@ -29,106 +29,91 @@ const TYPE_OTHER: u32 = 0x20;
 /// Added to the type of entries of a default ACL.
 const TYPE_DEFAULT: u32 = 0x1000;
 
-/// Runs a procedure; `None` for a number that does not exist.
-pub(crate) fn execute(
-    procedure: u32,
-    session: &mut Session<'_>,
-    arguments: &mut Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Option<Result<Outcome, XdrError>> {
-    Some(match procedure {
-        0 => Ok(Outcome::Done),
-        1 => getacl(session, arguments, reply),
-        2 => setacl(session, arguments, reply),
-        _ => return None,
-    })
-}
+/// Its procedures by number.
+const PROCEDURES: &[Row] = &[Row::of::<Null>(), Row::of::<Getacl>(), Row::of::<Setacl>()];
 
-fn getacl(
-    session: &mut Session<'_>,
-    arguments: &mut Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Result<Outcome, XdrError> {
-    let object = arguments.opaque(HANDLE_BYTES_MAX)?;
-    let mask = arguments.u32()?;
-    let mut w = Writer::new(reply);
-    let result = session.resolve(object).and_then(|target| {
-        if mask & !MASK_ALL != 0 {
-            return Err(FsError::Invalid);
-        }
-        session.may_block(&target)?;
-        Ok((target.storage.acls(&target.caller(), &target.handle)?, target.cred.uid))
-    });
-    match result {
-        Ok(((access, default, attr), _)) => {
-            encode::ok(&mut w);
-            encode::post_op_attr(&mut w, Some(&attr));
-            w.u32(mask);
-            let access = with_mask(&access, attr.mode);
-            let default = default.map(|acl| with_mask(&acl, attr.mode)).unwrap_or_default();
-            let owners = (attr.uid, attr.gid);
-            entries(
-                &mut w,
-                &access,
-                owners,
-                mask & MASK_ACCESS != 0,
-                mask & MASK_ACCESS_COUNT != 0,
-                0,
-            );
-            entries(
-                &mut w,
-                &default,
-                owners,
-                mask & MASK_DEFAULT != 0,
-                mask & MASK_DEFAULT_COUNT != 0,
-                TYPE_DEFAULT,
-            );
-        }
-        Err(error) => encode::failure(&mut w, error, 1),
+/// NFSACL.
+pub(crate) const PROGRAM: Program = Program {
+    name: "nfsacl",
+    number: steadfast_wire::nfsacl::PROGRAM,
+    port: Port::Nfs,
+    versions: &[Version { number: 3, procedures: PROCEDURES }],
+};
+
+struct Getacl;
+
+impl Procedure for Getacl {
+    const OPERATION: Operation = reads("GETACL", 1);
+    type Arguments<'a> = Getacl3Args<'a>;
+
+    fn run(call: &mut Call<'_>, arguments: &Getacl3Args<'_>, reply: &mut ReplyBuffer) -> Outcome {
+        let mask = arguments.mask;
+        let mut w = Writer::new(&mut reply.bytes);
+        let result = call.resolve(arguments.object.0).and_then(|target| {
+            if mask & !MASK_ALL != 0 {
+                return Err(FsError::Invalid);
+            }
+            call.may_block(&target)?;
+            target.storage.acls(&target.caller(), &target.handle)
+        });
+        let (access, default, attr) = match result {
+            Ok(found) => found,
+            Err(error) => return call.fail(&mut w, error),
+        };
+        encode::ok(&mut w);
+        encode::post_op_attr(&mut w, Some(&attr));
+        w.u32(mask);
+        let access = with_mask(&access, attr.mode);
+        let default = default.map(|acl| with_mask(&acl, attr.mode)).unwrap_or_default();
+        let owners = (attr.uid, attr.gid);
+        let [entries_wanted, count_wanted] =
+            [MASK_ACCESS, MASK_ACCESS_COUNT].map(|bit| mask & bit != 0);
+        entries(&mut w, &access, owners, entries_wanted, count_wanted, 0);
+        let [entries_wanted, count_wanted] =
+            [MASK_DEFAULT, MASK_DEFAULT_COUNT].map(|bit| mask & bit != 0);
+        entries(&mut w, &default, owners, entries_wanted, count_wanted, TYPE_DEFAULT);
+        Outcome::Done
     }
-    Ok(Outcome::Done)
 }
 
-fn setacl(
-    session: &mut Session<'_>,
-    arguments: &mut Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Result<Outcome, XdrError> {
-    let object = arguments.opaque(HANDLE_BYTES_MAX)?;
-    let mask = arguments.u32()?;
-    let access = decode_entries(arguments)?;
-    let default = decode_entries(arguments)?;
-    let mut w = Writer::new(reply);
-    let checked = session.resolve(object).and_then(|target| {
-        if mask & !MASK_ALL != 0 {
-            return Err(FsError::Invalid);
-        }
-        // A list that is not to be set may be there all the same. Of what has no default list the
-        // storage knows.
-        let wanted = |wire: &WireList, bit| (mask & bit != 0).then(|| list(wire)).transpose();
-        let (access, default) = (wanted(&access, MASK_ACCESS)?, wanted(&default, MASK_DEFAULT)?);
-        Ok((target, access, default))
-    });
-    let (target, access, default) = match checked {
-        Ok(checked) => checked,
-        Err(error) => {
-            encode::failure(&mut w, error, 1);
-            return Ok(Outcome::Done);
-        }
-    };
-    let durable = target.storage.set_acls(
-        &target.caller(),
-        &target.handle,
-        access.as_ref(),
-        default.as_ref(),
-    );
-    Ok(barrier(durable.map(|changed| {
-        match changed.result {
-            Ok(()) => encode::ok(&mut w),
-            Err(error) => w.u32(status(error) as u32),
-        }
-        encode::post_op_attr(&mut w, changed.wcc.after.as_ref());
-    })))
+struct Setacl;
+
+impl Procedure for Setacl {
+    const OPERATION: Operation = changes("SETACL", 1);
+    type Arguments<'a> = Setacl3Args<'a>;
+
+    fn run(call: &mut Call<'_>, arguments: &Setacl3Args<'_>, reply: &mut ReplyBuffer) -> Outcome {
+        let SecAttr { mask, access, default } = &arguments.acls;
+        let mut w = Writer::new(&mut reply.bytes);
+        let checked = call.resolve(arguments.object.0).and_then(|target| {
+            if mask & !MASK_ALL != 0 {
+                return Err(FsError::Invalid);
+            }
+            // A list that is not to be set may be there all the same. Of what has no default list the
+            // storage knows.
+            let wanted = |wire: &AclList, bit| (mask & bit != 0).then(|| list(wire)).transpose();
+            let (access, default) = (wanted(access, MASK_ACCESS)?, wanted(default, MASK_DEFAULT)?);
+            Ok((target, access, default))
+        });
+        let (target, access, default) = match checked {
+            Ok(checked) => checked,
+            Err(error) => return call.fail(&mut w, error),
+        };
+        let durable = target.storage.set_acls(
+            &target.caller(),
+            &target.handle,
+            access.as_ref(),
+            default.as_ref(),
+        );
+        let encoded = durable.map(|changed| {
+            match changed.result {
+                Ok(()) => encode::ok(&mut w),
+                Err(error) => w.u32(status(error) as u32),
+            }
+            encode::post_op_attr(&mut w, changed.wcc.after.as_ref());
+        });
+        call.barrier(encoded)
+    }
 }
 
 /// The list with a mask, as the wire wants it. An empty list (no default ACL) stays empty.
@@ -173,31 +158,12 @@ fn entries(
     }
 }
 
-/// A list as it came.
-struct WireList {
-    /// How many entries it is said to have.
-    count: u32,
-    /// Of each its type, id, permissions.
-    entries: Vec<(u32, u32, u32)>,
-}
-
-fn decode_entries(arguments: &mut Reader<'_>) -> Result<WireList, XdrError> {
-    let count = arguments.u32()?;
-    let length = arguments.u32()?;
-    if length > ENTRIES_MAX {
-        return Err(XdrError::TooLong { length, max: ENTRIES_MAX });
-    }
-    let entries: Result<_, XdrError> =
-        (0..length).map(|_| Ok((arguments.u32()?, arguments.u32()?, arguments.u32()?))).collect();
-    Ok(WireList { count, entries: entries? })
-}
-
-fn list(wire: &WireList) -> Result<Acl, FsError> {
+fn list(wire: &AclList) -> Result<Acl, FsError> {
     if wire.count as usize != wire.entries.len() {
         return Err(FsError::Invalid);
     }
     let mut entries = Vec::with_capacity(wire.entries.len());
-    for (kind, id, permissions) in &wire.entries {
+    for wire::AclEntry { tag: kind, id, permissions } in &wire.entries {
         let tag = match kind & !TYPE_DEFAULT {
             TYPE_USER_OBJECT => AclTag::UserObject,
             TYPE_USER => AclTag::User(*id),
@@ -225,6 +191,8 @@ fn list(wire: &WireList) -> Result<Acl, FsError> {
 
 #[cfg(test)]
 mod tests {
+    use steadfast_xdr::{Decode, Reader};
+
     use super::*;
 
     #[test]
@@ -234,13 +202,16 @@ mod tests {
         assert_eq!(on_wire.entries.len(), 4);
         let mut bytes = Vec::new();
         entries(&mut Writer::new(&mut bytes), &on_wire, (5, 6), true, true, 0);
-        let decoded = decode_entries(&mut Reader::new(&bytes)).unwrap();
+        let decoded = AclList::decode(&mut Reader::new(&bytes)).unwrap();
         assert_eq!(list(&decoded).unwrap(), minimal);
     }
 
     #[test]
     fn entries_that_make_no_sense_are_invalid() {
-        let of = |count, entries: &[_]| list(&WireList { count, entries: entries.to_vec() });
+        let of = |count, entries: &[(u32, u32, u32)]| {
+            let entry = |&(tag, id, permissions): &_| wire::AclEntry { tag, id, permissions };
+            list(&AclList { count, entries: entries.iter().map(entry).collect() })
+        };
         assert_eq!(of(1, &[(0x40, 0, 7)]), Err(FsError::Invalid));
         assert_eq!(of(1, &[(TYPE_OTHER, 0, 8)]), Err(FsError::Invalid));
         assert_eq!(of(2, &[(TYPE_OTHER, 0, 7)]), Err(FsError::Invalid));

@@ -1,11 +1,11 @@
-//! What stands behind a change in a record of the intent log: whose call it was, and the reply, so
+//! What stands behind a change in a record of the intent log: whose call it was, and its result, so
 //! that a call that comes again after a crash is answered again and not executed again.
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 1 | 1 if a call is told of, else 0 and nothing follows |
+//! | 1 | 2 if a call is told of; 1 if it is, with its whole reply; else 0 and nothing follows |
 //! | 40 | the call's key in the duplicate request cache |
-//! | rest | the reply, from the xid on |
+//! | rest | the result; or the whole reply, from the xid on, which is how older logs have it |
 
 use crate::reply_cache::{CallKey, KEY_BYTES};
 
@@ -13,30 +13,39 @@ use crate::reply_cache::{CallKey, KEY_BYTES};
 pub const BEHIND_CHANGE_BYTES_MAX: usize = 2048;
 
 const NO_CALL: u8 = 0;
-const CALL: u8 = 1;
+const CALL_WITH_REPLY: u8 = 1;
+const CALL_WITH_RESULT: u8 = 2;
+/// Bytes of a reply before its result: xid, message type, reply status, verifier (two words), accept
+/// status.
+const REPLY_HEADER_BYTES: usize = 24;
 
-/// Appends the call and its reply to a record.
-pub(crate) fn append(record: &mut Vec<u8>, key: Option<&CallKey>, reply: &[u8]) {
+/// Appends the call and its result to a record.
+pub(crate) fn append(record: &mut Vec<u8>, key: Option<&CallKey>, result: &[u8]) {
     match key {
-        Some(key) if 1 + KEY_BYTES + reply.len() <= BEHIND_CHANGE_BYTES_MAX => {
-            record.push(CALL);
+        Some(key) if 1 + KEY_BYTES + result.len() <= BEHIND_CHANGE_BYTES_MAX => {
+            record.push(CALL_WITH_RESULT);
             record.extend_from_slice(&key.to_bytes());
-            record.extend_from_slice(reply);
+            record.extend_from_slice(result);
         }
         _ => record.push(NO_CALL),
     }
 }
 
-/// The call and its reply, if a record has them behind its change.
+/// The call and its result, if a record has them behind its change.
 pub(crate) fn read(behind: &[u8]) -> Option<(CallKey, &[u8])> {
-    let (&CALL, rest) = behind.split_first()? else { return None };
-    let (key, reply) = rest.split_first_chunk::<KEY_BYTES>()?;
-    Some((CallKey::from_bytes(key), reply))
+    let (form, rest) = behind.split_first()?;
+    let (key, rest) = rest.split_first_chunk::<KEY_BYTES>()?;
+    let result = match *form {
+        CALL_WITH_RESULT => rest,
+        CALL_WITH_REPLY => rest.get(REPLY_HEADER_BYTES..)?,
+        _ => return None,
+    };
+    Some((CallKey::from_bytes(key), result))
 }
 
 /// What tells the call behind a change from all others, if a record has one there.
 pub fn call_of(behind: &[u8]) -> Option<&[u8]> {
-    let (&CALL, rest) = behind.split_first()? else { return None };
+    let (&(CALL_WITH_RESULT | CALL_WITH_REPLY), rest) = behind.split_first()? else { return None };
     rest.get(..KEY_BYTES)
 }
 
@@ -57,15 +66,23 @@ mod tests {
             b"arguments",
         );
         let mut record = Vec::new();
-        append(&mut record, Some(&key), b"reply");
-        assert_eq!(read(&record), Some((key, &b"reply"[..])));
+        append(&mut record, Some(&key), b"result");
+        assert_eq!(read(&record), Some((key, &b"result"[..])));
         assert_eq!(call_of(&record), Some(&key.to_bytes()[..]));
         assert_eq!(call_of(&record[..40]), None);
         assert_eq!(read(&record[..20]), None);
         record.clear();
-        append(&mut record, None, b"reply");
+        append(&mut record, None, b"result");
         assert_eq!((read(&record), call_of(&record)), (None, None));
         assert_eq!((read(&[]), call_of(&[])), (None, None));
+        // As logs have it that were written before results were kept.
+        record.clear();
+        record.push(CALL_WITH_REPLY);
+        record.extend_from_slice(&key.to_bytes());
+        record.extend_from_slice(b"the header of a reply   result");
+        assert_eq!(read(&record), Some((key, &b"result"[..])));
+        assert_eq!(call_of(&record), Some(&key.to_bytes()[..]));
+        assert_eq!(read(&record[..60]), None);
         // Never more than the log was told to have room for.
         for length in [BEHIND_CHANGE_BYTES_MAX - 1 - KEY_BYTES, BEHIND_CHANGE_BYTES_MAX] {
             record.clear();

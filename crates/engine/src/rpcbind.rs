@@ -8,195 +8,251 @@
 
 mod netbuf;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::atomic::{AtomicU32, Ordering};
+pub(crate) mod counts;
+pub(crate) mod transports;
 
-use steadfast_wire::rpcbind::{Netbuf, RemoteCall, RemoteResult, RemoteResult2};
+use std::marker::PhantomData;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use steadfast_wire::rpcbind::{
+    Binding, Mapping, Netbuf, RemoteCall, RemoteResult, RemoteResult2, UniversalAddress,
+};
 use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
 
-use crate::call::Transport;
-use crate::dispatch::{PROGRAM_MOUNT, PROGRAM_NFS, PROGRAM_NFSACL, PROGRAM_RPCBIND};
-use crate::session::{Outcome, Session};
+use crate::call::{Call, Outcome, Refusal};
+use crate::operation::Operation;
+use crate::peer::Transport;
+use crate::program::{Ignored, Null, Port, Procedure, Program, Row, Version};
+use crate::reply::ReplyBuffer;
 
 use self::netbuf::universal;
 
 const RPCBIND_PORT: u16 = 111;
 const PROTOCOL_TCP: u32 = 6;
 const PROTOCOL_UDP: u32 = 17;
-/// Longest netid, universal address and owner, and address of a transport.
-const STRING_BYTES_MAX: usize = 1024;
 /// The names of the transports that there are.
 const NETIDS: [&str; 4] = ["tcp", "udp", "tcp6", "udp6"];
-/// Versions of which calls are counted, and procedures of each (`rpcb_stat_byvers`).
-const FIRST_VERSION: u32 = 2;
-const VERSIONS: usize = 3;
-const PROCEDURES: usize = 13;
 
-/// How often each procedure of each version was called (GETSTAT). Numbers go on at 0 after the
-/// highest.
-#[derive(Debug, Default)]
-pub(crate) struct CallCounts([[AtomicU32; PROCEDURES]; VERSIONS]);
+/// rpcbind.
+pub(crate) const PROGRAM: Program = Program {
+    name: "rpcbind",
+    number: steadfast_wire::rpcbind::PROGRAM,
+    port: Port::Fixed(RPCBIND_PORT),
+    versions: &[
+        Version { number: 2, procedures: PROCEDURES_OF_2 },
+        Version { number: 3, procedures: PROCEDURES_OF_3 },
+        Version { number: 4, procedures: PROCEDURES_OF_4 },
+    ],
+};
 
-impl CallCounts {
-    fn note(&self, version: u32, procedure: u32) {
-        let of_version =
-            version.checked_sub(FIRST_VERSION).and_then(|row| self.0.get(row as usize));
-        if let Some(count) = of_version.and_then(|row| row.get(procedure as usize)) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
-/// What is listened on: a client must not be sent to where nobody answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transports {
-    /// UDP beside TCP.
-    pub udp: bool,
-    /// An address of IPv4.
-    pub ipv4: bool,
-    /// An address of IPv6.
-    pub ipv6: bool,
-}
-
-impl Transports {
-    /// Whether a transport of version 3 and 4 is served.
-    fn has(self, netid: &str) -> bool {
-        match netid {
-            "tcp" => self.ipv4,
-            "udp" => self.ipv4 && self.udp,
-            "tcp6" => self.ipv6,
-            "udp6" => self.ipv6 && self.udp,
-            _ => false,
-        }
-    }
-}
-
-/// Every program and version that is served.
-const SERVICES: [(u32, u32); 8] = [
-    (PROGRAM_RPCBIND, 2),
-    (PROGRAM_RPCBIND, 3),
-    (PROGRAM_RPCBIND, 4),
-    (PROGRAM_NFS, 3),
-    (PROGRAM_MOUNT, 1),
-    (PROGRAM_MOUNT, 2),
-    (PROGRAM_MOUNT, 3),
-    (PROGRAM_NFSACL, 3),
+/// The port mapper, version 2 (RFC 1833 §3) by number.
+const PROCEDURES_OF_2: &[Row] = &[
+    counted::<Null>(),
+    counted::<Set2>(),
+    counted::<Unset2>(),
+    counted::<Getport>(),
+    counted::<Dump2>(),
+    counted::<Callit>(),
 ];
 
-/// Runs a procedure; `None` for a number that does not exist.
-pub(crate) fn execute(
-    version: u32,
-    procedure: u32,
-    session: &mut Session<'_>,
-    arguments: &mut Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Option<Result<Outcome, XdrError>> {
-    session.engine.rpcbind_calls.note(version, procedure);
-    let mut w = Writer::new(reply);
-    let result = match (version, procedure) {
-        (_, 0) => Ok(()),
-        (2, 1 | 2) => mapping(arguments).map(|_| w.bool(false)),
-        (2, 3) => mapping(arguments).map(|(program, _, protocol)| {
-            let is_served = protocols(session).any(|served| served == protocol);
-            let port = if is_served { port(session, program) } else { None };
-            w.u32(u32::from(port.unwrap_or(0)));
-        }),
-        (2, 4) => {
-            dump2(session, &mut w);
-            Ok(())
-        }
-        (_, 5) => {
-            return Some(Ok(
-                pass_on(version, session, arguments, &mut w).unwrap_or(Outcome::Silent)
-            ));
-        }
-        (3 | 4, 1 | 2) => binding(arguments).map(|_| w.bool(false)),
-        (3 | 4, 3) => binding(arguments).map(|wanted| {
-            w.opaque(address(session, &wanted, false).as_bytes());
-        }),
-        (3 | 4, 4) => {
-            dump3(session, &mut w);
-            Ok(())
-        }
-        (3 | 4, 6) => {
-            w.u32(session.host.unix_time_s()?);
-            Ok(())
-        }
-        (3 | 4, 7) => arguments.opaque(STRING_BYTES_MAX).map(|universal| {
-            let bytes = netbuf::to_transport(universal);
-            Netbuf { maxlen: bytes.len() as u32, buf: &bytes }.encode(&mut w);
-        }),
-        (3 | 4, 8) => Netbuf::decode(arguments).map(|netbuf| {
-            w.opaque(netbuf::to_universal(netbuf.buf).as_bytes());
-        }),
-        (4, 9) => binding(arguments).map(|wanted| {
-            w.opaque(address(session, &wanted, true).as_bytes());
-        }),
-        (4, 10) => match pass_on(version, session, arguments, &mut w) {
-            Ok(outcome) => return Some(Ok(outcome)),
-            Err(NotPassedOn::NoProcedure) => return None,
-            Err(NotPassedOn::NoProgram) => return Some(Ok(Outcome::NoProgram)),
-            Err(NotPassedOn::Undecodable(error)) => Err(error),
-        },
-        (4, 11) => binding(arguments).map(|wanted| address_list(session, &wanted, &mut w)),
-        (4, 12) => {
-            statistics(session, &mut w);
-            Ok(())
-        }
-        _ => return None,
-    };
-    Some(result.map(|()| Outcome::Done))
+/// Version 3 (RFC 1833 §2) by number.
+const PROCEDURES_OF_3: &[Row] = &[
+    counted::<Null>(),
+    counted::<Set>(),
+    counted::<Unset>(),
+    counted::<Getaddr>(),
+    counted::<Dump>(),
+    counted::<Callit>(),
+    counted::<Gettime>(),
+    counted::<Uaddr2taddr>(),
+    counted::<Taddr2uaddr>(),
+];
+
+/// Version 4 (RFC 1833 §2) by number.
+const PROCEDURES_OF_4: &[Row] = &[
+    counted::<Null>(),
+    counted::<Set>(),
+    counted::<Unset>(),
+    counted::<Getaddr>(),
+    counted::<Dump>(),
+    counted::<Callit>(),
+    counted::<Gettime>(),
+    counted::<Uaddr2taddr>(),
+    counted::<Taddr2uaddr>(),
+    counted::<Getversaddr>(),
+    counted::<Indirect>(),
+    counted::<Getaddrlist>(),
+    counted::<Getstat>(),
+];
+
+const fn counted<P: Procedure>() -> Row {
+    Row::of::<Counted<P>>()
 }
 
-/// Why a call was not passed on.
-enum NotPassedOn {
-    Undecodable(XdrError),
-    /// The program is not served in this version, or not in this way.
-    NoProgram,
-    /// The procedure is not one that may be called so.
-    NoProcedure,
+/// A procedure of which the calls are counted (GETSTAT).
+struct Counted<P>(PhantomData<P>);
+
+impl<P: Procedure> Procedure for Counted<P> {
+    const OPERATION: Operation = P::OPERATION;
+    type Arguments<'a> = P::Arguments<'a>;
+
+    fn run(
+        call: &mut Call<'_>,
+        arguments: &Self::Arguments<'_>,
+        reply: &mut ReplyBuffer,
+    ) -> Outcome {
+        let (_, version, procedure) = call.message.numbers;
+        call.shared.rpcbind_calls.note(version, procedure);
+        P::run(call, arguments, reply)
+    }
+}
+
+/// Declares a procedure that cannot fail.
+macro_rules! answers {
+    ($(#[$doc:meta])* $name:ident, $rfc_name:literal, $arguments:ty, $run:expr) => {
+        $(#[$doc])*
+        struct $name;
+
+        impl Procedure for $name {
+            const OPERATION: Operation = Operation::answers($rfc_name);
+            type Arguments<'a> = $arguments;
+
+            fn run(
+                call: &mut Call<'_>,
+                arguments: &Self::Arguments<'_>,
+                reply: &mut ReplyBuffer,
+            ) -> Outcome {
+                let run: fn(&Call<'_>, &Self::Arguments<'_>, &mut Writer<'_>) -> Outcome = $run;
+                run(call, arguments, &mut Writer::new(&mut reply.bytes))
+            }
+        }
+    };
+}
+
+// Nobody may register others here.
+answers!(Set2, "SET", Mapping, |_, _, w| {
+    w.bool(false);
+    Outcome::Done
+});
+answers!(Unset2, "UNSET", Mapping, |_, _, w| {
+    w.bool(false);
+    Outcome::Done
+});
+answers!(Set, "SET", Binding<'a>, |_, _, w| {
+    w.bool(false);
+    Outcome::Done
+});
+answers!(Unset, "UNSET", Binding<'a>, |_, _, w| {
+    w.bool(false);
+    Outcome::Done
+});
+answers!(Getport, "GETPORT", Mapping, |call, wanted, w| {
+    let is_served = protocols(call).any(|served| served == wanted.prot);
+    let port = if is_served { port(call, wanted.prog) } else { None };
+    w.u32(u32::from(port.unwrap_or(0)));
+    Outcome::Done
+});
+answers!(Dump2, "DUMP", Ignored, |call, _, w| {
+    dump2(call, w);
+    Outcome::Done
+});
+answers!(Dump, "DUMP", Ignored, |call, _, w| {
+    dump3(call, w);
+    Outcome::Done
+});
+answers!(
+    /// CALLIT; in version 4 it is called BCAST. Silent in the face of errors.
+    Callit,
+    "CALLIT",
+    MaybeRemoteCall<'a>,
+    |call, remote, w| match &remote.0 {
+        Some(remote) if pass_on(call, remote, w).is_ok() => Outcome::Done,
+        _ => Outcome::Silent,
+    }
+);
+answers!(Indirect, "INDIRECT", RemoteCall<'a>, |call, remote, w| {
+    match pass_on(call, remote, w) {
+        Ok(()) => Outcome::Done,
+        Err(why) => Outcome::Refused(why),
+    }
+});
+answers!(Getaddr, "GETADDR", Binding<'a>, |call, wanted, w| {
+    w.opaque(address(call, wanted, false).as_bytes());
+    Outcome::Done
+});
+answers!(Getversaddr, "GETVERSADDR", Binding<'a>, |call, wanted, w| {
+    w.opaque(address(call, wanted, true).as_bytes());
+    Outcome::Done
+});
+answers!(Getaddrlist, "GETADDRLIST", Binding<'a>, |call, wanted, w| {
+    address_list(call, wanted, w);
+    Outcome::Done
+});
+answers!(Gettime, "GETTIME", Ignored, |call, _, w| match call.host.unix_time_s() {
+    Some(seconds) => {
+        w.u32(seconds);
+        Outcome::Done
+    }
+    None => Outcome::Refused(Refusal::NoProcedure),
+});
+answers!(Uaddr2taddr, "UADDR2TADDR", UniversalAddress<'a>, |_, universal, w| {
+    let bytes = netbuf::to_transport(universal.addr);
+    Netbuf { maxlen: bytes.len() as u32, buf: &bytes }.encode(w);
+    Outcome::Done
+});
+answers!(Taddr2uaddr, "TADDR2UADDR", Netbuf<'a>, |_, netbuf, w| {
+    w.opaque(netbuf::to_universal(netbuf.buf).as_bytes());
+    Outcome::Done
+});
+answers!(Getstat, "GETSTAT", Ignored, |call, _, w| {
+    statistics(call, w);
+    Outcome::Done
+});
+
+/// Arguments of CALLIT; `None` if they cannot be decoded, of which it says nothing either.
+struct MaybeRemoteCall<'a>(Option<RemoteCall<'a>>);
+
+impl<'a> Decode<'a> for MaybeRemoteCall<'a> {
+    fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
+        Ok(Self(RemoteCall::decode(r).ok()))
+    }
 }
 
 /// CALLIT, BCAST, INDIRECT: calls procedure 0 of a program that is served here, and tells where.
-fn pass_on(
-    version: u32,
-    session: &Session<'_>,
-    arguments: &mut Reader<'_>,
-    w: &mut Writer<'_>,
-) -> Result<Outcome, NotPassedOn> {
+fn pass_on(call: &Call<'_>, remote: &RemoteCall<'_>, w: &mut Writer<'_>) -> Result<(), Refusal> {
     // Procedure 0 has no arguments, and takes any.
-    let RemoteCall { prog: program, vers: wanted_version, proc_: procedure, .. } =
-        RemoteCall::decode(arguments).map_err(NotPassedOn::Undecodable)?;
-    if !SERVICES.contains(&(program, wanted_version)) {
-        return Err(NotPassedOn::NoProgram);
+    let RemoteCall { prog, vers, proc_: procedure, .. } = *remote;
+    if !is_served(call, prog, vers) {
+        return Err(Refusal::NoProgram);
     }
     if procedure != 0 {
-        return Err(NotPassedOn::NoProcedure);
+        return Err(Refusal::NoProcedure);
     }
-    let port = port(session, program).ok_or(NotPassedOn::NoProgram)?;
-    if version == 2 {
+    let port = port(call, prog).ok_or(Refusal::NoProgram)?;
+    let (_, asked_version, _) = call.message.numbers;
+    if asked_version == 2 {
         // Whose result is a port of UDP (RFC 1833 §3.2, note 2).
-        if !protocols(session).any(|served| served == PROTOCOL_UDP) {
-            return Err(NotPassedOn::NoProgram);
+        if !protocols(call).any(|served| served == PROTOCOL_UDP) {
+            return Err(Refusal::NoProgram);
         }
         RemoteResult2 { port: u32::from(port), res: b"" }.encode(w);
     } else {
-        let wanted = Wanted { program, version: wanted_version, netid: b"" };
-        let address = address(session, &wanted, true);
+        let wanted = Binding { prog, vers, netid: b"", addr: b"", owner: b"" };
+        let address = address(call, &wanted, true);
         if address.is_empty() {
-            return Err(NotPassedOn::NoProgram);
+            return Err(Refusal::NoProgram);
         }
         RemoteResult { addr: address.as_bytes(), results: b"" }.encode(w);
     }
-    Ok(Outcome::Done)
+    Ok(())
 }
 
 /// GETSTAT (RFC 1833 §2.1): of each version how often each procedure was called. Nothing was ever
 /// set or unset; of single programs, and of calls that were passed on, no account is kept.
-fn statistics(session: &Session<'_>, w: &mut Writer<'_>) {
-    for version in &session.engine.rpcbind_calls.0 {
+fn statistics(call: &Call<'_>, w: &mut Writer<'_>) {
+    for version in call.shared.rpcbind_calls.by_version() {
         for count in version {
-            w.u32(count.load(Ordering::Relaxed));
+            w.u32(count);
         }
         let (set, unset) = (0, 0);
         w.u32(set);
@@ -207,45 +263,34 @@ fn statistics(session: &Session<'_>, w: &mut Writer<'_>) {
     }
 }
 
-/// Program, version and protocol of a version 2 mapping.
-fn mapping(arguments: &mut Reader<'_>) -> Result<(u32, u32, u32), XdrError> {
-    let mapping = (arguments.u32()?, arguments.u32()?, arguments.u32()?);
-    let _port = arguments.u32()?;
-    Ok(mapping)
+/// All that is served, by number.
+fn services(call: &Call<'_>) -> Vec<(u32, u32)> {
+    let mut all: Vec<(u32, u32)> = call
+        .programs
+        .iter()
+        .flat_map(|program| program.versions.iter().map(|version| (program.number, version.number)))
+        .collect();
+    all.sort_unstable();
+    all
 }
 
-/// What a version 3 or 4 request asks for.
-struct Wanted<'a> {
-    program: u32,
-    version: u32,
-    netid: &'a [u8],
+fn is_served(call: &Call<'_>, program: u32, version: u32) -> bool {
+    let program = call.programs.iter().find(|known| known.number == program);
+    program.is_some_and(|known| known.versions.iter().any(|served| served.number == version))
 }
 
-fn binding<'a>(arguments: &mut Reader<'a>) -> Result<Wanted<'a>, XdrError> {
-    let wanted = Wanted {
-        program: arguments.u32()?,
-        version: arguments.u32()?,
-        netid: arguments.opaque(STRING_BYTES_MAX)?,
-    };
-    let _address = arguments.opaque(STRING_BYTES_MAX)?;
-    let _owner = arguments.opaque(STRING_BYTES_MAX)?;
-    Ok(wanted)
-}
-
-fn port(session: &Session<'_>, program: u32) -> Option<u16> {
-    let is_served = SERVICES.iter().any(|(served, _)| *served == program);
-    match program {
-        PROGRAM_RPCBIND => Some(RPCBIND_PORT),
-        _ if is_served => Some(session.engine.config.nfs_port),
-        _ => None,
+fn port(call: &Call<'_>, program: u32) -> Option<u16> {
+    match call.programs.iter().find(|known| known.number == program)?.port {
+        Port::Fixed(port) => Some(port),
+        Port::Nfs => Some(call.shared.config.nfs_port),
     }
 }
 
 /// The protocols that version 2 tells: those served in the family in which it is asked, as it
 /// knows nothing of families.
-fn protocols(session: &Session<'_>) -> impl Iterator<Item = u32> {
-    let served = session.engine.config.transports;
-    let [tcp, udp] = match session.peer.local.ip().to_canonical() {
+fn protocols(call: &Call<'_>) -> impl Iterator<Item = u32> {
+    let served = call.shared.config.transports;
+    let [tcp, udp] = match call.peer.local.ip().to_canonical() {
         IpAddr::V4(_) => ["tcp", "udp"],
         IpAddr::V6(_) => ["tcp6", "udp6"],
     };
@@ -256,9 +301,9 @@ fn protocols(session: &Session<'_>) -> impl Iterator<Item = u32> {
 }
 
 /// The transports we serve, with the address to tell for each.
-fn transports(session: &Session<'_>) -> impl Iterator<Item = (&'static str, IpAddr)> {
-    let served = session.engine.config.transports;
-    let asked_at = session.peer.local.ip().to_canonical();
+fn transports(call: &Call<'_>) -> impl Iterator<Item = (&'static str, IpAddr)> {
+    let served = call.shared.config.transports;
+    let asked_at = call.peer.local.ip().to_canonical();
     let (v4, v6) = match asked_at {
         IpAddr::V4(_) => (asked_at, IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
         IpAddr::V6(_) => (IpAddr::V4(Ipv4Addr::UNSPECIFIED), asked_at),
@@ -269,43 +314,43 @@ fn transports(session: &Session<'_>) -> impl Iterator<Item = (&'static str, IpAd
 }
 
 /// The universal address of a program; empty if it is not served (RFC 1833 §2.2.1).
-fn address(session: &Session<'_>, wanted: &Wanted<'_>, is_version_exact: bool) -> String {
-    let is_served = SERVICES.contains(&(wanted.program, wanted.version));
+fn address(call: &Call<'_>, wanted: &Binding<'_>, is_version_exact: bool) -> String {
+    let is_served = is_served(call, wanted.prog, wanted.vers);
     if is_version_exact && !is_served {
         return String::new();
     }
     // The RFC has the netid ignored, and the one of the transport taken by which the request came.
     // Clients may well ask for another one that there is: then they use it.
-    let is_ipv6 = session.peer.local.ip().to_canonical().is_ipv6();
-    let own = match (session.peer.transport, is_ipv6) {
+    let is_ipv6 = call.peer.local.ip().to_canonical().is_ipv6();
+    let own = match (call.peer.transport, is_ipv6) {
         (Transport::Tcp, false) => "tcp",
         (Transport::Udp, false) => "udp",
         (Transport::Tcp, true) => "tcp6",
         (Transport::Udp, true) => "udp6",
     };
     let netid = NETIDS.into_iter().find(|netid| netid.as_bytes() == wanted.netid).unwrap_or(own);
-    transports(session)
+    transports(call)
         .find(|(name, _)| *name == netid)
-        .and_then(|(_, ip)| Some(universal(ip, port(session, wanted.program)?)))
+        .and_then(|(_, ip)| Some(universal(ip, port(call, wanted.prog)?)))
         .unwrap_or_default()
 }
 
-fn dump2(session: &Session<'_>, w: &mut Writer<'_>) {
-    for (program, version) in SERVICES {
-        for protocol in protocols(session) {
+fn dump2(call: &Call<'_>, w: &mut Writer<'_>) {
+    for (program, version) in services(call) {
+        for protocol in protocols(call) {
             w.bool(true);
             w.u32(program);
             w.u32(version);
             w.u32(protocol);
-            w.u32(u32::from(port(session, program).unwrap_or(0)));
+            w.u32(u32::from(port(call, program).unwrap_or(0)));
         }
     }
     w.bool(false);
 }
 
-fn dump3(session: &Session<'_>, w: &mut Writer<'_>) {
-    for (program, version) in SERVICES {
-        for (netid, ip) in transports(session) {
+fn dump3(call: &Call<'_>, w: &mut Writer<'_>) {
+    for (program, version) in services(call) {
+        for (netid, ip) in transports(call) {
             w.bool(true);
             w.u32(program);
             w.u32(version);
@@ -314,7 +359,7 @@ fn dump3(session: &Session<'_>, w: &mut Writer<'_>) {
                 IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
                 IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
             };
-            w.opaque(universal(unspecified, port(session, program).unwrap_or(0)).as_bytes());
+            w.opaque(universal(unspecified, port(call, program).unwrap_or(0)).as_bytes());
             w.opaque(b"superuser");
         }
     }
@@ -322,11 +367,11 @@ fn dump3(session: &Session<'_>, w: &mut Writer<'_>) {
 }
 
 /// GETADDRLIST (RFC 1833 §2.2.1): every transport of one program and version.
-fn address_list(session: &Session<'_>, wanted: &Wanted<'_>, w: &mut Writer<'_>) {
-    if SERVICES.contains(&(wanted.program, wanted.version))
-        && let Some(port) = port(session, wanted.program)
+fn address_list(call: &Call<'_>, wanted: &Binding<'_>, w: &mut Writer<'_>) {
+    if is_served(call, wanted.prog, wanted.vers)
+        && let Some(port) = port(call, wanted.prog)
     {
-        for (netid, ip) in transports(session) {
+        for (netid, ip) in transports(call) {
             let (family, protocol) = match netid {
                 "tcp" => ("inet", "tcp"),
                 "udp" => ("inet", "udp"),

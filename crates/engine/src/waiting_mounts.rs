@@ -10,7 +10,11 @@ use parking_lot::Mutex;
 use steadfast_shares::ShareId;
 
 use crate::Engine;
-use crate::call::{CallHost, Complaint, Peer, ReplyBuffer, ReplySink, Verdict};
+use crate::complaint::Complaint;
+use crate::host::{CallHost, ReplySink};
+use crate::peer::Peer;
+use crate::reply::ReplyBuffer;
+use crate::verdict::Verdict;
 
 /// Most calls that wait at once, and most of one client; further ones are told to fail.
 const CALLS_MAX: usize = 20_000;

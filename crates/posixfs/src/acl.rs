@@ -4,8 +4,9 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
+use steadfast_recovery::ACL_BYTES_MAX;
 use steadfast_sys::xattr;
-use steadfast_vfs::{ACL_BYTES_MAX, Acl, AclEntry, AclTag, FileKind, FsError};
+use steadfast_vfs::{Acl, AclEntry, AclTag, FileKind, FsError};
 
 use crate::attributes;
 use crate::error::from_errno;

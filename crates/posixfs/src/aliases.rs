@@ -26,10 +26,9 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
+use steadfast_recovery::{ChangeLog, FileSystemIdentity, LoggedFileSystem, ObjectKey};
 use steadfast_sys::{durable_file, volume};
-use steadfast_vfs::{
-    ChangeLog, FileSystemIdentity, FsError, LoggedFileSystem, ObjectKey, StorageHandle,
-};
+use steadfast_vfs::{FsError, StorageHandle};
 
 use crate::error::from_errno;
 use crate::handle_form;

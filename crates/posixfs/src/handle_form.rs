@@ -10,8 +10,9 @@
 //! Numbers are little-endian. A *displaced* handle has the kernel's in it all the same; only clients
 //! know another object by the plain one ([`crate::aliases`]).
 
+use steadfast_recovery::ObjectKey;
 use steadfast_sys::handle::KernelHandle;
-use steadfast_vfs::{ObjectKey, StorageHandle};
+use steadfast_vfs::StorageHandle;
 
 const KERNEL_ROOT_MOUNT: u8 = 0;
 const KERNEL_OTHER_MOUNT: u8 = 1;

@@ -11,12 +11,14 @@ use std::sync::{Arc, Weak};
 use rustix::fs::{Mode as Permissions, OFlags};
 use rustix::io::Errno;
 use smallvec::SmallVec;
+use steadfast_recovery::{
+    Action, AttributesUnderWay, Before, BegunCall, BegunMark, BeingMade, Change, ChangeLog,
+    FileSystemIdentity, LogPlace, LoggedFileSystem, ObjectKey, Ownership, Place, Settled,
+    change_bytes_max,
+};
 use steadfast_sys::journal;
 use steadfast_vfs::{
-    Action, Attr, AttributesUnderWay, Before, BegunCall, BegunMark, BeingMade, Caller, Change,
-    ChangeLog, Durable, FileSystemIdentity, FileSystemSync, Flush, FlushTarget, FlushWhat, FsError,
-    LogPlace, LoggedChange, LoggedFileSystem, ObjectKey, Obligation, Ownership, Place, Settled,
-    Time, change_bytes_max,
+    Attr, Caller, Durable, FileSystemSync, Flush, FlushTarget, FlushWhat, FsError, Obligation, Time,
 };
 
 use crate::aliases::Aliases;
@@ -269,7 +271,7 @@ impl Effects<'_> {
             mtime: attr.mtime,
         });
         Change { before, ..Change::new(action) }.encode(&mut record);
-        place.fill(record);
+        drop(place.put(record));
     }
 
     /// Of what changes nothing.
@@ -370,7 +372,7 @@ impl Effects<'_> {
             && self.place.is_some()
         {
             self.change.after.retain(|(known, _)| *known != object);
-            if self.change.after.len() < steadfast_vfs::AFTER_MAX {
+            if self.change.after.len() < steadfast_recovery::AFTER_MAX {
                 self.change.after.push((object, attr));
             }
         }
@@ -399,8 +401,7 @@ impl Effects<'_> {
         if let Some(place) = self.place.take() {
             // Not taken, there is nothing that must be stable.
             return if self.is_taken {
-                let logged = LoggedChange::new(place, &self.change, REPLY_BYTES);
-                Durable::after(value, Obligation::Log(logged))
+                Durable::after(value, Obligation::Log(self.change.put(place, REPLY_BYTES)))
             } else {
                 Durable::promising_nothing(value)
             };
@@ -424,7 +425,7 @@ impl Drop for Effects<'_> {
         if let Some(place) = self.place.take()
             && self.is_taken
         {
-            drop(LoggedChange::new(place, &self.change, 0));
+            drop(self.change.put(place, 0));
         }
     }
 }

@@ -5,11 +5,9 @@
 use std::os::fd::AsFd;
 
 use rustix::io::Errno;
+use steadfast_recovery::{Action, AskedAttributes, BeingMade, MADE_ACL_BYTES, Made, MadeAcls};
 use steadfast_sys::xattr;
-use steadfast_vfs::{
-    Action, AskedAttributes, Attr, BeingMade, Caller, FileKind, MADE_ACL_BYTES, Made, MadeAcls,
-    SetAttr,
-};
+use steadfast_vfs::{Attr, Caller, FileKind, SetAttr};
 
 use crate::acl::{self, Which};
 use crate::attributes;

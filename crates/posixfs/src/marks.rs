@@ -19,9 +19,10 @@ use std::path::PathBuf;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use steadfast_recovery::{FileSystemIdentity, ObjectKey};
 use steadfast_sys::handle::{self, KernelHandle};
 use steadfast_sys::volume;
-use steadfast_vfs::{FileSystemIdentity, FsError, ObjectKey};
+use steadfast_vfs::FsError;
 
 use crate::attributes;
 use crate::error::from_errno;

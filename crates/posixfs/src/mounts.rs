@@ -12,7 +12,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rustix::fs::{Mode as Permissions, OFlags};
-use steadfast_vfs::{FsError, LoggedFileSystem, Waiting};
+use steadfast_recovery::LoggedFileSystem;
+use steadfast_vfs::{FsError, Waiting};
 
 use crate::aliases::AliasStore;
 use crate::attributes;

@@ -11,11 +11,11 @@ use parking_lot::MutexGuard;
 use rustix::fs::{AtFlags, FileType, Mode as Permissions, OFlags, Statx};
 use rustix::io::Errno;
 use smallvec::SmallVec;
+use steadfast_recovery::{Action, ObjectKey, Unlinked};
 use steadfast_vfs::permission::EXECUTE;
 use steadfast_vfs::{
-    Action, Attr, Caller, Changed, CreateHow, Created, Cred, Durable, Entry, FileKind, FlushWhat,
-    FsError, Name, NodeKind, ObjectKey, PreAttr, Renamed, SetAttr, SetTime, StorageHandle, Time,
-    Unlinked, Waiting, Wcc,
+    Attr, Caller, Changed, CreateHow, Created, Cred, Durable, Entry, FileKind, FlushWhat, FsError,
+    Name, NodeKind, PreAttr, Renamed, SetAttr, SetTime, StorageHandle, Time, Waiting, Wcc,
 };
 
 use crate::attributes::{self, Identity};

@@ -7,10 +7,10 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use rustix::fs::{Mode as Permissions, OFlags};
 use rustix::time::ClockId;
+use steadfast_recovery::Settled;
 use steadfast_sys::{handle, journal};
 use steadfast_vfs::{
-    Acl, Attr, Cred, FileKind, FlushTarget, FlushWhat, FsError, Settled, StorageHandle, Time,
-    permission,
+    Acl, Attr, Cred, FileKind, FlushTarget, FlushWhat, FsError, StorageHandle, Time, permission,
 };
 
 use crate::acl::{self, Which};

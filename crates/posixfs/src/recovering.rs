@@ -9,11 +9,9 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, Mode as Permissions, OFlags};
 use rustix::io::Errno;
+use steadfast_recovery::{AclsToSet, FileSystemIdentity, KeptFile, ObjectKey, Place, Recoverable};
 use steadfast_sys::{directory, durable_file, handle, identity, journal, volume, xattr};
-use steadfast_vfs::{
-    AclsToSet, Attr, FileKind, FileSystemIdentity, FsError, HANDLE_BYTES_MAX, KeptFile, ObjectKey,
-    Place, Recoverable, StorageHandle, Time,
-};
+use steadfast_vfs::{Attr, FileKind, FsError, HANDLE_BYTES_MAX, StorageHandle, Time};
 
 use crate::aliases::{Alias, Aliases, hex};
 use crate::attributes;

@@ -10,8 +10,9 @@
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{AtFlags, Gid, Timespec, Timestamps, Uid};
+use steadfast_recovery::AclsToSet;
 use steadfast_sys::{file, xattr};
-use steadfast_vfs::{AclsToSet, Attr, FileKind, FsError, Time};
+use steadfast_vfs::{Attr, FileKind, FsError, Time};
 
 use crate::acl::{self, Which};
 use crate::attributes;

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Gid, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use rustix::io::Errno;
 use rustix::time::ClockId;
+use steadfast_recovery::{Action, AttributesUnderWay, Before};
 use steadfast_sys::{file, process};
 use steadfast_vfs::permission::WRITE;
 use steadfast_vfs::{
-    Acl, Action, Attr, AttributesUnderWay, Before, Caller, Changed, Cred, Durable, FileKind,
-    FlushWhat, FsError, PreAttr, SetAttr, SetTime, StorageHandle, Time, Waiting, Wcc, WriteHow,
-    Written,
+    Acl, Attr, Caller, Changed, Cred, Durable, FileKind, FlushWhat, FsError, PreAttr, SetAttr,
+    SetTime, StorageHandle, Time, Waiting, Wcc, WriteHow, Written,
 };
 
 use crate::acl::{self, Which};

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
-use steadfast_vfs::{ChangeLog, FlushDomain};
+use steadfast_recovery::ChangeLog;
+use steadfast_vfs::FlushDomain;
 
 use crate::aliases::AliasStore;
 use crate::attributes::Identity;

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use rustix::fs::{AtFlags, Mode as Permissions, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
+use steadfast_recovery::LoggedFileSystem;
 use steadfast_sys::handle;
 use steadfast_sys::identity;
 use steadfast_vfs::{
-    Attr, Caller, Cred, Entry, FileKind, FlushDomain, FsError, LoggedFileSystem, StorageHandle,
-    Waiting,
+    Attr, Caller, Cred, Entry, FileKind, FlushDomain, FsError, StorageHandle, Waiting,
 };
 
 use self::opening::join_log;

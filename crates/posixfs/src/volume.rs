@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{Mode, OFlags, Statx};
+use steadfast_recovery::ObjectKey;
 use steadfast_sys::handle::KernelHandle;
 use steadfast_sys::journal;
-use steadfast_vfs::{Attr, FlushDomain, FsError, ObjectKey, StorageHandle};
+use steadfast_vfs::{Attr, FlushDomain, FsError, StorageHandle};
 
 use crate::acl;
 use crate::aliases::{AliasStore, Aliases};

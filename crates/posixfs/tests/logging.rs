@@ -7,10 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use steadfast_posixfs::{Storage, StorageOptions, Tree, TreeOptions};
+use steadfast_recovery::{
+    Action, AttributesUnderWay, Change, ChangeLog, FileSystemIdentity, LogPlace, LoggedFileSystem,
+    Settled,
+};
 use steadfast_vfs::{
-    Action, AttributesUnderWay, Change, ChangeLog, CreateHow, FileSystem, FileSystemIdentity,
-    FileSystemSync, FsError, LogPlace, LoggedFileSystem, Name, SetAttr, SetTime, Settled, Time,
-    WriteHow,
+    CreateHow, FileSystem, FileSystemSync, FsError, LogRecord, LoggedChange, Name, SetAttr,
+    SetTime, Time, WriteHow,
 };
 use support::{Place, User, mounted, name, settle, with_mode};
 
@@ -32,6 +35,7 @@ struct TellingPlace {
     told: Arc<Told>,
     bytes_max: usize,
     lsn: u64,
+    record: Vec<u8>,
 }
 
 impl LogPlace for TellingPlace {
@@ -49,9 +53,17 @@ impl LogPlace for TellingPlace {
         self.lsn = self.told.next.fetch_add(1, Ordering::SeqCst) + 1;
     }
 
-    fn fill(self: Box<Self>, record: Vec<u8>) -> u64 {
+    fn put(mut self: Box<Self>, change: Vec<u8>) -> LoggedChange {
         assert_ne!(self.lsn, 0, "filled before it was taken");
-        self.told.records.lock().unwrap().push((self.lsn, self.bytes_max, record));
+        self.record = change;
+        LoggedChange::new(self)
+    }
+}
+
+impl LogRecord for TellingPlace {
+    fn fill(mut self: Box<Self>, append: &mut dyn FnMut(&mut Vec<u8>)) -> u64 {
+        append(&mut self.record);
+        self.told.records.lock().unwrap().push((self.lsn, self.bytes_max, self.record));
         self.lsn
     }
 }
@@ -90,7 +102,8 @@ impl ChangeLog for Log {
         if self.0.is_refusing.load(Ordering::SeqCst) {
             return Err(FsError::TryLater);
         }
-        Ok(Some(Box::new(TellingPlace { told: Arc::clone(&self.0), bytes_max, lsn: 0 })))
+        let told = Arc::clone(&self.0);
+        Ok(Some(Box::new(TellingPlace { told, bytes_max, lsn: 0, record: Vec::new() })))
     }
 
     fn takes_write(&self, bytes: usize, is_stable: bool) -> bool {
@@ -123,7 +136,7 @@ impl ChangeLog for Log {
     fn note(&self, place: Box<dyn LogPlace>, change: &Change<'_>) -> Result<(), FsError> {
         let mut record = Vec::new();
         change.encode(&mut record);
-        place.fill(record);
+        drop(place.put(record));
         Ok(())
     }
 }

@@ -6,7 +6,8 @@ mod support;
 use std::os::unix::fs::MetadataExt;
 
 use steadfast_posixfs::RecoveringFileSystem;
-use steadfast_vfs::{FileSystem, ObjectKey, Place, Recoverable};
+use steadfast_recovery::{ObjectKey, Place, Recoverable};
+use steadfast_vfs::FileSystem;
 use support::mounted;
 
 /// So often a file is made until one gets the inode number of a file that is gone.

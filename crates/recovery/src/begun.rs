@@ -1,7 +1,7 @@
 //! What became of calls that were not recorded when the process was killed.
 //!
 //! A call that changes names, or attributes with a guard, writes a mark just before it does
-//! ([`steadfast_vfs::BegunCall`]), under the locks of the directories: from the mark until the change is
+//! ([`crate::BegunCall`]), under the locks of the directories: from the mark until the change is
 //! done, or until the kill, no other call changes these names. So the names tell what became of it:
 //!
 //! | the mark | it was done if |
@@ -18,9 +18,9 @@
 //! Calls that take a name write a mark only if nothing has the name. So the table could do without times;
 //! they tell what a local process has put there since.
 
-use steadfast_vfs::{
-    Action, Attr, BegunCall, BeingMade, FileKind, FsError, Place, Recoverable, StorageHandle, Time,
-};
+use steadfast_vfs::{Attr, FileKind, FsError, StorageHandle, Time};
+
+use crate::{Action, BegunCall, BeingMade, Place, Recoverable};
 
 /// Times of files are at most so much older than the clock (a tick of 10 ms is the longest that Linux
 /// has).

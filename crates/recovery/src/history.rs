@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use smallvec::SmallVec;
-use steadfast_vfs::{
-    Action, Attr, Before, Change, FileKind, ObjectKey, Ownership, Place, Settled, Time, Unlinked,
-};
+use steadfast_vfs::{Attr, FileKind, Time};
+
+use crate::{Action, Before, Change, ObjectKey, Ownership, Place, Settled, Unlinked};
 
 /// A name in a directory, owned.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

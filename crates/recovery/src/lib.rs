@@ -1,4 +1,16 @@
-//! Replay: what the log's records say, brought into effect on one file system after a crash.
+//! What a logged change is, and its replay: what the log's records say, brought into effect on one file
+//! system after a crash.
+//!
+//! - [`Change`] tells what was done. Storage puts it into a place of the log ([`ChangeLog`],
+//!   [`LogPlace`]) under the lock that orders the object. [`BegunCall`] and [`AttributesUnderWay`] are
+//!   noted before a change, for a start after a kill.
+//! - [`Recoverable`] is a file system as replay finds it.
+//! - [`Replay`] brings all changes of one file system into effect.
+//!
+//! This crate knows nothing of what stands behind a change in its record, which is the engine's, nor where
+//! records are kept. It must never do I/O: it changes file systems through [`Recoverable`] alone.
+//!
+//! # Replay
 //!
 //! What a crash leaves is what the file system's own journal had, up to some change of each
 //! directory and each inode: perhaps less than was acknowledged, perhaps more. Replay does not do
@@ -30,11 +42,15 @@
 //! it is in the way ([`Conflict`]).
 #![forbid(unsafe_code)]
 
+mod attributes_under_way;
 mod begun;
+mod begun_call;
+mod change;
 mod history;
 mod identity;
 mod names;
 mod own_failures;
+mod recoverable;
 #[cfg(test)]
 mod tests;
 mod under_way;
@@ -42,16 +58,22 @@ mod versions;
 
 use std::collections::{HashMap, HashSet};
 
-use steadfast_vfs::{
-    AclsToSet, Action, Attr, Change, FileKind, FsError, ObjectKey, Ownership, Recoverable, Time,
-};
+use steadfast_vfs::{Attr, FileKind, FsError, Time};
 
 use history::{History, Index, LastAcl, Object};
 use identity::SinceCrash;
 use versions::Version;
 
+pub use attributes_under_way::AttributesUnderWay;
 pub use begun::{BegunOutcome, outcome_of};
+pub use begun_call::{AskedAttributes, BegunCall, BegunCalls, BegunMark, BeingMade};
+pub use change::{
+    ACL_BYTES_MAX, AFTER_MAX, Action, Before, Change, ChangeLog, FileSystemIdentity,
+    LINK_TARGET_BYTES_MAX, LogPlace, LoggedFileSystem, MADE_ACL_BYTES, Made, MadeAcls, NotAChange,
+    ObjectKey, Ownership, Place, Settled, Unlinked, change_bytes_max,
+};
 pub use own_failures::NotReplayed;
+pub use recoverable::{AclsToSet, KeptFile, Recoverable};
 pub use under_way::{finish_cut, undo};
 
 /// Names that replay makes begin so; `/` cannot be in them, so a client could make one too, but

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use steadfast_vfs::{FileKind, FsError, ObjectKey, Place, Recoverable};
+use steadfast_vfs::{FileKind, FsError};
 
 use super::history::{Object, OwnedPlace};
 use super::{ASIDE_PREFIX, Conflict, ConflictKind, Replay, versions};
+use crate::{ObjectKey, Place, Recoverable};
 
 /// What was put aside, by object: one that had several names is there as often.
 #[derive(Debug, Default)]

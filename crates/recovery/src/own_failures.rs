@@ -4,10 +4,11 @@
 //! is missing of it is told, and its records are kept; the rest of its file system is replayed and served.
 //! Where the disk is at fault (full, read-only, broken) all of it waits.
 
-use steadfast_vfs::{FsError, ObjectKey};
+use steadfast_vfs::FsError;
 
 use super::Replay;
 use super::history::OwnedPlace;
+use crate::ObjectKey;
 
 /// An object of which something could not be replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,12 +10,10 @@ mod strangers;
 mod under_way;
 
 use proptest::prelude::*;
-use steadfast_vfs::{
-    Before, DeviceNumber, FileKind, KeptFile, Made, MadeAcls, Ownership, Place, Settled,
-    StorageHandle, Time, Unlinked,
-};
+use steadfast_vfs::{DeviceNumber, FileKind, StorageHandle, Time};
 
 use super::*;
+use crate::{Before, KeptFile, Made, MadeAcls, Ownership, Place, Settled, Unlinked};
 
 use disk::*;
 use histories::*;

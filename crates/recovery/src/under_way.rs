@@ -4,7 +4,9 @@
 //! can be undone is undone before replay. Data that was cut off cannot be brought back, and replay, which
 //! knows nothing of the cut, writes what the file had before: it is cut once more afterwards.
 
-use steadfast_vfs::{AclsToSet, Attr, AttributesUnderWay, FsError, Recoverable};
+use steadfast_vfs::{Attr, FsError};
+
+use crate::{AclsToSet, AttributesUnderWay, Recoverable};
 
 /// Mode bits that a change of owner takes away, the second of them not always.
 const SET_ID: u32 = 0o6000;

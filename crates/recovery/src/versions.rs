@@ -10,10 +10,11 @@
 //!
 //! If both have the same data nothing is kept.
 
-use steadfast_vfs::{Action, Attr, Change, FileKind, FsError, KeptFile, ObjectKey, Recoverable};
+use steadfast_vfs::{Attr, FileKind, FsError};
 
 use super::history::{Object, OwnedPlace};
 use super::{ASIDE_PREFIX, Conflict, ConflictKind, Replay};
+use crate::{Action, Change, KeptFile, ObjectKey, Recoverable};
 
 /// A file that was changed by others than the log's operations.
 #[derive(Clone, Debug)]

@@ -6,15 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use steadfast_shares::configuration::{
+use steadfast_catalog::configuration::{
     ListenAddress, LogSettings, NamesSettings, Place, PluginSettings, ServerSettings,
     ShareSettings, TEXT_BYTES_MAX,
 };
-use steadfast_shares::manage::{DefaultsSpec, ShareSpec};
-use steadfast_shares::{
-    ClientPattern, ClientRule, Configuration as FileContents, FixedShare, RuleSet, Share, ShareId,
-    ShareOptions, nearest,
-};
+use steadfast_catalog::manage::{DefaultsSpec, ShareSpec};
+use steadfast_catalog::{Configuration as FileContents, FixedShare};
+use steadfast_shares::{ClientPattern, ClientRule, RuleSet, Share, ShareId, ShareOptions, nearest};
 use steadfast_sys::net;
 
 use crate::error::StartError;

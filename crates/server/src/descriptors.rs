@@ -2,9 +2,9 @@
 
 use std::io;
 
+use steadfast_catalog::configuration::ServerSettings;
 use steadfast_posixfs::StorageOptions;
 use steadfast_runtime::ServerOptions;
-use steadfast_shares::configuration::ServerSettings;
 use steadfast_sys::scheduling;
 
 use crate::error::StartError;

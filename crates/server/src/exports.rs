@@ -6,9 +6,10 @@ use std::sync::{Arc, Weak};
 
 use steadfast_engine::{Export, ExportTable};
 use steadfast_posixfs::{LookedAt, Mode, Storage, TreeOnUse, TreeOpener, is_mount_point};
+use steadfast_recovery::LoggedFileSystem;
 use steadfast_shares::{ClientRule, Rights, RuleSet, Share, ShareId, Squash};
 use steadfast_sys::process;
-use steadfast_vfs::{LoggedFileSystem, StorageSource};
+use steadfast_vfs::StorageSource;
 
 use crate::backings::Backings;
 use crate::configuration::WantedShare;

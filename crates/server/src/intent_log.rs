@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use steadfast_catalog::configuration::{LOG_MIB, LogSettings};
 use steadfast_durability::{
     IntentLogKeeper, IntentLogOptions, LogCare, LogHandle, MountedNow, OpenStorage, Phase,
     StartIntentLog, StartedIntentLog, forget_begun, forget_under_way, is_any_open,
@@ -16,10 +17,9 @@ use steadfast_durability::{
 use steadfast_posixfs::{
     RecoveringFileSystem, assume_server_powers, can_log_changes, marked_file_systems,
 };
+use steadfast_recovery::{ChangeLog, Recoverable};
 use steadfast_shares::Share;
-use steadfast_shares::configuration::{LOG_MIB, LogSettings};
 use steadfast_sys::{durable_file, process};
-use steadfast_vfs::{ChangeLog, Recoverable};
 
 use crate::error::{StartError, Tried};
 use crate::state_directory::StateDirectory;

@@ -3,10 +3,10 @@
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 
+use steadfast_catalog::configuration::ServerSettings;
 use steadfast_durability::IntentLogKeeper;
 use steadfast_engine::{Engine, Transports};
 use steadfast_runtime::{self as runtime, ReplyLog, ServerOptions};
-use steadfast_shares::configuration::ServerSettings;
 
 use crate::configuration::listen_addresses;
 use crate::error::{StartError, Tried};

@@ -9,10 +9,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use steadfast_access::{Access, AccessSettings};
+use steadfast_access::{Access, AccessSettings, Bounds};
+use steadfast_catalog::configuration::NamesSettings;
 use steadfast_engine::Engine;
 use steadfast_shares::ShareId;
-use steadfast_shares::configuration::NamesSettings;
 
 use crate::error::{StartError, Tried};
 
@@ -41,9 +41,38 @@ pub(crate) fn start(
     let settings = AccessSettings {
         helper,
         state_file: Some(state_directory.join(FILE_NAME)),
-        ..AccessSettings::from(settings)
+        ..access_settings(settings)
     };
     Access::start(&settings).tried("cannot start name services")
+}
+
+/// What is said of name services in the configuration, and what they do where nothing is said.
+fn access_settings(names: &NamesSettings) -> AccessSettings {
+    let default = AccessSettings::default();
+    let or = |seconds: Option<u64>, default_ms| seconds.map_or(default_ms, |s| s * 1000);
+    let ttl_min_ms = or(names.ttl_min_s, default.bounds.ttl_min_ms);
+    let bounds = Bounds {
+        ttl_min_ms,
+        // One of both may be left out: the other is what was meant.
+        ttl_max_ms: or(names.ttl_max_s, default.bounds.ttl_max_ms.max(ttl_min_ms)),
+        stale_max_ms: or(names.stale_max_s, default.bounds.stale_max_ms),
+        negative_ms: or(names.negative_s, default.bounds.negative_ms),
+        entries_max: names.cache_entries_max.unwrap_or(default.bounds.entries_max),
+        ..default.bounds
+    };
+    let bounds = Bounds { ttl_min_ms: bounds.ttl_min_ms.min(bounds.ttl_max_ms), ..bounds };
+    AccessSettings {
+        servers: names.servers.clone().unwrap_or_default(),
+        hosts_file: names.hosts_file.as_ref().map_or(default.hosts_file, |path| path.value.clone()),
+        netgroup_file: names
+            .netgroup_file
+            .as_ref()
+            .map_or(default.netgroup_file, |path| path.value.clone()),
+        timeout_ms: names.timeout_ms.unwrap_or(default.timeout_ms),
+        bounds,
+        helper: None,
+        state_file: None,
+    }
 }
 
 /// Name services, and the threads that execute mounts again once their names are known.

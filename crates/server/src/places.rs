@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use steadfast_shares::configuration::{Placed, ServerSettings};
+use steadfast_catalog::configuration::{Placed, ServerSettings};
 
 use crate::state_directory;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use steadfast_catalog::configuration::{PluginKind, PluginSettings};
 use steadfast_control::plugins::{Executable, Exportfs, Limits, Plugin, Plugins, Samba};
-use steadfast_shares::configuration::{PluginKind, PluginSettings};
 
 use crate::error::{StartError, Tried};
 

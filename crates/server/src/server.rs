@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_access::Access;
+use steadfast_catalog::configuration::{NamesSettings, ServerSettings};
 use steadfast_control::Control;
 use steadfast_engine::{Engine, EngineConfig, ExportTable};
 use steadfast_posixfs::{ProcessPowers, Storage, StorageOptions};
 use steadfast_runtime::{self as runtime, ServerOptions};
-use steadfast_shares::configuration::{NamesSettings, ServerSettings};
 
 use crate::configuration::{Base, Configuration, Settings, StartOptions};
 use crate::control::{self, AskedAbout};

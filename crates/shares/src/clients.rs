@@ -129,7 +129,7 @@ fn network_of_wildcards(text: &str) -> Option<String> {
 }
 
 /// Whether an address, or a network's, is one of IPv4 that is written as IPv6.
-pub(crate) fn spans_mapped(text: &str) -> bool {
+pub fn spans_mapped(text: &str) -> bool {
     let address = text.split('/').next().unwrap_or(text);
     let address = address.parse::<std::net::Ipv6Addr>();
     address.is_ok_and(|address| IpAddr::from(address).to_canonical().is_ipv4())

@@ -10,11 +10,10 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 
 use crate::coverage::Coverage;
-use crate::manage::{GroupSpec, RuleSpec};
 use crate::model::{ClientPattern, ClientRule};
 use crate::options::{ClientLists, ShareOptions, shown};
 use crate::rules::RuleSet;
-use crate::words::{KeptWords, Words};
+use crate::words::{KeptWords, RuleSpec, Words};
 
 /// A place within a share, a group or a pattern as it is written. Shown as `rule[0].clients[1]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,7 +91,8 @@ impl Problem {
 }
 
 impl FieldMistake {
-    pub(crate) fn new(field: Field, what: impl Into<String>) -> Self {
+    /// One that is told in words.
+    pub fn new(field: Field, what: impl Into<String>) -> Self {
         Self { field, what: Problem::Said(what.into()), suggestion: None }
     }
 }
@@ -136,11 +136,6 @@ impl Inherited {
             inner.protocols = protocols.to_vec();
         }
         (inner, mistakes)
-    }
-
-    /// What shares of a group inherit.
-    pub fn of_group(&self, group: &GroupSpec) -> (Self, Vec<FieldMistake>) {
-        self.with(&group.options, &group.clients, &group.protocols)
     }
 }
 
@@ -191,7 +186,7 @@ impl RuleBook {
     }
 
     /// As [`RuleBook::compile`]; with the words as they are kept here, for others who keep them.
-    pub(crate) fn compile_kept(
+    pub fn compile_kept(
         &mut self,
         inherited: &Arc<Inherited>,
         words: &Arc<KeptWords>,

@@ -11,7 +11,7 @@ use crate::model::ClientPattern;
 /// The patterns of a share's rules so far. A pattern is looked up by its own prefixes, so that a
 /// share with thousands of rules costs no comparison of all with all.
 #[derive(Debug, Default)]
-pub(crate) struct Coverage {
+pub struct Coverage {
     everyone: Option<Field>,
     networks: HashMap<(IpAddr, u8), Field>,
     named: HashMap<ClientPattern, Field>,
@@ -21,7 +21,7 @@ pub(crate) struct Coverage {
 
 impl Coverage {
     /// The rule that has all clients of this pattern, if one has.
-    pub(crate) fn covering(&self, pattern: &ClientPattern) -> Option<(ClientPattern, Field)> {
+    pub fn covering(&self, pattern: &ClientPattern) -> Option<(ClientPattern, Field)> {
         if let Some(place) = self.everyone {
             return Some((ClientPattern::Any, place));
         }
@@ -37,7 +37,7 @@ impl Coverage {
     }
 
     /// Counts a rule in; of two alike the first is the one that decides.
-    pub(crate) fn add(&mut self, pattern: &ClientPattern, place: Field) {
+    pub fn add(&mut self, pattern: &ClientPattern, place: Field) {
         match pattern {
             ClientPattern::Any => {
                 self.everyone.get_or_insert(place);

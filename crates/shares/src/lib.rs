@@ -1,47 +1,32 @@
-//! The share model: what is exported, to whom, with which rights.
+//! The share model: what is exported, to whom, with which rights, as a call needs it.
 //!
 //! A [`Share`] is a directory with its rules; a [`RuleSet`] decides what a client may do, asking
-//! [`Names`] about names. [`Configuration::parse`] makes shares, and the server's settings, of the
-//! text of `steadfast.toml`, or tells everything that is wrong with it and where; [`manage`] is
-//! what administrators ask for. Pure values: no I/O, no clock; reading configuration files,
-//! looking up names and opening directories happens elsewhere.
+//! [`Names`] about names. A [`RuleBook`] makes rule sets of the words that people write. Where these
+//! words come from, and who may change them, is in `steadfast_catalog`. Pure values: no I/O, no
+//! clock; looking up names and opening directories happens elsewhere.
 #![forbid(unsafe_code)]
 
 mod authority;
-mod catalog;
 mod clients;
 mod compile;
-pub mod configuration;
 mod coverage;
-mod effective;
-pub mod exports;
-mod group;
 mod id;
-pub mod manage;
 mod model;
 mod names;
 mod options;
-mod pattern;
-mod plan;
 mod rules;
 mod suggestion;
-mod wanted;
 mod words;
 
 pub use authority::{Authority, Groups, RulesOnly};
-pub use catalog::{
-    Applied, Catalog, Edit, FixedShare, GroupView, ShareChange, ShareNotice, ShareView,
-};
-pub use clients::PatternError;
+pub use clients::{PatternError, spans_mapped};
 pub use compile::{Compiled, Field, FieldMistake, Inherited, Problem, RuleBook};
-pub use configuration::Configuration;
-pub use effective::in_effect;
-pub use group::{GroupFile, Item, Position};
+pub use coverage::Coverage;
 pub use model::{ClientPattern, ClientRule, Flavor, Flavors, Rights, Share, ShareId, Squash};
 pub use names::{DomainPattern, HostName, Known, Names, NetgroupName, NoNames};
-pub use options::{Access, ClientLists, OptionError, ShareOptions, names_clients};
-pub use plan::{Action, KeyChange, PlannedChange, Subject, planned};
+pub use options::{
+    Access, ClientLists, NOT_SERVED, OptionError, ShareOptions, names_clients, sec, shown, subject,
+};
 pub use rules::{Decision, Question, Refusal, RuleSet};
 pub use suggestion::nearest;
-pub use wanted::{Wanted, place_in, places_in};
-pub use words::Words;
+pub use words::{KeptWords, RuleSpec, Words};

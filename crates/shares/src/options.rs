@@ -41,7 +41,7 @@ const WORDS: [&str; 24] = [
 const ALWAYS_SO: [&str; 4] = ["sync", "no_subtree_check", "wdelay", "no_wdelay"];
 
 /// Words of other servers that ask for what is not served here, with the reason.
-pub(crate) const NOT_SERVED: [(&str, &str); 16] = [
+pub const NOT_SERVED: [(&str, &str); 16] = [
     ("async", "every acknowledged change is stable here; leave it out"),
     ("subtree_check", "a handle already tells its share; leave it out"),
     ("nohide", "use crossmnt on the outer share"),
@@ -99,7 +99,7 @@ impl Default for Access {
 
 impl Access {
     /// Whether callers get the same of both: with `all_squash` it does not matter what root gets.
-    pub(crate) fn comes_to_same(&self, other: &Self) -> bool {
+    pub fn comes_to_same(&self, other: &Self) -> bool {
         let rights = |access: &Self| access.rights(Flavors::empty());
         self.is_denied == other.is_denied && rights(self) == rights(other)
     }
@@ -294,7 +294,7 @@ impl ShareOptions {
 }
 
 /// `sec=` with these flavours.
-pub(crate) fn sec(flavors: Flavors) -> String {
+pub fn sec(flavors: Flavors) -> String {
     let words = Flavor::ALL.into_iter().filter(|flavor| flavors.contains((*flavor).into()));
     format!("sec={}", words.map(Flavor::word).collect::<Vec<_>>().join(":"))
 }
@@ -512,7 +512,7 @@ fn unbracketed(text: &str) -> Option<String> {
 }
 
 /// What a word is about: of two words about one thing in a list, the later contradicts.
-pub(crate) fn subject(word: &str) -> Option<&'static str> {
+pub fn subject(word: &str) -> Option<&'static str> {
     Some(match word {
         "rw" | "ro" | "none" => "access",
         "root_squash" | "no_root_squash" => "root",
@@ -579,7 +579,7 @@ fn unknown(word: &str, name: &str) -> OptionError {
 }
 
 /// A word of the file, quoted, escaped and bounded.
-pub(crate) fn shown(word: &str) -> String {
+pub fn shown(word: &str) -> String {
     const CHARS_MAX: usize = 100;
     if word.chars().count() <= CHARS_MAX {
         return format!("{word:?}");

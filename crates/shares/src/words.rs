@@ -1,11 +1,17 @@
-//! The words that make a share's rules, kept once for all shares that say the same.
+//! The words that make a share's rules.
 
-use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
+use serde::{Deserialize, Serialize};
 
-use hashbrown::HashTable;
-
-use crate::manage::RuleSpec;
+/// A rule as it is written: options for some clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RuleSpec {
+    /// For whom.
+    pub clients: Vec<String>,
+    /// Option words, beside those of the share.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+}
 
 /// The words that make rules.
 #[derive(Clone, Copy, Debug)]
@@ -18,23 +24,20 @@ pub struct Words<'a> {
     pub rules: &'a [RuleSpec],
 }
 
-/// The same, of nobody else.
+/// [`Words`] that are owned, to be kept once for all shares that have them.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct KeptWords {
-    pub(crate) options: Box<[String]>,
-    pub(crate) clients: Box<[String]>,
-    pub(crate) rules: Box<[RuleSpec]>,
-}
-
-/// Words of shares that were read, each once.
-#[derive(Debug, Default)]
-pub(crate) struct WordPool {
-    hasher: RandomState,
-    known: HashTable<Arc<KeptWords>>,
+pub struct KeptWords {
+    /// `options`
+    pub options: Box<[String]>,
+    /// `clients`
+    pub clients: Box<[String]>,
+    /// `[[rule]]`
+    pub rules: Box<[RuleSpec]>,
 }
 
 impl KeptWords {
-    pub(crate) fn words(&self) -> Words<'_> {
+    /// Them, borrowed.
+    pub fn words(&self) -> Words<'_> {
         Words { options: &self.options, clients: &self.clients, rules: &self.rules }
     }
 }
@@ -43,18 +46,5 @@ impl From<Words<'_>> for KeptWords {
     fn from(words: Words<'_>) -> Self {
         let Words { options, clients, rules } = words;
         Self { options: options.into(), clients: clients.into(), rules: rules.into() }
-    }
-}
-
-impl WordPool {
-    pub(crate) fn shared(&mut self, words: KeptWords) -> Arc<KeptWords> {
-        let hash = self.hasher.hash_one(&words);
-        if let Some(known) = self.known.find(hash, |known| **known == words) {
-            return Arc::clone(known);
-        }
-        let words = Arc::new(words);
-        let hasher = &self.hasher;
-        self.known.insert_unique(hash, Arc::clone(&words), |words| hasher.hash_one(words));
-        words
     }
 }

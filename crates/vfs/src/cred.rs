@@ -2,8 +2,6 @@
 
 use smallvec::SmallVec;
 
-use crate::CallName;
-
 /// Supplementary groups that `AUTH_SYS` can carry (RFC 5531 §8.2 and its appendix).
 pub const GROUPS_MAX: usize = 16;
 
@@ -42,6 +40,18 @@ pub enum Waiting {
     ToOpen,
     /// Yes.
     Allowed,
+}
+
+/// The longest key of a call, in bytes.
+pub const CALL_KEY_BYTES_MAX: usize = 64;
+
+/// Which call it is, for whoever answers its repetition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallName<'a> {
+    /// What tells the call from all others, at most [`CALL_KEY_BYTES_MAX`].
+    pub key: &'a [u8],
+    /// By which share its objects were reached.
+    pub share: u64,
 }
 
 /// On whose behalf, and how, an operation runs.

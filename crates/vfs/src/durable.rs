@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::{FsError, LoggedChange};
+use crate::FsError;
 
 /// A file system as the flusher sees it: one queue of flushes each. Small numbers, dense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -50,6 +50,51 @@ pub trait FlushTarget: Send + Sync {
 
     /// A flush that began ([`FlushTarget::flush_begins`]) has ended, with success or without.
     fn flush_ended(&self, _is_done: bool) {}
+}
+
+/// The record of a change that has its place in the intent log. What a record is, only the log and
+/// who reads it after a crash know.
+pub trait LogRecord: Send {
+    /// Fills the record: `append` adds what stands behind the change, to be called once. Returns the
+    /// record's LSN.
+    fn fill(self: Box<Self>, append: &mut dyn FnMut(&mut Vec<u8>)) -> u64;
+}
+
+/// A change that has its place in the log, to be filled together with the reply that tells of it.
+/// Dropped, it is filled without a reply: the change was applied.
+pub struct LoggedChange(Option<Box<dyn LogRecord>>);
+
+impl LoggedChange {
+    /// A change whose record has everything but what stands behind it.
+    pub fn new(record: Box<dyn LogRecord>) -> Self {
+        Self(Some(record))
+    }
+
+    /// Fills the record: `append` adds what belongs behind the change. Returns the LSN.
+    pub fn fill(mut self, append: impl FnOnce(&mut Vec<u8>)) -> u64 {
+        let mut append = Some(append);
+        self.0.take().map_or(0, |record| {
+            record.fill(&mut |bytes| {
+                if let Some(append) = append.take() {
+                    append(bytes);
+                }
+            })
+        })
+    }
+}
+
+impl Drop for LoggedChange {
+    fn drop(&mut self) {
+        if let Some(record) = self.0.take() {
+            record.fill(&mut |_| {});
+        }
+    }
+}
+
+impl std::fmt::Debug for LoggedChange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LoggedChange")
+    }
 }
 
 /// What must be done before a result may be told.

@@ -15,8 +15,6 @@
 
 mod acl;
 mod attr;
-mod begun;
-mod change;
 mod cred;
 mod durable;
 mod error;
@@ -26,22 +24,15 @@ mod handle;
 pub mod model;
 mod name;
 pub mod permission;
-mod recovery;
 mod source;
-mod under_way;
 
 pub use acl::{Acl, AclEntry, AclTag};
 pub use attr::{Attr, DeviceNumber, FileKind, PreAttr, SetAttr, SetTime, Time, Wcc};
-pub use begun::{
-    AskedAttributes, BegunCall, BegunCalls, BegunMark, BeingMade, CALL_KEY_BYTES_MAX, CallName,
+pub use cred::{CALL_KEY_BYTES_MAX, CallName, Caller, Cred, GROUPS_MAX, Waiting};
+pub use durable::{
+    Durable, Flush, FlushDomain, FlushTarget, FlushWhat, LogRecord, LoggedChange, Obligation,
+    ReplyBarrier,
 };
-pub use change::{
-    ACL_BYTES_MAX, AFTER_MAX, Action, Before, Change, ChangeLog, FileSystemIdentity,
-    LINK_TARGET_BYTES_MAX, LogPlace, LoggedChange, LoggedFileSystem, MADE_ACL_BYTES, Made,
-    MadeAcls, NotAChange, ObjectKey, Ownership, Place, Settled, Unlinked, change_bytes_max,
-};
-pub use cred::{Caller, Cred, GROUPS_MAX, Waiting};
-pub use durable::{Durable, Flush, FlushDomain, FlushTarget, FlushWhat, Obligation, ReplyBarrier};
 pub use error::FsError;
 pub use file_system_sync::FileSystemSync;
 pub use filesystem::{
@@ -51,6 +42,4 @@ pub use filesystem::{
 };
 pub use handle::{HANDLE_BYTES_MAX, StorageHandle};
 pub use name::{NAME_BYTES_MAX, Name};
-pub use recovery::{AclsToSet, KeptFile, Recoverable};
 pub use source::StorageSource;
-pub use under_way::AttributesUnderWay;

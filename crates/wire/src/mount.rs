@@ -6,6 +6,8 @@ use crate::List;
 use crate::codec::structure;
 use crate::nfs3::NfsFh3;
 
+/// Number of the program (RFC 5531 §8.2).
+pub const PROGRAM: u32 = 100_005;
 /// Longest path in bytes (`MNTPATHLEN`).
 pub const PATH_BYTES_MAX: usize = 1024;
 /// Longest name of a host or group in bytes (`MNTNAMLEN`).

@@ -4,6 +4,8 @@
 use crate::codec::structure;
 use crate::nfs3::NfsFh3;
 
+/// Number of the program (RFC 5531 §8.2).
+pub const PROGRAM: u32 = 100_227;
 /// Most entries in one list.
 pub const ENTRIES_MAX: usize = 1024;
 

@@ -3,6 +3,8 @@
 use crate::List;
 use crate::codec::structure;
 
+/// Number of the program (RFC 5531 §8.2).
+pub const PROGRAM: u32 = 100_000;
 /// Longest netid, universal address and owner in bytes; the RFC has no bound.
 pub const STRING_BYTES_MAX: usize = 1024;
 

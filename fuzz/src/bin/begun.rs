@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use steadfast_intent_log::begun::{BegunFile, begin_mark, end_mark, write_begun_head};
-use steadfast_vfs::BegunCall;
+use steadfast_recovery::BegunCall;
 
 /// What the marks of a file are.
 fn check(bytes: &[u8]) {

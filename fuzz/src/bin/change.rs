@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use steadfast_vfs::Change;
+use steadfast_recovery::Change;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok((change, behind)) = Change::decode(bytes) else { return };

@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use steadfast_shares::Configuration;
-use steadfast_shares::configuration::ERRORS_MAX;
+use steadfast_catalog::Configuration;
+use steadfast_catalog::configuration::ERRORS_MAX;
 
 fuzz_target!(|text: &str| {
     let Err(errors) = Configuration::parse(text) else { return };

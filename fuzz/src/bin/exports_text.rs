@@ -3,9 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use steadfast_shares::exports::{export, import};
-use steadfast_shares::manage::{Batch, DefaultsSpec};
-use steadfast_shares::{Catalog, Inherited, Share};
+use steadfast_catalog::Catalog;
+use steadfast_catalog::exports::{export, import};
+use steadfast_catalog::manage::{Batch, DefaultsSpec};
+use steadfast_shares::{Inherited, Share};
 
 fn made(text: &str) -> (Vec<Share>, usize) {
     let imported = import(&[("exports", text)], "g", true, &Inherited::default(), &|_| None);

@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use steadfast_shares::manage::{Batch, DefaultsSpec, Operation};
-use steadfast_shares::{Catalog, GroupFile};
+use steadfast_catalog::manage::{Batch, DefaultsSpec, Operation};
+use steadfast_catalog::{Catalog, GroupFile};
 
 fn catalog(text: &str) -> Catalog {
     let defaults = DefaultsSpec { options: Vec::new(), clients: vec!["*".to_owned()] };

@@ -22,10 +22,9 @@ use steadfast_intent_log::{
     Batch, Identity, IntentLog, Lsn, MARK_FILE_BYTES, MARK_SLOT_BYTES, Mark, Record, format,
     inspect, survey,
 };
+use steadfast_recovery::{Action, BegunCall, FileSystemIdentity, ObjectKey, Place};
 use steadfast_shares::{ClientPattern, Names};
-use steadfast_vfs::{
-    Action, BegunCall, CallName, FileSystemIdentity, ObjectKey, Place, StorageHandle, Time,
-};
+use steadfast_vfs::{CallName, StorageHandle, Time};
 use steadfast_wire::List;
 use steadfast_wire::mount::{
     DirPath, ExportEntry, FhStatus, Group, MountEntry, MountRes3, Mounted3,

@@ -2,8 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use steadfast_shares::configuration::ERRORS_MAX;
-use steadfast_shares::{ClientPattern, Configuration};
+use steadfast_catalog::Configuration;
+use steadfast_catalog::configuration::ERRORS_MAX;
+use steadfast_shares::ClientPattern;
 
 fuzz_target!(|input: &[u8]| {
     let Ok(text) = std::str::from_utf8(input) else { return };

@@ -3,9 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use steadfast_catalog::manage::DefaultsSpec;
+use steadfast_catalog::{Catalog, planned};
 use steadfast_fuzz::history::{Line, scan};
-use steadfast_shares::manage::DefaultsSpec;
-use steadfast_shares::{Catalog, planned};
 
 // A file; behind a zero lines without checksums, which get them.
 fuzz_target!(|input: &[u8]| {

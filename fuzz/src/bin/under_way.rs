@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use steadfast_vfs::AttributesUnderWay;
+use steadfast_recovery::AttributesUnderWay;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some(under_way) = AttributesUnderWay::decode(bytes) else { return };

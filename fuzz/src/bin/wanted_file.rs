@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use steadfast_shares::manage::{Batch, DefaultsSpec};
-use steadfast_shares::{Catalog, GroupFile, Wanted};
+use steadfast_catalog::manage::{Batch, DefaultsSpec};
+use steadfast_catalog::{Catalog, GroupFile, Wanted};
 
 // A file, and behind a zero the text of a group that is there before.
 fuzz_target!(|input: &[u8]| {

@@ -14,12 +14,13 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     ("vfs", &[]),
     ("recovery", &["vfs"]),
     ("shares", &[]),
+    ("catalog", &["shares"]),
     ("intent-log", &[]),
     ("engine", &["xdr", "wire", "rpc", "vfs", "recovery", "shares"]),
     ("sys", &[]),
-    ("posixfs", &["vfs", "sys"]),
+    ("posixfs", &["vfs", "recovery", "sys"]),
     ("access", &["shares", "sys"]),
-    ("control", &["shares", "sys"]),
+    ("control", &["shares", "catalog", "sys"]),
     ("runtime", &["engine", "vfs", "sys"]),
     ("durability", &["engine", "runtime", "recovery", "intent-log", "vfs", "sys"]),
     ("client", &["xdr", "wire", "rpc", "sys"]),
@@ -30,7 +31,9 @@ const MAY_NEED: &[(&str, &[&str])] = &[
         &[
             "xdr",
             "vfs",
+            "recovery",
             "shares",
+            "catalog",
             "access",
             "control",
             "engine",
@@ -43,7 +46,10 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     ),
     // The program: arguments, tables, exit codes. It reaches a server by these alone; of the log it
     // looks after one that no server uses.
-    ("steadfast", &["shares", "access", "control", "durability", "server", "bench", "sys"]),
+    (
+        "steadfast",
+        &["shares", "catalog", "access", "control", "durability", "server", "bench", "sys"],
+    ),
     // Tests and tools; never the server, so that what they find is true of any server.
     ("guest-tests", &["client", "xdr", "wire", "sys"]),
     ("powercut", &["client"]),
@@ -55,7 +61,6 @@ const TESTS_MAY_NEED: &[(&str, &[&str])] = &[
     // Itself, with what it has for the tests of others.
     ("access", &["access"]),
     ("engine", &["client"]),
-    ("posixfs", &["shares"]),
     ("runtime", &["client", "shares", "wire", "xdr", "rpc", "posixfs"]),
     ("client", &["shares"]),
     ("server", &["client"]),
@@ -64,7 +69,8 @@ const TESTS_MAY_NEED: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that do no I/O, and all that they may need from others.
-const CORE: &[&str] = &["xdr", "wire", "rpc", "vfs", "recovery", "shares", "intent-log", "engine"];
+const CORE: &[&str] =
+    &["xdr", "wire", "rpc", "vfs", "recovery", "shares", "catalog", "intent-log", "engine"];
 const CORE_MAY_NEED: &[&str] = &[
     "arc-swap",
     "bitflags",

@@ -22,7 +22,9 @@ const CORE: &[&str] = &[
     "crates/wire/src/",
     "crates/rpc/src/",
     "crates/vfs/src/",
+    "crates/recovery/src/",
     "crates/shares/src/",
+    "crates/catalog/src/",
     "crates/intent-log/src/",
     "crates/engine/src/",
 ];

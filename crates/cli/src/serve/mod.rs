@@ -9,8 +9,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use steadfast_catalog::configuration::LogTarget;
 use steadfast_server::{Server, StartOptions, Unfinished, prepare_process};
-use steadfast_shares::configuration::LogTarget;
 use steadfast_sys::process::{self, Signal, Signals};
 
 use crate::arguments::{CONFIGURATION_FILE, ServeArguments};

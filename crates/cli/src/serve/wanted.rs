@@ -5,10 +5,10 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use steadfast_catalog::Configuration as FileContents;
 use steadfast_server::{
     Base, Configuration, ReadBase, Settings, StartOptions, directory_problem, read_file,
 };
-use steadfast_shares::Configuration as FileContents;
 use steadfast_sys::process;
 
 use crate::arguments::{CONFIGURATION_FILE, NFS_PORT, ServeArguments, ServerArguments};
@@ -186,7 +186,7 @@ pub(crate) fn directory_of_command_line(directory: &Path) -> Result<(PathBuf, bo
 mod tests {
     use std::net::SocketAddr;
 
-    use steadfast_shares::configuration::ListenAddress;
+    use steadfast_catalog::configuration::ListenAddress;
 
     use super::*;
 

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use steadfast_catalog::manage::DEFAULT_GROUP;
 use steadfast_control::api::ShareState;
-use steadfast_shares::manage::{DEFAULT_GROUP, RuleSpec};
+use steadfast_shares::RuleSpec;
 
 use super::rule;
 

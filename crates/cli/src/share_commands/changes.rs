@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
-use steadfast_shares::manage::{Batch, Changes, GroupSpec, Operation, PatternSpec, ShareSpec};
+use steadfast_catalog::manage::{Batch, Changes, GroupSpec, Operation, PatternSpec, ShareSpec};
 
 use super::arguments::{GroupAction, Groups, Paths, Settings, ShareAdd, ShareSet};
 

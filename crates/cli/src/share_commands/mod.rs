@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use steadfast_catalog::manage::{Batch, DefaultsSpec, Operation};
 use steadfast_control::api::{
     AcceptRequest, Applied, Document, ExplainRequest, ExportsFile, Import, Mistake, ShareFilter,
     Wish,
@@ -26,7 +27,6 @@ use steadfast_control::api::{
 use steadfast_control::plain;
 use steadfast_control::{AskError, Client};
 use steadfast_server::{directory_problem, planned_alone};
-use steadfast_shares::manage::{Batch, DefaultsSpec, Operation};
 
 use crate::arguments::CONFIGURATION_FILE;
 use crate::serve::wanted::read;

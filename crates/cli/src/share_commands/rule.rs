@@ -1,7 +1,6 @@
 //! A rule as it is typed: `CLIENT,...:OPTION,...` or, as exports(5) has it, `CLIENT(OPTION,...)`.
 
-use steadfast_shares::manage::RuleSpec;
-use steadfast_shares::{ClientPattern, ShareOptions};
+use steadfast_shares::{ClientPattern, RuleSpec, ShareOptions};
 
 /// Reads a rule. Addresses of IPv6 have colons, and so may options: the rule is parted where
 /// clients are on the one side and options on the other.

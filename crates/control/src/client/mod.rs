@@ -215,7 +215,7 @@ fn wish_body(wish: &Wish) -> WishBody<'_> {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum WishBody<'a> {
-    Batch(&'a steadfast_shares::manage::Batch),
+    Batch(&'a steadfast_catalog::manage::Batch),
     Document(&'a crate::api::Document),
     Import(&'a crate::api::Import),
 }

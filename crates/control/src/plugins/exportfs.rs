@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use steadfast_shares::exports;
+use steadfast_catalog::exports;
 
 use super::command::{Limits, last_line, run};
 use super::{Fault, Plugin, PluginShare, Task};

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use steadfast_shares::manage::{DefaultsSpec, GroupSpec, RuleSpec};
+use steadfast_catalog::manage::{DefaultsSpec, GroupSpec};
 use steadfast_shares::{
-    ClientPattern, ClientRule, Flavors, Inherited, Rights, RuleBook, ShareId, Words,
+    ClientPattern, ClientRule, Flavors, Inherited, Rights, RuleBook, RuleSpec, ShareId, Words,
 };
 
 use super::*;
@@ -49,7 +49,7 @@ impl Around {
     fn shared(&self, status: ShareStatus) -> Arc<PluginShare> {
         let DefaultsSpec { options, clients, .. } = &self.defaults;
         let (inherited, _) = Inherited::default().with(options, clients, &[]);
-        let (inherited, _) = inherited.of_group(&self.group);
+        let (inherited, _) = self.group.inherited(&inherited);
         let words =
             Words { options: &status.options, clients: &status.clients, rules: &status.rules };
         let compiled =

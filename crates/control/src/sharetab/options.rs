@@ -151,8 +151,7 @@ fn add_common<'a>(parts: &mut Vec<String>, grants: &(impl Iterator<Item = &'a Ri
 mod tests {
     use std::sync::Arc;
 
-    use steadfast_shares::manage::RuleSpec;
-    use steadfast_shares::{Inherited, RuleBook, ShareId, Words};
+    use steadfast_shares::{Inherited, RuleBook, RuleSpec, ShareId, Words};
 
     use super::*;
 

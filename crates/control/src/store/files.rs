@@ -9,9 +9,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::fs::{Advice, fadvise};
-use steadfast_shares::GroupFile;
-use steadfast_shares::configuration::TEXT_BYTES_MAX;
-use steadfast_shares::manage::{Mistake, check_group_name};
+use steadfast_catalog::GroupFile;
+use steadfast_catalog::configuration::TEXT_BYTES_MAX;
+use steadfast_catalog::manage::{Mistake, check_group_name};
 
 use crate::sharetab::PIECE_BYTES;
 

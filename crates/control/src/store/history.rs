@@ -9,8 +9,8 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use steadfast_shares::Edit;
-use steadfast_shares::manage::Operation;
+use steadfast_catalog::Edit;
+use steadfast_catalog::manage::Operation;
 
 /// Operations of a batch that are kept for people; what it did is kept whole.
 pub const OPERATIONS_KEPT: usize = 100;

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
-use steadfast_shares::{Edit, Item};
+use steadfast_catalog::{Edit, Item};
 use steadfast_sys::durable_file;
 
 use super::history::{Found, Line, Record, scan};

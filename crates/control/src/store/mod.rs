@@ -29,8 +29,8 @@ pub use log::{STATES_KEPT, State};
 
 use files::{Fingerprint, WriteProblem};
 use log::HistoryFile;
-use steadfast_shares::manage::{Batch, DefaultsSpec, Mistake};
-use steadfast_shares::{Applied, Catalog, Edit, FixedShare, GroupFile, Item, ShareChange};
+use steadfast_catalog::manage::{Batch, DefaultsSpec, Mistake};
+use steadfast_catalog::{Applied, Catalog, Edit, FixedShare, GroupFile, Item, ShareChange};
 use steadfast_sys::process;
 
 /// The history's file in the state directory.

@@ -2,78 +2,88 @@
 
 use steadfast_vfs::AccessMask;
 use steadfast_wire::nfs3::{Access3Args, Getattr3Args, Setattr3Args};
-use steadfast_xdr::{Decode, Reader, Writer, XdrError};
+use steadfast_xdr::Writer;
 
+use super::status::{changes, reads};
 use super::{decode, encode};
-use crate::session::{Outcome, Session, barrier};
+use crate::call::{Call, Outcome};
+use crate::operation::Operation;
+use crate::program::Procedure;
+use crate::reply::ReplyBuffer;
 
-pub(super) fn getattr(
-    session: &mut Session<'_>,
-    arguments: &mut Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Result<Outcome, XdrError> {
-    let arguments = Getattr3Args::decode(arguments)?;
-    let mut w = Writer::new(reply);
-    let result = session.resolve(arguments.object.0).and_then(|target| {
-        session.read(&target, |caller| target.storage.attributes(caller, &target.handle))
-    });
-    match result {
-        Ok(attr) => {
-            encode::ok(&mut w);
-            encode::fattr3(&mut w, &attr);
+pub(super) struct Getattr;
+
+impl Procedure for Getattr {
+    const OPERATION: Operation = reads("GETATTR", 0);
+    type Arguments<'a> = Getattr3Args<'a>;
+
+    fn run(call: &mut Call<'_>, arguments: &Getattr3Args<'_>, reply: &mut ReplyBuffer) -> Outcome {
+        let mut w = Writer::new(&mut reply.bytes);
+        let result = call.resolve(arguments.object.0).and_then(|target| {
+            call.read(&target, |caller| target.storage.attributes(caller, &target.handle))
+        });
+        match result {
+            Ok(attr) => {
+                encode::ok(&mut w);
+                encode::fattr3(&mut w, &attr);
+            }
+            Err(error) => return call.fail(&mut w, error),
         }
-        Err(error) => encode::failure(&mut w, error, 0),
+        Outcome::Done
     }
-    Ok(Outcome::Done)
 }
 
-pub(super) fn setattr(
-    session: &mut Session<'_>,
-    arguments: &mut Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Result<Outcome, XdrError> {
-    let arguments = Setattr3Args::decode(arguments)?;
-    let mut w = Writer::new(reply);
-    let resolved = session
-        .resolve(arguments.object.0)
-        .and_then(|target| Ok((target, decode::set_attr(&arguments.new_attributes)?)));
-    let (target, set) = match resolved {
-        Ok(resolved) => resolved,
-        Err(error) => {
-            encode::failure(&mut w, error, 2);
-            return Ok(Outcome::Done);
-        }
-    };
-    let durable = target.storage.set_attributes(
-        &target.caller(),
-        &target.handle,
-        &set,
-        arguments.guard.map(decode::time),
-    );
-    Ok(barrier(durable.map(|changed| encode::changed(&mut w, &changed))))
+pub(super) struct Setattr;
+
+impl Procedure for Setattr {
+    const OPERATION: Operation = changes("SETATTR", 2);
+    type Arguments<'a> = Setattr3Args<'a>;
+
+    fn run(call: &mut Call<'_>, arguments: &Setattr3Args<'_>, reply: &mut ReplyBuffer) -> Outcome {
+        let mut w = Writer::new(&mut reply.bytes);
+        let resolved = call
+            .resolve(arguments.object.0)
+            .and_then(|target| Ok((target, decode::set_attr(&arguments.new_attributes)?)));
+        let (target, set) = match resolved {
+            Ok(resolved) => resolved,
+            Err(error) => {
+                return call.fail(&mut w, error);
+            }
+        };
+        let durable = target.storage.set_attributes(
+            &target.caller(),
+            &target.handle,
+            &set,
+            arguments.guard.map(decode::time),
+        );
+        let encoded = durable.map(|changed| encode::changed(&mut w, &changed));
+        call.barrier(encoded)
+    }
 }
 
-pub(super) fn access(
-    session: &mut Session<'_>,
-    arguments: &mut Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Result<Outcome, XdrError> {
-    let arguments = Access3Args::decode(arguments)?;
-    let mut wanted = AccessMask::from_bits_truncate(arguments.access);
-    let mut w = Writer::new(reply);
-    let result = session.resolve(arguments.object.0).and_then(|target| {
-        if target.rights.is_read_only {
-            wanted -= AccessMask::MODIFY | AccessMask::EXTEND | AccessMask::DELETE;
+pub(super) struct Access;
+
+impl Procedure for Access {
+    const OPERATION: Operation = reads("ACCESS", 1);
+    type Arguments<'a> = Access3Args<'a>;
+
+    fn run(call: &mut Call<'_>, arguments: &Access3Args<'_>, reply: &mut ReplyBuffer) -> Outcome {
+        let mut wanted = AccessMask::from_bits_truncate(arguments.access);
+        let mut w = Writer::new(&mut reply.bytes);
+        let result = call.resolve(arguments.object.0).and_then(|target| {
+            if target.rights.is_read_only {
+                wanted -= AccessMask::MODIFY | AccessMask::EXTEND | AccessMask::DELETE;
+            }
+            call.read(&target, |caller| target.storage.access(caller, &target.handle, wanted))
+        });
+        match result {
+            Ok((granted, attr)) => {
+                encode::ok(&mut w);
+                encode::post_op_attr(&mut w, Some(&attr));
+                w.u32(granted.bits());
+            }
+            Err(error) => return call.fail(&mut w, error),
         }
-        session.read(&target, |caller| target.storage.access(caller, &target.handle, wanted))
-    });
-    match result {
-        Ok((granted, attr)) => {
-            encode::ok(&mut w);
-            encode::post_op_attr(&mut w, Some(&attr));
-            w.u32(granted.bits());
-        }
-        Err(error) => encode::failure(&mut w, error, 1),
+        Outcome::Done
     }
-    Ok(Outcome::Done)
 }

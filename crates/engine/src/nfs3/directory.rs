@@ -5,10 +5,14 @@
 
 use steadfast_vfs::{DirEntry, FsError};
 use steadfast_wire::nfs3::{Readdir3Args, Readdirplus3Args};
-use steadfast_xdr::{Decode, Reader, Writer, XdrError};
+use steadfast_xdr::Writer;
 
 use super::encode::{self, POST_OP_ATTR_BYTES};
-use crate::session::{Outcome, Session, Target};
+use super::status::reads;
+use crate::call::{Call, Outcome, Target};
+use crate::operation::Operation;
+use crate::program::Procedure;
+use crate::reply::ReplyBuffer;
 use crate::wire_handle::WIRE_HANDLE_BYTES_MAX;
 
 /// What a list costs besides its entries: directory attributes, cookie verifier, end of list, eof.
@@ -23,31 +27,41 @@ struct Budget {
     names_bytes: usize,
 }
 
-pub(super) fn readdir(
-    session: &mut Session<'_>,
-    arguments: &mut Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Result<Outcome, XdrError> {
-    let arguments = Readdir3Args::decode(arguments)?;
-    let budget = Budget { all_bytes: arguments.count as usize, names_bytes: usize::MAX };
-    list(session, arguments.dir.0, arguments.cookie, budget, false, reply);
-    Ok(Outcome::Done)
+pub(super) struct Readdir;
+
+impl Procedure for Readdir {
+    const OPERATION: Operation = reads("READDIR", 1);
+    type Arguments<'a> = Readdir3Args<'a>;
+
+    fn run(call: &mut Call<'_>, arguments: &Readdir3Args<'_>, reply: &mut ReplyBuffer) -> Outcome {
+        let budget = Budget { all_bytes: arguments.count as usize, names_bytes: usize::MAX };
+        list(call, arguments.dir.0, arguments.cookie, budget, false, &mut reply.bytes);
+        Outcome::Done
+    }
 }
 
-pub(super) fn readdirplus(
-    session: &mut Session<'_>,
-    arguments: &mut Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Result<Outcome, XdrError> {
-    let arguments = Readdirplus3Args::decode(arguments)?;
-    let budget =
-        Budget { all_bytes: arguments.maxcount as usize, names_bytes: arguments.dircount as usize };
-    list(session, arguments.dir.0, arguments.cookie, budget, true, reply);
-    Ok(Outcome::Done)
+pub(super) struct Readdirplus;
+
+impl Procedure for Readdirplus {
+    const OPERATION: Operation = reads("READDIRPLUS", 1);
+    type Arguments<'a> = Readdirplus3Args<'a>;
+
+    fn run(
+        call: &mut Call<'_>,
+        arguments: &Readdirplus3Args<'_>,
+        reply: &mut ReplyBuffer,
+    ) -> Outcome {
+        let budget = Budget {
+            all_bytes: arguments.maxcount as usize,
+            names_bytes: arguments.dircount as usize,
+        };
+        list(call, arguments.dir.0, arguments.cookie, budget, true, &mut reply.bytes);
+        Outcome::Done
+    }
 }
 
 fn list(
-    session: &mut Session<'_>,
+    call: &mut Call<'_>,
     dir: &[u8],
     cookie: u64,
     budget: Budget,
@@ -55,10 +69,10 @@ fn list(
     reply: &mut Vec<u8>,
 ) {
     let start = reply.len();
-    let all_bytes = budget.all_bytes.min(session.transfer_bytes_max() as usize);
-    let result = session.resolve(dir).and_then(|target| {
+    let all_bytes = budget.all_bytes.min(call.transfer_bytes_max() as usize);
+    let result = call.resolve(dir).and_then(|target| {
         // Directories cannot be read without the chance of waiting for the disk.
-        session.may_block(&target)?;
+        call.may_block(&target)?;
         let mut w = Writer::new(reply);
         encode::ok(&mut w);
         w.zeros(POST_OP_ATTR_BYTES + 8);
@@ -78,7 +92,7 @@ fn list(
                 room -= size;
                 names_room = names_room.saturating_sub(names_size);
                 told += 1;
-                tell(&mut Writer::new(reply), session, &target, entry, is_plus);
+                tell(&mut Writer::new(reply), call, &target, entry, is_plus);
                 true
             },
         )?;
@@ -97,7 +111,7 @@ fn list(
         }
         Err(error) => {
             reply.truncate(start);
-            encode::failure(&mut Writer::new(reply), error, 1);
+            call.fail(&mut Writer::new(reply), error);
         }
     }
 }
@@ -121,7 +135,7 @@ fn sizes(entry: &DirEntry<'_>, is_plus: bool) -> (usize, usize) {
 
 fn tell<'a>(
     w: &mut Writer<'_>,
-    session: &Session<'a>,
+    call: &Call<'a>,
     dir: &Target<'a>,
     entry: &DirEntry<'_>,
     is_plus: bool,
@@ -133,11 +147,11 @@ fn tell<'a>(
     if is_plus {
         // Of what the caller may not use on another mount, no more than the name.
         let entry = entry.entry.as_ref();
-        let entry = entry.filter(|entry| session.require_access(dir, &entry.handle).is_ok());
+        let entry = entry.filter(|entry| call.require_access(dir, &entry.handle).is_ok());
         encode::post_op_attr(w, entry.map(|entry| &entry.attr));
         w.bool(entry.is_some());
         if let Some(entry) = entry {
-            w.opaque(session.seal(dir.share, &entry.handle).as_bytes());
+            w.opaque(call.seal(dir.share, &entry.handle).as_bytes());
         }
     }
 }

@@ -1,11 +1,11 @@
 //! How NFSv3 results are written: the common parts.
 
-use steadfast_vfs::{Attr, Changed, DeviceNumber, Entry, FileKind, FsError, PreAttr, Time, Wcc};
+use steadfast_vfs::{Attr, Changed, DeviceNumber, Entry, FileKind, PreAttr, Time, Wcc};
 use steadfast_wire::nfs3::NfsStat3;
 use steadfast_xdr::Writer;
 
 use super::status::status;
-use crate::session::{Session, Target};
+use crate::call::{Call, Target};
 
 /// Encoded size of `fattr3` in bytes.
 pub(crate) const FATTR3_BYTES: usize = 84;
@@ -67,14 +67,6 @@ pub(crate) fn wcc_data(w: &mut Writer<'_>, wcc: &Wcc) {
     post_op_attr(w, wcc.after.as_ref());
 }
 
-/// Status and a body of absent attributes: a failure of which nothing more is known.
-pub(crate) fn failure(w: &mut Writer<'_>, error: FsError, failure_words: usize) {
-    w.u32(status(error) as u32);
-    for _ in 0..failure_words {
-        w.u32(0);
-    }
-}
-
 pub(crate) fn ok(w: &mut Writer<'_>) {
     w.u32(NfsStat3::Ok as u32);
 }
@@ -88,7 +80,7 @@ pub(crate) fn changed(w: &mut Writer<'_>, changed: &Changed<()>) {
 /// The result of CREATE, MKDIR, SYMLINK and MKNOD.
 pub(crate) fn created(
     w: &mut Writer<'_>,
-    session: &Session<'_>,
+    call: &Call<'_>,
     dir: &Target<'_>,
     changed: &Changed<Entry>,
 ) {
@@ -96,7 +88,7 @@ pub(crate) fn created(
         Ok(entry) => {
             ok(w);
             w.bool(true);
-            w.opaque(session.seal(dir.share, &entry.handle).as_bytes());
+            w.opaque(call.seal(dir.share, &entry.handle).as_bytes());
             post_op_attr(w, Some(&entry.attr));
         }
         Err(error) => w.u32(status(*error) as u32),

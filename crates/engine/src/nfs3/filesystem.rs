@@ -2,10 +2,14 @@
 
 use steadfast_vfs::Attr;
 use steadfast_wire::nfs3::{Fsinfo3Args, Fsstat3Args, Pathconf3Args};
-use steadfast_xdr::{Decode, Reader, Writer, XdrError};
+use steadfast_xdr::Writer;
 
 use super::encode;
-use crate::session::{Outcome, Session};
+use super::status::reads;
+use crate::call::{Call, Outcome};
+use crate::operation::Operation;
+use crate::program::Procedure;
+use crate::reply::ReplyBuffer;
 
 /// What READ, WRITE and READDIR sizes should be multiples of, in bytes: a page.
 const TRANSFER_MULTIPLE_BYTES: u32 = 4096;
@@ -18,105 +22,111 @@ const HAS_SYMLINKS: u32 = 0x02;
 const IS_HOMOGENEOUS: u32 = 0x08;
 const CAN_SET_TIME: u32 = 0x10;
 
-pub(super) fn fsstat(
-    session: &mut Session<'_>,
-    arguments: &mut Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Result<Outcome, XdrError> {
-    let arguments = Fsstat3Args::decode(arguments)?;
-    let mut w = Writer::new(reply);
-    let result = session.resolve(arguments.fsroot.0).and_then(|target| {
-        session.read(&target, |caller| target.storage.statistics(caller, &target.handle))
-    });
-    match result {
-        Ok((statistics, attr)) => {
-            encode::ok(&mut w);
-            encode::post_op_attr(&mut w, Some(&attr));
-            w.u64(statistics.total_bytes);
-            w.u64(statistics.free_bytes);
-            w.u64(statistics.available_bytes);
-            w.u64(statistics.total_files);
-            w.u64(statistics.free_files);
-            w.u64(statistics.available_files);
-            // No promise how long these stay true.
-            w.u32(0);
+pub(super) struct Fsstat;
+
+impl Procedure for Fsstat {
+    const OPERATION: Operation = reads("FSSTAT", 1);
+    type Arguments<'a> = Fsstat3Args<'a>;
+
+    fn run(call: &mut Call<'_>, arguments: &Fsstat3Args<'_>, reply: &mut ReplyBuffer) -> Outcome {
+        let mut w = Writer::new(&mut reply.bytes);
+        let result = call.resolve(arguments.fsroot.0).and_then(|target| {
+            call.read(&target, |caller| target.storage.statistics(caller, &target.handle))
+        });
+        match result {
+            Ok((statistics, attr)) => {
+                encode::ok(&mut w);
+                encode::post_op_attr(&mut w, Some(&attr));
+                w.u64(statistics.total_bytes);
+                w.u64(statistics.free_bytes);
+                w.u64(statistics.available_bytes);
+                w.u64(statistics.total_files);
+                w.u64(statistics.free_files);
+                w.u64(statistics.available_files);
+                // No promise how long these stay true.
+                w.u32(0);
+            }
+            Err(error) => return call.fail(&mut w, error),
         }
-        Err(error) => encode::failure(&mut w, error, 1),
+        Outcome::Done
     }
-    Ok(Outcome::Done)
 }
 
-pub(super) fn fsinfo(
-    session: &mut Session<'_>,
-    arguments: &mut Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Result<Outcome, XdrError> {
-    let arguments = Fsinfo3Args::decode(arguments)?;
-    let mut w = Writer::new(reply);
-    let result = session.resolve(arguments.fsroot.0).and_then(|target| {
-        let attr =
-            session.read(&target, |caller| target.storage.attributes(caller, &target.handle))?;
-        Ok((target.storage.info(&target.handle)?, attr))
-    });
-    match result {
-        Ok((info, attr)) => {
-            let transfer_bytes_max = session.transfer_bytes_max();
-            encode::ok(&mut w);
-            encode::post_op_attr(&mut w, Some(&attr));
-            for _read_then_write in 0..2 {
+pub(super) struct Fsinfo;
+
+impl Procedure for Fsinfo {
+    const OPERATION: Operation = reads("FSINFO", 1);
+    type Arguments<'a> = Fsinfo3Args<'a>;
+
+    fn run(call: &mut Call<'_>, arguments: &Fsinfo3Args<'_>, reply: &mut ReplyBuffer) -> Outcome {
+        let mut w = Writer::new(&mut reply.bytes);
+        let result = call.resolve(arguments.fsroot.0).and_then(|target| {
+            let attr =
+                call.read(&target, |caller| target.storage.attributes(caller, &target.handle))?;
+            Ok((target.storage.info(&target.handle)?, attr))
+        });
+        match result {
+            Ok((info, attr)) => {
+                let transfer_bytes_max = call.transfer_bytes_max();
+                encode::ok(&mut w);
+                encode::post_op_attr(&mut w, Some(&attr));
+                for _read_then_write in 0..2 {
+                    w.u32(transfer_bytes_max);
+                    w.u32(transfer_bytes_max);
+                    w.u32(TRANSFER_MULTIPLE_BYTES);
+                }
                 w.u32(transfer_bytes_max);
-                w.u32(transfer_bytes_max);
-                w.u32(TRANSFER_MULTIPLE_BYTES);
+                w.u64(info.file_bytes_max);
+                w.u32(info.time_granularity_ns / NANOSECONDS);
+                w.u32(info.time_granularity_ns % NANOSECONDS);
+                let mut properties = CAN_SET_TIME;
+                if info.is_homogeneous {
+                    properties |= IS_HOMOGENEOUS;
+                }
+                if info.has_links {
+                    properties |= HAS_LINKS;
+                }
+                if info.has_symlinks {
+                    properties |= HAS_SYMLINKS;
+                }
+                w.u32(properties);
             }
-            w.u32(transfer_bytes_max);
-            w.u64(info.file_bytes_max);
-            w.u32(info.time_granularity_ns / NANOSECONDS);
-            w.u32(info.time_granularity_ns % NANOSECONDS);
-            let mut properties = CAN_SET_TIME;
-            if info.is_homogeneous {
-                properties |= IS_HOMOGENEOUS;
-            }
-            if info.has_links {
-                properties |= HAS_LINKS;
-            }
-            if info.has_symlinks {
-                properties |= HAS_SYMLINKS;
-            }
-            w.u32(properties);
+            Err(error) => return call.fail(&mut w, error),
         }
-        Err(error) => encode::failure(&mut w, error, 1),
+        Outcome::Done
     }
-    Ok(Outcome::Done)
 }
 
-pub(super) fn pathconf(
-    session: &mut Session<'_>,
-    arguments: &mut Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Result<Outcome, XdrError> {
-    let arguments = Pathconf3Args::decode(arguments)?;
-    let mut w = Writer::new(reply);
-    let mut attr: Option<Attr> = None;
-    let result = session.resolve(arguments.object.0).and_then(|target| {
-        attr = Some(
-            session.read(&target, |caller| target.storage.attributes(caller, &target.handle))?,
-        );
-        target.storage.path_limits(&target.handle)
-    });
-    match result {
-        Ok(limits) => {
-            encode::ok(&mut w);
-            encode::post_op_attr(&mut w, attr.as_ref());
-            w.u32(limits.links_max);
-            w.u32(limits.name_bytes_max);
-            // Linux refuses longer names whatever the file system, and lets only root give files away.
-            let (no_trunc, chown_restricted) = (true, true);
-            w.bool(no_trunc);
-            w.bool(chown_restricted);
-            w.bool(limits.is_case_insensitive);
-            w.bool(limits.preserves_case);
+pub(super) struct Pathconf;
+
+impl Procedure for Pathconf {
+    const OPERATION: Operation = reads("PATHCONF", 1);
+    type Arguments<'a> = Pathconf3Args<'a>;
+
+    fn run(call: &mut Call<'_>, arguments: &Pathconf3Args<'_>, reply: &mut ReplyBuffer) -> Outcome {
+        let mut w = Writer::new(&mut reply.bytes);
+        let mut attr: Option<Attr> = None;
+        let result = call.resolve(arguments.object.0).and_then(|target| {
+            attr = Some(
+                call.read(&target, |caller| target.storage.attributes(caller, &target.handle))?,
+            );
+            target.storage.path_limits(&target.handle)
+        });
+        match result {
+            Ok(limits) => {
+                encode::ok(&mut w);
+                encode::post_op_attr(&mut w, attr.as_ref());
+                w.u32(limits.links_max);
+                w.u32(limits.name_bytes_max);
+                // Linux refuses longer names whatever the file system, and lets only root give files away.
+                let (no_trunc, chown_restricted) = (true, true);
+                w.bool(no_trunc);
+                w.bool(chown_restricted);
+                w.bool(limits.is_case_insensitive);
+                w.bool(limits.preserves_case);
+            }
+            Err(error) => return call.fail(&mut w, error),
         }
-        Err(error) => encode::failure(&mut w, error, 1),
+        Outcome::Done
     }
-    Ok(Outcome::Done)
 }

@@ -1,7 +1,7 @@
-//! NFS version 3 (RFC 1813): one function a procedure.
+//! NFS version 3 (RFC 1813): a type for each procedure, which decodes nothing and knows no header.
 //!
-//! Each decodes its arguments, asks the storage, and appends its result to the reply; it returns
-//! whether that may go out or what it waits for. Status codes are made in [`status`] alone.
+//! Each asks the storage and appends its result to the reply. Status codes are made in [`status`]
+//! alone.
 
 mod attributes;
 mod data;
@@ -12,42 +12,39 @@ mod filesystem;
 mod names;
 pub(crate) mod status;
 
-use steadfast_xdr::{Reader, XdrError};
+use crate::program::{Null, Port, Program, Row, Version};
 
-use crate::call::ReplyBuffer;
-use crate::session::{Outcome, Session};
+/// Its procedures by number (RFC 1813 §3.3).
+const PROCEDURES: &[Row] = &[
+    Row::of::<Null>(),
+    Row::of::<attributes::Getattr>(),
+    Row::of::<attributes::Setattr>(),
+    Row::of::<names::Lookup>(),
+    Row::of::<attributes::Access>(),
+    Row::of::<data::Readlink>(),
+    Row::of::<data::Read>(),
+    Row::of::<data::Write>(),
+    Row::of::<names::Create>(),
+    Row::of::<names::Mkdir>(),
+    Row::of::<names::Symlink>(),
+    Row::of::<names::Mknod>(),
+    Row::of::<names::Remove>(),
+    Row::of::<names::Rmdir>(),
+    Row::of::<names::Rename>(),
+    Row::of::<names::Link>(),
+    Row::of::<directory::Readdir>(),
+    Row::of::<directory::Readdirplus>(),
+    Row::of::<filesystem::Fsstat>(),
+    Row::of::<filesystem::Fsinfo>(),
+    Row::of::<filesystem::Pathconf>(),
+    // COMMIT makes stable what was changed before; doing it twice does no harm.
+    Row::of::<data::Commit>(),
+];
 
-/// Runs a procedure; `None` for a number that does not exist.
-pub(crate) fn execute(
-    procedure: u32,
-    session: &mut Session<'_>,
-    arguments: &mut Reader<'_>,
-    reply: &mut ReplyBuffer,
-) -> Option<Result<Outcome, XdrError>> {
-    let out = &mut reply.bytes;
-    Some(match procedure {
-        0 => Ok(Outcome::Done),
-        1 => attributes::getattr(session, arguments, out),
-        2 => attributes::setattr(session, arguments, out),
-        3 => names::lookup(session, arguments, out),
-        4 => attributes::access(session, arguments, out),
-        5 => data::readlink(session, arguments, out),
-        6 => data::read(session, arguments, reply),
-        7 => data::write(session, arguments, out),
-        8 => names::create(session, arguments, out),
-        9 => names::mkdir(session, arguments, out),
-        10 => names::symlink(session, arguments, out),
-        11 => names::mknod(session, arguments, out),
-        12 => names::remove(session, arguments, out),
-        13 => names::rmdir(session, arguments, out),
-        14 => names::rename(session, arguments, out),
-        15 => names::link(session, arguments, out),
-        16 => directory::readdir(session, arguments, out),
-        17 => directory::readdirplus(session, arguments, out),
-        18 => filesystem::fsstat(session, arguments, out),
-        19 => filesystem::fsinfo(session, arguments, out),
-        20 => filesystem::pathconf(session, arguments, out),
-        21 => data::commit(session, arguments, out),
-        _ => return None,
-    })
-}
+/// NFS.
+pub(crate) const PROGRAM: Program = Program {
+    name: "nfs",
+    number: steadfast_wire::nfs3::PROGRAM,
+    port: Port::Nfs,
+    versions: &[Version { number: 3, procedures: PROCEDURES }],
+};

@@ -1,7 +1,24 @@
-//! The one place where NFSv3's status codes are made (RFC 1813 §2.6).
+//! The one place where NFSv3's status codes are made (RFC 1813 §2.6), and so the rows of its
+//! operations, which know how a failure is told.
 
 use steadfast_vfs::FsError;
 use steadfast_wire::nfs3::NfsStat3;
+
+use crate::operation::Operation;
+
+/// An operation that changes nothing; `failure_words` follow the status of a failure.
+pub(crate) const fn reads(name: &'static str, failure_words: usize) -> Operation {
+    Operation::reads(name, number, failure_words)
+}
+
+/// An operation that changes something.
+pub(crate) const fn changes(name: &'static str, failure_words: usize) -> Operation {
+    Operation::changes(name, number, failure_words)
+}
+
+fn number(error: FsError) -> u32 {
+    status(error) as u32
+}
 
 /// The status that tells a client of an error.
 pub(crate) fn status(error: FsError) -> NfsStat3 {

@@ -11,8 +11,7 @@ use std::net::IpAddr;
 use steadfast_wire::rpc::AUTH_SYS;
 use twox_hash::XxHash3_128;
 
-use crate::call::Transport;
-use crate::dispatch::PROGRAM_NFS;
+use crate::peer::Transport;
 
 /// Bytes of a key in a log of replies.
 pub(crate) const KEY_BYTES: usize = 40;
@@ -79,34 +78,9 @@ impl CallKey {
         self.xid
     }
 
-    fn is_nfs3(&self, procedures: std::ops::RangeInclusive<u32>) -> bool {
-        let of = |procedure| (PROGRAM_NFS << 12) ^ (3 << 8) ^ procedure;
-        procedures.into_iter().any(|procedure| of(procedure) == self.operation)
-    }
-
-    /// Whether it is SETATTR.
-    pub(crate) fn sets_attributes(&self) -> bool {
-        self.is_nfs3(2..=2)
-    }
-
-    /// Whether it is CREATE, MKDIR, SYMLINK or MKNOD.
-    pub(crate) fn makes_object(&self) -> bool {
-        self.is_nfs3(8..=11)
-    }
-
-    /// Whether it is REMOVE or RMDIR.
-    pub(crate) fn removes(&self) -> bool {
-        self.is_nfs3(12..=13)
-    }
-
-    /// Whether it is RENAME.
-    pub(crate) fn renames(&self) -> bool {
-        self.is_nfs3(14..=14)
-    }
-
-    /// Whether it is LINK.
-    pub(crate) fn makes_link(&self) -> bool {
-        self.is_nfs3(15..=15)
+    /// Program, version and procedure that are called.
+    pub(crate) fn numbers(&self) -> (u32, u32, u32) {
+        (self.operation >> 12, self.operation >> 8 & 0xf, self.operation & 0xff)
     }
 
     /// For an index: a hash of the whole key, but for the
@@ -264,6 +238,7 @@ mod tests {
         }
         assert_eq!(CallKey::hash_number_of(&base.to_bytes()), base.hash_number());
         assert_eq!(CallKey::from_bytes(&base.to_bytes()), base);
+        assert_eq!((base.xid(), base.numbers()), (7, CREATE));
     }
 
     #[test]

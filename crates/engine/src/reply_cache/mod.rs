@@ -1,5 +1,5 @@
 //! The duplicate request cache: a changing call that comes again is answered again, never
-//! executed again.
+//! executed again. It keeps results; the headers of replies are made when they are sent.
 //!
 //! Keyed by client address (no port: clients reconnect), transport, xid, program, version,
 //! procedure, and a digest of credentials and all arguments (`key`). Sharded, each shard with a
@@ -52,8 +52,10 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
+use steadfast_xdr::Writer;
 
-use crate::call::{Origin, ReplySink};
+use crate::host::ReplySink;
+use crate::peer::Origin;
 
 pub(crate) use key::{CallKey, KEY_BYTES};
 use key::{SHARDS, XID_LANES};
@@ -335,31 +337,31 @@ impl ReplyCache {
     }
 
     /// Keeps the reply of an admitted call, and answers those who wait for it.
-    pub(crate) fn finish(&self, execution: &Execution, now_ms: u64, reply: &[u8]) {
+    pub(crate) fn finish(&self, execution: &Execution, now_ms: u64, result: &[u8]) {
         let Some(shard) = self.shard(&execution.key) else { return };
         // A call may have taken long since its clock was read.
         let now_ms = now_ms.max(self.expired_ms.load(Ordering::Relaxed));
         let ended = {
             let mut shard = shard.lock();
-            self.keep(&mut shard, execution, now_ms, reply);
+            self.keep(&mut shard, execution, now_ms, result);
             shard.end(execution)
         };
-        answer(ended, reply);
+        answer(ended, execution.key.xid(), result);
     }
 
     /// Keeps a reply that was kept over a crash or restart. The last of a call counts.
-    pub(crate) fn restore(&self, key: &CallKey, now_ms: u64, reply: &[u8]) {
+    pub(crate) fn restore(&self, key: &CallKey, now_ms: u64, result: &[u8]) {
         let Some(shard) = self.shard(key) else { return };
         let execution = Execution { key: *key, connection: NO_CONNECTION };
-        self.keep(&mut shard.lock(), &execution, now_ms, reply);
+        self.keep(&mut shard.lock(), &execution, now_ms, result);
     }
 
     /// Forgets an admitted call that the client is to try again, as the reply says that those
     /// who wait for it get too.
-    pub(crate) fn forget(&self, execution: &Execution, reply: &[u8]) {
+    pub(crate) fn forget(&self, execution: &Execution, result: &[u8]) {
         let Some(shard) = self.shard(&execution.key) else { return };
         let ended = shard.lock().end(execution);
-        answer(ended, reply);
+        answer(ended, execution.key.xid(), result);
     }
 
     /// Forgets an admitted call that has no reply: it panicked.
@@ -518,8 +520,15 @@ impl ReplyCache {
 }
 
 /// Sends a reply to those who wait for it. No lock is held: a sink takes its own.
-fn answer(ended: Option<InProgress>, reply: &[u8]) {
-    for (_, sink) in ended.into_iter().flat_map(|ended| ended.waiters) {
-        sink.send(reply);
+fn answer(ended: Option<InProgress>, xid: u32, result: &[u8]) {
+    let waiters = ended.map(|ended| ended.waiters).unwrap_or_default();
+    if waiters.is_empty() {
+        return;
+    }
+    let mut reply = Vec::new();
+    steadfast_rpc::accepted_success(&mut Writer::new(&mut reply), xid);
+    reply.extend_from_slice(result);
+    for (_, sink) in waiters {
+        sink.send(&reply);
     }
 }

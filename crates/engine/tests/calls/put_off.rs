@@ -96,7 +96,7 @@ impl Making {
             self.bench.engine.call(&mut Full::of(Room::Later), peer, 0, &self.message, &mut reply);
         let Verdict::PutOff(call) = verdict else { panic!("{verdict:?}") };
         assert!(reply.bytes.is_empty() && reply.complaint.is_none());
-        assert_eq!(status(&call.reply()[24..]), JUKEBOX);
+        assert_eq!(status(call.result()), JUKEBOX);
         call
     }
 

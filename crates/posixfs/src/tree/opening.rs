@@ -9,9 +9,10 @@ use parking_lot::RwLock;
 use rustix::fs::{AtFlags, Mode as Permissions, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
+use steadfast_recovery::FileSystemIdentity;
 use steadfast_sys::handle::{self, KernelHandle};
 use steadfast_sys::identity::{self, Capability};
-use steadfast_vfs::{FileKind, FileSystemIdentity, FsError, StorageHandle};
+use steadfast_vfs::{FileKind, FsError, StorageHandle};
 
 use super::{PATH_FLAGS, Tree};
 use crate::attributes::{self, Identity};

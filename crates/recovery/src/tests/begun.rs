@@ -1,9 +1,10 @@
 //! Calls that had begun when the process was killed.
 
-use steadfast_vfs::{AskedAttributes, BegunCall, BeingMade, CallName, FileSystemIdentity};
+use steadfast_vfs::CallName;
 
 use super::super::begun::{BegunOutcome, outcome_of};
 use super::*;
+use crate::{AskedAttributes, BegunCall, BeingMade, FileSystemIdentity};
 
 const OWNER: u32 = 1;
 

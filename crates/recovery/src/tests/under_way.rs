@@ -1,6 +1,6 @@
 //! Attributes that were being set when the process was killed.
 
-use steadfast_vfs::AttributesUnderWay;
+use crate::AttributesUnderWay;
 
 use super::*;
 

@@ -268,7 +268,7 @@ impl Service for Toy {
 
     fn refuse(&self, call: PutOffCall, reply: &mut Vec<u8>) {
         self.0.refused.fetch_add(1, Ordering::SeqCst);
-        reply.extend_from_slice(call.reply());
+        reply.extend_from_slice(call.result());
     }
 
     fn settle(
@@ -279,9 +279,9 @@ impl Service for Toy {
         reply: &mut Vec<u8>,
     ) {
         match outcome {
-            Ok(()) => reply.extend_from_slice(call.reply()),
+            Ok(()) => reply.extend_from_slice(call.result()),
             Err(error) => {
-                reply.extend_from_slice(&call.reply()[..4]);
+                reply.extend_from_slice(&call.result()[..4]);
                 reply.extend_from_slice(format!("{error:?}").as_bytes());
             }
         }

@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use steadfast_access::{Access, AccessStatistics, LookUp};
+use steadfast_catalog::configuration::ServerSettings;
 use steadfast_control::statistics::unix_time;
 use steadfast_control::{Control, ControlOptions, Permissions, RawJson, Services, router};
 use steadfast_durability::IntentLogKeeper;
 use steadfast_engine::Engine;
 use steadfast_posixfs::Storage;
 use steadfast_runtime::Observer;
-use steadfast_shares::configuration::ServerSettings;
 
 use crate::shares::{ManagedShares, ShareManager};
 use log::ControlledLog;

@@ -1,10 +1,11 @@
 //! What a wish comes down to: a batch, and what is told beside it.
 
+use steadfast_catalog::exports::import;
+use steadfast_catalog::manage::{Batch, DefaultsSpec, GroupSpec};
+use steadfast_catalog::{Catalog, Wanted, places_in, planned};
 use steadfast_control::Refusal;
 use steadfast_control::api::{Document, Import, Mistake, Plan, Wish};
-use steadfast_shares::exports::import;
-use steadfast_shares::manage::{Batch, DefaultsSpec, GroupSpec};
-use steadfast_shares::{Catalog, Inherited, Wanted, places_in, planned};
+use steadfast_shares::Inherited;
 
 use super::state::State;
 use crate::configuration::directory_problem;
@@ -73,7 +74,8 @@ impl<'a> ComesTo<'a> {
         let texts: Vec<(&str, &str)> =
             wanted.exports.iter().map(|file| (file.name.as_str(), file.text.as_str())).collect();
         let file = catalog.file(&wanted.group);
-        let inherited = inherited(catalog.defaults(), file.map(steadfast_shares::GroupFile::group));
+        let inherited =
+            inherited(catalog.defaults(), file.map(steadfast_catalog::GroupFile::group));
         let imported = import(&texts, &wanted.group, file.is_none(), &inherited, &real_path);
         Self {
             batch: Batch {
@@ -164,7 +166,7 @@ pub(crate) fn real_path(path: &str) -> Option<String> {
 fn inherited(defaults: &DefaultsSpec, group: Option<&GroupSpec>) -> Inherited {
     let (inherited, _) = Inherited::default().with(&defaults.options, &defaults.clients, &[]);
     match group {
-        Some(group) => inherited.of_group(group).0,
+        Some(group) => group.inherited(&inherited).0,
         None => inherited,
     }
 }

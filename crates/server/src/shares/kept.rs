@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use steadfast_catalog::ShareView;
 use steadfast_control::sharetab::Sharetab;
 use steadfast_control::store::{Store, StoreOptions};
 use steadfast_engine::ExportTable;
-use steadfast_shares::{RuleSet, Share, ShareId, ShareView};
+use steadfast_shares::{RuleSet, Share, ShareId};
 
 use super::state::{LeftOut, State, look_at_patterns, tell_of_single_users};
 use crate::configuration::{Base, WantedShare};

@@ -28,6 +28,8 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use steadfast_access::Access;
+use steadfast_catalog::ShareChange;
+use steadfast_catalog::manage::Mistake;
 use steadfast_control::api::Event;
 use steadfast_control::plugins::Plugins;
 use steadfast_control::service::EVENTS_BEHIND_MAX;
@@ -35,8 +37,6 @@ use steadfast_control::store::Done;
 use steadfast_durability::IntentLogKeeper;
 use steadfast_engine::{Engine, ExportTable};
 use steadfast_posixfs::LookedAt;
-use steadfast_shares::ShareChange;
-use steadfast_shares::manage::Mistake;
 use steadfast_sys::process;
 use tokio::sync::broadcast;
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_access::{LookUp, State as Standing, Subject as Name};
+use steadfast_catalog::{Edit, Item, ShareChange, ShareView, exports, planned};
 use steadfast_control::api::{
     self, AcceptRequest, Applied, Event, ExplainRequest, Explanation, GroupStatus, History,
     HistoryEntry, Mistake, Plan, ShareFilter, SharePage, ShareStatus, Who, Wish,
@@ -12,10 +13,7 @@ use steadfast_control::api::{
 use steadfast_control::explain::{self, Asked, User, explain, innermost};
 use steadfast_control::store::{self, ApplyError, Done};
 use steadfast_control::{Refusal, RefusalKind, ShareService};
-use steadfast_shares::{
-    ClientPattern, Edit, Flavor, Groups, HostName, Item, Share, ShareChange, ShareView, exports,
-    planned,
-};
+use steadfast_shares::{ClientPattern, Flavor, Groups, HostName, Share};
 use tokio::sync::broadcast;
 
 use super::ShareManager;

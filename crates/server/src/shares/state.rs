@@ -5,9 +5,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use steadfast_catalog::ShareChange;
 use steadfast_control::sharetab::Sharetab;
 use steadfast_control::store::Store;
-use steadfast_shares::{Share, ShareChange, ShareId};
+use steadfast_shares::{Share, ShareId};
 use steadfast_sys::process;
 
 use super::watching::{Subdirectories, subdirectories};

@@ -3,15 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use steadfast_catalog::{Edit, GroupView, Item, ShareChange, ShareView, in_effect};
 use steadfast_control::api::{Event, GroupStatus, ShareState, ShareStatus, Subject};
 use steadfast_control::plugins::{PluginShare, Plugins};
 use steadfast_control::sharetab::{self, Entry};
 use steadfast_control::store::Done;
-use steadfast_shares::manage::RuleSpec;
-use steadfast_shares::{
-    Edit, GroupView, Item, RuleSet, Share, ShareChange, ShareId, ShareView, in_effect,
-    names_clients,
-};
+use steadfast_shares::{RuleSet, RuleSpec, Share, ShareId, names_clients};
 
 use super::state::{State, not_shared};
 use crate::configuration::COMMAND_LINE;

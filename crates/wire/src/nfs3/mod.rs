@@ -17,6 +17,8 @@ pub use objects::{
 
 use crate::codec::numbers;
 
+/// Number of the program (RFC 5531 §8.2).
+pub const PROGRAM: u32 = 100_003;
 /// Longest handle in bytes (`NFS3_FHSIZE`, RFC 1813 §2.4).
 pub const HANDLE_BYTES_MAX: usize = 64;
 /// Longest data of a WRITE in bytes; servers take less (FSINFO).

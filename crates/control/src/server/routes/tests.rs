@@ -6,7 +6,7 @@ use http_body_util::BodyExt;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
-use steadfast_shares::manage::{Batch, Operation};
+use steadfast_catalog::manage::{Batch, Operation};
 use tokio::sync::broadcast;
 
 use super::*;
@@ -427,7 +427,7 @@ fn the_description_refers_to_what_is_there_and_has_every_field() {
         assert!(openapi.pointer(pointer).is_some(), "{reference}");
     }
     let text = || Some("x".to_owned());
-    let rule = steadfast_shares::manage::RuleSpec {
+    let rule = steadfast_shares::RuleSpec {
         clients: vec!["*".to_owned()],
         options: vec!["ro".to_owned()],
     };
@@ -462,7 +462,7 @@ fn the_description_refers_to_what_is_there_and_has_every_field() {
     let look_up = crate::explain::LookUp { age_s: Some(1), source: text(), ..<_>::default() };
     let operation = Operation::SetShare {
         path: String::new(),
-        changes: steadfast_shares::manage::Changes {
+        changes: steadfast_catalog::manage::Changes {
             set: std::iter::once(("k".to_owned(), Value::Null)).collect(),
             add_clients: vec![String::new()],
             remove_clients: vec![String::new()],
@@ -471,7 +471,7 @@ fn the_description_refers_to_what_is_there_and_has_every_field() {
         },
     };
     let batch = Batch { operations: vec![operation], comment: text(), partial: true };
-    let spec = steadfast_shares::manage::ShareSpec {
+    let spec = steadfast_catalog::manage::ShareSpec {
         directory: text(),
         id: Some(1),
         description: text(),
@@ -485,14 +485,14 @@ fn the_description_refers_to_what_is_there_and_has_every_field() {
         draining: Some(true),
         ..<_>::default()
     };
-    let pattern = steadfast_shares::manage::PatternSpec {
+    let pattern = steadfast_catalog::manage::PatternSpec {
         except: vec![String::new()],
         options: vec![String::new()],
         clients: vec![String::new()],
         mounted: Some(true),
         ..<_>::default()
     };
-    let group_spec = steadfast_shares::manage::GroupSpec {
+    let group_spec = steadfast_catalog::manage::GroupSpec {
         description: text(),
         options: vec![String::new()],
         clients: vec![String::new()],

@@ -1,0 +1,96 @@
+//! What is to be logged about a peer.
+
+use std::sync::Arc;
+
+use steadfast_vfs::FsError;
+
+/// What a peer did wrong in a call that was answered all the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Complaint {
+    /// Arguments that could not be decoded.
+    #[error("sent {operation} arguments that could not be decoded (program {program})")]
+    GarbageArguments {
+        /// RPC program.
+        program: u32,
+        /// The procedure's name in its RFC.
+        operation: &'static str,
+    },
+    /// Credentials that could not be decoded or are not served.
+    #[error(
+        "sent credentials of flavour {flavour}, or a verifier, that are malformed or not served"
+    )]
+    BadCredentials {
+        /// RPC authentication flavour.
+        flavour: u32,
+    },
+    /// Another RPC version than 2.
+    #[error("speaks RPC version {version}, which nobody does")]
+    RpcVersion {
+        /// The version.
+        version: u32,
+    },
+    /// A handle whose MAC is not ours.
+    #[error("sent a handle that this server did not make")]
+    ForgedHandle,
+    /// Nothing wrong: its call could not wait for its storage ([`crate::Room::None`]).
+    #[error(
+        "is told to try later (JUKEBOX): so many calls wait for disks that one for share {path} \
+         found no place; look whether its disk, or another, hangs"
+    )]
+    StorageHangs {
+        /// The share's path.
+        path: Arc<str>,
+    },
+    /// A mount that was refused, and why.
+    #[error("may not mount {path:?}: {why}")]
+    MountRefused {
+        /// What it asked for, as far as it is told.
+        path: String,
+        /// Why.
+        why: MountRefusal,
+    },
+    /// A change for which the file system has no room.
+    #[error("was refused {operation} on share {path:?}: {why}")]
+    NoRoom {
+        /// The procedure's name in its RFC.
+        operation: &'static str,
+        /// The share's path.
+        path: Arc<str>,
+        /// What there is not enough of.
+        why: &'static str,
+    },
+}
+
+/// Why a mount was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum MountRefusal {
+    /// There is no such share.
+    #[error("there is no share of this path; `steadfast share list` has them")]
+    NoShare,
+    /// The share takes no new clients.
+    #[error("the share takes no new clients (draining)")]
+    Draining,
+    /// No rule of the share is for this client.
+    #[error(
+        "no rule of the share gives this client access; `steadfast share explain CLIENT PATH` says \
+         what decides"
+    )]
+    NoAccess,
+    /// The path leads nowhere within the share.
+    #[error("there is no such directory in the share: {0}")]
+    NoDirectory(FsError),
+    /// It cannot be said now.
+    #[error("its names are not known yet, or its disk is not there: {0}")]
+    NotNow(FsError),
+    /// Something else is wrong.
+    #[error("{0}")]
+    Failed(FsError),
+}
+
+/// Why a connection must be closed: what follows in the stream cannot be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum HangUp {
+    /// Too short to be an RPC message, or not a call.
+    #[error("sent something that is not an RPC call")]
+    NotACall,
+}

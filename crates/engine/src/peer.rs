@@ -1,0 +1,78 @@
+//! Who calls, and by which way.
+
+use std::net::SocketAddr;
+
+use steadfast_shares::{Flavor, Question};
+
+use crate::access_memo::AccessMemo;
+
+/// The first port that everybody may use.
+const PRIVILEGED_PORTS_END: u16 = 1024;
+
+/// How a call came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// A record of a TCP connection.
+    Tcp,
+    /// A UDP datagram.
+    Udp,
+}
+
+/// Who calls, as the socket tells it: one a connection, so that what was found out about the
+/// client is known at its next call.
+#[derive(Debug)]
+pub struct Peer {
+    /// The client's address and port.
+    pub address: SocketAddr,
+    /// Our address and port that it spoke to.
+    pub local: SocketAddr,
+    /// How.
+    pub transport: Transport,
+    /// Tells connections apart whose ports are the same: a client that connects again may do so
+    /// from its old port. 0 for datagrams.
+    number: u64,
+    pub(crate) memo: AccessMemo,
+}
+
+/// By which way a call came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    address: SocketAddr,
+    transport: Transport,
+    number: u64,
+}
+
+impl Origin {
+    /// The connection's number; of all datagrams the same.
+    pub(crate) fn connection(&self) -> u64 {
+        self.number
+    }
+}
+
+impl Peer {
+    /// A peer about which nothing is known yet.
+    pub fn new(address: SocketAddr, local: SocketAddr, transport: Transport) -> Self {
+        Self { address, local, transport, number: 0, memo: AccessMemo::default() }
+    }
+
+    /// The same peer on a connection of this number, which no other living one has.
+    #[must_use]
+    pub fn on_connection(self, number: u64) -> Self {
+        Self { number, ..self }
+    }
+
+    /// The number of the connection, 0 for datagrams.
+    pub fn connection(&self) -> u64 {
+        self.number
+    }
+
+    /// What rules are asked about him when he says who he is by this flavour.
+    pub(crate) fn question(&self, flavor: Flavor) -> Question {
+        let from_privileged_port = self.address.port() < PRIVILEGED_PORTS_END;
+        Question { client: self.address.ip(), flavor, from_privileged_port }
+    }
+
+    pub(crate) fn origin(&self) -> Origin {
+        Origin { address: self.address, transport: self.transport, number: self.number }
+    }
+}

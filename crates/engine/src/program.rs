@@ -1,0 +1,124 @@
+//! What a program is to the engine: numbers, versions, procedures. All programs stand in
+//! [`crate::programs`]; each protocol has the rows of its own beside its code.
+
+use std::any::type_name;
+
+use steadfast_xdr::{Decode, Reader};
+
+use crate::call::{Call, Outcome, Refusal};
+use crate::operation::Operation;
+use crate::reply::ReplyBuffer;
+
+/// A program of RPC that is served.
+#[derive(Debug)]
+pub(crate) struct Program {
+    /// What people call it.
+    pub(crate) name: &'static str,
+    /// Its number (RFC 5531 §8).
+    pub(crate) number: u32,
+    /// On which port it answers.
+    pub(crate) port: Port,
+    /// The versions that are served, ascending without gaps.
+    pub(crate) versions: &'static [Version],
+}
+
+/// A port that programs answer on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Port {
+    /// The one that NFS answers on.
+    Nfs,
+    /// One that the protocol fixes.
+    Fixed(u16),
+}
+
+/// One version of a program.
+#[derive(Debug)]
+pub(crate) struct Version {
+    pub(crate) number: u32,
+    /// By number of the procedure.
+    pub(crate) procedures: &'static [Row],
+}
+
+/// A procedure as the table of programs has it.
+pub(crate) struct Row {
+    pub(crate) operation: Operation,
+    pub(crate) run: Run,
+    name_of_type: fn() -> &'static str,
+}
+
+/// Decodes the arguments and executes a call.
+type Run = fn(&mut Call<'_>, &mut Reader<'_>, &mut ReplyBuffer) -> Outcome;
+
+impl std::fmt::Debug for Row {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.operation.name, (self.name_of_type)())
+    }
+}
+
+/// One procedure of a protocol. To serve another one, implement this and put [`Row::of`] into the
+/// protocol's table.
+pub(crate) trait Procedure {
+    /// What is known before it runs.
+    const OPERATION: Operation;
+
+    /// What a call brings, borrowed from the message.
+    type Arguments<'a>: Decode<'a>;
+
+    /// Whether a repetition of a call with these arguments must not be executed: the duplicate
+    /// request cache remembers it.
+    fn is_remembered(_arguments: &Self::Arguments<'_>) -> bool {
+        Self::OPERATION.is_changing
+    }
+
+    /// Executes the call, appending its result to the reply.
+    fn run(
+        call: &mut Call<'_>,
+        arguments: &Self::Arguments<'_>,
+        reply: &mut ReplyBuffer,
+    ) -> Outcome;
+}
+
+impl Row {
+    /// The row of a procedure.
+    pub(crate) const fn of<P: Procedure>() -> Self {
+        Self { operation: P::OPERATION, run: run::<P>, name_of_type: type_name::<P> }
+    }
+}
+
+fn run<P: Procedure>(
+    call: &mut Call<'_>,
+    arguments: &mut Reader<'_>,
+    reply: &mut ReplyBuffer,
+) -> Outcome {
+    let Ok(arguments) = P::Arguments::decode(arguments) else {
+        return Outcome::Refused(Refusal::GarbageArguments);
+    };
+    if P::is_remembered(&arguments)
+        && let Some(ended) = call.admit(&mut reply.bytes)
+    {
+        return ended;
+    }
+    P::run(call, &arguments, reply)
+}
+
+/// Arguments of procedures that have none, or of which none matters: whatever comes is ignored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ignored;
+
+impl<'a> Decode<'a> for Ignored {
+    fn decode(_: &mut Reader<'a>) -> Result<Self, steadfast_xdr::XdrError> {
+        Ok(Self)
+    }
+}
+
+/// NULL of any program (RFC 5531 §12): does nothing.
+pub(crate) struct Null;
+
+impl Procedure for Null {
+    const OPERATION: Operation = Operation::null();
+    type Arguments<'a> = Ignored;
+
+    fn run(_: &mut Call<'_>, _: &Ignored, _: &mut ReplyBuffer) -> Outcome {
+        Outcome::Done
+    }
+}

@@ -1,0 +1,47 @@
+//! Where replies are made, with what is known of the calls that they answer.
+
+use steadfast_vfs::FileRange;
+
+use crate::complaint::Complaint;
+use crate::operation::OperationId;
+
+/// What the engine found out about a call, for who counts calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallFacts {
+    /// The client's number for it.
+    pub xid: u32,
+    /// What was called.
+    pub operation: OperationId,
+    /// Whether the reply is a failure, of RPC or of the procedure.
+    pub is_error: bool,
+}
+
+impl Default for CallFacts {
+    fn default() -> Self {
+        Self { xid: 0, operation: OperationId::OTHER, is_error: false }
+    }
+}
+
+/// Replies of a batch of calls, in the order in which they are to be sent.
+#[derive(Debug, Default)]
+pub struct ReplyBuffer {
+    /// RPC messages (and what the runtime puts between them).
+    pub bytes: Vec<u8>,
+    /// File ranges that belong into `bytes`: each before the byte of that index. Ascending.
+    pub files: Vec<(usize, FileRange)>,
+    /// Whether [`ReplyBuffer::files`] may be used (TCP, and the sender can).
+    pub may_place_files: bool,
+    /// What was wrong with the last call, if anything: to be logged, rate-limited, with the
+    /// peer's address. The engine sets it, the runtime takes it.
+    pub complaint: Option<Complaint>,
+    /// What is known of the last call. The engine sets it.
+    pub facts: CallFacts,
+}
+
+impl ReplyBuffer {
+    /// Bytes of all replies, file ranges included.
+    pub fn length(&self) -> usize {
+        let files: usize = self.files.iter().map(|(_, range)| range.length as usize).sum();
+        self.bytes.len() + files
+    }
+}

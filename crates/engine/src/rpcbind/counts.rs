@@ -1,0 +1,28 @@
+//! How often each procedure was called.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Versions of which calls are counted, and procedures of each (`rpcb_stat_byvers`).
+const FIRST_VERSION: u32 = 2;
+const VERSIONS: usize = 3;
+const PROCEDURES: usize = 13;
+
+/// How often each procedure of each version was called (GETSTAT). Numbers go on at 0 after the
+/// highest.
+#[derive(Debug, Default)]
+pub(crate) struct CallCounts([[AtomicU32; PROCEDURES]; VERSIONS]);
+
+impl CallCounts {
+    pub(super) fn note(&self, version: u32, procedure: u32) {
+        let of_version =
+            version.checked_sub(FIRST_VERSION).and_then(|row| self.0.get(row as usize));
+        if let Some(count) = of_version.and_then(|row| row.get(procedure as usize)) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Of each version, how often each procedure was called.
+    pub(super) fn by_version(&self) -> impl Iterator<Item = impl Iterator<Item = u32>> {
+        self.0.iter().map(|version| version.iter().map(|count| count.load(Ordering::Relaxed)))
+    }
+}

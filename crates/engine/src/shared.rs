@@ -1,0 +1,81 @@
+//! What the calls of all protocols share: configuration, exports, keys, counters.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use steadfast_shares::Authority;
+
+use crate::export::ExportTable;
+use crate::mount::list::MountList;
+use crate::rpcbind::counts::CallCounts;
+use crate::rpcbind::transports::Transports;
+use crate::wire_handle::HandleSealer;
+
+/// What an engine is made of.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// Key of the MAC in handles; kept in the state directory, the same after a restart.
+    pub handle_key: [u8; 16],
+    /// The write verifier to begin with: differs after every restart that may have lost
+    /// unstable data.
+    pub write_verifier: u64,
+    /// Largest READ and WRITE over TCP, in bytes.
+    pub transfer_bytes_max: u32,
+    /// Bound of the duplicate request cache, in bytes.
+    pub reply_cache_bytes_max: usize,
+    /// How long the duplicate request cache is to keep a reply, in ms: longer than a client waits
+    /// before it asks again.
+    pub reply_cache_history_ms: u64,
+    /// Port that MOUNT and NFS answer on, for rpcbind replies.
+    pub nfs_port: u16,
+    /// What MOUNT and NFS are served on, for rpcbind replies.
+    pub transports: Transports,
+}
+
+/// What all calls share.
+pub(crate) struct Shared {
+    pub(crate) config: EngineConfig,
+    pub(crate) sealer: HandleSealer,
+    pub(crate) exports: ArcSwap<ExportTable>,
+    pub(crate) authority: Arc<dyn Authority>,
+    /// Who has mounted what.
+    pub(crate) mounts: MountList,
+    pub(crate) rpcbind_calls: CallCounts,
+    verifier_changes: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        config: EngineConfig,
+        exports: ExportTable,
+        authority: Arc<dyn Authority>,
+    ) -> Self {
+        Self {
+            sealer: HandleSealer::new(&config.handle_key),
+            exports: ArcSwap::from_pointee(exports),
+            authority,
+            mounts: MountList::default(),
+            rpcbind_calls: CallCounts::default(),
+            verifier_changes: AtomicU64::new(0),
+            config,
+        }
+    }
+
+    /// The write verifier now (RFC 1813 §3.3.7): another number after each flush that failed.
+    pub(crate) fn write_verifier(&self) -> u64 {
+        // An odd factor keeps all verifiers of one start distinct.
+        let changes = self.verifier_changes();
+        self.config.write_verifier.wrapping_add(changes.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    /// How often the write verifier changed because a flush failed.
+    pub(crate) fn verifier_changes(&self) -> u64 {
+        self.verifier_changes.load(Ordering::SeqCst)
+    }
+
+    /// Changes the write verifier.
+    pub(crate) fn change_verifier(&self) {
+        self.verifier_changes.fetch_add(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,97 @@
+//! What became of a call.
+
+use smallvec::SmallVec;
+use steadfast_vfs::Flush;
+
+use crate::complaint::HangUp;
+use crate::operation::Operation;
+use crate::record;
+use crate::reply_cache::Execution;
+
+/// What became of a call.
+#[derive(Debug)]
+#[must_use]
+pub enum Verdict {
+    /// One reply was appended.
+    Replied,
+    /// The call may not wait for its storage now ([`crate::Room::Later`]), and has changed nothing. The
+    /// host executes it again later, telling so ([`crate::CallHost::was_put_off`]), or has its client told
+    /// to try later ([`crate::Engine::refuse`]). Until then its duplicates find it in progress.
+    PutOff(PutOffCall),
+    /// The reply waits for stability: meet the obligation, then [`crate::Engine::settle`].
+    Parked(ParkedCall),
+    /// No reply is due (a duplicate of a call still in progress).
+    Silent,
+    /// Close the connection (TCP) or drop the datagram (UDP).
+    HangUp(HangUp),
+}
+
+/// A call that was put off.
+#[derive(Debug)]
+pub struct PutOffCall {
+    pub(crate) xid: u32,
+    /// The result that tells its client to try later.
+    pub(crate) result: Vec<u8>,
+    /// Under which the duplicate request cache has it in progress.
+    pub(crate) execution: Option<Execution>,
+}
+
+impl PutOffCall {
+    /// A call that no engine put off, for tests of whoever executes it again.
+    pub fn for_test(result: Vec<u8>) -> Self {
+        Self { xid: 0, result, execution: None }
+    }
+
+    /// The result that tells its client to try later, for the same tests.
+    pub fn result(&self) -> &[u8] {
+        &self.result
+    }
+}
+
+/// What a parked call waits for.
+#[derive(Debug)]
+pub enum Awaited {
+    /// Objects must be flushed.
+    Flush(Flush),
+    /// The intent log must be stable up to this LSN.
+    Lsn(u64),
+}
+
+/// A call that was executed, and whose reply waits until what it tells is stable.
+#[derive(Debug)]
+pub struct ParkedCall {
+    /// What must come first.
+    pub awaited: Awaited,
+    /// Whose call it was.
+    pub(crate) xid: u32,
+    /// The result for success.
+    pub(crate) result: Vec<u8>,
+    /// Where it has write verifiers.
+    pub(crate) verifiers_at: SmallVec<[usize; 1]>,
+    /// What the result for failure is made by; `None` in tests.
+    pub(crate) operation: Option<&'static Operation>,
+    /// Under which the duplicate request cache expects the result.
+    pub(crate) execution: Option<Execution>,
+}
+
+impl ParkedCall {
+    /// A parked call that no engine made, for tests of whoever meets obligations.
+    pub fn for_test(awaited: Awaited, result: Vec<u8>) -> Self {
+        let verifiers_at = SmallVec::new();
+        Self { awaited, xid: 0, result, verifiers_at, operation: None, execution: None }
+    }
+
+    /// The result for success, for the same tests.
+    pub fn result(&self) -> &[u8] {
+        &self.result
+    }
+
+    /// What a record of the log is to have for this call, which was flushed and has none: the call and
+    /// its result for success. `None` if the call may be executed again.
+    pub fn behind_change(&self) -> Option<Vec<u8>> {
+        let execution = self.execution.as_ref().filter(|_| self.verifiers_at.is_empty())?;
+        let mut behind = Vec::new();
+        record::append(&mut behind, Some(&execution.key), &self.result);
+        record::call_of(&behind).is_some().then_some(behind)
+    }
+}

@@ -1,0 +1,210 @@
+//! Unit and property tests: a change is read as it was written, and any bytes are refused without
+//! harm.
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use steadfast_vfs::{DeviceNumber, LogRecord};
+
+use super::bytes::KINDS;
+use super::*;
+
+fn key() -> impl Strategy<Value = ObjectKey> {
+    vec(any::<u8>(), 0..=HANDLE_BYTES_MAX)
+        .prop_map(|bytes| ObjectKey(StorageHandle::new(&bytes).unwrap()))
+}
+
+fn time() -> impl Strategy<Value = Time> {
+    (any::<i64>(), 0..1_000_000_000_u32)
+        .prop_map(|(seconds, nanoseconds)| Time { seconds, nanoseconds })
+}
+
+fn attr() -> impl Strategy<Value = Attr> {
+    let words = any::<[u32; 6]>();
+    let numbers = any::<[u64; 4]>();
+    (0..KINDS.len(), words, numbers, time(), time(), time()).prop_map(
+        |(kind, words, numbers, atime, mtime, ctime)| Attr {
+            kind: KINDS[kind],
+            mode: words[0],
+            links: words[1],
+            uid: words[2],
+            gid: words[3],
+            device: DeviceNumber { major: words[4], minor: words[5] },
+            size: numbers[0],
+            used: numbers[1],
+            fsid: numbers[2],
+            fileid: numbers[3],
+            atime,
+            mtime,
+            ctime,
+        },
+    )
+}
+
+/// What a change is made of.
+#[derive(Debug)]
+struct Parts {
+    which: usize,
+    keys: [ObjectKey; 5],
+    names: [Vec<u8>; 2],
+    data: Vec<u8>,
+    number: Option<u64>,
+    flags: [bool; 4],
+    after: Vec<(ObjectKey, Attr)>,
+    made: Option<Made>,
+    before: Option<Before>,
+}
+
+fn parts() -> impl Strategy<Value = Parts> {
+    let keys = [key(), key(), key(), key(), key()];
+    let names = [vec(any::<u8>(), 0..=NAME_BYTES_MAX), vec(any::<u8>(), 0..=NAME_BYTES_MAX)];
+    let after = vec((key(), attr()), 0..=AFTER_MAX);
+    let data = vec(any::<u8>(), 0..300);
+    let numbers = option::of(any::<u64>());
+    let ownership =
+        option::of(any::<[u32; 3]>().prop_map(|[mode, uid, gid]| Ownership { mode, uid, gid }));
+    let before =
+        option::of((time(), time(), ownership).prop_map(|(ctime, mtime, ownership)| Before {
+            ctime,
+            mtime,
+            ownership,
+        }));
+    (0..13_usize, keys, names, data, numbers, any::<[bool; 4]>(), (after, before), made()).prop_map(
+        |(which, keys, names, data, number, flags, (after, before), made)| Parts {
+            which,
+            keys,
+            names,
+            data,
+            number,
+            flags,
+            after,
+            made,
+            before,
+        },
+    )
+}
+
+fn made() -> impl Strategy<Value = Option<Made>> {
+    let acls = (vec(any::<u8>(), 0..900), vec(any::<u8>(), 0..900))
+        .prop_map(|(access, default)| MadeAcls { access, default });
+    option::of((option::of(time()), option::of(acls)).prop_map(|(born, acls)| Made { born, acls }))
+}
+
+fn action(parts: &Parts) -> Action<'_> {
+    let Parts { which, keys, names, data, number, flags, .. } = parts;
+    let [object, dir, other_dir, victim, _] = *keys;
+    let place = Place { dir, name: &names[0] };
+    let to = Place { dir: other_dir, name: &names[1] };
+    let unlinked = Unlinked { object: victim, is_directory: flags[0], is_left: flags[1] };
+    let up_to = number.unwrap_or(7);
+    match which {
+        0 => Action::Nothing,
+        1 => Action::Write { object, offset: up_to, data, gap: flags[0].then_some(up_to / 2) },
+        2 => Action::Attributes { object, size: *number, gap: flags[0].then_some(up_to / 2) },
+        3 => Action::Acls {
+            object,
+            access: flags[0].then_some(data),
+            default: flags[1].then_some(&data[..data.len() / 2]),
+        },
+        4 => Action::Make { place, object, target: data },
+        5 => Action::Remove { place, unlinked },
+        6 => Action::Rename {
+            from: place,
+            to,
+            object,
+            is_directory: flags[2],
+            victim: flags[3].then_some(unlinked),
+        },
+        7 => Action::Link { place, object },
+        8 => Action::Settled { what: Settled::Data(object), up_to },
+        9 => Action::Settled { what: Settled::Object(object), up_to },
+        10 => Action::Settled { what: Settled::FileSystem, up_to },
+        11 => {
+            let [ctime, mtime] = [up_to, 5]
+                .map(|at| Time { seconds: at as i64, nanoseconds: names[0].len() as u32 });
+            Action::Touched { object, ctime, mtime }
+        }
+        _ => Action::Moment { before: Time { seconds: up_to as i64, nanoseconds: 7 } },
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_change_is_read_as_it_was_written(parts in parts(), behind in vec(any::<u8>(), 0..9)) {
+        let action = action(&parts);
+        let made = parts.made.clone().filter(|_| matches!(action, Action::Make { .. })).map(Box::new);
+        let change = Change { action, after: parts.after.iter().copied().collect(), before: parts.before, made };
+        let mut record = Vec::new();
+        change.encode(&mut record);
+        prop_assert!(record.len() <= change.encoded_bytes_max());
+        let length = record.len();
+        record.extend_from_slice(&behind);
+        let (read, rest) = Change::decode(&record).unwrap();
+        prop_assert_eq!(&read, &change);
+        prop_assert_eq!(rest, &behind[..]);
+        // A part of it is not taken for the whole.
+        for end in 0..length {
+            prop_assert!(Change::decode(&record[..end]).is_err());
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_harm(
+        bytes in vec(any::<u8>(), 0..200),
+        format in CHANGE_FORMAT..=FORMAT_WITH_OWNERSHIP,
+    ) {
+        let _ = Change::decode(&bytes);
+        let mut likely = vec![format];
+        likely.extend_from_slice(&bytes);
+        if let Ok((change, rest)) = Change::decode(&likely) {
+            let mut again = Vec::new();
+            change.encode(&mut again);
+            prop_assert_eq!(&again[..], &likely[..likely.len() - rest.len()]);
+        }
+    }
+}
+
+/// A place that remembers what it was filled with.
+struct Remembered {
+    taken: bool,
+    change: Vec<u8>,
+    to: std::sync::mpsc::Sender<(bool, Vec<u8>)>,
+}
+
+impl LogPlace for Remembered {
+    fn take(&mut self) {
+        self.taken = true;
+    }
+
+    fn put(mut self: Box<Self>, change: Vec<u8>) -> LoggedChange {
+        self.change = change;
+        LoggedChange::new(self)
+    }
+}
+
+impl LogRecord for Remembered {
+    fn fill(mut self: Box<Self>, append: &mut dyn FnMut(&mut Vec<u8>)) -> u64 {
+        append(&mut self.change);
+        self.to.send((self.taken, self.change)).unwrap();
+        5
+    }
+}
+
+#[test]
+fn a_change_whose_reply_is_lost_is_logged_all_the_same() {
+    let (to, filled) = std::sync::mpsc::channel();
+    let place = || {
+        let mut place = Box::new(Remembered { taken: false, change: Vec::new(), to: to.clone() });
+        place.take();
+        place
+    };
+    let change = Change::new(Action::Nothing);
+    let mut alone = Vec::new();
+    change.encode(&mut alone);
+    drop(change.put(place(), 10));
+    assert_eq!(filled.try_recv(), Ok((true, alone.clone())));
+    assert_eq!(change.put(place(), 10).fill(|record| record.push(7)), 5);
+    alone.push(7);
+    assert_eq!(filled.try_recv(), Ok((true, alone)));
+    assert!(filled.try_recv().is_err());
+}
