@@ -46,6 +46,7 @@ mod attributes_under_way;
 mod begun;
 mod begun_call;
 mod change;
+mod change_log;
 mod history;
 mod identity;
 mod names;
@@ -68,10 +69,10 @@ pub use attributes_under_way::AttributesUnderWay;
 pub use begun::{BegunOutcome, outcome_of};
 pub use begun_call::{AskedAttributes, BegunCall, BegunCalls, BegunMark, BeingMade};
 pub use change::{
-    ACL_BYTES_MAX, AFTER_MAX, Action, Before, Change, ChangeLog, FileSystemIdentity,
-    LINK_TARGET_BYTES_MAX, LogPlace, LoggedFileSystem, MADE_ACL_BYTES, Made, MadeAcls, NotAChange,
-    ObjectKey, Ownership, Place, Settled, Unlinked, change_bytes_max,
+    ACL_BYTES_MAX, AFTER_MAX, Action, Before, Change, LINK_TARGET_BYTES_MAX, MADE_ACL_BYTES, Made,
+    MadeAcls, NotAChange, ObjectKey, Ownership, Place, Settled, Unlinked, change_bytes_max,
 };
+pub use change_log::{ChangeLog, FileSystemIdentity, LogPlace, LoggedFileSystem};
 pub use own_failures::NotReplayed;
 pub use recoverable::{AclsToSet, KeptFile, Recoverable};
 pub use under_way::{finish_cut, undo};
