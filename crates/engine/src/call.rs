@@ -71,7 +71,7 @@ pub(crate) struct Promises {
     pub(crate) result_at: usize,
     /// What must be stable first.
     pub(crate) obligation: Option<Obligation>,
-    /// Where the result has write verifiers, to be those in force when the obligations are met.
+    /// Where the result has write verifiers, to be those in force when the obligation is met.
     pub(crate) verifiers_at: SmallVec<[usize; 1]>,
 }
 
@@ -131,7 +131,7 @@ impl Target<'_> {
 /// How a procedure ended. What it has to say is appended to the reply already.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The result may go out when the call's obligations are met.
+    /// The result may go out when the call's obligation is met.
     Done,
     /// A duplicate, whose result was appended.
     Replayed,
@@ -207,7 +207,8 @@ impl<'a> Call<'a> {
     /// until what the result promises is stable.
     pub(crate) fn barrier(&mut self, encoded: Durable<()>) -> Outcome {
         let ((), obligation) = encoded.release(&ReplyBarrier::for_engine());
-        debug_assert!(self.promises.obligation.is_none(), "a procedure changes one thing");
+        // To forget one would be to answer before what was promised is stable.
+        assert!(self.promises.obligation.is_none(), "a procedure changes one thing");
         self.promises.obligation = obligation;
         Outcome::Done
     }
@@ -219,7 +220,7 @@ impl<'a> Call<'a> {
     }
 
     /// The write verifier that a result ends with is to be the one in force when the call's
-    /// obligations are met (COMMIT).
+    /// obligation is met (COMMIT).
     pub(crate) fn note_verifier(&mut self, reply: &[u8]) {
         let at = reply.len().checked_sub(self.promises.result_at + VERIFIER_BYTES);
         self.promises.verifiers_at.extend(at);

@@ -1,8 +1,6 @@
 //! What a program is to the engine: numbers, versions, procedures. All programs stand in
 //! [`crate::programs`]; each protocol has the rows of its own beside its code.
 
-use std::any::type_name;
-
 use steadfast_xdr::{Decode, Reader};
 
 use crate::call::{Call, Outcome, Refusal};
@@ -40,20 +38,14 @@ pub(crate) struct Version {
 }
 
 /// A procedure as the table of programs has it.
+#[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) operation: Operation,
     pub(crate) run: Run,
-    name_of_type: fn() -> &'static str,
 }
 
 /// Decodes the arguments and executes a call.
-type Run = fn(&mut Call<'_>, &mut Reader<'_>, &mut ReplyBuffer) -> Outcome;
-
-impl std::fmt::Debug for Row {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} ({})", self.operation.name, (self.name_of_type)())
-    }
-}
+pub(crate) type Run = fn(&mut Call<'_>, &mut Reader<'_>, &mut ReplyBuffer) -> Outcome;
 
 /// One procedure of a protocol. To serve another one, implement this and put [`Row::of`] into the
 /// protocol's table.
@@ -81,11 +73,17 @@ pub(crate) trait Procedure {
 impl Row {
     /// The row of a procedure.
     pub(crate) const fn of<P: Procedure>() -> Self {
-        Self { operation: P::OPERATION, run: run::<P>, name_of_type: type_name::<P> }
+        Self { operation: P::OPERATION, run: run::<P> }
+    }
+
+    /// The same row, of which the calls go through `run` first.
+    pub(crate) const fn through(self, run: Run) -> Self {
+        Self { run, ..self }
     }
 }
 
-fn run<P: Procedure>(
+/// Decodes the arguments of a call, asks the duplicate request cache if it must be, and executes it.
+pub(crate) fn run<P: Procedure>(
     call: &mut Call<'_>,
     arguments: &mut Reader<'_>,
     reply: &mut ReplyBuffer,

@@ -11,7 +11,6 @@ mod netbuf;
 pub(crate) mod counts;
 pub(crate) mod transports;
 
-use std::marker::PhantomData;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use steadfast_wire::rpcbind::{
@@ -22,7 +21,7 @@ use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
 use crate::call::{Call, Outcome, Refusal};
 use crate::operation::Operation;
 use crate::peer::Transport;
-use crate::program::{Ignored, Null, Port, Procedure, Program, Row, Version};
+use crate::program::{Ignored, Null, Port, Procedure, Program, Row, Version, run};
 use crate::reply::ReplyBuffer;
 
 use self::netbuf::universal;
@@ -55,19 +54,6 @@ const PROCEDURES_OF_2: &[Row] = &[
     counted::<Callit>(),
 ];
 
-/// Version 3 (RFC 1833 §2) by number.
-const PROCEDURES_OF_3: &[Row] = &[
-    counted::<Null>(),
-    counted::<Set>(),
-    counted::<Unset>(),
-    counted::<Getaddr>(),
-    counted::<Dump>(),
-    counted::<Callit>(),
-    counted::<Gettime>(),
-    counted::<Uaddr2taddr>(),
-    counted::<Taddr2uaddr>(),
-];
-
 /// Version 4 (RFC 1833 §2) by number.
 const PROCEDURES_OF_4: &[Row] = &[
     counted::<Null>(),
@@ -85,26 +71,22 @@ const PROCEDURES_OF_4: &[Row] = &[
     counted::<Getstat>(),
 ];
 
+/// Version 3 (RFC 1833 §2) has the first of these.
+const PROCEDURES_OF_3: &[Row] = PROCEDURES_OF_4.split_at(9).0;
+
+/// A procedure of which the calls are counted (GETSTAT), also those that cannot be decoded.
 const fn counted<P: Procedure>() -> Row {
-    Row::of::<Counted<P>>()
+    Row::of::<P>().through(count_and_run::<P>)
 }
 
-/// A procedure of which the calls are counted (GETSTAT).
-struct Counted<P>(PhantomData<P>);
-
-impl<P: Procedure> Procedure for Counted<P> {
-    const OPERATION: Operation = P::OPERATION;
-    type Arguments<'a> = P::Arguments<'a>;
-
-    fn run(
-        call: &mut Call<'_>,
-        arguments: &Self::Arguments<'_>,
-        reply: &mut ReplyBuffer,
-    ) -> Outcome {
-        let (_, version, procedure) = call.message.numbers;
-        call.shared.rpcbind_calls.note(version, procedure);
-        P::run(call, arguments, reply)
-    }
+fn count_and_run<P: Procedure>(
+    call: &mut Call<'_>,
+    arguments: &mut Reader<'_>,
+    reply: &mut ReplyBuffer,
+) -> Outcome {
+    let (_, version, procedure) = call.message.numbers;
+    call.shared.rpcbind_calls.note(version, procedure);
+    run::<P>(call, arguments, reply)
 }
 
 /// Declares a procedure that cannot fail.

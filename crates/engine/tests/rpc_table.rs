@@ -492,6 +492,8 @@ fn calls_are_counted_by_version_and_procedure() {
     call(3, 6, vec![]);
     call(4, 0, vec![]);
     call(4, 99, vec![]);
+    // Also what cannot be decoded.
+    call(4, 3, vec![]);
     let Results(results) = call(4, 12, vec![]) else { panic!("no statistics") };
     let mut r = Reader::new(&results);
     let mut seen = Vec::new();
@@ -506,5 +508,5 @@ fn calls_are_counted_by_version_and_procedure() {
         assert_eq!([0; 4].map(|_: u32| r.u32().unwrap()), [0; 4]);
     }
     assert!(r.is_empty());
-    assert_eq!(seen, [(2, 3, 3), (3, 6, 1), (4, 0, 1), (4, 12, 1)]);
+    assert_eq!(seen, [(2, 3, 3), (3, 6, 1), (4, 0, 1), (4, 3, 1), (4, 12, 1)]);
 }

@@ -9,15 +9,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
-use steadfast_client::{Identity, Procedure, ReplyBody, append_call, parse_reply};
+use steadfast_client::rpcbind::RPCBIND;
+use steadfast_client::{Identity, NFS3, Procedure, ReplyBody, append_call, parse_reply};
+use steadfast_engine::{ServedVersion, to_register};
 use steadfast_xdr::{Reader, Writer, XdrError};
 
 /// The port of rpcbind.
 pub(crate) const RPCBIND_PORT: u16 = 111;
-const RPCBIND: u32 = 100_000;
-/// Programs and versions that are registered: NFS, MOUNT, NFSACL.
-const PROGRAMS: [(u32, u32); 5] =
-    [(100_003, 3), (100_005, 1), (100_005, 2), (100_005, 3), (100_227, 3)];
 /// A local rpcbind that takes longer is as good as none.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const LAST_FRAGMENT: u32 = 0x8000_0000;
@@ -209,12 +207,13 @@ impl Rpcbind {
         if theirs != 0 && theirs != ours && is_served(theirs) {
             return Err(format!("another NFS server is registered here, at port {theirs}"));
         }
-        let all = PROGRAMS.iter().flat_map(|program| netids.iter().map(|netid| (*program, *netid)));
-        for ((program, version), netid) in all.clone() {
+        let served = to_register();
+        let all = served.iter().flat_map(|served| netids.iter().map(|netid| (*served, *netid)));
+        for (ServedVersion { program, version }, netid) in all.clone() {
             self.unset(program, version, netid).map_err(silent)?;
         }
         let mut registered = Vec::new();
-        for ((program, version), netid) in all {
+        for (ServedVersion { program, version }, netid) in all {
             let refused = match self.set_one(program, version, netid) {
                 Ok(true) => {
                     registered.push((program, version, netid));
@@ -238,7 +237,7 @@ impl Rpcbind {
 
     /// The TCP port at which NFSv3 is registered; 0 for none.
     fn nfs_port(&mut self) -> Result<u16, CallError> {
-        let (program, version) = (100_003, 3);
+        let (program, version) = (NFS3, 3);
         let port = self.number(2, GETPORT, &mapping(program, version, TCP, 0))?;
         u16::try_from(port)
             .map_err(|_| CallError::Refused("the reply has a port above 65535".to_owned()))
@@ -290,8 +289,11 @@ impl Rpcbind {
             Err(CallError::Refused(_)) => return self.withdraw2(is_ours),
             known => known?,
         };
-        let is_a_program =
-            |known: &&Registration| PROGRAMS.contains(&(known.program, known.version));
+        let served = to_register();
+        let is_a_program = |known: &&Registration| {
+            let Registration { program, version, .. } = **known;
+            served.contains(&ServedVersion { program, version })
+        };
         for known in known.iter().filter(is_a_program).filter(|known| is_ours(known)) {
             let netid = std::str::from_utf8(&known.netid).unwrap_or_default();
             let arguments = binding(known.program, known.version, netid, "");
@@ -304,7 +306,7 @@ impl Rpcbind {
     /// keeps both.
     fn withdraw2(&mut self, is_ours: impl Fn(&Registration) -> bool) -> Result<(), CallError> {
         let known = self.call(2, DUMP, &[], mappings)?;
-        for (program, version) in PROGRAMS {
+        for ServedVersion { program, version } in to_register() {
             let of_program =
                 |known: &&Registration| (known.program, known.version) == (program, version);
             let mut of_program = known.iter().filter(of_program).peekable();
