@@ -11,6 +11,8 @@ use hashbrown::HashTable;
 use steadfast_shares::{Share, ShareId};
 use steadfast_vfs::{FsError, StorageSource};
 
+use crate::pseudo::PseudoTree;
+
 /// Parts of a table that are copied apart when it changes. A change of one share copies one of each
 /// kind, so that it costs the same at ten shares and at a hundred thousand.
 const PARTS: usize = 1024;
@@ -52,6 +54,8 @@ pub struct ExportTable {
     /// Those that no engine has served yet.
     unserved: Vec<Arc<Exported>>,
     listing: OnceLock<Arc<[u8]>>,
+    /// The directories that lead to the shares.
+    pseudo: PseudoTree,
 }
 
 /// Exports by one of their keys.
@@ -154,6 +158,7 @@ impl Default for ExportTable {
             has_unseen: false,
             unserved: Vec::new(),
             listing: OnceLock::new(),
+            pseudo: PseudoTree::default(),
         }
     }
 }
@@ -200,7 +205,14 @@ impl ExportTable {
     #[must_use]
     pub fn with_other_storage(&self, exports: Vec<Export>) -> Self {
         let ids: Vec<_> = exports.iter().map(|export| export.share.id).collect();
-        Self { listing: self.listing.clone(), ..self.changed(&ids, exports) }
+        let is_same = |export: &Export| {
+            self.by_id(export.share.id).is_some_and(|known| known.share == export.share)
+        };
+        // Directories above the shares do not change either, for clients that remember them.
+        let pseudo = exports.iter().all(is_same).then(|| self.pseudo.clone());
+        let table = self.changed(&ids, exports);
+        let pseudo = pseudo.unwrap_or_else(|| table.pseudo.clone());
+        Self { listing: self.listing.clone(), pseudo, ..table }
     }
 
     fn insert(&mut self, export: Export) {
@@ -216,6 +228,8 @@ impl ExportTable {
             let hash = hash_by_directory(&exported);
             self.elsewhere.add(hash, Arc::clone(&exported), hash_by_directory);
         }
+        let share = &exported.export.share;
+        self.pseudo.insert(share.path.as_bytes(), id, &share.rules);
         self.unserved.push(exported);
         self.length += 1;
     }
@@ -227,6 +241,8 @@ impl ExportTable {
         if exported.export.share.elsewhere.is_some() {
             self.elsewhere.take(hash_by_directory(&exported), is_it);
         }
+        let share = &exported.export.share;
+        self.pseudo.remove(share.path.as_bytes(), id, &share.rules);
         self.length -= 1;
     }
 
@@ -314,6 +330,12 @@ impl ExportTable {
         last
     }
 
+    /// The directories that lead to the shares.
+    #[cfg_attr(not(test), expect(dead_code, reason = "NFSv4 has no operations yet"))]
+    pub(crate) fn pseudo(&self) -> &PseudoTree {
+        &self.pseudo
+    }
+
     /// The reply's part that MOUNT's EXPORT has of this table, if it was made.
     pub(crate) fn listing(&self) -> Option<Arc<[u8]>> {
         self.listing.get().cloned()
@@ -396,6 +418,34 @@ mod tests {
         assert_eq!(version(&other, 2), Some(last + 1));
         // What is listed otherwise is listed anew.
         assert!(table.changed(&[ShareId(1)], Vec::new()).listing().is_none());
+    }
+
+    #[test]
+    fn directories_of_shares_stay_while_they_change() {
+        let table = ExportTable::new(vec![export(1, 1), export(2, 2)]);
+        let root = |table: &ExportTable| table.pseudo().root().change();
+        let share_at = |table: &ExportTable, path: &str| {
+            table.pseudo().at(path.as_bytes()).map(|node| (node.key(), node.share()))
+        };
+        let first = share_at(&table, "/1").expect("a directory");
+        assert_eq!(first.1, Some(ShareId(1)));
+        // Of two shares with one path or id the first has its directory too.
+        let same = table.changed(&[], vec![export(1, 3), export(3, 1)]);
+        assert_eq!((share_at(&same, "/1"), share_at(&same, "/3")), (Some(first), None));
+        assert_eq!(root(&same), root(&table));
+        // Its place is taken by another share: clients' handles hold.
+        let other = table.changed(&[ShareId(1)], vec![export(3, 1)]);
+        assert_eq!(share_at(&other, "/1"), Some((first.0, Some(ShareId(3)))));
+        assert!(root(&other) > root(&table));
+        // Nothing is to be listed anew for other storage, unless the share is another one too.
+        let stored = table.with_other_storage(vec![export(2, 2)]);
+        assert_eq!(root(&stored), root(&table));
+        let moved = table.with_other_storage(vec![export(2, 4)]);
+        assert_eq!((share_at(&moved, "/2"), share_at(&moved, "/4").is_some()), (None, true));
+        assert_eq!(root(&table.clone().unseen().seen()), root(&table));
+        let without = table.changed(&[ShareId(1), ShareId(2), ShareId(9)], Vec::new());
+        assert!(!without.pseudo().root().has_children());
+        assert_eq!(table.pseudo().root().links(), 4);
     }
 
     #[test]
@@ -500,11 +550,14 @@ mod tests {
                     model.iter().map(|(path, id)| (*id, path.clone())).collect();
                 prop_assert_eq!(ids_and_paths(&table), expected);
                 prop_assert_eq!(table.len(), model.len());
+                prop_assert_eq!(table.pseudo().root().links() as usize, model.len() + 2);
                 let mut now = std::collections::HashSet::new();
                 for (path, id) in &model {
                     let by_id = table.exported(ShareId(*id)).expect("by id");
                     let (by_path, rest) = table.by_path(path.as_bytes()).expect("by path");
                     prop_assert!(std::ptr::eq(by_id, by_path) && rest.is_empty());
+                    let node = table.pseudo().at(path.as_bytes()).expect("a directory");
+                    prop_assert_eq!(node.share(), Some(ShareId(*id)));
                     prop_assert!(by_id.version() > 0 && now.insert(by_id.version()));
                 }
                 versions.extend(now);

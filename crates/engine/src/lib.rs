@@ -31,6 +31,7 @@ mod operation;
 mod peer;
 mod program;
 mod programs;
+mod pseudo;
 mod record;
 mod reply;
 mod reply_cache;

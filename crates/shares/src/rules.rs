@@ -6,7 +6,10 @@
 //! before the rule that an address has found.
 
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
+
+use siphasher::sip::SipHasher13;
 
 use crate::clients::masked;
 use crate::model::{ClientPattern, ClientRule, Flavor, Flavors, Rights};
@@ -64,15 +67,32 @@ pub struct RuleSet {
     lengths: [Box<[u8]>; 2],
     /// Rules by name.
     named: Box<[usize]>,
+    /// Hash of the rules, 0 without any. There may be thousands, and sets are compared often.
+    hash: u64,
 }
 
 impl PartialEq for RuleSet {
     fn eq(&self, other: &Self) -> bool {
-        self.rules == other.rules
+        self.hash == other.hash && self.rules == other.rules
     }
 }
 
 impl Eq for RuleSet {}
+
+impl Hash for RuleSet {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        hasher.write_u64(self.hash);
+    }
+}
+
+fn hash_of(rules: &[ClientRule]) -> u64 {
+    if rules.is_empty() {
+        return 0;
+    }
+    let mut hasher = SipHasher13::new();
+    rules.hash(&mut hasher);
+    hasher.finish()
+}
 
 impl From<Vec<ClientRule>> for RuleSet {
     fn from(rules: Vec<ClientRule>) -> Self {
@@ -87,7 +107,8 @@ impl RuleSet {
     /// Compiles rules. Of more different rights than places can name (each rule may have one for
     /// each flavour, so that takes more than [`RuleSet::RULES_MAX`] rules) the later are not given.
     pub fn new(rules: Vec<ClientRule>) -> Self {
-        let mut set = Self { rules: rules.into(), ..Self::default() };
+        let hash = hash_of(&rules);
+        let mut set = Self { rules: rules.into(), hash, ..Self::default() };
         let (mut grants, mut alternatives, mut ends) = (Vec::new(), Vec::new(), Vec::new());
         let mut known: HashMap<&Rights, u16> = HashMap::new();
         let mut lengths = [Vec::new(), Vec::new()];
@@ -422,6 +443,20 @@ mod tests {
             let canonical = Question { client: client.to_canonical(), ..question };
             prop_assert_eq!(set.decide(&question, &book), naive(&rules, &canonical, &book));
         }
+    }
+
+    #[test]
+    fn sets_are_one_if_their_rules_are() {
+        let rule = |text: &str| ClientRule {
+            pattern: text.parse().expect("a pattern"),
+            grants: Arc::new([Rights::default()]),
+        };
+        let set = |rules: &[&str]| RuleSet::new(rules.iter().map(|text| rule(text)).collect());
+        let mut sets = std::collections::HashSet::from([RuleSet::default()]);
+        assert!(!sets.insert(set(&[])));
+        assert!(sets.insert(set(&["10.0.0.0/8", "*"])));
+        assert!(!sets.insert(set(&["10.0.0.0/8", "*"])));
+        assert!(sets.insert(set(&["*", "10.0.0.0/8"])));
     }
 
     #[test]
