@@ -12,11 +12,12 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     ("wire", &["xdr"]),
     ("rpc", &["xdr", "wire"]),
     ("vfs", &[]),
+    ("state", &["vfs"]),
     ("recovery", &["vfs"]),
     ("shares", &[]),
     ("catalog", &["shares"]),
     ("intent-log", &[]),
-    ("engine", &["xdr", "wire", "rpc", "vfs", "recovery", "shares"]),
+    ("engine", &["xdr", "wire", "rpc", "vfs", "state", "recovery", "shares"]),
     ("sys", &[]),
     ("posixfs", &["vfs", "recovery", "sys"]),
     ("access", &["shares", "sys"]),
@@ -69,8 +70,18 @@ const TESTS_MAY_NEED: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that do no I/O, and all that they may need from others.
-const CORE: &[&str] =
-    &["xdr", "wire", "rpc", "vfs", "recovery", "shares", "catalog", "intent-log", "engine"];
+const CORE: &[&str] = &[
+    "xdr",
+    "wire",
+    "rpc",
+    "vfs",
+    "state",
+    "recovery",
+    "shares",
+    "catalog",
+    "intent-log",
+    "engine",
+];
 const CORE_MAY_NEED: &[&str] = &[
     "arc-swap",
     "bitflags",

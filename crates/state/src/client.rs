@@ -1,0 +1,73 @@
+//! A client: its lease and its opens.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::opens::ClientOpens;
+use crate::{ClientId, StateError};
+
+/// A client: one life of one host, as its `EXCHANGE_ID` named it.
+pub struct Client {
+    id: ClientId,
+    renewed_ms: AtomicU64,
+    has_completed_reclaim: AtomicBool,
+    pub(crate) opens: Mutex<ClientOpens>,
+}
+
+impl Client {
+    pub(crate) fn new(id: ClientId, now_ms: u64) -> Self {
+        Self {
+            id,
+            renewed_ms: AtomicU64::new(now_ms),
+            has_completed_reclaim: AtomicBool::new(false),
+            opens: Mutex::new(ClientOpens::default()),
+        }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> ClientId {
+        self.id
+    }
+
+    /// The client was heard: its lease begins anew.
+    pub fn renew(&self, now_ms: u64) {
+        // Most requests come in the same ms as another: they leave the cache line shared.
+        if self.renewed_ms.load(Ordering::Relaxed) != now_ms {
+            self.renewed_ms.store(now_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// When it was last heard.
+    pub(crate) fn renewed_ms(&self) -> u64 {
+        self.renewed_ms.load(Ordering::Relaxed)
+    }
+
+    /// How long ago it was last heard, in ms.
+    pub(crate) fn silent_ms(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.renewed_ms())
+    }
+
+    /// Whether `RECLAIM_COMPLETE` was sent.
+    pub fn has_completed_reclaim(&self) -> bool {
+        self.has_completed_reclaim.load(Ordering::Relaxed)
+    }
+
+    /// `RECLAIM_COMPLETE` for all file systems.
+    ///
+    /// # Errors
+    /// [`StateError::CompleteAlready`] the second time.
+    pub fn complete_reclaim(&self) -> Result<(), StateError> {
+        if self.has_completed_reclaim.swap(true, Ordering::Relaxed) {
+            return Err(StateError::CompleteAlready);
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Client({:016x})", self.id.0)
+    }
+}

@@ -1,0 +1,306 @@
+//! Which files are open, and what their opens share and deny: the one conflict matrix.
+//!
+//! A file counts each access and deny bit of its opens, so an open that conflicts with nobody is
+//! judged by four numbers. Only a conflict leads to the single opens.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use parking_lot::Mutex;
+
+use crate::ids::OpenNumber;
+use crate::opens::ByNumber;
+use crate::{Client, FileKey, ShareAccess, ShareDeny};
+
+const SHARDS: usize = 64;
+/// Clients with expired leases that one judgement names: the caller expires them and asks again.
+const EXPIRED_MAX: usize = 64;
+
+/// What an open may do, and what it forbids all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    pub(crate) access: ShareAccess,
+    pub(crate) deny: ShareDeny,
+}
+
+impl Share {
+    pub(crate) const NONE: Self = Self { access: ShareAccess::empty(), deny: ShareDeny::empty() };
+
+    pub(crate) fn union(self, other: Self) -> Self {
+        Self { access: self.access | other.access, deny: self.deny | other.deny }
+    }
+
+    pub(crate) fn contains(self, other: Self) -> bool {
+        self.access.contains(other.access) && self.deny.contains(other.deny)
+    }
+
+    /// Whether two owners cannot have these at the same time.
+    pub(crate) fn conflicts(self, other: Self) -> bool {
+        self.deny.bits() & other.access.bits() != 0 || self.access.bits() & other.deny.bits() != 0
+    }
+
+    /// A number below 16.
+    pub(crate) fn number(self) -> u32 {
+        u32::from(self.access.bits() << 2 | self.deny.bits())
+    }
+
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        (0..16).map(|number: u8| Self {
+            access: ShareAccess::from_bits_truncate(number >> 2),
+            deny: ShareDeny::from_bits_truncate(number & 3),
+        })
+    }
+
+    /// Its four bits: reads, writes, denies reading, denies writing.
+    fn bits(self) -> [bool; 4] {
+        [
+            self.access.contains(ShareAccess::READ),
+            self.access.contains(ShareAccess::WRITE),
+            self.deny.contains(ShareDeny::READ),
+            self.deny.contains(ShareDeny::WRITE),
+        ]
+    }
+}
+
+/// How many opens have each bit of [`Share::bits`].
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts([u32; 4]);
+
+impl Counts {
+    fn add(&mut self, share: Share) {
+        for (count, has) in self.0.iter_mut().zip(share.bits()) {
+            *count = count.saturating_add(u32::from(has));
+        }
+    }
+
+    fn subtract(&mut self, share: Share) {
+        for (count, has) in self.0.iter_mut().zip(share.bits()) {
+            *count = count.saturating_sub(u32::from(has));
+        }
+    }
+
+    /// The union of the shares that are counted.
+    fn union(self) -> Share {
+        let [reads, writes, deny_reads, deny_writes] = self.0.map(|count| count > 0);
+        let mut share = Share::NONE;
+        share.access.set(ShareAccess::READ, reads);
+        share.access.set(ShareAccess::WRITE, writes);
+        share.deny.set(ShareDeny::READ, deny_reads);
+        share.deny.set(ShareDeny::WRITE, deny_writes);
+        share
+    }
+}
+
+/// An open as its file knows it.
+#[derive(Debug)]
+struct Holder {
+    client: Arc<Client>,
+    share: Share,
+}
+
+/// Most files have one open.
+#[derive(Debug)]
+enum Holders {
+    One(OpenNumber, Holder),
+    /// Any number of them.
+    Many(ByNumber<Holder>),
+}
+
+impl Holders {
+    fn get_mut(&mut self, number: OpenNumber) -> Option<&mut Holder> {
+        match self {
+            Self::One(one, holder) => (*one == number).then_some(holder),
+            Self::Many(holders) => holders.get_mut(&number),
+        }
+    }
+
+    fn add(&mut self, number: OpenNumber, holder: Holder) {
+        if let Self::Many(holders) = self {
+            holders.insert(number, holder);
+            return;
+        }
+        let many = ByNumber::from_iter([(number, holder)]);
+        if let Self::One(number, holder) = std::mem::replace(self, Self::Many(many))
+            && let Self::Many(holders) = self
+        {
+            holders.insert(number, holder);
+        }
+    }
+
+    /// Takes one out; and whether there is none any more.
+    fn remove(&mut self, number: OpenNumber) -> (Option<Share>, bool) {
+        match self {
+            Self::One(one, holder) if *one == number => (Some(holder.share), true),
+            Self::One(..) => (None, false),
+            Self::Many(holders) => {
+                let removed = holders.remove(&number);
+                (removed.map(|holder| holder.share), holders.is_empty())
+            }
+        }
+    }
+
+    /// Those whose share conflicts with `share`, without one.
+    fn conflicting(
+        &self,
+        share: Share,
+        but: Option<OpenNumber>,
+    ) -> impl Iterator<Item = &Arc<Client>> {
+        let (one, many) = match self {
+            Self::One(number, holder) => (Some((number, holder)), None),
+            Self::Many(holders) => (None, Some(holders)),
+        };
+        one.into_iter()
+            .chain(many.into_iter().flatten())
+            .filter(move |(number, holder)| Some(**number) != but && holder.share.conflicts(share))
+            .map(|(_, holder)| &holder.client)
+    }
+}
+
+#[derive(Debug)]
+struct File {
+    key: FileKey,
+    counts: Counts,
+    holders: Holders,
+}
+
+/// Why a share cannot be had.
+#[derive(Debug)]
+pub(crate) enum Conflict {
+    /// A client with a good lease has an open that conflicts.
+    Living,
+    /// All that conflict are clients with expired leases: these, or these among others.
+    Expired(Vec<Arc<Client>>),
+}
+
+/// Who wants a share, and how expired leases are told.
+pub(crate) struct Asking<'a> {
+    pub(crate) client: &'a Arc<Client>,
+    /// Its open, with the share that it has; `None` for a new one, or access without an open.
+    pub(crate) own: Option<(OpenNumber, Share)>,
+    pub(crate) now_ms: u64,
+    pub(crate) lease_ms: u64,
+}
+
+impl Asking<'_> {
+    /// Judges `wanted` by all opens of the file but the own one.
+    fn judge(&self, file: &File, wanted: Share) -> Result<(), Conflict> {
+        let mut others = file.counts;
+        if let Some((_, share)) = self.own {
+            others.subtract(share);
+        }
+        if !others.union().conflicts(wanted) {
+            return Ok(());
+        }
+        let mut expired: Vec<Arc<Client>> = Vec::new();
+        for client in file.holders.conflicting(wanted, self.own.map(|(number, _)| number)) {
+            // The client that asks is alive, however long its request was under way.
+            if Arc::ptr_eq(client, self.client) || client.silent_ms(self.now_ms) <= self.lease_ms {
+                return Err(Conflict::Living);
+            }
+            if expired.len() < EXPIRED_MAX
+                && !expired.iter().any(|known| Arc::ptr_eq(known, client))
+            {
+                expired.push(Arc::clone(client));
+            }
+        }
+        Err(Conflict::Expired(expired))
+    }
+}
+
+/// The open files. A file without opens is not here.
+pub(crate) struct Files {
+    shards: Box<[Mutex<HashTable<File>>]>,
+    hasher: RandomState,
+}
+
+impl Files {
+    pub(crate) fn new() -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::new(HashTable::new())).collect(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Judges `wanted` and gives it to the open `number`, which is new or [`Asking::own`].
+    pub(crate) fn take(
+        &self,
+        asking: &Asking<'_>,
+        number: OpenNumber,
+        key: &FileKey,
+        wanted: Share,
+    ) -> Result<(), Conflict> {
+        let Some((mut shard, hash)) = self.shard(key) else { return Err(Conflict::Living) };
+        let holder = || Holder { client: Arc::clone(asking.client), share: wanted };
+        match shard.entry(hash, |file| file.key == *key, |file| self.hasher.hash_one(file.key)) {
+            Entry::Vacant(vacant) => {
+                let mut counts = Counts::default();
+                counts.add(wanted);
+                let holders = Holders::One(number, holder());
+                vacant.insert(File { key: *key, counts, holders });
+            }
+            Entry::Occupied(mut occupied) => {
+                let file = occupied.get_mut();
+                asking.judge(file, wanted)?;
+                if let Some(own) = file.holders.get_mut(number) {
+                    file.counts.subtract(own.share);
+                    own.share = wanted;
+                } else {
+                    file.holders.add(number, holder());
+                }
+                file.counts.add(wanted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges an access without taking anything.
+    pub(crate) fn judge(
+        &self,
+        asking: &Asking<'_>,
+        key: &FileKey,
+        wanted: Share,
+    ) -> Result<(), Conflict> {
+        let Some((shard, hash)) = self.shard(key) else { return Err(Conflict::Living) };
+        shard.find(hash, |file| file.key == *key).map_or(Ok(()), |file| asking.judge(file, wanted))
+    }
+
+    /// An open has a lesser share from now on.
+    pub(crate) fn lessen(&self, number: OpenNumber, key: &FileKey, share: Share) {
+        let Some((mut shard, hash)) = self.shard(key) else { return };
+        if let Some(file) = shard.find_mut(hash, |file| file.key == *key)
+            && let Some(holder) = file.holders.get_mut(number)
+        {
+            file.counts.subtract(holder.share);
+            holder.share = share;
+            file.counts.add(share);
+        }
+    }
+
+    /// An open is no more; nor is the file here, if that was its last.
+    pub(crate) fn release(&self, number: OpenNumber, key: &FileKey) {
+        let Some((mut shard, hash)) = self.shard(key) else { return };
+        let Ok(mut entry) = shard.find_entry(hash, |file| file.key == *key) else { return };
+        let file = entry.get_mut();
+        let (removed, is_last) = file.holders.remove(number);
+        if let Some(share) = removed {
+            file.counts.subtract(share);
+        }
+        if is_last {
+            entry.remove();
+        }
+    }
+
+    /// How many files are open.
+    pub(crate) fn count(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    fn shard(&self, key: &FileKey) -> Option<(parking_lot::MutexGuard<'_, HashTable<File>>, u64)> {
+        let hash = self.hasher.hash_one(key);
+        // The tables use the low bits and the highest seven.
+        let shard = self.shards.get((hash >> 40) as usize % SHARDS)?;
+        Some((shard.lock(), hash))
+    }
+}

@@ -1,0 +1,168 @@
+//! The names of things: client ids, session ids, stateids.
+//!
+//! Each id names its place in a table, so that nothing is searched for, and a generation or serial
+//! number, so that an id never names what took that place later. All begin with the instance.
+
+use steadfast_vfs::StorageHandle;
+
+/// Bits of an open's serial number. At 200,000 opens a second they last for 2.8 years.
+const SERIAL_BITS: u32 = 44;
+const SERIAL_MASK: u64 = (1 << SERIAL_BITS) - 1;
+/// The kind of stateid that stands for an open. Zero is none, so that no stateid equals a special
+/// one.
+const KIND_OPEN: u64 = 1;
+const KIND_MASK: u64 = 0xf;
+
+/// Names a client: instance (high 32 bits), generation and index of its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClientId(pub u64);
+
+impl ClientId {
+    pub(crate) fn new(instance: u32, generation: u16, index: u16) -> Self {
+        Self(u64::from(instance) << 32 | u64::from(generation) << 16 | u64::from(index))
+    }
+
+    pub(crate) fn index(self) -> u16 {
+        self.0 as u16
+    }
+}
+
+/// Names a session: instance, place in the table, serial number; big endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(pub [u8; 16]);
+
+impl SessionId {
+    pub(crate) fn new(instance: u32, place: u32, serial: u64) -> Self {
+        let number = u128::from(instance) << 96 | u128::from(place) << 64 | u128::from(serial);
+        Self(number.to_be_bytes())
+    }
+
+    pub(crate) fn place(&self) -> u32 {
+        (u128::from_be_bytes(self.0) >> 64) as u32
+    }
+}
+
+/// Names an open; or is one of the special stateids (RFC 8881 §8.2.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StateId {
+    /// Counts the changes of what `other` names, from 1 on. 0 stands for the latest.
+    pub seqid: u32,
+    /// Instance, and the number of what is named; big endian.
+    pub other: [u8; 12],
+}
+
+impl StateId {
+    /// No open: the access is judged against what opens deny.
+    pub const ANONYMOUS: Self = Self { seqid: 0, other: [0; 12] };
+    /// No open: the read ignores what opens deny.
+    pub const READ_BYPASS: Self = Self { seqid: u32::MAX, other: [0xff; 12] };
+    /// The stateid of the operation before, in the same COMPOUND.
+    pub const CURRENT: Self = Self { seqid: 1, other: [0; 12] };
+    /// Never valid.
+    pub const INVALID: Self = Self { seqid: u32::MAX, other: [0; 12] };
+
+    pub(crate) fn of_open(instance: u32, number: OpenNumber, seqid: u32) -> Self {
+        let other = u128::from(instance) << 64 | u128::from(number.0);
+        let mut id = Self { seqid, other: [0; 12] };
+        let bytes = other.to_be_bytes();
+        for (to, from) in id.other.iter_mut().zip(bytes.into_iter().skip(4)) {
+            *to = from;
+        }
+        id
+    }
+
+    /// The number of the open that it names, if it is a stateid of this instance for an open.
+    pub(crate) fn open_number(&self, instance: u32) -> Option<OpenNumber> {
+        let other = self.other.iter().fold(0, |number, byte| number << 8 | u128::from(*byte));
+        let number = OpenNumber(other as u64);
+        let is_open = number.0 >> SERIAL_BITS & KIND_MASK == KIND_OPEN;
+        (is_open && (other >> 64) as u32 == instance).then_some(number)
+    }
+}
+
+/// Names an open within an instance: index of its client, kind, serial number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct OpenNumber(u64);
+
+impl OpenNumber {
+    pub(crate) fn new(client: ClientId, serial: u64) -> Self {
+        let client = u64::from(client.index()) << (64 - u16::BITS);
+        Self(client | KIND_OPEN << SERIAL_BITS | serial & SERIAL_MASK)
+    }
+}
+
+/// Who makes a request: flavour and identity, as the caller of this crate encodes them. Two are the
+/// same if their bytes are.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Principal(pub Box<[u8]>);
+
+/// Names a file, whichever share it is reached by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileKey {
+    /// The caller's number for the file system.
+    pub file_system: u64,
+    /// The file in it.
+    pub object: StorageHandle,
+}
+
+bitflags::bitflags! {
+    /// What an open is for (RFC 8881 §18.16.1, `OPEN4_SHARE_ACCESS_*`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct ShareAccess: u8 {
+        /// Reading.
+        const READ = 1;
+        /// Writing.
+        const WRITE = 2;
+    }
+}
+
+bitflags::bitflags! {
+    /// What an open forbids all others (RFC 8881 §18.16.1, `OPEN4_SHARE_DENY_*`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct ShareDeny: u8 {
+        /// Reading.
+        const READ = 1;
+        /// Writing.
+        const WRITE = 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ClientId, OpenNumber, SessionId, StateId};
+
+    #[test]
+    fn a_stateid_names_its_open_in_its_instance_only() {
+        let client = ClientId::new(7, 3, u16::MAX);
+        for serial in [0, 1, (1 << 44) - 1] {
+            let number = OpenNumber::new(client, serial);
+            let id = StateId::of_open(7, number, 1);
+            assert_eq!(id.open_number(7), Some(number));
+            assert_eq!(id.open_number(8), None);
+        }
+    }
+
+    #[test]
+    fn no_special_stateid_names_an_open() {
+        for instance in [0, 1, u32::MAX] {
+            for id in [StateId::ANONYMOUS, StateId::READ_BYPASS, StateId::CURRENT, StateId::INVALID]
+            {
+                assert_eq!(id.open_number(instance), None);
+            }
+        }
+    }
+
+    #[test]
+    fn opens_of_different_clients_have_different_numbers() {
+        let one = OpenNumber::new(ClientId::new(1, 1, 1), 5);
+        let two = OpenNumber::new(ClientId::new(1, 1, 2), 5);
+        assert_ne!(one, two);
+    }
+
+    #[test]
+    fn a_session_id_names_its_place() {
+        let id = SessionId::new(u32::MAX, 65_535, u64::MAX);
+        assert_eq!(id.place(), 65_535);
+        assert_eq!(ClientId::new(u32::MAX, u16::MAX, 9).index(), 9);
+    }
+}

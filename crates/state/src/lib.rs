@@ -1,0 +1,45 @@
+//! What NFSv4.1 clients make at the server, and keep there: client records, sessions, slots, opens.
+//!
+//! An open is a promise over many requests, so somebody has to remember it; the same is true of a
+//! slot's last request. This crate remembers, and judges by what it remembers. It serves many
+//! threads at once.
+//!
+//! The types to know:
+//! - [`State`]: everything; its methods are the operations of RFC 8881 that make state;
+//! - [`Session`]: what a request comes through; [`Session::begin`] is SEQUENCE, and gives a
+//!   [`SlotInUse`] to a request that is new;
+//! - [`Client`]: whose sessions and opens they are, and when it was last heard.
+//!
+//! Locks are taken in this order: registry (the client records), one client's opens, one shard of
+//! the files. None is held when a method returns. Two clients' opens are never locked together.
+//!
+//! Everything that clients can make is bounded by [`Limits`]. Nothing here depends on the order in
+//! which a hash table is walked.
+//!
+//! This crate must never do I/O, ask a clock, or make random numbers that show outside; and never
+//! panic on what clients send. Time is an argument: ms of any clock that does not go back.
+#![forbid(unsafe_code)]
+
+mod client;
+mod error;
+mod exchange;
+mod files;
+mod ids;
+mod opening;
+mod opens;
+mod registry;
+mod session;
+mod session_table;
+mod settings;
+mod slot;
+mod state;
+
+pub use client::Client;
+pub use error::StateError;
+pub use exchange::{ExchangeId, ExchangedId};
+pub use ids::{ClientId, FileKey, Principal, SessionId, ShareAccess, ShareDeny, StateId};
+pub use opening::Open;
+pub use registry::{ClientReport, CreateSession, CreatedSession};
+pub use session::{Channel, Replayed, Sequence, SequenceTold, Sequenced, Session, SlotInUse};
+pub use settings::{Limits, Settings};
+pub use state::State;

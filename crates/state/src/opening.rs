@@ -1,0 +1,263 @@
+//! The operations on opens: OPEN, CLOSE, `OPEN_DOWNGRADE`, and what judges a stateid.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::files::{Asking, Conflict, Share};
+use crate::ids::OpenNumber;
+use crate::registry::OWNER_BYTES_MAX;
+use crate::{Client, FileKey, ShareAccess, ShareDeny, State, StateError, StateId};
+
+/// How often a call expires clients that stand in its way, up to 64 at a time. A file that more
+/// courteous clients hold makes the client ask again.
+const ROUNDS_MAX: u32 = 8;
+
+/// What is asked of an OPEN, once its file is found.
+#[derive(Clone, Copy, Debug)]
+pub struct Open<'a> {
+    /// The open-owner, without the client id.
+    pub owner: &'a [u8],
+    /// The file.
+    pub file: FileKey,
+    /// What the open is for. Not empty.
+    pub access: ShareAccess,
+    /// What it forbids all others.
+    pub deny: ShareDeny,
+}
+
+/// Why a call did not come to an end at once.
+enum Stopped {
+    /// It fails.
+    Failed(StateError),
+    /// These clients have to expire first.
+    ByExpired(Vec<Arc<Client>>),
+    /// The opens of all clients are too many.
+    ForRoom,
+}
+
+impl From<StateError> for Stopped {
+    fn from(error: StateError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Stopped {
+    fn by(conflict: Conflict, error: StateError) -> Self {
+        match conflict {
+            Conflict::Living => Self::Failed(error),
+            Conflict::Expired(clients) => Self::ByExpired(clients),
+        }
+    }
+}
+
+impl State {
+    /// OPEN: a new open, or more of what the owner has of the file. The own share is not judged.
+    /// Clients whose lease has expired lose all that they have, if they alone are in the way.
+    ///
+    /// # Errors
+    /// [`StateError::ShareDenied`]; [`StateError::Invalid`] for an empty access or an owner of more
+    /// than 1,024 bytes; [`StateError::Expired`] if the client is gone; [`StateError::TryLater`].
+    pub fn open(&self, client: &Arc<Client>, request: &Open<'_>) -> Result<StateId, StateError> {
+        if request.access.is_empty() || request.owner.len() > OWNER_BYTES_MAX {
+            return Err(StateError::Invalid);
+        }
+        self.repeated(client, || self.try_open(client, request))
+    }
+
+    /// CLOSE: the stateid's `other` is never valid again. `file`: where the stateid has to belong.
+    ///
+    /// # Errors
+    /// [`StateError::BadStateId`], [`StateError::OldStateId`], [`StateError::Expired`].
+    pub fn close(
+        &self,
+        client: &Arc<Client>,
+        id: &StateId,
+        file: Option<&FileKey>,
+    ) -> Result<(), StateError> {
+        let mut opens = client.opens.lock();
+        let (number, record) = opens.named(self.settings.instance, id)?;
+        if file.is_some_and(|file| record.file != *file) {
+            return Err(StateError::BadStateId);
+        }
+        if let Some(record) = opens.remove(number) {
+            self.files.release(number, &record.file);
+            self.opens.fetch_sub(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// `OPEN_DOWNGRADE`: to the union of some of the OPENs in effect.
+    ///
+    /// # Errors
+    /// [`StateError::Invalid`] for any other share; and those of [`State::close`].
+    pub fn downgrade(
+        &self,
+        client: &Arc<Client>,
+        id: &StateId,
+        file: &FileKey,
+        access: ShareAccess,
+        deny: ShareDeny,
+    ) -> Result<StateId, StateError> {
+        let mut opens = client.opens.lock();
+        let (number, record) = opens.named(self.settings.instance, id)?;
+        if record.file != *file {
+            return Err(StateError::BadStateId);
+        }
+        let share = Share { access, deny };
+        let stay = record.asked.within(share).filter(|_| !access.is_empty());
+        let asked = stay.ok_or(StateError::Invalid)?;
+        let record = opens.get_mut(number).ok_or(StateError::BadStateId)?;
+        record.asked = asked;
+        record.share = share;
+        self.files.lessen(number, file, share);
+        Ok(StateId::of_open(self.settings.instance, number, record.raise_seqid()))
+    }
+
+    /// Judges a READ, a WRITE, or a SETATTR of the size, by its stateid. Clients whose lease has
+    /// expired lose all that they have, if they alone are in the way.
+    ///
+    /// [`StateId::ANONYMOUS`] is judged by what all opens deny; [`StateId::READ_BYPASS`] reads
+    /// whatever they deny. An open for writing only may read what nobody else denies, since clients
+    /// fill up their pages (RFC 8881 §18.22.4 permits it).
+    ///
+    /// # Errors
+    /// [`StateError::OpenMode`]; [`StateError::Locked`] if another open denies the access; and
+    /// those of [`State::close`].
+    pub fn judge(
+        &self,
+        client: &Arc<Client>,
+        id: &StateId,
+        file: &FileKey,
+        wanted: ShareAccess,
+    ) -> Result<(), StateError> {
+        match *id {
+            StateId::READ_BYPASS if wanted == ShareAccess::READ => Ok(()),
+            StateId::ANONYMOUS => {
+                self.repeated(client, || self.try_share(client, None, file, wanted))
+            }
+            _ => {
+                let own = {
+                    let opens = client.opens.lock();
+                    let (number, record) = opens.named(self.settings.instance, id)?;
+                    if record.file != *file {
+                        return Err(StateError::BadStateId);
+                    }
+                    if record.share.access.contains(wanted) {
+                        return Ok(());
+                    }
+                    (number, record.share)
+                };
+                if wanted != ShareAccess::READ {
+                    return Err(StateError::OpenMode);
+                }
+                self.repeated(client, || self.try_share(client, Some(own), file, wanted))
+            }
+        }
+    }
+
+    /// `TEST_STATEID`, for one stateid.
+    ///
+    /// # Errors
+    /// [`StateError::BadStateId`], [`StateError::OldStateId`], [`StateError::Expired`].
+    pub fn test(&self, client: &Arc<Client>, id: &StateId) -> Result<(), StateError> {
+        client.opens.lock().named(self.settings.instance, id).map(|_| ())
+    }
+
+    /// `FREE_STATEID`.
+    ///
+    /// # Errors
+    /// [`StateError::LocksHeld`] for an open, which CLOSE ends; and those of [`State::test`].
+    pub fn free(&self, client: &Arc<Client>, id: &StateId) -> Result<(), StateError> {
+        self.test(client, id)?;
+        Err(StateError::LocksHeld)
+    }
+
+    /// Ends all opens of a client. When this returns it has none, even if another thread ends them.
+    pub(crate) fn end_opens(&self, client: &Client) {
+        let mut opens = client.opens.lock();
+        let mut ended = 0;
+        for (number, file) in opens.end() {
+            self.files.release(number, &file);
+            ended += 1;
+        }
+        self.opens.fetch_sub(ended, Ordering::Relaxed);
+    }
+
+    /// Asks `attempt`, and again after those who were in the way are gone.
+    fn repeated<T>(
+        &self,
+        client: &Client,
+        attempt: impl Fn() -> Result<T, Stopped>,
+    ) -> Result<T, StateError> {
+        for _ in 0..ROUNDS_MAX {
+            let now_ms = self.now_ms(client);
+            match attempt() {
+                Ok(done) => return Ok(done),
+                Err(Stopped::Failed(error)) => return Err(error),
+                Err(Stopped::ByExpired(clients)) => {
+                    for client in &clients {
+                        self.expire(now_ms, client);
+                    }
+                }
+                Err(Stopped::ForRoom) => {
+                    if !self.expire_for_room(now_ms) {
+                        return Err(StateError::TryLater);
+                    }
+                }
+            }
+        }
+        Err(StateError::TryLater)
+    }
+
+    fn try_open(&self, client: &Arc<Client>, request: &Open<'_>) -> Result<StateId, Stopped> {
+        let asked = Share { access: request.access, deny: request.deny };
+        let mut opens = client.opens.lock();
+        if opens.is_ended {
+            return Err(StateError::Expired.into());
+        }
+        let denied = |conflict| Stopped::by(conflict, StateError::ShareDenied);
+        if let Some(number) = opens.find(request.owner, &request.file)
+            && let Some(record) = opens.get_mut(number)
+        {
+            let wanted = record.share.union(asked);
+            let asking = self.asking(client, Some((number, record.share)));
+            self.files.take(&asking, number, &request.file, wanted).map_err(denied)?;
+            record.share = wanted;
+            record.asked.add(asked);
+            return Ok(StateId::of_open(self.settings.instance, number, record.raise_seqid()));
+        }
+        let limits = &self.settings.limits;
+        if opens.count() >= usize::try_from(limits.opens_a_client_max).unwrap_or(usize::MAX) {
+            return Err(StateError::TryLater.into());
+        }
+        if self.opens.fetch_add(1, Ordering::Relaxed) >= limits.opens_max {
+            self.opens.fetch_sub(1, Ordering::Relaxed);
+            return Err(Stopped::ForRoom);
+        }
+        let number = OpenNumber::new(client.id(), self.serial.fetch_add(1, Ordering::Relaxed));
+        let asking = self.asking(client, None);
+        if let Err(conflict) = self.files.take(&asking, number, &request.file, asked) {
+            self.opens.fetch_sub(1, Ordering::Relaxed);
+            return Err(denied(conflict));
+        }
+        opens.add(number, request.owner, request.file, asked);
+        Ok(StateId::of_open(self.settings.instance, number, 1))
+    }
+
+    fn try_share(
+        &self,
+        client: &Arc<Client>,
+        own: Option<(OpenNumber, Share)>,
+        file: &FileKey,
+        access: ShareAccess,
+    ) -> Result<(), Stopped> {
+        let wanted = Share { access, deny: ShareDeny::empty() };
+        let judged = self.files.judge(&self.asking(client, own), file, wanted);
+        judged.map_err(|conflict| Stopped::by(conflict, StateError::Locked))
+    }
+
+    fn asking<'a>(&self, client: &'a Arc<Client>, own: Option<(OpenNumber, Share)>) -> Asking<'a> {
+        let (now_ms, lease_ms) = (self.now_ms(client), self.settings.lease_ms);
+        Asking { client, own, now_ms, lease_ms }
+    }
+}

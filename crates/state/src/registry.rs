@@ -1,0 +1,512 @@
+//! The client records: which owners are known, by which ids, with which sessions.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::exchange::{Case, Confirmed, judge};
+use crate::{
+    Channel, Client, ClientId, ExchangeId, ExchangedId, Principal, Session, SessionId, Settings,
+    StateError,
+};
+
+/// Longest client owner, and longest open-owner (`NFS4_OPAQUE_LIMIT`), in bytes.
+pub(crate) const OWNER_BYTES_MAX: usize = 1024;
+/// What is kept of an implementation's name, in bytes.
+const IMPLEMENTATION_BYTES_MAX: usize = 256;
+/// The index of a record has 16 bits.
+const CLIENTS_MAX: u32 = 1 << 16;
+/// The share of all records that may be unconfirmed.
+const UNCONFIRMED_DIVISOR: usize = 4;
+
+/// A `CREATE_SESSION` operation.
+#[derive(Clone, Copy, Debug)]
+pub struct CreateSession<'a> {
+    /// Whose session.
+    pub client: ClientId,
+    /// Sequence id (`csa_sequence`).
+    pub sequence: u32,
+    /// Who asks.
+    pub principal: &'a Principal,
+    /// Bounds of requests.
+    pub fore: Channel,
+    /// Bounds of callbacks.
+    pub back: Channel,
+    /// `CREATE_SESSION4_FLAG_*`, as they are to be answered.
+    pub flags: u32,
+    /// The connection that the session is bound to.
+    pub connection: u64,
+}
+
+/// The result of a `CREATE_SESSION`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreatedSession {
+    /// The new session.
+    pub session: SessionId,
+    /// Sequence id of the request.
+    pub sequence: u32,
+    /// `CREATE_SESSION4_FLAG_*`.
+    pub flags: u32,
+    /// Bounds of requests, as granted.
+    pub fore: Channel,
+    /// Bounds of callbacks, as granted.
+    pub back: Channel,
+}
+
+/// A client, for listings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientReport {
+    /// Its id.
+    pub id: ClientId,
+    /// The client owner.
+    pub owner: Box<[u8]>,
+    /// Where it sent its last `EXCHANGE_ID` from.
+    pub address: IpAddr,
+    /// Its implementation, as it says.
+    pub implementation: Box<[u8]>,
+    /// Whether it ever made a session.
+    pub is_confirmed: bool,
+    /// How long ago it was last heard, in ms.
+    pub since_renewal_ms: u64,
+    /// Whether its lease has expired: it keeps its state until somebody else needs it.
+    pub is_courteous: bool,
+    /// Its sessions.
+    pub sessions: usize,
+    /// Its opens.
+    pub opens: usize,
+}
+
+/// A client's record.
+pub(crate) struct Record {
+    pub(crate) client: Arc<Client>,
+    owner: Arc<[u8]>,
+    verifier: [u8; 8],
+    principal: Principal,
+    implementation: Box<[u8]>,
+    address: IpAddr,
+    /// Its place in the order of unconfirmed records; `None` once it is confirmed.
+    unconfirmed: Option<u64>,
+    /// Sequence id and result of the last `CREATE_SESSION` that succeeded.
+    sequence: u32,
+    created: Option<CreatedSession>,
+    pub(crate) sessions: Vec<Arc<Session>>,
+}
+
+impl Record {
+    fn is_confirmed(&self) -> bool {
+        self.unconfirmed.is_none()
+    }
+
+    fn is_expired(&self, now_ms: u64, settings: &Settings) -> bool {
+        self.client.silent_ms(now_ms) > settings.lease_ms
+    }
+
+    fn has_state(&self) -> bool {
+        !self.sessions.is_empty() || self.client.opens.lock().count() > 0
+    }
+
+    fn exchanged(&self) -> ExchangedId {
+        ExchangedId {
+            client: self.client.id(),
+            sequence: self.sequence.wrapping_add(1),
+            is_confirmed: self.is_confirmed(),
+        }
+    }
+
+    fn describe(&mut self, request: &ExchangeId<'_>) {
+        self.address = request.address;
+        self.implementation = shortened(request.implementation);
+    }
+
+    fn report(&self, now_ms: u64, settings: &Settings) -> ClientReport {
+        ClientReport {
+            id: self.client.id(),
+            owner: self.owner.as_ref().into(),
+            address: self.address,
+            implementation: self.implementation.clone(),
+            is_confirmed: self.is_confirmed(),
+            since_renewal_ms: self.client.silent_ms(now_ms),
+            is_courteous: self.is_confirmed() && self.is_expired(now_ms, settings),
+            sessions: self.sessions.len(),
+            opens: self.client.opens.lock().count(),
+        }
+    }
+}
+
+/// A place for a record. Records that follow each other in one place differ by generation.
+#[derive(Default)]
+struct Place {
+    generation: u16,
+    record: Option<Record>,
+}
+
+/// The records of one owner.
+#[derive(Clone, Copy, Default)]
+struct OfOwner {
+    confirmed: Option<u16>,
+    unconfirmed: Option<u16>,
+}
+
+/// All client records. Records that leave are given to the caller, who ends their state without the
+/// registry's lock.
+pub(crate) struct Registry {
+    instance: u32,
+    places_max: usize,
+    places: Vec<Place>,
+    /// Free places, the one that is free for longest first: so a client id comes again as late as
+    /// possible, after 65,536 times as many clients as there are places.
+    free: VecDeque<u16>,
+    owners: HashMap<Arc<[u8]>, OfOwner>,
+    /// Unconfirmed records in the order in which they were made.
+    unconfirmed: BTreeMap<u64, u16>,
+    order_next: u64,
+    /// Bytes that sessions have reserved for kept replies.
+    kept_bytes: u64,
+}
+
+impl Registry {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let places_max = settings.limits.clients_max.clamp(1, CLIENTS_MAX);
+        Self {
+            instance: settings.instance,
+            places_max: usize::try_from(places_max).unwrap_or(usize::MAX),
+            places: Vec::new(),
+            free: VecDeque::new(),
+            owners: HashMap::new(),
+            unconfirmed: BTreeMap::new(),
+            order_next: 0,
+            kept_bytes: 0,
+        }
+    }
+
+    pub(crate) fn find(&self, id: ClientId) -> Option<&Record> {
+        self.at(id.index()).filter(|record| record.client.id() == id)
+    }
+
+    fn find_mut(&mut self, id: ClientId) -> Option<&mut Record> {
+        let record = self.places.get_mut(usize::from(id.index()))?.record.as_mut();
+        record.filter(|record| record.client.id() == id)
+    }
+
+    fn at(&self, index: u16) -> Option<&Record> {
+        self.places.get(usize::from(index))?.record.as_ref()
+    }
+
+    /// `EXCHANGE_ID`.
+    pub(crate) fn exchange(
+        &mut self,
+        now_ms: u64,
+        settings: &Settings,
+        request: &ExchangeId<'_>,
+        left: &mut Vec<Record>,
+    ) -> Result<ExchangedId, StateError> {
+        if request.owner.len() > OWNER_BYTES_MAX {
+            return Err(StateError::Invalid);
+        }
+        let of_owner = self.owners.get(request.owner).copied().unwrap_or_default();
+        let record = of_owner.confirmed.and_then(|index| self.at(index));
+        let compared = record.map(|record| Confirmed {
+            has_same_verifier: record.verifier == request.verifier,
+            has_same_principal: record.principal == *request.principal,
+            is_in_use: record.has_state() && !record.is_expired(now_ms, settings),
+        });
+        let confirmed = record.map(|record| record.client.id());
+        match (judge(request.is_update, compared)?, confirmed) {
+            (Case::Again, Some(id)) => self.renewed(now_ms, id, None),
+            (Case::Update, Some(id)) => self.renewed(now_ms, id, Some(request)),
+            (Case::Instead, Some(id)) => {
+                left.extend(self.remove(id));
+                self.add(now_ms, settings, request, left)
+            }
+            _ => self.add(now_ms, settings, request, left),
+        }
+    }
+
+    fn renewed(
+        &mut self,
+        now_ms: u64,
+        id: ClientId,
+        update: Option<&ExchangeId<'_>>,
+    ) -> Result<ExchangedId, StateError> {
+        let record = self.find_mut(id).ok_or(StateError::NoEntry)?;
+        record.client.renew(now_ms);
+        if let Some(request) = update {
+            record.describe(request);
+        }
+        Ok(record.exchanged())
+    }
+
+    /// Adds an unconfirmed record in the place of the owner's unconfirmed one.
+    fn add(
+        &mut self,
+        now_ms: u64,
+        settings: &Settings,
+        request: &ExchangeId<'_>,
+        left: &mut Vec<Record>,
+    ) -> Result<ExchangedId, StateError> {
+        let old = self.owners.get(request.owner).and_then(|of_owner| of_owner.unconfirmed);
+        if let Some(id) = old.and_then(|index| self.at(index)).map(|record| record.client.id()) {
+            left.extend(self.remove(id));
+        }
+        self.make_room(now_ms, settings, left)?;
+        let index = self.free_place().ok_or(StateError::TryLater)?;
+        let place = self.places.get_mut(usize::from(index)).ok_or(StateError::TryLater)?;
+        place.generation = place.generation.wrapping_add(1);
+        let id = ClientId::new(self.instance, place.generation, index);
+        let owner = match self.owners.get_key_value(request.owner) {
+            Some((owner, _)) => Arc::clone(owner),
+            None => request.owner.into(),
+        };
+        let record = place.record.insert(Record {
+            client: Arc::new(Client::new(id, now_ms)),
+            owner: Arc::clone(&owner),
+            verifier: request.verifier,
+            principal: request.principal.clone(),
+            implementation: shortened(request.implementation),
+            address: request.address,
+            unconfirmed: Some(self.order_next),
+            sequence: 0,
+            created: None,
+            sessions: Vec::new(),
+        });
+        let exchanged = record.exchanged();
+        self.owners.entry(owner).or_default().unconfirmed = Some(index);
+        self.unconfirmed.insert(self.order_next, index);
+        self.order_next += 1;
+        Ok(exchanged)
+    }
+
+    /// Removes a record, if there would else be no place for another unconfirmed one: the oldest
+    /// unconfirmed, if a quarter of all are; else the courteous client that was silent for longest;
+    /// else the oldest unconfirmed.
+    ///
+    /// So strangers who only send `EXCHANGE_ID` push out each other, and at most a quarter of the
+    /// courteous clients.
+    fn make_room(
+        &mut self,
+        now_ms: u64,
+        settings: &Settings,
+        left: &mut Vec<Record>,
+    ) -> Result<(), StateError> {
+        let unconfirmed_max = (self.places_max / UNCONFIRMED_DIVISOR).max(1);
+        let has_place = !self.free.is_empty() || self.places.len() < self.places_max;
+        if has_place && self.unconfirmed.len() < unconfirmed_max {
+            return Ok(());
+        }
+        let oldest = self.oldest_unconfirmed();
+        let courteous = || self.longest_courteous(now_ms, settings, |_| true);
+        let leaving =
+            if self.unconfirmed.len() >= unconfirmed_max { oldest } else { courteous().or(oldest) };
+        let removed = leaving.and_then(|id| self.remove(id)).ok_or(StateError::TryLater)?;
+        left.push(removed);
+        Ok(())
+    }
+
+    fn oldest_unconfirmed(&self) -> Option<ClientId> {
+        let (_, index) = self.unconfirmed.first_key_value()?;
+        self.at(*index).map(|record| record.client.id())
+    }
+
+    fn longest_courteous(
+        &self,
+        now_ms: u64,
+        settings: &Settings,
+        is_wanted: impl Fn(&Record) -> bool,
+    ) -> Option<ClientId> {
+        self.records()
+            .filter(|record| record.is_confirmed() && record.is_expired(now_ms, settings))
+            .filter(|record| is_wanted(record))
+            .min_by_key(|record| record.client.renewed_ms())
+            .map(|record| record.client.id())
+    }
+
+    /// Removes the courteous client with opens that was silent for longest.
+    pub(crate) fn remove_courteous_with_opens(
+        &mut self,
+        now_ms: u64,
+        settings: &Settings,
+    ) -> Option<Record> {
+        let has_opens = |record: &Record| record.client.opens.lock().count() > 0;
+        let id = self.longest_courteous(now_ms, settings, has_opens)?;
+        self.remove(id)
+    }
+
+    fn free_place(&mut self) -> Option<u16> {
+        // New places first: the longer a place rests, the later its ids come again.
+        if self.places.len() < self.places_max {
+            let index = u16::try_from(self.places.len()).ok()?;
+            self.places.push(Place::default());
+            return Some(index);
+        }
+        self.free.pop_front()
+    }
+
+    fn records(&self) -> impl Iterator<Item = &Record> {
+        self.places.iter().filter_map(|place| place.record.as_ref())
+    }
+
+    /// Takes a record out. Its sessions and opens are the caller's to end.
+    pub(crate) fn remove(&mut self, id: ClientId) -> Option<Record> {
+        self.find(id)?;
+        let index = id.index();
+        let record = self.places.get_mut(usize::from(index))?.record.take()?;
+        self.free.push_back(index);
+        if let Some(order) = record.unconfirmed {
+            self.unconfirmed.remove(&order);
+        }
+        if let Some(of_owner) = self.owners.get_mut(&record.owner) {
+            let others = |kept: Option<u16>| kept.filter(|kept| *kept != index);
+            of_owner.confirmed = others(of_owner.confirmed);
+            of_owner.unconfirmed = others(of_owner.unconfirmed);
+            if of_owner.confirmed.is_none() && of_owner.unconfirmed.is_none() {
+                self.owners.remove(&record.owner);
+            }
+        }
+        for session in &record.sessions {
+            self.kept_bytes = self.kept_bytes.saturating_sub(session.kept_bytes_max());
+        }
+        Some(record)
+    }
+
+    /// `CREATE_SESSION` (RFC 8881 §18.36.4). `make` adds a session with the channels given; `None`
+    /// if there is no room.
+    ///
+    /// A request that fails has not used its sequence id. So a stranger who names the client's id
+    /// does not put the client's own requests out of order.
+    pub(crate) fn create_session(
+        &mut self,
+        now_ms: u64,
+        settings: &Settings,
+        request: &CreateSession<'_>,
+        left: &mut Vec<Record>,
+        make: impl FnOnce(Arc<Client>, Channel, Channel) -> Option<Arc<Session>>,
+    ) -> Result<CreatedSession, StateError> {
+        let limits = &settings.limits;
+        let kept_bytes_free = limits.kept_bytes_max.saturating_sub(self.kept_bytes);
+        let record = self.find_mut(request.client).ok_or(StateError::StaleClientId)?;
+        if request.sequence == record.sequence {
+            let created = record.created.ok_or(StateError::SequenceMisordered)?;
+            record.client.renew(now_ms);
+            return Ok(created);
+        }
+        if request.sequence != record.sequence.wrapping_add(1) {
+            return Err(StateError::SequenceMisordered);
+        }
+        if !record.is_confirmed() && record.principal != *request.principal {
+            return Err(StateError::ClientInUse);
+        }
+        if request.fore.requests_max == 0 {
+            return Err(StateError::TooSmall);
+        }
+        let sessions_max = usize::try_from(limits.sessions_a_client_max).unwrap_or(usize::MAX);
+        if record.sessions.len() >= sessions_max {
+            return Err(StateError::TryLater);
+        }
+        let fore = granted(request.fore, settings, kept_bytes_free).ok_or(StateError::TryLater)?;
+        let back = clamped(request.back, settings);
+        let session = make(Arc::clone(&record.client), fore, back).ok_or(StateError::TryLater)?;
+
+        let (sequence, flags) = (request.sequence, request.flags);
+        let created = CreatedSession { session: *session.id(), sequence, flags, fore, back };
+        record.client.renew(now_ms);
+        record.sequence = sequence;
+        record.created = Some(created);
+        let kept_bytes = session.kept_bytes_max();
+        record.sessions.push(session);
+        self.kept_bytes = self.kept_bytes.saturating_add(kept_bytes);
+        left.extend(self.confirm(request.client));
+        Ok(created)
+    }
+
+    /// Confirms a record. The record that its owner had before leaves.
+    fn confirm(&mut self, id: ClientId) -> Option<Record> {
+        let record = self.find_mut(id)?;
+        let order = record.unconfirmed.take()?;
+        let owner = Arc::clone(&record.owner);
+        self.unconfirmed.remove(&order);
+        let of_owner = self.owners.get_mut(&owner)?;
+        of_owner.unconfirmed = None;
+        let before = of_owner.confirmed.replace(id.index());
+        let before = before.and_then(|index| self.at(index)).map(|record| record.client.id())?;
+        self.remove(before)
+    }
+
+    /// Takes a session from its client.
+    pub(crate) fn remove_session(&mut self, session: &Session) -> Result<(), StateError> {
+        let record = self.find_mut(session.client().id()).ok_or(StateError::BadSession)?;
+        let place = record.sessions.iter().position(|other| other.id() == session.id());
+        record.sessions.swap_remove(place.ok_or(StateError::BadSession)?);
+        self.kept_bytes = self.kept_bytes.saturating_sub(session.kept_bytes_max());
+        Ok(())
+    }
+
+    /// `DESTROY_CLIENTID`.
+    pub(crate) fn destroy(&mut self, id: ClientId) -> Result<Option<Record>, StateError> {
+        let record = self.find(id).ok_or(StateError::StaleClientId)?;
+        if record.has_state() {
+            return Err(StateError::ClientIdBusy);
+        }
+        Ok(self.remove(id))
+    }
+
+    /// Removes a client, if its lease has expired.
+    pub(crate) fn expire(
+        &mut self,
+        now_ms: u64,
+        settings: &Settings,
+        id: ClientId,
+    ) -> Option<Record> {
+        self.find(id).filter(|record| record.is_expired(now_ms, settings))?;
+        self.remove(id)
+    }
+
+    /// Removes unconfirmed records after a lease, and clients that were courteous for so long.
+    pub(crate) fn sweep(
+        &mut self,
+        now_ms: u64,
+        settings: &Settings,
+        courtesy_ms: u64,
+    ) -> Vec<Record> {
+        let silent_ms_max = |record: &Record| {
+            settings.lease_ms.saturating_add(if record.is_confirmed() { courtesy_ms } else { 0 })
+        };
+        let leaving: Vec<ClientId> = self
+            .records()
+            .filter(|record| record.client.silent_ms(now_ms) > silent_ms_max(record))
+            .map(|record| record.client.id())
+            .collect();
+        leaving.into_iter().filter_map(|id| self.remove(id)).collect()
+    }
+
+    pub(crate) fn reports(&self, now_ms: u64, settings: &Settings) -> Vec<ClientReport> {
+        self.records().map(|record| record.report(now_ms, settings)).collect()
+    }
+}
+
+fn shortened(implementation: &[u8]) -> Box<[u8]> {
+    implementation.get(..IMPLEMENTATION_BYTES_MAX).unwrap_or(implementation).into()
+}
+
+fn clamped(channel: Channel, settings: &Settings) -> Channel {
+    let limits = &settings.limits;
+    Channel {
+        requests_max: channel.requests_max.min(limits.slots_max),
+        response_bytes_cached_max: channel.response_bytes_cached_max.min(limits.reply_bytes_max),
+        ..channel
+    }
+}
+
+/// The fore channel that a session gets. Once half of the bytes for kept replies are reserved, it
+/// gets a part of what is left only.
+fn granted(channel: Channel, settings: &Settings, kept_bytes_free: u64) -> Option<Channel> {
+    const PART_OF_THE_REST: u64 = 16;
+    let mut fore = clamped(channel, settings);
+    let slot_bytes = u64::from(fore.response_bytes_cached_max).max(1);
+    let is_scarce = kept_bytes_free < settings.limits.kept_bytes_max / 2;
+    let part = if is_scarce { PART_OF_THE_REST } else { 1 };
+    let slots = (kept_bytes_free / part / slot_bytes).min(u64::from(fore.requests_max));
+    // One slot is a session, too.
+    let has_room_for_one = kept_bytes_free >= slot_bytes;
+    fore.requests_max = u32::try_from(slots).ok()?.max(u32::from(has_room_for_one));
+    (fore.requests_max > 0).then_some(fore)
+}

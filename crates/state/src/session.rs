@@ -1,0 +1,282 @@
+//! Sessions, and the requests that run in their slots.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::slot::{Begun, Holding, Slot};
+use crate::{Client, SessionId, StateError};
+
+/// Connections that a session remembers. One more, and it forgets the one bound first: that one is
+/// bound again by its next SEQUENCE.
+const CONNECTIONS_MAX: usize = 256;
+
+/// Bounds of one direction of a session (RFC 8881 §18.36, `channel_attrs4`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Channel {
+    /// Largest request, in bytes.
+    pub request_bytes_max: u32,
+    /// Largest reply, in bytes.
+    pub response_bytes_max: u32,
+    /// Largest reply that is kept for a retransmission, in bytes.
+    pub response_bytes_cached_max: u32,
+    /// Most operations of a request.
+    pub operations_max: u32,
+    /// Most requests at once: the slots.
+    pub requests_max: u32,
+}
+
+/// A SEQUENCE operation, and what is to be judged of the request that it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sequence {
+    /// Slot (`sa_slotid`).
+    pub slot: u32,
+    /// Sequence id (`sa_sequenceid`).
+    pub sequence: u32,
+    /// Highest slot that the client uses at present (`sa_highest_slotid`).
+    pub highest_slot: u32,
+    /// Whether the client asks that the reply is kept (`sa_cachethis`).
+    pub is_kept: bool,
+    /// Size of the request in bytes.
+    pub request_bytes: u32,
+    /// Operations of the request, with SEQUENCE.
+    pub operations: u32,
+    /// Digest of the request's bytes after the xid.
+    pub digest: u64,
+}
+
+/// What the result of a SEQUENCE says of the session (RFC 8881 §18.46.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SequenceTold {
+    /// Highest slot that the client may use.
+    pub highest_slot: u32,
+    /// Highest slot that the client should use.
+    pub target_highest_slot: u32,
+    /// `SEQ4_STATUS_*`.
+    pub status_flags: u32,
+}
+
+/// What is to be done about a request that SEQUENCE let in.
+#[derive(Debug)]
+pub enum Sequenced {
+    /// Execute it.
+    New(SlotInUse),
+    /// It was executed before.
+    Replay(Replayed),
+    /// It is being executed.
+    InProgress,
+}
+
+/// What [`SlotInUse::finish`] was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Replayed {
+    /// The reply.
+    Kept(Arc<[u8]>),
+    /// Nothing, or more than is kept: `NFS4ERR_RETRY_UNCACHED_REP`.
+    NotKept,
+}
+
+/// A session of a client: its slots, and the connections that requests may come by.
+pub struct Session {
+    id: SessionId,
+    client: Arc<Client>,
+    fore: Channel,
+    back: Channel,
+    slots: Box<[Slot]>,
+    is_ended: AtomicBool,
+    connections: Mutex<Vec<u64>>,
+}
+
+impl Session {
+    /// A session with `fore.requests_max` slots, bound to a connection.
+    pub(crate) fn new(
+        id: SessionId,
+        client: Arc<Client>,
+        (fore, back): (Channel, Channel),
+        connection: u64,
+    ) -> Self {
+        Self {
+            id,
+            client,
+            fore,
+            back,
+            slots: (0..fore.requests_max).map(|_| Slot::new()).collect(),
+            is_ended: AtomicBool::new(false),
+            connections: Mutex::new(vec![connection]),
+        }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> &SessionId {
+        &self.id
+    }
+
+    /// Whose it is.
+    pub fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
+    /// The bounds of requests.
+    pub fn fore(&self) -> &Channel {
+        &self.fore
+    }
+
+    /// The bounds of callbacks.
+    pub fn back(&self) -> &Channel {
+        &self.back
+    }
+
+    /// Bytes that its kept replies may have.
+    pub(crate) fn kept_bytes_max(&self) -> u64 {
+        u64::from(self.fore.requests_max) * u64::from(self.fore.response_bytes_cached_max)
+    }
+
+    /// Remembers that requests come by a connection. A connection's number is never used again.
+    pub fn bind(&self, connection: u64) {
+        let mut connections = self.connections.lock();
+        if !connections.contains(&connection) {
+            if connections.len() >= CONNECTIONS_MAX {
+                connections.remove(0);
+            }
+            connections.push(connection);
+        }
+    }
+
+    /// Forgets a connection that is closed.
+    pub fn unbind(&self, connection: u64) {
+        self.connections.lock().retain(|bound| *bound != connection);
+    }
+
+    /// Whether requests come by this connection.
+    pub fn is_bound(&self, connection: u64) -> bool {
+        self.connections.lock().contains(&connection)
+    }
+
+    /// Whether the session was destroyed, or its client is gone.
+    pub fn is_ended(&self) -> bool {
+        self.is_ended.load(Ordering::Relaxed)
+    }
+
+    /// From now on no request begins. Requests that are under way end as they would.
+    pub(crate) fn end(&self) {
+        self.is_ended.store(true, Ordering::Relaxed);
+    }
+
+    /// What the result of a SEQUENCE says.
+    pub fn told(&self) -> SequenceTold {
+        let highest_slot = self.fore.requests_max.saturating_sub(1);
+        SequenceTold { highest_slot, target_highest_slot: highest_slot, status_flags: 0 }
+    }
+
+    /// SEQUENCE: judges a request, gives it its slot if it is new, and renews the client's lease.
+    ///
+    /// A request that is refused has changed nothing of its slot. No mutex is taken, if no reply is
+    /// kept.
+    ///
+    /// # Errors
+    /// In this order: [`StateError::BadSession`], [`StateError::BadSlot`],
+    /// [`StateError::BadHighSlot`], [`StateError::RequestTooBig`],
+    /// [`StateError::TooManyOperations`], [`StateError::SequenceMisordered`],
+    /// [`StateError::FalseRetry`].
+    pub fn begin(
+        self: &Arc<Self>,
+        now_ms: u64,
+        request: &Sequence,
+    ) -> Result<Sequenced, StateError> {
+        if self.is_ended() {
+            return Err(StateError::BadSession);
+        }
+        let slot = self.slot(request.slot).ok_or(StateError::BadSlot)?;
+        if request.highest_slot >= self.fore.requests_max {
+            return Err(StateError::BadHighSlot);
+        }
+        if request.request_bytes > self.fore.request_bytes_max {
+            return Err(StateError::RequestTooBig);
+        }
+        if request.operations > self.fore.operations_max {
+            return Err(StateError::TooManyOperations);
+        }
+        let begun = slot.begin(request.sequence, request.digest)?;
+        self.client.renew(now_ms);
+        Ok(match begun {
+            Begun::New(held) => Sequenced::New(SlotInUse {
+                session: Arc::clone(self),
+                slot: request.slot,
+                held: Some(held),
+                sequence: request.sequence,
+                is_kept: request.is_kept,
+            }),
+            Begun::InProgress => Sequenced::InProgress,
+            Begun::Kept(reply) => Sequenced::Replay(Replayed::Kept(reply)),
+            Begun::NotKept => Sequenced::Replay(Replayed::NotKept),
+        })
+    }
+
+    fn slot(&self, slot: u32) -> Option<&Slot> {
+        self.slots.get(usize::try_from(slot).ok()?)
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Session({:032x} of {:?})", u128::from_be_bytes(self.id.0), self.client)
+    }
+}
+
+/// A request that has its slot. Dropped without [`SlotInUse::finish`] it frees the slot, and leaves
+/// no reply.
+#[derive(Debug)]
+#[must_use = "dropping it ends the request"]
+pub struct SlotInUse {
+    session: Arc<Session>,
+    slot: u32,
+    sequence: u32,
+    is_kept: bool,
+    /// Until it is finished.
+    held: Option<Holding>,
+}
+
+impl SlotInUse {
+    /// The session. It may have ended meanwhile.
+    pub fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// The slot.
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// The request's sequence id.
+    pub fn sequence(&self) -> u32 {
+        self.sequence
+    }
+
+    /// Whether the client asked that the reply is kept.
+    pub fn is_kept(&self) -> bool {
+        self.is_kept
+    }
+
+    /// Frees the slot, and keeps the reply for retransmissions if it is not larger than the
+    /// session's `response_bytes_cached_max`.
+    pub fn finish(mut self, reply: Option<&[u8]>) {
+        let bytes_max = u64::from(self.session.fore.response_bytes_cached_max);
+        self.end(reply.filter(|reply| reply.len() as u64 <= bytes_max));
+    }
+
+    fn end(&mut self, reply: Option<&[u8]>) {
+        if let Some(held) = self.held.take()
+            && let Some(slot) = self.session.slot(self.slot)
+        {
+            slot.finish(held, reply.map(Arc::from));
+        }
+    }
+}
+
+impl Drop for SlotInUse {
+    fn drop(&mut self) {
+        self.end(None);
+    }
+}

@@ -1,0 +1,55 @@
+//! Settings and bounds.
+
+/// Bounds of what clients can make. What exceeds one gets [`crate::StateError::TryLater`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Client records, 65,536 at most. At most a quarter of them (and one at least) is unconfirmed:
+    /// beyond that, the oldest unconfirmed record makes room.
+    pub clients_max: u32,
+    /// Sessions of one client.
+    pub sessions_a_client_max: u32,
+    /// Opens of one client.
+    pub opens_a_client_max: u32,
+    /// Opens of all clients together.
+    pub opens_max: u32,
+    /// Slots of one session, in either direction.
+    pub slots_max: u32,
+    /// Size of one kept reply in bytes.
+    pub reply_bytes_max: u32,
+    /// Bytes that the kept replies of all sessions may have together. A session reserves its part
+    /// when it is created: it gets fewer slots when half of the bytes are reserved.
+    pub kept_bytes_max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            clients_max: 4096,
+            sessions_a_client_max: 16,
+            opens_a_client_max: 100_000,
+            opens_max: 1_000_000,
+            slots_max: 64,
+            reply_bytes_max: 2048,
+            kept_bytes_max: 512 << 20,
+        }
+    }
+}
+
+/// What the state needs to know from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Number of the server's life between two losses of its state. It is part of all ids, so that
+    /// ids from before a loss are recognised. It must never be used again.
+    pub instance: u32,
+    /// A client that sends nothing for so long (in ms) may lose its state.
+    pub lease_ms: u64,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+impl Settings {
+    /// A lease of 90 s and the default limits.
+    pub fn new(instance: u32) -> Self {
+        Self { instance, lease_ms: 90_000, limits: Limits::default() }
+    }
+}

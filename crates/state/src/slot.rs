@@ -1,0 +1,242 @@
+//! A slot: at most one request at a time, each at most once (RFC 8881 §2.10.6.1).
+//!
+//! All that judges a request is in one word: sequence id, phase, and 30 bits of the request's
+//! digest. So whoever swaps the word has the slot, and a request that is refused has changed
+//! nothing. A false retry is missed once in 10^9 times; the RFC does not demand that it is found.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::StateError;
+
+const PHASE_BITS: u32 = 2;
+const DIGEST_BITS: u32 = 30;
+
+/// A slot of a session. It has a cache line of its own, since others are used by other CPUs.
+#[repr(align(64))]
+#[derive(Debug)]
+pub(crate) struct Slot {
+    word: AtomicU64,
+    kept: Mutex<Option<Kept>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    sequence: u32,
+    reply: Arc<[u8]>,
+}
+
+/// A request that has the slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holding {
+    pub(crate) sequence: u32,
+    digest: u32,
+    /// The request before left a reply that has to go.
+    has_old_reply: bool,
+}
+
+/// What became of a request that was not refused.
+#[derive(Debug)]
+pub(crate) enum Begun {
+    New(Holding),
+    InProgress,
+    Kept(Arc<[u8]>),
+    NotKept,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Nothing was ever begun.
+    Fresh,
+    /// The request of this sequence id is executed.
+    Busy,
+    /// It is finished, and its reply is kept.
+    Kept,
+    /// It is finished without a kept reply.
+    NotKept,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Word {
+    sequence: u32,
+    digest: u32,
+    phase: Phase,
+}
+
+impl Word {
+    const FRESH: Self = Self { sequence: 0, digest: 0, phase: Phase::Fresh };
+
+    fn pack(self) -> u64 {
+        let phase = match self.phase {
+            Phase::Fresh => 0,
+            Phase::Busy => 1,
+            Phase::Kept => 2,
+            Phase::NotKept => 3,
+        };
+        u64::from(self.sequence) << 32 | u64::from(self.digest) << PHASE_BITS | phase
+    }
+
+    fn unpack(packed: u64) -> Self {
+        let phase = match packed & 3 {
+            0 => Phase::Fresh,
+            1 => Phase::Busy,
+            2 => Phase::Kept,
+            _ => Phase::NotKept,
+        };
+        let digest = packed as u32 >> PHASE_BITS;
+        Self { sequence: (packed >> 32) as u32, digest, phase }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Judged {
+    New,
+    InProgress,
+    Kept,
+    NotKept,
+}
+
+/// The table of a slot (RFC 8881 §2.10.6.1, §18.46.3):
+///
+/// | sequence id | phase | digest | the request is |
+/// |---|---|---|---|
+/// | slot's + 1 | not busy | | new |
+/// | slot's + 1 | busy | | misordered: the client cannot have the reply before |
+/// | slot's | fresh | | misordered: there was none |
+/// | slot's | any other | another | a false retry |
+/// | slot's | busy | same | in progress |
+/// | slot's | kept, not kept | same | a retransmission |
+/// | any other | | | misordered |
+fn judge(word: Word, sequence: u32, digest: u32) -> Result<Judged, StateError> {
+    let is_next = sequence == word.sequence.wrapping_add(1);
+    let is_same = sequence == word.sequence;
+    match word.phase {
+        Phase::Busy if is_next => Err(StateError::SequenceMisordered),
+        _ if is_next => Ok(Judged::New),
+        Phase::Fresh => Err(StateError::SequenceMisordered),
+        _ if !is_same => Err(StateError::SequenceMisordered),
+        _ if digest != word.digest => Err(StateError::FalseRetry),
+        Phase::Busy => Ok(Judged::InProgress),
+        Phase::Kept => Ok(Judged::Kept),
+        Phase::NotKept => Ok(Judged::NotKept),
+    }
+}
+
+fn folded(digest: u64) -> u32 {
+    ((digest ^ digest >> 32) & ((1 << DIGEST_BITS) - 1)) as u32
+}
+
+impl Slot {
+    pub(crate) fn new() -> Self {
+        Self { word: AtomicU64::new(Word::FRESH.pack()), kept: Mutex::new(None) }
+    }
+
+    /// Judges a request, and gives it the slot if it is new.
+    pub(crate) fn begin(&self, sequence: u32, digest: u64) -> Result<Begun, StateError> {
+        let digest = folded(digest);
+        loop {
+            let packed = self.word.load(Ordering::Acquire);
+            let word = Word::unpack(packed);
+            match judge(word, sequence, digest)? {
+                Judged::New => {
+                    let busy = Word { sequence, digest, phase: Phase::Busy }.pack();
+                    let swapped = self.word.compare_exchange(
+                        packed,
+                        busy,
+                        Ordering::AcqRel,
+                        Ordering::Relaxed,
+                    );
+                    if swapped.is_ok() {
+                        let has_old_reply = word.phase == Phase::Kept;
+                        return Ok(Begun::New(Holding { sequence, digest, has_old_reply }));
+                    }
+                }
+                Judged::InProgress => return Ok(Begun::InProgress),
+                Judged::NotKept => return Ok(Begun::NotKept),
+                Judged::Kept => {
+                    if let Some(kept) = &*self.kept.lock()
+                        && kept.sequence == sequence
+                    {
+                        return Ok(Begun::Kept(Arc::clone(&kept.reply)));
+                    }
+                }
+            }
+            // Another request took the slot since the word was read: the word has changed.
+        }
+    }
+
+    /// Frees the slot. Whoever sees the word that says so finds the reply.
+    pub(crate) fn finish(&self, held: Holding, reply: Option<Arc<[u8]>>) {
+        let Holding { sequence, digest, has_old_reply } = held;
+        let phase = if reply.is_some() { Phase::Kept } else { Phase::NotKept };
+        if has_old_reply || reply.is_some() {
+            *self.kept.lock() = reply.map(|reply| Kept { sequence, reply });
+        }
+        self.word.store(Word { sequence, digest, phase }.pack(), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Begun, Judged, Phase, Slot, Word, folded, judge};
+    use crate::StateError::{self, FalseRetry, SequenceMisordered};
+
+    #[test]
+    fn the_table_of_a_slot() {
+        type Row = (u32, Phase, u32, u32, Result<Judged, StateError>);
+        let rows: [Row; 16] = [
+            // Slot's sequence id and phase; the request's sequence id and digest (the slot's is 5).
+            (0, Phase::Fresh, 1, 5, Ok(Judged::New)),
+            (0, Phase::Fresh, 0, 0, Err(SequenceMisordered)),
+            (0, Phase::Fresh, 2, 5, Err(SequenceMisordered)),
+            (9, Phase::Busy, 10, 5, Err(SequenceMisordered)),
+            (9, Phase::Busy, 9, 5, Ok(Judged::InProgress)),
+            (9, Phase::Busy, 9, 6, Err(FalseRetry)),
+            (9, Phase::Busy, 8, 5, Err(SequenceMisordered)),
+            (9, Phase::Kept, 10, 6, Ok(Judged::New)),
+            (9, Phase::Kept, 9, 5, Ok(Judged::Kept)),
+            (9, Phase::Kept, 9, 6, Err(FalseRetry)),
+            (9, Phase::Kept, 11, 5, Err(SequenceMisordered)),
+            (9, Phase::NotKept, 10, 5, Ok(Judged::New)),
+            (9, Phase::NotKept, 9, 5, Ok(Judged::NotKept)),
+            (u32::MAX, Phase::Kept, 0, 5, Ok(Judged::New)),
+            (0, Phase::Kept, 0, 5, Ok(Judged::Kept)),
+            (0, Phase::Kept, u32::MAX, 5, Err(SequenceMisordered)),
+        ];
+        for (at, phase, sequence, digest, expected) in rows {
+            let word = Word { sequence: at, digest: 5, phase };
+            assert_eq!(judge(word, sequence, digest), expected, "{word:?} {sequence} {digest}");
+        }
+    }
+
+    #[test]
+    fn a_word_keeps_all_that_is_put_in() {
+        for phase in [Phase::Fresh, Phase::Busy, Phase::Kept, Phase::NotKept] {
+            for sequence in [0, 1, u32::MAX] {
+                for digest in [0, 1, folded(u64::from(u32::MAX))] {
+                    let word = Word { sequence, digest, phase };
+                    assert_eq!(Word::unpack(word.pack()), word);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_reply_goes_when_the_next_request_is_finished() {
+        let slot = Slot::new();
+        let Ok(Begun::New(held)) = slot.begin(1, 0) else { panic!("not new") };
+        slot.finish(held, Some([1, 2].as_slice().into()));
+        assert!(matches!(slot.begin(1, 0), Ok(Begun::Kept(reply)) if *reply == [1, 2]));
+        let Ok(Begun::New(held)) = slot.begin(2, 0) else { panic!("not new") };
+        slot.finish(held, None);
+        assert!(slot.kept.lock().is_none());
+        assert!(matches!(slot.begin(2, 0), Ok(Begun::NotKept)));
+    }
+
+    #[test]
+    fn a_slot_has_a_cache_line() {
+        assert_eq!(size_of::<Slot>(), 64);
+    }
+}

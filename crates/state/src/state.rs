@@ -1,0 +1,197 @@
+//! The state as a whole.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::files::Files;
+use crate::registry::{Record, Registry};
+use crate::session_table::SessionTable;
+use crate::{
+    Client, ClientId, ClientReport, CreateSession, CreatedSession, ExchangeId, ExchangedId,
+    Session, SessionId, Settings, StateError,
+};
+
+/// A client that is silent for so long after its lease loses its state, even if nobody needs it.
+const COURTESY_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// All that NFSv4.1 clients have made.
+pub struct State {
+    pub(crate) settings: Settings,
+    /// The latest time that a method was given.
+    clock_ms: AtomicU64,
+    registry: Mutex<Registry>,
+    sessions: SessionTable,
+    pub(crate) files: Files,
+    /// Opens of all clients.
+    pub(crate) opens: AtomicU32,
+    /// Serial number of the next open.
+    pub(crate) serial: AtomicU64,
+}
+
+impl State {
+    /// A state in which nobody has anything.
+    pub fn new(settings: Settings) -> Self {
+        let limits = &settings.limits;
+        let sessions_max = limits.clients_max.saturating_mul(limits.sessions_a_client_max);
+        Self {
+            clock_ms: AtomicU64::new(0),
+            registry: Mutex::new(Registry::new(&settings)),
+            sessions: SessionTable::new(settings.instance, sessions_max),
+            files: Files::new(),
+            opens: AtomicU32::new(0),
+            serial: AtomicU64::new(0),
+            settings,
+        }
+    }
+
+    /// What [`State::new`] was given.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// `EXCHANGE_ID` (RFC 8881 §18.35).
+    ///
+    /// # Errors
+    /// [`StateError::ClientInUse`], [`StateError::NoEntry`], [`StateError::NotSame`],
+    /// [`StateError::NotPermitted`] as §18.35.4 has them; [`StateError::Invalid`] for an owner of
+    /// more than 1,024 bytes; [`StateError::TryLater`] if all records belong to living clients.
+    pub fn exchange_id(
+        &self,
+        now_ms: u64,
+        request: &ExchangeId<'_>,
+    ) -> Result<ExchangedId, StateError> {
+        self.advance(now_ms);
+        let mut left = Vec::new();
+        let exchanged = self.registry.lock().exchange(now_ms, &self.settings, request, &mut left);
+        self.end_all(left);
+        exchanged
+    }
+
+    /// `CREATE_SESSION` (RFC 8881 §18.36). It confirms the client. Another client of the same
+    /// owner loses its state before this returns.
+    ///
+    /// # Errors
+    /// [`StateError::StaleClientId`], [`StateError::SequenceMisordered`],
+    /// [`StateError::ClientInUse`], [`StateError::TooSmall`] for a channel without slots,
+    /// [`StateError::TryLater`].
+    pub fn create_session(
+        &self,
+        now_ms: u64,
+        request: &CreateSession<'_>,
+    ) -> Result<CreatedSession, StateError> {
+        self.advance(now_ms);
+        let mut left = Vec::new();
+        let make = |client, fore, back| {
+            self.sessions.add(|id| Session::new(id, client, (fore, back), request.connection))
+        };
+        let created =
+            self.registry.lock().create_session(now_ms, &self.settings, request, &mut left, make);
+        self.end_all(left);
+        created
+    }
+
+    /// `DESTROY_SESSION` (RFC 8881 §18.37). Requests that are under way in it end as they would.
+    ///
+    /// # Errors
+    /// [`StateError::BadSession`].
+    pub fn destroy_session(&self, session: &SessionId) -> Result<(), StateError> {
+        let session = self.sessions.find(session).ok_or(StateError::BadSession)?;
+        self.registry.lock().remove_session(&session)?;
+        self.end_session(&session);
+        Ok(())
+    }
+
+    /// `DESTROY_CLIENTID` (RFC 8881 §18.50).
+    ///
+    /// # Errors
+    /// [`StateError::StaleClientId`], [`StateError::ClientIdBusy`].
+    pub fn destroy_client(&self, now_ms: u64, client: ClientId) -> Result<(), StateError> {
+        self.advance(now_ms);
+        let left = self.registry.lock().destroy(client)?;
+        self.end_all(left);
+        Ok(())
+    }
+
+    /// The session with this id. It takes no lock, and writes nothing that clients share.
+    pub fn session(&self, id: &SessionId) -> Option<Arc<Session>> {
+        self.sessions.find(id)
+    }
+
+    /// To be called about once a second. Unconfirmed records go after a lease, courteous clients
+    /// after 24 h.
+    pub fn tick(&self, now_ms: u64) {
+        self.advance(now_ms);
+        let left = self.registry.lock().sweep(now_ms, &self.settings, COURTESY_MS);
+        self.end_all(left);
+    }
+
+    /// All clients, for listings.
+    pub fn clients(&self, now_ms: u64) -> Vec<ClientReport> {
+        self.registry.lock().reports(now_ms, &self.settings)
+    }
+
+    /// Ends a client with all that it has, as the operator asks.
+    ///
+    /// # Errors
+    /// [`StateError::StaleClientId`].
+    pub fn remove_client(&self, client: ClientId) -> Result<(), StateError> {
+        let left = self.registry.lock().remove(client).ok_or(StateError::StaleClientId)?;
+        self.end(&left);
+        Ok(())
+    }
+
+    /// Opens of all clients.
+    pub fn opens(&self) -> u32 {
+        self.opens.load(Ordering::Relaxed)
+    }
+
+    /// Files with opens.
+    pub fn open_files(&self) -> usize {
+        self.files.count()
+    }
+
+    /// The latest time that is known: told to a method, or the lease of a client that asks.
+    pub(crate) fn now_ms(&self, client: &Client) -> u64 {
+        self.clock_ms.load(Ordering::Relaxed).max(client.renewed_ms())
+    }
+
+    fn advance(&self, now_ms: u64) {
+        self.clock_ms.fetch_max(now_ms, Ordering::Relaxed);
+    }
+
+    /// Ends a client whose lease has expired. When this returns it has no opens.
+    pub(crate) fn expire(&self, now_ms: u64, client: &Client) {
+        let left = self.registry.lock().expire(now_ms, &self.settings, client.id());
+        self.end_all(left);
+    }
+
+    /// Ends the courteous client that was silent for longest among those with opens; whether there
+    /// was one.
+    pub(crate) fn expire_for_room(&self, now_ms: u64) -> bool {
+        let left = self.registry.lock().remove_courteous_with_opens(now_ms, &self.settings);
+        let is_found = left.is_some();
+        self.end_all(left);
+        is_found
+    }
+
+    fn end_all(&self, records: impl IntoIterator<Item = Record>) {
+        for record in records {
+            self.end(&record);
+        }
+    }
+
+    /// Ends the sessions and opens of a client that has no record any more.
+    fn end(&self, record: &Record) {
+        for session in &record.sessions {
+            self.end_session(session);
+        }
+        self.end_opens(&record.client);
+    }
+
+    fn end_session(&self, session: &Session) {
+        session.end();
+        self.sessions.remove(session.id());
+    }
+}
