@@ -208,6 +208,25 @@ impl<'b> Writer<'b> {
         self.zeros(data.len().wrapping_neg() % 4);
     }
 
+    /// Begins variable-length opaque data that is written piece by piece; to be ended by
+    /// [`Writer::end_opaque`] with what this returns.
+    #[inline]
+    pub fn begin_opaque(&mut self) -> OpaqueStart {
+        self.u32(0);
+        OpaqueStart(self.bytes.len())
+    }
+
+    /// Ends it.
+    #[inline]
+    pub fn end_opaque(&mut self, start: OpaqueStart) {
+        let length = self.bytes.len().saturating_sub(start.0);
+        let place = self.bytes.get_mut(start.0.saturating_sub(4)..);
+        if let Some(place) = place.and_then(<[u8]>::first_chunk_mut::<4>) {
+            *place = (length as u32).to_be_bytes();
+        }
+        self.zeros(length.wrapping_neg() % 4);
+    }
+
     /// Variable-length opaque data.
     #[inline]
     pub fn opaque(&mut self, data: &[u8]) {
@@ -215,6 +234,11 @@ impl<'b> Writer<'b> {
         self.fixed_opaque(data);
     }
 }
+
+/// Where opaque data begins that is being written.
+#[derive(Debug)]
+#[must_use]
+pub struct OpaqueStart(usize);
 
 macro_rules! primitives {
     ($($type:ident)*) => {$(

@@ -1,0 +1,36 @@
+//! NFS version 4, minor version 1 (RFC 8881): statuses, numbers of operations and attributes, the
+//! head of a COMPOUND, and the arguments of the operations that are served.
+//!
+//! A COMPOUND's operations are not decoded as a whole: who executes them reads a number
+//! ([`Op4`]), then its arguments, one operation at a time.
+
+mod attributes;
+mod operations;
+mod session;
+mod status;
+
+pub use attributes::{Attribute4, Bitmap4, Fattr4};
+pub use operations::{
+    Access4Args, Close4Args, CompoundHead4, GetAttr4Args, Lookup4Args, Op4, Open4Args, OpenClaim4,
+    OpenDowngrade4Args, OpenHow4, PutFh4Args, Read4Args, ReadDir4Args, SecInfo4Args,
+    SecInfoNoName4Args, StateId4, Verify4Args,
+};
+pub use session::{
+    BackchannelCtl4Args, BindConnToSession4Args, CallbackSec4, ChannelAttributes4,
+    CreateSession4Args, DestroyClientId4Args, DestroySession4Args, ExchangeId4Args,
+    FreeStateId4Args, ImplementationId4, ReclaimComplete4Args, Sequence4Args, StateProtect4,
+    TestStateId4Args,
+};
+pub use status::NfsStat4;
+
+/// Version of program [`crate::nfs3::PROGRAM`].
+pub const VERSION: u32 = 4;
+/// Longest handle in bytes (`NFS4_FHSIZE`, RFC 8881 §3.1).
+pub const HANDLE_BYTES_MAX: usize = 128;
+/// Longest opaque value: names of clients and owners, tags (`NFS4_OPAQUE_LIMIT`).
+pub const OPAQUE_BYTES_MAX: usize = 1024;
+/// Longest name in bytes. More than any file system has, so that too long a name gets
+/// `NFS4ERR_NAMETOOLONG` rather than `NFS4ERR_BADXDR`.
+pub const NAME_BYTES_MAX: usize = 4096;
+/// Longest tag that is read; who executes a COMPOUND refuses shorter ones.
+pub const TAG_BYTES_MAX: usize = 1 << 20;

@@ -1,0 +1,414 @@
+//! The head of a COMPOUND, the numbers of operations, and the arguments of those that work on
+//! objects (RFC 8881 §16, §18).
+
+use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
+
+use super::attributes::{Bitmap4, Fattr4};
+use super::{HANDLE_BYTES_MAX, NAME_BYTES_MAX, OPAQUE_BYTES_MAX, TAG_BYTES_MAX};
+use crate::codec::{numbers, structure};
+
+structure! {
+    /// What a COMPOUND begins with; its operations follow.
+    #[derive(Copy)]
+    pub struct CompoundHead4<'a> {
+        /// Text of the client's choice, which the reply has too.
+        pub tag: &'a [u8]; max TAG_BYTES_MAX,
+        /// Minor version.
+        pub minorversion: u32,
+        /// How many operations follow.
+        pub operations: u32,
+    }
+}
+
+numbers! {
+    /// Number of an operation (`nfs_opnum4`; RFC 8881 §16.2, RFC 7862 §15, RFC 8276 §8.4).
+    pub enum Op4, "nfs_opnum4" {
+        /// ACCESS.
+        Access = 3,
+        /// CLOSE.
+        Close = 4,
+        /// COMMIT.
+        Commit = 5,
+        /// CREATE.
+        Create = 6,
+        /// DELEGPURGE.
+        DelegPurge = 7,
+        /// DELEGRETURN.
+        DelegReturn = 8,
+        /// GETATTR.
+        GetAttr = 9,
+        /// GETFH.
+        GetFh = 10,
+        /// LINK.
+        Link = 11,
+        /// LOCK.
+        Lock = 12,
+        /// LOCKT.
+        LockT = 13,
+        /// LOCKU.
+        LockU = 14,
+        /// LOOKUP.
+        Lookup = 15,
+        /// LOOKUPP.
+        LookupP = 16,
+        /// NVERIFY.
+        NVerify = 17,
+        /// OPEN.
+        Open = 18,
+        /// OPENATTR.
+        OpenAttr = 19,
+        /// `OPEN_CONFIRM`: minor version 0 alone.
+        OpenConfirm = 20,
+        /// `OPEN_DOWNGRADE`.
+        OpenDowngrade = 21,
+        /// PUTFH.
+        PutFh = 22,
+        /// PUTPUBFH.
+        PutPubFh = 23,
+        /// PUTROOTFH.
+        PutRootFh = 24,
+        /// READ.
+        Read = 25,
+        /// READDIR.
+        ReadDir = 26,
+        /// READLINK.
+        ReadLink = 27,
+        /// REMOVE.
+        Remove = 28,
+        /// RENAME.
+        Rename = 29,
+        /// RENEW: minor version 0 alone.
+        Renew = 30,
+        /// RESTOREFH.
+        RestoreFh = 31,
+        /// SAVEFH.
+        SaveFh = 32,
+        /// SECINFO.
+        SecInfo = 33,
+        /// SETATTR.
+        SetAttr = 34,
+        /// SETCLIENTID: minor version 0 alone.
+        SetClientId = 35,
+        /// `SETCLIENTID_CONFIRM`: minor version 0 alone.
+        SetClientIdConfirm = 36,
+        /// VERIFY.
+        Verify = 37,
+        /// WRITE.
+        Write = 38,
+        /// `RELEASE_LOCKOWNER`: minor version 0 alone.
+        ReleaseLockOwner = 39,
+        /// `BACKCHANNEL_CTL`.
+        BackchannelCtl = 40,
+        /// `BIND_CONN_TO_SESSION`.
+        BindConnToSession = 41,
+        /// `EXCHANGE_ID`.
+        ExchangeId = 42,
+        /// `CREATE_SESSION`.
+        CreateSession = 43,
+        /// `DESTROY_SESSION`.
+        DestroySession = 44,
+        /// `FREE_STATEID`.
+        FreeStateId = 45,
+        /// `GET_DIR_DELEGATION`.
+        GetDirDelegation = 46,
+        /// GETDEVICEINFO.
+        GetDeviceInfo = 47,
+        /// GETDEVICELIST.
+        GetDeviceList = 48,
+        /// LAYOUTCOMMIT.
+        LayoutCommit = 49,
+        /// LAYOUTGET.
+        LayoutGet = 50,
+        /// LAYOUTRETURN.
+        LayoutReturn = 51,
+        /// `SECINFO_NO_NAME`.
+        SecInfoNoName = 52,
+        /// SEQUENCE.
+        Sequence = 53,
+        /// `SET_SSV`.
+        SetSsv = 54,
+        /// `TEST_STATEID`.
+        TestStateId = 55,
+        /// `WANT_DELEGATION`.
+        WantDelegation = 56,
+        /// `DESTROY_CLIENTID`.
+        DestroyClientId = 57,
+        /// `RECLAIM_COMPLETE`.
+        ReclaimComplete = 58,
+        /// What is no operation.
+        Illegal = 10044,
+    }
+}
+
+structure! {
+    /// What a server calls a piece of a client's state (`stateid4`).
+    #[derive(Copy)]
+    pub struct StateId4 {
+        /// Counts the changes of that state.
+        pub seqid: u32,
+        /// Which.
+        pub other: [u8; 12],
+    }
+}
+
+structure! {
+    /// Arguments of ACCESS.
+    #[derive(Copy)]
+    pub struct Access4Args {
+        /// What the caller wants to do.
+        pub access: u32,
+    }
+}
+
+structure! {
+    /// Arguments of CLOSE.
+    #[derive(Copy)]
+    pub struct Close4Args {
+        /// Of minor version 0; ignored since.
+        pub seqid: u32,
+        /// What to close.
+        pub open_stateid: StateId4,
+    }
+}
+
+structure! {
+    /// Arguments of GETATTR.
+    #[derive(Copy)]
+    pub struct GetAttr4Args {
+        /// Which attributes.
+        pub attr_request: Bitmap4,
+    }
+}
+
+structure! {
+    /// Arguments of LOOKUP.
+    #[derive(Copy)]
+    pub struct Lookup4Args<'a> {
+        /// The name.
+        pub objname: &'a [u8]; max NAME_BYTES_MAX,
+    }
+}
+
+structure! {
+    /// Arguments of VERIFY and NVERIFY.
+    #[derive(Copy)]
+    pub struct Verify4Args<'a> {
+        /// What the object's attributes are compared with.
+        pub obj_attributes: Fattr4<'a>,
+    }
+}
+
+structure! {
+    /// Arguments of PUTFH.
+    #[derive(Copy)]
+    pub struct PutFh4Args<'a> {
+        /// The handle.
+        pub object: &'a [u8]; max HANDLE_BYTES_MAX,
+    }
+}
+
+structure! {
+    /// Arguments of READ.
+    #[derive(Copy)]
+    pub struct Read4Args {
+        /// By which open, lock or delegation.
+        pub stateid: StateId4,
+        /// Where to begin, in bytes.
+        pub offset: u64,
+        /// How many bytes.
+        pub count: u32,
+    }
+}
+
+structure! {
+    /// Arguments of READDIR.
+    #[derive(Copy)]
+    pub struct ReadDir4Args {
+        /// Where to go on; 0 from the start.
+        pub cookie: u64,
+        /// What came with the cookie.
+        pub cookieverf: [u8; 8],
+        /// Most bytes of names and cookies: a hint.
+        pub dircount: u32,
+        /// Most bytes of the result.
+        pub maxcount: u32,
+        /// Which attributes of each entry.
+        pub attr_request: Bitmap4,
+    }
+}
+
+structure! {
+    /// Arguments of SECINFO.
+    #[derive(Copy)]
+    pub struct SecInfo4Args<'a> {
+        /// A name in the current directory.
+        pub name: &'a [u8]; max NAME_BYTES_MAX,
+    }
+}
+
+structure! {
+    /// Arguments of `SECINFO_NO_NAME`.
+    #[derive(Copy)]
+    pub struct SecInfoNoName4Args {
+        /// 0 for the current object, 1 for its parent.
+        pub style: u32,
+    }
+}
+
+structure! {
+    /// Arguments of `OPEN_DOWNGRADE`.
+    #[derive(Copy)]
+    pub struct OpenDowngrade4Args {
+        /// Of which open.
+        pub open_stateid: StateId4,
+        /// Of minor version 0; ignored since.
+        pub seqid: u32,
+        /// What is left of it.
+        pub share_access: u32,
+        /// What is left of what it denies to others.
+        pub share_deny: u32,
+    }
+}
+
+/// Whether OPEN makes a file (`openflag4`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenHow4<'a> {
+    /// It must exist.
+    NoCreate,
+    /// Uses one that is there.
+    Unchecked(Fattr4<'a>),
+    /// Fails if one is there.
+    Guarded(Fattr4<'a>),
+    /// As a repetition of the same call would.
+    Exclusive([u8; 8]),
+    /// The same, with attributes.
+    Exclusive41([u8; 8], Fattr4<'a>),
+}
+
+impl<'a> Decode<'a> for OpenHow4<'a> {
+    fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
+        match r.u32()? {
+            0 => return Ok(Self::NoCreate),
+            1 => {}
+            value => return Err(XdrError::BadValue { what: "opentype4", value }),
+        }
+        match r.u32()? {
+            0 => Decode::decode(r).map(Self::Unchecked),
+            1 => Decode::decode(r).map(Self::Guarded),
+            2 => r.array().map(Self::Exclusive),
+            3 => Ok(Self::Exclusive41(r.array()?, Decode::decode(r)?)),
+            value => Err(XdrError::BadValue { what: "createmode4", value }),
+        }
+    }
+}
+
+impl Encode for OpenHow4<'_> {
+    fn encode(&self, w: &mut Writer<'_>) {
+        w.u32(u32::from(!matches!(self, Self::NoCreate)));
+        match self {
+            Self::NoCreate => {}
+            Self::Unchecked(attributes) => {
+                w.u32(0);
+                attributes.encode(w);
+            }
+            Self::Guarded(attributes) => {
+                w.u32(1);
+                attributes.encode(w);
+            }
+            Self::Exclusive(verifier) => {
+                w.u32(2);
+                w.fixed_opaque(verifier);
+            }
+            Self::Exclusive41(verifier, attributes) => {
+                w.u32(3);
+                w.fixed_opaque(verifier);
+                attributes.encode(w);
+            }
+        }
+    }
+}
+
+/// What OPEN opens (`open_claim4`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenClaim4<'a> {
+    /// A name in the current directory.
+    Null(&'a [u8]),
+    /// The current file again, after the server lost what it knew, with this type of delegation.
+    Previous(u32),
+    /// A name, by a delegation.
+    DelegateCur(StateId4, &'a [u8]),
+    /// A name, by a delegation of before the client began anew.
+    DelegatePrev(&'a [u8]),
+    /// The current file.
+    Fh,
+    /// The current file, by a delegation of before the client began anew.
+    DelegPrevFh,
+    /// The current file, by a delegation.
+    DelegCurFh(StateId4),
+}
+
+impl<'a> Decode<'a> for OpenClaim4<'a> {
+    fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
+        match r.u32()? {
+            0 => r.opaque(NAME_BYTES_MAX).map(Self::Null),
+            1 => r.u32().map(Self::Previous),
+            2 => Ok(Self::DelegateCur(Decode::decode(r)?, r.opaque(NAME_BYTES_MAX)?)),
+            3 => r.opaque(NAME_BYTES_MAX).map(Self::DelegatePrev),
+            4 => Ok(Self::Fh),
+            5 => Decode::decode(r).map(Self::DelegCurFh),
+            6 => Ok(Self::DelegPrevFh),
+            value => Err(XdrError::BadValue { what: "open_claim_type4", value }),
+        }
+    }
+}
+
+impl Encode for OpenClaim4<'_> {
+    fn encode(&self, w: &mut Writer<'_>) {
+        match self {
+            Self::Null(name) => {
+                w.u32(0);
+                w.opaque(name);
+            }
+            Self::Previous(delegation) => {
+                w.u32(1);
+                w.u32(*delegation);
+            }
+            Self::DelegateCur(stateid, name) => {
+                w.u32(2);
+                stateid.encode(w);
+                w.opaque(name);
+            }
+            Self::DelegatePrev(name) => {
+                w.u32(3);
+                w.opaque(name);
+            }
+            Self::Fh => w.u32(4),
+            Self::DelegCurFh(stateid) => {
+                w.u32(5);
+                stateid.encode(w);
+            }
+            Self::DelegPrevFh => w.u32(6),
+        }
+    }
+}
+
+structure! {
+    /// Arguments of OPEN.
+    #[derive(Copy)]
+    pub struct Open4Args<'a> {
+        /// Of minor version 0; ignored since.
+        pub seqid: u32,
+        /// What it is opened for, and what delegation is wanted.
+        pub share_access: u32,
+        /// What others may not open it for.
+        pub share_deny: u32,
+        /// The owner's client; ignored since minor version 1.
+        pub clientid: u64,
+        /// Who opens it.
+        pub owner: &'a [u8]; max OPAQUE_BYTES_MAX,
+        /// Whether it is made.
+        pub openhow: OpenHow4<'a>,
+        /// What is opened.
+        pub claim: OpenClaim4<'a>,
+    }
+}
