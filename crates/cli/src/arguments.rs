@@ -247,6 +247,9 @@ pub(crate) struct ServerArguments {
     /// Serve TCP only.
     #[arg(long)]
     pub(crate) no_udp: bool,
+    /// Serve NFSv4.1 beside NFSv3: for reading only as yet.
+    #[arg(long)]
+    pub(crate) nfs4: bool,
     /// Leave the host's rpcbind and port 111 alone.
     #[arg(long)]
     pub(crate) no_rpcbind: bool,

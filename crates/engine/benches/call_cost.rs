@@ -57,6 +57,7 @@ fn main() {
     let exports =
         vec![Export { share: Arc::new(share), storage: Arc::new(ModelFs::new(1, 0o777)) }];
     let config = EngineConfig {
+        nfs4: None,
         handle_key: [1; 16],
         write_verifier: 1,
         transfer_bytes_max: 1 << 20,

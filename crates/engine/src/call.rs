@@ -7,6 +7,7 @@ use steadfast_vfs::{ReplyBarrier, StorageHandle, Waiting};
 use steadfast_xdr::Writer;
 
 use crate::complaint::Complaint;
+use crate::compound::Suspended;
 use crate::export::{ExportTable, Exported};
 use crate::host::{CallHost, Room, Stage, StorageId};
 use crate::identity::{Acting, WireIdentity, squash_groups, squashed};
@@ -22,7 +23,7 @@ use crate::wire_handle::SealedHandle;
 const UDP_TRANSFER_BYTES_MAX: u32 = 32 * 1024;
 /// Where a message has its credential: after xid, message type, RPC version, program, version and
 /// procedure.
-const CREDENTIAL_AT: usize = 24;
+pub(crate) const CREDENTIAL_AT: usize = 24;
 const VERIFIER_BYTES: usize = 8;
 
 /// One call on its way through its procedure.
@@ -34,6 +35,8 @@ pub(crate) struct Call<'a> {
     pub(crate) host: &'a mut dyn CallHost,
     pub(crate) peer: &'a Peer,
     pub(crate) identity: WireIdentity,
+    /// By any monotonic clock.
+    pub(crate) now_ms: u64,
     pub(crate) message: Message<'a>,
     /// Whether the call may be executed again when more is known ([`Outcome::AskAgain`]).
     pub(crate) may_wait: bool,
@@ -45,6 +48,8 @@ pub(crate) struct Call<'a> {
     /// What is being executed.
     pub(crate) op: Op,
     pub(crate) promises: Promises,
+    /// What is left of a COMPOUND that waits for its storage.
+    pub(crate) suspended: Option<Suspended>,
 }
 
 /// What the message of a call says in its header.
@@ -165,7 +170,7 @@ impl<'a> Call<'a> {
         let Peer { address, transport, .. } = self.peer;
         let key = CallKey::new(address.ip(), *transport, xid, numbers, signed);
         // In progress since it was executed first.
-        if !self.host.was_put_off() {
+        if self.host.take_put_off().is_none() {
             match self.ask_cache(&key, reply) {
                 Admission::New => {}
                 Admission::Replayed => return Some(Outcome::Replayed),
@@ -235,10 +240,24 @@ impl<'a> Call<'a> {
     /// `AccessDenied` when this client has no rights there, `ReadOnly`.
     pub(crate) fn resolve(&mut self, wire: &[u8]) -> Result<Target<'a>, FsError> {
         self.host.stage(Stage::Access);
-        let Some((share_id, handle)) = self.shared.sealer.open(wire) else {
+        let Some((share, handle)) = self.shared.sealer.open(wire) else {
             self.complaint = Some(Complaint::ForgedHandle);
             return Err(FsError::BadHandle);
         };
+        let target = self.target(share, handle)?;
+        self.host.stage(Stage::Storage);
+        Ok(target)
+    }
+
+    /// The same for an object of a share, which was a handle before.
+    ///
+    /// # Errors
+    /// As [`Call::resolve`], but `BadHandle`.
+    pub(crate) fn target(
+        &mut self,
+        share_id: ShareId,
+        handle: StorageHandle,
+    ) -> Result<Target<'a>, FsError> {
         let exported = self.exports.exported(share_id).ok_or(FsError::Stale)?;
         let share: &'a Share = &exported.export.share;
         self.op.used = Some(share.id);
@@ -256,7 +275,6 @@ impl<'a> Call<'a> {
         if self.op.operation.is_changing {
             self.may_block(&target)?;
         }
-        self.host.stage(Stage::Storage);
         Ok(target)
     }
 
@@ -386,16 +404,20 @@ impl<'a> Call<'a> {
         Ok(cred)
     }
 
+    /// By which flavour the caller says who he is.
+    pub(crate) fn flavor(&self) -> Flavor {
+        match self.identity {
+            WireIdentity::Anonymous => Flavor::None,
+            WireIdentity::Claimed(_) => Flavor::Sys,
+        }
+    }
+
     /// What the caller may do on an export.
     ///
     /// # Errors
     /// `AccessDenied` if nothing, `TryLater` while a name that decides is being looked up.
     pub(crate) fn rights(&self, exported: &'a Exported) -> Result<&'a Rights, FsError> {
-        let flavor = match self.identity {
-            WireIdentity::Anonymous => Flavor::None,
-            WireIdentity::Claimed(_) => Flavor::Sys,
-        };
-        let question = self.peer.question(flavor);
+        let question = self.peer.question(self.flavor());
         match self.peer.memo.decide(&*self.shared.authority, exported, &question) {
             Decision::Granted(place) => {
                 exported.export.share.rules.grant(place).ok_or(FsError::AccessDenied)

@@ -15,11 +15,11 @@ use crate::export::ExportTable;
 use crate::host::{CallHost, Room};
 use crate::identity::WireIdentity;
 use crate::operation::OperationId;
-use crate::peer::Peer;
+use crate::peer::{Peer, Transport};
 use crate::programs::{self, PROGRAMS, Unserved};
 use crate::record;
 use crate::reply::{CallFacts, ReplyBuffer};
-use crate::verdict::{Awaited, ParkedCall, PutOffCall, Verdict};
+use crate::verdict::{Awaited, Kept, ParkedCall, PutOffCall, Verdict};
 
 const RPC_VERSION: u32 = 2;
 const MESSAGE_TYPE_CALL: u32 = 0;
@@ -65,7 +65,13 @@ impl Engine {
         }
         let numbers = (header.prog, header.vers, header.proc_);
         let mut w = Writer::new(&mut reply.bytes);
-        let found = match programs::find(header.prog, header.vers, header.proc_) {
+        let found = match programs::find(
+            header.prog,
+            header.vers,
+            header.proc_,
+            // Which needs a transport that heeds congestion (RFC 8881 §2.9.1).
+            self.shared.nfs4.is_some() && peer.transport == Transport::Tcp,
+        ) {
             Ok(found) => found,
             Err(Unserved::Program) => {
                 steadfast_rpc::prog_unavail(&mut w, xid);
@@ -106,6 +112,7 @@ impl Engine {
             host,
             peer,
             identity,
+            now_ms,
             message: Message { bytes: record, xid, numbers },
             may_wait: may_wait_since_ms.is_some(),
             admitted: Admitted::nothing(&self.replies),
@@ -113,6 +120,7 @@ impl Engine {
             lacks_room: None,
             op: Op { operation: &row.operation, used: None },
             promises: Promises { result_at, ..Promises::default() },
+            suspended: None,
         };
         match (row.run)(&mut call, &mut arguments, reply) {
             Outcome::Done => self.finish(call, start, now_ms, reply),
@@ -160,7 +168,9 @@ impl Engine {
         if call.lacks_room == Some(Room::Later) {
             let result = reply.bytes.split_off(result_at);
             start.drop_reply(reply);
-            return Verdict::PutOff(PutOffCall { xid, result, execution });
+            let run = call.suspended.take().map(Kept::Run);
+            let kept = run.or(execution.map(Kept::Execution)).map(Box::new);
+            return Verdict::PutOff(PutOffCall { xid, result, kept });
         }
         let Some(obligation) = obligation else {
             if let Some(execution) = execution {

@@ -331,7 +331,6 @@ impl ExportTable {
     }
 
     /// The directories that lead to the shares.
-    #[cfg_attr(not(test), expect(dead_code, reason = "NFSv4 has no operations yet"))]
     pub(crate) fn pseudo(&self) -> &PseudoTree {
         &self.pseudo
     }

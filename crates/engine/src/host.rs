@@ -2,6 +2,8 @@
 
 use steadfast_vfs::FlushDomain;
 
+use crate::verdict::PutOffCall;
+
 /// Where the reply of a call can be sent later, by whoever has it.
 pub trait ReplySink: Send {
     /// Sends one RPC message. Never waits: what cannot be sent is lost.
@@ -44,9 +46,10 @@ pub trait CallHost {
         Room::Free
     }
 
-    /// Whether the call is one that was put off before ([`crate::Verdict::PutOff`]), and is executed again.
-    fn was_put_off(&self) -> bool {
-        false
+    /// Gives back what became of the call when it was put off ([`crate::Verdict::PutOff`]), if it was: it is
+    /// executed again, or goes on.
+    fn take_put_off(&mut self) -> Option<PutOffCall> {
+        None
     }
 
     /// The call is about to do something that may put the thread to sleep (a change, a cold

@@ -20,12 +20,14 @@ mod access_memo;
 mod begun_replies;
 mod call;
 mod complaint;
+mod compound;
 mod dispatch;
 mod export;
 mod host;
 mod identity;
 mod mount;
 mod nfs3;
+mod nfs4;
 mod nfsacl;
 mod operation;
 mod peer;
@@ -46,6 +48,7 @@ pub use begun_replies::BegunReplies;
 pub use complaint::{Complaint, HangUp, MountRefusal};
 pub use export::{Export, ExportTable};
 pub use host::{CallHost, ReplySink, Room, Stage, StorageId};
+pub use nfs4::Nfs4Config;
 pub use operation::{OperationId, OperationName};
 pub use peer::{Peer, Transport};
 pub use programs::{ServedVersion, to_register};
@@ -66,6 +69,7 @@ use steadfast_xdr::Writer;
 
 use crate::reply_cache::ReplyCache;
 use crate::shared::Shared;
+use crate::verdict::Kept;
 use crate::waiting_mounts::WaitingMounts;
 
 /// What an engine counts.
@@ -139,6 +143,9 @@ impl Engine {
     /// [`Engine::call`] gets.
     pub fn tick(&self, now_ms: u64) {
         self.now_ms.store(now_ms, Ordering::Relaxed);
+        if let Some(nfs4) = &self.shared.nfs4 {
+            nfs4.state.tick(now_ms);
+        }
         self.replies.expire(now_ms);
     }
 
@@ -179,9 +186,11 @@ impl Engine {
     /// Appends the reply that tells the client of a call that was put off to try later, and does so
     /// with its duplicates: it will not be executed.
     pub fn refuse(&self, call: PutOffCall, reply: &mut Vec<u8>) {
-        let PutOffCall { xid, result, execution } = call;
-        if let Some(execution) = execution {
-            self.replies.forget(&execution, &result);
+        let PutOffCall { xid, result, kept } = call;
+        match kept.map(|kept| *kept) {
+            Some(Kept::Execution(execution)) => self.replies.forget(&execution, &result),
+            Some(Kept::Run(suspended)) => suspended.refuse(&result),
+            None => {}
         }
         steadfast_rpc::accepted_success(&mut Writer::new(reply), xid);
         reply.extend(result);

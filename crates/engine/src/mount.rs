@@ -46,9 +46,9 @@ pub(crate) const PROGRAM: Program = Program {
     number: steadfast_wire::mount::PROGRAM,
     port: Port::Nfs,
     versions: &[
-        Version { number: 1, procedures: PROCEDURES_OF_1_AND_2 },
-        Version { number: 2, procedures: PROCEDURES_OF_1_AND_2 },
-        Version { number: 3, procedures: PROCEDURES_OF_3 },
+        Version::new(1, PROCEDURES_OF_1_AND_2),
+        Version::new(2, PROCEDURES_OF_1_AND_2),
+        Version::new(3, PROCEDURES_OF_3),
     ],
 };
 

@@ -37,7 +37,7 @@ pub(crate) const PROGRAM: Program = Program {
     name: "nfsacl",
     number: steadfast_wire::nfsacl::PROGRAM,
     port: Port::Nfs,
-    versions: &[Version { number: 3, procedures: PROCEDURES }],
+    versions: &[Version::new(3, PROCEDURES)],
 };
 
 struct Getacl;

@@ -16,8 +16,19 @@ pub(crate) struct Program {
     pub(crate) number: u32,
     /// On which port it answers.
     pub(crate) port: Port,
-    /// The versions that are served, ascending without gaps.
+    /// The versions that can be served, ascending without gaps.
     pub(crate) versions: &'static [Version],
+}
+
+impl Program {
+    /// The versions that are served: the last of NFS only if that was asked for.
+    pub(crate) fn served(&self, serves_nfs4: bool) -> &'static [Version] {
+        let is_unserved = |version: &Version| version.is_optional && !serves_nfs4;
+        match self.versions.split_last() {
+            Some((last, others)) if is_unserved(last) => others,
+            _ => self.versions,
+        }
+    }
 }
 
 /// A port that programs answer on.
@@ -33,8 +44,22 @@ pub(crate) enum Port {
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) number: u32,
+    /// Whether it is served only if an administrator asks for it.
+    pub(crate) is_optional: bool,
     /// By number of the procedure.
     pub(crate) procedures: &'static [Row],
+}
+
+impl Version {
+    /// A version that is always served.
+    pub(crate) const fn new(number: u32, procedures: &'static [Row]) -> Self {
+        Self { number, is_optional: false, procedures }
+    }
+
+    /// The same if it is served only when asked for.
+    pub(crate) const fn optional(self) -> Self {
+        Self { is_optional: true, ..self }
+    }
 }
 
 /// A procedure as the table of programs has it.

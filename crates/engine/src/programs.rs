@@ -21,18 +21,21 @@ pub struct ServedVersion {
     pub program: u32,
     /// The version.
     pub version: u32,
+    /// Whether it is served over UDP too: not NFSv4 (RFC 8881 §2.9.1).
+    pub over_udp: bool,
 }
 
 /// What is to be registered with an rpcbind that runs on the host: every program and version that
-/// answers on the port of NFS, by number.
-pub fn to_register() -> Vec<ServedVersion> {
+/// answers on the port of NFS, by number; NFSv4 if it is served.
+pub fn to_register(serves_nfs4: bool) -> Vec<ServedVersion> {
     let of_nfs = PROGRAMS.iter().filter(|program| program.port == Port::Nfs);
     let mut all: Vec<ServedVersion> = of_nfs
         .flat_map(|program| {
-            program
-                .versions
-                .iter()
-                .map(|version| ServedVersion { program: program.number, version: version.number })
+            program.served(serves_nfs4).iter().map(|version| ServedVersion {
+                program: program.number,
+                version: version.number,
+                over_udp: !version.is_optional,
+            })
         })
         .collect();
     all.sort_unstable();
@@ -103,15 +106,22 @@ pub(crate) type Found = Option<(OperationId, &'static Row)>;
 ///
 /// # Errors
 /// [`Unserved`] if the program is not served, or not in this version.
-pub(crate) fn find(program: u32, version: u32, procedure: u32) -> Result<Found, Unserved> {
+pub(crate) fn find(
+    program: u32,
+    version: u32,
+    procedure: u32,
+    serves_nfs4: bool,
+) -> Result<Found, Unserved> {
     let is_meant = |of: &&Numbered| of.program.number == program && of.version.number == version;
-    if let Some(found) = NUMBERED.iter().find(is_meant) {
+    let found = NUMBERED.iter().find(is_meant);
+    if let Some(found) = found.filter(|found| serves_nfs4 || !found.version.is_optional) {
         let row = found.version.procedures.get(procedure as usize);
         return Ok(row.map(|row| (OperationId(found.first + procedure as u16), row)));
     }
     let known = PROGRAMS.iter().find(|known| known.number == program).ok_or(Unserved::Program)?;
+    let served = known.served(serves_nfs4);
     let number = |version: Option<&Version>| version.map_or(0, |version| version.number);
-    let (low, high) = (number(known.versions.first()), number(known.versions.last()));
+    let (low, high) = (number(served.first()), number(served.last()));
     Err(Unserved::Version { low, high })
 }
 
@@ -124,7 +134,7 @@ impl OperationId {
 
     /// The operation of a procedure.
     pub fn of(program: u32, version: u32, procedure: u32) -> Self {
-        match find(program, version, procedure) {
+        match find(program, version, procedure, true) {
             Ok(Some((id, _))) => id,
             Ok(None) | Err(_) => Self::OTHER,
         }
@@ -202,7 +212,7 @@ mod tests {
 
     #[test]
     fn what_is_not_served_is_other() {
-        for (program, version, procedure) in [(NFS, 3, 22), (NFS, 4, 0), (1, 1, 0)] {
+        for (program, version, procedure) in [(NFS, 3, 22), (NFS, 4, 2), (NFS, 5, 0), (1, 1, 0)] {
             assert_eq!(OperationId::of(program, version, procedure), OperationId::OTHER);
         }
         assert_eq!(OperationId::OTHER.to_string(), "other");
@@ -230,9 +240,18 @@ mod tests {
     }
 
     #[test]
+    fn nfs4_is_served_when_asked_for() {
+        assert!(matches!(find(NFS, 4, 1, true), Ok(Some(_))));
+        assert!(matches!(find(NFS, 4, 1, false), Err(Unserved::Version { low: 3, high: 3 })));
+        assert!(matches!(find(NFS, 5, 1, true), Err(Unserved::Version { low: 3, high: 4 })));
+        let registers = |serves| to_register(serves).iter().any(|it| it.version == 4);
+        assert!(registers(true) && !registers(false));
+    }
+
+    #[test]
     fn all_that_answers_on_the_port_of_nfs_is_registered() {
         let registered: Vec<_> =
-            to_register().into_iter().map(|it| (it.program, it.version)).collect();
+            to_register(false).into_iter().map(|it| (it.program, it.version)).collect();
         let expected = [(100_003, 3), (100_005, 1), (100_005, 2), (100_005, 3), (100_227, 3)];
         assert_eq!(registered, expected);
     }

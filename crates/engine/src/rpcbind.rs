@@ -38,9 +38,9 @@ pub(crate) const PROGRAM: Program = Program {
     number: steadfast_wire::rpcbind::PROGRAM,
     port: Port::Fixed(RPCBIND_PORT),
     versions: &[
-        Version { number: 2, procedures: PROCEDURES_OF_2 },
-        Version { number: 3, procedures: PROCEDURES_OF_3 },
-        Version { number: 4, procedures: PROCEDURES_OF_4 },
+        Version::new(2, PROCEDURES_OF_2),
+        Version::new(3, PROCEDURES_OF_3),
+        Version::new(4, PROCEDURES_OF_4),
     ],
 };
 
@@ -245,20 +245,26 @@ fn statistics(call: &Call<'_>, w: &mut Writer<'_>) {
     }
 }
 
-/// All that is served, by number.
-fn services(call: &Call<'_>) -> Vec<(u32, u32)> {
-    let mut all: Vec<(u32, u32)> = call
-        .programs
-        .iter()
-        .flat_map(|program| program.versions.iter().map(|version| (program.number, version.number)))
-        .collect();
+/// All that is served, by number, and whether over UDP too.
+fn services(call: &Call<'_>) -> Vec<(u32, u32, bool)> {
+    let serves_nfs4 = call.shared.nfs4.is_some();
+    let of = |program: &Program, version: &Version| {
+        (program.number, version.number, !version.is_optional)
+    };
+    let versions = |program: &'static Program| {
+        program.served(serves_nfs4).iter().map(move |version| of(program, version))
+    };
+    let mut all: Vec<(u32, u32, bool)> = call.programs.iter().flat_map(versions).collect();
     all.sort_unstable();
     all
 }
 
 fn is_served(call: &Call<'_>, program: u32, version: u32) -> bool {
+    let serves_nfs4 = call.shared.nfs4.is_some();
     let program = call.programs.iter().find(|known| known.number == program);
-    program.is_some_and(|known| known.versions.iter().any(|served| served.number == version))
+    program.is_some_and(|known| {
+        known.served(serves_nfs4).iter().any(|served| served.number == version)
+    })
 }
 
 fn port(call: &Call<'_>, program: u32) -> Option<u16> {
@@ -318,8 +324,8 @@ fn address(call: &Call<'_>, wanted: &Binding<'_>, is_version_exact: bool) -> Str
 }
 
 fn dump2(call: &Call<'_>, w: &mut Writer<'_>) {
-    for (program, version) in services(call) {
-        for protocol in protocols(call) {
+    for (program, version, over_udp) in services(call) {
+        for protocol in protocols(call).filter(|it| over_udp || *it != PROTOCOL_UDP) {
             w.bool(true);
             w.u32(program);
             w.u32(version);
@@ -331,8 +337,9 @@ fn dump2(call: &Call<'_>, w: &mut Writer<'_>) {
 }
 
 fn dump3(call: &Call<'_>, w: &mut Writer<'_>) {
-    for (program, version) in services(call) {
-        for (netid, ip) in transports(call) {
+    for (program, version, over_udp) in services(call) {
+        let is_meant = |(netid, _): &(&str, IpAddr)| over_udp || !netid.starts_with("udp");
+        for (netid, ip) in transports(call).filter(is_meant) {
             w.bool(true);
             w.u32(program);
             w.u32(version);

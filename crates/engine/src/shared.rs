@@ -8,6 +8,7 @@ use steadfast_shares::Authority;
 
 use crate::export::ExportTable;
 use crate::mount::list::MountList;
+use crate::nfs4::{Nfs4, Nfs4Config};
 use crate::rpcbind::counts::CallCounts;
 use crate::rpcbind::transports::Transports;
 use crate::wire_handle::HandleSealer;
@@ -31,6 +32,8 @@ pub struct EngineConfig {
     pub nfs_port: u16,
     /// What MOUNT and NFS are served on, for rpcbind replies.
     pub transports: Transports,
+    /// How NFSv4 is served, if it is.
+    pub nfs4: Option<Nfs4Config>,
 }
 
 /// What all calls share.
@@ -42,6 +45,8 @@ pub(crate) struct Shared {
     /// Who has mounted what.
     pub(crate) mounts: MountList,
     pub(crate) rpcbind_calls: CallCounts,
+    /// If NFSv4 is served.
+    pub(crate) nfs4: Option<Nfs4>,
     verifier_changes: AtomicU64,
 }
 
@@ -57,6 +62,7 @@ impl Shared {
             authority,
             mounts: MountList::default(),
             rpcbind_calls: CallCounts::default(),
+            nfs4: config.nfs4.as_ref().map(|nfs4| Nfs4::new(nfs4, &config.handle_key)),
             verifier_changes: AtomicU64::new(0),
             config,
         }

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 use steadfast_vfs::Flush;
 
 use crate::complaint::HangUp;
+use crate::compound::Suspended;
 use crate::operation::Operation;
 use crate::record;
 use crate::reply_cache::Execution;
@@ -15,8 +16,8 @@ pub enum Verdict {
     /// One reply was appended.
     Replied,
     /// The call may not wait for its storage now ([`crate::Room::Later`]), and has changed nothing. The
-    /// host executes it again later, telling so ([`crate::CallHost::was_put_off`]), or has its client told
-    /// to try later ([`crate::Engine::refuse`]). Until then its duplicates find it in progress.
+    /// host executes it again later, giving this back ([`crate::CallHost::take_put_off`]), or has its
+    /// client told to try later ([`crate::Engine::refuse`]). Until then its duplicates find it in progress.
     PutOff(PutOffCall),
     /// The reply waits for stability: meet the obligation, then [`crate::Engine::settle`].
     Parked(ParkedCall),
@@ -32,14 +33,22 @@ pub struct PutOffCall {
     pub(crate) xid: u32,
     /// The result that tells its client to try later.
     pub(crate) result: Vec<u8>,
+    pub(crate) kept: Option<Box<Kept>>,
+}
+
+/// What is kept of a call that was put off.
+#[derive(Debug)]
+pub(crate) enum Kept {
     /// Under which the duplicate request cache has it in progress.
-    pub(crate) execution: Option<Execution>,
+    Execution(Execution),
+    /// What is left of a COMPOUND.
+    Run(Suspended),
 }
 
 impl PutOffCall {
     /// A call that no engine put off, for tests of whoever executes it again.
     pub fn for_test(result: Vec<u8>) -> Self {
-        Self { xid: 0, result, execution: None }
+        Self { xid: 0, result, kept: None }
     }
 
     /// The result that tells its client to try later, for the same tests.

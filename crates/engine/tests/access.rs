@@ -121,6 +121,7 @@ impl Bench {
             asked: AtomicU64::new(0),
         });
         let config = EngineConfig {
+            nfs4: None,
             handle_key: [9; 16],
             write_verifier: 77,
             transfer_bytes_max: 1 << 20,

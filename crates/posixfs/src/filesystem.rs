@@ -19,6 +19,10 @@ impl FileSystem for Tree {
         self.domain
     }
 
+    fn object(&self, handle: &StorageHandle) -> (u64, StorageHandle) {
+        self.identity(handle)
+    }
+
     fn mount(&self, object: &StorageHandle, waiting: Waiting) -> Result<u32, FsError> {
         self.mount_number(object, waiting)
     }

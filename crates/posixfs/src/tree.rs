@@ -456,6 +456,16 @@ impl Tree {
         }
     }
 
+    /// See [`FileSystem::object`](steadfast_vfs::FileSystem::object).
+    pub(crate) fn identity(&self, handle: &StorageHandle) -> (u64, StorageHandle) {
+        let domain = match handle_form::mount(handle) {
+            0 => self.domain,
+            // Its mount may have been forgotten, and be found again.
+            _ => self.node(handle, Waiting::Allowed).map_or(self.domain, |node| node.volume.domain),
+        };
+        (u64::from(domain.0), handle_form::key(handle).0)
+    }
+
     /// See [`FileSystem::mount_points`](steadfast_vfs::FileSystem::mount_points).
     pub(crate) fn look_at_mount_points(
         &self,

@@ -445,10 +445,9 @@ impl Executor {
         };
         let (begun_ns, now_ms) = (gathering.mark_ns, gathering.now_ms);
         let record = batch.record(index);
-        // Whatever comes of it now, the engine has its part of it again.
-        drop(batch.take_put_off());
         let mut host = Host::new(context, gathering, seat, guard, batch);
         host.address = address.as_ref();
+        host.put_off = batch.take_put_off();
         host.stages = sampler.is_next().then(|| StageClock::new(begun_ns));
         let verdict = catch_unwind(AssertUnwindSafe(|| {
             context.shared.service.call(&mut host, peer, now_ms, record, reply)

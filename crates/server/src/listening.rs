@@ -91,12 +91,12 @@ pub(crate) struct Listening {
 impl Listening {
     /// Registers with the host's rpcbind if there is one. Returns the runtime, how clients find it,
     /// and what rpcbind knows of us.
-    pub(crate) fn register(self) -> (runtime::Server, MountBy, Vec<Netid>) {
+    pub(crate) fn register(self, serves_nfs4: bool) -> (runtime::Server, MountBy, Vec<Netid>) {
         let mut registered = Vec::new();
         let lookup = match self.found {
             Found::Running(mut rpcbind) => {
                 let netids = registration::netids(&self.listen, self.udp);
-                match rpcbind.set(&netids) {
+                match rpcbind.set(&netids, serves_nfs4) {
                     Ok(()) => {
                         registered = netids;
                         tracing::info!("registered with the rpcbind of this host");

@@ -200,20 +200,25 @@ impl Rpcbind {
     ///
     /// # Errors
     /// What was refused, in words.
-    pub(crate) fn set(&mut self, netids: &[Netid]) -> Result<(), String> {
+    pub(crate) fn set(&mut self, netids: &[Netid], serves_nfs4: bool) -> Result<(), String> {
         let silent = |error| format!("rpcbind does not answer: {error}");
         let ours = netids.first().map_or(0, |netid| netid.address.port());
         let theirs = self.nfs_port().map_err(silent)?;
         if theirs != 0 && theirs != ours && is_served(theirs) {
             return Err(format!("another NFS server is registered here, at port {theirs}"));
         }
-        let served = to_register();
-        let all = served.iter().flat_map(|served| netids.iter().map(|netid| (*served, *netid)));
-        for (ServedVersion { program, version }, netid) in all.clone() {
-            self.unset(program, version, netid).map_err(silent)?;
+        for ServedVersion { program, version, .. } in to_register(true) {
+            for netid in netids {
+                self.unset(program, version, *netid).map_err(silent)?;
+            }
         }
+        let served = to_register(serves_nfs4);
+        let all = served.iter().flat_map(|served| netids.iter().map(|netid| (*served, *netid)));
+        let is_served = |(served, netid): &(ServedVersion, Netid)| {
+            served.over_udp || !netid.name.starts_with("udp")
+        };
         let mut registered = Vec::new();
-        for (ServedVersion { program, version }, netid) in all {
+        for (ServedVersion { program, version, .. }, netid) in all.filter(is_served) {
             let refused = match self.set_one(program, version, netid) {
                 Ok(true) => {
                     registered.push((program, version, netid));
@@ -289,10 +294,9 @@ impl Rpcbind {
             Err(CallError::Refused(_)) => return self.withdraw2(is_ours),
             known => known?,
         };
-        let served = to_register();
+        let served = to_register(true);
         let is_a_program = |known: &&Registration| {
-            let Registration { program, version, .. } = **known;
-            served.contains(&ServedVersion { program, version })
+            served.iter().any(|it| (it.program, it.version) == (known.program, known.version))
         };
         for known in known.iter().filter(is_a_program).filter(|known| is_ours(known)) {
             let netid = std::str::from_utf8(&known.netid).unwrap_or_default();
@@ -306,7 +310,7 @@ impl Rpcbind {
     /// keeps both.
     fn withdraw2(&mut self, is_ours: impl Fn(&Registration) -> bool) -> Result<(), CallError> {
         let known = self.call(2, DUMP, &[], mappings)?;
-        for ServedVersion { program, version } in to_register() {
+        for ServedVersion { program, version, .. } in to_register(true) {
             let of_program =
                 |known: &&Registration| (known.program, known.version) == (program, version);
             let mut of_program = known.iter().filter(of_program).peekable();
@@ -562,7 +566,7 @@ mod tests {
     fn programs_are_unset_and_set() {
         let (address, thread) = stand_in([vec![word(0)], vec![word(1); 10]].concat());
         let mut rpcbind = Rpcbind::connect(address).expect("connected");
-        rpcbind.set(&tcp()).expect("registered");
+        rpcbind.set(&tcp(), false).expect("registered");
         drop(rpcbind);
         let calls = thread.join().expect("no panic");
         assert_eq!(kinds(&calls), [&[(2, 3)][..], &[(4, 2); 5], &[(4, 1); 5]].concat());
@@ -572,7 +576,7 @@ mod tests {
     fn an_old_rpcbind_gets_version_2() {
         let answers = [vec![word(0)], vec![[Answer::Mismatch, word(1)]; 10].concat()].concat();
         let (address, thread) = stand_in(answers);
-        Rpcbind::connect(address).expect("connected").set(&tcp()).expect("registered");
+        Rpcbind::connect(address).expect("connected").set(&tcp(), false).expect("registered");
         let calls = kinds(&thread.join().expect("no panic"));
         assert_eq!(calls[1..11], [[(4, 2), (2, 2)]; 5].concat());
         assert_eq!(calls[11..], [[(4, 1), (2, 1)]; 5].concat());
@@ -581,7 +585,8 @@ mod tests {
     #[test]
     fn a_refusal_is_told() {
         let (address, thread) = stand_in(vec![word(0); 7]);
-        let error = Rpcbind::connect(address).expect("connected").set(&tcp()).expect_err("refused");
+        let error =
+            Rpcbind::connect(address).expect("connected").set(&tcp(), false).expect_err("refused");
         assert_eq!(error, "rpcbind did not register program 100003 for tcp");
         thread.join().expect("no panic");
     }
@@ -590,7 +595,8 @@ mod tests {
     fn after_a_refusal_nothing_stays_registered() {
         let sets = vec![word(1), word(1), word(0)];
         let (address, thread) = stand_in([vec![word(0); 6], sets, vec![word(1); 5]].concat());
-        let error = Rpcbind::connect(address).expect("connected").set(&tcp()).expect_err("refused");
+        let error =
+            Rpcbind::connect(address).expect("connected").set(&tcp(), false).expect_err("refused");
         assert_eq!(error, "rpcbind did not register program 100005 for tcp");
         let calls = thread.join().expect("no panic");
         assert_eq!(kinds(&calls[9..]), [(4, 2), (4, 2)]);
@@ -601,7 +607,8 @@ mod tests {
     #[test]
     fn an_rpcbind_that_hangs_up_is_asked_nothing_more() {
         let (address, thread) = stand_in(vec![word(0); 3]);
-        let error = Rpcbind::connect(address).expect("connected").set(&tcp()).expect_err("gone");
+        let error =
+            Rpcbind::connect(address).expect("connected").set(&tcp(), false).expect_err("gone");
         assert!(error.starts_with("rpcbind does not answer: "), "{error}");
         thread.join().expect("no panic");
     }
@@ -611,7 +618,8 @@ mod tests {
         let other = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = other.local_addr().expect("an address").port();
         let (address, thread) = stand_in(vec![word(port.into())]);
-        let error = Rpcbind::connect(address).expect("connected").set(&tcp()).expect_err("refused");
+        let error =
+            Rpcbind::connect(address).expect("connected").set(&tcp(), false).expect_err("refused");
         assert!(error.contains("another NFS server"), "{error}");
         assert_eq!(kinds(&thread.join().expect("no panic")), [(2, 3)]);
     }

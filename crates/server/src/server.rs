@@ -7,7 +7,7 @@ use std::time::Duration;
 use steadfast_access::Access;
 use steadfast_catalog::configuration::{NamesSettings, ServerSettings};
 use steadfast_control::Control;
-use steadfast_engine::{Engine, EngineConfig, ExportTable};
+use steadfast_engine::{Engine, EngineConfig, ExportTable, Nfs4Config};
 use steadfast_posixfs::{ProcessPowers, Storage, StorageOptions};
 use steadfast_runtime::{self as runtime, ServerOptions};
 
@@ -121,7 +121,7 @@ impl Server {
         refuse_without_shares(&ready, starts_anyway)?;
         let helper = options.names_helper.take();
         let access = start_names(&settings.names, helper, &state, &ready)?;
-        let engine = engine(&settings.server, &state, &addresses, &log, &ready, &access);
+        let engine = engine(&settings.server, &state, &addresses, &log, &ready, &access)?;
         let names = Names::start(access, &engine)?;
         let (shares, not_looked_at) =
             start_shares(ready, &engine, &names, &settings, &places, options, &log)?;
@@ -174,7 +174,7 @@ impl Server {
         let swept = Arc::clone(storage);
         listening.server.every_second(Box::new(move || swept.sweep()));
         listening.server.every_second(memory::watch(&self.engine, self.names.access()));
-        let (runtime, mount_by, registered) = listening.register();
+        let (runtime, mount_by, registered) = listening.register(serves_nfs4(settings));
         self.shares.set_mount_by(mount_by.clone());
         (self.runtime, self.mount_by, self.registered) = (Some(runtime), mount_by, registered);
         Ok(())
@@ -373,10 +373,16 @@ fn engine(
     log: &OpenedLog,
     ready: &ReadyShares,
     access: &Arc<Access>,
-) -> Arc<Engine> {
+) -> Result<Arc<Engine>, StartError> {
+    let nfs4 = if serves_nfs4(settings) {
+        Some(Nfs4Config { instance: state.next_instance()? })
+    } else {
+        None
+    };
     let history_s = settings.reply_cache_history_s.unwrap_or(REPLY_CACHE_HISTORY_S);
-    Arc::new(Engine::with_authority(
+    Ok(Arc::new(Engine::with_authority(
         EngineConfig {
+            nfs4,
             handle_key: state.handle_key,
             write_verifier: log.write_verifier,
             transfer_bytes_max: transfer_bytes(settings),
@@ -387,7 +393,11 @@ fn engine(
         },
         ready.table.clone(),
         Arc::clone(access) as _,
-    ))
+    )))
+}
+
+fn serves_nfs4(settings: &ServerSettings) -> bool {
+    settings.nfs4.unwrap_or(false)
 }
 
 fn start_shares(

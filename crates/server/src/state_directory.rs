@@ -92,6 +92,32 @@ impl StateDirectory {
         let (handle_key, is_key_new) = handle_key(&path, makes_key)?;
         Ok(Self { path, handle_key, is_key_new, _lock: lock })
     }
+
+    /// A number that no start before this one had: by it clients of NFSv4 see that the server has
+    /// lost what it knew of them. It is on the disk before it is used.
+    ///
+    /// # Errors
+    /// When the file that has the last one cannot be read or written.
+    pub(crate) fn next_instance(&self) -> Result<u32, StartError> {
+        let path = self.path.join("nfs4.instance");
+        let last = match std::fs::read_to_string(&path) {
+            Ok(text) => text.trim().parse::<u32>().map_err(|_| {
+                StartError::StateDirectory(format!(
+                    "{} holds no number: restore it from a backup, or write into it a number above \
+                     any that it has had",
+                    path.display()
+                ))
+            })?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Err(error) => {
+                return Err(error).tried_with(|| format!("cannot read {}", path.display()));
+            }
+        };
+        let next = last.wrapping_add(1).max(1);
+        durable_file::replace(&path, format!("{next}\n").as_bytes())
+            .tried_with(|| format!("cannot write {}", path.display()))?;
+        Ok(next)
+    }
 }
 
 fn lock(directory: &Path) -> Result<File, StartError> {
@@ -233,6 +259,19 @@ mod tests {
         let error = StateDirectory::open(place.path()).expect_err("damaged").to_string();
         assert!(error.contains("has 5 bytes instead of 16"), "{error}");
         assert_eq!(std::fs::read(place.path().join("handle.key")).expect("read"), b"short");
+    }
+
+    #[test]
+    fn each_start_has_an_instance_of_its_own() {
+        let place = tempfile::tempdir().expect("a directory");
+        let next = || {
+            let state = StateDirectory::open(place.path()).expect("opened");
+            state.next_instance().map_err(|error| error.to_string())
+        };
+        assert_eq!([next(), next(), next()], [Ok(1), Ok(2), Ok(3)]);
+        std::fs::write(place.path().join("nfs4.instance"), b"x").expect("written");
+        let error = next().expect_err("damaged");
+        assert!(error.contains("nfs4.instance holds no number"), "{error}");
     }
 
     #[test]

@@ -254,6 +254,12 @@ pub trait FileSystem: Send + Sync {
     /// disk waits for the same as who waits for another share's of this domain.
     fn domain(&self) -> FlushDomain;
 
+    /// What an object is, by whatever share, mount or handle it was reached: its file system, and a
+    /// handle that all its handles lead to. Two objects that live at the same time differ in it.
+    fn object(&self, handle: &StorageHandle) -> (u64, StorageHandle) {
+        (u64::from(self.domain().0), *handle)
+    }
+
     /// Which of the mounts below the share's root an object is on; 0 for the root's own. The number
     /// is the same as long as it is mounted on the same point.
     fn mount(&self, _object: &StorageHandle, _waiting: Waiting) -> Result<u32, FsError> {

@@ -208,19 +208,14 @@ impl<'b> Writer<'b> {
         self.zeros(data.len().wrapping_neg() % 4);
     }
 
-    /// Begins variable-length opaque data that is written piece by piece; to be ended by
-    /// [`Writer::end_opaque`] with what this returns.
+    /// Variable-length opaque data that is written piece by piece.
     #[inline]
-    pub fn begin_opaque(&mut self) -> OpaqueStart {
+    pub fn opaque_of(&mut self, write: impl FnOnce(&mut Self)) {
         self.u32(0);
-        OpaqueStart(self.bytes.len())
-    }
-
-    /// Ends it.
-    #[inline]
-    pub fn end_opaque(&mut self, start: OpaqueStart) {
-        let length = self.bytes.len().saturating_sub(start.0);
-        let place = self.bytes.get_mut(start.0.saturating_sub(4)..);
+        let start = self.bytes.len();
+        write(self);
+        let length = self.bytes.len().saturating_sub(start);
+        let place = self.bytes.get_mut(start.saturating_sub(4)..);
         if let Some(place) = place.and_then(<[u8]>::first_chunk_mut::<4>) {
             *place = (length as u32).to_be_bytes();
         }
@@ -234,11 +229,6 @@ impl<'b> Writer<'b> {
         self.fixed_opaque(data);
     }
 }
-
-/// Where opaque data begins that is being written.
-#[derive(Debug)]
-#[must_use]
-pub struct OpaqueStart(usize);
 
 macro_rules! primitives {
     ($($type:ident)*) => {$(

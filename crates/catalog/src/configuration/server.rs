@@ -8,9 +8,10 @@ use steadfast_shares::{nearest, shown};
 use super::Placed;
 use super::document::{Document, Table};
 
-const KEYS: [&str; 25] = [
+const KEYS: [&str; 26] = [
     "listen",
     "udp",
+    "nfs4",
     "rpcbind",
     "share_own_files",
     "state_directory",
@@ -133,6 +134,8 @@ pub struct ServerSettings {
     pub listen: Option<Vec<ListenAddress>>,
     /// Whether UDP is served too.
     pub udp: Option<bool>,
+    /// Whether NFSv4.1 is served beside NFSv3.
+    pub nfs4: Option<bool>,
     /// Whether to register with, or be, the host's rpcbind.
     pub rpcbind: Option<bool>,
     /// Whether a share may contain what the server keeps for itself: its state directory, the files
@@ -212,6 +215,7 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> ServerSettin
     ServerSettings {
         listen: listen(document, table),
         udp: document.boolean(table, "udp"),
+        nfs4: document.boolean(table, "nfs4"),
         rpcbind: document.boolean(table, "rpcbind"),
         share_own_files: document.boolean(table, "share_own_files"),
         state_directory: document

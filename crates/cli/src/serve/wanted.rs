@@ -130,6 +130,9 @@ impl ServerArguments {
         if self.no_udp {
             server.udp = Some(false);
         }
+        if self.nfs4 {
+            server.nfs4 = Some(true);
+        }
         if self.no_rpcbind {
             server.rpcbind = Some(false);
         }

@@ -46,5 +46,5 @@ pub(crate) const PROGRAM: Program = Program {
     name: "nfs",
     number: steadfast_wire::nfs3::PROGRAM,
     port: Port::Nfs,
-    versions: &[Version { number: 3, procedures: PROCEDURES }],
+    versions: &[Version::new(3, PROCEDURES), Version::new(4, crate::nfs4::PROCEDURES).optional()],
 };

@@ -11,6 +11,8 @@ use std::net::IpAddr;
 use steadfast_wire::rpc::AUTH_SYS;
 use twox_hash::XxHash3_128;
 
+use crate::call::CREDENTIAL_AT;
+
 use crate::peer::Transport;
 
 /// Bytes of a key in a log of replies.
@@ -148,6 +150,13 @@ fn without_stamp(signed: &[u8]) -> (u64, &[u8]) {
         Some((_stamp, rest)) if is_stamped => (number, rest),
         _ => (number, rest),
     }
+}
+
+/// Tells requests of a slot apart whose sequence ids are the same: a digest of a message behind its
+/// xid, program and procedure, without the stamp of its credential.
+pub(crate) fn digest(message: &[u8]) -> u64 {
+    let (head, hashed) = without_stamp(message.get(CREDENTIAL_AT..).unwrap_or(&[]));
+    XxHash3_128::oneshot(hashed) as u64 ^ head
 }
 
 /// A number of 128 bits, of which all depend on this one.

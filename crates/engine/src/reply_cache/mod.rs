@@ -57,7 +57,7 @@ use steadfast_xdr::Writer;
 use crate::host::ReplySink;
 use crate::peer::Origin;
 
-pub(crate) use key::{CallKey, KEY_BYTES};
+pub(crate) use key::{CallKey, KEY_BYTES, digest};
 use key::{SHARDS, XID_LANES};
 use log::Log;
 

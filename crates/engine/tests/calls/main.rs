@@ -70,6 +70,7 @@ impl Bench {
             },
         ]);
         let config = EngineConfig {
+            nfs4: None,
             handle_key: [9; 16],
             write_verifier: 77,
             transfer_bytes_max: 1 << 20,

@@ -27,8 +27,8 @@ impl CallHost for Full {
         self.room
     }
 
-    fn was_put_off(&self) -> bool {
-        self.was_put_off
+    fn take_put_off(&mut self) -> Option<PutOffCall> {
+        self.was_put_off.then(|| PutOffCall::for_test(Vec::new()))
     }
 
     fn may_block(&mut self) {
@@ -50,8 +50,8 @@ impl CallHost for Free {
     fn may_block(&mut self) {}
     fn will_block(&mut self) {}
 
-    fn was_put_off(&self) -> bool {
-        self.was_put_off
+    fn take_put_off(&mut self) -> Option<PutOffCall> {
+        self.was_put_off.then(|| PutOffCall::for_test(Vec::new()))
     }
 
     fn reply_sink(&mut self) -> Option<Box<dyn ReplySink>> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-use steadfast_engine::{CallHost, ReplySink, Room, Stage, StorageId};
+use steadfast_engine::{CallHost, PutOffCall, ReplySink, Room, Stage, StorageId};
 
 use crate::batch::{Batch, Outbox};
 use crate::datagram::ReplyAddress;
@@ -30,6 +30,8 @@ pub(super) struct Host<'h, 's> {
     batch: &'h Arc<Batch>,
     /// Where the call came from, if it is a datagram.
     pub(super) address: Option<&'h ReplyAddress>,
+    /// What the engine left of the call when it was put off.
+    pub(super) put_off: Option<PutOffCall>,
     /// Who was served when the seat was lent.
     client: Option<ClientId>,
     /// What the call waits for, if it waits.
@@ -63,6 +65,7 @@ impl<'h, 's> Host<'h, 's> {
             guard,
             batch,
             address: None,
+            put_off: None,
             client: None,
             storage: None,
             counted: None,
@@ -214,8 +217,8 @@ impl CallHost for Host<'_, '_> {
         room
     }
 
-    fn was_put_off(&self) -> bool {
-        self.batch.put_off_since_ms().is_some()
+    fn take_put_off(&mut self) -> Option<PutOffCall> {
+        self.put_off.take()
     }
 
     fn may_block(&mut self) {

@@ -1,0 +1,464 @@
+//! A COMPOUND that is being executed.
+
+use steadfast_shares::ShareId;
+use steadfast_state::{Client, SlotInUse, StateId};
+use steadfast_vfs::{FsError, StorageHandle};
+use steadfast_wire::nfs4::{CompoundHead4, NfsStat4, Op4};
+use steadfast_xdr::{Decode, Reader, Writer, XdrError};
+
+use super::Stands;
+use super::reply::{ResultPlace, set, word};
+use crate::call::{Call, Outcome, Target};
+use crate::host::Room;
+use crate::nfs4::status::OrStatus;
+use crate::nfs4::{self, Nfs4};
+use crate::operation::Operation;
+use crate::program::Procedure;
+use crate::pseudo::{Node, NodeKey};
+use crate::reply::ReplyBuffer;
+use crate::verdict::Kept;
+
+/// The minor version that is served.
+const MINOR_VERSION: u32 = 1;
+/// Longest tag that is given back, in bytes.
+const TAG_BYTES_MAX: usize = 1024;
+/// Bytes of an operation's number and status.
+const OP_HEAD_BYTES: usize = 8;
+/// Bytes of RPC's header before a COMPOUND's result.
+const RPC_HEADER_BYTES: usize = 24;
+
+/// The procedure.
+pub(crate) struct Compound;
+
+/// Head and operations of a COMPOUND.
+pub(crate) struct Arguments<'a> {
+    head: CompoundHead4<'a>,
+    operations: Reader<'a>,
+}
+
+impl<'a> Decode<'a> for Arguments<'a> {
+    fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
+        Ok(Self { head: Decode::decode(r)?, operations: r.clone() })
+    }
+}
+
+impl Procedure for Compound {
+    // A failure has an empty tag and no operations.
+    const OPERATION: Operation = Operation::reads("COMPOUND", nfs4::status::number, 2);
+    type Arguments<'a> = Arguments<'a>;
+
+    fn run(call: &mut Call<'_>, arguments: &Arguments<'_>, reply: &mut ReplyBuffer) -> Outcome {
+        let CompoundHead4 { tag, minorversion, operations } = arguments.head;
+        let start = reply.bytes.len();
+        let known = tag.get(..tag.len().min(TAG_BYTES_MAX)).filter(|known| *known == tag);
+        let place = ResultPlace::begin(&mut reply.bytes, known.unwrap_or(&[]));
+        let refused = match call.shared.nfs4.as_ref() {
+            None => Err(NfsStat4::MinorVersMismatch),
+            Some(_) if minorversion != MINOR_VERSION => Err(NfsStat4::MinorVersMismatch),
+            Some(_) if known.is_none() => Err(NfsStat4::Inval),
+            Some(nfs4) => Ok(nfs4),
+        };
+        let nfs4 = match refused {
+            Ok(nfs4) => nfs4,
+            Err(status) => {
+                place.end(&mut reply.bytes, status as u32, 0);
+                return Outcome::Done;
+            }
+        };
+        let mut progress = Progress::default();
+        let put_off = call.host.take_put_off().and_then(|put_off| put_off.kept);
+        if let Some(Kept::Run(suspended)) = put_off.map(|kept| *kept) {
+            reply.bytes.extend_from_slice(&suspended.results);
+            progress = suspended.progress;
+        }
+        let reply_bytes_max = call.transfer_bytes_max() as usize;
+        let mut run = Run {
+            nfs4,
+            call,
+            progress,
+            count: operations,
+            target: None,
+            start,
+            reply_bytes_max,
+            place,
+        };
+        if let Some(slot) = &run.progress.slot {
+            run.reply_bytes_max = slot.session().fore().response_bytes_max as usize;
+        }
+        let ended = run.execute(&arguments.operations, reply);
+        run.end(ended, reply)
+    }
+}
+
+/// An object that a handle of NFSv4 names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Object {
+    /// A directory of the pseudo file system.
+    Node(NodeKey),
+    /// An object of a share.
+    Stored(ShareId, StorageHandle),
+}
+
+/// A filehandle of a run, and the stateid that goes with it (RFC 8881 §16.2.3.1).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Place {
+    pub(crate) object: Option<Object>,
+    pub(crate) stateid: Option<StateId>,
+}
+
+/// What a run has come to, as far as it outlives a wait.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Of its session.
+    pub(crate) slot: Option<SlotInUse>,
+    pub(crate) current: Place,
+    pub(crate) saved: Place,
+    /// Whether it has made state, so that its reply is kept whatever its client asked for.
+    pub(crate) has_made_state: bool,
+    /// Operations that have ended.
+    done: u32,
+    /// Where the next one begins, in bytes from the first.
+    at: usize,
+    /// Where the results behind SEQUENCE's begin, in bytes from the first result.
+    kept_from: usize,
+}
+
+/// What is left of a COMPOUND that waits for its storage.
+#[derive(Debug)]
+pub(crate) struct Suspended {
+    progress: Progress,
+    /// Of the operations that have ended.
+    results: Vec<u8>,
+}
+
+impl Suspended {
+    /// Its client is told to try later, by this result.
+    pub(crate) fn refuse(self, result: &[u8]) {
+        let Progress { slot, kept_from, has_made_state, .. } = self.progress;
+        if let Some(slot) = slot {
+            let place = ResultPlace::in_result(result);
+            finish(slot, has_made_state, kept_from, place, result);
+        }
+    }
+}
+
+/// A COMPOUND that is being executed.
+pub(crate) struct Run<'c, 'a> {
+    pub(crate) nfs4: &'c Nfs4,
+    pub(crate) call: &'c mut Call<'a>,
+    pub(crate) progress: Progress,
+    /// Operations that it has.
+    pub(crate) count: u32,
+    /// The current object, if it is one of a share, and has been asked for.
+    target: Option<Target<'a>>,
+    /// Where the result begins in the buffer of replies.
+    start: usize,
+    /// How large the reply may be, with RPC's header.
+    pub(crate) reply_bytes_max: usize,
+    place: ResultPlace,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug)]
+enum Ended {
+    /// With this status.
+    With(u32),
+    /// It is to go on later.
+    Later,
+    /// What it has to say was said before.
+    Replayed,
+    /// The same request is being executed.
+    InProgress,
+}
+
+impl<'a> Run<'_, 'a> {
+    /// Executes what is left of it.
+    fn execute(&mut self, operations: &Reader<'_>, reply: &mut ReplyBuffer) -> Ended {
+        let mut r = operations.clone();
+        if r.fixed_opaque(self.progress.at).is_err() {
+            return Ended::With(NfsStat4::ServerFault as u32);
+        }
+        let first = operations.position();
+        while self.progress.done < self.count {
+            let number = r.u32();
+            let row = number.ok().and_then(nfs4::row);
+            let result_at = reply.bytes.len();
+            let mut w = Writer::new(&mut reply.bytes);
+            w.u32(row.map_or(Op4::Illegal, |row| row.number) as u32);
+            w.u32(NfsStat4::Ok as u32);
+            self.call.lacks_room = None;
+            let before = (self.progress.current, self.progress.saved);
+            let result = match (number, row) {
+                (Err(_), _) => Err(NfsStat4::BadXdr),
+                (Ok(_), None) => Err(NfsStat4::OpIllegal),
+                (Ok(_), Some(row)) => self.may_stand(row.stands).and_then(|()| {
+                    if row.number == Op4::Sequence {
+                        return match self.sequence(&mut r, reply)? {
+                            Begun::New => Ok(None),
+                            Begun::Ended(ended) => Ok(Some(ended)),
+                        };
+                    }
+                    self.call.op.operation = &row.operation;
+                    (row.run)(self, &mut r, reply).map(|()| None)
+                }),
+            };
+            let result = match result {
+                Ok(Some(ended)) => return ended,
+                Ok(None) => self.fits(reply),
+                Err(status) => Err(status),
+            };
+            if let Err(status) = result {
+                reply.bytes.truncate(result_at + OP_HEAD_BYTES);
+                while reply.files.last().is_some_and(|(at, _)| *at > result_at) {
+                    reply.files.pop();
+                }
+                set(&mut reply.bytes, result_at + 4, status as u32);
+                if self.call.lacks_room == Some(Room::Later) {
+                    // It will be executed from its beginning.
+                    (self.progress.current, self.progress.saved) = before;
+                    return Ended::Later;
+                }
+                self.progress.done += 1;
+                return Ended::With(status as u32);
+            }
+            self.progress.done += 1;
+            self.progress.at = r.position() - first;
+        }
+        Ended::With(NfsStat4::Ok as u32)
+    }
+
+    /// Whether an operation may stand where it does.
+    fn may_stand(&self, stands: Stands) -> Result<(), NfsStat4> {
+        let is_first = self.progress.done == 0;
+        let is_alone = is_first && self.count == 1;
+        match stands {
+            Stands::First if is_first => Ok(()),
+            Stands::First => Err(NfsStat4::SequencePos),
+            Stands::InSession | Stands::InSessionOrAlone if !is_first => Ok(()),
+            Stands::InSession => Err(NfsStat4::OpNotInSession),
+            Stands::InSessionOrAlone | Stands::Alone if is_alone => Ok(()),
+            Stands::InSessionOrAlone | Stands::Alone => Err(NfsStat4::NotOnlyOp),
+        }
+    }
+
+    /// Whether the reply may be as large as it is.
+    fn fits(&self, reply: &ReplyBuffer) -> Result<(), NfsStat4> {
+        let bytes = self.reply_bytes(reply);
+        if bytes > self.reply_bytes_max {
+            return Err(NfsStat4::RepTooBig);
+        }
+        match &self.progress.slot {
+            Some(slot) if slot.is_kept() => {
+                let kept_max = slot.session().fore().response_bytes_cached_max as usize;
+                if bytes > kept_max { Err(NfsStat4::RepTooBigToCache) } else { Ok(()) }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes of the reply so far, with RPC's header.
+    fn reply_bytes(&self, reply: &ReplyBuffer) -> usize {
+        let placed = reply.files.iter().filter(|(at, _)| *at > self.start);
+        let placed: usize = placed.map(|(_, range)| range.length as usize).sum();
+        RPC_HEADER_BYTES + reply.bytes.len() - self.start + placed
+    }
+
+    /// How many bytes may be appended to the reply still.
+    pub(crate) fn room(&self, reply: &ReplyBuffer) -> usize {
+        let kept_max = match &self.progress.slot {
+            Some(slot) if slot.is_kept() => {
+                slot.session().fore().response_bytes_cached_max as usize
+            }
+            _ => usize::MAX,
+        };
+        self.reply_bytes_max.min(kept_max).saturating_sub(self.reply_bytes(reply))
+    }
+
+    /// Whether the operation that is being executed is the last.
+    pub(crate) fn is_last(&self) -> bool {
+        self.progress.done + 1 == self.count
+    }
+
+    /// Whether the reply is kept for a retransmission.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.progress.slot.as_ref().is_some_and(SlotInUse::is_kept) || self.progress.has_made_state
+    }
+
+    /// Whose session it is of.
+    ///
+    /// # Errors
+    /// `OpNotInSession` if it is of none.
+    pub(crate) fn client(&self) -> Result<&std::sync::Arc<Client>, NfsStat4> {
+        let slot = self.progress.slot.as_ref().ok_or(NfsStat4::OpNotInSession)?;
+        Ok(slot.session().client())
+    }
+
+    /// SEQUENCE (RFC 8881 §18.46), which decides whether anything else is executed.
+    fn sequence(
+        &mut self,
+        arguments: &mut Reader<'_>,
+        reply: &mut ReplyBuffer,
+    ) -> Result<Begun, NfsStat4> {
+        let (slot, told) = match nfs4::session::sequence(self, arguments)? {
+            nfs4::session::Begun::New(slot, told) => (slot, told),
+            nfs4::session::Begun::Replay(replayed, told) => {
+                told.encode(&mut Writer::new(&mut reply.bytes));
+                return Ok(Begun::Ended(self.replay(&replayed, arguments, reply)));
+            }
+            nfs4::session::Begun::InProgress => return Ok(Begun::Ended(Ended::InProgress)),
+        };
+        told.encode(&mut Writer::new(&mut reply.bytes));
+        self.reply_bytes_max = slot.session().fore().response_bytes_max as usize;
+        self.progress.slot = Some(slot);
+        self.progress.kept_from = reply.bytes.len() - self.place.operations_at();
+        Ok(Begun::New)
+    }
+
+    /// Says again what was said: SEQUENCE's result is made anew, the others were kept.
+    fn replay(
+        &self,
+        replayed: &steadfast_state::Replayed,
+        rest: &mut Reader<'_>,
+        reply: &mut ReplyBuffer,
+    ) -> Ended {
+        match replayed {
+            steadfast_state::Replayed::Kept(kept) => {
+                let (status, count) = (word(kept, 0), word(kept, 4));
+                reply.bytes.extend_from_slice(kept.get(OP_HEAD_BYTES..).unwrap_or(&[]));
+                self.place.end(&mut reply.bytes, status, count);
+            }
+            steadfast_state::Replayed::NotKept if self.count == 1 => {
+                self.place.end(&mut reply.bytes, NfsStat4::Ok as u32, 1);
+            }
+            steadfast_state::Replayed::NotKept => {
+                let row = rest.u32().ok().and_then(nfs4::row);
+                let mut w = Writer::new(&mut reply.bytes);
+                w.u32(row.map_or(Op4::Illegal, |row| row.number) as u32);
+                w.u32(NfsStat4::RetryUncachedRep as u32);
+                self.place.end(&mut reply.bytes, NfsStat4::RetryUncachedRep as u32, 2);
+            }
+        }
+        Ended::Replayed
+    }
+
+    /// Ends the run.
+    fn end(mut self, ended: Ended, reply: &mut ReplyBuffer) -> Outcome {
+        match ended {
+            Ended::With(status) => {
+                if self.call.lacks_room == Some(Room::Later) {
+                    self.call.lacks_room = None;
+                }
+                self.place.end(&mut reply.bytes, status, self.progress.done);
+                let Progress { slot, has_made_state, kept_from, .. } = self.progress;
+                if let Some(slot) = slot {
+                    let result = reply.bytes.get(self.start..).unwrap_or(&[]);
+                    let place = ResultPlace::in_result(result);
+                    finish(slot, has_made_state, kept_from, place, result);
+                }
+                Outcome::Done
+            }
+            Ended::Later => {
+                // What its client is told if it waits for too long.
+                let (count, status) = (self.progress.done + 1, NfsStat4::Delay as u32);
+                self.place.end(&mut reply.bytes, status, count);
+                let results = reply.bytes.get(self.place.operations_at()..).unwrap_or(&[]);
+                let ended = results.len().saturating_sub(OP_HEAD_BYTES);
+                let results = results.get(..ended).unwrap_or(&[]).to_vec();
+                let progress = std::mem::take(&mut self.progress);
+                self.call.suspended = Some(Suspended { progress, results });
+                Outcome::Done
+            }
+            Ended::Replayed => Outcome::Replayed,
+            Ended::InProgress => Outcome::Silent,
+        }
+    }
+
+    /// The current object.
+    ///
+    /// # Errors
+    /// `NoFileHandle` if there is none.
+    pub(crate) fn current(&self) -> Result<Object, NfsStat4> {
+        self.progress.current.object.ok_or(NfsStat4::NoFileHandle)
+    }
+
+    /// Another object becomes the current one, without a stateid.
+    pub(crate) fn set_current(&mut self, object: Object) {
+        self.progress.current = Place { object: Some(object), stateid: None };
+        self.target = None;
+    }
+
+    /// An object that is resolved becomes the current one.
+    pub(crate) fn set_current_target(&mut self, target: Target<'a>) {
+        self.set_current(Object::Stored(target.share.id, target.handle));
+        self.target = Some(target);
+    }
+
+    /// Filehandle and stateid become the current ones.
+    pub(crate) fn set_current_place(&mut self, place: Place) {
+        self.progress.current = place;
+        self.target = None;
+    }
+
+    /// A directory of the pseudo file system.
+    ///
+    /// # Errors
+    /// `Stale` if it is not there any more.
+    pub(crate) fn node(&self, key: &NodeKey) -> Result<&'a Node, NfsStat4> {
+        self.call.exports.pseudo().node(key).ok_or(NfsStat4::Stale)
+    }
+
+    /// The current object, which is one of a share, with what the caller may do there.
+    ///
+    /// # Errors
+    /// As [`Call::target`]; `NoFileHandle`; `otherwise` if it is a directory of the pseudo file system.
+    pub(crate) fn stored(
+        &mut self,
+        otherwise: NfsStat4,
+    ) -> Result<(&mut Call<'a>, &Target<'a>), NfsStat4> {
+        let (share, handle) = match self.current()? {
+            Object::Node(_) => return Err(otherwise),
+            Object::Stored(share, handle) => (share, handle),
+        };
+        if self.target.is_none() {
+            self.target = Some(self.call.target(share, handle).or_status()?);
+        }
+        let target = self.target.as_ref().ok_or(NfsStat4::ServerFault)?;
+        Ok((self.call, target))
+    }
+
+    /// The object that a handle of a share names.
+    pub(crate) fn resolve(
+        &mut self,
+        share: ShareId,
+        handle: StorageHandle,
+    ) -> Result<Target<'a>, FsError> {
+        self.call.target(share, handle)
+    }
+}
+
+/// What came of SEQUENCE.
+enum Begun {
+    /// The others are executed.
+    New,
+    Ended(Ended),
+}
+
+/// Ends the use of a slot: its reply is kept if its client asked for that, or may not do without.
+fn finish(
+    slot: SlotInUse,
+    has_made_state: bool,
+    kept_from: usize,
+    place: ResultPlace,
+    result: &[u8],
+) {
+    if !slot.is_kept() && !has_made_state {
+        return slot.finish(None);
+    }
+    let mut kept = Vec::with_capacity(result.len());
+    let (status, count) = place.ended(result);
+    let mut w = Writer::new(&mut kept);
+    w.u32(status);
+    w.u32(count);
+    kept.extend_from_slice(result.get(place.operations_at() + kept_from..).unwrap_or(&[]));
+    slot.finish(Some(&kept));
+}

@@ -1,0 +1,219 @@
+//! GETATTR, VERIFY, NVERIFY, ACCESS (RFC 8881 §18.1, §18.7, §18.15, §18.30).
+
+use steadfast_vfs::{AccessMask, Attr, FileKind, Time};
+use steadfast_wire::nfs4::{
+    Access4Args, Attribute4, Bitmap4, GetAttr4Args, NfsStat4, Op4, Verify4Args,
+};
+use steadfast_xdr::Writer;
+
+use super::fattr::{self, FsId, Known, OfFileSystem};
+use super::handles::sealed;
+use super::names::is_root;
+use super::status::OrStatus;
+use crate::call::{Call, Target};
+use crate::compound::{Object, Op, Run};
+use crate::pseudo::Node;
+use crate::reply::ReplyBuffer;
+
+/// Permissions of directories of the pseudo file system.
+const NODE_MODE: u32 = 0o555;
+
+/// The attributes of a directory of the pseudo file system.
+pub(super) fn of_node(node: &Node) -> Attr {
+    let time = Time::default();
+    Attr {
+        kind: FileKind::Directory,
+        mode: NODE_MODE,
+        links: node.links(),
+        uid: 0,
+        gid: 0,
+        size: 0,
+        used: 0,
+        device: steadfast_vfs::DeviceNumber::default(),
+        fsid: fattr::PSEUDO.minor,
+        fileid: node.fileid(),
+        atime: time,
+        mtime: time,
+        ctime: time,
+    }
+}
+
+/// The file system of an object of a share: each share is one, and each mount in it.
+pub(super) fn fsid(target: &Target<'_>, attr: &Attr) -> FsId {
+    FsId { major: target.share.id.0, minor: attr.fsid }
+}
+
+/// What is wanted of the file system that an object is on.
+pub(super) fn of_file_system(
+    call: &mut Call<'_>,
+    target: &Target<'_>,
+    wanted: &Bitmap4,
+) -> Result<OfFileSystem, NfsStat4> {
+    let mut of =
+        OfFileSystem { transfer_bytes_max: call.transfer_bytes_max(), ..OfFileSystem::default() };
+    if wanted.has_any(&fattr::OF_SPACE) {
+        let statistics =
+            call.read(target, |caller| target.storage.statistics(caller, &target.handle));
+        of.statistics = statistics.or_status()?.0;
+    }
+    if wanted.has_any(&fattr::OF_KIND) {
+        of.info = Some(target.storage.info(&target.handle).or_status()?);
+    }
+    if wanted.has_any(&fattr::OF_LIMITS) {
+        of.limits = Some(target.storage.path_limits(&target.handle).or_status()?);
+    }
+    Ok(of)
+}
+
+/// Its number in the file system that it is mounted in.
+pub(super) fn mounted_on(
+    call: &Call<'_>,
+    target: &Target<'_>,
+    attr: &Attr,
+    wanted: &Bitmap4,
+) -> u64 {
+    let may_be_root = attr.kind == FileKind::Directory;
+    if may_be_root && wanted.has(Attribute4::MountedOnFileId) && is_root(target) {
+        let node = call.exports.pseudo().at(target.share.path.as_bytes());
+        return node.map_or(attr.fileid, Node::fileid);
+    }
+    attr.fileid
+}
+
+/// Appends the attributes of the current object.
+fn encode(run: &mut Run<'_, '_>, wanted: &Bitmap4, w: &mut Writer<'_>) -> Result<(), NfsStat4> {
+    if wanted.has_any(&fattr::ONLY_SET) {
+        return Err(NfsStat4::Inval);
+    }
+    let object = run.current()?;
+    let handle = sealed(run, &object);
+    if let Object::Node(key) = object {
+        let node = run.node(&key)?;
+        let transfer_bytes_max = run.call.transfer_bytes_max();
+        let known = Known {
+            attr: &of_node(node),
+            change: node.change(),
+            fsid: fattr::PSEUDO,
+            mounted_on: node.fileid(),
+            handle: &handle,
+            of_file_system: &OfFileSystem { transfer_bytes_max, ..OfFileSystem::default() },
+        };
+        fattr::encode(w, wanted, &known);
+        return Ok(());
+    }
+    let (call, target) = run.stored(NfsStat4::ServerFault)?;
+    let attr = call.read(target, |caller| target.storage.attributes(caller, &target.handle));
+    let attr = attr.or_status()?;
+    let of_file_system = of_file_system(call, target, wanted)?;
+    let known = Known {
+        attr: &attr,
+        change: fattr::change(&attr),
+        fsid: fsid(target, &attr),
+        mounted_on: mounted_on(call, target, &attr, wanted),
+        handle: &handle,
+        of_file_system: &of_file_system,
+    };
+    fattr::encode(w, wanted, &known);
+    Ok(())
+}
+
+pub(super) struct GetAttr;
+
+impl Op for GetAttr {
+    const NUMBER: Op4 = Op4::GetAttr;
+    const NAME: &'static str = "GETATTR";
+    type Arguments<'a> = GetAttr4Args;
+
+    fn run(
+        run: &mut Run<'_, '_>,
+        arguments: &GetAttr4Args,
+        reply: &mut ReplyBuffer,
+    ) -> Result<(), NfsStat4> {
+        encode(run, &arguments.attr_request, &mut Writer::new(&mut reply.bytes))
+    }
+}
+
+/// Whether the current object has these attributes with these values.
+fn is_same(run: &mut Run<'_, '_>, arguments: &Verify4Args<'_>) -> Result<bool, NfsStat4> {
+    let wanted = arguments.obj_attributes.attrmask;
+    run.current()?;
+    if wanted.has(Attribute4::RdattrError) || wanted.has_any(&fattr::ONLY_SET) {
+        return Err(NfsStat4::Inval);
+    }
+    if !wanted.without(&fattr::SUPPORTED).is_empty() {
+        return Err(NfsStat4::AttrNotSupp);
+    }
+    let mut told = Vec::new();
+    encode(run, &wanted, &mut Writer::new(&mut told))?;
+    let mut given = Vec::new();
+    steadfast_xdr::Encode::encode(&arguments.obj_attributes, &mut Writer::new(&mut given));
+    Ok(told == given)
+}
+
+pub(super) struct Verify;
+
+impl Op for Verify {
+    const NUMBER: Op4 = Op4::Verify;
+    const NAME: &'static str = "VERIFY";
+    type Arguments<'a> = Verify4Args<'a>;
+
+    fn run(
+        run: &mut Run<'_, '_>,
+        arguments: &Verify4Args<'_>,
+        _: &mut ReplyBuffer,
+    ) -> Result<(), NfsStat4> {
+        if is_same(run, arguments)? { Ok(()) } else { Err(NfsStat4::NotSame) }
+    }
+}
+
+pub(super) struct NVerify;
+
+impl Op for NVerify {
+    const NUMBER: Op4 = Op4::NVerify;
+    const NAME: &'static str = "NVERIFY";
+    type Arguments<'a> = Verify4Args<'a>;
+
+    fn run(
+        run: &mut Run<'_, '_>,
+        arguments: &Verify4Args<'_>,
+        _: &mut ReplyBuffer,
+    ) -> Result<(), NfsStat4> {
+        if is_same(run, arguments)? { Err(NfsStat4::Same) } else { Ok(()) }
+    }
+}
+
+pub(super) struct Access;
+
+impl Op for Access {
+    const NUMBER: Op4 = Op4::Access;
+    const NAME: &'static str = "ACCESS";
+    type Arguments<'a> = Access4Args;
+
+    fn run(
+        run: &mut Run<'_, '_>,
+        arguments: &Access4Args,
+        reply: &mut ReplyBuffer,
+    ) -> Result<(), NfsStat4> {
+        let asked = AccessMask::from_bits(arguments.access).ok_or(NfsStat4::Inval)?;
+        let (kind, granted) = if let Object::Node(key) = run.current()? {
+            run.node(&key)?;
+            (FileKind::Directory, asked & (AccessMask::READ | AccessMask::LOOKUP))
+        } else {
+            let (call, target) = run.stored(NfsStat4::ServerFault)?;
+            // What changes something is refused.
+            let wanted = asked - (AccessMask::MODIFY | AccessMask::EXTEND | AccessMask::DELETE);
+            let access =
+                call.read(target, |caller| target.storage.access(caller, &target.handle, wanted));
+            let (granted, attr) = access.or_status()?;
+            (attr.kind, granted)
+        };
+        let meaningful = match kind {
+            FileKind::Directory => AccessMask::all() - AccessMask::EXECUTE,
+            _ => AccessMask::all() - (AccessMask::LOOKUP | AccessMask::DELETE),
+        };
+        let mut w = Writer::new(&mut reply.bytes);
+        w.u32((asked & meaningful).bits());
+        w.u32((granted & meaningful).bits());
+        Ok(())
+    }
+}

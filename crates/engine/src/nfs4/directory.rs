@@ -1,0 +1,311 @@
+//! READDIR (RFC 8881 §18.23).
+//!
+//! Cookies are the storage's own positions, moved up by three since NFSv4 keeps 1 and 2 for
+//! itself. They stay good while names come and go, so that the cookie verifier is always zero.
+
+use steadfast_vfs::{DirEntry, FsError};
+use steadfast_wire::nfs4::{Attribute4, Bitmap4, NfsStat4, Op4, ReadDir4Args};
+use steadfast_xdr::Writer;
+
+use super::attributes::{fsid, of_file_system, of_node};
+use super::fattr::{self, Known, OfFileSystem};
+use super::names::is_visible;
+use super::status::OrStatus;
+use crate::call::{Call, Target};
+use crate::compound::{Object, Op, Run};
+use crate::pseudo::Node;
+use crate::reply::ReplyBuffer;
+
+/// Cookies that mean something else.
+const RESERVED: u64 = 3;
+/// What a list costs besides its entries: cookie verifier, end of list, eof.
+const LIST_BYTES: usize = 8 + 4 + 4;
+/// What can be told of an entry without looking at its object.
+const WITHOUT_OBJECT: Bitmap4 = Bitmap4::of(&[
+    Attribute4::RdattrError,
+    Attribute4::FileId,
+    Attribute4::MountedOnFileId,
+    Attribute4::SupportedAttrs,
+]);
+/// Shares that one READDIR of the pseudo file system opens.
+const OPENED_MAX: u32 = 32;
+
+/// The entries of a list, and the room that is left for more.
+struct List<'l> {
+    bytes: &'l mut Vec<u8>,
+    /// For everything, in bytes.
+    room: usize,
+    /// For names and cookies alone: a hint, so that one entry is told whatever it says.
+    names_room: usize,
+    told: u32,
+}
+
+impl List<'_> {
+    /// Appends an entry if there is room for it.
+    fn tell(&mut self, cookie: u64, name: &[u8], attributes: impl FnOnce(&mut Writer<'_>)) -> bool {
+        let names_bytes = 16 + name.len();
+        if names_bytes > self.names_room && self.told > 0 {
+            return false;
+        }
+        let start = self.bytes.len();
+        let mut w = Writer::new(self.bytes);
+        w.bool(true);
+        w.u64(cookie);
+        w.opaque(name);
+        attributes(&mut w);
+        let entry_bytes = self.bytes.len() - start;
+        if entry_bytes > self.room {
+            self.bytes.truncate(start);
+            return false;
+        }
+        self.room -= entry_bytes;
+        self.names_room = self.names_room.saturating_sub(names_bytes);
+        self.told += 1;
+        true
+    }
+}
+
+pub(super) struct ReadDir;
+
+impl Op for ReadDir {
+    const NUMBER: Op4 = Op4::ReadDir;
+    const NAME: &'static str = "READDIR";
+    type Arguments<'a> = ReadDir4Args;
+
+    fn run(
+        run: &mut Run<'_, '_>,
+        arguments: &ReadDir4Args,
+        reply: &mut ReplyBuffer,
+    ) -> Result<(), NfsStat4> {
+        let object = run.current()?;
+        if arguments.attr_request.has_any(&fattr::ONLY_SET) {
+            return Err(NfsStat4::Inval);
+        }
+        if (1..RESERVED).contains(&arguments.cookie) {
+            return Err(NfsStat4::BadCookie);
+        }
+        let max = (arguments.maxcount as usize).min(run.call.transfer_bytes_max() as usize);
+        let room = max.min(run.room(reply));
+        if room < LIST_BYTES {
+            return Err(NfsStat4::TooSmall);
+        }
+        Writer::new(&mut reply.bytes).zeros(8);
+        let names_room = match arguments.dircount {
+            0 => usize::MAX,
+            bytes => bytes as usize,
+        };
+        let bytes = &mut reply.bytes;
+        let mut list = List { bytes, room: room - LIST_BYTES, names_room, told: 0 };
+        let is_end = match object {
+            Object::Node(key) => list_node(run, run.node(&key)?, arguments, &mut list)?,
+            Object::Stored(..) => list_directory(run, arguments, &mut list)?,
+        };
+        if list.told == 0 && !is_end {
+            return Err(NfsStat4::TooSmall);
+        }
+        let mut w = Writer::new(&mut reply.bytes);
+        w.bool(false);
+        w.bool(is_end);
+        Ok(())
+    }
+}
+
+/// Tells the names of a directory of a share; whether that was all.
+fn list_directory(
+    run: &mut Run<'_, '_>,
+    arguments: &ReadDir4Args,
+    list: &mut List<'_>,
+) -> Result<bool, NfsStat4> {
+    let wanted = arguments.attr_request;
+    let (call, dir) = run.stored(NfsStat4::NotDir)?;
+    // Directories cannot be read without the chance of waiting for the disk.
+    call.may_block(dir).or_status()?;
+    let of_file_system = of_file_system(call, dir, &wanted)?;
+    let needs_objects = !wanted.without(&WITHOUT_OBJECT).is_empty();
+    let cookie = match arguments.cookie {
+        0 => 0,
+        // The first three of the storage may have been told as what is reserved.
+        cookie => cookie - RESERVED,
+    };
+    let page = dir.storage.read_directory(
+        &dir.caller(),
+        &dir.handle,
+        cookie,
+        needs_objects,
+        &mut |entry| {
+            if matches!(entry.name, b"." | b"..") {
+                return true;
+            }
+            let cookie = entry.cookie.saturating_add(RESERVED);
+            list.tell(cookie, entry.name, |w| {
+                tell(w, call, dir, entry, &wanted, &of_file_system, needs_objects);
+            })
+        },
+    );
+    page.map(|page| page.is_end).map_err(|error| match error {
+        FsError::Invalid => NfsStat4::NotDir,
+        error => super::status::status(error),
+    })
+}
+
+/// Appends the attributes of an entry.
+fn tell<'a>(
+    w: &mut Writer<'_>,
+    call: &Call<'a>,
+    dir: &Target<'a>,
+    entry: &DirEntry<'_>,
+    wanted: &Bitmap4,
+    of_file_system: &OfFileSystem,
+    needs_objects: bool,
+) {
+    if !needs_objects {
+        // The directory's own stand for what is not told.
+        let attr = steadfast_vfs::Attr {
+            kind: steadfast_vfs::FileKind::Regular,
+            mode: 0,
+            links: 0,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            used: 0,
+            device: steadfast_vfs::DeviceNumber::default(),
+            fsid: 0,
+            fileid: entry.fileid,
+            atime: steadfast_vfs::Time::default(),
+            mtime: steadfast_vfs::Time::default(),
+            ctime: steadfast_vfs::Time::default(),
+        };
+        let known = Known {
+            attr: &attr,
+            change: 0,
+            fsid: fattr::PSEUDO,
+            mounted_on: entry.fileid,
+            handle: &call.seal(dir.share, &dir.handle),
+            of_file_system,
+        };
+        return fattr::encode(w, wanted, &known);
+    }
+    let Some(found) = &entry.entry else {
+        return fattr::encode_error(w, wanted, NfsStat4::Delay, entry.fileid);
+    };
+    if let Err(error) = call.require_access(dir, &found.handle) {
+        return fattr::encode_error(w, wanted, super::status::status(error), entry.fileid);
+    }
+    let known = Known {
+        attr: &found.attr,
+        change: fattr::change(&found.attr),
+        fsid: fsid(dir, &found.attr),
+        mounted_on: entry.fileid,
+        handle: &call.seal(dir.share, &found.handle),
+        of_file_system,
+    };
+    fattr::encode(w, wanted, &known);
+}
+
+/// Tells the names of a directory of the pseudo file system; whether that was all.
+fn list_node(
+    run: &mut Run<'_, '_>,
+    node: &Node,
+    arguments: &ReadDir4Args,
+    list: &mut List<'_>,
+) -> Result<bool, NfsStat4> {
+    let wanted = arguments.attr_request;
+    let exports = run.call.exports;
+    let mut opened = 0;
+    for (cookie, child) in exports.pseudo().children_after(node, arguments.cookie) {
+        if !is_visible(run, child) {
+            continue;
+        }
+        let is_told = match attributes_of_child(run, child, &wanted, &mut opened)? {
+            OfChild::Bytes(attributes) => {
+                list.tell(cookie, child.name(), |w| w.fixed_opaque(&attributes))
+            }
+            OfChild::TooMany => false,
+        };
+        if !is_told {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// What is told of a directory of the pseudo file system in the list of the one above.
+enum OfChild {
+    Bytes(Vec<u8>),
+    /// Further shares would have to be opened than one call may.
+    TooMany,
+}
+
+fn attributes_of_child(
+    run: &mut Run<'_, '_>,
+    child: &Node,
+    wanted: &Bitmap4,
+    opened: &mut u32,
+) -> Result<OfChild, NfsStat4> {
+    let mut bytes = Vec::new();
+    let mut w = Writer::new(&mut bytes);
+    let only_number = wanted.without(&WITHOUT_OBJECT).is_empty();
+    let exported = child.share().and_then(|share| run.call.exports.exported(share));
+    let exported =
+        exported.filter(|it| !it.export.share.is_draining && run.call.rights(it).is_ok());
+    if let (Some(exported), false) = (exported, only_number) {
+        if exported.export.storage.opened().is_none() {
+            // To list shares is no reason to open them all.
+            if wanted.has(Attribute4::RdattrError) {
+                fattr::encode_error(&mut w, wanted, NfsStat4::Delay, child.fileid());
+                return Ok(OfChild::Bytes(bytes));
+            }
+            *opened += 1;
+            if *opened > OPENED_MAX {
+                return Ok(OfChild::TooMany);
+            }
+        }
+        let told = tell_root(run, child, wanted, &mut w);
+        return match told {
+            Ok(()) => Ok(OfChild::Bytes(bytes)),
+            Err(status) if wanted.has(Attribute4::RdattrError) => {
+                bytes.clear();
+                let mut w = Writer::new(&mut bytes);
+                fattr::encode_error(&mut w, wanted, status, child.fileid());
+                Ok(OfChild::Bytes(bytes))
+            }
+            Err(status) => Err(status),
+        };
+    }
+    let known = Known {
+        attr: &of_node(child),
+        change: child.change(),
+        fsid: fattr::PSEUDO,
+        mounted_on: child.fileid(),
+        handle: &run.call.shared.sealer.seal_node(&child.key()),
+        of_file_system: &OfFileSystem {
+            transfer_bytes_max: run.call.transfer_bytes_max(),
+            ..OfFileSystem::default()
+        },
+    };
+    fattr::encode(&mut w, wanted, &known);
+    Ok(OfChild::Bytes(bytes))
+}
+
+/// Appends the attributes of the root of the share at a node.
+fn tell_root(
+    run: &mut Run<'_, '_>,
+    node: &Node,
+    wanted: &Bitmap4,
+    w: &mut Writer<'_>,
+) -> Result<(), NfsStat4> {
+    let root = super::names::root_of_share(run, node)?.ok_or(NfsStat4::Stale)?;
+    let attr = run.call.read(&root, |caller| root.storage.attributes(caller, &root.handle));
+    let attr = attr.or_status()?;
+    let of_file_system = of_file_system(run.call, &root, wanted)?;
+    let known = Known {
+        attr: &attr,
+        change: fattr::change(&attr),
+        fsid: fsid(&root, &attr),
+        mounted_on: node.fileid(),
+        handle: &run.call.seal(root.share, &root.handle),
+        of_file_system: &of_file_system,
+    };
+    fattr::encode(w, wanted, &known);
+    Ok(())
+}

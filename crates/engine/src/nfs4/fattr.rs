@@ -1,0 +1,294 @@
+//! How attributes are told (`fattr4`, RFC 8881 §5): one encoder for GETATTR, READDIR and VERIFY.
+
+use steadfast_vfs::{Attr, DeviceNumber, FileKind, FsInfo, FsStatistics, PathLimits, Time};
+use steadfast_wire::nfs4::{Attribute4, Bitmap4, NfsStat4};
+use steadfast_xdr::{Encode, Writer};
+
+use super::LEASE_S;
+use crate::wire_handle::SealedHandle;
+
+/// Attributes of the whole file system: its space, its kind, its limits.
+pub(super) const OF_SPACE: Bitmap4 = Bitmap4::of(&[
+    Attribute4::FilesAvail,
+    Attribute4::FilesFree,
+    Attribute4::FilesTotal,
+    Attribute4::SpaceAvail,
+    Attribute4::SpaceFree,
+    Attribute4::SpaceTotal,
+]);
+pub(super) const OF_KIND: Bitmap4 = Bitmap4::of(&[
+    Attribute4::LinkSupport,
+    Attribute4::SymlinkSupport,
+    Attribute4::Homogeneous,
+    Attribute4::MaxFileSize,
+    Attribute4::TimeDelta,
+]);
+pub(super) const OF_LIMITS: Bitmap4 = Bitmap4::of(&[
+    Attribute4::CaseInsensitive,
+    Attribute4::CasePreserving,
+    Attribute4::MaxLink,
+    Attribute4::MaxName,
+]);
+
+/// What is told of every object.
+pub(super) const SUPPORTED: Bitmap4 = Bitmap4::of(&[
+    Attribute4::SupportedAttrs,
+    Attribute4::Type,
+    Attribute4::FhExpireType,
+    Attribute4::Change,
+    Attribute4::Size,
+    Attribute4::LinkSupport,
+    Attribute4::SymlinkSupport,
+    Attribute4::NamedAttr,
+    Attribute4::FsId,
+    Attribute4::UniqueHandles,
+    Attribute4::LeaseTime,
+    Attribute4::RdattrError,
+    Attribute4::CanSetTime,
+    Attribute4::CaseInsensitive,
+    Attribute4::CasePreserving,
+    Attribute4::ChownRestricted,
+    Attribute4::FileHandle,
+    Attribute4::FileId,
+    Attribute4::FilesAvail,
+    Attribute4::FilesFree,
+    Attribute4::FilesTotal,
+    Attribute4::Homogeneous,
+    Attribute4::MaxFileSize,
+    Attribute4::MaxLink,
+    Attribute4::MaxName,
+    Attribute4::MaxRead,
+    Attribute4::MaxWrite,
+    Attribute4::Mode,
+    Attribute4::NoTrunc,
+    Attribute4::NumLinks,
+    Attribute4::Owner,
+    Attribute4::OwnerGroup,
+    Attribute4::RawDev,
+    Attribute4::SpaceAvail,
+    Attribute4::SpaceFree,
+    Attribute4::SpaceTotal,
+    Attribute4::SpaceUsed,
+    Attribute4::TimeAccess,
+    Attribute4::TimeDelta,
+    Attribute4::TimeMetadata,
+    Attribute4::TimeModify,
+    Attribute4::MountedOnFileId,
+    Attribute4::SuppAttrExclCreat,
+]);
+
+/// Attributes that can only be set: nobody may ask for them (RFC 8881 §5.6).
+pub(super) const ONLY_SET: Bitmap4 =
+    Bitmap4::of(&[Attribute4::TimeAccessSet, Attribute4::TimeModifySet]);
+
+/// The file system of an object as NFSv4 sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FsId {
+    pub(super) major: u64,
+    pub(super) minor: u64,
+}
+
+/// The pseudo file system. No share has this number.
+pub(super) const PSEUDO: FsId = FsId { major: 0, minor: 1 };
+
+/// What is known of an object whose attributes are told.
+pub(super) struct Known<'k> {
+    pub(super) attr: &'k Attr,
+    pub(super) change: u64,
+    pub(super) fsid: FsId,
+    /// Its number in the file system that it is mounted in, or its own.
+    pub(super) mounted_on: u64,
+    pub(super) handle: &'k SealedHandle,
+    pub(super) of_file_system: &'k OfFileSystem,
+}
+
+/// What is told of a file system; what was not asked for is the least.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct OfFileSystem {
+    pub(super) statistics: FsStatistics,
+    pub(super) info: Option<FsInfo>,
+    pub(super) limits: Option<PathLimits>,
+    /// Largest READ and WRITE in bytes.
+    pub(super) transfer_bytes_max: u32,
+}
+
+/// The change attribute (RFC 8881 §5.8.1.4) of an object of a share: another number whenever the
+/// ctime is another.
+pub(super) fn change(attr: &Attr) -> u64 {
+    let Time { seconds, nanoseconds } = attr.ctime;
+    seconds.cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(u64::from(nanoseconds))
+}
+
+/// Appends the attributes that are wanted and supported.
+pub(super) fn encode(w: &mut Writer<'_>, wanted: &Bitmap4, known: &Known<'_>) {
+    let told = wanted.and(&SUPPORTED);
+    told.encode(w);
+    w.opaque_of(|w| {
+        for (index, word) in told.words().into_iter().enumerate() {
+            let mut rest = word;
+            while rest != 0 {
+                let number = index as u32 * 32 + rest.trailing_zeros();
+                rest &= rest - 1;
+                encode_one(w, number, known);
+            }
+        }
+    });
+}
+
+/// Appends that the attributes of an object could not be had; of READDIR's entries alone.
+pub(super) fn encode_error(w: &mut Writer<'_>, wanted: &Bitmap4, why: NfsStat4, mounted_on: u64) {
+    let told = wanted.and(&Bitmap4::of(&[Attribute4::RdattrError, Attribute4::MountedOnFileId]));
+    told.encode(w);
+    w.opaque_of(|w| {
+        if told.has(Attribute4::RdattrError) {
+            w.u32(why as u32);
+        }
+        if told.has(Attribute4::MountedOnFileId) {
+            w.u64(mounted_on);
+        }
+    });
+}
+
+fn encode_one(w: &mut Writer<'_>, number: u32, known: &Known<'_>) {
+    const fn is(attribute: Attribute4) -> u32 {
+        attribute as u32
+    }
+    let attr = known.attr;
+    if number < is(Attribute4::FilesAvail) {
+        return encode_first(w, number, known);
+    }
+    let OfFileSystem { statistics, info, limits, transfer_bytes_max } = known.of_file_system;
+    match number {
+        n if n == is(Attribute4::FilesAvail) => w.u64(statistics.available_files),
+        n if n == is(Attribute4::FilesFree) => w.u64(statistics.free_files),
+        n if n == is(Attribute4::FilesTotal) => w.u64(statistics.total_files),
+        n if n == is(Attribute4::Homogeneous) => w.bool(info.is_none_or(|it| it.is_homogeneous)),
+        n if n == is(Attribute4::MaxFileSize) => {
+            w.u64(info.map_or(i64::MAX.cast_unsigned(), |it| it.file_bytes_max));
+        }
+        n if n == is(Attribute4::MaxLink) => w.u32(limits.map_or(u32::MAX, |it| it.links_max)),
+        n if n == is(Attribute4::MaxName) => w.u32(limits.map_or(255, |it| it.name_bytes_max)),
+        n if n == is(Attribute4::MaxRead) || n == is(Attribute4::MaxWrite) => {
+            w.u64(u64::from(*transfer_bytes_max));
+        }
+        n if n == is(Attribute4::Mode) => w.u32(attr.mode & 0o7777),
+        n if n == is(Attribute4::NoTrunc) => w.bool(true),
+        n if n == is(Attribute4::NumLinks) => w.u32(attr.links),
+        n if n == is(Attribute4::Owner) => decimal(w, attr.uid),
+        n if n == is(Attribute4::OwnerGroup) => decimal(w, attr.gid),
+        n if n == is(Attribute4::RawDev) => {
+            let DeviceNumber { major, minor } = attr.device;
+            w.u32(major);
+            w.u32(minor);
+        }
+        n if n == is(Attribute4::SpaceAvail) => w.u64(statistics.available_bytes),
+        n if n == is(Attribute4::SpaceFree) => w.u64(statistics.free_bytes),
+        n if n == is(Attribute4::SpaceTotal) => w.u64(statistics.total_bytes),
+        n if n == is(Attribute4::SpaceUsed) => w.u64(attr.used),
+        n if n == is(Attribute4::TimeAccess) => time(w, attr.atime),
+        n if n == is(Attribute4::TimeDelta) => {
+            let granularity = info.map_or(1, |it| it.time_granularity_ns);
+            let seconds = i64::from(granularity / 1_000_000_000);
+            time(w, Time { seconds, nanoseconds: granularity % 1_000_000_000 });
+        }
+        n if n == is(Attribute4::TimeMetadata) => time(w, attr.ctime),
+        n if n == is(Attribute4::TimeModify) => time(w, attr.mtime),
+        n if n == is(Attribute4::MountedOnFileId) => w.u64(known.mounted_on),
+        // Files cannot be made yet.
+        n if n == is(Attribute4::SuppAttrExclCreat) => Bitmap4::EMPTY.encode(w),
+        n => debug_assert!(false, "attribute {n} is supported and not told"),
+    }
+}
+
+/// The attributes up to the file's number.
+fn encode_first(w: &mut Writer<'_>, number: u32, known: &Known<'_>) {
+    const fn is(attribute: Attribute4) -> u32 {
+        attribute as u32
+    }
+    let attr = known.attr;
+    let OfFileSystem { info, limits, .. } = known.of_file_system;
+    match number {
+        n if n == is(Attribute4::SupportedAttrs) => SUPPORTED.encode(w),
+        n if n == is(Attribute4::Type) => w.u32(kind(attr.kind)),
+        n if n == is(Attribute4::FhExpireType) => {
+            let is_persistent = 0;
+            w.u32(is_persistent);
+        }
+        n if n == is(Attribute4::Change) => w.u64(known.change),
+        n if n == is(Attribute4::Size) => w.u64(attr.size),
+        n if n == is(Attribute4::LinkSupport) => w.bool(info.is_some_and(|it| it.has_links)),
+        n if n == is(Attribute4::SymlinkSupport) => w.bool(info.is_some_and(|it| it.has_symlinks)),
+        n if n == is(Attribute4::NamedAttr) => w.bool(false),
+        n if n == is(Attribute4::FsId) => {
+            w.u64(known.fsid.major);
+            w.u64(known.fsid.minor);
+        }
+        // One object has a handle by each share that has it.
+        n if n == is(Attribute4::UniqueHandles) => w.bool(false),
+        n if n == is(Attribute4::LeaseTime) => w.u32(LEASE_S),
+        n if n == is(Attribute4::RdattrError) => w.u32(NfsStat4::Ok as u32),
+        n if n == is(Attribute4::CanSetTime) => w.bool(true),
+        n if n == is(Attribute4::CaseInsensitive) => {
+            w.bool(limits.is_some_and(|it| it.is_case_insensitive));
+        }
+        n if n == is(Attribute4::CasePreserving) => {
+            w.bool(limits.is_none_or(|it| it.preserves_case));
+        }
+        n if n == is(Attribute4::ChownRestricted) => w.bool(true),
+        n if n == is(Attribute4::FileHandle) => w.opaque(known.handle.as_bytes()),
+        n if n == is(Attribute4::FileId) => w.u64(attr.fileid),
+        n => debug_assert!(false, "attribute {n} is supported and not told"),
+    }
+}
+
+/// The number of a kind (`nfs_ftype4`).
+fn kind(kind: FileKind) -> u32 {
+    match kind {
+        FileKind::Regular => 1,
+        FileKind::Directory => 2,
+        FileKind::BlockDevice => 3,
+        FileKind::CharacterDevice => 4,
+        FileKind::Symlink => 5,
+        FileKind::Socket => 6,
+        FileKind::Fifo => 7,
+    }
+}
+
+fn time(w: &mut Writer<'_>, time: Time) {
+    w.i64(time.seconds);
+    w.u32(time.nanoseconds);
+}
+
+/// Users and groups go out as numbers (RFC 8881 §5.9), so that nobody must know names.
+fn decimal(w: &mut Writer<'_>, number: u32) {
+    let mut digits = [0; 10];
+    let mut at = digits.len();
+    let mut rest = number;
+    loop {
+        at -= 1;
+        if let Some(digit) = digits.get_mut(at) {
+            *digit = b'0' + (rest % 10) as u8;
+        }
+        rest /= 10;
+        if rest == 0 || at == 0 {
+            break;
+        }
+    }
+    w.opaque(digits.get(at..).unwrap_or(&[]));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_told_in_decimal() {
+        for number in [0, 7, 10, 65_534, u32::MAX] {
+            let mut bytes = Vec::new();
+            decimal(&mut Writer::new(&mut bytes), number);
+            let text = number.to_string();
+            assert_eq!(bytes.get(4..4 + text.len()), Some(text.as_bytes()));
+            assert_eq!(bytes.len() % 4, 0);
+        }
+    }
+}

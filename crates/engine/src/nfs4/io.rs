@@ -1,0 +1,90 @@
+//! READ and READLINK (RFC 8881 §18.22, §18.24).
+
+use steadfast_state::{ShareAccess, StateId};
+use steadfast_vfs::{FsError, ReadPlace};
+use steadfast_wire::nfs4::{NfsStat4, Op4, Read4Args};
+use steadfast_xdr::Writer;
+
+use super::stateids::{file_key, given};
+use super::status::OrStatus;
+use crate::compound::{Op, Run};
+use crate::program::Ignored;
+use crate::reply::ReplyBuffer;
+
+/// Bytes of READ's result beside the data: end of file, length.
+const HEAD_BYTES: usize = 8;
+
+/// READ's data is appended straight to the reply, behind room for what is known only afterwards.
+pub(super) struct Read;
+
+impl Op for Read {
+    const NUMBER: Op4 = Op4::Read;
+    const NAME: &'static str = "READ";
+    type Arguments<'a> = Read4Args;
+
+    fn run(
+        run: &mut Run<'_, '_>,
+        arguments: &Read4Args,
+        reply: &mut ReplyBuffer,
+    ) -> Result<(), NfsStat4> {
+        let id: StateId = given(run, &arguments.stateid)?;
+        // Nothing behind a place in a file: what waits would have to keep it.
+        let may_be_place = reply.may_place_files && run.is_last() && !run.is_kept();
+        let room = run.room(reply).saturating_sub(HEAD_BYTES + 3);
+        let count = arguments.count.min(run.call.transfer_bytes_max());
+        let count = count.min(u32::try_from(room).unwrap_or(u32::MAX));
+        run.stored(NfsStat4::IsDir)?;
+        let client = std::sync::Arc::clone(run.client()?);
+        let state = &run.nfs4.state;
+        let (call, target) = run.stored(NfsStat4::IsDir)?;
+        state.judge(&client, &id, &file_key(target), ShareAccess::READ).or_status()?;
+        let start = reply.bytes.len();
+        Writer::new(&mut reply.bytes).zeros(HEAD_BYTES);
+        let done = call.read(target, |caller| {
+            reply.bytes.truncate(start + HEAD_BYTES);
+            let offset = arguments.offset;
+            let into = &mut reply.bytes;
+            target.storage.read(caller, &target.handle, offset, count, may_be_place, into)
+        });
+        let done = done.map_err(|error| match error {
+            // Neither a file nor a directory.
+            FsError::Invalid => NfsStat4::WrongType,
+            error => super::status::status(error),
+        })?;
+        let head = [u32::from(done.is_end), done.count].map(u32::to_be_bytes);
+        if let Some(place) = reply.bytes.get_mut(start..start + HEAD_BYTES) {
+            place.copy_from_slice(head.as_flattened());
+        }
+        if let ReadPlace::File(range) = done.place {
+            reply.files.push((reply.bytes.len(), range));
+        }
+        let padding = (4 - done.count as usize % 4) % 4;
+        Writer::new(&mut reply.bytes).zeros(padding);
+        Ok(())
+    }
+}
+
+pub(super) struct ReadLink;
+
+impl Op for ReadLink {
+    const NUMBER: Op4 = Op4::ReadLink;
+    const NAME: &'static str = "READLINK";
+    type Arguments<'a> = Ignored;
+
+    fn run(run: &mut Run<'_, '_>, _: &Ignored, reply: &mut ReplyBuffer) -> Result<(), NfsStat4> {
+        let mut text = Vec::new();
+        let (call, target) = run.stored(NfsStat4::WrongType)?;
+        // A long target is in a block of its own, on the disk perhaps.
+        call.seldom_blocks(target).or_status()?;
+        let attr = call.read(target, |caller| {
+            text.clear();
+            target.storage.read_link(caller, &target.handle, &mut text)
+        });
+        attr.map_err(|error| match error {
+            FsError::Invalid => NfsStat4::WrongType,
+            error => super::status::status(error),
+        })?;
+        Writer::new(&mut reply.bytes).opaque(&text);
+        Ok(())
+    }
+}

@@ -1,0 +1,168 @@
+//! NFS version 4, minor version 1 (RFC 8881): a type for each operation, which decodes nothing and
+//! knows no header. `compound` executes them one after another.
+//!
+//! Served so far is what only reads. Operations that change something are refused as on a
+//! read-only file system, and no locks or delegations are given.
+
+mod attributes;
+mod client;
+mod directory;
+mod fattr;
+mod handles;
+mod io;
+mod names;
+mod open;
+mod security;
+pub(crate) mod session;
+mod stateids;
+pub(crate) mod status;
+
+use std::hash::Hasher;
+
+use siphasher::sip128::{Hasher128, SipHasher24};
+use steadfast_state::{Settings, State};
+use steadfast_wire::nfs4::{NfsStat4, Op4};
+use steadfast_xdr::Reader;
+
+use crate::compound::{Compound, OpRow, Run};
+use crate::program::{Null, Row};
+use crate::reply::ReplyBuffer;
+
+/// Seconds that a client keeps its state without being heard of.
+const LEASE_S: u32 = 90;
+
+/// What serving NFSv4 needs to know.
+#[derive(Clone, Debug)]
+pub struct Nfs4Config {
+    /// Counts the times that the server lost what it knew of clients: another number each time.
+    pub instance: u32,
+}
+
+/// NFSv4 as it is served.
+pub(crate) struct Nfs4 {
+    pub(crate) state: State,
+    /// Names the server to its clients, and no other: the same as long as its handles are.
+    pub(crate) server_id: [u8; 16],
+}
+
+impl Nfs4 {
+    pub(crate) fn new(config: &Nfs4Config, handle_key: &[u8; 16]) -> Self {
+        let settings =
+            Settings { lease_ms: u64::from(LEASE_S) * 1000, ..Settings::new(config.instance) };
+        // Nothing that clients are told may tell of the key.
+        let mut hasher = SipHasher24::new_with_key(handle_key);
+        hasher.write(b"server owner and scope");
+        Self { state: State::new(settings), server_id: hasher.finish128().as_bytes() }
+    }
+}
+
+/// Procedures of the version by number (RFC 8881 §16).
+pub(crate) const PROCEDURES: &[Row] = &[Row::of::<Null>(), Row::of::<Compound>()];
+
+/// The number of the first operation.
+const FIRST: u32 = Op4::Access as u32;
+
+/// The row of an operation; `None` if there is no such operation.
+pub(crate) fn row(number: u32) -> Option<&'static OpRow> {
+    let place = number.checked_sub(FIRST)?;
+    OPERATIONS.get(place as usize)
+}
+
+/// Operations by number, from [`FIRST`] on (RFC 8881 §18).
+static OPERATIONS: [OpRow; 56] = [
+    OpRow::of::<attributes::Access>(),
+    OpRow::of::<open::Close>(),
+    OpRow::refused(Op4::Commit, "COMMIT", read_only),
+    OpRow::refused(Op4::Create, "CREATE", read_only),
+    OpRow::refused(Op4::DelegPurge, "DELEGPURGE", not_supported),
+    OpRow::refused(Op4::DelegReturn, "DELEGRETURN", no_such_stateid),
+    OpRow::of::<attributes::GetAttr>(),
+    OpRow::of::<handles::GetFh>(),
+    OpRow::refused(Op4::Link, "LINK", read_only),
+    OpRow::refused(Op4::Lock, "LOCK", not_supported),
+    OpRow::refused(Op4::LockT, "LOCKT", not_supported),
+    OpRow::refused(Op4::LockU, "LOCKU", not_supported),
+    OpRow::of::<names::Lookup>(),
+    OpRow::of::<names::LookupP>(),
+    OpRow::of::<attributes::NVerify>(),
+    OpRow::of::<open::Open>(),
+    OpRow::refused(Op4::OpenAttr, "OPENATTR", not_supported),
+    OpRow::refused(Op4::OpenConfirm, "OPEN_CONFIRM", not_supported),
+    OpRow::of::<open::OpenDowngrade>(),
+    OpRow::of::<handles::PutFh>(),
+    OpRow::of::<handles::PutPubFh>(),
+    OpRow::of::<handles::PutRootFh>(),
+    OpRow::of::<io::Read>(),
+    OpRow::of::<directory::ReadDir>(),
+    OpRow::of::<io::ReadLink>(),
+    OpRow::refused(Op4::Remove, "REMOVE", read_only),
+    OpRow::refused(Op4::Rename, "RENAME", read_only),
+    OpRow::refused(Op4::Renew, "RENEW", not_supported),
+    OpRow::of::<handles::RestoreFh>(),
+    OpRow::of::<handles::SaveFh>(),
+    OpRow::of::<security::SecInfo>(),
+    OpRow::refused(Op4::SetAttr, "SETATTR", read_only),
+    OpRow::refused(Op4::SetClientId, "SETCLIENTID", not_supported),
+    OpRow::refused(Op4::SetClientIdConfirm, "SETCLIENTID_CONFIRM", not_supported),
+    OpRow::of::<attributes::Verify>(),
+    OpRow::refused(Op4::Write, "WRITE", read_only),
+    OpRow::refused(Op4::ReleaseLockOwner, "RELEASE_LOCKOWNER", not_supported),
+    OpRow::of::<client::BackchannelCtl>(),
+    OpRow::of::<client::BindConnToSession>(),
+    OpRow::of::<client::ExchangeId>(),
+    OpRow::of::<client::CreateSession>(),
+    OpRow::of::<client::DestroySession>(),
+    OpRow::of::<stateids::FreeStateId>(),
+    OpRow::refused(Op4::GetDirDelegation, "GET_DIR_DELEGATION", no_directory_delegation),
+    OpRow::refused(Op4::GetDeviceInfo, "GETDEVICEINFO", not_supported),
+    OpRow::refused(Op4::GetDeviceList, "GETDEVICELIST", not_supported),
+    OpRow::refused(Op4::LayoutCommit, "LAYOUTCOMMIT", not_supported),
+    OpRow::refused(Op4::LayoutGet, "LAYOUTGET", not_supported),
+    OpRow::refused(Op4::LayoutReturn, "LAYOUTRETURN", not_supported),
+    OpRow::of::<security::SecInfoNoName>(),
+    OpRow::sequence(),
+    OpRow::refused(Op4::SetSsv, "SET_SSV", not_supported),
+    OpRow::of::<stateids::TestStateId>(),
+    OpRow::refused(Op4::WantDelegation, "WANT_DELEGATION", not_supported),
+    OpRow::of::<client::DestroyClientId>(),
+    OpRow::of::<client::ReclaimComplete>(),
+];
+
+type Refused = Result<(), NfsStat4>;
+
+fn not_supported(_: &mut Run<'_, '_>, _: &mut Reader<'_>, _: &mut ReplyBuffer) -> Refused {
+    Err(NfsStat4::NotSupp)
+}
+
+fn no_such_stateid(_: &mut Run<'_, '_>, _: &mut Reader<'_>, _: &mut ReplyBuffer) -> Refused {
+    Err(NfsStat4::BadStateId)
+}
+
+fn no_directory_delegation(
+    _: &mut Run<'_, '_>,
+    _: &mut Reader<'_>,
+    _: &mut ReplyBuffer,
+) -> Refused {
+    Err(NfsStat4::NotSupp)
+}
+
+/// What changes something is refused as on a read-only file system.
+fn read_only(run: &mut Run<'_, '_>, _: &mut Reader<'_>, _: &mut ReplyBuffer) -> Refused {
+    run.current()?;
+    Err(NfsStat4::RoFs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_in_its_place() {
+        for number in 0..100 {
+            match row(number) {
+                Some(row) => assert_eq!(row.number as u32, number),
+                None => assert!(!(3..=58).contains(&number), "{number}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! SECINFO and `SECINFO_NO_NAME` (RFC 8881 §18.29, §18.45): by which flavours an object may be used.
+
+use steadfast_shares::{Decision, Flavor, ShareId};
+use steadfast_wire::nfs4::{NfsStat4, Op4, SecInfo4Args, SecInfoNoName4Args};
+use steadfast_xdr::Writer;
+
+use super::names::{LookupP, look_up};
+use crate::compound::{Object, Op, Place, Run};
+use crate::program::Ignored;
+use crate::pseudo::Node;
+use crate::reply::ReplyBuffer;
+
+/// The current object itself.
+const OF_CURRENT: u32 = 0;
+/// Its parent.
+const OF_PARENT: u32 = 1;
+
+/// Tells the flavours of a share, or of the pseudo file system. The current object is used up.
+fn tell(
+    run: &mut Run<'_, '_>,
+    share: Option<ShareId>,
+    reply: &mut ReplyBuffer,
+) -> Result<(), NfsStat4> {
+    let call = &*run.call;
+    let exported = match share {
+        None => None,
+        Some(share) => Some(call.exports.exported(share).ok_or(NfsStat4::Stale)?),
+    };
+    let is_served = |flavor| {
+        let question = call.peer.question(flavor);
+        exported.is_none_or(|it| {
+            let decision = call.shared.authority.decide(&it.export.share.rules, &question);
+            !matches!(decision, Decision::Refused(_))
+        })
+    };
+    let mut w = Writer::new(&mut reply.bytes);
+    let served = [(Flavor::Sys, 1), (Flavor::None, 0)]
+        .map(|(flavor, number)| if is_served(flavor) { Some(number) } else { None });
+    w.u32(served.iter().flatten().count() as u32);
+    for number in served.into_iter().flatten() {
+        w.u32(number);
+    }
+    run.set_current_place(Place::default());
+    Ok(())
+}
+
+/// The share of the current object, if it is of one.
+fn share_of_current(run: &Run<'_, '_>) -> Result<Option<ShareId>, NfsStat4> {
+    Ok(match run.current()? {
+        Object::Node(_) => None,
+        Object::Stored(share, _) => Some(share),
+    })
+}
+
+pub(super) struct SecInfo;
+
+impl Op for SecInfo {
+    const NUMBER: Op4 = Op4::SecInfo;
+    const NAME: &'static str = "SECINFO";
+    type Arguments<'a> = SecInfo4Args<'a>;
+
+    fn run(
+        run: &mut Run<'_, '_>,
+        arguments: &SecInfo4Args<'_>,
+        reply: &mut ReplyBuffer,
+    ) -> Result<(), NfsStat4> {
+        // Whoever asks has been told that he needs another flavour: that is no reason to refuse.
+        let share = match (run.current()?, look_up(run, arguments.name)) {
+            (_, Ok(_)) => share_of_current(run)?,
+            (Object::Node(key), Err(NfsStat4::WrongSec)) => {
+                let node = run.node(&key)?;
+                let child = run.call.exports.pseudo().child(node, arguments.name);
+                Some(child.and_then(Node::share).ok_or(NfsStat4::NoEnt)?)
+            }
+            (_, Err(status)) => return Err(status),
+        };
+        tell(run, share, reply)
+    }
+}
+
+pub(super) struct SecInfoNoName;
+
+impl Op for SecInfoNoName {
+    const NUMBER: Op4 = Op4::SecInfoNoName;
+    const NAME: &'static str = "SECINFO_NO_NAME";
+    type Arguments<'a> = SecInfoNoName4Args;
+
+    fn run(
+        run: &mut Run<'_, '_>,
+        arguments: &SecInfoNoName4Args,
+        reply: &mut ReplyBuffer,
+    ) -> Result<(), NfsStat4> {
+        match arguments.style {
+            OF_CURRENT => {
+                run.current()?;
+            }
+            OF_PARENT => LookupP::run(run, &Ignored, reply)?,
+            _ => return Err(NfsStat4::BadXdr),
+        }
+        let share = share_of_current(run)?;
+        tell(run, share, reply)
+    }
+}

@@ -1,0 +1,82 @@
+//! Stateids (RFC 8881 §8.2), and `FREE_STATEID` and `TEST_STATEID` (§18.38, §18.48).
+
+use std::sync::Arc;
+
+use steadfast_state::{FileKey, StateId};
+use steadfast_wire::nfs4::{FreeStateId4Args, NfsStat4, Op4, StateId4, TestStateId4Args};
+use steadfast_xdr::Writer;
+
+use super::status::OrStatus;
+use crate::call::Target;
+use crate::compound::{Op, Run};
+use crate::reply::ReplyBuffer;
+
+/// What an object is called by state: the same by whatever share it is reached.
+pub(super) fn file_key(target: &Target<'_>) -> FileKey {
+    let (file_system, object) = target.storage.object(&target.handle);
+    FileKey { file_system, object }
+}
+
+/// The stateid that an operation was given: the current one if it says so.
+///
+/// # Errors
+/// `BadStateId` if there is no current one.
+pub(super) fn given(run: &Run<'_, '_>, id: &StateId4) -> Result<StateId, NfsStat4> {
+    let id = of_wire(id);
+    if id != StateId::CURRENT {
+        return Ok(id);
+    }
+    let current = run.progress.current.stateid.ok_or(NfsStat4::BadStateId)?;
+    // A current stateid means the state as it is.
+    Ok(StateId { seqid: 0, ..current })
+}
+
+pub(super) fn of_wire(id: &StateId4) -> StateId {
+    StateId { seqid: id.seqid, other: id.other }
+}
+
+pub(super) fn encode(w: &mut Writer<'_>, id: &StateId) {
+    w.u32(id.seqid);
+    w.fixed_opaque(&id.other);
+}
+
+pub(super) struct FreeStateId;
+
+impl Op for FreeStateId {
+    const NUMBER: Op4 = Op4::FreeStateId;
+    const NAME: &'static str = "FREE_STATEID";
+    type Arguments<'a> = FreeStateId4Args;
+
+    fn run(
+        run: &mut Run<'_, '_>,
+        arguments: &FreeStateId4Args,
+        _: &mut ReplyBuffer,
+    ) -> Result<(), NfsStat4> {
+        let id = given(run, &arguments.stateid)?;
+        run.progress.has_made_state = true;
+        run.nfs4.state.free(run.client()?, &id).or_status()
+    }
+}
+
+pub(super) struct TestStateId;
+
+impl Op for TestStateId {
+    const NUMBER: Op4 = Op4::TestStateId;
+    const NAME: &'static str = "TEST_STATEID";
+    type Arguments<'a> = TestStateId4Args;
+
+    fn run(
+        run: &mut Run<'_, '_>,
+        arguments: &TestStateId4Args,
+        reply: &mut ReplyBuffer,
+    ) -> Result<(), NfsStat4> {
+        let client = Arc::clone(run.client()?);
+        let mut w = Writer::new(&mut reply.bytes);
+        w.u32(arguments.stateids.len() as u32);
+        for id in &arguments.stateids {
+            let tested = run.nfs4.state.test(&client, &of_wire(id)).or_status();
+            w.u32(tested.map_or_else(|status| status, |()| NfsStat4::Ok) as u32);
+        }
+        Ok(())
+    }
+}

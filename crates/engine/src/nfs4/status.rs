@@ -1,0 +1,92 @@
+//! The one place where NFSv4's status codes are made (RFC 8881 §15).
+
+use steadfast_state::StateError;
+use steadfast_vfs::FsError;
+use steadfast_wire::nfs4::NfsStat4;
+
+/// The status that tells a client of an error of the storage, as a number.
+pub(crate) fn number(error: FsError) -> u32 {
+    status(error) as u32
+}
+
+/// The status that tells a client of an error of the storage.
+pub(crate) fn status(error: FsError) -> NfsStat4 {
+    match error {
+        FsError::NotPermitted => NfsStat4::Perm,
+        FsError::NotFound => NfsStat4::NoEnt,
+        FsError::Io => NfsStat4::Io,
+        FsError::NoDevice => NfsStat4::NxIo,
+        FsError::AccessDenied => NfsStat4::Access,
+        FsError::Exists => NfsStat4::Exist,
+        FsError::CrossDevice => NfsStat4::XDev,
+        FsError::NotDirectory => NfsStat4::NotDir,
+        FsError::IsDirectory => NfsStat4::IsDir,
+        // NFSv4 has no guard of a time.
+        FsError::Invalid | FsError::NotSync => NfsStat4::Inval,
+        FsError::FileTooLarge => NfsStat4::FBig,
+        FsError::NoSpace => NfsStat4::NoSpc,
+        FsError::ReadOnly => NfsStat4::RoFs,
+        FsError::TooManyLinks => NfsStat4::MLink,
+        FsError::NameTooLong => NfsStat4::NameTooLong,
+        FsError::NotEmpty => NfsStat4::NotEmpty,
+        FsError::QuotaExceeded => NfsStat4::DQuot,
+        FsError::Stale => NfsStat4::Stale,
+        FsError::BadHandle => NfsStat4::BadHandle,
+        FsError::BadCookie => NfsStat4::BadCookie,
+        FsError::NotSupported => NfsStat4::NotSupp,
+        FsError::TooSmall => NfsStat4::TooSmall,
+        FsError::BadType => NfsStat4::BadType,
+        // Resources are short, or (never meant to get here) an operation that was told not to
+        // wait was not asked again: the client tries later.
+        FsError::TryLater | FsError::WouldBlock | FsError::WouldOpen => NfsStat4::Delay,
+    }
+}
+
+/// Lets operations end with the storage's errors.
+pub(crate) trait OrStatus<T> {
+    /// The same, its error a status.
+    fn or_status(self) -> Result<T, NfsStat4>;
+}
+
+impl<T> OrStatus<T> for Result<T, FsError> {
+    fn or_status(self) -> Result<T, NfsStat4> {
+        self.map_err(status)
+    }
+}
+
+impl<T> OrStatus<T> for Result<T, StateError> {
+    fn or_status(self) -> Result<T, NfsStat4> {
+        self.map_err(status_of_state)
+    }
+}
+
+/// The status that tells a client of an error of its state.
+fn status_of_state(error: StateError) -> NfsStat4 {
+    match error {
+        StateError::ClientInUse => NfsStat4::ClIdInUse,
+        StateError::StaleClientId => NfsStat4::StaleClientId,
+        StateError::NoEntry => NfsStat4::NoEnt,
+        StateError::NotSame => NfsStat4::NotSame,
+        StateError::NotPermitted => NfsStat4::Perm,
+        StateError::SequenceMisordered => NfsStat4::SeqMisordered,
+        StateError::FalseRetry => NfsStat4::SeqFalseRetry,
+        StateError::BadSession => NfsStat4::BadSession,
+        StateError::BadSlot => NfsStat4::BadSlot,
+        StateError::BadHighSlot => NfsStat4::BadHighSlot,
+        StateError::RequestTooBig => NfsStat4::ReqTooBig,
+        StateError::TooManyOperations => NfsStat4::TooManyOps,
+        StateError::TooSmall => NfsStat4::TooSmall,
+        StateError::TryLater => NfsStat4::Delay,
+        StateError::ClientIdBusy => NfsStat4::ClientIdBusy,
+        StateError::BadStateId => NfsStat4::BadStateId,
+        StateError::OldStateId => NfsStat4::OldStateId,
+        StateError::Expired => NfsStat4::Expired,
+        StateError::Locked => NfsStat4::Locked,
+        StateError::LocksHeld => NfsStat4::LocksHeld,
+        StateError::ShareDenied => NfsStat4::ShareDenied,
+        StateError::OpenMode => NfsStat4::OpenMode,
+        StateError::CompleteAlready => NfsStat4::CompleteAlready,
+        StateError::NoGrace => NfsStat4::NoGrace,
+        StateError::Invalid => NfsStat4::Inval,
+    }
+}
