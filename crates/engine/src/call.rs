@@ -2,12 +2,13 @@
 
 use smallvec::SmallVec;
 use steadfast_shares::{Decision, Flavor, Groups, Rights, Share, ShareId};
-use steadfast_vfs::{CallName, Caller, Cred, Durable, FileSystem, FsError, Obligation};
+use steadfast_vfs::Obligation;
+use steadfast_vfs::{CallName, Caller, Cred, Durable, FileSystem, Flush, FsError, LoggedChange};
 use steadfast_vfs::{ReplyBarrier, StorageHandle, Waiting};
 use steadfast_xdr::Writer;
 
 use crate::complaint::Complaint;
-use crate::compound::Suspended;
+use crate::compound::{EndedRun, Suspended};
 use crate::export::{ExportTable, Exported};
 use crate::host::{CallHost, Room, Stage, StorageId};
 use crate::identity::{Acting, WireIdentity, squash_groups, squashed};
@@ -16,6 +17,7 @@ use crate::peer::{Peer, Transport};
 use crate::program::Program;
 use crate::reply_cache::{Admission, CallKey, Execution, Judged, KEY_BYTES, ReplyCache};
 use crate::shared::Shared;
+use crate::verdict::Awaited;
 use crate::waiting::{allow, waiting_by_degrees};
 use crate::wire_handle::SealedHandle;
 
@@ -50,6 +52,8 @@ pub(crate) struct Call<'a> {
     pub(crate) promises: Promises,
     /// What is left of a COMPOUND that waits for its storage.
     pub(crate) suspended: Option<Suspended>,
+    /// What a COMPOUND's session has to know when its reply goes out.
+    pub(crate) ended_run: Option<Box<EndedRun>>,
 }
 
 /// What the message of a call says in its header.
@@ -74,10 +78,59 @@ pub(crate) struct Op {
 pub(crate) struct Promises {
     /// Where the reply's result begins in its buffer.
     pub(crate) result_at: usize,
-    /// What must be stable first.
-    pub(crate) obligation: Option<Obligation>,
+    /// A change whose record in the log is filled together with the result.
+    change: Option<LoggedChange>,
+    /// Up to where the log must be stable for changes whose records are filled.
+    lsn: Option<u64>,
+    /// What must be flushed, of each file system once.
+    flushes: SmallVec<[Flush; 1]>,
     /// Where the result has write verifiers, to be those in force when the obligation is met.
     pub(crate) verifiers_at: SmallVec<[usize; 1]>,
+}
+
+impl Promises {
+    /// Nothing yet, of a result that begins there.
+    pub(crate) fn of_result(result_at: usize) -> Self {
+        Self { result_at, ..Self::default() }
+    }
+
+    /// Whether the reply may go out at once.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.change.is_none() && self.lsn.is_none() && self.flushes.is_empty()
+    }
+
+    /// Something more must be stable first.
+    fn join(&mut self, obligation: Obligation) {
+        match obligation {
+            Obligation::Log(change) => {
+                self.fill();
+                self.change = Some(change);
+            }
+            Obligation::Flush(flush) => {
+                let known = self.flushes.iter_mut().find(|known| known.domain == flush.domain);
+                match known {
+                    Some(known) => known.targets.extend(flush.targets),
+                    None => self.flushes.push(flush),
+                }
+            }
+        }
+    }
+
+    /// Fills the record of the last change, of which no reply is kept: while a place in the log is
+    /// not filled, nobody's change behind it becomes stable.
+    fn fill(&mut self) {
+        if let Some(change) = self.change.take() {
+            self.lsn = self.lsn.max(Some(change.fill(|_| {})));
+        }
+    }
+
+    /// What is to be waited for, one after another. `append` adds to the record of the last change
+    /// what belongs behind it.
+    pub(crate) fn end(self, append: impl FnOnce(&mut Vec<u8>)) -> impl Iterator<Item = Awaited> {
+        let filled = self.change.map(|change| change.fill(append));
+        let lsn = self.lsn.max(filled).map(Awaited::Lsn);
+        self.flushes.into_iter().map(Awaited::Flush).chain(lsn)
+    }
 }
 
 /// A call that the duplicate request cache has in progress, if it remembers this one. If the
@@ -212,10 +265,19 @@ impl<'a> Call<'a> {
     /// until what the result promises is stable.
     pub(crate) fn barrier(&mut self, encoded: Durable<()>) -> Outcome {
         let ((), obligation) = encoded.release(&ReplyBarrier::for_engine());
-        // To forget one would be to answer before what was promised is stable.
-        assert!(self.promises.obligation.is_none(), "a procedure changes one thing");
-        self.promises.obligation = obligation;
+        if let Some(obligation) = obligation {
+            self.promises.join(obligation);
+        }
         Outcome::Done
+    }
+
+    /// As [`Call::barrier`], of one change among several: the log gets no reply with it.
+    pub(crate) fn barrier_of_one(&mut self, encoded: Durable<()>) -> bool {
+        let ((), obligation) = encoded.release(&ReplyBarrier::for_engine());
+        let Some(obligation) = obligation else { return false };
+        self.promises.join(obligation);
+        self.promises.fill();
+        true
     }
 
     /// Ends the operation with the result that tells of an error, nothing being known of the objects.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use steadfast_rpc::Credentials;
 use steadfast_shares::ShareId;
-use steadfast_vfs::{Cred, FsError, Obligation};
+use steadfast_vfs::{Cred, FsError};
 use steadfast_wire::rpc::{AuthStat, CallHeader, OpaqueAuth, RPCSEC_GSS};
 use steadfast_xdr::{Decode, Reader, Writer};
 
@@ -19,7 +19,7 @@ use crate::peer::{Peer, Transport};
 use crate::programs::{self, PROGRAMS, Unserved};
 use crate::record;
 use crate::reply::{CallFacts, ReplyBuffer};
-use crate::verdict::{Awaited, Kept, ParkedCall, PutOffCall, Verdict};
+use crate::verdict::{Kept, ParkedCall, PutOffCall, Verdict};
 
 const RPC_VERSION: u32 = 2;
 const MESSAGE_TYPE_CALL: u32 = 0;
@@ -119,8 +119,9 @@ impl Engine {
             complaint: None,
             lacks_room: None,
             op: Op { operation: &row.operation, used: None },
-            promises: Promises { result_at, ..Promises::default() },
+            promises: Promises::of_result(result_at),
             suspended: None,
+            ended_run: None,
         };
         match (row.run)(&mut call, &mut arguments, reply) {
             Outcome::Done => self.finish(call, start, now_ms, reply),
@@ -156,7 +157,8 @@ impl Engine {
     ) -> Verdict {
         let operation = call.op.operation;
         let xid = call.message.xid;
-        let Promises { result_at, obligation, verifiers_at } = std::mem::take(&mut call.promises);
+        let mut promises = std::mem::take(&mut call.promises);
+        let result_at = promises.result_at;
         let result = reply.bytes.get(result_at..).unwrap_or(&[]);
         reply.facts.is_error = operation.is_failure(result);
         if let Some(complaint) = call.complaint.take() {
@@ -172,7 +174,8 @@ impl Engine {
             let kept = run.or(execution.map(Kept::Execution)).map(Box::new);
             return Verdict::PutOff(PutOffCall { xid, result, kept });
         }
-        let Some(obligation) = obligation else {
+        let run = call.ended_run.take();
+        if promises.is_empty() {
             if let Some(execution) = execution {
                 if operation.tells_of(result, FsError::TryLater) {
                     self.replies.forget(&execution, result);
@@ -180,19 +183,31 @@ impl Engine {
                     self.replies.finish(&execution, now_ms, result);
                 }
             }
+            if let Some(run) = run {
+                run.finish(result);
+            }
             return Verdict::Replied;
-        };
-        let awaited = match obligation {
-            Obligation::Flush(flush) => Awaited::Flush(flush),
-            Obligation::Log(change) => Awaited::Lsn(change.fill(|record| {
-                let key = execution.as_ref().map(|execution| &execution.key);
-                record::append(record, key, result);
-            })),
-        };
+        }
+        let verifiers_at = std::mem::take(&mut promises.verifiers_at);
+        let mut further = promises.end(|record| {
+            let key = execution.as_ref().map(|execution| &execution.key);
+            record::append(record, key, result);
+        });
+        let Some(awaited) = further.next() else { return Verdict::Replied };
+        let further = further.collect();
         let result = reply.bytes.split_off(result_at);
         start.drop_reply(reply);
         let operation = Some(operation);
-        Verdict::Parked(ParkedCall { awaited, xid, result, verifiers_at, operation, execution })
+        Verdict::Parked(ParkedCall {
+            awaited,
+            further,
+            xid,
+            result,
+            verifiers_at,
+            operation,
+            execution,
+            run,
+        })
     }
 
     /// Keeps a call until more is known about names, or answers it as things are.

@@ -205,7 +205,7 @@ impl Engine {
         now_ms: u64,
         reply: &mut Vec<u8>,
     ) {
-        let ParkedCall { xid, result, verifiers_at, operation, execution, .. } = call;
+        let ParkedCall { xid, mut result, verifiers_at, operation, execution, run, .. } = call;
         steadfast_rpc::accepted_success(&mut Writer::new(reply), xid);
         let start = reply.len();
         match outcome {
@@ -225,13 +225,20 @@ impl Engine {
                     FsError::TryLater | FsError::WouldBlock | FsError::WouldOpen => FsError::Io,
                     error => error,
                 };
-                if let Some(operation) = operation {
+                if let Some(run) = &run {
+                    run.fail(&mut result, error);
+                    reply.extend(result);
+                } else if let Some(operation) = operation {
                     operation.fail(&mut Writer::new(reply), error);
                 }
             }
         }
+        let result = reply.get(start..).unwrap_or(&[]);
         if let Some(execution) = &execution {
-            self.replies.finish(execution, now_ms, reply.get(start..).unwrap_or(&[]));
+            self.replies.finish(execution, now_ms, result);
+        }
+        if let Some(run) = run {
+            run.finish(result);
         }
     }
 }

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 use steadfast_vfs::Flush;
 
 use crate::complaint::HangUp;
-use crate::compound::Suspended;
+use crate::compound::{EndedRun, Suspended};
 use crate::operation::Operation;
 use crate::record;
 use crate::reply_cache::Execution;
@@ -71,6 +71,8 @@ pub enum Awaited {
 pub struct ParkedCall {
     /// What must come first.
     pub awaited: Awaited,
+    /// What must come next, one after another ([`ParkedCall::go_on`]); the log is the last.
+    pub(crate) further: Vec<Awaited>,
     /// Whose call it was.
     pub(crate) xid: u32,
     /// The result for success.
@@ -81,18 +83,32 @@ pub struct ParkedCall {
     pub(crate) operation: Option<&'static Operation>,
     /// Under which the duplicate request cache expects the result.
     pub(crate) execution: Option<Execution>,
+    /// If it is a COMPOUND of a session.
+    pub(crate) run: Option<Box<EndedRun>>,
 }
 
 impl ParkedCall {
     /// A parked call that no engine made, for tests of whoever meets obligations.
     pub fn for_test(awaited: Awaited, result: Vec<u8>) -> Self {
         let verifiers_at = SmallVec::new();
-        Self { awaited, xid: 0, result, verifiers_at, operation: None, execution: None }
+        let (operation, execution, run) = (None, None, None);
+        let further = Vec::new();
+        Self { awaited, further, xid: 0, result, verifiers_at, operation, execution, run }
     }
 
     /// The result for success, for the same tests.
     pub fn result(&self) -> &[u8] {
         &self.result
+    }
+
+    /// What it waited for is stable: whether it waits for something else now, which
+    /// [`ParkedCall::awaited`] says.
+    pub fn go_on(&mut self) -> bool {
+        if self.further.is_empty() {
+            return false;
+        }
+        self.awaited = self.further.remove(0);
+        true
     }
 
     /// What a record of the log is to have for this call, which was flushed and has none: the call and

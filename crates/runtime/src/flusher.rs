@@ -308,6 +308,7 @@ impl Flusher {
         let last_failure = self.last_failure.load(Ordering::Acquire);
         let stable_ns = shared.stamp_ns();
         let mut logged = Vec::new();
+        let mut elsewhere = Vec::new();
         for (mut parked, keys) in calls.into_iter().zip(wants) {
             let own = keys.iter().find_map(|key| failed.get(key)).copied();
             let outcome = match own {
@@ -315,6 +316,13 @@ impl Flusher {
                 None if last_failure > parked.failures_before => Err(FsError::Io),
                 None => Ok(()),
             };
+            if outcome.is_ok() && parked.call.go_on() {
+                match &parked.call.awaited {
+                    Awaited::Lsn(lsn) => logged.push((*lsn, parked)),
+                    Awaited::Flush(flush) => elsewhere.push((flush.domain, parked)),
+                }
+                continue;
+            }
             if outcome.is_ok()
                 && let Some(keeper) = &shared.intent_log
                 && let Some(behind) = parked.call.behind_change()
@@ -330,6 +338,9 @@ impl Flusher {
         if let Some(keeper) = shared.intent_log.as_ref().filter(|_| !logged.is_empty()) {
             keeper.park(&mut logged.into_iter());
             keeper.rouse();
+        }
+        for (domain, parked) in elsewhere {
+            shared.flushers.of(domain, shared).submit(std::iter::once(parked), shared);
         }
     }
 

@@ -7,9 +7,11 @@
 //!
 //! Operations are rows of a table ([`OpRow`]), as procedures are; `nfs4` has them.
 
+mod ended;
 mod reply;
 mod run;
 
+pub(crate) use ended::EndedRun;
 pub(crate) use run::{Compound, Object, Place, Run, Suspended};
 
 use steadfast_wire::nfs4::{NfsStat4, Op4};

@@ -2,11 +2,12 @@
 
 use steadfast_shares::ShareId;
 use steadfast_state::{Client, SlotInUse, StateId};
-use steadfast_vfs::{FsError, StorageHandle};
-use steadfast_wire::nfs4::{CompoundHead4, NfsStat4, Op4};
-use steadfast_xdr::{Decode, Reader, Writer, XdrError};
+use steadfast_vfs::{Durable, FsError, StorageHandle};
+use steadfast_wire::nfs4::{Bitmap4, CompoundHead4, NfsStat4, Op4};
+use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
 
 use super::Stands;
+use super::ended::{EndedRun, OpPlace};
 use super::reply::{ResultPlace, set, word};
 use crate::call::{Call, Outcome, Target};
 use crate::host::Room;
@@ -81,6 +82,7 @@ impl Procedure for Compound {
             start,
             reply_bytes_max,
             place,
+            op_at: 0,
         };
         if let Some(slot) = &run.progress.slot {
             run.reply_bytes_max = slot.session().fore().response_bytes_max as usize;
@@ -121,6 +123,14 @@ pub(crate) struct Progress {
     at: usize,
     /// Where the results behind SEQUENCE's begin, in bytes from the first result.
     kept_from: usize,
+    first_promise: Option<OpPlace>,
+}
+
+impl Progress {
+    fn ended(self) -> EndedRun {
+        let Self { slot, has_made_state: must_be_kept, kept_from, first_promise, .. } = self;
+        EndedRun { slot, must_be_kept, kept_from, first_promise }
+    }
 }
 
 /// What is left of a COMPOUND that waits for its storage.
@@ -134,11 +144,7 @@ pub(crate) struct Suspended {
 impl Suspended {
     /// Its client is told to try later, by this result.
     pub(crate) fn refuse(self, result: &[u8]) {
-        let Progress { slot, kept_from, has_made_state, .. } = self.progress;
-        if let Some(slot) = slot {
-            let place = ResultPlace::in_result(result);
-            finish(slot, has_made_state, kept_from, place, result);
-        }
+        self.progress.ended().finish(result);
     }
 }
 
@@ -156,6 +162,8 @@ pub(crate) struct Run<'c, 'a> {
     /// How large the reply may be, with RPC's header.
     pub(crate) reply_bytes_max: usize,
     place: ResultPlace,
+    /// Where the result of the operation that is being executed begins, in bytes from the first.
+    op_at: usize,
 }
 
 /// How a run ended.
@@ -188,6 +196,7 @@ impl<'a> Run<'_, 'a> {
             w.u32(NfsStat4::Ok as u32);
             self.call.lacks_room = None;
             let before = (self.progress.current, self.progress.saved);
+            self.op_at = result_at - self.place.operations_at();
             let result = match (number, row) {
                 (Err(_), _) => Err(NfsStat4::BadXdr),
                 (Ok(_), None) => Err(NfsStat4::OpIllegal),
@@ -213,10 +222,15 @@ impl<'a> Run<'_, 'a> {
                     reply.files.pop();
                 }
                 set(&mut reply.bytes, result_at + 4, status as u32);
-                if self.call.lacks_room == Some(Room::Later) {
+                // What has promised something cannot wait for anything else.
+                if self.call.lacks_room == Some(Room::Later) && self.call.promises.is_empty() {
                     // It will be executed from its beginning.
                     (self.progress.current, self.progress.saved) = before;
                     return Ended::Later;
+                }
+                if row.is_some_and(|row| row.number == Op4::SetAttr) {
+                    // What was set: nothing.
+                    Bitmap4::EMPTY.encode(&mut Writer::new(&mut reply.bytes));
                 }
                 self.progress.done += 1;
                 return Ended::With(status as u32);
@@ -349,11 +363,8 @@ impl<'a> Run<'_, 'a> {
                     self.call.lacks_room = None;
                 }
                 self.place.end(&mut reply.bytes, status, self.progress.done);
-                let Progress { slot, has_made_state, kept_from, .. } = self.progress;
-                if let Some(slot) = slot {
-                    let result = reply.bytes.get(self.start..).unwrap_or(&[]);
-                    let place = ResultPlace::in_result(result);
-                    finish(slot, has_made_state, kept_from, place, result);
+                if self.progress.slot.is_some() {
+                    self.call.ended_run = Some(Box::new(self.progress.ended()));
                 }
                 Outcome::Done
             }
@@ -370,6 +381,16 @@ impl<'a> Run<'_, 'a> {
             }
             Ended::Replayed => Outcome::Replayed,
             Ended::InProgress => Outcome::Silent,
+        }
+    }
+
+    /// The operation that is being executed has changed something, which must not be done again,
+    /// and perhaps promises that it is stable.
+    pub(crate) fn promise(&mut self, promised: Durable<()>) {
+        self.progress.has_made_state = true;
+        if self.call.barrier_of_one(promised) && self.progress.first_promise.is_none() {
+            let (index, at) = (self.progress.done, self.op_at);
+            self.progress.first_promise = Some(OpPlace { index, at });
         }
     }
 
@@ -441,24 +462,4 @@ enum Begun {
     /// The others are executed.
     New,
     Ended(Ended),
-}
-
-/// Ends the use of a slot: its reply is kept if its client asked for that, or may not do without.
-fn finish(
-    slot: SlotInUse,
-    has_made_state: bool,
-    kept_from: usize,
-    place: ResultPlace,
-    result: &[u8],
-) {
-    if !slot.is_kept() && !has_made_state {
-        return slot.finish(None);
-    }
-    let mut kept = Vec::with_capacity(result.len());
-    let (status, count) = place.ended(result);
-    let mut w = Writer::new(&mut kept);
-    w.u32(status);
-    w.u32(count);
-    kept.extend_from_slice(result.get(place.operations_at() + kept_from..).unwrap_or(&[]));
-    slot.finish(Some(&kept));
 }

@@ -200,8 +200,10 @@ impl Op for Access {
             (FileKind::Directory, asked & (AccessMask::READ | AccessMask::LOOKUP))
         } else {
             let (call, target) = run.stored(NfsStat4::ServerFault)?;
-            // What changes something is refused.
-            let wanted = asked - (AccessMask::MODIFY | AccessMask::EXTEND | AccessMask::DELETE);
+            let mut wanted = asked;
+            if target.rights.is_read_only {
+                wanted -= AccessMask::MODIFY | AccessMask::EXTEND | AccessMask::DELETE;
+            }
             let access =
                 call.read(target, |caller| target.storage.access(caller, &target.handle, wanted));
             let (granted, attr) = access.or_status()?;

@@ -5,6 +5,7 @@ use steadfast_wire::nfs4::{Attribute4, Bitmap4, NfsStat4};
 use steadfast_xdr::{Encode, Writer};
 
 use super::LEASE_S;
+use super::fattr_decode::SETTABLE_BY_EXCLUSIVE;
 use crate::wire_handle::SealedHandle;
 
 /// Attributes of the whole file system: its space, its kind, its limits.
@@ -70,9 +71,11 @@ pub(super) const SUPPORTED: Bitmap4 = Bitmap4::of(&[
     Attribute4::SpaceTotal,
     Attribute4::SpaceUsed,
     Attribute4::TimeAccess,
+    Attribute4::TimeAccessSet,
     Attribute4::TimeDelta,
     Attribute4::TimeMetadata,
     Attribute4::TimeModify,
+    Attribute4::TimeModifySet,
     Attribute4::MountedOnFileId,
     Attribute4::SuppAttrExclCreat,
 ]);
@@ -115,7 +118,11 @@ pub(super) struct OfFileSystem {
 /// The change attribute (RFC 8881 §5.8.1.4) of an object of a share: another number whenever the
 /// ctime is another.
 pub(super) fn change(attr: &Attr) -> u64 {
-    let Time { seconds, nanoseconds } = attr.ctime;
+    change_of(attr.ctime.seconds, attr.ctime.nanoseconds)
+}
+
+/// The same of a ctime.
+pub(super) fn change_of(seconds: i64, nanoseconds: u32) -> u64 {
     seconds.cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(u64::from(nanoseconds))
 }
 
@@ -194,8 +201,7 @@ fn encode_one(w: &mut Writer<'_>, number: u32, known: &Known<'_>) {
         n if n == is(Attribute4::TimeMetadata) => time(w, attr.ctime),
         n if n == is(Attribute4::TimeModify) => time(w, attr.mtime),
         n if n == is(Attribute4::MountedOnFileId) => w.u64(known.mounted_on),
-        // Files cannot be made yet.
-        n if n == is(Attribute4::SuppAttrExclCreat) => Bitmap4::EMPTY.encode(w),
+        n if n == is(Attribute4::SuppAttrExclCreat) => SETTABLE_BY_EXCLUSIVE.encode(w),
         n => debug_assert!(false, "attribute {n} is supported and not told"),
     }
 }

@@ -1,10 +1,12 @@
-//! READ and READLINK (RFC 8881 §18.22, §18.24).
+//! READ, READLINK, WRITE, COMMIT (RFC 8881 §18.3, §18.22, §18.24, §18.32).
 
 use steadfast_state::{ShareAccess, StateId};
-use steadfast_vfs::{FsError, ReadPlace};
-use steadfast_wire::nfs4::{NfsStat4, Op4, Read4Args};
+use steadfast_vfs::{FsError, ReadPlace, WriteHow};
+use steadfast_wire::nfs3::StableHow;
+use steadfast_wire::nfs4::{Commit4Args, NfsStat4, Op4, Read4Args, Write4Args};
 use steadfast_xdr::Writer;
 
+use super::changing;
 use super::stateids::{file_key, given};
 use super::status::OrStatus;
 use crate::compound::{Op, Run};
@@ -46,11 +48,7 @@ impl Op for Read {
             let into = &mut reply.bytes;
             target.storage.read(caller, &target.handle, offset, count, may_be_place, into)
         });
-        let done = done.map_err(|error| match error {
-            // Neither a file nor a directory.
-            FsError::Invalid => NfsStat4::WrongType,
-            error => super::status::status(error),
-        })?;
+        let done = done.map_err(wrong_type)?;
         let head = [u32::from(done.is_end), done.count].map(u32::to_be_bytes);
         if let Some(place) = reply.bytes.get_mut(start..start + HEAD_BYTES) {
             place.copy_from_slice(head.as_flattened());
@@ -61,6 +59,93 @@ impl Op for Read {
         let padding = (4 - done.count as usize % 4) % 4;
         Writer::new(&mut reply.bytes).zeros(padding);
         Ok(())
+    }
+}
+
+pub(super) struct Write;
+
+impl Op for Write {
+    const NUMBER: Op4 = Op4::Write;
+    const NAME: &'static str = "WRITE";
+    type Arguments<'a> = Write4Args<'a>;
+
+    fn run(
+        run: &mut Run<'_, '_>,
+        arguments: &Write4Args<'_>,
+        reply: &mut ReplyBuffer,
+    ) -> Result<(), NfsStat4> {
+        let id = given(run, &arguments.stateid)?;
+        let how = match arguments.stable {
+            StableHow::Unstable => WriteHow::Unstable,
+            StableHow::DataSync => WriteHow::DataSync,
+            StableHow::FileSync => WriteHow::FileSync,
+        };
+        run.stored(NfsStat4::IsDir)?;
+        let client = std::sync::Arc::clone(run.client()?);
+        let state = &run.nfs4.state;
+        let (_, target) = run.stored(NfsStat4::IsDir)?;
+        state.judge(&client, &id, &file_key(target), ShareAccess::WRITE).or_status()?;
+        let (call, target) = changing::stored(run)?;
+        // The verifier is taken before the data: a flush that fails in between makes the client send
+        // the data again, which is safe; the other order could hide the loss.
+        let verifier = call.shared.write_verifier();
+        let mut written = Err(FsError::Io);
+        let promised = target
+            .storage
+            .write(&target.caller(), &target.handle, arguments.offset, arguments.data, how)
+            .map(|changed| written = changed.result);
+        run.promise(promised);
+        let written = written.map_err(wrong_type)?;
+        let mut w = Writer::new(&mut reply.bytes);
+        w.u32(written.count);
+        w.u32(match written.committed {
+            WriteHow::Unstable => StableHow::Unstable,
+            WriteHow::DataSync => StableHow::DataSync,
+            WriteHow::FileSync => StableHow::FileSync,
+        } as u32);
+        w.u64(verifier);
+        Ok(())
+    }
+}
+
+pub(super) struct Commit;
+
+impl Op for Commit {
+    const NUMBER: Op4 = Op4::Commit;
+    const NAME: &'static str = "COMMIT";
+    type Arguments<'a> = Commit4Args;
+
+    fn run(
+        run: &mut Run<'_, '_>,
+        arguments: &Commit4Args,
+        reply: &mut ReplyBuffer,
+    ) -> Result<(), NfsStat4> {
+        let Commit4Args { offset, count } = *arguments;
+        if offset.checked_add(u64::from(count)).is_none() {
+            return Err(NfsStat4::Inval);
+        }
+        let (call, target) = run.stored(NfsStat4::IsDir)?;
+        call.may_block(target).or_status()?;
+        let mut result = Ok(());
+        let promised = target
+            .storage
+            .commit(&target.caller(), &target.handle, offset, count)
+            .map(|changed| result = changed.result);
+        // Not before: what the storage finds out on its way, that data was lost, has to be told.
+        let verifier = call.shared.write_verifier();
+        run.promise(promised);
+        result.map_err(wrong_type)?;
+        Writer::new(&mut reply.bytes).u64(verifier);
+        run.call.note_verifier(&reply.bytes);
+        Ok(())
+    }
+}
+
+/// The status of an error of data: what is neither a file nor a directory has none.
+fn wrong_type(error: FsError) -> NfsStat4 {
+    match error {
+        FsError::Invalid => NfsStat4::WrongType,
+        error => super::status::status(error),
     }
 }
 
@@ -80,10 +165,7 @@ impl Op for ReadLink {
             text.clear();
             target.storage.read_link(caller, &target.handle, &mut text)
         });
-        attr.map_err(|error| match error {
-            FsError::Invalid => NfsStat4::WrongType,
-            error => super::status::status(error),
-        })?;
+        attr.map_err(wrong_type)?;
         Writer::new(&mut reply.bytes).opaque(&text);
         Ok(())
     }

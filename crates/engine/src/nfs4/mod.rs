@@ -1,19 +1,23 @@
 //! NFS version 4, minor version 1 (RFC 8881): a type for each operation, which decodes nothing and
 //! knows no header. `compound` executes them one after another.
 //!
-//! Served so far is what only reads. Operations that change something are refused as on a
-//! read-only file system, and no locks or delegations are given.
+//! Locks and delegations are not given yet.
 
 mod attributes;
+mod changing;
 mod client;
 mod directory;
 mod fattr;
+mod fattr_decode;
 mod handles;
 mod io;
+mod making;
 mod names;
+mod naming;
 mod open;
 mod security;
 pub(crate) mod session;
+mod setting;
 mod stateids;
 pub(crate) mod status;
 
@@ -72,13 +76,13 @@ pub(crate) fn row(number: u32) -> Option<&'static OpRow> {
 static OPERATIONS: [OpRow; 56] = [
     OpRow::of::<attributes::Access>(),
     OpRow::of::<open::Close>(),
-    OpRow::refused(Op4::Commit, "COMMIT", read_only),
-    OpRow::refused(Op4::Create, "CREATE", read_only),
+    OpRow::of::<io::Commit>(),
+    OpRow::of::<making::Create>(),
     OpRow::refused(Op4::DelegPurge, "DELEGPURGE", not_supported),
     OpRow::refused(Op4::DelegReturn, "DELEGRETURN", no_such_stateid),
     OpRow::of::<attributes::GetAttr>(),
     OpRow::of::<handles::GetFh>(),
-    OpRow::refused(Op4::Link, "LINK", read_only),
+    OpRow::of::<naming::Link>(),
     OpRow::refused(Op4::Lock, "LOCK", not_supported),
     OpRow::refused(Op4::LockT, "LOCKT", not_supported),
     OpRow::refused(Op4::LockU, "LOCKU", not_supported),
@@ -95,17 +99,17 @@ static OPERATIONS: [OpRow; 56] = [
     OpRow::of::<io::Read>(),
     OpRow::of::<directory::ReadDir>(),
     OpRow::of::<io::ReadLink>(),
-    OpRow::refused(Op4::Remove, "REMOVE", read_only),
-    OpRow::refused(Op4::Rename, "RENAME", read_only),
+    OpRow::of::<naming::Remove>(),
+    OpRow::of::<naming::Rename>(),
     OpRow::refused(Op4::Renew, "RENEW", not_supported),
     OpRow::of::<handles::RestoreFh>(),
     OpRow::of::<handles::SaveFh>(),
     OpRow::of::<security::SecInfo>(),
-    OpRow::refused(Op4::SetAttr, "SETATTR", read_only),
+    OpRow::of::<setting::SetAttr>(),
     OpRow::refused(Op4::SetClientId, "SETCLIENTID", not_supported),
     OpRow::refused(Op4::SetClientIdConfirm, "SETCLIENTID_CONFIRM", not_supported),
     OpRow::of::<attributes::Verify>(),
-    OpRow::refused(Op4::Write, "WRITE", read_only),
+    OpRow::of::<io::Write>(),
     OpRow::refused(Op4::ReleaseLockOwner, "RELEASE_LOCKOWNER", not_supported),
     OpRow::of::<client::BackchannelCtl>(),
     OpRow::of::<client::BindConnToSession>(),
@@ -144,12 +148,6 @@ fn no_directory_delegation(
     _: &mut ReplyBuffer,
 ) -> Refused {
     Err(NfsStat4::NotSupp)
-}
-
-/// What changes something is refused as on a read-only file system.
-fn read_only(run: &mut Run<'_, '_>, _: &mut Reader<'_>, _: &mut ReplyBuffer) -> Refused {
-    run.current()?;
-    Err(NfsStat4::RoFs)
 }
 
 #[cfg(test)]

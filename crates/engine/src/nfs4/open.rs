@@ -1,17 +1,18 @@
-//! OPEN, CLOSE, `OPEN_DOWNGRADE` (RFC 8881 §18.2, §18.16, §18.18): for reading, of files that are
-//! there.
+//! OPEN, CLOSE, `OPEN_DOWNGRADE` (RFC 8881 §18.2, §18.16, §18.18).
 
 use std::sync::Arc;
 
 use steadfast_state::{ShareAccess, ShareDeny, StateId};
-use steadfast_vfs::{AccessMask, Attr, FileKind};
+use steadfast_vfs::{AccessMask, Attr, CreateHow, FileKind, FsError, PreAttr, SetAttr, Wcc};
 use steadfast_wire::nfs4::{
-    Bitmap4, Close4Args, NfsStat4, Op4, Open4Args, OpenClaim4, OpenDowngrade4Args, OpenHow4,
+    Attribute4, Bitmap4, Close4Args, NfsStat4, Op4, Open4Args, OpenClaim4, OpenDowngrade4Args,
+    OpenHow4,
 };
 use steadfast_xdr::{Encode, Writer};
 
-use super::fattr;
-use super::names::look_up;
+use super::changing::{self, change_info};
+use super::fattr_decode::{self, SETTABLE_BY_EXCLUSIVE};
+use super::names::{self, look_up};
 use super::stateids::{self, file_key, given};
 use super::status::OrStatus;
 use crate::call::{Call, Target};
@@ -24,6 +25,8 @@ const ACCESS_BITS: u32 = 0x3;
 const WANT_BITS: u32 = 0x3_ff00;
 /// Locks are as POSIX has them.
 const RESULT_LOCKTYPE_POSIX: u32 = 0x4;
+/// The times that an exclusive create sets to its verifier.
+const TIMES: Bitmap4 = Bitmap4::of(&[Attribute4::TimeAccess, Attribute4::TimeModify]);
 /// No delegation.
 const DELEGATE_NONE: u32 = 0;
 
@@ -42,20 +45,116 @@ fn share_deny(bits: u32) -> Result<ShareDeny, NfsStat4> {
     u8::try_from(bits).ok().and_then(ShareDeny::from_bits).ok_or(NfsStat4::Inval)
 }
 
-/// Whether an object may be opened for reading. Whoever may execute a program must be able to
-/// read it; that a file's owner may read it, the storage knows.
-fn may_read(call: &mut Call<'_>, target: &Target<'_>) -> Result<Attr, NfsStat4> {
-    let wanted = AccessMask::READ | AccessMask::EXECUTE;
-    let access = call.read(target, |caller| target.storage.access(caller, &target.handle, wanted));
-    let (granted, attr) = access.or_status()?;
+/// Whether a file that is there may be opened. Whoever may execute a program must be able to read
+/// it; a file's owner may do both whatever its mode says, since he could change that.
+fn may_open(
+    call: &mut Call<'_>,
+    target: &Target<'_>,
+    access: ShareAccess,
+) -> Result<Attr, NfsStat4> {
+    let reads = AccessMask::READ | AccessMask::EXECUTE;
+    let granted = call.read(target, |caller| {
+        target.storage.access(caller, &target.handle, reads | AccessMask::MODIFY)
+    });
+    let (granted, attr) = granted.or_status()?;
     match attr.kind {
         FileKind::Regular => {}
         FileKind::Directory => return Err(NfsStat4::IsDir),
         FileKind::Symlink => return Err(NfsStat4::SymLink),
         _ => return Err(NfsStat4::WrongType),
     }
+    if access.contains(ShareAccess::WRITE) && target.rights.is_read_only {
+        return Err(NfsStat4::RoFs);
+    }
+    let lacks_reading = access.contains(ShareAccess::READ) && !granted.intersects(reads);
+    let lacks_writing =
+        access.contains(ShareAccess::WRITE) && !granted.contains(AccessMask::MODIFY);
     let is_owner = attr.uid == target.cred.uid;
-    if granted.is_empty() && !is_owner { Err(NfsStat4::Access) } else { Ok(attr) }
+    if (lacks_reading || lacks_writing) && !is_owner { Err(NfsStat4::Access) } else { Ok(attr) }
+}
+
+/// What OPEN found or made; it is the current object.
+struct Opened {
+    /// How the directory changed.
+    wcc: Wcc,
+    /// Attributes of the file that were set.
+    set: Bitmap4,
+    /// Whether the file was made, so that its mode says nothing about this open.
+    is_made: bool,
+    /// Whether the file, which was there, is to be cut.
+    is_to_be_cut: bool,
+}
+
+impl Opened {
+    /// A file that was there, in a directory that is as it was.
+    fn found(dir_attr: Option<&Attr>, is_to_be_cut: bool) -> Self {
+        let wcc = Wcc { before: dir_attr.map(PreAttr::from), after: dir_attr.copied() };
+        Self { wcc, set: Bitmap4::EMPTY, is_made: false, is_to_be_cut }
+    }
+}
+
+/// Finds the file of a name, or makes it.
+fn find_or_make(
+    run: &mut Run<'_, '_>,
+    name: &[u8],
+    how: &OpenHow4<'_>,
+) -> Result<Opened, NfsStat4> {
+    let (attributes, verifier) = match how {
+        OpenHow4::NoCreate => {
+            let dir_attr = look_up(run, name)?;
+            return Ok(Opened::found(dir_attr.as_ref(), false));
+        }
+        OpenHow4::Unchecked(attributes) | OpenHow4::Guarded(attributes) => (Some(attributes), None),
+        OpenHow4::Exclusive(verifier) => (None, Some(*verifier)),
+        OpenHow4::Exclusive41(verifier, attributes) => (Some(attributes), Some(*verifier)),
+    };
+    let set = attributes.map(fattr_decode::decode).transpose()?.unwrap_or_default();
+    let mask = attributes.map_or(Bitmap4::EMPTY, |attributes| attributes.attrmask);
+    if verifier.is_some() && !mask.without(&SETTABLE_BY_EXCLUSIVE).is_empty() {
+        return Err(NfsStat4::Inval);
+    }
+    let is_unchecked = matches!(how, OpenHow4::Unchecked(_));
+    if is_unchecked {
+        let dir = run.progress.current;
+        match look_up(run, name) {
+            Ok(dir_attr) => return Ok(Opened::found(dir_attr.as_ref(), set.size == Some(0))),
+            Err(NfsStat4::NoEnt) => run.set_current_place(dir),
+            Err(status) => return Err(status),
+        }
+    }
+    let name = names::name(name)?;
+    let (_, dir) = changing::stored(run)?;
+    let how = match verifier {
+        Some(verifier) => CreateHow::Exclusive(verifier),
+        None => CreateHow::Guarded(set),
+    };
+    let mut made = None;
+    let promised = dir
+        .storage
+        .create(&dir.caller(), &dir.handle, name, &how)
+        .map(|changed| made = Some((changed.result, changed.wcc)));
+    let share = dir.share.id;
+    run.promise(promised);
+    let (result, wcc) = made.ok_or(NfsStat4::ServerFault)?;
+    let entry = result.map_err(|error| match error {
+        // Somebody made it since it was looked up.
+        FsError::Exists if is_unchecked => NfsStat4::Delay,
+        error => super::status::status(error),
+    })?;
+    run.set_current(Object::Stored(share, entry.handle));
+    if verifier.is_some() && !set.is_empty() {
+        let (_, file) = changing::stored(run)?;
+        let mut result = Ok(());
+        let promised = file
+            .storage
+            .set_attributes(&file.caller(), &file.handle, &set, None)
+            .map(|changed| result = changed.result);
+        run.promise(promised);
+        result.or_status()?;
+    }
+    // The verifier is kept in the times: a client sets them afterwards if it is told so.
+    let set = if verifier.is_some() { mask.or(&TIMES) } else { mask };
+    Ok(Opened { wcc, set, is_made: true, is_to_be_cut: false })
 }
 
 pub(super) struct Open;
@@ -73,31 +172,16 @@ impl Op for Open {
         let access = share_access(arguments.share_access)?;
         let deny = share_deny(arguments.share_deny)?;
         run.current()?;
-        let mut dir_attr = None;
-        match &arguments.claim {
+        let client = Arc::clone(run.client()?);
+        let opened = match &arguments.claim {
             OpenClaim4::Null(name) => {
                 if let Object::Node(_) = run.current()? {
                     look_up(run, name)?;
                     return Err(NfsStat4::IsDir);
                 }
-                let found = look_up(run, name);
-                let found = match (found, &arguments.openhow) {
-                    (Err(NfsStat4::NoEnt), OpenHow4::NoCreate) => return Err(NfsStat4::NoEnt),
-                    // It would have to be made.
-                    (Err(NfsStat4::NoEnt), _) => return Err(NfsStat4::RoFs),
-                    (found, _) => found?,
-                };
-                match arguments.openhow {
-                    OpenHow4::NoCreate => {}
-                    OpenHow4::Guarded(_) => return Err(NfsStat4::Exist),
-                    OpenHow4::Unchecked(set) if set.attrmask.is_empty() => {}
-                    OpenHow4::Unchecked(_) | OpenHow4::Exclusive(_) | OpenHow4::Exclusive41(..) => {
-                        return Err(NfsStat4::RoFs);
-                    }
-                }
-                dir_attr = found;
+                find_or_make(run, name, &arguments.openhow)?
             }
-            OpenClaim4::Fh if arguments.openhow == OpenHow4::NoCreate => {}
+            OpenClaim4::Fh if arguments.openhow == OpenHow4::NoCreate => Opened::found(None, false),
             OpenClaim4::Fh => return Err(NfsStat4::Inval),
             // State is not lost as long as the server runs, and when it is there is no grace yet.
             OpenClaim4::Previous(_) => return Err(NfsStat4::NoGrace),
@@ -108,33 +192,44 @@ impl Op for Open {
             OpenClaim4::DelegatePrev(_) | OpenClaim4::DelegPrevFh => {
                 return Err(NfsStat4::NotSupp);
             }
-        }
-        run.stored(NfsStat4::IsDir)?;
-        if access.contains(ShareAccess::WRITE) {
-            return Err(NfsStat4::RoFs);
-        }
-        let client = Arc::clone(run.client()?);
+        };
         let state = &run.nfs4.state;
         let (call, target) = run.stored(NfsStat4::IsDir)?;
-        let attr = may_read(call, target)?;
+        if !opened.is_made {
+            let access = if opened.is_to_be_cut { access | ShareAccess::WRITE } else { access };
+            may_open(call, target, access)?;
+        }
         let file = file_key(target);
         let request = steadfast_state::Open { owner: arguments.owner, file, access, deny };
         let id = state.open(&client, &request).or_status()?;
         run.progress.has_made_state = true;
+        let mut set = opened.set;
+        if opened.is_to_be_cut {
+            cut(run)?;
+            set = Bitmap4::of(&[Attribute4::Size]);
+        }
         run.progress.current.stateid = Some(id);
         let mut w = Writer::new(&mut reply.bytes);
         stateids::encode(&mut w, &id);
-        // Nothing was made: the directory is as it was.
-        let change = fattr::change(dir_attr.as_ref().unwrap_or(&attr));
-        let is_atomic = true;
-        w.bool(is_atomic);
-        w.u64(change);
-        w.u64(change);
+        change_info(&mut w, &opened.wcc);
         w.u32(RESULT_LOCKTYPE_POSIX);
-        Bitmap4::EMPTY.encode(&mut w);
+        set.encode(&mut w);
         w.u32(DELEGATE_NONE);
         Ok(())
     }
+}
+
+/// Cuts the current file, which was opened.
+fn cut(run: &mut Run<'_, '_>) -> Result<(), NfsStat4> {
+    let (_, file) = changing::stored(run)?;
+    let set = SetAttr { size: Some(0), ..SetAttr::default() };
+    let mut result = Ok(());
+    let promised = file
+        .storage
+        .set_attributes(&file.caller(), &file.handle, &set, None)
+        .map(|changed| result = changed.result);
+    run.promise(promised);
+    result.or_status()
 }
 
 pub(super) struct Close;

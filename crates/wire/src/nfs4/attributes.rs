@@ -185,6 +185,16 @@ impl Bitmap4 {
         Self { words, has_more: self.has_more && other.has_more }
     }
 
+    /// Those that are in one or the other.
+    #[must_use]
+    pub fn or(&self, other: &Self) -> Self {
+        let mut words = self.words;
+        for (word, other) in words.iter_mut().zip(other.words) {
+            *word |= other;
+        }
+        Self { words, has_more: self.has_more || other.has_more }
+    }
+
     /// Those that are not in the other.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {

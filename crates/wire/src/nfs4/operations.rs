@@ -6,6 +6,7 @@ use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
 use super::attributes::{Bitmap4, Fattr4};
 use super::{HANDLE_BYTES_MAX, NAME_BYTES_MAX, OPAQUE_BYTES_MAX, TAG_BYTES_MAX};
 use crate::codec::{numbers, structure};
+use crate::nfs3::{DATA_BYTES_MAX, PATH_BYTES_MAX, StableHow};
 
 structure! {
     /// What a COMPOUND begins with; its operations follow.
@@ -267,6 +268,143 @@ structure! {
         pub share_access: u32,
         /// What is left of what it denies to others.
         pub share_deny: u32,
+    }
+}
+
+structure! {
+    /// Arguments of SETATTR.
+    #[derive(Copy)]
+    pub struct SetAttr4Args<'a> {
+        /// By which open, if the size is set.
+        pub stateid: StateId4,
+        /// What to set.
+        pub obj_attributes: Fattr4<'a>,
+    }
+}
+
+structure! {
+    /// Arguments of WRITE.
+    #[derive(Copy)]
+    pub struct Write4Args<'a> {
+        /// By which open, lock or delegation.
+        pub stateid: StateId4,
+        /// Where to begin, in bytes.
+        pub offset: u64,
+        /// How stable the data is to be.
+        pub stable: StableHow,
+        /// The data.
+        pub data: &'a [u8]; max DATA_BYTES_MAX,
+    }
+}
+
+structure! {
+    /// Arguments of COMMIT.
+    #[derive(Copy)]
+    pub struct Commit4Args {
+        /// Where to begin, in bytes.
+        pub offset: u64,
+        /// How many bytes; 0 to the end.
+        pub count: u32,
+    }
+}
+
+/// What CREATE makes (`createtype4`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CreateType4<'a> {
+    /// A symbolic link with this target.
+    Link(&'a [u8]),
+    /// A block device: major and minor number.
+    BlockDevice(u32, u32),
+    /// A character device.
+    CharacterDevice(u32, u32),
+    /// A socket's name.
+    Socket,
+    /// A named pipe.
+    Fifo,
+    /// A directory.
+    Directory,
+    /// A type that CREATE does not make, by its number.
+    Other(u32),
+}
+
+impl<'a> Decode<'a> for CreateType4<'a> {
+    fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
+        match r.u32()? {
+            2 => Ok(Self::Directory),
+            3 => Ok(Self::BlockDevice(r.u32()?, r.u32()?)),
+            4 => Ok(Self::CharacterDevice(r.u32()?, r.u32()?)),
+            5 => r.opaque(PATH_BYTES_MAX).map(Self::Link),
+            6 => Ok(Self::Socket),
+            7 => Ok(Self::Fifo),
+            other => Ok(Self::Other(other)),
+        }
+    }
+}
+
+impl Encode for CreateType4<'_> {
+    fn encode(&self, w: &mut Writer<'_>) {
+        match self {
+            Self::Directory => w.u32(2),
+            Self::BlockDevice(major, minor) => {
+                w.u32(3);
+                w.u32(*major);
+                w.u32(*minor);
+            }
+            Self::CharacterDevice(major, minor) => {
+                w.u32(4);
+                w.u32(*major);
+                w.u32(*minor);
+            }
+            Self::Link(target) => {
+                w.u32(5);
+                w.opaque(target);
+            }
+            Self::Socket => w.u32(6),
+            Self::Fifo => w.u32(7),
+            Self::Other(other) => w.u32(*other),
+        }
+    }
+}
+
+structure! {
+    /// Arguments of CREATE.
+    #[derive(Copy)]
+    pub struct Create4Args<'a> {
+        /// What to make.
+        pub objtype: CreateType4<'a>,
+        /// Its name in the current directory.
+        pub objname: &'a [u8]; max NAME_BYTES_MAX,
+        /// Its attributes.
+        pub createattrs: Fattr4<'a>,
+    }
+}
+
+structure! {
+    /// Arguments of REMOVE.
+    #[derive(Copy)]
+    pub struct Remove4Args<'a> {
+        /// A name in the current directory.
+        pub target: &'a [u8]; max NAME_BYTES_MAX,
+    }
+}
+
+structure! {
+    /// Arguments of RENAME.
+    #[derive(Copy)]
+    pub struct Rename4Args<'a> {
+        /// A name in the saved directory.
+        pub oldname: &'a [u8]; max NAME_BYTES_MAX,
+        /// What it becomes in the current directory.
+        pub newname: &'a [u8]; max NAME_BYTES_MAX,
+    }
+}
+
+structure! {
+    /// Arguments of LINK.
+    #[derive(Copy)]
+    pub struct Link4Args<'a> {
+        /// The saved object's new name in the current directory.
+        pub newname: &'a [u8]; max NAME_BYTES_MAX,
     }
 }
 

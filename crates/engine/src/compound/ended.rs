@@ -1,0 +1,64 @@
+//! What is left to do for a COMPOUND when its last operation has ended.
+
+use steadfast_state::SlotInUse;
+use steadfast_vfs::FsError;
+use steadfast_xdr::Writer;
+
+use super::reply::{ResultPlace, set};
+use crate::nfs4::status;
+
+/// Bytes of an operation's number and status.
+const OP_HEAD_BYTES: usize = 8;
+
+/// A COMPOUND whose result is made, and goes out when what it promises is stable.
+#[derive(Debug)]
+pub(crate) struct EndedRun {
+    /// Of its session.
+    pub(super) slot: Option<SlotInUse>,
+    /// Whether its reply is kept whatever its client asked for: it cannot be executed again.
+    pub(super) must_be_kept: bool,
+    /// Where the results behind SEQUENCE's begin, in bytes from the first result.
+    pub(super) kept_from: usize,
+    /// The first operation whose result is true only when something is stable.
+    pub(super) first_promise: Option<OpPlace>,
+}
+
+/// Where an operation's result is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpPlace {
+    /// How many came before it.
+    pub(super) index: u32,
+    /// Where it begins, in bytes from the first result.
+    pub(super) at: usize,
+}
+
+impl EndedRun {
+    /// Makes a result for success one for failure: what was promised first could not be made stable.
+    pub(crate) fn fail(&self, result: &mut Vec<u8>, error: FsError) {
+        let place = ResultPlace::in_result(result);
+        let status = status::number(error);
+        let Some(OpPlace { index, at }) = self.first_promise else { return };
+        let at = place.operations_at() + at;
+        result.truncate(at + OP_HEAD_BYTES);
+        set(result, at + 4, status);
+        place.end(result, status, index + 1);
+    }
+
+    /// Ends the use of the slot: the reply is kept if its client asked for that, or must not do
+    /// without.
+    pub(crate) fn finish(self, result: &[u8]) {
+        let Some(slot) = self.slot else { return };
+        if !slot.is_kept() && !self.must_be_kept {
+            return slot.finish(None);
+        }
+        let place = ResultPlace::in_result(result);
+        let (status, count) = place.ended(result);
+        let mut kept = Vec::with_capacity(result.len());
+        let mut w = Writer::new(&mut kept);
+        w.u32(status);
+        w.u32(count);
+        let from = place.operations_at() + self.kept_from;
+        kept.extend_from_slice(result.get(from..).unwrap_or(&[]));
+        slot.finish(Some(&kept));
+    }
+}

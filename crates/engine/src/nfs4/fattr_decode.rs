@@ -1,0 +1,157 @@
+//! How attributes that are to be set are read (`fattr4`).
+
+use steadfast_vfs::{SetAttr, SetTime, Time};
+use steadfast_wire::nfs4::{Attribute4, Bitmap4, Fattr4, NfsStat4};
+use steadfast_xdr::{Reader, XdrError};
+
+use super::fattr::SUPPORTED;
+
+/// What can be set of any object.
+pub(super) const SETTABLE: Bitmap4 = Bitmap4::of(&[
+    Attribute4::Size,
+    Attribute4::Mode,
+    Attribute4::Owner,
+    Attribute4::OwnerGroup,
+    Attribute4::TimeAccessSet,
+    Attribute4::TimeModifySet,
+]);
+
+/// What an exclusive create can set: not the times, in which its verifier is kept.
+pub(super) const SETTABLE_BY_EXCLUSIVE: Bitmap4 =
+    Bitmap4::of(&[Attribute4::Mode, Attribute4::Owner, Attribute4::OwnerGroup]);
+
+/// Longest name of an owner that is read, in bytes.
+const OWNER_BYTES_MAX: usize = 1024;
+const NANOSECONDS_MAX: u32 = 999_999_999;
+
+/// Reads what is to be set.
+///
+/// # Errors
+/// `AttrNotSupp` for attributes that there are not, `Inval` for those that cannot be set and for
+/// values that make no sense, `BadOwner` for an owner that is nobody, `BadXdr`.
+pub(super) fn decode(attributes: &Fattr4<'_>) -> Result<SetAttr, NfsStat4> {
+    let mask = &attributes.attrmask;
+    if !mask.without(&SUPPORTED).without(&SETTABLE).is_empty() {
+        return Err(NfsStat4::AttrNotSupp);
+    }
+    if !mask.without(&SETTABLE).is_empty() {
+        return Err(NfsStat4::Inval);
+    }
+    let mut r = Reader::new(attributes.attr_vals);
+    let mut set = SetAttr::default();
+    if mask.has(Attribute4::Size) {
+        set.size = Some(r.u64().map_err(bad)?);
+    }
+    if mask.has(Attribute4::Mode) {
+        let mode = r.u32().map_err(bad)?;
+        if mode & !0o7777 != 0 {
+            return Err(NfsStat4::Inval);
+        }
+        set.mode = Some(mode);
+    }
+    if mask.has(Attribute4::Owner) {
+        set.uid = Some(owner(r.opaque(OWNER_BYTES_MAX).map_err(bad)?)?);
+    }
+    if mask.has(Attribute4::OwnerGroup) {
+        set.gid = Some(owner(r.opaque(OWNER_BYTES_MAX).map_err(bad)?)?);
+    }
+    if mask.has(Attribute4::TimeAccessSet) {
+        set.atime = set_time(&mut r)?;
+    }
+    if mask.has(Attribute4::TimeModifySet) {
+        set.mtime = set_time(&mut r)?;
+    }
+    if r.is_empty() { Ok(set) } else { Err(NfsStat4::BadXdr) }
+}
+
+fn bad(_: XdrError) -> NfsStat4 {
+    NfsStat4::BadXdr
+}
+
+/// The number that stands for a user or group. Names are nobody's yet.
+fn owner(text: &[u8]) -> Result<u32, NfsStat4> {
+    if text.is_empty() {
+        return Err(NfsStat4::Inval);
+    }
+    let is_number = text.iter().all(u8::is_ascii_digit);
+    // A number with leading zeros is a name that looks like one (RFC 8881 §5.9).
+    let is_plain = text.len() == 1 || text.first() != Some(&b'0');
+    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    match number {
+        // -1 is nobody to the kernel.
+        Some(number) if is_number && is_plain && number != u32::MAX => Ok(number),
+        _ => Err(NfsStat4::BadOwner),
+    }
+}
+
+/// `settime4`.
+fn set_time(r: &mut Reader<'_>) -> Result<SetTime, NfsStat4> {
+    match r.u32().map_err(bad)? {
+        0 => Ok(SetTime::ServerTime),
+        1 => {
+            let seconds = r.i64().map_err(bad)?;
+            let nanoseconds = r.u32().map_err(bad)?;
+            if nanoseconds > NANOSECONDS_MAX {
+                return Err(NfsStat4::Inval);
+            }
+            Ok(SetTime::To(Time { seconds, nanoseconds }))
+        }
+        _ => Err(NfsStat4::BadXdr),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use steadfast_xdr::Writer;
+
+    use super::*;
+
+    #[test]
+    fn owners_are_numbers() {
+        assert_eq!(owner(b"0"), Ok(0));
+        assert_eq!(owner(b"1000"), Ok(1000));
+        assert_eq!(owner(b""), Err(NfsStat4::Inval));
+        for nobody in [
+            &b"root@example"[..],
+            b"-1",
+            b"+1",
+            b" 1",
+            b"01",
+            b"4294967295",
+            b"4294967296",
+            b"\xff",
+        ] {
+            assert_eq!(owner(nobody), Err(NfsStat4::BadOwner), "{}", nobody.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn values_are_read_in_the_order_of_their_numbers_and_to_the_end() {
+        let mask = Bitmap4::of(&[Attribute4::Size, Attribute4::Mode, Attribute4::TimeModifySet]);
+        let mut vals = Vec::new();
+        let mut w = Writer::new(&mut vals);
+        w.u64(7);
+        w.u32(0o640);
+        w.u32(1);
+        w.i64(-5);
+        w.u32(9);
+        let of = |attr_vals| Fattr4 { attrmask: mask, attr_vals };
+        let set = decode(&of(&vals)).unwrap();
+        assert_eq!((set.size, set.mode, set.atime), (Some(7), Some(0o640), SetTime::Keep));
+        assert_eq!(set.mtime, SetTime::To(Time { seconds: -5, nanoseconds: 9 }));
+        for cut in (0..vals.len()).step_by(4) {
+            assert_eq!(decode(&of(&vals[..cut])), Err(NfsStat4::BadXdr));
+        }
+        vals.extend([0; 4]);
+        assert_eq!(decode(&of(&vals)), Err(NfsStat4::BadXdr));
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_refused() {
+        let of = |attribute| Fattr4 { attrmask: Bitmap4::of(&[attribute]), attr_vals: &[] };
+        assert_eq!(decode(&of(Attribute4::Type)), Err(NfsStat4::Inval));
+        assert_eq!(decode(&of(Attribute4::Acl)), Err(NfsStat4::AttrNotSupp));
+        let unknown = Fattr4 { attrmask: Bitmap4::from_words([0, 0, 1 << 31]), attr_vals: &[] };
+        assert_eq!(decode(&unknown), Err(NfsStat4::AttrNotSupp));
+    }
+}

@@ -1,0 +1,46 @@
+//! SETATTR (RFC 8881 §18.30).
+
+use std::sync::Arc;
+
+use steadfast_state::ShareAccess;
+use steadfast_wire::nfs4::{NfsStat4, Op4, SetAttr4Args};
+use steadfast_xdr::{Encode, Writer};
+
+use super::stateids::{file_key, given};
+use super::status::OrStatus;
+use super::{changing, fattr_decode};
+use crate::compound::{Op, Run};
+use crate::reply::ReplyBuffer;
+
+/// What is set is told with success and failure alike: of a failure nothing is.
+pub(super) struct SetAttr;
+
+impl Op for SetAttr {
+    const NUMBER: Op4 = Op4::SetAttr;
+    const NAME: &'static str = "SETATTR";
+    type Arguments<'a> = SetAttr4Args<'a>;
+
+    fn run(
+        run: &mut Run<'_, '_>,
+        arguments: &SetAttr4Args<'_>,
+        reply: &mut ReplyBuffer,
+    ) -> Result<(), NfsStat4> {
+        run.current()?;
+        let set = fattr_decode::decode(&arguments.obj_attributes)?;
+        if set.size.is_some() {
+            let id = given(run, &arguments.stateid)?;
+            let client = Arc::clone(run.client()?);
+            let state = &run.nfs4.state;
+            let (_, target) = run.stored(NfsStat4::RoFs)?;
+            state.judge(&client, &id, &file_key(target), ShareAccess::WRITE).or_status()?;
+        }
+        let (_, target) = changing::stored(run)?;
+        let durable = target.storage.set_attributes(&target.caller(), &target.handle, &set, None);
+        let mut result = Ok(());
+        let promised = durable.map(|changed| result = changed.result);
+        run.promise(promised);
+        result.or_status()?;
+        arguments.obj_attributes.attrmask.encode(&mut Writer::new(&mut reply.bytes));
+        Ok(())
+    }
+}
