@@ -1,6 +1,7 @@
 //! A client: its lease and its opens.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -12,14 +13,17 @@ use crate::{ClientId, StateError};
 pub struct Client {
     id: ClientId,
     renewed_ms: AtomicU64,
+    /// The state's.
+    clock_ms: Arc<AtomicU64>,
     has_completed_reclaim: AtomicBool,
     pub(crate) opens: Mutex<ClientOpens>,
 }
 
 impl Client {
-    pub(crate) fn new(id: ClientId, now_ms: u64) -> Self {
+    pub(crate) fn new(id: ClientId, now_ms: u64, clock_ms: Arc<AtomicU64>) -> Self {
         Self {
             id,
+            clock_ms,
             renewed_ms: AtomicU64::new(now_ms),
             has_completed_reclaim: AtomicBool::new(false),
             opens: Mutex::new(ClientOpens::default()),
@@ -37,6 +41,20 @@ impl Client {
         if self.renewed_ms.load(Ordering::Relaxed) != now_ms {
             self.renewed_ms.store(now_ms, Ordering::Relaxed);
         }
+    }
+
+    /// A request of the client is finished: its lease begins anew, as of the last tick (RFC 8881
+    /// §8.3).
+    pub(crate) fn renew_at_end(&self) {
+        let clock_ms = self.clock_ms.load(Ordering::Relaxed);
+        if clock_ms > self.renewed_ms() {
+            self.renewed_ms.store(clock_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// The latest time that is known: that of the last tick, or of the client's last request.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.clock_ms.load(Ordering::Relaxed).max(self.renewed_ms())
     }
 
     /// When it was last heard.

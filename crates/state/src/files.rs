@@ -15,6 +15,8 @@ use crate::opens::ByNumber;
 use crate::{Client, FileKey, ShareAccess, ShareDeny};
 
 const SHARDS: usize = 64;
+/// A shard keeps the memory for so many files.
+const CAPACITY_KEPT: usize = 1024;
 /// Clients with expired leases that one judgement names: the caller expires them and asks again.
 const EXPIRED_MAX: usize = 64;
 
@@ -289,6 +291,11 @@ impl Files {
         }
         if is_last {
             entry.remove();
+            // What many open files took is given back, seldom enough to cost little a file.
+            if shard.capacity() > CAPACITY_KEPT && shard.len() < shard.capacity() / 8 {
+                let capacity = shard.capacity() / 4;
+                shard.shrink_to(capacity, |file| self.hasher.hash_one(file.key));
+            }
         }
     }
 

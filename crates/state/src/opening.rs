@@ -29,8 +29,8 @@ pub struct Open<'a> {
 enum Stopped {
     /// It fails.
     Failed(StateError),
-    /// These clients have to expire first.
-    ByExpired(Vec<Arc<Client>>),
+    /// These clients have to expire first; if one is alive after all, the call fails.
+    ByExpired(Vec<Arc<Client>>, StateError),
     /// The opens of all clients are too many.
     ForRoom,
 }
@@ -45,7 +45,7 @@ impl Stopped {
     fn by(conflict: Conflict, error: StateError) -> Self {
         match conflict {
             Conflict::Living => Self::Failed(error),
-            Conflict::Expired(clients) => Self::ByExpired(clients),
+            Conflict::Expired(clients) => Self::ByExpired(clients, error),
         }
     }
 }
@@ -116,9 +116,9 @@ impl State {
     /// Judges a READ, a WRITE, or a SETATTR of the size, by its stateid. Clients whose lease has
     /// expired lose all that they have, if they alone are in the way.
     ///
-    /// [`StateId::ANONYMOUS`] is judged by what all opens deny; [`StateId::READ_BYPASS`] reads
-    /// whatever they deny. An open for writing only may read what nobody else denies, since clients
-    /// fill up their pages (RFC 8881 §18.22.4 permits it).
+    /// [`StateId::ANONYMOUS`] is judged by what all opens deny. So is [`StateId::READ_BYPASS`], but
+    /// it reads whatever they deny (RFC 8881 §8.2.3). An open for writing only may read what nobody
+    /// else denies, since clients fill up their pages (§9.7 permits it).
     ///
     /// # Errors
     /// [`StateError::OpenMode`]; [`StateError::Locked`] if another open denies the access; and
@@ -132,7 +132,7 @@ impl State {
     ) -> Result<(), StateError> {
         match *id {
             StateId::READ_BYPASS if wanted == ShareAccess::READ => Ok(()),
-            StateId::ANONYMOUS => {
+            StateId::ANONYMOUS | StateId::READ_BYPASS => {
                 self.repeated(client, || self.try_share(client, None, file, wanted))
             }
             _ => {
@@ -190,13 +190,13 @@ impl State {
         attempt: impl Fn() -> Result<T, Stopped>,
     ) -> Result<T, StateError> {
         for _ in 0..ROUNDS_MAX {
-            let now_ms = self.now_ms(client);
+            let now_ms = client.now_ms();
             match attempt() {
                 Ok(done) => return Ok(done),
                 Err(Stopped::Failed(error)) => return Err(error),
-                Err(Stopped::ByExpired(clients)) => {
-                    for client in &clients {
-                        self.expire(now_ms, client);
+                Err(Stopped::ByExpired(clients, error)) => {
+                    if !clients.iter().all(|client| self.expire(now_ms, client)) {
+                        return Err(error);
                     }
                 }
                 Err(Stopped::ForRoom) => {
@@ -257,7 +257,7 @@ impl State {
     }
 
     fn asking<'a>(&self, client: &'a Arc<Client>, own: Option<(OpenNumber, Share)>) -> Asking<'a> {
-        let (now_ms, lease_ms) = (self.now_ms(client), self.settings.lease_ms);
+        let (now_ms, lease_ms) = (client.now_ms(), self.settings.lease_ms);
         Asking { client, own, now_ms, lease_ms }
     }
 }

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use crate::exchange::{Case, Confirmed, judge};
+use crate::session::slot_bytes_max;
 use crate::{
     Channel, Client, ClientId, ExchangeId, ExchangedId, Principal, Session, SessionId, Settings,
     StateError,
@@ -97,8 +99,14 @@ impl Record {
         self.unconfirmed.is_none()
     }
 
+    /// A lease does not expire while a request is under way (RFC 8881 §8.3).
+    fn is_silent(&self, now_ms: u64, silent_ms_max: u64) -> bool {
+        self.client.silent_ms(now_ms) > silent_ms_max
+            && !self.sessions.iter().any(|session| session.is_busy())
+    }
+
     fn is_expired(&self, now_ms: u64, settings: &Settings) -> bool {
-        self.client.silent_ms(now_ms) > settings.lease_ms
+        self.is_silent(now_ms, settings.lease_ms)
     }
 
     fn has_state(&self) -> bool {
@@ -133,6 +141,16 @@ impl Record {
     }
 }
 
+/// What became of a client that should expire.
+pub(crate) enum Expired {
+    /// It is alive.
+    Not,
+    /// It has no record any more. Another thread may still be ending its state.
+    Before,
+    /// It has no record any more: the caller ends its state.
+    Now(Record),
+}
+
 /// A place for a record. Records that follow each other in one place differ by generation.
 #[derive(Default)]
 struct Place {
@@ -151,6 +169,7 @@ struct OfOwner {
 /// registry's lock.
 pub(crate) struct Registry {
     instance: u32,
+    clock_ms: Arc<AtomicU64>,
     places_max: usize,
     places: Vec<Place>,
     /// Free places, the one that is free for longest first: so a client id comes again as late as
@@ -160,22 +179,23 @@ pub(crate) struct Registry {
     /// Unconfirmed records in the order in which they were made.
     unconfirmed: BTreeMap<u64, u16>,
     order_next: u64,
-    /// Bytes that sessions have reserved for kept replies.
-    kept_bytes: u64,
+    /// Bytes that sessions have reserved for their slots.
+    slot_bytes: u64,
 }
 
 impl Registry {
-    pub(crate) fn new(settings: &Settings) -> Self {
+    pub(crate) fn new(settings: &Settings, clock_ms: Arc<AtomicU64>) -> Self {
         let places_max = settings.limits.clients_max.clamp(1, CLIENTS_MAX);
         Self {
             instance: settings.instance,
+            clock_ms,
             places_max: usize::try_from(places_max).unwrap_or(usize::MAX),
             places: Vec::new(),
             free: VecDeque::new(),
             owners: HashMap::new(),
             unconfirmed: BTreeMap::new(),
             order_next: 0,
-            kept_bytes: 0,
+            slot_bytes: 0,
         }
     }
 
@@ -258,7 +278,7 @@ impl Registry {
             None => request.owner.into(),
         };
         let record = place.record.insert(Record {
-            client: Arc::new(Client::new(id, now_ms)),
+            client: Arc::new(Client::new(id, now_ms, Arc::clone(&self.clock_ms))),
             owner: Arc::clone(&owner),
             verifier: request.verifier,
             principal: request.principal.clone(),
@@ -363,7 +383,7 @@ impl Registry {
             }
         }
         for session in &record.sessions {
-            self.kept_bytes = self.kept_bytes.saturating_sub(session.kept_bytes_max());
+            self.slot_bytes = self.slot_bytes.saturating_sub(session.slot_bytes_max());
         }
         Some(record)
     }
@@ -382,7 +402,7 @@ impl Registry {
         make: impl FnOnce(Arc<Client>, Channel, Channel) -> Option<Arc<Session>>,
     ) -> Result<CreatedSession, StateError> {
         let limits = &settings.limits;
-        let kept_bytes_free = limits.kept_bytes_max.saturating_sub(self.kept_bytes);
+        let slot_bytes_free = limits.slot_bytes_max.saturating_sub(self.slot_bytes);
         let record = self.find_mut(request.client).ok_or(StateError::StaleClientId)?;
         if request.sequence == record.sequence {
             let created = record.created.ok_or(StateError::SequenceMisordered)?;
@@ -402,7 +422,7 @@ impl Registry {
         if record.sessions.len() >= sessions_max {
             return Err(StateError::TryLater);
         }
-        let fore = granted(request.fore, settings, kept_bytes_free).ok_or(StateError::TryLater)?;
+        let fore = granted(request.fore, settings, slot_bytes_free).ok_or(StateError::TryLater)?;
         let back = clamped(request.back, settings);
         let session = make(Arc::clone(&record.client), fore, back).ok_or(StateError::TryLater)?;
 
@@ -411,9 +431,9 @@ impl Registry {
         record.client.renew(now_ms);
         record.sequence = sequence;
         record.created = Some(created);
-        let kept_bytes = session.kept_bytes_max();
+        let slot_bytes = session.slot_bytes_max();
         record.sessions.push(session);
-        self.kept_bytes = self.kept_bytes.saturating_add(kept_bytes);
+        self.slot_bytes = self.slot_bytes.saturating_add(slot_bytes);
         left.extend(self.confirm(request.client));
         Ok(created)
     }
@@ -436,7 +456,7 @@ impl Registry {
         let record = self.find_mut(session.client().id()).ok_or(StateError::BadSession)?;
         let place = record.sessions.iter().position(|other| other.id() == session.id());
         record.sessions.swap_remove(place.ok_or(StateError::BadSession)?);
-        self.kept_bytes = self.kept_bytes.saturating_sub(session.kept_bytes_max());
+        self.slot_bytes = self.slot_bytes.saturating_sub(session.slot_bytes_max());
         Ok(())
     }
 
@@ -450,14 +470,12 @@ impl Registry {
     }
 
     /// Removes a client, if its lease has expired.
-    pub(crate) fn expire(
-        &mut self,
-        now_ms: u64,
-        settings: &Settings,
-        id: ClientId,
-    ) -> Option<Record> {
-        self.find(id).filter(|record| record.is_expired(now_ms, settings))?;
-        self.remove(id)
+    pub(crate) fn expire(&mut self, now_ms: u64, settings: &Settings, id: ClientId) -> Expired {
+        match self.find(id).map(|record| record.is_expired(now_ms, settings)) {
+            None => Expired::Before,
+            Some(false) => Expired::Not,
+            Some(true) => self.remove(id).map_or(Expired::Before, Expired::Now),
+        }
     }
 
     /// Removes unconfirmed records after a lease, and clients that were courteous for so long.
@@ -472,7 +490,7 @@ impl Registry {
         };
         let leaving: Vec<ClientId> = self
             .records()
-            .filter(|record| record.client.silent_ms(now_ms) > silent_ms_max(record))
+            .filter(|record| record.is_silent(now_ms, silent_ms_max(record)))
             .map(|record| record.client.id())
             .collect();
         leaving.into_iter().filter_map(|id| self.remove(id)).collect()
@@ -496,17 +514,16 @@ fn clamped(channel: Channel, settings: &Settings) -> Channel {
     }
 }
 
-/// The fore channel that a session gets. Once half of the bytes for kept replies are reserved, it
-/// gets a part of what is left only.
-fn granted(channel: Channel, settings: &Settings, kept_bytes_free: u64) -> Option<Channel> {
+/// The fore channel that a session gets. Once half of the bytes for slots are reserved, it gets a
+/// part of the rest only.
+fn granted(channel: Channel, settings: &Settings, slot_bytes_free: u64) -> Option<Channel> {
     const PART_OF_THE_REST: u64 = 16;
     let mut fore = clamped(channel, settings);
-    let slot_bytes = u64::from(fore.response_bytes_cached_max).max(1);
-    let is_scarce = kept_bytes_free < settings.limits.kept_bytes_max / 2;
+    let is_scarce = slot_bytes_free < settings.limits.slot_bytes_max / 2;
     let part = if is_scarce { PART_OF_THE_REST } else { 1 };
-    let slots = (kept_bytes_free / part / slot_bytes).min(u64::from(fore.requests_max));
+    let slots_free = slot_bytes_free / slot_bytes_max(&fore);
     // One slot is a session, too.
-    let has_room_for_one = kept_bytes_free >= slot_bytes;
-    fore.requests_max = u32::try_from(slots).ok()?.max(u32::from(has_room_for_one));
+    let slots = (slots_free / part).max(1).min(slots_free).min(u64::from(fore.requests_max));
+    fore.requests_max = u32::try_from(slots).ok()?;
     (fore.requests_max > 0).then_some(fore)
 }

@@ -28,6 +28,11 @@ pub struct Channel {
     pub requests_max: u32,
 }
 
+/// Bytes that one slot with its kept reply may have.
+pub(crate) fn slot_bytes_max(fore: &Channel) -> u64 {
+    size_of::<Slot>() as u64 + u64::from(fore.response_bytes_cached_max)
+}
+
 /// A SEQUENCE operation, and what is to be judged of the request that it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sequence {
@@ -128,9 +133,14 @@ impl Session {
         &self.back
     }
 
-    /// Bytes that its kept replies may have.
-    pub(crate) fn kept_bytes_max(&self) -> u64 {
-        u64::from(self.fore.requests_max) * u64::from(self.fore.response_bytes_cached_max)
+    /// Bytes that its slots may have.
+    pub(crate) fn slot_bytes_max(&self) -> u64 {
+        u64::from(self.fore.requests_max) * slot_bytes_max(&self.fore)
+    }
+
+    /// Whether a request is under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.slots.iter().any(Slot::is_busy)
     }
 
     /// Remembers that requests come by a connection. A connection's number is never used again.
@@ -260,7 +270,7 @@ impl SlotInUse {
     }
 
     /// Frees the slot, and keeps the reply for retransmissions if it is not larger than the
-    /// session's `response_bytes_cached_max`.
+    /// session's `response_bytes_cached_max`. The client's lease begins anew.
     pub fn finish(mut self, reply: Option<&[u8]>) {
         let bytes_max = u64::from(self.session.fore.response_bytes_cached_max);
         self.end(reply.filter(|reply| reply.len() as u64 <= bytes_max));
@@ -271,6 +281,7 @@ impl SlotInUse {
             && let Some(slot) = self.session.slot(self.slot)
         {
             slot.finish(held, reply.map(Arc::from));
+            self.session.client.renew_at_end();
         }
     }
 }

@@ -16,9 +16,10 @@ pub struct Limits {
     pub slots_max: u32,
     /// Size of one kept reply in bytes.
     pub reply_bytes_max: u32,
-    /// Bytes that the kept replies of all sessions may have together. A session reserves its part
-    /// when it is created: it gets fewer slots when half of the bytes are reserved.
-    pub kept_bytes_max: u64,
+    /// Bytes that the slots of all sessions may have together, with the replies that they keep. A
+    /// session reserves its part when it is created. Once half of the bytes are reserved, it gets
+    /// slots for a sixteenth of the rest at most.
+    pub slot_bytes_max: u64,
 }
 
 impl Default for Limits {
@@ -30,7 +31,7 @@ impl Default for Limits {
             opens_max: 1_000_000,
             slots_max: 64,
             reply_bytes_max: 2048,
-            kept_bytes_max: 512 << 20,
+            slot_bytes_max: 512 << 20,
         }
     }
 }

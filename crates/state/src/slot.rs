@@ -31,7 +31,7 @@ struct Kept {
 /// A request that has the slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holding {
-    pub(crate) sequence: u32,
+    sequence: u32,
     digest: u32,
     /// The request before left a reply that has to go.
     has_old_reply: bool,
@@ -167,6 +167,11 @@ impl Slot {
         }
     }
 
+    /// Whether a request has it.
+    pub(crate) fn is_busy(&self) -> bool {
+        Word::unpack(self.word.load(Ordering::Relaxed)).phase == Phase::Busy
+    }
+
     /// Frees the slot. Whoever sees the word that says so finds the reply.
     pub(crate) fn finish(&self, held: Holding, reply: Option<Arc<[u8]>>) {
         let Holding { sequence, digest, has_old_reply } = held;
@@ -233,6 +238,22 @@ mod tests {
         slot.finish(held, None);
         assert!(slot.kept.lock().is_none());
         assert!(matches!(slot.begin(2, 0), Ok(Begun::NotKept)));
+    }
+
+    #[test]
+    fn sequence_ids_wrap() {
+        let slot = Slot::new();
+        let last = Word { sequence: u32::MAX - 1, digest: 0, phase: Phase::NotKept };
+        slot.word.store(last.pack(), std::sync::atomic::Ordering::Relaxed);
+        for sequence in [u32::MAX, 0, 1] {
+            let Ok(Begun::New(held)) = slot.begin(sequence, 7) else { panic!("not new") };
+            assert!(slot.is_busy());
+            slot.finish(held, Some([sequence as u8].as_slice().into()));
+            let Ok(Begun::Kept(reply)) = slot.begin(sequence, 7) else { panic!("not kept") };
+            assert_eq!(*reply, [sequence as u8]);
+            assert!(!slot.is_busy());
+        }
+        assert!(matches!(slot.begin(u32::MAX, 7), Err(SequenceMisordered)));
     }
 
     #[test]

@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::files::Files;
-use crate::registry::{Record, Registry};
+use crate::registry::{Expired, Record, Registry};
 use crate::session_table::SessionTable;
 use crate::{
     Client, ClientId, ClientReport, CreateSession, CreatedSession, ExchangeId, ExchangedId,
     Session, SessionId, Settings, StateError,
 };
 
+/// Sessions of all clients, whatever the limits say.
+const SESSIONS_MAX: u32 = 1 << 20;
 /// A client that is silent for so long after its lease loses its state, even if nobody needs it.
 const COURTESY_MS: u64 = 24 * 60 * 60 * 1000;
 
@@ -20,7 +22,7 @@ const COURTESY_MS: u64 = 24 * 60 * 60 * 1000;
 pub struct State {
     pub(crate) settings: Settings,
     /// The latest time that a method was given.
-    clock_ms: AtomicU64,
+    clock_ms: Arc<AtomicU64>,
     registry: Mutex<Registry>,
     sessions: SessionTable,
     pub(crate) files: Files,
@@ -35,9 +37,11 @@ impl State {
     pub fn new(settings: Settings) -> Self {
         let limits = &settings.limits;
         let sessions_max = limits.clients_max.saturating_mul(limits.sessions_a_client_max);
+        let sessions_max = sessions_max.min(SESSIONS_MAX);
+        let clock_ms = Arc::new(AtomicU64::new(0));
         Self {
-            clock_ms: AtomicU64::new(0),
-            registry: Mutex::new(Registry::new(&settings)),
+            registry: Mutex::new(Registry::new(&settings, Arc::clone(&clock_ms))),
+            clock_ms,
             sessions: SessionTable::new(settings.instance, sessions_max),
             files: Files::new(),
             opens: AtomicU32::new(0),
@@ -152,19 +156,24 @@ impl State {
         self.files.count()
     }
 
-    /// The latest time that is known: told to a method, or the lease of a client that asks.
-    pub(crate) fn now_ms(&self, client: &Client) -> u64 {
-        self.clock_ms.load(Ordering::Relaxed).max(client.renewed_ms())
-    }
-
     fn advance(&self, now_ms: u64) {
         self.clock_ms.fetch_max(now_ms, Ordering::Relaxed);
     }
 
-    /// Ends a client whose lease has expired. When this returns it has no opens.
-    pub(crate) fn expire(&self, now_ms: u64, client: &Client) {
-        let left = self.registry.lock().expire(now_ms, &self.settings, client.id());
-        self.end_all(left);
+    /// Ends a client if its lease has expired. Whether it is gone: then it has no opens.
+    pub(crate) fn expire(&self, now_ms: u64, client: &Client) -> bool {
+        let expired = self.registry.lock().expire(now_ms, &self.settings, client.id());
+        match expired {
+            Expired::Not => false,
+            Expired::Before => {
+                self.end_opens(client);
+                true
+            }
+            Expired::Now(record) => {
+                self.end(&record);
+                true
+            }
+        }
     }
 
     /// Ends the courteous client that was silent for longest among those with opens; whether there

@@ -1,0 +1,9 @@
+//! The state through its interface: each operation, the models, and the bounds. Rings: unit,
+//! property, threads.
+#![allow(clippy::expect_used)]
+
+mod bounds;
+mod clients;
+mod common;
+mod opens;
+mod slots;
