@@ -53,7 +53,7 @@ pub(crate) struct Call<'a> {
     /// What is left of a COMPOUND that waits for its storage.
     pub(crate) suspended: Option<Suspended>,
     /// What a COMPOUND's session has to know when its reply goes out.
-    pub(crate) ended_run: Option<Box<EndedRun>>,
+    pub(crate) ended_run: Option<EndedRun>,
 }
 
 /// What the message of a call says in its header.

@@ -174,7 +174,7 @@ impl Engine {
             let kept = run.or(execution.map(Kept::Execution)).map(Box::new);
             return Verdict::PutOff(PutOffCall { xid, result, kept });
         }
-        let run = call.ended_run.take();
+        let mut run = call.ended_run.take();
         if promises.is_empty() {
             if let Some(execution) = execution {
                 if operation.tells_of(result, FsError::TryLater) {
@@ -194,13 +194,16 @@ impl Engine {
             record::append(record, key, result);
         });
         let Some(awaited) = further.next() else { return Verdict::Replied };
-        let further = further.collect();
+        match &mut run {
+            Some(run) => run.further.extend(further),
+            None => drop(further),
+        }
+        let run = run.map(Box::new);
         let result = reply.bytes.split_off(result_at);
         start.drop_reply(reply);
         let operation = Some(operation);
         Verdict::Parked(ParkedCall {
             awaited,
-            further,
             xid,
             result,
             verifiers_at,

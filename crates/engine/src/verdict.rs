@@ -71,8 +71,6 @@ pub enum Awaited {
 pub struct ParkedCall {
     /// What must come first.
     pub awaited: Awaited,
-    /// What must come next, one after another ([`ParkedCall::go_on`]); the log is the last.
-    pub(crate) further: Vec<Awaited>,
     /// Whose call it was.
     pub(crate) xid: u32,
     /// The result for success.
@@ -92,8 +90,7 @@ impl ParkedCall {
     pub fn for_test(awaited: Awaited, result: Vec<u8>) -> Self {
         let verifiers_at = SmallVec::new();
         let (operation, execution, run) = (None, None, None);
-        let further = Vec::new();
-        Self { awaited, further, xid: 0, result, verifiers_at, operation, execution, run }
+        Self { awaited, xid: 0, result, verifiers_at, operation, execution, run }
     }
 
     /// The result for success, for the same tests.
@@ -104,11 +101,8 @@ impl ParkedCall {
     /// What it waited for is stable: whether it waits for something else now, which
     /// [`ParkedCall::awaited`] says.
     pub fn go_on(&mut self) -> bool {
-        if self.further.is_empty() {
-            return false;
-        }
-        self.awaited = self.further.remove(0);
-        true
+        let next = self.run.as_mut().and_then(|run| run.further.pop_front());
+        next.map(|next| self.awaited = next).is_some()
     }
 
     /// What a record of the log is to have for this call, which was flushed and has none: the call and

@@ -1,11 +1,14 @@
 //! What is left to do for a COMPOUND when its last operation has ended.
 
+use std::collections::VecDeque;
+
 use steadfast_state::SlotInUse;
 use steadfast_vfs::FsError;
 use steadfast_xdr::Writer;
 
 use super::reply::{ResultPlace, set};
 use crate::nfs4::status;
+use crate::verdict::Awaited;
 
 /// Bytes of an operation's number and status.
 const OP_HEAD_BYTES: usize = 8;
@@ -21,6 +24,9 @@ pub(crate) struct EndedRun {
     pub(super) kept_from: usize,
     /// The first operation whose result is true only when something is stable.
     pub(super) first_promise: Option<OpPlace>,
+    /// What must be stable next, one after another; the log is the last. A call that changes one
+    /// thing has none.
+    pub(crate) further: VecDeque<Awaited>,
 }
 
 /// Where an operation's result is.

@@ -1,5 +1,7 @@
 //! A COMPOUND that is being executed.
 
+use std::collections::VecDeque;
+
 use steadfast_shares::ShareId;
 use steadfast_state::{Client, SlotInUse, StateId};
 use steadfast_vfs::{Durable, FsError, StorageHandle};
@@ -129,7 +131,8 @@ pub(crate) struct Progress {
 impl Progress {
     fn ended(self) -> EndedRun {
         let Self { slot, has_made_state: must_be_kept, kept_from, first_promise, .. } = self;
-        EndedRun { slot, must_be_kept, kept_from, first_promise }
+        let further = VecDeque::new();
+        EndedRun { slot, must_be_kept, kept_from, first_promise, further }
     }
 }
 
@@ -364,7 +367,7 @@ impl<'a> Run<'_, 'a> {
                 }
                 self.place.end(&mut reply.bytes, status, self.progress.done);
                 if self.progress.slot.is_some() {
-                    self.call.ended_run = Some(Box::new(self.progress.ended()));
+                    self.call.ended_run = Some(self.progress.ended());
                 }
                 Outcome::Done
             }

@@ -135,15 +135,15 @@ mod tests {
         w.u32(1);
         w.i64(-5);
         w.u32(9);
-        let of = |attr_vals| Fattr4 { attrmask: mask, attr_vals };
-        let set = decode(&of(&vals)).unwrap();
+        let of = |attr_vals: &[u8]| decode(&Fattr4 { attrmask: mask, attr_vals });
+        let set = of(&vals).unwrap();
         assert_eq!((set.size, set.mode, set.atime), (Some(7), Some(0o640), SetTime::Keep));
         assert_eq!(set.mtime, SetTime::To(Time { seconds: -5, nanoseconds: 9 }));
         for cut in (0..vals.len()).step_by(4) {
-            assert_eq!(decode(&of(&vals[..cut])), Err(NfsStat4::BadXdr));
+            assert_eq!(of(&vals[..cut]), Err(NfsStat4::BadXdr));
         }
         vals.extend([0; 4]);
-        assert_eq!(decode(&of(&vals)), Err(NfsStat4::BadXdr));
+        assert_eq!(of(&vals), Err(NfsStat4::BadXdr));
     }
 
     #[test]
