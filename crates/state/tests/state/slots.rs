@@ -1,6 +1,7 @@
 //! Slots: what SEQUENCE judges, and at most once. Rings: unit, property, threads.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
 
 use crate::common::{channel, create_with, exchange, sequence, session, state};
@@ -126,6 +127,36 @@ fn of_two_threads_with_one_request_one_executes_it() {
     assert_eq!(new, ROUNDS);
 }
 
+#[test]
+fn a_retransmission_never_gets_the_reply_of_another_request() {
+    const REQUESTS: u32 = 50_000;
+    let state = state();
+    let session = session(&state, 0, "a", 1);
+    let latest = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1..=REQUESTS {
+                let slot = begun(&session, sequence(0, number));
+                latest.store(number, Ordering::Relaxed);
+                slot.finish(Some(&number.to_be_bytes()));
+            }
+        });
+        loop {
+            let number = latest.load(Ordering::Relaxed);
+            match session.begin(0, &sequence(0, number)) {
+                Ok(Sequenced::Replay(Replayed::Kept(kept))) => {
+                    assert_eq!(*kept, number.to_be_bytes());
+                }
+                Ok(Sequenced::InProgress) | Err(StateError::SequenceMisordered) => (),
+                other => panic!("{other:?}"),
+            }
+            if number == REQUESTS {
+                break;
+            }
+        }
+    });
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// A request whose sequence id is the slot's last one and `ahead`.
@@ -203,6 +234,8 @@ proptest! {
                 Step::Begin { slot, ahead, digest, operations } => {
                     let last = model.get(&slot).cloned();
                     let at = last.as_ref().map_or(0, |last| last.sequence);
+                    let is_free =
+                        last.as_ref().is_none_or(|last| last.became != Became::UnderWay);
                     let asked = at.wrapping_add_signed(ahead);
                     let request =
                         Sequence { digest, operations, ..sequence(slot, asked) };
@@ -211,13 +244,14 @@ proptest! {
                         prop_assert_eq!(found.map(|_| ()), Err(StateError::BadSlot));
                     } else if operations > OPERATIONS_MAX {
                         prop_assert_eq!(found.map(|_| ()), Err(StateError::TooManyOperations));
-                    } else if ahead == 1 && last.as_ref().is_none_or(|last| last.became != Became::UnderWay) {
+                    } else if ahead == 1 && is_free {
                         let Ok(Sequenced::New(begun)) = found else {
                             return Err(TestCaseError::fail("not new"));
                         };
                         *executed.entry((slot, asked)).or_default() += 1;
                         under_way.push(begun);
-                        model.insert(slot, Last { sequence: asked, digest, became: Became::UnderWay });
+                        let became = Became::UnderWay;
+                        model.insert(slot, Last { sequence: asked, digest, became });
                     } else if let Some(last) = last.filter(|_| ahead == 0) {
                         match (last.digest == digest, last.became, found) {
                             (false, _, Err(StateError::FalseRetry))
