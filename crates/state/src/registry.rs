@@ -63,7 +63,7 @@ pub struct ClientReport {
     pub id: ClientId,
     /// The client owner.
     pub owner: Box<[u8]>,
-    /// Where it sent its last `EXCHANGE_ID` from.
+    /// Where the `EXCHANGE_ID` came from that made or updated its record.
     pub address: IpAddr,
     /// Its implementation, as it says.
     pub implementation: Box<[u8]>,

@@ -219,6 +219,17 @@ fn a_silent_client_with_a_request_under_way_is_alive() {
 }
 
 #[test]
+fn a_client_does_not_expire_itself() {
+    let state = state();
+    let client = client(&state, 0, "a");
+    let id = state.open(&client, &open(b"o", 1, READ, DENY_WRITE)).expect("open");
+    state.tick(LEASE_MS + 1);
+    let denied = state.open(&client, &open(b"p", 1, WRITE, DENY_NONE));
+    assert_eq!(denied, Err(StateError::ShareDenied));
+    assert_eq!(state.test(&client, &id), Ok(()));
+}
+
+#[test]
 fn many_expired_clients_make_way_for_one() {
     let state = state();
     for number in 0..300 {
