@@ -50,6 +50,7 @@ const GANESHA_PACKAGES: &[&str] = &["nfs-ganesha", "nfs-ganesha-vfs", "nfs-ganes
 const USAGE: &str = "usage: cargo xtask kernel-client [OPTIONS]
 
   --server NAME       steadfast (default) or ganesha
+  --nfs VERSION       that mounts are made by: 3 (default) or 4.1
   --filesystem NAME   of the main share: ext4 (default), xfs or btrfs
   --only NAME         only cases whose name contains NAME; may be repeated
   --long              the long version of every case
@@ -62,6 +63,7 @@ const USAGE: &str = "usage: cargo xtask kernel-client [OPTIONS]
 #[derive(Debug)]
 struct Options {
     server: server::Kind,
+    nfs: String,
     filesystem: storage::Kind,
     only: Vec<String>,
     is_long: bool,
@@ -74,6 +76,7 @@ impl Options {
     fn parse(arguments: &[String]) -> Result<Self> {
         let mut options = Self {
             server: server::Kind::Steadfast,
+            nfs: "3".to_owned(),
             filesystem: storage::Kind::Ext4,
             only: Vec::new(),
             is_long: false,
@@ -89,6 +92,12 @@ impl Options {
                 || rest.next().with_context(|| format!("{argument} needs a value\n\n{USAGE}"));
             match argument.as_str() {
                 "--server" => options.server = value()?.parse()?,
+                "--nfs" => {
+                    options.nfs.clone_from(value()?);
+                    if !["3", "4.1"].contains(&options.nfs.as_str()) {
+                        bail!("--nfs is 3 or 4.1\n\n{USAGE}");
+                    }
+                }
                 "--filesystem" => options.filesystem = value()?.parse()?,
                 "--only" => options.only.push(value()?.clone()),
                 "--seed" => {
@@ -144,8 +153,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let directory = top.join(&label);
     std::fs::create_dir_all(&directory)?;
     println!(
-        "kernel-client: server {}, file system {}, {} version, seed {}\nlogs: {}/*.log",
+        "kernel-client: server {}, NFS {}, file system {}, {} version, seed {}\nlogs: {}/*.log",
         options.server,
+        options.nfs,
         options.filesystem,
         if options.is_long { "long" } else { "short" },
         options.seed,
@@ -158,7 +168,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         suite.run(cases, &options)?
         // The janitor now ends what still runs and unmounts.
     };
-    let expected = expected::read(root, options.server)?;
+    let expected = expected::read(root, options.server, &options.nfs)?;
     let verdict = expected::judge(&outcomes, &expected);
     print!("{}", verdict.report);
     println!("{} cases in {} s", outcomes.len(), started.elapsed().as_secs());
@@ -257,7 +267,8 @@ impl<'a> Suite<'a> {
             plan.insert("archives".to_owned(), names.join(","));
         }
         plan.insert("server".to_owned(), crate::namespace::SERVER_ADDRESS.to_owned());
-        plan.insert("port-options".to_owned(), server.port_options());
+        plan.insert("port-options".to_owned(), server.port_options(&options.nfs));
+        plan.insert("nfs".to_owned(), options.nfs.clone());
         for share in storage.shares() {
             plan.insert(format!("share.{}", share.name), share.path.clone());
             let local = share.directory.to_string_lossy().into_owned();

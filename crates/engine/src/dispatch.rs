@@ -170,8 +170,8 @@ impl Engine {
         if call.lacks_room == Some(Room::Later) {
             let result = reply.bytes.split_off(result_at);
             start.drop_reply(reply);
-            let run = call.suspended.take().map(Kept::Run);
-            let kept = run.or(execution.map(Kept::Execution)).map(Box::new);
+            let run = call.suspended.take().map(|run| Kept::Run(Box::new(run)));
+            let kept = run.or(execution.map(|execution| Kept::Execution(Box::new(execution))));
             return Verdict::PutOff(PutOffCall { xid, result, kept });
         }
         let mut run = call.ended_run.take();
@@ -183,8 +183,8 @@ impl Engine {
                     self.replies.finish(&execution, now_ms, result);
                 }
             }
-            if let Some(run) = run {
-                run.finish(result);
+            if let (Some(run), Some(nfs4)) = (run, &self.shared.nfs4) {
+                run.finish(&nfs4.repeated, result);
             }
             return Verdict::Replied;
         }

@@ -187,9 +187,13 @@ impl Engine {
     /// with its duplicates: it will not be executed.
     pub fn refuse(&self, call: PutOffCall, reply: &mut Vec<u8>) {
         let PutOffCall { xid, result, kept } = call;
-        match kept.map(|kept| *kept) {
+        match kept {
             Some(Kept::Execution(execution)) => self.replies.forget(&execution, &result),
-            Some(Kept::Run(suspended)) => suspended.refuse(&result),
+            Some(Kept::Run(suspended)) => {
+                if let Some(nfs4) = &self.shared.nfs4 {
+                    suspended.refuse(&nfs4.repeated, &result);
+                }
+            }
             None => {}
         }
         steadfast_rpc::accepted_success(&mut Writer::new(reply), xid);
@@ -237,8 +241,8 @@ impl Engine {
         if let Some(execution) = &execution {
             self.replies.finish(execution, now_ms, result);
         }
-        if let Some(run) = run {
-            run.finish(result);
+        if let (Some(run), Some(nfs4)) = (run, &self.shared.nfs4) {
+            run.finish(&nfs4.repeated, result);
         }
     }
 }

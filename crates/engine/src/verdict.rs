@@ -33,16 +33,16 @@ pub struct PutOffCall {
     pub(crate) xid: u32,
     /// The result that tells its client to try later.
     pub(crate) result: Vec<u8>,
-    pub(crate) kept: Option<Box<Kept>>,
+    pub(crate) kept: Option<Kept>,
 }
 
 /// What is kept of a call that was put off.
 #[derive(Debug)]
 pub(crate) enum Kept {
     /// Under which the duplicate request cache has it in progress.
-    Execution(Execution),
+    Execution(Box<Execution>),
     /// What is left of a COMPOUND.
-    Run(Suspended),
+    Run(Box<Suspended>),
 }
 
 impl PutOffCall {

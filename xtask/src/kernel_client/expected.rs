@@ -10,12 +10,18 @@ use anyhow::{Context, Result, bail};
 use super::guest::Outcome;
 use super::server;
 
-/// Reads `tests/kernel-client/expected/SERVER.txt`: lines `case: reason`, `#` for comments.
+/// Reads `tests/kernel-client/expected/SERVER.txt`, or `SERVER-4.1.txt` for another version of NFS
+/// than 3: lines `case: reason`, `#` for comments.
 ///
 /// # Errors
 /// When the file is missing, or a line has no reason.
-pub(crate) fn read(root: &Path, server: server::Kind) -> Result<BTreeMap<String, String>> {
-    let path = root.join(format!("tests/kernel-client/expected/{server}.txt"));
+pub(crate) fn read(
+    root: &Path,
+    server: server::Kind,
+    nfs: &str,
+) -> Result<BTreeMap<String, String>> {
+    let version = if nfs == "3" { String::new() } else { format!("-{nfs}") };
+    let path = root.join(format!("tests/kernel-client/expected/{server}{version}.txt"));
     let text = std::fs::read_to_string(&path)
         .with_context(|| format!("cannot read {}", path.display()))?;
     parse(&text).with_context(|| format!("in {}", path.display()))

@@ -82,7 +82,11 @@ impl Server {
     }
 
     /// Mount options that spare the client the port mapper.
-    pub(crate) fn port_options(&self) -> String {
+    pub(crate) fn port_options(&self, nfs: &str) -> String {
+        // Which has no protocol beside it.
+        if nfs != "3" {
+            return format!("port={NFS_PORT}");
+        }
         let mount_port = match self.kind {
             Kind::Steadfast => NFS_PORT,
             Kind::Ganesha => GANESHA_MOUNT_PORT,
@@ -240,7 +244,7 @@ impl Server {
 
 fn steadfast_configuration(directory: &Path, storage: &Storage) -> Result<String> {
     let mut text = format!(
-        "[server]\nlisten = [\"{SERVER_ADDRESS}:{NFS_PORT}\"]\nstate_directory = \"{}\"\n\
+        "[server]\nnfs4 = true\nlisten = [\"{SERVER_ADDRESS}:{NFS_PORT}\"]\nstate_directory = \"{}\"\n\
          \n[log]\nsize_mib = 32\n",
         directory.join("state").display()
     );

@@ -6,6 +6,7 @@ use steadfast_state::SlotInUse;
 use steadfast_vfs::FsError;
 use steadfast_xdr::Writer;
 
+use super::repeated::Repeated;
 use super::reply::{ResultPlace, set};
 use crate::nfs4::status;
 use crate::verdict::Awaited;
@@ -24,6 +25,10 @@ pub(crate) struct EndedRun {
     pub(super) kept_from: usize,
     /// The first operation whose result is true only when something is stable.
     pub(super) first_promise: Option<OpPlace>,
+    /// The number of the connection that it came by.
+    pub(super) connection: u64,
+    /// Whether all of the result is in the bytes of the reply, and nothing in a file.
+    pub(super) is_whole: bool,
     /// What must be stable next, one after another; the log is the last. A call that changes one
     /// thing has none.
     pub(crate) further: VecDeque<Awaited>,
@@ -51,20 +56,32 @@ impl EndedRun {
     }
 
     /// Ends the use of the slot: the reply is kept if its client asked for that, or must not do
-    /// without.
-    pub(crate) fn finish(self, result: &[u8]) {
+    /// without. Who sent the request again meanwhile gets it too.
+    pub(crate) fn finish(self, repeated: &Repeated, result: &[u8]) {
         let Some(slot) = self.slot else { return };
-        if !slot.is_kept() && !self.must_be_kept {
-            return slot.finish(None);
+        let (session, number) = (*slot.session().id(), slot.slot());
+        if slot.is_kept() || self.must_be_kept {
+            slot.finish(Some(&kept(result, self.kept_from)));
+        } else {
+            slot.finish(None);
         }
-        let place = ResultPlace::in_result(result);
-        let (status, count) = place.ended(result);
-        let mut kept = Vec::with_capacity(result.len());
-        let mut w = Writer::new(&mut kept);
-        w.u32(status);
-        w.u32(count);
-        let from = place.operations_at() + self.kept_from;
-        kept.extend_from_slice(result.get(from..).unwrap_or(&[]));
-        slot.finish(Some(&kept));
+        for waiting in repeated.take(&session, number) {
+            if self.is_whole {
+                waiting.answer(self.connection, result);
+            }
+        }
     }
+}
+
+/// What of a result is kept: status, count, and the results behind SEQUENCE's.
+fn kept(result: &[u8], kept_from: usize) -> Vec<u8> {
+    let place = ResultPlace::in_result(result);
+    let (status, count) = place.ended(result);
+    let mut kept = Vec::with_capacity(result.len());
+    let mut w = Writer::new(&mut kept);
+    w.u32(status);
+    w.u32(count);
+    let from = place.operations_at() + kept_from;
+    kept.extend_from_slice(result.get(from..).unwrap_or(&[]));
+    kept
 }

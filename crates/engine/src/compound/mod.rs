@@ -8,10 +8,12 @@
 //! Operations are rows of a table ([`OpRow`]), as procedures are; `nfs4` has them.
 
 mod ended;
+mod repeated;
 mod reply;
 mod run;
 
 pub(crate) use ended::EndedRun;
+pub(crate) use repeated::Repeated;
 pub(crate) use run::{Compound, Object, Place, Run, Suspended};
 
 use steadfast_wire::nfs4::{NfsStat4, Op4};

@@ -10,6 +10,7 @@ use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
 
 use super::Stands;
 use super::ended::{EndedRun, OpPlace};
+use super::repeated::{Repeated, Waiting};
 use super::reply::{ResultPlace, set, word};
 use crate::call::{Call, Outcome, Target};
 use crate::host::Room;
@@ -68,9 +69,10 @@ impl Procedure for Compound {
                 return Outcome::Done;
             }
         };
-        let mut progress = Progress::default();
+        let connection = call.peer.connection();
+        let mut progress = Progress { connection, ..Progress::default() };
         let put_off = call.host.take_put_off().and_then(|put_off| put_off.kept);
-        if let Some(Kept::Run(suspended)) = put_off.map(|kept| *kept) {
+        if let Some(Kept::Run(suspended)) = put_off {
             reply.bytes.extend_from_slice(&suspended.results);
             progress = suspended.progress;
         }
@@ -85,6 +87,7 @@ impl Procedure for Compound {
             reply_bytes_max,
             place,
             op_at: 0,
+            failure: Vec::new(),
         };
         if let Some(slot) = &run.progress.slot {
             run.reply_bytes_max = slot.session().fore().response_bytes_max as usize;
@@ -126,13 +129,21 @@ pub(crate) struct Progress {
     /// Where the results behind SEQUENCE's begin, in bytes from the first result.
     kept_from: usize,
     first_promise: Option<OpPlace>,
+    /// The number of the connection that it came by.
+    connection: u64,
 }
 
 impl Progress {
-    fn ended(self) -> EndedRun {
-        let Self { slot, has_made_state: must_be_kept, kept_from, first_promise, .. } = self;
-        let further = VecDeque::new();
-        EndedRun { slot, must_be_kept, kept_from, first_promise, further }
+    fn ended(self, is_whole: bool) -> EndedRun {
+        EndedRun {
+            slot: self.slot,
+            must_be_kept: self.has_made_state,
+            kept_from: self.kept_from,
+            first_promise: self.first_promise,
+            connection: self.connection,
+            is_whole,
+            further: VecDeque::new(),
+        }
     }
 }
 
@@ -146,8 +157,8 @@ pub(crate) struct Suspended {
 
 impl Suspended {
     /// Its client is told to try later, by this result.
-    pub(crate) fn refuse(self, result: &[u8]) {
-        self.progress.ended().finish(result);
+    pub(crate) fn refuse(self, repeated: &Repeated, result: &[u8]) {
+        self.progress.ended(true).finish(repeated, result);
     }
 }
 
@@ -167,6 +178,8 @@ pub(crate) struct Run<'c, 'a> {
     place: ResultPlace,
     /// Where the result of the operation that is being executed begins, in bytes from the first.
     op_at: usize,
+    /// What follows the status if the operation fails.
+    pub(crate) failure: Vec<u8>,
 }
 
 /// How a run ended.
@@ -235,6 +248,7 @@ impl<'a> Run<'_, 'a> {
                     // What was set: nothing.
                     Bitmap4::EMPTY.encode(&mut Writer::new(&mut reply.bytes));
                 }
+                reply.bytes.append(&mut self.failure);
                 self.progress.done += 1;
                 return Ended::With(status as u32);
             }
@@ -316,7 +330,22 @@ impl<'a> Run<'_, 'a> {
         arguments: &mut Reader<'_>,
         reply: &mut ReplyBuffer,
     ) -> Result<Begun, NfsStat4> {
-        let (slot, told) = match nfs4::session::sequence(self, arguments)? {
+        let request = nfs4::session::Request::decode(self, arguments)?;
+        let mut begun = request.begin(self)?;
+        if let nfs4::session::Begun::InProgress = begun
+            && let Some(sink) = self.call.host.reply_sink()
+        {
+            let (session, slot) = request.slot();
+            let (xid, connection) = (self.call.message.xid, self.call.peer.connection());
+            let repeated = &self.nfs4.repeated;
+            repeated.keep(Waiting { session, slot, xid, connection, sink });
+            // It may have ended before somebody could know that it is waited for.
+            begun = request.begin(self)?;
+            if !matches!(begun, nfs4::session::Begun::InProgress) {
+                drop(repeated.take(&session, slot));
+            }
+        }
+        let (slot, told) = match begun {
             nfs4::session::Begun::New(slot, told) => (slot, told),
             nfs4::session::Begun::Replay(replayed, told) => {
                 told.encode(&mut Writer::new(&mut reply.bytes));
@@ -367,7 +396,8 @@ impl<'a> Run<'_, 'a> {
                 }
                 self.place.end(&mut reply.bytes, status, self.progress.done);
                 if self.progress.slot.is_some() {
-                    self.call.ended_run = Some(self.progress.ended());
+                    let is_whole = reply.files.iter().all(|(at, _)| *at <= self.start);
+                    self.call.ended_run = Some(self.progress.ended(is_whole));
                 }
                 Outcome::Done
             }

@@ -1,7 +1,7 @@
 //! NFS version 4, minor version 1 (RFC 8881): a type for each operation, which decodes nothing and
 //! knows no header. `compound` executes them one after another.
 //!
-//! Locks and delegations are not given yet.
+//! Delegations are not given yet.
 
 mod attributes;
 mod changing;
@@ -11,6 +11,7 @@ mod fattr;
 mod fattr_decode;
 mod handles;
 mod io;
+mod lock;
 mod making;
 mod names;
 mod naming;
@@ -28,7 +29,7 @@ use steadfast_state::{Settings, State};
 use steadfast_wire::nfs4::{NfsStat4, Op4};
 use steadfast_xdr::Reader;
 
-use crate::compound::{Compound, OpRow, Run};
+use crate::compound::{Compound, OpRow, Repeated, Run};
 use crate::program::{Null, Row};
 use crate::reply::ReplyBuffer;
 
@@ -47,6 +48,8 @@ pub(crate) struct Nfs4 {
     pub(crate) state: State,
     /// Names the server to its clients, and no other: the same as long as its handles are.
     pub(crate) server_id: [u8; 16],
+    /// Requests that came again while they were being executed.
+    pub(crate) repeated: Repeated,
 }
 
 impl Nfs4 {
@@ -56,7 +59,8 @@ impl Nfs4 {
         // Nothing that clients are told may tell of the key.
         let mut hasher = SipHasher24::new_with_key(handle_key);
         hasher.write(b"server owner and scope");
-        Self { state: State::new(settings), server_id: hasher.finish128().as_bytes() }
+        let server_id = hasher.finish128().as_bytes();
+        Self { state: State::new(settings), server_id, repeated: Repeated::default() }
     }
 }
 
@@ -83,9 +87,9 @@ static OPERATIONS: [OpRow; 56] = [
     OpRow::of::<attributes::GetAttr>(),
     OpRow::of::<handles::GetFh>(),
     OpRow::of::<naming::Link>(),
-    OpRow::refused(Op4::Lock, "LOCK", not_supported),
-    OpRow::refused(Op4::LockT, "LOCKT", not_supported),
-    OpRow::refused(Op4::LockU, "LOCKU", not_supported),
+    OpRow::of::<lock::Lock>(),
+    OpRow::of::<lock::LockT>(),
+    OpRow::of::<lock::LockU>(),
     OpRow::of::<names::Lookup>(),
     OpRow::of::<names::LookupP>(),
     OpRow::of::<attributes::NVerify>(),

@@ -46,12 +46,8 @@ fn share_deny(bits: u32) -> Result<ShareDeny, NfsStat4> {
 }
 
 /// Whether a file that is there may be opened. Whoever may execute a program must be able to read
-/// it; a file's owner may do both whatever its mode says, since he could change that.
-fn may_open(
-    call: &mut Call<'_>,
-    target: &Target<'_>,
-    access: ShareAccess,
-) -> Result<Attr, NfsStat4> {
+/// it. The owner has no more than the mode gives him: clients leave that to OPEN.
+fn may_open(call: &mut Call<'_>, target: &Target<'_>, access: ShareAccess) -> Result<(), NfsStat4> {
     let reads = AccessMask::READ | AccessMask::EXECUTE;
     let granted = call.read(target, |caller| {
         target.storage.access(caller, &target.handle, reads | AccessMask::MODIFY)
@@ -69,8 +65,7 @@ fn may_open(
     let lacks_reading = access.contains(ShareAccess::READ) && !granted.intersects(reads);
     let lacks_writing =
         access.contains(ShareAccess::WRITE) && !granted.contains(AccessMask::MODIFY);
-    let is_owner = attr.uid == target.cred.uid;
-    if (lacks_reading || lacks_writing) && !is_owner { Err(NfsStat4::Access) } else { Ok(attr) }
+    if lacks_reading || lacks_writing { Err(NfsStat4::Access) } else { Ok(()) }
 }
 
 /// What OPEN found or made; it is the current object.

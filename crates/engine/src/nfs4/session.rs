@@ -1,6 +1,8 @@
 //! SEQUENCE (RFC 8881 §18.46).
 
-use steadfast_state::{Replayed, SequenceTold, Sequenced, SessionId, SlotInUse};
+use std::sync::Arc;
+
+use steadfast_state::{Replayed, SequenceTold, Sequenced, Session, SessionId, SlotInUse};
 use steadfast_wire::nfs4::{NfsStat4, Sequence4Args};
 use steadfast_xdr::{Decode, Reader, Writer};
 
@@ -36,26 +38,45 @@ impl Told {
     }
 }
 
-/// Decodes the arguments, and asks the session for the slot.
-pub(crate) fn sequence(run: &Run<'_, '_>, r: &mut Reader<'_>) -> Result<Begun, NfsStat4> {
-    let arguments = Sequence4Args::decode(r).map_err(|_| NfsStat4::BadXdr)?;
-    let id = SessionId(arguments.sessionid);
-    let session = run.nfs4.state.session(&id).ok_or(NfsStat4::BadSession)?;
-    let message = run.call.message.bytes;
-    let request = steadfast_state::Sequence {
-        slot: arguments.slotid,
-        sequence: arguments.sequenceid,
-        highest_slot: arguments.highest_slotid,
-        is_kept: arguments.cachethis,
-        request_bytes: u32::try_from(message.len()).unwrap_or(u32::MAX),
-        operations: run.count,
-        digest: digest(message),
-    };
-    let begun = session.begin(run.call.now_ms, &request).or_status()?;
-    let told = Told { arguments, told: session.told() };
-    Ok(match begun {
-        Sequenced::New(slot) => Begun::New(slot, told),
-        Sequenced::Replay(replayed) => Begun::Replay(replayed, told),
-        Sequenced::InProgress => Begun::InProgress,
-    })
+/// A request of a slot.
+pub(crate) struct Request {
+    arguments: Sequence4Args,
+    session: Arc<Session>,
+    sequence: steadfast_state::Sequence,
+}
+
+impl Request {
+    /// Decodes the arguments, and finds the session.
+    pub(crate) fn decode(run: &Run<'_, '_>, r: &mut Reader<'_>) -> Result<Self, NfsStat4> {
+        let arguments = Sequence4Args::decode(r).map_err(|_| NfsStat4::BadXdr)?;
+        let id = SessionId(arguments.sessionid);
+        let session = run.nfs4.state.session(&id).ok_or(NfsStat4::BadSession)?;
+        let message = run.call.message.bytes;
+        let sequence = steadfast_state::Sequence {
+            slot: arguments.slotid,
+            sequence: arguments.sequenceid,
+            highest_slot: arguments.highest_slotid,
+            is_kept: arguments.cachethis,
+            request_bytes: u32::try_from(message.len()).unwrap_or(u32::MAX),
+            operations: run.count,
+            digest: digest(message),
+        };
+        Ok(Self { arguments, session, sequence })
+    }
+
+    /// Asks for the slot.
+    pub(crate) fn begin(&self, run: &Run<'_, '_>) -> Result<Begun, NfsStat4> {
+        let begun = self.session.begin(run.call.now_ms, &self.sequence).or_status()?;
+        let told = Told { arguments: self.arguments, told: self.session.told() };
+        Ok(match begun {
+            Sequenced::New(slot) => Begun::New(slot, told),
+            Sequenced::Replay(replayed) => Begun::Replay(replayed, told),
+            Sequenced::InProgress => Begun::InProgress,
+        })
+    }
+
+    /// Session and number of the slot.
+    pub(crate) fn slot(&self) -> (SessionId, u32) {
+        (*self.session.id(), self.sequence.slot)
+    }
 }

@@ -61,7 +61,7 @@ impl<T> OrStatus<T> for Result<T, StateError> {
 }
 
 /// The status that tells a client of an error of its state.
-fn status_of_state(error: StateError) -> NfsStat4 {
+pub(super) fn status_of_state(error: StateError) -> NfsStat4 {
     match error {
         StateError::ClientInUse => NfsStat4::ClIdInUse,
         StateError::StaleClientId => NfsStat4::StaleClientId,

@@ -12,9 +12,10 @@ mod status;
 pub use attributes::{Attribute4, Bitmap4, Fattr4};
 pub use operations::{
     Access4Args, Close4Args, Commit4Args, CompoundHead4, Create4Args, CreateType4, GetAttr4Args,
-    Link4Args, Lookup4Args, Op4, Open4Args, OpenClaim4, OpenDowngrade4Args, OpenHow4, PutFh4Args,
-    Read4Args, ReadDir4Args, Remove4Args, Rename4Args, SecInfo4Args, SecInfoNoName4Args,
-    SetAttr4Args, StateId4, Verify4Args, Write4Args,
+    Link4Args, Lock4Args, LockDenied4, LockOwner4, LockT4Args, LockType4, LockU4Args, Locker4,
+    Lookup4Args, Op4, Open4Args, OpenClaim4, OpenDowngrade4Args, OpenHow4, PutFh4Args, Read4Args,
+    ReadDir4Args, Remove4Args, Rename4Args, SecInfo4Args, SecInfoNoName4Args, SetAttr4Args,
+    StateId4, Verify4Args, Write4Args,
 };
 pub use session::{
     BackchannelCtl4Args, BindConnToSession4Args, CallbackSec4, ChannelAttributes4,

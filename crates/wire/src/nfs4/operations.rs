@@ -308,6 +308,153 @@ structure! {
     }
 }
 
+structure! {
+    /// Who has a lock (`lock_owner4`).
+    #[derive(Copy)]
+    pub struct LockOwner4<'a> {
+        /// The owner's client; ignored since minor version 1.
+        pub clientid: u64,
+        /// Which owner of it.
+        pub owner: &'a [u8]; max OPAQUE_BYTES_MAX,
+    }
+}
+
+numbers! {
+    /// Kind of a lock (`nfs_lock_type4`).
+    pub enum LockType4, "nfs_lock_type4" {
+        /// Others may read.
+        Read = 1,
+        /// Nobody else.
+        Write = 2,
+        /// As `Read`, and the client waits for it.
+        ReadWaiting = 3,
+        /// As `Write`, and the client waits for it.
+        WriteWaiting = 4,
+    }
+}
+
+/// By what a lock is asked for (`locker4`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Locker4<'a> {
+    /// By an open, for an owner that has no locks in the file yet; sequence ids are of minor version
+    /// 0, and ignored since.
+    Open {
+        /// Of the open's owner.
+        open_seqid: u32,
+        /// The open.
+        open_stateid: StateId4,
+        /// Of the lock's owner.
+        lock_seqid: u32,
+        /// The lock's owner.
+        lock_owner: LockOwner4<'a>,
+    },
+    /// By the stateid of an owner's locks in the file.
+    Lock {
+        /// Its stateid.
+        lock_stateid: StateId4,
+        /// Of the lock's owner.
+        lock_seqid: u32,
+    },
+}
+
+impl<'a> Decode<'a> for Locker4<'a> {
+    fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
+        if r.bool()? {
+            Ok(Self::Open {
+                open_seqid: r.u32()?,
+                open_stateid: Decode::decode(r)?,
+                lock_seqid: r.u32()?,
+                lock_owner: Decode::decode(r)?,
+            })
+        } else {
+            Ok(Self::Lock { lock_stateid: Decode::decode(r)?, lock_seqid: r.u32()? })
+        }
+    }
+}
+
+impl Encode for Locker4<'_> {
+    fn encode(&self, w: &mut Writer<'_>) {
+        match self {
+            Self::Open { open_seqid, open_stateid, lock_seqid, lock_owner } => {
+                w.bool(true);
+                w.u32(*open_seqid);
+                open_stateid.encode(w);
+                w.u32(*lock_seqid);
+                lock_owner.encode(w);
+            }
+            Self::Lock { lock_stateid, lock_seqid } => {
+                w.bool(false);
+                lock_stateid.encode(w);
+                w.u32(*lock_seqid);
+            }
+        }
+    }
+}
+
+structure! {
+    /// Arguments of LOCK.
+    #[derive(Copy)]
+    pub struct Lock4Args<'a> {
+        /// Kind of the lock.
+        pub locktype: LockType4,
+        /// Whether it was held before the server lost what it knew.
+        pub reclaim: bool,
+        /// Where it begins, in bytes.
+        pub offset: u64,
+        /// How many bytes; all ones to the end.
+        pub length: u64,
+        /// By what it is asked for.
+        pub locker: Locker4<'a>,
+    }
+}
+
+structure! {
+    /// Arguments of LOCKT.
+    #[derive(Copy)]
+    pub struct LockT4Args<'a> {
+        /// Kind of the lock.
+        pub locktype: LockType4,
+        /// Where it begins, in bytes.
+        pub offset: u64,
+        /// How many bytes; all ones to the end.
+        pub length: u64,
+        /// Who would have it.
+        pub owner: LockOwner4<'a>,
+    }
+}
+
+structure! {
+    /// Arguments of LOCKU.
+    #[derive(Copy)]
+    pub struct LockU4Args {
+        /// Kind of the lock.
+        pub locktype: LockType4,
+        /// Of minor version 0; ignored since.
+        pub seqid: u32,
+        /// The stateid of an owner's locks in the file.
+        pub lock_stateid: StateId4,
+        /// Where it begins, in bytes.
+        pub offset: u64,
+        /// How many bytes; all ones to the end.
+        pub length: u64,
+    }
+}
+
+structure! {
+    /// Why LOCK and LOCKT are denied (`LOCK4denied`): a lock of somebody else's.
+    #[derive(Copy)]
+    pub struct LockDenied4<'a> {
+        /// Where it begins, in bytes.
+        pub offset: u64,
+        /// How many bytes; all ones to the end.
+        pub length: u64,
+        /// Its kind.
+        pub locktype: LockType4,
+        /// Who has it.
+        pub owner: LockOwner4<'a>,
+    }
+}
+
 /// What CREATE makes (`createtype4`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateType4<'a> {

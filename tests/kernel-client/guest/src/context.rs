@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::mount::Mount;
+use crate::mount::{Mount, of_version};
 use crate::random::Random;
 
 /// The plan, for one case.
@@ -66,9 +66,8 @@ impl Context {
     pub(crate) fn mount(&self, share: &str, options: &str) -> Result<Mount> {
         let device =
             format!("{}:{}", self.value("server")?, self.value(&format!("share.{share}"))?);
-        let ports = self.value("port-options")?;
         let at = PathBuf::from(format!("/run/nfs/{}", self.case)).join(share);
-        Mount::new(&device, at, &[ports, options])
+        Mount::new(&device, at, &[&self.mount_options()?, options])
     }
 
     /// A second mount of a share with caches of its own, as if it were another client.
@@ -76,7 +75,18 @@ impl Context {
         let device =
             format!("{}:{}", self.value("server")?, self.value(&format!("share.{share}"))?);
         let at = PathBuf::from(format!("/run/nfs/{}/other-{share}", self.case));
-        Mount::new(&device, at, &[self.value("port-options")?, "nosharecache"])
+        Mount::new(&device, at, &[&self.mount_options()?, "nosharecache"])
+    }
+
+    /// The version of NFS that the suite is run with.
+    pub(crate) fn nfs_version(&self) -> Result<&str> {
+        self.value("nfs")
+    }
+
+    /// The options that every mount has: the version, and ports.
+    pub(crate) fn mount_options(&self) -> Result<String> {
+        let base = of_version(self.nfs_version()?)?;
+        Ok(format!("{base},{}", self.value("port-options")?))
     }
 
     /// The case's name: also that of its directory in a share.

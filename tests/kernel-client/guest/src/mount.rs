@@ -5,8 +5,15 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// What every mount of the suite has. `nolock`: locks over NFSv3 are another service's.
-const BASE: &str = "vers=3,proto=tcp,mountproto=tcp,nolock,hard";
+/// What every mount has of the version of NFS that the suite is run with. `nolock`: locks over NFSv3
+/// are another service's.
+pub(crate) fn of_version(version: &str) -> Result<&'static str> {
+    match version {
+        "3" => Ok("vers=3,proto=tcp,mountproto=tcp,nolock,hard"),
+        "4.1" => Ok("vers=4.1,proto=tcp,hard"),
+        other => bail!("no mounts are made by NFS {other}"),
+    }
+}
 
 /// A mounted share.
 #[derive(Debug)]
@@ -20,8 +27,7 @@ impl Mount {
     /// Mounts `device` (`server:/path`) at `at`, which is created.
     pub(crate) fn new(device: &str, at: PathBuf, options: &[&str]) -> Result<Self> {
         std::fs::create_dir_all(&at)?;
-        let mut all = vec![BASE];
-        all.extend(options.iter().copied().filter(|option| !option.is_empty()));
+        let all: Vec<_> = options.iter().copied().filter(|option| !option.is_empty()).collect();
         let mount = Self { device: device.to_owned(), at, options: all.join(",") };
         mount.mount()?;
         Ok(mount)

@@ -6,12 +6,12 @@ use anyhow::{Context as _, Result};
 
 use super::{expect_bytes, expect_equal};
 use crate::context::Context;
-use crate::mount::{Mount, run};
+use crate::mount::{Mount, of_version, run};
 
 /// Mount options as people write them: the client finds MOUNT and NFS through rpcbind.
 pub(crate) fn through_rpcbind(context: &Context) -> Result<()> {
     let device = format!("{}:{}", context.value("server")?, context.value("share.main")?);
-    let mount = Mount::new(&device, "/run/nfs/mount-rpcbind/main".into(), &[])?;
+    let mount = Mount::new(&device, "/run/nfs/mount-rpcbind/main".into(), &[of_version("3")?])?;
     let directory = context.fresh_directory(&mount)?;
     std::fs::write(directory.join("hello"), "hello")?;
     let exports = run("showmount", &["--no-headers", "--exports", context.value("server")?])

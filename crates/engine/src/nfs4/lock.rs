@@ -1,0 +1,145 @@
+//! LOCK, LOCKT, LOCKU (RFC 8881 §18.10 to §18.12).
+
+use std::sync::Arc;
+
+use steadfast_state::{Conflict, LockBy, LockError, LockKind, LockRange};
+use steadfast_vfs::FileKind;
+use steadfast_wire::nfs4::{
+    Lock4Args, LockDenied4, LockOwner4, LockT4Args, LockType4, LockU4Args, Locker4, NfsStat4, Op4,
+};
+use steadfast_xdr::{Encode, Writer};
+
+use super::stateids::{self, file_key, given};
+use super::status::{OrStatus, status_of_state};
+use crate::compound::{Op, Run};
+use crate::reply::ReplyBuffer;
+
+fn kind(kind: LockType4) -> LockKind {
+    match kind {
+        LockType4::Read | LockType4::ReadWaiting => LockKind::Read,
+        LockType4::Write | LockType4::WriteWaiting => LockKind::Write,
+    }
+}
+
+/// The status of a lock that was not given; a denial tells whose lock is in the way.
+fn denied(run: &mut Run<'_, '_>, error: LockError) -> NfsStat4 {
+    let conflict = match error {
+        LockError::State(error) => return status_of_state(error),
+        LockError::Denied(conflict) => conflict,
+    };
+    let Conflict { offset, length, kind, client, owner } = conflict;
+    let locktype = match kind {
+        LockKind::Read => LockType4::Read,
+        LockKind::Write => LockType4::Write,
+    };
+    let owner = LockOwner4 { clientid: client.0, owner: &owner };
+    let told = LockDenied4 { offset, length, locktype, owner };
+    told.encode(&mut Writer::new(&mut run.failure));
+    NfsStat4::Denied
+}
+
+/// Only ordinary files are locked.
+fn require_file(run: &mut Run<'_, '_>) -> Result<(), NfsStat4> {
+    let (call, target) = run.stored(NfsStat4::IsDir)?;
+    let attr = call.read(target, |caller| target.storage.attributes(caller, &target.handle));
+    match attr.or_status()?.kind {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(NfsStat4::IsDir),
+        FileKind::Symlink => Err(NfsStat4::SymLink),
+        _ => Err(NfsStat4::WrongType),
+    }
+}
+
+pub(super) struct Lock;
+
+impl Op for Lock {
+    const NUMBER: Op4 = Op4::Lock;
+    const NAME: &'static str = "LOCK";
+    type Arguments<'a> = Lock4Args<'a>;
+
+    fn run(
+        run: &mut Run<'_, '_>,
+        arguments: &Lock4Args<'_>,
+        reply: &mut ReplyBuffer,
+    ) -> Result<(), NfsStat4> {
+        run.current()?;
+        // What was held is not known after a restart, and there is no time for reclaiming yet.
+        if arguments.reclaim {
+            return Err(NfsStat4::NoGrace);
+        }
+        require_file(run)?;
+        let by = match arguments.locker {
+            Locker4::Open { open_stateid, lock_owner, .. } => {
+                LockBy::Open { open: given(run, &open_stateid)?, owner: lock_owner.owner }
+            }
+            Locker4::Lock { lock_stateid, .. } => LockBy::Lock(given(run, &lock_stateid)?),
+        };
+        let client = Arc::clone(run.client()?);
+        let (_, target) = run.stored(NfsStat4::IsDir)?;
+        let request = steadfast_state::Lock {
+            file: file_key(target),
+            kind: kind(arguments.locktype),
+            range: LockRange { offset: arguments.offset, length: arguments.length },
+            by,
+        };
+        match run.nfs4.state.lock(&client, &request) {
+            Ok(id) => {
+                run.progress.has_made_state = true;
+                run.progress.current.stateid = Some(id);
+                stateids::encode(&mut Writer::new(&mut reply.bytes), &id);
+                Ok(())
+            }
+            Err(error) => Err(denied(run, error)),
+        }
+    }
+}
+
+pub(super) struct LockT;
+
+impl Op for LockT {
+    const NUMBER: Op4 = Op4::LockT;
+    const NAME: &'static str = "LOCKT";
+    type Arguments<'a> = LockT4Args<'a>;
+
+    fn run(
+        run: &mut Run<'_, '_>,
+        arguments: &LockT4Args<'_>,
+        _: &mut ReplyBuffer,
+    ) -> Result<(), NfsStat4> {
+        run.current()?;
+        require_file(run)?;
+        let client = Arc::clone(run.client()?);
+        let (_, target) = run.stored(NfsStat4::IsDir)?;
+        let file = file_key(target);
+        let range = LockRange { offset: arguments.offset, length: arguments.length };
+        let (kind, owner) = (kind(arguments.locktype), arguments.owner.owner);
+        let tested = run.nfs4.state.test_lock(&client, &file, kind, range, owner);
+        tested.map_err(|error| denied(run, error))
+    }
+}
+
+pub(super) struct LockU;
+
+impl Op for LockU {
+    const NUMBER: Op4 = Op4::LockU;
+    const NAME: &'static str = "LOCKU";
+    type Arguments<'a> = LockU4Args;
+
+    fn run(
+        run: &mut Run<'_, '_>,
+        arguments: &LockU4Args,
+        reply: &mut ReplyBuffer,
+    ) -> Result<(), NfsStat4> {
+        run.current()?;
+        let id = given(run, &arguments.lock_stateid)?;
+        let client = Arc::clone(run.client()?);
+        let state = &run.nfs4.state;
+        let (_, target) = run.stored(NfsStat4::BadStateId)?;
+        let range = LockRange { offset: arguments.offset, length: arguments.length };
+        let id = state.unlock(&client, &id, &file_key(target), range).or_status()?;
+        run.progress.has_made_state = true;
+        run.progress.current.stateid = Some(id);
+        stateids::encode(&mut Writer::new(&mut reply.bytes), &id);
+        Ok(())
+    }
+}
