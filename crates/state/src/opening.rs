@@ -117,8 +117,8 @@ impl State {
     /// expired lose all that they have, if they alone are in the way.
     ///
     /// [`StateId::ANONYMOUS`] is judged by what all opens deny. So is [`StateId::READ_BYPASS`], but
-    /// it reads whatever they deny (RFC 8881 §8.2.3). An open for writing only may read what nobody
-    /// else denies, since clients fill up their pages (§9.7 permits it).
+    /// it reads whatever they deny (RFC 8881 §8.2.3). An open for writing only may read what
+    /// nobody else denies, since clients fill up their pages (§9.1.2 permits it).
     ///
     /// # Errors
     /// [`StateError::OpenMode`]; [`StateError::Locked`] if another open denies the access; and

@@ -16,10 +16,11 @@ use crate::{
 pub(crate) const OWNER_BYTES_MAX: usize = 1024;
 /// What is kept of an implementation's name, in bytes.
 const IMPLEMENTATION_BYTES_MAX: usize = 256;
-/// The index of a record has 16 bits.
-const CLIENTS_MAX: u32 = 1 << 16;
-/// The share of all records that may be unconfirmed.
-const UNCONFIRMED_DIVISOR: usize = 4;
+/// Clients, whatever the limits say: the index of a record has 16 bits, and a fifth of all records
+/// may be unconfirmed.
+const CLIENTS_MAX: u32 = 50_000;
+/// Unconfirmed records that there may be, whatever the limits say.
+const UNCONFIRMED_MIN: usize = 16;
 
 /// A `CREATE_SESSION` operation.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +63,7 @@ pub struct ClientReport {
     pub id: ClientId,
     /// The client owner.
     pub owner: Box<[u8]>,
-    /// Where it sent its last `EXCHANGE_ID` from.
+    /// Where the `EXCHANGE_ID` came from that made or updated its record.
     pub address: IpAddr,
     /// Its implementation, as it says.
     pub implementation: Box<[u8]>,
@@ -170,7 +171,8 @@ struct OfOwner {
 pub(crate) struct Registry {
     instance: u32,
     clock_ms: Arc<AtomicU64>,
-    places_max: usize,
+    confirmed_max: usize,
+    unconfirmed_max: usize,
     places: Vec<Place>,
     /// Free places, the one that is free for longest first: so a client id comes again as late as
     /// possible, after 65,536 times as many clients as there are places.
@@ -185,11 +187,13 @@ pub(crate) struct Registry {
 
 impl Registry {
     pub(crate) fn new(settings: &Settings, clock_ms: Arc<AtomicU64>) -> Self {
-        let places_max = settings.limits.clients_max.clamp(1, CLIENTS_MAX);
+        let confirmed_max = settings.limits.clients_max.clamp(1, CLIENTS_MAX);
+        let confirmed_max = usize::try_from(confirmed_max).unwrap_or(usize::MAX);
         Self {
             instance: settings.instance,
             clock_ms,
-            places_max: usize::try_from(places_max).unwrap_or(usize::MAX),
+            confirmed_max,
+            unconfirmed_max: (confirmed_max / 4).max(UNCONFIRMED_MIN),
             places: Vec::new(),
             free: VecDeque::new(),
             owners: HashMap::new(),
@@ -197,6 +201,11 @@ impl Registry {
             order_next: 0,
             slot_bytes: 0,
         }
+    }
+
+    /// Records that there are at most.
+    pub(crate) fn records_max(&self) -> usize {
+        self.confirmed_max + self.unconfirmed_max
     }
 
     pub(crate) fn find(&self, id: ClientId) -> Option<&Record> {
@@ -236,9 +245,9 @@ impl Registry {
             (Case::Update, Some(id)) => self.renewed(now_ms, id, Some(request)),
             (Case::Instead, Some(id)) => {
                 left.extend(self.remove(id));
-                self.add(now_ms, settings, request, left)
+                self.add(now_ms, request, left)
             }
-            _ => self.add(now_ms, settings, request, left),
+            _ => self.add(now_ms, request, left),
         }
     }
 
@@ -260,7 +269,6 @@ impl Registry {
     fn add(
         &mut self,
         now_ms: u64,
-        settings: &Settings,
         request: &ExchangeId<'_>,
         left: &mut Vec<Record>,
     ) -> Result<ExchangedId, StateError> {
@@ -268,7 +276,10 @@ impl Registry {
         if let Some(id) = old.and_then(|index| self.at(index)).map(|record| record.client.id()) {
             left.extend(self.remove(id));
         }
-        self.make_room(now_ms, settings, left)?;
+        // Strangers who only send `EXCHANGE_ID` push out each other, and nobody else.
+        if self.unconfirmed.len() >= self.unconfirmed_max {
+            left.extend(self.oldest_unconfirmed().and_then(|id| self.remove(id)));
+        }
         let index = self.free_place().ok_or(StateError::TryLater)?;
         let place = self.places.get_mut(usize::from(index)).ok_or(StateError::TryLater)?;
         place.generation = place.generation.wrapping_add(1);
@@ -294,32 +305,6 @@ impl Registry {
         self.unconfirmed.insert(self.order_next, index);
         self.order_next += 1;
         Ok(exchanged)
-    }
-
-    /// Removes a record, if there would else be no place for another unconfirmed one: the oldest
-    /// unconfirmed, if a quarter of all are; else the courteous client that was silent for longest;
-    /// else the oldest unconfirmed.
-    ///
-    /// So strangers who only send `EXCHANGE_ID` push out each other, and at most a quarter of the
-    /// courteous clients.
-    fn make_room(
-        &mut self,
-        now_ms: u64,
-        settings: &Settings,
-        left: &mut Vec<Record>,
-    ) -> Result<(), StateError> {
-        let unconfirmed_max = (self.places_max / UNCONFIRMED_DIVISOR).max(1);
-        let has_place = !self.free.is_empty() || self.places.len() < self.places_max;
-        if has_place && self.unconfirmed.len() < unconfirmed_max {
-            return Ok(());
-        }
-        let oldest = self.oldest_unconfirmed();
-        let courteous = || self.longest_courteous(now_ms, settings, |_| true);
-        let leaving =
-            if self.unconfirmed.len() >= unconfirmed_max { oldest } else { courteous().or(oldest) };
-        let removed = leaving.and_then(|id| self.remove(id)).ok_or(StateError::TryLater)?;
-        left.push(removed);
-        Ok(())
     }
 
     fn oldest_unconfirmed(&self) -> Option<ClientId> {
@@ -353,12 +338,17 @@ impl Registry {
 
     fn free_place(&mut self) -> Option<u16> {
         // New places first: the longer a place rests, the later its ids come again.
-        if self.places.len() < self.places_max {
+        if self.places.len() < self.records_max() {
             let index = u16::try_from(self.places.len()).ok()?;
             self.places.push(Place::default());
             return Some(index);
         }
         self.free.pop_front()
+    }
+
+    fn confirmed_count(&self) -> usize {
+        let used = self.places.len().saturating_sub(self.free.len());
+        used.saturating_sub(self.unconfirmed.len())
     }
 
     fn records(&self) -> impl Iterator<Item = &Record> {
@@ -401,8 +391,6 @@ impl Registry {
         left: &mut Vec<Record>,
         make: impl FnOnce(Arc<Client>, Channel, Channel) -> Option<Arc<Session>>,
     ) -> Result<CreatedSession, StateError> {
-        let limits = &settings.limits;
-        let slot_bytes_free = limits.slot_bytes_max.saturating_sub(self.slot_bytes);
         let record = self.find_mut(request.client).ok_or(StateError::StaleClientId)?;
         if request.sequence == record.sequence {
             let created = record.created.ok_or(StateError::SequenceMisordered)?;
@@ -418,24 +406,56 @@ impl Registry {
         if request.fore.requests_max == 0 {
             return Err(StateError::TooSmall);
         }
-        let sessions_max = usize::try_from(limits.sessions_a_client_max).unwrap_or(usize::MAX);
-        if record.sessions.len() >= sessions_max {
+        let sessions_max = settings.limits.sessions_a_client_max;
+        if record.sessions.len() >= usize::try_from(sessions_max).unwrap_or(usize::MAX) {
             return Err(StateError::TryLater);
         }
-        let fore = granted(request.fore, settings, slot_bytes_free).ok_or(StateError::TryLater)?;
+        let client = Arc::clone(&record.client);
+        let fore = self.room(now_ms, settings, request, left)?;
         let back = clamped(request.back, settings);
-        let session = make(Arc::clone(&record.client), fore, back).ok_or(StateError::TryLater)?;
+        let session = make(client, fore, back).ok_or(StateError::TryLater)?;
 
         let (sequence, flags) = (request.sequence, request.flags);
         let created = CreatedSession { session: *session.id(), sequence, flags, fore, back };
+        self.slot_bytes = self.slot_bytes.saturating_add(session.slot_bytes_max());
+        let record = self.find_mut(request.client).ok_or(StateError::StaleClientId)?;
         record.client.renew(now_ms);
         record.sequence = sequence;
         record.created = Some(created);
-        let slot_bytes = session.slot_bytes_max();
         record.sessions.push(session);
-        self.slot_bytes = self.slot_bytes.saturating_add(slot_bytes);
         left.extend(self.confirm(request.client));
         Ok(created)
+    }
+
+    /// The fore channel that there is room for. Courteous clients make room: the one that was
+    /// silent for longest first.
+    fn room(
+        &mut self,
+        now_ms: u64,
+        settings: &Settings,
+        request: &CreateSession<'_>,
+        left: &mut Vec<Record>,
+    ) -> Result<Channel, StateError> {
+        loop {
+            let record = self.find(request.client).ok_or(StateError::StaleClientId)?;
+            // A restarted client takes the place of its record before, and its bytes.
+            let before = self.owners.get(&record.owner).and_then(|of_owner| of_owner.confirmed);
+            let before = before.filter(|_| !record.is_confirmed());
+            let before_bytes = before.and_then(|index| self.at(index)).map_or(0, |record| {
+                record.sessions.iter().map(|session| session.slot_bytes_max()).sum()
+            });
+            let reserved = self.slot_bytes.saturating_sub(before_bytes);
+            let free = settings.limits.slot_bytes_max.saturating_sub(reserved);
+            let has_place = record.is_confirmed()
+                || before.is_some()
+                || self.confirmed_count() < self.confirmed_max;
+            if let Some(fore) = granted(request.fore, settings, free).filter(|_| has_place) {
+                return Ok(fore);
+            }
+            let is_other = |record: &Record| record.client.id() != request.client;
+            let leaving = self.longest_courteous(now_ms, settings, is_other);
+            left.push(leaving.and_then(|id| self.remove(id)).ok_or(StateError::TryLater)?);
+        }
     }
 
     /// Confirms a record. The record that its owner had before leaves.

@@ -3,8 +3,8 @@
 /// Bounds of what clients can make. What exceeds one gets [`crate::StateError::TryLater`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Client records, 65,536 at most. At most a quarter of them (and one at least) is unconfirmed:
-    /// beyond that, the oldest unconfirmed record makes room.
+    /// Confirmed clients; 50,000 at most, whatever is said here. Beside them there are a quarter as
+    /// many unconfirmed records, and 16 at least: beyond that, the oldest one makes room.
     pub clients_max: u32,
     /// Sessions of one client.
     pub sessions_a_client_max: u32,

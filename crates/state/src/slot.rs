@@ -185,7 +185,7 @@ impl Slot {
 
 #[cfg(test)]
 mod tests {
-    use super::{Begun, Judged, Phase, Slot, Word, folded, judge};
+    use super::{Begun, Judged, Kept, Phase, Slot, Word, folded, judge};
     use crate::StateError::{self, FalseRetry, SequenceMisordered};
 
     #[test]
@@ -238,6 +238,25 @@ mod tests {
         slot.finish(held, None);
         assert!(slot.kept.lock().is_none());
         assert!(matches!(slot.begin(2, 0), Ok(Begun::NotKept)));
+    }
+
+    #[test]
+    fn a_retransmission_that_is_overtaken_gets_no_reply_of_another() {
+        let slot = Slot::new();
+        let Ok(Begun::New(held)) = slot.begin(1, 0) else { panic!("not new") };
+        slot.finish(held, Some([1].as_slice().into()));
+        std::thread::scope(|scope| {
+            let mut kept = slot.kept.lock();
+            let retransmission = scope.spawn(|| slot.begin(1, 0));
+            // It has judged the word by then, and waits for the reply. If not, the test is weaker.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            *kept = Some(Kept { sequence: 2, reply: [2].as_slice().into() });
+            let word = Word { sequence: 2, digest: 0, phase: Phase::Kept };
+            slot.word.store(word.pack(), std::sync::atomic::Ordering::Release);
+            drop(kept);
+            let found = retransmission.join().expect("no panic");
+            assert!(matches!(found, Err(SequenceMisordered)), "{found:?}");
+        });
     }
 
     #[test]

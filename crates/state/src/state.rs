@@ -36,11 +36,14 @@ impl State {
     /// A state in which nobody has anything.
     pub fn new(settings: Settings) -> Self {
         let limits = &settings.limits;
-        let sessions_max = limits.clients_max.saturating_mul(limits.sessions_a_client_max);
-        let sessions_max = sessions_max.min(SESSIONS_MAX);
         let clock_ms = Arc::new(AtomicU64::new(0));
+        let registry = Registry::new(&settings, Arc::clone(&clock_ms));
+        // More than clients can have: sessions that are ended leave the table a little later.
+        let records_max = u32::try_from(registry.records_max()).unwrap_or(u32::MAX);
+        let sessions_max = records_max.saturating_mul(limits.sessions_a_client_max);
+        let sessions_max = sessions_max.min(SESSIONS_MAX);
         Self {
-            registry: Mutex::new(Registry::new(&settings, Arc::clone(&clock_ms))),
+            registry: Mutex::new(registry),
             clock_ms,
             sessions: SessionTable::new(settings.instance, sessions_max),
             files: Files::new(),
@@ -60,7 +63,7 @@ impl State {
     /// # Errors
     /// [`StateError::ClientInUse`], [`StateError::NoEntry`], [`StateError::NotSame`],
     /// [`StateError::NotPermitted`] as §18.35.4 has them; [`StateError::Invalid`] for an owner of
-    /// more than 1,024 bytes; [`StateError::TryLater`] if all records belong to living clients.
+    /// more than 1,024 bytes. There is always room: the oldest unconfirmed record makes it.
     pub fn exchange_id(
         &self,
         now_ms: u64,
@@ -79,7 +82,7 @@ impl State {
     /// # Errors
     /// [`StateError::StaleClientId`], [`StateError::SequenceMisordered`],
     /// [`StateError::ClientInUse`], [`StateError::TooSmall`] for a channel without slots,
-    /// [`StateError::TryLater`].
+    /// [`StateError::TryLater`] if a limit is reached and no courteous client can make room.
     pub fn create_session(
         &self,
         now_ms: u64,

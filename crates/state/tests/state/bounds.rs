@@ -96,19 +96,19 @@ fn living_clients_are_never_replaced() {
     let state = state_with(|limits| limits.clients_max = CLIENTS_MAX);
     let sessions: Vec<_> =
         (0..CLIENTS_MAX).map(|number| session(&state, 0, &number.to_string(), 1)).collect();
-    assert_eq!(exchange(&state, 0, "one more", 1, "root"), Err(StateError::TryLater));
-    assert_eq!(exchange(&state, LEASE_MS, "one more", 1, "root"), Err(StateError::TryLater));
-    assert_eq!(exchange(&state, 0, "0", 2, "root"), Err(StateError::TryLater), "a restart, too");
-    assert!(exchange(&state, 0, "0", 1, "root").is_ok());
-    // The one that was silent for longest makes room, once its lease has expired.
-    for session in
-        sessions.iter().filter(|session| session.client().id() != sessions[3].client().id())
-    {
-        assert!(session.begin(LEASE_MS, &sequence(0, 1)).is_ok());
+    let more = exchange(&state, LEASE_MS, "one more", 1, "root").expect("unconfirmed").client;
+    for now_ms in [0, LEASE_MS] {
+        assert_eq!(create(&state, now_ms, more, 1, "root"), Err(StateError::TryLater));
     }
-    assert!(exchange(&state, LEASE_MS + 1, "one more", 1, "root").is_ok());
+    let restarted = session(&state, LEASE_MS, "0", 2);
+    assert!(sessions[0].is_ended() && !restarted.is_ended(), "it takes its own place");
+    // The one that was silent for longest makes room, once its lease has expired.
+    for place in [1, 2, 4, 5, 6, 7] {
+        assert!(sessions[place].begin(LEASE_MS, &sequence(0, 1)).is_ok());
+    }
+    assert!(create(&state, LEASE_MS + 1, more, 1, "root").is_ok());
     let ended: Vec<bool> = sessions.iter().map(|session| session.is_ended()).collect();
-    assert_eq!(ended, [false, false, false, true, false, false, false, false]);
+    assert_eq!(ended, [true, false, false, true, false, false, false, false]);
 }
 
 #[test]
@@ -169,6 +169,13 @@ fn slots_get_fewer_when_memory_is_short_and_none_when_it_is_used_up() {
     let id = exchange(&tiny, 0, "a", 1, "root").expect("new").client;
     assert_eq!(create(&tiny, 0, id, 1, "root").map(|created| created.fore.requests_max), Ok(1));
     assert_eq!(create(&tiny, 0, id, 2, "root"), Err(StateError::TryLater));
+    let restarted = session(&tiny, 0, "a", 2);
+    assert!(!restarted.is_ended(), "it takes the bytes that it had before");
+    let other = exchange(&tiny, LEASE_MS, "b", 1, "root").expect("new").client;
+    assert_eq!(create(&tiny, LEASE_MS, other, 1, "root"), Err(StateError::TryLater));
+    assert!(create(&tiny, LEASE_MS + 1, other, 1, "root").is_ok(), "a courteous one leaves");
+    assert!(restarted.is_ended());
+    let id = other;
     tiny.remove_client(id).expect("removed");
     let id = exchange(&tiny, 0, "a", 1, "root").expect("new").client;
     assert!(create(&tiny, 0, id, 1, "root").is_ok());

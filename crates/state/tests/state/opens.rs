@@ -1,6 +1,7 @@
 //! Opens: shares, stateids, upgrades, downgrades, courtesy. Rings: unit, property, threads.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::{
     BOTH, DENY_NONE, DENY_READ, DENY_WRITE, LEASE_MS, READ, WRITE, client, create, exchange, file,
@@ -8,7 +9,7 @@ use crate::common::{
 };
 use proptest::prelude::*;
 use steadfast_state::{
-    Client, FileKey, Open, Sequenced, ShareAccess, ShareDeny, State, StateError, StateId,
+    Client, FileKey, Open, Sequenced, SessionId, ShareAccess, ShareDeny, State, StateError, StateId,
 };
 
 fn open(owner: &[u8], at: u8, access: ShareAccess, deny: ShareDeny) -> Open<'_> {
@@ -219,6 +220,17 @@ fn a_silent_client_with_a_request_under_way_is_alive() {
 }
 
 #[test]
+fn a_client_does_not_expire_itself() {
+    let state = state();
+    let client = client(&state, 0, "a");
+    let id = state.open(&client, &open(b"o", 1, READ, DENY_WRITE)).expect("open");
+    state.tick(LEASE_MS + 1);
+    let denied = state.open(&client, &open(b"p", 1, WRITE, DENY_NONE));
+    assert_eq!(denied, Err(StateError::ShareDenied));
+    assert_eq!(state.test(&client, &id), Ok(()));
+}
+
+#[test]
 fn many_expired_clients_make_way_for_one() {
     let state = state();
     for number in 0..300 {
@@ -267,6 +279,74 @@ fn threads_leave_nothing_behind() {
             });
         }
     });
+    assert_eq!((state.opens(), state.open_files(), state.clients(0).len()), (0, 0, 0));
+}
+
+#[test]
+fn threads_that_expire_each_other_leave_nothing_behind() {
+    const THREADS: u32 = 4;
+    const ROUNDS: u32 = 4_000;
+    let state = state();
+    let clock_ms = AtomicU64::new(0);
+    let expired = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (state, clock_ms, expired) = (&state, &clock_ms, &expired);
+            scope.spawn(move || {
+                let name = thread.to_string();
+                let mut verifier = 0;
+                let (mut last, mut next) = (SessionId([0; 16]), 1);
+                for round in 0..ROUNDS {
+                    // Who sleeps while another has a long round is expired by then.
+                    if (round + thread * 29).is_multiple_of(40) {
+                        std::thread::sleep(std::time::Duration::from_micros(300));
+                    }
+                    let is_long = (round + thread * 13).is_multiple_of(49);
+                    let step_ms = if is_long { LEASE_MS + 1 } else { 1 };
+                    let now_ms = clock_ms.fetch_add(step_ms, Ordering::Relaxed) + step_ms;
+                    let own = state.session(&last);
+                    let begun = own.map(|own| own.begin(now_ms, &sequence(0, next)));
+                    let Some(Ok(Sequenced::New(slot))) = begun else {
+                        expired.fetch_add(1, Ordering::Relaxed);
+                        verifier += 1;
+                        let id = exchange(state, now_ms, &name, verifier, "root").expect("room");
+                        match create(state, now_ms, id.client, id.sequence, "root") {
+                            Ok(created) => {
+                                (last, next) = (created.session, 1);
+                            }
+                            // The record was a lease old before it was confirmed.
+                            Err(error) => assert_eq!(error, StateError::StaleClientId),
+                        }
+                        continue;
+                    };
+                    next += 1;
+                    let deny = if round % 3 == 0 { DENY_WRITE } else { DENY_NONE };
+                    let access = if round % 2 == 0 { WRITE } else { READ };
+                    let request = open(b"o", round as u8 % 5, access, deny);
+                    match state.open(slot.session().client(), &request) {
+                        Ok(id) if round % 7 == 0 => {
+                            // Its client may be gone by now.
+                            let closed = state.close(slot.session().client(), &id, None);
+                            assert!(matches!(closed, Ok(()) | Err(StateError::Expired)));
+                        }
+                        Ok(_)
+                        | Err(
+                            StateError::ShareDenied | StateError::Expired | StateError::TryLater,
+                        ) => (),
+                        Err(error) => panic!("{error}"),
+                    }
+                    if round % 100 == 0 {
+                        state.tick(now_ms);
+                    }
+                    slot.finish(None);
+                }
+            });
+        }
+    });
+    assert!(expired.into_inner() > u64::from(THREADS), "somebody was in the way");
+    for report in state.clients(0) {
+        state.remove_client(report.id).expect("listed");
+    }
     assert_eq!((state.opens(), state.open_files(), state.clients(0).len()), (0, 0, 0));
 }
 

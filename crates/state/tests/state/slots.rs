@@ -1,7 +1,8 @@
 //! Slots: what SEQUENCE judges, and at most once. Rings: unit, property, threads.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::common::{channel, create_with, exchange, sequence, session, state};
 use proptest::prelude::*;
@@ -14,6 +15,14 @@ fn begun(session: &Arc<Session>, request: Sequence) -> SlotInUse {
         Ok(Sequenced::New(slot)) => slot,
         other => panic!("not new: {other:?}"),
     }
+}
+
+#[test]
+fn threads_may_share_the_state_and_hand_over_requests() {
+    fn is_shared<T: Send + Sync + 'static>() {}
+    is_shared::<State>();
+    is_shared::<Session>();
+    is_shared::<SlotInUse>();
 }
 
 #[test]
@@ -97,11 +106,26 @@ fn of_two_threads_with_one_request_one_executes_it() {
     const ROUNDS: u32 = 20_000;
     let state = state();
     let session = session(&state, 0, "a", 1);
-    let barrier = Barrier::new(2);
-    let new_of_thread = || {
-        let mut new = 0;
+    // Threads that wait by spinning begin within some ns of each other; one of them a little later,
+    // by another time each round.
+    let arrived = AtomicU32::new(0);
+    let meet = |round: u32| {
+        arrived.fetch_add(1, Ordering::Relaxed);
+        let mut spins = 0_u32;
+        while arrived.load(Ordering::Relaxed) < 2 * round {
+            spins += 1;
+            if spins.is_multiple_of(1024) {
+                std::thread::yield_now();
+            }
+            std::hint::spin_loop();
+        }
+    };
+    let new_of_thread = |delays: u32| {
+        // A thread that panicked would let the other wait for ever.
+        let (mut new, mut wrong) = (0, 0);
         for round in 1..=ROUNDS {
-            barrier.wait();
+            meet(round);
+            (0..round % delays).for_each(|_| std::hint::spin_loop());
             match session.begin(0, &sequence(0, round)) {
                 Ok(Sequenced::New(slot)) => {
                     new += 1;
@@ -110,20 +134,50 @@ fn of_two_threads_with_one_request_one_executes_it() {
                     slot.finish((round % 3 > 0).then_some(&reply[..]));
                 }
                 Ok(Sequenced::Replay(Replayed::Kept(kept))) => {
-                    assert_eq!(*kept, round.to_be_bytes());
+                    wrong += u32::from(*kept != round.to_be_bytes());
                 }
-                Ok(Sequenced::Replay(Replayed::NotKept)) => assert_eq!(round % 3, 0),
+                Ok(Sequenced::Replay(Replayed::NotKept)) => wrong += round % 3,
                 Ok(Sequenced::InProgress) => (),
-                Err(error) => panic!("{error}"),
+                Err(_) => wrong += 1,
             }
         }
-        new
+        (new, wrong)
     };
-    let new = std::thread::scope(|scope| {
-        let other = scope.spawn(new_of_thread);
-        new_of_thread() + other.join().expect("no panic")
+    let (one, other) = std::thread::scope(|scope| {
+        let other = scope.spawn(move || new_of_thread(1));
+        (new_of_thread(16), other.join().expect("no panic"))
     });
-    assert_eq!(new, ROUNDS);
+    assert_eq!((one.0 + other.0, one.1, other.1), (ROUNDS, 0, 0));
+}
+
+#[test]
+fn a_retransmission_never_gets_the_reply_of_another_request() {
+    const REQUESTS: u32 = 50_000;
+    let state = state();
+    let session = session(&state, 0, "a", 1);
+    let latest = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1..=REQUESTS {
+                let slot = begun(&session, sequence(0, number));
+                latest.store(number, Ordering::Relaxed);
+                slot.finish(Some(&number.to_be_bytes()));
+            }
+        });
+        loop {
+            let number = latest.load(Ordering::Relaxed);
+            match session.begin(0, &sequence(0, number)) {
+                Ok(Sequenced::Replay(Replayed::Kept(kept))) => {
+                    assert_eq!(*kept, number.to_be_bytes());
+                }
+                Ok(Sequenced::InProgress) | Err(StateError::SequenceMisordered) => (),
+                other => panic!("{other:?}"),
+            }
+            if number == REQUESTS {
+                break;
+            }
+        }
+    });
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -203,6 +257,8 @@ proptest! {
                 Step::Begin { slot, ahead, digest, operations } => {
                     let last = model.get(&slot).cloned();
                     let at = last.as_ref().map_or(0, |last| last.sequence);
+                    let is_free =
+                        last.as_ref().is_none_or(|last| last.became != Became::UnderWay);
                     let asked = at.wrapping_add_signed(ahead);
                     let request =
                         Sequence { digest, operations, ..sequence(slot, asked) };
@@ -211,13 +267,14 @@ proptest! {
                         prop_assert_eq!(found.map(|_| ()), Err(StateError::BadSlot));
                     } else if operations > OPERATIONS_MAX {
                         prop_assert_eq!(found.map(|_| ()), Err(StateError::TooManyOperations));
-                    } else if ahead == 1 && last.as_ref().is_none_or(|last| last.became != Became::UnderWay) {
+                    } else if ahead == 1 && is_free {
                         let Ok(Sequenced::New(begun)) = found else {
                             return Err(TestCaseError::fail("not new"));
                         };
                         *executed.entry((slot, asked)).or_default() += 1;
                         under_way.push(begun);
-                        model.insert(slot, Last { sequence: asked, digest, became: Became::UnderWay });
+                        let became = Became::UnderWay;
+                        model.insert(slot, Last { sequence: asked, digest, became });
                     } else if let Some(last) = last.filter(|_| ahead == 0) {
                         match (last.digest == digest, last.became, found) {
                             (false, _, Err(StateError::FalseRetry))
