@@ -1,8 +1,8 @@
-//! A client: its lease and its opens.
+//! A client: its lease, its opens and locks.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -17,6 +17,8 @@ pub struct Client {
     clock_ms: Arc<AtomicU64>,
     has_completed_reclaim: AtomicBool,
     pub(crate) opens: Mutex<ClientOpens>,
+    /// Locks that it waits for. Other clients' requests count it down.
+    pub(crate) waits: AtomicU32,
 }
 
 impl Client {
@@ -27,6 +29,7 @@ impl Client {
             renewed_ms: AtomicU64::new(now_ms),
             has_completed_reclaim: AtomicBool::new(false),
             opens: Mutex::new(ClientOpens::default()),
+            waits: AtomicU32::new(0),
         }
     }
 

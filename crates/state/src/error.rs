@@ -70,7 +70,7 @@ pub enum StateError {
     /// `NFS4ERR_OPENMODE`.
     #[error("the open does not allow the access")]
     OpenMode,
-    /// `NFS4ERR_LOCKS_HELD`: an open has to be closed, not freed.
+    /// `NFS4ERR_LOCKS_HELD`: an open has to be closed, not freed; a lock stateid has locks.
     #[error("the stateid is in use")]
     LocksHeld,
     /// `NFS4ERR_COMPLETE_ALREADY`.

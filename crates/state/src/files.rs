@@ -10,6 +10,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use parking_lot::Mutex;
 
+use crate::file_locks::FileLocks;
 use crate::ids::OpenNumber;
 use crate::opens::ByNumber;
 use crate::{Client, FileKey, ShareAccess, ShareDeny};
@@ -165,6 +166,8 @@ struct File {
     key: FileKey,
     counts: Counts,
     holders: Holders,
+    /// `None` if nobody has a lock or waits for one.
+    locks: Option<Box<FileLocks>>,
 }
 
 /// Why a share cannot be had.
@@ -240,7 +243,7 @@ impl Files {
                 let mut counts = Counts::default();
                 counts.add(wanted);
                 let holders = Holders::One(number, holder());
-                vacant.insert(File { key: *key, counts, holders });
+                vacant.insert(File { key: *key, counts, holders, locks: None });
             }
             Entry::Occupied(mut occupied) => {
                 let file = occupied.get_mut();
@@ -297,6 +300,32 @@ impl Files {
                 shard.shrink_to(capacity, |file| self.hasher.hash_one(file.key));
             }
         }
+    }
+
+    /// Calls `take` with the locks of an open file.
+    pub(crate) fn lock<T>(
+        &self,
+        key: &FileKey,
+        take: impl FnOnce(&mut FileLocks) -> T,
+    ) -> Option<T> {
+        let (mut shard, hash) = self.shard(key)?;
+        let file = shard.find_mut(hash, |file| file.key == *key)?;
+        let taken = take(file.locks.get_or_insert_default());
+        file.locks.take_if(|locks| locks.is_empty());
+        Some(taken)
+    }
+
+    /// Calls `change` with the locks of a file, if it has any.
+    pub(crate) fn with_locks<T>(
+        &self,
+        key: &FileKey,
+        change: impl FnOnce(&mut FileLocks) -> T,
+    ) -> Option<T> {
+        let (mut shard, hash) = self.shard(key)?;
+        let file = shard.find_mut(hash, |file| file.key == *key)?;
+        let changed = change(file.locks.as_mut()?);
+        file.locks.take_if(|locks| locks.is_empty());
+        Some(changed)
     }
 
     /// How many files are open.

@@ -5,12 +5,16 @@
 
 use steadfast_vfs::StorageHandle;
 
-/// Bits of an open's serial number. At 200,000 opens a second they last for 2.8 years.
+use crate::StateError;
+
+/// Bits of a serial number. At 200,000 opens and locks a second they last for 2.8 years.
 const SERIAL_BITS: u32 = 44;
 const SERIAL_MASK: u64 = (1 << SERIAL_BITS) - 1;
 /// The kind of stateid that stands for an open. Zero is none, so that no stateid equals a special
 /// one.
 const KIND_OPEN: u64 = 1;
+/// The kind of stateid that stands for the locks of one owner by one open.
+const KIND_LOCK: u64 = 2;
 const KIND_MASK: u64 = 0xf;
 
 /// Names a client: instance (high 32 bits), generation and index of its record.
@@ -42,7 +46,7 @@ impl SessionId {
     }
 }
 
-/// Names an open; or is one of the special stateids (RFC 8881 §8.2.3).
+/// Names an open, or the locks of one owner by one open; or is one of the special stateids (RFC 8881 §8.2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StateId {
     /// Counts the changes of what `other` names, from 1 on. 0 stands for the latest.
@@ -62,7 +66,15 @@ impl StateId {
     pub const INVALID: Self = Self { seqid: u32::MAX, other: [0; 12] };
 
     pub(crate) fn of_open(instance: u32, number: OpenNumber, seqid: u32) -> Self {
-        let other = u128::from(instance) << 64 | u128::from(number.0);
+        Self::of(instance, number.0, seqid)
+    }
+
+    pub(crate) fn of_lock(instance: u32, number: LockNumber, seqid: u32) -> Self {
+        Self::of(instance, number.0, seqid)
+    }
+
+    fn of(instance: u32, number: u64, seqid: u32) -> Self {
+        let other = u128::from(instance) << 64 | u128::from(number);
         let mut id = Self { seqid, other: [0; 12] };
         let bytes = other.to_be_bytes();
         for (to, from) in id.other.iter_mut().zip(bytes.into_iter().skip(4)) {
@@ -73,11 +85,35 @@ impl StateId {
 
     /// The number of the open that it names, if it is a stateid of this instance for an open.
     pub(crate) fn open_number(&self, instance: u32) -> Option<OpenNumber> {
-        let other = self.other.iter().fold(0, |number, byte| number << 8 | u128::from(*byte));
-        let number = OpenNumber(other as u64);
-        let is_open = number.0 >> SERIAL_BITS & KIND_MASK == KIND_OPEN;
-        (is_open && (other >> 64) as u32 == instance).then_some(number)
+        self.number(instance, KIND_OPEN).map(OpenNumber)
     }
+
+    /// The number of the lock stateid that it is, if it is one of this instance.
+    pub(crate) fn lock_number(&self, instance: u32) -> Option<LockNumber> {
+        self.number(instance, KIND_LOCK).map(LockNumber)
+    }
+
+    fn number(&self, instance: u32, kind: u64) -> Option<u64> {
+        let other = self.other.iter().fold(0, |number, byte| number << 8 | u128::from(*byte));
+        let number = other as u64;
+        let is_kind = number >> SERIAL_BITS & KIND_MASK == kind;
+        (is_kind && (other >> 64) as u32 == instance).then_some(number)
+    }
+}
+
+/// A stateid names the latest by 0 or by its seqid (RFC 8881 §8.2.2). Seqids wrap.
+pub(crate) fn judge_seqid(latest: u32, seqid: u32) -> Result<(), StateError> {
+    let ahead = seqid.wrapping_sub(latest) as i32;
+    if seqid == 0 || ahead == 0 {
+        return Ok(());
+    }
+    Err(if ahead < 0 { StateError::OldStateId } else { StateError::BadStateId })
+}
+
+/// The seqid after `latest`.
+pub(crate) fn raised_seqid(latest: u32) -> u32 {
+    // Zero means the latest, and is skipped.
+    latest.checked_add(1).unwrap_or(1)
 }
 
 /// Names an open within an instance: index of its client, kind, serial number.
@@ -86,9 +122,23 @@ pub(crate) struct OpenNumber(u64);
 
 impl OpenNumber {
     pub(crate) fn new(client: ClientId, serial: u64) -> Self {
-        let client = u64::from(client.index()) << (64 - u16::BITS);
-        Self(client | KIND_OPEN << SERIAL_BITS | serial & SERIAL_MASK)
+        Self(number(client, KIND_OPEN, serial))
     }
+}
+
+/// Names a lock stateid within an instance: index of its client, kind, serial number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct LockNumber(u64);
+
+impl LockNumber {
+    pub(crate) fn new(client: ClientId, serial: u64) -> Self {
+        Self(number(client, KIND_LOCK, serial))
+    }
+}
+
+fn number(client: ClientId, kind: u64, serial: u64) -> u64 {
+    let client = u64::from(client.index()) << (64 - u16::BITS);
+    client | kind << SERIAL_BITS | serial & SERIAL_MASK
 }
 
 /// Who makes a request: flavour and identity, as the caller of this crate encodes them. Two are the
@@ -129,16 +179,20 @@ bitflags::bitflags! {
 
 #[cfg(test)]
 mod tests {
-    use super::{ClientId, OpenNumber, SessionId, StateId};
+    use super::{ClientId, LockNumber, OpenNumber, SessionId, StateId};
 
     #[test]
-    fn a_stateid_names_its_open_in_its_instance_only() {
+    fn a_stateid_names_its_open_or_locks_in_its_instance_only() {
         let client = ClientId::new(7, 3, u16::MAX);
         for serial in [0, 1, (1 << 44) - 1] {
             let number = OpenNumber::new(client, serial);
             let id = StateId::of_open(7, number, 1);
             assert_eq!(id.open_number(7), Some(number));
-            assert_eq!(id.open_number(8), None);
+            assert_eq!((id.open_number(8), id.lock_number(7)), (None, None));
+            let number = LockNumber::new(client, serial);
+            let id = StateId::of_lock(7, number, 1);
+            assert_eq!(id.lock_number(7), Some(number));
+            assert_eq!((id.lock_number(8), id.open_number(7)), (None, None));
         }
     }
 
@@ -147,7 +201,7 @@ mod tests {
         for instance in [0, 1, u32::MAX] {
             for id in [StateId::ANONYMOUS, StateId::READ_BYPASS, StateId::CURRENT, StateId::INVALID]
             {
-                assert_eq!(id.open_number(instance), None);
+                assert_eq!((id.open_number(instance), id.lock_number(instance)), (None, None));
             }
         }
     }

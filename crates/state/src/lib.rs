@@ -1,4 +1,5 @@
-//! What NFSv4.1 clients make at the server, and keep there: client records, sessions, slots, opens.
+//! What NFSv4.1 clients make at the server, and keep there: client records, sessions, slots, opens,
+//! locks.
 //!
 //! An open is a promise over many requests, so somebody has to remember it; the same is true of a
 //! slot's last request. This crate remembers, and judges by what it remembers. It serves many
@@ -10,8 +11,9 @@
 //!   [`SlotInUse`] to a request that is new;
 //! - [`Client`]: whose sessions and opens they are, and when it was last heard.
 //!
-//! Locks are taken in this order: registry (the client records), one client's opens, one shard of
-//! the files. None is held when a method returns. Two clients' opens are never locked together.
+//! Locks are taken in this order: registry (the client records), one client's opens
+//! (with its lock stateids), one shard of the files. None is held when a method returns. Two
+//! clients' opens are never locked together.
 //!
 //! Everything that clients can make is bounded by [`Limits`]. Nothing here depends on the order in
 //! which a hash table is walked.
@@ -21,12 +23,16 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod client_locks;
 mod error;
 mod exchange;
+mod file_locks;
 mod files;
 mod ids;
+mod locking;
 mod opening;
 mod opens;
+mod ranges;
 mod registry;
 mod session;
 mod session_table;
@@ -38,7 +44,9 @@ pub use client::Client;
 pub use error::StateError;
 pub use exchange::{ExchangeId, ExchangedId};
 pub use ids::{ClientId, FileKey, Principal, SessionId, ShareAccess, ShareDeny, StateId};
+pub use locking::{Conflict, Lock, LockBy, LockError, LockRange, LockReport};
 pub use opening::Open;
+pub use ranges::LockKind;
 pub use registry::{ClientReport, CreateSession, CreatedSession};
 pub use session::{Channel, Replayed, Sequence, SequenceTold, Sequenced, Session, SlotInUse};
 pub use settings::{Limits, Settings};

@@ -26,23 +26,23 @@ pub struct Open<'a> {
 }
 
 /// Why a call did not come to an end at once.
-enum Stopped {
+pub(crate) enum Stopped<E> {
     /// It fails.
-    Failed(StateError),
+    Failed(E),
     /// These clients have to expire first; if one is alive after all, the call fails.
-    ByExpired(Vec<Arc<Client>>, StateError),
+    ByExpired(Vec<Arc<Client>>, E),
     /// The opens of all clients are too many.
     ForRoom,
 }
 
-impl From<StateError> for Stopped {
+impl<E: From<StateError>> From<StateError> for Stopped<E> {
     fn from(error: StateError) -> Self {
-        Self::Failed(error)
+        Self::Failed(error.into())
     }
 }
 
-impl Stopped {
-    fn by(conflict: Conflict, error: StateError) -> Self {
+impl<E> Stopped<E> {
+    fn by(conflict: Conflict, error: E) -> Self {
         match conflict {
             Conflict::Living => Self::Failed(error),
             Conflict::Expired(clients) => Self::ByExpired(clients, error),
@@ -64,7 +64,8 @@ impl State {
         self.repeated(client, || self.try_open(client, request))
     }
 
-    /// CLOSE: the stateid's `other` is never valid again. `file`: where the stateid has to belong.
+    /// CLOSE: the stateid's `other` is never valid again, nor are the lock stateids by this open,
+    /// whose locks are released. `file`: where the stateid has to belong.
     ///
     /// # Errors
     /// [`StateError::BadStateId`], [`StateError::OldStateId`], [`StateError::Expired`].
@@ -79,6 +80,8 @@ impl State {
         if file.is_some_and(|file| record.file != *file) {
             return Err(StateError::BadStateId);
         }
+        let file = record.file;
+        self.release_locks(client, &mut opens, number, &file);
         if let Some(record) = opens.remove(number) {
             self.files.release(number, &record.file);
             self.opens.fetch_sub(1, Ordering::Relaxed);
@@ -113,7 +116,8 @@ impl State {
         Ok(StateId::of_open(self.settings.instance, number, record.raise_seqid()))
     }
 
-    /// Judges a READ, a WRITE, or a SETATTR of the size, by its stateid. Clients whose lease has
+    /// Judges a READ, a WRITE, or a SETATTR of the size, by its stateid; a lock stateid as its
+    /// open. Clients whose lease has
     /// expired lose all that they have, if they alone are in the way.
     ///
     /// [`StateId::ANONYMOUS`] is judged by what all opens deny. So is [`StateId::READ_BYPASS`], but
@@ -138,7 +142,7 @@ impl State {
             _ => {
                 let own = {
                     let opens = client.opens.lock();
-                    let (number, record) = opens.named(self.settings.instance, id)?;
+                    let (number, record) = opens.named_by_any(self.settings.instance, id)?;
                     if record.file != *file {
                         return Err(StateError::BadStateId);
                     }
@@ -160,21 +164,31 @@ impl State {
     /// # Errors
     /// [`StateError::BadStateId`], [`StateError::OldStateId`], [`StateError::Expired`].
     pub fn test(&self, client: &Arc<Client>, id: &StateId) -> Result<(), StateError> {
-        client.opens.lock().named(self.settings.instance, id).map(|_| ())
+        client.opens.lock().named_by_any(self.settings.instance, id).map(|_| ())
     }
 
     /// `FREE_STATEID`.
     ///
     /// # Errors
-    /// [`StateError::LocksHeld`] for an open, which CLOSE ends; and those of [`State::test`].
+    /// [`StateError::LocksHeld`] for an open, which CLOSE ends, and for a lock stateid with locks;
+    /// and those of [`State::test`].
     pub fn free(&self, client: &Arc<Client>, id: &StateId) -> Result<(), StateError> {
+        if id.lock_number(self.settings.instance).is_some() {
+            return self.free_lock(client, id);
+        }
         self.test(client, id)?;
         Err(StateError::LocksHeld)
     }
 
-    /// Ends all opens of a client. When this returns it has none, even if another thread ends them.
+    /// Ends all opens and locks of a client. When this returns it has none, even if another thread ends them.
     pub(crate) fn end_opens(&self, client: &Client) {
         let mut opens = client.opens.lock();
+        if opens.locks.count() > 0 || client.waits.load(Ordering::Relaxed) > 0 {
+            let files: Vec<(OpenNumber, FileKey)> = opens.files().collect();
+            for (number, file) in files {
+                self.release_locks(client, &mut opens, number, &file);
+            }
+        }
         let mut ended = 0;
         for (number, file) in opens.end() {
             self.files.release(number, &file);
@@ -184,11 +198,11 @@ impl State {
     }
 
     /// Asks `attempt`, and again after those who were in the way are gone.
-    fn repeated<T>(
+    pub(crate) fn repeated<T, E: From<StateError>>(
         &self,
         client: &Client,
-        attempt: impl Fn() -> Result<T, Stopped>,
-    ) -> Result<T, StateError> {
+        attempt: impl Fn() -> Result<T, Stopped<E>>,
+    ) -> Result<T, E> {
         for _ in 0..ROUNDS_MAX {
             let now_ms = client.now_ms();
             match attempt() {
@@ -201,15 +215,19 @@ impl State {
                 }
                 Err(Stopped::ForRoom) => {
                     if !self.expire_for_room(now_ms) {
-                        return Err(StateError::TryLater);
+                        return Err(StateError::TryLater.into());
                     }
                 }
             }
         }
-        Err(StateError::TryLater)
+        Err(StateError::TryLater.into())
     }
 
-    fn try_open(&self, client: &Arc<Client>, request: &Open<'_>) -> Result<StateId, Stopped> {
+    fn try_open(
+        &self,
+        client: &Arc<Client>,
+        request: &Open<'_>,
+    ) -> Result<StateId, Stopped<StateError>> {
         let asked = Share { access: request.access, deny: request.deny };
         let mut opens = client.opens.lock();
         if opens.is_ended {
@@ -250,7 +268,7 @@ impl State {
         own: Option<(OpenNumber, Share)>,
         file: &FileKey,
         access: ShareAccess,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), Stopped<StateError>> {
         let wanted = Share { access, deny: ShareDeny::empty() };
         let judged = self.files.judge(&self.asking(client, own), file, wanted);
         judged.map_err(|conflict| Stopped::by(conflict, StateError::Locked))

@@ -1,4 +1,4 @@
-//! The opens of one client, by number and by (open-owner, file).
+//! The opens of one client, by number and by (open-owner, file); with what they locked.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 
+use crate::client_locks::{ClientLocks, LockRecord};
 use crate::files::Share;
-use crate::ids::OpenNumber;
+use crate::ids::{LockNumber, OpenNumber, judge_seqid, raised_seqid};
 use crate::{FileKey, StateError, StateId};
 
 /// A client without opens keeps the memory of so many.
 const CAPACITY_WITHOUT_OPENS_MAX: usize = 256;
 
-/// Hashes an [`OpenNumber`]. The server makes the numbers, so clients cannot make them collide.
+/// Hashes an [`OpenNumber`] or [`LockNumber`]. The server makes the numbers, so clients cannot make them collide.
 #[derive(Default)]
 pub(crate) struct NumberHasher(u64);
 
@@ -49,18 +50,12 @@ pub(crate) struct OpenRecord {
 }
 
 impl OpenRecord {
-    /// A stateid names the latest by 0 or by its seqid (RFC 8881 §8.2.2). Seqids wrap.
     pub(crate) fn judge_seqid(&self, seqid: u32) -> Result<(), StateError> {
-        let ahead = seqid.wrapping_sub(self.seqid) as i32;
-        if seqid == 0 || ahead == 0 {
-            return Ok(());
-        }
-        Err(if ahead < 0 { StateError::OldStateId } else { StateError::BadStateId })
+        judge_seqid(self.seqid, seqid)
     }
 
     pub(crate) fn raise_seqid(&mut self) -> u32 {
-        // Zero means the latest, and is skipped.
-        self.seqid = self.seqid.checked_add(1).unwrap_or(1);
+        self.seqid = raised_seqid(self.seqid);
         self.seqid
     }
 }
@@ -99,6 +94,7 @@ pub(crate) struct ClientOpens {
     by_key: HashTable<(u64, OpenNumber)>,
     hasher: RandomState,
     owners: HashSet<Arc<[u8]>>,
+    pub(crate) locks: ClientLocks,
 }
 
 impl ClientOpens {
@@ -176,6 +172,43 @@ impl ClientOpens {
         let record = self.get(number).ok_or(StateError::BadStateId)?;
         record.judge_seqid(id.seqid)?;
         Ok((number, record))
+    }
+
+    /// The lock stateid that a stateid names.
+    ///
+    /// # Errors
+    /// Those of [`ClientOpens::named`].
+    pub(crate) fn named_lock(
+        &self,
+        instance: u32,
+        id: &StateId,
+    ) -> Result<(LockNumber, &LockRecord), StateError> {
+        if self.is_ended {
+            return Err(StateError::Expired);
+        }
+        self.locks.named(instance, id)
+    }
+
+    /// The open that a stateid names, itself or by its locks.
+    ///
+    /// # Errors
+    /// Those of [`ClientOpens::named`].
+    pub(crate) fn named_by_any(
+        &self,
+        instance: u32,
+        id: &StateId,
+    ) -> Result<(OpenNumber, &OpenRecord), StateError> {
+        if id.lock_number(instance).is_none() {
+            return self.named(instance, id);
+        }
+        let (_, lock) = self.named_lock(instance, id)?;
+        let record = self.get(lock.open).ok_or(StateError::BadStateId)?;
+        Ok((lock.open, record))
+    }
+
+    /// All opens, with their files.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (OpenNumber, FileKey)> {
+        self.by_number.iter().map(|(number, record)| (*number, record.file))
     }
 
     fn hash(&self, owner: &[u8], file: &FileKey) -> u64 {

@@ -77,6 +77,8 @@ pub struct ClientReport {
     pub sessions: usize,
     /// Its opens.
     pub opens: usize,
+    /// Ranges that it has locked.
+    pub locks: usize,
 }
 
 /// A client's record.
@@ -128,6 +130,10 @@ impl Record {
     }
 
     fn report(&self, now_ms: u64, settings: &Settings) -> ClientReport {
+        let (opens, locks) = {
+            let opens = self.client.opens.lock();
+            (opens.count(), opens.locks.ranges())
+        };
         ClientReport {
             id: self.client.id(),
             owner: self.owner.as_ref().into(),
@@ -137,7 +143,8 @@ impl Record {
             since_renewal_ms: self.client.silent_ms(now_ms),
             is_courteous: self.is_confirmed() && self.is_expired(now_ms, settings),
             sessions: self.sessions.len(),
-            opens: self.client.opens.lock().count(),
+            opens,
+            locks,
         }
     }
 }

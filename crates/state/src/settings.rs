@@ -10,6 +10,8 @@ pub struct Limits {
     pub sessions_a_client_max: u32,
     /// Opens of one client.
     pub opens_a_client_max: u32,
+    /// Ranges that one client has locked, in all files; and its lock stateids.
+    pub ranges_a_client_max: u32,
     /// Opens of all clients together.
     pub opens_max: u32,
     /// Slots of one session, in either direction.
@@ -28,6 +30,7 @@ impl Default for Limits {
             clients_max: 4096,
             sessions_a_client_max: 16,
             opens_a_client_max: 100_000,
+            ranges_a_client_max: 20_000,
             opens_max: 1_000_000,
             slots_max: 64,
             reply_bytes_max: 2048,

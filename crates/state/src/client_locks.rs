@@ -1,0 +1,102 @@
+//! The lock stateids of one client, by number and by (open, lock-owner).
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+
+use crate::file_locks::LockOwner;
+use crate::ids::{LockNumber, OpenNumber, judge_seqid, raised_seqid};
+use crate::opens::{ByNumber, NumberHasher};
+use crate::{FileKey, StateError, StateId};
+
+/// What a lock stateid stands for: all locks of one lock-owner by one open.
+#[derive(Clone, Debug)]
+pub(crate) struct LockRecord {
+    pub(crate) owner: LockOwner,
+    pub(crate) open: OpenNumber,
+    /// The open's.
+    pub(crate) file: FileKey,
+    seqid: u32,
+}
+
+/// The lock stateids of one client.
+#[derive(Default)]
+pub(crate) struct ClientLocks {
+    by_number: HashMap<LockNumber, LockRecord, BuildHasherDefault<NumberHasher>>,
+    /// An open without lock stateids is not here.
+    by_open: ByNumber<BTreeMap<Arc<[u8]>, LockNumber>>,
+    /// Ranges in all files.
+    ranges: usize,
+}
+
+impl ClientLocks {
+    /// How many lock stateids there are.
+    pub(crate) fn count(&self) -> usize {
+        self.by_number.len()
+    }
+
+    /// How many ranges the client holds.
+    pub(crate) fn ranges(&self) -> usize {
+        self.ranges
+    }
+
+    pub(crate) fn add_ranges(&mut self, growth: isize) {
+        self.ranges = self.ranges.saturating_add_signed(growth);
+    }
+
+    /// The lock stateid of a lock-owner by an open.
+    pub(crate) fn find(&self, open: OpenNumber, owner: &[u8]) -> Option<(LockNumber, &LockRecord)> {
+        let number = *self.by_open.get(&open)?.get(owner)?;
+        self.by_number.get(&number).map(|record| (number, record))
+    }
+
+    /// Adds one that [`ClientLocks::find`] does not find.
+    pub(crate) fn add(
+        &mut self,
+        number: LockNumber,
+        owner: LockOwner,
+        open: OpenNumber,
+        file: FileKey,
+    ) {
+        self.by_open.entry(open).or_default().insert(Arc::clone(&owner.name), number);
+        self.by_number.insert(number, LockRecord { owner, open, file, seqid: 1 });
+    }
+
+    pub(crate) fn raise_seqid(&mut self, number: LockNumber) -> Option<u32> {
+        let record = self.by_number.get_mut(&number)?;
+        record.seqid = raised_seqid(record.seqid);
+        Some(record.seqid)
+    }
+
+    pub(crate) fn remove(&mut self, number: LockNumber) {
+        let Some(record) = self.by_number.remove(&number) else { return };
+        if let Some(owners) = self.by_open.get_mut(&record.open) {
+            owners.remove(&record.owner.name);
+            if owners.is_empty() {
+                self.by_open.remove(&record.open);
+            }
+        }
+    }
+
+    /// Takes out all of one open; whose they were.
+    pub(crate) fn remove_open(&mut self, open: OpenNumber) -> Vec<LockOwner> {
+        let numbers = self.by_open.remove(&open).unwrap_or_default().into_values();
+        let records = numbers.filter_map(|number| self.by_number.remove(&number));
+        records.map(|record| record.owner).collect()
+    }
+
+    /// What a stateid of a lock names.
+    ///
+    /// # Errors
+    /// [`StateError::BadStateId`], [`StateError::OldStateId`].
+    pub(crate) fn named(
+        &self,
+        instance: u32,
+        id: &StateId,
+    ) -> Result<(LockNumber, &LockRecord), StateError> {
+        let number = id.lock_number(instance).ok_or(StateError::BadStateId)?;
+        let record = self.by_number.get(&number).ok_or(StateError::BadStateId)?;
+        judge_seqid(record.seqid, id.seqid)?;
+        Ok((number, record))
+    }
+}

@@ -1,0 +1,296 @@
+//! The locks of one file, and who waits for one.
+//!
+//! Who asks for a lock until it gets it stands in order: nobody who came later gets what conflicts.
+//! Otherwise readers that follow each other would keep a writer out for ever. A place in the order
+//! lasts for a lease at most, so that a wait for each other in a ring comes to an end.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::Ordering as Memory;
+
+use crate::Client;
+use crate::ids::OpenNumber;
+use crate::ranges::{LockKind, Range, Ranges, Span};
+
+/// How long a range that became free is kept for its first waiter, in ms.
+const KEPT_MS: u64 = 2_000;
+/// Waiters that are remembered, of one file and of one client. Others are denied like those who do
+/// not wait.
+const WAITERS_MAX: usize = 64;
+const WAITS_A_CLIENT_MAX: u32 = 64;
+/// Clients with expired leases that one judgement names: the caller expires them and asks again.
+const EXPIRED_MAX: usize = 64;
+
+/// Who holds ranges of a file: a lock-owner of a client.
+#[derive(Clone, Debug)]
+pub(crate) struct LockOwner {
+    pub(crate) client: Arc<Client>,
+    pub(crate) name: Arc<[u8]>,
+}
+
+impl Ord for LockOwner {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_client = self.client.id().cmp(&other.client.id());
+        by_client.then_with(|| self.name.cmp(&other.name))
+    }
+}
+
+impl PartialOrd for LockOwner {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for LockOwner {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for LockOwner {}
+
+/// A lock that somebody asks for.
+#[derive(Clone, Copy)]
+pub(crate) struct Asking<'a> {
+    pub(crate) owner: &'a LockOwner,
+    /// The open by which it is asked for.
+    pub(crate) open: OpenNumber,
+    pub(crate) span: Span,
+    pub(crate) kind: LockKind,
+    pub(crate) is_waited_for: bool,
+    /// Ranges that the client may still make.
+    pub(crate) room: usize,
+    pub(crate) time: Time,
+}
+
+/// What time it is, and how expired leases are told.
+#[derive(Clone, Copy)]
+pub(crate) struct Time {
+    pub(crate) now_ms: u64,
+    pub(crate) lease_ms: u64,
+}
+
+impl Time {
+    fn has_lease(self, client: &Client) -> bool {
+        client.silent_ms(self.now_ms) <= self.lease_ms
+    }
+}
+
+/// Why a lock cannot be had.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// A client with a good lease has this lock, or waits for it.
+    Living(Range<LockOwner>),
+    /// All that conflict are clients with expired leases, these or these among others; and one
+    /// lock of theirs.
+    Expired(Vec<Arc<Client>>, Range<LockOwner>),
+    /// The client has too many ranges.
+    NoRoom,
+}
+
+/// Who asked for a lock in vain, and asks again.
+#[derive(Debug)]
+struct Waiter {
+    owner: LockOwner,
+    open: OpenNumber,
+    span: Span,
+    kind: LockKind,
+    /// When it asked first.
+    since_ms: u64,
+    /// From when on nothing keeps it from the lock.
+    free_since_ms: Option<u64>,
+}
+
+impl Waiter {
+    fn new(asking: &Asking<'_>) -> Option<Self> {
+        let waits = &asking.owner.client.waits;
+        if waits.fetch_add(1, Memory::Relaxed) >= WAITS_A_CLIENT_MAX {
+            waits.fetch_sub(1, Memory::Relaxed);
+            return None;
+        }
+        Some(Self {
+            owner: asking.owner.clone(),
+            open: asking.open,
+            span: asking.span,
+            kind: asking.kind,
+            since_ms: asking.time.now_ms,
+            free_since_ms: None,
+        })
+    }
+
+    fn is_of(&self, asking: &Asking<'_>) -> bool {
+        self.kind == asking.kind && self.span == asking.span && self.owner == *asking.owner
+    }
+
+    /// Whether its lock and another's cannot be had at the same time.
+    fn conflicts(&self, owner: &LockOwner, span: Span, kind: LockKind) -> bool {
+        self.kind.conflicts(kind) && self.span.overlaps(span) && self.owner != *owner
+    }
+
+    fn range(&self) -> Range<&LockOwner> {
+        Range { owner: &self.owner, span: self.span, kind: self.kind }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.owner.client.waits.fetch_sub(1, Memory::Relaxed);
+    }
+}
+
+/// The locks of one file.
+#[derive(Debug, Default)]
+pub(crate) struct FileLocks {
+    ranges: Ranges<LockOwner, OpenNumber>,
+    /// In the order in which they came.
+    waiters: Vec<Waiter>,
+}
+
+impl FileLocks {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ranges.is_empty() && self.waiters.is_empty()
+    }
+
+    /// Judges a lock and takes it; by how many ranges the client has more.
+    pub(crate) fn lock(&mut self, asking: &Asking<'_>) -> Result<isize, Refused> {
+        let &Asking { owner, span, kind, open, .. } = asking;
+        self.refresh(asking.time);
+        if let Err(refused) = self.judge(asking) {
+            // Who can expire those in the way need not wait.
+            if asking.is_waited_for && matches!(refused, Refused::Living(_)) {
+                self.remember(asking);
+            }
+            return Err(refused);
+        }
+        let growth = self.ranges.growth_of_set(owner, span, kind, open);
+        if growth > 0 && growth.unsigned_abs() > asking.room {
+            return Err(Refused::NoRoom);
+        }
+        self.ranges.set(owner, span, kind, open);
+        self.waiters.retain(|waiter| waiter.owner != *owner || !span.contains(waiter.span));
+        // A write lock may have become a read lock.
+        self.refresh(asking.time);
+        Ok(growth)
+    }
+
+    /// What of a living client keeps an owner from a range; without regard to who waits.
+    pub(crate) fn test<'a>(
+        &'a self,
+        owner: &'a LockOwner,
+        span: Span,
+        kind: LockKind,
+        time: Time,
+    ) -> Option<Range<&'a LockOwner>> {
+        let mut conflicts = self.ranges.conflicts(owner, span, kind);
+        let own = owner.client.id();
+        conflicts.find(move |range| {
+            let client = &range.owner.client;
+            client.id() == own || time.has_lease(client)
+        })
+    }
+
+    /// Gives up what an owner has of a range, and what it waits for there; by how many ranges the
+    /// client has more. `None` if these are more than `room`.
+    pub(crate) fn unlock(
+        &mut self,
+        owner: &LockOwner,
+        span: Span,
+        room: usize,
+        time: Time,
+    ) -> Option<isize> {
+        let growth = self.ranges.growth_of_clear(owner, span);
+        if growth > 0 && growth.unsigned_abs() > room {
+            return None;
+        }
+        self.ranges.clear(owner, span);
+        self.waiters.retain(|waiter| waiter.owner != *owner || !span.overlaps(waiter.span));
+        self.refresh(time);
+        Some(growth)
+    }
+
+    /// An open is no more, by which these owners had locks; how many ranges they were.
+    pub(crate) fn end_open(&mut self, open: OpenNumber, owners: &[LockOwner], time: Time) -> usize {
+        let ended = owners.iter().map(|owner| self.ranges.clear_tag(owner, open)).sum();
+        self.waiters.retain(|waiter| waiter.open != open);
+        self.refresh(time);
+        ended
+    }
+
+    /// Whether an owner has a range that was locked by this open.
+    pub(crate) fn has(&self, owner: &LockOwner, open: OpenNumber) -> bool {
+        self.ranges.has_tag(owner, open)
+    }
+
+    /// All that is held, by owner.
+    pub(crate) fn held(&self) -> impl Iterator<Item = Range<&LockOwner>> {
+        self.ranges.iter()
+    }
+
+    /// All that is waited for, in order.
+    pub(crate) fn waited_for(&self) -> impl Iterator<Item = Range<&LockOwner>> {
+        self.waiters.iter().map(Waiter::range)
+    }
+
+    fn judge(&self, asking: &Asking<'_>) -> Result<(), Refused> {
+        let &Asking { owner, span, kind, time, .. } = asking;
+        if let Some(living) = self.test(owner, span, kind, time) {
+            return Err(Refused::Living(living.cloned()));
+        }
+        if let Some(waiter) = self.first_waiter(asking) {
+            return Err(Refused::Living(waiter.range().cloned()));
+        }
+        let mut conflicts = self.ranges.conflicts(owner, span, kind);
+        let Some(first) = conflicts.next() else { return Ok(()) };
+        let mut expired = vec![Arc::clone(&first.owner.client)];
+        for range in conflicts {
+            // The owners of one client follow each other.
+            let client = &range.owner.client;
+            if expired.last().is_none_or(|last| last.id() != client.id()) {
+                expired.push(Arc::clone(client));
+            }
+            if expired.len() >= EXPIRED_MAX {
+                break;
+            }
+        }
+        Err(Refused::Expired(expired, first.cloned()))
+    }
+
+    /// Who came before, and would lose by it if the lock were granted.
+    fn first_waiter(&self, asking: &Asking<'_>) -> Option<&Waiter> {
+        let &Asking { owner, span, kind, .. } = asking;
+        let mut before = self.waiters.iter().take_while(|waiter| !waiter.is_of(asking));
+        // Who waits for the owner itself does not keep it waiting: neither would go on.
+        before.find(|waiter| {
+            waiter.conflicts(owner, span, kind)
+                && !self.ranges.keeps(owner, waiter.span, waiter.kind)
+        })
+    }
+
+    fn remember(&mut self, asking: &Asking<'_>) {
+        let is_known = self.waiters.iter().any(|waiter| waiter.is_of(asking));
+        if !is_known && self.waiters.len() < WAITERS_MAX {
+            self.waiters.extend(Waiter::new(asking));
+        }
+    }
+
+    /// Forgets who waits no more, and notes what became free for whom.
+    fn refresh(&mut self, time: Time) {
+        if self.waiters.is_empty() {
+            return;
+        }
+        let mut waiters: Vec<Waiter> = Vec::with_capacity(self.waiters.len());
+        for mut waiter in std::mem::take(&mut self.waiters) {
+            let Waiter { owner, span, kind, .. } = &waiter;
+            let is_kept_out = self.ranges.conflicts(owner, *span, *kind).next().is_some()
+                || waiters.iter().any(|before| before.conflicts(owner, *span, *kind));
+            let free_since_ms = waiter.free_since_ms.unwrap_or(time.now_ms);
+            let is_late = !is_kept_out && time.now_ms.saturating_sub(free_since_ms) > KEPT_MS;
+            let is_old = time.now_ms.saturating_sub(waiter.since_ms) > time.lease_ms;
+            if !is_late && !is_old && time.has_lease(&waiter.owner.client) {
+                waiter.free_since_ms = (!is_kept_out).then_some(free_since_ms);
+                waiters.push(waiter);
+            }
+        }
+        self.waiters = waiters;
+    }
+}

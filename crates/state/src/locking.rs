@@ -1,0 +1,381 @@
+//! The operations on byte-range locks: LOCK, LOCKU, LOCKT, and `FREE_STATEID` of a lock stateid.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use thiserror::Error;
+
+use crate::file_locks::{Asking, LockOwner, Refused, Time};
+use crate::ids::{LockNumber, OpenNumber};
+use crate::opening::Stopped;
+use crate::opens::ClientOpens;
+use crate::ranges::{LockKind, Range, Span};
+use crate::registry::OWNER_BYTES_MAX;
+use crate::{Client, ClientId, FileKey, ShareAccess, State, StateError, StateId};
+
+/// Bytes of a file, as LOCK names them (RFC 8881 §18.10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockRange {
+    /// The first byte.
+    pub offset: u64,
+    /// How many bytes. [`u64::MAX`] stands for all that follow.
+    pub length: u64,
+}
+
+impl LockRange {
+    fn span(self) -> Result<Span, StateError> {
+        let end = match (self.length, self.offset.checked_add(self.length)) {
+            (u64::MAX, _) => u64::MAX,
+            (1.., Some(behind)) => behind - 1,
+            _ => return Err(StateError::Invalid),
+        };
+        Ok(Span { start: self.offset, end })
+    }
+}
+
+impl From<Span> for LockRange {
+    fn from(span: Span) -> Self {
+        let length = if span.end == u64::MAX { u64::MAX } else { span.end - span.start + 1 };
+        Self { offset: span.start, length }
+    }
+}
+
+/// By what a lock is asked for (RFC 8881 §18.10.1, `locker4`).
+#[derive(Clone, Copy, Debug)]
+pub enum LockBy<'a> {
+    /// By an open: for a lock-owner that may be new at this file.
+    Open {
+        /// The open's stateid.
+        open: StateId,
+        /// The lock-owner, without the client id.
+        owner: &'a [u8],
+    },
+    /// By the lock stateid that the lock-owner has.
+    Lock(StateId),
+}
+
+/// What is asked of a LOCK.
+#[derive(Clone, Copy, Debug)]
+pub struct Lock<'a> {
+    /// The file.
+    pub file: FileKey,
+    /// The kind.
+    pub kind: LockKind,
+    /// The bytes.
+    pub range: LockRange,
+    /// Who asks.
+    pub by: LockBy<'a>,
+    /// Whether the client asks until it gets the lock (`READW_LT`, `WRITEW_LT`). Then it keeps its
+    /// place before those who ask later.
+    pub is_waited_for: bool,
+}
+
+/// A lock that keeps another from being granted, as `LOCK4denied` has it; or one that comes first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// Its first byte.
+    pub offset: u64,
+    /// How many bytes. [`u64::MAX`] stands for all that follow.
+    pub length: u64,
+    /// Its kind.
+    pub kind: LockKind,
+    /// Whose lock it is.
+    pub client: ClientId,
+    /// The lock-owner.
+    pub owner: Box<[u8]>,
+}
+
+impl From<&Range<LockOwner>> for Conflict {
+    fn from(range: &Range<LockOwner>) -> Self {
+        let LockRange { offset, length } = range.span.into();
+        let client = range.owner.client.id();
+        Self { offset, length, kind: range.kind, client, owner: (*range.owner.name).into() }
+    }
+}
+
+/// A lock of a file, for listings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockReport {
+    /// Its bytes.
+    pub range: LockRange,
+    /// Its kind.
+    pub kind: LockKind,
+    /// Whose lock it is.
+    pub client: ClientId,
+    /// The lock-owner.
+    pub owner: Box<[u8]>,
+    /// Whether it is only waited for.
+    pub is_waiting: bool,
+}
+
+impl LockReport {
+    fn new(range: Range<&LockOwner>, is_waiting: bool) -> Self {
+        Self {
+            range: range.span.into(),
+            kind: range.kind,
+            client: range.owner.client.id(),
+            owner: (*range.owner.name).into(),
+            is_waiting,
+        }
+    }
+}
+
+/// Why a lock was not granted.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum LockError {
+    /// `NFS4ERR_DENIED`.
+    #[error("another owner has a lock that conflicts, or waits for one")]
+    Denied(Conflict),
+    /// Anything else.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+/// A LOCK whose stateid is known.
+struct Locker {
+    owner: LockOwner,
+    open: OpenNumber,
+    access: ShareAccess,
+    /// The owner's lock stateid, if it has one.
+    lock: Option<LockNumber>,
+}
+
+impl State {
+    /// LOCK: gives an owner a range, and replaces what it had of it. Clients whose lease has
+    /// expired lose all that they have, if they alone are in the way.
+    ///
+    /// It returns the lock stateid of the owner at this open. Who waits for a lock comes before
+    /// those who ask later, but for a lease at most; what became free is kept for it for 2 s.
+    ///
+    /// # Errors
+    /// [`LockError::Denied`]; [`StateError::Invalid`] for an empty range, one that ends behind the
+    /// last byte, or an owner of more than 1,024 bytes; [`StateError::OpenMode`] if the open lacks
+    /// the access that the kind needs; [`StateError::BadStateId`], [`StateError::OldStateId`],
+    /// [`StateError::Expired`] as of the stateid given; [`StateError::TryLater`].
+    pub fn lock(&self, client: &Arc<Client>, request: &Lock<'_>) -> Result<StateId, LockError> {
+        let span = request.range.span()?;
+        self.repeated(client, || self.try_lock(client, request, span))
+    }
+
+    /// LOCKU: the owner of a lock stateid gives up a range, whatever it has of it.
+    ///
+    /// # Errors
+    /// [`StateError::Invalid`] as of [`State::lock`]; [`StateError::BadStateId`],
+    /// [`StateError::OldStateId`], [`StateError::Expired`]; [`StateError::TryLater`] if what is
+    /// left would be too many ranges.
+    pub fn unlock(
+        &self,
+        client: &Arc<Client>,
+        id: &StateId,
+        file: &FileKey,
+        range: LockRange,
+    ) -> Result<StateId, StateError> {
+        let span = range.span()?;
+        let mut opens = client.opens.lock();
+        let (number, record) = opens.named_lock(self.settings.instance, id)?;
+        if record.file != *file {
+            return Err(StateError::BadStateId);
+        }
+        let (owner, room) = (&record.owner, self.room(&opens));
+        let time = self.time(client);
+        let unlocked = self.files.with_locks(file, |locks| locks.unlock(owner, span, room, time));
+        let growth = unlocked.unwrap_or(Some(0)).ok_or(StateError::TryLater)?;
+        opens.locks.add_ranges(growth);
+        let seqid = opens.locks.raise_seqid(number).ok_or(StateError::BadStateId)?;
+        Ok(StateId::of_lock(self.settings.instance, number, seqid))
+    }
+
+    /// LOCKT: whether an owner could have a lock. Its own locks do not count, nor do those of
+    /// clients whose lease has expired, nor who waits.
+    ///
+    /// # Errors
+    /// [`LockError::Denied`]; [`StateError::Invalid`] as of [`State::lock`];
+    /// [`StateError::Expired`] if the client is gone.
+    pub fn test_lock(
+        &self,
+        client: &Arc<Client>,
+        file: &FileKey,
+        kind: LockKind,
+        range: LockRange,
+        owner: &[u8],
+    ) -> Result<(), LockError> {
+        let span = range.span()?;
+        if owner.len() > OWNER_BYTES_MAX {
+            return Err(StateError::Invalid.into());
+        }
+        if client.opens.lock().is_ended {
+            return Err(StateError::Expired.into());
+        }
+        let owner = LockOwner { client: Arc::clone(client), name: owner.into() };
+        let time = self.time(client);
+        let found = self.files.with_locks(file, |locks| {
+            locks.test(&owner, span, kind, time).map(|range| Conflict::from(&range.cloned()))
+        });
+        found.flatten().map_or(Ok(()), |conflict| Err(LockError::Denied(conflict)))
+    }
+
+    /// Who holds which locks of a file, by owner; then who waits for which, in order.
+    pub fn locks(&self, file: &FileKey) -> Vec<LockReport> {
+        let reports = self.files.with_locks(file, |locks| {
+            let held = locks.held().map(|range| LockReport::new(range, false));
+            held.chain(locks.waited_for().map(|range| LockReport::new(range, true))).collect()
+        });
+        reports.unwrap_or_default()
+    }
+
+    fn try_lock(
+        &self,
+        client: &Arc<Client>,
+        request: &Lock<'_>,
+        span: Span,
+    ) -> Result<StateId, Stopped<LockError>> {
+        let (file, kind, instance) = (&request.file, request.kind, self.settings.instance);
+        let mut opens = client.opens.lock();
+        let Locker { owner, open, access, lock } = self.locker(client, &opens, request)?;
+        let needed = match kind {
+            LockKind::Read => ShareAccess::READ,
+            LockKind::Write => ShareAccess::WRITE,
+        };
+        if !access.contains(needed) {
+            return Err(StateError::OpenMode.into());
+        }
+        if lock.is_none() && opens.locks.count() >= self.ranges_a_client_max() {
+            return Err(StateError::TryLater.into());
+        }
+        let (is_waited_for, room) = (request.is_waited_for, self.room(&opens));
+        let time = self.time(client);
+        let asking = Asking { owner: &owner, open, span, kind, is_waited_for, room, time };
+        let locked = self.files.lock(file, |locks| locks.lock(&asking).map_err(Stopped::from));
+        let growth = locked.unwrap_or_else(|| Err(StateError::BadStateId.into()))?;
+        opens.locks.add_ranges(growth);
+        if let Some(number) = lock {
+            let seqid = opens.locks.raise_seqid(number).ok_or(StateError::BadStateId)?;
+            return Ok(StateId::of_lock(instance, number, seqid));
+        }
+        let number = LockNumber::new(client.id(), self.serial.fetch_add(1, Ordering::Relaxed));
+        opens.locks.add(number, owner, open, *file);
+        Ok(StateId::of_lock(instance, number, 1))
+    }
+
+    /// Who asks for a lock.
+    fn locker(
+        &self,
+        client: &Arc<Client>,
+        opens: &ClientOpens,
+        request: &Lock<'_>,
+    ) -> Result<Locker, StateError> {
+        let instance = self.settings.instance;
+        let (open, known, name) = match request.by {
+            LockBy::Open { owner, .. } if owner.len() > OWNER_BYTES_MAX => {
+                return Err(StateError::Invalid);
+            }
+            LockBy::Open { open, owner } => {
+                let (open, _) = opens.named(instance, &open)?;
+                (open, opens.locks.find(open, owner), owner)
+            }
+            LockBy::Lock(id) => {
+                let (number, record) = opens.named_lock(instance, &id)?;
+                (record.open, Some((number, record)), &*record.owner.name)
+            }
+        };
+        let record = opens.get(open).ok_or(StateError::BadStateId)?;
+        if record.file != request.file {
+            return Err(StateError::BadStateId);
+        }
+        let owner = known.map_or_else(
+            || LockOwner { client: Arc::clone(client), name: name.into() },
+            |(_, known)| known.owner.clone(),
+        );
+        let lock = known.map(|(number, _)| number);
+        Ok(Locker { owner, open, access: record.share.access, lock })
+    }
+
+    /// `FREE_STATEID` of a lock stateid.
+    pub(crate) fn free_lock(&self, client: &Client, id: &StateId) -> Result<(), StateError> {
+        let mut opens = client.opens.lock();
+        let (number, record) = opens.named_lock(self.settings.instance, id)?;
+        let has =
+            self.files.with_locks(&record.file, |locks| locks.has(&record.owner, record.open));
+        if has == Some(true) {
+            return Err(StateError::LocksHeld);
+        }
+        opens.locks.remove(number);
+        Ok(())
+    }
+
+    /// Ends what was locked by an open, and what is waited for by it. The caller ends the open.
+    pub(crate) fn release_locks(
+        &self,
+        client: &Client,
+        opens: &mut ClientOpens,
+        open: OpenNumber,
+        file: &FileKey,
+    ) {
+        let owners = opens.locks.remove_open(open);
+        if owners.is_empty() && client.waits.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let time = self.time(client);
+        let ended = self.files.with_locks(file, |locks| locks.end_open(open, &owners, time));
+        opens.locks.add_ranges(-ended.unwrap_or(0).cast_signed());
+    }
+
+    fn ranges_a_client_max(&self) -> usize {
+        usize::try_from(self.settings.limits.ranges_a_client_max).unwrap_or(usize::MAX)
+    }
+
+    /// Ranges that a client may still make.
+    fn room(&self, opens: &ClientOpens) -> usize {
+        self.ranges_a_client_max().saturating_sub(opens.locks.ranges())
+    }
+
+    fn time(&self, client: &Client) -> Time {
+        Time { now_ms: client.now_ms(), lease_ms: self.settings.lease_ms }
+    }
+}
+
+impl From<Refused> for Stopped<LockError> {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Living(range) => Self::Failed(LockError::Denied((&range).into())),
+            Refused::Expired(clients, range) => {
+                Self::ByExpired(clients, LockError::Denied((&range).into()))
+            }
+            Refused::NoRoom => StateError::TryLater.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LockRange;
+    use crate::StateError;
+    use crate::ranges::Span;
+
+    #[test]
+    fn ranges_begin_and_end_within_64_bits() {
+        const MAX: u64 = u64::MAX;
+        let rows = [
+            ((0, 0), None),
+            ((5, 0), None),
+            ((0, 1), Some((0, 0))),
+            ((5, 10), Some((5, 14))),
+            ((0, MAX), Some((0, MAX))),
+            ((MAX, MAX), Some((MAX, MAX))),
+            ((7, MAX), Some((7, MAX))),
+            ((0, MAX - 1), Some((0, MAX - 2))),
+            ((1, MAX - 1), Some((1, MAX - 1))),
+            ((2, MAX - 1), None),
+            ((MAX - 1, 1), Some((MAX - 1, MAX - 1))),
+            ((MAX, 1), None),
+        ];
+        for ((offset, length), expected) in rows {
+            let range = LockRange { offset, length };
+            let expected = expected.map(|(start, end)| Span { start, end });
+            assert_eq!(range.span(), expected.ok_or(StateError::Invalid), "{range:?}");
+            if let Some(span) = expected {
+                assert_eq!(LockRange::from(span).span(), Ok(span));
+            }
+        }
+    }
+}
