@@ -21,6 +21,11 @@ fn kind(kind: LockType4) -> LockKind {
     }
 }
 
+/// Whether the client will ask again if the lock is denied.
+fn is_waited_for(kind: LockType4) -> bool {
+    matches!(kind, LockType4::ReadWaiting | LockType4::WriteWaiting)
+}
+
 /// The status of a lock that was not given; a denial tells whose lock is in the way.
 fn denied(run: &mut Run<'_, '_>, error: LockError) -> NfsStat4 {
     let conflict = match error {
@@ -81,6 +86,7 @@ impl Op for Lock {
             kind: kind(arguments.locktype),
             range: LockRange { offset: arguments.offset, length: arguments.length },
             by,
+            is_waited_for: is_waited_for(arguments.locktype),
         };
         match run.nfs4.state.lock(&client, &request) {
             Ok(id) => {

@@ -5,5 +5,6 @@
 mod bounds;
 mod clients;
 mod common;
+mod exclusion;
 mod opens;
 mod slots;
