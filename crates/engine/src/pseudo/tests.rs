@@ -241,6 +241,25 @@ fn a_share_goes_by_its_own_id_and_rules_only() {
 }
 
 #[test]
+fn of_two_paths_with_one_hash_the_first_stays() {
+    let mut tree = PseudoTree::default();
+    tree.insert(b"/z", ShareId(1), &rules(0));
+    // As if the hash of another path were that of this one.
+    let forged = Node::new(key_of(b"/a/b"), (b"/z/y"[..].into(), 4), 7, 1);
+    tree.others.insert(forged.key().place(), Arc::new(forged));
+    for path in [&b"/a/b"[..], b"/a/b/c"] {
+        tree.insert(path, ShareId(2), &rules(1));
+        tree.remove(path, ShareId(2), &rules(1));
+        assert!(tree.at(path).is_none() && tree.at(b"/a").is_none());
+    }
+    tree.insert(b"/a", ShareId(3), &rules(2));
+    let a = tree.child(tree.root(), b"a").expect("a directory");
+    assert!(tree.child(a, b"b").is_none() && !a.has_children());
+    tree.others.remove(key_of(b"/a/b").place(), |_| true);
+    check(&tree, &Model::from([("/z".to_owned(), (1, 0)), ("/a".to_owned(), (3, 2))]));
+}
+
+#[test]
 fn a_path_of_any_length_is_kept_once() {
     let mut tree = PseudoTree::default();
     let path = b"/x".repeat(20_000);
