@@ -42,6 +42,7 @@ const STEPS: &[Step] = &[
     ("tests, machine busy", cargo_tests::run_busy),
     ("fuzzing, briefly", fuzz),
     ("kernel client, short", kernel),
+    ("kernel client, NFSv4.1", kernel_nfs4),
     ("power cuts, 200", powercut::short),
 ];
 
@@ -145,6 +146,25 @@ fn fuzz() -> Result<()> {
 
 fn kernel() -> Result<()> {
     kernel_client::run(&[])
+}
+
+/// What differs most from NFSv3; `cargo xtask kernel-client --nfs 4.1` is the whole suite.
+const CASES_OF_NFS4: [&str; 9] = [
+    "names",
+    "rename",
+    "append",
+    "exclusive-create",
+    "owner-writes-0444",
+    "locks",
+    "shares",
+    "git",
+    "server-killed",
+];
+
+fn kernel_nfs4() -> Result<()> {
+    let only = CASES_OF_NFS4.iter().flat_map(|name| ["--only", name]);
+    let words: Vec<String> = ["--nfs", "4.1"].into_iter().chain(only).map(str::to_owned).collect();
+    kernel_client::run(&words)
 }
 
 #[cfg(test)]

@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 
 use steadfast_state::SlotInUse;
 use steadfast_vfs::FsError;
-use steadfast_xdr::Writer;
+use steadfast_wire::nfs4::{Bitmap4, Op4};
+use steadfast_xdr::{Encode, Writer};
 
 use super::repeated::Repeated;
-use super::reply::{ResultPlace, set};
+use super::reply::{ResultPlace, set, word};
 use crate::nfs4::status;
 use crate::verdict::Awaited;
 
@@ -52,6 +53,7 @@ impl EndedRun {
         let at = place.operations_at() + at;
         result.truncate(at + OP_HEAD_BYTES);
         set(result, at + 4, status);
+        append_failure(word(result, at), result);
         place.end(result, status, index + 1);
     }
 
@@ -70,6 +72,14 @@ impl EndedRun {
                 waiting.answer(self.connection, result);
             }
         }
+    }
+}
+
+/// Appends what follows the status of an operation that failed, if anything does.
+pub(super) fn append_failure(number: u32, result: &mut Vec<u8>) {
+    if number == Op4::SetAttr as u32 {
+        // What was set: nothing.
+        Bitmap4::EMPTY.encode(&mut Writer::new(result));
     }
 }
 

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use steadfast_shares::ShareId;
 use steadfast_state::{Client, SlotInUse, StateId};
 use steadfast_vfs::{Durable, FsError, StorageHandle};
-use steadfast_wire::nfs4::{Bitmap4, CompoundHead4, NfsStat4, Op4};
-use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
+use steadfast_wire::nfs4::{CompoundHead4, NfsStat4, Op4};
+use steadfast_xdr::{Decode, Reader, Writer, XdrError};
 
 use super::Stands;
-use super::ended::{EndedRun, OpPlace};
+use super::ended::{EndedRun, OpPlace, append_failure};
 use super::repeated::{Repeated, Waiting};
 use super::reply::{ResultPlace, set, word};
 use crate::call::{Call, Outcome, Target};
@@ -244,10 +244,7 @@ impl<'a> Run<'_, 'a> {
                     (self.progress.current, self.progress.saved) = before;
                     return Ended::Later;
                 }
-                if row.is_some_and(|row| row.number == Op4::SetAttr) {
-                    // What was set: nothing.
-                    Bitmap4::EMPTY.encode(&mut Writer::new(&mut reply.bytes));
-                }
+                append_failure(word(&reply.bytes, result_at), &mut reply.bytes);
                 reply.bytes.append(&mut self.failure);
                 self.progress.done += 1;
                 return Ended::With(status as u32);

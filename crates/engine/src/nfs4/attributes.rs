@@ -38,6 +38,13 @@ pub(super) fn of_node(node: &Node) -> Attr {
     }
 }
 
+/// The change attribute of a directory of the pseudo file system. The tree counts from its beginning,
+/// which is that of this instance of the server: the same number of another instance is another.
+pub(super) fn change_of_node(run: &Run<'_, '_>, node: &Node) -> u64 {
+    let instance = u64::from(run.nfs4.state.settings().instance);
+    (instance << 32).wrapping_add(node.change())
+}
+
 /// The file system of an object of a share: each share is one, and each mount in it.
 pub(super) fn fsid(target: &Target<'_>, attr: &Attr) -> FsId {
     FsId { major: target.share.id.0, minor: attr.fsid }
@@ -92,7 +99,7 @@ fn encode(run: &mut Run<'_, '_>, wanted: &Bitmap4, w: &mut Writer<'_>) -> Result
         let transfer_bytes_max = run.call.transfer_bytes_max();
         let known = Known {
             attr: &of_node(node),
-            change: node.change(),
+            change: change_of_node(run, node),
             fsid: fattr::PSEUDO,
             mounted_on: node.fileid(),
             handle: &handle,

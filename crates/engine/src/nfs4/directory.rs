@@ -3,11 +3,11 @@
 //! Cookies are the storage's own positions, moved up by three since NFSv4 keeps 1 and 2 for
 //! itself. They stay good while names come and go, so that the cookie verifier is always zero.
 
-use steadfast_vfs::{DirEntry, FsError};
+use steadfast_vfs::{Attr, DeviceNumber, DirEntry, FileKind, FsError, Time};
 use steadfast_wire::nfs4::{Attribute4, Bitmap4, NfsStat4, Op4, ReadDir4Args};
 use steadfast_xdr::Writer;
 
-use super::attributes::{fsid, of_file_system, of_node};
+use super::attributes::{change_of_node, fsid, of_file_system, of_node};
 use super::fattr::{self, Known, OfFileSystem};
 use super::names::is_visible;
 use super::status::OrStatus;
@@ -27,6 +27,22 @@ const WITHOUT_OBJECT: Bitmap4 = Bitmap4::of(&[
     Attribute4::MountedOnFileId,
     Attribute4::SupportedAttrs,
 ]);
+/// What is told of an entry whose object nobody has looked at, but for its number: nothing.
+const NOTHING_KNOWN: Attr = Attr {
+    kind: FileKind::Regular,
+    mode: 0,
+    links: 0,
+    uid: 0,
+    gid: 0,
+    size: 0,
+    used: 0,
+    device: DeviceNumber { major: 0, minor: 0 },
+    fsid: 0,
+    fileid: 0,
+    atime: Time { seconds: 0, nanoseconds: 0 },
+    mtime: Time { seconds: 0, nanoseconds: 0 },
+    ctime: Time { seconds: 0, nanoseconds: 0 },
+};
 /// Shares that one READDIR of the pseudo file system opens.
 const OPENED_MAX: u32 = 32;
 
@@ -159,22 +175,7 @@ fn tell<'a>(
     needs_objects: bool,
 ) {
     if !needs_objects {
-        // The directory's own stand for what is not told.
-        let attr = steadfast_vfs::Attr {
-            kind: steadfast_vfs::FileKind::Regular,
-            mode: 0,
-            links: 0,
-            uid: 0,
-            gid: 0,
-            size: 0,
-            used: 0,
-            device: steadfast_vfs::DeviceNumber::default(),
-            fsid: 0,
-            fileid: entry.fileid,
-            atime: steadfast_vfs::Time::default(),
-            mtime: steadfast_vfs::Time::default(),
-            ctime: steadfast_vfs::Time::default(),
-        };
+        let attr = Attr { fileid: entry.fileid, ..NOTHING_KNOWN };
         let known = Known {
             attr: &attr,
             change: 0,
@@ -274,7 +275,7 @@ fn attributes_of_child(
     }
     let known = Known {
         attr: &of_node(child),
-        change: child.change(),
+        change: change_of_node(run, child),
         fsid: fattr::PSEUDO,
         mounted_on: child.fileid(),
         handle: &run.call.shared.sealer.seal_node(&child.key()),

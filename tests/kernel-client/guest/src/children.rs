@@ -138,6 +138,8 @@ pub(crate) fn dispatch(words: &[&str]) -> Result<()> {
         ["load", rest @ ..] => ledger::child(rest),
         ["churn", rest @ ..] => cases::directories::churn_child(rest),
         ["exclusive", rest @ ..] => cases::files::exclusive_child(rest),
+        ["lock-and-note", path] => cases::locks::lock_and_note(path),
+        ["count-locked", at, turns] => cases::locks::count_locked(at, turns.parse()?),
         other => bail!("no child is called {other:?}"),
     }
 }

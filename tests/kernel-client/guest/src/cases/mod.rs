@@ -6,6 +6,7 @@ pub(crate) mod directories;
 pub(crate) mod files;
 pub(crate) mod identities;
 pub(crate) mod limits;
+pub(crate) mod locks;
 pub(crate) mod mounts;
 pub(crate) mod shares;
 pub(crate) mod trees;
@@ -55,6 +56,7 @@ const CASES: &[(&str, Stage, u64, u64, Function)] = &[
     ("append", Stage::Main, 60, 60, files::append),
     ("sparse-files", Stage::Main, 60, 60, files::sparse),
     ("big-file", Stage::Main, 120, 900, files::big),
+    ("locks", Stage::Main, 120, 300, locks::between_clients),
     ("supplementary-groups", Stage::Main, 60, 60, identities::supplementary_groups),
     ("no-root-squash", Stage::Main, 60, 60, identities::no_root_squash),
     ("root-squash", Stage::Main, 60, 60, identities::root_squash),

@@ -1,0 +1,377 @@
+//! An engine that serves NFSv4.1, and a client of it that makes COMPOUNDs by hand.
+
+use std::sync::{Arc, mpsc};
+
+use steadfast_engine::{
+    Awaited, CallHost, Engine, EngineConfig, Export, ExportTable, Nfs4Config, Peer, PutOffCall,
+    ReplyBuffer, ReplySink, Room, StorageId, Transport, Transports, Verdict,
+};
+use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
+use steadfast_vfs::model::{FlushLog, ModelFs};
+use steadfast_wire::nfs4::{NfsStat4, Op4};
+use steadfast_xdr::{Reader, Writer};
+
+pub(crate) const NFS: u32 = 100_003;
+/// Bytes of RPC's header before a result.
+pub(crate) const HEADER_BYTES: usize = 24;
+
+pub(crate) struct Bench {
+    pub(crate) engine: Engine,
+    pub(crate) flushes: Arc<FlushLog>,
+    next_xid: std::cell::Cell<u32>,
+}
+
+fn share(id: u64, path: &str, network: &str, rights: Rights) -> Arc<Share> {
+    let pattern = ClientPattern::Network { network: network.parse().unwrap(), prefix_bits: 8 };
+    let rule = ClientRule { pattern, grants: Arc::new([rights]) };
+    Arc::new(Share {
+        id: ShareId(id),
+        path: path.into(),
+        elsewhere: None,
+        crosses_mounts: false,
+        required_mounts: Arc::default(),
+        without_log: false,
+        is_draining: false,
+        rules: Arc::new(vec![rule].into()),
+    })
+}
+
+impl Bench {
+    /// Serves `/srv/a` for changes, `/srv/ro` for reading, `/other/hidden` to others.
+    pub(crate) fn new() -> Self {
+        let rights = Rights { squash: Squash::None, ..Rights::default() };
+        let read_only = Rights { is_read_only: true, ..rights.clone() };
+        let storage = Arc::new(ModelFs::new(1, 0o777));
+        let flushes = storage.flush_log();
+        let export = |share, storage: &Arc<ModelFs>| Export { share, storage: storage.clone() };
+        let exports = ExportTable::new(vec![
+            export(share(1, "/srv/a", "127.0.0.0", rights.clone()), &storage),
+            export(share(2, "/srv/ro", "127.0.0.0", read_only), &storage),
+            export(share(3, "/other/hidden", "10.0.0.0", rights), &storage),
+        ]);
+        let config = EngineConfig {
+            nfs4: Some(Nfs4Config { instance: 5 }),
+            handle_key: [9; 16],
+            write_verifier: 77,
+            transfer_bytes_max: 1 << 20,
+            reply_cache_bytes_max: 1 << 20,
+            reply_cache_history_ms: 65_000,
+            nfs_port: 2049,
+            transports: Transports { udp: true, ipv4: true, ipv6: true },
+        };
+        Self { engine: Engine::new(config, exports), flushes, next_xid: std::cell::Cell::new(1) }
+    }
+
+    /// One RPC message to procedure 1 of version 4.
+    pub(crate) fn message(&self, compound: &[u8]) -> Vec<u8> {
+        let xid = self.next_xid.get() + 1;
+        self.next_xid.set(xid);
+        let mut message = Vec::new();
+        let mut w = Writer::new(&mut message);
+        for word in [xid, 0, 2, NFS, 4, 1, 1] {
+            w.u32(word);
+        }
+        w.opaque_of(|w| {
+            w.u32(0);
+            w.opaque(b"client");
+            for word in [0, 0, 0] {
+                w.u32(word);
+            }
+        });
+        w.u32(0);
+        w.u32(0);
+        message.extend_from_slice(compound);
+        message
+    }
+
+    /// Sends a message; the result, flushed if it must be.
+    pub(crate) fn send(&self, peer: &Peer, message: &[u8]) -> Vec<u8> {
+        let mut reply = ReplyBuffer::default();
+        let verdict = self.engine.call(&mut Free::default(), peer, 0, message, &mut reply);
+        self.settled(verdict, reply).unwrap()
+    }
+
+    /// What comes of a verdict when all is flushed that it waits for.
+    pub(crate) fn settled(&self, verdict: Verdict, mut reply: ReplyBuffer) -> Option<Vec<u8>> {
+        match verdict {
+            Verdict::Replied => {}
+            Verdict::Parked(mut call) => {
+                let outcome = loop {
+                    let Awaited::Flush(flush) = &call.awaited else { panic!("there is no log") };
+                    let flushed =
+                        flush.targets.iter().try_for_each(|(target, what)| target.flush(*what));
+                    if flushed.is_err() || !call.go_on() {
+                        break flushed;
+                    }
+                };
+                self.engine.settle(call, outcome, 0, &mut reply.bytes);
+            }
+            Verdict::Silent => return None,
+            verdict @ (Verdict::PutOff(_) | Verdict::HangUp(_)) => panic!("{verdict:?}"),
+        }
+        Some(reply.bytes[HEADER_BYTES..].to_vec())
+    }
+}
+
+pub(crate) fn peer(connection: u64) -> Peer {
+    let from = ([127, 0, 0, 1], 700 + connection as u16).into();
+    Peer::new(from, "127.0.0.1:2049".parse().unwrap(), Transport::Tcp).on_connection(connection)
+}
+
+/// A host that lets everybody wait; goes on with a call that was put off, if it is given one.
+#[derive(Default)]
+pub(crate) struct Free {
+    pub(crate) put_off: Option<PutOffCall>,
+    pub(crate) sent: Option<mpsc::Sender<Vec<u8>>>,
+}
+
+struct Sink(mpsc::Sender<Vec<u8>>);
+
+impl ReplySink for Sink {
+    fn send(self: Box<Self>, reply: &[u8]) {
+        self.0.send(reply.to_vec()).unwrap();
+    }
+}
+
+impl CallHost for Free {
+    fn may_block(&mut self) {}
+    fn will_block(&mut self) {}
+
+    fn take_put_off(&mut self) -> Option<PutOffCall> {
+        self.put_off.take()
+    }
+
+    fn reply_sink(&mut self) -> Option<Box<dyn ReplySink>> {
+        self.sent.clone().map(|sent| Box::new(Sink(sent)) as _)
+    }
+}
+
+/// A host that has no room for anybody who waits.
+#[derive(Default)]
+pub(crate) struct Full {
+    pub(crate) put_off: Option<PutOffCall>,
+}
+
+impl CallHost for Full {
+    fn room_to_wait(&mut self, _: StorageId) -> Room {
+        Room::Later
+    }
+
+    fn take_put_off(&mut self) -> Option<PutOffCall> {
+        self.put_off.take()
+    }
+
+    fn may_block(&mut self) {
+        panic!("it may not");
+    }
+
+    fn will_block(&mut self) {
+        panic!("it may not");
+    }
+}
+
+/// Operations of a COMPOUND.
+#[derive(Clone, Default)]
+pub(crate) struct Ops {
+    bytes: Vec<u8>,
+    count: u32,
+}
+
+impl Ops {
+    pub(crate) fn op(mut self, op: Op4, arguments: impl FnOnce(&mut Writer<'_>)) -> Self {
+        let mut w = Writer::new(&mut self.bytes);
+        w.u32(op as u32);
+        arguments(&mut w);
+        self.count += 1;
+        self
+    }
+
+    pub(crate) fn plain(self, op: Op4) -> Self {
+        self.op(op, |_| {})
+    }
+
+    pub(crate) fn lookup(self, name: &str) -> Self {
+        self.op(Op4::Lookup, |w| w.opaque(name.as_bytes()))
+    }
+
+    pub(crate) fn put(self, handle: &[u8]) -> Self {
+        self.op(Op4::PutFh, |w| w.opaque(handle))
+    }
+
+    /// OPEN of a name for both, made if it is missing.
+    pub(crate) fn open(self, owner: &[u8], name: &str) -> Self {
+        self.op(Op4::Open, |w| {
+            for word in [0, 3, 0] {
+                w.u32(word);
+            }
+            w.u64(0);
+            w.opaque(owner);
+            let (creates, unchecked, words, values) = (1, 0, 0, 0);
+            for word in [creates, unchecked, words, values] {
+                w.u32(word);
+            }
+            w.u32(0);
+            w.opaque(name.as_bytes());
+        })
+    }
+
+    /// OPEN of the current file for reading.
+    pub(crate) fn open_current(self, owner: &[u8]) -> Self {
+        self.op(Op4::Open, |w| {
+            for word in [0, 1, 0] {
+                w.u32(word);
+            }
+            w.u64(0);
+            w.opaque(owner);
+            let (creates_not, claim_current) = (0, 4);
+            w.u32(creates_not);
+            w.u32(claim_current);
+        })
+    }
+
+    /// WRITE by the current stateid.
+    pub(crate) fn write(self, data: &[u8]) -> Self {
+        self.op(Op4::Write, |w| {
+            w.u32(1);
+            w.zeros(12);
+            w.u64(0);
+            let stable = 2;
+            w.u32(stable);
+            w.opaque(data);
+        })
+    }
+
+    pub(crate) fn compound(&self) -> Vec<u8> {
+        self.compound_of(1, b"tag")
+    }
+
+    pub(crate) fn compound_of(&self, minor: u32, tag: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut w = Writer::new(&mut bytes);
+        w.opaque(tag);
+        w.u32(minor);
+        w.u32(self.count);
+        bytes.extend_from_slice(&self.bytes);
+        bytes
+    }
+}
+
+/// A client with a session.
+pub(crate) struct Client<'b> {
+    pub(crate) bench: &'b Bench,
+    pub(crate) peer: Peer,
+    pub(crate) session: [u8; 16],
+    pub(crate) sequence: u32,
+}
+
+impl<'b> Client<'b> {
+    pub(crate) fn new(bench: &'b Bench, owner: &str) -> Self {
+        let peer = peer(1);
+        let exchange = Ops::default().op(Op4::ExchangeId, |w| {
+            w.fixed_opaque(&[7; 8]);
+            w.opaque(owner.as_bytes());
+            for _flags_protection_implementation in 0..3 {
+                w.u32(0);
+            }
+        });
+        let result = Result4::of(&bench.send(&peer, &bench.message(&exchange.compound())));
+        let mut r = Reader::new(&result.bytes);
+        assert_eq!((r.u32(), r.u32()), (Ok(Op4::ExchangeId as u32), Ok(0)));
+        let (client, sequence) = (r.u64().unwrap(), r.u32().unwrap());
+        let create = Ops::default().op(Op4::CreateSession, |w| {
+            w.u64(client);
+            w.u32(sequence);
+            w.u32(0);
+            for _fore_and_back in 0..2 {
+                for word in [0, 1 << 20, 1 << 20, 1 << 12, 16, 8, 0] {
+                    w.u32(word);
+                }
+            }
+            w.u32(0);
+            w.u32(0);
+        });
+        let result = Result4::of(&bench.send(&peer, &bench.message(&create.compound())));
+        let mut r = Reader::new(&result.bytes);
+        assert_eq!((r.u32(), r.u32()), (Ok(Op4::CreateSession as u32), Ok(0)));
+        Self { bench, peer, session: r.array().unwrap(), sequence: 0 }
+    }
+
+    /// SEQUENCE for the next request of slot 0, to be followed by others.
+    pub(crate) fn next(&mut self, is_kept: bool) -> Ops {
+        self.sequence += 1;
+        self.again(is_kept)
+    }
+
+    /// SEQUENCE as it was sent last.
+    pub(crate) fn again(&self, is_kept: bool) -> Ops {
+        self.sequence_of(0, self.sequence, is_kept)
+    }
+
+    pub(crate) fn sequence_of(&self, slot: u32, sequence: u32, is_kept: bool) -> Ops {
+        Ops::default().op(Op4::Sequence, |w| {
+            w.fixed_opaque(&self.session);
+            for word in [sequence, slot, slot] {
+                w.u32(word);
+            }
+            w.bool(is_kept);
+        })
+    }
+
+    /// Sends operations that begin with SEQUENCE.
+    pub(crate) fn send(&self, ops: &Ops) -> Result4 {
+        let message = self.bench.message(&ops.compound());
+        Result4::of(&self.bench.send(&self.peer, &message))
+    }
+
+    /// The handle of a path from the root.
+    pub(crate) fn handle(&mut self, path: &[&str]) -> Vec<u8> {
+        let mut ops = self.next(false).plain(Op4::PutRootFh);
+        for name in path {
+            ops = ops.lookup(name);
+        }
+        let result = self.send(&ops.plain(Op4::GetFh));
+        assert_eq!(result.status, NfsStat4::Ok as u32, "{path:?}");
+        let at = result.bytes.windows(8).rposition(|it| it == [0, 0, 0, 10, 0, 0, 0, 0]).unwrap();
+        Reader::new(&result.bytes[at + 8..]).opaque(128).unwrap().to_vec()
+    }
+}
+
+/// The result of a COMPOUND.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Result4 {
+    pub(crate) status: u32,
+    pub(crate) tag: Vec<u8>,
+    pub(crate) count: u32,
+    /// Of the operations.
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Result4 {
+    pub(crate) fn of(result: &[u8]) -> Self {
+        let mut r = Reader::new(result);
+        let status = r.u32().unwrap();
+        let tag = r.opaque(1 << 20).unwrap().to_vec();
+        let count = r.u32().unwrap();
+        Self { status, tag, count, bytes: result[r.position()..].to_vec() }
+    }
+
+    /// Status, and how many operations were executed.
+    pub(crate) fn ended(&self) -> (u32, u32) {
+        (self.status, self.count)
+    }
+
+    /// Number and status of the last operation, of which a failure says nothing more.
+    pub(crate) fn last(&self) -> (u32, u32) {
+        let at = self.bytes.len() - 8;
+        let mut r = Reader::new(&self.bytes[at..]);
+        (r.u32().unwrap(), r.u32().unwrap())
+    }
+}
+
+pub(crate) fn failed(status: NfsStat4, count: u32) -> (u32, u32) {
+    (status as u32, count)
+}
+
+pub(crate) fn done(count: u32) -> (u32, u32) {
+    failed(NfsStat4::Ok, count)
+}

@@ -1,0 +1,9 @@
+//! Unit ring: whole COMPOUNDs of NFSv4.1 against an engine over the in-memory model.
+#![allow(clippy::unwrap_used)]
+
+mod bench;
+mod objects;
+mod positions;
+mod promises;
+mod slots;
+mod waiting;

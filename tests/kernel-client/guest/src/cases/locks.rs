@@ -1,0 +1,100 @@
+//! Locks of byte ranges between two mounts, which know nothing of each other: what excludes is the
+//! server. Over NFSv3 locks are not served, and these mounts have them to themselves.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::io::Errno;
+
+use super::{expect_equal, expect_errno};
+use crate::children;
+use crate::context::Context;
+
+/// A process of another client waits for a lock no longer than this after it is
+/// free: Linux asks again after 1 s, then 2 s and so on.
+const HANDED_OVER: Duration = Duration::from_secs(10);
+
+fn open(path: &Path) -> Result<File> {
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    options.open(path).with_context(|| path.display().to_string())
+}
+
+/// Exclusion, by `fcntl` of whole files, between two mounts and several processes.
+pub(crate) fn between_clients(context: &Context) -> Result<()> {
+    if context.nfs_version()? == "3" {
+        return context.note("not by NFSv3: the mounts have nolock");
+    }
+    let (_one, directory) = context.mount_main("")?;
+    let other = context.mount_other("main")?;
+    let of_other = other.path().join(context.case_name());
+    let (mine, theirs) = (open(&directory.join("file"))?, open(&of_other.join("file"))?);
+    let exclusive = FlockOperation::NonBlockingLockExclusive;
+    let shared = FlockOperation::NonBlockingLockShared;
+    fcntl_lock(&mine, exclusive)?;
+    expect_errno(as_io(fcntl_lock(&theirs, exclusive)), Errno::AGAIN, "a lock that is held")?;
+    expect_errno(as_io(fcntl_lock(&theirs, shared)), Errno::AGAIN, "a read lock of it")?;
+    fcntl_lock(&mine, FlockOperation::NonBlockingLockShared)?;
+    fcntl_lock(&theirs, shared).context("two readers")?;
+    expect_errno(as_io(fcntl_lock(&mine, exclusive)), Errno::AGAIN, "what another reads")?;
+    drop(theirs);
+    fcntl_lock(&mine, exclusive).context("what is closed is free")?;
+    let waiting = children::start(&["lock-and-note", &text(&of_other.join("file"))])?;
+    std::thread::sleep(Duration::from_millis(1500));
+    expect_equal(&std::fs::read_to_string(directory.join("file"))?.as_str(), &"", "it waits")?;
+    let freed = Instant::now();
+    drop(mine);
+    children::finish(vec![waiting])?;
+    ensure!(freed.elapsed() < HANDED_OVER, "a lock was handed over after {:?}", freed.elapsed());
+    count(context, &directory, &of_other)
+}
+
+/// Processes of both mounts add to one number, each under the lock.
+fn count(context: &Context, directory: &Path, of_other: &Path) -> Result<()> {
+    let turns = context.by_version(20, 300);
+    let started: Vec<_> = [directory, of_other, directory]
+        .iter()
+        .map(|at| children::start(&["count-locked", &text(at), &turns.to_string()]))
+        .collect::<Result<_>>()?;
+    children::finish(started)?;
+    let counted = std::fs::read_to_string(directory.join("count"))?;
+    expect_equal(&counted.trim(), &(3 * turns).to_string().as_str(), "what three have counted")
+}
+
+/// Child: waits for the lock, and writes into the file that it has it.
+pub(crate) fn lock_and_note(path: &str) -> Result<()> {
+    let mut file = open(Path::new(path))?;
+    fcntl_lock(&file, FlockOperation::LockExclusive)?;
+    file.write_all(b"locked")?;
+    file.sync_all().context("fsync")
+}
+
+/// Child: adds to the number in a file, so many times, each time under the lock of another file.
+pub(crate) fn count_locked(directory: &str, turns: u32) -> Result<()> {
+    let directory = Path::new(directory);
+    let lock = open(&directory.join("lock"))?;
+    for _ in 0..turns {
+        fcntl_lock(&lock, FlockOperation::LockExclusive)?;
+        let mut file = open(&directory.join("count"))?;
+        let mut number = String::new();
+        file.read_to_string(&mut number)?;
+        let number = if number.is_empty() { 0 } else { number.parse::<u64>()? };
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all((number + 1).to_string().as_bytes())?;
+        drop(file);
+        fcntl_lock(&lock, FlockOperation::Unlock)?;
+    }
+    Ok(())
+}
+
+fn as_io(result: rustix::io::Result<()>) -> std::io::Result<()> {
+    result.map_err(Into::into)
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
