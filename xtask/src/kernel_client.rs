@@ -253,7 +253,7 @@ impl<'a> Suite<'a> {
             }
             server::Kind::Ganesha => PathBuf::from("ganesha.nfsd"),
         };
-        let mut server = Server::new(options.server, binary, directory, &storage)?;
+        let mut server = Server::new(options.server, binary, directory, &storage, &options.nfs)?;
         server.start(&namespace)?;
 
         let sources = root.join("target/kernel-client/sources");

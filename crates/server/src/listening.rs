@@ -118,7 +118,7 @@ impl Listening {
                 PortLookup::Told
             }
         };
-        let mount_by = MountBy { listen: self.listen, lookup, udp: self.udp };
+        let mount_by = MountBy { listen: self.listen, lookup, udp: self.udp, nfs4: serves_nfs4 };
         (self.server, mount_by, registered)
     }
 }

@@ -10,6 +10,9 @@ use steadfast_sys::process;
 /// Addresses told for a share; a machine with more has an administrator who knows them.
 const ADDRESSES_MAX: usize = 8;
 
+/// Where clients of NFSv4 look for it.
+const NFS_PORT: u16 = 2049;
+
 /// How clients find our ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PortLookup {
@@ -25,12 +28,14 @@ pub(crate) struct MountBy {
     pub(crate) listen: Vec<SocketAddr>,
     pub(crate) lookup: PortLookup,
     pub(crate) udp: bool,
+    /// Whether NFSv4 is served, which clients take if they can.
+    pub(crate) nfs4: bool,
 }
 
 impl MountBy {
     /// Of a server that does not serve yet.
     pub(crate) fn nowhere() -> Self {
-        Self { listen: Vec::new(), lookup: PortLookup::Told, udp: false }
+        Self { listen: Vec::new(), lookup: PortLookup::Told, udp: false, nfs4: false }
     }
 
     /// The lines that mount these shares, by the addresses that the machine has now.
@@ -40,7 +45,12 @@ impl MountBy {
             Vec::new()
         });
         let addresses = addresses(&self.listen, &interfaces);
-        let line = |share, address| mount_line(share, address, self.lookup, self.udp);
+        let line = |share, address| {
+            if self.nfs4 {
+                return nfs4_line(share, address);
+            }
+            mount_line(share, address, self.lookup, self.udp)
+        };
         shares
             .flat_map(|share| addresses.iter().map(move |address| line(share, *address)))
             .collect()
@@ -75,6 +85,19 @@ fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_link_local(),
         IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+/// One line: mounts the share on /mnt by NFSv4, which needs no other port.
+fn nfs4_line(share: &Share, server: SocketAddr) -> String {
+    let host = match server.ip() {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    };
+    let device = quoted(&format!("{host}:{}", share.path));
+    match server.port() {
+        NFS_PORT => format!("mount -t nfs {device} /mnt"),
+        port => format!("mount -t nfs -o port={port} {device} /mnt"),
     }
 }
 
@@ -143,6 +166,13 @@ mod tests {
 
     fn socket(text: &str) -> SocketAddr {
         text.parse().expect("an address")
+    }
+
+    #[test]
+    fn nfs4_needs_no_options_at_its_port() {
+        let line = |address| nfs4_line(&share("/a b"), socket(address));
+        assert_eq!(line("10.0.0.1:2049"), "mount -t nfs '10.0.0.1:/a b' /mnt");
+        assert_eq!(line("[fd00::1]:5000"), "mount -t nfs -o port=5000 '[fd00::1]:/a b' /mnt");
     }
 
     #[test]

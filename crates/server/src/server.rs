@@ -248,6 +248,11 @@ impl Server {
         self.mount_by.udp
     }
 
+    /// Whether NFSv4 is served too: the mount lines are for it then.
+    pub fn serves_nfs4(&self) -> bool {
+        self.mount_by.nfs4
+    }
+
     /// What an administrator types on a client, one line for each address that may be the right one:
     /// of the first shares by their paths, so many.
     pub fn mount_lines(&self, shares_max: usize) -> Vec<String> {

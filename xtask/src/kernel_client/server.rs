@@ -65,13 +65,21 @@ pub(crate) struct Server {
 
 impl Server {
     /// Writes the configuration; starts nothing.
-    pub(crate) fn new(kind: Kind, binary: PathBuf, run: &Path, storage: &Storage) -> Result<Self> {
+    pub(crate) fn new(
+        kind: Kind,
+        binary: PathBuf,
+        run: &Path,
+        storage: &Storage,
+        nfs: &str,
+    ) -> Result<Self> {
         let directory = run.join("server");
         for part in ["run/rpcbind", "run/ganesha", "var/ganesha", "state"] {
             std::fs::create_dir_all(directory.join(part))?;
         }
         let (name, text) = match kind {
-            Kind::Steadfast => ("steadfast.toml", steadfast_configuration(&directory, storage)?),
+            Kind::Steadfast => {
+                ("steadfast.toml", steadfast_configuration(&directory, storage, nfs)?)
+            }
             Kind::Ganesha => ("ganesha.conf", ganesha_configuration(storage)?),
         };
         let configuration = directory.join(name);
@@ -242,9 +250,10 @@ impl Server {
     }
 }
 
-fn steadfast_configuration(directory: &Path, storage: &Storage) -> Result<String> {
+fn steadfast_configuration(directory: &Path, storage: &Storage, nfs: &str) -> Result<String> {
+    let nfs4 = nfs != "3";
     let mut text = format!(
-        "[server]\nnfs4 = true\nlisten = [\"{SERVER_ADDRESS}:{NFS_PORT}\"]\nstate_directory = \"{}\"\n\
+        "[server]\nnfs4 = {nfs4}\nlisten = [\"{SERVER_ADDRESS}:{NFS_PORT}\"]\nstate_directory = \"{}\"\n\
          \n[log]\nsize_mib = 32\n",
         directory.join("state").display()
     );

@@ -156,9 +156,11 @@ fn announce(server: &Server) {
     if server.shares() == 0 {
         return;
     }
-    let mut text = String::from(
-        "Mount on a client, as root (nolock: locks over the network are not served yet):\n",
-    );
+    let mut text = String::from(if server.serves_nfs4() {
+        "Mount on a client, as root:\n"
+    } else {
+        "Mount on a client, as root (nolock: locks over the network are not served yet):\n"
+    });
     for line in server.mount_lines(SHARES_TOLD_MAX) {
         text = [text.as_str(), "  ", &line, "\n"].concat();
     }
