@@ -5,5 +5,8 @@
 mod bounds;
 mod clients;
 mod common;
+mod lock_model;
+mod lock_waiters;
+mod locks;
 mod opens;
 mod slots;
