@@ -38,19 +38,18 @@ impl Span {
     }
 }
 
-/// What is kept of a range beside its first byte.
+/// What is kept of a range beside its first byte and its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held<T> {
     end: u64,
-    kind: LockKind,
     tag: T,
 }
 
-/// The ranges of one owner by their first bytes.
+/// Ranges of one owner and kind by their first bytes.
 #[derive(Debug)]
-struct Owned<T>(BTreeMap<u64, Held<T>>);
+struct OfKind<T>(BTreeMap<u64, Held<T>>);
 
-impl<T: Copy + PartialEq> Owned<T> {
+impl<T: Copy + PartialEq> OfKind<T> {
     /// The range that begins before `byte` and reaches the byte before it.
     fn before(&self, byte: u64) -> Option<(u64, Held<T>)> {
         let (start, held) = self.0.range(..byte).next_back()?;
@@ -65,26 +64,23 @@ impl<T: Copy + PartialEq> Owned<T> {
     }
 
     /// All that overlap `span`, from the first on.
-    fn within(&self, span: Span) -> impl Iterator<Item = (Span, Held<T>)> {
+    fn within(&self, span: Span) -> impl Iterator<Item = Span> {
         let first = self.0.range(..span.start).next_back();
         let first = first.filter(|(_, held)| held.end >= span.start);
         let rest = self.0.range(span.start..=span.end);
-        first.into_iter().chain(rest).map(|(start, held)| {
-            let span = Span { start: *start, end: held.end };
-            (span, *held)
-        })
+        first.into_iter().chain(rest).map(|(start, held)| Span { start: *start, end: held.end })
     }
 
-    /// By how many ranges [`Owned::clear`] makes them more.
     fn growth_of_clear(&self, span: Span) -> isize {
-        self.within(span).fold(0, |growth, (held, _)| {
+        self.within(span).fold(0, |growth, held| {
             growth + isize::from(held.start < span.start && held.end > span.end)
                 - isize::from(span.contains(held))
         })
     }
 
     fn clear(&mut self, span: Span) {
-        if let Some((start, held)) = self.before(span.start).filter(|(_, h)| h.end >= span.start) {
+        let first = self.before(span.start).filter(|(_, held)| held.end >= span.start);
+        if let Some((start, held)) = first {
             self.0.insert(start, Held { end: span.start - 1, ..held });
             if held.end > span.end {
                 self.0.insert(span.end + 1, held);
@@ -100,27 +96,85 @@ impl<T: Copy + PartialEq> Owned<T> {
     }
 
     /// What `span` is joined with, on either side.
-    fn joined(&self, span: Span, kind: LockKind, tag: T) -> [Option<(u64, Held<T>)>; 2] {
+    fn joined(&self, span: Span, tag: T) -> [Option<(u64, Held<T>)>; 2] {
         [self.before(span.start), self.after(span.end)]
-            .map(|range| range.filter(|(_, held)| held.kind == kind && held.tag == tag))
+            .map(|range| range.filter(|(_, held)| held.tag == tag))
     }
 
-    fn growth_of_set(&self, span: Span, kind: LockKind, tag: T) -> isize {
-        let joined = self.joined(span, kind, tag).into_iter().flatten().count();
-        // At most two.
-        self.growth_of_clear(span) + 1 - joined.cast_signed()
-    }
-
-    fn set(&mut self, span: Span, kind: LockKind, tag: T) {
-        let [before, after] = self.joined(span, kind, tag);
-        self.clear(span);
+    /// Adds `span`, which was cleared, and joins it with what [`OfKind::joined`] had found before.
+    fn add(&mut self, span: Span, tag: T, joined: [Option<(u64, Held<T>)>; 2]) {
+        let [before, after] = joined;
         let start = before.map_or(span.start, |(start, _)| start);
         let end = after.map_or(span.end, |(_, held)| held.end);
         if after.is_some() {
             // What is behind `span` begins there, after the clearing.
             self.0.remove(&span.end.saturating_add(1));
         }
-        self.0.insert(start, Held { end, kind, tag });
+        self.0.insert(start, Held { end, tag });
+    }
+}
+
+/// The ranges of one owner.
+///
+/// The kinds are apart, so that the first range that overlaps is the first that conflicts: nobody
+/// has to walk over read locks to judge another.
+#[derive(Debug)]
+struct Owned<T> {
+    reads: OfKind<T>,
+    writes: OfKind<T>,
+}
+
+impl<T: Copy + PartialEq> Owned<T> {
+    fn new() -> Self {
+        Self { reads: OfKind(BTreeMap::new()), writes: OfKind(BTreeMap::new()) }
+    }
+
+    fn count(&self) -> usize {
+        self.reads.0.len() + self.writes.0.len()
+    }
+
+    fn of(&self, kind: LockKind) -> &OfKind<T> {
+        match kind {
+            LockKind::Read => &self.reads,
+            LockKind::Write => &self.writes,
+        }
+    }
+
+    fn growth_of_clear(&self, span: Span) -> isize {
+        self.reads.growth_of_clear(span) + self.writes.growth_of_clear(span)
+    }
+
+    fn clear(&mut self, span: Span) {
+        self.reads.clear(span);
+        self.writes.clear(span);
+    }
+
+    fn growth_of_set(&self, span: Span, kind: LockKind, tag: T) -> isize {
+        let joined = self.of(kind).joined(span, tag).into_iter().flatten().count();
+        // At most two.
+        self.growth_of_clear(span) + 1 - joined.cast_signed()
+    }
+
+    fn set(&mut self, span: Span, kind: LockKind, tag: T) {
+        let joined = self.of(kind).joined(span, tag);
+        self.clear(span);
+        let of_kind = match kind {
+            LockKind::Read => &mut self.reads,
+            LockKind::Write => &mut self.writes,
+        };
+        of_kind.add(span, tag, joined);
+    }
+
+    /// The first range that keeps others from `span`.
+    fn conflict(&self, span: Span, kind: LockKind) -> Option<(Span, LockKind)> {
+        let write = self.writes.within(span).next();
+        let read = self.reads.within(span).next().filter(|_| kind == LockKind::Write);
+        match (read, write) {
+            (Some(read), write) if write.is_none_or(|write| read.start < write.start) => {
+                Some((read, LockKind::Read))
+            }
+            (_, write) => write.map(|write| (write, LockKind::Write)),
+        }
     }
 }
 
@@ -166,8 +220,9 @@ impl<O: Ord + Clone, T: Copy + PartialEq> Ranges<O, T> {
         if let Some(owned) = self.owners.get_mut(owner) {
             owned.set(span, kind, tag);
         } else {
-            let held = Held { end: span.end, kind, tag };
-            self.owners.insert(owner.clone(), Owned(BTreeMap::from([(span.start, held)])));
+            let mut owned = Owned::new();
+            owned.set(span, kind, tag);
+            self.owners.insert(owner.clone(), owned);
         }
     }
 
@@ -180,7 +235,7 @@ impl<O: Ord + Clone, T: Copy + PartialEq> Ranges<O, T> {
     pub(crate) fn clear(&mut self, owner: &O, span: Span) {
         if let Some(owned) = self.owners.get_mut(owner) {
             owned.clear(span);
-            if owned.0.is_empty() {
+            if owned.count() == 0 {
                 self.owners.remove(owner);
             }
         }
@@ -189,10 +244,11 @@ impl<O: Ord + Clone, T: Copy + PartialEq> Ranges<O, T> {
     /// Takes all ranges with this tag from an owner; how many they were.
     pub(crate) fn clear_tag(&mut self, owner: &O, tag: T) -> usize {
         let Some(owned) = self.owners.get_mut(owner) else { return 0 };
-        let before = owned.0.len();
-        owned.0.retain(|_, held| held.tag != tag);
-        let cleared = before - owned.0.len();
-        if owned.0.is_empty() {
+        let before = owned.count();
+        owned.reads.0.retain(|_, held| held.tag != tag);
+        owned.writes.0.retain(|_, held| held.tag != tag);
+        let cleared = before - owned.count();
+        if owned.count() == 0 {
             self.owners.remove(owner);
         }
         cleared
@@ -200,8 +256,8 @@ impl<O: Ord + Clone, T: Copy + PartialEq> Ranges<O, T> {
 
     /// Whether an owner has a range with this tag.
     pub(crate) fn has_tag(&self, owner: &O, tag: T) -> bool {
-        let owned = self.owners.get(owner);
-        owned.is_some_and(|owned| owned.0.values().any(|held| held.tag == tag))
+        let Some(owned) = self.owners.get(owner) else { return false };
+        owned.reads.0.values().chain(owned.writes.0.values()).any(|held| held.tag == tag)
     }
 
     /// What keeps an owner from a range: of each other owner the first range that conflicts.
@@ -211,37 +267,203 @@ impl<O: Ord + Clone, T: Copy + PartialEq> Ranges<O, T> {
         span: Span,
         kind: LockKind,
     ) -> impl Iterator<Item = Range<&'a O>> {
-        self.owners
-            .iter()
-            .filter(move |(other, _)| *other != owner)
-            .filter_map(move |(owner, owned)| conflict_with(owner, owned, span, kind))
+        self.owners.iter().filter(move |(other, _)| *other != owner).filter_map(
+            move |(owner, owned)| {
+                let (span, kind) = owned.conflict(span, kind)?;
+                Some(Range { owner, span, kind })
+            },
+        )
     }
 
     /// Whether a range of `owner` keeps others from `span`.
     pub(crate) fn keeps(&self, owner: &O, span: Span, kind: LockKind) -> bool {
         let owned = self.owners.get(owner);
-        owned.is_some_and(|owned| conflict_with(owner, owned, span, kind).is_some())
+        owned.is_some_and(|owned| owned.conflict(span, kind).is_some())
     }
 
-    /// All ranges, by owner.
+    /// All ranges, by owner; its read locks first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Range<&O>> {
         self.owners.iter().flat_map(|(owner, owned)| {
-            owned.0.iter().map(move |(start, held)| Range {
-                owner,
-                span: Span { start: *start, end: held.end },
-                kind: held.kind,
+            [LockKind::Read, LockKind::Write].into_iter().flat_map(move |kind| {
+                owned.of(kind).0.iter().map(move |(start, held)| {
+                    let span = Span { start: *start, end: held.end };
+                    Range { owner, span, kind }
+                })
             })
         })
     }
 }
 
-fn conflict_with<'a, O, T: Copy + PartialEq>(
-    owner: &'a O,
-    owned: &Owned<T>,
-    span: Span,
-    kind: LockKind,
-) -> Option<Range<&'a O>> {
-    let mut within = owned.within(span);
-    let (span, held) = within.find(|(_, held)| held.kind.conflicts(kind))?;
-    Some(Range { owner, span, kind: held.kind })
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{LockKind, Ranges, Span};
+
+    const MAX: u64 = u64::MAX;
+
+    fn span(start: u64, end: u64) -> Span {
+        Span { start, end }
+    }
+
+    fn kind(is_write: bool) -> LockKind {
+        if is_write { LockKind::Write } else { LockKind::Read }
+    }
+
+    fn listed(ranges: &Ranges<u8, u8>) -> Vec<(u8, u64, u64, LockKind)> {
+        let mut listed: Vec<_> = ranges
+            .iter()
+            .map(|range| (*range.owner, range.span.start, range.span.end, range.kind))
+            .collect();
+        listed.sort_unstable();
+        listed
+    }
+
+    #[test]
+    fn ranges_are_split_and_joined() {
+        use LockKind::{Read, Write};
+        let mut ranges: Ranges<u8, u8> = Ranges::default();
+        ranges.set(&1, span(0, MAX), Read, 0);
+        ranges.set(&1, span(10, 19), Write, 0);
+        let split = [(1, 0, 9, Read), (1, 10, 19, Write), (1, 20, MAX, Read)];
+        assert_eq!(listed(&ranges), split);
+        ranges.set(&1, span(10, 19), Read, 0);
+        assert_eq!(listed(&ranges), [(1, 0, MAX, Read)]);
+        ranges.clear(&1, span(1, MAX - 1));
+        assert_eq!(listed(&ranges), [(1, 0, 0, Read), (1, MAX, MAX, Read)]);
+        ranges.set(&1, span(1, MAX - 1), Read, 1);
+        assert_eq!(listed(&ranges).len(), 3, "what another open has locked stays apart");
+        assert_eq!(ranges.clear_tag(&1, 0), 2);
+        assert_eq!(listed(&ranges), [(1, 1, MAX - 1, Read)]);
+        ranges.clear(&1, span(0, MAX));
+        assert!(ranges.is_empty());
+    }
+
+    #[test]
+    fn twenty_thousand_ranges_are_judged_without_a_walk() {
+        const COUNT: u64 = 20_000;
+        let mut ranges: Ranges<u8, u8> = Ranges::default();
+        for number in 0..COUNT {
+            ranges.set(&1, span(number * 4, number * 4 + 1), LockKind::Read, 0);
+        }
+        // With a walk these would look at 8 * 10^9 ranges.
+        for _ in 0..400_000 {
+            assert_eq!(ranges.conflicts(&2, span(0, MAX), LockKind::Read).count(), 0);
+        }
+        for number in 0..400_000 {
+            let at = number % COUNT * 4;
+            let mut conflicts = ranges.conflicts(&2, span(at + 1, MAX), LockKind::Write);
+            let first = conflicts.next().map(|range| range.span);
+            assert_eq!(first, Some(span(at, at + 1)));
+        }
+    }
+
+    const OWNERS: u8 = 3;
+    /// Bytes at either end of the file that can be named; those between them go together.
+    const EDGE: usize = 9;
+    const PLACES: usize = 2 * EDGE + 1;
+
+    /// The bytes from one place to another.
+    fn between(first: usize, last: usize) -> Span {
+        let behind = |place: usize| (PLACES - 1 - place) as u64;
+        let start = if first <= EDGE { first as u64 } else { MAX - behind(first) };
+        let end = if last < EDGE { last as u64 } else { MAX - behind(last) };
+        span(start, end)
+    }
+
+    /// What each owner has of each place.
+    #[derive(Default)]
+    struct Model([[Option<(LockKind, u8)>; PLACES]; OWNERS as usize]);
+
+    impl Model {
+        /// The longest runs of one kind and tag.
+        fn runs(&self, owner: u8) -> Vec<(usize, usize, LockKind)> {
+            let places = &self.0[usize::from(owner)];
+            let mut runs: Vec<(usize, usize, LockKind)> = Vec::new();
+            for (place, held) in places.iter().enumerate() {
+                match (held, runs.last_mut()) {
+                    (Some(_), Some(run)) if run.1 + 1 == place && places[run.1] == *held => {
+                        run.1 = place;
+                    }
+                    (Some((kind, _)), _) => runs.push((place, place, *kind)),
+                    (None, _) => (),
+                }
+            }
+            runs
+        }
+
+        fn listed(&self) -> Vec<(u8, u64, u64, LockKind)> {
+            let runs = |owner| {
+                self.runs(owner).into_iter().map(move |(first, last, kind)| {
+                    let span = between(first, last);
+                    (owner, span.start, span.end, kind)
+                })
+            };
+            (0..OWNERS).flat_map(runs).collect()
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1024))]
+
+        #[test]
+        fn ranges_are_as_an_array_of_bytes_has_them(
+            steps in proptest::collection::vec(
+                (0..8_u8, 0..OWNERS, 0..PLACES, 0..PLACES, any::<bool>(), 0..2_u8),
+                0..60,
+            )
+        ) {
+            let mut ranges: Ranges<u8, u8> = Ranges::default();
+            let mut model = Model::default();
+            for (step, owner, one, other, is_write, tag) in steps {
+                let (first, last, kind) = (one.min(other), one.max(other), kind(is_write));
+                let span = between(first, last);
+                let before = ranges.iter().count();
+                let places = &mut model.0[usize::from(owner)];
+                let growth = match step {
+                    0..4 => {
+                        let growth = ranges.growth_of_set(&owner, span, kind, tag);
+                        ranges.set(&owner, span, kind, tag);
+                        places[first..=last].fill(Some((kind, tag)));
+                        growth
+                    }
+                    4..7 => {
+                        let growth = ranges.growth_of_clear(&owner, span);
+                        ranges.clear(&owner, span);
+                        places[first..=last].fill(None);
+                        growth
+                    }
+                    _ => {
+                        let is_tagged = |held: &Option<(_, u8)>| held.is_some_and(|h| h.1 == tag);
+                        let has_tag = places.iter().any(is_tagged);
+                        prop_assert_eq!(ranges.has_tag(&owner, tag), has_tag);
+                        places.iter_mut().filter(|held| is_tagged(held)).for_each(|h| *h = None);
+                        -ranges.clear_tag(&owner, tag).cast_signed()
+                    }
+                };
+                prop_assert_eq!(before.cast_signed() + growth, ranges.iter().count().cast_signed());
+                prop_assert_eq!(listed(&ranges), model.listed());
+                prop_assert_eq!(ranges.is_empty(), model.listed().is_empty());
+                let expected: Vec<_> = (0..OWNERS)
+                    .filter(|other| *other != owner)
+                    .filter_map(|other| {
+                        let mut runs = model.runs(other).into_iter();
+                        let (from, to, held) = runs.find(|(from, to, held)| {
+                            *from <= last && first <= *to && held.conflicts(kind)
+                        })?;
+                        Some((other, between(from, to), held))
+                    })
+                    .collect();
+                let found: Vec<_> = ranges
+                    .conflicts(&owner, span, kind)
+                    .map(|range| (*range.owner, range.span, range.kind))
+                    .collect();
+                prop_assert_eq!(&found, &expected);
+                for other in (0..OWNERS).filter(|other| *other != owner) {
+                    let keeps = expected.iter().any(|(owner, ..)| *owner == other);
+                    prop_assert_eq!(ranges.keeps(&other, span, kind), keeps);
+                }
+            }
+        }
+    }
 }

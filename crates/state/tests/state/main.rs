@@ -6,5 +6,8 @@ mod bounds;
 mod clients;
 mod common;
 mod exclusion;
+mod lock_model;
+mod lock_waiters;
+mod locks;
 mod opens;
 mod slots;
