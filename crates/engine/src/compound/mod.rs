@@ -28,6 +28,9 @@ pub(crate) struct OpRow {
     pub(crate) operation: Operation,
     /// Where it may stand.
     pub(crate) stands: Stands,
+    /// What a success may append to the reply, in bytes, if it must be known before: what cannot be
+    /// undone is not done when there is no room to tell of it.
+    pub(crate) result_bytes_max: usize,
     pub(crate) run: RunOp,
 }
 
@@ -61,6 +64,9 @@ pub(crate) trait Op {
     /// Where it may stand.
     const STANDS: Stands = Stands::InSession;
 
+    /// What its success may append, in bytes, if it changes something or makes state; 0 for others.
+    const RESULT_BYTES_MAX: usize = 0;
+
     /// What it brings, borrowed from the message.
     type Arguments<'a>: Decode<'a>;
 
@@ -79,6 +85,7 @@ impl OpRow {
             number: O::NUMBER,
             operation: Operation::reads(O::NAME, crate::nfs4::status::number, 0),
             stands: O::STANDS,
+            result_bytes_max: O::RESULT_BYTES_MAX,
             run: decode_and_run::<O>,
         }
     }
@@ -92,7 +99,7 @@ impl OpRow {
     /// The row of an operation that is refused, whatever its arguments.
     pub(crate) const fn refused(number: Op4, name: &'static str, run: RunOp) -> Self {
         let operation = Operation::reads(name, crate::nfs4::status::number, 0);
-        Self { number, operation, stands: Stands::InSession, run }
+        Self { number, operation, stands: Stands::InSession, result_bytes_max: 0, run }
     }
 }
 

@@ -217,6 +217,9 @@ impl<'a> Run<'_, 'a> {
                 (Err(_), _) => Err(NfsStat4::BadXdr),
                 (Ok(_), None) => Err(NfsStat4::OpIllegal),
                 (Ok(_), Some(row)) => self.may_stand(row.stands).and_then(|()| {
+                    if row.result_bytes_max > 0 {
+                        self.has_room(reply, row.result_bytes_max)?;
+                    }
                     if row.number == Op4::Sequence {
                         return match self.sequence(&mut r, reply)? {
                             Begun::New => Ok(None),
@@ -229,7 +232,7 @@ impl<'a> Run<'_, 'a> {
             };
             let result = match result {
                 Ok(Some(ended)) => return ended,
-                Ok(None) => self.fits(reply),
+                Ok(None) => self.has_room(reply, 0),
                 Err(status) => Err(status),
             };
             if let Err(status) = result {
@@ -269,9 +272,9 @@ impl<'a> Run<'_, 'a> {
         }
     }
 
-    /// Whether the reply may be as large as it is.
-    fn fits(&self, reply: &ReplyBuffer) -> Result<(), NfsStat4> {
-        let bytes = self.reply_bytes(reply);
+    /// Whether so many bytes more may be appended to the reply.
+    fn has_room(&self, reply: &ReplyBuffer, more: usize) -> Result<(), NfsStat4> {
+        let bytes = self.reply_bytes(reply) + more;
         if bytes > self.reply_bytes_max {
             return Err(NfsStat4::RepTooBig);
         }

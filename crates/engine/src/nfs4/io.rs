@@ -67,6 +67,7 @@ pub(super) struct Write;
 impl Op for Write {
     const NUMBER: Op4 = Op4::Write;
     const NAME: &'static str = "WRITE";
+    const RESULT_BYTES_MAX: usize = 16;
     type Arguments<'a> = Write4Args<'a>;
 
     fn run(

@@ -60,6 +60,7 @@ pub(super) struct Lock;
 impl Op for Lock {
     const NUMBER: Op4 = Op4::Lock;
     const NAME: &'static str = "LOCK";
+    const RESULT_BYTES_MAX: usize = 16;
     type Arguments<'a> = Lock4Args<'a>;
 
     fn run(
@@ -129,6 +130,7 @@ pub(super) struct LockU;
 impl Op for LockU {
     const NUMBER: Op4 = Op4::LockU;
     const NAME: &'static str = "LOCKU";
+    const RESULT_BYTES_MAX: usize = 16;
     type Arguments<'a> = LockU4Args;
 
     fn run(

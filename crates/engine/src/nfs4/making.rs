@@ -14,6 +14,7 @@ pub(super) struct Create;
 impl Op for Create {
     const NUMBER: Op4 = Op4::Create;
     const NAME: &'static str = "CREATE";
+    const RESULT_BYTES_MAX: usize = 48;
     type Arguments<'a> = Create4Args<'a>;
 
     fn run(

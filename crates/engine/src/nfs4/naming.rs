@@ -27,6 +27,7 @@ pub(super) struct Remove;
 impl Op for Remove {
     const NUMBER: Op4 = Op4::Remove;
     const NAME: &'static str = "REMOVE";
+    const RESULT_BYTES_MAX: usize = 20;
     type Arguments<'a> = Remove4Args<'a>;
 
     fn run(
@@ -62,6 +63,7 @@ pub(super) struct Rename;
 impl Op for Rename {
     const NUMBER: Op4 = Op4::Rename;
     const NAME: &'static str = "RENAME";
+    const RESULT_BYTES_MAX: usize = 40;
     type Arguments<'a> = Rename4Args<'a>;
 
     fn run(
@@ -96,6 +98,7 @@ pub(super) struct Link;
 impl Op for Link {
     const NUMBER: Op4 = Op4::Link;
     const NAME: &'static str = "LINK";
+    const RESULT_BYTES_MAX: usize = 20;
     type Arguments<'a> = Link4Args<'a>;
 
     fn run(

@@ -157,6 +157,7 @@ pub(super) struct Open;
 impl Op for Open {
     const NUMBER: Op4 = Op4::Open;
     const NAME: &'static str = "OPEN";
+    const RESULT_BYTES_MAX: usize = 96;
     type Arguments<'a> = Open4Args<'a>;
 
     fn run(
@@ -232,6 +233,7 @@ pub(super) struct Close;
 impl Op for Close {
     const NUMBER: Op4 = Op4::Close;
     const NAME: &'static str = "CLOSE";
+    const RESULT_BYTES_MAX: usize = 16;
     type Arguments<'a> = Close4Args;
 
     fn run(
@@ -262,6 +264,7 @@ pub(super) struct OpenDowngrade;
 impl Op for OpenDowngrade {
     const NUMBER: Op4 = Op4::OpenDowngrade;
     const NAME: &'static str = "OPEN_DOWNGRADE";
+    const RESULT_BYTES_MAX: usize = 16;
     type Arguments<'a> = OpenDowngrade4Args;
 
     fn run(

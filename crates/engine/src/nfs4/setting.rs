@@ -18,6 +18,7 @@ pub(super) struct SetAttr;
 impl Op for SetAttr {
     const NUMBER: Op4 = Op4::SetAttr;
     const NAME: &'static str = "SETATTR";
+    const RESULT_BYTES_MAX: usize = 16;
     type Arguments<'a> = SetAttr4Args<'a>;
 
     fn run(

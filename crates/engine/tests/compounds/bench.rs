@@ -266,6 +266,11 @@ pub(crate) struct Client<'b> {
 
 impl<'b> Client<'b> {
     pub(crate) fn new(bench: &'b Bench, owner: &str) -> Self {
+        Self::with_kept_bytes(bench, owner, 1 << 12)
+    }
+
+    /// With a session that keeps replies of so many bytes.
+    pub(crate) fn with_kept_bytes(bench: &'b Bench, owner: &str, kept_bytes: u32) -> Self {
         let peer = peer(1);
         let exchange = Ops::default().op(Op4::ExchangeId, |w| {
             w.fixed_opaque(&[7; 8]);
@@ -283,7 +288,7 @@ impl<'b> Client<'b> {
             w.u32(sequence);
             w.u32(0);
             for _fore_and_back in 0..2 {
-                for word in [0, 1 << 20, 1 << 20, 1 << 12, 16, 8, 0] {
+                for word in [0, 1 << 20, 1 << 20, kept_bytes, 16, 8, 0] {
                     w.u32(word);
                 }
             }

@@ -93,6 +93,27 @@ fn a_reply_that_would_be_too_large_is_refused() {
 }
 
 #[test]
+fn what_could_not_be_told_is_not_done() {
+    let bench = Bench::new();
+    let mut refused = 0;
+    for kept_bytes in (100..300).step_by(4) {
+        let owner = format!("room {kept_bytes}");
+        let mut client = Client::with_kept_bytes(&bench, &owner, kept_bytes);
+        let dir = client.handle(&["srv", "a"]);
+        let ops = client.next(true).put(&dir).open(b"o", &owner);
+        let opened = client.send(&ops);
+        let look = client.next(false).put(&dir).lookup(&owner);
+        let is_there = client.send(&look).status == 0;
+        assert_eq!(is_there, opened.status == 0, "{kept_bytes}: {opened:?}");
+        if !is_there {
+            assert_eq!(opened.status, NfsStat4::RepTooBigToCache as u32);
+            refused += 1;
+        }
+    }
+    assert!((10..50).contains(&refused), "{refused}");
+}
+
+#[test]
 fn who_comes_by_another_connection_gets_the_reply_when_there_is_one() {
     let bench = Bench::new();
     let mut client = Client::new(&bench, "twice");
