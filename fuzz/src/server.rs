@@ -4,15 +4,21 @@ use std::sync::Arc;
 
 use steadfast_client::{NFS3, ReplyBody, mount, nfsacl, parse_reply, rpcbind};
 use steadfast_engine::{
-    CallHost, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer, Transport, Transports,
-    Verdict,
+    CallHost, Engine, EngineConfig, Export, ExportTable, Nfs4Config, Peer, ReplyBuffer, Transport,
+    Transports, Verdict,
 };
-use steadfast_shares::{ClientPattern, ClientRule, Flavors, Rights, RuleSet, Share, ShareId, Squash};
+use steadfast_shares::{
+    ClientPattern, ClientRule, Flavors, Rights, RuleSet, Share, ShareId, Squash,
+};
 use steadfast_vfs::FsError;
 use steadfast_vfs::model::ModelFs;
 use steadfast_wire::mount::{Exports, FhStatus, MountList};
 use steadfast_wire::nfs3::{
     Create3Args, CreateHow3, DirOpArgs3, Mkdir3Args, NfsFh3, Sattr3, SetTime3,
+};
+use steadfast_wire::nfs4::{
+    ChannelAttributes4, CompoundHead4, CreateSession4Args, ExchangeId4Args, NfsStat4, Op4,
+    Sequence4Args, StateProtect4,
 };
 use steadfast_wire::rpc::{CallHeader, OpaqueAuth};
 use steadfast_wire::rpcbind::{
@@ -51,6 +57,8 @@ pub struct Server {
     peer: Peer,
     handles: Vec<Vec<u8>>,
     now_ms: u64,
+    /// Of a client of NFSv4, once there is one, and the sequence id of its slot's last request.
+    session: Option<([u8; 16], u32)>,
 }
 
 impl Default for Server {
@@ -74,6 +82,7 @@ impl Default for Server {
             storage: Arc::new(ModelFs::new(number, 0o777)),
         };
         let config = EngineConfig {
+            nfs4: Some(Nfs4Config { instance: 1 }),
             handle_key: [3; 16],
             write_verifier: 1,
             transfer_bytes_max: 1 << 20,
@@ -85,9 +94,14 @@ impl Default for Server {
         let exports = ExportTable::new(vec![export(1, "/a"), export(2, "/b")]);
         let mut server = Self {
             engine: Engine::new(config, exports),
-            peer: Peer::new(([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 2049).into(), Transport::Tcp),
+            peer: Peer::new(
+                ([127, 0, 0, 1], 1).into(),
+                ([127, 0, 0, 1], 2049).into(),
+                Transport::Tcp,
+            ),
             handles: Vec::new(),
             now_ms: 0,
+            session: None,
         };
         for path in [&b"/a"[..], b"/b"] {
             let argument = written(&steadfast_wire::mount::DirPath { path });
@@ -120,12 +134,79 @@ pub fn message(program: u32, version: u32, procedure: u32, arguments: &[u8]) -> 
     message
 }
 
+/// A COMPOUND of root.
+fn nfs4_message(count: u32, operations: &[u8]) -> Vec<u8> {
+    let head = written(&CompoundHead4 { tag: b"", minorversion: 1, operations: count });
+    message(NFS3, 4, 1, &[&head, operations].concat())
+}
+
 /// What stands for the handle of this index in an input: a handle of two bytes.
 pub fn stand_in(index: u8) -> [u8; 2] {
     [b'H', index]
 }
 
 impl Server {
+    /// Sends a COMPOUND of so many operations, these bytes, behind SEQUENCE. Whatever came before, its
+    /// slot is free.
+    pub fn compound(&mut self, count: u32, operations: &[u8], flush_works: bool) {
+        if self.session.is_none() {
+            self.session = Some((self.new_session(), 0));
+        }
+        let Some((session, sequence)) = &mut self.session else { return };
+        *sequence += 1;
+        let sequence = Sequence4Args {
+            sessionid: *session,
+            sequenceid: *sequence,
+            slotid: 0,
+            highest_slotid: 0,
+            cachethis: *sequence % 2 == 0,
+        };
+        let first = [written(&Op4::Sequence), written(&sequence)].concat();
+        let reply =
+            self.call(&nfs4_message(count + 1, &[&first, operations].concat()), flush_works);
+        // SEQUENCE itself was good, unless this client's state was destroyed by what came before.
+        let status = reply.as_deref().and_then(|reply| reply.get(44..48));
+        if status == Some(&(NfsStat4::BadSession as u32).to_be_bytes()) {
+            self.session = None;
+        }
+    }
+
+    /// A client that begins anew, with a session.
+    fn new_session(&mut self) -> [u8; 16] {
+        let exchange = ExchangeId4Args {
+            verifier: self.now_ms.to_be_bytes(),
+            ownerid: b"client",
+            flags: 0,
+            state_protect: StateProtect4::None,
+            client_impl_id: Vec::new(),
+        };
+        let exchange = [written(&Op4::ExchangeId), written(&exchange)].concat();
+        let reply = self.call(&nfs4_message(1, &exchange), true).expect("a reply");
+        let mut result = Reader::new(reply.get(24 + 20..).expect("a client"));
+        let (clientid, sequence) = (result.u64().expect("an id"), result.u32().expect("a number"));
+        let channel = || ChannelAttributes4 {
+            headerpadsize: 0,
+            maxrequestsize: 1 << 20,
+            maxresponsesize: 1 << 20,
+            maxresponsesize_cached: 1 << 12,
+            maxoperations: 64,
+            maxrequests: 2,
+            rdma_ird: Vec::new(),
+        };
+        let create = CreateSession4Args {
+            clientid,
+            sequence,
+            flags: 0,
+            fore: channel(),
+            back: channel(),
+            cb_program: 0,
+            sec_parms: Vec::new(),
+        };
+        let create = [written(&Op4::CreateSession), written(&create)].concat();
+        let reply = self.call(&nfs4_message(1, &create), true).expect("a reply");
+        Reader::new(reply.get(24 + 20..).expect("a session")).array().expect("an id")
+    }
+
     /// Puts handles in the place of their stand-ins: `H` and an index is a handle the server
     /// gave, `D` and a number such a handle with one bit turned.
     fn with_handles(&self, input: &[u8]) -> Vec<u8> {
@@ -174,9 +255,9 @@ impl Server {
         }
     }
 
-    /// Sends a call and checks the reply. With `flush_works` false, a flush that the reply waits
+    /// Sends a call and checks the reply, which it returns. With `flush_works` false, a flush that the reply waits
     /// for fails.
-    pub fn call(&mut self, input: &[u8], flush_works: bool) {
+    pub fn call(&mut self, input: &[u8], flush_works: bool) -> Option<Vec<u8>> {
         let message =
             if self.handles.is_empty() { input.to_vec() } else { self.with_handles(input) };
         self.now_ms += 1000;
@@ -186,8 +267,9 @@ impl Server {
         assert!(reply.files.is_empty(), "no file was allowed in the reply");
         let bytes = match verdict {
             Verdict::Replied => reply.bytes,
-            Verdict::Parked(call) => {
+            Verdict::Parked(mut call) => {
                 assert!(reply.bytes.is_empty(), "parked, and yet answered");
+                while flush_works && call.go_on() {}
                 let outcome = if flush_works { Ok(()) } else { Err(FsError::Io) };
                 let mut bytes = Vec::new();
                 self.engine.settle(call, outcome, self.now_ms, &mut bytes);
@@ -195,11 +277,12 @@ impl Server {
             }
             Verdict::Silent | Verdict::PutOff(_) | Verdict::HangUp(_) => {
                 assert!(reply.bytes.is_empty(), "no reply was due");
-                return;
+                return None;
             }
         };
         check_reply(&message, &bytes);
         self.learn_handles(&bytes);
+        Some(bytes)
     }
 }
 
@@ -214,6 +297,7 @@ fn check_reply(message: &[u8], reply: &[u8]) {
     };
     let results = reply.get(results_at..).unwrap_or(&[]);
     let is_well_formed = match (call.prog, call.vers, call.proc_) {
+        (NFS3, 4, 1) => Some(is_compound(results)),
         (NFS3 | nfsacl::NFSACL, 3, procedure) | (mount::MOUNT, 3, procedure @ 1..) => {
             client_reads(call.prog, procedure, results)
         }
@@ -236,6 +320,16 @@ fn check_reply(message: &[u8], reply: &[u8]) {
         _ => Some(results.is_empty()),
     };
     assert_eq!(is_well_formed, Some(true), "results of {call:?}: {results:?}");
+}
+
+/// Whether results begin as those of a COMPOUND do, and have room for as many operations as they say.
+fn is_compound(results: &[u8]) -> bool {
+    let mut r = Reader::new(results);
+    let (Ok(status), Ok(_tag), Ok(count)) = (r.u32(), r.opaque(1024), r.u32()) else {
+        return false;
+    };
+    let is_known = NfsStat4::ALL.iter().any(|known| *known as u32 == status);
+    is_known && r.remaining() >= count as usize * 8 && (count == 0) == (r.remaining() == 0)
 }
 
 fn whole<'a, T: Decode<'a> + Encode>(results: &'a [u8]) -> bool {

@@ -35,6 +35,10 @@ use steadfast_wire::nfs3::{
     Read3Args, Readdir3Args, Readdirplus3Args, Remove3Args, Rename3Args, Sattr3, SetTime3,
     Setattr3Args, SpecData3, StableHow, Symlink3Args, SymlinkData3, Write3Args,
 };
+use steadfast_wire::nfs4::{
+    Bitmap4, Fattr4, GetAttr4Args, Lock4Args, LockOwner4, LockType4, Locker4, Op4, Open4Args,
+    OpenClaim4, OpenHow4, PutFh4Args, Read4Args, ReadDir4Args, StateId4, Write4Args,
+};
 use steadfast_wire::nfsacl::{AclEntry, AclList, Getacl3Args, SecAttr, Setacl3Args};
 use steadfast_wire::rpc::{CallHeader, OpaqueAuth};
 use steadfast_wire::rpcbind::{AddressEntry, Binding, Mapping, UniversalAddress};
@@ -77,6 +81,7 @@ fn main() -> io::Result<()> {
     nfsacl(&seeds)?;
     framing(&seeds)?;
     engine(&seeds, &arguments)?;
+    nfs4(&seeds)?;
     configuration(&seeds)?;
     names(&seeds)?;
     shares(&seeds)?;
@@ -84,6 +89,70 @@ fn main() -> io::Result<()> {
     mark(&seeds)?;
     begun(&seeds)?;
     seeds.put("xdr_reader", "every_step", b"\x01\x02\x03\x04\x05\x46\x08\x89\xfd\0\0\0\0\0\x01abc")
+}
+
+/// COMPOUNDs that make, write, read and list, with stand-ins for handles.
+fn nfs4(seeds: &Seeds<'_>) -> io::Result<()> {
+    let (root, file) = (stand_in(ROOT_A), stand_in(FILE));
+    let put = |handle| [written(&Op4::PutFh), written(&PutFh4Args { object: handle })].concat();
+    let current = StateId4 { seqid: 1, other: [0; 12] };
+    let all = Bitmap4::from_words([0x0010_011a, 0x00b0_a23a, 0]);
+    let open = Open4Args {
+        seqid: 0,
+        share_access: 3,
+        share_deny: 0,
+        clientid: 0,
+        owner: b"owner",
+        openhow: OpenHow4::Unchecked(Fattr4 { attrmask: Bitmap4::EMPTY, attr_vals: &[] }),
+        claim: OpenClaim4::Null(b"new"),
+    };
+    let write =
+        Write4Args { stateid: current, offset: 0, stable: StableHow::FileSync, data: b"abc" };
+    let lock = Lock4Args {
+        locktype: LockType4::Write,
+        reclaim: false,
+        offset: 0,
+        length: u64::MAX,
+        locker: Locker4::Open {
+            open_seqid: 0,
+            open_stateid: current,
+            lock_seqid: 0,
+            lock_owner: LockOwner4 { clientid: 0, owner: b"x" },
+        },
+    };
+    let writes = [
+        put(&root),
+        [written(&Op4::Open), written(&open)].concat(),
+        [written(&Op4::Write), written(&write)].concat(),
+        [written(&Op4::Lock), written(&lock)].concat(),
+    ]
+    .concat();
+    let read = Read4Args { stateid: StateId4 { seqid: 0, other: [0; 12] }, offset: 0, count: 99 };
+    let reads = [
+        put(&file),
+        [written(&Op4::Read), written(&read)].concat(),
+        [written(&Op4::GetAttr), written(&GetAttr4Args { attr_request: all })].concat(),
+    ]
+    .concat();
+    let list = ReadDir4Args {
+        cookie: 0,
+        cookieverf: [0; 8],
+        dircount: 500,
+        maxcount: 4096,
+        attr_request: all,
+    };
+    let lists =
+        [written(&Op4::PutRootFh), [written(&Op4::ReadDir), written(&list)].concat()].concat();
+    let row = |count: u8, operations: &[u8]| {
+        [&[count, (operations.len() / 4) as u8], operations].concat()
+    };
+    let target = "nfs4_compound";
+    seeds.put(target, "writes", &row(4, &writes))?;
+    seeds.put(target, "reads", &row(3, &reads))?;
+    seeds.put(target, "lists", &row(2, &lists))?;
+    seeds.put(target, "all", &[row(4, &writes), row(3, &reads), row(2, &lists)].concat())?;
+    seeds.picked("nfs4_arguments", "open", 14, &open)?;
+    seeds.picked("nfs4_arguments", "lock", 9, &lock)
 }
 
 fn settings() -> Sattr3 {
