@@ -347,6 +347,44 @@ fn the_ranges_and_lock_stateids_of_a_client_are_bounded() {
 }
 
 #[test]
+fn the_locks_of_all_are_bounded_and_courteous_clients_make_room() {
+    const LOCKS_MAX: u32 = 40;
+    let state = state_with(|limits| limits.locks_max = LOCKS_MAX);
+    let lock = |client, open, owner: u64| {
+        let range = range(owner * 2, 1);
+        state.lock(client, &write(1, range, by_open(open, &owner.to_be_bytes())))
+    };
+    let (first, second) = (client(&state, 0, "a"), client(&state, 5, "b"));
+    let (one, two) = (open(&state, &first, 1, BOTH), open(&state, &second, 1, BOTH));
+    // Each is a range and a stateid.
+    (0..10).for_each(|owner| assert!(lock(&first, one, owner).is_ok()));
+    (10..20).for_each(|owner| assert!(lock(&second, two, owner).is_ok()));
+    let full = Err(LockError::State(StateError::TryLater));
+    assert_eq!(lock(&second, two, 20), full, "all are alive");
+    second.renew(LEASE_MS + 1);
+    let id = lock(&second, two, 20).expect("a courteous client leaves");
+    assert_eq!(state.unlock(&second, &id, &file(1), range(0, 1)).map(|id| id.seqid), Ok(2));
+    assert_eq!((state.clients(0).len(), locks_of(&state, &second)), (1, 11));
+    // What ends is counted down: by CLOSE, LOCKU and FREE_STATEID.
+    for round in 0..3 * u64::from(LOCKS_MAX) {
+        let id = lock(&second, two, 30).expect("room");
+        let id = state.unlock(&second, &id, &file(1), range(60, 1)).expect("held");
+        if round % 2 == 0 {
+            assert_eq!(state.free(&second, &id), Ok(()));
+        }
+    }
+    state.close(&second, &StateId { seqid: 0, ..two }, None).expect("open");
+    let two = open(&state, &second, 1, BOTH);
+    let locked = (0..100).take_while(|owner| lock(&second, two, *owner).is_ok()).count();
+    assert_eq!(locked, LOCKS_MAX as usize / 2);
+    state.remove_client(second.id()).expect("alive");
+    let third = client(&state, 0, "c");
+    let three = open(&state, &third, 1, BOTH);
+    let locked = (0..100).take_while(|owner| lock(&third, three, *owner).is_ok()).count();
+    assert_eq!(locked, LOCKS_MAX as usize / 2);
+}
+
+#[test]
 fn twenty_thousand_ranges_are_as_quick_as_one() {
     let state = state();
     let (one, two) = (client(&state, 0, "a"), client(&state, 0, "b"));
