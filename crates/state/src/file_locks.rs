@@ -243,9 +243,8 @@ impl FileLocks {
         let Some(first) = conflicts.next() else { return Ok(()) };
         let mut expired = vec![Arc::clone(&first.owner.client)];
         for range in conflicts {
-            // The owners of one client follow each other.
             let client = &range.owner.client;
-            if expired.last().is_none_or(|last| last.id() != client.id()) {
+            if !expired.iter().any(|known| Arc::ptr_eq(known, client)) {
                 expired.push(Arc::clone(client));
             }
             if expired.len() >= EXPIRED_MAX {

@@ -406,6 +406,25 @@ fn twenty_thousand_ranges_are_as_quick_as_one() {
 }
 
 #[test]
+fn ten_thousand_owners_are_as_quick_as_one() {
+    let state = state();
+    let (one, two) = (client(&state, 0, "a"), client(&state, 0, "b"));
+    let (first, second) = (open(&state, &one, 1, BOTH), open(&state, &two, 1, BOTH));
+    for number in 0..10_000_u64 {
+        let name = number.to_be_bytes();
+        let locked = state.lock(&one, &write(1, range(number * 2, 1), by_open(first, &name)));
+        assert!(locked.is_ok());
+    }
+    for number in 0..10_000 {
+        let by = by_open(second, b"x");
+        assert!(state.lock(&two, &write(1, range(number * 2 + 1, 1), by)).is_ok());
+        assert!(is_denied(&state.lock(&two, &read(1, range(number * 2, MAX), by))));
+    }
+    state.close(&one, &first, None).expect("close");
+    assert!(state.lock(&two, &write(1, range(0, MAX), by_open(second, b"x"))).is_ok());
+}
+
+#[test]
 fn threads_never_hold_one_byte_at_the_same_time() {
     const ROUNDS: u32 = 50_000;
     let state = state();
