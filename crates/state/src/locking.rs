@@ -145,7 +145,8 @@ impl State {
     /// expired lose all that they have, if they alone are in the way.
     ///
     /// It returns the lock stateid of the owner at this open. Who waits for a lock comes before
-    /// those who ask later, but for a lease at most; what became free is kept for it for 2 s.
+    /// those who ask later, but for a lease at most, and if it asks each 40 s; what became free is
+    /// kept for it for 2 s.
     ///
     /// # Errors
     /// [`LockError::Denied`]; [`StateError::Invalid`] for an empty range, one that ends behind the
