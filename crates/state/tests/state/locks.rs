@@ -466,3 +466,73 @@ fn threads_never_hold_one_byte_at_the_same_time() {
     });
     assert!(state.locks(&file(1)).is_empty(), "nobody waits, either");
 }
+
+#[test]
+fn clients_that_are_removed_while_they_lock_leave_nothing_behind() {
+    const ROUNDS: u64 = 10_000;
+    const LOCKS_MAX: u32 = 200;
+    let state = state_with(|limits| limits.locks_max = LOCKS_MAX);
+    let removed = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..2)
+            .map(|thread| {
+                let (state, removed, name) = (&state, &removed, thread.to_string());
+                scope.spawn(move || {
+                    let mut verifier = 1;
+                    let mut own = Arc::clone(session(state, 0, &name, verifier).client());
+                    for round in 0..100 * ROUNDS {
+                        if round > ROUNDS && removed.load(Ordering::Relaxed) > 10 {
+                            break;
+                        }
+                        let at = (round % 3) as u8;
+                        let request =
+                            Open { owner: b"open", file: file(at), access: BOTH, deny: DENY_NONE };
+                        let owner = [round as u8 % 5];
+                        let locked = state.open(&own, &request).map(|open| {
+                            let mut asked = write(at, range(round % 7, 3), by_open(open, &owner));
+                            asked.is_waited_for = round % 2 == 0;
+                            (open, state.lock(&own, &asked))
+                        });
+                        let is_gone = match locked {
+                            Ok((open, Ok(_))) if round % 4 == 0 => {
+                                let open = StateId { seqid: 0, ..open };
+                                state.close(&own, &open, None) == Err(StateError::Expired)
+                            }
+                            Ok((_, Ok(_) | Err(LockError::Denied(_)))) => false,
+                            Ok((_, Err(LockError::State(error)))) | Err(error) => {
+                                assert_eq!(error, StateError::Expired);
+                                true
+                            }
+                        };
+                        if is_gone {
+                            verifier += 1;
+                            own = Arc::clone(session(state, 0, &name, verifier).client());
+                        }
+                    }
+                })
+            })
+            .collect();
+        while !workers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            for report in state.clients(0).iter().filter(|report| report.opens > 2) {
+                // It may be gone by now.
+                let is_removed = state.remove_client(report.id).is_ok();
+                removed.fetch_add(u32::from(is_removed), Ordering::Relaxed);
+            }
+            std::thread::yield_now();
+        }
+    });
+    assert!(removed.load(Ordering::Relaxed) > 0);
+    for report in state.clients(0) {
+        state.remove_client(report.id).expect("known");
+    }
+    assert_eq!((state.opens(), state.open_files()), (0, 0));
+    assert!((0..3).all(|at| state.locks(&file(at)).is_empty()));
+    // Nor is anything counted that is gone.
+    let last = client(&state, 0, "last");
+    let opened = open(&state, &last, 1, BOTH);
+    let lock = |owner: u64| {
+        let owner = owner.to_be_bytes();
+        state.lock(&last, &read(1, range(0, 1), by_open(opened, &owner))).is_ok()
+    };
+    assert_eq!((0..1_000).take_while(|owner| lock(*owner)).count(), LOCKS_MAX as usize / 2);
+}
