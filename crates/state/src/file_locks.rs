@@ -2,7 +2,8 @@
 //!
 //! Who asks for a lock until it gets it stands in order: nobody who came later gets what conflicts.
 //! Otherwise readers that follow each other would keep a writer out for ever. A place in the order
-//! lasts for a lease at most, so that a wait for each other in a ring comes to an end.
+//! lasts for a lease at most, so that a wait for each other in a ring comes to an end; and for 40 s
+//! without another request, since nobody says that it has given up.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use crate::ranges::{LockKind, Range, Ranges, Span};
 
 /// How long a range that became free is kept for its first waiter, in ms.
 const KEPT_MS: u64 = 2_000;
+/// Who waits and has not asked for so long has given up, in ms. Linux asks each 30 s at least.
+const PATIENCE_MS: u64 = 40_000;
 /// Waiters that are remembered, of one file and of one client. Others are denied like those who do
 /// not wait.
 const WAITERS_MAX: usize = 64;
@@ -97,6 +100,8 @@ struct Waiter {
     kind: LockKind,
     /// When it asked first.
     since_ms: u64,
+    /// When it asked last.
+    asked_ms: u64,
     /// From when on nothing keeps it from the lock.
     free_since_ms: Option<u64>,
 }
@@ -114,6 +119,7 @@ impl Waiter {
             span: asking.span,
             kind: asking.kind,
             since_ms: asking.time.now_ms,
+            asked_ms: asking.time.now_ms,
             free_since_ms: None,
         })
     }
@@ -243,9 +249,8 @@ impl FileLocks {
         let Some(first) = conflicts.next() else { return Ok(()) };
         let mut expired = vec![Arc::clone(&first.owner.client)];
         for range in conflicts {
-            // The owners of one client follow each other.
             let client = &range.owner.client;
-            if expired.last().is_none_or(|last| last.id() != client.id()) {
+            if !expired.iter().any(|known| Arc::ptr_eq(known, client)) {
                 expired.push(Arc::clone(client));
             }
             if expired.len() >= EXPIRED_MAX {
@@ -267,8 +272,10 @@ impl FileLocks {
     }
 
     fn remember(&mut self, asking: &Asking<'_>) {
-        let is_known = self.waiters.iter().any(|waiter| waiter.is_of(asking));
-        if !is_known && self.waiters.len() < WAITERS_MAX {
+        let known = self.waiters.iter_mut().find(|waiter| waiter.is_of(asking));
+        if let Some(waiter) = known {
+            waiter.asked_ms = asking.time.now_ms;
+        } else if self.waiters.len() < WAITERS_MAX {
             self.waiters.extend(Waiter::new(asking));
         }
     }
@@ -285,7 +292,8 @@ impl FileLocks {
                 || waiters.iter().any(|before| before.conflicts(owner, *span, *kind));
             let free_since_ms = waiter.free_since_ms.unwrap_or(time.now_ms);
             let is_late = !is_kept_out && time.now_ms.saturating_sub(free_since_ms) > KEPT_MS;
-            let is_old = time.now_ms.saturating_sub(waiter.since_ms) > time.lease_ms;
+            let is_old = time.now_ms.saturating_sub(waiter.since_ms) > time.lease_ms
+                || time.now_ms.saturating_sub(waiter.asked_ms) > PATIENCE_MS;
             if !is_late && !is_old && time.has_lease(&waiter.owner.client) {
                 waiter.free_since_ms = (!is_kept_out).then_some(free_since_ms);
                 waiters.push(waiter);

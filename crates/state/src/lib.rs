@@ -32,6 +32,7 @@ mod ids;
 mod locking;
 mod opening;
 mod opens;
+mod range_index;
 mod ranges;
 mod registry;
 mod session;

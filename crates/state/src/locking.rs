@@ -145,7 +145,8 @@ impl State {
     /// expired lose all that they have, if they alone are in the way.
     ///
     /// It returns the lock stateid of the owner at this open. Who waits for a lock comes before
-    /// those who ask later, but for a lease at most; what became free is kept for it for 2 s.
+    /// those who ask later, but for a lease at most, and if it asks each 40 s; what became free is
+    /// kept for it for 2 s.
     ///
     /// # Errors
     /// [`LockError::Denied`]; [`StateError::Invalid`] for an empty range, one that ends behind the
@@ -176,11 +177,12 @@ impl State {
         if record.file != *file {
             return Err(StateError::BadStateId);
         }
-        let (owner, room) = (&record.owner, self.room(&opens));
+        let room = if self.has_room_for_locks() { self.room(&opens) } else { 0 };
+        let owner = &record.owner;
         let time = self.time(client);
         let unlocked = self.files.with_locks(file, |locks| locks.unlock(owner, span, room, time));
         let growth = unlocked.unwrap_or(Some(0)).ok_or(StateError::TryLater)?;
-        opens.locks.add_ranges(growth);
+        self.count_locks(&mut opens, growth, 0);
         let seqid = opens.locks.raise_seqid(number).ok_or(StateError::BadStateId)?;
         Ok(StateId::of_lock(self.settings.instance, number, seqid))
     }
@@ -242,12 +244,15 @@ impl State {
         if lock.is_none() && opens.locks.count() >= self.ranges_a_client_max() {
             return Err(StateError::TryLater.into());
         }
+        if !self.has_room_for_locks() {
+            return Err(Stopped::ForRoom);
+        }
         let (is_waited_for, room) = (request.is_waited_for, self.room(&opens));
         let time = self.time(client);
         let asking = Asking { owner: &owner, open, span, kind, is_waited_for, room, time };
         let locked = self.files.lock(file, |locks| locks.lock(&asking).map_err(Stopped::from));
         let growth = locked.unwrap_or_else(|| Err(StateError::BadStateId.into()))?;
-        opens.locks.add_ranges(growth);
+        self.count_locks(&mut opens, growth, isize::from(lock.is_none()));
         if let Some(number) = lock {
             let seqid = opens.locks.raise_seqid(number).ok_or(StateError::BadStateId)?;
             return Ok(StateId::of_lock(instance, number, seqid));
@@ -300,6 +305,7 @@ impl State {
             return Err(StateError::LocksHeld);
         }
         opens.locks.remove(number);
+        self.count_locks(&mut opens, 0, -1);
         Ok(())
     }
 
@@ -317,11 +323,26 @@ impl State {
         }
         let time = self.time(client);
         let ended = self.files.with_locks(file, |locks| locks.end_open(open, &owners, time));
-        opens.locks.add_ranges(-ended.unwrap_or(0).cast_signed());
+        let (ranges, stateids) = (ended.unwrap_or(0).cast_signed(), owners.len().cast_signed());
+        self.count_locks(opens, -ranges, -stateids);
+    }
+
+    /// A client has so many more ranges and lock stateids.
+    fn count_locks(&self, opens: &mut ClientOpens, ranges: isize, stateids: isize) {
+        opens.locks.add_ranges(ranges);
+        // A negative number wraps, and so does the sum.
+        self.locks.fetch_add((ranges + stateids).cast_unsigned(), Ordering::Relaxed);
     }
 
     fn ranges_a_client_max(&self) -> usize {
         usize::try_from(self.settings.limits.ranges_a_client_max).unwrap_or(usize::MAX)
+    }
+
+    /// Whether the locks of all clients may become more. Each thread that is told so at the same
+    /// time may add up to three.
+    fn has_room_for_locks(&self) -> bool {
+        let count_max = usize::try_from(self.settings.limits.locks_max).unwrap_or(usize::MAX);
+        self.locks.load(Ordering::Relaxed) < count_max
     }
 
     /// Ranges that a client may still make.

@@ -31,7 +31,7 @@ pub(crate) enum Stopped<E> {
     Failed(E),
     /// These clients have to expire first; if one is alive after all, the call fails.
     ByExpired(Vec<Arc<Client>>, E),
-    /// The opens of all clients are too many.
+    /// The opens or locks of all clients are too many.
     ForRoom,
 }
 

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::range_index::RangeIndex;
+
 /// What a lock permits others (RFC 8881 §18.10.3, `nfs_lock_type4`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LockKind {
@@ -45,6 +47,29 @@ struct Held<T> {
     tag: T,
 }
 
+/// Where the ranges of an owner are found among those of all owners.
+struct Indexed<'a, O> {
+    index: &'a mut RangeIndex<O>,
+    owner: &'a O,
+}
+
+/// The ranges of all owners, by kind.
+#[derive(Debug)]
+struct Indexes<O> {
+    reads: RangeIndex<O>,
+    writes: RangeIndex<O>,
+}
+
+impl<O> Indexes<O> {
+    fn of<'a>(&'a mut self, owner: &'a O, kind: LockKind) -> Indexed<'a, O> {
+        let index = match kind {
+            LockKind::Read => &mut self.reads,
+            LockKind::Write => &mut self.writes,
+        };
+        Indexed { index, owner }
+    }
+}
+
 /// Ranges of one owner and kind by their first bytes.
 #[derive(Debug)]
 struct OfKind<T>(BTreeMap<u64, Held<T>>);
@@ -78,21 +103,41 @@ impl<T: Copy + PartialEq> OfKind<T> {
         })
     }
 
-    fn clear(&mut self, span: Span) {
+    fn put<O: Ord + Clone>(&mut self, indexed: &mut Indexed<'_, O>, start: u64, held: Held<T>) {
+        self.0.insert(start, held);
+        indexed.index.add(indexed.owner, Span { start, end: held.end });
+    }
+
+    fn take<O: Ord + Clone>(&mut self, indexed: &mut Indexed<'_, O>, start: u64) {
+        self.0.remove(&start);
+        indexed.index.remove(indexed.owner, start);
+    }
+
+    fn clear<O: Ord + Clone>(&mut self, mut indexed: Indexed<'_, O>, span: Span) {
         let first = self.before(span.start).filter(|(_, held)| held.end >= span.start);
         if let Some((start, held)) = first {
-            self.0.insert(start, Held { end: span.start - 1, ..held });
+            self.put(&mut indexed, start, Held { end: span.start - 1, ..held });
             if held.end > span.end {
-                self.0.insert(span.end + 1, held);
+                self.put(&mut indexed, span.end + 1, held);
             }
         }
         while let Some((start, held)) = self.0.range(span.start..=span.end).next() {
             let (start, held) = (*start, *held);
-            self.0.remove(&start);
+            self.take(&mut indexed, start);
             if held.end > span.end {
-                self.0.insert(span.end + 1, held);
+                self.put(&mut indexed, span.end + 1, held);
             }
         }
+    }
+
+    fn clear_tag<O: Ord + Clone>(&mut self, indexed: &mut Indexed<'_, O>, tag: T) {
+        self.0.retain(|start, held| {
+            let stays = held.tag != tag;
+            if !stays {
+                indexed.index.remove(indexed.owner, *start);
+            }
+            stays
+        });
     }
 
     /// What `span` is joined with, on either side.
@@ -102,22 +147,28 @@ impl<T: Copy + PartialEq> OfKind<T> {
     }
 
     /// Adds `span`, which was cleared, and joins it with what [`OfKind::joined`] had found before.
-    fn add(&mut self, span: Span, tag: T, joined: [Option<(u64, Held<T>)>; 2]) {
+    fn add<O: Ord + Clone>(
+        &mut self,
+        mut indexed: Indexed<'_, O>,
+        span: Span,
+        tag: T,
+        joined: [Option<(u64, Held<T>)>; 2],
+    ) {
         let [before, after] = joined;
         let start = before.map_or(span.start, |(start, _)| start);
         let end = after.map_or(span.end, |(_, held)| held.end);
         if after.is_some() {
             // What is behind `span` begins there, after the clearing.
-            self.0.remove(&span.end.saturating_add(1));
+            self.take(&mut indexed, span.end.saturating_add(1));
         }
-        self.0.insert(start, Held { end, tag });
+        self.put(&mut indexed, start, Held { end, tag });
     }
 }
 
 /// The ranges of one owner.
 ///
-/// The kinds are apart, so that the first range that overlaps is the first that conflicts: nobody
-/// has to walk over read locks to judge another.
+/// The kinds are apart, so that what overlaps conflicts: nobody has to walk over read locks to
+/// judge another.
 #[derive(Debug)]
 struct Owned<T> {
     reads: OfKind<T>,
@@ -144,9 +195,9 @@ impl<T: Copy + PartialEq> Owned<T> {
         self.reads.growth_of_clear(span) + self.writes.growth_of_clear(span)
     }
 
-    fn clear(&mut self, span: Span) {
-        self.reads.clear(span);
-        self.writes.clear(span);
+    fn clear<O: Ord + Clone>(&mut self, indexes: &mut Indexes<O>, owner: &O, span: Span) {
+        self.reads.clear(indexes.of(owner, LockKind::Read), span);
+        self.writes.clear(indexes.of(owner, LockKind::Write), span);
     }
 
     fn growth_of_set(&self, span: Span, kind: LockKind, tag: T) -> isize {
@@ -155,26 +206,27 @@ impl<T: Copy + PartialEq> Owned<T> {
         self.growth_of_clear(span) + 1 - joined.cast_signed()
     }
 
-    fn set(&mut self, span: Span, kind: LockKind, tag: T) {
+    fn set<O: Ord + Clone>(
+        &mut self,
+        indexes: &mut Indexes<O>,
+        owner: &O,
+        span: Span,
+        kind: LockKind,
+        tag: T,
+    ) {
         let joined = self.of(kind).joined(span, tag);
-        self.clear(span);
+        self.clear(indexes, owner, span);
         let of_kind = match kind {
             LockKind::Read => &mut self.reads,
             LockKind::Write => &mut self.writes,
         };
-        of_kind.add(span, tag, joined);
+        of_kind.add(indexes.of(owner, kind), span, tag, joined);
     }
 
-    /// The first range that keeps others from `span`.
-    fn conflict(&self, span: Span, kind: LockKind) -> Option<(Span, LockKind)> {
-        let write = self.writes.within(span).next();
-        let read = self.reads.within(span).next().filter(|_| kind == LockKind::Write);
-        match (read, write) {
-            (Some(read), write) if write.is_none_or(|write| read.start < write.start) => {
-                Some((read, LockKind::Read))
-            }
-            (_, write) => write.map(|write| (write, LockKind::Write)),
-        }
+    /// Whether one of them keeps others from `span`.
+    fn keeps(&self, span: Span, kind: LockKind) -> bool {
+        self.writes.within(span).next().is_some()
+            || kind == LockKind::Write && self.reads.within(span).next().is_some()
     }
 }
 
@@ -197,11 +249,13 @@ impl<O: Clone> Range<&O> {
 pub(crate) struct Ranges<O, T> {
     /// An owner without ranges is not here.
     owners: BTreeMap<O, Owned<T>>,
+    indexes: Indexes<O>,
 }
 
 impl<O, T> Default for Ranges<O, T> {
     fn default() -> Self {
-        Self { owners: BTreeMap::new() }
+        let indexes = Indexes { reads: RangeIndex::default(), writes: RangeIndex::default() };
+        Self { owners: BTreeMap::new(), indexes }
     }
 }
 
@@ -217,12 +271,11 @@ impl<O: Ord + Clone, T: Copy + PartialEq> Ranges<O, T> {
 
     /// Gives an owner a range, whatever others hold. What it had there is replaced.
     pub(crate) fn set(&mut self, owner: &O, span: Span, kind: LockKind, tag: T) {
+        if !self.owners.contains_key(owner) {
+            self.owners.insert(owner.clone(), Owned::new());
+        }
         if let Some(owned) = self.owners.get_mut(owner) {
-            owned.set(span, kind, tag);
-        } else {
-            let mut owned = Owned::new();
-            owned.set(span, kind, tag);
-            self.owners.insert(owner.clone(), owned);
+            owned.set(&mut self.indexes, owner, span, kind, tag);
         }
     }
 
@@ -234,7 +287,7 @@ impl<O: Ord + Clone, T: Copy + PartialEq> Ranges<O, T> {
     /// Takes a range from an owner, whatever it has of it.
     pub(crate) fn clear(&mut self, owner: &O, span: Span) {
         if let Some(owned) = self.owners.get_mut(owner) {
-            owned.clear(span);
+            owned.clear(&mut self.indexes, owner, span);
             if owned.count() == 0 {
                 self.owners.remove(owner);
             }
@@ -245,8 +298,8 @@ impl<O: Ord + Clone, T: Copy + PartialEq> Ranges<O, T> {
     pub(crate) fn clear_tag(&mut self, owner: &O, tag: T) -> usize {
         let Some(owned) = self.owners.get_mut(owner) else { return 0 };
         let before = owned.count();
-        owned.reads.0.retain(|_, held| held.tag != tag);
-        owned.writes.0.retain(|_, held| held.tag != tag);
+        owned.reads.clear_tag(&mut self.indexes.of(owner, LockKind::Read), tag);
+        owned.writes.clear_tag(&mut self.indexes.of(owner, LockKind::Write), tag);
         let cleared = before - owned.count();
         if owned.count() == 0 {
             self.owners.remove(owner);
@@ -260,25 +313,26 @@ impl<O: Ord + Clone, T: Copy + PartialEq> Ranges<O, T> {
         owned.reads.0.values().chain(owned.writes.0.values()).any(|held| held.tag == tag)
     }
 
-    /// What keeps an owner from a range: of each other owner the first range that conflicts.
+    /// What keeps an owner from a range: all ranges of others that conflict; write locks first.
     pub(crate) fn conflicts<'a>(
         &'a self,
         owner: &'a O,
         span: Span,
         kind: LockKind,
     ) -> impl Iterator<Item = Range<&'a O>> {
-        self.owners.iter().filter(move |(other, _)| *other != owner).filter_map(
-            move |(owner, owned)| {
-                let (span, kind) = owned.conflict(span, kind)?;
-                Some(Range { owner, span, kind })
-            },
-        )
+        let of = |index: &'a RangeIndex<O>, kind| {
+            index.overlapping(span).map(move |(owner, span)| Range { owner, span, kind })
+        };
+        let reads = (kind == LockKind::Write).then(|| of(&self.indexes.reads, LockKind::Read));
+        let conflicts =
+            of(&self.indexes.writes, LockKind::Write).chain(reads.into_iter().flatten());
+        conflicts.filter(move |range| range.owner != owner)
     }
 
     /// Whether a range of `owner` keeps others from `span`.
     pub(crate) fn keeps(&self, owner: &O, span: Span, kind: LockKind) -> bool {
         let owned = self.owners.get(owner);
-        owned.is_some_and(|owned| owned.conflict(span, kind).is_some())
+        owned.is_some_and(|owned| owned.keeps(span, kind))
     }
 
     /// All ranges, by owner; its read locks first.
@@ -444,20 +498,23 @@ mod tests {
                 prop_assert_eq!(before.cast_signed() + growth, ranges.iter().count().cast_signed());
                 prop_assert_eq!(listed(&ranges), model.listed());
                 prop_assert_eq!(ranges.is_empty(), model.listed().is_empty());
-                let expected: Vec<_> = (0..OWNERS)
+                let mut expected: Vec<_> = (0..OWNERS)
                     .filter(|other| *other != owner)
-                    .filter_map(|other| {
-                        let mut runs = model.runs(other).into_iter();
-                        let (from, to, held) = runs.find(|(from, to, held)| {
-                            *from <= last && first <= *to && held.conflicts(kind)
-                        })?;
-                        Some((other, between(from, to), held))
+                    .flat_map(|other| model.runs(other).into_iter().map(move |run| (other, run)))
+                    .filter(|(_, (from, to, held))| {
+                        *from <= last && first <= *to && held.conflicts(kind)
+                    })
+                    .map(|(other, (from, to, held))| {
+                        let span = between(from, to);
+                        (other, span.start, span.end, held)
                     })
                     .collect();
-                let found: Vec<_> = ranges
+                let mut found: Vec<_> = ranges
                     .conflicts(&owner, span, kind)
-                    .map(|range| (*range.owner, range.span, range.kind))
+                    .map(|range| (*range.owner, range.span.start, range.span.end, range.kind))
                     .collect();
+                found.sort_unstable();
+                expected.sort_unstable();
                 prop_assert_eq!(&found, &expected);
                 for other in (0..OWNERS).filter(|other| *other != owner) {
                     let keeps = expected.iter().any(|(owner, ..)| *owner == other);

@@ -14,6 +14,8 @@ pub struct Limits {
     pub ranges_a_client_max: u32,
     /// Opens of all clients together.
     pub opens_max: u32,
+    /// Ranges that all clients have locked together, and their lock stateids.
+    pub locks_max: u32,
     /// Slots of one session, in either direction.
     pub slots_max: u32,
     /// Size of one kept reply in bytes.
@@ -32,6 +34,7 @@ impl Default for Limits {
             opens_a_client_max: 100_000,
             ranges_a_client_max: 20_000,
             opens_max: 1_000_000,
+            locks_max: 1_000_000,
             slots_max: 64,
             reply_bytes_max: 2048,
             slot_bytes_max: 512 << 20,

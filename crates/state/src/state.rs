@@ -1,7 +1,7 @@
 //! The state as a whole.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -28,7 +28,9 @@ pub struct State {
     pub(crate) files: Files,
     /// Opens of all clients.
     pub(crate) opens: AtomicU32,
-    /// Serial number of the next open.
+    /// Locked ranges and lock stateids of all clients.
+    pub(crate) locks: AtomicUsize,
+    /// Serial number of the next open or lock stateid.
     pub(crate) serial: AtomicU64,
 }
 
@@ -48,6 +50,7 @@ impl State {
             sessions: SessionTable::new(settings.instance, sessions_max),
             files: Files::new(),
             opens: AtomicU32::new(0),
+            locks: AtomicUsize::new(0),
             serial: AtomicU64::new(0),
             settings,
         }

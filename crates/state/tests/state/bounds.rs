@@ -195,6 +195,7 @@ fn limits_of_nothing_do_not_panic() {
     let limits = &mut settings.limits;
     (limits.clients_max, limits.sessions_a_client_max) = (0, 0);
     (limits.opens_a_client_max, limits.opens_max, limits.slots_max) = (0, 0, 0);
+    (limits.ranges_a_client_max, limits.locks_max) = (0, 0);
     (limits.reply_bytes_max, limits.slot_bytes_max) = (0, 0);
     let state = State::new(settings);
     let id = exchange(&state, 0, "a", 1, "root").expect("one record there is").client;

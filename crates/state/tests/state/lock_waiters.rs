@@ -189,13 +189,33 @@ fn a_place_in_the_order_lasts_for_a_lease() {
     let mut waiter = Process::new(&state, &two, "waiter");
     assert!(holder.reads(&state));
     assert!(!waiter.waits_to_write(&state));
-    one.renew(LEASE_MS);
-    two.renew(LEASE_MS);
-    assert!(!reader.reads(&state));
+    for now_ms in [40_000, 80_000, LEASE_MS] {
+        one.renew(now_ms);
+        two.renew(now_ms);
+        assert!(!reader.reads(&state) && !waiter.waits_to_write(&state), "{now_ms}");
+    }
     one.renew(LEASE_MS + 1);
     assert!(reader.reads(&state));
     assert!(!waiter.waits_to_write(&state));
     assert_eq!(waiting(&state).len(), 1, "again, for another lease");
+}
+
+#[test]
+fn who_does_not_ask_any_more_loses_its_place() {
+    let state = state();
+    let (one, two) = (client(&state, 0, "a"), client(&state, 0, "b"));
+    let mut holder = Process::new(&state, &one, "holder");
+    let mut reader = Process::new(&state, &one, "reader");
+    let mut waiter = Process::new(&state, &two, "waiter");
+    assert!(holder.reads(&state));
+    assert!(!waiter.waits_to_write(&state));
+    two.renew(10_000);
+    assert!(!waiter.waits_to_write(&state));
+    state.tick(50_000);
+    assert!(!reader.reads(&state));
+    state.tick(50_001);
+    assert!(reader.reads(&state));
+    assert!(waiting(&state).is_empty());
 }
 
 #[test]
@@ -386,10 +406,10 @@ proptest! {
         // Nobody asks any more: each that is remembered has its two seconds.
         let mut last = Process::new(&state, &clients[0], "last");
         let mut now_ms = u64::from(STEPS) * STEP_MS;
-        let mut rounds = 0;
+        let (rounds_max, mut rounds) = (waiting(&state).len(), 0);
         while !last.writes(&state) {
             rounds += 1;
-            prop_assert!(rounds <= PROCESSES, "{:?}", state.locks(&file(1)));
+            prop_assert!(rounds <= rounds_max, "{:?}", state.locks(&file(1)));
             now_ms += 2_001;
             state.tick(now_ms);
         }

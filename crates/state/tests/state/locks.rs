@@ -347,6 +347,44 @@ fn the_ranges_and_lock_stateids_of_a_client_are_bounded() {
 }
 
 #[test]
+fn the_locks_of_all_are_bounded_and_courteous_clients_make_room() {
+    const LOCKS_MAX: u32 = 40;
+    let state = state_with(|limits| limits.locks_max = LOCKS_MAX);
+    let lock = |client, open, owner: u64| {
+        let range = range(owner * 2, 1);
+        state.lock(client, &write(1, range, by_open(open, &owner.to_be_bytes())))
+    };
+    let (first, second) = (client(&state, 0, "a"), client(&state, 5, "b"));
+    let (one, two) = (open(&state, &first, 1, BOTH), open(&state, &second, 1, BOTH));
+    // Each is a range and a stateid.
+    (0..10).for_each(|owner| assert!(lock(&first, one, owner).is_ok()));
+    (10..20).for_each(|owner| assert!(lock(&second, two, owner).is_ok()));
+    let full = Err(LockError::State(StateError::TryLater));
+    assert_eq!(lock(&second, two, 20), full, "all are alive");
+    second.renew(LEASE_MS + 1);
+    let id = lock(&second, two, 20).expect("a courteous client leaves");
+    assert_eq!(state.unlock(&second, &id, &file(1), range(0, 1)).map(|id| id.seqid), Ok(2));
+    assert_eq!((state.clients(0).len(), locks_of(&state, &second)), (1, 11));
+    // What ends is counted down: by CLOSE, LOCKU and FREE_STATEID.
+    for round in 0..3 * u64::from(LOCKS_MAX) {
+        let id = lock(&second, two, 30).expect("room");
+        let id = state.unlock(&second, &id, &file(1), range(60, 1)).expect("held");
+        if round % 2 == 0 {
+            assert_eq!(state.free(&second, &id), Ok(()));
+        }
+    }
+    state.close(&second, &StateId { seqid: 0, ..two }, None).expect("open");
+    let two = open(&state, &second, 1, BOTH);
+    let locked = (0..100).take_while(|owner| lock(&second, two, *owner).is_ok()).count();
+    assert_eq!(locked, LOCKS_MAX as usize / 2);
+    state.remove_client(second.id()).expect("alive");
+    let third = client(&state, 0, "c");
+    let three = open(&state, &third, 1, BOTH);
+    let locked = (0..100).take_while(|owner| lock(&third, three, *owner).is_ok()).count();
+    assert_eq!(locked, LOCKS_MAX as usize / 2);
+}
+
+#[test]
 fn twenty_thousand_ranges_are_as_quick_as_one() {
     let state = state();
     let (one, two) = (client(&state, 0, "a"), client(&state, 0, "b"));
@@ -365,6 +403,25 @@ fn twenty_thousand_ranges_are_as_quick_as_one() {
     }
     state.close(&one, &first, None).expect("close");
     assert_eq!(locks_of(&state, &one), 0);
+}
+
+#[test]
+fn ten_thousand_owners_are_as_quick_as_one() {
+    let state = state();
+    let (one, two) = (client(&state, 0, "a"), client(&state, 0, "b"));
+    let (first, second) = (open(&state, &one, 1, BOTH), open(&state, &two, 1, BOTH));
+    for number in 0..10_000_u64 {
+        let name = number.to_be_bytes();
+        let locked = state.lock(&one, &write(1, range(number * 2, 1), by_open(first, &name)));
+        assert!(locked.is_ok());
+    }
+    for number in 0..10_000 {
+        let by = by_open(second, b"x");
+        assert!(state.lock(&two, &write(1, range(number * 2 + 1, 1), by)).is_ok());
+        assert!(is_denied(&state.lock(&two, &read(1, range(number * 2, MAX), by))));
+    }
+    state.close(&one, &first, None).expect("close");
+    assert!(state.lock(&two, &write(1, range(0, MAX), by_open(second, b"x"))).is_ok());
 }
 
 #[test]
@@ -408,4 +465,74 @@ fn threads_never_hold_one_byte_at_the_same_time() {
         }
     });
     assert!(state.locks(&file(1)).is_empty(), "nobody waits, either");
+}
+
+#[test]
+fn clients_that_are_removed_while_they_lock_leave_nothing_behind() {
+    const ROUNDS: u64 = 10_000;
+    const LOCKS_MAX: u32 = 200;
+    let state = state_with(|limits| limits.locks_max = LOCKS_MAX);
+    let removed = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..2)
+            .map(|thread| {
+                let (state, removed, name) = (&state, &removed, thread.to_string());
+                scope.spawn(move || {
+                    let mut verifier = 1;
+                    let mut own = Arc::clone(session(state, 0, &name, verifier).client());
+                    for round in 0..100 * ROUNDS {
+                        if round > ROUNDS && removed.load(Ordering::Relaxed) > 10 {
+                            break;
+                        }
+                        let at = (round % 3) as u8;
+                        let request =
+                            Open { owner: b"open", file: file(at), access: BOTH, deny: DENY_NONE };
+                        let owner = [round as u8 % 5];
+                        let locked = state.open(&own, &request).map(|open| {
+                            let mut asked = write(at, range(round % 7, 3), by_open(open, &owner));
+                            asked.is_waited_for = round % 2 == 0;
+                            (open, state.lock(&own, &asked))
+                        });
+                        let is_gone = match locked {
+                            Ok((open, Ok(_))) if round % 4 == 0 => {
+                                let open = StateId { seqid: 0, ..open };
+                                state.close(&own, &open, None) == Err(StateError::Expired)
+                            }
+                            Ok((_, Ok(_) | Err(LockError::Denied(_)))) => false,
+                            Ok((_, Err(LockError::State(error)))) | Err(error) => {
+                                assert_eq!(error, StateError::Expired);
+                                true
+                            }
+                        };
+                        if is_gone {
+                            verifier += 1;
+                            own = Arc::clone(session(state, 0, &name, verifier).client());
+                        }
+                    }
+                })
+            })
+            .collect();
+        while !workers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            for report in state.clients(0).iter().filter(|report| report.opens > 2) {
+                // It may be gone by now.
+                let is_removed = state.remove_client(report.id).is_ok();
+                removed.fetch_add(u32::from(is_removed), Ordering::Relaxed);
+            }
+            std::thread::yield_now();
+        }
+    });
+    assert!(removed.load(Ordering::Relaxed) > 0);
+    for report in state.clients(0) {
+        state.remove_client(report.id).expect("known");
+    }
+    assert_eq!((state.opens(), state.open_files()), (0, 0));
+    assert!((0..3).all(|at| state.locks(&file(at)).is_empty()));
+    // Nor is anything counted that is gone.
+    let last = client(&state, 0, "last");
+    let opened = open(&state, &last, 1, BOTH);
+    let lock = |owner: u64| {
+        let owner = owner.to_be_bytes();
+        state.lock(&last, &read(1, range(0, 1), by_open(opened, &owner))).is_ok()
+    };
+    assert_eq!((0..1_000).take_while(|owner| lock(*owner)).count(), LOCKS_MAX as usize / 2);
 }
