@@ -299,7 +299,8 @@ impl<'a> Run<'_, 'a> {
         arguments: &mut Reader<'_>,
         reply: &mut ReplyBuffer,
     ) -> Result<Begun, NfsStat4> {
-        let (slot, told) = match nfs4::session::sequence(self, arguments)? {
+        let reply_bytes = self.reply_bytes(reply) + nfs4::session::TOLD_BYTES;
+        let (slot, told) = match nfs4::session::sequence(self, arguments, reply_bytes)? {
             nfs4::session::Begun::New(slot, told) => (slot, told),
             nfs4::session::Begun::Replay(replayed, told) => {
                 told.encode(&mut Writer::new(&mut reply.bytes));

@@ -8,6 +8,9 @@ use super::status::OrStatus;
 use crate::compound::Run;
 use crate::reply_cache::digest;
 
+/// Bytes of SEQUENCE's result behind its status.
+pub(crate) const TOLD_BYTES: usize = 36;
+
 /// What came of SEQUENCE.
 pub(crate) enum Begun {
     /// The request is new: it uses this slot until it ends.
@@ -36,11 +39,23 @@ impl Told {
     }
 }
 
-/// Decodes the arguments, and asks the session for the slot.
-pub(crate) fn sequence(run: &Run<'_, '_>, r: &mut Reader<'_>) -> Result<Begun, NfsStat4> {
+/// Decodes the arguments, and asks the session for the slot. The reply has this many bytes at least.
+pub(crate) fn sequence(
+    run: &Run<'_, '_>,
+    r: &mut Reader<'_>,
+    reply_bytes: usize,
+) -> Result<Begun, NfsStat4> {
     let arguments = Sequence4Args::decode(r).map_err(|_| NfsStat4::BadXdr)?;
     let id = SessionId(arguments.sessionid);
     let session = run.nfs4.state.session(&id).ok_or(NfsStat4::BadSession)?;
+    // What fails must not have changed anything of its slot.
+    let fore = session.fore();
+    if reply_bytes > fore.response_bytes_max as usize {
+        return Err(NfsStat4::RepTooBig);
+    }
+    if arguments.cachethis && reply_bytes > fore.response_bytes_cached_max as usize {
+        return Err(NfsStat4::RepTooBigToCache);
+    }
     let message = run.call.message.bytes;
     let request = steadfast_state::Sequence {
         slot: arguments.slotid,
