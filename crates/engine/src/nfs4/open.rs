@@ -73,6 +73,11 @@ impl Op for Open {
         let access = share_access(arguments.share_access)?;
         let deny = share_deny(arguments.share_deny)?;
         run.current()?;
+        // Who has not said that nothing is left to reclaim may get nothing new (RFC 8881 §18.51.3).
+        let is_reclaim = matches!(arguments.claim, OpenClaim4::Previous(_));
+        if !is_reclaim && !run.client()?.has_completed_reclaim() {
+            return Err(NfsStat4::Grace);
+        }
         let mut dir_attr = None;
         match &arguments.claim {
             OpenClaim4::Null(name) => {

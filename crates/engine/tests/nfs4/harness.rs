@@ -10,7 +10,8 @@ use steadfast_engine::{
 use steadfast_shares::{ClientPattern, ClientRule, Flavor, Rights, Share, ShareId, Squash};
 use steadfast_vfs::model::ModelFs;
 use steadfast_wire::nfs4::{
-    ChannelAttributes4, CreateSession4Args, ExchangeId4Args, Op4, Sequence4Args, StateProtect4,
+    ChannelAttributes4, CreateSession4Args, ExchangeId4Args, Op4, ReclaimComplete4Args,
+    Sequence4Args, StateProtect4,
 };
 use steadfast_xdr::Reader;
 
@@ -269,8 +270,15 @@ pub(crate) fn create_session(client: u64, sequence: u32) -> CreateSession4Args<'
 }
 
 impl<'s> Client<'s> {
+    /// A client that has nothing to reclaim.
     pub(crate) fn new(server: &'s Server, owner: &[u8], from: Sender) -> Self {
-        Self::with(server, owner, from, channel())
+        let client = Self::with(server, owner, from, channel());
+        let last_slot = channel().maxrequests - 1;
+        let ops = Ops::new()
+            .op(Op4::Sequence, &client.sequence(last_slot, 1, false))
+            .op(Op4::ReclaimComplete, &ReclaimComplete4Args { one_fs: false });
+        server.run(&client.from, &ops).succeeds();
+        client
     }
 
     pub(crate) fn with(

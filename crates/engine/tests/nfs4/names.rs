@@ -3,7 +3,7 @@
 use steadfast_engine::ExportTable;
 use steadfast_shares::{Flavor, Flavors, Rights};
 use steadfast_wire::nfs4::{
-    Bitmap4, GetAttr4Args, NfsStat4, Op4, ReclaimComplete4Args, SecInfo4Args, SecInfoNoName4Args,
+    Bitmap4, GetAttr4Args, NfsStat4, Op4, SecInfo4Args, SecInfoNoName4Args,
 };
 
 use crate::compounds::{HEADER_BYTES, Ops, words, xdr};
@@ -226,14 +226,4 @@ fn a_share_may_be_the_root() {
     client.run(&Ops::at(&[]).bare(Op4::LookupP)).fails(Op4::LookupP, NfsStat4::NoEnt);
     let attributes = GetAttr4Args { attr_request: Bitmap4::EMPTY };
     client.run(&Ops::at(&[]).op(Op4::GetAttr, &attributes)).succeeds();
-}
-
-#[test]
-fn reclaiming_is_completed_once() {
-    let server = server();
-    let client = Client::new(&server, b"c", sender(1));
-    let complete = |one_fs| Ops::new().op(Op4::ReclaimComplete, &ReclaimComplete4Args { one_fs });
-    client.run(&complete(true)).fails(Op4::ReclaimComplete, NfsStat4::NoFileHandle);
-    client.run(&complete(false)).succeeds();
-    client.run(&complete(false)).fails(Op4::ReclaimComplete, NfsStat4::CompleteAlready);
 }

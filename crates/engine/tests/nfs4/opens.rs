@@ -2,11 +2,11 @@
 
 use steadfast_wire::nfs4::{
     Close4Args, FreeStateId4Args, NfsStat4, Op4, Open4Args, OpenClaim4, OpenDowngrade4Args,
-    OpenHow4, Read4Args, StateId4, TestStateId4Args,
+    OpenHow4, Read4Args, ReclaimComplete4Args, StateId4, TestStateId4Args,
 };
 
 use crate::compounds::{Ops, stateid};
-use crate::harness::{Client, Server, sender};
+use crate::harness::{Client, Server, channel, sender};
 
 const ANONYMOUS: StateId4 = StateId4 { seqid: 0, other: [0; 12] };
 const BYPASS: StateId4 = StateId4 { seqid: u32::MAX, other: [0xff; 12] };
@@ -239,4 +239,19 @@ fn stateids_are_tested_and_opens_are_not_freed() {
     client.run(&Ops::put(&file).then(&close(newer))).succeeds();
     client.run(&free(newer)).fails(Op4::FreeStateId, NfsStat4::BadStateId);
     client.run(&free(ANONYMOUS)).fails(Op4::FreeStateId, NfsStat4::BadStateId);
+}
+
+#[test]
+fn reclaiming_is_completed_once_and_before_anything_new_is_opened() {
+    let server = Server::new();
+    let (_, root, file) = with_file(&server);
+    let client = Client::with(&server, b"new", sender(3), channel());
+    let complete = |one_fs| Ops::new().op(Op4::ReclaimComplete, &ReclaimComplete4Args { one_fs });
+    client.run(&complete(true)).fails(Op4::ReclaimComplete, NfsStat4::NoFileHandle);
+    let opening = Ops::put(&root).then(&open(b"f", b"x", 1, 0));
+    client.run(&opening).fails(Op4::Open, NfsStat4::Grace);
+    client.run(&Ops::put(&file).then(&read(ANONYMOUS))).succeeds();
+    client.run(&complete(false)).succeeds();
+    client.run(&complete(false)).fails(Op4::ReclaimComplete, NfsStat4::CompleteAlready);
+    client.run(&opening).succeeds();
 }
