@@ -243,7 +243,16 @@ impl<'a> Run<'_, 'a> {
 
     /// Whether the reply may be as large as it is.
     fn fits(&self, reply: &ReplyBuffer) -> Result<(), NfsStat4> {
-        let bytes = self.reply_bytes(reply);
+        self.require_room(reply, 0)
+    }
+
+    /// Whether the reply may have so many bytes more: to be asked before an operation makes what
+    /// only its result tells of.
+    ///
+    /// # Errors
+    /// `RepTooBig`, `RepTooBigToCache`.
+    pub(crate) fn require_room(&self, reply: &ReplyBuffer, more: usize) -> Result<(), NfsStat4> {
+        let bytes = self.reply_bytes(reply).saturating_add(more);
         if bytes > self.reply_bytes_max {
             return Err(NfsStat4::RepTooBig);
         }

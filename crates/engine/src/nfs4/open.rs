@@ -24,6 +24,8 @@ const ACCESS_BITS: u32 = 0x3;
 const WANT_BITS: u32 = 0x3_ff00;
 /// Locks are as POSIX has them.
 const RESULT_LOCKTYPE_POSIX: u32 = 0x4;
+/// Bytes of OPEN's result behind its status, without attributes that were set and a delegation.
+const OPENED_BYTES: usize = 48;
 /// No delegation.
 const DELEGATE_NONE: u32 = 0;
 
@@ -114,6 +116,7 @@ impl Op for Open {
                 return Err(NfsStat4::NotSupp);
             }
         }
+        run.require_room(reply, OPENED_BYTES)?;
         run.stored(NfsStat4::IsDir)?;
         if access.contains(ShareAccess::WRITE) {
             return Err(NfsStat4::RoFs);

@@ -1,11 +1,11 @@
 //! OPEN, CLOSE, `OPEN_DOWNGRADE`, and stateids.
 
 use steadfast_wire::nfs4::{
-    Close4Args, FreeStateId4Args, NfsStat4, Op4, Open4Args, OpenClaim4, OpenDowngrade4Args,
-    OpenHow4, Read4Args, ReclaimComplete4Args, StateId4, TestStateId4Args,
+    ChannelAttributes4, Close4Args, FreeStateId4Args, NfsStat4, Op4, Open4Args, OpenClaim4,
+    OpenDowngrade4Args, OpenHow4, Read4Args, ReclaimComplete4Args, StateId4, TestStateId4Args,
 };
 
-use crate::compounds::{Ops, stateid};
+use crate::compounds::{Ops, Reply, stateid};
 use crate::harness::{Client, Server, channel, sender};
 
 const ANONYMOUS: StateId4 = StateId4 { seqid: 0, other: [0; 12] };
@@ -254,4 +254,19 @@ fn reclaiming_is_completed_once_and_before_anything_new_is_opened() {
     client.run(&complete(false)).succeeds();
     client.run(&complete(false)).fails(Op4::ReclaimComplete, NfsStat4::CompleteAlready);
     client.run(&opening).succeeds();
+}
+
+#[test]
+fn nothing_is_opened_whose_stateid_could_not_be_told() {
+    let server = Server::new();
+    let (other, _, file) = with_file(&server);
+    let fore = ChannelAttributes4 { maxresponsesize_cached: 140, ..channel() };
+    let client = Client::with(&server, b"new", sender(3), fore);
+    let complete = ReclaimComplete4Args { one_fs: false };
+    client.run(&Ops::new().op(Op4::ReclaimComplete, &complete)).succeeds();
+    let ops = Ops::put(&file).op(Op4::Open, &arguments(b"x", 1, 1, OpenClaim4::Fh));
+    let kept = client.next(true, &ops);
+    let reply = Reply::read(&server.send(&client.from, &kept).unwrap());
+    reply.fails(Op4::Open, NfsStat4::RepTooBigToCache);
+    opened(&other, &file, b"x", 0).unwrap();
 }
