@@ -18,7 +18,7 @@ use steadfast_wire::nfs3::{
 };
 use steadfast_wire::nfs4::{
     ChannelAttributes4, CompoundHead4, CreateSession4Args, ExchangeId4Args, NfsStat4, Op4,
-    Sequence4Args, StateProtect4,
+    ReclaimComplete4Args, Sequence4Args, StateProtect4,
 };
 use steadfast_wire::rpc::{CallHeader, OpaqueAuth};
 use steadfast_wire::rpcbind::{
@@ -151,6 +151,8 @@ impl Server {
     pub fn compound(&mut self, count: u32, operations: &[u8], flush_works: bool) {
         if self.session.is_none() {
             self.session = Some((self.new_session(), 0));
+            let nothing_left = written(&ReclaimComplete4Args { one_fs: false });
+            self.compound(1, &[written(&Op4::ReclaimComplete), nothing_left].concat(), true);
         }
         let Some((session, sequence)) = &mut self.session else { return };
         *sequence += 1;

@@ -331,6 +331,7 @@ impl<'a> Run<'_, 'a> {
         reply: &mut ReplyBuffer,
     ) -> Result<Begun, NfsStat4> {
         let request = nfs4::session::Request::decode(self, arguments)?;
+        request.require_room(self.reply_bytes(reply) + nfs4::session::TOLD_BYTES)?;
         let mut begun = request.begin(self)?;
         if let nfs4::session::Begun::InProgress = begun
             && let Some(sink) = self.call.host.reply_sink()

@@ -1,7 +1,7 @@
 //! READ, READLINK, WRITE, COMMIT (RFC 8881 §18.3, §18.22, §18.24, §18.32).
 
 use steadfast_state::{ShareAccess, StateId};
-use steadfast_vfs::{FsError, ReadPlace, WriteHow};
+use steadfast_vfs::{FileKind, FsError, ReadPlace, WriteHow};
 use steadfast_wire::nfs3::StableHow;
 use steadfast_wire::nfs4::{Commit4Args, NfsStat4, Op4, Read4Args, Write4Args};
 use steadfast_xdr::Writer;
@@ -48,7 +48,18 @@ impl Op for Read {
             let into = &mut reply.bytes;
             target.storage.read(caller, &target.handle, offset, count, may_be_place, into)
         });
-        let done = done.map_err(wrong_type)?;
+        let done = match done {
+            // Neither a file nor a directory.
+            Err(FsError::Invalid) => {
+                let storage = target.storage;
+                let attr = call.read(target, |caller| storage.attributes(caller, &target.handle));
+                return Err(match attr.or_status()?.kind {
+                    FileKind::Symlink => NfsStat4::SymLink,
+                    _ => NfsStat4::WrongType,
+                });
+            }
+            done => done.or_status()?,
+        };
         let head = [u32::from(done.is_end), done.count].map(u32::to_be_bytes);
         if let Some(place) = reply.bytes.get_mut(start..start + HEAD_BYTES) {
             place.copy_from_slice(head.as_flattened());

@@ -169,6 +169,11 @@ impl Op for Open {
         let deny = share_deny(arguments.share_deny)?;
         run.current()?;
         let client = Arc::clone(run.client()?);
+        // Who has not said that nothing is left to reclaim may get nothing new (RFC 8881 §18.51.3).
+        let is_reclaim = matches!(arguments.claim, OpenClaim4::Previous(_));
+        if !is_reclaim && !client.has_completed_reclaim() {
+            return Err(NfsStat4::Grace);
+        }
         let opened = match &arguments.claim {
             OpenClaim4::Null(name) => {
                 if let Object::Node(_) = run.current()? {

@@ -67,9 +67,18 @@ impl Op for SecInfo {
         // Whoever asks has been told that he needs another flavour: that is no reason to refuse.
         let share = match (run.current()?, look_up(run, arguments.name)) {
             (_, Ok(_)) => share_of_current(run)?,
-            (Object::Node(key), Err(NfsStat4::WrongSec)) => {
-                let node = run.node(&key)?;
-                let child = run.call.exports.pseudo().child(node, arguments.name);
+            (object, Err(NfsStat4::WrongSec)) => {
+                let exports = run.call.exports;
+                let node = match object {
+                    Object::Node(key) => run.node(&key)?,
+                    // The name is one of a share in this one.
+                    Object::Stored(share, _) => {
+                        let around = exports.by_id(share).ok_or(NfsStat4::Stale)?;
+                        let path = around.share.path.as_bytes();
+                        exports.pseudo().at(path).ok_or(NfsStat4::NoEnt)?
+                    }
+                };
+                let child = exports.pseudo().child(node, arguments.name);
                 Some(child.and_then(Node::share).ok_or(NfsStat4::NoEnt)?)
             }
             (_, Err(status)) => return Err(status),

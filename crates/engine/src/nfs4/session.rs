@@ -10,6 +10,9 @@ use super::status::OrStatus;
 use crate::compound::Run;
 use crate::reply_cache::digest;
 
+/// Bytes of SEQUENCE's result behind its status.
+pub(crate) const TOLD_BYTES: usize = 36;
+
 /// What came of SEQUENCE.
 pub(crate) enum Begun {
     /// The request is new: it uses this slot until it ends.
@@ -62,6 +65,19 @@ impl Request {
             digest: digest(message),
         };
         Ok(Self { arguments, session, sequence })
+    }
+
+    /// Whether the session takes a reply of so many bytes. What fails must not have changed anything
+    /// of its slot.
+    pub(crate) fn require_room(&self, reply_bytes: usize) -> Result<(), NfsStat4> {
+        let fore = self.session.fore();
+        if reply_bytes > fore.response_bytes_max as usize {
+            return Err(NfsStat4::RepTooBig);
+        }
+        if self.arguments.cachethis && reply_bytes > fore.response_bytes_cached_max as usize {
+            return Err(NfsStat4::RepTooBigToCache);
+        }
+        Ok(())
     }
 
     /// Asks for the slot.

@@ -298,7 +298,11 @@ impl<'b> Client<'b> {
         let result = Result4::of(&bench.send(&peer, &bench.message(&create.compound())));
         let mut r = Reader::new(&result.bytes);
         assert_eq!((r.u32(), r.u32()), (Ok(Op4::CreateSession as u32), Ok(0)));
-        Self { bench, peer, session: r.array().unwrap(), sequence: 0 }
+        let mut client = Self { bench, peer, session: r.array().unwrap(), sequence: 0 };
+        let nothing_left = client.next(false).op(Op4::ReclaimComplete, |w| w.bool(false));
+        let said = client.send(&nothing_left);
+        assert!(said.status == 0 || kept_bytes < 200, "{said:?}");
+        client
     }
 
     /// SEQUENCE for the next request of slot 0, to be followed by others.

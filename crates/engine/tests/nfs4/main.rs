@@ -1,0 +1,13 @@
+//! Unit ring: NFSv4.1 as RFC 8881 has it, by whole COMPOUNDs against an engine over the in-memory
+//! model.
+#![allow(clippy::unwrap_used)]
+
+mod clients;
+mod compounds;
+mod harness;
+mod listings;
+mod names;
+mod opens;
+mod positions;
+mod slots;
+mod wild;

@@ -1,0 +1,272 @@
+//! OPEN, CLOSE, `OPEN_DOWNGRADE`, and stateids.
+
+use steadfast_wire::nfs4::{
+    ChannelAttributes4, Close4Args, FreeStateId4Args, NfsStat4, Op4, Open4Args, OpenClaim4,
+    OpenDowngrade4Args, OpenHow4, Read4Args, ReclaimComplete4Args, StateId4, TestStateId4Args,
+};
+
+use crate::compounds::{Ops, Reply, stateid};
+use crate::harness::{Client, Server, channel, sender};
+
+const ANONYMOUS: StateId4 = StateId4 { seqid: 0, other: [0; 12] };
+const BYPASS: StateId4 = StateId4 { seqid: u32::MAX, other: [0xff; 12] };
+const CURRENT: StateId4 = StateId4 { seqid: 1, other: [0; 12] };
+
+fn arguments<'a>(owner: &'a [u8], access: u32, deny: u32, claim: OpenClaim4<'a>) -> Open4Args<'a> {
+    Open4Args {
+        seqid: 0,
+        share_access: access,
+        share_deny: deny,
+        clientid: 0,
+        owner,
+        openhow: OpenHow4::NoCreate,
+        claim,
+    }
+}
+
+/// OPEN of a name in the current directory.
+pub(crate) fn open(name: &[u8], owner: &[u8], access: u32, deny: u32) -> Ops {
+    Ops::new().op(Op4::Open, &arguments(owner, access, deny, OpenClaim4::Null(name)))
+}
+
+fn read(stateid: StateId4) -> Ops {
+    Ops::new().op(Op4::Read, &Read4Args { stateid, offset: 0, count: 10 })
+}
+
+fn close(open_stateid: StateId4) -> Ops {
+    Ops::new().op(Op4::Close, &Close4Args { seqid: 0, open_stateid })
+}
+
+/// Opens the current file; the stateid, or the status.
+fn opened(client: &Client<'_>, file: &[u8], owner: &[u8], deny: u32) -> Result<StateId4, u32> {
+    let ops = Ops::put(file).op(Op4::Open, &arguments(owner, 1, deny, OpenClaim4::Fh));
+    let mut reply = client.run(&ops);
+    if reply.status != 0 {
+        return Err(reply.failure().1);
+    }
+    reply.ok(Op4::PutFh);
+    reply.ok(Op4::Open);
+    Ok(reply.take(stateid))
+}
+
+fn with_file(server: &Server) -> (Client<'_>, Vec<u8>, Vec<u8>) {
+    let client = Client::new(server, b"c", sender(1));
+    let root = client.handle(&[b"a"]);
+    let file = server.make_file(&root, b"f", 0o644);
+    (client, root, file)
+}
+
+#[test]
+fn opens_deny_to_others_what_they_say() {
+    let server = Server::new();
+    let (one, _, file) = with_file(&server);
+    let two = Client::new(&server, b"d", sender(2));
+    // Owners: two of each client. What each denies, as long as it has the file open.
+    let who: [(&Client<'_>, &[u8]); 4] = [(&one, b"x"), (&one, b"y"), (&two, b"x"), (&two, b"y")];
+    let mut held: [Option<(u32, StateId4)>; 4] = [None; 4];
+    let mut random = 1_u32;
+    for _ in 0..400 {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let index = (random >> 24) as usize % 4;
+        let deny = random >> 20 & 3;
+        let (client, owner) = who[index];
+        if (random >> 18).is_multiple_of(4) {
+            if let Some((_, id)) = held[index].take() {
+                client.run(&Ops::put(&file).then(&close(id))).succeeds();
+                client.run(&Ops::put(&file).then(&read(id))).fails(Op4::Read, NfsStat4::BadStateId);
+            }
+            continue;
+        }
+        let others = held.iter().enumerate().filter(|(other, _)| *other != index);
+        let others: Vec<_> = others.filter_map(|(_, held)| *held).collect();
+        let is_denied = others.iter().any(|(theirs, _)| theirs & 1 != 0)
+            || (deny & 1 != 0 && !others.is_empty());
+        match opened(client, &file, owner, deny) {
+            Ok(id) => {
+                assert!(!is_denied);
+                let before = held[index].replace((deny | held[index].map_or(0, |it| it.0), id));
+                let seqid = before.map_or(1, |(_, before)| {
+                    assert_eq!(before.other, id.other, "an owner has one open of a file");
+                    before.seqid + 1
+                });
+                assert_eq!(id.seqid, seqid);
+            }
+            Err(status) => {
+                assert!(is_denied);
+                assert_eq!(status, NfsStat4::ShareDenied as u32);
+            }
+        }
+    }
+}
+
+#[test]
+fn reads_are_judged_by_their_stateid() {
+    let server = Server::new();
+    let (one, root, file) = with_file(&server);
+    let two = Client::new(&server, b"d", sender(2));
+    let at = |id| Ops::put(&file).then(&read(id));
+    let id = opened(&one, &file, b"x", 0).unwrap();
+    for good in [id, StateId4 { seqid: 0, ..id }, ANONYMOUS, BYPASS] {
+        one.run(&at(good)).succeeds();
+    }
+    let future = StateId4 { seqid: id.seqid + 1, ..id };
+    one.run(&at(future)).fails(Op4::Read, NfsStat4::BadStateId);
+    two.run(&at(id)).fails(Op4::Read, NfsStat4::BadStateId);
+    one.run(&at(CURRENT)).fails(Op4::Read, NfsStat4::BadStateId);
+    for bad in [
+        StateId4 { seqid: u32::MAX, other: [0; 12] },
+        StateId4 { seqid: 2, other: [0; 12] },
+        StateId4 { seqid: 0, other: [0xff; 12] },
+        StateId4 { seqid: 1, other: [0x55; 12] },
+    ] {
+        one.run(&at(bad)).fails(Op4::Read, NfsStat4::BadStateId);
+    }
+    let newer = opened(&one, &file, b"x", 0).unwrap();
+    one.run(&at(id)).fails(Op4::Read, NfsStat4::OldStateId);
+    let another = server.make_file(&root, b"g", 0o644);
+    let ops = Ops::put(&another).then(&read(newer));
+    one.run(&ops).fails(Op4::Read, NfsStat4::BadStateId);
+    // What is denied to others is so to those without an open, but not to who bypasses it.
+    opened(&one, &file, b"x", 1).unwrap();
+    two.run(&at(ANONYMOUS)).fails(Op4::Read, NfsStat4::Locked);
+    two.run(&at(BYPASS)).succeeds();
+}
+
+#[test]
+fn the_current_stateid_goes_with_its_handle() {
+    let server = Server::new();
+    let (client, root, _) = with_file(&server);
+    let opening = Ops::put(&root).then(&open(b"f", b"x", 1, 0));
+    client.run(&opening.clone().then(&read(CURRENT))).succeeds();
+    let kept = opening.clone().bare(Op4::SaveFh).bare(Op4::PutRootFh).bare(Op4::RestoreFh);
+    client.run(&kept.then(&read(CURRENT))).succeeds();
+    let lost = opening.clone().bare(Op4::SaveFh).bare(Op4::PutRootFh).then(&read(CURRENT));
+    let reply = client.run(&lost);
+    assert_eq!(reply.failure().0, Op4::Read as u32);
+    let again = opening.clone().bare(Op4::GetFh);
+    let file = client.run(&again).succeeds().handle();
+    let put = opening.clone().then(&Ops::put(&file)).then(&read(CURRENT));
+    client.run(&put).fails(Op4::Read, NfsStat4::BadStateId);
+    let closed = opening.then(&close(CURRENT)).then(&close(CURRENT));
+    client.run(&closed).fails(Op4::Close, NfsStat4::BadStateId);
+}
+
+#[test]
+fn only_files_are_opened_and_read() {
+    let server = Server::new();
+    let (client, root, _) = with_file(&server);
+    server.make_directory(&root, b"d");
+    server.make_symlink(&root, b"l");
+    server.make_fifo(&root, b"p");
+    server.make_file(&root, b"secret", 0o000);
+    let cases =
+        [(&b"d"[..], NfsStat4::IsDir), (b"l", NfsStat4::SymLink), (b"p", NfsStat4::WrongType)];
+    for (name, status) in cases {
+        client.run(&Ops::put(&root).then(&open(name, b"x", 1, 0))).fails(Op4::Open, status);
+        let handle = client.handle(&[b"a", name]);
+        assert_eq!(opened(&client, &handle, b"x", 0), Err(status as u32));
+        let ops = Ops::put(&handle).then(&read(ANONYMOUS));
+        client.run(&ops).fails(Op4::Read, status);
+        let status = if name == b"l" { continue } else { NfsStat4::WrongType };
+        let ops = Ops::put(&handle).bare(Op4::ReadLink);
+        client.run(&ops).fails(Op4::ReadLink, status);
+    }
+    let mut from = sender(3);
+    from.uid = 1000;
+    let user = Client::new(&server, b"u", from);
+    let ops = Ops::put(&root).then(&open(b"secret", b"x", 1, 0));
+    user.run(&ops).fails(Op4::Open, NfsStat4::Access);
+    client.run(&Ops::at(&[]).then(&open(b"a", b"x", 1, 0))).fails(Op4::Open, NfsStat4::IsDir);
+}
+
+#[test]
+fn claims_that_nothing_stands_behind_are_refused() {
+    let server = Server::new();
+    let (client, _, file) = with_file(&server);
+    let cases = [
+        (OpenClaim4::Previous(0), NfsStat4::NoGrace),
+        (OpenClaim4::DelegatePrev(b"f"), NfsStat4::NotSupp),
+        (OpenClaim4::DelegPrevFh, NfsStat4::NotSupp),
+    ];
+    for (claim, status) in cases {
+        let ops = Ops::put(&file).op(Op4::Open, &arguments(b"x", 1, 0, claim));
+        client.run(&ops).fails(Op4::Open, status);
+    }
+    for (access, deny) in [(0, 0), (4, 0), (1, 4), (1, u32::MAX), (1 << 31 | 1, 0)] {
+        let ops = Ops::put(&file).op(Op4::Open, &arguments(b"x", access, deny, OpenClaim4::Fh));
+        client.run(&ops).fails(Op4::Open, NfsStat4::Inval);
+    }
+}
+
+#[test]
+fn a_downgrade_takes_away_only_what_is_there() {
+    let server = Server::new();
+    let (one, _, file) = with_file(&server);
+    let two = Client::new(&server, b"d", sender(2));
+    opened(&one, &file, b"x", 0).unwrap();
+    let id = opened(&one, &file, b"x", 1).unwrap();
+    assert_eq!(opened(&two, &file, b"x", 0), Err(NfsStat4::ShareDenied as u32));
+    let down = |open_stateid, share_access, share_deny| {
+        let how = OpenDowngrade4Args { open_stateid, seqid: 0, share_access, share_deny };
+        Ops::put(&file).op(Op4::OpenDowngrade, &how)
+    };
+    for (access, deny) in [(1, 2), (3, 0), (2, 0), (0, 0), (1, 3)] {
+        one.run(&down(id, access, deny)).fails(Op4::OpenDowngrade, NfsStat4::Inval);
+    }
+    let mut reply = one.run(&down(id, 1, 0)).succeeds();
+    reply.ok(Op4::PutFh);
+    reply.ok(Op4::OpenDowngrade);
+    let lower = reply.take(stateid);
+    assert_eq!((lower.seqid, lower.other), (id.seqid + 1, id.other));
+    opened(&two, &file, b"x", 0).unwrap();
+}
+
+#[test]
+fn stateids_are_tested_and_opens_are_not_freed() {
+    let server = Server::new();
+    let (client, _, file) = with_file(&server);
+    let id = opened(&client, &file, b"x", 0).unwrap();
+    let newer = opened(&client, &file, b"x", 0).unwrap();
+    let stateids = vec![newer, id, ANONYMOUS, BYPASS, CURRENT];
+    let ops = Ops::new().op(Op4::TestStateId, &TestStateId4Args { stateids });
+    let mut reply = client.run(&ops).succeeds();
+    reply.ok(Op4::TestStateId);
+    let told = reply.take(|r| (0..6).map(|_| r.u32().unwrap()).collect::<Vec<_>>());
+    let bad = NfsStat4::BadStateId as u32;
+    assert_eq!(told, [5, 0, NfsStat4::OldStateId as u32, bad, bad, bad]);
+    let free = |stateid| Ops::new().op(Op4::FreeStateId, &FreeStateId4Args { stateid });
+    client.run(&free(newer)).fails(Op4::FreeStateId, NfsStat4::LocksHeld);
+    client.run(&Ops::put(&file).then(&close(newer))).succeeds();
+    client.run(&free(newer)).fails(Op4::FreeStateId, NfsStat4::BadStateId);
+    client.run(&free(ANONYMOUS)).fails(Op4::FreeStateId, NfsStat4::BadStateId);
+}
+
+#[test]
+fn reclaiming_is_completed_once_and_before_anything_new_is_opened() {
+    let server = Server::new();
+    let (_, root, file) = with_file(&server);
+    let client = Client::with(&server, b"new", sender(3), channel());
+    let complete = |one_fs| Ops::new().op(Op4::ReclaimComplete, &ReclaimComplete4Args { one_fs });
+    client.run(&complete(true)).fails(Op4::ReclaimComplete, NfsStat4::NoFileHandle);
+    let opening = Ops::put(&root).then(&open(b"f", b"x", 1, 0));
+    client.run(&opening).fails(Op4::Open, NfsStat4::Grace);
+    client.run(&Ops::put(&file).then(&read(ANONYMOUS))).succeeds();
+    client.run(&complete(false)).succeeds();
+    client.run(&complete(false)).fails(Op4::ReclaimComplete, NfsStat4::CompleteAlready);
+    client.run(&opening).succeeds();
+}
+
+#[test]
+fn nothing_is_opened_whose_stateid_could_not_be_told() {
+    let server = Server::new();
+    let (other, _, file) = with_file(&server);
+    let fore = ChannelAttributes4 { maxresponsesize_cached: 140, ..channel() };
+    let client = Client::with(&server, b"new", sender(3), fore);
+    let complete = ReclaimComplete4Args { one_fs: false };
+    client.run(&Ops::new().op(Op4::ReclaimComplete, &complete)).succeeds();
+    let ops = Ops::put(&file).op(Op4::Open, &arguments(b"x", 1, 1, OpenClaim4::Fh));
+    let kept = client.next(true, &ops);
+    let reply = Reply::read(&server.send(&client.from, &kept).unwrap());
+    reply.fails(Op4::Open, NfsStat4::RepTooBigToCache);
+    opened(&other, &file, b"x", 0).unwrap();
+}
