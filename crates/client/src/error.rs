@@ -3,9 +3,11 @@
 use std::io;
 
 use steadfast_wire::nfs3::NfsStat3;
+use steadfast_wire::nfs4::NfsStat4;
 use steadfast_xdr::XdrError;
 
 use crate::nfs3::results::{Attributes, Wcc};
+use crate::nfs4::Failure4;
 use crate::reply::{AcceptedError, Denial};
 
 /// Why a call brought no result.
@@ -65,6 +67,12 @@ pub enum ClientError {
     /// The server executed the call, and it failed.
     #[error(transparent)]
     Failed(Box<Failure>),
+    /// The server executed a COMPOUND, and an operation of it failed.
+    #[error(transparent)]
+    Operation(Box<Failure4>),
+    /// All slots of the session are in use, or were lost with requests that got no reply.
+    #[error("no slot of the session is free")]
+    NoFreeSlot,
     /// MOUNT refused.
     #[error("MOUNT failed with status {0}")]
     Mount(u32),
@@ -99,6 +107,14 @@ impl ClientError {
     pub fn status(&self) -> Option<NfsStat3> {
         match self {
             Self::Failed(failure) => Some(failure.status),
+            _ => None,
+        }
+    }
+
+    /// The status of an operation of a COMPOUND that failed.
+    pub fn status4(&self) -> Option<NfsStat4> {
+        match self {
+            Self::Operation(failure) => Some(failure.status),
             _ => None,
         }
     }

@@ -1,9 +1,9 @@
-//! RPC and NFSv3 client, for tests and load generators.
+//! RPC, NFSv3 and NFSv4.1 client, for tests and load generators.
 //!
 //! It speaks to any server: [`RpcConnection`] (TCP, pipelined) and [`RpcDatagram`] (UDP, with
 //! losses and repetitions that a test steers) carry calls; [`Nfs3Client`] has the 22 procedures
 //! of NFSv3 and those of NFSACL as typed methods, [`mount`] and [`rpcbind`] the protocols around
-//! it. [`CallTemplate`] is for who sends the same call a million times.
+//! it. [`nfs4`] has COMPOUNDs by hand, and a client that reads. [`CallTemplate`] is for who sends the same call a million times.
 //!
 //! Everything blocks, with time-outs. What a server can make this client hold is bounded: a
 //! record by [`RECORD_BYTES_MAX`], replies that nobody asked for yet by [`UNCLAIMED_MAX`].
@@ -18,6 +18,7 @@ mod error;
 mod listing;
 pub mod mount;
 mod nfs3;
+pub mod nfs4;
 pub mod nfsacl;
 mod reply;
 pub mod reserved;

@@ -6,8 +6,8 @@
 //! are checked while reading. What a field means to a server is not this crate's business: it
 //! must never know a file system, a share or a connection.
 //!
-//! NFSv3 results have no types here: the server writes them straight from its storage's
-//! attributes, and the client reads them into types of its own.
+//! Results have types where somebody reads them: all of NFSv4, none of NFSv3, which the client reads
+//! into types of its own. The server writes most results straight from its storage's attributes.
 #![forbid(unsafe_code)]
 
 mod codec;

@@ -1,11 +1,12 @@
 //! NFS version 4, minor version 1 (RFC 8881): statuses, numbers of operations and attributes, the
-//! head of a COMPOUND, and the arguments of the operations that are served.
+//! head of a COMPOUND, and arguments and results of the operations that are served.
 //!
 //! A COMPOUND's operations are not decoded as a whole: who executes them reads a number
 //! ([`Op4`]), then its arguments, one operation at a time.
 
 mod attributes;
 mod operations;
+mod results;
 mod session;
 mod status;
 
@@ -16,6 +17,12 @@ pub use operations::{
     Lookup4Args, Op4, Open4Args, OpenClaim4, OpenDowngrade4Args, OpenHow4, PutFh4Args, Read4Args,
     ReadDir4Args, Remove4Args, Rename4Args, SecInfo4Args, SecInfoNoName4Args, SetAttr4Args,
     StateId4, Verify4Args, Write4Args,
+};
+pub use results::{
+    Access4Result, Ace4, BindConnToSession4Result, ChangeInfo4, CompoundReplyHead4, Create4Result,
+    CreateSession4Result, ExchangeId4Result, FileType4, GetFh4Result, NfsTime4, Open4Result,
+    OpenDelegation4, Read4Result, ReadLink4Result, Rename4Result, SecFlavour4, SecInfo4Result,
+    Sequence4Result, SpaceLimit4, StateProtectResult4, TestStateId4Result, Write4Result,
 };
 pub use session::{
     BackchannelCtl4Args, BindConnToSession4Args, CallbackSec4, ChannelAttributes4,

@@ -88,12 +88,8 @@ impl Encode for StateProtect4<'_> {
                 w.u32(2);
                 must.encode(w);
                 may.encode(w);
-                for list in [hashes, ciphers] {
-                    w.u32(list.len() as u32);
-                    for each in list {
-                        w.opaque(each);
-                    }
-                }
+                put_opaques(w, hashes);
+                put_opaques(w, ciphers);
                 w.u32(*window);
                 w.u32(*handles);
             }
@@ -101,12 +97,20 @@ impl Encode for StateProtect4<'_> {
     }
 }
 
-fn opaques<'a>(r: &mut Reader<'a>) -> Result<Vec<&'a [u8]>, XdrError> {
+/// A counted array of opaque data.
+pub(super) fn opaques<'a>(r: &mut Reader<'a>) -> Result<Vec<&'a [u8]>, XdrError> {
     let length = r.u32()?;
     if length as usize > LIST_MAX {
         return Err(XdrError::TooLong { length, max: LIST_MAX as u32 });
     }
     (0..length).map(|_| r.opaque(OPAQUE_BYTES_MAX)).collect()
+}
+
+pub(super) fn put_opaques(w: &mut Writer<'_>, list: &[&[u8]]) {
+    w.u32(list.len() as u32);
+    for each in list {
+        w.opaque(each);
+    }
 }
 
 structure! {

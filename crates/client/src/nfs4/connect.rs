@@ -1,0 +1,93 @@
+//! How a client comes and goes (RFC 8881 §18.35 to §18.37, §18.50, §18.51).
+
+use std::time::Duration;
+
+use steadfast_wire::nfs4::{
+    CreateSession4Result, DestroyClientId4Args, DestroySession4Args, NfsStat4, Op4,
+    ReclaimComplete4Args,
+};
+
+use super::COMPOUND;
+use super::client::{Nfs4Client, contradiction, patiently4};
+use super::compound::Compound;
+use super::reply::CompoundReply;
+use super::session::{ClientSettings, Session4};
+use super::slots::Slots;
+use crate::call::Identity;
+use crate::error::ClientError;
+use crate::transport::RpcTransport;
+
+/// How long an ending client waits for a server that answers `NFS4ERR_DELAY`.
+const ENDING: Duration = Duration::from_secs(5);
+
+type Outcome<T> = Result<T, ClientError>;
+
+impl<T: RpcTransport> Nfs4Client<T> {
+    /// Makes the client known, makes a session, and reclaims nothing.
+    ///
+    /// # Errors
+    /// See [`ClientError`]. `NFS4ERR_DELAY` is given back too: connect again.
+    pub fn connect(
+        mut transport: T,
+        identity: Identity,
+        settings: &ClientSettings,
+    ) -> Outcome<Self> {
+        let compound = Compound::new().op(Op4::ExchangeId, &settings.exchange_id());
+        let (clientid, sequence) = alone(&mut transport, &identity, &compound, |reply| {
+            reply.exchange_id().map(|result| (result.clientid, result.sequenceid))
+        })?;
+        let arguments = settings.create_session(clientid, sequence);
+        let compound = Compound::new().op(Op4::CreateSession, &arguments);
+        let created: CreateSession4Result =
+            alone(&mut transport, &identity, &compound, |reply| reply.result(Op4::CreateSession))?;
+        let count = created.fore.maxrequests.min(settings.slots);
+        if count == 0 {
+            return contradiction("CREATE_SESSION", "a session without slots");
+        }
+        let slots = Slots::new(created.sessionid, count);
+        let session = Session4 { clientid, fore: created.fore, slots };
+        let mut client = Self::with_session(transport, identity, session);
+        let nothing = ReclaimComplete4Args { one_fs: false };
+        let reclaimed = client.request(
+            |compound| compound.op(Op4::ReclaimComplete, &nothing),
+            |reply| reply.done(Op4::ReclaimComplete),
+        );
+        match reclaimed {
+            Err(error) if error.status4() != Some(NfsStat4::CompleteAlready) => Err(error),
+            _ => Ok(client),
+        }
+    }
+
+    /// A client with a session that was made before.
+    pub fn with_session(transport: T, identity: Identity, session: Session4) -> Self {
+        Self { transport, identity, session }
+    }
+
+    /// Ends the session and the client; everything must be closed. Returns the transport.
+    pub fn destroy(mut self) -> Outcome<T> {
+        let sessionid = self.session.slots.session();
+        let session = Compound::new().op(Op4::DestroySession, &DestroySession4Args { sessionid });
+        let clientid = self.session.clientid;
+        let client = Compound::new().op(Op4::DestroyClientId, &DestroyClientId4Args { clientid });
+        for (op, compound) in [(Op4::DestroySession, session), (Op4::DestroyClientId, client)] {
+            patiently4(ENDING, || {
+                alone(&mut self.transport, &self.identity, &compound, |reply| reply.done(op))
+            })?;
+        }
+        Ok(self.transport)
+    }
+}
+
+/// Sends a request that belongs to no session.
+fn alone<T: RpcTransport, R>(
+    transport: &mut T,
+    identity: &Identity,
+    compound: &Compound,
+    read: impl FnOnce(&mut CompoundReply<'_>) -> Outcome<R>,
+) -> Outcome<R> {
+    let results = transport.call(COMPOUND, identity, &compound.arguments())?;
+    let mut reply = CompoundReply::parse(&results)?;
+    let result = read(&mut reply)?;
+    reply.end()?;
+    Ok(result)
+}
