@@ -20,20 +20,21 @@ fn written(value: &impl Encode) -> Vec<u8> {
 /// Reads, and tells which bytes what was read writes again, and how many were read.
 type Reencode = fn(&[u8]) -> Option<(Vec<u8>, usize)>;
 
+/// Types, each with a test of its own, and the list of all.
 macro_rules! types {
-    ($($name:ident: $type:ty;)*) => {
-        const ALL: &[(&str, Reencode)] = &[$((stringify!($name), |bytes| {
+    ($all:ident; $($name:ident: $type:ty;)*) => {
+        const $all: &[(&str, $crate::Reencode)] = &[$((stringify!($name), |bytes| {
             let mut r = Reader::new(bytes);
             let value = <$type>::decode(&mut r).ok()?;
-            Some((written(&value), r.position()))
+            Some(($crate::written(&value), r.position()))
         })),*];
 
         $(
             proptest! {
                 #[test]
-                fn $name(parts in strategies::parts()) {
-                    let value: $type = strategies::Make::make(&parts, &mut 0);
-                    let bytes = written(&value);
+                fn $name(parts in $crate::strategies::parts()) {
+                    let value: $type = $crate::strategies::Make::make(&parts, &mut 0);
+                    let bytes = $crate::written(&value);
                     prop_assert_eq!(bytes.len() % 4, 0);
                     let mut r = Reader::new(&bytes);
                     prop_assert_eq!(<$type>::decode(&mut r), Ok(value));
@@ -47,7 +48,11 @@ macro_rules! types {
     };
 }
 
+#[path = "round_trip/nfs4/mod.rs"]
+mod nfs4;
+
 types! {
+    ALL;
     status: nfs3::NfsStat3;
     stable_how: nfs3::StableHow;
     getattr: nfs3::Getattr3Args<'_>;

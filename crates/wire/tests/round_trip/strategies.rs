@@ -39,12 +39,12 @@ pub(crate) trait Make<'p>: Sized {
     fn make(parts: &'p Parts, at: &mut usize) -> Self;
 }
 
-fn word(parts: &Parts, at: &mut usize) -> u64 {
+pub(crate) fn word(parts: &Parts, at: &mut usize) -> u64 {
     *at += 1;
     parts.words[*at % parts.words.len()]
 }
 
-fn one_of<T: Copy>(all: &[T], parts: &Parts, at: &mut usize) -> T {
+pub(crate) fn one_of<T: Copy>(all: &[T], parts: &Parts, at: &mut usize) -> T {
     all[(word(parts, at) % all.len() as u64) as usize]
 }
 
@@ -62,6 +62,18 @@ impl<'p> Make<'p> for u32 {
 impl<'p> Make<'p> for u64 {
     fn make(parts: &'p Parts, at: &mut usize) -> Self {
         word(parts, at)
+    }
+}
+
+impl<'p> Make<'p> for i64 {
+    fn make(parts: &'p Parts, at: &mut usize) -> Self {
+        word(parts, at).cast_signed()
+    }
+}
+
+impl<'p> Make<'p> for bool {
+    fn make(parts: &'p Parts, at: &mut usize) -> Self {
+        word(parts, at) % 2 == 1
     }
 }
 
@@ -152,6 +164,7 @@ impl<'p> Make<'p> for MountRes3<'p> {
     }
 }
 
+/// Enumerations, of which every value is as likely.
 macro_rules! enumerations {
     ($($type:ty)*) => {$(
         impl<'p> Make<'p> for $type {
@@ -164,6 +177,7 @@ macro_rules! enumerations {
 
 enumerations! { NfsStat3 StableHow AuthStat }
 
+/// Structures, field by field.
 macro_rules! structures {
     ($($name:ident $(<$life:lifetime>)? { $($field:ident)* })*) => {$(
         impl<'p> Make<'p> for $name $(<$life>)? {
@@ -219,3 +233,5 @@ structures! {
     Getacl3Args<'p> { object mask }
     Setacl3Args<'p> { object acls }
 }
+
+pub(crate) use {enumerations, structures};

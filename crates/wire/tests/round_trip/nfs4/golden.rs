@@ -1,0 +1,260 @@
+//! Messages of NFSv4.1 byte by byte, put together by hand from RFC 8881 and RFC 5662.
+
+use steadfast_wire::nfs3::StableHow;
+use steadfast_wire::nfs4::{
+    Ace4, Attribute4, BindConnToSession4Result, Bitmap4, CallbackSec4, ChangeInfo4,
+    ChannelAttributes4, Create4Args, CreateSession4Args, CreateSession4Result, CreateType4,
+    ExchangeId4Args, ExchangeId4Result, Fattr4, ImplementationId4, Lock4Args, LockDenied4,
+    LockOwner4, LockType4, LockU4Args, Locker4, NfsStat4, Open4Args, Open4Result, OpenClaim4,
+    OpenDelegation4, OpenHow4, Read4Args, Read4Result, SecFlavour4, SecInfo4Result, SpaceLimit4,
+    StateId4, StateProtect4, StateProtectResult4, TestStateId4Result, Write4Args,
+};
+use steadfast_xdr::{Decode, Encode, Reader};
+
+fn check<'a, T>(value: &T, bytes: &'a [u8])
+where
+    T: Encode + Decode<'a> + PartialEq + std::fmt::Debug,
+{
+    assert_eq!(super::super::written(value), bytes);
+    let mut r = Reader::new(bytes);
+    assert_eq!(T::decode(&mut r).as_ref(), Ok(value));
+    assert!(r.is_empty());
+}
+
+/// SEQUENCE, PUTFH, READDIR of type and fileid, as minor version 1 has them.
+pub(super) const COMPOUND: &[u8] = b"\0\0\0\x02ls\0\0\0\0\0\x01\0\0\0\x03\
+    \0\0\0\x35sessionsessionid\0\0\0\x07\0\0\0\x02\0\0\0\x03\0\0\0\0\
+    \0\0\0\x16\0\0\0\x03dir\0\
+    \0\0\0\x1a\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10\0\0\0\x20\0\0\0\0\x01\0\x10\0\x02";
+
+const STATEID: StateId4 = StateId4 { seqid: 1, other: *b"other-of-12b" };
+
+#[test]
+fn sets_of_attributes() {
+    check(&Bitmap4::EMPTY, b"\0\0\0\0");
+    let linux = Bitmap4::of(&[
+        Attribute4::Type,
+        Attribute4::Change,
+        Attribute4::Size,
+        Attribute4::FsId,
+        Attribute4::FileId,
+        Attribute4::Mode,
+        Attribute4::NumLinks,
+        Attribute4::Owner,
+        Attribute4::OwnerGroup,
+        Attribute4::RawDev,
+        Attribute4::SpaceUsed,
+        Attribute4::TimeAccess,
+        Attribute4::TimeMetadata,
+        Attribute4::TimeModify,
+        Attribute4::MountedOnFileId,
+    ]);
+    // As a trace of the kernel's client has it.
+    check(&linux, b"\0\0\0\x02\0\x10\x01\x1a\0\xb0\xa2\x3a");
+    check(&Bitmap4::of(&[Attribute4::SuppAttrExclCreat]), b"\0\0\0\x03\0\0\0\0\0\0\0\0\0\0\x08\0");
+}
+
+#[test]
+fn an_open_that_makes_a_file() {
+    let mode = Fattr4 { attrmask: Bitmap4::of(&[Attribute4::Mode]), attr_vals: b"\0\0\x01\xa4" };
+    let open = Open4Args {
+        seqid: 0,
+        share_access: 0x403,
+        share_deny: 2,
+        clientid: 9,
+        owner: b"me",
+        openhow: OpenHow4::Exclusive41(*b"verifier", mode),
+        claim: OpenClaim4::Null(b"name"),
+    };
+    check(
+        &open,
+        b"\0\0\0\0\0\0\x04\x03\0\0\0\x02\0\0\0\0\0\0\0\x09\0\0\0\x02me\0\0\
+          \0\0\0\x01\0\0\0\x03verifier\0\0\0\x02\0\0\0\0\0\0\0\x02\0\0\0\x04\0\0\x01\xa4\
+          \0\0\0\0\0\0\0\x04name",
+    );
+    let again =
+        Open4Args { openhow: OpenHow4::NoCreate, claim: OpenClaim4::DelegCurFh(STATEID), ..open };
+    check(
+        &again,
+        b"\0\0\0\0\0\0\x04\x03\0\0\0\x02\0\0\0\0\0\0\0\x09\0\0\0\x02me\0\0\
+          \0\0\0\0\0\0\0\x05\0\0\0\x01other-of-12b",
+    );
+}
+
+#[test]
+fn what_open_brings() {
+    let opened = Open4Result {
+        stateid: STATEID,
+        cinfo: ChangeInfo4 { atomic: true, before: 4, after: 5 },
+        rflags: 4,
+        attrset: Bitmap4::of(&[Attribute4::Mode]),
+        delegation: OpenDelegation4::NoneButTells(1, true),
+    };
+    check(
+        &opened,
+        b"\0\0\0\x01other-of-12b\0\0\0\x01\0\0\0\0\0\0\0\x04\0\0\0\0\0\0\0\x05\0\0\0\x04\
+          \0\0\0\x02\0\0\0\0\0\0\0\x02\0\0\0\x03\0\0\0\x01\0\0\0\x01",
+    );
+    let everybody = Ace4 { kind: 0, flag: 0, access_mask: 1, who: b"EVERYONE@" };
+    check(
+        &OpenDelegation4::Write {
+            stateid: STATEID,
+            recall: false,
+            space_limit: SpaceLimit4::Blocks(2, 512),
+            permissions: everybody,
+        },
+        b"\0\0\0\x02\0\0\0\x01other-of-12b\0\0\0\0\0\0\0\x02\0\0\0\x02\0\0\x02\0\
+          \0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\x09EVERYONE@\0\0\0",
+    );
+    check(&OpenDelegation4::NoneSince(0), b"\0\0\0\x03\0\0\0\0");
+    check(&OpenDelegation4::None, b"\0\0\0\0");
+}
+
+#[test]
+fn reading_and_writing() {
+    let read = Read4Args { stateid: STATEID, offset: 1 << 32, count: 5 };
+    check(&read, b"\0\0\0\x01other-of-12b\0\0\0\x01\0\0\0\0\0\0\0\x05");
+    check(&Read4Result { eof: true, data: b"12345" }, b"\0\0\0\x01\0\0\0\x0512345\0\0\0");
+    let write =
+        Write4Args { stateid: STATEID, offset: 1, stable: StableHow::DataSync, data: b"ab" };
+    check(&write, b"\0\0\0\x01other-of-12b\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\x02ab\0\0");
+}
+
+#[test]
+fn locks() {
+    let lock_owner = LockOwner4 { clientid: 3, owner: b"who" };
+    let first = Lock4Args {
+        locktype: LockType4::WriteWaiting,
+        reclaim: false,
+        offset: 1,
+        length: u64::MAX,
+        locker: Locker4::Open { open_seqid: 0, open_stateid: STATEID, lock_seqid: 0, lock_owner },
+    };
+    check(
+        &first,
+        b"\0\0\0\x04\0\0\0\0\0\0\0\0\0\0\0\x01\xff\xff\xff\xff\xff\xff\xff\xff\
+          \0\0\0\x01\0\0\0\0\0\0\0\x01other-of-12b\0\0\0\0\0\0\0\0\0\0\0\x03\0\0\0\x03who\0",
+    );
+    let unlock = LockU4Args {
+        locktype: LockType4::Read,
+        seqid: 0,
+        lock_stateid: STATEID,
+        offset: 0,
+        length: 1,
+    };
+    check(&unlock, b"\0\0\0\x01\0\0\0\0\0\0\0\x01other-of-12b\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01");
+    let denied =
+        LockDenied4 { offset: 2, length: 3, locktype: LockType4::Write, owner: lock_owner };
+    check(
+        &denied,
+        b"\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\x03who\0",
+    );
+}
+
+#[test]
+fn making_a_device() {
+    let create = Create4Args {
+        objtype: CreateType4::CharacterDevice(1, 3),
+        objname: b"null",
+        createattrs: Fattr4 { attrmask: Bitmap4::EMPTY, attr_vals: b"" },
+    };
+    check(&create, b"\0\0\0\x04\0\0\0\x01\0\0\0\x03\0\0\0\x04null\0\0\0\0\0\0\0\0");
+}
+
+#[test]
+fn a_client_makes_itself_known() {
+    let id = ImplementationId4 { domain: b"org", name: b"c", date_seconds: -2, date_nseconds: 3 };
+    let arguments = ExchangeId4Args {
+        verifier: *b"verifier",
+        ownerid: b"me",
+        flags: 0x103,
+        state_protect: StateProtect4::None,
+        client_impl_id: vec![id],
+    };
+    check(
+        &arguments,
+        b"verifier\0\0\0\x02me\0\0\0\0\x01\x03\0\0\0\0\
+          \0\0\0\x01\0\0\0\x03org\0\0\0\0\x01c\0\0\0\xff\xff\xff\xff\xff\xff\xff\xfe\0\0\0\x03",
+    );
+    let result = ExchangeId4Result {
+        clientid: 0x0102_0304_0506_0708,
+        sequenceid: 1,
+        flags: 0x8001_0000,
+        state_protect: StateProtectResult4::None,
+        server_minor_id: 5,
+        server_major_id: b"srv",
+        server_scope: b"here",
+        server_impl_id: Vec::new(),
+    };
+    check(
+        &result,
+        b"\x01\x02\x03\x04\x05\x06\x07\x08\0\0\0\x01\x80\x01\0\0\0\0\0\0\
+          \0\0\0\0\0\0\0\x05\0\0\0\x03srv\0\0\0\0\x04here\0\0\0\0",
+    );
+}
+
+fn channel(rdma_ird: Vec<u32>) -> ChannelAttributes4 {
+    ChannelAttributes4 {
+        headerpadsize: 0,
+        maxrequestsize: 0x0010_0400,
+        maxresponsesize: 0x0010_0200,
+        maxresponsesize_cached: 0x800,
+        maxoperations: 8,
+        maxrequests: 64,
+        rdma_ird,
+    }
+}
+
+#[test]
+fn a_session_is_made() {
+    let arguments = CreateSession4Args {
+        clientid: 9,
+        sequence: 2,
+        flags: 3,
+        fore: channel(Vec::new()),
+        back: channel(vec![6]),
+        cb_program: 0x4000_0000,
+        sec_parms: vec![
+            CallbackSec4::Sys { stamp: 1, machine_name: b"host", uid: 2, gid: 3, gids: vec![4] },
+            CallbackSec4::None,
+        ],
+    };
+    check(
+        &arguments,
+        b"\0\0\0\0\0\0\0\x09\0\0\0\x02\0\0\0\x03\
+          \0\0\0\0\0\x10\x04\0\0\x10\x02\0\0\0\x08\0\0\0\0\x08\0\0\0\x40\0\0\0\0\
+          \0\0\0\0\0\x10\x04\0\0\x10\x02\0\0\0\x08\0\0\0\0\x08\0\0\0\x40\0\0\0\x01\0\0\0\x06\
+          \x40\0\0\0\0\0\0\x02\0\0\0\x01\0\0\0\x01\0\0\0\x04host\0\0\0\x02\0\0\0\x03\
+          \0\0\0\x01\0\0\0\x04\0\0\0\0",
+    );
+    let result = CreateSession4Result {
+        sessionid: *b"sessionsessionid",
+        sequence: 2,
+        flags: 2,
+        fore: channel(Vec::new()),
+        back: channel(Vec::new()),
+    };
+    check(
+        &result,
+        b"sessionsessionid\0\0\0\x02\0\0\0\x02\
+          \0\0\0\0\0\x10\x04\0\0\x10\x02\0\0\0\x08\0\0\0\0\x08\0\0\0\x40\0\0\0\0\
+          \0\0\0\0\0\x10\x04\0\0\x10\x02\0\0\0\x08\0\0\0\0\x08\0\0\0\x40\0\0\0\0",
+    );
+    let bound = BindConnToSession4Result {
+        sessionid: *b"sessionsessionid",
+        dir: 3,
+        use_conn_in_rdma_mode: false,
+    };
+    check(&bound, b"sessionsessionid\0\0\0\x03\0\0\0\0");
+}
+
+#[test]
+fn flavours_and_states() {
+    let flavours = vec![SecFlavour4::Gss(b"\x2a\x86", 0, 2), SecFlavour4::Other(1)];
+    check(
+        &SecInfo4Result { flavours },
+        b"\0\0\0\x02\0\0\0\x06\0\0\0\x02\x2a\x86\0\0\0\0\0\0\0\0\0\x02\0\0\0\x01",
+    );
+    let status_codes = vec![NfsStat4::Ok, NfsStat4::BadStateId];
+    check(&TestStateId4Result { status_codes }, b"\0\0\0\x02\0\0\0\0\0\0\x27\x29");
+}
