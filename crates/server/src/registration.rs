@@ -564,27 +564,42 @@ mod tests {
 
     #[test]
     fn programs_are_unset_and_set() {
-        let (address, thread) = stand_in([vec![word(0)], vec![word(1); 10]].concat());
+        for (serves_nfs4, set) in [(false, 5), (true, 6)] {
+            let (address, thread) = stand_in([vec![word(0)], vec![word(1); 6 + set]].concat());
+            let mut rpcbind = Rpcbind::connect(address).expect("connected");
+            rpcbind.set(&tcp(), serves_nfs4).expect("registered");
+            drop(rpcbind);
+            let calls = thread.join().expect("no panic");
+            // Also NFSv4 is unset: an earlier server may have had it.
+            let sets = vec![(4, 1); set];
+            assert_eq!(kinds(&calls), [&[(2, 3)][..], &[(4, 2); 6], &sets].concat());
+        }
+    }
+
+    #[test]
+    fn nfs4_is_registered_for_tcp_alone() {
+        let both = netids(&["0.0.0.0:2049".parse().expect("an address")], true);
+        let (address, thread) = stand_in([vec![word(0)], vec![word(1); 12 + 11]].concat());
         let mut rpcbind = Rpcbind::connect(address).expect("connected");
-        rpcbind.set(&tcp(), false).expect("registered");
+        rpcbind.set(&both, true).expect("registered");
         drop(rpcbind);
         let calls = thread.join().expect("no panic");
-        assert_eq!(kinds(&calls), [&[(2, 3)][..], &[(4, 2); 5], &[(4, 1); 5]].concat());
+        assert_eq!(kinds(&calls[13..]), [(4, 1); 11]);
     }
 
     #[test]
     fn an_old_rpcbind_gets_version_2() {
-        let answers = [vec![word(0)], vec![[Answer::Mismatch, word(1)]; 10].concat()].concat();
+        let answers = [vec![word(0)], vec![[Answer::Mismatch, word(1)]; 11].concat()].concat();
         let (address, thread) = stand_in(answers);
         Rpcbind::connect(address).expect("connected").set(&tcp(), false).expect("registered");
         let calls = kinds(&thread.join().expect("no panic"));
-        assert_eq!(calls[1..11], [[(4, 2), (2, 2)]; 5].concat());
-        assert_eq!(calls[11..], [[(4, 1), (2, 1)]; 5].concat());
+        assert_eq!(calls[1..13], [[(4, 2), (2, 2)]; 6].concat());
+        assert_eq!(calls[13..], [[(4, 1), (2, 1)]; 5].concat());
     }
 
     #[test]
     fn a_refusal_is_told() {
-        let (address, thread) = stand_in(vec![word(0); 7]);
+        let (address, thread) = stand_in(vec![word(0); 8]);
         let error =
             Rpcbind::connect(address).expect("connected").set(&tcp(), false).expect_err("refused");
         assert_eq!(error, "rpcbind did not register program 100003 for tcp");
@@ -594,13 +609,13 @@ mod tests {
     #[test]
     fn after_a_refusal_nothing_stays_registered() {
         let sets = vec![word(1), word(1), word(0)];
-        let (address, thread) = stand_in([vec![word(0); 6], sets, vec![word(1); 5]].concat());
+        let (address, thread) = stand_in([vec![word(0); 7], sets, vec![word(1); 5]].concat());
         let error =
             Rpcbind::connect(address).expect("connected").set(&tcp(), false).expect_err("refused");
         assert_eq!(error, "rpcbind did not register program 100005 for tcp");
         let calls = thread.join().expect("no panic");
-        assert_eq!(kinds(&calls[9..]), [(4, 2), (4, 2)]);
-        let programs: Vec<_> = calls[9..].iter().filter_map(|call| call.program).collect();
+        assert_eq!(kinds(&calls[10..]), [(4, 2), (4, 2)]);
+        let programs: Vec<_> = calls[10..].iter().filter_map(|call| call.program).collect();
         assert_eq!(programs, [100_003, 100_005]);
     }
 
