@@ -1,5 +1,7 @@
 //! What the calls work on, as NFSv4.1 sees it.
 
+use std::collections::HashSet;
+
 use steadfast_client::FileHandle;
 use steadfast_client::nfs4::{ClientSettings, LINUX_ATTRIBUTES, Nfs4Client, patiently4};
 use steadfast_wire::nfs4::{Attribute4, Bitmap4};
@@ -59,6 +61,7 @@ impl Objects {
         let (directory, _) =
             patiently4(CALL_TIMEOUT, || client.lookup(&share, place.name(), Bitmap4::EMPTY))
                 .map_err(walking())?;
+        let mut numbers = HashSet::new();
         let mut all = Vec::with_capacity(tree.objects.len());
         for index in 0..tree.objects.len() {
             let name = object_name(index);
@@ -68,6 +71,9 @@ impl Objects {
             let Some(fileid) = attributes.fileid else {
                 return Err(BenchError::broken("lookup", "an object without a number"));
             };
+            if !numbers.insert(fileid) {
+                return Err(BenchError::broken("lookup", "two names are one object"));
+            }
             all.push(Object { handle, fileid, told: attributes.told() });
         }
         client.destroy().map_err(BenchError::client("ending a session"))?;
