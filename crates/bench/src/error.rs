@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use steadfast_client::nfs4::Failure4;
 use steadfast_client::{ClientError, NfsStat3};
 
 /// Why there is no report.
@@ -22,6 +23,14 @@ pub enum BenchError {
         operation: String,
         /// The status.
         status: NfsStat3,
+    },
+    /// A request of NFSv4.1 in the loop failed.
+    #[error("{operation}: {failure}")]
+    FailedCompound {
+        /// The kind of call.
+        operation: String,
+        /// What of it failed.
+        failure: Box<Failure4>,
     },
     /// The server broke a promise.
     #[error("{operation}: the server broke its promise: {what}")]

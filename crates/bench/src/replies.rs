@@ -86,11 +86,14 @@ pub(crate) fn skip_wcc(r: &mut Reader<'_>) -> Result<(), XdrError> {
 
 /// The results of a reply to a call that was executed.
 pub(crate) fn results<'m>(operation: &str, message: &'m [u8]) -> Result<Reader<'m>, BenchError> {
+    result_bytes(operation, message).map(Reader::new)
+}
+
+/// The same as bytes.
+pub(crate) fn result_bytes<'m>(operation: &str, message: &'m [u8]) -> Result<&'m [u8], BenchError> {
     let broken = |what: String| BenchError::broken(operation, what);
     match parse_reply(message) {
-        Ok((_, ReplyBody::Success { results_at })) => {
-            Ok(Reader::new(message.get(results_at..).unwrap_or(&[])))
-        }
+        Ok((_, ReplyBody::Success { results_at })) => Ok(message.get(results_at..).unwrap_or(&[])),
         Ok((_, ReplyBody::Accepted(error))) => Err(broken(error.to_string())),
         Ok((_, ReplyBody::Denied(denial))) => Err(broken(denial.to_string())),
         Err(error) => Err(broken(error.to_string())),
@@ -303,6 +306,19 @@ impl LongData {
         };
         let count = parse().map_err(|error| BenchError::broken(operation, error.to_string()))?;
         let starts_at = head.len() - before + (before - r.remaining());
+        Self::new(operation, file, offset, size, count, starts_at, message_bytes)
+    }
+
+    /// Judges how much data there is: as much as was asked for, and nothing after it.
+    pub(crate) fn new(
+        operation: &str,
+        file: usize,
+        offset: u64,
+        size: u32,
+        count: u32,
+        starts_at: usize,
+        message_bytes: usize,
+    ) -> Result<Self, BenchError> {
         if count != size || message_bytes != starts_at + (count as usize).next_multiple_of(4) {
             let what = "READ returned another count than was asked for";
             return Err(BenchError::broken(operation, what));

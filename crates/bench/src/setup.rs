@@ -18,7 +18,7 @@ use crate::records::Outbox;
 /// Calls in flight of a connection.
 const WINDOW: usize = 64;
 /// How long one call may take.
-const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long to wait when the server puts calls off.
 const TRY_LATER: Duration = Duration::from_millis(20);
 /// File data longer than this is sent from the pattern itself instead of being copied.

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use common::{FakeServer, Fault};
-use steadfast_bench::op::{Load, Operation, Report, Reports, run};
+use steadfast_bench::op::{Load, NFS4_OPERATIONS, NfsVersion, Operation, Report, Reports, run};
 use steadfast_bench::{Arrivals, BenchError, Control, Pace, Target, Transport};
 
 /// All kinds of calls, with the procedure that each is about.
@@ -183,6 +183,83 @@ fn calls_that_are_put_off_are_made_again() {
     for operation in ["getattr", "create"] {
         let report = run(&load(&server, operation), &Control::default()).unwrap();
         assert!(report.checks.try_later > 0);
+        assert_eq!(server.objects(), 0);
+    }
+}
+
+fn over_nfs4(server: &FakeServer, operation: &str) -> Load {
+    Load { nfs: NfsVersion::V4_1, ..load(server, operation) }
+}
+
+#[test]
+fn what_reads_is_measured_over_nfs4_and_nothing_is_left() {
+    let server = FakeServer::start(Fault::None);
+    for operation in NFS4_OPERATIONS.split(", ").chain(["read:65536", "readdir:1024"]) {
+        let before = server.clients.lock().unwrap().compounds;
+        let report = run(&over_nfs4(&server, operation), &Control::default()).unwrap();
+        assert!(report.calls > 0 && report.nfs == "4.1", "{report:?}");
+        let clients = server.clients.lock().unwrap();
+        let made = clients.compounds - before;
+        assert!(operation == "null" || made >= report.checks.replies, "{operation}: {made}");
+        assert!(clients.by_id.is_empty() && clients.opens.is_empty(), "{operation}");
+        assert_eq!(server.objects(), 0, "{operation}");
+        let is_read = operation.starts_with("read") && report.mib_per_second > 0.0;
+        assert_eq!(report.checks.sampled_reads > 0, is_read, "{operation}");
+    }
+}
+
+#[test]
+fn a_server_at_fault_is_found_out_over_nfs4() {
+    for (fault, operation, part) in [
+        (Fault::DamagedData, "read:512", "never written"),
+        (Fault::DamagedData, "read:65536", "never written"),
+        (Fault::DamagedData, "readlink", "another target"),
+        (Fault::OtherPlace, "read:4096", "never written"),
+        (Fault::WrongHandle, "lookup", "two names are one object"),
+        (Fault::OtherAttributes, "getattr", "of another object"),
+        (Fault::MissingEntry, "readdir", "listing"),
+        (Fault::MissingEntry, "readdirplus", "listing"),
+    ] {
+        let server = FakeServer::start(fault);
+        match run(&over_nfs4(&server, operation), &Control::default()) {
+            Err(BenchError::Broken { what, .. }) => {
+                assert!(what.contains(part), "{operation}: {what}");
+            }
+            other => panic!("{fault:?} was not noticed by {operation}: {other:?}"),
+        }
+    }
+    let server = FakeServer::start(Fault::OtherSlot);
+    let error = run(&over_nfs4(&server, "getattr"), &Control::default()).unwrap_err();
+    assert!(error.to_string().contains("another slot"), "{error}");
+}
+
+/// By SEQUENCE, which leaves the slot where it is, and by the operation after it.
+#[test]
+fn requests_that_are_put_off_are_made_again() {
+    let server = FakeServer::start(Fault::PutsOffEvery(40));
+    for operation in ["getattr", "read:4096"] {
+        let report = run(&over_nfs4(&server, operation), &Control::default()).unwrap();
+        assert!(report.checks.try_later > 0);
+        assert!(server.clients.lock().unwrap().by_id.is_empty());
+    }
+}
+
+#[test]
+fn what_cannot_be_done_over_nfs4_is_refused() {
+    let server = FakeServer::start(Fault::None);
+    let mut over_udp = over_nfs4(&server, "getattr");
+    over_udp.transport = Transport::Udp;
+    let mut too_deep = over_nfs4(&server, "getattr");
+    too_deep.depth = 65;
+    for (load, part) in [
+        (over_nfs4(&server, "write"), "only what reads"),
+        (over_udp, "UDP"),
+        (too_deep, "64 slots"),
+    ] {
+        match run(&load, &Control::default()) {
+            Err(BenchError::Usage(what)) => assert!(what.contains(part), "{what}"),
+            other => panic!("{other:?}"),
+        }
         assert_eq!(server.objects(), 0);
     }
 }

@@ -146,6 +146,7 @@ mod tests {
             &["op", "127.0.0.1", "/"],
             &["op", "127.0.0.1", "/", "reed"],
             &["op", "127.0.0.1", "/", "read", "--rate", "0"],
+            &["op", "127.0.0.1", "/", "read", "--nfs", "4"],
         ] {
             assert!(Program::try_parse_from(["bench"].iter().chain(words)).is_err(), "{words:?}");
         }

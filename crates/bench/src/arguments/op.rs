@@ -7,10 +7,17 @@ use clap::Args;
 use super::common::{OutputArguments, PaceArguments, ServerArguments, seconds, wait_for_line};
 use crate::drive::{Control, Transport};
 use crate::error::BenchError;
-use crate::op::{Load, OPERATIONS_HELP, Operation, Reports, run_when};
+use crate::op::{Load, NFS4_OPERATIONS, NfsVersion, OPERATIONS_HELP, Operation, Reports, run_when};
 
 fn operations_help() -> String {
     format!("Kinds of calls, one after the other: {OPERATIONS_HELP}")
+}
+
+fn nfs_help() -> String {
+    format!(
+        "Version of NFS: 3, or 4.1 for what reads ({NFS4_OPERATIONS}). The tree is made over 3 \
+         and found again over 4.1 under the same path"
+    )
 }
 
 /// The options.
@@ -34,6 +41,8 @@ pub(super) struct Arguments {
     threads: usize,
     #[command(flatten)]
     pace: PaceArguments,
+    #[arg(long, value_name = "VERSION", default_value_t, help = nfs_help())]
+    nfs: NfsVersion,
     /// Call over UDP, a socket for each connection.
     #[arg(long)]
     udp: bool,
@@ -67,6 +76,7 @@ impl Arguments {
             depth: self.depth,
             threads: self.threads,
             pace: self.pace.pace(),
+            nfs: self.nfs,
             transport: if self.udp { Transport::Udp } else { Transport::Tcp },
             has_own_addresses: !self.one_address,
             warm_up: if self.paused { Duration::ZERO } else { self.warm_up },
@@ -80,6 +90,8 @@ impl Arguments {
 
     /// Measures each kind.
     pub(super) fn run(&self, control: &Control) -> Result<Reports, BenchError> {
+        // Before the first is measured.
+        self.operations.iter().try_for_each(|operation| self.nfs.check(*operation))?;
         let mut all = Reports::default();
         for operation in &self.operations {
             if control.is_interrupted() {

@@ -14,7 +14,7 @@ pub(crate) mod sockets;
 pub(crate) mod tally;
 mod worker;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -110,6 +110,18 @@ pub(crate) enum Verdict {
 /// What a thread's virtual clients say. A lane is one of the calls that a client may have in
 /// flight: lane `n` belongs to client `n / depth` of the thread.
 pub(crate) trait Script: Send {
+    /// A client of this thread has connected over TCP: what must be said before any call is said
+    /// now. The socket does not block, and must not when this returns.
+    fn connected(&mut self, _client: usize, _stream: &TcpStream) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    /// All calls of a client have ended, and nothing is measured any more: what must be said at
+    /// last is said now.
+    fn finished(&mut self, _client: usize, _stream: &TcpStream) -> Result<(), BenchError> {
+        Ok(())
+    }
+
     /// Appends the lane's next call; the same again after [`Verdict::TryLater`]. Returns its kind,
     /// or `None` when the lane has no more to do, which ends the measurement of a closed loop.
     fn call(

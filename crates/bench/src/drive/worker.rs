@@ -114,7 +114,7 @@ impl<S: Script> Worker<S> {
     /// Connects this thread's virtual clients.
     pub(crate) fn connect(
         plan: &Plan,
-        script: S,
+        mut script: S,
         thread: usize,
         shared: &Arc<Shared>,
     ) -> Result<Self, BenchError> {
@@ -131,6 +131,11 @@ impl<S: Script> Worker<S> {
                 .map(Link::Datagrams)
                 .collect(),
         };
+        for (client, link) in links.iter().enumerate() {
+            if let Link::Stream(stream) = link {
+                script.connected(client, stream)?;
+            }
+        }
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let seed = now.map_or(0, |now| now.as_nanos() as u64);
         // Where all clients have the same address, a server's duplicate request cache tells them
@@ -213,7 +218,7 @@ impl<S: Script> Worker<S> {
         loop {
             let is_stopping = self.shared.phase() == STOPPING;
             if self.in_flight == 0 && (is_stopping || self.has_nothing_left()) {
-                return Ok((self.script, self.tally));
+                return self.finish();
             }
             let patience = self.patience(is_stopping)?;
             self.epoll.wait(&mut events, Some(patience))?;
@@ -251,6 +256,15 @@ impl<S: Script> Worker<S> {
                 return Err(self.silence());
             }
         }
+    }
+
+    fn finish(mut self) -> Result<(S, Tally), BenchError> {
+        for (client, connection) in self.connections.iter().enumerate() {
+            if let Link::Stream(stream) = &connection.link {
+                self.script.finished(client, stream)?;
+            }
+        }
+        Ok((self.script, self.tally))
     }
 
     /// Whom nobody answered.

@@ -3,9 +3,10 @@
 //!
 //! [`Load`] says what to do, [`run`] does it and returns a [`Report`]. Inside: `operation` is
 //! which kinds there are, `tree` makes what the calls work on, `script` builds calls and judges
-//! replies, `check` looks at what they left.
+//! replies, `nfs4` does that over NFSv4.1, `check` looks at what they left.
 
 mod check;
+mod nfs4;
 mod operation;
 mod report;
 mod script;
@@ -14,12 +15,14 @@ mod tree;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use nfs4::{NFS4_OPERATIONS, NfsVersion};
 pub use operation::{OPERATIONS_HELP, Operation};
 pub use report::{Checks, Report, Reports};
 
 use crate::drive::{self, Control, Pace, Plan, Transport};
 use crate::error::BenchError;
 use crate::setup::Target;
+use nfs4::{Calls4, Objects};
 use script::Calls;
 use tree::Tree;
 
@@ -43,6 +46,8 @@ pub struct Load {
     pub threads: usize,
     /// When calls start.
     pub pace: Pace,
+    /// Over which version of NFS; preparations always use 3.
+    pub nfs: NfsVersion,
     /// How calls travel; preparations always use TCP.
     pub transport: Transport,
     /// Each connection has a source address of its own, where the server is on loopback.
@@ -70,6 +75,7 @@ impl Load {
             depth: 8,
             threads: 1,
             pace: Pace::Closed,
+            nfs: NfsVersion::V3,
             transport: Transport::Tcp,
             has_own_addresses: true,
             warm_up: Duration::from_millis(500),
@@ -90,6 +96,10 @@ impl Load {
             return Err(BenchError::Usage(format!(
                 "at most {SLOTS_MAX} calls may be in flight (connections × depth)"
             )));
+        }
+        self.nfs.check(self.operation)?;
+        if self.nfs == NfsVersion::V4_1 && self.transport == Transport::Udp {
+            return Err(BenchError::Usage("NFSv4.1 is not spoken over UDP".to_owned()));
         }
         let plan = Plan {
             server: self.target.server,
@@ -156,6 +166,18 @@ fn measure(
         Some(place) => Tree::make(load, place, control)?,
         None => Tree::default(),
     };
+    if load.nfs == NfsVersion::V4_1 {
+        let objects = match place {
+            Some(place) => Objects::find(load, place, &tree)?,
+            None => Objects::none(),
+        };
+        let objects = Arc::new(objects);
+        control.clear();
+        is_prepared();
+        let script = |thread| Calls4::new(load, &objects, plan.clients_of(thread));
+        let outcome = drive::run(plan, (0..plan.threads).map(script).collect(), control)?;
+        return Report::new(load, &outcome, |script| &script.promises, 0);
+    }
     let tree = Arc::new(tree);
     control.clear();
     is_prepared();
@@ -163,5 +185,5 @@ fn measure(
         (0..plan.threads).map(|thread| Calls::new(load, &tree, plan.clients_of(thread))).collect();
     let outcome = drive::run(plan, scripts, control)?;
     let looked_at = check::what_was_left(load, &tree, &outcome.scripts)?;
-    Report::new(load, &outcome, looked_at)
+    Report::new(load, &outcome, |script| &script.promises, looked_at)
 }

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::Load;
-use super::script::Calls;
+use super::script::Promises;
+use super::{Load, NfsVersion};
 use crate::drive::tally::kind_reports;
 use crate::drive::{KindReport, Latency, Outcome, Pace, Transport};
 use crate::error::BenchError;
@@ -20,6 +20,8 @@ const LATE_SECONDS: f64 = 0.1;
 pub struct Report {
     /// The kind of call.
     pub operation: String,
+    /// The version of NFS: 3 or 4.1.
+    pub nfs: &'static str,
     /// Connections, or UDP sockets.
     pub connections: usize,
     /// Calls in flight a connection.
@@ -79,9 +81,10 @@ pub struct Checks {
 }
 
 impl Report {
-    pub(super) fn new(
+    pub(super) fn new<'o, S>(
         load: &Load,
-        outcome: &Outcome<Calls>,
+        outcome: &'o Outcome<S>,
+        promises: impl Fn(&'o S) -> &'o Promises,
         looked_at: u64,
     ) -> Result<Self, BenchError> {
         let all = outcome.tally.all();
@@ -104,7 +107,7 @@ impl Report {
             try_later: outcome.tally.try_later,
             retransmissions: outcome.tally.retransmissions,
         };
-        for promises in outcome.scripts.iter().map(|script| &script.promises) {
+        for promises in outcome.scripts.iter().map(promises) {
             let [unstable, data_sync, file_sync] = promises.committed;
             checks.sampled_reads += promises.sampled_data;
             checks.committed_unstable += unstable;
@@ -114,6 +117,7 @@ impl Report {
         }
         Ok(Self {
             operation: load.operation.to_string(),
+            nfs: load.nfs.name(),
             connections: load.connections,
             depth: load.depth,
             threads: load.threads,
@@ -138,6 +142,9 @@ impl Report {
     /// What a line of the table has to say beside its numbers.
     fn remark(&self) -> String {
         let mut remark = String::new();
+        if self.nfs != NfsVersion::V3.name() {
+            remark.push_str("  NFSv4.1");
+        }
         // Writing to a string cannot fail.
         if self.wanted_calls_per_second.is_some() && self.behind_seconds > LATE_SECONDS {
             let _ = write!(

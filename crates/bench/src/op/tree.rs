@@ -50,6 +50,11 @@ pub(super) fn begin(load: &Load) -> Result<Option<Place>, BenchError> {
 }
 
 impl Place {
+    /// Its name in the share.
+    pub(super) fn name(&self) -> &[u8] {
+        &self.name
+    }
+
     /// Removes it, and all that is in it.
     pub(super) fn remove(&self, target: &Target) -> Result<(), BenchError> {
         setup::remove_tree(target, &self.share, &self.name)

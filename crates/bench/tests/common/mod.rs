@@ -1,8 +1,9 @@
-//! A small NFSv3 server in memory, with MOUNT and rpcbind, which can be told to be at fault: so
+//! A small NFSv3 server in memory, with MOUNT, rpcbind and the reading half of NFSv4.1, which can be told to be at fault: so
 //! that every load is tested against a server that it must praise and one that it must not.
 // Each test program uses a part of it; a failure here is a failure of the test.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+pub mod compounds;
 mod procedures;
 
 use std::collections::BTreeMap;
@@ -51,6 +52,10 @@ pub enum Fault {
     SlowMs(u64),
     /// Every other connection is closed as soon as it is made.
     HangsUp,
+    /// SEQUENCE tells of another slot.
+    OtherSlot,
+    /// GETATTR tells of another object.
+    OtherAttributes,
     /// MNT of the share of this number is refused.
     RefusesShare(u64),
 }
@@ -95,6 +100,8 @@ pub struct FakeServer {
     pub state: Arc<Mutex<State>>,
     /// Calls by program and procedure.
     pub calls: Arc<Mutex<BTreeMap<(u32, u32), u64>>>,
+    /// Clients of NFSv4.1.
+    pub clients: Arc<Mutex<compounds::Clients>>,
     /// Addresses that connected.
     pub peers: Arc<Mutex<Vec<SocketAddr>>>,
 }
@@ -117,6 +124,7 @@ impl FakeServer {
             address,
             state: Arc::new(Mutex::new(state)),
             calls: Arc::default(),
+            clients: Arc::default(),
             peers: Arc::default(),
         };
         let service = Arc::new(Service {
@@ -124,6 +132,7 @@ impl FakeServer {
             fault,
             state: Arc::clone(&server.state),
             calls: Arc::clone(&server.calls),
+            clients: Arc::clone(&server.clients),
             turn: AtomicU64::new(0),
         });
         let peers = Arc::clone(&server.peers);
@@ -161,6 +170,7 @@ struct Service {
     fault: Fault,
     state: Arc<Mutex<State>>,
     calls: Arc<Mutex<BTreeMap<(u32, u32), u64>>>,
+    clients: Arc<Mutex<compounds::Clients>>,
     turn: AtomicU64,
 }
 
@@ -214,6 +224,14 @@ impl Service {
     fn answer(&self, message: &[u8], reply: &mut Vec<u8>) {
         let mut r = Reader::new(message);
         let header = CallHeader::decode(&mut r).unwrap();
+        if header.vers == 4 && header.prog == 100_003 {
+            steadfast_rpc::accepted_success(&mut Writer::new(reply), header.xid);
+            if header.proc_ == 1 {
+                let mut state = self.state.lock().unwrap();
+                compounds::answer(&mut state, &mut self.clients.lock().unwrap(), &mut r, reply);
+            }
+            return;
+        }
         *self.calls.lock().unwrap().entry((header.prog, header.proc_)).or_default() += 1;
         let mut w = Writer::new(reply);
         steadfast_rpc::accepted_success(&mut w, header.xid);

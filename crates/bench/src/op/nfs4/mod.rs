@@ -1,0 +1,311 @@
+//! The operations that read, over NFSv4.1: a session a connection, a slot a call in flight.
+//!
+//! The tree is made over NFSv3. `objects` finds it again over NFSv4.1, since a handle of one
+//! version means nothing to the other; `connect` makes the sessions; `judge` reads replies.
+
+mod connect;
+mod judge;
+mod objects;
+
+use std::net::TcpStream;
+use std::ops::Range;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use steadfast_client::CallTemplate;
+use steadfast_client::nfs4::{COMPOUND, Compound, LINUX_ATTRIBUTES, NULL4, Slot};
+use steadfast_wire::nfs4::{Attribute4, Bitmap4, Op4, ReadDir4Args, Sequence4Args, StateId4};
+
+use super::script::Promises;
+use super::tree::object_name;
+use super::{Load, Operation};
+use crate::drive::pace::Random;
+use crate::drive::{Script, Verdict};
+use crate::error::BenchError;
+use crate::records::Outbox;
+use crate::replies::LongData;
+use connect::Connected;
+pub(super) use objects::Objects;
+
+/// What is made over NFSv4.1.
+pub const NFS4_OPERATIONS: &str =
+    "null, getattr, lookup, access, readlink, read, readdir, readdirplus";
+/// Rights that Linux asks for of a file: reading, changing, extending, executing.
+const FILE_RIGHTS: u32 = 0x2d;
+/// What READDIR asks for when it does not ask for everything.
+const NAMES_ONLY: Bitmap4 = Bitmap4::of(&[Attribute4::RdattrError, Attribute4::MountedOnFileId]);
+/// Bytes of a stateid's seqid and other.
+const STATEID_BYTES: usize = 16;
+
+/// A version of NFS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NfsVersion {
+    /// NFSv3 (RFC 1813).
+    #[default]
+    V3,
+    /// NFSv4.1 (RFC 8881).
+    V4_1,
+}
+
+impl NfsVersion {
+    /// As it is written: 3 or 4.1.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V3 => "3",
+            Self::V4_1 => "4.1",
+        }
+    }
+
+    /// Makes sure that a kind of call can be made over it.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub fn check(self, operation: Operation) -> Result<(), BenchError> {
+        let known = matches!(
+            operation,
+            Operation::Null
+                | Operation::Getattr
+                | Operation::Lookup
+                | Operation::Access
+                | Operation::Readlink
+                | Operation::Read { .. }
+                | Operation::Readdir { .. }
+                | Operation::Readdirplus { .. }
+        );
+        if self == Self::V3 || known {
+            return Ok(());
+        }
+        let name = operation.name();
+        Err(BenchError::Usage(format!(
+            "{name} cannot be measured over NFSv4.1, only what reads: {NFS4_OPERATIONS}"
+        )))
+    }
+}
+
+impl std::fmt::Display for NfsVersion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for NfsVersion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "3" => Ok(Self::V3),
+            "4.1" => Ok(Self::V4_1),
+            _ => Err("write 3 or 4.1".to_owned()),
+        }
+    }
+}
+
+/// A request that is built once, and where in its record is what differs each time.
+struct Template {
+    call: CallTemplate,
+    sequence_at: usize,
+    /// Of READ.
+    stateid_at: usize,
+}
+
+/// One request in flight at a time.
+#[derive(Debug, Default)]
+struct Lane {
+    /// While its client is connected.
+    slot: Option<Slot>,
+    /// Which object.
+    choice: usize,
+    offset: u64,
+}
+
+/// A thread's script.
+pub(super) struct Calls4 {
+    load: Load,
+    objects: Arc<Objects>,
+    clients: Range<usize>,
+    templates: Vec<Template>,
+    lanes: Vec<Lane>,
+    /// By client of this thread.
+    connected: Vec<Option<Connected>>,
+    random: Random,
+    pub(super) promises: Promises,
+}
+
+/// All templates of an operation, by object.
+fn templates(load: &Load, objects: &Objects) -> Vec<Template> {
+    let identity = &load.target.identity;
+    if load.operation == Operation::Null {
+        let call = CallTemplate::new(NULL4, identity, &[], 0);
+        return vec![Template { call, sequence_at: 0, stateid_at: 0 }];
+    }
+    let sequence = Sequence4Args {
+        sessionid: [0; 16],
+        sequenceid: 0,
+        slotid: 0,
+        highest_slotid: load.depth.saturating_sub(1) as u32,
+        cachethis: false,
+    };
+    // Where SEQUENCE's arguments are: behind its number.
+    let sequence_after = Compound::new().len_bytes() + 4;
+    let template = |(index, object): (usize, &objects::Object)| {
+        let compound = Compound::new().sequence(&sequence);
+        let (compound, stateid_after) = match load.operation {
+            Operation::Lookup => {
+                let compound = compound.put(&objects.directory).lookup(&object_name(index));
+                (compound.handle().attributes(LINUX_ATTRIBUTES), 0)
+            }
+            Operation::Access => (compound.put(&object.handle).access(FILE_RIGHTS), 0),
+            Operation::Readlink => (compound.put(&object.handle).plain(Op4::ReadLink), 0),
+            Operation::Read { size } => {
+                let compound = compound.put(&object.handle);
+                let after = compound.len_bytes() + 4;
+                (compound.read(StateId4 { seqid: 0, other: [0; 12] }, 0, size), after)
+            }
+            Operation::Readdir { size } | Operation::Readdirplus { size } => {
+                let arguments = ReadDir4Args {
+                    cookie: 0,
+                    cookieverf: [0; 8],
+                    dircount: size,
+                    maxcount: size,
+                    attr_request: listed_attributes(load.operation),
+                };
+                (compound.put(&object.handle).op(Op4::ReadDir, &arguments), 0)
+            }
+            _ => (compound.put(&object.handle).attributes(LINUX_ATTRIBUTES), 0),
+        };
+        let call = CallTemplate::new(COMPOUND, identity, &compound.arguments(), 0);
+        let start = call.arguments_at();
+        Template { call, sequence_at: start + sequence_after, stateid_at: start + stateid_after }
+    };
+    objects.all.iter().enumerate().map(template).collect()
+}
+
+/// What READDIR asks for of each entry: as Linux does, with and without the attributes.
+fn listed_attributes(operation: Operation) -> Bitmap4 {
+    match operation {
+        Operation::Readdirplus { .. } => {
+            NAMES_ONLY.or(&LINUX_ATTRIBUTES).or(&Bitmap4::of(&[Attribute4::FileHandle]))
+        }
+        _ => NAMES_ONLY,
+    }
+}
+
+impl Calls4 {
+    pub(super) fn new(load: &Load, objects: &Arc<Objects>, clients: Range<usize>) -> Self {
+        let lanes = (0..clients.len() * load.depth).map(|_| Lane::default()).collect();
+        Self {
+            load: load.clone(),
+            objects: Arc::clone(objects),
+            templates: templates(load, objects),
+            lanes,
+            connected: clients.clone().map(|_| None).collect(),
+            random: Random::new(clients.start as u64),
+            clients,
+            promises: Promises::default(),
+        }
+    }
+
+    fn broken(&self, what: impl Into<String>) -> BenchError {
+        BenchError::broken(self.load.operation.name(), what)
+    }
+}
+
+impl Script for Calls4 {
+    fn connected(&mut self, client: usize, stream: &TcpStream) -> Result<(), BenchError> {
+        if self.load.operation == Operation::Null {
+            return Ok(());
+        }
+        let mut connected = Connected::make(&self.load, &self.objects, stream)?;
+        let lanes = self.lanes.iter_mut().skip(client * self.load.depth);
+        for lane in lanes.take(self.load.depth) {
+            lane.slot = Some(connected.take_slot(self.clients.start + client)?);
+        }
+        if let Some(place) = self.connected.get_mut(client) {
+            *place = Some(connected);
+        }
+        Ok(())
+    }
+
+    fn finished(&mut self, client: usize, stream: &TcpStream) -> Result<(), BenchError> {
+        let Some(connected) = self.connected.get_mut(client).and_then(Option::take) else {
+            return Ok(());
+        };
+        let lanes = self.lanes.iter_mut().skip(client * self.load.depth);
+        let slots = lanes.take(self.load.depth).filter_map(|lane| lane.slot.take());
+        connected.end(&self.load, &self.objects, slots, stream)
+    }
+
+    fn call(
+        &mut self,
+        lane: usize,
+        xid: u32,
+        out: &mut Outbox,
+    ) -> Result<Option<usize>, BenchError> {
+        let choice = self.random.below(self.templates.len());
+        let (Some(own), Some(template)) = (self.lanes.get_mut(lane), self.templates.get(choice))
+        else {
+            return Ok(None);
+        };
+        own.choice = choice;
+        let start = out.bytes().len();
+        template.call.append(xid, out.bytes());
+        let connected = self.connected.get(lane / self.load.depth).and_then(Option::as_ref);
+        let (Some(slot), Some(connected)) = (&own.slot, connected) else { return Ok(Some(0)) };
+        let mut patch = |at: usize, value: &[u8]| {
+            if let Some(place) = out.bytes().get_mut(start + at..start + at + value.len()) {
+                place.copy_from_slice(value);
+            }
+        };
+        patch(template.sequence_at, &connected.session.slots.session());
+        patch(template.sequence_at + 16, &slot.sequence().to_be_bytes());
+        patch(template.sequence_at + 20, &slot.number().to_be_bytes());
+        if let Operation::Read { size } = self.load.operation {
+            let places = (self.objects.file_bytes / u64::from(size)).max(1) as usize;
+            own.offset = self.random.below(places) as u64 * u64::from(size);
+            if let Some(StateId4 { seqid, other }) = connected.stateids.get(choice) {
+                patch(template.stateid_at, &seqid.to_be_bytes());
+                patch(template.stateid_at + 4, other);
+            }
+            patch(template.stateid_at + STATEID_BYTES, &own.offset.to_be_bytes());
+        }
+        Ok(Some(0))
+    }
+
+    fn reply(&mut self, lane: usize, message: &[u8]) -> Result<Verdict, BenchError> {
+        self.judge(lane, message)
+    }
+
+    fn long_reply(
+        &mut self,
+        lane: usize,
+        head: &[u8],
+        bytes: usize,
+    ) -> Result<LongData, BenchError> {
+        self.judge_long(lane, head, bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_or_does_not_exist_is_refused() {
+        for text in ["read:4096", "null", "readdirplus"] {
+            NfsVersion::V4_1.check(text.parse().unwrap()).unwrap();
+        }
+        for text in ["write", "create", "setattr", "commit", "fsstat", "pathconf"] {
+            let operation = text.parse().unwrap();
+            NfsVersion::V3.check(operation).unwrap();
+            let error = NfsVersion::V4_1.check(operation).unwrap_err().to_string();
+            assert!(error.starts_with(text) && error.contains(NFS4_OPERATIONS), "{error}");
+        }
+        for name in NFS4_OPERATIONS.split(", ") {
+            NfsVersion::V4_1.check(name.parse().unwrap()).unwrap();
+        }
+        for version in [NfsVersion::V3, NfsVersion::V4_1] {
+            assert_eq!(version.to_string().parse(), Ok(version));
+        }
+        assert!("4".parse::<NfsVersion>().is_err());
+    }
+}

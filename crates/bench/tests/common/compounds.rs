@@ -1,0 +1,352 @@
+//! NFSv4.1 of the fake server: what reads. Its handles are others than those of NFSv3.
+
+use std::collections::BTreeMap;
+
+use steadfast_wire::nfs4::{
+    Access4Args, Access4Result, Attribute4, Bitmap4, ChangeInfo4, ChannelAttributes4, Close4Args,
+    CompoundHead4, CompoundReplyHead4, CreateSession4Args, CreateSession4Result,
+    DestroyClientId4Args, DestroySession4Args, ExchangeId4Args, ExchangeId4Result, GetAttr4Args,
+    Lookup4Args, NfsStat4, Op4, Open4Args, Open4Result, OpenClaim4, OpenDelegation4, PutFh4Args,
+    Read4Args, Read4Result, ReadDir4Args, ReclaimComplete4Args, Sequence4Args, Sequence4Result,
+    StateId4, StateProtectResult4,
+};
+use steadfast_xdr::{Decode, Encode, Reader, Writer};
+
+use super::{Fault, Kind, State};
+
+/// Slots of a session.
+const SLOTS: u32 = 64;
+/// Bytes of the largest reply.
+const REPLY_BYTES_MAX: u32 = 1 << 20;
+/// What is told of objects.
+const TOLD: Bitmap4 = Bitmap4::of(&[
+    Attribute4::Type,
+    Attribute4::Size,
+    Attribute4::RdattrError,
+    Attribute4::FileHandle,
+    Attribute4::FileId,
+    Attribute4::MountedOnFileId,
+]);
+
+/// All clients; a client's session has the client's number.
+#[derive(Default)]
+pub struct Clients {
+    /// The next sequence id of each slot, once there is a session.
+    pub by_id: BTreeMap<u64, Vec<u32>>,
+    /// What is open, and whose it is.
+    pub opens: BTreeMap<u64, u64>,
+    /// Requests with SEQUENCE.
+    pub compounds: u64,
+    last_id: u64,
+}
+
+type Answer = Result<(), NfsStat4>;
+
+/// What one COMPOUND has at hand.
+struct Run<'s> {
+    state: &'s mut State,
+    clients: &'s mut Clients,
+    client: u64,
+    current: u64,
+}
+
+/// Appends the results of procedure COMPOUND.
+pub fn answer(state: &mut State, clients: &mut Clients, r: &mut Reader<'_>, out: &mut Vec<u8>) {
+    let head = CompoundHead4::decode(r).unwrap();
+    let mut run = Run { state, clients, client: 0, current: 0 };
+    let (mut results, mut status, mut operations) = (Vec::new(), NfsStat4::Ok, 0);
+    while operations < head.operations && status == NfsStat4::Ok {
+        let op = Op4::decode(r).unwrap();
+        let mut body = Vec::new();
+        let outcome = run.execute(op, r, &mut Writer::new(&mut body));
+        operations += 1;
+        status = outcome.err().unwrap_or(NfsStat4::Ok);
+        let mut w = Writer::new(&mut results);
+        w.u32(op as u32);
+        w.u32(status as u32);
+        if status == NfsStat4::Ok {
+            results.extend_from_slice(&body);
+        }
+    }
+    let head = CompoundReplyHead4 { status, tag: head.tag, operations };
+    head.encode(&mut Writer::new(out));
+    out.extend_from_slice(&results);
+}
+
+fn args<'a, T: Decode<'a>>(r: &mut Reader<'a>) -> Result<T, NfsStat4> {
+    T::decode(r).map_err(|_| NfsStat4::BadXdr)
+}
+
+fn handle(number: u64) -> [u8; 11] {
+    let mut handle = *b"v4-........";
+    handle[3..].copy_from_slice(&number.to_be_bytes());
+    handle
+}
+
+fn stateid(number: u64) -> StateId4 {
+    let mut other = [0; 12];
+    other[..8].copy_from_slice(&number.to_be_bytes());
+    StateId4 { seqid: 1, other }
+}
+
+fn session(client: u64) -> [u8; 16] {
+    let mut id = [7; 16];
+    id[8..].copy_from_slice(&client.to_be_bytes());
+    id
+}
+
+fn channel(maxrequests: u32) -> ChannelAttributes4 {
+    ChannelAttributes4 {
+        headerpadsize: 0,
+        maxrequestsize: REPLY_BYTES_MAX,
+        maxresponsesize: REPLY_BYTES_MAX,
+        maxresponsesize_cached: 0,
+        maxoperations: 8,
+        maxrequests,
+        rdma_ird: Vec::new(),
+    }
+}
+
+impl Run<'_> {
+    fn execute(&mut self, op: Op4, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
+        match op {
+            Op4::ExchangeId | Op4::CreateSession | Op4::DestroySession | Op4::DestroyClientId => {
+                self.client(op, r, w)
+            }
+            Op4::Sequence => self.sequence(args(r)?, w),
+            Op4::ReclaimComplete => args::<ReclaimComplete4Args>(r).map(drop),
+            Op4::PutRootFh => {
+                self.current = 1;
+                Ok(())
+            }
+            Op4::PutFh => {
+                let object = args::<PutFh4Args<'_>>(r)?.object;
+                let number = object.strip_prefix(b"v4-").ok_or(NfsStat4::BadHandle)?;
+                self.current = u64::from_be_bytes(number.try_into().unwrap());
+                // Every other time, the slot having moved.
+                if self.is_put_off(1) { Err(NfsStat4::Delay) } else { Ok(()) }
+            }
+            Op4::GetFh => {
+                w.opaque(&handle(self.current));
+                Ok(())
+            }
+            Op4::Lookup => self.lookup(args::<Lookup4Args<'_>>(r)?.objname),
+            Op4::GetAttr => {
+                let wanted = args::<GetAttr4Args>(r)?.attr_request;
+                let lies = self.state.fault == Fault::OtherAttributes
+                    && self.clients.compounds.is_multiple_of(500);
+                self.attributes(self.current, &wanted, u64::from(lies), w);
+                Ok(())
+            }
+            Op4::Access => {
+                let access = args::<Access4Args>(r)?.access;
+                Access4Result { supported: access, access }.encode(w);
+                Ok(())
+            }
+            Op4::ReadLink => {
+                let Kind::Symlink(target) = &self.state.objects[&self.current].kind else {
+                    return Err(NfsStat4::Inval);
+                };
+                w.opaque(&self.damaged(target));
+                Ok(())
+            }
+            Op4::Open => self.open(&args(r)?, w),
+            Op4::Close => {
+                let open = args::<Close4Args>(r)?.open_stateid;
+                self.clients.opens.remove(&self.own(&open)?);
+                stateid(0).encode(w);
+                Ok(())
+            }
+            Op4::Read => self.read(&args(r)?, w),
+            Op4::ReadDir => self.list(&args(r)?, w),
+            _ => Err(NfsStat4::NotSupp),
+        }
+    }
+
+    /// Whether this request is one that is put off: by SEQUENCE (0), or by what follows it (1).
+    fn is_put_off(&self, by: u64) -> bool {
+        let Fault::PutsOffEvery(every) = self.state.fault else { return false };
+        let count = self.clients.compounds;
+        count.is_multiple_of(every) && count / every % 2 == by
+    }
+
+    fn client(&mut self, op: Op4, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
+        match op {
+            Op4::ExchangeId => {
+                let _: ExchangeId4Args<'_> = args(r)?;
+                self.clients.last_id += 1;
+                let clientid = self.clients.last_id;
+                self.clients.by_id.insert(clientid, Vec::new());
+                let result = ExchangeId4Result {
+                    clientid,
+                    sequenceid: 5,
+                    flags: 0x1_0000,
+                    state_protect: StateProtectResult4::None,
+                    server_minor_id: 0,
+                    server_major_id: b"fake",
+                    server_scope: b"fake",
+                    server_impl_id: Vec::new(),
+                };
+                result.encode(w);
+            }
+            Op4::CreateSession => {
+                let asked: CreateSession4Args<'_> = args(r)?;
+                assert_eq!(asked.sequence, 5);
+                let slots =
+                    self.clients.by_id.get_mut(&asked.clientid).ok_or(NfsStat4::StaleClientId)?;
+                let count = asked.fore.maxrequests.min(SLOTS);
+                slots.resize(count as usize, 1);
+                let sessionid = session(asked.clientid);
+                let (fore, back) = (channel(count), channel(1));
+                CreateSession4Result { sessionid, sequence: 5, flags: 0, fore, back }.encode(w);
+            }
+            Op4::DestroySession => {
+                let id = args::<DestroySession4Args>(r)?.sessionid;
+                self.slots(&id)?.clear();
+            }
+            _ => {
+                let id = args::<DestroyClientId4Args>(r)?.clientid;
+                let has_opens = self.clients.opens.values().any(|client| *client == id);
+                if has_opens || self.clients.by_id.get(&id).is_some_and(|slots| !slots.is_empty()) {
+                    return Err(NfsStat4::ClientIdBusy);
+                }
+                self.clients.by_id.remove(&id).ok_or(NfsStat4::StaleClientId)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn slots(&mut self, session: &[u8; 16]) -> Result<&mut Vec<u32>, NfsStat4> {
+        let client = u64::from_be_bytes(session[8..].try_into().unwrap());
+        self.clients.by_id.get_mut(&client).ok_or(NfsStat4::BadSession)
+    }
+
+    fn sequence(&mut self, asked: Sequence4Args, w: &mut Writer<'_>) -> Answer {
+        self.clients.compounds += 1;
+        if self.is_put_off(0) {
+            return Err(NfsStat4::Delay);
+        }
+        let slots = self.slots(&asked.sessionid)?;
+        let highest = slots.len() as u32 - 1;
+        let next = slots.get_mut(asked.slotid as usize).ok_or(NfsStat4::BadSlot)?;
+        if asked.highest_slotid < asked.slotid || asked.sequenceid != *next {
+            return Err(NfsStat4::SeqMisordered);
+        }
+        *next = next.wrapping_add(1);
+        self.client = u64::from_be_bytes(asked.sessionid[8..].try_into().unwrap());
+        let result = Sequence4Result {
+            sessionid: asked.sessionid,
+            sequenceid: asked.sequenceid,
+            slotid: asked.slotid + u32::from(self.state.fault == Fault::OtherSlot),
+            highest_slotid: highest,
+            target_highest_slotid: highest,
+            status_flags: 0,
+        };
+        result.encode(w);
+        Ok(())
+    }
+
+    fn lookup(&mut self, name: &[u8]) -> Answer {
+        let Kind::Directory(names) = &self.state.objects[&self.current].kind else {
+            return Err(NfsStat4::NotDir);
+        };
+        let found = *names.get(name).ok_or(NfsStat4::NoEnt)?;
+        let last = names.last_key_value().map_or(found, |(_, number)| *number);
+        self.current = if self.state.fault == Fault::WrongHandle { last } else { found };
+        Ok(())
+    }
+
+    fn attributes(&self, number: u64, wanted: &Bitmap4, lie: u64, w: &mut Writer<'_>) {
+        let told = wanted.and(&TOLD);
+        let (kind, size) = match &self.state.objects[&number].kind {
+            Kind::File(data) => (1, data.len()),
+            Kind::Directory(names) => (2, names.len()),
+            Kind::Symlink(target) => (5, target.len()),
+            Kind::Fifo => (7, 0),
+        };
+        told.encode(w);
+        w.opaque_of(|w| {
+            for attribute in Attribute4::ALL.iter().filter(|attribute| told.has(**attribute)) {
+                match attribute {
+                    Attribute4::Type => w.u32(kind),
+                    Attribute4::Size => w.u64(size as u64),
+                    Attribute4::RdattrError => w.u32(0),
+                    Attribute4::FileHandle => w.opaque(&handle(number)),
+                    _ => w.u64(number + lie),
+                }
+            }
+        });
+    }
+
+    fn damaged(&self, data: &[u8]) -> Vec<u8> {
+        let mut data = data.to_vec();
+        if let (Fault::DamagedData, Some(byte)) = (self.state.fault, data.last_mut()) {
+            *byte ^= 1;
+        }
+        data
+    }
+
+    fn open(&mut self, asked: &Open4Args<'_>, w: &mut Writer<'_>) -> Answer {
+        let OpenClaim4::Null(name) = asked.claim else { return Err(NfsStat4::NotSupp) };
+        self.lookup(name)?;
+        self.clients.last_id += 1;
+        let number = self.clients.last_id;
+        self.clients.opens.insert(number, self.client);
+        let result = Open4Result {
+            stateid: stateid(number),
+            cinfo: ChangeInfo4 { atomic: true, before: 1, after: 1 },
+            rflags: 0,
+            attrset: Bitmap4::EMPTY,
+            delegation: OpenDelegation4::NoneSince(0),
+        };
+        result.encode(w);
+        Ok(())
+    }
+
+    /// The number of an open of this client.
+    fn own(&self, stateid: &StateId4) -> Result<u64, NfsStat4> {
+        let number = u64::from_be_bytes(stateid.other[..8].try_into().unwrap());
+        let is_own = self.clients.opens.get(&number) == Some(&self.client);
+        if is_own && stateid.seqid == 1 { Ok(number) } else { Err(NfsStat4::BadStateId) }
+    }
+
+    fn read(&mut self, asked: &Read4Args, w: &mut Writer<'_>) -> Answer {
+        self.own(&asked.stateid)?;
+        let offset = if self.state.fault == Fault::OtherPlace { 0 } else { asked.offset };
+        let Kind::File(data) = &self.state.objects[&self.current].kind else {
+            return Err(NfsStat4::Inval);
+        };
+        let start = (offset as usize).min(data.len());
+        let end = (start + asked.count as usize).min(data.len());
+        let (eof, data) = (end == data.len(), self.damaged(&data[start..end]));
+        Read4Result { eof, data: &data }.encode(w);
+        Ok(())
+    }
+
+    fn list(&mut self, asked: &ReadDir4Args, w: &mut Writer<'_>) -> Answer {
+        let Kind::Directory(names) = &self.state.objects[&self.current].kind else {
+            return Err(NfsStat4::NotDir);
+        };
+        let missing = usize::from(self.state.fault == Fault::MissingEntry);
+        let all = names.len() - missing;
+        let (mut bytes, mut told) = (Vec::new(), 0);
+        for (name, number) in names.iter().take(all) {
+            let mut entry = Vec::new();
+            let mut w = Writer::new(&mut entry);
+            w.bool(true);
+            w.u64(told as u64 + 3);
+            w.opaque(name);
+            self.attributes(*number, &asked.attr_request, 0, &mut w);
+            if bytes.len() + entry.len() + 16 > asked.maxcount as usize {
+                break;
+            }
+            bytes.extend_from_slice(&entry);
+            told += 1;
+        }
+        w.zeros(8);
+        w.fixed_opaque(&bytes);
+        w.bool(false);
+        w.bool(told == all);
+        Ok(())
+    }
+}
