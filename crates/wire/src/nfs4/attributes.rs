@@ -228,9 +228,16 @@ impl<'a> Decode<'a> for Bitmap4 {
 }
 
 impl Encode for Bitmap4 {
-    /// As few words as are needed.
+    /// As few words as are needed. What was above the known numbers is one bit there.
     #[inline]
     fn encode(&self, w: &mut Writer<'_>) {
+        if self.has_more {
+            w.u32(WORDS as u32 + 1);
+            for word in self.words {
+                w.u32(word);
+            }
+            return w.u32(1);
+        }
         let length = self.words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
         w.u32(length as u32);
         for word in self.words.iter().take(length) {

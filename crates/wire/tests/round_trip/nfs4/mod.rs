@@ -88,13 +88,15 @@ proptest! {
 
 /// A bitmap of a client that knows more attributes than there are here.
 #[test]
-fn words_above_those_known_are_read_and_not_kept() {
+fn of_words_above_those_known_only_that_they_are_is_kept() {
     let long = b"\0\0\0\x05\0\0\0\x02\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0";
     let mut r = Reader::new(long);
     let read = Bitmap4::decode(&mut r).unwrap();
     assert!(r.is_empty() && read.words() == [2, 0, 0]);
     assert!(!read.without(&Bitmap4::from_words([u32::MAX; 3])).is_empty());
-    assert_eq!(super::written(&read), b"\0\0\0\x01\0\0\0\x02");
+    let again = super::written(&read);
+    assert_eq!(again, b"\0\0\0\x04\0\0\0\x02\0\0\0\0\0\0\0\0\0\0\0\x01");
+    assert_eq!(Bitmap4::decode(&mut Reader::new(&again)), Ok(read));
     // The same, with nothing set that is not known.
     let zeros = b"\0\0\0\x05\0\0\0\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     let read = Bitmap4::decode(&mut Reader::new(zeros)).unwrap();
