@@ -149,7 +149,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     prepare(&options)?;
 
     let top = root.join("target/kernel-client");
-    let label = format!("{}-{}", options.server, std::process::id());
+    // One process may run the suite by several versions.
+    let label = format!("{}-{}-{}", options.server, options.nfs, std::process::id());
     let directory = top.join(&label);
     std::fs::create_dir_all(&directory)?;
     println!(
