@@ -200,6 +200,11 @@ impl Op for Open {
             let access = if opened.is_to_be_cut { access | ShareAccess::WRITE } else { access };
             may_open(call, target, access)?;
         }
+        if opened.is_to_be_cut {
+            // Before state is made, which must not be made twice: cutting may have to wait.
+            changing::stored(run)?;
+        }
+        let (_, target) = run.stored(NfsStat4::IsDir)?;
         let file = file_key(target);
         let request = steadfast_state::Open { owner: arguments.owner, file, access, deny };
         let id = state.open(&client, &request).or_status()?;

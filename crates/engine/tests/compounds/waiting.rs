@@ -41,7 +41,7 @@ fn no_operation_that_has_ended_is_executed_again() {
     let message = bench.message(&ops.compound());
     let mut call = put_off(&client, &message, &mut Full::default());
     for _ in 0..3 {
-        call = put_off(&client, &message, &mut Full { put_off: Some(call) });
+        call = put_off(&client, &message, &mut Full { put_off: Some(call), had_room: 0 });
     }
     let mut host = Free { put_off: Some(call), ..Free::default() };
     let mut reply = ReplyBuffer::default();
@@ -58,6 +58,26 @@ fn no_operation_that_has_ended_is_executed_again() {
     assert_eq!(opened(&result), 1);
     let again = open_and_look(&mut client, &dir, &file);
     assert_eq!(opened(&client.send(&again)), 2);
+}
+
+#[test]
+fn an_open_that_has_to_wait_makes_its_state_once() {
+    let bench = Bench::new();
+    let mut client = Client::new(&bench, "cut");
+    let Prepared { dir, .. } = prepared(&mut client);
+    let ops = client.next(true).put(&dir).open_cut(b"cutter", "file");
+    let message = bench.message(&ops.compound());
+    // To look the name up it may wait, to cut the file not yet.
+    let call = put_off(&client, &message, &mut Full { had_room: 1, ..Full::default() });
+    let mut host = Free { put_off: Some(call), ..Free::default() };
+    let mut reply = ReplyBuffer::default();
+    let verdict = bench.engine.call(&mut host, &client.peer, 0, &message, &mut reply);
+    let result = Result4::of(&bench.settled(verdict, reply).unwrap());
+    assert_eq!(result.ended(), done(3));
+    let open = [0, 0, 0, Op4::Open as u8, 0, 0, 0, 0];
+    let at = result.bytes.windows(8).position(|it| it == open).unwrap();
+    // A client that finds another number waits for the OPEN that was before (RFC 8881 §8.2.2).
+    assert_eq!(result.bytes[at + 8..at + 12], [0, 0, 0, 1]);
 }
 
 #[test]
