@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use steadfast_client::{NFS3, ReplyBody, mount, nfsacl, parse_reply, rpcbind};
 use steadfast_engine::{
-    CallHost, Engine, EngineConfig, Export, ExportTable, Nfs4Config, Peer, ReplyBuffer, Transport,
-    Transports, Verdict,
+    CallHost, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer, Transport, Transports,
+    Verdict,
 };
 use steadfast_shares::{
     ClientPattern, ClientRule, Flavors, Rights, RuleSet, Share, ShareId, Squash,
@@ -82,7 +82,8 @@ impl Default for Server {
             storage: Arc::new(ModelFs::new(number, 0o777)),
         };
         let config = EngineConfig {
-            nfs4: Some(Nfs4Config { instance: 1 }),
+            instance: 1,
+            nfs4: true,
             handle_key: [3; 16],
             write_verifier: 1,
             transfer_bytes_max: 1 << 20,

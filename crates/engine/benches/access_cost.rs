@@ -63,7 +63,8 @@ fn main() {
         let exports: Vec<Export> = (0..shares).map(|id| export(id, &rules, &storage)).collect();
         let ids: Vec<ShareId> = exports.iter().map(|export| export.share.id).collect();
         let config = EngineConfig {
-            nfs4: None,
+            instance: 1,
+            nfs4: false,
             handle_key: [1; 16],
             write_verifier: 1,
             transfer_bytes_max: 1 << 20,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use steadfast_engine::{
-    CallHost, Engine, EngineConfig, Export, ExportTable, Nfs4Config, Peer, ReplyBuffer, Transport,
-    Transports, Verdict,
+    CallHost, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer, Transport, Transports,
+    Verdict,
 };
 use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
 use steadfast_vfs::model::ModelFs;
@@ -83,7 +83,8 @@ fn main() {
     let exports =
         vec![Export { share: Arc::new(share), storage: Arc::new(ModelFs::new(1, 0o777)) }];
     let config = EngineConfig {
-        nfs4: Some(Nfs4Config { instance: 1 }),
+        instance: 1,
+        nfs4: true,
         handle_key: [1; 16],
         write_verifier: 1,
         transfer_bytes_max: 1 << 20,

@@ -48,7 +48,6 @@ pub use begun_replies::BegunReplies;
 pub use complaint::{Complaint, HangUp, MountRefusal};
 pub use export::{Export, ExportTable};
 pub use host::{CallHost, ReplySink, Room, Stage, StorageId};
-pub use nfs4::Nfs4Config;
 pub use operation::{OperationId, OperationName};
 pub use peer::{Peer, Transport};
 pub use programs::{ServedVersion, to_register};
@@ -143,9 +142,7 @@ impl Engine {
     /// [`Engine::call`] gets.
     pub fn tick(&self, now_ms: u64) {
         self.now_ms.store(now_ms, Ordering::Relaxed);
-        if let Some(nfs4) = &self.shared.nfs4 {
-            nfs4.state.tick(now_ms);
-        }
+        self.shared.state.tick(now_ms);
         self.replies.expire(now_ms);
     }
 

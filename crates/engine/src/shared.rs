@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use steadfast_shares::Authority;
+use steadfast_state::State;
 
 use crate::export::ExportTable;
 use crate::mount::list::MountList;
-use crate::nfs4::{Nfs4, Nfs4Config};
+use crate::nfs4::{self, Nfs4};
 use crate::rpcbind::counts::CallCounts;
 use crate::rpcbind::transports::Transports;
 use crate::wire_handle::HandleSealer;
@@ -32,8 +33,10 @@ pub struct EngineConfig {
     pub nfs_port: u16,
     /// What MOUNT and NFS are served on, for rpcbind replies.
     pub transports: Transports,
-    /// How NFSv4 is served, if it is.
-    pub nfs4: Option<Nfs4Config>,
+    /// Counts the times that the server lost what it knew of clients: another number each time.
+    pub instance: u32,
+    /// Whether NFSv4 is served.
+    pub nfs4: bool,
 }
 
 /// What all calls share.
@@ -45,6 +48,8 @@ pub(crate) struct Shared {
     /// Who has mounted what.
     pub(crate) mounts: MountList,
     pub(crate) rpcbind_calls: CallCounts,
+    /// What clients of all protocols have opened and locked.
+    pub(crate) state: Arc<State>,
     /// If NFSv4 is served.
     pub(crate) nfs4: Option<Nfs4>,
     verifier_changes: AtomicU64,
@@ -56,13 +61,16 @@ impl Shared {
         exports: ExportTable,
         authority: Arc<dyn Authority>,
     ) -> Self {
+        let state = Arc::new(State::new(nfs4::settings(config.instance)));
+        let nfs4 = config.nfs4.then(|| Nfs4::new(Arc::clone(&state), &config.handle_key));
         Self {
             sealer: HandleSealer::new(&config.handle_key),
             exports: ArcSwap::from_pointee(exports),
             authority,
             mounts: MountList::default(),
             rpcbind_calls: CallCounts::default(),
-            nfs4: config.nfs4.as_ref().map(|nfs4| Nfs4::new(nfs4, &config.handle_key)),
+            state,
+            nfs4,
             verifier_changes: AtomicU64::new(0),
             config,
         }

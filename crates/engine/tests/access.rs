@@ -121,7 +121,8 @@ impl Bench {
             asked: AtomicU64::new(0),
         });
         let config = EngineConfig {
-            nfs4: None,
+            instance: 1,
+            nfs4: false,
             handle_key: [9; 16],
             write_verifier: 77,
             transfer_bytes_max: 1 << 20,

@@ -327,7 +327,8 @@ fn complaints_name_what_was_wrong() {
 /// An engine that answers as rpcbind at port 111.
 fn rpcbind(transports: Transports) -> Engine {
     let config = EngineConfig {
-        nfs4: None,
+        instance: 1,
+        nfs4: false,
         handle_key: [9; 16],
         write_verifier: 77,
         transfer_bytes_max: 1 << 20,

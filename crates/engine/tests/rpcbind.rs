@@ -31,7 +31,8 @@ struct Asked {
 impl Asked {
     fn at(local: &str, transports: Transports) -> Self {
         let config = EngineConfig {
-            nfs4: None,
+            instance: 1,
+            nfs4: false,
             handle_key: [9; 16],
             write_verifier: 77,
             transfer_bytes_max: 1 << 20,

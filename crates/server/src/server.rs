@@ -7,7 +7,7 @@ use std::time::Duration;
 use steadfast_access::Access;
 use steadfast_catalog::configuration::{NamesSettings, ServerSettings};
 use steadfast_control::Control;
-use steadfast_engine::{Engine, EngineConfig, ExportTable, Nfs4Config};
+use steadfast_engine::{Engine, EngineConfig, ExportTable};
 use steadfast_posixfs::{ProcessPowers, Storage, StorageOptions};
 use steadfast_runtime::{self as runtime, ServerOptions};
 
@@ -379,15 +379,11 @@ fn engine(
     ready: &ReadyShares,
     access: &Arc<Access>,
 ) -> Result<Arc<Engine>, StartError> {
-    let nfs4 = if serves_nfs4(settings) {
-        Some(Nfs4Config { instance: state.next_instance()? })
-    } else {
-        None
-    };
     let history_s = settings.reply_cache_history_s.unwrap_or(REPLY_CACHE_HISTORY_S);
     Ok(Arc::new(Engine::with_authority(
         EngineConfig {
-            nfs4,
+            instance: state.next_instance()?,
+            nfs4: serves_nfs4(settings),
             handle_key: state.handle_key,
             write_verifier: log.write_verifier,
             transfer_bytes_max: transfer_bytes(settings),

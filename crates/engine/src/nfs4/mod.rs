@@ -23,6 +23,7 @@ mod stateids;
 pub(crate) mod status;
 
 use std::hash::Hasher;
+use std::sync::Arc;
 
 use siphasher::sip128::{Hasher128, SipHasher24};
 use steadfast_state::{Settings, State};
@@ -36,16 +37,14 @@ use crate::reply::ReplyBuffer;
 /// Seconds that a client keeps its state without being heard of.
 const LEASE_S: u32 = 90;
 
-/// What serving NFSv4 needs to know.
-#[derive(Clone, Debug)]
-pub struct Nfs4Config {
-    /// Counts the times that the server lost what it knew of clients: another number each time.
-    pub instance: u32,
+/// How state is kept.
+pub(crate) fn settings(instance: u32) -> Settings {
+    Settings { lease_ms: u64::from(LEASE_S) * 1000, ..Settings::new(instance) }
 }
 
 /// NFSv4 as it is served.
 pub(crate) struct Nfs4 {
-    pub(crate) state: State,
+    pub(crate) state: Arc<State>,
     /// Names the server to its clients, and no other: the same as long as its handles are.
     pub(crate) server_id: [u8; 16],
     /// Requests that came again while they were being executed.
@@ -53,14 +52,12 @@ pub(crate) struct Nfs4 {
 }
 
 impl Nfs4 {
-    pub(crate) fn new(config: &Nfs4Config, handle_key: &[u8; 16]) -> Self {
-        let settings =
-            Settings { lease_ms: u64::from(LEASE_S) * 1000, ..Settings::new(config.instance) };
+    pub(crate) fn new(state: Arc<State>, handle_key: &[u8; 16]) -> Self {
         // Nothing that clients are told may tell of the key.
         let mut hasher = SipHasher24::new_with_key(handle_key);
         hasher.write(b"server owner and scope");
         let server_id = hasher.finish128().as_bytes();
-        Self { state: State::new(settings), server_id, repeated: Repeated::default() }
+        Self { state, server_id, repeated: Repeated::default() }
     }
 }
 

@@ -70,7 +70,8 @@ impl Bench {
             },
         ]);
         let config = EngineConfig {
-            nfs4: None,
+            instance: 1,
+            nfs4: false,
             handle_key: [9; 16],
             write_verifier: 77,
             transfer_bytes_max: 1 << 20,

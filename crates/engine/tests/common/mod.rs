@@ -22,7 +22,8 @@ pub(crate) fn engine() -> Engine {
     };
     let export = Export { share: Arc::new(share), storage: Arc::new(ModelFs::new(1, 0o777)) };
     let config = EngineConfig {
-        nfs4: None,
+        instance: 1,
+        nfs4: false,
         handle_key: [3; 16],
         write_verifier: 1,
         transfer_bytes_max: 1 << 20,

@@ -3,8 +3,8 @@
 use std::sync::{Arc, mpsc};
 
 use steadfast_engine::{
-    Awaited, CallHost, Engine, EngineConfig, Export, ExportTable, Nfs4Config, Peer, PutOffCall,
-    ReplyBuffer, ReplySink, Room, StorageId, Transport, Transports, Verdict,
+    Awaited, CallHost, Engine, EngineConfig, Export, ExportTable, Peer, PutOffCall, ReplyBuffer,
+    ReplySink, Room, StorageId, Transport, Transports, Verdict,
 };
 use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
 use steadfast_vfs::model::{FlushLog, ModelFs};
@@ -50,7 +50,8 @@ impl Bench {
             export(share(3, "/other/hidden", "10.0.0.0", rights), &storage),
         ]);
         let config = EngineConfig {
-            nfs4: Some(Nfs4Config { instance: 5 }),
+            instance: 5,
+            nfs4: true,
             handle_key: [9; 16],
             write_verifier: 77,
             transfer_bytes_max: 1 << 20,

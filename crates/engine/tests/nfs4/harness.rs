@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use steadfast_engine::{
-    CallHost, Engine, EngineConfig, Export, ExportTable, Nfs4Config, Peer, PutOffCall, ReplyBuffer,
-    Room, StorageId, Transport, Transports, Verdict,
+    CallHost, Engine, EngineConfig, Export, ExportTable, Peer, PutOffCall, ReplyBuffer, Room,
+    StorageId, Transport, Transports, Verdict,
 };
 use steadfast_shares::{ClientPattern, ClientRule, Flavor, Rights, Share, ShareId, Squash};
 use steadfast_vfs::model::ModelFs;
@@ -105,7 +105,8 @@ impl Server {
 
     pub(crate) fn of(exports: Vec<Export>) -> Self {
         let config = EngineConfig {
-            nfs4: Some(Nfs4Config { instance: 7 }),
+            instance: 7,
+            nfs4: true,
             handle_key: [9; 16],
             write_verifier: 77,
             transfer_bytes_max: 1 << 20,
