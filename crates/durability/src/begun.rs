@@ -18,7 +18,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -33,10 +33,12 @@ use steadfast_recovery::{BegunCall, BegunCalls, BegunMark, FileSystemIdentity, R
 use steadfast_sys::process::{boot_id, random_bytes};
 use steadfast_vfs::Time;
 
+use super::outliving::{is_own, make_place, places};
 use super::replies::REPLIES_STAY;
 use super::start::{StartIntentLog, Storages, shown};
 
-const DIRECTORY: &str = "begun";
+/// Of the directory with the marks.
+const NAME: &str = "begun";
 /// Files that threads are spread over.
 const LANES: usize = 8;
 /// Of each file. Some 5,000 marks: many times the calls that are in flight.
@@ -65,57 +67,6 @@ thread_local! {
         (NEXT_THREAD.fetch_add(1, Ordering::Relaxed), RefCell::default());
 }
 
-/// Where the first PID namespace is found in `/proc`: a constant of the kernel (`PROC_PID_INIT_INO`).
-const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
-/// What groups and others may do.
-const OTHERS: u32 = 0o077;
-const TMPFS_MAGIC: u64 = 0x0102_1994;
-/// Directories in memory that outlive a process.
-const IN_MEMORY: [&str; 2] = ["/run", "/dev/shm"];
-
-/// All places where the marks of a state directory may be, the best first.
-fn places(state_directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let state = std::fs::metadata(state_directory)?;
-    let name = format!("steadfast-begun-{:x}-{:x}", state.dev(), state.ino());
-    let in_memory = IN_MEMORY.iter().map(|place| Path::new(place).join(&name));
-    Ok(in_memory.chain([state_directory.join(DIRECTORY)]).collect())
-}
-
-/// Makes a directory that nobody else can change, or finds that it is one.
-fn make_own(place: &Path) -> io::Result<()> {
-    match std::fs::DirBuilder::new().mode(0o700).create(place) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    if is_own(place) { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
-}
-
-/// Whether it is a directory that nobody else can change. Others may put what they like at its place.
-fn is_own(place: &Path) -> bool {
-    std::fs::symlink_metadata(place).is_ok_and(|found| {
-        let is_own = found.uid() == rustix::process::geteuid().as_raw();
-        found.is_dir() && is_own && found.mode() & OTHERS == 0
-    })
-}
-
-/// Makes the place for marks.
-fn make_place(state_directory: &Path) -> io::Result<PathBuf> {
-    let first = std::fs::read_link("/proc/self/ns/pid")
-        .is_ok_and(|namespace| namespace.as_os_str() == FIRST_PID_NAMESPACE);
-    let is_in_memory = |place: &Path| {
-        let kind = rustix::fs::statfs(place).map(|kind| kind.f_type as u64);
-        first && kind == Ok(TMPFS_MAGIC)
-    };
-    let own = state_directory.join(DIRECTORY);
-    for place in places(state_directory)? {
-        if place != own && place.parent().is_some_and(is_in_memory) && make_own(&place).is_ok() {
-            return Ok(place);
-        }
-    }
-    make_own(&own)?;
-    Ok(own)
-}
-
 /// The clock that is never before the times that files get, but for a tick.
 fn now() -> Time {
     let now = rustix::time::clock_gettime(ClockId::Realtime);
@@ -134,7 +85,7 @@ impl BegunRings {
             random_bytes(&mut tag)?;
         }
         forget_begun(directory)?;
-        let place = make_place(directory)?;
+        let place = make_place(directory, NAME)?;
         let is_on_disk = place.starts_with(directory);
         let lanes = (0..LANES).map(|lane| {
             let mut options = File::options();
@@ -222,7 +173,7 @@ impl BegunCalls for BegunRings {
 fn found(directory: &Path) -> io::Result<Vec<Vec<u8>>> {
     let boot = boot_id()?;
     let mut all = Vec::new();
-    for place in places(directory)?.into_iter().filter(|place| is_own(place)) {
+    for place in places(directory, NAME)?.into_iter().filter(|place| is_own(place)) {
         for lane in 0..LANES {
             let bytes = match std::fs::read(place.join(lane.to_string())) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -240,7 +191,7 @@ fn found(directory: &Path) -> io::Result<Vec<Vec<u8>>> {
 /// # Errors
 /// The state directory's.
 pub fn forget_begun(directory: &Path) -> io::Result<()> {
-    let own = places(directory)?.into_iter().filter(|place| is_own(place));
+    let own = places(directory, NAME)?.into_iter().filter(|place| is_own(place));
     own.into_iter().try_for_each(|place| remove(&place))
 }
 
@@ -417,7 +368,8 @@ mod tests {
         assert_eq!(found_keys(directory), [0; 0]);
         begin(&rings, 2).expect("nobody knows them any more");
         assert_eq!(found_keys(directory), [0; 0]);
-        let left = places(directory).unwrap().into_iter().filter(|place| place.exists()).count();
+        let left =
+            places(directory, NAME).unwrap().into_iter().filter(|place| place.exists()).count();
         assert_eq!(left, 0);
     }
 
@@ -481,7 +433,7 @@ mod tests {
         std::fs::create_dir(&moved).unwrap();
         forget_begun(place.path()).unwrap();
         std::os::unix::fs::symlink(&moved, &rings.place).unwrap();
-        assert!(make_own(&rings.place).is_err());
+        assert!(super::super::outliving::make_own(&rings.place).is_err());
         std::fs::remove_file(&rings.place).unwrap();
     }
 }

@@ -27,6 +27,7 @@ mod medium;
 mod moments;
 mod mutation;
 mod observed;
+mod outliving;
 mod pace;
 mod parked;
 mod place;
@@ -36,6 +37,7 @@ mod replay;
 mod replies;
 mod served;
 mod start;
+mod state_image;
 mod status;
 mod switch;
 #[cfg(test)]
@@ -71,6 +73,7 @@ pub use start::{
     OpenStorage, StartIntentLog, StartIntentLogError, StartedIntentLog, is_any_open,
     is_anything_set_aside,
 };
+pub use state_image::{FoundState, StateImageFile};
 pub use status::{FileSystemStatus, IntentLogStatus, LastCheckpoint, SetAside};
 pub use switch::{Flushed, Left, SwitchError};
 pub use under_way::forget_under_way;

@@ -184,7 +184,7 @@ impl Engine {
                 }
             }
             if let (Some(run), Some(nfs4)) = (run, &self.shared.nfs4) {
-                run.finish(&nfs4.repeated, result);
+                run.finish(&self.shared, &nfs4.repeated, result);
             }
             return Verdict::Replied;
         }

@@ -39,6 +39,7 @@ mod reply;
 mod reply_cache;
 mod rpcbind;
 mod shared;
+mod state_keeper;
 mod verdict;
 mod waiting;
 mod waiting_mounts;
@@ -56,6 +57,8 @@ pub use reply::{CallFacts, ReplyBuffer};
 pub use reply_cache::{MemoryPressure, ReplyCacheUsage};
 pub use rpcbind::transports::Transports;
 pub use shared::EngineConfig;
+pub use state_keeper::StateKeeper;
+pub use steadfast_state::{Image as StateImage, ImageError as StateImageError};
 pub use verdict::{Awaited, ParkedCall, PutOffCall, Verdict};
 
 use std::sync::Arc;
@@ -119,6 +122,16 @@ impl Engine {
         }
     }
 
+    /// Goes on with what clients had opened and locked at another process of the same instance, and
+    /// keeps that from now on. To be called before anybody is served.
+    pub fn keep_state(&mut self, now_ms: u64, image: StateImage, keeper: Arc<dyn StateKeeper>) {
+        let state = &self.shared.state;
+        state.restore(now_ms, image);
+        state.begin_keeping();
+        keeper.renew(&|| state.note_all(), &|events| state.take_events(events));
+        self.shared.state_keeper = Some(keeper);
+    }
+
     /// Serves another table of exports from the next call on.
     pub fn set_exports(&self, mut exports: ExportTable) {
         let mut version = self.version.lock();
@@ -142,7 +155,11 @@ impl Engine {
     /// [`Engine::call`] gets.
     pub fn tick(&self, now_ms: u64) {
         self.now_ms.store(now_ms, Ordering::Relaxed);
-        self.shared.state.tick(now_ms);
+        let state = &self.shared.state;
+        state.tick(now_ms);
+        if let Some(keeper) = &self.shared.state_keeper {
+            keeper.renew(&|| state.note_all(), &|events| state.take_events(events));
+        }
         self.replies.expire(now_ms);
     }
 
@@ -188,7 +205,7 @@ impl Engine {
             Some(Kept::Execution(execution)) => self.replies.forget(&execution, &result),
             Some(Kept::Run(suspended)) => {
                 if let Some(nfs4) = &self.shared.nfs4 {
-                    suspended.refuse(&nfs4.repeated, &result);
+                    suspended.refuse(&self.shared, &nfs4.repeated, &result);
                 }
             }
             None => {}
@@ -239,7 +256,7 @@ impl Engine {
             self.replies.finish(execution, now_ms, result);
         }
         if let (Some(run), Some(nfs4)) = (run, &self.shared.nfs4) {
-            run.finish(&nfs4.repeated, result);
+            run.finish(&self.shared, &nfs4.repeated, result);
         }
     }
 }

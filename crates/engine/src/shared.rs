@@ -12,6 +12,7 @@ use crate::mount::list::MountList;
 use crate::nfs4::{self, Nfs4};
 use crate::rpcbind::counts::CallCounts;
 use crate::rpcbind::transports::Transports;
+use crate::state_keeper::StateKeeper;
 use crate::wire_handle::HandleSealer;
 
 /// What an engine is made of.
@@ -50,6 +51,8 @@ pub(crate) struct Shared {
     pub(crate) rpcbind_calls: CallCounts,
     /// What clients of all protocols have opened and locked.
     pub(crate) state: Arc<State>,
+    /// Where that is kept beyond the process, if it is.
+    pub(crate) state_keeper: Option<Arc<dyn StateKeeper>>,
     /// If NFSv4 is served.
     pub(crate) nfs4: Option<Nfs4>,
     verifier_changes: AtomicU64,
@@ -70,9 +73,19 @@ impl Shared {
             mounts: MountList::default(),
             rpcbind_calls: CallCounts::default(),
             state,
+            state_keeper: None,
             nfs4,
             verifier_changes: AtomicU64::new(0),
             config,
+        }
+    }
+
+    /// Keeps what was noted of the state: to be called before a client is told of it.
+    pub(crate) fn keep_state(&self) {
+        if let Some(keeper) = &self.state_keeper
+            && self.state.has_events()
+        {
+            keeper.keep(&|events| self.state.take_events(events));
         }
     }
 

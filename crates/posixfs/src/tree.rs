@@ -52,6 +52,8 @@ pub struct Tree {
     root: Arc<Node>,
     /// Of the root's file system.
     pub(crate) domain: FlushDomain,
+    /// Of the root's file system, as the kernel numbers it.
+    device: u64,
     mounts: Mounts,
     /// The directory as it was opened, so that its file system is not unmounted meanwhile.
     _original: OwnedFd,
@@ -458,12 +460,12 @@ impl Tree {
 
     /// See [`FileSystem::object`](steadfast_vfs::FileSystem::object).
     pub(crate) fn identity(&self, handle: &StorageHandle) -> (u64, StorageHandle) {
-        let domain = match handle_form::mount(handle) {
-            0 => self.domain,
+        let device = match handle_form::mount(handle) {
+            0 => self.device,
             // Its mount may have been forgotten, and be found again.
-            _ => self.node(handle, Waiting::Allowed).map_or(self.domain, |node| node.volume.domain),
+            _ => self.node(handle, Waiting::Allowed).map_or(self.device, |node| node.volume.device),
         };
-        (u64::from(domain.0), handle_form::key(handle).0)
+        (device, handle_form::key(handle).0)
     }
 
     /// See [`FileSystem::mount_points`](steadfast_vfs::FileSystem::mount_points).

@@ -11,6 +11,7 @@ use steadfast_engine::{Engine, EngineConfig, ExportTable};
 use steadfast_posixfs::{ProcessPowers, Storage, StorageOptions};
 use steadfast_runtime::{self as runtime, ServerOptions};
 
+use crate::client_state::ClientState;
 use crate::configuration::{Base, Configuration, Settings, StartOptions};
 use crate::control::{self, AskedAbout};
 use crate::descriptors;
@@ -380,9 +381,10 @@ fn engine(
     access: &Arc<Access>,
 ) -> Result<Arc<Engine>, StartError> {
     let history_s = settings.reply_cache_history_s.unwrap_or(REPLY_CACHE_HISTORY_S);
-    Ok(Arc::new(Engine::with_authority(
+    let clients = ClientState::find(state)?;
+    let mut engine = Engine::with_authority(
         EngineConfig {
-            instance: state.next_instance()?,
+            instance: clients.instance,
             nfs4: serves_nfs4(settings),
             handle_key: state.handle_key,
             write_verifier: log.write_verifier,
@@ -394,7 +396,9 @@ fn engine(
         },
         ready.table.clone(),
         Arc::clone(access) as _,
-    )))
+    );
+    clients.keep(&mut engine);
+    Ok(Arc::new(engine))
 }
 
 fn serves_nfs4(settings: &ServerSettings) -> bool {

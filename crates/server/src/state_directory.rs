@@ -93,27 +93,37 @@ impl StateDirectory {
         Ok(Self { path, handle_key, is_key_new, _lock: lock })
     }
 
-    /// A number that no start before this one had: by it clients of NFSv4 see that the server has
-    /// lost what it knew of them. It is on the disk before it is used.
+    /// What [`StateDirectory::next_instance`] gave last; 0 if nothing.
     ///
     /// # Errors
-    /// When the file that has the last one cannot be read or written.
-    pub(crate) fn next_instance(&self) -> Result<u32, StartError> {
-        let path = self.path.join("nfs4.instance");
-        let last = match std::fs::read_to_string(&path) {
+    /// When the file that has it cannot be read.
+    pub(crate) fn last_instance(&self) -> Result<u32, StartError> {
+        let path = self.instance_path();
+        match std::fs::read_to_string(&path) {
             Ok(text) => text.trim().parse::<u32>().map_err(|_| {
                 StartError::StateDirectory(format!(
                     "{} holds no number: restore it from a backup, or write into it a number above \
                      any that it has had",
                     path.display()
                 ))
-            })?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-            Err(error) => {
-                return Err(error).tried_with(|| format!("cannot read {}", path.display()));
-            }
-        };
-        let next = last.wrapping_add(1).max(1);
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(error).tried_with(|| format!("cannot read {}", path.display())),
+        }
+    }
+
+    fn instance_path(&self) -> PathBuf {
+        self.path.join("nfs4.instance")
+    }
+
+    /// A number that no start before this one had: by it clients of NFSv4 see that the server has
+    /// lost what it knew of them. It is on the disk before it is used.
+    ///
+    /// # Errors
+    /// When the file that has the last one cannot be read or written.
+    pub(crate) fn next_instance(&self) -> Result<u32, StartError> {
+        let next = self.last_instance()?.wrapping_add(1).max(1);
+        let path = self.instance_path();
         durable_file::replace(&path, format!("{next}\n").as_bytes())
             .tried_with(|| format!("cannot write {}", path.display()))?;
         Ok(next)

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::image::{Event, Journal};
 use crate::opens::ClientOpens;
 use crate::{ClientId, StateError};
 
@@ -15,6 +16,7 @@ pub struct Client {
     renewed_ms: AtomicU64,
     /// The state's.
     clock_ms: Arc<AtomicU64>,
+    pub(crate) journal: Arc<Journal>,
     has_completed_reclaim: AtomicBool,
     pub(crate) opens: Mutex<ClientOpens>,
     /// Locks that it waits for. Other clients' requests count it down.
@@ -22,10 +24,16 @@ pub struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(id: ClientId, now_ms: u64, clock_ms: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(
+        id: ClientId,
+        now_ms: u64,
+        clock_ms: Arc<AtomicU64>,
+        journal: Arc<Journal>,
+    ) -> Self {
         Self {
             id,
             clock_ms,
+            journal,
             renewed_ms: AtomicU64::new(now_ms),
             has_completed_reclaim: AtomicBool::new(false),
             opens: Mutex::new(ClientOpens::default()),
@@ -75,6 +83,11 @@ impl Client {
         self.has_completed_reclaim.load(Ordering::Relaxed)
     }
 
+    /// It had sent `RECLAIM_COMPLETE` before the server was started again.
+    pub(crate) fn restore_reclaim(&self) {
+        self.has_completed_reclaim.store(true, Ordering::Relaxed);
+    }
+
     /// `RECLAIM_COMPLETE` for all file systems.
     ///
     /// # Errors
@@ -83,6 +96,7 @@ impl Client {
         if self.has_completed_reclaim.swap(true, Ordering::Relaxed) {
             return Err(StateError::CompleteAlready);
         }
+        self.journal.note(&Event::ReclaimComplete(self.id));
         Ok(())
     }
 }

@@ -16,7 +16,7 @@ pub(crate) struct LockRecord {
     pub(crate) open: OpenNumber,
     /// The open's.
     pub(crate) file: FileKey,
-    seqid: u32,
+    pub(crate) seqid: u32,
 }
 
 /// The lock stateids of one client.
@@ -44,6 +44,10 @@ impl ClientLocks {
         self.ranges = self.ranges.saturating_add_signed(growth);
     }
 
+    pub(crate) fn get(&self, number: LockNumber) -> Option<&LockRecord> {
+        self.by_number.get(&number)
+    }
+
     /// The lock stateid of a lock-owner by an open.
     pub(crate) fn find(&self, open: OpenNumber, owner: &[u8]) -> Option<(LockNumber, &LockRecord)> {
         let number = *self.by_open.get(&open)?.get(owner)?;
@@ -58,8 +62,18 @@ impl ClientLocks {
         open: OpenNumber,
         file: FileKey,
     ) {
-        self.by_open.entry(open).or_default().insert(Arc::clone(&owner.name), number);
-        self.by_number.insert(number, LockRecord { owner, open, file, seqid: 1 });
+        self.restore(number, LockRecord { owner, open, file, seqid: 1 });
+    }
+
+    pub(crate) fn restore(&mut self, number: LockNumber, record: LockRecord) {
+        let of_open = self.by_open.entry(record.open).or_default();
+        of_open.insert(Arc::clone(&record.owner.name), number);
+        self.by_number.insert(number, record);
+    }
+
+    /// All lock stateids.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (LockNumber, &LockRecord)> {
+        self.by_number.iter().map(|(number, record)| (*number, record))
     }
 
     pub(crate) fn raise_seqid(&mut self, number: LockNumber) -> Option<u32> {

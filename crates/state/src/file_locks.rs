@@ -179,6 +179,25 @@ impl FileLocks {
         Ok(growth)
     }
 
+    /// Gives an owner a range that nobody contests.
+    pub(crate) fn restore(
+        &mut self,
+        owner: &LockOwner,
+        span: Span,
+        kind: LockKind,
+        open: OpenNumber,
+    ) {
+        self.ranges.set(owner, span, kind, open);
+    }
+
+    /// The ranges of an owner, with the opens by which they were locked.
+    pub(crate) fn of_owner(
+        &self,
+        owner: &LockOwner,
+    ) -> impl Iterator<Item = (Span, LockKind, OpenNumber)> {
+        self.ranges.of_owner(owner)
+    }
+
     /// What of a living client keeps an owner from a range; without regard to who waits.
     pub(crate) fn test<'a>(
         &'a self,

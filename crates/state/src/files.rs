@@ -260,6 +260,31 @@ impl Files {
         Ok(())
     }
 
+    /// Gives an open that nobody contests its share.
+    pub(crate) fn restore(
+        &self,
+        client: &Arc<Client>,
+        number: OpenNumber,
+        key: &FileKey,
+        share: Share,
+    ) {
+        let Some((mut shard, hash)) = self.shard(key) else { return };
+        let holder = Holder { client: Arc::clone(client), share };
+        match shard.entry(hash, |file| file.key == *key, |file| self.hasher.hash_one(file.key)) {
+            Entry::Vacant(vacant) => {
+                let mut counts = Counts::default();
+                counts.add(share);
+                let holders = Holders::One(number, holder);
+                vacant.insert(File { key: *key, counts, holders, locks: None });
+            }
+            Entry::Occupied(mut occupied) => {
+                let file = occupied.get_mut();
+                file.holders.add(number, holder);
+                file.counts.add(share);
+            }
+        }
+    }
+
     /// Judges an access without taking anything.
     pub(crate) fn judge(
         &self,

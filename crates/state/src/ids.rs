@@ -29,6 +29,10 @@ impl ClientId {
     pub(crate) fn index(self) -> u16 {
         self.0 as u16
     }
+
+    pub(crate) fn generation(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
 }
 
 /// Names a session: instance, place in the table, serial number; big endian.
@@ -43,6 +47,10 @@ impl SessionId {
 
     pub(crate) fn place(&self) -> u32 {
         (u128::from_be_bytes(self.0) >> 64) as u32
+    }
+
+    pub(crate) fn serial(&self) -> u64 {
+        u128::from_be_bytes(self.0) as u64
     }
 }
 
@@ -118,7 +126,7 @@ pub(crate) fn raised_seqid(latest: u32) -> u32 {
 
 /// Names an open within an instance: index of its client, kind, serial number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct OpenNumber(u64);
+pub(crate) struct OpenNumber(pub(crate) u64);
 
 impl OpenNumber {
     pub(crate) fn new(client: ClientId, serial: u64) -> Self {
@@ -128,12 +136,17 @@ impl OpenNumber {
 
 /// Names a lock stateid within an instance: index of its client, kind, serial number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct LockNumber(u64);
+pub(crate) struct LockNumber(pub(crate) u64);
 
 impl LockNumber {
     pub(crate) fn new(client: ClientId, serial: u64) -> Self {
         Self(number(client, KIND_LOCK, serial))
     }
+}
+
+/// The serial number of an [`OpenNumber`] or [`LockNumber`].
+pub(crate) fn serial(number: u64) -> u64 {
+    number & SERIAL_MASK
 }
 
 fn number(client: ClientId, kind: u64, serial: u64) -> u64 {

@@ -5,8 +5,10 @@ use std::sync::atomic::Ordering;
 
 use thiserror::Error;
 
+use crate::client_locks::LockRecord;
 use crate::file_locks::{Asking, LockOwner, Refused, Time};
 use crate::ids::{LockNumber, OpenNumber};
+use crate::image::Event;
 use crate::opening::Stopped;
 use crate::opens::ClientOpens;
 use crate::ranges::{LockKind, Range, Span};
@@ -182,8 +184,11 @@ impl State {
         let time = self.time(client);
         let unlocked = self.files.with_locks(file, |locks| locks.unlock(owner, span, room, time));
         let growth = unlocked.unwrap_or(Some(0)).ok_or(StateError::TryLater)?;
+        let (id, owner) = (client.id(), &owner.name);
+        self.journal.note(&Event::RangeGone { client: id, owner, file: *file, span });
         self.count_locks(&mut opens, growth, 0);
         let seqid = opens.locks.raise_seqid(number).ok_or(StateError::BadStateId)?;
+        self.note_lock(client, &opens, number);
         Ok(StateId::of_lock(self.settings.instance, number, seqid))
     }
 
@@ -253,13 +258,30 @@ impl State {
         let locked = self.files.lock(file, |locks| locks.lock(&asking).map_err(Stopped::from));
         let growth = locked.unwrap_or_else(|| Err(StateError::BadStateId.into()))?;
         self.count_locks(&mut opens, growth, isize::from(lock.is_none()));
-        if let Some(number) = lock {
-            let seqid = opens.locks.raise_seqid(number).ok_or(StateError::BadStateId)?;
-            return Ok(StateId::of_lock(instance, number, seqid));
+        let name = Arc::clone(&owner.name);
+        let (number, seqid) = if let Some(number) = lock {
+            (number, opens.locks.raise_seqid(number).ok_or(StateError::BadStateId)?)
+        } else {
+            let number = LockNumber::new(client.id(), self.serial.fetch_add(1, Ordering::Relaxed));
+            opens.locks.add(number, owner, open, *file);
+            (number, 1)
+        };
+        self.note_lock(client, &opens, number);
+        self.journal.note(&Event::Range { client: client.id(), open, owner: &name, span, kind });
+        Ok(StateId::of_lock(instance, number, seqid))
+    }
+
+    /// Notes a lock stateid as it is now.
+    pub(crate) fn note_lock(&self, client: &Client, opens: &ClientOpens, number: LockNumber) {
+        if let Some(LockRecord { owner, open, seqid, .. }) = opens.locks.get(number) {
+            self.journal.note(&Event::Lock {
+                client: client.id(),
+                number,
+                open: *open,
+                owner: &owner.name,
+                seqid: *seqid,
+            });
         }
-        let number = LockNumber::new(client.id(), self.serial.fetch_add(1, Ordering::Relaxed));
-        opens.locks.add(number, owner, open, *file);
-        Ok(StateId::of_lock(instance, number, 1))
     }
 
     /// Who asks for a lock.
@@ -305,6 +327,7 @@ impl State {
             return Err(StateError::LocksHeld);
         }
         opens.locks.remove(number);
+        self.journal.note(&Event::LockGone { client: client.id(), number });
         self.count_locks(&mut opens, 0, -1);
         Ok(())
     }
@@ -328,7 +351,7 @@ impl State {
     }
 
     /// A client has so many more ranges and lock stateids.
-    fn count_locks(&self, opens: &mut ClientOpens, ranges: isize, stateids: isize) {
+    pub(crate) fn count_locks(&self, opens: &mut ClientOpens, ranges: isize, stateids: isize) {
         opens.locks.add_ranges(ranges);
         // A negative number wraps, and so does the sum.
         self.locks.fetch_add((ranges + stateids).cast_unsigned(), Ordering::Relaxed);

@@ -5,6 +5,8 @@ use std::sync::atomic::Ordering;
 
 use crate::files::{Asking, Conflict, Share};
 use crate::ids::OpenNumber;
+use crate::image::Event;
+use crate::opens::OpenRecord;
 use crate::registry::OWNER_BYTES_MAX;
 use crate::{Client, FileKey, ShareAccess, ShareDeny, State, StateError, StateId};
 
@@ -85,6 +87,7 @@ impl State {
         if let Some(record) = opens.remove(number) {
             self.files.release(number, &record.file);
             self.opens.fetch_sub(1, Ordering::Relaxed);
+            self.journal.note(&Event::OpenGone { client: client.id(), number });
         }
         Ok(())
     }
@@ -113,7 +116,23 @@ impl State {
         record.asked = asked;
         record.share = share;
         self.files.lessen(number, file, share);
-        Ok(StateId::of_open(self.settings.instance, number, record.raise_seqid()))
+        let seqid = record.raise_seqid();
+        self.note_open(client, number, record);
+        Ok(StateId::of_open(self.settings.instance, number, seqid))
+    }
+
+    /// Notes an open as it is now.
+    pub(crate) fn note_open(&self, client: &Client, number: OpenNumber, record: &OpenRecord) {
+        let OpenRecord { owner, file, seqid, share, asked } = record;
+        self.journal.note(&Event::Open {
+            client: client.id(),
+            number,
+            owner,
+            file: *file,
+            seqid: *seqid,
+            share: *share,
+            asked: asked.0,
+        });
     }
 
     /// Judges a READ, a WRITE, or a SETATTR of the size, by its stateid; a lock stateid as its
@@ -242,7 +261,9 @@ impl State {
             self.files.take(&asking, number, &request.file, wanted).map_err(denied)?;
             record.share = wanted;
             record.asked.add(asked);
-            return Ok(StateId::of_open(self.settings.instance, number, record.raise_seqid()));
+            let seqid = record.raise_seqid();
+            self.note_open(client, number, record);
+            return Ok(StateId::of_open(self.settings.instance, number, seqid));
         }
         let limits = &self.settings.limits;
         if opens.count() >= usize::try_from(limits.opens_a_client_max).unwrap_or(usize::MAX) {
@@ -259,6 +280,9 @@ impl State {
             return Err(denied(conflict));
         }
         opens.add(number, request.owner, request.file, asked);
+        if let Some(record) = opens.get(number) {
+            self.note_open(client, number, record);
+        }
         Ok(StateId::of_open(self.settings.instance, number, 1))
     }
 

@@ -41,7 +41,7 @@ pub(crate) type ByNumber<T> = HashMap<OpenNumber, T, BuildHasherDefault<NumberHa
 /// One open: what all OPENs of one owner for one file have made.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenRecord {
-    owner: Arc<[u8]>,
+    pub(crate) owner: Arc<[u8]>,
     pub(crate) file: FileKey,
     pub(crate) seqid: u32,
     pub(crate) share: Share,
@@ -62,7 +62,7 @@ impl OpenRecord {
 
 /// A set of shares, a bit for each pair of access and deny.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AskedShares(u16);
+pub(crate) struct AskedShares(pub(crate) u16);
 
 impl AskedShares {
     pub(crate) fn add(&mut self, share: Share) {
@@ -121,15 +121,21 @@ impl ClientOpens {
 
     /// Adds an open that [`ClientOpens::find`] does not find.
     pub(crate) fn add(&mut self, number: OpenNumber, owner: &[u8], file: FileKey, share: Share) {
-        let hash = self.hash(owner, &file);
+        let mut asked = AskedShares::default();
+        asked.add(share);
+        let record = OpenRecord { owner: [].into(), file, seqid: 1, share, asked };
+        self.restore(number, owner, &record);
+    }
+
+    /// Adds an open as it is described, but for its owner, which is this one.
+    pub(crate) fn restore(&mut self, number: OpenNumber, owner: &[u8], open: &OpenRecord) {
+        let hash = self.hash(owner, &open.file);
         let owner = self.owners.get(owner).cloned().unwrap_or_else(|| {
             let owner: Arc<[u8]> = owner.into();
             self.owners.insert(Arc::clone(&owner));
             owner
         });
-        let mut asked = AskedShares::default();
-        asked.add(share);
-        self.by_number.insert(number, OpenRecord { owner, file, seqid: 1, share, asked });
+        self.by_number.insert(number, OpenRecord { owner, ..*open });
         self.by_key.insert_unique(hash, (hash, number), |(hash, _)| *hash);
     }
 
@@ -204,6 +210,11 @@ impl ClientOpens {
         let (_, lock) = self.named_lock(instance, id)?;
         let record = self.get(lock.open).ok_or(StateError::BadStateId)?;
         Ok((lock.open, record))
+    }
+
+    /// All opens.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (OpenNumber, &OpenRecord)> {
+        self.by_number.iter().map(|(number, record)| (*number, record))
     }
 
     /// All opens, with their files.

@@ -8,14 +8,14 @@ use crate::ranges::Span;
 /// Ranges of a block. A full one is split.
 const BLOCK_MAX: usize = 128;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Entry<O> {
     span: Span,
     owner: O,
 }
 
 /// Never empty.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Block<O> {
     end_max: u64,
     entries: Vec<Entry<O>>,
@@ -43,7 +43,7 @@ impl<O: Ord> Block<O> {
 }
 
 /// Ranges of one file and kind. An owner has one at most that begins at a byte.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RangeIndex<O> {
     blocks: Vec<Block<O>>,
 }

@@ -54,7 +54,7 @@ struct Indexed<'a, O> {
 }
 
 /// The ranges of all owners, by kind.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Indexes<O> {
     reads: RangeIndex<O>,
     writes: RangeIndex<O>,
@@ -71,7 +71,7 @@ impl<O> Indexes<O> {
 }
 
 /// Ranges of one owner and kind by their first bytes.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct OfKind<T>(BTreeMap<u64, Held<T>>);
 
 impl<T: Copy + PartialEq> OfKind<T> {
@@ -169,7 +169,7 @@ impl<T: Copy + PartialEq> OfKind<T> {
 ///
 /// The kinds are apart, so that what overlaps conflicts: nobody has to walk over read locks to
 /// judge another.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Owned<T> {
     reads: OfKind<T>,
     writes: OfKind<T>,
@@ -223,6 +223,15 @@ impl<T: Copy + PartialEq> Owned<T> {
         of_kind.add(indexes.of(owner, kind), span, tag, joined);
     }
 
+    fn iter(&self) -> impl Iterator<Item = (Span, LockKind, T)> {
+        [LockKind::Read, LockKind::Write].into_iter().flat_map(move |kind| {
+            self.of(kind)
+                .0
+                .iter()
+                .map(move |(start, held)| (Span { start: *start, end: held.end }, kind, held.tag))
+        })
+    }
+
     /// Whether one of them keeps others from `span`.
     fn keeps(&self, span: Span, kind: LockKind) -> bool {
         self.writes.within(span).next().is_some()
@@ -245,7 +254,7 @@ impl<O: Clone> Range<&O> {
 }
 
 /// The ranges of one file.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ranges<O, T> {
     /// An owner without ranges is not here.
     owners: BTreeMap<O, Owned<T>>,
@@ -338,15 +347,24 @@ impl<O: Ord + Clone, T: Copy + PartialEq> Ranges<O, T> {
     /// All ranges, by owner; its read locks first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Range<&O>> {
         self.owners.iter().flat_map(|(owner, owned)| {
-            [LockKind::Read, LockKind::Write].into_iter().flat_map(move |kind| {
-                owned.of(kind).0.iter().map(move |(start, held)| {
-                    let span = Span { start: *start, end: held.end };
-                    Range { owner, span, kind }
-                })
-            })
+            owned.iter().map(move |(span, kind, _)| Range { owner, span, kind })
         })
     }
+
+    /// The ranges of one owner, with their tags; its read locks first.
+    pub(crate) fn of_owner(&self, owner: &O) -> impl Iterator<Item = (Span, LockKind, T)> {
+        self.owners.get(owner).into_iter().flat_map(Owned::iter)
+    }
 }
+
+/// The index follows from what owners have.
+impl<O: PartialEq, T: PartialEq> PartialEq for Ranges<O, T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.owners == other.owners
+    }
+}
+
+impl<O: Eq, T: Eq> Eq for Ranges<O, T> {}
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crate::exchange::{Case, Confirmed, judge};
+use crate::image::{ClientEvent, Event, Journal, RestoredRecord};
 use crate::session::slot_bytes_max;
 use crate::{
     Channel, Client, ClientId, ExchangeId, ExchangedId, Principal, Session, SessionId, Settings,
@@ -129,6 +130,26 @@ impl Record {
         self.implementation = shortened(request.implementation);
     }
 
+    /// The sequence id of the next `CREATE_SESSION`.
+    #[cfg(test)]
+    pub(crate) fn sequence_next(&self) -> u32 {
+        self.sequence.wrapping_add(1)
+    }
+
+    fn event(&self) -> Event<'_> {
+        Event::Client(ClientEvent {
+            id: self.client.id(),
+            owner: &self.owner,
+            verifier: self.verifier,
+            principal: &self.principal.0,
+            implementation: &self.implementation,
+            address: self.address,
+            is_confirmed: self.is_confirmed(),
+            sequence: self.sequence,
+            created: self.created,
+        })
+    }
+
     fn report(&self, now_ms: u64, settings: &Settings) -> ClientReport {
         let (opens, locks) = {
             let opens = self.client.opens.lock();
@@ -178,6 +199,7 @@ struct OfOwner {
 pub(crate) struct Registry {
     instance: u32,
     clock_ms: Arc<AtomicU64>,
+    journal: Arc<Journal>,
     confirmed_max: usize,
     unconfirmed_max: usize,
     places: Vec<Place>,
@@ -193,12 +215,17 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    pub(crate) fn new(settings: &Settings, clock_ms: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(
+        settings: &Settings,
+        clock_ms: Arc<AtomicU64>,
+        journal: Arc<Journal>,
+    ) -> Self {
         let confirmed_max = settings.limits.clients_max.clamp(1, CLIENTS_MAX);
         let confirmed_max = usize::try_from(confirmed_max).unwrap_or(usize::MAX);
         Self {
             instance: settings.instance,
             clock_ms,
+            journal,
             confirmed_max,
             unconfirmed_max: (confirmed_max / 4).max(UNCONFIRMED_MIN),
             places: Vec::new(),
@@ -217,6 +244,93 @@ impl Registry {
 
     pub(crate) fn find(&self, id: ClientId) -> Option<&Record> {
         self.at(id.index()).filter(|record| record.client.id() == id)
+    }
+
+    /// Notes all records with their sessions; whose they are.
+    pub(crate) fn note_all(&self) -> Vec<Arc<Client>> {
+        for (place, index) in self.places.iter().zip(0..) {
+            let Some(record) = &place.record else {
+                let gone = ClientId::new(self.instance, place.generation, index);
+                self.journal.note(&Event::ClientGone(gone));
+                continue;
+            };
+            self.journal.note(&record.event());
+            if record.client.has_completed_reclaim() {
+                self.journal.note(&Event::ReclaimComplete(record.client.id()));
+            }
+            for session in &record.sessions {
+                session.note();
+            }
+        }
+        self.records().map(|record| Arc::clone(&record.client)).collect()
+    }
+
+    /// The places that there were, and their generations.
+    pub(crate) fn restore_places(&mut self, generations: &BTreeMap<u16, u16>) {
+        let count = generations.last_key_value().map_or(0, |(index, _)| usize::from(*index) + 1);
+        self.places.resize_with(count, Place::default);
+        for (index, generation) in generations {
+            if let Some(place) = self.places.get_mut(usize::from(*index)) {
+                place.generation = *generation;
+            }
+        }
+    }
+
+    /// All records have been restored.
+    pub(crate) fn end_restoring(&mut self) {
+        let places = self.places.iter().zip(0..);
+        self.free =
+            places.filter(|(place, _)| place.record.is_none()).map(|(_, index)| index).collect();
+    }
+
+    /// Makes a record again; `None` if another one has its place or owner.
+    pub(crate) fn restore(&mut self, now_ms: u64, record: RestoredRecord) -> Option<Arc<Client>> {
+        let RestoredRecord { id, owner, verifier, principal, .. } = record;
+        let index = id.index();
+        let of_owner = self.owners.entry(Arc::clone(&owner)).or_default();
+        let (of_owner, unconfirmed) = if record.is_confirmed {
+            (&mut of_owner.confirmed, None)
+        } else {
+            (&mut of_owner.unconfirmed, Some(self.order_next))
+        };
+        let place = self.places.get_mut(usize::from(index))?;
+        if of_owner.is_some() || place.record.is_some() || place.generation != id.generation() {
+            return None;
+        }
+        *of_owner = Some(index);
+        let clock_ms = Arc::clone(&self.clock_ms);
+        let client = Arc::new(Client::new(id, now_ms, clock_ms, Arc::clone(&self.journal)));
+        place.record = Some(Record {
+            client: Arc::clone(&client),
+            owner,
+            verifier,
+            principal,
+            implementation: record.implementation,
+            address: record.address,
+            unconfirmed,
+            sequence: record.sequence,
+            created: record.created,
+            sessions: Vec::new(),
+        });
+        if let Some(order) = unconfirmed {
+            self.unconfirmed.insert(order, index);
+            self.order_next += 1;
+        }
+        Some(client)
+    }
+
+    /// Adds a session to the record of its client.
+    pub(crate) fn restore_session(&mut self, session: Arc<Session>) {
+        self.slot_bytes = self.slot_bytes.saturating_add(session.slot_bytes_max());
+        if let Some(record) = self.find_mut(session.client().id()) {
+            record.sessions.push(session);
+        }
+    }
+
+    fn note(&self, id: ClientId) {
+        if let Some(record) = self.find(id) {
+            self.journal.note(&record.event());
+        }
     }
 
     fn find_mut(&mut self, id: ClientId) -> Option<&mut Record> {
@@ -266,10 +380,11 @@ impl Registry {
     ) -> Result<ExchangedId, StateError> {
         let record = self.find_mut(id).ok_or(StateError::NoEntry)?;
         record.client.renew(now_ms);
-        if let Some(request) = update {
-            record.describe(request);
-        }
-        Ok(record.exchanged())
+        let Some(request) = update else { return Ok(record.exchanged()) };
+        record.describe(request);
+        let exchanged = record.exchanged();
+        self.note(id);
+        Ok(exchanged)
     }
 
     /// Adds an unconfirmed record in the place of the owner's unconfirmed one.
@@ -296,7 +411,12 @@ impl Registry {
             None => request.owner.into(),
         };
         let record = place.record.insert(Record {
-            client: Arc::new(Client::new(id, now_ms, Arc::clone(&self.clock_ms))),
+            client: Arc::new(Client::new(
+                id,
+                now_ms,
+                Arc::clone(&self.clock_ms),
+                Arc::clone(&self.journal),
+            )),
             owner: Arc::clone(&owner),
             verifier: request.verifier,
             principal: request.principal.clone(),
@@ -311,6 +431,7 @@ impl Registry {
         self.owners.entry(owner).or_default().unconfirmed = Some(index);
         self.unconfirmed.insert(self.order_next, index);
         self.order_next += 1;
+        self.note(id);
         Ok(exchanged)
     }
 
@@ -382,6 +503,7 @@ impl Registry {
         for session in &record.sessions {
             self.slot_bytes = self.slot_bytes.saturating_sub(session.slot_bytes_max());
         }
+        self.journal.note(&Event::ClientGone(id));
         Some(record)
     }
 
@@ -429,8 +551,10 @@ impl Registry {
         record.client.renew(now_ms);
         record.sequence = sequence;
         record.created = Some(created);
+        session.note();
         record.sessions.push(session);
         left.extend(self.confirm(request.client));
+        self.note(request.client);
         Ok(created)
     }
 
@@ -484,6 +608,7 @@ impl Registry {
         let place = record.sessions.iter().position(|other| other.id() == session.id());
         record.sessions.swap_remove(place.ok_or(StateError::BadSession)?);
         self.slot_bytes = self.slot_bytes.saturating_sub(session.slot_bytes_max());
+        self.journal.note(&Event::SessionGone(*session.id()));
         Ok(())
     }
 

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::slot::{Begun, Holding, Slot};
+use crate::image::Event;
+use crate::slot::{Begun, Holding, LastRequest, Slot};
 use crate::{Client, SessionId, StateError};
 
 /// Connections that a session remembers. One more, and it forgets the one bound first: that one is
@@ -111,6 +112,45 @@ impl Session {
             is_ended: AtomicBool::new(false),
             connections: Mutex::new(vec![connection]),
         }
+    }
+
+    /// A session as it is known after a restart. `last` tells of a slot what must not be executed
+    /// again.
+    pub(crate) fn restored(
+        id: SessionId,
+        client: Arc<Client>,
+        (fore, back): (Channel, Channel),
+        mut last: impl FnMut(u32) -> Option<LastRequest>,
+    ) -> Self {
+        Self {
+            id,
+            client,
+            fore,
+            back,
+            slots: (0..fore.requests_max).map(|slot| Slot::restored(last(slot))).collect(),
+            is_ended: AtomicBool::new(false),
+            connections: Mutex::default(),
+        }
+    }
+
+    /// Notes the session and what its slots remember.
+    pub(crate) fn note(&self) {
+        let (id, client) = (self.id, self.client.id());
+        let journal = &self.client.journal;
+        journal.note(&Event::Session { id, client, fore: self.fore, back: self.back });
+        for (slot, number) in self.slots.iter().zip(0..) {
+            slot.note_last(&|last| self.note_slot(number, last));
+        }
+    }
+
+    fn note_slot(&self, slot: u32, last: &LastRequest) {
+        self.client.journal.note(&Event::Slot {
+            session: self.id,
+            slot,
+            sequence: last.sequence,
+            digest: last.digest,
+            reply: last.reply.as_deref(),
+        });
     }
 
     /// Its id.
@@ -273,14 +313,17 @@ impl SlotInUse {
     /// session's `response_bytes_cached_max`. The client's lease begins anew.
     pub fn finish(mut self, reply: Option<&[u8]>) {
         let bytes_max = u64::from(self.session.fore.response_bytes_cached_max);
-        self.end(reply.filter(|reply| reply.len() as u64 <= bytes_max));
+        let kept = reply.filter(|reply| reply.len() as u64 <= bytes_max);
+        self.end(kept, reply.is_some());
     }
 
-    fn end(&mut self, reply: Option<&[u8]>) {
+    /// `is_noted`: it must not be executed again, whether or not its reply is kept.
+    fn end(&mut self, reply: Option<&[u8]>, is_noted: bool) {
         if let Some(held) = self.held.take()
             && let Some(slot) = self.session.slot(self.slot)
         {
-            slot.finish(held, reply.map(Arc::from));
+            let note = |last: &LastRequest| self.session.note_slot(self.slot, last);
+            slot.finish(held, reply.map(Arc::from), is_noted.then_some(&note as _));
             self.session.client.renew_at_end();
         }
     }
@@ -288,6 +331,6 @@ impl SlotInUse {
 
 impl Drop for SlotInUse {
     fn drop(&mut self) {
-        self.end(None);
+        self.end(None, false);
     }
 }

@@ -46,12 +46,35 @@ impl SessionTable {
         let id = self.take_place()?;
         let session = Arc::new(make(id));
         let (chunk, place) = split(id.place());
-        let chunk = self
-            .chunks
-            .get(chunk)?
-            .get_or_init(|| (0..CHUNK_PLACES).map(|_| ArcSwapOption::const_empty()).collect());
+        let chunk = self.chunks.get(chunk)?.get_or_init(new_chunk);
         chunk.get(place)?.store(Some(Arc::clone(&session)));
         Some(session)
+    }
+
+    /// Adds a session that has its id already. Whether there is room for it.
+    pub(crate) fn restore(&self, session: &Arc<Session>) -> bool {
+        let (chunk, place) = split(session.id().place());
+        let chunk = self.chunks.get(chunk);
+        let chunk = chunk.map(|chunk| chunk.get_or_init(new_chunk));
+        let Some(place) = chunk.and_then(|chunk| chunk.get(place)) else { return false };
+        place.store(Some(Arc::clone(session)));
+        let mut places = self.places.lock();
+        places.next = places.next.max(session.id().place().saturating_add(1));
+        places.serial = places.serial.max(session.id().serial());
+        true
+    }
+
+    /// All sessions have been restored. The next one's serial number is not below `serial_next`.
+    pub(crate) fn end_restoring(&self, serial_next: u64) {
+        let mut places = self.places.lock();
+        places.serial = places.serial.max(serial_next.saturating_sub(1));
+        let is_free = |at: &u32| self.at(*at).is_none_or(|place| place.load().is_none());
+        places.free = (0..places.next).filter(is_free).collect();
+    }
+
+    /// What is above the serial number of all sessions so far.
+    pub(crate) fn serial_next(&self) -> u64 {
+        self.places.lock().serial + 1
     }
 
     fn take_place(&self) -> Option<SessionId> {
@@ -84,9 +107,17 @@ impl SessionTable {
     }
 
     fn place(&self, id: &SessionId) -> Option<&ArcSwapOption<Session>> {
-        let (chunk, place) = split(id.place());
+        self.at(id.place())
+    }
+
+    fn at(&self, place: u32) -> Option<&ArcSwapOption<Session>> {
+        let (chunk, place) = split(place);
         self.chunks.get(chunk)?.get()?.get(place)
     }
+}
+
+fn new_chunk() -> Chunk {
+    (0..CHUNK_PLACES).map(|_| ArcSwapOption::const_empty()).collect()
 }
 
 fn split(place: u32) -> (usize, usize) {

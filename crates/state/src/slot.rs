@@ -1,8 +1,8 @@
 //! A slot: at most one request at a time, each at most once (RFC 8881 §2.10.6.1).
 //!
-//! All that judges a request is in one word: sequence id, phase, and 30 bits of the request's
+//! All that judges a request is in one word: sequence id, phase, and 29 bits of the request's
 //! digest. So whoever swaps the word has the slot, and a request that is refused has changed
-//! nothing. A false retry is missed once in 10^9 times; the RFC does not demand that it is found.
+//! nothing. A false retry is missed once in 5 * 10^8 times; the RFC does not demand that it is found.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,8 +11,9 @@ use parking_lot::Mutex;
 
 use crate::StateError;
 
-const PHASE_BITS: u32 = 2;
-const DIGEST_BITS: u32 = 30;
+const PHASE_BITS: u32 = 3;
+const DIGEST_BITS: u32 = 29;
+const DIGEST_MASK: u32 = (1 << DIGEST_BITS) - 1;
 
 /// A slot of a session. It has a cache line of its own, since others are used by other CPUs.
 #[repr(align(64))]
@@ -26,6 +27,14 @@ pub(crate) struct Slot {
 struct Kept {
     sequence: u32,
     reply: Arc<[u8]>,
+}
+
+/// The last request of a slot that must not be executed again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LastRequest {
+    pub(crate) sequence: u32,
+    pub(crate) digest: u32,
+    pub(crate) reply: Option<Arc<[u8]>>,
 }
 
 /// A request that has the slot.
@@ -56,6 +65,11 @@ enum Phase {
     Kept,
     /// It is finished without a kept reply.
     NotKept,
+    /// As [`Phase::Fresh`], [`Phase::Kept`], [`Phase::NotKept`]; but requests that changed nothing
+    /// may have followed, since the server was started again and nobody knows of them.
+    FreshOrLater,
+    KeptOrLater,
+    NotKeptOrLater,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,16 +88,22 @@ impl Word {
             Phase::Busy => 1,
             Phase::Kept => 2,
             Phase::NotKept => 3,
+            Phase::FreshOrLater => 4,
+            Phase::KeptOrLater => 5,
+            Phase::NotKeptOrLater => 6,
         };
         u64::from(self.sequence) << 32 | u64::from(self.digest) << PHASE_BITS | phase
     }
 
     fn unpack(packed: u64) -> Self {
-        let phase = match packed & 3 {
+        let phase = match packed & 7 {
             0 => Phase::Fresh,
             1 => Phase::Busy,
             2 => Phase::Kept,
-            _ => Phase::NotKept,
+            3 => Phase::NotKept,
+            4 => Phase::FreshOrLater,
+            5 => Phase::KeptOrLater,
+            _ => Phase::NotKeptOrLater,
         };
         let digest = packed as u32 >> PHASE_BITS;
         Self { sequence: (packed >> 32) as u32, digest, phase }
@@ -109,28 +129,45 @@ enum Judged {
 /// | slot's | busy | same | in progress |
 /// | slot's | kept, not kept | same | a retransmission |
 /// | any other | | | misordered |
+/// | above the slot's | kept or later, not kept or later | | new |
+/// | any | fresh or later | | new |
 fn judge(word: Word, sequence: u32, digest: u32) -> Result<Judged, StateError> {
     let is_next = sequence == word.sequence.wrapping_add(1);
     let is_same = sequence == word.sequence;
+    let is_above = sequence.wrapping_sub(word.sequence).cast_signed() > 0;
     match word.phase {
+        Phase::FreshOrLater => Ok(Judged::New),
+        Phase::KeptOrLater | Phase::NotKeptOrLater if is_above => Ok(Judged::New),
         Phase::Busy if is_next => Err(StateError::SequenceMisordered),
         _ if is_next => Ok(Judged::New),
         Phase::Fresh => Err(StateError::SequenceMisordered),
         _ if !is_same => Err(StateError::SequenceMisordered),
         _ if digest != word.digest => Err(StateError::FalseRetry),
         Phase::Busy => Ok(Judged::InProgress),
-        Phase::Kept => Ok(Judged::Kept),
-        Phase::NotKept => Ok(Judged::NotKept),
+        Phase::Kept | Phase::KeptOrLater => Ok(Judged::Kept),
+        Phase::NotKept | Phase::NotKeptOrLater => Ok(Judged::NotKept),
     }
 }
 
 fn folded(digest: u64) -> u32 {
-    ((digest ^ digest >> 32) & ((1 << DIGEST_BITS) - 1)) as u32
+    (digest ^ digest >> 32) as u32 & DIGEST_MASK
 }
 
 impl Slot {
     pub(crate) fn new() -> Self {
         Self { word: AtomicU64::new(Word::FRESH.pack()), kept: Mutex::new(None) }
+    }
+
+    /// A slot as it is known after a restart.
+    pub(crate) fn restored(last: Option<LastRequest>) -> Self {
+        let Some(LastRequest { sequence, digest, reply }) = last else {
+            let word = Word { phase: Phase::FreshOrLater, ..Word::FRESH };
+            return Self { word: AtomicU64::new(word.pack()), kept: Mutex::new(None) };
+        };
+        let phase = if reply.is_some() { Phase::KeptOrLater } else { Phase::NotKeptOrLater };
+        let word = Word { sequence, digest: digest & DIGEST_MASK, phase };
+        let kept = reply.map(|reply| Kept { sequence, reply });
+        Self { word: AtomicU64::new(word.pack()), kept: Mutex::new(kept) }
     }
 
     /// Judges a request, and gives it the slot if it is new.
@@ -149,7 +186,7 @@ impl Slot {
                         Ordering::Relaxed,
                     );
                     if swapped.is_ok() {
-                        let has_old_reply = word.phase == Phase::Kept;
+                        let has_old_reply = matches!(word.phase, Phase::Kept | Phase::KeptOrLater);
                         return Ok(Begun::New(Holding { sequence, digest, has_old_reply }));
                     }
                 }
@@ -172,14 +209,47 @@ impl Slot {
         Word::unpack(self.word.load(Ordering::Relaxed)).phase == Phase::Busy
     }
 
-    /// Frees the slot. Whoever sees the word that says so finds the reply.
-    pub(crate) fn finish(&self, held: Holding, reply: Option<Arc<[u8]>>) {
+    /// Frees the slot. Whoever sees the word that says so finds the reply. `note` is given for what
+    /// must not be executed again after a restart either; it is called in the order of the slot's
+    /// requests.
+    pub(crate) fn finish(
+        &self,
+        held: Holding,
+        reply: Option<Arc<[u8]>>,
+        note: Option<&dyn Fn(&LastRequest)>,
+    ) {
         let Holding { sequence, digest, has_old_reply } = held;
         let phase = if reply.is_some() { Phase::Kept } else { Phase::NotKept };
-        if has_old_reply || reply.is_some() {
-            *self.kept.lock() = reply.map(|reply| Kept { sequence, reply });
+        let word = Word { sequence, digest, phase }.pack();
+        if has_old_reply || reply.is_some() || note.is_some() {
+            let mut kept = self.kept.lock();
+            if let Some(note) = note {
+                note(&LastRequest { sequence, digest, reply: reply.clone() });
+            }
+            *kept = reply.map(|reply| Kept { sequence, reply });
+            self.word.store(word, Ordering::Release);
+        } else {
+            self.word.store(word, Ordering::Release);
         }
-        self.word.store(Word { sequence, digest, phase }.pack(), Ordering::Release);
+    }
+
+    /// Calls `note` with the last request that was executed, if there was one; in the order of the
+    /// calls by [`Slot::finish`].
+    pub(crate) fn note_last(&self, note: &dyn Fn(&LastRequest)) {
+        let kept = self.kept.lock();
+        let Word { sequence, digest, phase } = Word::unpack(self.word.load(Ordering::Acquire));
+        let reply = kept.as_ref().filter(|kept| kept.sequence == sequence);
+        match phase {
+            Phase::Fresh | Phase::FreshOrLater => {}
+            // The one before it was executed, or nobody knows.
+            Phase::Busy => {
+                note(&LastRequest { sequence: sequence.wrapping_sub(1), digest: 0, reply: None });
+            }
+            Phase::Kept | Phase::NotKept | Phase::KeptOrLater | Phase::NotKeptOrLater => {
+                let reply = reply.map(|kept| Arc::clone(&kept.reply));
+                note(&LastRequest { sequence, digest, reply });
+            }
+        }
     }
 }
 
@@ -191,7 +261,7 @@ mod tests {
     #[test]
     fn the_table_of_a_slot() {
         type Row = (u32, Phase, u32, u32, Result<Judged, StateError>);
-        let rows: [Row; 16] = [
+        let rows: [Row; 23] = [
             // Slot's sequence id and phase; the request's sequence id and digest (the slot's is 5).
             (0, Phase::Fresh, 1, 5, Ok(Judged::New)),
             (0, Phase::Fresh, 0, 0, Err(SequenceMisordered)),
@@ -209,6 +279,13 @@ mod tests {
             (u32::MAX, Phase::Kept, 0, 5, Ok(Judged::New)),
             (0, Phase::Kept, 0, 5, Ok(Judged::Kept)),
             (0, Phase::Kept, u32::MAX, 5, Err(SequenceMisordered)),
+            (0, Phase::FreshOrLater, 77, 5, Ok(Judged::New)),
+            (9, Phase::KeptOrLater, 9, 5, Ok(Judged::Kept)),
+            (9, Phase::KeptOrLater, 9, 6, Err(FalseRetry)),
+            (9, Phase::KeptOrLater, 8, 5, Err(SequenceMisordered)),
+            (9, Phase::KeptOrLater, 25, 5, Ok(Judged::New)),
+            (9, Phase::NotKeptOrLater, 9, 5, Ok(Judged::NotKept)),
+            (u32::MAX, Phase::NotKeptOrLater, 3, 5, Ok(Judged::New)),
         ];
         for (at, phase, sequence, digest, expected) in rows {
             let word = Word { sequence: at, digest: 5, phase };
@@ -218,7 +295,15 @@ mod tests {
 
     #[test]
     fn a_word_keeps_all_that_is_put_in() {
-        for phase in [Phase::Fresh, Phase::Busy, Phase::Kept, Phase::NotKept] {
+        for phase in [
+            Phase::Fresh,
+            Phase::Busy,
+            Phase::Kept,
+            Phase::NotKept,
+            Phase::FreshOrLater,
+            Phase::KeptOrLater,
+            Phase::NotKeptOrLater,
+        ] {
             for sequence in [0, 1, u32::MAX] {
                 for digest in [0, 1, folded(u64::from(u32::MAX))] {
                     let word = Word { sequence, digest, phase };
@@ -232,10 +317,10 @@ mod tests {
     fn a_reply_goes_when_the_next_request_is_finished() {
         let slot = Slot::new();
         let Ok(Begun::New(held)) = slot.begin(1, 0) else { panic!("not new") };
-        slot.finish(held, Some([1, 2].as_slice().into()));
+        slot.finish(held, Some([1, 2].as_slice().into()), None);
         assert!(matches!(slot.begin(1, 0), Ok(Begun::Kept(reply)) if *reply == [1, 2]));
         let Ok(Begun::New(held)) = slot.begin(2, 0) else { panic!("not new") };
-        slot.finish(held, None);
+        slot.finish(held, None, None);
         assert!(slot.kept.lock().is_none());
         assert!(matches!(slot.begin(2, 0), Ok(Begun::NotKept)));
     }
@@ -244,7 +329,7 @@ mod tests {
     fn a_retransmission_that_is_overtaken_gets_no_reply_of_another() {
         let slot = Slot::new();
         let Ok(Begun::New(held)) = slot.begin(1, 0) else { panic!("not new") };
-        slot.finish(held, Some([1].as_slice().into()));
+        slot.finish(held, Some([1].as_slice().into()), None);
         std::thread::scope(|scope| {
             let mut kept = slot.kept.lock();
             let retransmission = scope.spawn(|| slot.begin(1, 0));
@@ -267,7 +352,7 @@ mod tests {
         for sequence in [u32::MAX, 0, 1] {
             let Ok(Begun::New(held)) = slot.begin(sequence, 7) else { panic!("not new") };
             assert!(slot.is_busy());
-            slot.finish(held, Some([sequence as u8].as_slice().into()));
+            slot.finish(held, Some([sequence as u8].as_slice().into()), None);
             let Ok(Begun::Kept(reply)) = slot.begin(sequence, 7) else { panic!("not kept") };
             assert_eq!(*reply, [sequence as u8]);
             assert!(!slot.is_busy());

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use crate::files::Files;
+use crate::image::Journal;
 use crate::registry::{Expired, Record, Registry};
 use crate::session_table::SessionTable;
 use crate::{
@@ -22,9 +23,10 @@ const COURTESY_MS: u64 = 24 * 60 * 60 * 1000;
 pub struct State {
     pub(crate) settings: Settings,
     /// The latest time that a method was given.
-    clock_ms: Arc<AtomicU64>,
-    registry: Mutex<Registry>,
-    sessions: SessionTable,
+    pub(crate) clock_ms: Arc<AtomicU64>,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) registry: Mutex<Registry>,
+    pub(crate) sessions: SessionTable,
     pub(crate) files: Files,
     /// Opens of all clients.
     pub(crate) opens: AtomicU32,
@@ -39,13 +41,15 @@ impl State {
     pub fn new(settings: Settings) -> Self {
         let limits = &settings.limits;
         let clock_ms = Arc::new(AtomicU64::new(0));
-        let registry = Registry::new(&settings, Arc::clone(&clock_ms));
+        let journal = Arc::new(Journal::default());
+        let registry = Registry::new(&settings, Arc::clone(&clock_ms), Arc::clone(&journal));
         // More than clients can have: sessions that are ended leave the table a little later.
         let records_max = u32::try_from(registry.records_max()).unwrap_or(u32::MAX);
         let sessions_max = records_max.saturating_mul(limits.sessions_a_client_max);
         let sessions_max = sessions_max.min(SESSIONS_MAX);
         Self {
             registry: Mutex::new(registry),
+            journal,
             clock_ms,
             sessions: SessionTable::new(settings.instance, sessions_max),
             files: Files::new(),

@@ -10,6 +10,7 @@ use steadfast_xdr::{Encode, Writer};
 use super::repeated::Repeated;
 use super::reply::{ResultPlace, set, word};
 use crate::nfs4::status;
+use crate::shared::Shared;
 use crate::verdict::Awaited;
 
 /// Bytes of an operation's number and status.
@@ -59,11 +60,16 @@ impl EndedRun {
 
     /// Ends the use of the slot: the reply is kept if its client asked for that, or must not do
     /// without. Who sent the request again meanwhile gets it too.
-    pub(crate) fn finish(self, repeated: &Repeated, result: &[u8]) {
-        let Some(slot) = self.slot else { return };
+    pub(crate) fn finish(self, shared: &Shared, repeated: &Repeated, result: &[u8]) {
+        let Some(slot) = self.slot else {
+            // A client or a session may have been made or ended.
+            shared.keep_state();
+            return;
+        };
         let (session, number) = (*slot.session().id(), slot.slot());
         if slot.is_kept() || self.must_be_kept {
             slot.finish(Some(&kept(result, self.kept_from)));
+            shared.keep_state();
         } else {
             slot.finish(None);
         }

@@ -20,6 +20,7 @@ use crate::operation::Operation;
 use crate::program::Procedure;
 use crate::pseudo::{Node, NodeKey};
 use crate::reply::ReplyBuffer;
+use crate::shared::Shared;
 use crate::verdict::Kept;
 
 /// The minor version that is served.
@@ -157,8 +158,8 @@ pub(crate) struct Suspended {
 
 impl Suspended {
     /// Its client is told to try later, by this result.
-    pub(crate) fn refuse(self, repeated: &Repeated, result: &[u8]) {
-        self.progress.ended(true).finish(repeated, result);
+    pub(crate) fn refuse(self, shared: &Shared, repeated: &Repeated, result: &[u8]) {
+        self.progress.ended(true).finish(shared, repeated, result);
     }
 }
 

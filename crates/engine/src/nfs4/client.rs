@@ -95,6 +95,7 @@ impl Op for ExchangeId {
             implementation,
             address: run.call.peer.address.ip(),
         };
+        run.progress.has_made_state = true;
         let exchanged = run.nfs4.state.exchange_id(run.call.now_ms, &request).or_status()?;
         let mut w = Writer::new(&mut reply.bytes);
         w.u64(exchanged.client.0);
@@ -143,6 +144,7 @@ impl Op for CreateSession {
             flags: arguments.flags & HAS_BACK_CHANNEL,
             connection: run.call.peer.connection(),
         };
+        run.progress.has_made_state = true;
         let created = run.nfs4.state.create_session(run.call.now_ms, &request).or_status()?;
         let mut w = Writer::new(&mut reply.bytes);
         w.fixed_opaque(&created.session.0);
@@ -248,6 +250,7 @@ impl Op for DestroySession {
         if own == Some(&id) && !run.is_last() {
             return Err(NfsStat4::NotOnlyOp);
         }
+        run.progress.has_made_state = true;
         run.nfs4.state.destroy_session(&id).or_status()
     }
 }
@@ -266,6 +269,7 @@ impl Op for DestroyClientId {
         _: &mut ReplyBuffer,
     ) -> Result<(), NfsStat4> {
         let client = ClientId(arguments.clientid);
+        run.progress.has_made_state = true;
         run.nfs4.state.destroy_client(run.call.now_ms, client).or_status()
     }
 }
@@ -286,6 +290,7 @@ impl Op for ReclaimComplete {
         if arguments.one_fs {
             return run.current().map(drop);
         }
+        run.progress.has_made_state = true;
         run.client()?.complete_reclaim().or_status()
     }
 }

@@ -232,6 +232,7 @@ impl Tree {
             is_private,
             root,
             domain,
+            device: identity.device,
             mounts: Mounts::new(&share, mount, Arc::clone(&server.aliases)),
             volumes: RwLock::new(vec![volume]),
             _original: original,

@@ -1,0 +1,267 @@
+//! What clients have opened and locked, in a file that outlives the process.
+//!
+//! A process that is killed or replaced leaves the file, and the next one goes on with it: no client
+//! notices. The file is never flushed, and is of use to the same run of the machine only
+//! (`outliving` says where it is).
+//!
+//! The file is a head and frames of events, in the order in which they were kept. It only grows,
+//! and is written again when half of it is out of date. While that is done both files get all
+//! events, so that one of them is whole at any time.
+//!
+//! | bytes of the head | |
+//! |---|---|
+//! | 8 | `SFSTATE` and the version |
+//! | 36 | the run of the machine |
+//! | 4 | the instance whose state it is |
+//!
+//! A frame is a length, a checksum, and the events. The first frame that is not whole ends the file:
+//! the process was killed while it wrote it, and nobody was told of what is in it.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use steadfast_engine::{StateImage, StateKeeper};
+use steadfast_sys::process::{BOOT_ID_BYTES, boot_id};
+
+use super::outliving::{is_own, make_place, places};
+
+const NAME: &str = "state";
+const MAGIC: [u8; 8] = *b"SFSTATE\x01";
+const HEAD_BYTES: usize = MAGIC.len() + BOOT_ID_BYTES + 4;
+const FRAME_HEAD_BYTES: usize = 8;
+/// A file is not written again before it has so many bytes.
+const RENEWED_FROM: u64 = 4 << 20;
+/// Seconds after which it is tried again to keep what could not be kept.
+const RETRY_SECONDS: u32 = 60;
+
+/// What a process before this one has left.
+pub struct FoundState {
+    /// The instance that it was.
+    pub instance: u32,
+    /// What its clients had opened and locked.
+    pub image: StateImage,
+}
+
+impl FoundState {
+    /// What a killed or stopped process of this state directory has left since the machine was
+    /// started; `None` if there is nothing, or nothing that this version understands.
+    ///
+    /// # Errors
+    /// When the files cannot be read, or the kernel does not tell which run of the machine this is.
+    pub fn find(state_directory: &Path) -> io::Result<Option<Self>> {
+        let boot = boot_id()?;
+        for place in places(state_directory, NAME)?.into_iter().filter(|place| is_own(place)) {
+            let bytes = match std::fs::read(place.join(NAME)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                bytes => bytes?,
+            };
+            return Ok(read(&bytes, &boot));
+        }
+        Ok(None)
+    }
+}
+
+fn read(bytes: &[u8], boot: &[u8; BOOT_ID_BYTES]) -> Option<FoundState> {
+    let (head, mut frames) = bytes.split_at_checked(HEAD_BYTES)?;
+    let (magic, head) = head.split_at_checked(MAGIC.len())?;
+    let (run, instance) = head.split_at_checked(BOOT_ID_BYTES)?;
+    if magic != MAGIC || run != boot {
+        return None;
+    }
+    let instance = u32::from_le_bytes(instance.try_into().ok()?);
+    let mut image = StateImage::default();
+    while let Some((events, rest)) = frame(frames) {
+        image.add(events).ok()?;
+        frames = rest;
+    }
+    Some(FoundState { instance, image })
+}
+
+/// The events of the first frame, if it is whole, and what follows it.
+fn frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    let (sum, rest) = rest.split_first_chunk::<4>()?;
+    let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+    let (events, rest) = rest.split_at_checked(length)?;
+    (crc32c::crc32c(events) == u32::from_le_bytes(*sum)).then_some((events, rest))
+}
+
+/// Where the state of this process is kept.
+pub struct StateImageFile {
+    place: PathBuf,
+    head: Vec<u8>,
+    writing: Mutex<Writing>,
+}
+
+#[derive(Default)]
+struct Writing {
+    /// What the next process would find.
+    kept: Option<Written>,
+    /// Takes its place when it has the whole state.
+    next: Option<Written>,
+    /// Bytes of the file when it was written again last.
+    renewed_bytes: u64,
+    /// Head of a frame, and events.
+    frame: Vec<u8>,
+    /// Calls of `renew` that do not try again.
+    resting: u32,
+}
+
+struct Written {
+    file: File,
+    bytes: u64,
+}
+
+impl Written {
+    fn create(path: &Path, head: &[u8]) -> io::Result<Self> {
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(true).mode(0o600);
+        let file = options.open(path)?;
+        file.write_all_at(head, 0)?;
+        Ok(Self { file, bytes: head.len() as u64 })
+    }
+
+    fn append(&mut self, frame: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(frame, self.bytes)?;
+        self.bytes += frame.len() as u64;
+        Ok(())
+    }
+}
+
+impl StateImageFile {
+    /// A place for the state of this instance. What another process has left there is in its place
+    /// until the state is kept for the first time ([`StateKeeper::renew`]).
+    ///
+    /// # Errors
+    /// The state directory's, or when the kernel does not tell which run of the machine this is.
+    pub fn create(state_directory: &Path, instance: u32) -> io::Result<Self> {
+        let mut head = Vec::with_capacity(HEAD_BYTES);
+        head.extend_from_slice(&MAGIC);
+        head.extend_from_slice(&boot_id()?);
+        head.extend_from_slice(&instance.to_le_bytes());
+        let place = make_place(state_directory, NAME)?;
+        for other in places(state_directory, NAME)?.into_iter().filter(|other| is_own(other)) {
+            if other != place {
+                remove(&other)?;
+            }
+        }
+        Ok(Self { place, head, writing: Mutex::default() })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.place.join(NAME)
+    }
+
+    fn next_path(&self) -> PathBuf {
+        self.place.join("next")
+    }
+
+    /// Takes events and appends them to the files.
+    fn append(&self, writing: &mut Writing, take: &dyn Fn(&mut Vec<u8>)) {
+        let frame = &mut writing.frame;
+        frame.clear();
+        frame.resize(FRAME_HEAD_BYTES, 0);
+        take(frame);
+        let events = frame.get(FRAME_HEAD_BYTES..).unwrap_or(&[]);
+        if events.is_empty() {
+            return;
+        }
+        let result = u32::try_from(events.len()).map_err(|_| io::ErrorKind::FileTooLarge.into());
+        let sum = crc32c::crc32c(events);
+        let result = result.and_then(|length: u32| {
+            if let Some(head) = frame.first_chunk_mut::<FRAME_HEAD_BYTES>() {
+                *head = (u64::from(sum) << 32 | u64::from(length)).to_le_bytes();
+            }
+            let files = [&mut writing.kept, &mut writing.next];
+            files.into_iter().flatten().try_for_each(|written| written.append(frame))
+        });
+        if writing.frame.capacity() > 1 << 20 {
+            writing.frame = Vec::new();
+        }
+        if let Err(error) = result {
+            self.give_up(writing, &error);
+        }
+    }
+
+    /// Nothing is kept until it is tried again. What was kept is out of date, and must not be found.
+    fn give_up(&self, writing: &mut Writing, error: &io::Error) {
+        if writing.resting == 0 {
+            tracing::warn!(
+                "{}: cannot keep what clients have opened and locked: {error}; if the server ends now, \
+                 they lose their locks. It is tried again each minute",
+                self.place.display()
+            );
+        }
+        let Writing { kept, next, resting, .. } = writing;
+        if let Some(kept) = kept.take() {
+            // A name may fail to go where there is no room for anything else.
+            let _ = kept.file.set_len(0);
+        }
+        *next = None;
+        *resting = RETRY_SECONDS;
+        if let Err(error) = remove(&self.place) {
+            tracing::warn!("{}: {error}", self.place.display());
+        }
+    }
+
+    /// Writes the file again.
+    fn write_again(
+        &self,
+        note_all: &dyn Fn(),
+        take: &dyn Fn(&mut Vec<u8>),
+    ) -> Result<(), io::Error> {
+        let made = Written::create(&self.next_path(), &self.head)?;
+        {
+            let mut writing = self.writing.lock();
+            // What nobody took yet may be older than what is noted now.
+            self.append(&mut writing, take);
+            writing.next = Some(made);
+        }
+        // Without the lock: whoever notes something may hold another that this needs.
+        note_all();
+        let mut writing = self.writing.lock();
+        self.append(&mut writing, take);
+        if let Some(next) = writing.next.take() {
+            std::fs::rename(self.next_path(), self.path())?;
+            writing.renewed_bytes = next.bytes;
+            writing.kept = Some(next);
+            writing.resting = 0;
+        }
+        Ok(())
+    }
+}
+
+impl StateKeeper for StateImageFile {
+    fn keep(&self, take: &dyn Fn(&mut Vec<u8>)) {
+        self.append(&mut self.writing.lock(), take);
+    }
+
+    fn renew(&self, note_all: &dyn Fn(), take: &dyn Fn(&mut Vec<u8>)) {
+        let is_due = {
+            let mut writing = self.writing.lock();
+            self.append(&mut writing, take);
+            writing.resting = writing.resting.saturating_sub(1);
+            let limit = RENEWED_FROM.max(2 * writing.renewed_bytes);
+            match &writing.kept {
+                None => writing.resting == 0,
+                Some(kept) => kept.bytes > limit,
+            }
+        };
+        if is_due && let Err(error) = self.write_again(note_all, take) {
+            self.give_up(&mut self.writing.lock(), &error);
+        }
+    }
+}
+
+fn remove(place: &Path) -> io::Result<()> {
+    for name in [NAME, "next"] {
+        match std::fs::remove_file(place.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! How numbers and bytes are written into events: little endian, bytes behind their count.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use steadfast_vfs::StorageHandle;
+
+use super::ImageError;
+use crate::files::Share;
+use crate::ranges::{LockKind, Span};
+use crate::{Channel, CreatedSession, FileKey, SessionId, ShareAccess, ShareDeny};
+
+/// Appends to the bytes of an event.
+pub(super) struct Put<'a>(pub(super) &'a mut Vec<u8>);
+
+impl Put<'_> {
+    pub(super) fn u8(&mut self, value: u8) {
+        self.0.push(value);
+    }
+
+    pub(super) fn bool(&mut self, value: bool) {
+        self.u8(u8::from(value));
+    }
+
+    pub(super) fn u16(&mut self, value: u16) {
+        self.array(value.to_le_bytes());
+    }
+
+    pub(super) fn u32(&mut self, value: u32) {
+        self.array(value.to_le_bytes());
+    }
+
+    pub(super) fn u64(&mut self, value: u64) {
+        self.array(value.to_le_bytes());
+    }
+
+    pub(super) fn array<const N: usize>(&mut self, value: [u8; N]) {
+        self.0.extend_from_slice(&value);
+    }
+
+    pub(super) fn bytes(&mut self, value: &[u8]) {
+        // Nothing that clients may leave here is so long: owners, principals, kept replies.
+        self.u32(u32::try_from(value.len()).unwrap_or(u32::MAX));
+        self.0.extend_from_slice(value);
+    }
+
+    pub(super) fn address(&mut self, address: IpAddr) {
+        let is_v4 = address.is_ipv4();
+        let address = match address {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            IpAddr::V6(v6) => v6,
+        };
+        self.bool(is_v4);
+        self.array(address.octets());
+    }
+
+    pub(super) fn file(&mut self, file: &FileKey) {
+        self.u64(file.file_system);
+        self.bytes(file.object.as_bytes());
+    }
+
+    pub(super) fn share(&mut self, share: Share) {
+        self.u8(share.access.bits());
+        self.u8(share.deny.bits());
+    }
+
+    pub(super) fn span(&mut self, span: Span) {
+        self.u64(span.start);
+        self.u64(span.end);
+    }
+
+    pub(super) fn kind(&mut self, kind: LockKind) {
+        self.bool(kind == LockKind::Write);
+    }
+
+    pub(super) fn channel(&mut self, channel: &Channel) {
+        self.u32(channel.request_bytes_max);
+        self.u32(channel.response_bytes_max);
+        self.u32(channel.response_bytes_cached_max);
+        self.u32(channel.operations_max);
+        self.u32(channel.requests_max);
+    }
+
+    pub(super) fn created(&mut self, created: Option<&CreatedSession>) {
+        self.bool(created.is_some());
+        if let Some(created) = created {
+            self.array(created.session.0);
+            self.u32(created.sequence);
+            self.u32(created.flags);
+            self.channel(&created.fore);
+            self.channel(&created.back);
+        }
+    }
+}
+
+/// Reads what [`Put`] wrote.
+pub(super) struct Take<'a>(pub(super) &'a [u8]);
+
+impl<'a> Take<'a> {
+    fn slice(&mut self, count: usize) -> Result<&'a [u8], ImageError> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(ImageError)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], ImageError> {
+        self.slice(N)?.try_into().map_err(|_| ImageError)
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8, ImageError> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    pub(super) fn bool(&mut self) -> Result<bool, ImageError> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(ImageError),
+        }
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16, ImageError> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, ImageError> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, ImageError> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub(super) fn bytes(&mut self) -> Result<&'a [u8], ImageError> {
+        let count = usize::try_from(self.u32()?).map_err(|_| ImageError)?;
+        self.slice(count)
+    }
+
+    pub(super) fn address(&mut self) -> Result<IpAddr, ImageError> {
+        let is_v4 = self.bool()?;
+        let address = Ipv6Addr::from(self.array::<16>()?);
+        if !is_v4 {
+            return Ok(IpAddr::V6(address));
+        }
+        address.to_ipv4_mapped().map(IpAddr::V4).ok_or(ImageError)
+    }
+
+    pub(super) fn file(&mut self) -> Result<FileKey, ImageError> {
+        let file_system = self.u64()?;
+        let object = StorageHandle::new(self.bytes()?).ok_or(ImageError)?;
+        Ok(FileKey { file_system, object })
+    }
+
+    pub(super) fn share(&mut self) -> Result<Share, ImageError> {
+        let access = ShareAccess::from_bits(self.u8()?).ok_or(ImageError)?;
+        let deny = ShareDeny::from_bits(self.u8()?).ok_or(ImageError)?;
+        Ok(Share { access, deny })
+    }
+
+    pub(super) fn span(&mut self) -> Result<Span, ImageError> {
+        let (start, end) = (self.u64()?, self.u64()?);
+        if start > end { Err(ImageError) } else { Ok(Span { start, end }) }
+    }
+
+    pub(super) fn kind(&mut self) -> Result<LockKind, ImageError> {
+        Ok(if self.bool()? { LockKind::Write } else { LockKind::Read })
+    }
+
+    pub(super) fn channel(&mut self) -> Result<Channel, ImageError> {
+        Ok(Channel {
+            request_bytes_max: self.u32()?,
+            response_bytes_max: self.u32()?,
+            response_bytes_cached_max: self.u32()?,
+            operations_max: self.u32()?,
+            requests_max: self.u32()?,
+        })
+    }
+
+    pub(super) fn created(&mut self) -> Result<Option<CreatedSession>, ImageError> {
+        if !self.bool()? {
+            return Ok(None);
+        }
+        Ok(Some(CreatedSession {
+            session: SessionId(self.array()?),
+            sequence: self.u32()?,
+            flags: self.u32()?,
+            fore: self.channel()?,
+            back: self.channel()?,
+        }))
+    }
+}

@@ -1,0 +1,276 @@
+//! Events: how something of the state is from now on.
+
+use std::net::IpAddr;
+
+use super::ImageError;
+use super::codec::{Put, Take};
+use crate::files::Share;
+use crate::ids::{LockNumber, OpenNumber};
+use crate::ranges::{LockKind, Span};
+use crate::{Channel, ClientId, CreatedSession, FileKey, SessionId};
+
+/// Something of the state is so from now on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event<'a> {
+    /// A client's record.
+    Client(ClientEvent<'a>),
+    /// A client is gone, with all that it had.
+    ClientGone(ClientId),
+    /// `RECLAIM_COMPLETE` was sent.
+    ReclaimComplete(ClientId),
+    /// A session. Of its slots nothing is told by this.
+    Session {
+        id: SessionId,
+        client: ClientId,
+        fore: Channel,
+        back: Channel,
+    },
+    SessionGone(SessionId),
+    /// The last request of a slot whose reply is kept, or which must not be executed again.
+    Slot {
+        session: SessionId,
+        slot: u32,
+        sequence: u32,
+        digest: u32,
+        reply: Option<&'a [u8]>,
+    },
+    /// A client has no opens and locks but those that are told from here on.
+    OpensAnew(ClientId),
+    Open {
+        client: ClientId,
+        number: OpenNumber,
+        owner: &'a [u8],
+        file: FileKey,
+        seqid: u32,
+        share: Share,
+        /// As [`crate::opens::AskedShares`] has them.
+        asked: u16,
+    },
+    /// An open is gone, with what was locked by it.
+    OpenGone {
+        client: ClientId,
+        number: OpenNumber,
+    },
+    /// A lock stateid.
+    Lock {
+        client: ClientId,
+        number: LockNumber,
+        open: OpenNumber,
+        owner: &'a [u8],
+        seqid: u32,
+    },
+    LockGone {
+        client: ClientId,
+        number: LockNumber,
+    },
+    /// An owner has this range, which is locked by this open, and nothing else of it.
+    Range {
+        client: ClientId,
+        open: OpenNumber,
+        owner: &'a [u8],
+        span: Span,
+        kind: LockKind,
+    },
+    /// An owner has nothing of this range.
+    RangeGone {
+        client: ClientId,
+        owner: &'a [u8],
+        file: FileKey,
+        span: Span,
+    },
+    /// The serial numbers of the next open or lock stateid, and of the next session, are not below
+    /// these.
+    Serials {
+        state: u64,
+        session: u64,
+    },
+}
+
+/// A client's record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClientEvent<'a> {
+    pub(crate) id: ClientId,
+    pub(crate) owner: &'a [u8],
+    pub(crate) verifier: [u8; 8],
+    pub(crate) principal: &'a [u8],
+    pub(crate) implementation: &'a [u8],
+    pub(crate) address: IpAddr,
+    pub(crate) is_confirmed: bool,
+    pub(crate) sequence: u32,
+    pub(crate) created: Option<CreatedSession>,
+}
+
+impl<'a> Event<'a> {
+    /// Appends the event to those in `bytes`.
+    pub(crate) fn append(&self, bytes: &mut Vec<u8>) {
+        let mut put = Put(bytes);
+        match self {
+            Self::Client(client) => {
+                put.u8(1);
+                put.u64(client.id.0);
+                put.bytes(client.owner);
+                put.array(client.verifier);
+                put.bytes(client.principal);
+                put.bytes(client.implementation);
+                put.address(client.address);
+                put.bool(client.is_confirmed);
+                put.u32(client.sequence);
+                put.created(client.created.as_ref());
+            }
+            Self::ClientGone(client) => {
+                put.u8(2);
+                put.u64(client.0);
+            }
+            Self::ReclaimComplete(client) => {
+                put.u8(3);
+                put.u64(client.0);
+            }
+            Self::Session { id, client, fore, back } => {
+                put.u8(4);
+                put.array(id.0);
+                put.u64(client.0);
+                put.channel(fore);
+                put.channel(back);
+            }
+            Self::SessionGone(id) => {
+                put.u8(5);
+                put.array(id.0);
+            }
+            Self::Slot { session, slot, sequence, digest, reply } => {
+                put.u8(6);
+                put.array(session.0);
+                put.u32(*slot);
+                put.u32(*sequence);
+                put.u32(*digest);
+                put.bool(reply.is_some());
+                put.bytes(reply.unwrap_or(&[]));
+            }
+            Self::OpensAnew(client) => {
+                put.u8(7);
+                put.u64(client.0);
+            }
+            Self::Open { client, number, owner, file, seqid, share, asked } => {
+                put.u8(8);
+                put.u64(client.0);
+                put.u64(number.0);
+                put.bytes(owner);
+                put.file(file);
+                put.u32(*seqid);
+                put.share(*share);
+                put.u16(*asked);
+            }
+            Self::OpenGone { client, number } => {
+                put.u8(9);
+                put.u64(client.0);
+                put.u64(number.0);
+            }
+            Self::Lock { client, number, open, owner, seqid } => {
+                put.u8(10);
+                put.u64(client.0);
+                put.u64(number.0);
+                put.u64(open.0);
+                put.bytes(owner);
+                put.u32(*seqid);
+            }
+            Self::LockGone { client, number } => {
+                put.u8(11);
+                put.u64(client.0);
+                put.u64(number.0);
+            }
+            Self::Range { client, open, owner, span, kind } => {
+                put.u8(12);
+                put.u64(client.0);
+                put.u64(open.0);
+                put.bytes(owner);
+                put.span(*span);
+                put.kind(*kind);
+            }
+            Self::RangeGone { client, owner, file, span } => {
+                put.u8(13);
+                put.u64(client.0);
+                put.bytes(owner);
+                put.file(file);
+                put.span(*span);
+            }
+            Self::Serials { state, session } => {
+                put.u8(14);
+                put.u64(*state);
+                put.u64(*session);
+            }
+        }
+    }
+
+    /// Takes the first event from `bytes`.
+    pub(crate) fn take(bytes: &mut &'a [u8]) -> Result<Self, ImageError> {
+        let mut take = Take(bytes);
+        let event = Self::read(&mut take)?;
+        *bytes = take.0;
+        Ok(event)
+    }
+
+    fn read(take: &mut Take<'a>) -> Result<Self, ImageError> {
+        Ok(match take.u8()? {
+            1 => Self::Client(ClientEvent {
+                id: ClientId(take.u64()?),
+                owner: take.bytes()?,
+                verifier: take.array()?,
+                principal: take.bytes()?,
+                implementation: take.bytes()?,
+                address: take.address()?,
+                is_confirmed: take.bool()?,
+                sequence: take.u32()?,
+                created: take.created()?,
+            }),
+            2 => Self::ClientGone(ClientId(take.u64()?)),
+            3 => Self::ReclaimComplete(ClientId(take.u64()?)),
+            4 => Self::Session {
+                id: SessionId(take.array()?),
+                client: ClientId(take.u64()?),
+                fore: take.channel()?,
+                back: take.channel()?,
+            },
+            5 => Self::SessionGone(SessionId(take.array()?)),
+            6 => {
+                let session = SessionId(take.array()?);
+                let (slot, sequence, digest) = (take.u32()?, take.u32()?, take.u32()?);
+                let has_reply = take.bool()?;
+                let reply = Some(take.bytes()?).filter(|_| has_reply);
+                Self::Slot { session, slot, sequence, digest, reply }
+            }
+            7 => Self::OpensAnew(ClientId(take.u64()?)),
+            8 => Self::Open {
+                client: ClientId(take.u64()?),
+                number: OpenNumber(take.u64()?),
+                owner: take.bytes()?,
+                file: take.file()?,
+                seqid: take.u32()?,
+                share: take.share()?,
+                asked: take.u16()?,
+            },
+            9 => Self::OpenGone { client: ClientId(take.u64()?), number: OpenNumber(take.u64()?) },
+            10 => Self::Lock {
+                client: ClientId(take.u64()?),
+                number: LockNumber(take.u64()?),
+                open: OpenNumber(take.u64()?),
+                owner: take.bytes()?,
+                seqid: take.u32()?,
+            },
+            11 => Self::LockGone { client: ClientId(take.u64()?), number: LockNumber(take.u64()?) },
+            12 => Self::Range {
+                client: ClientId(take.u64()?),
+                open: OpenNumber(take.u64()?),
+                owner: take.bytes()?,
+                span: take.span()?,
+                kind: take.kind()?,
+            },
+            13 => Self::RangeGone {
+                client: ClientId(take.u64()?),
+                owner: take.bytes()?,
+                file: take.file()?,
+                span: take.span()?,
+            },
+            14 => Self::Serials { state: take.u64()?, session: take.u64()? },
+            _ => return Err(ImageError),
+        })
+    }
+}

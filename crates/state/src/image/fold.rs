@@ -1,0 +1,281 @@
+//! The state that events come to.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::Event;
+use super::event::ClientEvent;
+use crate::files::Share;
+use crate::ids::{LockNumber, OpenNumber};
+use crate::ranges::Ranges;
+use crate::{Channel, ClientId, CreatedSession, FileKey, SessionId};
+
+/// Bytes that are no events of this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("these are no events of this version of the state")]
+pub struct ImageError;
+
+/// What events come to: all that a state keeps, without what makes it fast.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Image {
+    pub(super) clients: BTreeMap<ClientId, ClientImage>,
+    /// By owner, and whether it is confirmed.
+    owners: HashMap<(Arc<[u8]>, bool), ClientId>,
+    sessions: HashMap<SessionId, ClientId>,
+    /// The last generation of each place for a client.
+    pub(super) places: BTreeMap<u16, u16>,
+    pub(super) serial_next: u64,
+    pub(super) session_serial_next: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ClientImage {
+    pub(super) owner: Arc<[u8]>,
+    pub(super) verifier: [u8; 8],
+    pub(super) principal: Box<[u8]>,
+    pub(super) implementation: Box<[u8]>,
+    pub(super) address: IpAddr,
+    pub(super) is_confirmed: bool,
+    pub(super) has_completed_reclaim: bool,
+    pub(super) sequence: u32,
+    pub(super) created: Option<CreatedSession>,
+    pub(super) sessions: BTreeMap<SessionId, SessionImage>,
+    pub(super) opens: OpensImage,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SessionImage {
+    pub(super) fore: Channel,
+    pub(super) back: Channel,
+    pub(super) slots: BTreeMap<u32, SlotImage>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SlotImage {
+    pub(super) sequence: u32,
+    pub(super) digest: u32,
+    pub(super) reply: Option<Arc<[u8]>>,
+}
+
+/// The ranges of one lock-owner in one file, by the opens that locked them.
+pub(super) type RangesImage = Ranges<(), OpenNumber>;
+
+/// The opens and locks of a client.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct OpensImage {
+    pub(super) opens: BTreeMap<OpenNumber, OpenImage>,
+    pub(super) locks: BTreeMap<LockNumber, LockImage>,
+    /// By lock-owner and file.
+    pub(super) ranges: HashMap<(Arc<[u8]>, FileKey), RangesImage>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OpenImage {
+    pub(super) owner: Arc<[u8]>,
+    pub(super) file: FileKey,
+    pub(super) seqid: u32,
+    pub(super) share: Share,
+    pub(super) asked: u16,
+    /// By this open.
+    pub(super) locks: BTreeSet<LockNumber>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LockImage {
+    pub(super) open: OpenNumber,
+    pub(super) owner: Arc<[u8]>,
+    pub(super) seqid: u32,
+}
+
+impl Image {
+    /// Adds events to those before.
+    ///
+    /// # Errors
+    /// [`ImageError`] if the bytes are no events. Those before the first that is none were added.
+    pub fn add(&mut self, mut events: &[u8]) -> Result<(), ImageError> {
+        while !events.is_empty() {
+            let event = Event::take(&mut events)?;
+            self.apply(&event);
+        }
+        Ok(())
+    }
+
+    /// How many clients there are.
+    pub fn clients(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// How many files' opens, and lock stateids, there are of all clients.
+    pub fn stateids(&self) -> usize {
+        let of = |client: &ClientImage| client.opens.opens.len() + client.opens.locks.len();
+        self.clients.values().map(of).sum()
+    }
+
+    /// What is told of a client that is gone, or of an open that is closed, came too late: it means
+    /// nothing.
+    fn apply(&mut self, event: &Event<'_>) {
+        match *event {
+            Event::Client(ref client) => self.set_client(client),
+            Event::ClientGone(id) => self.remove_client(id),
+            Event::ReclaimComplete(id) => {
+                if let Some(client) = self.clients.get_mut(&id) {
+                    client.has_completed_reclaim = true;
+                }
+            }
+            Event::Session { id, client, fore, back } => {
+                self.session_serial_next = self.session_serial_next.max(id.serial() + 1);
+                if let Some(record) = self.clients.get_mut(&client) {
+                    let session = record.sessions.entry(id).or_insert_with(|| SessionImage {
+                        fore,
+                        back,
+                        slots: BTreeMap::new(),
+                    });
+                    (session.fore, session.back) = (fore, back);
+                    self.sessions.insert(id, client);
+                }
+            }
+            Event::SessionGone(id) => {
+                let client = self.sessions.remove(&id);
+                if let Some(client) = client.and_then(|client| self.clients.get_mut(&client)) {
+                    client.sessions.remove(&id);
+                }
+            }
+            Event::Slot { session, slot, sequence, digest, reply } => {
+                let client = self.sessions.get(&session);
+                let client = client.and_then(|client| self.clients.get_mut(client));
+                let session = client.and_then(|client| client.sessions.get_mut(&session));
+                if let Some(session) = session.filter(|session| slot < session.fore.requests_max) {
+                    let reply = reply.map(Arc::from);
+                    session.slots.insert(slot, SlotImage { sequence, digest, reply });
+                }
+            }
+            Event::Serials { state, session } => {
+                self.serial_next = self.serial_next.max(state);
+                self.session_serial_next = self.session_serial_next.max(session);
+            }
+            Event::Open { number: OpenNumber(number), client, .. }
+            | Event::Lock { number: LockNumber(number), client, .. } => {
+                self.serial_next = self.serial_next.max(crate::ids::serial(number) + 1);
+                self.change_opens(client, event);
+            }
+            Event::OpensAnew(client)
+            | Event::OpenGone { client, .. }
+            | Event::LockGone { client, .. }
+            | Event::Range { client, .. }
+            | Event::RangeGone { client, .. } => self.change_opens(client, event),
+        }
+    }
+
+    fn change_opens(&mut self, client: ClientId, event: &Event<'_>) {
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.opens.apply(event);
+        }
+    }
+
+    fn set_client(&mut self, event: &ClientEvent<'_>) {
+        let id = event.id;
+        self.places.insert(id.index(), id.generation());
+        let owner: Arc<[u8]> = event.owner.into();
+        let same = self.owners.insert((Arc::clone(&owner), event.is_confirmed), id);
+        if let Some(other) = same.filter(|other| *other != id) {
+            self.remove_client(other);
+            self.owners.insert((Arc::clone(&owner), event.is_confirmed), id);
+        }
+        let before = self.clients.remove(&id);
+        if event.is_confirmed && before.as_ref().is_some_and(|before| !before.is_confirmed) {
+            self.owners.remove(&(Arc::clone(&owner), false));
+        }
+        let has_completed_reclaim =
+            before.as_ref().is_some_and(|before| before.has_completed_reclaim);
+        let (sessions, opens) =
+            before.map(|before| (before.sessions, before.opens)).unwrap_or_default();
+        let client = ClientImage {
+            owner,
+            verifier: event.verifier,
+            principal: event.principal.into(),
+            implementation: event.implementation.into(),
+            address: event.address,
+            is_confirmed: event.is_confirmed,
+            has_completed_reclaim,
+            sequence: event.sequence,
+            created: event.created,
+            sessions,
+            opens,
+        };
+        self.clients.insert(id, client);
+    }
+
+    fn remove_client(&mut self, id: ClientId) {
+        self.places.insert(id.index(), id.generation());
+        let Some(client) = self.clients.remove(&id) else { return };
+        let key = (client.owner, client.is_confirmed);
+        if self.owners.get(&key) == Some(&id) {
+            self.owners.remove(&key);
+        }
+        for session in client.sessions.keys() {
+            self.sessions.remove(session);
+        }
+    }
+}
+
+impl OpensImage {
+    fn apply(&mut self, event: &Event<'_>) {
+        match *event {
+            Event::OpensAnew(_) => *self = Self::default(),
+            Event::Open { number, owner, file, seqid, share, asked, .. } => {
+                let locks = self.opens.remove(&number).map(|open| open.locks).unwrap_or_default();
+                let open = OpenImage { owner: owner.into(), file, seqid, share, asked, locks };
+                self.opens.insert(number, open);
+            }
+            Event::OpenGone { number, .. } => {
+                let Some(open) = self.opens.remove(&number) else { return };
+                for lock in open.locks {
+                    let Some(lock) = self.locks.remove(&lock) else { continue };
+                    self.clear(&lock.owner, open.file, |ranges| {
+                        ranges.clear_tag(&(), number);
+                    });
+                }
+            }
+            Event::Lock { number, open, owner, seqid, .. } => {
+                if let Some(record) = self.opens.get_mut(&open) {
+                    record.locks.insert(number);
+                    self.locks.insert(number, LockImage { open, owner: owner.into(), seqid });
+                }
+            }
+            Event::LockGone { number, .. } => {
+                let lock = self.locks.remove(&number);
+                if let Some(open) = lock.and_then(|lock| self.opens.get_mut(&lock.open)) {
+                    open.locks.remove(&number);
+                }
+            }
+            Event::Range { open, owner, span, kind, .. } => {
+                if let Some(file) = self.opens.get(&open).map(|open| open.file) {
+                    let ranges = self.ranges.entry((owner.into(), file)).or_default();
+                    ranges.set(&(), span, kind, open);
+                }
+            }
+            Event::RangeGone { owner, file, span, .. } => {
+                self.clear(&owner.into(), file, |ranges| ranges.clear(&(), span));
+            }
+            _ => {}
+        }
+    }
+
+    fn clear(
+        &mut self,
+        owner: &Arc<[u8]>,
+        file: FileKey,
+        clear: impl FnOnce(&mut Ranges<(), OpenNumber>),
+    ) {
+        let key = (Arc::clone(owner), file);
+        if let Some(ranges) = self.ranges.get_mut(&key) {
+            clear(ranges);
+            if ranges.is_empty() {
+                self.ranges.remove(&key);
+            }
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! What outlives the process: every change of the state as an [`Event`], and the state that events
+//! come to ([`Image`]).
+//!
+//! An event says how something is from now on, not what was done to it. So what an image is told
+//! twice does it no harm, and a whole state can be told among the changes that others make to it.
+//!
+//! Who changes something notes the event while it holds the lock that guards what is changed. So
+//! the events of one client, session or slot are in the order of its changes. Those of two clients
+//! never contradict each other: what one takes from another was given up by that one before.
+
+mod codec;
+mod event;
+mod fold;
+mod journal;
+mod restore;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use event::{ClientEvent, Event};
+pub use fold::{Image, ImageError};
+pub(crate) use journal::Journal;
+pub(crate) use restore::RestoredRecord;

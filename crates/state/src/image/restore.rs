@@ -1,0 +1,174 @@
+//! A state made again of an image, and told as events.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Event;
+use super::fold::{ClientImage, Image, OpensImage, SessionImage};
+use crate::client_locks::LockRecord;
+use crate::file_locks::LockOwner;
+use crate::opens::{AskedShares, ClientOpens, OpenRecord};
+use crate::slot::LastRequest;
+use crate::{Client, ClientId, CreatedSession, Principal, Session, SessionId, State};
+
+/// What a registry needs to make a record again.
+pub(crate) struct RestoredRecord {
+    pub(crate) id: ClientId,
+    pub(crate) owner: Arc<[u8]>,
+    pub(crate) verifier: [u8; 8],
+    pub(crate) principal: Principal,
+    pub(crate) implementation: Box<[u8]>,
+    pub(crate) address: IpAddr,
+    pub(crate) is_confirmed: bool,
+    pub(crate) sequence: u32,
+    pub(crate) created: Option<CreatedSession>,
+}
+
+impl State {
+    /// From now on events are noted: somebody takes them.
+    pub fn begin_keeping(&self) {
+        self.journal.begin();
+    }
+
+    /// Whether there are events that nobody has taken.
+    pub fn has_events(&self) -> bool {
+        self.journal.has_events()
+    }
+
+    /// Moves the events that nobody has taken behind those in `events`. None is ever taken twice,
+    /// and all that were noted before the call are in.
+    pub fn take_events(&self, events: &mut Vec<u8>) {
+        self.journal.take(events);
+    }
+
+    /// Notes the whole state: an image that gets the events from here on, until those that
+    /// [`State::take_events`] finds after this has returned, needs none from before.
+    pub fn note_all(&self) {
+        self.journal.note(&Event::Serials {
+            state: self.serial.load(Ordering::Relaxed),
+            session: self.sessions.serial_next(),
+        });
+        let clients = self.registry.lock().note_all();
+        for client in clients {
+            let opens = client.opens.lock();
+            if !opens.is_ended {
+                self.note_opens(&client, &opens);
+            }
+        }
+    }
+
+    fn note_opens(&self, client: &Client, opens: &ClientOpens) {
+        let id = client.id();
+        self.journal.note(&Event::OpensAnew(id));
+        for (number, open) in opens.iter() {
+            self.note_open(client, number, open);
+        }
+        let mut owners = HashSet::new();
+        for (number, lock) in opens.locks.iter() {
+            self.note_lock(client, opens, number);
+            if !owners.insert((Arc::clone(&lock.owner.name), lock.file)) {
+                continue;
+            }
+            self.files.with_locks(&lock.file, |locks| {
+                for (span, kind, open) in locks.of_owner(&lock.owner) {
+                    let owner = &lock.owner.name;
+                    self.journal.note(&Event::Range { client: id, open, owner, span, kind });
+                }
+            });
+        }
+    }
+
+    /// Makes again what an image has. Leases begin at `now_ms`. To be called before anybody else
+    /// uses the state, which has the instance of the one that the image is of.
+    pub fn restore(&self, now_ms: u64, image: Image) {
+        self.clock_ms.fetch_max(now_ms, Ordering::Relaxed);
+        self.serial.fetch_max(image.serial_next, Ordering::Relaxed);
+        self.registry.lock().restore_places(&image.places);
+        for (id, mut client) in image.clients {
+            let sessions = std::mem::take(&mut client.sessions);
+            let opens = std::mem::take(&mut client.opens);
+            let Some(restored) = self.restore_client(now_ms, id, client) else { continue };
+            for (id, session) in sessions {
+                self.restore_session(&restored, id, session);
+            }
+            self.restore_opens(&restored, &opens);
+        }
+        self.registry.lock().end_restoring();
+        self.sessions.end_restoring(image.session_serial_next);
+    }
+
+    fn restore_client(
+        &self,
+        now_ms: u64,
+        id: ClientId,
+        client: ClientImage,
+    ) -> Option<Arc<Client>> {
+        let has_completed_reclaim = client.has_completed_reclaim;
+        let record = RestoredRecord {
+            id,
+            owner: client.owner,
+            verifier: client.verifier,
+            principal: Principal(client.principal),
+            implementation: client.implementation,
+            address: client.address,
+            is_confirmed: client.is_confirmed,
+            sequence: client.sequence,
+            created: client.created,
+        };
+        let client = self.registry.lock().restore(now_ms, record)?;
+        if has_completed_reclaim {
+            client.restore_reclaim();
+        }
+        Some(client)
+    }
+
+    fn restore_session(&self, client: &Arc<Client>, id: SessionId, image: SessionImage) {
+        let SessionImage { fore, back, mut slots } = image;
+        let last = |slot| {
+            let last = slots.remove(&slot)?;
+            Some(LastRequest { sequence: last.sequence, digest: last.digest, reply: last.reply })
+        };
+        let session = Arc::new(Session::restored(id, Arc::clone(client), (fore, back), last));
+        if self.sessions.restore(&session) {
+            self.registry.lock().restore_session(session);
+        }
+    }
+
+    fn restore_opens(&self, client: &Arc<Client>, image: &OpensImage) {
+        let mut opens = client.opens.lock();
+        for (number, open) in &image.opens {
+            let record = OpenRecord {
+                owner: [].into(),
+                file: open.file,
+                seqid: open.seqid,
+                share: open.share,
+                asked: AskedShares(open.asked),
+            };
+            opens.restore(*number, &open.owner, &record);
+            self.files.restore(client, *number, &open.file, open.share);
+        }
+        let count = u32::try_from(image.opens.len()).unwrap_or(u32::MAX);
+        self.opens.fetch_add(count, Ordering::Relaxed);
+        for (number, lock) in &image.locks {
+            let Some(open) = image.opens.get(&lock.open) else { continue };
+            let owner = LockOwner { client: Arc::clone(client), name: Arc::clone(&lock.owner) };
+            let (open, file, seqid) = (lock.open, open.file, lock.seqid);
+            opens.locks.restore(*number, LockRecord { owner, open, file, seqid });
+            self.count_locks(&mut opens, 0, 1);
+        }
+        for ((name, file), ranges) in &image.ranges {
+            let owner = LockOwner { client: Arc::clone(client), name: Arc::clone(name) };
+            let restored = self.files.lock(file, |locks| {
+                let mut count = 0;
+                for (span, kind, open) in ranges.of_owner(&()) {
+                    locks.restore(&owner, span, kind, open);
+                    count += 1;
+                }
+                count
+            });
+            self.count_locks(&mut opens, restored.unwrap_or(0), 0);
+        }
+    }
+}

@@ -1,0 +1,464 @@
+//! That events come to the state that they were noted of: after every step, told by the state as a
+//! whole, and after a restart. Ring: property.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use steadfast_vfs::StorageHandle;
+
+use super::Image;
+use crate::{
+    Channel, Client, CreateSession, ExchangeId, FileKey, Lock, LockBy, LockKind, LockRange, Open,
+    Principal, Sequence, Sequenced, Session, SessionId, Settings, ShareAccess, ShareDeny, State,
+    StateError, StateId,
+};
+
+const LEASE_MS: u64 = 90_000;
+const OWNERS: u64 = 3;
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    /// A host starts, again perhaps, and makes a session if `is_confirmed`.
+    Host {
+        owner: u64,
+        verifier: u64,
+        is_confirmed: bool,
+    },
+    Session {
+        client: usize,
+    },
+    EndSession {
+        session: usize,
+    },
+    EndClient {
+        client: usize,
+    },
+    Reclaimed {
+        client: usize,
+    },
+    Request {
+        session: usize,
+        slot: u32,
+        is_kept: bool,
+    },
+    Open {
+        client: usize,
+        owner: u8,
+        file: u8,
+        access: u8,
+        deny: u8,
+    },
+    Downgrade {
+        id: usize,
+        access: u8,
+    },
+    Close {
+        id: usize,
+    },
+    LockByOpen {
+        id: usize,
+        owner: u8,
+        is_write: bool,
+        offset: u64,
+        length: u64,
+    },
+    LockByLock {
+        id: usize,
+        is_write: bool,
+        offset: u64,
+        length: u64,
+    },
+    Unlock {
+        id: usize,
+        offset: u64,
+        length: u64,
+    },
+    Free {
+        id: usize,
+    },
+    Wait {
+        leases: u64,
+    },
+    Tick,
+}
+
+fn what() -> impl Strategy<Value = What> {
+    let (any, bit) = (0..40_usize, proptest::bool::weighted(0.7));
+    let (offset, length) = (0..12_u64, prop_oneof![1..6_u64, Just(u64::MAX)]);
+    prop_oneof![
+        3 => (0..OWNERS, 0..2_u64, bit).prop_map(|(owner, verifier, is_confirmed)| {
+            What::Host { owner, verifier, is_confirmed }
+        }),
+        2 => any.clone().prop_map(|client| What::Session { client }),
+        1 => any.clone().prop_map(|session| What::EndSession { session }),
+        1 => any.clone().prop_map(|client| What::EndClient { client }),
+        1 => any.clone().prop_map(|client| What::Reclaimed { client }),
+        4 => (any.clone(), 0..4_u32, bit)
+            .prop_map(|(session, slot, is_kept)| What::Request { session, slot, is_kept }),
+        10 => (any.clone(), 0..2_u8, 0..3_u8, 1..4_u8, 0..2_u8).prop_map(
+            |(client, owner, file, access, deny)| What::Open { client, owner, file, access, deny }
+        ),
+        2 => (any.clone(), 1..4_u8).prop_map(|(id, access)| What::Downgrade { id, access }),
+        4 => any.clone().prop_map(|id| What::Close { id }),
+        8 => (any.clone(), 0..2_u8, bit, offset.clone(), length.clone()).prop_map(
+            |(id, owner, is_write, offset, length)| {
+                What::LockByOpen { id, owner, is_write, offset, length }
+            }
+        ),
+        4 => (any.clone(), bit, offset.clone(), length.clone()).prop_map(
+            |(id, is_write, offset, length)| What::LockByLock { id, is_write, offset, length }
+        ),
+        5 => (any.clone(), offset, length)
+            .prop_map(|(id, offset, length)| What::Unlock { id, offset, length }),
+        2 => any.prop_map(|id| What::Free { id }),
+        1 => (1..3_u64).prop_map(|leases| What::Wait { leases }),
+        1 => Just(What::Tick),
+    ]
+}
+
+fn settings() -> Settings {
+    let mut settings = Settings::new(7);
+    settings.limits.clients_max = 4;
+    settings
+}
+
+fn kept_state() -> State {
+    let state = State::new(settings());
+    state.begin_keeping();
+    state
+}
+
+fn principal() -> Principal {
+    Principal(b"root".as_slice().into())
+}
+
+fn channel() -> Channel {
+    Channel {
+        request_bytes_max: 4096,
+        response_bytes_max: 4096,
+        response_bytes_cached_max: 64,
+        operations_max: 8,
+        requests_max: 3,
+    }
+}
+
+fn file(number: u8) -> FileKey {
+    FileKey { file_system: 1, object: StorageHandle::new(&[number]).expect("short") }
+}
+
+fn kind(is_write: bool) -> LockKind {
+    if is_write { LockKind::Write } else { LockKind::Read }
+}
+
+/// A state, and all that its clients were told.
+struct Run {
+    state: State,
+    image: Image,
+    now_ms: u64,
+    sessions: Vec<(SessionId, [u32; 3])>,
+    clients: Vec<Arc<Client>>,
+    ids: Vec<(usize, StateId, FileKey)>,
+}
+
+impl Run {
+    fn new() -> Self {
+        Self {
+            state: kept_state(),
+            image: Image::default(),
+            now_ms: 1,
+            sessions: Vec::new(),
+            clients: Vec::new(),
+            ids: Vec::new(),
+        }
+    }
+
+    /// The last of what there is most often; any at times.
+    fn client(&self, number: usize) -> Option<usize> {
+        self.clients.len().checked_sub(1).map(|last| last.saturating_sub(number % 4))
+    }
+
+    fn id(&self, number: usize) -> Option<(usize, StateId, FileKey)> {
+        let place = self.ids.len().checked_sub(1 + number % self.ids.len().max(1))?;
+        let (client, id, file) = self.ids[place];
+        Some((client, StateId { seqid: 0, ..id }, file))
+    }
+
+    fn host(&mut self, owner: u64, verifier: u64, is_confirmed: bool) -> Result<(), StateError> {
+        let request = ExchangeId {
+            owner: &owner.to_be_bytes(),
+            verifier: verifier.to_be_bytes(),
+            principal: &principal(),
+            is_update: false,
+            implementation: b"test",
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        };
+        let exchanged = self.state.exchange_id(self.now_ms, &request)?;
+        if is_confirmed {
+            self.create_session(exchanged.client, exchanged.sequence)?;
+        }
+        Ok(())
+    }
+
+    fn create_session(&mut self, client: crate::ClientId, sequence: u32) -> Result<(), StateError> {
+        let request = CreateSession {
+            client,
+            sequence,
+            principal: &principal(),
+            fore: channel(),
+            back: channel(),
+            flags: 0,
+            connection: 1,
+        };
+        let created = self.state.create_session(self.now_ms, &request)?;
+        let session = self.state.session(&created.session).expect("created");
+        self.sessions.push((created.session, [0; 3]));
+        if !self.clients.iter().any(|known| known.id() == client) {
+            self.clients.push(Arc::clone(session.client()));
+        }
+        Ok(())
+    }
+
+    fn request(&mut self, session: usize, slot: u32, is_kept: bool) -> Result<(), StateError> {
+        let Some(place) = self.sessions.len().checked_sub(1 + session % 3) else { return Ok(()) };
+        let (id, sequences) = &mut self.sessions[place];
+        let session = self.state.session(id).ok_or(StateError::BadSession)?;
+        let last = sequences.get_mut(slot as usize).ok_or(StateError::BadSlot)?;
+        let request = request(slot, *last + 1);
+        if let Sequenced::New(held) = session.begin(self.now_ms, &request)? {
+            *last += 1;
+            held.finish(is_kept.then_some(&last.to_be_bytes()));
+        }
+        Ok(())
+    }
+
+    fn lock(
+        &mut self,
+        (client, by, file): (usize, LockBy<'_>, FileKey),
+        is_write: bool,
+        range: LockRange,
+    ) {
+        let client_of = Arc::clone(&self.clients[client]);
+        let request = Lock { file, kind: kind(is_write), range, by, is_waited_for: false };
+        if let Ok(id) = self.state.lock(&client_of, &request) {
+            self.ids.push((client, id, file));
+        }
+    }
+
+    /// What fails has changed nothing that anybody was told of.
+    fn step(&mut self, what: What) -> Option<()> {
+        match what {
+            What::Host { owner, verifier, is_confirmed } => {
+                self.host(owner, verifier, is_confirmed).ok()?;
+            }
+            What::Session { client } => {
+                let client = self.clients[self.client(client)?].id();
+                let reports = self.state.registry.lock();
+                let sequence = reports.find(client)?.sequence_next();
+                drop(reports);
+                self.create_session(client, sequence).ok()?;
+            }
+            What::EndSession { session } => {
+                let place = self.sessions.len().checked_sub(1 + session % 3)?;
+                self.state.destroy_session(&self.sessions[place].0).ok()?;
+            }
+            What::EndClient { client } => {
+                let client = self.clients[self.client(client)?].id();
+                self.state.remove_client(client).ok()?;
+            }
+            What::Reclaimed { client } => {
+                self.clients[self.client(client)?].complete_reclaim().ok()?;
+            }
+            What::Request { session, slot, is_kept } => {
+                self.request(session, slot, is_kept).ok()?;
+            }
+            What::Open { client, owner, file: number, access, deny } => {
+                let client = self.client(client)?;
+                let request = Open {
+                    owner: &[owner],
+                    file: file(number),
+                    access: ShareAccess::from_bits_truncate(access),
+                    deny: ShareDeny::from_bits_truncate(deny),
+                };
+                let id = self.state.open(&self.clients[client], &request).ok()?;
+                self.ids.push((client, id, file(number)));
+            }
+            What::Downgrade { id, access } => {
+                let (client, id, file) = self.id(id)?;
+                let access = ShareAccess::from_bits_truncate(access);
+                let deny = ShareDeny::empty();
+                self.state.downgrade(&self.clients[client], &id, &file, access, deny).ok()?;
+            }
+            What::Close { id } => {
+                let (client, id, file) = self.id(id)?;
+                self.state.close(&self.clients[client], &id, Some(&file)).ok()?;
+            }
+            What::LockByOpen { id, owner, is_write, offset, length } => {
+                let (client, open, file) = self.id(id)?;
+                let by = LockBy::Open { open, owner: &[owner] };
+                self.lock((client, by, file), is_write, LockRange { offset, length });
+            }
+            What::LockByLock { id, is_write, offset, length } => {
+                let (client, id, file) = self.id(id)?;
+                let by = LockBy::Lock(id);
+                self.lock((client, by, file), is_write, LockRange { offset, length });
+            }
+            What::Unlock { id, offset, length } => {
+                let (client, id, file) = self.id(id)?;
+                let range = LockRange { offset, length };
+                self.state.unlock(&self.clients[client], &id, &file, range).ok()?;
+            }
+            What::Free { id } => {
+                let (client, id, _) = self.id(id)?;
+                self.state.free(&self.clients[client], &id).ok()?;
+            }
+            What::Wait { leases } => self.now_ms += leases * LEASE_MS + 1,
+            What::Tick => self.state.tick(self.now_ms),
+        }
+        Some(())
+    }
+
+    fn add_events(&mut self) {
+        let mut events = Vec::new();
+        self.state.take_events(&mut events);
+        assert!(!self.state.has_events());
+        self.image.add(&events).expect("events");
+    }
+}
+
+fn request(slot: u32, sequence: u32) -> Sequence {
+    Sequence {
+        slot,
+        sequence,
+        highest_slot: 0,
+        is_kept: true,
+        request_bytes: 100,
+        operations: 3,
+        digest: u64::from(sequence),
+    }
+}
+
+/// What the state is by its own account. Serial numbers that nobody was told are left out, and what
+/// slots remember of requests that changed nothing.
+fn told(state: &State) -> Image {
+    let mut events = Vec::new();
+    state.take_events(&mut events);
+    assert!(events.is_empty(), "all were taken");
+    state.note_all();
+    state.take_events(&mut events);
+    let mut image = Image::default();
+    image.add(&events).expect("events");
+    image
+}
+
+/// The images without what [`told`] leaves out; and nothing of it may be lower in the second.
+fn assert_same(folded: &Image, told: &Image) {
+    let (mut folded, mut told) = (without_slots(folded), without_slots(told));
+    assert!(told.serial_next >= folded.serial_next);
+    assert!(told.session_serial_next >= folded.session_serial_next);
+    (folded.serial_next, folded.session_serial_next) = (0, 0);
+    (told.serial_next, told.session_serial_next) = (0, 0);
+    assert_eq!(folded, told);
+}
+
+fn without_slots(image: &Image) -> Image {
+    let mut copy = image.clone();
+    for client in copy.clients.values_mut() {
+        for session in client.sessions.values_mut() {
+            session.slots.clear();
+        }
+    }
+    copy
+}
+
+/// What a slot says to a request.
+fn answer(session: &Arc<Session>, slot: u32, sequence: u32) -> String {
+    match session.begin(1, &request(slot, sequence)) {
+        Ok(Sequenced::New(_)) => "new".to_owned(),
+        Ok(other) => format!("{other:?}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_state_is_what_its_events_come_to(steps in prop::collection::vec(what(), 1..120)) {
+        let mut run = Run::new();
+        for what in steps {
+            run.step(what);
+            run.add_events();
+            assert_same(&run.image, &told(&run.state));
+        }
+        let again = kept_state();
+        again.restore(run.now_ms, run.image.clone());
+        assert!(!again.has_events(), "a restored state notes itself when it is asked to");
+        assert_same(&run.image, &told(&again));
+        assert_eq!(again.opens(), run.state.opens());
+        assert_eq!(again.open_files(), run.state.open_files());
+        for number in 0..3 {
+            let mut held = run.state.locks(&file(number));
+            held.retain(|lock| !lock.is_waiting);
+            assert_eq!(again.locks(&file(number)), held);
+        }
+        let counts = |state: &State| {
+            let mut all: Vec<_> = state
+                .clients(run.now_ms)
+                .into_iter()
+                .map(|client| (client.id, client.sessions, client.opens, client.locks))
+                .collect();
+            all.sort_unstable();
+            all
+        };
+        assert_eq!(counts(&again), counts(&run.state));
+        for (id, sequences) in &run.sessions {
+            let (Some(before), Some(after)) = (run.state.session(id), again.session(id)) else {
+                assert!(run.state.session(id).is_none() && again.session(id).is_none());
+                continue;
+            };
+            for (sequence, slot) in sequences.iter().zip(0..) {
+                // What was kept is said again; what was not is executed again; the next is new.
+                let said = answer(&before, slot, *sequence);
+                let again = answer(&after, slot, *sequence);
+                assert!(again == said || again == "new" && !said.contains("Kept("), "{said} {again}");
+                assert_eq!(answer(&after, slot, sequence + 1), "new");
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_events_are_refused_without_a_panic(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        cut in 0..200_usize,
+    ) {
+        let _ = Image::default().add(&bytes);
+        let mut run = Run::new();
+        run.host(1, 1, true).expect("made");
+        let mut events = Vec::new();
+        run.state.take_events(&mut events);
+        events.truncate(cut);
+        let mut image = Image::default();
+        let _ = image.add(&events);
+        State::new(settings()).restore(1, image);
+    }
+}
+
+#[test]
+fn an_id_is_never_given_again_after_a_restart() {
+    let mut run = Run::new();
+    run.host(1, 1, true).expect("made");
+    run.step(What::Open { client: 0, owner: 0, file: 0, access: 3, deny: 0 }).expect("opened");
+    run.step(What::Close { id: 0 }).expect("closed");
+    run.add_events();
+    let (first, opened) = (run.clients[0].id(), run.ids[0].1);
+    run.state.remove_client(first).expect("was there");
+    run.add_events();
+    let state = State::new(settings());
+    state.restore(run.now_ms, run.image);
+    let mut run = Run { state, image: Image::default(), clients: Vec::new(), ..Run::new() };
+    run.host(1, 1, true).expect("made");
+    assert_ne!(run.clients[0].id(), first);
+    run.step(What::Open { client: 0, owner: 0, file: 0, access: 3, deny: 0 }).expect("opened");
+    assert_ne!(run.ids[0].1.other, opened.other);
+}
