@@ -265,3 +265,112 @@ fn remove(place: &Path) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use steadfast_engine::StateKeeper;
+
+    use super::*;
+
+    /// Events that do no harm, so many bytes of them: a client that was never there is gone.
+    fn gone(number: u64) -> Vec<u8> {
+        let mut event = vec![2];
+        event.extend_from_slice(&number.to_le_bytes());
+        event
+    }
+
+    fn image(events: &[u8]) -> StateImage {
+        let mut image = StateImage::default();
+        image.add(events).expect("events");
+        image
+    }
+
+    fn found(directory: &Path) -> Option<(u32, StateImage)> {
+        let found = FoundState::find(directory).expect("readable");
+        found.map(|found| (found.instance, found.image))
+    }
+
+    #[test]
+    fn what_was_kept_is_found() {
+        let directory = tempfile::tempdir().expect("directory");
+        assert!(found(directory.path()).is_none());
+        let file = StateImageFile::create(directory.path(), 7).expect("created");
+        file.renew(&|| {}, &|events| events.extend(gone(1)));
+        file.keep(&|events| events.extend(gone(2)));
+        file.keep(&|_| {});
+        assert!(found(directory.path()) == Some((7, image(&[gone(1), gone(2)].concat()))));
+        // The next process has not begun to keep anything when it is killed.
+        let next = StateImageFile::create(directory.path(), 7).expect("created");
+        assert!(found(directory.path()) == Some((7, image(&[gone(1), gone(2)].concat()))));
+        next.renew(&|| {}, &|events| events.extend(gone(3)));
+        assert!(found(directory.path()) == Some((7, image(&gone(3)))));
+        remove(&next.place).expect("removed");
+    }
+
+    #[test]
+    fn a_frame_that_is_cut_or_changed_ends_the_file() {
+        let directory = tempfile::tempdir().expect("directory");
+        let file = StateImageFile::create(directory.path(), 7).expect("created");
+        file.renew(&|| {}, &|events| events.extend(gone(1)));
+        file.keep(&|events| events.extend(gone(2)));
+        let whole = std::fs::read(file.path()).expect("read");
+        let boot = boot_id().expect("known");
+        let first = HEAD_BYTES + FRAME_HEAD_BYTES + gone(1).len();
+        for length in 0..=whole.len() {
+            let events = [gone(1), gone(2)].concat();
+            let kept = if length == whole.len() { events.len() } else { gone(1).len() };
+            let kept = events.get(..if length < first { 0 } else { kept }).expect("within");
+            let found = read(&whole[..length], &boot);
+            match found {
+                None => assert!(length < HEAD_BYTES, "{length}"),
+                Some(found) => assert!(found.image == image(kept), "{length}"),
+            }
+        }
+        for at in first..whole.len() {
+            let mut changed = whole.clone();
+            changed[at] ^= 1;
+            assert!(read(&changed, &boot).is_some_and(|found| found.image == image(&gone(1))));
+        }
+        let mut elsewhere = boot;
+        elsewhere[0] ^= 1;
+        assert!(read(&whole, &elsewhere).is_none(), "the machine was started again");
+        remove(&file.place).expect("removed");
+    }
+
+    #[test]
+    fn a_file_that_is_out_of_date_is_written_again() {
+        let directory = tempfile::tempdir().expect("directory");
+        let file = StateImageFile::create(directory.path(), 7).expect("created");
+        let renewed = AtomicUsize::new(0);
+        let note_all = || {
+            renewed.fetch_add(1, Ordering::Relaxed);
+        };
+        file.renew(&note_all, &|_| {});
+        let many: Vec<u8> = (0..100_000).flat_map(gone).collect();
+        for _ in 0..5 {
+            file.keep(&|events| events.extend_from_slice(&many));
+        }
+        assert_eq!(renewed.load(Ordering::Relaxed), 1);
+        file.renew(&note_all, &|events| events.extend(gone(9)));
+        assert_eq!(renewed.load(Ordering::Relaxed), 2);
+        assert!(found(directory.path()) == Some((7, image(&gone(9)))));
+        remove(&file.place).expect("removed");
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_nothing_that_could_be_believed() {
+        let directory = tempfile::tempdir().expect("directory");
+        let file = StateImageFile::create(directory.path(), 7).expect("created");
+        file.renew(&|| {}, &|events| events.extend(gone(1)));
+        file.give_up(&mut file.writing.lock(), &io::ErrorKind::StorageFull.into());
+        assert!(found(directory.path()).is_none());
+        for _ in 1..RETRY_SECONDS {
+            file.renew(&|| panic!("too early"), &|_| {});
+        }
+        file.renew(&|| {}, &|events| events.extend(gone(2)));
+        assert!(found(directory.path()).is_some());
+        remove(&file.place).expect("removed");
+    }
+}

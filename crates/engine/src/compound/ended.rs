@@ -61,11 +61,7 @@ impl EndedRun {
     /// Ends the use of the slot: the reply is kept if its client asked for that, or must not do
     /// without. Who sent the request again meanwhile gets it too.
     pub(crate) fn finish(self, shared: &Shared, repeated: &Repeated, result: &[u8]) {
-        let Some(slot) = self.slot else {
-            // A client or a session may have been made or ended.
-            shared.keep_state();
-            return;
-        };
+        let Some(slot) = self.slot else { return };
         let (session, number) = (*slot.session().id(), slot.slot());
         if slot.is_kept() || self.must_be_kept {
             slot.finish(Some(&kept(result, self.kept_from)));

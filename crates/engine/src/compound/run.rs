@@ -397,7 +397,10 @@ impl<'a> Run<'_, 'a> {
                     self.call.lacks_room = None;
                 }
                 self.place.end(&mut reply.bytes, status, self.progress.done);
-                if self.progress.slot.is_some() {
+                if self.progress.slot.is_none() {
+                    // A client or a session may have been made or ended.
+                    self.call.shared.keep_state();
+                } else {
                     let is_whole = reply.files.iter().all(|(at, _)| *at <= self.start);
                     self.call.ended_run = Some(self.progress.ended(is_whole));
                 }

@@ -1,10 +1,10 @@
 //! An engine that serves NFSv4.1, and a client of it that makes COMPOUNDs by hand.
 
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 
 use steadfast_engine::{
     Awaited, CallHost, Engine, EngineConfig, Export, ExportTable, Peer, PutOffCall, ReplyBuffer,
-    ReplySink, Room, StorageId, Transport, Transports, Verdict,
+    ReplySink, Room, StateImage, StateKeeper, StorageId, Transport, Transports, Verdict,
 };
 use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
 use steadfast_vfs::model::{FlushLog, ModelFs};
@@ -18,7 +18,28 @@ pub(crate) const HEADER_BYTES: usize = 24;
 pub(crate) struct Bench {
     pub(crate) engine: Engine,
     pub(crate) flushes: Arc<FlushLog>,
+    storage: Arc<ModelFs>,
+    kept: Arc<Kept>,
     next_xid: std::cell::Cell<u32>,
+}
+
+/// What a killed process leaves of the state.
+#[derive(Default)]
+struct Kept {
+    events: Mutex<Vec<u8>>,
+}
+
+impl StateKeeper for Kept {
+    fn keep(&self, take: &dyn Fn(&mut Vec<u8>)) {
+        take(&mut self.events.lock().unwrap());
+    }
+
+    fn renew(&self, note_all: &dyn Fn(), take: &dyn Fn(&mut Vec<u8>)) {
+        if self.events.lock().unwrap().is_empty() {
+            note_all();
+        }
+        self.keep(take);
+    }
 }
 
 fn share(id: u64, path: &str, network: &str, rights: Rights) -> Arc<Share> {
@@ -39,9 +60,21 @@ fn share(id: u64, path: &str, network: &str, rights: Rights) -> Arc<Share> {
 impl Bench {
     /// Serves `/srv/a` for changes, `/srv/ro` for reading, `/other/hidden` to others.
     pub(crate) fn new() -> Self {
+        Self::over(Arc::new(ModelFs::new(1, 0o777)), StateImage::default())
+    }
+
+    /// Another process of the same server, after this one was killed.
+    pub(crate) fn restarted(&self) -> Self {
+        let mut image = StateImage::default();
+        image.add(&self.kept.events.lock().unwrap()).unwrap();
+        let next = Self::over(Arc::clone(&self.storage), image);
+        next.next_xid.set(self.next_xid.get());
+        next
+    }
+
+    fn over(storage: Arc<ModelFs>, image: StateImage) -> Self {
         let rights = Rights { squash: Squash::None, ..Rights::default() };
         let read_only = Rights { is_read_only: true, ..rights.clone() };
-        let storage = Arc::new(ModelFs::new(1, 0o777));
         let flushes = storage.flush_log();
         let export = |share, storage: &Arc<ModelFs>| Export { share, storage: storage.clone() };
         let exports = ExportTable::new(vec![
@@ -60,7 +93,10 @@ impl Bench {
             nfs_port: 2049,
             transports: Transports { udp: true, ipv4: true, ipv6: true },
         };
-        Self { engine: Engine::new(config, exports), flushes, next_xid: std::cell::Cell::new(1) }
+        let mut engine = Engine::new(config, exports);
+        let kept = Arc::new(Kept::default());
+        engine.keep_state(0, image, Arc::clone(&kept) as _);
+        Self { engine, flushes, storage, kept, next_xid: std::cell::Cell::new(1) }
     }
 
     /// One RPC message to procedure 1 of version 4.
@@ -258,6 +294,24 @@ impl Ops {
     }
 
     /// WRITE by the current stateid.
+    /// Locks the current file by the current stateid, as a new lock-owner.
+    pub(crate) fn lock_by_open(self, owner: &[u8]) -> Self {
+        self.op(Op4::Lock, |w| {
+            let (write_lock, reclaims, is_new) = (2, false, true);
+            w.u32(write_lock);
+            w.bool(reclaims);
+            w.u64(0);
+            w.u64(u64::MAX);
+            w.bool(is_new);
+            w.u32(0);
+            w.u32(1);
+            w.fixed_opaque(&[0; 12]);
+            w.u32(0);
+            w.u64(0);
+            w.opaque(owner);
+        })
+    }
+
     pub(crate) fn write(self, data: &[u8]) -> Self {
         self.op(Op4::Write, |w| {
             w.u32(1);
@@ -331,6 +385,12 @@ impl<'b> Client<'b> {
         let said = client.send(&nothing_left);
         assert!(said.status == 0 || kept_bytes < 200, "{said:?}");
         client
+    }
+
+    /// The same client, when the server was started again.
+    pub(crate) fn at(&self, bench: &'b Bench) -> Self {
+        let (session, sequence) = (self.session, self.sequence);
+        Self { bench, peer: peer(self.peer.connection() + 100), session, sequence }
     }
 
     /// SEQUENCE for the next request of slot 0, to be followed by others.

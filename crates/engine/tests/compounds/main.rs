@@ -5,5 +5,6 @@ mod bench;
 mod objects;
 mod positions;
 mod promises;
+mod restart;
 mod slots;
 mod waiting;
