@@ -328,7 +328,7 @@ impl State {
     }
 
     /// A client has so many more ranges and lock stateids.
-    fn count_locks(&self, opens: &mut ClientOpens, ranges: isize, stateids: isize) {
+    pub(crate) fn count_locks(&self, opens: &mut ClientOpens, ranges: isize, stateids: isize) {
         opens.locks.add_ranges(ranges);
         // A negative number wraps, and so does the sum.
         self.locks.fetch_add((ranges + stateids).cast_unsigned(), Ordering::Relaxed);

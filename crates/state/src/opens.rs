@@ -41,7 +41,7 @@ pub(crate) type ByNumber<T> = HashMap<OpenNumber, T, BuildHasherDefault<NumberHa
 /// One open: what all OPENs of one owner for one file have made.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenRecord {
-    owner: Arc<[u8]>,
+    pub(crate) owner: Arc<[u8]>,
     pub(crate) file: FileKey,
     pub(crate) seqid: u32,
     pub(crate) share: Share,
@@ -204,6 +204,11 @@ impl ClientOpens {
         let (_, lock) = self.named_lock(instance, id)?;
         let record = self.get(lock.open).ok_or(StateError::BadStateId)?;
         Ok((lock.open, record))
+    }
+
+    /// Whether an owner has opens.
+    pub(crate) fn has_owner(&self, owner: &[u8]) -> bool {
+        self.owners.contains(owner)
     }
 
     /// All opens, with their files.
