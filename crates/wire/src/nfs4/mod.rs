@@ -1,4 +1,4 @@
-//! NFS version 4, minor version 1 (RFC 8881): statuses, numbers of operations and attributes, the
+//! NFS version 4, minor versions 1 and 2 (RFC 8881, RFC 7862): statuses, numbers of operations and attributes, the
 //! head of a COMPOUND, and arguments and results of the operations that are served.
 //!
 //! A COMPOUND's operations are not decoded as a whole: who executes them reads a number
