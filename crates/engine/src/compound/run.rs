@@ -8,10 +8,10 @@ use steadfast_vfs::{Durable, FsError, StorageHandle};
 use steadfast_wire::nfs4::{CompoundHead4, NfsStat4, Op4};
 use steadfast_xdr::{Decode, Reader, Writer, XdrError};
 
-use super::Stands;
 use super::ended::{EndedRun, OpPlace, append_failure};
 use super::repeated::{Repeated, Waiting};
 use super::reply::{ResultPlace, set, word};
+use super::{OpRow, Stands, Versions};
 use crate::call::{Call, Outcome, Target};
 use crate::host::Room;
 use crate::nfs4::status::OrStatus;
@@ -22,8 +22,6 @@ use crate::pseudo::{Node, NodeKey};
 use crate::reply::ReplyBuffer;
 use crate::verdict::Kept;
 
-/// The minor version that is served.
-const MINOR_VERSION: u32 = 1;
 /// Longest tag that is given back, in bytes.
 const TAG_BYTES_MAX: usize = 1024;
 /// Bytes of an operation's number and status.
@@ -58,7 +56,7 @@ impl Procedure for Compound {
         let place = ResultPlace::begin(&mut reply.bytes, known.unwrap_or(&[]));
         let refused = match call.shared.nfs4.as_ref() {
             None => Err(NfsStat4::MinorVersMismatch),
-            Some(_) if minorversion != MINOR_VERSION => Err(NfsStat4::MinorVersMismatch),
+            Some(_) if !Versions::SERVED.has(minorversion) => Err(NfsStat4::MinorVersMismatch),
             Some(_) if known.is_none() => Err(NfsStat4::Inval),
             Some(nfs4) => Ok(nfs4),
         };
@@ -81,6 +79,7 @@ impl Procedure for Compound {
             nfs4,
             call,
             progress,
+            minor_version: minorversion,
             count: operations,
             target: None,
             start,
@@ -167,6 +166,8 @@ pub(crate) struct Run<'c, 'a> {
     pub(crate) nfs4: &'c Nfs4,
     pub(crate) call: &'c mut Call<'a>,
     pub(crate) progress: Progress,
+    /// One that is served.
+    pub(crate) minor_version: u32,
     /// Operations that it has.
     pub(crate) count: u32,
     /// The current object, if it is one of a share, and has been asked for.
@@ -205,7 +206,7 @@ impl<'a> Run<'_, 'a> {
         let first = operations.position();
         while self.progress.done < self.count {
             let number = r.u32();
-            let row = number.ok().and_then(nfs4::row);
+            let row = number.ok().and_then(|number| self.row(number));
             let result_at = reply.bytes.len();
             let mut w = Writer::new(&mut reply.bytes);
             w.u32(row.map_or(Op4::Illegal, |row| row.number) as u32);
@@ -217,6 +218,7 @@ impl<'a> Run<'_, 'a> {
                 (Err(_), _) => Err(NfsStat4::BadXdr),
                 (Ok(_), None) => Err(NfsStat4::OpIllegal),
                 (Ok(_), Some(row)) => self.may_stand(row.stands).and_then(|()| {
+                    row.require_in(self.minor_version)?;
                     if row.result_bytes_max > 0 {
                         self.has_room(reply, row.result_bytes_max)?;
                     }
@@ -256,6 +258,11 @@ impl<'a> Run<'_, 'a> {
             self.progress.at = r.position() - first;
         }
         Ended::With(NfsStat4::Ok as u32)
+    }
+
+    /// The row of an operation, if its minor version knows that.
+    fn row(&self, number: u32) -> Option<&'static OpRow> {
+        nfs4::row(number).filter(|row| !row.versions.are_after(self.minor_version))
     }
 
     /// Whether an operation may stand where it does.
@@ -378,7 +385,7 @@ impl<'a> Run<'_, 'a> {
                 self.place.end(&mut reply.bytes, NfsStat4::Ok as u32, 1);
             }
             steadfast_state::Replayed::NotKept => {
-                let row = rest.u32().ok().and_then(nfs4::row);
+                let row = rest.u32().ok().and_then(|number| self.row(number));
                 let mut w = Writer::new(&mut reply.bytes);
                 w.u32(row.map_or(Op4::Illegal, |row| row.number) as u32);
                 w.u32(NfsStat4::RetryUncachedRep as u32);

@@ -1,5 +1,6 @@
-//! NFS version 4, minor versions 0 and 1 (RFC 7530, RFC 8881): statuses, numbers of operations and attributes, the
-//! head of a COMPOUND, and arguments and results of the operations that are served.
+//! NFS version 4, minor versions 0 to 2 (RFC 7530, RFC 8881, RFC 7862): statuses, numbers of
+//! operations and attributes, the head of a COMPOUND, and arguments and results of the operations
+//! that are served.
 //!
 //! A COMPOUND's operations are not decoded as a whole: who executes them reads a number
 //! ([`Op4`]), then its arguments, one operation at a time.
