@@ -188,7 +188,8 @@ impl Engine {
             Some(Kept::Execution(execution)) => self.replies.forget(&execution, &result),
             Some(Kept::Run(suspended)) => {
                 if let Some(nfs4) = &self.shared.nfs4 {
-                    suspended.refuse(&nfs4.repeated, &result);
+                    let now_ms = self.now_ms.load(Ordering::Relaxed);
+                    suspended.refuse(&nfs4.repeated, &self.replies, now_ms, &result);
                 }
             }
             None => {}

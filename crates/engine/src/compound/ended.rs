@@ -21,7 +21,7 @@ pub(crate) struct EndedRun {
     /// Of its session.
     pub(super) slot: Option<SlotInUse>,
     /// Whether its reply is kept whatever its client asked for: it cannot be executed again.
-    pub(super) must_be_kept: bool,
+    pub(crate) must_be_kept: bool,
     /// Where the results behind SEQUENCE's begin, in bytes from the first result.
     pub(super) kept_from: usize,
     /// The first operation whose result is true only when something is stable.

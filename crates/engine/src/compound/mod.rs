@@ -1,4 +1,4 @@
-//! COMPOUND (RFC 8881 §16.2): a list of operations, executed one after another until one fails.
+//! COMPOUND (RFC 8881 §16.2, RFC 7530 §15.2): a list of operations, executed one after another until one fails.
 //!
 //! A [`Run`] is a COMPOUND that is being executed. Its operations are decoded one at a time, where
 //! they lie in the message. Between two operations it can stop: [`Suspended`] is what is left of

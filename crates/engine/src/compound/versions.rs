@@ -14,7 +14,7 @@ impl Versions {
     /// Minor version 2 and what follows (RFC 7862, RFC 8276).
     pub(crate) const FROM_2: Self = Self(0b100);
     /// Those that are served.
-    pub(crate) const SERVED: Self = Self::FROM_1;
+    pub(crate) const SERVED: Self = Self::ALL;
 
     /// Whether a minor version is one of them.
     pub(crate) const fn has(self, minor: u32) -> bool {

@@ -1,4 +1,4 @@
-//! NFS version 4, minor versions 1 and 2 (RFC 8881, RFC 7862, RFC 8276): a type for each operation,
+//! NFS version 4, minor versions 0 to 2 (RFC 7530, RFC 8881, RFC 7862, RFC 8276): a type for each operation,
 //! which decodes nothing and knows no header. `compound` executes them one after another.
 //!
 //! Delegations are not given yet.
@@ -16,8 +16,10 @@ mod making;
 mod names;
 mod naming;
 mod open;
+mod owners;
 mod security;
 pub(crate) mod session;
+mod set_client;
 mod setting;
 mod stateids;
 pub(crate) mod status;
@@ -92,7 +94,7 @@ static OPERATIONS: [OpRow; 73] = [
     OpRow::of::<attributes::NVerify>(),
     OpRow::of::<open::Open>(),
     OpRow::refused(Op4::OpenAttr, "OPENATTR", not_supported),
-    OpRow::refused(Op4::OpenConfirm, "OPEN_CONFIRM", not_supported).only_in(Versions::V0),
+    OpRow::of::<owners::OpenConfirm>().only_in(Versions::V0),
     OpRow::of::<open::OpenDowngrade>(),
     OpRow::of::<handles::PutFh>(),
     OpRow::of::<handles::PutPubFh>(),
@@ -102,17 +104,16 @@ static OPERATIONS: [OpRow; 73] = [
     OpRow::of::<io::ReadLink>(),
     OpRow::of::<naming::Remove>(),
     OpRow::of::<naming::Rename>(),
-    OpRow::refused(Op4::Renew, "RENEW", not_supported).only_in(Versions::V0),
+    OpRow::of::<set_client::Renew>().only_in(Versions::V0),
     OpRow::of::<handles::RestoreFh>(),
     OpRow::of::<handles::SaveFh>(),
     OpRow::of::<security::SecInfo>(),
     OpRow::of::<setting::SetAttr>(),
-    OpRow::refused(Op4::SetClientId, "SETCLIENTID", not_supported).only_in(Versions::V0),
-    OpRow::refused(Op4::SetClientIdConfirm, "SETCLIENTID_CONFIRM", not_supported)
-        .only_in(Versions::V0),
+    OpRow::of::<set_client::SetClientId>().only_in(Versions::V0),
+    OpRow::of::<set_client::SetClientIdConfirm>().only_in(Versions::V0),
     OpRow::of::<attributes::Verify>(),
     OpRow::of::<io::Write>(),
-    OpRow::refused(Op4::ReleaseLockOwner, "RELEASE_LOCKOWNER", not_supported).only_in(Versions::V0),
+    OpRow::of::<owners::ReleaseLockOwner>().only_in(Versions::V0),
     OpRow::of::<client::BackchannelCtl>().only_in(Versions::FROM_1),
     OpRow::of::<client::BindConnToSession>().only_in(Versions::FROM_1),
     OpRow::of::<client::ExchangeId>().only_in(Versions::FROM_1),
