@@ -43,6 +43,8 @@ pub(crate) struct Call<'a> {
     /// Whether the call may be executed again when more is known ([`Outcome::AskAgain`]).
     pub(crate) may_wait: bool,
     pub(crate) admitted: Admitted<'a>,
+    /// Of a COMPOUND.
+    pub(crate) minor_version: u32,
     /// To be logged about the client.
     pub(crate) complaint: Option<Complaint>,
     /// Why the call may not wait for its storage, once that is so.
@@ -148,6 +150,16 @@ impl<'a> Admitted<'a> {
     /// Whoever takes it out ends it.
     pub(crate) fn take(&mut self) -> Option<Execution> {
         self.execution.take()
+    }
+
+    /// Whether the cache remembers the call.
+    pub(crate) fn is_some(&self) -> bool {
+        self.execution.is_some()
+    }
+
+    /// The call was suspended, and goes on.
+    pub(crate) fn resume(&mut self, execution: Option<Execution>) {
+        self.execution = execution;
     }
 
     fn key(&self) -> Option<CallKey> {
@@ -271,12 +283,15 @@ impl<'a> Call<'a> {
         Outcome::Done
     }
 
-    /// As [`Call::barrier`], of one change among several: the log gets no reply with it.
-    pub(crate) fn barrier_of_one(&mut self, encoded: Durable<()>) -> bool {
+    /// As [`Call::barrier`], of one change among several: the log gets no reply with it, but with the
+    /// last if `is_last_kept` and nothing is waited for after it.
+    pub(crate) fn barrier_of_one(&mut self, encoded: Durable<()>, is_last_kept: bool) -> bool {
         let ((), obligation) = encoded.release(&ReplyBarrier::for_engine());
         let Some(obligation) = obligation else { return false };
         self.promises.join(obligation);
-        self.promises.fill();
+        if !is_last_kept {
+            self.promises.fill();
+        }
         true
     }
 
@@ -411,6 +426,8 @@ impl<'a> Call<'a> {
     /// # Errors
     /// `TryLater` if it may not.
     fn ask_for_room(&mut self, storage: StorageId, share: &Share) -> Result<(), FsError> {
+        // No place in the log stays unfilled across a wait.
+        self.promises.fill();
         let room = self.host.room_to_wait(storage);
         allow(room, share, &mut self.complaint, &mut self.lacks_room)
     }
@@ -500,11 +517,14 @@ impl<'a> Call<'a> {
         target: &Target<'_>,
         mut attempt: impl FnMut(&Caller<'_>) -> Result<T, FsError>,
     ) -> Result<T, FsError> {
-        let Self { host, complaint, lacks_room, .. } = self;
+        let Self { host, complaint, lacks_room, promises, .. } = self;
         let Target { storage, share, cred, .. } = target;
         waiting_by_degrees(
             *host,
-            |host| allow(host.room_to_wait(storage.domain().into()), share, complaint, lacks_room),
+            |host| {
+                promises.fill();
+                allow(host.room_to_wait(storage.domain().into()), share, complaint, lacks_room)
+            },
             |waiting| attempt(&Caller::new(cred, waiting)),
         )
     }

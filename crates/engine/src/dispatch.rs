@@ -116,6 +116,7 @@ impl Engine {
             message: Message { bytes: record, xid, numbers },
             may_wait: may_wait_since_ms.is_some(),
             admitted: Admitted::nothing(&self.replies),
+            minor_version: 0,
             complaint: None,
             lacks_room: None,
             op: Op { operation: &row.operation, used: None },
@@ -177,7 +178,9 @@ impl Engine {
         let mut run = call.ended_run.take();
         if promises.is_empty() {
             if let Some(execution) = execution {
-                if operation.tells_of(result, FsError::TryLater) {
+                // What a COMPOUND has done before it had to try later is not done again.
+                let is_done = run.as_ref().is_some_and(|run| run.must_be_kept);
+                if operation.tells_of(result, FsError::TryLater) && !is_done {
                     self.replies.forget(&execution, result);
                 } else {
                     self.replies.finish(&execution, now_ms, result);

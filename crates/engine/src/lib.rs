@@ -205,7 +205,9 @@ impl Engine {
             Some(Kept::Execution(execution)) => self.replies.forget(&execution, &result),
             Some(Kept::Run(suspended)) => {
                 if let Some(nfs4) = &self.shared.nfs4 {
-                    suspended.refuse(&self.shared, &nfs4.repeated, &result);
+                    let now_ms = self.now_ms.load(Ordering::Relaxed);
+                    let (repeated, replies) = (&nfs4.repeated, &self.replies);
+                    suspended.refuse(&self.shared, repeated, replies, now_ms, &result);
                 }
             }
             None => {}

@@ -8,9 +8,10 @@ use parking_lot::Mutex;
 
 use crate::image::{Event, Journal};
 use crate::opens::ClientOpens;
+use crate::v40::Owners;
 use crate::{ClientId, StateError};
 
-/// A client: one life of one host, as its `EXCHANGE_ID` named it.
+/// A client: one life of one host, as its `EXCHANGE_ID` or `SETCLIENTID` named it.
 pub struct Client {
     id: ClientId,
     renewed_ms: AtomicU64,
@@ -19,6 +20,8 @@ pub struct Client {
     pub(crate) journal: Arc<Journal>,
     has_completed_reclaim: AtomicBool,
     pub(crate) opens: Mutex<ClientOpens>,
+    /// Of minor version 0: its owners, with their sequence ids.
+    pub(crate) owners: Mutex<Owners>,
     /// Locks that it waits for. Other clients' requests count it down.
     pub(crate) waits: AtomicU32,
 }
@@ -37,6 +40,7 @@ impl Client {
             renewed_ms: AtomicU64::new(now_ms),
             has_completed_reclaim: AtomicBool::new(false),
             opens: Mutex::new(ClientOpens::default()),
+            owners: Mutex::new(Owners::default()),
             waits: AtomicU32::new(0),
         }
     }

@@ -1,6 +1,6 @@
 //! The lock stateids of one client, by number and by (open, lock-owner).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
@@ -25,6 +25,8 @@ pub(crate) struct ClientLocks {
     by_number: HashMap<LockNumber, LockRecord, BuildHasherDefault<NumberHasher>>,
     /// An open without lock stateids is not here.
     by_open: ByNumber<BTreeMap<Arc<[u8]>, LockNumber>>,
+    /// An owner without lock stateids is not here.
+    by_owner: HashMap<Arc<[u8]>, BTreeSet<LockNumber>>,
     /// Ranges in all files.
     ranges: usize,
 }
@@ -68,6 +70,7 @@ impl ClientLocks {
     pub(crate) fn restore(&mut self, number: LockNumber, record: LockRecord) {
         let of_open = self.by_open.entry(record.open).or_default();
         of_open.insert(Arc::clone(&record.owner.name), number);
+        self.by_owner.entry(Arc::clone(&record.owner.name)).or_default().insert(number);
         self.by_number.insert(number, record);
     }
 
@@ -83,7 +86,7 @@ impl ClientLocks {
     }
 
     pub(crate) fn remove(&mut self, number: LockNumber) {
-        let Some(record) = self.by_number.remove(&number) else { return };
+        let Some(record) = self.take(number) else { return };
         if let Some(owners) = self.by_open.get_mut(&record.open) {
             owners.remove(&record.owner.name);
             if owners.is_empty() {
@@ -95,8 +98,30 @@ impl ClientLocks {
     /// Takes out all of one open; whose they were.
     pub(crate) fn remove_open(&mut self, open: OpenNumber) -> Vec<LockOwner> {
         let numbers = self.by_open.remove(&open).unwrap_or_default().into_values();
-        let records = numbers.filter_map(|number| self.by_number.remove(&number));
+        let records = numbers.filter_map(|number| self.take(number));
         records.map(|record| record.owner).collect()
+    }
+
+    fn take(&mut self, number: LockNumber) -> Option<LockRecord> {
+        let record = self.by_number.remove(&number)?;
+        if let Some(numbers) = self.by_owner.get_mut(&record.owner.name) {
+            numbers.remove(&number);
+            if numbers.is_empty() {
+                self.by_owner.remove(&record.owner.name);
+            }
+        }
+        Some(record)
+    }
+
+    /// The lock stateids of an owner, by all opens.
+    pub(crate) fn of_owner(&self, owner: &[u8]) -> impl Iterator<Item = (LockNumber, &LockRecord)> {
+        let numbers = self.by_owner.get(owner).into_iter().flatten();
+        numbers.filter_map(|number| self.by_number.get(number).map(|record| (*number, record)))
+    }
+
+    /// Whether an owner has lock stateids.
+    pub(crate) fn has_owner(&self, owner: &[u8]) -> bool {
+        self.by_owner.contains_key(owner)
     }
 
     /// What a stateid of a lock names.

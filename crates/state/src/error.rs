@@ -58,6 +58,17 @@ pub enum StateError {
     /// `NFS4ERR_OLD_STATEID`.
     #[error("the stateid's seqid is older than the latest")]
     OldStateId,
+    /// `NFS4ERR_STALE_STATEID`, of minor version 0: the stateid is of before the server lost what it
+    /// knew.
+    #[error("the stateid is of another instance of the server")]
+    StaleStateId,
+    /// `NFS4ERR_BAD_SEQID`, of minor version 0.
+    #[error("the owner's sequence id is neither the last nor the next one")]
+    BadSequence,
+    /// `NFS4ERR_RESOURCE`, of minor version 0: another request of the owner is being executed. The
+    /// sequence id is not used.
+    #[error("another request of the owner is under way")]
+    OwnerBusy,
     /// `NFS4ERR_EXPIRED`: the client's state went while the request was under way.
     #[error("the client's lease has expired and its state is gone")]
     Expired,

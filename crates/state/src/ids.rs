@@ -31,7 +31,11 @@ impl ClientId {
     }
 
     pub(crate) fn generation(self) -> u16 {
-        (self.0 >> 16) as u16
+        (self.0 >> u16::BITS) as u16
+    }
+
+    pub(crate) fn instance(self) -> u32 {
+        (self.0 >> u32::BITS) as u32
     }
 }
 
@@ -102,10 +106,28 @@ impl StateId {
     }
 
     fn number(&self, instance: u32, kind: u64) -> Option<u64> {
-        let other = self.other.iter().fold(0, |number, byte| number << 8 | u128::from(*byte));
-        let number = other as u64;
+        let (of_instance, number) = self.parts();
         let is_kind = number >> SERIAL_BITS & KIND_MASK == kind;
-        (is_kind && (other >> 64) as u32 == instance).then_some(number)
+        (is_kind && of_instance == instance).then_some(number)
+    }
+
+    fn parts(&self) -> (u32, u64) {
+        let other = self.other.iter().fold(0, |number, byte| number << 8 | u128::from(*byte));
+        ((other >> 64) as u32, other as u64)
+    }
+
+    /// Instance and client's index of a stateid for an open or for locks.
+    pub(crate) fn origin(&self) -> Option<(u32, u16)> {
+        let (instance, number) = self.parts();
+        let kind = number >> SERIAL_BITS & KIND_MASK;
+        let is_known = kind == KIND_OPEN || kind == KIND_LOCK;
+        is_known.then_some((instance, (number >> (u64::BITS - u16::BITS)) as u16))
+    }
+
+    /// The stateid that CLOSE of minor version 0 tells: what comes after this one.
+    #[must_use]
+    pub fn closed(self) -> Self {
+        Self { seqid: raised_seqid(self.seqid), ..self }
     }
 }
 

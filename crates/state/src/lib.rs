@@ -1,17 +1,18 @@
-//! What NFSv4.1 clients make at the server, and keep there: client records, sessions, slots, opens,
-//! locks.
+//! What NFSv4 clients make at the server, and keep there: client records, sessions, slots, opens,
+//! locks; the owners of minor version 0.
 //!
 //! An open is a promise over many requests, so somebody has to remember it; the same is true of a
 //! slot's last request. This crate remembers, and judges by what it remembers. It serves many
 //! threads at once.
 //!
 //! The types to know:
-//! - [`State`]: everything; its methods are the operations of RFC 8881 that make state;
+//! - [`State`]: everything; its methods are the operations of RFC 8881 and RFC 7530 that make state;
 //! - [`Session`]: what a request comes through; [`Session::begin`] is SEQUENCE, and gives a
 //!   [`SlotInUse`] to a request that is new;
-//! - [`Client`]: whose sessions and opens they are, and when it was last heard.
+//! - [`Client`]: whose sessions and opens they are, and when it was last heard;
+//! - [`OwnerInUse`]: the sequence of an owner of minor version 0, which has no sessions.
 //!
-//! Locks are taken in this order: registry (the client records), one client's opens
+//! Locks are taken in this order: registry (the client records), one client's owners, its opens
 //! (with its lock stateids), one shard of the files. None is held when a method returns. Two
 //! clients' opens are never locked together.
 //!
@@ -41,6 +42,7 @@ mod session_table;
 mod settings;
 mod slot;
 mod state;
+mod v40;
 
 pub use client::Client;
 pub use error::StateError;
@@ -54,3 +56,7 @@ pub use registry::{ClientReport, CreateSession, CreatedSession};
 pub use session::{Channel, Replayed, Sequence, SequenceTold, Sequenced, Session, SlotInUse};
 pub use settings::{Limits, Settings};
 pub use state::State;
+pub use v40::{
+    Callback, OwnerBegun, OwnerInUse, OwnerReply, OwnerRequest, SetClient, SetClientError,
+    SetClientId,
+};

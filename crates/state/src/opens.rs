@@ -217,6 +217,11 @@ impl ClientOpens {
         self.by_number.iter().map(|(number, record)| (*number, record))
     }
 
+    /// Whether an owner has opens.
+    pub(crate) fn has_owner(&self, owner: &[u8]) -> bool {
+        self.owners.contains(owner)
+    }
+
     /// All opens, with their files.
     pub(crate) fn files(&self) -> impl Iterator<Item = (OpenNumber, FileKey)> {
         self.by_number.iter().map(|(number, record)| (*number, record.file))

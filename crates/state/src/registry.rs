@@ -1,10 +1,13 @@
 //! The client records: which owners are known, by which ids, with which sessions.
 
+pub(crate) mod set_client;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use self::set_client::SetClientRecord;
 use crate::exchange::{Case, Confirmed, judge};
 use crate::image::{ClientEvent, Event, Journal, RestoredRecord};
 use crate::session::slot_bytes_max;
@@ -96,6 +99,25 @@ pub(crate) struct Record {
     sequence: u32,
     created: Option<CreatedSession>,
     pub(crate) sessions: Vec<Arc<Session>>,
+    /// What `SETCLIENTID` said, if it made this record. Then it has no sessions.
+    set: Option<Box<SetClientRecord>>,
+}
+
+/// What a request says that makes a record.
+struct Asked<'a> {
+    owner: &'a [u8],
+    verifier: [u8; 8],
+    principal: &'a Principal,
+    implementation: &'a [u8],
+    address: IpAddr,
+    set: Option<Box<SetClientRecord>>,
+}
+
+impl<'a> From<&ExchangeId<'a>> for Asked<'a> {
+    fn from(request: &ExchangeId<'a>) -> Self {
+        let ExchangeId { owner, verifier, principal, implementation, address, .. } = *request;
+        Self { owner, verifier, principal, implementation, address, set: None }
+    }
 }
 
 impl Record {
@@ -147,6 +169,7 @@ impl Record {
             is_confirmed: self.is_confirmed(),
             sequence: self.sequence,
             created: self.created,
+            set: self.set.as_deref().map(std::borrow::Cow::Borrowed),
         })
     }
 
@@ -177,7 +200,7 @@ pub(crate) enum Expired {
     /// It has no record any more. Another thread may still be ending its state.
     Before,
     /// It has no record any more: the caller ends its state.
-    Now(Record),
+    Now(Box<Record>),
 }
 
 /// A place for a record. Records that follow each other in one place differ by generation.
@@ -194,6 +217,9 @@ struct OfOwner {
     unconfirmed: Option<u16>,
 }
 
+/// Owners' names, and the records of each.
+type Owners = HashMap<Arc<[u8]>, OfOwner>;
+
 /// All client records. Records that leave are given to the caller, who ends their state without the
 /// registry's lock.
 pub(crate) struct Registry {
@@ -206,7 +232,9 @@ pub(crate) struct Registry {
     /// Free places, the one that is free for longest first: so a client id comes again as late as
     /// possible, after 65,536 times as many clients as there are places.
     free: VecDeque<u16>,
-    owners: HashMap<Arc<[u8]>, OfOwner>,
+    owners: Owners,
+    /// Those that `SETCLIENTID` named: a name space of its own.
+    set_owners: Owners,
     /// Unconfirmed records in the order in which they were made.
     unconfirmed: BTreeMap<u64, u16>,
     order_next: u64,
@@ -231,6 +259,7 @@ impl Registry {
             places: Vec::new(),
             free: VecDeque::new(),
             owners: HashMap::new(),
+            set_owners: HashMap::new(),
             unconfirmed: BTreeMap::new(),
             order_next: 0,
             slot_bytes: 0,
@@ -287,7 +316,9 @@ impl Registry {
     pub(crate) fn restore(&mut self, now_ms: u64, record: RestoredRecord) -> Option<Arc<Client>> {
         let RestoredRecord { id, owner, verifier, principal, .. } = record;
         let index = id.index();
-        let of_owner = self.owners.entry(Arc::clone(&owner)).or_default();
+        let is_set = record.set.is_some();
+        let owners = if is_set { &mut self.set_owners } else { &mut self.owners };
+        let of_owner = owners.entry(Arc::clone(&owner)).or_default();
         let (of_owner, unconfirmed) = if record.is_confirmed {
             (&mut of_owner.confirmed, None)
         } else {
@@ -311,6 +342,7 @@ impl Registry {
             sequence: record.sequence,
             created: record.created,
             sessions: Vec::new(),
+            set: record.set.map(Box::new),
         });
         if let Some(order) = unconfirmed {
             self.unconfirmed.insert(order, index);
@@ -336,6 +368,15 @@ impl Registry {
     fn find_mut(&mut self, id: ClientId) -> Option<&mut Record> {
         let record = self.places.get_mut(usize::from(id.index()))?.record.as_mut();
         record.filter(|record| record.client.id() == id)
+    }
+
+    /// A record that may have sessions.
+    fn find_with_sessions(&mut self, id: ClientId) -> Option<&mut Record> {
+        self.find_mut(id).filter(|record| record.set.is_none())
+    }
+
+    fn owners_mut(&mut self, is_set: bool) -> &mut Owners {
+        if is_set { &mut self.set_owners } else { &mut self.owners }
     }
 
     fn at(&self, index: u16) -> Option<&Record> {
@@ -366,9 +407,9 @@ impl Registry {
             (Case::Update, Some(id)) => self.renewed(now_ms, id, Some(request)),
             (Case::Instead, Some(id)) => {
                 left.extend(self.remove(id));
-                self.add(now_ms, request, left)
+                self.add(now_ms, request.into(), left).map(|record| record.exchanged())
             }
-            _ => self.add(now_ms, request, left),
+            _ => self.add(now_ms, request.into(), left).map(|record| record.exchanged()),
         }
     }
 
@@ -391,25 +432,29 @@ impl Registry {
     fn add(
         &mut self,
         now_ms: u64,
-        request: &ExchangeId<'_>,
+        asked: Asked<'_>,
         left: &mut Vec<Record>,
-    ) -> Result<ExchangedId, StateError> {
-        let old = self.owners.get(request.owner).and_then(|of_owner| of_owner.unconfirmed);
-        if let Some(id) = old.and_then(|index| self.at(index)).map(|record| record.client.id()) {
-            left.extend(self.remove(id));
-        }
+    ) -> Result<&mut Record, StateError> {
+        let is_set = asked.set.is_some();
+        let of_owner = self.owners_mut(is_set).get(asked.owner).copied().unwrap_or_default();
+        left.extend(self.remove_at(of_owner.unconfirmed));
         // Strangers who only send `EXCHANGE_ID` push out each other, and nobody else.
         if self.unconfirmed.len() >= self.unconfirmed_max {
             left.extend(self.oldest_unconfirmed().and_then(|id| self.remove(id)));
         }
         let index = self.free_place().ok_or(StateError::TryLater)?;
+        let owners = self.owners_mut(is_set);
+        let owner = match owners.get_key_value(asked.owner) {
+            Some((owner, _)) => Arc::clone(owner),
+            None => asked.owner.into(),
+        };
+        owners.entry(Arc::clone(&owner)).or_default().unconfirmed = Some(index);
+        self.unconfirmed.insert(self.order_next, index);
+        let order = self.order_next;
+        self.order_next += 1;
         let place = self.places.get_mut(usize::from(index)).ok_or(StateError::TryLater)?;
         place.generation = place.generation.wrapping_add(1);
         let id = ClientId::new(self.instance, place.generation, index);
-        let owner = match self.owners.get_key_value(request.owner) {
-            Some((owner, _)) => Arc::clone(owner),
-            None => request.owner.into(),
-        };
         let record = place.record.insert(Record {
             client: Arc::new(Client::new(
                 id,
@@ -417,22 +462,19 @@ impl Registry {
                 Arc::clone(&self.clock_ms),
                 Arc::clone(&self.journal),
             )),
-            owner: Arc::clone(&owner),
-            verifier: request.verifier,
-            principal: request.principal.clone(),
-            implementation: shortened(request.implementation),
-            address: request.address,
-            unconfirmed: Some(self.order_next),
+            owner,
+            verifier: asked.verifier,
+            principal: asked.principal.clone(),
+            implementation: shortened(asked.implementation),
+            address: asked.address,
+            unconfirmed: Some(order),
             sequence: 0,
             created: None,
             sessions: Vec::new(),
+            set: asked.set,
         });
-        let exchanged = record.exchanged();
-        self.owners.entry(owner).or_default().unconfirmed = Some(index);
-        self.unconfirmed.insert(self.order_next, index);
-        self.order_next += 1;
-        self.note(id);
-        Ok(exchanged)
+        self.journal.note(&record.event());
+        Ok(record)
     }
 
     fn oldest_unconfirmed(&self) -> Option<ClientId> {
@@ -483,6 +525,11 @@ impl Registry {
         self.places.iter().filter_map(|place| place.record.as_ref())
     }
 
+    fn remove_at(&mut self, index: Option<u16>) -> Option<Record> {
+        let id = self.at(index?).map(|record| record.client.id())?;
+        self.remove(id)
+    }
+
     /// Takes a record out. Its sessions and opens are the caller's to end.
     pub(crate) fn remove(&mut self, id: ClientId) -> Option<Record> {
         self.find(id)?;
@@ -492,12 +539,13 @@ impl Registry {
         if let Some(order) = record.unconfirmed {
             self.unconfirmed.remove(&order);
         }
-        if let Some(of_owner) = self.owners.get_mut(&record.owner) {
+        let owners = self.owners_mut(record.set.is_some());
+        if let Some(of_owner) = owners.get_mut(&record.owner) {
             let others = |kept: Option<u16>| kept.filter(|kept| *kept != index);
             of_owner.confirmed = others(of_owner.confirmed);
             of_owner.unconfirmed = others(of_owner.unconfirmed);
             if of_owner.confirmed.is_none() && of_owner.unconfirmed.is_none() {
-                self.owners.remove(&record.owner);
+                owners.remove(&record.owner);
             }
         }
         for session in &record.sessions {
@@ -520,7 +568,7 @@ impl Registry {
         left: &mut Vec<Record>,
         make: impl FnOnce(Arc<Client>, Channel, Channel) -> Option<Arc<Session>>,
     ) -> Result<CreatedSession, StateError> {
-        let record = self.find_mut(request.client).ok_or(StateError::StaleClientId)?;
+        let record = self.find_with_sessions(request.client).ok_or(StateError::StaleClientId)?;
         if request.sequence == record.sequence {
             let created = record.created.ok_or(StateError::SequenceMisordered)?;
             record.client.renew(now_ms);
@@ -593,13 +641,12 @@ impl Registry {
     fn confirm(&mut self, id: ClientId) -> Option<Record> {
         let record = self.find_mut(id)?;
         let order = record.unconfirmed.take()?;
-        let owner = Arc::clone(&record.owner);
+        let (owner, is_set) = (Arc::clone(&record.owner), record.set.is_some());
         self.unconfirmed.remove(&order);
-        let of_owner = self.owners.get_mut(&owner)?;
+        let of_owner = self.owners_mut(is_set).get_mut(&owner)?;
         of_owner.unconfirmed = None;
         let before = of_owner.confirmed.replace(id.index());
-        let before = before.and_then(|index| self.at(index)).map(|record| record.client.id())?;
-        self.remove(before)
+        self.remove_at(before)
     }
 
     /// Takes a session from its client.
@@ -614,7 +661,7 @@ impl Registry {
 
     /// `DESTROY_CLIENTID`.
     pub(crate) fn destroy(&mut self, id: ClientId) -> Result<Option<Record>, StateError> {
-        let record = self.find(id).ok_or(StateError::StaleClientId)?;
+        let record = self.find_with_sessions(id).ok_or(StateError::StaleClientId)?;
         if record.has_state() {
             return Err(StateError::ClientIdBusy);
         }
@@ -626,7 +673,9 @@ impl Registry {
         match self.find(id).map(|record| record.is_expired(now_ms, settings)) {
             None => Expired::Before,
             Some(false) => Expired::Not,
-            Some(true) => self.remove(id).map_or(Expired::Before, Expired::Now),
+            Some(true) => {
+                self.remove(id).map_or(Expired::Before, |record| Expired::Now(Box::new(record)))
+            }
         }
     }
 

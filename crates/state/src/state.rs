@@ -19,7 +19,7 @@ const SESSIONS_MAX: u32 = 1 << 20;
 /// A client that is silent for so long after its lease loses its state, even if nobody needs it.
 const COURTESY_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// All that NFSv4.1 clients have made.
+/// All that NFSv4 clients have made.
 pub struct State {
     pub(crate) settings: Settings,
     /// The latest time that a method was given.
@@ -34,6 +34,10 @@ pub struct State {
     pub(crate) locks: AtomicUsize,
     /// Serial number of the next open or lock stateid.
     pub(crate) serial: AtomicU64,
+    /// Who has nothing.
+    pub(crate) nobody: Arc<Client>,
+    /// When owners of minor version 0 were looked through last.
+    pub(crate) owners_swept_ms: AtomicU64,
 }
 
 impl State {
@@ -43,6 +47,10 @@ impl State {
         let clock_ms = Arc::new(AtomicU64::new(0));
         let journal = Arc::new(Journal::default());
         let registry = Registry::new(&settings, Arc::clone(&clock_ms), Arc::clone(&journal));
+        // No record has an index as high as that.
+        let nobody = ClientId::new(settings.instance, 0, u16::MAX);
+        let nobody = Client::new(nobody, 0, Arc::clone(&clock_ms), Arc::clone(&journal));
+        let nobody = Arc::new(nobody);
         // More than clients can have: sessions that are ended leave the table a little later.
         let records_max = u32::try_from(registry.records_max()).unwrap_or(u32::MAX);
         let sessions_max = records_max.saturating_mul(limits.sessions_a_client_max);
@@ -56,6 +64,8 @@ impl State {
             opens: AtomicU32::new(0),
             locks: AtomicUsize::new(0),
             serial: AtomicU64::new(0),
+            nobody,
+            owners_swept_ms: AtomicU64::new(0),
             settings,
         }
     }
@@ -139,6 +149,7 @@ impl State {
         self.advance(now_ms);
         let left = self.registry.lock().sweep(now_ms, &self.settings, COURTESY_MS);
         self.end_all(left);
+        self.forget_owners(now_ms);
     }
 
     /// All clients, for listings.
@@ -166,7 +177,7 @@ impl State {
         self.files.count()
     }
 
-    fn advance(&self, now_ms: u64) {
+    pub(crate) fn advance(&self, now_ms: u64) {
         self.clock_ms.fetch_max(now_ms, Ordering::Relaxed);
     }
 
@@ -195,7 +206,7 @@ impl State {
         is_found
     }
 
-    fn end_all(&self, records: impl IntoIterator<Item = Record>) {
+    pub(crate) fn end_all(&self, records: impl IntoIterator<Item = Record>) {
         for record in records {
             self.end(&record);
         }

@@ -1,4 +1,4 @@
-//! Arguments of NFSv4.1; the first byte picks the operation. A bitmap may come in more words than it
+//! Arguments of NFSv4.0 and 4.1; the first byte picks the operation. A bitmap may come in more words than it
 //! needs, and is written in as few as it can: so what is read is the same when it is read again.
 #![no_main]
 
@@ -56,6 +56,11 @@ fuzz_target!(|input: &[u8]| {
         nfs4::ReclaimComplete4Args,
         nfs4::Sequence4Args,
         nfs4::TestStateId4Args,
+        nfs4::SetClientId4Args<'_>,
+        nfs4::SetClientIdConfirm4Args,
+        nfs4::Renew4Args,
+        nfs4::OpenConfirm4Args,
+        nfs4::ReleaseLockOwner4Args<'_>,
     );
     if let Some((which, rest)) = input.split_first() {
         readers[usize::from(*which) % readers.len()](rest);

@@ -22,7 +22,7 @@ pub(crate) struct EndedRun {
     /// Of its session.
     pub(super) slot: Option<SlotInUse>,
     /// Whether its reply is kept whatever its client asked for: it cannot be executed again.
-    pub(super) must_be_kept: bool,
+    pub(crate) must_be_kept: bool,
     /// Where the results behind SEQUENCE's begin, in bytes from the first result.
     pub(super) kept_from: usize,
     /// The first operation whose result is true only when something is stable.
@@ -61,7 +61,10 @@ impl EndedRun {
     /// Ends the use of the slot: the reply is kept if its client asked for that, or must not do
     /// without. Who sent the request again meanwhile gets it too.
     pub(crate) fn finish(self, shared: &Shared, repeated: &Repeated, result: &[u8]) {
-        let Some(slot) = self.slot else { return };
+        let Some(slot) = self.slot else {
+            shared.keep_state();
+            return;
+        };
         let (session, number) = (*slot.session().id(), slot.slot());
         if slot.is_kept() || self.must_be_kept {
             slot.finish(Some(&kept(result, self.kept_from)));

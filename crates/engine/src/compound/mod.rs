@@ -1,4 +1,4 @@
-//! COMPOUND (RFC 8881 §16.2): a list of operations, executed one after another until one fails.
+//! COMPOUND (RFC 8881 §16.2, RFC 7530 §15.2): a list of operations, executed one after another until one fails.
 //!
 //! A [`Run`] is a COMPOUND that is being executed. Its operations are decoded one at a time, where
 //! they lie in the message. Between two operations it can stop: [`Suspended`] is what is left of
@@ -11,10 +11,12 @@ mod ended;
 mod repeated;
 mod reply;
 mod run;
+mod versions;
 
 pub(crate) use ended::EndedRun;
 pub(crate) use repeated::Repeated;
 pub(crate) use run::{Compound, Object, Place, Run, Suspended};
+pub(crate) use versions::Versions;
 
 use steadfast_wire::nfs4::{NfsStat4, Op4};
 use steadfast_xdr::{Decode, Reader};
@@ -26,6 +28,8 @@ use crate::reply::ReplyBuffer;
 pub(crate) struct OpRow {
     pub(crate) number: Op4,
     pub(crate) operation: Operation,
+    /// Which minor versions have it.
+    pub(crate) versions: Versions,
     /// Where it may stand.
     pub(crate) stands: Stands,
     /// What a success may append to the reply, in bytes, if it must be known before: what cannot be
@@ -84,6 +88,7 @@ impl OpRow {
         Self {
             number: O::NUMBER,
             operation: Operation::reads(O::NAME, crate::nfs4::status::number, 0),
+            versions: Versions::ALL,
             stands: O::STANDS,
             result_bytes_max: O::RESULT_BYTES_MAX,
             run: decode_and_run::<O>,
@@ -99,7 +104,24 @@ impl OpRow {
     /// The row of an operation that is refused, whatever its arguments.
     pub(crate) const fn refused(number: Op4, name: &'static str, run: RunOp) -> Self {
         let operation = Operation::reads(name, crate::nfs4::status::number, 0);
-        Self { number, operation, stands: Stands::InSession, result_bytes_max: 0, run }
+        let (versions, stands) = (Versions::ALL, Stands::InSession);
+        Self { number, operation, versions, stands, result_bytes_max: 0, run }
+    }
+
+    /// The same in these minor versions alone.
+    pub(crate) const fn only_in(self, versions: Versions) -> Self {
+        Self { versions, ..self }
+    }
+
+    /// Whether a minor version has it.
+    ///
+    /// # Errors
+    /// `OpIllegal` if that does not know it; `NotSupp` if that has it no more.
+    pub(crate) fn require_in(&self, minor: u32) -> Result<(), NfsStat4> {
+        if self.versions.has(minor) {
+            return Ok(());
+        }
+        Err(if self.versions.are_after(minor) { NfsStat4::OpIllegal } else { NfsStat4::NotSupp })
     }
 }
 

@@ -3,32 +3,36 @@
 use std::collections::VecDeque;
 
 use steadfast_shares::ShareId;
-use steadfast_state::{Client, SlotInUse, StateId};
+use steadfast_state::{Client, OwnerInUse, OwnerReply, SlotInUse, StateId};
 use steadfast_vfs::{Durable, FsError, StorageHandle};
 use steadfast_wire::nfs4::{CompoundHead4, NfsStat4, Op4};
 use steadfast_xdr::{Decode, Reader, Writer, XdrError};
 
-use super::Stands;
 use super::ended::{EndedRun, OpPlace, append_failure};
 use super::repeated::{Repeated, Waiting};
 use super::reply::{ResultPlace, set, word};
+use super::{OpRow, Stands, Versions};
 use crate::call::{Call, Outcome, Target};
 use crate::host::Room;
-use crate::nfs4::status::OrStatus;
+use crate::nfs4::status::{self, OrStatus};
 use crate::nfs4::{self, Nfs4};
 use crate::operation::Operation;
 use crate::program::Procedure;
 use crate::pseudo::{Node, NodeKey};
 use crate::reply::ReplyBuffer;
+use crate::reply_cache::{Execution, ReplyCache};
 use crate::shared::Shared;
 use crate::verdict::Kept;
 
-/// The minor version that is served.
-const MINOR_VERSION: u32 = 1;
 /// Longest tag that is given back, in bytes.
 const TAG_BYTES_MAX: usize = 1024;
 /// Bytes of an operation's number and status.
 const OP_HEAD_BYTES: usize = 8;
+/// Of minor version 0, which has no sessions to agree on bounds: room for what comes with the data of
+/// a READ, in bytes; operations of one COMPOUND; and bytes of a reply that is kept.
+const BESIDE_DATA_BYTES: usize = 4096;
+const OPERATIONS_MAX: u32 = 128;
+const KEPT_BYTES_MAX: usize = 16 << 10;
 /// Bytes of RPC's header before a COMPOUND's result.
 const RPC_HEADER_BYTES: usize = 24;
 
@@ -49,7 +53,7 @@ impl<'a> Decode<'a> for Arguments<'a> {
 
 impl Procedure for Compound {
     // A failure has an empty tag and no operations.
-    const OPERATION: Operation = Operation::reads("COMPOUND", nfs4::status::number, 2);
+    const OPERATION: Operation = Operation::reads("COMPOUND", status::number, 2);
     type Arguments<'a> = Arguments<'a>;
 
     fn run(call: &mut Call<'_>, arguments: &Arguments<'_>, reply: &mut ReplyBuffer) -> Outcome {
@@ -59,7 +63,7 @@ impl Procedure for Compound {
         let place = ResultPlace::begin(&mut reply.bytes, known.unwrap_or(&[]));
         let refused = match call.shared.nfs4.as_ref() {
             None => Err(NfsStat4::MinorVersMismatch),
-            Some(_) if minorversion != MINOR_VERSION => Err(NfsStat4::MinorVersMismatch),
+            Some(_) if !Versions::SERVED.has(minorversion) => Err(NfsStat4::MinorVersMismatch),
             Some(_) if known.is_none() => Err(NfsStat4::Inval),
             Some(nfs4) => Ok(nfs4),
         };
@@ -76,12 +80,16 @@ impl Procedure for Compound {
         if let Some(Kept::Run(suspended)) = put_off {
             reply.bytes.extend_from_slice(&suspended.results);
             progress = suspended.progress;
+            call.admitted.resume(suspended.execution);
         }
-        let reply_bytes_max = call.transfer_bytes_max() as usize;
+        call.minor_version = minorversion;
+        let beside_data = if minorversion == 0 { BESIDE_DATA_BYTES } else { 0 };
+        let reply_bytes_max = call.transfer_bytes_max() as usize + beside_data;
         let mut run = Run {
             nfs4,
             call,
             progress,
+            minor_version: minorversion,
             count: operations,
             target: None,
             start,
@@ -132,6 +140,8 @@ pub(crate) struct Progress {
     first_promise: Option<OpPlace>,
     /// The number of the connection that it came by.
     connection: u64,
+    /// Of minor version 0: the owner whose operation has to wait.
+    pub(crate) owner: Option<OwnerInUse>,
 }
 
 impl Progress {
@@ -154,11 +164,32 @@ pub(crate) struct Suspended {
     progress: Progress,
     /// Of the operations that have ended.
     results: Vec<u8>,
+    /// Of minor version 0: under which the duplicate request cache has it in progress.
+    pub(crate) execution: Option<Execution>,
 }
 
 impl Suspended {
     /// Its client is told to try later, by this result.
-    pub(crate) fn refuse(self, shared: &Shared, repeated: &Repeated, result: &[u8]) {
+    pub(crate) fn refuse(
+        mut self,
+        shared: &Shared,
+        repeated: &Repeated,
+        replies: &ReplyCache,
+        now_ms: u64,
+        result: &[u8],
+    ) {
+        if let Some(owner) = self.progress.owner.take() {
+            let status = NfsStat4::Delay as u32;
+            owner.finish(OwnerReply { status, ..OwnerReply::default() });
+        }
+        match &self.execution {
+            // What it has done is not done again.
+            Some(execution) if self.progress.has_made_state => {
+                replies.finish(execution, now_ms, result);
+            }
+            Some(execution) => replies.forget(execution, result),
+            None => {}
+        }
         self.progress.ended(true).finish(shared, repeated, result);
     }
 }
@@ -168,6 +199,8 @@ pub(crate) struct Run<'c, 'a> {
     pub(crate) nfs4: &'c Nfs4,
     pub(crate) call: &'c mut Call<'a>,
     pub(crate) progress: Progress,
+    /// One that is served.
+    pub(crate) minor_version: u32,
     /// Operations that it has.
     pub(crate) count: u32,
     /// The current object, if it is one of a share, and has been asked for.
@@ -206,7 +239,7 @@ impl<'a> Run<'_, 'a> {
         let first = operations.position();
         while self.progress.done < self.count {
             let number = r.u32();
-            let row = number.ok().and_then(nfs4::row);
+            let row = number.ok().and_then(|number| self.row(number));
             let result_at = reply.bytes.len();
             let mut w = Writer::new(&mut reply.bytes);
             w.u32(row.map_or(Op4::Illegal, |row| row.number) as u32);
@@ -218,7 +251,11 @@ impl<'a> Run<'_, 'a> {
                 (Err(_), _) => Err(NfsStat4::BadXdr),
                 (Ok(_), None) => Err(NfsStat4::OpIllegal),
                 (Ok(_), Some(row)) => self.may_stand(row.stands).and_then(|()| {
+                    row.require_in(self.minor_version)?;
                     if row.result_bytes_max > 0 {
+                        if let Some(ended) = self.admit(reply) {
+                            return Ok(Some(ended));
+                        }
                         self.has_room(reply, row.result_bytes_max)?;
                     }
                     if row.number == Op4::Sequence {
@@ -237,13 +274,17 @@ impl<'a> Run<'_, 'a> {
                 Err(status) => Err(status),
             };
             if let Err(status) = result {
+                let status = match self.minor_version {
+                    0 => row.map_or(status, |row| status::of_minor_0_by(row.number, status)),
+                    _ => status,
+                };
                 reply.bytes.truncate(result_at + OP_HEAD_BYTES);
                 while reply.files.last().is_some_and(|(at, _)| *at > result_at) {
                     reply.files.pop();
                 }
                 set(&mut reply.bytes, result_at + 4, status as u32);
                 // What has promised something cannot wait for anything else.
-                if self.call.lacks_room == Some(Room::Later) && self.call.promises.is_empty() {
+                if self.is_to_wait() {
                     // It will be executed from its beginning.
                     (self.progress.current, self.progress.saved) = before;
                     return Ended::Later;
@@ -259,8 +300,40 @@ impl<'a> Run<'_, 'a> {
         Ended::With(NfsStat4::Ok as u32)
     }
 
+    /// The row of an operation, if its minor version knows that.
+    fn row(&self, number: u32) -> Option<&'static OpRow> {
+        nfs4::row(number).filter(|row| !row.versions.are_after(self.minor_version))
+    }
+
+    /// Asks the duplicate request cache, before the first operation that must not be executed twice.
+    /// Slots do that from minor version 1 on. `Some` if nothing is to be executed.
+    fn admit(&mut self, reply: &mut ReplyBuffer) -> Option<Ended> {
+        if self.minor_version > 0 || self.call.admitted.is_some() {
+            return None;
+        }
+        let mut replayed = Vec::new();
+        match self.call.admit(&mut replayed)? {
+            Outcome::Replayed => {
+                reply.bytes.truncate(self.start);
+                reply.bytes.append(&mut replayed);
+                Some(Ended::Replayed)
+            }
+            _ => Some(Ended::InProgress),
+        }
+    }
+
+    /// Whether the operation that failed is to be executed again later: it has no room to wait. What
+    /// has promised something cannot wait for anything else.
+    pub(crate) fn is_to_wait(&self) -> bool {
+        self.call.lacks_room == Some(Room::Later) && self.call.promises.is_empty()
+    }
+
     /// Whether an operation may stand where it does.
     fn may_stand(&self, stands: Stands) -> Result<(), NfsStat4> {
+        if self.minor_version == 0 {
+            let is_too_many = self.progress.done >= OPERATIONS_MAX;
+            return if is_too_many { Err(NfsStat4::Resource) } else { Ok(()) };
+        }
         let is_first = self.progress.done == 0;
         let is_alone = is_first && self.count == 1;
         match stands {
@@ -284,6 +357,9 @@ impl<'a> Run<'_, 'a> {
                 let kept_max = slot.session().fore().response_bytes_cached_max as usize;
                 if bytes > kept_max { Err(NfsStat4::RepTooBigToCache) } else { Ok(()) }
             }
+            None if self.call.admitted.is_some() && bytes > KEPT_BYTES_MAX => {
+                Err(NfsStat4::RepTooBigToCache)
+            }
             _ => Ok(()),
         }
     }
@@ -301,6 +377,7 @@ impl<'a> Run<'_, 'a> {
             Some(slot) if slot.is_kept() => {
                 slot.session().fore().response_bytes_cached_max as usize
             }
+            None if self.call.admitted.is_some() => KEPT_BYTES_MAX,
             _ => usize::MAX,
         };
         self.reply_bytes_max.min(kept_max).saturating_sub(self.reply_bytes(reply))
@@ -313,7 +390,9 @@ impl<'a> Run<'_, 'a> {
 
     /// Whether the reply is kept for a retransmission.
     pub(crate) fn is_kept(&self) -> bool {
-        self.progress.slot.as_ref().is_some_and(SlotInUse::is_kept) || self.progress.has_made_state
+        self.progress.slot.as_ref().is_some_and(SlotInUse::is_kept)
+            || self.progress.has_made_state
+            || self.call.admitted.is_some()
     }
 
     /// Whose session it is of.
@@ -379,7 +458,7 @@ impl<'a> Run<'_, 'a> {
                 self.place.end(&mut reply.bytes, NfsStat4::Ok as u32, 1);
             }
             steadfast_state::Replayed::NotKept => {
-                let row = rest.u32().ok().and_then(nfs4::row);
+                let row = rest.u32().ok().and_then(|number| self.row(number));
                 let mut w = Writer::new(&mut reply.bytes);
                 w.u32(row.map_or(Op4::Illegal, |row| row.number) as u32);
                 w.u32(NfsStat4::RetryUncachedRep as u32);
@@ -400,7 +479,8 @@ impl<'a> Run<'_, 'a> {
                 if self.progress.slot.is_none() {
                     // A client or a session may have been made or ended.
                     self.call.shared.keep_state();
-                } else {
+                }
+                if self.progress.slot.is_some() || self.call.admitted.is_some() {
                     let is_whole = reply.files.iter().all(|(at, _)| *at <= self.start);
                     self.call.ended_run = Some(self.progress.ended(is_whole));
                 }
@@ -414,7 +494,8 @@ impl<'a> Run<'_, 'a> {
                 let ended = results.len().saturating_sub(OP_HEAD_BYTES);
                 let results = results.get(..ended).unwrap_or(&[]).to_vec();
                 let progress = std::mem::take(&mut self.progress);
-                self.call.suspended = Some(Suspended { progress, results });
+                let execution = self.call.admitted.take();
+                self.call.suspended = Some(Suspended { progress, results, execution });
                 Outcome::Done
             }
             Ended::Replayed => Outcome::Replayed,
@@ -426,7 +507,10 @@ impl<'a> Run<'_, 'a> {
     /// and perhaps promises that it is stable.
     pub(crate) fn promise(&mut self, promised: Durable<()>) {
         self.progress.has_made_state = true;
-        if self.call.barrier_of_one(promised) && self.progress.first_promise.is_none() {
+        // The last change's record has the reply of a call that the duplicate request cache knows.
+        let is_last_kept = self.call.admitted.is_some();
+        if self.call.barrier_of_one(promised, is_last_kept) && self.progress.first_promise.is_none()
+        {
             let (index, at) = (self.progress.done, self.op_at);
             self.progress.first_promise = Some(OpPlace { index, at });
         }

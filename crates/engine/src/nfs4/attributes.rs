@@ -50,14 +50,19 @@ pub(super) fn fsid(target: &Target<'_>, attr: &Attr) -> FsId {
     FsId { major: target.share.id.0, minor: attr.fsid }
 }
 
+/// What is the same on all file systems.
+pub(super) fn beside_file_system(call: &Call<'_>) -> OfFileSystem {
+    let (transfer_bytes_max, minor_version) = (call.transfer_bytes_max(), call.minor_version);
+    OfFileSystem { transfer_bytes_max, minor_version, ..OfFileSystem::default() }
+}
+
 /// What is wanted of the file system that an object is on.
 pub(super) fn of_file_system(
     call: &mut Call<'_>,
     target: &Target<'_>,
     wanted: &Bitmap4,
 ) -> Result<OfFileSystem, NfsStat4> {
-    let mut of =
-        OfFileSystem { transfer_bytes_max: call.transfer_bytes_max(), ..OfFileSystem::default() };
+    let mut of = beside_file_system(call);
     if wanted.has_any(&fattr::OF_SPACE) {
         let statistics =
             call.read(target, |caller| target.storage.statistics(caller, &target.handle));
@@ -96,14 +101,13 @@ fn encode(run: &mut Run<'_, '_>, wanted: &Bitmap4, w: &mut Writer<'_>) -> Result
     let handle = sealed(run, &object);
     if let Object::Node(key) = object {
         let node = run.node(&key)?;
-        let transfer_bytes_max = run.call.transfer_bytes_max();
         let known = Known {
             attr: &of_node(node),
             change: change_of_node(run, node),
             fsid: fattr::PSEUDO,
             mounted_on: node.fileid(),
             handle: &handle,
-            of_file_system: &OfFileSystem { transfer_bytes_max, ..OfFileSystem::default() },
+            of_file_system: &beside_file_system(run.call),
         };
         fattr::encode(w, wanted, &known);
         return Ok(());
@@ -147,7 +151,7 @@ fn is_same(run: &mut Run<'_, '_>, arguments: &Verify4Args<'_>) -> Result<bool, N
     if wanted.has(Attribute4::RdattrError) || wanted.has_any(&fattr::ONLY_SET) {
         return Err(NfsStat4::Inval);
     }
-    if !wanted.without(&fattr::SUPPORTED).is_empty() {
+    if !wanted.without(&fattr::supported(run.minor_version)).is_empty() {
         return Err(NfsStat4::AttrNotSupp);
     }
     let mut told = Vec::new();

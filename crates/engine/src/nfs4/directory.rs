@@ -7,7 +7,7 @@ use steadfast_vfs::{Attr, DeviceNumber, DirEntry, FileKind, FsError, Time};
 use steadfast_wire::nfs4::{Attribute4, Bitmap4, NfsStat4, Op4, ReadDir4Args};
 use steadfast_xdr::Writer;
 
-use super::attributes::{change_of_node, fsid, of_file_system, of_node};
+use super::attributes::{beside_file_system, change_of_node, fsid, of_file_system, of_node};
 use super::fattr::{self, Known, OfFileSystem};
 use super::names::is_visible;
 use super::status::OrStatus;
@@ -279,10 +279,7 @@ fn attributes_of_child(
         fsid: fattr::PSEUDO,
         mounted_on: child.fileid(),
         handle: &run.call.shared.sealer.seal_node(&child.key()),
-        of_file_system: &OfFileSystem {
-            transfer_bytes_max: run.call.transfer_bytes_max(),
-            ..OfFileSystem::default()
-        },
+        of_file_system: &beside_file_system(run.call),
     };
     fattr::encode(&mut w, wanted, &known);
     Ok(OfChild::Bytes(bytes))

@@ -80,6 +80,14 @@ pub(super) const SUPPORTED: Bitmap4 = Bitmap4::of(&[
     Attribute4::SuppAttrExclCreat,
 ]);
 
+/// What a minor version knows of that.
+pub(super) fn supported(minor_version: u32) -> Bitmap4 {
+    match minor_version {
+        0 => SUPPORTED.without(&Bitmap4::of(&[Attribute4::SuppAttrExclCreat])),
+        _ => SUPPORTED,
+    }
+}
+
 /// Attributes that can only be set: nobody may ask for them (RFC 8881 §5.6).
 pub(super) const ONLY_SET: Bitmap4 =
     Bitmap4::of(&[Attribute4::TimeAccessSet, Attribute4::TimeModifySet]);
@@ -113,6 +121,7 @@ pub(super) struct OfFileSystem {
     pub(super) limits: Option<PathLimits>,
     /// Largest READ and WRITE in bytes.
     pub(super) transfer_bytes_max: u32,
+    pub(super) minor_version: u32,
 }
 
 /// The change attribute (RFC 8881 §5.8.1.4) of an object of a share: another number whenever the
@@ -128,7 +137,7 @@ pub(super) fn change_of(seconds: i64, nanoseconds: u32) -> u64 {
 
 /// Appends the attributes that are wanted and supported.
 pub(super) fn encode(w: &mut Writer<'_>, wanted: &Bitmap4, known: &Known<'_>) {
-    let told = wanted.and(&SUPPORTED);
+    let told = wanted.and(&supported(known.of_file_system.minor_version));
     told.encode(w);
     w.opaque_of(|w| {
         for (index, word) in told.words().into_iter().enumerate() {
@@ -164,7 +173,7 @@ fn encode_one(w: &mut Writer<'_>, number: u32, known: &Known<'_>) {
     if number < is(Attribute4::FilesAvail) {
         return encode_first(w, number, known);
     }
-    let OfFileSystem { statistics, info, limits, transfer_bytes_max } = known.of_file_system;
+    let OfFileSystem { statistics, info, limits, transfer_bytes_max, .. } = known.of_file_system;
     match number {
         n if n == is(Attribute4::FilesAvail) => w.u64(statistics.available_files),
         n if n == is(Attribute4::FilesFree) => w.u64(statistics.free_files),
@@ -212,9 +221,11 @@ fn encode_first(w: &mut Writer<'_>, number: u32, known: &Known<'_>) {
         attribute as u32
     }
     let attr = known.attr;
-    let OfFileSystem { info, limits, .. } = known.of_file_system;
+    let OfFileSystem { info, limits, minor_version, .. } = known.of_file_system;
     match number {
-        n if n == is(Attribute4::SupportedAttrs) => SUPPORTED.encode(w),
+        n if n == is(Attribute4::SupportedAttrs) => {
+            supported(*minor_version).encode(w);
+        }
         n if n == is(Attribute4::Type) => w.u32(kind(attr.kind)),
         n if n == is(Attribute4::FhExpireType) => {
             let is_persistent = 0;

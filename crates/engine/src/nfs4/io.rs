@@ -7,7 +7,7 @@ use steadfast_wire::nfs4::{Commit4Args, NfsStat4, Op4, Read4Args, Write4Args};
 use steadfast_xdr::Writer;
 
 use super::changing;
-use super::stateids::{file_key, given};
+use super::stateids::{client_of, file_key, given};
 use super::status::OrStatus;
 use crate::compound::{Op, Run};
 use crate::program::Ignored;
@@ -36,7 +36,7 @@ impl Op for Read {
         let count = arguments.count.min(run.call.transfer_bytes_max());
         let count = count.min(u32::try_from(room).unwrap_or(u32::MAX));
         run.stored(NfsStat4::IsDir)?;
-        let client = std::sync::Arc::clone(run.client()?);
+        let client = client_of(run, &id)?;
         let state = &run.nfs4.state;
         let (call, target) = run.stored(NfsStat4::IsDir)?;
         state.judge(&client, &id, &file_key(target), ShareAccess::READ).or_status()?;
@@ -93,7 +93,7 @@ impl Op for Write {
             StableHow::FileSync => WriteHow::FileSync,
         };
         run.stored(NfsStat4::IsDir)?;
-        let client = std::sync::Arc::clone(run.client()?);
+        let client = client_of(run, &id)?;
         let state = &run.nfs4.state;
         let (_, target) = run.stored(NfsStat4::IsDir)?;
         state.judge(&client, &id, &file_key(target), ShareAccess::WRITE).or_status()?;

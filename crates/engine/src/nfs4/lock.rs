@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use steadfast_state::{Conflict, LockBy, LockError, LockKind, LockRange};
+use steadfast_state::{Client, Conflict, LockBy, LockError, LockKind, LockRange, StateId};
 use steadfast_vfs::FileKind;
 use steadfast_wire::nfs4::{
     Lock4Args, LockDenied4, LockOwner4, LockT4Args, LockType4, LockU4Args, Locker4, NfsStat4, Op4,
 };
 use steadfast_xdr::{Encode, Writer};
 
-use super::stateids::{self, file_key, given};
+use super::owners;
+use super::stateids::{self, client_named, client_of, file_key, given};
 use super::status::{OrStatus, status_of_state};
 use crate::compound::{Op, Run};
 use crate::reply::ReplyBuffer;
@@ -69,35 +70,82 @@ impl Op for Lock {
         reply: &mut ReplyBuffer,
     ) -> Result<(), NfsStat4> {
         run.current()?;
-        // What was held is not known after a restart, and there is no time for reclaiming yet.
-        if arguments.reclaim {
-            return Err(NfsStat4::NoGrace);
-        }
-        require_file(run)?;
-        let by = match arguments.locker {
-            Locker4::Open { open_stateid, lock_owner, .. } => {
-                LockBy::Open { open: given(run, &open_stateid)?, owner: lock_owner.owner }
-            }
-            Locker4::Lock { lock_stateid, .. } => LockBy::Lock(given(run, &lock_stateid)?),
+        let id = match arguments.locker {
+            Locker4::Open { open_stateid, .. } => given(run, &open_stateid)?,
+            Locker4::Lock { lock_stateid, .. } => given(run, &lock_stateid)?,
         };
-        let client = Arc::clone(run.client()?);
-        let (_, target) = run.stored(NfsStat4::IsDir)?;
-        let request = steadfast_state::Lock {
-            file: file_key(target),
-            kind: kind(arguments.locktype),
-            range: LockRange { offset: arguments.offset, length: arguments.length },
-            by,
-            is_waited_for: is_waited_for(arguments.locktype),
-        };
-        match run.nfs4.state.lock(&client, &request) {
-            Ok(id) => {
-                run.progress.has_made_state = true;
-                run.progress.current.stateid = Some(id);
-                stateids::encode(&mut Writer::new(&mut reply.bytes), &id);
-                Ok(())
-            }
-            Err(error) => Err(denied(run, error)),
+        let client = client_of(run, &id)?;
+        if run.minor_version > 0 {
+            return lock(run, arguments, &client, id, reply);
         }
+        let state = &run.nfs4.state;
+        match arguments.locker {
+            Locker4::Open { open_seqid, lock_seqid, lock_owner, .. } => {
+                let request = owners::request(Self::NUMBER, open_seqid, arguments);
+                owners::in_sequence(
+                    run,
+                    reply,
+                    |_| state.begin_by_open(&client, &id, &request, false).or_status(),
+                    |run, reply, _| {
+                        if lock_owner.clientid != client.id().0 {
+                            return Err(NfsStat4::BadStateId);
+                        }
+                        state.judge_locker(&client, lock_owner.owner, lock_seqid).or_status()?;
+                        let locked = lock(run, arguments, &client, id, reply);
+                        let is_used = locked.map_or_else(owners::uses_sequence, |()| true);
+                        if is_used && (locked.is_ok() || !run.is_to_wait()) {
+                            state.locked(&client, lock_owner.owner, lock_seqid);
+                        }
+                        locked
+                    },
+                )
+            }
+            Locker4::Lock { lock_seqid, .. } => {
+                let request = owners::request(Self::NUMBER, lock_seqid, arguments);
+                owners::in_sequence(
+                    run,
+                    reply,
+                    |_| state.begin_by_lock(&client, &id, &request).or_status(),
+                    |run, reply, _| lock(run, arguments, &client, id, reply),
+                )
+            }
+        }
+    }
+}
+
+/// LOCK by an open or by locks, whose stateid `id` is.
+fn lock(
+    run: &mut Run<'_, '_>,
+    arguments: &Lock4Args<'_>,
+    client: &Arc<Client>,
+    id: StateId,
+    reply: &mut ReplyBuffer,
+) -> Result<(), NfsStat4> {
+    // What was held is not known after a restart, and there is no time for reclaiming yet.
+    if arguments.reclaim {
+        return Err(NfsStat4::NoGrace);
+    }
+    require_file(run)?;
+    let by = match arguments.locker {
+        Locker4::Open { lock_owner, .. } => LockBy::Open { open: id, owner: lock_owner.owner },
+        Locker4::Lock { .. } => LockBy::Lock(id),
+    };
+    let (_, target) = run.stored(NfsStat4::IsDir)?;
+    let request = steadfast_state::Lock {
+        file: file_key(target),
+        kind: kind(arguments.locktype),
+        range: LockRange { offset: arguments.offset, length: arguments.length },
+        by,
+        is_waited_for: is_waited_for(arguments.locktype),
+    };
+    match run.nfs4.state.lock(client, &request) {
+        Ok(id) => {
+            run.progress.has_made_state = true;
+            run.progress.current.stateid = Some(id);
+            stateids::encode(&mut Writer::new(&mut reply.bytes), &id);
+            Ok(())
+        }
+        Err(error) => Err(denied(run, error)),
     }
 }
 
@@ -114,8 +162,8 @@ impl Op for LockT {
         _: &mut ReplyBuffer,
     ) -> Result<(), NfsStat4> {
         run.current()?;
+        let client = client_named(run, arguments.owner.clientid)?;
         require_file(run)?;
-        let client = Arc::clone(run.client()?);
         let (_, target) = run.stored(NfsStat4::IsDir)?;
         let file = file_key(target);
         let range = LockRange { offset: arguments.offset, length: arguments.length };
@@ -140,14 +188,34 @@ impl Op for LockU {
     ) -> Result<(), NfsStat4> {
         run.current()?;
         let id = given(run, &arguments.lock_stateid)?;
-        let client = Arc::clone(run.client()?);
+        let client = client_of(run, &id)?;
+        if run.minor_version > 0 {
+            return unlock(run, arguments, &client, &id, reply);
+        }
+        let request = owners::request(Self::NUMBER, arguments.seqid, arguments);
         let state = &run.nfs4.state;
-        let (_, target) = run.stored(NfsStat4::BadStateId)?;
-        let range = LockRange { offset: arguments.offset, length: arguments.length };
-        let id = state.unlock(&client, &id, &file_key(target), range).or_status()?;
-        run.progress.has_made_state = true;
-        run.progress.current.stateid = Some(id);
-        stateids::encode(&mut Writer::new(&mut reply.bytes), &id);
-        Ok(())
+        owners::in_sequence(
+            run,
+            reply,
+            |_| state.begin_by_lock(&client, &id, &request).or_status(),
+            |run, reply, _| unlock(run, arguments, &client, &id, reply),
+        )
     }
+}
+
+fn unlock(
+    run: &mut Run<'_, '_>,
+    arguments: &LockU4Args,
+    client: &Arc<Client>,
+    id: &StateId,
+    reply: &mut ReplyBuffer,
+) -> Result<(), NfsStat4> {
+    let state = &run.nfs4.state;
+    let (_, target) = run.stored(NfsStat4::BadStateId)?;
+    let range = LockRange { offset: arguments.offset, length: arguments.length };
+    let id = state.unlock(client, id, &file_key(target), range).or_status()?;
+    run.progress.has_made_state = true;
+    run.progress.current.stateid = Some(id);
+    stateids::encode(&mut Writer::new(&mut reply.bytes), &id);
+    Ok(())
 }

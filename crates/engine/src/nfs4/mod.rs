@@ -1,5 +1,5 @@
-//! NFS version 4, minor version 1 (RFC 8881): a type for each operation, which decodes nothing and
-//! knows no header. `compound` executes them one after another.
+//! NFS version 4, minor versions 0 to 2 (RFC 7530, RFC 8881, RFC 7862, RFC 8276): a type for each operation,
+//! which decodes nothing and knows no header. `compound` executes them one after another.
 //!
 //! Delegations are not given yet.
 
@@ -16,8 +16,10 @@ mod making;
 mod names;
 mod naming;
 mod open;
+mod owners;
 mod security;
 pub(crate) mod session;
+mod set_client;
 mod setting;
 mod stateids;
 pub(crate) mod status;
@@ -30,7 +32,7 @@ use steadfast_state::{Settings, State};
 use steadfast_wire::nfs4::{NfsStat4, Op4};
 use steadfast_xdr::Reader;
 
-use crate::compound::{Compound, OpRow, Repeated, Run};
+use crate::compound::{Compound, OpRow, Repeated, Run, Versions};
 use crate::program::{Null, Row};
 use crate::reply::ReplyBuffer;
 
@@ -74,7 +76,7 @@ pub(crate) fn row(number: u32) -> Option<&'static OpRow> {
 }
 
 /// Operations by number, from [`FIRST`] on (RFC 8881 §18).
-static OPERATIONS: [OpRow; 56] = [
+static OPERATIONS: [OpRow; 73] = [
     OpRow::of::<attributes::Access>(),
     OpRow::of::<open::Close>(),
     OpRow::of::<io::Commit>(),
@@ -92,7 +94,7 @@ static OPERATIONS: [OpRow; 56] = [
     OpRow::of::<attributes::NVerify>(),
     OpRow::of::<open::Open>(),
     OpRow::refused(Op4::OpenAttr, "OPENATTR", not_supported),
-    OpRow::refused(Op4::OpenConfirm, "OPEN_CONFIRM", not_supported),
+    OpRow::of::<owners::OpenConfirm>().only_in(Versions::V0),
     OpRow::of::<open::OpenDowngrade>(),
     OpRow::of::<handles::PutFh>(),
     OpRow::of::<handles::PutPubFh>(),
@@ -102,35 +104,53 @@ static OPERATIONS: [OpRow; 56] = [
     OpRow::of::<io::ReadLink>(),
     OpRow::of::<naming::Remove>(),
     OpRow::of::<naming::Rename>(),
-    OpRow::refused(Op4::Renew, "RENEW", not_supported),
+    OpRow::of::<set_client::Renew>().only_in(Versions::V0),
     OpRow::of::<handles::RestoreFh>(),
     OpRow::of::<handles::SaveFh>(),
     OpRow::of::<security::SecInfo>(),
     OpRow::of::<setting::SetAttr>(),
-    OpRow::refused(Op4::SetClientId, "SETCLIENTID", not_supported),
-    OpRow::refused(Op4::SetClientIdConfirm, "SETCLIENTID_CONFIRM", not_supported),
+    OpRow::of::<set_client::SetClientId>().only_in(Versions::V0),
+    OpRow::of::<set_client::SetClientIdConfirm>().only_in(Versions::V0),
     OpRow::of::<attributes::Verify>(),
     OpRow::of::<io::Write>(),
-    OpRow::refused(Op4::ReleaseLockOwner, "RELEASE_LOCKOWNER", not_supported),
-    OpRow::of::<client::BackchannelCtl>(),
-    OpRow::of::<client::BindConnToSession>(),
-    OpRow::of::<client::ExchangeId>(),
-    OpRow::of::<client::CreateSession>(),
-    OpRow::of::<client::DestroySession>(),
-    OpRow::of::<stateids::FreeStateId>(),
-    OpRow::refused(Op4::GetDirDelegation, "GET_DIR_DELEGATION", no_directory_delegation),
-    OpRow::refused(Op4::GetDeviceInfo, "GETDEVICEINFO", not_supported),
-    OpRow::refused(Op4::GetDeviceList, "GETDEVICELIST", not_supported),
-    OpRow::refused(Op4::LayoutCommit, "LAYOUTCOMMIT", not_supported),
-    OpRow::refused(Op4::LayoutGet, "LAYOUTGET", not_supported),
-    OpRow::refused(Op4::LayoutReturn, "LAYOUTRETURN", not_supported),
-    OpRow::of::<security::SecInfoNoName>(),
-    OpRow::sequence(),
-    OpRow::refused(Op4::SetSsv, "SET_SSV", not_supported),
-    OpRow::of::<stateids::TestStateId>(),
-    OpRow::refused(Op4::WantDelegation, "WANT_DELEGATION", not_supported),
-    OpRow::of::<client::DestroyClientId>(),
-    OpRow::of::<client::ReclaimComplete>(),
+    OpRow::of::<owners::ReleaseLockOwner>().only_in(Versions::V0),
+    OpRow::of::<client::BackchannelCtl>().only_in(Versions::FROM_1),
+    OpRow::of::<client::BindConnToSession>().only_in(Versions::FROM_1),
+    OpRow::of::<client::ExchangeId>().only_in(Versions::FROM_1),
+    OpRow::of::<client::CreateSession>().only_in(Versions::FROM_1),
+    OpRow::of::<client::DestroySession>().only_in(Versions::FROM_1),
+    OpRow::of::<stateids::FreeStateId>().only_in(Versions::FROM_1),
+    OpRow::refused(Op4::GetDirDelegation, "GET_DIR_DELEGATION", no_directory_delegation)
+        .only_in(Versions::FROM_1),
+    OpRow::refused(Op4::GetDeviceInfo, "GETDEVICEINFO", not_supported).only_in(Versions::FROM_1),
+    OpRow::refused(Op4::GetDeviceList, "GETDEVICELIST", not_supported).only_in(Versions::FROM_1),
+    OpRow::refused(Op4::LayoutCommit, "LAYOUTCOMMIT", not_supported).only_in(Versions::FROM_1),
+    OpRow::refused(Op4::LayoutGet, "LAYOUTGET", not_supported).only_in(Versions::FROM_1),
+    OpRow::refused(Op4::LayoutReturn, "LAYOUTRETURN", not_supported).only_in(Versions::FROM_1),
+    OpRow::of::<security::SecInfoNoName>().only_in(Versions::FROM_1),
+    OpRow::sequence().only_in(Versions::FROM_1),
+    OpRow::refused(Op4::SetSsv, "SET_SSV", not_supported).only_in(Versions::FROM_1),
+    OpRow::of::<stateids::TestStateId>().only_in(Versions::FROM_1),
+    OpRow::refused(Op4::WantDelegation, "WANT_DELEGATION", not_supported).only_in(Versions::FROM_1),
+    OpRow::of::<client::DestroyClientId>().only_in(Versions::FROM_1),
+    OpRow::of::<client::ReclaimComplete>().only_in(Versions::FROM_1),
+    OpRow::refused(Op4::Allocate, "ALLOCATE", not_supported).only_in(Versions::FROM_2),
+    OpRow::refused(Op4::Copy, "COPY", not_supported).only_in(Versions::FROM_2),
+    OpRow::refused(Op4::CopyNotify, "COPY_NOTIFY", not_supported).only_in(Versions::FROM_2),
+    OpRow::refused(Op4::Deallocate, "DEALLOCATE", not_supported).only_in(Versions::FROM_2),
+    OpRow::refused(Op4::IoAdvise, "IO_ADVISE", not_supported).only_in(Versions::FROM_2),
+    OpRow::refused(Op4::LayoutError, "LAYOUTERROR", not_supported).only_in(Versions::FROM_2),
+    OpRow::refused(Op4::LayoutStats, "LAYOUTSTATS", not_supported).only_in(Versions::FROM_2),
+    OpRow::refused(Op4::OffloadCancel, "OFFLOAD_CANCEL", not_supported).only_in(Versions::FROM_2),
+    OpRow::refused(Op4::OffloadStatus, "OFFLOAD_STATUS", not_supported).only_in(Versions::FROM_2),
+    OpRow::refused(Op4::ReadPlus, "READ_PLUS", not_supported).only_in(Versions::FROM_2),
+    OpRow::refused(Op4::Seek, "SEEK", not_supported).only_in(Versions::FROM_2),
+    OpRow::refused(Op4::WriteSame, "WRITE_SAME", not_supported).only_in(Versions::FROM_2),
+    OpRow::refused(Op4::Clone, "CLONE", not_supported).only_in(Versions::FROM_2),
+    OpRow::refused(Op4::GetXattr, "GETXATTR", not_supported).only_in(Versions::FROM_2),
+    OpRow::refused(Op4::SetXattr, "SETXATTR", not_supported).only_in(Versions::FROM_2),
+    OpRow::refused(Op4::ListXattrs, "LISTXATTRS", not_supported).only_in(Versions::FROM_2),
+    OpRow::refused(Op4::RemoveXattr, "REMOVEXATTR", not_supported).only_in(Versions::FROM_2),
 ];
 
 type Refused = Result<(), NfsStat4>;
@@ -160,7 +180,7 @@ mod tests {
         for number in 0..100 {
             match row(number) {
                 Some(row) => assert_eq!(row.number as u32, number),
-                None => assert!(!(3..=58).contains(&number), "{number}"),
+                None => assert!(!(3..=75).contains(&number), "{number}"),
             }
         }
     }

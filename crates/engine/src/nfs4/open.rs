@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use steadfast_state::{ShareAccess, ShareDeny, StateId};
+use steadfast_state::{Client, OwnerInUse, ShareAccess, ShareDeny, StateId};
 use steadfast_vfs::{AccessMask, Attr, CreateHow, FileKind, FsError, PreAttr, SetAttr, Wcc};
 use steadfast_wire::nfs4::{
     Attribute4, Bitmap4, Close4Args, NfsStat4, Op4, Open4Args, OpenClaim4, OpenDowngrade4Args,
@@ -13,7 +13,8 @@ use steadfast_xdr::{Encode, Writer};
 use super::changing::{self, change_info};
 use super::fattr_decode::{self, SETTABLE_BY_EXCLUSIVE};
 use super::names::{self, look_up};
-use super::stateids::{self, file_key, given};
+use super::owners;
+use super::stateids::{self, client_named, client_of, file_key, given};
 use super::status::OrStatus;
 use crate::call::{Call, Target};
 use crate::compound::{Object, Op, Run};
@@ -23,6 +24,8 @@ use crate::reply::ReplyBuffer;
 const ACCESS_BITS: u32 = 0x3;
 /// Those that say which delegation is wanted, and when (RFC 8881 §18.16.1).
 const WANT_BITS: u32 = 0x3_ff00;
+/// The owner has to confirm it (RFC 7530 §16.16.2).
+const RESULT_CONFIRM: u32 = 0x2;
 /// Locks are as POSIX has them.
 const RESULT_LOCKTYPE_POSIX: u32 = 0x4;
 /// The times that an exclusive create sets to its verifier.
@@ -30,9 +33,10 @@ const TIMES: Bitmap4 = Bitmap4::of(&[Attribute4::TimeAccess, Attribute4::TimeMod
 /// No delegation.
 const DELEGATE_NONE: u32 = 0;
 
-/// What of a file a client opens.
-fn share_access(bits: u32) -> Result<ShareAccess, NfsStat4> {
-    if bits & !(ACCESS_BITS | WANT_BITS) != 0 {
+/// What of a file a client opens. Minor version 0 has no wishes for delegations.
+fn share_access(bits: u32, minor_version: u32) -> Result<ShareAccess, NfsStat4> {
+    let known = if minor_version > 0 { ACCESS_BITS | WANT_BITS } else { ACCESS_BITS };
+    if bits & !known != 0 {
         return Err(NfsStat4::Inval);
     }
     match ShareAccess::from_bits_truncate((bits & ACCESS_BITS) as u8) {
@@ -165,64 +169,104 @@ impl Op for Open {
         arguments: &Open4Args<'_>,
         reply: &mut ReplyBuffer,
     ) -> Result<(), NfsStat4> {
-        let access = share_access(arguments.share_access)?;
-        let deny = share_deny(arguments.share_deny)?;
         run.current()?;
-        let client = Arc::clone(run.client()?);
-        // Who has not said that nothing is left to reclaim may get nothing new (RFC 8881 §18.51.3).
-        let is_reclaim = matches!(arguments.claim, OpenClaim4::Previous(_));
-        if !is_reclaim && !client.has_completed_reclaim() {
-            return Err(NfsStat4::Grace);
+        let client = client_named(run, arguments.clientid)?;
+        if run.minor_version > 0 {
+            // Who has not said that nothing is left to reclaim may get nothing new (RFC 8881
+            // §18.51.3).
+            let is_reclaim = matches!(arguments.claim, OpenClaim4::Previous(_));
+            if !is_reclaim && !client.has_completed_reclaim() {
+                return Err(NfsStat4::Grace);
+            }
+            return open(run, arguments, &client, None, reply);
         }
-        let opened = match &arguments.claim {
-            OpenClaim4::Null(name) => {
-                if let Object::Node(_) = run.current()? {
-                    look_up(run, name)?;
-                    return Err(NfsStat4::IsDir);
-                }
-                find_or_make(run, name, &arguments.openhow)?
-            }
-            OpenClaim4::Fh if arguments.openhow == OpenHow4::NoCreate => Opened::found(None, false),
-            OpenClaim4::Fh => return Err(NfsStat4::Inval),
-            // State is not lost as long as the server runs, and when it is there is no grace yet.
-            OpenClaim4::Previous(_) => return Err(NfsStat4::NoGrace),
-            // There are no delegations.
-            OpenClaim4::DelegateCur(..) | OpenClaim4::DelegCurFh(_) => {
-                return Err(NfsStat4::Inval);
-            }
-            OpenClaim4::DelegatePrev(_) | OpenClaim4::DelegPrevFh => {
-                return Err(NfsStat4::NotSupp);
-            }
-        };
+        if is_of_later_versions(arguments) {
+            return Err(NfsStat4::BadXdr);
+        }
+        let request = owners::request(Self::NUMBER, arguments.seqid, arguments);
         let state = &run.nfs4.state;
-        let (call, target) = run.stored(NfsStat4::IsDir)?;
-        if !opened.is_made {
-            let access = if opened.is_to_be_cut { access | ShareAccess::WRITE } else { access };
-            may_open(call, target, access)?;
-        }
-        if opened.is_to_be_cut {
-            // Before state is made, which must not be made twice: cutting may have to wait.
-            changing::stored(run)?;
-        }
-        let (_, target) = run.stored(NfsStat4::IsDir)?;
-        let file = file_key(target);
-        let request = steadfast_state::Open { owner: arguments.owner, file, access, deny };
-        let id = state.open(&client, &request).or_status()?;
-        run.progress.has_made_state = true;
-        let mut set = opened.set;
-        if opened.is_to_be_cut {
-            cut(run)?;
-            set = Bitmap4::of(&[Attribute4::Size]);
-        }
-        run.progress.current.stateid = Some(id);
-        let mut w = Writer::new(&mut reply.bytes);
-        stateids::encode(&mut w, &id);
-        change_info(&mut w, &opened.wcc);
-        w.u32(RESULT_LOCKTYPE_POSIX);
-        set.encode(&mut w);
-        w.u32(DELEGATE_NONE);
-        Ok(())
+        owners::in_sequence(
+            run,
+            reply,
+            |_| state.begin_open(&client, arguments.owner, &request).or_status(),
+            |run, reply, owner| open(run, arguments, &client, Some(owner), reply),
+        )
     }
+}
+
+/// Whether an OPEN says what minor version 0 does not know.
+fn is_of_later_versions(arguments: &Open4Args<'_>) -> bool {
+    let is_claim = matches!(
+        arguments.claim,
+        OpenClaim4::Fh | OpenClaim4::DelegCurFh(_) | OpenClaim4::DelegPrevFh
+    );
+    is_claim || matches!(arguments.openhow, OpenHow4::Exclusive41(..))
+}
+
+/// Finds or makes the file that is to be opened.
+fn claimed(run: &mut Run<'_, '_>, arguments: &Open4Args<'_>) -> Result<Opened, NfsStat4> {
+    match &arguments.claim {
+        OpenClaim4::Null(name) => {
+            if let Object::Node(_) = run.current()? {
+                look_up(run, name)?;
+                return Err(NfsStat4::IsDir);
+            }
+            find_or_make(run, name, &arguments.openhow)
+        }
+        OpenClaim4::Fh if arguments.openhow == OpenHow4::NoCreate => Ok(Opened::found(None, false)),
+        // State is not lost as long as the server runs, and when it is there is no grace yet.
+        OpenClaim4::Previous(_) => Err(NfsStat4::NoGrace),
+        // There are no delegations; and what has a handle is not made.
+        OpenClaim4::Fh | OpenClaim4::DelegateCur(..) | OpenClaim4::DelegCurFh(_) => {
+            Err(NfsStat4::Inval)
+        }
+        OpenClaim4::DelegatePrev(_) | OpenClaim4::DelegPrevFh => Err(NfsStat4::NotSupp),
+    }
+}
+
+/// OPEN for a client; in minor version 0, in the sequence of its owner.
+fn open(
+    run: &mut Run<'_, '_>,
+    arguments: &Open4Args<'_>,
+    client: &Arc<Client>,
+    owner: Option<&OwnerInUse>,
+    reply: &mut ReplyBuffer,
+) -> Result<(), NfsStat4> {
+    let access = share_access(arguments.share_access, run.minor_version)?;
+    let deny = share_deny(arguments.share_deny)?;
+    let opened = claimed(run, arguments)?;
+    let state = &run.nfs4.state;
+    let (call, target) = run.stored(NfsStat4::IsDir)?;
+    if !opened.is_made {
+        let access = if opened.is_to_be_cut { access | ShareAccess::WRITE } else { access };
+        may_open(call, target, access)?;
+    }
+    if opened.is_to_be_cut {
+        // Before state is made, which must not be made twice: cutting may have to wait.
+        changing::stored(run)?;
+    }
+    let (_, target) = run.stored(NfsStat4::IsDir)?;
+    let file = file_key(target);
+    let request = steadfast_state::Open { owner: arguments.owner, file, access, deny };
+    let id = state.open(client, &request).or_status()?;
+    run.progress.has_made_state = true;
+    let mut flags = RESULT_LOCKTYPE_POSIX;
+    if owner.is_some_and(|owner| state.opened(owner, &id)) {
+        flags |= RESULT_CONFIRM;
+    }
+    let mut set = opened.set;
+    if opened.is_to_be_cut {
+        cut(run)?;
+        set = Bitmap4::of(&[Attribute4::Size]);
+    }
+    run.progress.current.stateid = Some(id);
+    let mut w = Writer::new(&mut reply.bytes);
+    stateids::encode(&mut w, &id);
+    change_info(&mut w, &opened.wcc);
+    w.u32(flags);
+    set.encode(&mut w);
+    w.u32(DELEGATE_NONE);
+    Ok(())
 }
 
 /// Cuts the current file, which was opened.
@@ -252,21 +296,42 @@ impl Op for Close {
         reply: &mut ReplyBuffer,
     ) -> Result<(), NfsStat4> {
         let id = given(run, &arguments.open_stateid)?;
-        let client = Arc::clone(run.client()?);
-        // Who closes what is gone, or what he may not use any more, closes it all the same.
-        let file = match run.current()? {
-            Object::Node(_) => return Err(NfsStat4::BadStateId),
-            Object::Stored(..) => {
-                run.stored(NfsStat4::BadStateId).ok().map(|(_, target)| file_key(target))
-            }
-        };
-        run.nfs4.state.close(&client, &id, file.as_ref()).or_status()?;
-        run.progress.has_made_state = true;
-        run.progress.current.stateid = None;
-        // A stateid that nobody may use again (RFC 8881 §18.2.4).
-        stateids::encode(&mut Writer::new(&mut reply.bytes), &StateId::INVALID);
-        Ok(())
+        run.current()?;
+        let client = client_of(run, &id)?;
+        if run.minor_version > 0 {
+            close(run, &client, &id)?;
+            // A stateid that nobody may use again (RFC 8881 §18.2.4).
+            stateids::encode(&mut Writer::new(&mut reply.bytes), &StateId::INVALID);
+            return Ok(());
+        }
+        let request = owners::request(Self::NUMBER, arguments.seqid, arguments);
+        let state = &run.nfs4.state;
+        owners::in_sequence(
+            run,
+            reply,
+            |_| state.begin_by_open(&client, &id, &request, false).or_status(),
+            |run, reply, owner| {
+                close(run, &client, &id)?;
+                state.closed(owner, &id);
+                stateids::encode(&mut Writer::new(&mut reply.bytes), &id.closed());
+                Ok(())
+            },
+        )
     }
+}
+
+fn close(run: &mut Run<'_, '_>, client: &Arc<Client>, id: &StateId) -> Result<(), NfsStat4> {
+    // Who closes what is gone, or what he may not use any more, closes it all the same.
+    let file = match run.current()? {
+        Object::Node(_) => return Err(NfsStat4::BadStateId),
+        Object::Stored(..) => {
+            run.stored(NfsStat4::BadStateId).ok().map(|(_, target)| file_key(target))
+        }
+    };
+    run.nfs4.state.close(client, id, file.as_ref()).or_status()?;
+    run.progress.has_made_state = true;
+    run.progress.current.stateid = None;
+    Ok(())
 }
 
 pub(super) struct OpenDowngrade;
@@ -282,16 +347,37 @@ impl Op for OpenDowngrade {
         arguments: &OpenDowngrade4Args,
         reply: &mut ReplyBuffer,
     ) -> Result<(), NfsStat4> {
-        let access = share_access(arguments.share_access)?;
-        let deny = share_deny(arguments.share_deny)?;
         let id = given(run, &arguments.open_stateid)?;
-        let client = Arc::clone(run.client()?);
+        run.current()?;
+        let client = client_of(run, &id)?;
+        if run.minor_version > 0 {
+            return downgrade(run, arguments, &client, &id, reply);
+        }
+        let request = owners::request(Self::NUMBER, arguments.seqid, arguments);
         let state = &run.nfs4.state;
-        let (_, target) = run.stored(NfsStat4::BadStateId)?;
-        let id = state.downgrade(&client, &id, &file_key(target), access, deny).or_status()?;
-        run.progress.has_made_state = true;
-        run.progress.current.stateid = Some(id);
-        stateids::encode(&mut Writer::new(&mut reply.bytes), &id);
-        Ok(())
+        owners::in_sequence(
+            run,
+            reply,
+            |_| state.begin_by_open(&client, &id, &request, false).or_status(),
+            |run, reply, _| downgrade(run, arguments, &client, &id, reply),
+        )
     }
+}
+
+fn downgrade(
+    run: &mut Run<'_, '_>,
+    arguments: &OpenDowngrade4Args,
+    client: &Arc<Client>,
+    id: &StateId,
+    reply: &mut ReplyBuffer,
+) -> Result<(), NfsStat4> {
+    let access = share_access(arguments.share_access, run.minor_version)?;
+    let deny = share_deny(arguments.share_deny)?;
+    let state = &run.nfs4.state;
+    let (_, target) = run.stored(NfsStat4::BadStateId)?;
+    let id = state.downgrade(client, id, &file_key(target), access, deny).or_status()?;
+    run.progress.has_made_state = true;
+    run.progress.current.stateid = Some(id);
+    stateids::encode(&mut Writer::new(&mut reply.bytes), &id);
+    Ok(())
 }

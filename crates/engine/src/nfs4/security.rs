@@ -15,9 +15,11 @@ const OF_CURRENT: u32 = 0;
 /// Its parent.
 const OF_PARENT: u32 = 1;
 
-/// Tells the flavours of a share, or of the pseudo file system. The current object is used up.
+/// Tells the flavours of a share, or of the pseudo file system. The current object, which was `before`, is
+/// used up.
 fn tell(
     run: &mut Run<'_, '_>,
+    before: Place,
     share: Option<ShareId>,
     reply: &mut ReplyBuffer,
 ) -> Result<(), NfsStat4> {
@@ -40,7 +42,8 @@ fn tell(
     for number in served.into_iter().flatten() {
         w.u32(number);
     }
-    run.set_current_place(Place::default());
+    // Minor version 0 leaves the current object as it was (RFC 7530 §16.31).
+    run.set_current_place(if run.minor_version > 0 { Place::default() } else { before });
     Ok(())
 }
 
@@ -64,6 +67,7 @@ impl Op for SecInfo {
         arguments: &SecInfo4Args<'_>,
         reply: &mut ReplyBuffer,
     ) -> Result<(), NfsStat4> {
+        let before = run.progress.current;
         // Whoever asks has been told that he needs another flavour: that is no reason to refuse.
         let share = match (run.current()?, look_up(run, arguments.name)) {
             (_, Ok(_)) => share_of_current(run)?,
@@ -83,7 +87,7 @@ impl Op for SecInfo {
             }
             (_, Err(status)) => return Err(status),
         };
-        tell(run, share, reply)
+        tell(run, before, share, reply)
     }
 }
 
@@ -107,6 +111,6 @@ impl Op for SecInfoNoName {
             _ => return Err(NfsStat4::BadXdr),
         }
         let share = share_of_current(run)?;
-        tell(run, share, reply)
+        tell(run, Place::default(), share, reply)
     }
 }

@@ -1,12 +1,10 @@
 //! SETATTR (RFC 8881 §18.30).
 
-use std::sync::Arc;
-
 use steadfast_state::ShareAccess;
 use steadfast_wire::nfs4::{NfsStat4, Op4, SetAttr4Args};
 use steadfast_xdr::{Encode, Writer};
 
-use super::stateids::{file_key, given};
+use super::stateids::{client_of, file_key, given};
 use super::status::OrStatus;
 use super::{changing, fattr_decode};
 use crate::compound::{Op, Run};
@@ -30,7 +28,7 @@ impl Op for SetAttr {
         let set = fattr_decode::decode(&arguments.obj_attributes)?;
         if set.size.is_some() {
             let id = given(run, &arguments.stateid)?;
-            let client = Arc::clone(run.client()?);
+            let client = client_of(run, &id)?;
             let state = &run.nfs4.state;
             let (_, target) = run.stored(NfsStat4::RoFs)?;
             state.judge(&client, &id, &file_key(target), ShareAccess::WRITE).or_status()?;

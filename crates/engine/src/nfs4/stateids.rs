@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use steadfast_state::{FileKey, StateId};
+use steadfast_state::{Client, ClientId, FileKey, StateId};
 use steadfast_wire::nfs4::{FreeStateId4Args, NfsStat4, Op4, StateId4, TestStateId4Args};
 use steadfast_xdr::Writer;
 
@@ -17,13 +17,43 @@ pub(super) fn file_key(target: &Target<'_>) -> FileKey {
     FileKey { file_system, object }
 }
 
-/// The stateid that an operation was given: the current one if it says so.
+/// Whose client a stateid is: the session's. In minor version 0 the stateid names it, and the client was
+/// heard; a special stateid names nobody.
+///
+/// # Errors
+/// `OpNotInSession`; in minor version 0 `StaleStateId`, `Expired`, `BadStateId`, `OldStateId`.
+pub(super) fn client_of(run: &Run<'_, '_>, id: &StateId) -> Result<Arc<Client>, NfsStat4> {
+    if run.minor_version > 0 {
+        return run.client().cloned();
+    }
+    let state = &run.nfs4.state;
+    if matches!(*id, StateId::ANONYMOUS | StateId::READ_BYPASS) {
+        return Ok(Arc::clone(state.nobody()));
+    }
+    let client = state.client_of_stateid(run.call.now_ms, id).or_status()?;
+    state.require_usable(&client, id).or_status()?;
+    Ok(client)
+}
+
+/// The client that an owner is of: the session's. In minor version 0 this id names it, and the client was
+/// heard.
+///
+/// # Errors
+/// `OpNotInSession`; in minor version 0 `StaleClientId`, `Expired`.
+pub(super) fn client_named(run: &Run<'_, '_>, id: u64) -> Result<Arc<Client>, NfsStat4> {
+    if run.minor_version > 0 {
+        return run.client().cloned();
+    }
+    run.nfs4.state.set_client_of(run.call.now_ms, ClientId(id)).or_status()
+}
+
+/// The stateid that an operation was given: the current one if it says so, from minor version 1 on.
 ///
 /// # Errors
 /// `BadStateId` if there is no current one.
 pub(super) fn given(run: &Run<'_, '_>, id: &StateId4) -> Result<StateId, NfsStat4> {
     let id = of_wire(id);
-    if id != StateId::CURRENT {
+    if id != StateId::CURRENT || run.minor_version == 0 {
         return Ok(id);
     }
     let current = run.progress.current.stateid.ok_or(NfsStat4::BadStateId)?;

@@ -2,7 +2,10 @@
 
 use steadfast_state::StateError;
 use steadfast_vfs::FsError;
-use steadfast_wire::nfs4::NfsStat4;
+use steadfast_wire::nfs4::{NfsStat4, Op4};
+
+/// The highest status that minor version 0 has.
+const LAST_OF_MINOR_0: u32 = NfsStat4::CbPathDown as u32;
 
 /// The status that tells a client of an error of the storage, as a number.
 pub(crate) fn number(error: FsError) -> u32 {
@@ -39,6 +42,28 @@ pub(crate) fn status(error: FsError) -> NfsStat4 {
         // Resources are short, or (never meant to get here) an operation that was told not to
         // wait was not asked again: the client tries later.
         FsError::TryLater | FsError::WouldBlock | FsError::WouldOpen => NfsStat4::Delay,
+    }
+}
+
+/// What minor version 0 says for a status that came later (RFC 7530 §13).
+pub(crate) fn of_minor_0(status: NfsStat4) -> NfsStat4 {
+    match status {
+        NfsStat4::WrongType => NfsStat4::Inval,
+        NfsStat4::RepTooBig
+        | NfsStat4::RepTooBigToCache
+        | NfsStat4::ReqTooBig
+        | NfsStat4::TooManyOps => NfsStat4::Resource,
+        status if status as u32 > LAST_OF_MINOR_0 => NfsStat4::ServerFault,
+        status => status,
+    }
+}
+
+/// What minor version 0 says of one operation: some may not tell of a symbolic link (RFC 7530 §13.2).
+pub(crate) fn of_minor_0_by(op: Op4, status: NfsStat4) -> NfsStat4 {
+    match (op, of_minor_0(status)) {
+        (Op4::Lock | Op4::LockT | Op4::Read | Op4::Write, NfsStat4::SymLink) => NfsStat4::Inval,
+        (Op4::LookupP, NfsStat4::SymLink) => NfsStat4::NotDir,
+        (_, status) => status,
     }
 }
 
@@ -80,6 +105,9 @@ pub(super) fn status_of_state(error: StateError) -> NfsStat4 {
         StateError::ClientIdBusy => NfsStat4::ClientIdBusy,
         StateError::BadStateId => NfsStat4::BadStateId,
         StateError::OldStateId => NfsStat4::OldStateId,
+        StateError::StaleStateId => NfsStat4::StaleStateId,
+        StateError::BadSequence => NfsStat4::BadSeqId,
+        StateError::OwnerBusy => NfsStat4::Resource,
         StateError::Expired => NfsStat4::Expired,
         StateError::Locked => NfsStat4::Locked,
         StateError::LocksHeld => NfsStat4::LocksHeld,

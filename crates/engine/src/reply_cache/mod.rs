@@ -57,7 +57,7 @@ use steadfast_xdr::Writer;
 use crate::host::ReplySink;
 use crate::peer::Origin;
 
-pub(crate) use key::{CallKey, KEY_BYTES, digest};
+pub(crate) use key::{CallKey, KEY_BYTES, digest, digest_of};
 use key::{SHARDS, XID_LANES};
 use log::Log;
 

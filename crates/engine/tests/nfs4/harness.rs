@@ -1,4 +1,4 @@
-//! Clients that speak NFSv4.1 to an engine over the in-memory model, one COMPOUND at a time.
+//! Clients that speak NFSv4.1 or 4.2 to an engine over the in-memory model, one COMPOUND at a time.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -234,6 +234,8 @@ pub(crate) struct Client<'s> {
     pub(crate) id: u64,
     pub(crate) session: [u8; 16],
     pub(crate) sequence: Cell<u32>,
+    /// The minor version that it speaks.
+    pub(crate) minor: u32,
 }
 
 pub(crate) fn exchange_id(owner: &[u8]) -> ExchangeId4Args<'_> {
@@ -294,7 +296,7 @@ impl<'s> Client<'s> {
             server.run(&from, &Ops::new().op(Op4::CreateSession, &arguments)).succeeds();
         created.ok(Op4::CreateSession);
         let session = created.take(|r| r.array().unwrap());
-        Self { server, from, id, session, sequence: Cell::new(0) }
+        Self { server, from, id, session, sequence: Cell::new(0), minor: 1 }
     }
 
     /// SEQUENCE in a slot.
@@ -313,7 +315,7 @@ impl<'s> Client<'s> {
         self.sequence.set(self.sequence.get() + 1);
         let sequence = self.sequence(0, self.sequence.get(), is_kept);
         let ops = Ops::new().op(Op4::Sequence, &sequence).then(ops);
-        self.server.compound(&self.from, b"", 1, &ops)
+        self.server.compound(&self.from, b"", self.minor, &ops)
     }
 
     /// Executes operations; what follows SEQUENCE's result.

@@ -6,8 +6,13 @@ use steadfast_vfs::StorageHandle;
 
 use super::ImageError;
 use crate::files::Share;
+use crate::ids::OpenNumber;
 use crate::ranges::{LockKind, Span};
-use crate::{Channel, CreatedSession, FileKey, SessionId, ShareAccess, ShareDeny};
+use crate::registry::set_client::SetClientRecord;
+use crate::{
+    Callback, Channel, CreatedSession, FileKey, OwnerReply, OwnerRequest, SessionId, ShareAccess,
+    ShareDeny,
+};
 
 /// Appends to the bytes of an event.
 pub(super) struct Put<'a>(pub(super) &'a mut Vec<u8>);
@@ -78,6 +83,47 @@ impl Put<'_> {
         self.u32(channel.response_bytes_cached_max);
         self.u32(channel.operations_max);
         self.u32(channel.requests_max);
+    }
+
+    pub(super) fn callback(&mut self, callback: &Callback) {
+        self.u32(callback.program);
+        self.bytes(&callback.netid);
+        self.bytes(&callback.address);
+        self.u32(callback.ident);
+    }
+
+    pub(super) fn set(&mut self, set: Option<&SetClientRecord>) {
+        self.bool(set.is_some());
+        if let Some(SetClientRecord { confirm, callback, update }) = set {
+            self.array(*confirm);
+            self.callback(callback);
+            self.bool(update.is_some());
+            if let Some((confirm, callback)) = update {
+                self.array(*confirm);
+                self.callback(callback);
+            }
+        }
+    }
+
+    pub(super) fn number(&mut self, number: Option<OpenNumber>) {
+        // No number is 0: each has its kind.
+        self.u64(number.map_or(0, |number| number.0));
+    }
+
+    pub(super) fn last(&mut self, last: Option<&(OwnerRequest, OwnerReply)>) {
+        self.bool(last.is_some());
+        if let Some((request, reply)) = last {
+            self.u32(request.seqid);
+            self.u32(request.operation);
+            self.u64(request.digest);
+            self.u32(reply.status);
+            self.bytes(&reply.result);
+            self.bool(reply.object.is_some());
+            if let Some((share, handle)) = &reply.object {
+                self.u64(*share);
+                self.bytes(handle.as_bytes());
+            }
+        }
     }
 
     pub(super) fn created(&mut self, created: Option<&CreatedSession>) {
@@ -173,6 +219,43 @@ impl<'a> Take<'a> {
             operations_max: self.u32()?,
             requests_max: self.u32()?,
         })
+    }
+
+    pub(super) fn callback(&mut self) -> Result<Callback, ImageError> {
+        Ok(Callback {
+            program: self.u32()?,
+            netid: self.bytes()?.into(),
+            address: self.bytes()?.into(),
+            ident: self.u32()?,
+        })
+    }
+
+    pub(super) fn set(&mut self) -> Result<Option<SetClientRecord>, ImageError> {
+        if !self.bool()? {
+            return Ok(None);
+        }
+        let (confirm, callback) = (self.array()?, self.callback()?);
+        let update = if self.bool()? { Some((self.array()?, self.callback()?)) } else { None };
+        Ok(Some(SetClientRecord { confirm, callback, update }))
+    }
+
+    pub(super) fn number(&mut self) -> Result<Option<OpenNumber>, ImageError> {
+        Ok(Some(self.u64()?).filter(|number| *number != 0).map(OpenNumber))
+    }
+
+    pub(super) fn last(&mut self) -> Result<Option<(OwnerRequest, OwnerReply)>, ImageError> {
+        if !self.bool()? {
+            return Ok(None);
+        }
+        let (seqid, operation, digest) = (self.u32()?, self.u32()?, self.u64()?);
+        let (status, result) = (self.u32()?, self.bytes()?.into());
+        let object = if self.bool()? {
+            Some((self.u64()?, StorageHandle::new(self.bytes()?).ok_or(ImageError)?))
+        } else {
+            None
+        };
+        let reply = OwnerReply { status, result, object };
+        Ok(Some((OwnerRequest { seqid, operation, digest }, reply)))
     }
 
     pub(super) fn created(&mut self) -> Result<Option<CreatedSession>, ImageError> {

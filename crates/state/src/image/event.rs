@@ -1,5 +1,6 @@
 //! Events: how something of the state is from now on.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use super::ImageError;
@@ -7,6 +8,8 @@ use super::codec::{Put, Take};
 use crate::files::Share;
 use crate::ids::{LockNumber, OpenNumber};
 use crate::ranges::{LockKind, Span};
+use crate::registry::set_client::SetClientRecord;
+use crate::v40::OwnerImage;
 use crate::{Channel, ClientId, CreatedSession, FileKey, SessionId};
 
 /// Something of the state is so from now on.
@@ -78,6 +81,12 @@ pub(crate) enum Event<'a> {
         file: FileKey,
         span: Span,
     },
+    /// Where an owner of minor version 0 is in its sequence.
+    Owner {
+        client: ClientId,
+        name: &'a [u8],
+        owner: Cow<'a, OwnerImage>,
+    },
     /// The serial numbers of the next open or lock stateid, and of the next session, are not below
     /// these.
     Serials {
@@ -87,7 +96,7 @@ pub(crate) enum Event<'a> {
 }
 
 /// A client's record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClientEvent<'a> {
     pub(crate) id: ClientId,
     pub(crate) owner: &'a [u8],
@@ -98,6 +107,8 @@ pub(crate) struct ClientEvent<'a> {
     pub(crate) is_confirmed: bool,
     pub(crate) sequence: u32,
     pub(crate) created: Option<CreatedSession>,
+    /// As [`std::borrow::Cow`] it is a copy when it was read.
+    pub(crate) set: Option<Cow<'a, SetClientRecord>>,
 }
 
 impl<'a> Event<'a> {
@@ -116,6 +127,7 @@ impl<'a> Event<'a> {
                 put.bool(client.is_confirmed);
                 put.u32(client.sequence);
                 put.created(client.created.as_ref());
+                put.set(client.set.as_deref());
             }
             Self::ClientGone(client) => {
                 put.u8(2);
@@ -192,6 +204,19 @@ impl<'a> Event<'a> {
                 put.file(file);
                 put.span(*span);
             }
+            Self::Owner { client, name, owner } => {
+                let OwnerImage { is_lock, seqid, last, is_confirmed, unconfirmed, closed } =
+                    owner.as_ref();
+                put.u8(15);
+                put.u64(client.0);
+                put.bytes(name);
+                put.bool(*is_lock);
+                put.u32(*seqid);
+                put.last(last.as_ref());
+                put.bool(*is_confirmed);
+                put.number(*unconfirmed);
+                put.number(*closed);
+            }
             Self::Serials { state, session } => {
                 put.u8(14);
                 put.u64(*state);
@@ -220,6 +245,7 @@ impl<'a> Event<'a> {
                 is_confirmed: take.bool()?,
                 sequence: take.u32()?,
                 created: take.created()?,
+                set: take.set()?.map(Cow::Owned),
             }),
             2 => Self::ClientGone(ClientId(take.u64()?)),
             3 => Self::ReclaimComplete(ClientId(take.u64()?)),
@@ -268,6 +294,18 @@ impl<'a> Event<'a> {
                 owner: take.bytes()?,
                 file: take.file()?,
                 span: take.span()?,
+            },
+            15 => Self::Owner {
+                client: ClientId(take.u64()?),
+                name: take.bytes()?,
+                owner: Cow::Owned(OwnerImage {
+                    is_lock: take.bool()?,
+                    seqid: take.u32()?,
+                    last: take.last()?,
+                    is_confirmed: take.bool()?,
+                    unconfirmed: take.number()?,
+                    closed: take.number()?,
+                }),
             },
             14 => Self::Serials { state: take.u64()?, session: take.u64()? },
             _ => return Err(ImageError),

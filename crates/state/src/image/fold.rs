@@ -11,6 +11,8 @@ use super::event::ClientEvent;
 use crate::files::Share;
 use crate::ids::{LockNumber, OpenNumber};
 use crate::ranges::Ranges;
+use crate::registry::set_client::SetClientRecord;
+use crate::v40::OwnerImage;
 use crate::{Channel, ClientId, CreatedSession, FileKey, SessionId};
 
 /// Bytes that are no events of this version.
@@ -22,13 +24,21 @@ pub struct ImageError;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
     pub(super) clients: BTreeMap<ClientId, ClientImage>,
-    /// By owner, and whether it is confirmed.
-    owners: HashMap<(Arc<[u8]>, bool), ClientId>,
+    owners: HashMap<OwnerKey, ClientId>,
     sessions: HashMap<SessionId, ClientId>,
     /// The last generation of each place for a client.
     pub(super) places: BTreeMap<u16, u16>,
     pub(super) serial_next: u64,
     pub(super) session_serial_next: u64,
+}
+
+/// Which records there may be one of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct OwnerKey {
+    owner: Arc<[u8]>,
+    /// `SETCLIENTID` made it. Its owners are others than those of `EXCHANGE_ID`.
+    is_set: bool,
+    is_confirmed: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +52,7 @@ pub(super) struct ClientImage {
     pub(super) has_completed_reclaim: bool,
     pub(super) sequence: u32,
     pub(super) created: Option<CreatedSession>,
+    pub(super) set: Option<SetClientRecord>,
     pub(super) sessions: BTreeMap<SessionId, SessionImage>,
     pub(super) opens: OpensImage,
 }
@@ -68,6 +79,8 @@ pub(super) type RangesImage = Ranges<(), OpenNumber>;
 pub(super) struct OpensImage {
     pub(super) opens: BTreeMap<OpenNumber, OpenImage>,
     pub(super) locks: BTreeMap<LockNumber, LockImage>,
+    /// By whether it is a lock-owner, and name.
+    pub(super) owners: BTreeMap<(bool, Arc<[u8]>), OwnerImage>,
     /// By lock-owner and file.
     pub(super) ranges: HashMap<(Arc<[u8]>, FileKey), RangesImage>,
 }
@@ -164,6 +177,7 @@ impl Image {
             Event::OpensAnew(client)
             | Event::OpenGone { client, .. }
             | Event::LockGone { client, .. }
+            | Event::Owner { client, .. }
             | Event::Range { client, .. }
             | Event::RangeGone { client, .. } => self.change_opens(client, event),
         }
@@ -179,14 +193,16 @@ impl Image {
         let id = event.id;
         self.places.insert(id.index(), id.generation());
         let owner: Arc<[u8]> = event.owner.into();
-        let same = self.owners.insert((Arc::clone(&owner), event.is_confirmed), id);
+        let (is_set, is_confirmed) = (event.set.is_some(), event.is_confirmed);
+        let key = OwnerKey { owner: Arc::clone(&owner), is_set, is_confirmed };
+        let same = self.owners.insert(key.clone(), id);
         if let Some(other) = same.filter(|other| *other != id) {
             self.remove_client(other);
-            self.owners.insert((Arc::clone(&owner), event.is_confirmed), id);
+            self.owners.insert(key.clone(), id);
         }
         let before = self.clients.remove(&id);
-        if event.is_confirmed && before.as_ref().is_some_and(|before| !before.is_confirmed) {
-            self.owners.remove(&(Arc::clone(&owner), false));
+        if is_confirmed && before.as_ref().is_some_and(|before| !before.is_confirmed) {
+            self.owners.remove(&OwnerKey { is_confirmed: false, ..key });
         }
         let has_completed_reclaim =
             before.as_ref().is_some_and(|before| before.has_completed_reclaim);
@@ -202,6 +218,7 @@ impl Image {
             has_completed_reclaim,
             sequence: event.sequence,
             created: event.created,
+            set: event.set.as_deref().cloned(),
             sessions,
             opens,
         };
@@ -211,7 +228,8 @@ impl Image {
     fn remove_client(&mut self, id: ClientId) {
         self.places.insert(id.index(), id.generation());
         let Some(client) = self.clients.remove(&id) else { return };
-        let key = (client.owner, client.is_confirmed);
+        let ClientImage { owner, is_confirmed, .. } = client;
+        let key = OwnerKey { owner, is_set: client.set.is_some(), is_confirmed };
         if self.owners.get(&key) == Some(&id) {
             self.owners.remove(&key);
         }
@@ -224,6 +242,9 @@ impl Image {
 impl OpensImage {
     fn apply(&mut self, event: &Event<'_>) {
         match *event {
+            Event::Owner { name, ref owner, .. } => {
+                self.owners.insert((owner.is_lock, name.into()), owner.as_ref().clone());
+            }
             Event::OpensAnew(_) => *self = Self::default(),
             Event::Open { number, owner, file, seqid, share, asked, .. } => {
                 let locks = self.opens.remove(&number).map(|open| open.locks).unwrap_or_default();

@@ -10,6 +10,7 @@ use super::fold::{ClientImage, Image, OpensImage, SessionImage};
 use crate::client_locks::LockRecord;
 use crate::file_locks::LockOwner;
 use crate::opens::{AskedShares, ClientOpens, OpenRecord};
+use crate::registry::set_client::SetClientRecord;
 use crate::slot::LastRequest;
 use crate::{Client, ClientId, CreatedSession, Principal, Session, SessionId, State};
 
@@ -24,6 +25,7 @@ pub(crate) struct RestoredRecord {
     pub(crate) is_confirmed: bool,
     pub(crate) sequence: u32,
     pub(crate) created: Option<CreatedSession>,
+    pub(crate) set: Option<SetClientRecord>,
 }
 
 impl State {
@@ -52,9 +54,11 @@ impl State {
         });
         let clients = self.registry.lock().note_all();
         for client in clients {
+            let owners = client.owners.lock();
             let opens = client.opens.lock();
             if !opens.is_ended {
                 self.note_opens(&client, &opens);
+                owners.note_all(&client);
             }
         }
     }
@@ -116,6 +120,7 @@ impl State {
             is_confirmed: client.is_confirmed,
             sequence: client.sequence,
             created: client.created,
+            set: client.set,
         };
         let client = self.registry.lock().restore(now_ms, record)?;
         if has_completed_reclaim {
@@ -137,6 +142,8 @@ impl State {
     }
 
     fn restore_opens(&self, client: &Arc<Client>, image: &OpensImage) {
+        let now_ms = client.now_ms();
+        client.owners.lock().restore(&image.owners, now_ms);
         let mut opens = client.opens.lock();
         for (number, open) in &image.opens {
             let record = OpenRecord {

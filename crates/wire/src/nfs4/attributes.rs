@@ -126,6 +126,19 @@ numbers! {
         MountedOnFileId = 55,
         /// Which attributes an exclusive create can set.
         SuppAttrExclCreat = 75,
+        /// What ranges of CLONE are multiples of, in bytes (RFC 7862 §12.2).
+        CloneBlkSize = 77,
+        /// Bytes that would be free if it were removed.
+        SpaceFreed = 78,
+        /// How the change attribute changes.
+        ChangeAttrType = 79,
+        /// Label of mandatory access control.
+        SecLabel = 80,
+        /// Permissions of what is made, and which of them a list that it inherits makes no use of
+        /// (RFC 8275).
+        ModeUmask = 81,
+        /// Whether it can have extended attributes (RFC 8276).
+        XattrSupport = 82,
     }
 }
 

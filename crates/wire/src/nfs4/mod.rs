@@ -1,5 +1,6 @@
-//! NFS version 4, minor version 1 (RFC 8881): statuses, numbers of operations and attributes, the
-//! head of a COMPOUND, and arguments and results of the operations that are served.
+//! NFS version 4, minor versions 0 to 2 (RFC 7530, RFC 8881, RFC 7862): statuses, numbers of
+//! operations and attributes, the head of a COMPOUND, and arguments and results of the operations
+//! that are served.
 //!
 //! A COMPOUND's operations are not decoded as a whole: who executes them reads a number
 //! ([`Op4`]), then its arguments, one operation at a time.
@@ -9,6 +10,7 @@ mod operations;
 mod results;
 mod session;
 mod status;
+mod v40;
 
 pub use attributes::{Attribute4, Bitmap4, Fattr4};
 pub use operations::{
@@ -31,6 +33,10 @@ pub use session::{
     TestStateId4Args,
 };
 pub use status::NfsStat4;
+pub use v40::{
+    CallbackClient4, ClientInUse4, OpenConfirm4Args, ReleaseLockOwner4Args, Renew4Args,
+    SetClientId4Args, SetClientId4Result, SetClientIdConfirm4Args,
+};
 
 /// Version of program [`crate::nfs3::PROGRAM`].
 pub const VERSION: u32 = 4;

@@ -136,6 +136,40 @@ numbers! {
         DestroyClientId = 57,
         /// `RECLAIM_COMPLETE`.
         ReclaimComplete = 58,
+        /// ALLOCATE.
+        Allocate = 59,
+        /// COPY.
+        Copy = 60,
+        /// `COPY_NOTIFY`.
+        CopyNotify = 61,
+        /// DEALLOCATE.
+        Deallocate = 62,
+        /// `IO_ADVISE`.
+        IoAdvise = 63,
+        /// LAYOUTERROR.
+        LayoutError = 64,
+        /// LAYOUTSTATS.
+        LayoutStats = 65,
+        /// `OFFLOAD_CANCEL`.
+        OffloadCancel = 66,
+        /// `OFFLOAD_STATUS`.
+        OffloadStatus = 67,
+        /// `READ_PLUS`.
+        ReadPlus = 68,
+        /// SEEK.
+        Seek = 69,
+        /// `WRITE_SAME`.
+        WriteSame = 70,
+        /// CLONE.
+        Clone = 71,
+        /// GETXATTR.
+        GetXattr = 72,
+        /// SETXATTR.
+        SetXattr = 73,
+        /// LISTXATTRS.
+        ListXattrs = 74,
+        /// REMOVEXATTR.
+        RemoveXattr = 75,
         /// What is no operation.
         Illegal = 10044,
     }

@@ -211,5 +211,23 @@ numbers! {
         ReturnConflict = 10086,
         /// The delegation was revoked.
         DelegRevoked = 10087,
+        /// The other server of a copy does not support it (RFC 7862 §11.1).
+        PartnerNotSupp = 10088,
+        /// The other server of a copy does not trust this one.
+        PartnerNoAuth = 10089,
+        /// Such an arm of a union is not supported.
+        UnionNotSupp = 10090,
+        /// A copy beside the call is not allowed.
+        OffloadDenied = 10091,
+        /// The format of the label is another.
+        WrongLfs = 10092,
+        /// The label makes no sense.
+        BadLabel = 10093,
+        /// What is required of a copy cannot be met.
+        OffloadNoReqs = 10094,
+        /// There is no such extended attribute (RFC 8276 §8.4.1).
+        NoXattr = 10095,
+        /// The value of an extended attribute is too large.
+        Xattr2Big = 10096,
     }
 }

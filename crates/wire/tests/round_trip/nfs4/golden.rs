@@ -1,13 +1,16 @@
-//! Messages of NFSv4.1 byte by byte, put together by hand from RFC 8881 and RFC 5662.
+//! Messages of NFSv4.0 and 4.1 byte by byte, put together by hand from RFC 7530, RFC 7531, RFC 8881
+//! and RFC 5662.
 
 use steadfast_wire::nfs3::StableHow;
 use steadfast_wire::nfs4::{
-    Ace4, Attribute4, BindConnToSession4Result, Bitmap4, CallbackSec4, ChangeInfo4,
-    ChannelAttributes4, Create4Args, CreateSession4Args, CreateSession4Result, CreateType4,
-    ExchangeId4Args, ExchangeId4Result, Fattr4, ImplementationId4, Lock4Args, LockDenied4,
-    LockOwner4, LockType4, LockU4Args, Locker4, NfsStat4, Open4Args, Open4Result, OpenClaim4,
-    OpenDelegation4, OpenHow4, Read4Args, Read4Result, SecFlavour4, SecInfo4Result, SpaceLimit4,
-    StateId4, StateProtect4, StateProtectResult4, TestStateId4Result, Write4Args,
+    Ace4, Attribute4, BindConnToSession4Result, Bitmap4, CallbackClient4, CallbackSec4,
+    ChangeInfo4, ChannelAttributes4, ClientInUse4, Close4Args, Create4Args, CreateSession4Args,
+    CreateSession4Result, CreateType4, ExchangeId4Args, ExchangeId4Result, Fattr4,
+    ImplementationId4, Lock4Args, LockDenied4, LockOwner4, LockType4, LockU4Args, Locker4,
+    NfsStat4, Open4Args, Open4Result, OpenClaim4, OpenConfirm4Args, OpenDelegation4,
+    OpenDowngrade4Args, OpenHow4, Read4Args, Read4Result, ReleaseLockOwner4Args, Renew4Args,
+    SecFlavour4, SecInfo4Result, SetClientId4Args, SetClientId4Result, SetClientIdConfirm4Args,
+    SpaceLimit4, StateId4, StateProtect4, StateProtectResult4, TestStateId4Result, Write4Args,
 };
 use steadfast_xdr::{Decode, Encode, Reader};
 
@@ -257,4 +260,43 @@ fn flavours_and_states() {
     );
     let status_codes = vec![NfsStat4::Ok, NfsStat4::BadStateId];
     check(&TestStateId4Result { status_codes }, b"\0\0\0\x02\0\0\0\0\0\0\x27\x29");
+}
+
+#[test]
+fn a_client_of_minor_version_0_makes_itself_known() {
+    let callback =
+        CallbackClient4 { program: 0x4000_0000, netid: b"tcp", address: b"10.0.0.2.3.4" };
+    let arguments =
+        SetClientId4Args { verifier: *b"verifier", id: b"Linux", callback, callback_ident: 7 };
+    check(
+        &arguments,
+        b"verifier\0\0\0\x05Linux\0\0\0\x40\0\0\0\0\0\0\x03tcp\0\0\0\0\x0c10.0.0.2.3.4\0\0\0\x07",
+    );
+    let result = SetClientId4Result { clientid: 0x0102_0304_0506_0708, confirm: *b"confirm!" };
+    check(&result, b"\x01\x02\x03\x04\x05\x06\x07\x08confirm!");
+    let confirm = SetClientIdConfirm4Args { clientid: 9, confirm: *b"confirm!" };
+    check(&confirm, b"\0\0\0\0\0\0\0\x09confirm!");
+    let in_use = ClientInUse4 { netid: b"tcp", address: b"::1.8.1" };
+    check(&in_use, b"\0\0\0\x03tcp\0\0\0\0\x07::1.8.1\0");
+    check(&Renew4Args { clientid: 1 << 32 }, b"\0\0\0\x01\0\0\0\0");
+}
+
+#[test]
+fn sequence_ids_of_owners() {
+    let confirm = OpenConfirm4Args { open_stateid: STATEID, seqid: 2 };
+    check(&confirm, b"\0\0\0\x01other-of-12b\0\0\0\x02");
+    let close = Close4Args { seqid: 3, open_stateid: STATEID };
+    check(&close, b"\0\0\0\x03\0\0\0\x01other-of-12b");
+    let downgrade =
+        OpenDowngrade4Args { open_stateid: STATEID, seqid: 4, share_access: 1, share_deny: 2 };
+    check(&downgrade, b"\0\0\0\x01other-of-12b\0\0\0\x04\0\0\0\x01\0\0\0\x02");
+    let lock_owner = LockOwner4 { clientid: 3, owner: b"who" };
+    check(&ReleaseLockOwner4Args { lock_owner }, b"\0\0\0\0\0\0\0\x03\0\0\0\x03who\0");
+    let by_open = Locker4::Open { open_seqid: 5, open_stateid: STATEID, lock_seqid: 6, lock_owner };
+    check(
+        &by_open,
+        b"\0\0\0\x01\0\0\0\x05\0\0\0\x01other-of-12b\0\0\0\x06\0\0\0\0\0\0\0\x03\0\0\0\x03who\0",
+    );
+    let by_lock = Locker4::Lock { lock_stateid: STATEID, lock_seqid: 7 };
+    check(&by_lock, b"\0\0\0\0\0\0\0\x01other-of-12b\0\0\0\x07");
 }

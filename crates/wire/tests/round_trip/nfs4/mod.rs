@@ -1,4 +1,4 @@
-//! The same of NFSv4.1.
+//! The same of NFSv4.0 and 4.1.
 
 mod golden;
 mod strategies;
@@ -48,6 +48,13 @@ types! {
     reclaim_complete: nfs4::ReclaimComplete4Args;
     free_stateid: nfs4::FreeStateId4Args;
     test_stateid: nfs4::TestStateId4Args;
+    setclientid: nfs4::SetClientId4Args<'_>;
+    setclientid_result: nfs4::SetClientId4Result;
+    setclientid_in_use: nfs4::ClientInUse4<'_>;
+    setclientid_confirm: nfs4::SetClientIdConfirm4Args;
+    renew: nfs4::Renew4Args;
+    open_confirm: nfs4::OpenConfirm4Args;
+    release_lockowner: nfs4::ReleaseLockOwner4Args<'_>;
     compound_reply_head: nfs4::CompoundReplyHead4<'_>;
     change_info: nfs4::ChangeInfo4;
     time: nfs4::NfsTime4;
@@ -113,6 +120,7 @@ fn announced_lengths_are_refused_beyond_their_bounds() {
     assert!(nfs4::TestStateId4Args::decode(&mut Reader::new(&announced(4097))).is_err());
     assert!(nfs4::SecInfo4Result::decode(&mut Reader::new(&announced(65))).is_err());
     assert!(CompoundHead4::decode(&mut Reader::new(&announced(u32::MAX))).is_err());
+    assert!(nfs4::ClientInUse4::decode(&mut Reader::new(&announced(65))).is_err());
     // Two implementation ids where there may be one.
     let two = [&[0; 8][..], &announced(0), &[0; 4], &2_u32.to_be_bytes(), &[0; 64]].concat();
     assert!(nfs4::ExchangeId4Args::decode(&mut Reader::new(&two)).is_err());

@@ -1,18 +1,20 @@
-//! Values of the types of NFSv4.1.
+//! Values of the types of NFSv4.0 and 4.1.
 
 use steadfast_wire::nfs4::{
     Access4Args, Access4Result, Ace4, Attribute4, BackchannelCtl4Args, BindConnToSession4Args,
-    BindConnToSession4Result, Bitmap4, CallbackSec4, ChangeInfo4, ChannelAttributes4, Close4Args,
-    Commit4Args, CompoundHead4, CompoundReplyHead4, Create4Args, Create4Result, CreateSession4Args,
-    CreateSession4Result, CreateType4, DestroyClientId4Args, DestroySession4Args, ExchangeId4Args,
-    ExchangeId4Result, Fattr4, FileType4, FreeStateId4Args, GetAttr4Args, GetFh4Result,
-    ImplementationId4, Link4Args, Lock4Args, LockDenied4, LockOwner4, LockT4Args, LockType4,
-    LockU4Args, Locker4, Lookup4Args, NfsStat4, NfsTime4, Op4, Open4Args, Open4Result, OpenClaim4,
-    OpenDelegation4, OpenDowngrade4Args, OpenHow4, PutFh4Args, Read4Args, Read4Result,
-    ReadDir4Args, ReadLink4Result, ReclaimComplete4Args, Remove4Args, Rename4Args, Rename4Result,
-    SecFlavour4, SecInfo4Args, SecInfo4Result, SecInfoNoName4Args, Sequence4Args, Sequence4Result,
-    SetAttr4Args, SpaceLimit4, StateId4, StateProtect4, StateProtectResult4, TestStateId4Args,
-    TestStateId4Result, Verify4Args, Write4Args, Write4Result,
+    BindConnToSession4Result, Bitmap4, CallbackClient4, CallbackSec4, ChangeInfo4,
+    ChannelAttributes4, ClientInUse4, Close4Args, Commit4Args, CompoundHead4, CompoundReplyHead4,
+    Create4Args, Create4Result, CreateSession4Args, CreateSession4Result, CreateType4,
+    DestroyClientId4Args, DestroySession4Args, ExchangeId4Args, ExchangeId4Result, Fattr4,
+    FileType4, FreeStateId4Args, GetAttr4Args, GetFh4Result, ImplementationId4, Link4Args,
+    Lock4Args, LockDenied4, LockOwner4, LockT4Args, LockType4, LockU4Args, Locker4, Lookup4Args,
+    NfsStat4, NfsTime4, Op4, Open4Args, Open4Result, OpenClaim4, OpenConfirm4Args, OpenDelegation4,
+    OpenDowngrade4Args, OpenHow4, PutFh4Args, Read4Args, Read4Result, ReadDir4Args,
+    ReadLink4Result, ReclaimComplete4Args, ReleaseLockOwner4Args, Remove4Args, Rename4Args,
+    Rename4Result, Renew4Args, SecFlavour4, SecInfo4Args, SecInfo4Result, SecInfoNoName4Args,
+    Sequence4Args, Sequence4Result, SetAttr4Args, SetClientId4Args, SetClientId4Result,
+    SetClientIdConfirm4Args, SpaceLimit4, StateId4, StateProtect4, StateProtectResult4,
+    TestStateId4Args, TestStateId4Result, Verify4Args, Write4Args, Write4Result,
 };
 
 use crate::strategies::{Make, Parts, enumerations, one_of, structures, word};
@@ -254,6 +256,14 @@ structures! {
     ReclaimComplete4Args { one_fs }
     FreeStateId4Args { stateid }
     TestStateId4Args { stateids }
+    CallbackClient4<'p> { program netid address }
+    SetClientId4Args<'p> { verifier id callback callback_ident }
+    SetClientId4Result { clientid confirm }
+    ClientInUse4<'p> { netid address }
+    SetClientIdConfirm4Args { clientid confirm }
+    Renew4Args { clientid }
+    OpenConfirm4Args { open_stateid seqid }
+    ReleaseLockOwner4Args<'p> { lock_owner }
     CompoundReplyHead4<'p> { status tag operations }
     ChangeInfo4 { atomic before after }
     NfsTime4 { seconds nseconds }

@@ -1,0 +1,107 @@
+//! The sequence of one owner's requests (RFC 7530 §9.1.7): each is executed once, and the last reply
+//! is kept.
+
+use steadfast_vfs::StorageHandle;
+
+use crate::StateError;
+
+/// A request in the sequence of an owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnerRequest {
+    /// Its sequence id.
+    pub seqid: u32,
+    /// Number of the operation.
+    pub operation: u32,
+    /// Tells its arguments from others.
+    pub digest: u64,
+}
+
+/// What an operation was answered, for its repetition.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnerReply {
+    /// The status, by its number.
+    pub status: u32,
+    /// What followed the status.
+    pub result: Box<[u8]>,
+    /// What became the current object: share, and its handle there.
+    pub object: Option<(u64, StorageHandle)>,
+}
+
+/// Where an owner is in its sequence.
+#[derive(Debug)]
+pub(super) struct Sequence {
+    seqid: u32,
+    last: Option<(OwnerRequest, OwnerReply)>,
+    /// A request is being executed.
+    is_busy: bool,
+}
+
+/// What a request is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Judged {
+    Next,
+    /// The last one again.
+    Again(OwnerReply),
+}
+
+impl Sequence {
+    /// A sequence that begins with this request, which is being executed.
+    pub(super) fn begun_by(request: &OwnerRequest) -> Self {
+        Self { seqid: request.seqid.wrapping_sub(1), last: None, is_busy: true }
+    }
+
+    /// A sequence whose last request was answered otherwise.
+    pub(super) fn at(seqid: u32) -> Self {
+        Self { seqid, last: None, is_busy: false }
+    }
+
+    /// A sequence whose last request was answered so.
+    pub(super) fn restored(seqid: u32, last: Option<(OwnerRequest, OwnerReply)>) -> Self {
+        Self { seqid, last, is_busy: false }
+    }
+
+    /// The last request that was executed.
+    pub(super) fn executed(&self) -> (u32, Option<(OwnerRequest, OwnerReply)>) {
+        (self.seqid, self.last.clone())
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        self.is_busy
+    }
+
+    /// Judges a request. The next one is not begun by that.
+    pub(super) fn judge(&self, request: &OwnerRequest) -> Result<Judged, StateError> {
+        if self.is_busy {
+            return Err(StateError::OwnerBusy);
+        }
+        if let Some((last, reply)) = self.last.as_ref().filter(|(last, _)| last == request) {
+            debug_assert_eq!(last.seqid, self.seqid, "what is kept is the last");
+            return Ok(Judged::Again(reply.clone()));
+        }
+        self.require_next(request.seqid).map(|()| Judged::Next)
+    }
+
+    /// Whether a sequence id is the next one.
+    pub(super) fn require_next(&self, seqid: u32) -> Result<(), StateError> {
+        if seqid == self.seqid.wrapping_add(1) { Ok(()) } else { Err(StateError::BadSequence) }
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.is_busy = true;
+    }
+
+    /// The request that was begun is answered, and has used its sequence id.
+    pub(super) fn finish(&mut self, request: &OwnerRequest, reply: OwnerReply) {
+        *self = Self { seqid: request.seqid, last: Some((*request, reply)), is_busy: false };
+    }
+
+    /// It has not used its sequence id.
+    pub(super) fn give_up(&mut self) {
+        self.is_busy = false;
+    }
+
+    /// A request that another owner's sequence keeps the reply of has used the next sequence id.
+    pub(super) fn advance(&mut self, seqid: u32) {
+        *self = Self { seqid, last: None, is_busy: self.is_busy };
+    }
+}
