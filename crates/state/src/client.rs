@@ -6,12 +6,23 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::hosts::HostData;
 use crate::opens::ClientOpens;
 use crate::{ClientId, StateError};
 
-/// A client: one life of one host, as its `EXCHANGE_ID` named it.
+/// What a client speaks.
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    /// NFSv4: it has a lease.
+    Nfs4,
+    /// NLM: it keeps what it has until it, or its monitor, says otherwise.
+    Host(Arc<HostData>),
+}
+
+/// A client: one life of one host, as its `EXCHANGE_ID` named it; or a host that speaks NLM.
 pub struct Client {
     id: ClientId,
+    kind: Kind,
     renewed_ms: AtomicU64,
     /// The state's.
     clock_ms: Arc<AtomicU64>,
@@ -22,9 +33,10 @@ pub struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(id: ClientId, now_ms: u64, clock_ms: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(id: ClientId, kind: Kind, now_ms: u64, clock_ms: Arc<AtomicU64>) -> Self {
         Self {
             id,
+            kind,
             clock_ms,
             renewed_ms: AtomicU64::new(now_ms),
             has_completed_reclaim: AtomicBool::new(false),
@@ -65,9 +77,20 @@ impl Client {
         self.renewed_ms.load(Ordering::Relaxed)
     }
 
-    /// How long ago it was last heard, in ms.
+    /// How long ago it was last heard, in ms. A host is never silent: it has no lease to renew.
     pub(crate) fn silent_ms(&self, now_ms: u64) -> u64 {
-        now_ms.saturating_sub(self.renewed_ms())
+        match self.kind {
+            Kind::Nfs4 => now_ms.saturating_sub(self.renewed_ms()),
+            Kind::Host(_) => 0,
+        }
+    }
+
+    /// What is known of it, if it speaks NLM.
+    pub(crate) fn host(&self) -> Option<&Arc<HostData>> {
+        match &self.kind {
+            Kind::Nfs4 => None,
+            Kind::Host(data) => Some(data),
+        }
     }
 
     /// Whether `RECLAIM_COMPLETE` was sent.

@@ -1,5 +1,5 @@
-//! What NFSv4.1 clients make at the server, and keep there: client records, sessions, slots, opens,
-//! locks.
+//! What clients of NFSv4.1 make at the server, and keep there: client records, sessions, slots,
+//! opens, locks. And what hosts lock that speak NLM, beside NFSv3: both are locks of the same files.
 //!
 //! An open is a promise over many requests, so somebody has to remember it; the same is true of a
 //! slot's last request. This crate remembers, and judges by what it remembers. It serves many
@@ -28,8 +28,10 @@ mod error;
 mod exchange;
 mod file_locks;
 mod files;
+mod hosts;
 mod ids;
 mod locking;
+mod nlm;
 mod opening;
 mod opens;
 mod range_index;
@@ -44,8 +46,10 @@ mod state;
 pub use client::Client;
 pub use error::StateError;
 pub use exchange::{ExchangeId, ExchangedId};
+pub use hosts::{Effect, Host};
 pub use ids::{ClientId, FileKey, Principal, SessionId, ShareAccess, ShareDeny, StateId};
 pub use locking::{Conflict, Lock, LockBy, LockError, LockRange, LockReport};
+pub use nlm::{NlmError, NlmHolder, NlmLock, NlmOwner};
 pub use opening::Open;
 pub use ranges::LockKind;
 pub use registry::{ClientReport, CreateSession, CreatedSession};

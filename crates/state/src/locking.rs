@@ -23,7 +23,7 @@ pub struct LockRange {
 }
 
 impl LockRange {
-    fn span(self) -> Result<Span, StateError> {
+    pub(crate) fn span(self) -> Result<Span, StateError> {
         let end = match (self.length, self.offset.checked_add(self.length)) {
             (u64::MAX, _) => u64::MAX,
             (1.., Some(behind)) => behind - 1,
@@ -249,7 +249,8 @@ impl State {
         }
         let (is_waited_for, room) = (request.is_waited_for, self.room(&opens));
         let time = self.time(client);
-        let asking = Asking { owner: &owner, open, span, kind, is_waited_for, room, time };
+        let asking =
+            Asking { owner: &owner, open, span, kind, is_waited_for, note: None, room, time };
         let locked = self.files.lock(file, |locks| locks.lock(&asking).map_err(Stopped::from));
         let growth = locked.unwrap_or_else(|| Err(StateError::BadStateId.into()))?;
         self.count_locks(&mut opens, growth, isize::from(lock.is_none()));
@@ -334,13 +335,13 @@ impl State {
         self.locks.fetch_add((ranges + stateids).cast_unsigned(), Ordering::Relaxed);
     }
 
-    fn ranges_a_client_max(&self) -> usize {
+    pub(crate) fn ranges_a_client_max(&self) -> usize {
         usize::try_from(self.settings.limits.ranges_a_client_max).unwrap_or(usize::MAX)
     }
 
     /// Whether the locks of all clients may become more. Each thread that is told so at the same
     /// time may add up to three.
-    fn has_room_for_locks(&self) -> bool {
+    pub(crate) fn has_room_for_locks(&self) -> bool {
         let count_max = usize::try_from(self.settings.limits.locks_max).unwrap_or(usize::MAX);
         self.locks.load(Ordering::Relaxed) < count_max
     }
@@ -350,7 +351,7 @@ impl State {
         self.ranges_a_client_max().saturating_sub(opens.locks.ranges())
     }
 
-    fn time(&self, client: &Client) -> Time {
+    pub(crate) fn time(&self, client: &Client) -> Time {
         Time { now_ms: client.now_ms(), lease_ms: self.settings.lease_ms }
     }
 }

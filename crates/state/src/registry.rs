@@ -1,10 +1,13 @@
 //! The client records: which owners are known, by which ids, with which sessions.
 
+mod hosts;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use crate::client::Kind;
 use crate::exchange::{Case, Confirmed, judge};
 use crate::session::slot_bytes_max;
 use crate::{
@@ -16,9 +19,9 @@ use crate::{
 pub(crate) const OWNER_BYTES_MAX: usize = 1024;
 /// What is kept of an implementation's name, in bytes.
 const IMPLEMENTATION_BYTES_MAX: usize = 256;
-/// Clients, whatever the limits say: the index of a record has 16 bits, and a fifth of all records
-/// may be unconfirmed.
-const CLIENTS_MAX: u32 = 50_000;
+/// Clients, whatever the limits say: the index of a record has 16 bits. There may be as many hosts
+/// that speak NLM, and a quarter as many unconfirmed records.
+const CLIENTS_MAX: u32 = 28_000;
 /// Unconfirmed records that there may be, whatever the limits say.
 const UNCONFIRMED_MIN: usize = 16;
 
@@ -132,7 +135,8 @@ impl Record {
     fn report(&self, now_ms: u64, settings: &Settings) -> ClientReport {
         let (opens, locks) = {
             let opens = self.client.opens.lock();
-            (opens.count(), opens.locks.ranges())
+            let of_host = self.client.host().map_or(0, |host| host.ranges());
+            (opens.count(), opens.locks.ranges() + of_host)
         };
         ClientReport {
             id: self.client.id(),
@@ -185,6 +189,8 @@ pub(crate) struct Registry {
     /// possible, after 65,536 times as many clients as there are places.
     free: VecDeque<u16>,
     owners: HashMap<Arc<[u8]>, OfOwner>,
+    /// Hosts that speak NLM, by address and name: apart from the owners, whose names may be the same.
+    hosts: HashMap<(IpAddr, Arc<[u8]>), u16>,
     /// Unconfirmed records in the order in which they were made.
     unconfirmed: BTreeMap<u64, u16>,
     order_next: u64,
@@ -204,6 +210,7 @@ impl Registry {
             places: Vec::new(),
             free: VecDeque::new(),
             owners: HashMap::new(),
+            hosts: HashMap::new(),
             unconfirmed: BTreeMap::new(),
             order_next: 0,
             slot_bytes: 0,
@@ -212,7 +219,7 @@ impl Registry {
 
     /// Records that there are at most.
     pub(crate) fn records_max(&self) -> usize {
-        self.confirmed_max + self.unconfirmed_max
+        self.confirmed_max + self.unconfirmed_max + self.hosts_max()
     }
 
     pub(crate) fn find(&self, id: ClientId) -> Option<&Record> {
@@ -295,8 +302,9 @@ impl Registry {
             Some((owner, _)) => Arc::clone(owner),
             None => request.owner.into(),
         };
+        let clock_ms = Arc::clone(&self.clock_ms);
         let record = place.record.insert(Record {
-            client: Arc::new(Client::new(id, now_ms, Arc::clone(&self.clock_ms))),
+            client: Arc::new(Client::new(id, Kind::Nfs4, now_ms, clock_ms)),
             owner: Arc::clone(&owner),
             verifier: request.verifier,
             principal: request.principal.clone(),
@@ -355,7 +363,7 @@ impl Registry {
 
     fn confirmed_count(&self) -> usize {
         let used = self.places.len().saturating_sub(self.free.len());
-        used.saturating_sub(self.unconfirmed.len())
+        used.saturating_sub(self.unconfirmed.len() + self.hosts.len())
     }
 
     fn records(&self) -> impl Iterator<Item = &Record> {
@@ -368,6 +376,9 @@ impl Registry {
         let index = id.index();
         let record = self.places.get_mut(usize::from(index))?.record.take()?;
         self.free.push_back(index);
+        if record.client.host().is_some() {
+            self.hosts.remove(&(record.address, Arc::clone(&record.owner)));
+        }
         if let Some(order) = record.unconfirmed {
             self.unconfirmed.remove(&order);
         }
@@ -398,7 +409,8 @@ impl Registry {
         left: &mut Vec<Record>,
         make: impl FnOnce(Arc<Client>, Channel, Channel) -> Option<Arc<Session>>,
     ) -> Result<CreatedSession, StateError> {
-        let record = self.find_mut(request.client).ok_or(StateError::StaleClientId)?;
+        let record = self.find_mut(request.client).filter(|record| record.client.host().is_none());
+        let record = record.ok_or(StateError::StaleClientId)?;
         if request.sequence == record.sequence {
             let created = record.created.ok_or(StateError::SequenceMisordered)?;
             record.client.renew(now_ms);
@@ -489,7 +501,8 @@ impl Registry {
 
     /// `DESTROY_CLIENTID`.
     pub(crate) fn destroy(&mut self, id: ClientId) -> Result<Option<Record>, StateError> {
-        let record = self.find(id).ok_or(StateError::StaleClientId)?;
+        let record = self.find(id).filter(|record| record.client.host().is_none());
+        let record = record.ok_or(StateError::StaleClientId)?;
         if record.has_state() {
             return Err(StateError::ClientIdBusy);
         }

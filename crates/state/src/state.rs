@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use crate::files::Files;
+use crate::hosts::{Effects, Hosts};
 use crate::registry::{Expired, Record, Registry};
 use crate::session_table::SessionTable;
 use crate::{
@@ -23,13 +24,14 @@ pub struct State {
     pub(crate) settings: Settings,
     /// The latest time that a method was given.
     clock_ms: Arc<AtomicU64>,
-    registry: Mutex<Registry>,
+    pub(crate) registry: Mutex<Registry>,
     sessions: SessionTable,
     pub(crate) files: Files,
     /// Opens of all clients.
     pub(crate) opens: AtomicU32,
     /// Locked ranges and lock stateids of all clients.
-    pub(crate) locks: AtomicUsize,
+    pub(crate) locks: Arc<AtomicUsize>,
+    pub(crate) hosts: Hosts,
     /// Serial number of the next open or lock stateid.
     pub(crate) serial: AtomicU64,
 }
@@ -44,13 +46,15 @@ impl State {
         let records_max = u32::try_from(registry.records_max()).unwrap_or(u32::MAX);
         let sessions_max = records_max.saturating_mul(limits.sessions_a_client_max);
         let sessions_max = sessions_max.min(SESSIONS_MAX);
+        let locks = Arc::new(AtomicUsize::new(0));
         Self {
             registry: Mutex::new(registry),
             clock_ms,
             sessions: SessionTable::new(settings.instance, sessions_max),
-            files: Files::new(),
+            files: Files::new(Effects::new(Arc::clone(&locks))),
             opens: AtomicU32::new(0),
-            locks: AtomicUsize::new(0),
+            locks,
+            hosts: Hosts::default(),
             serial: AtomicU64::new(0),
             settings,
         }
@@ -135,6 +139,7 @@ impl State {
         self.advance(now_ms);
         let left = self.registry.lock().sweep(now_ms, &self.settings, COURTESY_MS);
         self.end_all(left);
+        self.judge_waiting_hosts(now_ms);
     }
 
     /// All clients, for listings.
@@ -162,12 +167,12 @@ impl State {
         self.files.count()
     }
 
-    fn advance(&self, now_ms: u64) {
+    pub(crate) fn advance(&self, now_ms: u64) {
         self.clock_ms.fetch_max(now_ms, Ordering::Relaxed);
     }
 
     /// Ends a client if its lease has expired. Whether it is gone: then it has no opens.
-    pub(crate) fn expire(&self, now_ms: u64, client: &Client) -> bool {
+    pub(crate) fn expire(&self, now_ms: u64, client: &Arc<Client>) -> bool {
         let expired = self.registry.lock().expire(now_ms, &self.settings, client.id());
         match expired {
             Expired::Not => false,
@@ -191,7 +196,7 @@ impl State {
         is_found
     }
 
-    fn end_all(&self, records: impl IntoIterator<Item = Record>) {
+    pub(crate) fn end_all(&self, records: impl IntoIterator<Item = Record>) {
         for record in records {
             self.end(&record);
         }
