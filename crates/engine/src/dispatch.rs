@@ -124,7 +124,9 @@ impl Engine {
             suspended: None,
             ended_run: None,
         };
-        match (row.run)(&mut call, &mut arguments, reply) {
+        let outcome = (row.run)(&mut call, &mut arguments, reply);
+        self.shared.send_effects();
+        match outcome {
             Outcome::Done => self.finish(call, start, now_ms, reply),
             Outcome::Replayed => {
                 let result = reply.bytes.get(result_at..).unwrap_or(&[]);

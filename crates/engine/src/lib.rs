@@ -6,7 +6,7 @@
 //! storage's ([`steadfast_vfs::FileSystem`]).
 //!
 //! A call's way: [`Engine::call`] reads the RPC header and the credentials, and finds the procedure
-//! in the table of programs (`programs`; the rows are in `nfs3`, `nfsacl`, `mount`, `rpcbind`). Its
+//! in the table of programs (`programs`; the rows are in `nfs3`, `nfsacl`, `nlm`, `mount` and others). Its
 //! arguments are decoded (`program`), and the duplicate request cache (`reply_cache`) is asked if
 //! a repetition must not be executed. The procedure finds its objects through `call` (handle, share,
 //! rights, squashing), appends its result to the reply, and gives what that promises to the reply
@@ -29,7 +29,10 @@ mod mount;
 mod nfs3;
 mod nfs4;
 mod nfsacl;
+mod nlm;
+mod nsm;
 mod operation;
+mod outbound;
 mod peer;
 mod program;
 mod programs;
@@ -50,6 +53,7 @@ pub use complaint::{Complaint, HangUp, MountRefusal};
 pub use export::{Export, ExportTable};
 pub use host::{CallHost, ReplySink, Room, Stage, StorageId};
 pub use operation::{OperationId, OperationName};
+pub use outbound::{Grant, Outbound, OutboundCall};
 pub use peer::{Peer, Transport};
 pub use programs::{ServedVersion, to_register};
 pub use record::{BEHIND_CHANGE_BYTES_MAX, call_of};
@@ -160,6 +164,7 @@ impl Engine {
         if let Some(keeper) = &self.shared.state_keeper {
             keeper.renew(&|| state.note_all(), &|events| state.take_events(events));
         }
+        self.shared.send_effects();
         self.replies.expire(now_ms);
     }
 

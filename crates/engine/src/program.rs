@@ -16,7 +16,7 @@ pub(crate) struct Program {
     pub(crate) number: u32,
     /// On which port it answers.
     pub(crate) port: Port,
-    /// The versions that can be served, ascending without gaps.
+    /// The versions that can be served, ascending. NLM has no version 2.
     pub(crate) versions: &'static [Version],
 }
 

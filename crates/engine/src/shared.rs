@@ -1,7 +1,7 @@
 //! What the calls of all protocols share: configuration, exports, keys, counters.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use steadfast_shares::Authority;
@@ -10,6 +10,7 @@ use steadfast_state::State;
 use crate::export::ExportTable;
 use crate::mount::list::MountList;
 use crate::nfs4::{self, Nfs4};
+use crate::outbound::Outbound;
 use crate::rpcbind::counts::CallCounts;
 use crate::rpcbind::transports::Transports;
 use crate::state_keeper::StateKeeper;
@@ -55,6 +56,10 @@ pub(crate) struct Shared {
     pub(crate) state_keeper: Option<Arc<dyn StateKeeper>>,
     /// If NFSv4 is served.
     pub(crate) nfs4: Option<Nfs4>,
+    /// Who sends calls to clients.
+    pub(crate) outbound: OnceLock<Arc<dyn Outbound>>,
+    /// Locks that hosts were told of.
+    pub(crate) grants: AtomicU64,
     verifier_changes: AtomicU64,
 }
 
@@ -75,6 +80,8 @@ impl Shared {
             state,
             state_keeper: None,
             nfs4,
+            outbound: OnceLock::new(),
+            grants: AtomicU64::new(0),
             verifier_changes: AtomicU64::new(0),
             config,
         }

@@ -17,7 +17,7 @@ const RPCBIND: u32 = 100_000;
 const NFS: u32 = 100_003;
 const MOUNT: u32 = 100_005;
 const NFSACL: u32 = 100_227;
-const LOCKS: u32 = 100_021;
+const QUOTAS: u32 = 100_011;
 
 const NOW_S: u32 = 1_700_000_000;
 
@@ -179,7 +179,7 @@ fn calls_as_rfc_5531_has_them() {
         ("", Call { procedure: (MOUNT, 2, 0), ..null() }, nothing()),
         ("", Call { procedure: (MOUNT, 3, 0), ..null() }, nothing()),
         ("", Call { procedure: (RPCBIND, 2, 0), ..null() }, nothing()),
-        ("PROG_UNAVAIL", Call { procedure: (LOCKS, 4, 0), ..null() }, ProgramUnavailable),
+        ("PROG_UNAVAIL", Call { procedure: (QUOTAS, 4, 0), ..null() }, ProgramUnavailable),
         ("", Call { procedure: (0, 0, 0), ..null() }, ProgramUnavailable),
         ("", Call { procedure: (u32::MAX, 3, 0), ..null() }, ProgramUnavailable),
         (
@@ -364,14 +364,14 @@ fn rpcbind_as_rfc_1833_has_it() {
     let long = vec![b'x'; 1025];
     for (clause, version, procedure, arguments, expected) in [
         // §3.2: version 2.
-        ("SET and UNSET register nothing", 2, 1, words(&[LOCKS, 4, 6, 4045]), no()),
+        ("SET and UNSET register nothing", 2, 1, words(&[QUOTAS, 4, 6, 4045]), no()),
         ("nor do they for what is served", 2, 1, words(&[NFS, 3, 6, 2049]), no()),
         ("", 2, 2, words(&[NFS, 3, 6, 2049]), no()),
         ("", 2, 1, words(&[NFS, 3, 6]), Garbage),
         ("GETPORT", 2, 3, words(&[NFS, 3, 6, 0]), port(2049)),
         ("whose port is ignored", 2, 3, words(&[NFS, 3, 17, 99]), port(2049)),
         ("of any version of a program", 2, 3, words(&[NFS, 2, 6, 0]), port(2049)),
-        ("0 for what is not registered", 2, 3, words(&[LOCKS, 4, 6, 0]), port(0)),
+        ("0 for what is not registered", 2, 3, words(&[QUOTAS, 4, 6, 0]), port(0)),
         ("nor by this protocol", 2, 3, words(&[NFS, 3, 132, 0]), port(0)),
         ("itself", 2, 3, words(&[RPCBIND, 2, 17, 0]), port(111)),
         (
@@ -382,7 +382,7 @@ fn rpcbind_as_rfc_1833_has_it() {
             Results(words(&[2049, 0])),
         ),
         ("with arguments, too", 2, 5, remote(MOUNT, 1, 0, &[1; 99]), Results(words(&[2049, 0]))),
-        ("and is silent otherwise: no such program", 2, 5, remote(LOCKS, 4, 0, b""), Nothing),
+        ("and is silent otherwise: no such program", 2, 5, remote(QUOTAS, 4, 0, b""), Nothing),
         ("no such version", 2, 5, remote(NFS, 4, 0, b""), Nothing),
         ("what is not to be called so", 2, 5, remote(MOUNT, 3, 5, b""), Nothing),
         ("", 2, 5, remote(NFS, 3, 1, b""), Nothing),
@@ -391,7 +391,7 @@ fn rpcbind_as_rfc_1833_has_it() {
         ("there are no more", 2, 6, vec![], ProcedureUnavailable),
         // §2.2.1: version 3, and §2.2.2: version 4.
         ("SET and UNSET", 3, 1, nfs_by(b"tcp"), no()),
-        ("whoever owns it", 4, 1, binding(LOCKS, 4, b"udp", b"1.2.3.4.1.1", b"superuser"), no()),
+        ("whoever owns it", 4, 1, binding(QUOTAS, 4, b"udp", b"1.2.3.4.1.1", b"superuser"), no()),
         ("", 4, 2, binding(NFS, 3, b"", b"", b"0"), no()),
         ("strings are bounded", 4, 1, binding(NFS, 3, &long, b"", b""), Garbage),
         ("", 4, 1, binding(NFS, 3, b"", &long, b""), Garbage),
@@ -401,11 +401,11 @@ fn rpcbind_as_rfc_1833_has_it() {
         ("whatever it says", 3, 3, nfs_by(b"ticlts"), text(nfs)),
         ("", 4, 3, nfs_by(b"\xff\0"), text(nfs)),
         ("of any version", 3, 3, binding(NFS, 2, b"tcp", b"", b""), text(nfs)),
-        ("empty for what is not registered", 4, 3, binding(LOCKS, 4, b"tcp", b"", b""), text("")),
+        ("empty for what is not registered", 4, 3, binding(QUOTAS, 4, b"tcp", b"", b""), text("")),
         ("CALLIT", 3, 5, remote(NFS, 3, 0, b""), told(nfs)),
         ("BCAST", 4, 5, remote(NFSACL, 3, 0, b"args"), told(nfs)),
         ("itself", 4, 5, remote(RPCBIND, 4, 0, b""), told("127.0.0.1.0.111")),
-        ("silent", 3, 5, remote(LOCKS, 4, 0, b""), Nothing),
+        ("silent", 3, 5, remote(QUOTAS, 4, 0, b""), Nothing),
         ("", 4, 5, remote(MOUNT, 3, 5, b""), Nothing),
         ("", 4, 5, vec![1, 2, 3], Nothing),
         ("GETTIME", 3, 6, vec![], port(NOW_S)),
@@ -430,7 +430,7 @@ fn rpcbind_as_rfc_1833_has_it() {
         ("GETVERSADDR is of one version", 4, 9, nfs_by(b""), text(nfs)),
         ("", 4, 9, binding(NFS, 2, b"", b"", b""), text("")),
         ("INDIRECT", 4, 10, remote(MOUNT, 3, 0, b""), told(nfs)),
-        ("tells errors", 4, 10, remote(LOCKS, 4, 0, b""), ProgramUnavailable),
+        ("tells errors", 4, 10, remote(QUOTAS, 4, 0, b""), ProgramUnavailable),
         ("", 4, 10, remote(NFS, 2, 0, b""), ProgramUnavailable),
         ("", 4, 10, remote(NFS, 3, 6, b""), ProcedureUnavailable),
         ("", 4, 10, words(&[NFS]), Garbage),
@@ -449,7 +449,7 @@ fn a_call_that_is_passed_on_never_makes_more_of_it() {
     let engine = rpcbind(ALL);
     for version in 2..=4 {
         for procedure in [5, 10] {
-            for (program, wanted) in [(NFS, 3), (MOUNT, 3), (RPCBIND, 4), (LOCKS, 4)] {
+            for (program, wanted) in [(NFS, 3), (MOUNT, 3), (RPCBIND, 4), (QUOTAS, 4)] {
                 let arguments = remote(program, wanted, 0, b"");
                 let call = Call { procedure: (RPCBIND, version, procedure), arguments, ..null() };
                 let mut reply = ReplyBuffer::default();

@@ -6,14 +6,26 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::hosts::HostData;
 use crate::image::{Event, Journal};
 use crate::opens::ClientOpens;
 use crate::v40::Owners;
 use crate::{ClientId, StateError};
 
-/// A client: one life of one host, as its `EXCHANGE_ID` or `SETCLIENTID` named it.
+/// What a client speaks.
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    /// NFSv4: it has a lease.
+    Nfs4,
+    /// NLM: it keeps what it has until it, or its monitor, says otherwise.
+    Host(Arc<HostData>),
+}
+
+/// A client: one life of one host, as its `EXCHANGE_ID` or `SETCLIENTID` named it; or a host that
+/// speaks NLM.
 pub struct Client {
     id: ClientId,
+    kind: Kind,
     renewed_ms: AtomicU64,
     /// The state's.
     clock_ms: Arc<AtomicU64>,
@@ -29,12 +41,14 @@ pub struct Client {
 impl Client {
     pub(crate) fn new(
         id: ClientId,
+        kind: Kind,
         now_ms: u64,
         clock_ms: Arc<AtomicU64>,
         journal: Arc<Journal>,
     ) -> Self {
         Self {
             id,
+            kind,
             clock_ms,
             journal,
             renewed_ms: AtomicU64::new(now_ms),
@@ -77,9 +91,20 @@ impl Client {
         self.renewed_ms.load(Ordering::Relaxed)
     }
 
-    /// How long ago it was last heard, in ms.
+    /// How long ago it was last heard, in ms. A host is never silent: it has no lease to renew.
     pub(crate) fn silent_ms(&self, now_ms: u64) -> u64 {
-        now_ms.saturating_sub(self.renewed_ms())
+        match self.kind {
+            Kind::Nfs4 => now_ms.saturating_sub(self.renewed_ms()),
+            Kind::Host(_) => 0,
+        }
+    }
+
+    /// What is known of it, if it speaks NLM.
+    pub(crate) fn host(&self) -> Option<&Arc<HostData>> {
+        match &self.kind {
+            Kind::Nfs4 => None,
+            Kind::Host(data) => Some(data),
+        }
     }
 
     /// Whether `RECLAIM_COMPLETE` was sent.

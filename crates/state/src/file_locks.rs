@@ -4,14 +4,20 @@
 //! Otherwise readers that follow each other would keep a writer out for ever. A place in the order
 //! lasts for a lease at most, so that a wait for each other in a ring comes to an end; and for 40 s
 //! without another request, since nobody says that it has given up.
+//!
+//! A host that speaks NLM is different: it need not ask again, since it is granted what became free
+//! for it. It waits until it cancels; after a lease it keeps nobody else out any more.
+
+mod hosts;
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 use std::sync::atomic::Ordering as Memory;
 
-use crate::Client;
 use crate::ids::OpenNumber;
+use crate::image::Event;
 use crate::ranges::{LockKind, Range, Ranges, Span};
+use crate::{Client, FileKey};
 
 /// How long a range that became free is kept for its first waiter, in ms.
 const KEPT_MS: u64 = 2_000;
@@ -29,6 +35,13 @@ const EXPIRED_MAX: usize = 64;
 pub(crate) struct LockOwner {
     pub(crate) client: Arc<Client>,
     pub(crate) name: Arc<[u8]>,
+}
+
+impl LockOwner {
+    /// What is before all others of a client.
+    fn first(client: &Arc<Client>) -> Self {
+        Self { client: Arc::clone(client), name: Arc::from(&[][..]) }
+    }
 }
 
 impl Ord for LockOwner {
@@ -61,6 +74,8 @@ pub(crate) struct Asking<'a> {
     pub(crate) span: Span,
     pub(crate) kind: LockKind,
     pub(crate) is_waited_for: bool,
+    /// What a host that speaks NLM is to be told with the grant.
+    pub(crate) note: Option<&'a Arc<[u8]>>,
     /// Ranges that the client may still make.
     pub(crate) room: usize,
     pub(crate) time: Time,
@@ -104,6 +119,8 @@ struct Waiter {
     asked_ms: u64,
     /// From when on nothing keeps it from the lock.
     free_since_ms: Option<u64>,
+    /// [`Asking::note`]: whoever has one is granted the lock.
+    note: Option<Arc<[u8]>>,
 }
 
 impl Waiter {
@@ -121,6 +138,7 @@ impl Waiter {
             since_ms: asking.time.now_ms,
             asked_ms: asking.time.now_ms,
             free_since_ms: None,
+            note: asking.note.cloned(),
         })
     }
 
@@ -131,6 +149,16 @@ impl Waiter {
     /// Whether its lock and another's cannot be had at the same time.
     fn conflicts(&self, owner: &LockOwner, span: Span, kind: LockKind) -> bool {
         self.kind.conflicts(kind) && self.span.overlaps(span) && self.owner != *owner
+    }
+
+    /// Whether it comes first, if its lock and another's cannot be had at the same time.
+    fn keeps_out(&self, owner: &LockOwner, span: Span, kind: LockKind, time: Time) -> bool {
+        self.conflicts(owner, span, kind) && !self.is_old(time)
+    }
+
+    /// Whether it has waited for longer than a lease.
+    fn is_old(&self, time: Time) -> bool {
+        time.now_ms.saturating_sub(self.since_ms) > time.lease_ms
     }
 
     fn range(&self) -> Range<&LockOwner> {
@@ -145,14 +173,43 @@ impl Drop for Waiter {
 }
 
 /// The locks of one file.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct FileLocks {
+    file: FileKey,
     ranges: Ranges<LockOwner, OpenNumber>,
     /// In the order in which they came.
     waiters: Vec<Waiter>,
+    /// What hosts were granted and have not acknowledged yet.
+    unanswered: Vec<hosts::Unanswered>,
+    /// What hosts were granted and nobody has told them yet.
+    granted: Vec<hosts::Grant>,
 }
 
 impl FileLocks {
+    pub(crate) fn new(file: FileKey) -> Self {
+        Self {
+            file,
+            ranges: Ranges::default(),
+            waiters: Vec::new(),
+            unanswered: Vec::new(),
+            granted: Vec::new(),
+        }
+    }
+
+    /// Gives an owner a range, and notes that.
+    fn set(&mut self, owner: &LockOwner, span: Span, kind: LockKind, open: OpenNumber) {
+        let LockOwner { client, name } = owner;
+        client.journal.note(&Event::Range { client: client.id(), open, owner: name, span, kind });
+        self.ranges.set(owner, span, kind, open);
+    }
+
+    /// Takes a range from an owner, and notes that.
+    fn clear(&mut self, owner: &LockOwner, span: Span) {
+        let (LockOwner { client, name }, file) = (owner, self.file);
+        client.journal.note(&Event::RangeGone { client: client.id(), owner: name, file, span });
+        self.ranges.clear(owner, span);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty() && self.waiters.is_empty()
     }
@@ -172,8 +229,9 @@ impl FileLocks {
         if growth > 0 && growth.unsigned_abs() > asking.room {
             return Err(Refused::NoRoom);
         }
-        self.ranges.set(owner, span, kind, open);
+        self.set(owner, span, kind, open);
         self.waiters.retain(|waiter| waiter.owner != *owner || !span.contains(waiter.span));
+        self.unanswered.retain(|grant| !grant.is_within(owner, span));
         // A write lock may have become a read lock.
         self.refresh(asking.time);
         Ok(growth)
@@ -190,12 +248,19 @@ impl FileLocks {
         self.ranges.set(owner, span, kind, open);
     }
 
-    /// The ranges of an owner, with the opens by which they were locked.
-    pub(crate) fn of_owner(
+    /// Has `look` see the ranges of a client: owner, bytes, kind, and the open by which they were
+    /// locked.
+    pub(crate) fn of_client(
         &self,
-        owner: &LockOwner,
-    ) -> impl Iterator<Item = (Span, LockKind, OpenNumber)> {
-        self.ranges.of_owner(owner)
+        client: &Arc<Client>,
+        mut look: impl FnMut(&[u8], Span, LockKind, OpenNumber),
+    ) {
+        let is_its = |owner: &&LockOwner| Arc::ptr_eq(&owner.client, client);
+        for owner in self.ranges.owners_from(&LockOwner::first(client)).take_while(is_its) {
+            for (span, kind, open) in self.ranges.of_owner(owner) {
+                look(&owner.name, span, kind, open);
+            }
+        }
     }
 
     /// What of a living client keeps an owner from a range; without regard to who waits.
@@ -227,13 +292,14 @@ impl FileLocks {
         if growth > 0 && growth.unsigned_abs() > room {
             return None;
         }
-        self.ranges.clear(owner, span);
+        self.clear(owner, span);
         self.waiters.retain(|waiter| waiter.owner != *owner || !span.overlaps(waiter.span));
+        self.unanswered.retain(|grant| !grant.is_within(owner, span));
         self.refresh(time);
         Some(growth)
     }
 
-    /// An open is no more, by which these owners had locks; how many ranges they were.
+    /// An open is no more, which is noted, by which these owners had locks; how many ranges they were.
     pub(crate) fn end_open(&mut self, open: OpenNumber, owners: &[LockOwner], time: Time) -> usize {
         let ended = owners.iter().map(|owner| self.ranges.clear_tag(owner, open)).sum();
         self.waiters.retain(|waiter| waiter.open != open);
@@ -281,11 +347,11 @@ impl FileLocks {
 
     /// Who came before, and would lose by it if the lock were granted.
     fn first_waiter(&self, asking: &Asking<'_>) -> Option<&Waiter> {
-        let &Asking { owner, span, kind, .. } = asking;
+        let &Asking { owner, span, kind, time, .. } = asking;
         let mut before = self.waiters.iter().take_while(|waiter| !waiter.is_of(asking));
         // Who waits for the owner itself does not keep it waiting: neither would go on.
         before.find(|waiter| {
-            waiter.conflicts(owner, span, kind)
+            waiter.keeps_out(owner, span, kind, time)
                 && !self.ranges.keeps(owner, waiter.span, waiter.kind)
         })
     }
@@ -294,30 +360,44 @@ impl FileLocks {
         let known = self.waiters.iter_mut().find(|waiter| waiter.is_of(asking));
         if let Some(waiter) = known {
             waiter.asked_ms = asking.time.now_ms;
+            waiter.note = asking.note.cloned();
         } else if self.waiters.len() < WAITERS_MAX {
             self.waiters.extend(Waiter::new(asking));
         }
     }
 
-    /// Forgets who waits no more, and notes what became free for whom.
+    /// Forgets who waits no more, notes what became free for whom, and grants it to hosts.
     fn refresh(&mut self, time: Time) {
-        if self.waiters.is_empty() {
-            return;
-        }
+        // What a host is granted may replace a write lock of its own, and free others.
+        while !self.waiters.is_empty() && self.has_granted(time) {}
+    }
+
+    fn has_granted(&mut self, time: Time) -> bool {
+        let mut has_granted = false;
         let mut waiters: Vec<Waiter> = Vec::with_capacity(self.waiters.len());
         for mut waiter in std::mem::take(&mut self.waiters) {
             let Waiter { owner, span, kind, .. } = &waiter;
             let is_kept_out = self.ranges.conflicts(owner, *span, *kind).next().is_some()
-                || waiters.iter().any(|before| before.conflicts(owner, *span, *kind));
+                || waiters.iter().any(|before| before.keeps_out(owner, *span, *kind, time));
+            if waiter.note.is_some() {
+                if is_kept_out {
+                    waiters.push(waiter);
+                } else {
+                    has_granted = true;
+                    self.grant(waiter);
+                }
+                continue;
+            }
             let free_since_ms = waiter.free_since_ms.unwrap_or(time.now_ms);
             let is_late = !is_kept_out && time.now_ms.saturating_sub(free_since_ms) > KEPT_MS;
-            let is_old = time.now_ms.saturating_sub(waiter.since_ms) > time.lease_ms
-                || time.now_ms.saturating_sub(waiter.asked_ms) > PATIENCE_MS;
+            let is_old =
+                waiter.is_old(time) || time.now_ms.saturating_sub(waiter.asked_ms) > PATIENCE_MS;
             if !is_late && !is_old && time.has_lease(&waiter.owner.client) {
                 waiter.free_since_ms = (!is_kept_out).then_some(free_since_ms);
                 waiters.push(waiter);
             }
         }
         self.waiters = waiters;
+        has_granted
     }
 }

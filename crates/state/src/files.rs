@@ -11,6 +11,7 @@ use hashbrown::hash_table::Entry;
 use parking_lot::Mutex;
 
 use crate::file_locks::FileLocks;
+use crate::hosts::Effects;
 use crate::ids::OpenNumber;
 use crate::opens::ByNumber;
 use crate::{Client, FileKey, ShareAccess, ShareDeny};
@@ -218,11 +219,13 @@ impl Asking<'_> {
 pub(crate) struct Files {
     shards: Box<[Mutex<HashTable<File>>]>,
     hasher: RandomState,
+    pub(crate) effects: Effects,
 }
 
 impl Files {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(effects: Effects) -> Self {
         Self {
+            effects,
             shards: (0..SHARDS).map(|_| Mutex::new(HashTable::new())).collect(),
             hasher: RandomState::new(),
         }
@@ -335,7 +338,9 @@ impl Files {
     ) -> Option<T> {
         let (mut shard, hash) = self.shard(key)?;
         let file = shard.find_mut(hash, |file| file.key == *key)?;
-        let taken = take(file.locks.get_or_insert_default());
+        let locks = file.locks.get_or_insert_with(|| Box::new(FileLocks::new(*key)));
+        let taken = take(locks);
+        self.effects.collect(key, locks);
         file.locks.take_if(|locks| locks.is_empty());
         Some(taken)
     }
@@ -348,7 +353,9 @@ impl Files {
     ) -> Option<T> {
         let (mut shard, hash) = self.shard(key)?;
         let file = shard.find_mut(hash, |file| file.key == *key)?;
-        let changed = change(file.locks.as_mut()?);
+        let locks = file.locks.as_mut()?;
+        let changed = change(locks);
+        self.effects.collect(key, locks);
         file.locks.take_if(|locks| locks.is_empty());
         Some(changed)
     }

@@ -1,5 +1,6 @@
 //! What NFSv4 clients make at the server, and keep there: client records, sessions, slots, opens,
-//! locks; the owners of minor version 0.
+//! locks; the owners of minor version 0. And what hosts lock that speak NLM, beside NFSv3: both are
+//! locks of the same files.
 //!
 //! An open is a promise over many requests, so somebody has to remember it; the same is true of a
 //! slot's last request. This crate remembers, and judges by what it remembers. It serves many
@@ -29,9 +30,11 @@ mod error;
 mod exchange;
 mod file_locks;
 mod files;
+mod hosts;
 mod ids;
 mod image;
 mod locking;
+mod nlm;
 mod opening;
 mod opens;
 mod range_index;
@@ -47,9 +50,11 @@ mod v40;
 pub use client::Client;
 pub use error::StateError;
 pub use exchange::{ExchangeId, ExchangedId};
+pub use hosts::{Effect, Host};
 pub use ids::{ClientId, FileKey, Principal, SessionId, ShareAccess, ShareDeny, StateId};
 pub use image::{Image, ImageError};
 pub use locking::{Conflict, Lock, LockBy, LockError, LockRange, LockReport};
+pub use nlm::{NlmError, NlmHolder, NlmLock, NlmOwner};
 pub use opening::Open;
 pub use ranges::LockKind;
 pub use registry::{ClientReport, CreateSession, CreatedSession};

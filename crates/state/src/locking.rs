@@ -25,7 +25,7 @@ pub struct LockRange {
 }
 
 impl LockRange {
-    fn span(self) -> Result<Span, StateError> {
+    pub(crate) fn span(self) -> Result<Span, StateError> {
         let end = match (self.length, self.offset.checked_add(self.length)) {
             (u64::MAX, _) => u64::MAX,
             (1.., Some(behind)) => behind - 1,
@@ -184,8 +184,6 @@ impl State {
         let time = self.time(client);
         let unlocked = self.files.with_locks(file, |locks| locks.unlock(owner, span, room, time));
         let growth = unlocked.unwrap_or(Some(0)).ok_or(StateError::TryLater)?;
-        let (id, owner) = (client.id(), &owner.name);
-        self.journal.note(&Event::RangeGone { client: id, owner, file: *file, span });
         self.count_locks(&mut opens, growth, 0);
         let seqid = opens.locks.raise_seqid(number).ok_or(StateError::BadStateId)?;
         self.note_lock(client, &opens, number);
@@ -254,11 +252,11 @@ impl State {
         }
         let (is_waited_for, room) = (request.is_waited_for, self.room(&opens));
         let time = self.time(client);
-        let asking = Asking { owner: &owner, open, span, kind, is_waited_for, room, time };
+        let asking =
+            Asking { owner: &owner, open, span, kind, is_waited_for, note: None, room, time };
         let locked = self.files.lock(file, |locks| locks.lock(&asking).map_err(Stopped::from));
         let growth = locked.unwrap_or_else(|| Err(StateError::BadStateId.into()))?;
         self.count_locks(&mut opens, growth, isize::from(lock.is_none()));
-        let name = Arc::clone(&owner.name);
         let (number, seqid) = if let Some(number) = lock {
             (number, opens.locks.raise_seqid(number).ok_or(StateError::BadStateId)?)
         } else {
@@ -267,7 +265,6 @@ impl State {
             (number, 1)
         };
         self.note_lock(client, &opens, number);
-        self.journal.note(&Event::Range { client: client.id(), open, owner: &name, span, kind });
         Ok(StateId::of_lock(instance, number, seqid))
     }
 
@@ -332,7 +329,8 @@ impl State {
         Ok(())
     }
 
-    /// Ends what was locked by an open, and what is waited for by it. The caller ends the open.
+    /// Ends what was locked by an open, and what is waited for by it. The caller ends the open, of
+    /// which this notes that it is gone: before others get what it had locked.
     pub(crate) fn release_locks(
         &self,
         client: &Client,
@@ -340,6 +338,7 @@ impl State {
         open: OpenNumber,
         file: &FileKey,
     ) {
+        self.journal.note(&Event::OpenGone { client: client.id(), number: open });
         let owners = opens.locks.remove_open(open);
         if owners.is_empty() && client.waits.load(Ordering::Relaxed) == 0 {
             return;
@@ -357,13 +356,13 @@ impl State {
         self.locks.fetch_add((ranges + stateids).cast_unsigned(), Ordering::Relaxed);
     }
 
-    fn ranges_a_client_max(&self) -> usize {
+    pub(crate) fn ranges_a_client_max(&self) -> usize {
         usize::try_from(self.settings.limits.ranges_a_client_max).unwrap_or(usize::MAX)
     }
 
     /// Whether the locks of all clients may become more. Each thread that is told so at the same
     /// time may add up to three.
-    fn has_room_for_locks(&self) -> bool {
+    pub(crate) fn has_room_for_locks(&self) -> bool {
         let count_max = usize::try_from(self.settings.limits.locks_max).unwrap_or(usize::MAX);
         self.locks.load(Ordering::Relaxed) < count_max
     }
@@ -373,7 +372,7 @@ impl State {
         self.ranges_a_client_max().saturating_sub(opens.locks.ranges())
     }
 
-    fn time(&self, client: &Client) -> Time {
+    pub(crate) fn time(&self, client: &Client) -> Time {
         Time { now_ms: client.now_ms(), lease_ms: self.settings.lease_ms }
     }
 }

@@ -44,7 +44,7 @@ impl<E: From<StateError>> From<StateError> for Stopped<E> {
 }
 
 impl<E> Stopped<E> {
-    fn by(conflict: Conflict, error: E) -> Self {
+    pub(crate) fn by(conflict: Conflict, error: E) -> Self {
         match conflict {
             Conflict::Living => Self::Failed(error),
             Conflict::Expired(clients) => Self::ByExpired(clients, error),
@@ -87,7 +87,6 @@ impl State {
         if let Some(record) = opens.remove(number) {
             self.files.release(number, &record.file);
             self.opens.fetch_sub(1, Ordering::Relaxed);
-            self.journal.note(&Event::OpenGone { client: client.id(), number });
         }
         Ok(())
     }
@@ -200,7 +199,10 @@ impl State {
     }
 
     /// Ends all opens and locks of a client. When this returns it has none, even if another thread ends them.
-    pub(crate) fn end_opens(&self, client: &Client) {
+    pub(crate) fn end_opens(&self, client: &Arc<Client>) {
+        if client.host().is_some() {
+            return self.end_host(client);
+        }
         let mut opens = client.opens.lock();
         if opens.locks.count() > 0 || client.waits.load(Ordering::Relaxed) > 0 {
             let files: Vec<(OpenNumber, FileKey)> = opens.files().collect();
@@ -298,7 +300,11 @@ impl State {
         judged.map_err(|conflict| Stopped::by(conflict, StateError::Locked))
     }
 
-    fn asking<'a>(&self, client: &'a Arc<Client>, own: Option<(OpenNumber, Share)>) -> Asking<'a> {
+    pub(crate) fn asking<'a>(
+        &self,
+        client: &'a Arc<Client>,
+        own: Option<(OpenNumber, Share)>,
+    ) -> Asking<'a> {
         let (now_ms, lease_ms) = (client.now_ms(), self.settings.lease_ms);
         Asking { client, own, now_ms, lease_ms }
     }

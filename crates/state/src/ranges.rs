@@ -344,6 +344,21 @@ impl<O: Ord + Clone, T: Copy + PartialEq> Ranges<O, T> {
         owned.is_some_and(|owned| owned.keeps(span, kind))
     }
 
+    /// What an owner has of a range, whole or in part.
+    pub(crate) fn held_by(&self, owner: &O, span: Span) -> Vec<(Span, LockKind)> {
+        let Some(owned) = self.owners.get(owner) else { return Vec::new() };
+        let of = |kind| owned.of(kind).within(span).map(move |span| (span, kind));
+        of(LockKind::Read).chain(of(LockKind::Write)).collect()
+    }
+
+    /// The owners from this one on.
+    pub(crate) fn owners_from<'a>(
+        &'a self,
+        owner: &O,
+    ) -> impl Iterator<Item = &'a O> + use<'a, O, T> {
+        self.owners.range(owner..).map(|(owner, _)| owner)
+    }
+
     /// All ranges, by owner; its read locks first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Range<&O>> {
         self.owners.iter().flat_map(|(owner, owned)| {

@@ -1,5 +1,6 @@
 //! The client records: which owners are known, by which ids, with which sessions.
 
+mod hosts;
 pub(crate) mod set_client;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use self::set_client::SetClientRecord;
+use crate::client::Kind;
 use crate::exchange::{Case, Confirmed, judge};
 use crate::image::{ClientEvent, Event, Journal, RestoredRecord};
 use crate::session::slot_bytes_max;
@@ -20,9 +22,9 @@ use crate::{
 pub(crate) const OWNER_BYTES_MAX: usize = 1024;
 /// What is kept of an implementation's name, in bytes.
 const IMPLEMENTATION_BYTES_MAX: usize = 256;
-/// Clients, whatever the limits say: the index of a record has 16 bits, and a fifth of all records
-/// may be unconfirmed.
-const CLIENTS_MAX: u32 = 50_000;
+/// Clients, whatever the limits say: the index of a record has 16 bits. There may be as many hosts
+/// that speak NLM, and a quarter as many unconfirmed records.
+const CLIENTS_MAX: u32 = 28_000;
 /// Unconfirmed records that there may be, whatever the limits say.
 const UNCONFIRMED_MIN: usize = 16;
 
@@ -176,7 +178,8 @@ impl Record {
     fn report(&self, now_ms: u64, settings: &Settings) -> ClientReport {
         let (opens, locks) = {
             let opens = self.client.opens.lock();
-            (opens.count(), opens.locks.ranges())
+            let of_host = self.client.host().map_or(0, |host| host.ranges());
+            (opens.count(), opens.locks.ranges() + of_host)
         };
         ClientReport {
             id: self.client.id(),
@@ -235,6 +238,8 @@ pub(crate) struct Registry {
     owners: Owners,
     /// Those that `SETCLIENTID` named: a name space of its own.
     set_owners: Owners,
+    /// Hosts that speak NLM, by address and name: apart from the owners, whose names may be the same.
+    hosts: HashMap<(IpAddr, Arc<[u8]>), u16>,
     /// Unconfirmed records in the order in which they were made.
     unconfirmed: BTreeMap<u64, u16>,
     order_next: u64,
@@ -260,6 +265,7 @@ impl Registry {
             free: VecDeque::new(),
             owners: HashMap::new(),
             set_owners: HashMap::new(),
+            hosts: HashMap::new(),
             unconfirmed: BTreeMap::new(),
             order_next: 0,
             slot_bytes: 0,
@@ -268,7 +274,7 @@ impl Registry {
 
     /// Records that there are at most.
     pub(crate) fn records_max(&self) -> usize {
-        self.confirmed_max + self.unconfirmed_max
+        self.confirmed_max + self.unconfirmed_max + self.hosts_max()
     }
 
     pub(crate) fn find(&self, id: ClientId) -> Option<&Record> {
@@ -283,6 +289,10 @@ impl Registry {
                 self.journal.note(&Event::ClientGone(gone));
                 continue;
             };
+            if let Some(host) = record.client.host() {
+                host.note(&record.client);
+                continue;
+            }
             self.journal.note(&record.event());
             if record.client.has_completed_reclaim() {
                 self.journal.note(&Event::ReclaimComplete(record.client.id()));
@@ -330,7 +340,8 @@ impl Registry {
         }
         *of_owner = Some(index);
         let clock_ms = Arc::clone(&self.clock_ms);
-        let client = Arc::new(Client::new(id, now_ms, clock_ms, Arc::clone(&self.journal)));
+        let journal = Arc::clone(&self.journal);
+        let client = Arc::new(Client::new(id, Kind::Nfs4, now_ms, clock_ms, journal));
         place.record = Some(Record {
             client: Arc::clone(&client),
             owner,
@@ -372,7 +383,7 @@ impl Registry {
 
     /// A record that may have sessions.
     fn find_with_sessions(&mut self, id: ClientId) -> Option<&mut Record> {
-        self.find_mut(id).filter(|record| record.set.is_none())
+        self.find_mut(id).filter(|record| record.set.is_none() && record.client.host().is_none())
     }
 
     fn owners_mut(&mut self, is_set: bool) -> &mut Owners {
@@ -458,6 +469,7 @@ impl Registry {
         let record = place.record.insert(Record {
             client: Arc::new(Client::new(
                 id,
+                Kind::Nfs4,
                 now_ms,
                 Arc::clone(&self.clock_ms),
                 Arc::clone(&self.journal),
@@ -518,7 +530,7 @@ impl Registry {
 
     fn confirmed_count(&self) -> usize {
         let used = self.places.len().saturating_sub(self.free.len());
-        used.saturating_sub(self.unconfirmed.len())
+        used.saturating_sub(self.unconfirmed.len() + self.hosts.len())
     }
 
     fn records(&self) -> impl Iterator<Item = &Record> {
@@ -536,6 +548,9 @@ impl Registry {
         let index = id.index();
         let record = self.places.get_mut(usize::from(index))?.record.take()?;
         self.free.push_back(index);
+        if record.client.host().is_some() {
+            self.hosts.remove(&(record.address, Arc::clone(&record.owner)));
+        }
         if let Some(order) = record.unconfirmed {
             self.unconfirmed.remove(&order);
         }

@@ -3,8 +3,9 @@
 /// Bounds of what clients can make. What exceeds one gets [`crate::StateError::TryLater`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Confirmed clients; 50,000 at most, whatever is said here. Beside them there are a quarter as
-    /// many unconfirmed records, and 16 at least: beyond that, the oldest one makes room.
+    /// Confirmed clients; 28,000 at most, whatever is said here. Beside them there are a quarter as
+    /// many unconfirmed records, and 16 at least: beyond that, the oldest one makes room. And there
+    /// are as many hosts that speak NLM: beyond that, one without locks makes room.
     pub clients_max: u32,
     /// Sessions of one client.
     pub sessions_a_client_max: u32,

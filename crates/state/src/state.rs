@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::client::Kind;
 use crate::files::Files;
+use crate::hosts::{Effects, Hosts};
 use crate::image::Journal;
 use crate::registry::{Expired, Record, Registry};
 use crate::session_table::SessionTable;
@@ -31,7 +33,8 @@ pub struct State {
     /// Opens of all clients.
     pub(crate) opens: AtomicU32,
     /// Locked ranges and lock stateids of all clients.
-    pub(crate) locks: AtomicUsize,
+    pub(crate) locks: Arc<AtomicUsize>,
+    pub(crate) hosts: Hosts,
     /// Serial number of the next open or lock stateid.
     pub(crate) serial: AtomicU64,
     /// Who has nothing.
@@ -49,20 +52,23 @@ impl State {
         let registry = Registry::new(&settings, Arc::clone(&clock_ms), Arc::clone(&journal));
         // No record has an index as high as that.
         let nobody = ClientId::new(settings.instance, 0, u16::MAX);
-        let nobody = Client::new(nobody, 0, Arc::clone(&clock_ms), Arc::clone(&journal));
+        let (clock, events) = (Arc::clone(&clock_ms), Arc::clone(&journal));
+        let nobody = Client::new(nobody, Kind::Nfs4, 0, clock, events);
         let nobody = Arc::new(nobody);
         // More than clients can have: sessions that are ended leave the table a little later.
         let records_max = u32::try_from(registry.records_max()).unwrap_or(u32::MAX);
         let sessions_max = records_max.saturating_mul(limits.sessions_a_client_max);
         let sessions_max = sessions_max.min(SESSIONS_MAX);
+        let locks = Arc::new(AtomicUsize::new(0));
         Self {
             registry: Mutex::new(registry),
             journal,
             clock_ms,
             sessions: SessionTable::new(settings.instance, sessions_max),
-            files: Files::new(),
+            files: Files::new(Effects::new(Arc::clone(&locks))),
             opens: AtomicU32::new(0),
-            locks: AtomicUsize::new(0),
+            locks,
+            hosts: Hosts::default(),
             serial: AtomicU64::new(0),
             nobody,
             owners_swept_ms: AtomicU64::new(0),
@@ -150,6 +156,7 @@ impl State {
         let left = self.registry.lock().sweep(now_ms, &self.settings, COURTESY_MS);
         self.end_all(left);
         self.forget_owners(now_ms);
+        self.judge_waiting_hosts(now_ms);
     }
 
     /// All clients, for listings.
@@ -182,7 +189,7 @@ impl State {
     }
 
     /// Ends a client if its lease has expired. Whether it is gone: then it has no opens.
-    pub(crate) fn expire(&self, now_ms: u64, client: &Client) -> bool {
+    pub(crate) fn expire(&self, now_ms: u64, client: &Arc<Client>) -> bool {
         let expired = self.registry.lock().expire(now_ms, &self.settings, client.id());
         match expired {
             Expired::Not => false,

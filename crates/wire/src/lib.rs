@@ -1,5 +1,5 @@
-//! Message types of ONC RPC, rpcbind, MOUNT, NFSv3, NFSv4.1 and NFSACL: what is on the wire, field by
-//! field, under the names the RFCs give.
+//! Message types of ONC RPC, rpcbind, MOUNT, NFSv3, NFSv4.1, NFSACL, NLM and NSM: what is on the
+//! wire, field by field, under the names the RFCs give.
 //!
 //! Each type both reads ([`steadfast_xdr::Decode`], borrowing from the message) and writes
 //! ([`steadfast_xdr::Encode`]) itself, from one declaration. Lengths have their bounds here and
@@ -15,6 +15,8 @@ pub mod mount;
 pub mod nfs3;
 pub mod nfs4;
 pub mod nfsacl;
+pub mod nlm;
+pub mod nsm;
 pub mod rpc;
 pub mod rpcbind;
 

@@ -23,7 +23,7 @@ type Reencode = fn(&[u8]) -> Option<(Vec<u8>, usize)>;
 /// Types, each with a test of its own, and the list of all.
 macro_rules! types {
     ($all:ident; $($name:ident: $type:ty;)*) => {
-        const $all: &[(&str, $crate::Reencode)] = &[$((stringify!($name), |bytes| {
+        pub(crate) const $all: &[(&str, $crate::Reencode)] = &[$((stringify!($name), |bytes| {
             let mut r = Reader::new(bytes);
             let value = <$type>::decode(&mut r).ok()?;
             Some(($crate::written(&value), r.position()))
@@ -50,6 +50,8 @@ macro_rules! types {
 
 #[path = "round_trip/nfs4/mod.rs"]
 mod nfs4;
+#[path = "round_trip/nlm.rs"]
+mod nlm;
 
 types! {
     ALL;

@@ -126,6 +126,11 @@ fn lock(
         return Err(NfsStat4::NoGrace);
     }
     require_file(run)?;
+    let now_ms = run.call.now_ms;
+    // Hosts that speak NLM take again what they had.
+    if run.nfs4.state.is_in_grace(now_ms) {
+        return Err(NfsStat4::Grace);
+    }
     let by = match arguments.locker {
         Locker4::Open { lock_owner, .. } => LockBy::Open { open: id, owner: lock_owner.owner },
         Locker4::Lock { .. } => LockBy::Lock(id),

@@ -17,7 +17,14 @@ use crate::{Channel, ClientId, CreatedSession, FileKey, SessionId};
 pub(crate) enum Event<'a> {
     /// A client's record.
     Client(ClientEvent<'a>),
-    /// A client is gone, with all that it had.
+    /// A host that speaks NLM. Its state number is 0 if it never said it.
+    Host {
+        id: ClientId,
+        name: &'a [u8],
+        address: IpAddr,
+        state: u32,
+    },
+    /// A client or host is gone, with all that it had.
     ClientGone(ClientId),
     /// `RECLAIM_COMPLETE` was sent.
     ReclaimComplete(ClientId),
@@ -128,6 +135,13 @@ impl<'a> Event<'a> {
                 put.u32(client.sequence);
                 put.created(client.created.as_ref());
                 put.set(client.set.as_deref());
+            }
+            Self::Host { id, name, address, state } => {
+                put.u8(16);
+                put.u64(id.0);
+                put.bytes(name);
+                put.address(*address);
+                put.u32(*state);
             }
             Self::ClientGone(client) => {
                 put.u8(2);
@@ -306,6 +320,12 @@ impl<'a> Event<'a> {
                     unconfirmed: take.number()?,
                     closed: take.number()?,
                 }),
+            },
+            16 => Self::Host {
+                id: ClientId(take.u64()?),
+                name: take.bytes()?,
+                address: take.address()?,
+                state: take.u32()?,
             },
             14 => Self::Serials { state: take.u64()?, session: take.u64()? },
             _ => return Err(ImageError),

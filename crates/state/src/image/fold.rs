@@ -24,6 +24,7 @@ pub struct ImageError;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
     pub(super) clients: BTreeMap<ClientId, ClientImage>,
+    pub(super) hosts: BTreeMap<ClientId, HostImage>,
     owners: HashMap<OwnerKey, ClientId>,
     sessions: HashMap<SessionId, ClientId>,
     /// The last generation of each place for a client.
@@ -57,6 +58,15 @@ pub(super) struct ClientImage {
     pub(super) opens: OpensImage,
 }
 
+/// A host that speaks NLM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HostImage {
+    pub(super) name: Arc<[u8]>,
+    pub(super) address: IpAddr,
+    pub(super) state: u32,
+    pub(super) opens: OpensImage,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SessionImage {
     pub(super) fore: Channel,
@@ -81,8 +91,8 @@ pub(super) struct OpensImage {
     pub(super) locks: BTreeMap<LockNumber, LockImage>,
     /// By whether it is a lock-owner, and name.
     pub(super) owners: BTreeMap<(bool, Arc<[u8]>), OwnerImage>,
-    /// By lock-owner and file.
-    pub(super) ranges: HashMap<(Arc<[u8]>, FileKey), RangesImage>,
+    /// By file and lock-owner. Neither is ever empty.
+    pub(super) ranges: HashMap<FileKey, BTreeMap<Arc<[u8]>, RangesImage>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,15 +126,16 @@ impl Image {
         Ok(())
     }
 
-    /// How many clients there are.
+    /// How many clients and hosts there are.
     pub fn clients(&self) -> usize {
-        self.clients.len()
+        self.clients.len() + self.hosts.len()
     }
 
-    /// How many files' opens, and lock stateids, there are of all clients.
+    /// How many files' opens, and lock stateids, there are of all of them.
     pub fn stateids(&self) -> usize {
-        let of = |client: &ClientImage| client.opens.opens.len() + client.opens.locks.len();
-        self.clients.values().map(of).sum()
+        let of = |opens: &OpensImage| opens.opens.len() + opens.locks.len();
+        let clients = self.clients.values().map(|client| &client.opens);
+        clients.chain(self.hosts.values().map(|host| &host.opens)).map(of).sum()
     }
 
     /// What is told of a client that is gone, or of an open that is closed, came too late: it means
@@ -132,6 +143,11 @@ impl Image {
     fn apply(&mut self, event: &Event<'_>) {
         match *event {
             Event::Client(ref client) => self.set_client(client),
+            Event::Host { id, name, address, state } => {
+                self.places.insert(id.index(), id.generation());
+                let opens = self.hosts.remove(&id).map(|host| host.opens).unwrap_or_default();
+                self.hosts.insert(id, HostImage { name: name.into(), address, state, opens });
+            }
             Event::ClientGone(id) => self.remove_client(id),
             Event::ReclaimComplete(id) => {
                 if let Some(client) = self.clients.get_mut(&id) {
@@ -186,6 +202,8 @@ impl Image {
     fn change_opens(&mut self, client: ClientId, event: &Event<'_>) {
         if let Some(client) = self.clients.get_mut(&client) {
             client.opens.apply(event);
+        } else if let Some(host) = self.hosts.get_mut(&client) {
+            host.opens.apply(event);
         }
     }
 
@@ -227,6 +245,7 @@ impl Image {
 
     fn remove_client(&mut self, id: ClientId) {
         self.places.insert(id.index(), id.generation());
+        self.hosts.remove(&id);
         let Some(client) = self.clients.remove(&id) else { return };
         let ClientImage { owner, is_confirmed, .. } = client;
         let key = OwnerKey { owner, is_set: client.set.is_some(), is_confirmed };
@@ -254,11 +273,13 @@ impl OpensImage {
             Event::OpenGone { number, .. } => {
                 let Some(open) = self.opens.remove(&number) else { return };
                 for lock in open.locks {
-                    let Some(lock) = self.locks.remove(&lock) else { continue };
-                    self.clear(&lock.owner, open.file, |ranges| {
-                        ranges.clear_tag(&(), number);
-                    });
+                    self.locks.remove(&lock);
                 }
+                let Some(owners) = self.ranges.get_mut(&open.file) else { return };
+                for ranges in owners.values_mut() {
+                    ranges.clear_tag(&(), number);
+                }
+                self.forget_empty(&open.file);
             }
             Event::Lock { number, open, owner, seqid, .. } => {
                 if let Some(record) = self.opens.get_mut(&open) {
@@ -274,28 +295,27 @@ impl OpensImage {
             }
             Event::Range { open, owner, span, kind, .. } => {
                 if let Some(file) = self.opens.get(&open).map(|open| open.file) {
-                    let ranges = self.ranges.entry((owner.into(), file)).or_default();
+                    let owners = self.ranges.entry(file).or_default();
+                    let ranges = owners.entry(owner.into()).or_default();
                     ranges.set(&(), span, kind, open);
                 }
             }
             Event::RangeGone { owner, file, span, .. } => {
-                self.clear(&owner.into(), file, |ranges| ranges.clear(&(), span));
+                let owners = self.ranges.get_mut(&file);
+                if let Some(ranges) = owners.and_then(|owners| owners.get_mut(owner)) {
+                    ranges.clear(&(), span);
+                }
+                self.forget_empty(&file);
             }
             _ => {}
         }
     }
 
-    fn clear(
-        &mut self,
-        owner: &Arc<[u8]>,
-        file: FileKey,
-        clear: impl FnOnce(&mut Ranges<(), OpenNumber>),
-    ) {
-        let key = (Arc::clone(owner), file);
-        if let Some(ranges) = self.ranges.get_mut(&key) {
-            clear(ranges);
-            if ranges.is_empty() {
-                self.ranges.remove(&key);
+    fn forget_empty(&mut self, file: &FileKey) {
+        if let Some(owners) = self.ranges.get_mut(file) {
+            owners.retain(|_, ranges| !ranges.is_empty());
+            if owners.is_empty() {
+                self.ranges.remove(file);
             }
         }
     }

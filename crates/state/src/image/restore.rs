@@ -12,7 +12,7 @@ use crate::file_locks::LockOwner;
 use crate::opens::{AskedShares, ClientOpens, OpenRecord};
 use crate::registry::set_client::SetClientRecord;
 use crate::slot::LastRequest;
-use crate::{Client, ClientId, CreatedSession, Principal, Session, SessionId, State};
+use crate::{Client, ClientId, CreatedSession, FileKey, Principal, Session, SessionId, State};
 
 /// What a registry needs to make a record again.
 pub(crate) struct RestoredRecord {
@@ -63,23 +63,22 @@ impl State {
         }
     }
 
-    fn note_opens(&self, client: &Client, opens: &ClientOpens) {
+    fn note_opens(&self, client: &Arc<Client>, opens: &ClientOpens) {
         let id = client.id();
         self.journal.note(&Event::OpensAnew(id));
         for (number, open) in opens.iter() {
             self.note_open(client, number, open);
         }
-        let mut owners = HashSet::new();
-        for (number, lock) in opens.locks.iter() {
+        for (number, _) in opens.locks.iter() {
             self.note_lock(client, opens, number);
-            if !owners.insert((Arc::clone(&lock.owner.name), lock.file)) {
-                continue;
-            }
-            self.files.with_locks(&lock.file, |locks| {
-                for (span, kind, open) in locks.of_owner(&lock.owner) {
-                    let owner = &lock.owner.name;
+        }
+        let files: HashSet<FileKey> = opens.iter().map(|(_, open)| open.file).collect();
+        for file in files {
+            // Others may grant a host something at this time: they note it before this or after.
+            self.files.with_locks(&file, |locks| {
+                locks.of_client(client, |owner, span, kind, open| {
                     self.journal.note(&Event::Range { client: id, open, owner, span, kind });
-                }
+                });
             });
         }
     }
@@ -98,6 +97,13 @@ impl State {
                 self.restore_session(&restored, id, session);
             }
             self.restore_opens(&restored, &opens);
+        }
+        for (id, host) in image.hosts {
+            let told = (host.name, host.address, host.state);
+            let restored = self.registry.lock().restore_host(now_ms, id, told);
+            if let Some(client) = restored {
+                self.restore_opens(&client, &host.opens);
+            }
         }
         self.registry.lock().end_restoring();
         self.sessions.end_restoring(image.session_serial_next);
@@ -165,17 +171,26 @@ impl State {
             opens.locks.restore(*number, LockRecord { owner, open, file, seqid });
             self.count_locks(&mut opens, 0, 1);
         }
-        for ((name, file), ranges) in &image.ranges {
-            let owner = LockOwner { client: Arc::clone(client), name: Arc::clone(name) };
+        for (file, owners) in &image.ranges {
             let restored = self.files.lock(file, |locks| {
                 let mut count = 0;
-                for (span, kind, open) in ranges.of_owner(&()) {
-                    locks.restore(&owner, span, kind, open);
-                    count += 1;
+                for (name, ranges) in owners {
+                    let owner = LockOwner { client: Arc::clone(client), name: Arc::clone(name) };
+                    for (span, kind, open) in ranges.of_owner(&()) {
+                        locks.restore(&owner, span, kind, open);
+                        count += 1;
+                    }
                 }
                 count
             });
-            self.count_locks(&mut opens, restored.unwrap_or(0), 0);
+            let restored = restored.unwrap_or(0);
+            match client.host() {
+                None => self.count_locks(&mut opens, restored, 0),
+                Some(host) => {
+                    host.add_ranges(restored);
+                    self.locks.fetch_add(restored.cast_unsigned(), Ordering::Relaxed);
+                }
+            }
         }
     }
 }

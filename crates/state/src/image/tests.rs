@@ -10,8 +10,9 @@ use steadfast_vfs::StorageHandle;
 use super::Image;
 use crate::{
     Callback, Channel, Client, CreateSession, ExchangeId, FileKey, Lock, LockBy, LockKind,
-    LockRange, Open, OwnerBegun, OwnerReply, OwnerRequest, Principal, Sequence, Sequenced, Session,
-    SessionId, SetClient, Settings, ShareAccess, ShareDeny, State, StateError, StateId,
+    LockRange, NlmLock, NlmOwner, Open, OwnerBegun, OwnerReply, OwnerRequest, Principal, Sequence,
+    Sequenced, Session, SessionId, SetClient, Settings, ShareAccess, ShareDeny, State, StateError,
+    StateId,
 };
 
 const LEASE_MS: u64 = 90_000;
@@ -77,10 +78,55 @@ enum What {
     Free {
         id: usize,
     },
+    /// A host that speaks NLM does something with a file.
+    ByHost(ByHost),
     Wait {
         leases: u64,
     },
     Tick,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ByHost {
+    host: u8,
+    file: u8,
+    owner: u32,
+    offset: u64,
+    length: u64,
+    act: Act,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Lock { is_write: bool, waits: bool },
+    Unlock,
+    Cancel { is_write: bool },
+    Share { access: u8, deny: u8 },
+    Unshare,
+    Restart { state: u32 },
+}
+
+fn by_host() -> impl Strategy<Value = ByHost> {
+    let bit = any::<bool>();
+    let act = prop_oneof![
+        8 => (bit, bit).prop_map(|(is_write, waits)| Act::Lock { is_write, waits }),
+        4 => Just(Act::Unlock),
+        2 => bit.prop_map(|is_write| Act::Cancel { is_write }),
+        2 => (1..4_u8, 0..2_u8).prop_map(|(access, deny)| Act::Share { access, deny }),
+        1 => Just(Act::Unshare),
+        1 => (1..5_u32).prop_map(|state| Act::Restart { state }),
+    ];
+    let length = prop_oneof![1..6_u64, Just(u64::MAX)];
+    (0..2_u8, 0..3_u8, 0..2_u32, 0..12_u64, length, act).prop_map(
+        |(host, file, owner, offset, length, act)| ByHost {
+            host,
+            file,
+            owner,
+            offset,
+            length,
+            act,
+        },
+    )
 }
 
 fn what() -> impl Strategy<Value = What> {
@@ -112,6 +158,7 @@ fn what() -> impl Strategy<Value = What> {
         5 => (any.clone(), offset, length)
             .prop_map(|(id, offset, length)| What::Unlock { id, offset, length }),
         2 => any.prop_map(|id| What::Free { id }),
+        16 => by_host().prop_map(What::ByHost),
         1 => (1..3_u64).prop_map(|leases| What::Wait { leases }),
         1 => Just(What::Tick),
     ]
@@ -312,10 +359,44 @@ impl Run {
                 let (client, id, _) = self.id(id)?;
                 self.state.free(&self.clients[client], &id).ok()?;
             }
+            What::ByHost(by_host) => self.step_of_host(by_host)?,
             What::Wait { leases } => self.now_ms += leases * LEASE_MS + 1,
             What::Tick => self.state.tick(self.now_ms),
         }
         Some(())
+    }
+
+    fn step_of_host(&self, by_host: ByHost) -> Option<()> {
+        let ByHost { host, file: number, owner, offset, length, act } = by_host;
+        let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let host = self.state.host(self.now_ms, &[b'h', host], address).expect("few hosts");
+        let owner = NlmOwner { svid: owner, oh: b"oh".as_slice().into() };
+        let (file, range) = (file(number), LockRange { offset, length });
+        match act {
+            Act::Lock { is_write, waits } => {
+                let note: Arc<[u8]> = [1].into();
+                let (kind, waits) = (kind(is_write), waits.then_some(&note));
+                let request = NlmLock { file, owner: &owner, range, kind, waits };
+                self.state.nlm_lock(&host, &request).ok()
+            }
+            Act::Unlock => self.state.nlm_unlock(&host, &file, &owner, range).ok(),
+            Act::Cancel { is_write } => {
+                self.state.nlm_cancel(&host, &file, &owner, range, kind(is_write)).ok().map(drop)
+            }
+            Act::Share { access, deny } => {
+                let access = ShareAccess::from_bits_truncate(access);
+                let deny = ShareDeny::from_bits_truncate(deny);
+                self.state.nlm_share(&host, &file, b"o", access, deny).ok()
+            }
+            Act::Unshare => {
+                self.state.nlm_unshare(&host, &file, b"o");
+                None
+            }
+            Act::Restart { state } => {
+                self.state.host_heard(&host, state);
+                None
+            }
+        }
     }
 
     fn add_events(&mut self) {

@@ -366,7 +366,6 @@ impl State {
         if opens.remove(number).is_some() {
             self.files.release(number, &file);
             self.opens.fetch_sub(1, Ordering::Relaxed);
-            self.journal.note(&Event::OpenGone { client: client.id(), number });
         }
     }
 }

@@ -9,5 +9,6 @@ mod exclusion;
 mod lock_model;
 mod lock_waiters;
 mod locks;
+mod nlm;
 mod opens;
 mod slots;

@@ -1,0 +1,366 @@
+//! The procedures on locks.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use steadfast_state::{FileKey, Host, LockKind, LockRange, NlmError, NlmHolder, NlmLock, NlmOwner};
+use steadfast_vfs::{AccessMask, FileKind, FsError};
+use steadfast_wire::nlm::{NlmStat, v1, v4};
+use steadfast_xdr::{Encode, Writer};
+
+use super::note::Note;
+use super::procedure::{MESSAGES_BEHIND, RESULTS_BEHIND};
+use super::width::{CancelArgs, LockArgs, TestArgs, UnlockArgs, Width};
+use super::{status, status_of_state};
+use crate::call::{Call, Outcome, Refusal};
+use crate::operation::Operation;
+use crate::outbound::OutboundCall;
+use crate::program::{Ignored, Procedure};
+use crate::reply::ReplyBuffer;
+
+/// The number that stands for all bytes that follow: NLM's, and the state's.
+const TO_END: u64 = 0;
+const STATE_TO_END: u64 = u64::MAX;
+
+fn kind(exclusive: bool) -> LockKind {
+    if exclusive { LockKind::Write } else { LockKind::Read }
+}
+
+fn range(lock: &v4::Lock<'_>) -> LockRange {
+    let length = if lock.length == TO_END { STATE_TO_END } else { lock.length };
+    LockRange { offset: lock.offset, length }
+}
+
+fn owner(lock: &v4::Lock<'_>) -> NlmOwner {
+    NlmOwner { svid: lock.svid, oh: lock.oh.into() }
+}
+
+/// The file that a handle names: for who gives something up.
+pub(super) fn file(call: &mut Call<'_>, handle: &[u8]) -> Result<FileKey, NlmStat> {
+    let target = call.resolve(handle).map_err(status)?;
+    let (file_system, object) = target.storage.object(&target.handle);
+    Ok(FileKey { file_system, object })
+}
+
+/// The same for who wants something: he must have a right to the file.
+pub(super) fn file_to_lock(
+    call: &mut Call<'_>,
+    handle: &[u8],
+    kind: LockKind,
+) -> Result<FileKey, NlmStat> {
+    let target = call.resolve(handle).map_err(status)?;
+    if kind == LockKind::Write && target.rights.is_read_only {
+        return Err(status(FsError::ReadOnly));
+    }
+    let enough = match kind {
+        LockKind::Read => AccessMask::READ | AccessMask::EXECUTE,
+        LockKind::Write => AccessMask::READ | AccessMask::EXECUTE | AccessMask::MODIFY,
+    };
+    let (granted, attr) = call
+        .read(&target, |caller| target.storage.access(caller, &target.handle, enough))
+        .map_err(status)?;
+    let is_owner = attr.uid == target.cred.uid;
+    if attr.kind != FileKind::Regular || !is_owner && !granted.intersects(enough) {
+        return Err(NlmStat::Failed);
+    }
+    let (file_system, object) = target.storage.object(&target.handle);
+    Ok(FileKey { file_system, object })
+}
+
+/// The host that calls.
+pub(super) fn host(call: &Call<'_>, name: &[u8]) -> Result<Host, NlmStat> {
+    let address = call.peer.address.ip();
+    call.shared.state.host(call.now_ms, name, address).map_err(status_of_state)
+}
+
+/// Has a host recorded before it gets its first lock, so that a restart of the server tells it.
+pub(super) fn record(call: &mut Call<'_>, host: &Host) -> Result<(), NlmStat> {
+    if host.is_recorded() {
+        return Ok(());
+    }
+    let Some(outbound) = call.shared.outbound.get() else { return Ok(()) };
+    call.host.will_block();
+    if !outbound.record(host.name(), host.address()) {
+        return Err(NlmStat::DeniedNoLocks);
+    }
+    host.set_recorded();
+    Ok(())
+}
+
+/// Refuses what may not be while hosts take again what they had, or may only be then.
+pub(super) fn judge_grace(call: &Call<'_>, is_reclaim: bool) -> Result<(), NlmStat> {
+    if call.shared.state.is_in_grace(call.now_ms) == is_reclaim {
+        return Ok(());
+    }
+    Err(NlmStat::DeniedGracePeriod)
+}
+
+/// Ends a call with its result: by its reply, or by a call of ours.
+fn end(
+    call: &Call<'_>,
+    is_message: bool,
+    reply: &mut ReplyBuffer,
+    encode: impl FnOnce(&mut Writer<'_>),
+) -> Outcome {
+    call.shared.keep_state();
+    if !is_message {
+        encode(&mut Writer::new(&mut reply.bytes));
+        return Outcome::Done;
+    }
+    let (program, version, number) = call.message.numbers;
+    if let Some(outbound) = call.shared.outbound.get() {
+        let mut arguments = Vec::new();
+        encode(&mut Writer::new(&mut arguments));
+        outbound.send(OutboundCall {
+            to: call.peer.address.ip().to_canonical(),
+            from: call.peer.local.ip().to_canonical(),
+            transport: call.peer.transport,
+            program,
+            version,
+            procedure: number - MESSAGES_BEHIND + RESULTS_BEHIND,
+            arguments,
+            grant: None,
+        });
+    }
+    Outcome::Done
+}
+
+/// TEST: whether a lock could be had.
+pub(super) struct Test<W, const IS_MESSAGE: bool>(PhantomData<W>);
+
+impl<W: Width, const IS_MESSAGE: bool> Procedure for Test<W, IS_MESSAGE> {
+    const OPERATION: Operation = Operation::answers(if IS_MESSAGE { "TEST_MSG" } else { "TEST" });
+    type Arguments<'a> = TestArgs<'a, W>;
+
+    fn run(
+        call: &mut Call<'_>,
+        arguments: &Self::Arguments<'_>,
+        reply: &mut ReplyBuffer,
+    ) -> Outcome {
+        let v4::TestArgs { cookie, exclusive, lock } = &arguments.0;
+        let mut holder = None;
+        let stat = test(call, lock, kind(*exclusive), &mut holder);
+        end(call, IS_MESSAGE, reply, |w| {
+            let holder = holder.as_ref().map(|NlmHolder { owner, range, kind }| v4::Holder {
+                exclusive: *kind == LockKind::Write,
+                svid: owner.svid,
+                oh: &owner.oh,
+                offset: range.offset,
+                length: if range.length == STATE_TO_END { TO_END } else { range.length },
+            });
+            let res = match holder {
+                Some(holder) => v4::TestRes::Denied { cookie, holder },
+                None => v4::TestRes::Other(v4::Res { cookie, stat }),
+            };
+            W::test_res(&res, w);
+        })
+    }
+}
+
+fn test(
+    call: &mut Call<'_>,
+    lock: &v4::Lock<'_>,
+    kind: LockKind,
+    holder: &mut Option<NlmHolder>,
+) -> NlmStat {
+    let tested = judge_grace(call, false)
+        // Whoever may have one kind may ask for the other.
+        .and_then(|()| file_to_lock(call, lock.fh, LockKind::Read))
+        .and_then(|file| Ok((file, host(call, lock.caller_name)?)));
+    let (file, host) = match tested {
+        Ok(found) => found,
+        Err(stat) => return stat,
+    };
+    match call.shared.state.nlm_test(&host, &file, &owner(lock), range(lock), kind) {
+        Ok(()) => NlmStat::Granted,
+        Err(NlmError::Denied(denied)) => {
+            *holder = Some(denied);
+            NlmStat::Denied
+        }
+        Err(NlmError::Blocked) => NlmStat::Failed,
+        Err(NlmError::State(error)) => status_of_state(error),
+    }
+}
+
+/// LOCK, and `NM_LOCK` of a host that has no monitor.
+pub(super) struct Lock<W, const IS_MESSAGE: bool, const IS_MONITORED: bool>(PhantomData<W>);
+
+impl<W: Width, const IS_MESSAGE: bool, const IS_MONITORED: bool> Procedure
+    for Lock<W, IS_MESSAGE, IS_MONITORED>
+{
+    const OPERATION: Operation = Operation::answers(match (IS_MESSAGE, IS_MONITORED) {
+        (true, _) => "LOCK_MSG",
+        (false, true) => "LOCK",
+        (false, false) => "NM_LOCK",
+    });
+    type Arguments<'a> = LockArgs<'a, W>;
+
+    fn is_remembered(_: &Self::Arguments<'_>) -> bool {
+        true
+    }
+
+    fn run(
+        call: &mut Call<'_>,
+        arguments: &Self::Arguments<'_>,
+        reply: &mut ReplyBuffer,
+    ) -> Outcome {
+        let stat = lock(call, &arguments.0, IS_MONITORED).unwrap_or_else(|stat| stat);
+        let cookie = arguments.0.cookie;
+        end(call, IS_MESSAGE, reply, |w| W::res(&v4::Res { cookie, stat }, w))
+    }
+}
+
+fn lock(
+    call: &mut Call<'_>,
+    arguments: &v4::LockArgs<'_>,
+    is_monitored: bool,
+) -> Result<NlmStat, NlmStat> {
+    let lock = &arguments.lock;
+    let kind = kind(arguments.exclusive);
+    judge_grace(call, arguments.reclaim)?;
+    let file = file_to_lock(call, lock.fh, kind)?;
+    let host = host(call, lock.caller_name)?;
+    if is_monitored {
+        call.shared.state.host_heard(&host, arguments.state);
+        record(call, &host)?;
+    }
+    let (_, version, _) = call.message.numbers;
+    let note: Option<Arc<[u8]>> = arguments.block.then(|| {
+        let mut bytes = Vec::new();
+        Note::new(call.peer, version, lock.fh).encode(&mut Writer::new(&mut bytes));
+        bytes.into()
+    });
+    let owner = owner(lock);
+    let request = NlmLock { file, owner: &owner, range: range(lock), kind, waits: note.as_ref() };
+    match call.shared.state.nlm_lock(&host, &request) {
+        Ok(()) => Ok(NlmStat::Granted),
+        Err(NlmError::Denied(_)) => Ok(NlmStat::Denied),
+        Err(NlmError::Blocked) => Ok(NlmStat::Blocked),
+        Err(NlmError::State(error)) => Err(status_of_state(error)),
+    }
+}
+
+/// CANCEL: the client does not wait any more.
+pub(super) struct Cancel<W, const IS_MESSAGE: bool>(PhantomData<W>);
+
+impl<W: Width, const IS_MESSAGE: bool> Procedure for Cancel<W, IS_MESSAGE> {
+    const OPERATION: Operation =
+        Operation::answers(if IS_MESSAGE { "CANCEL_MSG" } else { "CANCEL" });
+    type Arguments<'a> = CancelArgs<'a, W>;
+
+    fn is_remembered(_: &Self::Arguments<'_>) -> bool {
+        true
+    }
+
+    fn run(
+        call: &mut Call<'_>,
+        arguments: &Self::Arguments<'_>,
+        reply: &mut ReplyBuffer,
+    ) -> Outcome {
+        let v4::CancelArgs { cookie, exclusive, lock, .. } = &arguments.0;
+        let stat = cancel(call, lock, kind(*exclusive)).unwrap_or_else(|stat| stat);
+        end(call, IS_MESSAGE, reply, |w| W::res(&v4::Res { cookie, stat }, w))
+    }
+}
+
+fn cancel(call: &mut Call<'_>, lock: &v4::Lock<'_>, kind: LockKind) -> Result<NlmStat, NlmStat> {
+    let file = file(call, lock.fh)?;
+    let host = host(call, lock.caller_name)?;
+    let state = &call.shared.state;
+    let cancelled = state.nlm_cancel(&host, &file, &owner(lock), range(lock), kind);
+    let is_found = cancelled.map_err(status_of_state)?;
+    // Linux gives the lock up after this, should it have it.
+    Ok(if is_found { NlmStat::Granted } else { NlmStat::Denied })
+}
+
+/// UNLOCK.
+pub(super) struct Unlock<W, const IS_MESSAGE: bool>(PhantomData<W>);
+
+impl<W: Width, const IS_MESSAGE: bool> Procedure for Unlock<W, IS_MESSAGE> {
+    const OPERATION: Operation =
+        Operation::answers(if IS_MESSAGE { "UNLOCK_MSG" } else { "UNLOCK" });
+    type Arguments<'a> = UnlockArgs<'a, W>;
+
+    fn is_remembered(_: &Self::Arguments<'_>) -> bool {
+        true
+    }
+
+    fn run(
+        call: &mut Call<'_>,
+        arguments: &Self::Arguments<'_>,
+        reply: &mut ReplyBuffer,
+    ) -> Outcome {
+        let v4::UnlockArgs { cookie, lock } = &arguments.0;
+        let stat = unlock(call, lock).unwrap_or_else(|stat| stat);
+        end(call, IS_MESSAGE, reply, |w| W::res(&v4::Res { cookie, stat }, w))
+    }
+}
+
+fn unlock(call: &mut Call<'_>, lock: &v4::Lock<'_>) -> Result<NlmStat, NlmStat> {
+    let file = file(call, lock.fh)?;
+    let host = host(call, lock.caller_name)?;
+    let unlocked = call.shared.state.nlm_unlock(&host, &file, &owner(lock), range(lock));
+    unlocked.map(|()| NlmStat::Granted).map_err(status_of_state)
+}
+
+/// GRANTED: this server waits for nobody's locks.
+pub(super) struct Granted<W>(PhantomData<W>);
+
+impl<W: Width> Procedure for Granted<W> {
+    const OPERATION: Operation = Operation::answers("GRANTED");
+    type Arguments<'a> = TestArgs<'a, W>;
+
+    fn run(_: &mut Call<'_>, arguments: &Self::Arguments<'_>, reply: &mut ReplyBuffer) -> Outcome {
+        let res = v4::Res { cookie: arguments.0.cookie, stat: NlmStat::Denied };
+        W::res(&res, &mut Writer::new(&mut reply.bytes));
+        Outcome::Done
+    }
+}
+
+/// Messages that tell this server nothing: `GRANTED_MSG`, since it waits for nobody's locks; and results
+/// of messages, since it sends none.
+pub(super) struct Ignore<const NUMBER: u32>;
+
+impl<const NUMBER: u32> Procedure for Ignore<NUMBER> {
+    const OPERATION: Operation = Operation::answers(match NUMBER {
+        10 => "GRANTED_MSG",
+        11 => "TEST_RES",
+        12 => "LOCK_RES",
+        13 => "CANCEL_RES",
+        14 => "UNLOCK_RES",
+        _ => "GRANTED_RES",
+    });
+    type Arguments<'a> = Ignored;
+
+    fn run(_: &mut Call<'_>, _: &Ignored, _: &mut ReplyBuffer) -> Outcome {
+        Outcome::Done
+    }
+}
+
+/// A number that no procedure has.
+pub(super) struct Unavailable;
+
+impl Procedure for Unavailable {
+    const OPERATION: Operation = Operation::answers("UNAVAILABLE");
+    type Arguments<'a> = Ignored;
+
+    fn run(_: &mut Call<'_>, _: &Ignored, _: &mut ReplyBuffer) -> Outcome {
+        Outcome::Refused(Refusal::NoProcedure)
+    }
+}
+
+/// `FREE_ALL`: the host that calls has restarted. The same in all versions.
+pub(super) struct FreeAll;
+
+impl Procedure for FreeAll {
+    const OPERATION: Operation = Operation::answers("FREE_ALL");
+    type Arguments<'a> = v1::Notify<'a>;
+
+    fn run(call: &mut Call<'_>, arguments: &v1::Notify<'_>, _: &mut ReplyBuffer) -> Outcome {
+        if let Ok(host) = host(call, arguments.name) {
+            call.shared.state.free_host(&host);
+            call.shared.keep_state();
+        }
+        Outcome::Done
+    }
+}

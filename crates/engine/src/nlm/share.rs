@@ -1,0 +1,70 @@
+//! SHARE and UNSHARE: reservations, which clients of DOS make.
+
+use std::marker::PhantomData;
+
+use steadfast_state::{LockKind, ShareAccess, ShareDeny};
+use steadfast_wire::nlm::{self, NlmStat, v4};
+use steadfast_xdr::{Encode, Writer};
+
+use super::procedures::{file, file_to_lock, host, judge_grace, record};
+use super::status_of_state;
+use super::width::{ShareArgs, Width};
+use crate::call::{Call, Outcome};
+use crate::operation::Operation;
+use crate::program::Procedure;
+use crate::reply::ReplyBuffer;
+
+/// SHARE, or UNSHARE.
+pub(super) struct Share<W, const IS_TAKEN: bool>(PhantomData<W>);
+
+impl<W: Width, const IS_TAKEN: bool> Procedure for Share<W, IS_TAKEN> {
+    const OPERATION: Operation = Operation::answers(if IS_TAKEN { "SHARE" } else { "UNSHARE" });
+    type Arguments<'a> = ShareArgs<'a, W>;
+
+    fn is_remembered(_: &Self::Arguments<'_>) -> bool {
+        true
+    }
+
+    fn run(
+        call: &mut Call<'_>,
+        arguments: &Self::Arguments<'_>,
+        reply: &mut ReplyBuffer,
+    ) -> Outcome {
+        let cookie = arguments.0.cookie;
+        let shared = if IS_TAKEN { share(call, &arguments.0) } else { unshare(call, &arguments.0) };
+        let stat = shared.map_or_else(|stat| stat, |()| NlmStat::Granted);
+        call.shared.keep_state();
+        let mut w = Writer::new(&mut reply.bytes);
+        W::res(&v4::Res { cookie, stat }, &mut w);
+        // Nobody knows what it is for.
+        let sequence = 0_u32;
+        sequence.encode(&mut w);
+        Outcome::Done
+    }
+}
+
+fn access(access: nlm::ShareAccess) -> ShareAccess {
+    ShareAccess::from_bits_truncate(access as u32 as u8)
+}
+
+fn deny(mode: nlm::ShareMode) -> ShareDeny {
+    ShareDeny::from_bits_truncate(mode as u32 as u8)
+}
+
+fn share(call: &mut Call<'_>, arguments: &v4::ShareArgs<'_>) -> Result<(), NlmStat> {
+    let access = access(arguments.access);
+    judge_grace(call, arguments.reclaim)?;
+    let kind = if access.contains(ShareAccess::WRITE) { LockKind::Write } else { LockKind::Read };
+    let file = file_to_lock(call, arguments.fh, kind)?;
+    let host = host(call, arguments.caller_name)?;
+    record(call, &host)?;
+    let (state, deny) = (&call.shared.state, deny(arguments.mode));
+    state.nlm_share(&host, &file, arguments.oh, access, deny).map_err(status_of_state)
+}
+
+fn unshare(call: &mut Call<'_>, arguments: &v4::ShareArgs<'_>) -> Result<(), NlmStat> {
+    let file = file(call, arguments.fh)?;
+    let host = host(call, arguments.caller_name)?;
+    call.shared.state.nlm_unshare(&host, &file, arguments.oh);
+    Ok(())
+}

@@ -1,0 +1,167 @@
+//! What the server says of its own accord: calls to programs that run at its clients.
+//!
+//! The engine does no I/O. It gives each call to an [`Outbound`], which sends it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use steadfast_state::{Effect, FileKey, Host, LockKind, LockRange, NlmOwner};
+use steadfast_wire::nlm::{self, NlmStat, v4};
+use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
+
+use crate::Engine;
+use crate::nlm::{note::Note, procedure};
+use crate::peer::Transport;
+use crate::shared::Shared;
+
+/// Sends calls to clients, and remembers which of them have locks.
+pub trait Outbound: Send + Sync {
+    /// Sends a call. Never waits: it only takes it.
+    fn send(&self, call: OutboundCall);
+
+    /// Records that a host has locks, so that a start of the server after this one tells it. On
+    /// the disk when this returns, for which it may wait. Whether that could be done.
+    fn record(&self, name: &[u8], address: IpAddr) -> bool;
+
+    /// What this host calls itself.
+    fn own_name(&self) -> &str;
+
+    /// The state number of this host's NSM: odd while it is up.
+    fn state_number(&self) -> u32;
+}
+
+/// A call to a program at a client.
+#[derive(Clone, Debug)]
+pub struct OutboundCall {
+    /// The client.
+    pub to: IpAddr,
+    /// Our address that the client knows: it compares who calls.
+    pub from: IpAddr,
+    /// How.
+    pub transport: Transport,
+    /// The program.
+    pub program: u32,
+    /// Its version.
+    pub version: u32,
+    /// The procedure.
+    pub procedure: u32,
+    /// Its arguments.
+    pub arguments: Vec<u8>,
+    /// If it tells of a grant: it is repeated until it is answered, as long as
+    /// [`Engine::is_grant_unanswered`]. Others are sent once.
+    pub grant: Option<Grant>,
+}
+
+/// A lock that a host has, and has to be told of.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    host: Host,
+    file: FileKey,
+    owner: NlmOwner,
+    range: LockRange,
+    kind: LockKind,
+}
+
+impl Engine {
+    /// Has somebody send calls to clients from now on, once for all. Before that, who waits for a
+    /// lock finds that it has it when it asks again.
+    pub fn set_outbound(&self, outbound: Arc<dyn Outbound>) {
+        // The second one is not asked for.
+        let _ = self.shared.outbound.set(outbound);
+    }
+
+    /// The server has lost what it knew of hosts with locks: from now on until `length_ms` have
+    /// passed by the clock that [`Engine::call`] gets, they may take again what they had, and
+    /// nobody else gets a lock.
+    pub fn begin_grace(&self, length_ms: u64) {
+        self.shared.state.begin_grace(self.now_ms.load(Ordering::Relaxed), length_ms);
+    }
+
+    /// Whether only locks that were held before may be taken.
+    pub fn is_in_grace(&self) -> bool {
+        self.shared.state.is_in_grace(self.now_ms.load(Ordering::Relaxed))
+    }
+
+    /// Names and addresses of the hosts that have locks or wait for some.
+    pub fn hosts_with_locks(&self) -> Vec<(Vec<u8>, IpAddr)> {
+        let hosts = self.shared.state.hosts_with_locks();
+        hosts.iter().map(|host| (host.name().to_vec(), host.address())).collect()
+    }
+
+    /// Whether the host still has to be told of a grant: it has the lock, and has not answered.
+    pub fn is_grant_unanswered(&self, grant: &Grant) -> bool {
+        let Grant { host, file, owner, range, kind } = grant;
+        self.shared.state.is_grant_unanswered(host, file, owner, *range, *kind)
+    }
+
+    /// The host has answered with this result. If it does not want the lock, it loses it.
+    ///
+    /// # Errors
+    /// When the result cannot be read: then it was no answer.
+    pub fn answer_grant(&self, grant: &Grant, result: &[u8]) -> Result<(), XdrError> {
+        let Grant { host, file, owner, range, kind } = grant;
+        let is_wanted = v4::Res::decode(&mut Reader::new(result))?.stat == NlmStat::Granted;
+        let state = &self.shared.state;
+        // It fails for ranges that no lock can have.
+        let _ = state.answer_grant(host, file, owner, *range, *kind, is_wanted);
+        self.shared.send_effects();
+        self.shared.keep_state();
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// Sends what the state has others do.
+    pub(crate) fn send_effects(&self) {
+        let effects = self.state.take_effects();
+        if !effects.is_empty() {
+            self.keep_state();
+        }
+        for effect in effects {
+            let Some(outbound) = self.outbound.get() else { continue };
+            let Effect::Granted { host, file, owner, range, kind, note } = effect;
+            let grant = Grant { host, file, owner, range, kind };
+            if let Ok(note) = Note::decode(&mut Reader::new(&note)) {
+                outbound.send(self.granted(&**outbound, grant, &note));
+            }
+        }
+    }
+
+    /// The call that tells of a grant.
+    fn granted(&self, outbound: &dyn Outbound, grant: Grant, note: &Note<'_>) -> OutboundCall {
+        // Nobody but us has to understand it.
+        let cookie = self.grants.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        let LockRange { offset, length } = grant.range;
+        let granted = v4::TestArgs {
+            cookie: &cookie,
+            exclusive: grant.kind == LockKind::Write,
+            lock: v4::Lock {
+                caller_name: outbound.own_name().as_bytes(),
+                fh: note.handle,
+                oh: &grant.owner.oh,
+                svid: grant.owner.svid,
+                offset,
+                length: if length == u64::MAX { 0 } else { length },
+            },
+        };
+        let mut arguments = Vec::new();
+        let mut w = Writer::new(&mut arguments);
+        if note.version == 4 {
+            granted.encode(&mut w);
+        } else {
+            let v4::TestArgs { cookie, exclusive, lock } = granted;
+            nlm::v1::TestArgs { cookie, exclusive, lock: lock.into() }.encode(&mut w);
+        }
+        OutboundCall {
+            to: grant.host.address(),
+            from: note.local,
+            transport: note.transport,
+            program: nlm::PROGRAM,
+            version: note.version,
+            procedure: procedure::GRANTED,
+            arguments,
+            grant: Some(grant),
+        }
+    }
+}

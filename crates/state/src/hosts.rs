@@ -1,0 +1,316 @@
+//! Hosts that speak NLM: who they are, and what others are to do for them.
+//!
+//! A host has no lease. It keeps its locks until it gives them up, until its monitor says that it
+//! has restarted, or until the operator ends it.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::file_locks::{FileLocks, Time};
+use crate::image::Event;
+use crate::nlm::NlmOwner;
+use crate::ranges::LockKind;
+use crate::{Client, FileKey, LockRange, State, StateError};
+
+/// Longest name of a host in bytes (`LM_MAXSTRLEN`).
+const NAME_BYTES_MAX: usize = 1024;
+
+/// What is known of a host.
+#[derive(Debug)]
+pub(crate) struct HostData {
+    name: Arc<[u8]>,
+    address: IpAddr,
+    /// The host's state number, as it said last; 0 if it never did.
+    state: AtomicU32,
+    is_recorded: AtomicBool,
+    ranges: AtomicIsize,
+}
+
+impl HostData {
+    pub(crate) fn new(name: Arc<[u8]>, address: IpAddr, state: u32) -> Self {
+        Self {
+            name,
+            address,
+            state: AtomicU32::new(state),
+            is_recorded: AtomicBool::new(false),
+            ranges: AtomicIsize::new(0),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &Arc<[u8]> {
+        &self.name
+    }
+
+    pub(crate) fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// How many ranges it holds.
+    pub(crate) fn ranges(&self) -> usize {
+        usize::try_from(self.ranges.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    pub(crate) fn add_ranges(&self, growth: isize) {
+        self.ranges.fetch_add(growth, Ordering::Relaxed);
+    }
+
+    /// Notes the host as it is.
+    pub(crate) fn note(&self, client: &Client) {
+        client.journal.note(&Event::Host {
+            id: client.id(),
+            name: &self.name,
+            address: self.address,
+            state: self.state.load(Ordering::Relaxed),
+        });
+    }
+
+    /// Takes the host's state number; whether it is newer than what was known.
+    fn take_state(&self, state: u32) -> bool {
+        let is_newer = |known: u32| state.wrapping_sub(known).cast_signed() > 0;
+        let taken = self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |known| {
+            (known == 0 || is_newer(known)).then_some(state)
+        });
+        taken.is_ok()
+    }
+}
+
+/// A host that speaks NLM.
+#[derive(Clone, Debug)]
+pub struct Host {
+    pub(crate) client: Arc<Client>,
+    pub(crate) data: Arc<HostData>,
+}
+
+impl Host {
+    /// The host of a client, if it is one.
+    pub(crate) fn of(client: &Arc<Client>) -> Option<Self> {
+        Some(Self { client: Arc::clone(client), data: Arc::clone(client.host()?) })
+    }
+
+    /// What it calls itself.
+    pub fn name(&self) -> &[u8] {
+        &self.data.name
+    }
+
+    /// Where its calls come from.
+    pub fn address(&self) -> IpAddr {
+        self.data.address
+    }
+
+    /// Whether [`Host::set_recorded`] was called.
+    pub fn is_recorded(&self) -> bool {
+        self.data.is_recorded.load(Ordering::Acquire)
+    }
+
+    /// It is recorded where a restart finds it, so that it may get its first lock.
+    pub fn set_recorded(&self) {
+        self.data.is_recorded.store(true, Ordering::Release);
+    }
+}
+
+/// What somebody else is to do after a change of the state.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// A host was granted the lock that it waited for, and is to be told.
+    Granted {
+        /// The host.
+        host: Host,
+        /// The file.
+        file: FileKey,
+        /// The owner.
+        owner: NlmOwner,
+        /// The bytes.
+        range: LockRange,
+        /// The kind.
+        kind: LockKind,
+        /// What was given with the request.
+        note: Arc<[u8]>,
+    },
+}
+
+/// The effects that nobody has taken yet.
+#[derive(Debug)]
+pub(crate) struct Effects {
+    list: Mutex<Vec<Effect>>,
+    has_some: AtomicBool,
+    /// The state's: ranges and lock stateids of all clients.
+    locks: Arc<AtomicUsize>,
+}
+
+impl Effects {
+    pub(crate) fn new(locks: Arc<AtomicUsize>) -> Self {
+        Self { list: Mutex::default(), has_some: AtomicBool::new(false), locks }
+    }
+
+    /// Takes up what a change of a file's locks has brought about.
+    pub(crate) fn collect(&self, file: &FileKey, locks: &mut FileLocks) {
+        let granted = locks.take_granted();
+        if granted.is_empty() {
+            return;
+        }
+        let mut list = self.list.lock();
+        for grant in granted {
+            // A negative number wraps, and so does the sum.
+            self.locks.fetch_add(grant.growth.cast_unsigned(), Ordering::Relaxed);
+            list.extend(Host::of(&grant.owner.client).map(|host| Effect::Granted {
+                host,
+                file: *file,
+                owner: NlmOwner::of_name(&grant.owner.name),
+                range: grant.span.into(),
+                kind: grant.kind,
+                note: grant.note,
+            }));
+        }
+        self.has_some.store(true, Ordering::Release);
+    }
+}
+
+/// What the state knows of hosts beside their records.
+#[derive(Debug, Default)]
+pub(crate) struct Hosts {
+    /// Files that a host waits for.
+    waited_for: Mutex<HashSet<FileKey>>,
+    /// Until then only what was held before the server's restart is locked.
+    grace_until_ms: AtomicU64,
+}
+
+impl Hosts {
+    pub(crate) fn note_waited_for(&self, file: &FileKey) {
+        self.waited_for.lock().insert(*file);
+    }
+}
+
+impl State {
+    /// The host of this name that calls from this address.
+    ///
+    /// # Errors
+    /// [`StateError::Invalid`] for a name of more than 1,024 bytes; [`StateError::TryLater`] if
+    /// there are too many hosts with locks.
+    pub fn host(&self, now_ms: u64, name: &[u8], address: IpAddr) -> Result<Host, StateError> {
+        if name.len() > NAME_BYTES_MAX {
+            return Err(StateError::Invalid);
+        }
+        self.advance(now_ms);
+        let mut left = Vec::new();
+        let client = self.registry.lock().host(now_ms, name, address.to_canonical(), &mut left);
+        self.end_all(left);
+        Host::of(&client?).ok_or(StateError::Invalid)
+    }
+
+    /// All hosts that have locks or wait for some.
+    pub fn hosts_with_locks(&self) -> Vec<Host> {
+        let registry = self.registry.lock();
+        let clients = registry.all_hosts().filter(|client| client.opens.lock().count() > 0);
+        clients.filter_map(Host::of).collect()
+    }
+
+    /// Frees all that a host has and waits for.
+    pub fn free_host(&self, host: &Host) {
+        self.release_host(&host.client, &mut host.client.opens.lock());
+    }
+
+    /// A request came with the host's state number. If the host has restarted since it was heard
+    /// last, what it had is freed.
+    pub fn host_heard(&self, host: &Host, state: u32) {
+        // Some hosts do not know theirs.
+        let is_known = host.data.state.load(Ordering::Relaxed) != 0;
+        if state != 0 && host.data.take_state(state) {
+            host.data.note(&host.client);
+            if is_known {
+                self.free_host(host);
+            }
+        }
+    }
+
+    /// The monitor at this address says that its host has restarted. It counts if the number is
+    /// newer than what was known of a host by this name there: then all that it had is freed.
+    /// Whether there was such a host.
+    ///
+    /// Names are the same if one is the other with its domain: the monitor may know the longer one,
+    /// and NLM the shorter.
+    pub fn host_restarted(&self, name: &[u8], address: IpAddr, state: u32) -> bool {
+        let address = address.to_canonical();
+        let hosts: Vec<Host> = {
+            let registry = self.registry.lock();
+            registry.all_hosts().filter_map(Host::of).collect()
+        };
+        let mut is_known = false;
+        for host in hosts {
+            let is_meant = host.address() == address && are_same_host(host.name(), name);
+            if is_meant && host.data.take_state(state) {
+                is_known = true;
+                host.data.note(&host.client);
+                self.free_host(&host);
+            }
+        }
+        is_known
+    }
+
+    /// The server has lost its state: for so long only what was held before may be locked.
+    pub fn begin_grace(&self, now_ms: u64, length_ms: u64) {
+        self.hosts.grace_until_ms.store(now_ms.saturating_add(length_ms), Ordering::Relaxed);
+    }
+
+    /// Whether only what was held before the server's restart may be locked.
+    pub fn is_in_grace(&self, now_ms: u64) -> bool {
+        now_ms < self.hosts.grace_until_ms.load(Ordering::Relaxed)
+    }
+
+    /// Takes what is to be done for others since this was asked last. It costs next to nothing if
+    /// there is nothing.
+    pub fn take_effects(&self) -> Vec<Effect> {
+        let effects = &self.files.effects;
+        if !effects.has_some.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut list = effects.list.lock();
+        effects.has_some.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *list)
+    }
+
+    /// Grants what became free for hosts by time alone: a client's lease has expired, or one that
+    /// came before has not asked again.
+    pub(crate) fn judge_waiting_hosts(&self, now_ms: u64) {
+        let files: Vec<FileKey> = {
+            let mut waited_for = self.hosts.waited_for.lock();
+            std::mem::take(&mut *waited_for).into_iter().collect()
+        };
+        let time = Time { now_ms, lease_ms: self.settings.lease_ms };
+        for file in files {
+            let judged = self.files.with_locks(&file, |locks| locks.judge_waiting_hosts(time));
+            let Some((true, expired)) = judged else { continue };
+            self.hosts.note_waited_for(&file);
+            for client in expired {
+                self.expire(now_ms, &client);
+            }
+        }
+    }
+}
+
+/// Whether two names are of the same host, with or without its domain.
+fn are_same_host(one: &[u8], other: &[u8]) -> bool {
+    let (short, long) = if one.len() <= other.len() { (one, other) } else { (other, one) };
+    let Some((head, tail)) = long.split_at_checked(short.len()) else { return false };
+    !short.is_empty()
+        && head.eq_ignore_ascii_case(short)
+        && (tail.is_empty() || tail.starts_with(b"."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::are_same_host;
+
+    #[test]
+    fn a_host_is_the_same_with_and_without_its_domain() {
+        assert!(are_same_host(b"a", b"a"));
+        assert!(are_same_host(b"a", b"A.example.org"));
+        assert!(are_same_host(b"a.example.org", b"a"));
+        assert!(!are_same_host(b"a", b"ab"));
+        assert!(!are_same_host(b"", b""));
+        assert!(!are_same_host(b"a.example.org", b"a.example.com"));
+    }
+}

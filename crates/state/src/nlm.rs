@@ -1,0 +1,441 @@
+//! What NLM asks of the state: locks, waits and share reservations of hosts.
+//!
+//! A host's locks of a file belong to an open of its own, which shares and denies nothing. The open
+//! begins with the first lock or wait, and ends with the last.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use thiserror::Error;
+
+use crate::file_locks::{Asking, LockOwner, Refused};
+use crate::files::Share;
+use crate::hosts::Host;
+use crate::ids::OpenNumber;
+use crate::image::Event;
+use crate::opening::Stopped;
+use crate::opens::ClientOpens;
+use crate::ranges::{LockKind, Range, Span};
+use crate::{Client, FileKey, LockRange, ShareAccess, ShareDeny, State, StateError};
+
+/// Longest owner in bytes (`MAXNETOBJ_SZ`).
+const OWNER_BYTES_MAX: usize = 1024;
+/// The owner of the open that a host's locks belong to.
+const LOCKS: &[u8] = b"";
+/// Begins the owner of an open that is a share reservation.
+const SHARE: &[u8] = b"s";
+
+/// An owner of locks at a host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NlmOwner {
+    /// Number of the process.
+    pub svid: u32,
+    /// The owner, which the host alone understands.
+    pub oh: Box<[u8]>,
+}
+
+impl NlmOwner {
+    /// The owner that [`NlmOwner::name`] has named.
+    pub(crate) fn of_name(name: &[u8]) -> Self {
+        match name.split_first_chunk() {
+            Some((svid, oh)) => Self { svid: u32::from_be_bytes(*svid), oh: oh.into() },
+            None => Self { svid: 0, oh: name.into() },
+        }
+    }
+
+    fn name(&self) -> Result<Arc<[u8]>, StateError> {
+        if self.oh.len() > OWNER_BYTES_MAX {
+            return Err(StateError::Invalid);
+        }
+        Ok([&self.svid.to_be_bytes(), &*self.oh].concat().into())
+    }
+}
+
+/// What is asked of a LOCK.
+#[derive(Clone, Copy, Debug)]
+pub struct NlmLock<'a> {
+    /// The file.
+    pub file: FileKey,
+    /// Who asks.
+    pub owner: &'a NlmOwner,
+    /// The bytes.
+    pub range: LockRange,
+    /// The kind.
+    pub kind: LockKind,
+    /// What the host is to be told when it is granted the lock, if it waits for it
+    /// ([`crate::Effect::Granted`]).
+    pub waits: Option<&'a Arc<[u8]>>,
+}
+
+/// A lock that is in the way of a host's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NlmHolder {
+    /// Whose it is; nobody's name if it is a client's of NFSv4.
+    pub owner: NlmOwner,
+    /// Its bytes.
+    pub range: LockRange,
+    /// Its kind.
+    pub kind: LockKind,
+}
+
+impl From<&Range<LockOwner>> for NlmHolder {
+    fn from(range: &Range<LockOwner>) -> Self {
+        let owner = match range.owner.client.host() {
+            Some(_) => NlmOwner::of_name(&range.owner.name),
+            None => NlmOwner { svid: 0, oh: Box::default() },
+        };
+        Self { owner, range: range.span.into(), kind: range.kind }
+    }
+}
+
+/// Why a host did not get a lock.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NlmError {
+    /// `NLM4_DENIED`.
+    #[error("another owner has a lock that conflicts, or waits for one")]
+    Denied(NlmHolder),
+    /// `NLM4_BLOCKED`: the host is told when it has the lock.
+    #[error("the lock is waited for")]
+    Blocked,
+    /// Anything else.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+impl State {
+    /// LOCK: gives an owner a range, and replaces what it had of it; or lets it wait. Clients of
+    /// NFSv4 whose lease has expired lose all that they have, if they alone are in the way.
+    ///
+    /// A host that waits keeps its place before those who ask later, for a lease. It need not ask
+    /// again; if it does, it keeps its place.
+    ///
+    /// # Errors
+    /// [`NlmError::Denied`] if it does not wait, [`NlmError::Blocked`] if it does;
+    /// [`StateError::Invalid`] for a range that ends behind the last byte, or an owner of more than
+    /// 1,024 bytes; [`StateError::TryLater`]; [`StateError::Expired`] if the host has left since
+    /// [`State::host`] found it.
+    pub fn nlm_lock(&self, host: &Host, request: &NlmLock<'_>) -> Result<(), NlmError> {
+        let span = request.range.span()?;
+        let name = request.owner.name()?;
+        let owner = LockOwner { client: Arc::clone(&host.client), name };
+        self.repeated(&host.client, || self.try_nlm_lock(host, request, &owner, span))
+    }
+
+    /// UNLOCK: an owner gives up a range, whatever it has of it or waits for there.
+    ///
+    /// # Errors
+    /// [`StateError::Invalid`] as of [`State::nlm_lock`]; [`StateError::TryLater`] if what is left
+    /// would be too many ranges.
+    pub fn nlm_unlock(
+        &self,
+        host: &Host,
+        file: &FileKey,
+        owner: &NlmOwner,
+        range: LockRange,
+    ) -> Result<(), StateError> {
+        let (span, owner) = (range.span()?, owner_of(host, owner)?);
+        let mut opens = host.client.opens.lock();
+        let room = if self.has_room_for_locks() { self.host_room(host) } else { 0 };
+        let time = self.time(&host.client);
+        let unlocked = self.files.with_locks(file, |locks| locks.unlock(&owner, span, room, time));
+        let growth = unlocked.unwrap_or(Some(0)).ok_or(StateError::TryLater)?;
+        self.count_host_ranges(host, growth);
+        self.end_unused(host, &mut opens, file);
+        Ok(())
+    }
+
+    /// CANCEL: an owner does not wait any more. If it was granted the lock meanwhile and has not
+    /// acknowledged it, it has what it had before. Whether there was such a wait or grant.
+    ///
+    /// # Errors
+    /// [`StateError::Invalid`] as of [`State::nlm_lock`].
+    pub fn nlm_cancel(
+        &self,
+        host: &Host,
+        file: &FileKey,
+        owner: &NlmOwner,
+        range: LockRange,
+        kind: LockKind,
+    ) -> Result<bool, StateError> {
+        let (span, owner) = (range.span()?, owner_of(host, owner)?);
+        let mut opens = host.client.opens.lock();
+        let time = self.time(&host.client);
+        let cancelled =
+            self.files.with_locks(file, |locks| locks.cancel(&owner, span, kind, time)).flatten();
+        self.count_host_ranges(host, cancelled.unwrap_or(0));
+        self.end_unused(host, &mut opens, file);
+        Ok(cancelled.is_some())
+    }
+
+    /// TEST: whether an owner could have a lock. Its own locks do not count, nor do those of clients
+    /// whose lease has expired, nor who waits.
+    ///
+    /// # Errors
+    /// [`NlmError::Denied`]; [`StateError::Invalid`] as of [`State::nlm_lock`].
+    pub fn nlm_test(
+        &self,
+        host: &Host,
+        file: &FileKey,
+        owner: &NlmOwner,
+        range: LockRange,
+        kind: LockKind,
+    ) -> Result<(), NlmError> {
+        let (span, owner) = (range.span()?, owner_of(host, owner)?);
+        let time = self.time(&host.client);
+        let found = self.files.with_locks(file, |locks| {
+            locks.test(&owner, span, kind, time).map(|range| NlmHolder::from(&range.cloned()))
+        });
+        found.flatten().map_or(Ok(()), |holder| Err(NlmError::Denied(holder)))
+    }
+
+    /// Whether a host was granted a lock, has not acknowledged it, and still has it.
+    pub fn is_grant_unanswered(
+        &self,
+        host: &Host,
+        file: &FileKey,
+        owner: &NlmOwner,
+        range: LockRange,
+        kind: LockKind,
+    ) -> bool {
+        let (Ok(span), Ok(owner)) = (range.span(), owner_of(host, owner)) else { return false };
+        let known = self.files.with_locks(file, |locks| locks.is_unanswered(&owner, span, kind));
+        known == Some(true)
+    }
+
+    /// The host's answer to a grant. If it does not want the lock, it has what it had before.
+    ///
+    /// # Errors
+    /// [`StateError::Invalid`] as of [`State::nlm_lock`].
+    pub fn answer_grant(
+        &self,
+        host: &Host,
+        file: &FileKey,
+        owner: &NlmOwner,
+        range: LockRange,
+        kind: LockKind,
+        is_wanted: bool,
+    ) -> Result<(), StateError> {
+        let (span, owner) = (range.span()?, owner_of(host, owner)?);
+        let mut opens = host.client.opens.lock();
+        let time = self.time(&host.client);
+        let refused = self.files.with_locks(file, |locks| {
+            if is_wanted {
+                locks.answer(&owner, span, kind);
+                return None;
+            }
+            locks.refuse(&owner, span, kind, time)
+        });
+        self.count_host_ranges(host, refused.flatten().unwrap_or(0));
+        self.end_unused(host, &mut opens, file);
+        Ok(())
+    }
+
+    /// SHARE: reserves a file for an owner, instead of what the owner had reserved of it. It is judged
+    /// by the opens of all other clients and owners.
+    ///
+    /// # Errors
+    /// [`StateError::ShareDenied`]; [`StateError::Invalid`] for an owner of more than 1,024 bytes;
+    /// [`StateError::TryLater`]; [`StateError::Expired`] as of [`State::nlm_lock`].
+    pub fn nlm_share(
+        &self,
+        host: &Host,
+        file: &FileKey,
+        owner: &[u8],
+        access: ShareAccess,
+        deny: ShareDeny,
+    ) -> Result<(), StateError> {
+        if owner.len() > OWNER_BYTES_MAX {
+            return Err(StateError::Invalid);
+        }
+        let owner = [SHARE, owner].concat();
+        let share = Share { access, deny };
+        self.repeated(&host.client, || self.try_share_of_host(host, file, &owner, share))
+    }
+
+    /// UNSHARE: gives up what [`State::nlm_share`] has reserved.
+    pub fn nlm_unshare(&self, host: &Host, file: &FileKey, owner: &[u8]) {
+        let mut opens = host.client.opens.lock();
+        if let Some(number) = opens.find(&[SHARE, owner].concat(), file) {
+            self.end_open_of_host(&host.client, &mut opens, number, file);
+        }
+    }
+
+    /// Frees all that a host has and waits for.
+    pub(crate) fn release_host(&self, client: &Arc<Client>, opens: &mut ClientOpens) {
+        let time = self.time(client);
+        let files: Vec<(OpenNumber, FileKey)> = opens.files().collect();
+        for (number, file) in files {
+            self.journal.note(&Event::OpenGone { client: client.id(), number });
+            let ended = self.files.with_locks(&file, |locks| locks.end_host(client, time));
+            if let Some(host) = Host::of(client) {
+                self.count_host_ranges(&host, -ended.unwrap_or(0).cast_signed());
+            }
+            self.end_open_of_host(client, opens, number, &file);
+        }
+    }
+
+    /// A host has no record any more.
+    pub(crate) fn end_host(&self, client: &Arc<Client>) {
+        let mut opens = client.opens.lock();
+        self.release_host(client, &mut opens);
+        opens.is_ended = true;
+    }
+
+    fn try_nlm_lock(
+        &self,
+        host: &Host,
+        request: &NlmLock<'_>,
+        owner: &LockOwner,
+        span: Span,
+    ) -> Result<(), Stopped<NlmError>> {
+        let (file, kind) = (&request.file, request.kind);
+        let mut opens = host.client.opens.lock();
+        if opens.is_ended {
+            return Err(StateError::Expired.into());
+        }
+        if !self.has_room_for_locks() {
+            return Err(Stopped::ForRoom);
+        }
+        let open = match opens.find(LOCKS, file) {
+            Some(open) => open,
+            None => self.open_of_host(host, &mut opens, LOCKS, file, Share::NONE)?,
+        };
+        let asking = Asking {
+            owner,
+            open,
+            span,
+            kind,
+            is_waited_for: request.waits.is_some(),
+            note: request.waits,
+            room: self.host_room(host),
+            time: self.time(&host.client),
+        };
+        let locked = self.files.lock(file, |locks| {
+            let locked = locks.lock(&asking);
+            (locked, locks.is_waited_for_by(&asking))
+        });
+        let result = match locked {
+            None => Err(StateError::TryLater.into()),
+            Some((Ok(growth), _)) => {
+                self.count_host_ranges(host, growth);
+                Ok(())
+            }
+            Some((Err(Refused::Living(_)), is_remembered)) if request.waits.is_some() => {
+                // Otherwise it would wait, but too many do.
+                if is_remembered {
+                    self.hosts.note_waited_for(file);
+                    Err(Stopped::Failed(NlmError::Blocked))
+                } else {
+                    Err(StateError::TryLater.into())
+                }
+            }
+            Some((Err(refused), _)) => Err(refused.into()),
+        };
+        self.end_unused(host, &mut opens, file);
+        result
+    }
+
+    fn try_share_of_host(
+        &self,
+        host: &Host,
+        file: &FileKey,
+        owner: &[u8],
+        share: Share,
+    ) -> Result<(), Stopped<StateError>> {
+        let mut opens = host.client.opens.lock();
+        if opens.is_ended {
+            return Err(StateError::Expired.into());
+        }
+        let Some(number) = opens.find(owner, file) else {
+            return self.open_of_host(host, &mut opens, owner, file, share).map(drop);
+        };
+        let record = opens.get_mut(number).ok_or(StateError::BadStateId)?;
+        let asking = self.asking(&host.client, Some((number, record.share)));
+        let taken = self.files.take(&asking, number, file, share);
+        taken.map_err(|conflict| Stopped::by(conflict, StateError::ShareDenied))?;
+        record.share = share;
+        self.note_open(&host.client, number, record);
+        Ok(())
+    }
+
+    /// Adds an open of a host that it does not have.
+    fn open_of_host<E: From<StateError>>(
+        &self,
+        host: &Host,
+        opens: &mut ClientOpens,
+        owner: &[u8],
+        file: &FileKey,
+        share: Share,
+    ) -> Result<OpenNumber, Stopped<E>> {
+        let client = &host.client;
+        let limits = &self.settings.limits;
+        if opens.count() >= usize::try_from(limits.opens_a_client_max).unwrap_or(usize::MAX) {
+            return Err(StateError::TryLater.into());
+        }
+        if self.opens.fetch_add(1, Ordering::Relaxed) >= limits.opens_max {
+            self.opens.fetch_sub(1, Ordering::Relaxed);
+            return Err(Stopped::ForRoom);
+        }
+        let number = OpenNumber::new(client.id(), self.serial.fetch_add(1, Ordering::Relaxed));
+        if let Err(conflict) = self.files.take(&self.asking(client, None), number, file, share) {
+            self.opens.fetch_sub(1, Ordering::Relaxed);
+            return Err(Stopped::by(conflict, StateError::ShareDenied.into()));
+        }
+        opens.add(number, owner, *file, share);
+        if let Some(record) = opens.get(number) {
+            self.note_open(client, number, record);
+        }
+        Ok(number)
+    }
+
+    /// Ends the open of a host's locks, if it has none there any more and waits for none.
+    fn end_unused(&self, host: &Host, opens: &mut ClientOpens, file: &FileKey) {
+        let Some(number) = opens.find(LOCKS, file) else { return };
+        let used = self.files.with_locks(file, |locks| locks.is_used_by(&host.client));
+        if used != Some(true) {
+            self.end_open_of_host(&host.client, opens, number, file);
+        }
+    }
+
+    fn end_open_of_host(
+        &self,
+        client: &Client,
+        opens: &mut ClientOpens,
+        number: OpenNumber,
+        file: &FileKey,
+    ) {
+        if opens.remove(number).is_some() {
+            self.journal.note(&Event::OpenGone { client: client.id(), number });
+            self.files.release(number, file);
+            self.opens.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Ranges that a host may still make.
+    fn host_room(&self, host: &Host) -> usize {
+        self.ranges_a_client_max().saturating_sub(host.data.ranges())
+    }
+
+    /// A host has so many more ranges.
+    fn count_host_ranges(&self, host: &Host, growth: isize) {
+        host.data.add_ranges(growth);
+        // A negative number wraps, and so does the sum.
+        self.locks.fetch_add(growth.cast_unsigned(), Ordering::Relaxed);
+    }
+}
+
+fn owner_of(host: &Host, owner: &NlmOwner) -> Result<LockOwner, StateError> {
+    Ok(LockOwner { client: Arc::clone(&host.client), name: owner.name()? })
+}
+
+impl From<Refused> for Stopped<NlmError> {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Living(range) => Self::Failed(NlmError::Denied((&range).into())),
+            Refused::Expired(clients, range) => {
+                Self::ByExpired(clients, NlmError::Denied((&range).into()))
+            }
+            Refused::NoRoom => StateError::TryLater.into(),
+        }
+    }
+}

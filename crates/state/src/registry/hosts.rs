@@ -1,0 +1,96 @@
+//! The records of hosts that speak NLM. They stand among those of clients, so that whoever ends a
+//! client ends a host by the same way; but no name of an owner finds them.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::{Record, Registry};
+use crate::client::Kind;
+use crate::hosts::HostData;
+use crate::{Client, ClientId, Principal, StateError};
+
+impl Registry {
+    /// Hosts that there are at most.
+    pub(super) fn hosts_max(&self) -> usize {
+        self.confirmed_max
+    }
+
+    /// Finds a host or makes its record. Of too many hosts the one that was not heard for longest
+    /// and has nothing leaves.
+    pub(crate) fn host(
+        &mut self,
+        now_ms: u64,
+        name: &[u8],
+        address: IpAddr,
+        left: &mut Vec<Record>,
+    ) -> Result<Arc<Client>, StateError> {
+        let key = (address, Arc::<[u8]>::from(name));
+        if let Some(record) = self.hosts.get(&key).and_then(|index| self.at(*index)) {
+            record.client.renew(now_ms);
+            return Ok(Arc::clone(&record.client));
+        }
+        if self.hosts.len() >= self.hosts_max() {
+            let leaving = self.longest_idle_host().and_then(|id| self.remove(id));
+            left.push(leaving.ok_or(StateError::TryLater)?);
+        }
+        let index = self.free_place().ok_or(StateError::TryLater)?;
+        let place = self.places.get_mut(usize::from(index)).ok_or(StateError::TryLater)?;
+        place.generation = place.generation.wrapping_add(1);
+        let id = ClientId::new(self.instance, place.generation, index);
+        let data = HostData::new(key.1, address, 0);
+        let client = self.put_host(now_ms, id, data).ok_or(StateError::TryLater)?;
+        if let Some(data) = client.host() {
+            data.note(&client);
+        }
+        Ok(client)
+    }
+
+    /// Makes the record of a host again; `None` if another one has its place or name.
+    pub(crate) fn restore_host(
+        &mut self,
+        now_ms: u64,
+        id: ClientId,
+        (name, address, state): (Arc<[u8]>, IpAddr, u32),
+    ) -> Option<Arc<Client>> {
+        let place = self.places.get(usize::from(id.index()))?;
+        if place.record.is_some() || self.hosts.contains_key(&(address, Arc::clone(&name))) {
+            return None;
+        }
+        self.put_host(now_ms, id, HostData::new(name, address, state))
+    }
+
+    fn put_host(&mut self, now_ms: u64, id: ClientId, data: HostData) -> Option<Arc<Client>> {
+        let (name, address) = (Arc::clone(data.name()), data.address());
+        let kind = Kind::Host(Arc::new(data));
+        let clock_ms = Arc::clone(&self.clock_ms);
+        let client = Arc::new(Client::new(id, kind, now_ms, clock_ms, Arc::clone(&self.journal)));
+        let place = self.places.get_mut(usize::from(id.index()))?;
+        place.record = Some(Record {
+            client: Arc::clone(&client),
+            owner: Arc::clone(&name),
+            verifier: [0; 8],
+            principal: Principal(Box::default()),
+            implementation: Box::default(),
+            address,
+            unconfirmed: None,
+            sequence: 0,
+            created: None,
+            sessions: Vec::new(),
+            set: None,
+        });
+        self.hosts.insert((address, name), id.index());
+        Some(client)
+    }
+
+    /// All hosts.
+    pub(crate) fn all_hosts(&self) -> impl Iterator<Item = &Arc<Client>> {
+        self.records().map(|record| &record.client).filter(|client| client.host().is_some())
+    }
+
+    fn longest_idle_host(&self) -> Option<ClientId> {
+        self.all_hosts()
+            .filter(|client| client.opens.lock().count() == 0)
+            .min_by_key(|client| client.renewed_ms())
+            .map(|client| client.id())
+    }
+}
