@@ -206,7 +206,8 @@ impl State {
             }
             opens.get(number).map(|record| Arc::clone(&record.owner))
         };
-        let begun = client.owners.lock().begin_by_open(number, owner, request, confirms)?;
+        let mut owners = client.owners.lock();
+        let begun = owners.begin_by_open(number, owner.as_deref(), request, confirms)?;
         Ok(in_use(client, request, begun))
     }
 
