@@ -11,3 +11,4 @@ mod lock_waiters;
 mod locks;
 mod opens;
 mod slots;
+mod v40;
