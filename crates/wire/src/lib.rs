@@ -1,4 +1,4 @@
-//! Message types of ONC RPC, rpcbind, MOUNT, NFSv3, NFSv4.1 and NFSACL: what is on the wire, field by
+//! Message types of ONC RPC, rpcbind, MOUNT, NFSv3, NFSv4 and NFSACL: what is on the wire, field by
 //! field, under the names the RFCs give.
 //!
 //! Each type both reads ([`steadfast_xdr::Decode`], borrowing from the message) and writes
