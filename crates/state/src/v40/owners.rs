@@ -276,6 +276,21 @@ impl Owners {
         });
     }
 
+    /// Forgets the open-owners that were not heard since `before_ms` and never confirmed what they opened,
+    /// which is to be closed.
+    pub(super) fn take_unconfirmed(&mut self, before_ms: u64) -> Vec<OpenNumber> {
+        let Self { open, unconfirmed, .. } = self;
+        let is_late = |name: &Arc<[u8]>| {
+            let owner = open.get(name);
+            owner.is_none_or(|it| !it.sequence.is_busy() && it.used_ms < before_ms)
+        };
+        let late: Vec<_> = unconfirmed.extract_if(|_, name| is_late(name)).collect();
+        for (_, name) in &late {
+            open.remove(name);
+        }
+        late.into_iter().map(|(number, _)| number).collect()
+    }
+
     /// Forgets the lock-owners that have no lock stateids.
     pub(super) fn forget_lockers(&mut self, has_locks: impl Fn(&[u8]) -> bool) {
         self.lock.retain(|name, sequence| sequence.is_busy() || has_locks(name));

@@ -226,6 +226,24 @@ fn owners_are_bounded_and_idle_ones_make_room() {
 }
 
 #[test]
+fn what_is_never_confirmed_is_closed_after_a_lease() {
+    let state = state();
+    let holder = client0(&state, 0, "a");
+    let Ok(OwnerBegun::New(owner)) = state.begin_open(&holder, b"o", &request(5, 0)) else {
+        panic!("new")
+    };
+    let open = Open { owner: b"o", file: file(1), access: READ, deny: DENY_READ };
+    let id = state.open(&holder, &open).expect("open");
+    assert!(state.opened(&owner, &id));
+    owner.finish(reply(0));
+    state.tick(LEASE_MS);
+    assert_eq!((state.opens(), state.owners(&holder)), (1, (1, 0)));
+    holder.renew(2 * LEASE_MS);
+    state.tick(2 * LEASE_MS);
+    assert_eq!((state.opens(), state.open_files(), state.owners(&holder)), (0, 0, (0, 0)));
+}
+
+#[test]
 fn a_lock_owner_is_known_while_it_has_lock_stateids() {
     let state = state();
     let holder = client0(&state, 0, "a");
