@@ -17,8 +17,9 @@ use steadfast_wire::nfs3::{
     Create3Args, CreateHow3, DirOpArgs3, Mkdir3Args, NfsFh3, Sattr3, SetTime3,
 };
 use steadfast_wire::nfs4::{
-    ChannelAttributes4, CompoundHead4, CreateSession4Args, ExchangeId4Args, NfsStat4, Op4,
-    ReclaimComplete4Args, Sequence4Args, StateProtect4,
+    CallbackClient4, ChannelAttributes4, CompoundHead4, CreateSession4Args, ExchangeId4Args,
+    NfsStat4, Op4, ReclaimComplete4Args, Sequence4Args, SetClientId4Args, SetClientIdConfirm4Args,
+    StateProtect4,
 };
 use steadfast_wire::rpc::{CallHeader, OpaqueAuth};
 use steadfast_wire::rpcbind::{
@@ -59,6 +60,10 @@ pub struct Server {
     now_ms: u64,
     /// Of a client of NFSv4, once there is one, and the sequence id of its slot's last request.
     session: Option<([u8; 16], u32)>,
+    /// Of a client of minor version 0, once there is one.
+    client0: Option<u64>,
+    /// What OPEN of minor version 0 told last, without its seqid.
+    stateid0: [u8; 12],
 }
 
 impl Default for Server {
@@ -103,6 +108,8 @@ impl Default for Server {
             handles: Vec::new(),
             now_ms: 0,
             session: None,
+            client0: None,
+            stateid0: [0; 12],
         };
         for path in [&b"/a"[..], b"/b"] {
             let argument = written(&steadfast_wire::mount::DirPath { path });
@@ -136,8 +143,8 @@ pub fn message(program: u32, version: u32, procedure: u32, arguments: &[u8]) -> 
 }
 
 /// A COMPOUND of root.
-fn nfs4_message(count: u32, operations: &[u8]) -> Vec<u8> {
-    let head = written(&CompoundHead4 { tag: b"", minorversion: 1, operations: count });
+fn nfs4_message(minorversion: u32, count: u32, operations: &[u8]) -> Vec<u8> {
+    let head = written(&CompoundHead4 { tag: b"", minorversion, operations: count });
     message(NFS3, 4, 1, &[&head, operations].concat())
 }
 
@@ -166,12 +173,44 @@ impl Server {
         };
         let first = [written(&Op4::Sequence), written(&sequence)].concat();
         let reply =
-            self.call(&nfs4_message(count + 1, &[&first, operations].concat()), flush_works);
+            self.call(&nfs4_message(1, count + 1, &[&first, operations].concat()), flush_works);
         // SEQUENCE itself was good, unless this client's state was destroyed by what came before.
         let status = reply.as_deref().and_then(|reply| reply.get(44..48));
         if status == Some(&(NfsStat4::BadSession as u32).to_be_bytes()) {
             self.session = None;
         }
+    }
+
+    /// Sends a COMPOUND of minor version 0. In it `CLID` stands for the id of a client that is set and
+    /// confirmed, `STID` for a stateid without its seqid.
+    pub fn compound_of_minor_0(&mut self, count: u32, operations: &[u8], flush_works: bool) {
+        if self.client0.is_none() {
+            self.client0 = Some(self.new_client0());
+        }
+        let reply = self.call(&nfs4_message(0, count, operations), flush_works);
+        let words = reply.as_deref().unwrap_or(&[]).as_chunks::<4>().0;
+        let opened = words.array_windows().find_map(|window| match window {
+            [[0, 0, 0, 18], [0, 0, 0, 0], _seqid, one, two, three] => Some([*one, *two, *three]),
+            _ => None,
+        });
+        if let Some(other) = opened {
+            self.stateid0.copy_from_slice(other.as_flattened());
+        }
+    }
+
+    /// A client of minor version 0.
+    fn new_client0(&mut self) -> u64 {
+        let callback = CallbackClient4 { program: 1, netid: b"tcp", address: b"127.0.0.1.8.1" };
+        let set =
+            SetClientId4Args { verifier: [1; 8], id: b"client", callback, callback_ident: 1 };
+        let set = [written(&Op4::SetClientId), written(&set)].concat();
+        let reply = self.call(&nfs4_message(0, 1, &set), true).expect("a reply");
+        let mut result = Reader::new(reply.get(24 + 20..).expect("a client"));
+        let (clientid, confirm) = (result.u64().expect("an id"), result.array().expect("a proof"));
+        let confirm = written(&SetClientIdConfirm4Args { clientid, confirm });
+        let confirm = [written(&Op4::SetClientIdConfirm), confirm].concat();
+        self.call(&nfs4_message(0, 1, &confirm), true);
+        clientid
     }
 
     /// A client that begins anew, with a session.
@@ -184,7 +223,7 @@ impl Server {
             client_impl_id: Vec::new(),
         };
         let exchange = [written(&Op4::ExchangeId), written(&exchange)].concat();
-        let reply = self.call(&nfs4_message(1, &exchange), true).expect("a reply");
+        let reply = self.call(&nfs4_message(1, 1, &exchange), true).expect("a reply");
         let mut result = Reader::new(reply.get(24 + 20..).expect("a client"));
         let (clientid, sequence) = (result.u64().expect("an id"), result.u32().expect("a number"));
         let channel = || ChannelAttributes4 {
@@ -206,17 +245,29 @@ impl Server {
             sec_parms: Vec::new(),
         };
         let create = [written(&Op4::CreateSession), written(&create)].concat();
-        let reply = self.call(&nfs4_message(1, &create), true).expect("a reply");
+        let reply = self.call(&nfs4_message(1, 1, &create), true).expect("a reply");
         Reader::new(reply.get(24 + 20..).expect("a session")).array().expect("an id")
     }
 
     /// Puts handles in the place of their stand-ins: `H` and an index is a handle the server
-    /// gave, `D` and a number such a handle with one bit turned.
+    /// gave, `D` and a number such a handle with one bit turned. The same with what a client of minor
+    /// version 0 was given.
     fn with_handles(&self, input: &[u8]) -> Vec<u8> {
         let mut message = Vec::with_capacity(input.len() * 2);
         let (words, tail) = input.as_chunks::<4>();
         let mut words = words.iter().peekable();
         while let Some(word) = words.next() {
+            match (word, self.client0) {
+                (b"CLID", Some(client)) => {
+                    message.extend_from_slice(&client.to_be_bytes());
+                    continue;
+                }
+                (b"STID", Some(_)) => {
+                    message.extend_from_slice(&self.stateid0);
+                    continue;
+                }
+                _ => {}
+            }
             let handle = match (word, words.peek()) {
                 ([0, 0, 0, 2], Some([b'H', index, 0, 0])) => {
                     Some(self.handles[usize::from(*index) % self.handles.len()].clone())

@@ -43,6 +43,7 @@ const STEPS: &[Step] = &[
     ("fuzzing, briefly", fuzz),
     ("kernel client, short", kernel),
     ("kernel client, NFSv4.1", kernel_nfs4),
+    ("kernel client, NFSv4.0", kernel_nfs40),
     ("power cuts, 200", powercut::short),
 ];
 
@@ -161,9 +162,20 @@ const CASES_OF_NFS4: [&str; 9] = [
     "server-killed",
 ];
 
+/// What differs most from NFSv4.1: owners' sequences, and no sessions.
+const CASES_OF_NFS40: [&str; 4] = ["exclusive-create", "locks", "git", "server-killed"];
+
 fn kernel_nfs4() -> Result<()> {
-    let only = CASES_OF_NFS4.iter().flat_map(|name| ["--only", name]);
-    let words: Vec<String> = ["--nfs", "4.1"].into_iter().chain(only).map(str::to_owned).collect();
+    kernel_cases("4.1", &CASES_OF_NFS4)
+}
+
+fn kernel_nfs40() -> Result<()> {
+    kernel_cases("4.0", &CASES_OF_NFS40)
+}
+
+fn kernel_cases(nfs: &str, cases: &[&str]) -> Result<()> {
+    let only = cases.iter().flat_map(|name| ["--only", name]);
+    let words: Vec<String> = ["--nfs", nfs].into_iter().chain(only).map(str::to_owned).collect();
     kernel_client::run(&words)
 }
 

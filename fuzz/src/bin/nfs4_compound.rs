@@ -1,6 +1,7 @@
 //! COMPOUNDs through the engine over a file system in memory. An input is a row of them, each after
-//! two bytes: how many operations it has and whether flushes work, and how many words long it is.
-//! SEQUENCE comes before each. Handles are stand-ins (see [`steadfast_fuzz::server`]).
+//! two bytes: how many operations it has, of which minor version, and whether flushes work; and how
+//! many words long it is. SEQUENCE comes before each of minor version 1. Handles are stand-ins (see
+//! [`steadfast_fuzz::server`]).
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -16,6 +17,11 @@ fuzz_target!(|input: &[u8]| {
         let (operations, later) = later.split_at(later.len().min(usize::from(*words) * 4));
         rest = later;
         let flush_works = kind & 0x80 == 0;
-        server.compound(u32::from(kind & 0x1f), operations, flush_works);
+        let count = u32::from(kind & 0x1f);
+        if kind & 0x40 == 0 {
+            server.compound(count, operations, flush_works);
+        } else {
+            server.compound_of_minor_0(count, operations, flush_works);
+        }
     }
 });

@@ -147,12 +147,47 @@ fn nfs4(seeds: &Seeds<'_>) -> io::Result<()> {
         [&[count, (operations.len() / 4) as u8], operations].concat()
     };
     let target = "nfs4_compound";
+    seeds.put(target, "minor_0", &minor_0(&put(&root), &put(&file)))?;
     seeds.put(target, "writes", &row(4, &writes))?;
     seeds.put(target, "reads", &row(3, &reads))?;
     seeds.put(target, "lists", &row(2, &lists))?;
     seeds.put(target, "all", &[row(4, &writes), row(3, &reads), row(2, &lists)].concat())?;
     seeds.picked("nfs4_arguments", "open", 14, &open)?;
     seeds.picked("nfs4_arguments", "lock", 9, &lock)
+}
+
+/// COMPOUNDs of minor version 0: a client opens, confirms, writes and closes.
+fn minor_0(root: &[u8], file: &[u8]) -> Vec<u8> {
+    const MINOR_0: u8 = 0x40;
+    let row = |count: u8, operations: &[u8]| {
+        [&[MINOR_0 | count, (operations.len() / 4) as u8], operations].concat()
+    };
+    let stateid = |seqid: u32| [&seqid.to_be_bytes()[..], b"STID"].concat();
+    let open = [
+        &written(&Op4::Open)[..],
+        &[0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 0],
+        b"CLID",
+        &written(&OpaqueAuth { flavor: 0, body: b"owner" })[4..],
+        &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1],
+        b"f\0\0\0",
+    ]
+    .concat();
+    let confirm = [&written(&Op4::OpenConfirm)[..], &stateid(1), &[0, 0, 0, 2]].concat();
+    let write = [
+        &written(&Op4::Write)[..],
+        &stateid(2),
+        &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 3],
+        b"abc\0",
+    ]
+    .concat();
+    let close = [&written(&Op4::Close)[..], &[0, 0, 0, 3], &stateid(2)].concat();
+    let renew = [&written(&Op4::Renew)[..], b"CLID"].concat();
+    [
+        row(2, &[root, &open].concat()),
+        row(4, &[file, &confirm, &write, &close].concat()),
+        row(1, &renew),
+    ]
+    .concat()
 }
 
 fn settings() -> Sattr3 {

@@ -53,6 +53,7 @@ impl CallHost for Host {
 pub(crate) struct Server {
     pub(crate) engine: Engine,
     xid: Cell<u32>,
+    pub(crate) now_ms: Cell<u64>,
 }
 
 /// Who sends a message, and as whom.
@@ -104,8 +105,12 @@ impl Server {
     }
 
     pub(crate) fn of(exports: Vec<Export>) -> Self {
+        Self::of_instance(7, exports)
+    }
+
+    pub(crate) fn of_instance(instance: u32, exports: Vec<Export>) -> Self {
         let config = EngineConfig {
-            instance: 7,
+            instance,
             nfs4: true,
             handle_key: [9; 16],
             write_verifier: 77,
@@ -115,7 +120,8 @@ impl Server {
             nfs_port: 2049,
             transports: Transports { udp: true, ipv4: true, ipv6: true },
         };
-        Self { engine: Engine::new(config, ExportTable::new(exports)), xid: Cell::new(1) }
+        let engine = Engine::new(config, ExportTable::new(exports));
+        Self { engine, xid: Cell::new(1), now_ms: Cell::new(0) }
     }
 
     pub(crate) fn message(
@@ -162,7 +168,7 @@ impl Server {
         message: &[u8],
     ) -> Result<Option<Vec<u8>>, PutOffCall> {
         let mut reply = ReplyBuffer::default();
-        match self.engine.call(host, &from.peer, 0, message, &mut reply) {
+        match self.engine.call(host, &from.peer, self.now_ms.get(), message, &mut reply) {
             Verdict::Replied => Ok(Some(reply.bytes)),
             Verdict::Parked(call) => {
                 self.engine.settle(call, Ok(()), 0, &mut reply.bytes);

@@ -209,7 +209,8 @@ impl State {
             }
             opens.get(number).map(|record| Arc::clone(&record.owner))
         };
-        let begun = client.owners.lock().begin_by_open(number, owner, request, confirms)?;
+        let mut owners = client.owners.lock();
+        let begun = owners.begin_by_open(number, owner.as_deref(), request, confirms)?;
         Ok(in_use(client, request, begun))
     }
 
@@ -338,7 +339,7 @@ impl State {
         client.owners.lock().counts()
     }
 
-    /// Forgets owners that have nothing, a lease after they were heard last.
+    /// Forgets owners that have nothing, or never confirmed it, a lease after they were heard last.
     pub(crate) fn forget_owners(&self, now_ms: u64) {
         const TIMES_A_LEASE: u64 = 8;
         let lease_ms = self.settings.lease_ms;
@@ -353,8 +354,11 @@ impl State {
             if owners.is_empty() {
                 continue;
             }
-            let opens = client.opens.lock();
+            let mut opens = client.opens.lock();
             let before_ms = now_ms.saturating_sub(lease_ms);
+            for number in owners.take_unconfirmed(before_ms) {
+                self.close_number(&client, &mut opens, number);
+            }
             owners.forget_idle(before_ms, |name| opens.has_owner(name));
             owners.forget_lockers(|name| opens.locks.has_owner(name));
         }

@@ -122,14 +122,16 @@ impl Owners {
     pub(super) fn begin_by_open(
         &mut self,
         number: OpenNumber,
-        owner: Option<Arc<[u8]>>,
+        owner: Option<&[u8]>,
         request: &OwnerRequest,
         confirms: bool,
     ) -> Result<Begun, StateError> {
         let is_open = owner.is_some();
-        let name = owner.or_else(|| self.closed.get(&number).cloned());
-        let name = name.ok_or(StateError::BadStateId)?;
-        let owner = self.open.get(&name).ok_or(StateError::BadStateId)?;
+        let name = owner.or_else(|| self.closed.get(&number).map(|name| &**name));
+        // Nobody else's copy of the name is kept: by their copies others see that they need it.
+        let known = name.and_then(|name| self.open.get_key_value(name));
+        let (name, owner) = known.ok_or(StateError::BadStateId)?;
+        let name = Arc::clone(name);
         match owner.sequence.judge(request) {
             Ok(Judged::Again(reply)) => Ok(Begun::Again(reply)),
             _ if !is_open || owner.is_confirmed == confirms => Err(StateError::BadStateId),
@@ -145,24 +147,27 @@ impl Owners {
     /// A request by a lock stateid of this owner.
     pub(super) fn begin_by_lock(
         &mut self,
-        name: &Arc<[u8]>,
+        name: &[u8],
         request: &OwnerRequest,
     ) -> Result<Begun, StateError> {
-        let sequence = self.lock.get_mut(name).ok_or(StateError::BadStateId)?;
+        let (name, sequence) = self.lock.get_key_value(name).ok_or(StateError::BadStateId)?;
         match sequence.judge(request)? {
             Judged::Again(reply) => Ok(Begun::Again(reply)),
             Judged::Next => {
-                sequence.begin();
-                Ok(Begun::New(OwnerName::Lock(Arc::clone(name)), None))
+                let name = OwnerName::Lock(Arc::clone(name));
+                self.begin(&name);
+                Ok(Begun::New(name, None))
             }
         }
     }
 
     fn begin(&mut self, name: &OwnerName) {
-        let OwnerName::Open(name) = name else { return };
-        let Some(owner) = self.open.get_mut(name) else { return };
-        owner.sequence.begin();
-        if let Some(number) = owner.closed.take() {
+        if let Some(sequence) = self.sequence_mut(name) {
+            sequence.begin();
+        }
+        if let OwnerName::Open(name) = name
+            && let Some(number) = self.open.get_mut(name).and_then(|owner| owner.closed.take())
+        {
             self.closed.remove(&number);
         }
     }
@@ -282,6 +287,21 @@ impl Owners {
             }
             is_kept
         });
+    }
+
+    /// Forgets the open-owners that were not heard since `before_ms` and never confirmed what they opened,
+    /// which is to be closed.
+    pub(super) fn take_unconfirmed(&mut self, before_ms: u64) -> Vec<OpenNumber> {
+        let Self { open, unconfirmed, .. } = self;
+        let is_late = |name: &Arc<[u8]>| {
+            let owner = open.get(name);
+            owner.is_none_or(|it| !it.sequence.is_busy() && it.used_ms < before_ms)
+        };
+        let late: Vec<_> = unconfirmed.extract_if(|_, name| is_late(name)).collect();
+        for (_, name) in &late {
+            open.remove(name);
+        }
+        late.into_iter().map(|(number, _)| number).collect()
     }
 
     /// Forgets the lock-owners that have no lock stateids.

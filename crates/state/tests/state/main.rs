@@ -12,3 +12,4 @@ mod locks;
 mod nlm;
 mod opens;
 mod slots;
+mod v40;
