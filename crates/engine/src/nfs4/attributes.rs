@@ -11,7 +11,7 @@ use super::handles::sealed;
 use super::names::is_root;
 use super::status::OrStatus;
 use crate::call::{Call, Target};
-use crate::compound::{Object, Op, Run};
+use crate::compound::{Object, Op, Run, Versions};
 use crate::pseudo::Node;
 use crate::reply::ReplyBuffer;
 
@@ -54,10 +54,11 @@ pub(super) fn fsid(target: &Target<'_>, attr: &Attr) -> FsId {
 pub(super) fn of_file_system(
     call: &mut Call<'_>,
     target: &Target<'_>,
+    minor: u32,
     wanted: &Bitmap4,
 ) -> Result<OfFileSystem, NfsStat4> {
-    let mut of =
-        OfFileSystem { transfer_bytes_max: call.transfer_bytes_max(), ..OfFileSystem::default() };
+    let transfer_bytes_max = call.transfer_bytes_max();
+    let mut of = OfFileSystem { transfer_bytes_max, minor, ..OfFileSystem::default() };
     if wanted.has_any(&fattr::OF_SPACE) {
         let statistics =
             call.read(target, |caller| target.storage.statistics(caller, &target.handle));
@@ -89,11 +90,12 @@ pub(super) fn mounted_on(
 
 /// Appends the attributes of the current object.
 fn encode(run: &mut Run<'_, '_>, wanted: &Bitmap4, w: &mut Writer<'_>) -> Result<(), NfsStat4> {
-    if wanted.has_any(&fattr::ONLY_SET) {
+    if fattr::asks_for_only_set(wanted, run.minor_version) {
         return Err(NfsStat4::Inval);
     }
     let object = run.current()?;
     let handle = sealed(run, &object);
+    let minor = run.minor_version;
     if let Object::Node(key) = object {
         let node = run.node(&key)?;
         let transfer_bytes_max = run.call.transfer_bytes_max();
@@ -103,7 +105,7 @@ fn encode(run: &mut Run<'_, '_>, wanted: &Bitmap4, w: &mut Writer<'_>) -> Result
             fsid: fattr::PSEUDO,
             mounted_on: node.fileid(),
             handle: &handle,
-            of_file_system: &OfFileSystem { transfer_bytes_max, ..OfFileSystem::default() },
+            of_file_system: &OfFileSystem { transfer_bytes_max, minor, ..OfFileSystem::default() },
         };
         fattr::encode(w, wanted, &known);
         return Ok(());
@@ -111,7 +113,7 @@ fn encode(run: &mut Run<'_, '_>, wanted: &Bitmap4, w: &mut Writer<'_>) -> Result
     let (call, target) = run.stored(NfsStat4::ServerFault)?;
     let attr = call.read(target, |caller| target.storage.attributes(caller, &target.handle));
     let attr = attr.or_status()?;
-    let of_file_system = of_file_system(call, target, wanted)?;
+    let of_file_system = of_file_system(call, target, minor, wanted)?;
     let known = Known {
         attr: &attr,
         change: fattr::change(&attr),
@@ -144,10 +146,11 @@ impl Op for GetAttr {
 fn is_same(run: &mut Run<'_, '_>, arguments: &Verify4Args<'_>) -> Result<bool, NfsStat4> {
     let wanted = arguments.obj_attributes.attrmask;
     run.current()?;
-    if wanted.has(Attribute4::RdattrError) || wanted.has_any(&fattr::ONLY_SET) {
+    let minor = run.minor_version;
+    if wanted.has(Attribute4::RdattrError) || fattr::asks_for_only_set(&wanted, minor) {
         return Err(NfsStat4::Inval);
     }
-    if !wanted.without(&fattr::SUPPORTED).is_empty() {
+    if !wanted.without(&fattr::supported(minor)).is_empty() {
         return Err(NfsStat4::AttrNotSupp);
     }
     let mut told = Vec::new();
@@ -201,7 +204,12 @@ impl Op for Access {
         arguments: &Access4Args,
         reply: &mut ReplyBuffer,
     ) -> Result<(), NfsStat4> {
+        let has_xattrs = Versions::FROM_2.has(run.minor_version);
+        let unknown = if has_xattrs { AccessMask::empty() } else { AccessMask::XATTRS };
         let asked = AccessMask::from_bits(arguments.access).ok_or(NfsStat4::Inval)?;
+        if asked.intersects(unknown) {
+            return Err(NfsStat4::Inval);
+        }
         let (kind, granted) = if let Object::Node(key) = run.current()? {
             run.node(&key)?;
             (FileKind::Directory, asked & (AccessMask::READ | AccessMask::LOOKUP))
@@ -210,6 +218,7 @@ impl Op for Access {
             let mut wanted = asked;
             if target.rights.is_read_only {
                 wanted -= AccessMask::MODIFY | AccessMask::EXTEND | AccessMask::DELETE;
+                wanted -= AccessMask::XATTR_WRITE;
             }
             let access =
                 call.read(target, |caller| target.storage.access(caller, &target.handle, wanted));

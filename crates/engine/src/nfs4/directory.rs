@@ -94,7 +94,7 @@ impl Op for ReadDir {
         reply: &mut ReplyBuffer,
     ) -> Result<(), NfsStat4> {
         let object = run.current()?;
-        if arguments.attr_request.has_any(&fattr::ONLY_SET) {
+        if fattr::asks_for_only_set(&arguments.attr_request, run.minor_version) {
             return Err(NfsStat4::Inval);
         }
         if (1..RESERVED).contains(&arguments.cookie) {
@@ -133,10 +133,11 @@ fn list_directory(
     list: &mut List<'_>,
 ) -> Result<bool, NfsStat4> {
     let wanted = arguments.attr_request;
+    let minor = run.minor_version;
     let (call, dir) = run.stored(NfsStat4::NotDir)?;
     // Directories cannot be read without the chance of waiting for the disk.
     call.may_block(dir).or_status()?;
-    let of_file_system = of_file_system(call, dir, &wanted)?;
+    let of_file_system = of_file_system(call, dir, minor, &wanted)?;
     let needs_objects = !wanted.without(&WITHOUT_OBJECT).is_empty();
     let cookie = match arguments.cookie {
         0 => 0,
@@ -281,6 +282,7 @@ fn attributes_of_child(
         handle: &run.call.shared.sealer.seal_node(&child.key()),
         of_file_system: &OfFileSystem {
             transfer_bytes_max: run.call.transfer_bytes_max(),
+            minor: run.minor_version,
             ..OfFileSystem::default()
         },
     };
@@ -298,7 +300,7 @@ fn tell_root(
     let root = super::names::root_of_share(run, node)?.ok_or(NfsStat4::Stale)?;
     let attr = run.call.read(&root, |caller| root.storage.attributes(caller, &root.handle));
     let attr = attr.or_status()?;
-    let of_file_system = of_file_system(run.call, &root, wanted)?;
+    let of_file_system = of_file_system(run.call, &root, run.minor_version, wanted)?;
     let known = Known {
         attr: &attr,
         change: fattr::change(&attr),

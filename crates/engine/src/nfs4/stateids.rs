@@ -22,11 +22,23 @@ pub(super) fn file_key(target: &Target<'_>) -> FileKey {
 /// # Errors
 /// `BadStateId` if there is no current one.
 pub(super) fn given(run: &Run<'_, '_>, id: &StateId4) -> Result<StateId, NfsStat4> {
+    as_of(id, run.progress.current.stateid)
+}
+
+/// The same of what is given for the saved object.
+///
+/// # Errors
+/// As [`given`].
+pub(super) fn given_saved(run: &Run<'_, '_>, id: &StateId4) -> Result<StateId, NfsStat4> {
+    as_of(id, run.progress.saved.stateid)
+}
+
+fn as_of(id: &StateId4, current: Option<StateId>) -> Result<StateId, NfsStat4> {
     let id = of_wire(id);
     if id != StateId::CURRENT {
         return Ok(id);
     }
-    let current = run.progress.current.stateid.ok_or(NfsStat4::BadStateId)?;
+    let current = current.ok_or(NfsStat4::BadStateId)?;
     // A current stateid means the state as it is.
     Ok(StateId { seqid: 0, ..current })
 }

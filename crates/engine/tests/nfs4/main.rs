@@ -1,9 +1,10 @@
-//! Unit ring: NFSv4.1 as RFC 8881 has it, by whole COMPOUNDs against an engine over the in-memory
+//! Unit ring: NFSv4.1 as RFC 8881 has it, and 4.2 as RFC 7862 and RFC 8276, by whole COMPOUNDs against an engine over the in-memory
 //! model.
 #![allow(clippy::unwrap_used)]
 
 mod clients;
 mod compounds;
+mod extents;
 mod harness;
 mod listings;
 mod names;
@@ -11,3 +12,4 @@ mod opens;
 mod positions;
 mod slots;
 mod wild;
+mod xattrs;
