@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use steadfast_vfs::{
     AccessMask, Acl, Attr, Caller, Changed, CreateHow, Created, DirEntry, DirPage, Durable, Entry,
-    FileSystem, FlushDomain, FsError, FsInfo, FsStatistics, Looked, Name, NodeKind, PathLimits,
-    ReadDone, Renamed, SetAttr, StorageHandle, Time, Waiting, WriteHow, Written,
+    Extents, FilePlace, FileSystem, FlushDomain, FsError, FsInfo, FsStatistics, Looked, Name,
+    NodeKind, PathLimits, ReadDone, Renamed, SeekFor, SetAttr, SetXattrHow, Sought, StorageHandle,
+    Time, Waiting, WriteHow, Written,
 };
 
 use crate::tree::Tree;
@@ -233,5 +234,102 @@ impl FileSystem for Tree {
         default: Option<&Acl>,
     ) -> Durable<Changed<()>> {
         self.do_set_acls(caller, object, access, default)
+    }
+
+    fn seek(
+        &self,
+        caller: &Caller<'_>,
+        file: &StorageHandle,
+        offset: u64,
+        what: SeekFor,
+    ) -> Result<Sought, FsError> {
+        self.do_seek(caller, file, offset, what)
+    }
+
+    fn extents(
+        &self,
+        caller: &Caller<'_>,
+        file: &StorageHandle,
+        offset: u64,
+        count: u32,
+    ) -> Result<Extents, FsError> {
+        self.do_extents(caller, file, offset, count)
+    }
+
+    fn allocate(
+        &self,
+        caller: &Caller<'_>,
+        file: &StorageHandle,
+        offset: u64,
+        length: u64,
+    ) -> Durable<Changed<()>> {
+        self.do_allocate(caller, file, offset, length)
+    }
+
+    fn deallocate(
+        &self,
+        caller: &Caller<'_>,
+        file: &StorageHandle,
+        offset: u64,
+        length: u64,
+    ) -> Durable<Changed<()>> {
+        self.do_deallocate(caller, file, offset, length)
+    }
+
+    fn copy(
+        &self,
+        caller: &Caller<'_>,
+        source: FilePlace<'_>,
+        target: FilePlace<'_>,
+        count: u64,
+    ) -> Durable<Changed<u64>> {
+        self.do_copy(caller, source, target, count)
+    }
+
+    fn clone_range(
+        &self,
+        caller: &Caller<'_>,
+        source: FilePlace<'_>,
+        target: FilePlace<'_>,
+        count: u64,
+    ) -> Durable<Changed<()>> {
+        self.do_clone_range(caller, source, target, count)
+    }
+
+    fn xattr(
+        &self,
+        caller: &Caller<'_>,
+        object: &StorageHandle,
+        name: &[u8],
+    ) -> Result<Vec<u8>, FsError> {
+        self.do_xattr(caller, object, name)
+    }
+
+    fn xattr_names(
+        &self,
+        caller: &Caller<'_>,
+        object: &StorageHandle,
+    ) -> Result<Vec<Vec<u8>>, FsError> {
+        self.do_xattr_names(caller, object)
+    }
+
+    fn set_xattr(
+        &self,
+        caller: &Caller<'_>,
+        object: &StorageHandle,
+        name: &[u8],
+        value: &[u8],
+        how: SetXattrHow,
+    ) -> Durable<Changed<()>> {
+        self.do_set_xattr(caller, object, name, value, how)
+    }
+
+    fn remove_xattr(
+        &self,
+        caller: &Caller<'_>,
+        object: &StorageHandle,
+        name: &[u8],
+    ) -> Durable<Changed<()>> {
+        self.do_remove_xattr(caller, object, name)
     }
 }

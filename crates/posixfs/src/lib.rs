@@ -23,6 +23,7 @@ mod backing;
 mod budget;
 mod cache;
 mod error;
+mod extents;
 mod filesystem;
 mod handle_form;
 mod keeping;
@@ -50,6 +51,7 @@ mod tree;
 mod volume;
 mod walking;
 mod write_back;
+mod xattrs;
 
 pub use backing::{Backing, BackingMount, is_mount_point};
 pub use marks::{MarkedFileSystem, marked_file_systems};

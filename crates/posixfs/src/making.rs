@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use rustix::io::Errno;
 use steadfast_recovery::{Action, AskedAttributes, BeingMade, MADE_ACL_BYTES, Made, MadeAcls};
 use steadfast_sys::xattr;
-use steadfast_vfs::{Attr, Caller, FileKind, SetAttr};
+use steadfast_vfs::{Attr, Caller, FileKind, FsError, SetAttr, SetTime, Time};
 
 use crate::acl::{self, Which};
 use crate::attributes;
@@ -99,4 +99,27 @@ fn inherited(node: &Node) -> Option<MadeAcls> {
         _ => Ok(Vec::new()),
     };
     Some(MadeAcls { access: access.ok()?, default: default.ok()? })
+}
+
+/// The attributes of what is made in a directory: of the mode less what is masked, unless the kernel gives
+/// it the directory's default list instead (umask(2)).
+pub(crate) fn unmasked(dir: &Node, set: &SetAttr) -> Result<SetAttr, FsError> {
+    let inherits = set.umask != 0
+        && dir.volume.has_acls
+        && !acl::kept(dir.path.as_fd(), Which::Default, xattr::value)?.is_empty();
+    let umask = if inherits { 0 } else { set.umask };
+    Ok(SetAttr { mode: set.mode.map(|mode| mode & !umask), umask: 0, ..*set })
+}
+
+/// Where an exclusive CREATE's verifier is kept: in the seconds of two times, 31 bits each, since
+/// some file systems keep no more.
+pub(crate) fn verifier_seconds(verifier: [u8; 8]) -> [i64; 2] {
+    let [a, b, c, d, e, f, g, h] = verifier;
+    [[a, b, c, d], [e, f, g, h]].map(|bytes| i64::from(u32::from_be_bytes(bytes) & 0x7fff_ffff))
+}
+
+pub(crate) fn verifier_attributes(verifier: [u8; 8]) -> SetAttr {
+    let [atime, mtime] =
+        verifier_seconds(verifier).map(|seconds| SetTime::To(Time { seconds, nanoseconds: 0 }));
+    SetAttr { atime, mtime, ..SetAttr::default() }
 }

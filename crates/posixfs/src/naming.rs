@@ -15,14 +15,14 @@ use steadfast_recovery::{Action, ObjectKey, Unlinked};
 use steadfast_vfs::permission::EXECUTE;
 use steadfast_vfs::{
     Attr, Caller, Changed, CreateHow, Created, Cred, Durable, Entry, FileKind, FlushWhat, FsError,
-    Name, NodeKind, PreAttr, Renamed, SetAttr, SetTime, StorageHandle, Time, Waiting, Wcc,
+    Name, NodeKind, PreAttr, Renamed, SetAttr, SetTime, StorageHandle, Waiting, Wcc,
 };
 
 use crate::attributes::{self, Identity};
 use crate::error::from_errno;
 use crate::handle_form;
 use crate::logging::{self, Effects, Targets, place};
-use crate::making::{is_free, taken};
+use crate::making::{is_free, taken, unmasked, verifier_attributes, verifier_seconds};
 use crate::marks;
 use crate::node::Node;
 use crate::setting;
@@ -107,10 +107,14 @@ impl Tree {
             marks::require_not_marks_place(dir, name)?;
             let (mode, set) = match how {
                 CreateHow::Unchecked(set) | CreateHow::Guarded(set) => {
-                    let set = self.givable(caller.cred, set);
+                    let set = unmasked(dir, &self.givable(caller.cred, set))?;
                     (set.mode.unwrap_or(0), SetAttr { mode: None, ..set })
                 }
-                CreateHow::Exclusive(verifier) => (0, verifier_attributes(*verifier)),
+                CreateHow::Exclusive { verifier, mode, umask } => {
+                    let made = SetAttr { mode: Some(*mode), umask: *umask, ..SetAttr::default() };
+                    let mode = unmasked(dir, &made)?.mode;
+                    (mode.unwrap_or(0), verifier_attributes(*verifier))
+                }
             };
             self.begin_making(caller, (dir, name), (FileKind::Regular, &[]), &set, effects);
             self.assume(caller.cred)?;
@@ -215,7 +219,7 @@ impl Tree {
                 effects.tell(object, Some(attr));
                 Ok((Arc::clone(node), attr))
             }
-            CreateHow::Exclusive(verifier) => {
+            CreateHow::Exclusive { verifier, .. } => {
                 let [atime, mtime] = verifier_seconds(*verifier);
                 let is_same =
                     attr.atime.seconds == atime && attr.mtime.seconds == mtime && attr.size == 0;
@@ -291,6 +295,7 @@ impl Tree {
         let name = name.as_bytes();
         self.change_directory(caller, dir, target.len(), |dir, effects| {
             marks::require_not_marks_place(dir, name)?;
+            let set = &unmasked(dir, set)?;
             // mkdir(2) takes no set-id bits.
             let set_id = set.mode.filter(|mode| mode & setting::SET_ID != 0);
             let rest = SetAttr { mode: set_id, size: None, ..self.givable(caller.cred, set) };
@@ -775,19 +780,6 @@ fn removal_error(errno: Errno) -> FsError {
         Errno::BUSY => FsError::AccessDenied,
         errno => from_errno(errno),
     }
-}
-
-/// Where an exclusive CREATE's verifier is kept: in the seconds of two times, 31 bits each, since
-/// some file systems keep no more.
-fn verifier_seconds(verifier: [u8; 8]) -> [i64; 2] {
-    let [a, b, c, d, e, f, g, h] = verifier;
-    [[a, b, c, d], [e, f, g, h]].map(|bytes| i64::from(u32::from_be_bytes(bytes) & 0x7fff_ffff))
-}
-
-fn verifier_attributes(verifier: [u8; 8]) -> SetAttr {
-    let [atime, mtime] =
-        verifier_seconds(verifier).map(|seconds| SetTime::To(Time { seconds, nanoseconds: 0 }));
-    SetAttr { atime, mtime, ..SetAttr::default() }
 }
 
 #[cfg(test)]

@@ -101,6 +101,9 @@ impl Tree {
                 (AccessMask::MODIFY, WRITE | EXECUTE),
                 (AccessMask::EXTEND, WRITE | EXECUTE),
                 (AccessMask::DELETE, WRITE | EXECUTE),
+                (AccessMask::XATTR_READ, READ),
+                (AccessMask::XATTR_WRITE, WRITE),
+                (AccessMask::XATTR_LIST, READ),
             ]
         } else {
             &[
@@ -108,6 +111,9 @@ impl Tree {
                 (AccessMask::MODIFY, WRITE),
                 (AccessMask::EXTEND, WRITE),
                 (AccessMask::EXECUTE, EXECUTE),
+                (AccessMask::XATTR_READ, READ),
+                (AccessMask::XATTR_WRITE, WRITE),
+                (AccessMask::XATTR_LIST, READ),
             ]
         };
         let mut granted = AccessMask::empty();
@@ -145,17 +151,7 @@ impl Tree {
         may_be_place: bool,
         into: &mut Vec<u8>,
     ) -> Result<ReadDone, FsError> {
-        let (node, attr) = self.live(file, caller.waiting)?;
-        match attr.kind {
-            FileKind::Regular => {}
-            FileKind::Directory => return Err(FsError::IsDirectory),
-            _ => return Err(FsError::Invalid),
-        }
-        // The owner may have opened the file before its mode forbade it; a program that may be
-        // executed must be read for that.
-        if attr.uid != caller.cred.uid && !node.allows(&attr, caller.cred, READ)? {
-            node.require(&attr, caller.cred, EXECUTE)?;
-        }
+        let (node, attr) = self.live_for_reading(caller, file)?;
         // The attributes are from before the data: a client that caches both takes the data for
         // older than it is, never for newer.
         let there = attr.size.saturating_sub(offset);
@@ -178,6 +174,26 @@ impl Tree {
                 Ok(ReadDone { count: length, is_end, attr, place })
             }
         }
+    }
+
+    /// The file of a handle, whose data the caller may read.
+    pub(crate) fn live_for_reading(
+        &self,
+        caller: &Caller<'_>,
+        file: &StorageHandle,
+    ) -> Result<(Arc<Node>, Attr), FsError> {
+        let (node, attr) = self.live(file, caller.waiting)?;
+        match attr.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(FsError::IsDirectory),
+            _ => return Err(FsError::Invalid),
+        }
+        // The owner may have opened the file before its mode forbade it; a program that may be
+        // executed must be read for that.
+        if attr.uid != caller.cred.uid && !node.allows(&attr, caller.cred, READ)? {
+            node.require(&attr, caller.cred, EXECUTE)?;
+        }
+        Ok((node, attr))
     }
 
     /// Gets a file's data, and has what will be read next brought into memory if need be.
@@ -273,6 +289,8 @@ impl Tree {
             // A directory below may still fold case where this one does not: PATHCONF tells of it.
             is_homogeneous: !(volume.traits.may_fold_case && traits::folds_case(&node.path)),
             has_acls: volume.has_acls,
+            has_xattrs: volume.has_xattrs,
+            clone_block_bytes: volume.traits.clone_block_bytes,
         })
     }
 

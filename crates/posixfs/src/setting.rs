@@ -464,7 +464,7 @@ fn under_way(node: &Node, cred: &Cred, before: &Attr, set: &SetAttr) -> Option<A
 
 /// Whether a caller may write a file's data: its owner always, since the client checked when
 /// it opened the file, perhaps while creating it without write permission.
-fn require_write(cred: &Cred, node: &Node, attr: &Attr) -> Result<(), FsError> {
+pub(crate) fn require_write(cred: &Cred, node: &Node, attr: &Attr) -> Result<(), FsError> {
     match attr.kind {
         FileKind::Regular => {}
         FileKind::Directory => return Err(FsError::IsDirectory),

@@ -4,7 +4,7 @@
 //! blocks, the times that an inode keeps, flags of directories), and what remains is looked up by the
 //! kind of file system, as pathconf(3) does. Nothing is written to find out.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, StatFs, Statx, StatxFlags};
 use steadfast_sys::volume;
@@ -49,6 +49,8 @@ pub(crate) struct Traits {
     /// Whether that may be so in some of them ([`folds_case`]).
     pub(crate) may_fold_case: bool,
     pub(crate) preserves_case: bool,
+    /// In what units files can share blocks; 0 if they cannot.
+    pub(crate) clone_block_bytes: u32,
 }
 
 impl Traits {
@@ -57,9 +59,13 @@ impl Traits {
         let stat = attributes::stat_with_mount(&object)?;
         let mut traits = Self::of_kind(facts, &stat);
         if facts.f_type as u64 & 0xffff_ffff == XFS_MAGIC {
-            traits.is_case_insensitive = readable(&object)
-                .and_then(|open| volume::xfs_folds_case(open).map_err(from_errno))
-                .unwrap_or(false);
+            let asks = |ask: fn(OwnedFd) -> rustix::io::Result<bool>| {
+                readable(&object).and_then(|open| ask(open).map_err(from_errno)).unwrap_or(false)
+            };
+            traits.is_case_insensitive = asks(volume::xfs_folds_case);
+            if asks(volume::xfs_shares_blocks) {
+                traits.clone_block_bytes = block_bytes(facts);
+            }
         }
         Ok(traits)
     }
@@ -73,6 +79,7 @@ impl Traits {
             is_case_insensitive: false,
             may_fold_case: false,
             preserves_case: true,
+            clone_block_bytes: 0,
         };
         let seconds = Self { time_granularity_ns: SECOND_NS, ..plain };
         match facts.f_type as u64 & 0xffff_ffff {
@@ -87,7 +94,9 @@ impl Traits {
                 may_fold_case: true,
                 ..plain
             },
-            BTRFS_MAGIC => Self { links_max: 65_535, ..plain },
+            BTRFS_MAGIC => {
+                Self { links_max: 65_535, clone_block_bytes: block_bytes(facts), ..plain }
+            }
             F2FS_MAGIC | TMPFS_MAGIC => Self { may_fold_case: true, ..plain },
             XFS_MAGIC | RAMFS_MAGIC => plain,
             FAT_MAGIC => Self {
@@ -117,6 +126,10 @@ impl Traits {
     }
 }
 
+fn block_bytes(facts: &StatFs) -> u32 {
+    u32::try_from(facts.f_bsize).unwrap_or(4096)
+}
+
 fn without_links(traits: Traits) -> Traits {
     Traits { links_max: 1, has_symlinks: false, ..traits }
 }
@@ -142,7 +155,7 @@ pub(crate) fn folds_case(object: impl AsFd) -> bool {
 }
 
 /// A directory open for reading; an error for what is none.
-fn readable(object: impl AsFd) -> Result<std::os::fd::OwnedFd, FsError> {
+fn readable(object: impl AsFd) -> Result<OwnedFd, FsError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::openat(object, c".", flags, Mode::empty()).map_err(from_errno)
 }

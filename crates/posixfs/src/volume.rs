@@ -21,6 +21,7 @@ use crate::logging::VolumeLog;
 use crate::mounts;
 use crate::read_ahead::Habits;
 use crate::traits::Traits;
+use crate::xattrs;
 
 /// A mount that objects of the tree are reached through.
 pub(crate) struct Mount {
@@ -122,6 +123,8 @@ pub(crate) struct Volume {
     /// The kernel's number of the kind.
     pub(crate) magic: u32,
     pub(crate) has_acls: bool,
+    /// Whether its objects can have extended attributes of users.
+    pub(crate) has_xattrs: bool,
     /// Whether one journal keeps all changes of names and inodes in order, so that flushing one
     /// object makes everything stable that was changed together with it: a name with the inode
     /// it was made for, both directories of a renaming.
@@ -156,6 +159,7 @@ impl Volume {
         let name_bytes_max = u32::try_from(facts.f_namelen).unwrap_or(255).clamp(1, 255);
         let is_known = !matches!(kind, VolumeKind::Other);
         let has_acls = acl::are_supported(&object, is_known)?;
+        let has_xattrs = xattrs::are_supported(&object, is_known);
         let has_one_journal = match kind {
             VolumeKind::Ext4 => has_ext4_journal(device),
             VolumeKind::Xfs => true,
@@ -172,6 +176,7 @@ impl Volume {
             kind,
             magic: facts.f_type as u32,
             has_acls,
+            has_xattrs,
             has_one_journal,
             traits,
             name_bytes_max,

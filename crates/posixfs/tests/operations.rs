@@ -201,6 +201,7 @@ fn attributes_are_set() {
         user.write(&file, 0, b"0123456789").unwrap();
         let time = Time { seconds: 1_000_000_000, nanoseconds: 123_456_789 };
         let set = SetAttr {
+            umask: 0,
             mode: Some(0o4755),
             uid: Some(1000),
             gid: Some(2000),
@@ -248,7 +249,7 @@ fn creation_by_verifier_is_repeatable() {
                 &user.caller(),
                 &root,
                 name(text),
-                &CreateHow::Exclusive(verifier),
+                &CreateHow::Exclusive { verifier, mode: 0, umask: 0 },
             ))
             .result
         };
@@ -492,7 +493,7 @@ fn a_file_has_its_attributes_when_it_gets_its_name() {
         // What is there comes before what may not be made.
         let other = User::new(tree, 50, 50);
         user.set(&root, &with_mode(0o755)).result.unwrap();
-        for how in [CreateHow::Exclusive([7; 8]), guarded] {
+        for how in [CreateHow::Exclusive { verifier: [7; 8], mode: 0, umask: 0 }, guarded] {
             let refused = settle(tree.create(&other.caller(), &root, name("whole-0"), &how));
             assert_eq!(refused.result.unwrap_err(), FsError::Exists);
             let refused = settle(tree.create(&other.caller(), &root, name("refused"), &how));

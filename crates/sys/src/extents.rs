@@ -1,4 +1,4 @@
-//! What a file has of the disk.
+//! What a file has of the disk, and shares with others.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -83,6 +83,42 @@ pub fn are_all_written(file: impl AsFd, bytes: u64) -> Result<bool> {
     Ok(true)
 }
 
+/// `FICLONERANGE`, `_IOW(0x94, 13, struct file_clone_range)`.
+const CLONE_RANGE: libc::Ioctl =
+    (1u32 << 30 | (size_of::<CloneRange>() as u32) << 16 | 0x94 << 8 | 0x0d) as libc::Ioctl;
+
+/// `struct file_clone_range` of `linux/fs.h`.
+#[repr(C)]
+struct CloneRange {
+    source: i64,
+    source_offset: u64,
+    source_length: u64,
+    target_offset: u64,
+}
+
+/// Has a range of one file share the blocks of another's. A length of 0 means to the end of the source.
+///
+/// # Errors
+/// [`Errno::OPNOTSUPP`] where files cannot share blocks, [`Errno::INVAL`] for what is not made of whole
+/// blocks, and the system call's.
+pub fn clone_range(
+    source: impl AsFd,
+    source_offset: u64,
+    length: u64,
+    target: impl AsFd,
+    target_offset: u64,
+) -> Result<()> {
+    let range = CloneRange {
+        source: i64::from(source.as_fd().as_raw_fd()),
+        source_offset,
+        source_length: length,
+        target_offset,
+    };
+    // SAFETY: the kernel reads the structure and nothing else.
+    let failed = unsafe { libc::ioctl(target.as_fd().as_raw_fd(), CLONE_RANGE, &raw const range) };
+    if failed == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::File;
@@ -116,5 +152,28 @@ mod tests {
             again.read_exact_at(&mut vec![0; 2 << 20], 0).unwrap();
             assert_eq!(are_all_written(&file, 2 << 20), Ok(false), "not written");
         }
+    }
+    #[test]
+    fn cloning_shares_whole_blocks_where_it_can() {
+        let name = |which| {
+            std::env::temp_dir().join(format!("steadfast-clone-{which}-{}", std::process::id()))
+        };
+        let open = |path| File::options().read(true).write(true).create_new(true).open(path);
+        let (source, target) = (open(name("a")).unwrap(), open(name("b")).unwrap());
+        std::fs::remove_file(name("a")).unwrap();
+        std::fs::remove_file(name("b")).unwrap();
+        source.write_all_at(&[7; 8192], 0).unwrap();
+        match clone_range(&source, 4096, 4096, &target, 0) {
+            Err(errno @ (Errno::OPNOTSUPP | Errno::NOTTY)) => {
+                return println!("skipped: files share no blocks here: {errno}");
+            }
+            cloned => cloned.unwrap(),
+        }
+        let mut found = vec![0; 4096];
+        target.read_exact_at(&mut found, 0).unwrap();
+        assert_eq!(found, [7; 4096]);
+        assert_eq!(clone_range(&source, 1, 4096, &target, 0), Err(Errno::INVAL));
+        clone_range(&source, 0, 0, &target, 4096).unwrap();
+        assert_eq!(target.metadata().unwrap().len(), 4096 + 8192);
     }
 }

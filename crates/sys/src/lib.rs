@@ -1,7 +1,7 @@
 //! Safe wrappers over Linux system calls, for what `rustix` and the standard library lack.
 //!
 //! The only crate of the workspace with `unsafe`: every block says why it is sound (`SAFETY:`).
-//! Storage uses [`mod@file`], [`directory`], [`handle`], [`identity`], [`volume`] and [`xattr`]; the
+//! Storage uses [`mod@file`], [`directory`], [`extents`], [`handle`], [`identity`], [`volume`] and [`xattr`]; the
 //! runtime uses [`net`], [`epoll`], [`extents`], [`memory`] and [`scheduling`]; the programs use [`process`];
 //! name services [`nss`]; the control socket [`peer`]; whoever keeps state [`durable_file`], and what
 //! others read meanwhile [`lease`]; tests [`mapping`].

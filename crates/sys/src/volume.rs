@@ -23,6 +23,8 @@ const XFS_UUID_AT: usize = 64;
 const XFS_FLAGS_AT: usize = 92;
 /// `XFS_FSOP_GEOM_FLAGS_DIRV2CI`.
 const XFS_FOLDS_CASE: u32 = 1 << 13;
+/// `XFS_FSOP_GEOM_FLAGS_REFLINK`.
+const XFS_SHARES_BLOCKS: u32 = 1 << 20;
 /// `struct fsuuid` of ext4: its length, flags, and as many bytes as the length says.
 const EXT4: libc::Ioctl = read_request(b'f', 44, 8);
 const EXT4_UUID_AT: usize = 8;
@@ -105,10 +107,22 @@ pub fn uuid(object: impl AsFd) -> Result<[u8; 16]> {
 /// # Errors
 /// The system call's.
 pub fn xfs_folds_case(object: impl AsFd) -> Result<bool> {
+    Ok(xfs_flags(object)? & XFS_FOLDS_CASE != 0)
+}
+
+/// Whether files of the XFS file system of an open object can share blocks.
+///
+/// # Errors
+/// The system call's.
+pub fn xfs_shares_blocks(object: impl AsFd) -> Result<bool> {
+    Ok(xfs_flags(object)? & XFS_SHARES_BLOCKS != 0)
+}
+
+fn xfs_flags(object: impl AsFd) -> Result<u32> {
     let mut buffer = [0; BUFFER_BYTES];
     ask(object, XFS, &mut buffer)?;
     let flags = buffer.get(XFS_FLAGS_AT..).and_then(|rest| rest.first_chunk());
-    Ok(flags.is_some_and(|flags| u32::from_ne_bytes(*flags) & XFS_FOLDS_CASE != 0))
+    Ok(flags.map_or(0, |flags| u32::from_ne_bytes(*flags)))
 }
 
 #[cfg(test)]

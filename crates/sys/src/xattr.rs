@@ -37,17 +37,53 @@ pub fn value_of_open(object: impl AsFd, name: &CStr, buffer: &mut [u8]) -> Resul
     usize::try_from(got).map_err(|_| last_errno())
 }
 
+/// Whether an attribute must be there when it is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It may be or not.
+    Any,
+    /// It must not.
+    Absent,
+    /// It must.
+    Present,
+}
+
 /// Sets an attribute.
 ///
 /// # Errors
 /// The system call's.
 pub fn set(object: impl AsFd, name: &CStr, value: &[u8]) -> Result<()> {
+    set_if(object, name, value, Presence::Any)
+}
+
+/// As [`set`], if the attribute is there, or is not.
+///
+/// # Errors
+/// `EEXIST`, `ENODATA`, and the system call's.
+pub fn set_if(object: impl AsFd, name: &CStr, value: &[u8], presence: Presence) -> Result<()> {
     let path = proc_path(object)?;
+    let flags = match presence {
+        Presence::Any => 0,
+        Presence::Absent => libc::XATTR_CREATE,
+        Presence::Present => libc::XATTR_REPLACE,
+    };
     // SAFETY: the strings end with NUL; the kernel reads `len` bytes of the value.
     let failed = unsafe {
-        libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0)
+        libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), flags)
     };
     if failed == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+/// Reads the names of all attributes into `buffer`, each with a NUL behind it, and says how many bytes
+/// they are. With an empty buffer it says how long one must be.
+///
+/// # Errors
+/// `ERANGE` when the buffer is too small, and the system call's.
+pub fn names(object: impl AsFd, buffer: &mut [u8]) -> Result<usize> {
+    let path = proc_path(object)?;
+    // SAFETY: the string ends with NUL; the kernel writes at most `len` bytes to the buffer.
+    let got = unsafe { libc::listxattr(path.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) };
+    usize::try_from(got).map_err(|_| last_errno())
 }
 
 /// Removes an attribute.
@@ -84,6 +120,17 @@ mod tests {
         assert_eq!(value_of_open(&open, c"user.x", &mut buffer).unwrap(), 5);
         assert_eq!(value_of_open(&open, c"user.y", &mut buffer), Err(Errno::NODATA));
         assert_eq!(value(&object, c"user.x", &mut [0; 2]), Err(Errno::RANGE));
+        assert_eq!(set_if(&object, c"user.x", b"1", Presence::Absent), Err(Errno::EXIST));
+        assert_eq!(set_if(&object, c"user.y", b"1", Presence::Present), Err(Errno::NODATA));
+        set_if(&object, c"user.x", b"hi", Presence::Present).unwrap();
+        set_if(&object, c"user.y", b"", Presence::Absent).unwrap();
+        let mut listed = vec![0; 4096];
+        let length = names(&object, &mut listed).unwrap();
+        let mut listed: Vec<&[u8]> = listed[..length].split(|byte| *byte == 0).collect();
+        listed.sort_unstable();
+        assert!(listed.contains(&&b"user.x"[..]) && listed.contains(&&b"user.y"[..]));
+        assert_eq!(names(&object, &mut []).unwrap(), length);
+        assert_eq!(names(&object, &mut [0; 3]), Err(Errno::RANGE));
         remove(&object, c"user.x").unwrap();
         assert_eq!(remove(&object, c"user.x"), Err(Errno::NODATA));
         std::fs::remove_file(&path).unwrap();

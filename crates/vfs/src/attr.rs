@@ -113,6 +113,9 @@ pub enum SetTime {
 pub struct SetAttr {
     /// New permission bits (`0o7777`).
     pub mode: Option<u32>,
+    /// Of what is made: which of these it does not get, unless its directory has a default ACL, which
+    /// says what it gets instead (RFC 8275). 0 for what is there.
+    pub umask: u32,
     /// New owner.
     pub uid: Option<u32>,
     /// New group.

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::{
-    Acl, Attr, Caller, DeviceNumber, Durable, FlushDomain, FsError, Name, SetAttr, StorageHandle,
-    Time, Waiting, Wcc,
+    Acl, Attr, Caller, DeviceNumber, Durable, Extents, FilePlace, FlushDomain, FsError, Name,
+    SeekFor, SetAttr, SetXattrHow, Sought, StorageHandle, Time, Waiting, Wcc,
 };
 
 bitflags::bitflags! {
-    /// What a caller asks to do (RFC 1813 §3.3.4, the same bit values).
+    /// What a caller asks to do (RFC 1813 §3.3.4, RFC 8276 §8.4.4, the same bit values).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct AccessMask: u32 {
         /// Read data or list a directory.
@@ -25,7 +25,18 @@ bitflags::bitflags! {
         const DELETE = 0x10;
         /// Execute a file.
         const EXECUTE = 0x20;
+        /// Read extended attributes.
+        const XATTR_READ = 0x40;
+        /// Set and remove extended attributes.
+        const XATTR_WRITE = 0x80;
+        /// List extended attributes.
+        const XATTR_LIST = 0x100;
     }
+}
+
+impl AccessMask {
+    /// What is asked of extended attributes.
+    pub const XATTRS: Self = Self::XATTR_READ.union(Self::XATTR_WRITE).union(Self::XATTR_LIST);
 }
 
 /// A file found or made.
@@ -87,7 +98,14 @@ pub enum CreateHow {
     Guarded(SetAttr),
     /// Succeed if the file was made by this same call earlier: the verifier is kept in the
     /// file itself, stable.
-    Exclusive([u8; 8]),
+    Exclusive {
+        /// Which call it is.
+        verifier: [u8; 8],
+        /// Permission bits of a new file.
+        mode: u32,
+        /// As [`SetAttr::umask`].
+        umask: u32,
+    },
 }
 
 /// What MKNOD makes.
@@ -216,6 +234,11 @@ pub struct FsInfo {
     pub is_homogeneous: bool,
     /// Whether access ACLs exist.
     pub has_acls: bool,
+    /// Whether extended attributes of users exist.
+    pub has_xattrs: bool,
+    /// What ranges of [`FileSystem::clone_range`] are multiples of, in bytes; 0 if files cannot share
+    /// blocks.
+    pub clone_block_bytes: u32,
 }
 
 /// What PATHCONF tells.
@@ -458,4 +481,119 @@ pub trait FileSystem: Send + Sync {
         access: Option<&Acl>,
         default: Option<&Acl>,
     ) -> Durable<Changed<()>>;
+
+    /// SEEK: where a file has data, or a hole, from an offset on.
+    ///
+    /// # Errors
+    /// [`FsError::NoDevice`] if the file ends before the offset or there.
+    fn seek(
+        &self,
+        _caller: &Caller<'_>,
+        _file: &StorageHandle,
+        _offset: u64,
+        _what: SeekFor,
+    ) -> Result<Sought, FsError> {
+        Err(FsError::NotSupported)
+    }
+
+    /// What a range of a file begins with, for `READ_PLUS`.
+    fn extents(
+        &self,
+        _caller: &Caller<'_>,
+        _file: &StorageHandle,
+        _offset: u64,
+        _count: u32,
+    ) -> Result<Extents, FsError> {
+        Err(FsError::NotSupported)
+    }
+
+    /// ALLOCATE: has space for a range. A file that ends before is made longer.
+    fn allocate(
+        &self,
+        _caller: &Caller<'_>,
+        _file: &StorageHandle,
+        _offset: u64,
+        _length: u64,
+    ) -> Durable<Changed<()>> {
+        Durable::promising_nothing(Changed::failed(FsError::NotSupported))
+    }
+
+    /// DEALLOCATE: makes a hole of a range. The file stays as long as it is.
+    fn deallocate(
+        &self,
+        _caller: &Caller<'_>,
+        _file: &StorageHandle,
+        _offset: u64,
+        _length: u64,
+    ) -> Durable<Changed<()>> {
+        Durable::promising_nothing(Changed::failed(FsError::NotSupported))
+    }
+
+    /// COPY of a range from one file to another, or within one; tells how many bytes were copied, which
+    /// may be fewer. `count` 0 means to the end of the source.
+    fn copy(
+        &self,
+        _caller: &Caller<'_>,
+        _source: FilePlace<'_>,
+        _target: FilePlace<'_>,
+        _count: u64,
+    ) -> Durable<Changed<u64>> {
+        Durable::promising_nothing(Changed::failed(FsError::NotSupported))
+    }
+
+    /// CLONE: has a range of one file share the blocks of another's, all of it or nothing. `count` 0
+    /// means to the end of the source.
+    fn clone_range(
+        &self,
+        _caller: &Caller<'_>,
+        _source: FilePlace<'_>,
+        _target: FilePlace<'_>,
+        _count: u64,
+    ) -> Durable<Changed<()>> {
+        Durable::promising_nothing(Changed::failed(FsError::NotSupported))
+    }
+
+    /// GETXATTR.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] if there is no such attribute.
+    fn xattr(
+        &self,
+        _caller: &Caller<'_>,
+        _object: &StorageHandle,
+        _name: &[u8],
+    ) -> Result<Vec<u8>, FsError> {
+        Err(FsError::NotSupported)
+    }
+
+    /// LISTXATTRS: all names, in no order.
+    fn xattr_names(
+        &self,
+        _caller: &Caller<'_>,
+        _object: &StorageHandle,
+    ) -> Result<Vec<Vec<u8>>, FsError> {
+        Err(FsError::NotSupported)
+    }
+
+    /// SETXATTR; [`FsError::FileTooLarge`] if there is no room for such a value.
+    fn set_xattr(
+        &self,
+        _caller: &Caller<'_>,
+        _object: &StorageHandle,
+        _name: &[u8],
+        _value: &[u8],
+        _how: SetXattrHow,
+    ) -> Durable<Changed<()>> {
+        Durable::promising_nothing(Changed::failed(FsError::NotSupported))
+    }
+
+    /// REMOVEXATTR; [`FsError::NotFound`] if there is no such attribute.
+    fn remove_xattr(
+        &self,
+        _caller: &Caller<'_>,
+        _object: &StorageHandle,
+        _name: &[u8],
+    ) -> Durable<Changed<()>> {
+        Durable::promising_nothing(Changed::failed(FsError::NotSupported))
+    }
 }

@@ -18,6 +18,7 @@ mod attr;
 mod cred;
 mod durable;
 mod error;
+mod extents;
 mod file_system_sync;
 mod filesystem;
 mod handle;
@@ -25,6 +26,7 @@ pub mod model;
 mod name;
 pub mod permission;
 mod source;
+mod xattrs;
 
 pub use acl::{Acl, AclEntry, AclTag};
 pub use attr::{Attr, DeviceNumber, FileKind, PreAttr, SetAttr, SetTime, Time, Wcc};
@@ -34,6 +36,7 @@ pub use durable::{
     ReplyBarrier,
 };
 pub use error::FsError;
+pub use extents::{Extents, FilePlace, SeekFor, Sought};
 pub use file_system_sync::FileSystemSync;
 pub use filesystem::{
     AccessMask, Changed, CreateHow, Created, DirEntry, DirPage, Entry, FileRange, FileSystem,
@@ -43,3 +46,4 @@ pub use filesystem::{
 pub use handle::{HANDLE_BYTES_MAX, StorageHandle};
 pub use name::{NAME_BYTES_MAX, Name};
 pub use source::StorageSource;
+pub use xattrs::{SetXattrHow, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};

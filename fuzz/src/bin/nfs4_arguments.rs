@@ -1,4 +1,4 @@
-//! Arguments of NFSv4.0 and 4.1; the first byte picks the operation. A bitmap may come in more words than it
+//! Arguments of NFSv4; the first byte picks the operation. A bitmap may come in more words than it
 //! needs, and is written in as few as it can: so what is read is the same when it is read again.
 #![no_main]
 
@@ -61,6 +61,15 @@ fuzz_target!(|input: &[u8]| {
         nfs4::Renew4Args,
         nfs4::OpenConfirm4Args,
         nfs4::ReleaseLockOwner4Args<'_>,
+        nfs4::Allocate4Args,
+        nfs4::Clone4Args,
+        nfs4::Copy4Args<'_>,
+        nfs4::IoAdvise4Args,
+        nfs4::ReadPlus4Args,
+        nfs4::Seek4Args,
+        nfs4::XattrName4Args<'_>,
+        nfs4::SetXattr4Args<'_>,
+        nfs4::ListXattrs4Args,
     );
     if let Some((which, rest)) = input.split_first() {
         readers[usize::from(*which) % readers.len()](rest);

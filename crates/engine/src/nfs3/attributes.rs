@@ -68,7 +68,7 @@ impl Procedure for Access {
     type Arguments<'a> = Access3Args<'a>;
 
     fn run(call: &mut Call<'_>, arguments: &Access3Args<'_>, reply: &mut ReplyBuffer) -> Outcome {
-        let mut wanted = AccessMask::from_bits_truncate(arguments.access);
+        let mut wanted = AccessMask::from_bits_truncate(arguments.access) - AccessMask::XATTRS;
         let mut w = Writer::new(&mut reply.bytes);
         let result = call.resolve(arguments.object.0).and_then(|target| {
             if target.rights.is_read_only {

@@ -40,6 +40,7 @@ pub(crate) fn set_attr(attributes: &Sattr3) -> Result<SetAttr, FsError> {
 pub(crate) fn initial(attributes: &Sattr3) -> Result<SetAttr, FsError> {
     Ok(SetAttr {
         mode: attributes.mode.map(|mode| mode & 0o7777),
+        umask: 0,
         uid: attributes.uid,
         gid: attributes.gid,
         size: attributes.size,

@@ -112,7 +112,9 @@ impl Procedure for Create {
             let how = match &arguments.how {
                 CreateHow3::Unchecked(set) => CreateHow::Unchecked(decode::initial(set)?),
                 CreateHow3::Guarded(set) => CreateHow::Guarded(decode::initial(set)?),
-                CreateHow3::Exclusive(verifier) => CreateHow::Exclusive(*verifier),
+                CreateHow3::Exclusive(verifier) => {
+                    CreateHow::Exclusive { verifier: *verifier, mode: 0, umask: 0 }
+                }
             };
             Ok((place, how))
         });

@@ -11,7 +11,7 @@ use super::handles::sealed;
 use super::names::is_root;
 use super::status::OrStatus;
 use crate::call::{Call, Target};
-use crate::compound::{Object, Op, Run};
+use crate::compound::{Object, Op, Run, Versions};
 use crate::pseudo::Node;
 use crate::reply::ReplyBuffer;
 
@@ -52,8 +52,8 @@ pub(super) fn fsid(target: &Target<'_>, attr: &Attr) -> FsId {
 
 /// What is the same on all file systems.
 pub(super) fn beside_file_system(call: &Call<'_>) -> OfFileSystem {
-    let (transfer_bytes_max, minor_version) = (call.transfer_bytes_max(), call.minor_version);
-    OfFileSystem { transfer_bytes_max, minor_version, ..OfFileSystem::default() }
+    let (transfer_bytes_max, minor) = (call.transfer_bytes_max(), call.minor_version);
+    OfFileSystem { transfer_bytes_max, minor, ..OfFileSystem::default() }
 }
 
 /// What is wanted of the file system that an object is on.
@@ -94,7 +94,7 @@ pub(super) fn mounted_on(
 
 /// Appends the attributes of the current object.
 fn encode(run: &mut Run<'_, '_>, wanted: &Bitmap4, w: &mut Writer<'_>) -> Result<(), NfsStat4> {
-    if wanted.has_any(&fattr::ONLY_SET) {
+    if fattr::asks_for_only_set(wanted, run.minor_version) {
         return Err(NfsStat4::Inval);
     }
     let object = run.current()?;
@@ -148,10 +148,11 @@ impl Op for GetAttr {
 fn is_same(run: &mut Run<'_, '_>, arguments: &Verify4Args<'_>) -> Result<bool, NfsStat4> {
     let wanted = arguments.obj_attributes.attrmask;
     run.current()?;
-    if wanted.has(Attribute4::RdattrError) || wanted.has_any(&fattr::ONLY_SET) {
+    let minor = run.minor_version;
+    if wanted.has(Attribute4::RdattrError) || fattr::asks_for_only_set(&wanted, minor) {
         return Err(NfsStat4::Inval);
     }
-    if !wanted.without(&fattr::supported(run.minor_version)).is_empty() {
+    if !wanted.without(&fattr::supported(minor)).is_empty() {
         return Err(NfsStat4::AttrNotSupp);
     }
     let mut told = Vec::new();
@@ -205,7 +206,12 @@ impl Op for Access {
         arguments: &Access4Args,
         reply: &mut ReplyBuffer,
     ) -> Result<(), NfsStat4> {
+        let has_xattrs = Versions::FROM_2.has(run.minor_version);
+        let unknown = if has_xattrs { AccessMask::empty() } else { AccessMask::XATTRS };
         let asked = AccessMask::from_bits(arguments.access).ok_or(NfsStat4::Inval)?;
+        if asked.intersects(unknown) {
+            return Err(NfsStat4::Inval);
+        }
         let (kind, granted) = if let Object::Node(key) = run.current()? {
             run.node(&key)?;
             (FileKind::Directory, asked & (AccessMask::READ | AccessMask::LOOKUP))
@@ -214,6 +220,7 @@ impl Op for Access {
             let mut wanted = asked;
             if target.rights.is_read_only {
                 wanted -= AccessMask::MODIFY | AccessMask::EXTEND | AccessMask::DELETE;
+                wanted -= AccessMask::XATTR_WRITE;
             }
             let access =
                 call.read(target, |caller| target.storage.access(caller, &target.handle, wanted));

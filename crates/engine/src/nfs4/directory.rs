@@ -94,7 +94,7 @@ impl Op for ReadDir {
         reply: &mut ReplyBuffer,
     ) -> Result<(), NfsStat4> {
         let object = run.current()?;
-        if arguments.attr_request.has_any(&fattr::ONLY_SET) {
+        if fattr::asks_for_only_set(&arguments.attr_request, run.minor_version) {
             return Err(NfsStat4::Inval);
         }
         if (1..RESERVED).contains(&arguments.cookie) {

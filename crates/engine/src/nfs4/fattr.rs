@@ -5,7 +5,8 @@ use steadfast_wire::nfs4::{Attribute4, Bitmap4, NfsStat4};
 use steadfast_xdr::{Encode, Writer};
 
 use super::LEASE_S;
-use super::fattr_decode::SETTABLE_BY_EXCLUSIVE;
+use super::fattr_decode::settable_by_exclusive;
+use crate::compound::Versions;
 use crate::wire_handle::SealedHandle;
 
 /// Attributes of the whole file system: its space, its kind, its limits.
@@ -23,6 +24,8 @@ pub(super) const OF_KIND: Bitmap4 = Bitmap4::of(&[
     Attribute4::Homogeneous,
     Attribute4::MaxFileSize,
     Attribute4::TimeDelta,
+    Attribute4::CloneBlkSize,
+    Attribute4::XattrSupport,
 ]);
 pub(super) const OF_LIMITS: Bitmap4 = Bitmap4::of(&[
     Attribute4::CaseInsensitive,
@@ -31,8 +34,8 @@ pub(super) const OF_LIMITS: Bitmap4 = Bitmap4::of(&[
     Attribute4::MaxName,
 ]);
 
-/// What is told of every object.
-pub(super) const SUPPORTED: Bitmap4 = Bitmap4::of(&[
+/// What is told of every object in all minor versions.
+const OF_ALL_VERSIONS: Bitmap4 = Bitmap4::of(&[
     Attribute4::SupportedAttrs,
     Attribute4::Type,
     Attribute4::FhExpireType,
@@ -80,17 +83,38 @@ pub(super) const SUPPORTED: Bitmap4 = Bitmap4::of(&[
     Attribute4::SuppAttrExclCreat,
 ]);
 
-/// What a minor version knows of that.
-pub(super) fn supported(minor_version: u32) -> Bitmap4 {
-    match minor_version {
-        0 => SUPPORTED.without(&Bitmap4::of(&[Attribute4::SuppAttrExclCreat])),
-        _ => SUPPORTED,
+/// What is told from minor version 2 on.
+const OF_VERSION_2: Bitmap4 = OF_ALL_VERSIONS.or(&Bitmap4::of(&[
+    Attribute4::CloneBlkSize,
+    Attribute4::SpaceFreed,
+    Attribute4::ChangeAttrType,
+    Attribute4::ModeUmask,
+    Attribute4::XattrSupport,
+]));
+
+/// The attributes that a minor version has here.
+pub(super) fn supported(minor: u32) -> Bitmap4 {
+    if Versions::FROM_2.has(minor) {
+        return OF_VERSION_2;
+    }
+    match minor {
+        0 => OF_ALL_VERSIONS.without(&Bitmap4::of(&[Attribute4::SuppAttrExclCreat])),
+        _ => OF_ALL_VERSIONS,
     }
 }
 
 /// Attributes that can only be set: nobody may ask for them (RFC 8881 §5.6).
-pub(super) const ONLY_SET: Bitmap4 =
-    Bitmap4::of(&[Attribute4::TimeAccessSet, Attribute4::TimeModifySet]);
+const ONLY_SET: Bitmap4 =
+    Bitmap4::of(&[Attribute4::TimeAccessSet, Attribute4::TimeModifySet, Attribute4::ModeUmask]);
+
+/// Whether attributes are asked for that can only be set.
+pub(super) fn asks_for_only_set(wanted: &Bitmap4, minor: u32) -> bool {
+    wanted.and(&supported(minor)).has_any(&ONLY_SET)
+}
+
+/// `NFS4_CHANGE_TYPE_IS_UNDEFINED`: the change attribute is the ctime, of which the clock may be set
+/// back, and two changes within a tick may have the same.
+const CHANGE_TYPE: u32 = 4;
 
 /// The file system of an object as NFSv4 sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +145,8 @@ pub(super) struct OfFileSystem {
     pub(super) limits: Option<PathLimits>,
     /// Largest READ and WRITE in bytes.
     pub(super) transfer_bytes_max: u32,
-    pub(super) minor_version: u32,
+    /// The minor version in which it is told.
+    pub(super) minor: u32,
 }
 
 /// The change attribute (RFC 8881 §5.8.1.4) of an object of a share: another number whenever the
@@ -137,7 +162,7 @@ pub(super) fn change_of(seconds: i64, nanoseconds: u32) -> u64 {
 
 /// Appends the attributes that are wanted and supported.
 pub(super) fn encode(w: &mut Writer<'_>, wanted: &Bitmap4, known: &Known<'_>) {
-    let told = wanted.and(&supported(known.of_file_system.minor_version));
+    let told = wanted.and(&supported(known.of_file_system.minor));
     told.encode(w);
     w.opaque_of(|w| {
         for (index, word) in told.words().into_iter().enumerate() {
@@ -173,7 +198,7 @@ fn encode_one(w: &mut Writer<'_>, number: u32, known: &Known<'_>) {
     if number < is(Attribute4::FilesAvail) {
         return encode_first(w, number, known);
     }
-    let OfFileSystem { statistics, info, limits, transfer_bytes_max, .. } = known.of_file_system;
+    let OfFileSystem { statistics, info, limits, transfer_bytes_max, minor } = known.of_file_system;
     match number {
         n if n == is(Attribute4::FilesAvail) => w.u64(statistics.available_files),
         n if n == is(Attribute4::FilesFree) => w.u64(statistics.free_files),
@@ -210,7 +235,14 @@ fn encode_one(w: &mut Writer<'_>, number: u32, known: &Known<'_>) {
         n if n == is(Attribute4::TimeMetadata) => time(w, attr.ctime),
         n if n == is(Attribute4::TimeModify) => time(w, attr.mtime),
         n if n == is(Attribute4::MountedOnFileId) => w.u64(known.mounted_on),
-        n if n == is(Attribute4::SuppAttrExclCreat) => SETTABLE_BY_EXCLUSIVE.encode(w),
+        n if n == is(Attribute4::SuppAttrExclCreat) => settable_by_exclusive(*minor).encode(w),
+        n if n == is(Attribute4::CloneBlkSize) => w.u32(info.map_or(0, |it| it.clone_block_bytes)),
+        n if n == is(Attribute4::SpaceFreed) => {
+            // Who has another name keeps it.
+            w.u64(if attr.links > 1 { 0 } else { attr.used });
+        }
+        n if n == is(Attribute4::ChangeAttrType) => w.u32(CHANGE_TYPE),
+        n if n == is(Attribute4::XattrSupport) => w.bool(info.is_some_and(|it| it.has_xattrs)),
         n => debug_assert!(false, "attribute {n} is supported and not told"),
     }
 }
@@ -221,11 +253,9 @@ fn encode_first(w: &mut Writer<'_>, number: u32, known: &Known<'_>) {
         attribute as u32
     }
     let attr = known.attr;
-    let OfFileSystem { info, limits, minor_version, .. } = known.of_file_system;
+    let OfFileSystem { info, limits, minor, .. } = known.of_file_system;
     match number {
-        n if n == is(Attribute4::SupportedAttrs) => {
-            supported(*minor_version).encode(w);
-        }
+        n if n == is(Attribute4::SupportedAttrs) => supported(*minor).encode(w),
         n if n == is(Attribute4::Type) => w.u32(kind(attr.kind)),
         n if n == is(Attribute4::FhExpireType) => {
             let is_persistent = 0;

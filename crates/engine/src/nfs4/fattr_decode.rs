@@ -4,10 +4,11 @@ use steadfast_vfs::{SetAttr, SetTime, Time};
 use steadfast_wire::nfs4::{Attribute4, Bitmap4, Fattr4, NfsStat4};
 use steadfast_xdr::{Reader, XdrError};
 
-use super::fattr::SUPPORTED;
+use super::fattr::supported;
+use crate::compound::Versions;
 
 /// What can be set of any object.
-pub(super) const SETTABLE: Bitmap4 = Bitmap4::of(&[
+const SETTABLE: Bitmap4 = Bitmap4::of(&[
     Attribute4::Size,
     Attribute4::Mode,
     Attribute4::Owner,
@@ -16,25 +17,53 @@ pub(super) const SETTABLE: Bitmap4 = Bitmap4::of(&[
     Attribute4::TimeModifySet,
 ]);
 
+/// What can be set only of what is made, from minor version 2 on.
+const ONLY_OF_NEW: Bitmap4 = Bitmap4::of(&[Attribute4::ModeUmask]);
+
 /// What an exclusive create can set: not the times, in which its verifier is kept.
-pub(super) const SETTABLE_BY_EXCLUSIVE: Bitmap4 =
+const BY_EXCLUSIVE: Bitmap4 =
     Bitmap4::of(&[Attribute4::Mode, Attribute4::Owner, Attribute4::OwnerGroup]);
+
+/// The same in a minor version.
+pub(super) fn settable_by_exclusive(minor: u32) -> Bitmap4 {
+    if Versions::FROM_2.has(minor) { BY_EXCLUSIVE.or(&ONLY_OF_NEW) } else { BY_EXCLUSIVE }
+}
 
 /// Longest name of an owner that is read, in bytes.
 const OWNER_BYTES_MAX: usize = 1024;
 const NANOSECONDS_MAX: u32 = 999_999_999;
 
-/// Reads what is to be set.
+/// Reads what is to be set of an object, in a minor version.
 ///
 /// # Errors
 /// `AttrNotSupp` for attributes that there are not, `Inval` for those that cannot be set and for
 /// values that make no sense, `BadOwner` for an owner that is nobody, `BadXdr`.
-pub(super) fn decode(attributes: &Fattr4<'_>) -> Result<SetAttr, NfsStat4> {
+pub(super) fn decode(attributes: &Fattr4<'_>, minor: u32) -> Result<SetAttr, NfsStat4> {
+    decode_settable(attributes, minor, &SETTABLE)
+}
+
+/// The same for an object that is made.
+///
+/// # Errors
+/// As [`decode`].
+pub(super) fn decode_new(attributes: &Fattr4<'_>, minor: u32) -> Result<SetAttr, NfsStat4> {
+    // Both say what its mode is (RFC 8275 §4).
+    if attributes.attrmask.has(Attribute4::Mode) && attributes.attrmask.has(Attribute4::ModeUmask) {
+        return Err(NfsStat4::Inval);
+    }
+    decode_settable(attributes, minor, &SETTABLE.or(&ONLY_OF_NEW))
+}
+
+fn decode_settable(
+    attributes: &Fattr4<'_>,
+    minor: u32,
+    settable: &Bitmap4,
+) -> Result<SetAttr, NfsStat4> {
     let mask = &attributes.attrmask;
-    if !mask.without(&SUPPORTED).without(&SETTABLE).is_empty() {
+    if !mask.without(&supported(minor)).is_empty() {
         return Err(NfsStat4::AttrNotSupp);
     }
-    if !mask.without(&SETTABLE).is_empty() {
+    if !mask.without(settable).is_empty() {
         return Err(NfsStat4::Inval);
     }
     let mut r = Reader::new(attributes.attr_vals);
@@ -43,11 +72,7 @@ pub(super) fn decode(attributes: &Fattr4<'_>) -> Result<SetAttr, NfsStat4> {
         set.size = Some(r.u64().map_err(bad)?);
     }
     if mask.has(Attribute4::Mode) {
-        let mode = r.u32().map_err(bad)?;
-        if mode & !0o7777 != 0 {
-            return Err(NfsStat4::Inval);
-        }
-        set.mode = Some(mode);
+        set.mode = Some(bits(&mut r, 0o7777)?);
     }
     if mask.has(Attribute4::Owner) {
         set.uid = Some(owner(r.opaque(OWNER_BYTES_MAX).map_err(bad)?)?);
@@ -61,7 +86,17 @@ pub(super) fn decode(attributes: &Fattr4<'_>) -> Result<SetAttr, NfsStat4> {
     if mask.has(Attribute4::TimeModifySet) {
         set.mtime = set_time(&mut r)?;
     }
+    if mask.has(Attribute4::ModeUmask) {
+        set.mode = Some(bits(&mut r, 0o7777)?);
+        set.umask = bits(&mut r, 0o777)?;
+    }
     if r.is_empty() { Ok(set) } else { Err(NfsStat4::BadXdr) }
+}
+
+/// Bits of a mode.
+fn bits(r: &mut Reader<'_>, known: u32) -> Result<u32, NfsStat4> {
+    let bits = r.u32().map_err(bad)?;
+    if bits & !known == 0 { Ok(bits) } else { Err(NfsStat4::Inval) }
 }
 
 fn bad(_: XdrError) -> NfsStat4 {
@@ -135,7 +170,7 @@ mod tests {
         w.u32(1);
         w.i64(-5);
         w.u32(9);
-        let of = |attr_vals: &[u8]| decode(&Fattr4 { attrmask: mask, attr_vals });
+        let of = |attr_vals: &[u8]| decode(&Fattr4 { attrmask: mask, attr_vals }, 1);
         let set = of(&vals).unwrap();
         assert_eq!((set.size, set.mode, set.atime), (Some(7), Some(0o640), SetTime::Keep));
         assert_eq!(set.mtime, SetTime::To(Time { seconds: -5, nanoseconds: 9 }));
@@ -149,9 +184,27 @@ mod tests {
     #[test]
     fn what_cannot_be_set_is_refused() {
         let of = |attribute| Fattr4 { attrmask: Bitmap4::of(&[attribute]), attr_vals: &[] };
-        assert_eq!(decode(&of(Attribute4::Type)), Err(NfsStat4::Inval));
-        assert_eq!(decode(&of(Attribute4::Acl)), Err(NfsStat4::AttrNotSupp));
+        assert_eq!(decode(&of(Attribute4::Type), 1), Err(NfsStat4::Inval));
+        assert_eq!(decode(&of(Attribute4::Acl), 1), Err(NfsStat4::AttrNotSupp));
         let unknown = Fattr4 { attrmask: Bitmap4::from_words([0, 0, 1 << 31]), attr_vals: &[] };
-        assert_eq!(decode(&unknown), Err(NfsStat4::AttrNotSupp));
+        assert_eq!(decode(&unknown, 2), Err(NfsStat4::AttrNotSupp));
+    }
+
+    #[test]
+    fn a_mode_with_a_umask_is_of_new_objects_and_of_minor_version_2() {
+        let vals = b"\0\0\x0f\xff\0\0\0\x12";
+        let mask = Bitmap4::of(&[Attribute4::ModeUmask]);
+        let of = |attr_vals: &'static [u8]| Fattr4 { attrmask: mask, attr_vals };
+        let set = decode_new(&of(vals), 2).unwrap();
+        assert_eq!((set.mode, set.umask), (Some(0o7777), 0o22));
+        assert_eq!(decode_new(&of(vals), 1), Err(NfsStat4::AttrNotSupp));
+        assert_eq!(decode(&of(vals), 2), Err(NfsStat4::Inval));
+        let both = Bitmap4::of(&[Attribute4::Mode, Attribute4::ModeUmask]);
+        let both = Fattr4 { attrmask: both, attr_vals: &[0; 12] };
+        assert_eq!(decode_new(&both, 2), Err(NfsStat4::Inval));
+        for wrong in [b"\0\0\x10\0\0\0\0\0", b"\0\0\0\0\0\0\x02\0"] {
+            assert_eq!(decode_new(&of(wrong), 2), Err(NfsStat4::Inval));
+        }
+        assert_eq!(decode_new(&of(&vals[..4]), 2), Err(NfsStat4::BadXdr));
     }
 }

@@ -1,7 +1,7 @@
 //! READ, READLINK, WRITE, COMMIT (RFC 8881 §18.3, §18.22, §18.24, §18.32).
 
 use steadfast_state::{ShareAccess, StateId};
-use steadfast_vfs::{FileKind, FsError, ReadPlace, WriteHow};
+use steadfast_vfs::{FileKind, FsError, ReadDone, ReadPlace, WriteHow};
 use steadfast_wire::nfs3::StableHow;
 use steadfast_wire::nfs4::{Commit4Args, NfsStat4, Op4, Read4Args, Write4Args};
 use steadfast_xdr::Writer;
@@ -9,6 +9,7 @@ use steadfast_xdr::Writer;
 use super::changing;
 use super::stateids::{client_of, file_key, given};
 use super::status::OrStatus;
+use crate::call::{Call, Target};
 use crate::compound::{Op, Run};
 use crate::program::Ignored;
 use crate::reply::ReplyBuffer;
@@ -42,34 +43,54 @@ impl Op for Read {
         state.judge(&client, &id, &file_key(target), ShareAccess::READ).or_status()?;
         let start = reply.bytes.len();
         Writer::new(&mut reply.bytes).zeros(HEAD_BYTES);
-        let done = call.read(target, |caller| {
-            reply.bytes.truncate(start + HEAD_BYTES);
-            let offset = arguments.offset;
-            let into = &mut reply.bytes;
-            target.storage.read(caller, &target.handle, offset, count, may_be_place, into)
-        });
-        let done = match done {
-            // Neither a file nor a directory.
-            Err(FsError::Invalid) => {
-                let storage = target.storage;
-                let attr = call.read(target, |caller| storage.attributes(caller, &target.handle));
-                return Err(match attr.or_status()?.kind {
-                    FileKind::Symlink => NfsStat4::SymLink,
-                    _ => NfsStat4::WrongType,
-                });
-            }
-            done => done.or_status()?,
-        };
+        let done = append(call, target, (arguments.offset, count), may_be_place, reply)?;
         let head = [u32::from(done.is_end), done.count].map(u32::to_be_bytes);
         if let Some(place) = reply.bytes.get_mut(start..start + HEAD_BYTES) {
             place.copy_from_slice(head.as_flattened());
         }
-        if let ReadPlace::File(range) = done.place {
-            reply.files.push((reply.bytes.len(), range));
-        }
-        let padding = (4 - done.count as usize % 4) % 4;
-        Writer::new(&mut reply.bytes).zeros(padding);
         Ok(())
+    }
+}
+
+/// Appends a file's data, from an offset on so many bytes, or a place in the file, and what fills a word.
+pub(super) fn append(
+    call: &mut Call<'_>,
+    target: &Target<'_>,
+    (offset, count): (u64, u32),
+    may_be_place: bool,
+    reply: &mut ReplyBuffer,
+) -> Result<ReadDone, NfsStat4> {
+    let start = reply.bytes.len();
+    let done = call.read(target, |caller| {
+        reply.bytes.truncate(start);
+        let into = &mut reply.bytes;
+        target.storage.read(caller, &target.handle, offset, count, may_be_place, into)
+    });
+    let done = match done {
+        // Neither a file nor a directory.
+        Err(FsError::Invalid) => {
+            require_file(call, target)?;
+            return Err(NfsStat4::Inval);
+        }
+        done => done.or_status()?,
+    };
+    if let ReadPlace::File(range) = &done.place {
+        reply.files.push((reply.bytes.len(), range.clone()));
+    }
+    let padding = (4 - done.count as usize % 4) % 4;
+    Writer::new(&mut reply.bytes).zeros(padding);
+    Ok(done)
+}
+
+/// Refuses what is no ordinary file.
+pub(super) fn require_file(call: &mut Call<'_>, target: &Target<'_>) -> Result<(), NfsStat4> {
+    let storage = target.storage;
+    let attr = call.read(target, |caller| storage.attributes(caller, &target.handle));
+    match attr.or_status()?.kind {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(NfsStat4::IsDir),
+        FileKind::Symlink => Err(NfsStat4::SymLink),
+        _ => Err(NfsStat4::WrongType),
     }
 }
 

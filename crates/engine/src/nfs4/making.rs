@@ -27,7 +27,7 @@ impl Op for Create {
             return Err(NfsStat4::BadType);
         }
         let name = names::name(arguments.objname)?;
-        let set = fattr_decode::decode(&arguments.createattrs)?;
+        let set = fattr_decode::decode_new(&arguments.createattrs, run.minor_version)?;
         // Only ordinary files have a size of their own.
         if set.size.is_some_and(|size| size != 0) {
             return Err(NfsStat4::Inval);

@@ -7,6 +7,7 @@ mod attributes;
 mod changing;
 mod client;
 mod directory;
+mod extents;
 mod fattr;
 mod fattr_decode;
 mod handles;
@@ -23,6 +24,7 @@ mod set_client;
 mod setting;
 mod stateids;
 pub(crate) mod status;
+mod xattr;
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -134,23 +136,23 @@ static OPERATIONS: [OpRow; 73] = [
     OpRow::refused(Op4::WantDelegation, "WANT_DELEGATION", not_supported).only_in(Versions::FROM_1),
     OpRow::of::<client::DestroyClientId>().only_in(Versions::FROM_1),
     OpRow::of::<client::ReclaimComplete>().only_in(Versions::FROM_1),
-    OpRow::refused(Op4::Allocate, "ALLOCATE", not_supported).only_in(Versions::FROM_2),
-    OpRow::refused(Op4::Copy, "COPY", not_supported).only_in(Versions::FROM_2),
+    OpRow::of::<extents::Allocate>().only_in(Versions::FROM_2),
+    OpRow::of::<extents::Copy>().only_in(Versions::FROM_2),
     OpRow::refused(Op4::CopyNotify, "COPY_NOTIFY", not_supported).only_in(Versions::FROM_2),
-    OpRow::refused(Op4::Deallocate, "DEALLOCATE", not_supported).only_in(Versions::FROM_2),
-    OpRow::refused(Op4::IoAdvise, "IO_ADVISE", not_supported).only_in(Versions::FROM_2),
+    OpRow::of::<extents::Deallocate>().only_in(Versions::FROM_2),
+    OpRow::of::<extents::IoAdvise>().only_in(Versions::FROM_2),
     OpRow::refused(Op4::LayoutError, "LAYOUTERROR", not_supported).only_in(Versions::FROM_2),
     OpRow::refused(Op4::LayoutStats, "LAYOUTSTATS", not_supported).only_in(Versions::FROM_2),
     OpRow::refused(Op4::OffloadCancel, "OFFLOAD_CANCEL", not_supported).only_in(Versions::FROM_2),
     OpRow::refused(Op4::OffloadStatus, "OFFLOAD_STATUS", not_supported).only_in(Versions::FROM_2),
-    OpRow::refused(Op4::ReadPlus, "READ_PLUS", not_supported).only_in(Versions::FROM_2),
-    OpRow::refused(Op4::Seek, "SEEK", not_supported).only_in(Versions::FROM_2),
+    OpRow::of::<extents::ReadPlus>().only_in(Versions::FROM_2),
+    OpRow::of::<extents::Seek>().only_in(Versions::FROM_2),
     OpRow::refused(Op4::WriteSame, "WRITE_SAME", not_supported).only_in(Versions::FROM_2),
-    OpRow::refused(Op4::Clone, "CLONE", not_supported).only_in(Versions::FROM_2),
-    OpRow::refused(Op4::GetXattr, "GETXATTR", not_supported).only_in(Versions::FROM_2),
-    OpRow::refused(Op4::SetXattr, "SETXATTR", not_supported).only_in(Versions::FROM_2),
-    OpRow::refused(Op4::ListXattrs, "LISTXATTRS", not_supported).only_in(Versions::FROM_2),
-    OpRow::refused(Op4::RemoveXattr, "REMOVEXATTR", not_supported).only_in(Versions::FROM_2),
+    OpRow::of::<extents::Clone>().only_in(Versions::FROM_2),
+    OpRow::of::<xattr::GetXattr>().only_in(Versions::FROM_2),
+    OpRow::of::<xattr::SetXattr>().only_in(Versions::FROM_2),
+    OpRow::of::<xattr::ListXattrs>().only_in(Versions::FROM_2),
+    OpRow::of::<xattr::RemoveXattr>().only_in(Versions::FROM_2),
 ];
 
 type Refused = Result<(), NfsStat4>;

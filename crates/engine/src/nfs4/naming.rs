@@ -11,7 +11,7 @@ use crate::call::Target;
 use crate::compound::{Object, Op, Run};
 use crate::reply::ReplyBuffer;
 
-/// The saved object.
+/// The saved object, which is to be changed with the current one.
 ///
 /// # Errors
 /// `RoFs` if it is a directory of the pseudo file system; as [`Run::resolve`].

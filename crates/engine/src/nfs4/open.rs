@@ -11,7 +11,7 @@ use steadfast_wire::nfs4::{
 use steadfast_xdr::{Encode, Writer};
 
 use super::changing::{self, change_info};
-use super::fattr_decode::{self, SETTABLE_BY_EXCLUSIVE};
+use super::fattr_decode::{decode_new, settable_by_exclusive};
 use super::names::{self, look_up};
 use super::owners;
 use super::stateids::{self, client_named, client_of, file_key, given};
@@ -107,9 +107,10 @@ fn find_or_make(
         OpenHow4::Exclusive(verifier) => (None, Some(*verifier)),
         OpenHow4::Exclusive41(verifier, attributes) => (Some(attributes), Some(*verifier)),
     };
-    let set = attributes.map(fattr_decode::decode).transpose()?.unwrap_or_default();
+    let minor = run.minor_version;
+    let set = attributes.map(|set| decode_new(set, minor)).transpose()?.unwrap_or_default();
     let mask = attributes.map_or(Bitmap4::EMPTY, |attributes| attributes.attrmask);
-    if verifier.is_some() && !mask.without(&SETTABLE_BY_EXCLUSIVE).is_empty() {
+    if verifier.is_some() && !mask.without(&settable_by_exclusive(minor)).is_empty() {
         return Err(NfsStat4::Inval);
     }
     let is_unchecked = matches!(how, OpenHow4::Unchecked(_));
@@ -124,7 +125,10 @@ fn find_or_make(
     let name = names::name(name)?;
     let (_, dir) = changing::stored(run)?;
     let how = match verifier {
-        Some(verifier) => CreateHow::Exclusive(verifier),
+        Some(verifier) => {
+            let (mode, umask) = (set.mode.unwrap_or(0), set.umask);
+            CreateHow::Exclusive { verifier, mode, umask }
+        }
         None => CreateHow::Guarded(set),
     };
     let mut made = None;
@@ -141,12 +145,13 @@ fn find_or_make(
         error => super::status::status(error),
     })?;
     run.set_current(Object::Stored(share, entry.handle));
-    if verifier.is_some() && !set.is_empty() {
+    let owners = SetAttr { uid: set.uid, gid: set.gid, ..SetAttr::default() };
+    if verifier.is_some() && !owners.is_empty() {
         let (_, file) = changing::stored(run)?;
         let mut result = Ok(());
         let promised = file
             .storage
-            .set_attributes(&file.caller(), &file.handle, &set, None)
+            .set_attributes(&file.caller(), &file.handle, &owners, None)
             .map(|changed| result = changed.result);
         run.promise(promised);
         result.or_status()?;

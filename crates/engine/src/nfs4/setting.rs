@@ -25,7 +25,7 @@ impl Op for SetAttr {
         reply: &mut ReplyBuffer,
     ) -> Result<(), NfsStat4> {
         run.current()?;
-        let set = fattr_decode::decode(&arguments.obj_attributes)?;
+        let set = fattr_decode::decode(&arguments.obj_attributes, run.minor_version)?;
         if set.size.is_some() {
             let id = given(run, &arguments.stateid)?;
             let client = client_of(run, &id)?;

@@ -52,11 +52,23 @@ pub(super) fn client_named(run: &Run<'_, '_>, id: u64) -> Result<Arc<Client>, Nf
 /// # Errors
 /// `BadStateId` if there is no current one.
 pub(super) fn given(run: &Run<'_, '_>, id: &StateId4) -> Result<StateId, NfsStat4> {
+    as_of(run, id, run.progress.current.stateid)
+}
+
+/// The same of what is given for the saved object.
+///
+/// # Errors
+/// As [`given`].
+pub(super) fn given_saved(run: &Run<'_, '_>, id: &StateId4) -> Result<StateId, NfsStat4> {
+    as_of(run, id, run.progress.saved.stateid)
+}
+
+fn as_of(run: &Run<'_, '_>, id: &StateId4, current: Option<StateId>) -> Result<StateId, NfsStat4> {
     let id = of_wire(id);
     if id != StateId::CURRENT || run.minor_version == 0 {
         return Ok(id);
     }
-    let current = run.progress.current.stateid.ok_or(NfsStat4::BadStateId)?;
+    let current = current.ok_or(NfsStat4::BadStateId)?;
     // A current stateid means the state as it is.
     Ok(StateId { seqid: 0, ..current })
 }

@@ -1,9 +1,11 @@
-//! Unit ring: NFSv4.1 as RFC 8881 has it, and NFSv4.0 as RFC 7530 has it, by whole COMPOUNDs against an engine over the in-memory
+//! Unit ring: NFSv4.0 as RFC 7530 has it, 4.1 as RFC 8881, and 4.2 as RFC 7862 and RFC 8276, by whole
+//! COMPOUNDs against an engine over the in-memory
 //! model.
 #![allow(clippy::unwrap_used)]
 
 mod clients;
 mod compounds;
+mod extents;
 mod harness;
 mod listings;
 mod names;
@@ -13,3 +15,4 @@ mod slots;
 mod v40;
 mod v40_owners;
 mod wild;
+mod xattrs;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use rustix::thread::{CapabilitySet, CapabilitySets};
-use steadfast_vfs::{Cred, FileSystem, ReplyBarrier};
+use steadfast_vfs::{Cred, FileSystem, ReplyBarrier, Time};
 
 use super::*;
 use crate::storage::{Storage, StorageOptions};

@@ -14,8 +14,10 @@ use crate::{
     FlushTarget, FlushWhat, FsError, Name, Obligation, PreAttr, SetAttr, StorageHandle, Wcc,
 };
 
+mod extents;
 mod operations;
 mod state;
+mod xattrs;
 
 /// Largest file, in bytes.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -39,6 +41,7 @@ struct File {
     verifier: Option<[u8; 8]>,
     access_acl: Option<Acl>,
     default_acl: Option<Acl>,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 /// What distinguishes one kind of new file from another.
@@ -171,6 +174,17 @@ impl ModelFs {
         (Changed { wcc: Wcc { before: Some(before), after }, result }, fileid)
     }
 
+    /// The same, which is stable when it is told.
+    fn stable<T>(
+        &self,
+        handle: &StorageHandle,
+        change: impl FnOnce(&mut State, u64) -> Result<T, FsError>,
+    ) -> Durable<Changed<T>> {
+        let (changed, id) = self.change(handle, change);
+        let is_ok = changed.result.is_ok();
+        self.promise(changed, is_ok, &[id])
+    }
+
     fn make(
         &self,
         caller: &Caller<'_>,
@@ -186,7 +200,9 @@ impl ModelFs {
                 return Err(FsError::Exists);
             }
             let default_mode = if kind == FileKind::Directory { 0o777 } else { 0o666 };
-            let mode = set.mode.unwrap_or(default_mode);
+            let has_default = state.file(dir_id)?.default_acl.is_some();
+            let umask = if has_default { 0 } else { set.umask };
+            let mode = set.mode.unwrap_or(default_mode) & !umask;
             let id = state.add(self.fsid, caller.cred, kind, contents, mode, device);
             if let Ok(File { contents: Contents::Names { parent, .. }, .. }) = state.file_mut(id) {
                 *parent = dir_id;
@@ -266,6 +282,6 @@ mod tests {
         assert_eq!(granted, AccessMask::all() - AccessMask::EXECUTE);
         assert_eq!(linked, Err(FsError::IsDirectory));
         // Who may write a directory and not search it changes no names.
-        assert_eq!(ask(1000).0, AccessMask::empty());
+        assert_eq!(ask(1000).0, AccessMask::XATTR_WRITE);
     }
 }

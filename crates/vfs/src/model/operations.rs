@@ -6,11 +6,12 @@ use std::ops::Bound;
 use crate::permission::{self, is_allowed};
 use crate::{
     AccessMask, Acl, Attr, Caller, Changed, CreateHow, Created, DeviceNumber, DirEntry, DirPage,
-    Durable, Entry, FileKind, FileSystem, FlushDomain, FsError, FsInfo, FsStatistics, Looked, Name,
-    NodeKind, PathLimits, PreAttr, ReadDone, ReadPlace, Renamed, SetAttr, StorageHandle, Time, Wcc,
-    WriteHow, Written,
+    Durable, Entry, Extents, FileKind, FilePlace, FileSystem, FlushDomain, FsError, FsInfo,
+    FsStatistics, Looked, Name, NodeKind, PathLimits, PreAttr, ReadDone, ReadPlace, Renamed,
+    SeekFor, SetAttr, SetXattrHow, Sought, StorageHandle, Time, Wcc, WriteHow, Written,
 };
 
+use super::extents::CLONE_BLOCK_BYTES;
 use super::state::move_name;
 use super::{
     Contents, FILE_BYTES_MAX, FILES_MAX, LINKS_MAX, ModelFs, NewFile, ROOT, State, number,
@@ -90,7 +91,10 @@ impl FileSystem for ModelFs {
         let may = |bits| is_allowed(&file.attr, file.access_acl.as_ref(), caller.cred, bits);
         let mut granted = AccessMask::empty();
         if may(permission::READ) {
-            granted |= AccessMask::READ;
+            granted |= AccessMask::READ | AccessMask::XATTR_READ | AccessMask::XATTR_LIST;
+        }
+        if may(permission::WRITE) {
+            granted |= AccessMask::XATTR_WRITE;
         }
         // Names are changed by who may write and search their directory.
         if file.attr.kind == FileKind::Directory {
@@ -215,7 +219,9 @@ impl FileSystem for ModelFs {
     ) -> Durable<Changed<Created>> {
         let set = match how {
             CreateHow::Unchecked(set) | CreateHow::Guarded(set) => *set,
-            CreateHow::Exclusive(_) => SetAttr { mode: Some(0o600), ..SetAttr::default() },
+            CreateHow::Exclusive { mode, umask, .. } => {
+                SetAttr { mode: Some(*mode), umask: *umask, ..SetAttr::default() }
+            }
         };
         let existing = {
             let state = self.state();
@@ -225,7 +231,7 @@ impl FileSystem for ModelFs {
             let (changed, dir_id) = self.change(dir, |state, _| {
                 let file = state.file(id)?;
                 match how {
-                    CreateHow::Exclusive(verifier) if file.verifier == Some(*verifier) => {}
+                    CreateHow::Exclusive { verifier, .. } if file.verifier == Some(*verifier) => {}
                     CreateHow::Unchecked(set) if file.attr.kind == FileKind::Regular => {
                         let size = SetAttr { size: set.size, ..SetAttr::default() };
                         if !size.is_empty() {
@@ -249,7 +255,7 @@ impl FileSystem for ModelFs {
             NewFile { kind: FileKind::Regular, device, contents },
         );
         made.map(|changed| {
-            if let (CreateHow::Exclusive(verifier), Ok(entry)) = (how, &changed.result)
+            if let (CreateHow::Exclusive { verifier, .. }, Ok(entry)) = (how, &changed.result)
                 && let Ok(file) = self.state().file_mut(entry.attr.fileid)
             {
                 file.verifier = Some(*verifier);
@@ -445,6 +451,8 @@ impl FileSystem for ModelFs {
             has_symlinks: true,
             is_homogeneous: true,
             has_acls: true,
+            has_xattrs: true,
+            clone_block_bytes: CLONE_BLOCK_BYTES as u32,
         })
     }
 
@@ -498,5 +506,124 @@ impl FileSystem for ModelFs {
         });
         let is_ok = changed.result.is_ok();
         self.promise(changed, is_ok, &[id])
+    }
+
+    fn seek(
+        &self,
+        caller: &Caller<'_>,
+        file: &StorageHandle,
+        offset: u64,
+        what: SeekFor,
+    ) -> Result<Sought, FsError> {
+        self.state().seek(caller.cred, number(file)?, offset, what)
+    }
+
+    fn extents(
+        &self,
+        caller: &Caller<'_>,
+        file: &StorageHandle,
+        offset: u64,
+        count: u32,
+    ) -> Result<Extents, FsError> {
+        self.state().extents(caller.cred, number(file)?, offset, count)
+    }
+
+    fn allocate(
+        &self,
+        caller: &Caller<'_>,
+        file: &StorageHandle,
+        offset: u64,
+        length: u64,
+    ) -> Durable<Changed<()>> {
+        self.stable(file, |state, id| state.put(caller.cred, id, offset, length, None))
+    }
+
+    fn deallocate(
+        &self,
+        caller: &Caller<'_>,
+        file: &StorageHandle,
+        offset: u64,
+        length: u64,
+    ) -> Durable<Changed<()>> {
+        self.stable(file, |state, id| state.make_hole(caller.cred, id, offset, length))
+    }
+
+    fn copy(
+        &self,
+        caller: &Caller<'_>,
+        source: FilePlace<'_>,
+        target: FilePlace<'_>,
+        count: u64,
+    ) -> Durable<Changed<u64>> {
+        self.stable(target.file, |state, id| {
+            let data = state.source(caller.cred, number(source.file)?, source.offset, count)?;
+            let (from, to) = (source.offset, target.offset);
+            if source.file == target.file && from.abs_diff(to) < data.len() as u64 {
+                return Err(FsError::Invalid);
+            }
+            state.put(caller.cred, id, target.offset, data.len() as u64, Some(&data))?;
+            Ok(data.len() as u64)
+        })
+    }
+
+    fn clone_range(
+        &self,
+        caller: &Caller<'_>,
+        source: FilePlace<'_>,
+        target: FilePlace<'_>,
+        count: u64,
+    ) -> Durable<Changed<()>> {
+        self.stable(target.file, |state, id| {
+            let data = state.source(caller.cred, number(source.file)?, source.offset, count)?;
+            let is_all = count == 0 || count == data.len() as u64;
+            let is_block = |offset: u64| offset.is_multiple_of(CLONE_BLOCK_BYTES);
+            if !is_all || !is_block(source.offset) || !is_block(target.offset) {
+                return Err(FsError::Invalid);
+            }
+            state.put(caller.cred, id, target.offset, data.len() as u64, Some(&data))
+        })
+    }
+
+    fn xattr(
+        &self,
+        caller: &Caller<'_>,
+        object: &StorageHandle,
+        name: &[u8],
+    ) -> Result<Vec<u8>, FsError> {
+        let state = self.state();
+        let id = number(object)?;
+        state.check(caller.cred, id, permission::READ)?;
+        state.file(id)?.xattrs.get(name).cloned().ok_or(FsError::NotFound)
+    }
+
+    fn xattr_names(
+        &self,
+        caller: &Caller<'_>,
+        object: &StorageHandle,
+    ) -> Result<Vec<Vec<u8>>, FsError> {
+        let state = self.state();
+        let id = number(object)?;
+        state.check(caller.cred, id, permission::READ)?;
+        Ok(state.file(id)?.xattrs.keys().cloned().collect())
+    }
+
+    fn set_xattr(
+        &self,
+        caller: &Caller<'_>,
+        object: &StorageHandle,
+        name: &[u8],
+        value: &[u8],
+        how: SetXattrHow,
+    ) -> Durable<Changed<()>> {
+        self.stable(object, |state, id| state.set_xattr(caller.cred, id, name, value, how))
+    }
+
+    fn remove_xattr(
+        &self,
+        caller: &Caller<'_>,
+        object: &StorageHandle,
+        name: &[u8],
+    ) -> Durable<Changed<()>> {
+        self.stable(object, |state, id| state.remove_xattr(caller.cred, id, name))
     }
 }

@@ -1,5 +1,7 @@
 //! What the model's operations do to its files.
 
+use std::collections::BTreeMap;
+
 use crate::permission::{self, is_allowed};
 use crate::{Attr, Cred, DeviceNumber, Entry, FileKind, FsError, Name, SetAttr, SetTime, Time};
 
@@ -58,7 +60,14 @@ impl State {
             mtime: now,
             ctime: now,
         };
-        let file = File { attr, contents, verifier: None, access_acl: None, default_acl: None };
+        let file = File {
+            attr,
+            contents,
+            verifier: None,
+            access_acl: None,
+            default_acl: None,
+            xattrs: BTreeMap::new(),
+        };
         self.files.insert(fileid, file);
         fileid
     }

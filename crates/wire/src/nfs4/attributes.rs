@@ -200,10 +200,12 @@ impl Bitmap4 {
 
     /// Those that are in one or the other.
     #[must_use]
-    pub fn or(&self, other: &Self) -> Self {
+    pub const fn or(&self, other: &Self) -> Self {
         let mut words = self.words;
-        for (word, other) in words.iter_mut().zip(other.words) {
-            *word |= other;
+        let mut index = 0;
+        while index < WORDS {
+            words[index] |= other.words[index];
+            index += 1;
         }
         Self { words, has_more: self.has_more || other.has_more }
     }

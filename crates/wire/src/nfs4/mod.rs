@@ -6,13 +6,20 @@
 //! ([`Op4`]), then its arguments, one operation at a time.
 
 mod attributes;
+mod extents;
 mod operations;
 mod results;
 mod session;
 mod status;
 mod v40;
+mod xattrs;
 
 pub use attributes::{Attribute4, Bitmap4, Fattr4};
+pub use extents::{
+    Allocate4Args, CONTENT_DATA, CONTENT_HOLE, Clone4Args, Content4, Copy4Args, Copy4Result,
+    CopyRequirements4, IoAdvise4Args, NetLoc4, ReadPlus4Args, ReadPlus4Result, Seek4Args,
+    Seek4Result,
+};
 pub use operations::{
     Access4Args, Close4Args, Commit4Args, CompoundHead4, Create4Args, CreateType4, GetAttr4Args,
     Link4Args, Lock4Args, LockDenied4, LockOwner4, LockT4Args, LockType4, LockU4Args, Locker4,
@@ -36,6 +43,10 @@ pub use status::NfsStat4;
 pub use v40::{
     CallbackClient4, ClientInUse4, OpenConfirm4Args, ReleaseLockOwner4Args, Renew4Args,
     SetClientId4Args, SetClientId4Result, SetClientIdConfirm4Args,
+};
+pub use xattrs::{
+    GetXattr4Result, ListXattrs4Args, ListXattrs4Result, SetXattr4Args, SetXattrOption4,
+    XattrName4Args,
 };
 
 /// Version of program [`crate::nfs3::PROGRAM`].

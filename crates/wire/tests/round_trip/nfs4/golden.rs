@@ -1,16 +1,19 @@
-//! Messages of NFSv4.0 and 4.1 byte by byte, put together by hand from RFC 7530, RFC 7531, RFC 8881
-//! and RFC 5662.
+//! Messages of NFSv4 byte by byte, put together by hand from RFC 7530, RFC 7531, RFC 8881, RFC 5662,
+//! RFC 7863 and RFC 8276.
 
 use steadfast_wire::nfs3::StableHow;
 use steadfast_wire::nfs4::{
-    Ace4, Attribute4, BindConnToSession4Result, Bitmap4, CallbackClient4, CallbackSec4,
-    ChangeInfo4, ChannelAttributes4, ClientInUse4, Close4Args, Create4Args, CreateSession4Args,
-    CreateSession4Result, CreateType4, ExchangeId4Args, ExchangeId4Result, Fattr4,
-    ImplementationId4, Lock4Args, LockDenied4, LockOwner4, LockType4, LockU4Args, Locker4,
-    NfsStat4, Open4Args, Open4Result, OpenClaim4, OpenConfirm4Args, OpenDelegation4,
-    OpenDowngrade4Args, OpenHow4, Read4Args, Read4Result, ReleaseLockOwner4Args, Renew4Args,
-    SecFlavour4, SecInfo4Result, SetClientId4Args, SetClientId4Result, SetClientIdConfirm4Args,
-    SpaceLimit4, StateId4, StateProtect4, StateProtectResult4, TestStateId4Result, Write4Args,
+    Ace4, Allocate4Args, Attribute4, BindConnToSession4Result, Bitmap4, CallbackClient4,
+    CallbackSec4, ChangeInfo4, ChannelAttributes4, ClientInUse4, Clone4Args, Close4Args, Content4,
+    Copy4Args, Copy4Result, CopyRequirements4, Create4Args, CreateSession4Args,
+    CreateSession4Result, CreateType4, ExchangeId4Args, ExchangeId4Result, Fattr4, GetXattr4Result,
+    ImplementationId4, IoAdvise4Args, ListXattrs4Args, ListXattrs4Result, Lock4Args, LockDenied4,
+    LockOwner4, LockType4, LockU4Args, Locker4, NetLoc4, NfsStat4, Op4, Open4Args, Open4Result,
+    OpenClaim4, OpenConfirm4Args, OpenDelegation4, OpenDowngrade4Args, OpenHow4, Read4Args,
+    Read4Result, ReadPlus4Args, ReadPlus4Result, ReleaseLockOwner4Args, Renew4Args, SecFlavour4,
+    SecInfo4Result, Seek4Args, Seek4Result, SetClientId4Args, SetClientId4Result,
+    SetClientIdConfirm4Args, SetXattr4Args, SetXattrOption4, SpaceLimit4, StateId4, StateProtect4,
+    StateProtectResult4, TestStateId4Result, Write4Args, XattrName4Args,
 };
 use steadfast_xdr::{Decode, Encode, Reader};
 
@@ -299,4 +302,93 @@ fn sequence_ids_of_owners() {
     );
     let by_lock = Locker4::Lock { lock_stateid: STATEID, lock_seqid: 7 };
     check(&by_lock, b"\0\0\0\0\0\0\0\x01other-of-12b\0\0\0\x07");
+}
+
+#[test]
+fn extents_of_minor_version_2() {
+    check(&Op4::Allocate, b"\0\0\0\x3b");
+    check(&Op4::Clone, b"\0\0\0\x47");
+    check(&Op4::RemoveXattr, b"\0\0\0\x4b");
+    let allocate = Allocate4Args { stateid: STATEID, offset: 2, length: 1 << 32 };
+    check(&allocate, b"\0\0\0\x01other-of-12b\0\0\0\0\0\0\0\x02\0\0\0\x01\0\0\0\0");
+    let copy = Copy4Args {
+        src_stateid: STATEID,
+        dst_stateid: StateId4 { seqid: 2, ..STATEID },
+        src_offset: 3,
+        dst_offset: 4,
+        count: 5,
+        consecutive: true,
+        synchronous: false,
+        source_server: vec![NetLoc4::Name(b"host"), NetLoc4::Address(b"tcp", b"::1.8.1")],
+    };
+    check(
+        &copy,
+        b"\0\0\0\x01other-of-12b\0\0\0\x02other-of-12b\
+          \0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x04\0\0\0\0\0\0\0\x05\0\0\0\x01\0\0\0\0\
+          \0\0\0\x02\0\0\0\x01\0\0\0\x04host\0\0\0\x03\0\0\0\x03tcp\0\0\0\0\x07::1.8.1\0",
+    );
+    let copied = Copy4Result {
+        callback_id: None,
+        count: 9,
+        committed: StableHow::FileSync,
+        verifier: *b"verifier",
+        requirements: CopyRequirements4 { consecutive: true, synchronous: true },
+    };
+    check(&copied, b"\0\0\0\0\0\0\0\0\0\0\0\x09\0\0\0\x02verifier\0\0\0\x01\0\0\0\x01");
+    let clone = Clone4Args {
+        src_stateid: STATEID,
+        dst_stateid: STATEID,
+        src_offset: 1,
+        dst_offset: 2,
+        count: 0,
+    };
+    check(
+        &clone,
+        b"\0\0\0\x01other-of-12b\0\0\0\x01other-of-12b\
+          \0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\0",
+    );
+    let hints = Bitmap4::from_words([1 << 4, 0, 0]);
+    check(
+        &IoAdvise4Args { stateid: STATEID, offset: 1, count: 2, hints },
+        b"\0\0\0\x01other-of-12b\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\x01\0\0\0\x10",
+    );
+    let seek = Seek4Args { stateid: STATEID, offset: 1, what: 1 };
+    check(&seek, b"\0\0\0\x01other-of-12b\0\0\0\0\0\0\0\x01\0\0\0\x01");
+    check(&Seek4Result { eof: true, offset: 5 }, b"\0\0\0\x01\0\0\0\0\0\0\0\x05");
+    let read = ReadPlus4Args { stateid: STATEID, offset: 1, count: 2 };
+    check(&read, b"\0\0\0\x01other-of-12b\0\0\0\0\0\0\0\x01\0\0\0\x02");
+    let contents = vec![
+        Content4::Hole { offset: 1, length: 4096 },
+        Content4::Data { offset: 4097, data: b"data!" },
+    ];
+    check(
+        &ReadPlus4Result { eof: true, contents },
+        b"\0\0\0\x01\0\0\0\x02\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\x10\0\
+          \0\0\0\0\0\0\0\0\0\0\x10\x01\0\0\0\x05data!\0\0\0",
+    );
+}
+
+#[test]
+fn extended_attributes() {
+    check(&XattrName4Args { name: b"colour" }, b"\0\0\0\x06colour\0\0");
+    check(&GetXattr4Result { value: b"red" }, b"\0\0\0\x03red\0");
+    let set = SetXattr4Args { option: SetXattrOption4::Create, name: b"c", value: b"" };
+    check(&set, b"\0\0\0\x01\0\0\0\x01c\0\0\0\0\0\0\0");
+    let list = ListXattrs4Args { cookie: 1 << 32, maxcount: 4096 };
+    check(&list, b"\0\0\0\x01\0\0\0\0\0\0\x10\0");
+    check(
+        &ListXattrs4Result { cookie: 2, names: vec![b"a", b"bcd"], eof: true },
+        b"\0\0\0\0\0\0\0\x02\0\0\0\x02\0\0\0\x01a\0\0\0\0\0\0\x03bcd\0\0\0\0\x01",
+    );
+    for (status, number) in [
+        (NfsStat4::PartnerNotSupp, 10088),
+        (NfsStat4::UnionNotSupp, 10090),
+        (NfsStat4::OffloadNoReqs, 10094),
+        (NfsStat4::NoXattr, 10095),
+        (NfsStat4::Xattr2Big, 10096),
+    ] {
+        assert_eq!(status as u32, number);
+    }
+    let of = [Attribute4::CloneBlkSize, Attribute4::ModeUmask, Attribute4::XattrSupport];
+    check(&Bitmap4::of(&of), b"\0\0\0\x03\0\0\0\0\0\0\0\0\0\x06\x20\0");
 }

@@ -1,4 +1,4 @@
-//! The same of NFSv4.0 and 4.1.
+//! The same of NFSv4.
 
 mod golden;
 mod strategies;
@@ -75,6 +75,20 @@ types! {
     readlink_result: nfs4::ReadLink4Result<'_>;
     secinfo_result: nfs4::SecInfo4Result<'_>;
     test_stateid_result: nfs4::TestStateId4Result;
+    allocate: nfs4::Allocate4Args;
+    clone: nfs4::Clone4Args;
+    copy: nfs4::Copy4Args<'_>;
+    copy_result: nfs4::Copy4Result;
+    io_advise: nfs4::IoAdvise4Args;
+    read_plus: nfs4::ReadPlus4Args;
+    read_plus_result: nfs4::ReadPlus4Result<'_>;
+    seek: nfs4::Seek4Args;
+    seek_result: nfs4::Seek4Result;
+    xattr_name: nfs4::XattrName4Args<'_>;
+    getxattr_result: nfs4::GetXattr4Result<'_>;
+    setxattr: nfs4::SetXattr4Args<'_>;
+    listxattrs: nfs4::ListXattrs4Args;
+    listxattrs_result: nfs4::ListXattrs4Result<'_>;
 }
 
 proptest! {
@@ -121,6 +135,11 @@ fn announced_lengths_are_refused_beyond_their_bounds() {
     assert!(nfs4::SecInfo4Result::decode(&mut Reader::new(&announced(65))).is_err());
     assert!(CompoundHead4::decode(&mut Reader::new(&announced(u32::MAX))).is_err());
     assert!(nfs4::ClientInUse4::decode(&mut Reader::new(&announced(65))).is_err());
+    assert!(nfs4::XattrName4Args::decode(&mut Reader::new(&announced(4097))).is_err());
+    let listed = [&[0; 8][..], &announced(u32::MAX)].concat();
+    assert!(nfs4::ListXattrs4Result::decode(&mut Reader::new(&listed)).is_err());
+    let parts = [&[0; 4][..], &announced(1025)].concat();
+    assert!(nfs4::ReadPlus4Result::decode(&mut Reader::new(&parts)).is_err());
     // Two implementation ids where there may be one.
     let two = [&[0; 8][..], &announced(0), &[0; 4], &2_u32.to_be_bytes(), &[0; 64]].concat();
     assert!(nfs4::ExchangeId4Args::decode(&mut Reader::new(&two)).is_err());

@@ -1,20 +1,23 @@
-//! Values of the types of NFSv4.0 and 4.1.
+//! Values of the types of NFSv4.
 
 use steadfast_wire::nfs4::{
-    Access4Args, Access4Result, Ace4, Attribute4, BackchannelCtl4Args, BindConnToSession4Args,
-    BindConnToSession4Result, Bitmap4, CallbackClient4, CallbackSec4, ChangeInfo4,
-    ChannelAttributes4, ClientInUse4, Close4Args, Commit4Args, CompoundHead4, CompoundReplyHead4,
+    Access4Args, Access4Result, Ace4, Allocate4Args, Attribute4, BackchannelCtl4Args,
+    BindConnToSession4Args, BindConnToSession4Result, Bitmap4, CallbackClient4, CallbackSec4,
+    ChangeInfo4, ChannelAttributes4, ClientInUse4, Clone4Args, Close4Args, Commit4Args,
+    CompoundHead4, CompoundReplyHead4, Content4, Copy4Args, Copy4Result, CopyRequirements4,
     Create4Args, Create4Result, CreateSession4Args, CreateSession4Result, CreateType4,
     DestroyClientId4Args, DestroySession4Args, ExchangeId4Args, ExchangeId4Result, Fattr4,
-    FileType4, FreeStateId4Args, GetAttr4Args, GetFh4Result, ImplementationId4, Link4Args,
-    Lock4Args, LockDenied4, LockOwner4, LockT4Args, LockType4, LockU4Args, Locker4, Lookup4Args,
-    NfsStat4, NfsTime4, Op4, Open4Args, Open4Result, OpenClaim4, OpenConfirm4Args, OpenDelegation4,
+    FileType4, FreeStateId4Args, GetAttr4Args, GetFh4Result, GetXattr4Result, ImplementationId4,
+    IoAdvise4Args, Link4Args, ListXattrs4Args, ListXattrs4Result, Lock4Args, LockDenied4,
+    LockOwner4, LockT4Args, LockType4, LockU4Args, Locker4, Lookup4Args, NetLoc4, NfsStat4,
+    NfsTime4, Op4, Open4Args, Open4Result, OpenClaim4, OpenConfirm4Args, OpenDelegation4,
     OpenDowngrade4Args, OpenHow4, PutFh4Args, Read4Args, Read4Result, ReadDir4Args,
-    ReadLink4Result, ReclaimComplete4Args, ReleaseLockOwner4Args, Remove4Args, Rename4Args,
-    Rename4Result, Renew4Args, SecFlavour4, SecInfo4Args, SecInfo4Result, SecInfoNoName4Args,
-    Sequence4Args, Sequence4Result, SetAttr4Args, SetClientId4Args, SetClientId4Result,
-    SetClientIdConfirm4Args, SpaceLimit4, StateId4, StateProtect4, StateProtectResult4,
-    TestStateId4Args, TestStateId4Result, Verify4Args, Write4Args, Write4Result,
+    ReadLink4Result, ReadPlus4Args, ReadPlus4Result, ReclaimComplete4Args, ReleaseLockOwner4Args,
+    Remove4Args, Rename4Args, Rename4Result, Renew4Args, SecFlavour4, SecInfo4Args, SecInfo4Result,
+    SecInfoNoName4Args, Seek4Args, Seek4Result, Sequence4Args, Sequence4Result, SetAttr4Args,
+    SetClientId4Args, SetClientId4Result, SetClientIdConfirm4Args, SetXattr4Args, SetXattrOption4,
+    SpaceLimit4, StateId4, StateProtect4, StateProtectResult4, TestStateId4Args,
+    TestStateId4Result, Verify4Args, Write4Args, Write4Result, XattrName4Args,
 };
 
 use crate::strategies::{Make, Parts, enumerations, one_of, structures, word};
@@ -216,7 +219,34 @@ impl<'p> Make<'p> for SecFlavour4<'p> {
     }
 }
 
-enumerations! { NfsStat4 Op4 Attribute4 LockType4 FileType4 }
+impl<'p> Make<'p> for NetLoc4<'p> {
+    fn make(parts: &'p Parts, at: &mut usize) -> Self {
+        let (one, other) = (Make::make(parts, at), Make::make(parts, at));
+        one_of(&[Self::Name(one), Self::Url(one), Self::Address(one, other)], parts, at)
+    }
+}
+
+impl<'p> Make<'p> for Copy4Result {
+    fn make(parts: &'p Parts, at: &mut usize) -> Self {
+        Self {
+            callback_id: Make::make(parts, at),
+            count: Make::make(parts, at),
+            committed: Make::make(parts, at),
+            verifier: Make::make(parts, at),
+            requirements: Make::make(parts, at),
+        }
+    }
+}
+
+impl<'p> Make<'p> for Content4<'p> {
+    fn make(parts: &'p Parts, at: &mut usize) -> Self {
+        let (offset, length) = (Make::make(parts, at), Make::make(parts, at));
+        let data = Self::Data { offset, data: Make::make(parts, at) };
+        one_of(&[data, Self::Hole { offset, length }], parts, at)
+    }
+}
+
+enumerations! { NfsStat4 Op4 Attribute4 LockType4 FileType4 SetXattrOption4 }
 
 structures! {
     Fattr4<'p> { attrmask attr_vals }
@@ -283,4 +313,20 @@ structures! {
     ReadLink4Result<'p> { link }
     SecInfo4Result<'p> { flavours }
     TestStateId4Result { status_codes }
+    Allocate4Args { stateid offset length }
+    Clone4Args { src_stateid dst_stateid src_offset dst_offset count }
+    Copy4Args<'p> {
+        src_stateid dst_stateid src_offset dst_offset count consecutive synchronous source_server
+    }
+    CopyRequirements4 { consecutive synchronous }
+    IoAdvise4Args { stateid offset count hints }
+    ReadPlus4Args { stateid offset count }
+    ReadPlus4Result<'p> { eof contents }
+    Seek4Args { stateid offset what }
+    Seek4Result { eof offset }
+    XattrName4Args<'p> { name }
+    GetXattr4Result<'p> { value }
+    SetXattr4Args<'p> { option name value }
+    ListXattrs4Args { cookie maxcount }
+    ListXattrs4Result<'p> { cookie names eof }
 }
