@@ -18,11 +18,17 @@
 //! | … of a mode | the local one, or what was acknowledged and is reported |
 //! | … a name taken away | either: nobody can tell whether it was there |
 //!
+//! Without histories a power cut may leave one kind of name more: what replay has kept of a file whose data was
+//! being changed, or was changed and not promised, when the power failed (`.steadfast-replay-found-`, then the
+//! file's handle). The file system may have the change's times without the log having its record, and replay cannot
+//! tell that from a local process. What the file has is compared all the same.
+//!
 //! Whoever may do more with an object than its acknowledged mode and ACLs permit is a fault of its own.
 
 mod findings;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 
 use anyhow::{Context, Result};
 use steadfast_client::nfsacl::{GETACL, MASK_ALL, getacl_arguments};
@@ -80,14 +86,20 @@ pub(crate) struct Check<'a, T> {
     under_way: &'a BTreeSet<Number>,
     /// Objects that it may have changed.
     loose: BTreeSet<Number>,
+    /// Files of which it may have changed the data, or the time of that.
+    loose_data: BTreeSet<Number>,
     /// Whether local processes and ACLs are in the history.
     has_histories: bool,
+    /// Whether the power was cut: records may be lost of what is on the disk.
+    is_power_cut: bool,
     /// The object that is being compared.
     compared: Option<Number>,
 }
 
 /// How names begin that replay makes to keep something, and those that the server makes for itself.
 pub(crate) const ASIDE: &[u8] = b".steadfast-replay-";
+/// The same of what replay has found of a file of which it does not know who changed it; the handle follows.
+const FOUND: &[u8] = b".steadfast-replay-found-";
 const OURS: &[u8] = b".steadfast";
 /// How names begin that local processes give between a power cut and a start.
 pub(crate) const LOCAL_NAME: &[u8] = b"local-";
@@ -106,7 +118,9 @@ impl<'a, T: Ask> Check<'a, T> {
             findings,
             under_way,
             loose,
+            loose_data: BTreeSet::new(),
             has_histories: false,
+            is_power_cut: false,
             compared: None,
         }
     }
@@ -115,6 +129,12 @@ impl<'a, T: Ask> Check<'a, T> {
     #[must_use]
     pub(crate) fn of_histories(self) -> Self {
         Self { has_histories: true, ..self }
+    }
+
+    /// After a power cut.
+    #[must_use]
+    pub(crate) fn of_power_cut(self) -> Self {
+        Self { is_power_cut: true, ..self }
     }
 
     /// Compares the share with what is acknowledged (`state`) and what was under way. Returns the
@@ -247,6 +267,7 @@ impl<'a, T: Ask> Check<'a, T> {
             }
             Action::Write { object, .. } => {
                 self.loose.insert(object);
+                self.loose_data.insert(object);
                 state.maybe(&action);
                 return Ok(());
             }
@@ -294,6 +315,9 @@ impl<'a, T: Ask> Check<'a, T> {
         let Some(known) = state.objects.get(&object) else { return Ok(()) };
         let (Some(handle), before) = (&known.handle, known.last) else { return Ok(()) };
         self.loose.insert(object);
+        if change.size.is_some() || change.times.is_some() {
+            self.loose_data.insert(object);
+        }
         let attributes = match self.client.getattr(handle) {
             Ok(attributes) => attributes,
             Err(error) if error.status().is_some() => return Ok(()),
@@ -396,6 +420,11 @@ impl<'a, T: Ask> Check<'a, T> {
                 if place.is_some_and(|place| state.loose.contains(&place)) {
                     continue;
                 }
+                if self.is_found_of_under_way(state, name) {
+                    self.findings.asides.insert(name.clone());
+                    self.findings.reported += 1;
+                    continue;
+                }
                 let last = place.and_then(|place| state.last.get(&place).copied());
                 self.fault_or_half(
                     Fault::Name,
@@ -435,6 +464,25 @@ impl<'a, T: Ask> Check<'a, T> {
         }
         self.compared = None;
         Ok(())
+    }
+
+    /// Whether a name is of what replay has kept of a file whose data was on its way when the power failed. Of any
+    /// other file each change that can be on the disk has its record in the log.
+    fn is_found_of_under_way(&self, state: &State, name: &[u8]) -> bool {
+        let Some(key) = name.strip_prefix(FOUND).filter(|_| self.is_power_cut) else {
+            return false;
+        };
+        let is_of = |object: &Object| {
+            // The server's own part of a handle is in front of the file system's.
+            let handle = object.handle.as_ref().map(|handle| hexadecimal(handle.as_bytes()));
+            !key.is_empty() && handle.is_some_and(|handle| handle.as_bytes().ends_with(key))
+        };
+        state.objects.iter().any(|(number, object)| match &object.kind {
+            Kind::File(content) => {
+                (self.loose_data.contains(number) || content.is_unstable()) && is_of(object)
+            }
+            _ => false,
+        })
     }
 
     /// Compares all objects with what is known of them; the bytes of files that are as they may be.
@@ -693,6 +741,15 @@ fn told(attributes: &Attributes) -> String {
         "mode {:o}, uid {}, gid {}, size {}",
         attributes.mode, attributes.uid, attributes.gid, attributes.size
     )
+}
+
+/// As bytes are written in names of what is kept, and in the server's log.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 fn shown(name: &[u8]) -> String {

@@ -59,6 +59,11 @@ impl Content {
         self.instead.is_empty() && self.sizes.is_empty() && self.size_promised == self.size()
     }
 
+    /// Whether something was written that is not promised yet.
+    pub(crate) fn is_unstable(&self) -> bool {
+        self.is_unstable
+    }
+
     /// Data was written; whether it is promised to stay is told.
     pub(crate) fn write(&mut self, offset: u64, data: &[u8], is_promised: bool) {
         if data.is_empty() {

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::check::{Check, Fault, Findings, Violation, replay};
 use crate::crash::Survival;
+use crate::histories::require_reported;
 use crate::random::Random;
 use crate::recording::{Began, Moment, Places, Recording, Shape, record};
 use crate::report::Tally;
@@ -135,12 +136,14 @@ fn serve(
     tally: &mut Tally,
 ) -> Result<Findings> {
     let mut clock = Instant::now();
+    let said = setup.said();
     let mut server = setup.start()?;
     tally.spent("start", &mut clock);
     let checked = (|| {
         let (mut client, root) = server.mount()?;
         let check = Check::new(&mut client, &recording.operations, &moment.under_way);
-        let (mut findings, _) = check.run(moment.state.clone(), &root)?;
+        let (mut findings, _) = check.of_power_cut().run(moment.state.clone(), &root)?;
+        require_reported(&mut findings, &server.said_from(said));
         // Afterwards: a server that has forgotten them does them again.
         if cuts.is_replayed {
             replay(&mut client, &moment.last_replayed(REPLAYED), &mut findings)?;

@@ -9,12 +9,11 @@ mod kills;
 mod power;
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
-use crate::check::{Fault, Findings, Violation};
+use crate::check::{Fault, Findings, Violation, hexadecimal};
 use crate::operation::{Action, Number, Outcome, Place};
 use crate::recording::{Places, Shape};
 use crate::report::Tally;
@@ -196,14 +195,22 @@ fn not_started(error: &anyhow::Error) -> Findings {
     Findings { violations: vec![Violation::of(Fault::Start, text)], ..Findings::default() }
 }
 
+/// What the server's log has wherever it tells that something is kept.
+const ASIDE_TOLD: &str = ".steadfast-replay-";
+
+/// What is kept aside has to be told in the server's log.
+pub(crate) fn require_reported(findings: &mut Findings, said: &str) {
+    if !findings.asides.is_empty() && !said.contains(ASIDE_TOLD) {
+        let text = format!("{} names were kept aside without a report", findings.asides.len());
+        findings.violations.push(Violation::of(Fault::Reverted, text));
+    }
+}
+
 /// Takes out what is no violation as both versions are kept: the server's log names the object and
 /// what is kept aside (the table of `check.rs`).
 fn excuse(findings: &mut Findings, operations: &[Operation], state: &State, said: &str) {
-    if !said.contains(".steadfast-replay-") {
-        if !findings.asides.is_empty() {
-            let text = format!("{} names were kept aside without a report", findings.asides.len());
-            findings.violations.push(Violation::of(Fault::Reverted, text));
-        }
+    require_reported(findings, said);
+    if !said.contains(ASIDE_TOLD) {
         return;
     }
     let told: Vec<&str> = said.lines().filter(|line| line.contains(" WARN ")).collect();
@@ -221,11 +228,7 @@ fn excuse(findings: &mut Findings, operations: &[Operation], state: &State, said
             // Where the log knows no name, what is kept is named for the handle.
             let handle = state.objects.get(&object).and_then(|known| known.handle.as_ref());
             is_kept = handle.is_some_and(|handle| {
-                let handle = handle.0.iter().fold(String::new(), |mut text, byte| {
-                    // Writing to a string cannot fail.
-                    let _ = write!(text, "{byte:02x}");
-                    text
-                });
+                let handle = hexadecimal(&handle.0);
                 told.iter().filter_map(|line| kept_for(line)).any(|key| handle.ends_with(key))
             });
         }

@@ -581,3 +581,55 @@ fn a_file_system_that_lacks_a_change_has_not_all() {
     assert!(!is_all_there(&shared.disk, &shared.records));
     assert!(is_all_there(&removed, &shared.records));
 }
+
+/// A WRITE, or a SETATTR of times, was under way when the power failed. Another flush (of a large WRITE of another
+/// file, say) has taken its times to the disk, and perhaps its data; its record is not in the log. A local process
+/// leaves the same, so what was found is kept, unless it has the same data; of what is acknowledged nothing is lost.
+#[test]
+fn what_a_call_under_way_has_left_is_kept_unless_it_is_the_same() {
+    #[derive(Clone, Copy, Debug)]
+    enum Left {
+        /// The times alone: XFS logs them with the call, and the size and data when they are written.
+        Times,
+        /// Data where there is some that was acknowledged.
+        Over,
+        /// Data where there is none: it stays in the file.
+        Beside,
+        /// What had been acknowledged, with new times.
+        Same,
+        /// A change of attributes, which leaves the mtime.
+        Ctime,
+    }
+    for (left, is_kept) in [
+        (Left::Times, true),
+        (Left::Over, true),
+        (Left::Beside, false),
+        (Left::Same, false),
+        (Left::Ctime, false),
+    ] {
+        let mut shared = Shared::new();
+        let before = shared.disk.clone();
+        shared.write(0, b'a');
+        shared.mark();
+        shared.disk.clock += 1;
+        // Under way: it has no record.
+        match left {
+            Left::Over => shared.disk.put(&key(FILE), 1, b"uuu"),
+            Left::Beside => shared.disk.put(&key(FILE), 6, b"uuu"),
+            Left::Times => {
+                let found = data_of(&before, &key(FILE));
+                shared.disk.put(&key(FILE), 0, &found);
+            }
+            Left::Same | Left::Ctime => {}
+        }
+        shared.disk.touch(&key(FILE), !matches!(left, Left::Ctime));
+        let found = data_of(&shared.disk, &key(FILE));
+        let started = time(shared.disk.clock + 1000);
+        let report = shared.replay(Some(started), &[]);
+        let kinds: Vec<_> = report.conflicts.iter().map(|conflict| conflict.kind).collect();
+        assert_eq!(kinds, if is_kept { vec![ConflictKind::FoundKept] } else { vec![] }, "{left:?}");
+        let data: Vec<_> = kept(&shared.disk).into_iter().map(|(_, data)| data).collect();
+        assert_eq!(data, if is_kept { vec![found] } else { vec![] }, "{left:?}");
+        assert!(data_of(&shared.disk, &key(FILE)).starts_with(b"aaa"), "{left:?}");
+    }
+}

@@ -6,8 +6,8 @@ use steadfast_xdr::{Reader, Writer};
 
 use super::*;
 
-/// Answers from this state, entry by entry.
-struct Model(State);
+/// Answers from this state, entry by entry, with more names in its root that lead nowhere.
+struct Model(State, Vec<Vec<u8>>);
 
 impl Model {
     fn object(&self, r: &mut Reader<'_>) -> Option<(Number, &Object)> {
@@ -63,6 +63,15 @@ impl Model {
                 w.bool(false);
                 w.fixed_opaque(&[0; 8]);
                 let mut cookie = 0;
+                for name in self.1.iter().filter(|_| number_of == ROOT) {
+                    cookie += 1;
+                    w.bool(true);
+                    w.u64(1000 + cookie);
+                    w.opaque(name);
+                    w.u64(cookie);
+                    w.bool(false);
+                    w.bool(false);
+                }
                 for (at, number) in &self.0.names {
                     if at.directory != number_of {
                         continue;
@@ -196,10 +205,28 @@ fn state(actions: &[Action]) -> State {
     state
 }
 
-/// What is found when a server has `there` after `acknowledged`, with one more under way.
+/// What is found when a server has `there` after what was acknowledged, with one more under way.
 fn found(there: State, under_way: Option<Action>) -> Vec<Fault> {
+    let promised = state(&history());
+    let findings = check(promised, Model(there, vec![]), under_way, |check| check);
+    faults(findings)
+}
+
+fn faults(findings: Findings) -> Vec<Fault> {
+    let mut faults: Vec<Fault> =
+        findings.violations.into_iter().map(|violation| violation.fault).collect();
+    faults.sort_unstable();
+    faults.dedup();
+    faults
+}
+
+fn check(
+    promised: State,
+    there: Model,
+    under_way: Option<Action>,
+    with: fn(Check<'_, Model>) -> Check<'_, Model>,
+) -> Findings {
     let mut actions = history();
-    let promised = state(&actions);
     let number = actions.len() as Number;
     actions.extend(under_way);
     let operations: Vec<Operation> = (actions.iter().enumerate())
@@ -212,14 +239,9 @@ fn found(there: State, under_way: Option<Action>) -> Vec<Fault> {
         })
         .collect();
     let under_way: BTreeSet<Number> = under_way.iter().map(|_| number).collect();
-    let mut client = Nfs3Client::new(Model(there), Identity::None);
-    let check = Check::new(&mut client, &operations, &under_way);
-    let (findings, _) = check.run(promised, &handle(ROOT)).expect("answers");
-    let mut faults: Vec<Fault> =
-        findings.violations.into_iter().map(|violation| violation.fault).collect();
-    faults.sort_unstable();
-    faults.dedup();
-    faults
+    let mut client = Nfs3Client::new(there, Identity::None);
+    let check = with(Check::new(&mut client, &operations, &under_way));
+    check.run(promised, &handle(ROOT)).expect("answers").0
 }
 
 /// The same with a change of the truth.
@@ -359,4 +381,53 @@ fn a_change_of_attributes_by_halves_is_told() {
     };
     assert_eq!(both(Some(0o444), Some(7)), []);
     assert_eq!(both(None, None), []);
+}
+
+/// What replay keeps of a file is no violation where its data was on its way when the power failed, and only
+/// there: elsewhere a record is missing, or is not believed.
+#[test]
+fn what_is_kept_is_of_a_file_whose_data_was_on_its_way() {
+    let write = |object, stable| Action::Write { object, offset: 0, seed: 8, bytes: 300, stable };
+    let set = |change| Some(Action::Setattr { object: 1, change });
+    let nothing = Change::default();
+    let size = Change { size: Some(7), ..nothing };
+    let times = Change { times: Some((TIME, TIME)), ..nothing };
+    let name = |number| format!(".steadfast-replay-found-{}", hexadecimal(&handle(number).0));
+    // The file system's part of a handle, which is its end.
+    let part = || format!(".steadfast-replay-found-{}", &hexadecimal(&handle(1).0)[2..]);
+    let cut: fn(Check<'_, Model>) -> Check<'_, Model> = |check| check.of_power_cut();
+    let killed: fn(Check<'_, Model>) -> Check<'_, Model> = |check| check;
+    let (stable, unstable) = (StableHow::FileSync, StableHow::Unstable);
+    for (under_way, name, with, is_of_it) in [
+        (Some(write(1, stable)), name(1), cut, true),
+        (Some(write(1, unstable)), part(), cut, true),
+        (set(size), name(1), cut, true),
+        (set(times), name(1), cut, true),
+        // Nothing was under way, or of another file, or not of the data.
+        (None, name(1), cut, false),
+        (Some(write(1, stable)), name(6), cut, false),
+        (set(Change { mode: Some(0o444), ..nothing }), name(1), cut, false),
+        (Some(Action::Commit { object: 1, offset: 0, count: 0 }), name(1), cut, false),
+        (Some(write(1, stable)), name(1).replace("found", "acknowledged"), cut, false),
+        (Some(write(1, stable)), ".steadfast-replay-found-".to_owned(), cut, false),
+        // What was under way at a kill is in effect.
+        (Some(write(1, stable)), name(1), killed, false),
+    ] {
+        let promised = state(&history());
+        let there = Model(promised.clone(), vec![name.clone().into_bytes()]);
+        let findings = check(promised, there, under_way, with);
+        let counted = (findings.asides.len(), findings.reported);
+        assert_eq!(counted, if is_of_it { (1, 1) } else { (0, 0) }, "{under_way:?} {name}");
+        assert_eq!(faults(findings).is_empty(), is_of_it, "{under_way:?} {name}");
+    }
+    // Acknowledged, and not promised: its record need not be in the log.
+    let mut promised = state(&history());
+    let not_stable = Done { count: 300, ..Done::default() };
+    promised.apply(9, &write(1, unstable), &not_stable);
+    let there = Model(promised.clone(), vec![name(1).into_bytes()]);
+    assert_eq!(faults(check(promised.clone(), there, None, cut)), []);
+    let committed = Action::Commit { object: 1, offset: 0, count: 0 };
+    promised.apply(9, &committed, &Done::default());
+    let there = Model(promised.clone(), vec![name(1).into_bytes()]);
+    assert_eq!(faults(check(promised, there, None, cut)), [Fault::Name]);
 }
