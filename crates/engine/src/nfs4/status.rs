@@ -62,7 +62,7 @@ pub(crate) fn of_minor_0(status: NfsStat4) -> NfsStat4 {
 pub(crate) fn of_minor_0_by(op: Op4, status: NfsStat4) -> NfsStat4 {
     match (op, of_minor_0(status)) {
         (Op4::Lock | Op4::LockT | Op4::Read | Op4::Write, NfsStat4::SymLink) => NfsStat4::Inval,
-        (Op4::LookupP, NfsStat4::SymLink) => NfsStat4::NotDir,
+        (Op4::LookupP | Op4::SecInfo, NfsStat4::SymLink) => NfsStat4::NotDir,
         (_, status) => status,
     }
 }
@@ -116,5 +116,34 @@ pub(super) fn status_of_state(error: StateError) -> NfsStat4 {
         StateError::CompleteAlready => NfsStat4::CompleteAlready,
         StateError::NoGrace => NfsStat4::NoGrace,
         StateError::Invalid => NfsStat4::Inval,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn minor_version_0_says_nothing_that_came_later() {
+        for status in NfsStat4::ALL {
+            for op in Op4::ALL {
+                let told = of_minor_0_by(*op, *status);
+                assert!(told as u32 <= LAST_OF_MINOR_0, "{op:?} {status:?}: {told:?}");
+                assert_eq!(of_minor_0_by(*op, told), told, "said again it is the same");
+            }
+        }
+        let rows = [
+            (Op4::Open, NfsStat4::WrongType, NfsStat4::Inval),
+            (Op4::Open, NfsStat4::SymLink, NfsStat4::SymLink),
+            (Op4::Lookup, NfsStat4::SymLink, NfsStat4::SymLink),
+            (Op4::SecInfo, NfsStat4::SymLink, NfsStat4::NotDir),
+            (Op4::Lock, NfsStat4::SymLink, NfsStat4::Inval),
+            (Op4::GetAttr, NfsStat4::RepTooBig, NfsStat4::Resource),
+            (Op4::Close, NfsStat4::LocksHeld, NfsStat4::LocksHeld),
+            (Op4::Open, NfsStat4::CompleteAlready, NfsStat4::ServerFault),
+        ];
+        for (op, status, told) in rows {
+            assert_eq!(of_minor_0_by(op, status), told, "{op:?} {status:?}");
+        }
     }
 }

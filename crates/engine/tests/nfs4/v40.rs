@@ -29,7 +29,7 @@ pub(crate) fn run0(server: &Server, from: &Sender, ops: &Ops) -> Reply {
     Reply::read(&server.send(from, &message).unwrap())
 }
 
-fn set_client<'a>(name: &'a [u8], verifier: u8) -> SetClientId4Args<'a> {
+fn set_client(name: &[u8], verifier: u8) -> SetClientId4Args<'_> {
     let callback = CallbackClient4 { program: 1, netid: b"tcp", address: b"127.0.0.1.8.1" };
     SetClientId4Args { verifier: [verifier; 8], id: name, callback, callback_ident: 1 }
 }

@@ -238,3 +238,39 @@ fn owners_without_opens_are_forgotten_after_a_lease() {
     assert_eq!(flags, 6, "it is new again");
     client.run(&closing).fails(Op4::Close, NfsStat4::BadStateId);
 }
+
+/// Whatever stands in a COMPOUND of minor version 0, nobody panics, and what comes after it is served.
+#[test]
+fn no_bytes_make_it_panic() {
+    let server = Server::new();
+    let client = Client0::new(&server, b"c", sender(1));
+    let root = client.handle(&[b"a"]);
+    let id = client.open(&root, b"f");
+    let file = client.handle(&[b"a", b"f"]);
+    let locker = by_open(client.id, id, 3, b"l", 1);
+    let all = Ops::put(&root)
+        .op(Op4::Open, &open_arguments(client.id, b"new", 1, b"f"))
+        .then(&Ops::put(&file))
+        .then(&confirm_open(id, 3))
+        .then(&write(id, b"data"))
+        .then(&lock_of(LockType4::Write, 0, 10, locker))
+        .then(&unlock(id, 1, 0, 10))
+        .then(&release(client.id, b"l"))
+        .then(&close(id, 4));
+    let mut random = 1_u64;
+    for _ in 0..6000 {
+        let mut ops = all.clone();
+        for _ in 0..3 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let at = (random >> 40) as usize % ops.bytes.len();
+            ops.bytes[at] ^= 1 << (random >> 36 & 7);
+        }
+        // Each operation gets its turn to be the first.
+        let start = ops.bytes.len() / 4 * (random >> 32 & 3) as usize / 8 * 4;
+        let head = Ops::put(&file);
+        ops.bytes = [&head.bytes[..], &ops.bytes[start..]].concat();
+        let reply = client.run(&ops);
+        assert!(reply.count <= ops.count + 1, "{reply:?}");
+    }
+    client.run(&Ops::put(&root)).succeeds();
+}
