@@ -43,6 +43,7 @@ const STEPS: &[Step] = &[
     ("fuzzing, briefly", fuzz),
     ("kernel client, short", kernel),
     ("kernel client, NFSv4.1", kernel_nfs4),
+    ("kernel client, NFSv4.2", kernel_nfs42),
     ("power cuts, 200", powercut::short),
 ];
 
@@ -164,6 +165,16 @@ const CASES_OF_NFS4: [&str; 9] = [
 fn kernel_nfs4() -> Result<()> {
     let only = CASES_OF_NFS4.iter().flat_map(|name| ["--only", name]);
     let words: Vec<String> = ["--nfs", "4.1"].into_iter().chain(only).map(str::to_owned).collect();
+    kernel_client::run(&words)
+}
+
+/// What NFSv4.2 adds, and what it does otherwise.
+const CASES_OF_NFS42: [&str; 5] =
+    ["extents", "extended-attributes", "exclusive-create", "sparse-files", "git"];
+
+fn kernel_nfs42() -> Result<()> {
+    let only = CASES_OF_NFS42.iter().flat_map(|name| ["--only", name]);
+    let words: Vec<String> = ["--nfs", "4.2"].into_iter().chain(only).map(str::to_owned).collect();
     kernel_client::run(&words)
 }
 

@@ -11,6 +11,7 @@ pub(crate) fn of_version(version: &str) -> Result<&'static str> {
     match version {
         "3" => Ok("vers=3,proto=tcp,mountproto=tcp,nolock,hard"),
         "4.1" => Ok("vers=4.1,proto=tcp,hard"),
+        "4.2" => Ok("vers=4.2,proto=tcp,hard"),
         other => bail!("no mounts are made by NFS {other}"),
     }
 }
