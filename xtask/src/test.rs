@@ -44,6 +44,7 @@ const STEPS: &[Step] = &[
     ("kernel client, short", kernel),
     ("kernel client, NFSv4.1", kernel_nfs4),
     ("kernel client, NFSv4.0", kernel_nfs40),
+    ("kernel client, NFSv4.2", kernel_nfs42),
     ("power cuts, 200", powercut::short),
 ];
 
@@ -177,6 +178,14 @@ fn kernel_cases(nfs: &str, cases: &[&str]) -> Result<()> {
     let only = cases.iter().flat_map(|name| ["--only", name]);
     let words: Vec<String> = ["--nfs", nfs].into_iter().chain(only).map(str::to_owned).collect();
     kernel_client::run(&words)
+}
+
+/// What NFSv4.2 adds, and what it does otherwise.
+const CASES_OF_NFS42: [&str; 5] =
+    ["extents", "extended-attributes", "exclusive-create", "sparse-files", "git"];
+
+fn kernel_nfs42() -> Result<()> {
+    kernel_cases("4.2", &CASES_OF_NFS42)
 }
 
 #[cfg(test)]

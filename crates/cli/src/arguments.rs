@@ -247,7 +247,7 @@ pub(crate) struct ServerArguments {
     /// Serve TCP only.
     #[arg(long)]
     pub(crate) no_udp: bool,
-    /// Serve NFSv4.1 and 4.0 beside NFSv3 (docs/nfsv4.md says what of it is not there yet).
+    /// Serve NFSv4.0, 4.1 and 4.2 beside NFSv3 (docs/nfsv4.md says what of it is not there yet).
     #[arg(long)]
     pub(crate) nfs4: bool,
     /// Leave the host's rpcbind and port 111 alone.

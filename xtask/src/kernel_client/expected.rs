@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use super::guest::Outcome;
 use super::server;
 
-/// Reads `tests/kernel-client/expected/SERVER.txt`, or `SERVER-4.1.txt` for another version of NFS
+/// Reads `tests/kernel-client/expected/SERVER.txt`, or `SERVER-VERSION.txt` for another version of NFS
 /// than 3: lines `case: reason`, `#` for comments.
 ///
 /// # Errors

@@ -12,6 +12,7 @@ pub(crate) fn of_version(version: &str) -> Result<&'static str> {
         "3" => Ok("vers=3,proto=tcp,mountproto=tcp,nolock,hard"),
         "4.0" => Ok("vers=4.0,proto=tcp,hard"),
         "4.1" => Ok("vers=4.1,proto=tcp,hard"),
+        "4.2" => Ok("vers=4.2,proto=tcp,hard"),
         other => bail!("no mounts are made by NFS {other}"),
     }
 }

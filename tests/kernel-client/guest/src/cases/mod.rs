@@ -3,6 +3,7 @@
 pub(crate) mod attributes;
 pub(crate) mod crashes;
 pub(crate) mod directories;
+pub(crate) mod extents;
 pub(crate) mod files;
 pub(crate) mod identities;
 pub(crate) mod limits;
@@ -49,6 +50,8 @@ const CASES: &[(&str, Stage, u64, u64, Function)] = &[
     ("acl-enforced", Stage::Main, 60, 60, attributes::acl_enforced),
     ("acl-inherited", Stage::Main, 60, 60, attributes::acl_inherited),
     ("acl-kept-by-cp", Stage::Main, 60, 60, attributes::acl_kept_by_cp),
+    ("extents", Stage::Main, 60, 60, extents::extents),
+    ("extended-attributes", Stage::Main, 60, 60, extents::extended_attributes),
     ("open-unlinked", Stage::Main, 60, 60, files::open_unlinked),
     ("open-renamed-over", Stage::Main, 60, 60, files::open_renamed_over),
     ("owner-writes-0444", Stage::Main, 60, 60, files::owner_writes_0444),
