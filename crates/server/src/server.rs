@@ -21,10 +21,12 @@ use crate::listening::Addresses;
 use crate::memory;
 use crate::mount_lines::MountBy;
 use crate::names::{self, Names};
+use crate::nsm::Nsm;
+use crate::outbound::Sender;
 use crate::own_files::OwnFiles;
 use crate::places::Places;
 use crate::plugins;
-use crate::registration::{self, Netid};
+use crate::registration::{self, Netid, RPCBIND_PORT};
 use crate::shares::{KeptShares, NotLookedAt, ReadyShares, ShareManager};
 use crate::starting::Starting;
 use crate::state_directory::StateDirectory;
@@ -38,6 +40,8 @@ const SHARE_IDLE: Duration = Duration::from_secs(900);
 const TRANSFER_BYTES: u32 = 1 << 20;
 /// Of a record: what surrounds the data of a WRITE, generously.
 const RECORD_HEAD_BYTES: usize = 64 << 10;
+/// How long hosts may take again what they had locked before the server restarted, in ms: a lease.
+const LOCK_GRACE_MS: u64 = 90_000;
 const REPLY_CACHE_BYTES: usize = 60_000_000;
 /// In s: Linux's time-out over TCP, and some more.
 const REPLY_CACHE_HISTORY_S: u64 = 65;
@@ -68,6 +72,8 @@ pub struct Server {
     engine: Arc<Engine>,
     shares: Arc<ShareManager>,
     names: Names,
+    /// Calls clients back.
+    outbound: Sender,
     log: OpenedLog,
     mount_by: MountBy,
     /// What the host's rpcbind knows of us.
@@ -123,6 +129,7 @@ impl Server {
         let access = start_names(&settings.names, helper, &state, &ready)?;
         let engine = engine(&settings.server, &state, &addresses, &log, &ready, &access)?;
         let names = Names::start(access, &engine)?;
+        let outbound = start_outbound(&engine, &state)?;
         let (shares, not_looked_at) =
             start_shares(ready, &engine, &names, &settings, &places, options, &log)?;
         for reply in log.take_replies() {
@@ -135,6 +142,7 @@ impl Server {
             engine,
             shares,
             names,
+            outbound,
             log,
             mount_by: MountBy::nowhere(),
             registered: Vec::new(),
@@ -174,8 +182,15 @@ impl Server {
         let swept = Arc::clone(storage);
         listening.server.every_second(Box::new(move || swept.sweep()));
         listening.server.every_second(memory::watch(&self.engine, self.names.access()));
+        let (engine, outbound) = (Arc::clone(&self.engine), self.outbound.clone());
+        listening.server.every_second(Box::new(move || {
+            if !engine.is_in_grace() {
+                outbound.forget_former();
+            }
+        }));
         let (runtime, mount_by, registered) = listening.register(serves_nfs4(settings));
         self.shares.set_mount_by(mount_by.clone());
+        self.outbound.notify_former();
         (self.runtime, self.mount_by, self.registered) = (Some(runtime), mount_by, registered);
         Ok(())
     }
@@ -285,6 +300,7 @@ impl Server {
             registration::withdraw(&self.registered);
         }
         let is_finished = self.runtime.take().is_none_or(|runtime| runtime.shutdown(GRACE));
+        self.outbound.end(self.engine.hosts_with_locks());
         self.shares.stop();
         self.names.stop();
         self.log.close(self.engine.write_verifier());
@@ -395,6 +411,23 @@ fn engine(
         ready.table.clone(),
         Arc::clone(access) as _,
     )))
+}
+
+/// Reads which hosts had locks before this start. If there are any, they may take them again before
+/// anybody else gets one.
+fn start_outbound(engine: &Arc<Engine>, state: &StateDirectory) -> Result<Sender, StartError> {
+    let nsm = Nsm::open(&state.path)?;
+    let former = nsm.former().len();
+    if former > 0 {
+        tracing::info!(
+            "{former} clients had locks over NFSv3: for {} s only they may lock",
+            LOCK_GRACE_MS / 1000
+        );
+        engine.begin_grace(LOCK_GRACE_MS);
+    }
+    let outbound = Sender::new(engine, nsm, RPCBIND_PORT);
+    engine.set_outbound(Arc::new(outbound.clone()));
+    Ok(outbound)
 }
 
 fn serves_nfs4(settings: &ServerSettings) -> bool {
