@@ -41,6 +41,7 @@ const PACKAGES: &[&str] = &[
     "make",
     "netbase",
     "nfs-common",
+    "rpcbind",
     "user-mode-linux",
     "util-linux",
     "xfsprogs",

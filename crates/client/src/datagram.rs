@@ -45,8 +45,12 @@ impl RpcDatagram {
         server: SocketAddr,
         retransmission: Retransmission,
     ) -> Result<Self, ClientError> {
-        let socket = reserved::datagrams(server)?;
-        Ok(Self { socket, retransmission, next_xid: first_xid(), buffer: vec![0; 1 << 16] })
+        Ok(Self::over(reserved::datagrams(server)?, retransmission))
+    }
+
+    /// A socket that was connected already.
+    pub fn over(socket: UdpSocket, retransmission: Retransmission) -> Self {
+        Self { socket, retransmission, next_xid: first_xid(), buffer: vec![0; 1 << 16] }
     }
 
     /// Builds a call; nothing is sent. The xid names its reply.

@@ -12,6 +12,8 @@ use crate::state_directory::StateDirectory;
 pub(crate) struct ClientState {
     /// Whose state it is: the one before, or a new one without any.
     pub(crate) instance: u32,
+    /// Whether what clients had before was lost, if they had anything.
+    pub(crate) is_lost: bool,
     /// What it is, and where it is kept from now on.
     kept: Option<(StateImage, StateImageFile)>,
 }
@@ -36,14 +38,14 @@ impl ClientState {
             None => (state.next_instance()?, StateImage::default()),
         };
         match StateImageFile::create(&state.path, instance) {
-            Ok(file) => Ok(Self { instance, kept: Some((image, file)) }),
+            Ok(file) => Ok(Self { instance, is_lost: !is_found, kept: Some((image, file)) }),
             Err(error) => {
                 tracing::warn!(
                     "cannot keep what clients open and lock: {error}; they lose their locks whenever \
                      the server ends"
                 );
                 let instance = if is_found { state.next_instance()? } else { instance };
-                Ok(Self { instance, kept: None })
+                Ok(Self { instance, is_lost: true, kept: None })
             }
         }
     }

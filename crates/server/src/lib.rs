@@ -26,6 +26,8 @@ mod looker;
 mod memory;
 mod mount_lines;
 mod names;
+mod nsm;
+mod outbound;
 mod own_files;
 mod places;
 mod plugins;

@@ -14,7 +14,7 @@ use crate::mount_lines::{MountBy, PortLookup};
 use crate::registration::{self, Found, Netid, RPCBIND_PORT};
 
 /// What clients have to be told that cannot ask port 111.
-const PORTS_TOLD: &str = "port=, mountport=, proto= and mountproto=";
+const PORTS_TOLD: &str = "nolock, port=, mountport=, proto= and mountproto=";
 /// Attempts to find a port that is free for every address, for port 0.
 const PORT_ATTEMPTS: usize = 32;
 

@@ -101,17 +101,18 @@ fn nfs4_line(share: &Share, server: SocketAddr) -> String {
     }
 }
 
-/// One line: mounts the share on /mnt. Locks (NLM) are not served yet, hence `nolock`.
+/// One line: mounts the share on /mnt. A client finds the lock manager (NLM) by port 111 alone: where
+/// it cannot ask that, its locks are its own (`nolock`).
 pub(crate) fn mount_line(
     share: &Share,
     server: SocketAddr,
     lookup: PortLookup,
     udp: bool,
 ) -> String {
-    let mut options = "vers=3,nolock".to_owned();
+    let mut options = "vers=3".to_owned();
     let port = server.port();
     if lookup == PortLookup::Told {
-        options = format!("{options},port={port},mountport={port}");
+        options = format!("{options},nolock,port={port},mountport={port}");
     }
     let (host, protocol) = match server.ip() {
         IpAddr::V4(ip) => (ip.to_string(), "tcp"),
@@ -180,7 +181,7 @@ mod tests {
         let line = |address, lookup| mount_line(&share("/srv"), socket(address), lookup, true);
         assert_eq!(
             line("10.0.0.1:2049", PortLookup::Rpcbind),
-            "mount -t nfs -o vers=3,nolock 10.0.0.1:/srv /mnt"
+            "mount -t nfs -o vers=3 10.0.0.1:/srv /mnt"
         );
         assert_eq!(
             line("10.0.0.1:5000", PortLookup::Told),
@@ -194,7 +195,7 @@ mod tests {
         );
         assert_eq!(
             line("[fd00::1]:2049", PortLookup::Rpcbind),
-            "mount -t nfs -o vers=3,nolock '[fd00::1]:/srv' /mnt"
+            "mount -t nfs -o vers=3 '[fd00::1]:/srv' /mnt"
         );
     }
 
@@ -204,7 +205,7 @@ mod tests {
             |address| mount_line(&share("/srv"), socket(address), PortLookup::Rpcbind, false);
         assert_eq!(
             line("10.0.0.1:2049"),
-            "mount -t nfs -o vers=3,nolock,proto=tcp,mountproto=tcp 10.0.0.1:/srv /mnt"
+            "mount -t nfs -o vers=3,proto=tcp,mountproto=tcp 10.0.0.1:/srv /mnt"
         );
         assert!(line("[fd00::1]:2049").contains("proto=tcp6,mountproto=tcp6"));
     }

@@ -23,6 +23,9 @@ const LAST_FRAGMENT: u32 = 0x8000_0000;
 const REPLY_BYTES_MAX: usize = 256 << 10;
 /// Longest netid, universal address and owner.
 const STRING_BYTES_MAX: usize = 1024;
+/// The lock manager, and the monitor that tells it of restarts.
+const NLM: (u32, u32) = (100_021, 4);
+const NSM: (u32, u32) = (100_024, 1);
 const TCP: u32 = 6;
 const UDP: u32 = 17;
 /// Procedures, with the same numbers in all versions; GETPORT is version 2's.
@@ -195,25 +198,41 @@ impl Rpcbind {
     }
 
     /// Registers all programs, or none. An NFS server that still runs keeps what it has; what an
-    /// earlier one left behind is removed first, and so is whatever is registered for MOUNT and
-    /// NFSACL, which go with NFS.
+    /// earlier one left behind is removed first, and so is whatever is registered for MOUNT, NFSACL
+    /// and NLM, which go with NFS. A monitor (NSM) that runs here keeps its place: programs of this
+    /// host need it.
     ///
     /// # Errors
     /// What was refused, in words.
     pub(crate) fn set(&mut self, netids: &[Netid], serves_nfs4: bool) -> Result<(), String> {
         let silent = |error| format!("rpcbind does not answer: {error}");
         let ours = netids.first().map_or(0, |netid| netid.address.port());
-        let theirs = self.nfs_port().map_err(silent)?;
-        if theirs != 0 && theirs != ours && is_served(theirs) {
+        if let Some(theirs) = self.other_port((NFS3, 3), ours).map_err(silent)? {
             return Err(format!("another NFS server is registered here, at port {theirs}"));
         }
-        for ServedVersion { program, version, .. } in to_register(true) {
+        let has_monitor = self.other_port(NSM, ours).map_err(silent)?.is_some();
+        let is_to_be = |it: &ServedVersion| !has_monitor || it.program != NSM.0;
+        if has_monitor {
+            tracing::info!(
+                "rpc.statd runs here: it is not told to us when clients of NFSv3 restart, and their \
+                 locks stay until they are locked again or this server restarts"
+            );
+        }
+        if let Some(theirs) = self.other_port(NLM, ours).map_err(silent)? {
+            tracing::warn!(
+                "another lock manager was registered here, at port {theirs}: mounts of this host by \
+                 NFSv3 may wait 30 s for a lock that is free"
+            );
+        }
+        for ServedVersion { program, version, .. } in to_register(true).into_iter().filter(is_to_be)
+        {
             for netid in netids {
                 self.unset(program, version, *netid).map_err(silent)?;
             }
         }
         let served = to_register(serves_nfs4);
-        let all = served.iter().flat_map(|served| netids.iter().map(|netid| (*served, *netid)));
+        let served = served.iter().filter(|it| is_to_be(it));
+        let all = served.flat_map(|served| netids.iter().map(|netid| (*served, *netid)));
         let is_served = |(served, netid): &(ServedVersion, Netid)| {
             served.over_udp || !netid.name.starts_with("udp")
         };
@@ -240,12 +259,16 @@ impl Rpcbind {
         Ok(())
     }
 
-    /// The TCP port at which NFSv3 is registered; 0 for none.
-    fn nfs_port(&mut self) -> Result<u16, CallError> {
-        let (program, version) = (NFS3, 3);
+    /// The TCP port, other than `ours`, at which a program is registered and somebody serves it.
+    fn other_port(
+        &mut self,
+        (program, version): (u32, u32),
+        ours: u16,
+    ) -> Result<Option<u16>, CallError> {
         let port = self.number(2, GETPORT, &mapping(program, version, TCP, 0))?;
-        u16::try_from(port)
-            .map_err(|_| CallError::Refused("the reply has a port above 65535".to_owned()))
+        let port = u16::try_from(port)
+            .map_err(|_| CallError::Refused("the reply has a port above 65535".to_owned()))?;
+        Ok(Some(port).filter(|port| *port != 0 && *port != ours && is_served(*port)))
     }
 
     fn unset(&mut self, program: u32, version: u32, netid: Netid) -> Result<(), CallError> {
@@ -564,42 +587,42 @@ mod tests {
 
     #[test]
     fn programs_are_unset_and_set() {
-        for (serves_nfs4, set) in [(false, 5), (true, 6)] {
-            let (address, thread) = stand_in([vec![word(0)], vec![word(1); 6 + set]].concat());
+        for (serves_nfs4, set) in [(false, 9), (true, 10)] {
+            let (address, thread) = stand_in([vec![word(0); 3], vec![word(1); 10 + set]].concat());
             let mut rpcbind = Rpcbind::connect(address).expect("connected");
             rpcbind.set(&tcp(), serves_nfs4).expect("registered");
             drop(rpcbind);
             let calls = thread.join().expect("no panic");
             // Also NFSv4 is unset: an earlier server may have had it.
             let sets = vec![(4, 1); set];
-            assert_eq!(kinds(&calls), [&[(2, 3)][..], &[(4, 2); 6], &sets].concat());
+            assert_eq!(kinds(&calls), [&[(2, 3); 3][..], &[(4, 2); 10], &sets].concat());
         }
     }
 
     #[test]
     fn nfs4_is_registered_for_tcp_alone() {
         let both = netids(&["0.0.0.0:2049".parse().expect("an address")], true);
-        let (address, thread) = stand_in([vec![word(0)], vec![word(1); 12 + 11]].concat());
+        let (address, thread) = stand_in([vec![word(0); 3], vec![word(1); 20 + 19]].concat());
         let mut rpcbind = Rpcbind::connect(address).expect("connected");
         rpcbind.set(&both, true).expect("registered");
         drop(rpcbind);
         let calls = thread.join().expect("no panic");
-        assert_eq!(kinds(&calls[13..]), [(4, 1); 11]);
+        assert_eq!(kinds(&calls[23..]), [(4, 1); 19]);
     }
 
     #[test]
     fn an_old_rpcbind_gets_version_2() {
-        let answers = [vec![word(0)], vec![[Answer::Mismatch, word(1)]; 11].concat()].concat();
+        let answers = [vec![word(0); 3], vec![[Answer::Mismatch, word(1)]; 19].concat()].concat();
         let (address, thread) = stand_in(answers);
         Rpcbind::connect(address).expect("connected").set(&tcp(), false).expect("registered");
         let calls = kinds(&thread.join().expect("no panic"));
-        assert_eq!(calls[1..13], [[(4, 2), (2, 2)]; 6].concat());
-        assert_eq!(calls[13..], [[(4, 1), (2, 1)]; 5].concat());
+        assert_eq!(calls[3..23], [[(4, 2), (2, 2)]; 10].concat());
+        assert_eq!(calls[23..], [[(4, 1), (2, 1)]; 9].concat());
     }
 
     #[test]
     fn a_refusal_is_told() {
-        let (address, thread) = stand_in(vec![word(0); 8]);
+        let (address, thread) = stand_in(vec![word(0); 14]);
         let error =
             Rpcbind::connect(address).expect("connected").set(&tcp(), false).expect_err("refused");
         assert_eq!(error, "rpcbind did not register program 100003 for tcp");
@@ -609,19 +632,19 @@ mod tests {
     #[test]
     fn after_a_refusal_nothing_stays_registered() {
         let sets = vec![word(1), word(1), word(0)];
-        let (address, thread) = stand_in([vec![word(0); 7], sets, vec![word(1); 5]].concat());
+        let (address, thread) = stand_in([vec![word(0); 13], sets, vec![word(1); 5]].concat());
         let error =
             Rpcbind::connect(address).expect("connected").set(&tcp(), false).expect_err("refused");
         assert_eq!(error, "rpcbind did not register program 100005 for tcp");
         let calls = thread.join().expect("no panic");
-        assert_eq!(kinds(&calls[10..]), [(4, 2), (4, 2)]);
-        let programs: Vec<_> = calls[10..].iter().filter_map(|call| call.program).collect();
+        assert_eq!(kinds(&calls[16..]), [(4, 2), (4, 2)]);
+        let programs: Vec<_> = calls[16..].iter().filter_map(|call| call.program).collect();
         assert_eq!(programs, [100_003, 100_005]);
     }
 
     #[test]
     fn an_rpcbind_that_hangs_up_is_asked_nothing_more() {
-        let (address, thread) = stand_in(vec![word(0); 3]);
+        let (address, thread) = stand_in(vec![word(0); 5]);
         let error =
             Rpcbind::connect(address).expect("connected").set(&tcp(), false).expect_err("gone");
         assert!(error.starts_with("rpcbind does not answer: "), "{error}");
@@ -637,6 +660,21 @@ mod tests {
             Rpcbind::connect(address).expect("connected").set(&tcp(), false).expect_err("refused");
         assert!(error.contains("another NFS server"), "{error}");
         assert_eq!(kinds(&thread.join().expect("no panic")), [(2, 3)]);
+    }
+
+    #[test]
+    fn a_monitor_that_runs_keeps_its_place() {
+        let other = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = word(other.local_addr().expect("an address").port().into());
+        let answers = [vec![word(0), port, word(0)], vec![word(1); 9 + 8]].concat();
+        let (address, thread) = stand_in(answers);
+        let mut rpcbind = Rpcbind::connect(address).expect("connected");
+        rpcbind.set(&tcp(), false).expect("registered");
+        drop(rpcbind);
+        let calls = thread.join().expect("no panic");
+        assert_eq!(calls.len(), 20);
+        let of_monitor = |call: &&Call| call.program == Some(NSM.0);
+        assert_eq!(calls.iter().filter(of_monitor).count(), 1, "only asked for");
     }
 
     /// The results of DUMP of version 4.
@@ -664,7 +702,7 @@ mod tests {
             (100_003, 3, "tcp6", "::.8.1"),
             (100_005, 3, "tcp", "0.0.0.0.8.1"),
             (100_005, 3, "udp", "0.0.0.0.8.1"),
-            (100_024, 1, "tcp", "0.0.0.0.8.1"),
+            (100_011, 1, "tcp", "0.0.0.0.8.1"),
         ]);
         let (address, thread) = stand_in([vec![known], vec![word(1); 10]].concat());
         let mut rpcbind = Rpcbind::connect(address).expect("connected");

@@ -22,10 +22,12 @@ use crate::listening::Addresses;
 use crate::memory;
 use crate::mount_lines::MountBy;
 use crate::names::{self, Names};
+use crate::nsm::Nsm;
+use crate::outbound::Sender;
 use crate::own_files::OwnFiles;
 use crate::places::Places;
 use crate::plugins;
-use crate::registration::{self, Netid};
+use crate::registration::{self, Netid, RPCBIND_PORT};
 use crate::shares::{KeptShares, NotLookedAt, ReadyShares, ShareManager};
 use crate::starting::Starting;
 use crate::state_directory::StateDirectory;
@@ -39,6 +41,8 @@ const SHARE_IDLE: Duration = Duration::from_secs(900);
 const TRANSFER_BYTES: u32 = 1 << 20;
 /// Of a record: what surrounds the data of a WRITE, generously.
 const RECORD_HEAD_BYTES: usize = 64 << 10;
+/// How long hosts may take again what they had locked before the server restarted, in ms: a lease.
+const LOCK_GRACE_MS: u64 = 90_000;
 const REPLY_CACHE_BYTES: usize = 60_000_000;
 /// In s: Linux's time-out over TCP, and some more.
 const REPLY_CACHE_HISTORY_S: u64 = 65;
@@ -69,6 +73,8 @@ pub struct Server {
     engine: Arc<Engine>,
     shares: Arc<ShareManager>,
     names: Names,
+    /// Calls clients back.
+    outbound: Sender,
     log: OpenedLog,
     mount_by: MountBy,
     /// What the host's rpcbind knows of us.
@@ -122,8 +128,10 @@ impl Server {
         refuse_without_shares(&ready, starts_anyway)?;
         let helper = options.names_helper.take();
         let access = start_names(&settings.names, helper, &state, &ready)?;
-        let engine = engine(&settings.server, &state, &addresses, &log, &ready, &access)?;
+        let (engine, is_state_lost) =
+            engine(&settings.server, &state, &addresses, &log, &ready, &access)?;
         let names = Names::start(access, &engine)?;
+        let outbound = start_outbound(&engine, &state, is_state_lost)?;
         let (shares, not_looked_at) =
             start_shares(ready, &engine, &names, &settings, &places, options, &log)?;
         for reply in log.take_replies() {
@@ -136,6 +144,7 @@ impl Server {
             engine,
             shares,
             names,
+            outbound,
             log,
             mount_by: MountBy::nowhere(),
             registered: Vec::new(),
@@ -175,8 +184,15 @@ impl Server {
         let swept = Arc::clone(storage);
         listening.server.every_second(Box::new(move || swept.sweep()));
         listening.server.every_second(memory::watch(&self.engine, self.names.access()));
+        let (engine, outbound) = (Arc::clone(&self.engine), self.outbound.clone());
+        listening.server.every_second(Box::new(move || {
+            if !engine.is_in_grace() {
+                outbound.forget_former();
+            }
+        }));
         let (runtime, mount_by, registered) = listening.register(serves_nfs4(settings));
         self.shares.set_mount_by(mount_by.clone());
+        self.outbound.notify_former();
         (self.runtime, self.mount_by, self.registered) = (Some(runtime), mount_by, registered);
         Ok(())
     }
@@ -286,6 +302,7 @@ impl Server {
             registration::withdraw(&self.registered);
         }
         let is_finished = self.runtime.take().is_none_or(|runtime| runtime.shutdown(GRACE));
+        self.outbound.end(self.engine.hosts_with_locks());
         self.shares.stop();
         self.names.stop();
         self.log.close(self.engine.write_verifier());
@@ -372,6 +389,7 @@ fn start_names(
     Ok(access)
 }
 
+/// The engine, and whether what clients had locked before was lost.
 fn engine(
     settings: &ServerSettings,
     state: &StateDirectory,
@@ -379,7 +397,7 @@ fn engine(
     log: &OpenedLog,
     ready: &ReadyShares,
     access: &Arc<Access>,
-) -> Result<Arc<Engine>, StartError> {
+) -> Result<(Arc<Engine>, bool), StartError> {
     let history_s = settings.reply_cache_history_s.unwrap_or(REPLY_CACHE_HISTORY_S);
     let clients = ClientState::find(state)?;
     let mut engine = Engine::with_authority(
@@ -397,8 +415,30 @@ fn engine(
         ready.table.clone(),
         Arc::clone(access) as _,
     );
+    let is_state_lost = clients.is_lost;
     clients.keep(&mut engine);
-    Ok(Arc::new(engine))
+    Ok((Arc::new(engine), is_state_lost))
+}
+
+/// Reads which hosts had locks before this start. If they have lost them, they may take them again
+/// before anybody else gets one.
+fn start_outbound(
+    engine: &Arc<Engine>,
+    state: &StateDirectory,
+    is_state_lost: bool,
+) -> Result<Sender, StartError> {
+    let nsm = Nsm::open(&state.path, is_state_lost)?;
+    let former = nsm.former().len();
+    if former > 0 {
+        tracing::info!(
+            "{former} clients have lost their locks over NFSv3: for {} s only they may lock",
+            LOCK_GRACE_MS / 1000
+        );
+        engine.begin_grace(LOCK_GRACE_MS);
+    }
+    let outbound = Sender::new(engine, nsm, RPCBIND_PORT);
+    engine.set_outbound(Arc::new(outbound.clone()));
+    Ok(outbound)
 }
 
 fn serves_nfs4(settings: &ServerSettings) -> bool {

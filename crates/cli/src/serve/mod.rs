@@ -156,12 +156,13 @@ fn announce(server: &Server) {
     if server.shares() == 0 {
         return;
     }
-    let mut text = String::from(if server.serves_nfs4() {
-        "Mount on a client, as root:\n"
+    let lines = server.mount_lines(SHARES_TOLD_MAX);
+    let mut text = String::from(if lines.iter().any(|line| line.contains(",nolock,")) {
+        "Mount on a client, as root (nolock: clients find locks over NFSv3 by port 111 alone):\n"
     } else {
-        "Mount on a client, as root (nolock: locks over the network are not served yet):\n"
+        "Mount on a client, as root:\n"
     });
-    for line in server.mount_lines(SHARES_TOLD_MAX) {
+    for line in lines {
         text = [text.as_str(), "  ", &line, "\n"].concat();
     }
     if let Some(more) = server.shares().checked_sub(SHARES_TOLD_MAX).filter(|more| *more > 0) {

@@ -72,10 +72,15 @@ impl Context {
 
     /// A second mount of a share with caches of its own, as if it were another client.
     pub(crate) fn mount_other(&self, share: &str) -> Result<Mount> {
+        self.mount_other_with(share, "")
+    }
+
+    /// The same with more options.
+    pub(crate) fn mount_other_with(&self, share: &str, options: &str) -> Result<Mount> {
         let device =
             format!("{}:{}", self.value("server")?, self.value(&format!("share.{share}"))?);
         let at = PathBuf::from(format!("/run/nfs/{}/other-{share}", self.case));
-        Mount::new(&device, at, &[&self.mount_options()?, "nosharecache"])
+        Mount::new(&device, at, &[&self.mount_options()?, "nosharecache", options])
     }
 
     /// The version of NFS that the suite is run with.

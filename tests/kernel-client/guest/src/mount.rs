@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 /// What every mount has of the version of NFS that the suite is run with. `nolock`: locks over NFSv3
-/// are another service's.
+/// are another service's, which the case about them asks for.
 pub(crate) fn of_version(version: &str) -> Result<&'static str> {
     match version {
         "3" => Ok("vers=3,proto=tcp,mountproto=tcp,nolock,hard"),

@@ -1,5 +1,5 @@
 //! Locks of byte ranges between two mounts, which know nothing of each other: what excludes is the
-//! server. Over NFSv3 locks are not served, and these mounts have them to themselves.
+//! server. Over NFSv3 the guest's lock manager and monitor take part (NLM, NSM).
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -26,11 +26,9 @@ fn open(path: &Path) -> Result<File> {
 
 /// Exclusion, by `fcntl` of whole files, between two mounts and several processes.
 pub(crate) fn between_clients(context: &Context) -> Result<()> {
-    if context.nfs_version()? == "3" {
-        return context.note("not by NFSv3: the mounts have nolock");
-    }
-    let (_one, directory) = context.mount_main("")?;
-    let other = context.mount_other("main")?;
+    let locks = if context.nfs_version()? == "3" { "lock" } else { "" };
+    let (_one, directory) = context.mount_main(locks)?;
+    let other = context.mount_other_with("main", locks)?;
     let of_other = other.path().join(context.case_name());
     let (mine, theirs) = (open(&directory.join("file"))?, open(&of_other.join("file"))?);
     let exclusive = FlockOperation::NonBlockingLockExclusive;

@@ -1,0 +1,170 @@
+//! A program at a client: where it answers, and a call of it.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use socket2::{Socket, Type};
+use steadfast_client::rpcbind::{self, RPCBIND};
+use steadfast_client::{
+    ClientError, Identity, Procedure, Retransmission, RpcConnection, RpcDatagram, RpcTransport,
+    reserved,
+};
+use steadfast_engine::Transport;
+use steadfast_xdr::{Reader, Writer};
+
+/// How long a client may take to connect, and to answer. Linux answers in less than a ms.
+const TIMEOUT: Duration = Duration::from_secs(4);
+/// Over UDP a call is sent so often within [`TIMEOUT`].
+const RETRANSMISSION: Retransmission =
+    Retransmission { first_wait: Duration::from_millis(500), attempts: 3 };
+/// Ports that are remembered.
+const PORTS_MAX: usize = 4096;
+/// GETADDR of version 3, for IPv6, of which version 2 knows nothing.
+const GETADDR: Procedure = Procedure { program: RPCBIND, version: 3, number: 3, name: "GETADDR" };
+const ADDRESS_BYTES_MAX: usize = 128;
+
+/// A program at a client, and how it is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Remote {
+    pub(super) to: IpAddr,
+    /// Our address, if it matters.
+    pub(super) from: Option<IpAddr>,
+    pub(super) transport: Transport,
+    pub(super) program: u32,
+    pub(super) version: u32,
+}
+
+/// Calls programs at clients.
+#[derive(Debug)]
+pub(super) struct Caller {
+    rpcbind_port: u16,
+    ports: Mutex<HashMap<Remote, u16>>,
+}
+
+impl Caller {
+    /// `rpcbind_port`: where clients tell the ports of their programs.
+    pub(super) fn new(rpcbind_port: u16) -> Self {
+        Self { rpcbind_port, ports: Mutex::default() }
+    }
+
+    /// Calls a procedure; its results. It takes a few times [`TIMEOUT`] at most.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub(super) fn call(
+        &self,
+        remote: Remote,
+        number: u32,
+        arguments: &[u8],
+    ) -> Result<Vec<u8>, ClientError> {
+        let port = self.port(remote)?;
+        let Remote { program, version, .. } = remote;
+        let procedure = Procedure { program, version, number, name: "a program at a client" };
+        let called = connect(remote, port)
+            .and_then(|mut transport| transport.call(procedure, &Identity::root(), arguments));
+        if called.is_err() {
+            // The program may answer elsewhere by now.
+            self.ports.lock().remove(&remote);
+        }
+        called
+    }
+
+    fn port(&self, remote: Remote) -> Result<u16, ClientError> {
+        if let Some(port) = self.ports.lock().get(&remote) {
+            return Ok(*port);
+        }
+        let mut transport = connect(remote, self.rpcbind_port)?;
+        let is_udp = remote.transport == Transport::Udp;
+        let port = if remote.to.is_ipv4() {
+            rpcbind::port(&mut transport, remote.program, remote.version, is_udp)?
+        } else {
+            port_by_address(&mut transport, remote)?
+        };
+        let port = port.ok_or_else(|| io::Error::other("the client does not serve it"))?;
+        let mut ports = self.ports.lock();
+        if ports.len() >= PORTS_MAX {
+            ports.clear();
+        }
+        ports.insert(remote, port);
+        Ok(port)
+    }
+}
+
+/// A way to a client.
+enum Way {
+    Stream(RpcConnection),
+    Datagrams(RpcDatagram),
+}
+
+impl RpcTransport for Way {
+    fn exchange(
+        &mut self,
+        procedure: Procedure,
+        identity: &Identity,
+        arguments: &[u8],
+    ) -> Result<steadfast_client::Reply, ClientError> {
+        match self {
+            Self::Stream(stream) => stream.exchange(procedure, identity, arguments),
+            Self::Datagrams(datagrams) => datagrams.exchange(procedure, identity, arguments),
+        }
+    }
+}
+
+fn connect(remote: Remote, port: u16) -> Result<Way, ClientError> {
+    let address = SocketAddr::new(remote.to, port);
+    match remote.transport {
+        Transport::Tcp => {
+            let connect = |socket: &Socket| socket.connect_timeout(&address.into(), TIMEOUT);
+            let socket = reserved::connected(address, remote.from, Type::STREAM, connect)?;
+            Ok(Way::Stream(RpcConnection::over(socket.into(), TIMEOUT)?))
+        }
+        Transport::Udp => {
+            let connect = |socket: &Socket| socket.connect(&address.into());
+            let socket = reserved::connected(address, remote.from, Type::DGRAM, connect)?;
+            Ok(Way::Datagrams(RpcDatagram::over(socket.into(), RETRANSMISSION)))
+        }
+    }
+}
+
+/// The port by GETADDR, which knows IPv6.
+fn port_by_address(transport: &mut Way, remote: Remote) -> Result<Option<u16>, ClientError> {
+    let mut arguments = Vec::new();
+    let mut w = Writer::new(&mut arguments);
+    w.u32(remote.program);
+    w.u32(remote.version);
+    let netid: &[u8] = if remote.transport == Transport::Udp { b"udp6" } else { b"tcp6" };
+    for text in [netid, b"", b""] {
+        w.opaque(text);
+    }
+    let results = transport.call(GETADDR, &Identity::None, &arguments)?;
+    let procedure = GETADDR.name;
+    let address = Reader::new(&results)
+        .opaque(ADDRESS_BYTES_MAX)
+        .map_err(|error| ClientError::Malformed { procedure, error })?;
+    Ok(port_of(address))
+}
+
+/// The port of a universal address (RFC 5665 §5.2.3.4): its last two numbers.
+fn port_of(universal: &[u8]) -> Option<u16> {
+    let text = std::str::from_utf8(universal).ok()?;
+    let mut numbers = text.rsplit('.').map(str::parse::<u8>);
+    let (low, high) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    Some(u16::from_be_bytes([high, low])).filter(|port| *port != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::port_of;
+
+    #[test]
+    fn ports_are_the_last_two_numbers_of_an_address() {
+        assert_eq!(port_of(b"fe80::1.8.1"), Some(2049));
+        assert_eq!(port_of(b"10.0.0.1.0.111"), Some(111));
+        for none in [&b""[..], b"::1.0.0", b"::1.256.1", b"::1", b"\xff.1.1x"] {
+            assert_eq!(port_of(none), None);
+        }
+    }
+}
