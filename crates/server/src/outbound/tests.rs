@@ -161,7 +161,7 @@ impl Server {
         };
         let engine = Arc::new(Engine::new(config, ExportTable::new(vec![export])));
         let place = tempfile::tempdir().unwrap();
-        let nsm = Nsm::open(place.path()).map_err(|error| error.to_string()).unwrap();
+        let nsm = Nsm::open(place.path(), true).map_err(|error| error.to_string()).unwrap();
         let sender = Sender::new(&engine, nsm, client.port);
         engine.set_outbound(Arc::new(sender.clone()));
         let mut server = Self { engine, sender, handle: Vec::new(), xid: 0, _place: place };
@@ -311,7 +311,7 @@ fn hosts_of_before_are_told_and_then_forgotten() {
     let client = Client::new(0);
     let server = Server::new(&client);
     let place = tempfile::tempdir().unwrap();
-    let open = || Nsm::open(place.path()).map_err(|error| error.to_string()).unwrap();
+    let open = || Nsm::open(place.path(), true).map_err(|error| error.to_string()).unwrap();
     let address: IpAddr = LOCAL.parse().unwrap();
     open().record(RecordedHost { address, name: b"one".to_vec() }).unwrap();
     let sender = Sender::new(&server.engine, open(), client.port);
