@@ -137,7 +137,9 @@ pub fn message(program: u32, version: u32, procedure: u32, arguments: &[u8]) -> 
 
 /// A COMPOUND of root.
 fn nfs4_message(count: u32, operations: &[u8]) -> Vec<u8> {
-    let head = written(&CompoundHead4 { tag: b"", minorversion: 1, operations: count });
+    // Both minor versions that there are.
+    let minorversion = 1 + count % 2;
+    let head = written(&CompoundHead4 { tag: b"", minorversion, operations: count });
     message(NFS3, 4, 1, &[&head, operations].concat())
 }
 

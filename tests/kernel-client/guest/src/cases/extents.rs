@@ -70,9 +70,7 @@ pub(crate) fn extents(context: &Context) -> Result<()> {
     mount.again()?;
     expect_bytes(&std::fs::read(directory.join("copy"))?, &expected, "the copy")?;
     match cloned {
-        Ok(()) => {
-            expect_bytes(&std::fs::read(directory.join("clone"))?, &expected, "the clone")
-        }
+        Ok(()) => expect_bytes(&std::fs::read(directory.join("clone"))?, &expected, "the clone"),
         Err(Errno::OPNOTSUPP) => context.note("files share no blocks here"),
         Err(errno) => Err(errno).context("FICLONE"),
     }
