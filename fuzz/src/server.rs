@@ -172,8 +172,10 @@ impl Server {
             cachethis: *sequence % 2 == 0,
         };
         let first = [written(&Op4::Sequence), written(&sequence)].concat();
-        let reply =
-            self.call(&nfs4_message(1, count + 1, &[&first, operations].concat()), flush_works);
+        let operations = [&first, operations].concat();
+        // Both minor versions that have sessions.
+        let message = nfs4_message(1 + count % 2, count + 1, &operations);
+        let reply = self.call(&message, flush_works);
         // SEQUENCE itself was good, unless this client's state was destroyed by what came before.
         let status = reply.as_deref().and_then(|reply| reply.get(44..48));
         if status == Some(&(NfsStat4::BadSession as u32).to_be_bytes()) {
@@ -201,8 +203,7 @@ impl Server {
     /// A client of minor version 0.
     fn new_client0(&mut self) -> u64 {
         let callback = CallbackClient4 { program: 1, netid: b"tcp", address: b"127.0.0.1.8.1" };
-        let set =
-            SetClientId4Args { verifier: [1; 8], id: b"client", callback, callback_ident: 1 };
+        let set = SetClientId4Args { verifier: [1; 8], id: b"client", callback, callback_ident: 1 };
         let set = [written(&Op4::SetClientId), written(&set)].concat();
         let reply = self.call(&nfs4_message(0, 1, &set), true).expect("a reply");
         let mut result = Reader::new(reply.get(24 + 20..).expect("a client"));

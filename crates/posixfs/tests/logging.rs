@@ -12,10 +12,10 @@ use steadfast_recovery::{
     Settled,
 };
 use steadfast_vfs::{
-    CreateHow, FileSystem, FileSystemSync, FsError, LogRecord, LoggedChange, Name, SetAttr,
-    SetTime, Time, WriteHow,
+    CreateHow, Durable, FilePlace, FileSystem, FileSystemSync, FsError, LogRecord, LoggedChange,
+    Name, SetAttr, SetTime, SetXattrHow, Time, WriteHow,
 };
-use support::{Place, User, mounted, name, settle, with_mode};
+use support::{Place, User, mounted, name, settle, settle_counting, with_mode};
 
 /// A log that keeps all it is told, in the order in which places were taken.
 #[derive(Default)]
@@ -506,5 +506,53 @@ fn nothing_is_changed_while_the_log_refuses() {
         assert_eq!(user.attr(&file).unwrap().size, 0);
         assert_eq!(user.lookup(&root, "b").unwrap_err(), FsError::NotFound);
         assert!(told.take().is_empty());
+    }
+}
+
+/// What NFSv4.2 changes has no record of its own: the log is told that it was done, and, when it is on the
+/// disk, that what came before is not to be done again.
+#[test]
+fn what_is_done_beside_the_log_is_told_before_and_behind_its_flush() {
+    for place in places() {
+        let (tree, told) = open(&place, false);
+        let user = User::new(&tree, 0, 0);
+        let root = user.root();
+        let file = user.create(&root, "a", 0o640).unwrap().handle;
+        let other = user.create(&root, "b", 0o640).unwrap().handle;
+        user.write(&file, 0, &[7; 900]).unwrap();
+        let check = |what: &str, durable: Durable<Result<(), FsError>>| {
+            let (result, flushes) = settle_counting(durable);
+            assert_eq!(flushes, usize::from(result.is_ok()), "{what} {result:?}");
+            let done = told.take();
+            assert_eq!(done.len(), flushes, "{what} {done:?}");
+            assert!(done.iter().all(|it| it.starts_with("all to ")), "{what} {done:?}");
+        };
+        let caller = user.caller();
+        let at = |file, offset| FilePlace { file, offset };
+        told.take();
+        let allocated = tree.allocate(&caller, &file, 0, 10_000).map(|it| it.result);
+        assert_eq!(told.take(), ["touched; after 0"]);
+        check("allocate", allocated);
+        let hole = tree.deallocate(&caller, &file, 0, 500).map(|it| it.result);
+        assert_eq!(told.take(), ["touched; after 0"]);
+        check("deallocate", hole);
+        let copied = tree.copy(&caller, at(&file, 0), at(&other, 0), 0);
+        assert_eq!(told.take(), ["touched; after 0"]);
+        check("copy", copied.map(|it| it.result.map(drop)));
+        let set = tree.set_xattr(&caller, &root, b"x", b"1", SetXattrHow::Either);
+        assert_eq!(told.take(), ["touched; after 0"]);
+        check("set an attribute", set.map(|it| it.result));
+        let removed = tree.remove_xattr(&caller, &root, b"x").map(|it| it.result);
+        assert_eq!(told.take(), ["touched; after 0"]);
+        check("remove an attribute", removed);
+        // What fails and changes nothing leaves nothing behind.
+        let missing = tree.remove_xattr(&caller, &root, b"x").map(|it| it.result);
+        check("remove what is not there", missing);
+        let refused = tree.allocate(&caller, &file, 0, 0).map(|it| it.result);
+        check("allocate nothing", refused);
+        let cloned = tree.clone_range(&caller, at(&file, 0), at(&other, 0), 0);
+        let cloned = cloned.map(|it| it.result);
+        drop(told.take());
+        check("clone", cloned);
     }
 }

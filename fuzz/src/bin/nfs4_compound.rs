@@ -1,6 +1,6 @@
 //! COMPOUNDs through the engine over a file system in memory. An input is a row of them, each after
 //! two bytes: how many operations it has, of which minor version, and whether flushes work; and how
-//! many words long it is. SEQUENCE comes before each of minor version 1. Handles are stand-ins (see
+//! many words long it is. SEQUENCE comes before each that is not of minor version 0. Handles are stand-ins (see
 //! [`steadfast_fuzz::server`]).
 #![no_main]
 

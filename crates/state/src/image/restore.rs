@@ -14,6 +14,9 @@ use crate::registry::set_client::SetClientRecord;
 use crate::slot::LastRequest;
 use crate::{Client, ClientId, CreatedSession, FileKey, Principal, Session, SessionId, State};
 
+/// Slots of a session that was made when the limits were others.
+const SLOTS_MAX: u32 = 1024;
+
 /// What a registry needs to make a record again.
 pub(crate) struct RestoredRecord {
     pub(crate) id: ClientId,
@@ -137,6 +140,10 @@ impl State {
 
     fn restore_session(&self, client: &Arc<Client>, id: SessionId, image: SessionImage) {
         let SessionImage { fore, back, mut slots } = image;
+        // No state has made such a session: it would take all memory.
+        if fore.requests_max > self.settings.limits.slots_max.max(SLOTS_MAX) {
+            return;
+        }
         let last = |slot| {
             let last = slots.remove(&slot)?;
             Some(LastRequest { sequence: last.sequence, digest: last.digest, reply: last.reply })
