@@ -420,7 +420,8 @@ fn start_outbound(engine: &Arc<Engine>, state: &StateDirectory) -> Result<Sender
     let former = nsm.former().len();
     if former > 0 {
         tracing::info!(
-            "{former} clients had locks over NFSv3: for {} s only they may lock",
+            "clients that had locks over NFSv3 before this start: {former}; for {} s only they may \
+             lock",
             LOCK_GRACE_MS / 1000
         );
         engine.begin_grace(LOCK_GRACE_MS);
