@@ -431,7 +431,7 @@ fn start_outbound(
     let former = nsm.former().len();
     if former > 0 {
         tracing::info!(
-            "{former} clients have lost their locks over NFSv3: for {} s only they may lock",
+            "clients that have lost their locks over NFSv3: {former}; for {} s only they may lock",
             LOCK_GRACE_MS / 1000
         );
         engine.begin_grace(LOCK_GRACE_MS);
