@@ -274,7 +274,8 @@ impl Registry {
 
     /// Records that there are at most.
     pub(crate) fn records_max(&self) -> usize {
-        self.confirmed_max + self.unconfirmed_max + self.hosts_max()
+        // The last index is nobody's.
+        (self.confirmed_max + self.unconfirmed_max + self.hosts_max()).min(usize::from(u16::MAX))
     }
 
     pub(crate) fn find(&self, id: ClientId) -> Option<&Record> {

@@ -253,6 +253,14 @@ attributes! {
     mounted_on_fileid: u64 = MountedOnFileId;
     /// Which attributes an exclusive create can set.
     set_by_exclusive_create: Bitmap4 = SuppAttrExclCreat;
+    /// What ranges of CLONE are multiples of, in bytes.
+    clone_block_bytes: u32 = CloneBlkSize;
+    /// Bytes that would be free if it were removed.
+    freed_bytes: u64 = SpaceFreed;
+    /// How the change attribute changes.
+    change_type: u32 = ChangeAttrType;
+    /// Whether it can have extended attributes.
+    has_xattrs: bool = XattrSupport;
 }
 
 /// The attributes that Linux asks for of an object when it looks at it (4.1, `nfs4_fattr_bitmap`).
@@ -295,9 +303,14 @@ mod tests {
     #[test]
     fn attributes_are_read_in_the_order_of_their_numbers() {
         assert!(IN_ORDER.is_sorted_by_key(|attribute| *attribute as u32));
-        // All but where else a file system is, and what can only be set.
-        let left_out =
-            [Attribute4::FsLocations, Attribute4::TimeAccessSet, Attribute4::TimeModifySet];
+        // All but where else a file system is, labels, and what can only be set.
+        let left_out = [
+            Attribute4::FsLocations,
+            Attribute4::TimeAccessSet,
+            Attribute4::TimeModifySet,
+            Attribute4::SecLabel,
+            Attribute4::ModeUmask,
+        ];
         for attribute in Attribute4::ALL {
             let is_read = Attributes4::READABLE.has(*attribute);
             assert_eq!(is_read, !left_out.contains(attribute), "{attribute:?}");
