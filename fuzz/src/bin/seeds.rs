@@ -42,6 +42,7 @@ use steadfast_wire::nfs4::{
 use steadfast_wire::nfsacl::{AclEntry, AclList, Getacl3Args, SecAttr, Setacl3Args};
 use steadfast_wire::rpc::{CallHeader, OpaqueAuth};
 use steadfast_wire::rpcbind::{AddressEntry, Binding, Mapping, UniversalAddress};
+use steadfast_wire::{nlm, nsm};
 use steadfast_xdr::Encode;
 
 /// Root of `/a`, root of `/b`, the file and the directory in `/a`.
@@ -82,6 +83,7 @@ fn main() -> io::Result<()> {
     framing(&seeds)?;
     engine(&seeds, &arguments)?;
     nfs4(&seeds)?;
+    nlm(&seeds)?;
     configuration(&seeds)?;
     names(&seeds)?;
     shares(&seeds)?;
@@ -188,6 +190,26 @@ fn minor_0(root: &[u8], file: &[u8]) -> Vec<u8> {
         row(1, &renew),
     ]
     .concat()
+}
+
+fn nlm(seeds: &Seeds<'_>) -> io::Result<()> {
+    let lock = nlm::v4::Lock {
+        caller_name: b"client",
+        fh: b"handle",
+        oh: b"7@client",
+        svid: 7,
+        offset: 1 << 40,
+        length: 0,
+    };
+    let cookie = b"\0\0\0\x01";
+    let (block, exclusive, reclaim, state) = (true, true, false, 3);
+    let wide = nlm::v4::LockArgs { cookie, block, exclusive, lock, reclaim, state };
+    let narrow = nlm::v1::LockArgs { cookie, block, exclusive, lock: lock.into(), reclaim, state };
+    let holder = nlm::v4::Holder { exclusive, svid: 7, oh: b"o", offset: 5, length: 1 };
+    seeds.picked("nlm", "lock_1", 1, &narrow)?;
+    seeds.picked("nlm", "lock_4", 10, &wide)?;
+    seeds.picked("nlm", "test_denied", 13, &nlm::v4::TestRes::Denied { cookie, holder })?;
+    seeds.picked("nlm", "notify", 22, &nsm::StateChange { mon_name: b"client", state })
 }
 
 fn settings() -> Sattr3 {

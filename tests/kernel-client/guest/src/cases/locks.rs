@@ -26,21 +26,21 @@ fn open(path: &Path) -> Result<File> {
 
 /// Exclusion, by `fcntl` of whole files, between two mounts and several processes.
 pub(crate) fn between_clients(context: &Context) -> Result<()> {
-    let locks = if context.nfs_version()? == "3" { "lock" } else { "" };
+    let is_nfs3 = context.nfs_version()? == "3";
+    let locks = if is_nfs3 { "lock" } else { "" };
     let (_one, directory) = context.mount_main(locks)?;
     let other = context.mount_other_with("main", locks)?;
     let of_other = other.path().join(context.case_name());
     let (mine, theirs) = (open(&directory.join("file"))?, open(&of_other.join("file"))?);
-    let exclusive = FlockOperation::NonBlockingLockExclusive;
-    let shared = FlockOperation::NonBlockingLockShared;
-    fcntl_lock(&mine, exclusive)?;
-    expect_errno(as_io(fcntl_lock(&theirs, exclusive)), Errno::AGAIN, "a lock that is held")?;
-    expect_errno(as_io(fcntl_lock(&theirs, shared)), Errno::AGAIN, "a read lock of it")?;
-    fcntl_lock(&mine, FlockOperation::NonBlockingLockShared)?;
-    fcntl_lock(&theirs, shared).context("two readers")?;
-    expect_errno(as_io(fcntl_lock(&mine, exclusive)), Errno::AGAIN, "what another reads")?;
+    if is_nfs3 {
+        context
+            .note("over NFSv3 a process owns its locks by all mounts: only others are excluded")?;
+    } else {
+        between_opens(&mine, &theirs)?;
+    }
     drop(theirs);
-    fcntl_lock(&mine, exclusive).context("what is closed is free")?;
+    fcntl_lock(&mine, FlockOperation::NonBlockingLockExclusive)
+        .context("what is closed is free")?;
     let waiting = children::start(&["lock-and-note", &text(&of_other.join("file"))])?;
     std::thread::sleep(Duration::from_millis(1500));
     expect_equal(&std::fs::read_to_string(directory.join("file"))?.as_str(), &"", "it waits")?;
@@ -49,6 +49,18 @@ pub(crate) fn between_clients(context: &Context) -> Result<()> {
     children::finish(vec![waiting])?;
     ensure!(freed.elapsed() < HANDED_OVER, "a lock was handed over after {:?}", freed.elapsed());
     count(context, &directory, &of_other)
+}
+
+/// Exclusion of two files that one process has open by two mounts.
+fn between_opens(mine: &File, theirs: &File) -> Result<()> {
+    let exclusive = FlockOperation::NonBlockingLockExclusive;
+    let shared = FlockOperation::NonBlockingLockShared;
+    fcntl_lock(mine, exclusive)?;
+    expect_errno(as_io(fcntl_lock(theirs, exclusive)), Errno::AGAIN, "a lock that is held")?;
+    expect_errno(as_io(fcntl_lock(theirs, shared)), Errno::AGAIN, "a read lock of it")?;
+    fcntl_lock(mine, shared)?;
+    fcntl_lock(theirs, shared).context("two readers")?;
+    expect_errno(as_io(fcntl_lock(mine, exclusive)), Errno::AGAIN, "what another reads")
 }
 
 /// Processes of both mounts add to one number, each under the lock.
