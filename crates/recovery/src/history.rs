@@ -87,6 +87,9 @@ pub(super) struct Object {
     foreign_of_any: Vec<(Time, u64)>,
     /// Whether a change gave it a ctime that no record tells.
     pub(super) has_untold_ctimes: bool,
+    /// Changes that are not in the log, each from the ctime before it to the one after it: what takes long
+    /// gives a file more than one ctime.
+    unlogged: Vec<(Time, Time)>,
     /// The last change of its data that is not in the log.
     pub(super) unlogged_lsn: u64,
     /// Data of changes up to this LSN is on the disk.
@@ -191,6 +194,11 @@ impl Object {
     /// Whether one of the changes left it with this ctime.
     pub(super) fn had(&self, ctime: Time) -> bool {
         self.ctimes.iter().any(|(_, known)| *known == ctime)
+    }
+
+    /// Whether it may have had this ctime in the course of a change that is not in the log.
+    pub(super) fn may_be_of_unlogged(&self, ctime: Time) -> bool {
+        self.unlogged.iter().any(|(before, after)| *before < ctime && ctime <= *after)
     }
 
     /// Its ctime after a change that tells it.
@@ -300,7 +308,13 @@ impl History {
                 self.told = Some(*ctime);
                 let known = self.object(object, lsn);
                 known.note_times(lsn, *ctime, *mtime);
-                known.unlogged_lsn = lsn;
+                let before = change.before.as_ref();
+                known.unlogged.extend(before.map(|before| (before.ctime, *ctime)));
+                // One that leaves the mtime, in another tick, is of attributes alone.
+                let has_data = before.is_none_or(|it| it.mtime != *mtime || it.ctime == *ctime);
+                if has_data {
+                    known.unlogged_lsn = lsn;
+                }
                 self.latest = self.latest.max(Some(*ctime));
             }
             Action::Acls { object, access, default } => {

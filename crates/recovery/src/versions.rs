@@ -4,8 +4,8 @@
 //! of which the log does not know. The latter was made by a local process, for certain if a time mark
 //! follows its ctime, or if it came after the machine was started: then it is newer than the operations
 //! before it, which are not written over it. What they would have made of the file is kept beside it.
-//! Otherwise it may be an operation that was under way at the crash, or a change of attributes alone, which
-//! leaves the mtime as it was: then the file becomes what was acknowledged, and what was found is kept
+//! Otherwise it may be an operation that was under way at the crash, or part of a long one that is not in the
+//! log, or a change of attributes alone, which leaves the mtime as it was: then the file becomes what was acknowledged, and what was found is kept
 //! beside it.
 //!
 //! If both have the same data nothing is kept.
@@ -79,7 +79,8 @@ impl Replay {
         if up_to == 0 || is_explained {
             return None;
         }
-        let is_local = is_after_start || self.history.moment.is_some_and(|mark| ctime < mark);
+        let is_old = self.history.moment.is_some_and(|mark| ctime < mark);
+        let is_local = (is_after_start || is_old) && !known.may_be_of_unlogged(ctime);
         Some((is_local, up_to))
     }
 

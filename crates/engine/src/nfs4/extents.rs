@@ -178,6 +178,8 @@ pub(super) struct Allocate;
 impl Op for Allocate {
     const NUMBER: Op4 = Op4::Allocate;
     const NAME: &'static str = "ALLOCATE";
+    // Nothing, but what cannot be told must not be done.
+    const RESULT_BYTES_MAX: usize = 4;
     type Arguments<'a> = Allocate4Args;
 
     fn run(
@@ -196,6 +198,8 @@ pub(super) struct Deallocate;
 impl Op for Deallocate {
     const NUMBER: Op4 = Op4::Deallocate;
     const NAME: &'static str = "DEALLOCATE";
+    // Nothing, but what cannot be told must not be done.
+    const RESULT_BYTES_MAX: usize = 4;
     type Arguments<'a> = Allocate4Args;
 
     fn run(
@@ -273,6 +277,8 @@ pub(super) struct Clone;
 impl Op for Clone {
     const NUMBER: Op4 = Op4::Clone;
     const NAME: &'static str = "CLONE";
+    // Nothing, but what cannot be told must not be done.
+    const RESULT_BYTES_MAX: usize = 4;
     type Arguments<'a> = Clone4Args;
 
     fn run(

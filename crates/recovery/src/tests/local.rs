@@ -237,6 +237,35 @@ fn what_was_written_without_the_log_is_no_conflict() {
     }
 }
 
+/// A change that is not in the log and takes long (a copy, say) gives the file one ctime after another, of which
+/// its record tells the last. If the power fails when an earlier one is on the disk, what was acknowledged is in
+/// the file, not beside it.
+#[test]
+fn what_a_long_change_without_the_log_has_begun_with_is_no_local_change() {
+    for is_told in [true, false] {
+        let mut shared = Shared::new();
+        shared.write(0, b'a');
+        let Attr { ctime, mtime, .. } = shared.disk.attr(&key(FILE)).unwrap();
+        let before = Before { ctime, mtime, ownership: None };
+        shared.change_locally(6, b'u');
+        let reached = shared.disk.clone();
+        shared.change_locally(8, b'v');
+        let Attr { ctime, mtime, .. } = shared.disk.attr(&key(FILE)).unwrap();
+        let mut touched = Change::new(Action::Touched { object: key(FILE), ctime, mtime });
+        touched.before = is_told.then_some(before);
+        shared.records.push(record(&touched));
+        shared.mark();
+        // Of the first write the times had reached the disk, and not yet the data.
+        shared.disk = reached;
+        shared.disk.put(&key(FILE), 0, b"...");
+        shared.replay(None, &[]);
+        assert_eq!(data_of(&shared.disk, &key(FILE)).starts_with(b"aaa"), is_told);
+        let kept = kept(&shared.disk);
+        assert_eq!(kept.len(), 1);
+        assert_eq!(kept[0].0.contains("found"), is_told, "{}", kept[0].0);
+    }
+}
+
 /// A local process's change that data came after which the log does not have is seen by what its record tells
 /// of before.
 #[test]

@@ -10,8 +10,8 @@ use crate::ids::OpenNumber;
 use crate::ranges::{LockKind, Span};
 use crate::registry::set_client::SetClientRecord;
 use crate::{
-    Callback, Channel, CreatedSession, FileKey, OwnerReply, OwnerRequest, SessionId, ShareAccess,
-    ShareDeny,
+    Callback, Channel, ClientId, CreatedSession, FileKey, OwnerReply, OwnerRequest, SessionId,
+    ShareAccess, ShareDeny,
 };
 
 /// Appends to the bytes of an event.
@@ -179,6 +179,12 @@ impl<'a> Take<'a> {
     pub(super) fn bytes(&mut self) -> Result<&'a [u8], ImageError> {
         let count = usize::try_from(self.u32()?).map_err(|_| ImageError)?;
         self.slice(count)
+    }
+
+    pub(super) fn client(&mut self) -> Result<ClientId, ImageError> {
+        let id = ClientId(self.u64()?);
+        // The last index is nobody's.
+        if id.index() == u16::MAX { Err(ImageError) } else { Ok(id) }
     }
 
     pub(super) fn address(&mut self) -> Result<IpAddr, ImageError> {

@@ -250,7 +250,7 @@ impl<'a> Event<'a> {
     fn read(take: &mut Take<'a>) -> Result<Self, ImageError> {
         Ok(match take.u8()? {
             1 => Self::Client(ClientEvent {
-                id: ClientId(take.u64()?),
+                id: take.client()?,
                 owner: take.bytes()?,
                 verifier: take.array()?,
                 principal: take.bytes()?,
@@ -261,11 +261,11 @@ impl<'a> Event<'a> {
                 created: take.created()?,
                 set: take.set()?.map(Cow::Owned),
             }),
-            2 => Self::ClientGone(ClientId(take.u64()?)),
-            3 => Self::ReclaimComplete(ClientId(take.u64()?)),
+            2 => Self::ClientGone(take.client()?),
+            3 => Self::ReclaimComplete(take.client()?),
             4 => Self::Session {
                 id: SessionId(take.array()?),
-                client: ClientId(take.u64()?),
+                client: take.client()?,
                 fore: take.channel()?,
                 back: take.channel()?,
             },
@@ -277,9 +277,9 @@ impl<'a> Event<'a> {
                 let reply = Some(take.bytes()?).filter(|_| has_reply);
                 Self::Slot { session, slot, sequence, digest, reply }
             }
-            7 => Self::OpensAnew(ClientId(take.u64()?)),
+            7 => Self::OpensAnew(take.client()?),
             8 => Self::Open {
-                client: ClientId(take.u64()?),
+                client: take.client()?,
                 number: OpenNumber(take.u64()?),
                 owner: take.bytes()?,
                 file: take.file()?,
@@ -287,30 +287,30 @@ impl<'a> Event<'a> {
                 share: take.share()?,
                 asked: take.u16()?,
             },
-            9 => Self::OpenGone { client: ClientId(take.u64()?), number: OpenNumber(take.u64()?) },
+            9 => Self::OpenGone { client: take.client()?, number: OpenNumber(take.u64()?) },
             10 => Self::Lock {
-                client: ClientId(take.u64()?),
+                client: take.client()?,
                 number: LockNumber(take.u64()?),
                 open: OpenNumber(take.u64()?),
                 owner: take.bytes()?,
                 seqid: take.u32()?,
             },
-            11 => Self::LockGone { client: ClientId(take.u64()?), number: LockNumber(take.u64()?) },
+            11 => Self::LockGone { client: take.client()?, number: LockNumber(take.u64()?) },
             12 => Self::Range {
-                client: ClientId(take.u64()?),
+                client: take.client()?,
                 open: OpenNumber(take.u64()?),
                 owner: take.bytes()?,
                 span: take.span()?,
                 kind: take.kind()?,
             },
             13 => Self::RangeGone {
-                client: ClientId(take.u64()?),
+                client: take.client()?,
                 owner: take.bytes()?,
                 file: take.file()?,
                 span: take.span()?,
             },
             15 => Self::Owner {
-                client: ClientId(take.u64()?),
+                client: take.client()?,
                 name: take.bytes()?,
                 owner: Cow::Owned(OwnerImage {
                     is_lock: take.bool()?,
@@ -322,7 +322,7 @@ impl<'a> Event<'a> {
                 }),
             },
             16 => Self::Host {
-                id: ClientId(take.u64()?),
+                id: take.client()?,
                 name: take.bytes()?,
                 address: take.address()?,
                 state: take.u32()?,

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use steadfast_vfs::StorageHandle;
 
-use super::Image;
+use super::{Event, Image};
 use crate::{
-    Callback, Channel, Client, CreateSession, ExchangeId, FileKey, Lock, LockBy, LockKind,
-    LockRange, NlmLock, NlmOwner, Open, OwnerBegun, OwnerReply, OwnerRequest, Principal, Sequence,
-    Sequenced, Session, SessionId, SetClient, Settings, ShareAccess, ShareDeny, State, StateError,
-    StateId,
+    Callback, Channel, Client, ClientId, CreateSession, ExchangeId, FileKey, Lock, LockBy,
+    LockKind, LockRange, NlmLock, NlmOwner, Open, OwnerBegun, OwnerReply, OwnerRequest, Principal,
+    Sequence, Sequenced, Session, SessionId, SetClient, Settings, ShareAccess, ShareDeny, State,
+    StateError, StateId,
 };
 
 const LEASE_MS: u64 = 90_000;
@@ -594,4 +594,29 @@ fn an_owners_sequence_goes_on_after_a_restart() {
     assert_eq!(state.require_usable(&client, &confirmed), Ok(()));
     state.confirm_set_client(1, set.client, update.confirm, &principal()).expect("updated");
     assert_eq!(state.callback(set.client).map(|callback| callback.program), Some(6));
+}
+
+/// The highest index that events may have.
+#[test]
+fn nobodys_index_is_no_client() {
+    for (index, is_event) in [(u16::MAX - 1, true), (u16::MAX, false)] {
+        let mut bytes = Vec::new();
+        Event::ClientGone(ClientId::new(7, 3, index)).append(&mut bytes);
+        let mut image = Image::default();
+        assert_eq!(image.add(&bytes).is_ok(), is_event);
+        let state = kept_state();
+        state.restore(1, image);
+        let set = state.exchange_id(
+            1,
+            &ExchangeId {
+                owner: b"host",
+                verifier: [1; 8],
+                principal: &principal(),
+                is_update: false,
+                implementation: b"test",
+                address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            },
+        );
+        assert!(set.is_ok());
+    }
 }
