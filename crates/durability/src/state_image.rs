@@ -175,8 +175,12 @@ impl StateImageFile {
             if let Some(head) = frame.first_chunk_mut::<FRAME_HEAD_BYTES>() {
                 *head = (u64::from(sum) << 32 | u64::from(length)).to_le_bytes();
             }
-            let files = [&mut writing.kept, &mut writing.next];
-            files.into_iter().flatten().try_for_each(|written| written.append(frame))
+            if let Some(next) = &mut writing.next
+                && let Err(error) = next.append(frame)
+            {
+                self.give_up_next(&mut writing.next, &mut writing.resting, &error);
+            }
+            writing.kept.as_mut().map_or(Ok(()), |kept| kept.append(frame))
         });
         if writing.frame.capacity() > 1 << 20 {
             writing.frame = Vec::new();
@@ -184,6 +188,18 @@ impl StateImageFile {
         if let Err(error) = result {
             self.give_up(writing, &error);
         }
+    }
+
+    /// The file cannot be written again now: what is kept goes on.
+    fn give_up_next(&self, next: &mut Option<Written>, resting: &mut u32, error: &io::Error) {
+        tracing::warn!(
+            "{}: cannot write anew what clients have opened and locked: {error}; what is kept stays, \
+             and grows",
+            self.place.display()
+        );
+        *next = None;
+        *resting = RETRY_SECONDS;
+        let _ = std::fs::remove_file(self.next_path());
     }
 
     /// Nothing is kept until it is tried again. What was kept is out of date, and must not be found.
@@ -247,11 +263,17 @@ impl StateKeeper for StateImageFile {
             let limit = RENEWED_FROM.max(2 * writing.renewed_bytes);
             match &writing.kept {
                 None => writing.resting == 0,
-                Some(kept) => kept.bytes > limit,
+                Some(kept) => writing.resting == 0 && kept.bytes > limit,
             }
         };
         if is_due && let Err(error) = self.write_again(note_all, take) {
-            self.give_up(&mut self.writing.lock(), &error);
+            let mut writing = self.writing.lock();
+            if writing.kept.is_none() {
+                self.give_up(&mut writing, &error);
+            } else {
+                let Writing { next, resting, .. } = &mut *writing;
+                self.give_up_next(next, resting, &error);
+            }
         }
     }
 }

@@ -132,8 +132,8 @@ impl Engine {
         let state = &self.shared.state;
         state.restore(now_ms, image);
         state.begin_keeping();
-        keeper.renew(&|| state.note_all(), &|events| state.take_events(events));
         self.shared.state_keeper = Some(keeper);
+        self.shared.renew_state();
     }
 
     /// Serves another table of exports from the next call on.
@@ -159,11 +159,8 @@ impl Engine {
     /// [`Engine::call`] gets.
     pub fn tick(&self, now_ms: u64) {
         self.now_ms.store(now_ms, Ordering::Relaxed);
-        let state = &self.shared.state;
-        state.tick(now_ms);
-        if let Some(keeper) = &self.shared.state_keeper {
-            keeper.renew(&|| state.note_all(), &|events| state.take_events(events));
-        }
+        self.shared.state.tick(now_ms);
+        self.shared.renew_state();
         self.shared.send_effects();
         self.replies.expire(now_ms);
     }

@@ -1,5 +1,6 @@
 //! What the calls of all protocols share: configuration, exports, keys, counters.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -90,9 +91,22 @@ impl Shared {
     /// Keeps what was noted of the state: to be called before a client is told of it.
     pub(crate) fn keep_state(&self) {
         if let Some(keeper) = &self.state_keeper
-            && self.state.has_events()
+            && self.state.has_unkept_events()
         {
-            keeper.keep(&|events| self.state.take_events(events));
+            let taken = Cell::new(0);
+            keeper.keep(&|events| taken.set(self.state.take_events(events)));
+            self.state.events_are_kept(taken.get());
+        }
+    }
+
+    /// The same, once a second; and the keeper may make room.
+    pub(crate) fn renew_state(&self) {
+        if let Some(keeper) = &self.state_keeper {
+            let taken = Cell::new(0);
+            keeper.renew(&|| self.state.note_all(), &|events| {
+                taken.set(self.state.take_events(events));
+            });
+            self.state.events_are_kept(taken.get());
         }
     }
 

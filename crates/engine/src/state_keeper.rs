@@ -5,8 +5,8 @@
 ///
 /// Any thread may call it. What cannot be kept is told, and the state is lost with the process.
 pub trait StateKeeper: Send + Sync {
-    /// Keeps the events that `take` appends. When it returns, all events are kept that were noted
-    /// before it was called, whoever took them.
+    /// Keeps the events that `take` appends, one call after the other. When it returns, all events are
+    /// kept that were noted before it was called, whoever took them.
     fn keep(&self, take: &dyn Fn(&mut Vec<u8>));
 
     /// As [`StateKeeper::keep`], about once a second. `note_all` notes the whole state, so that what

@@ -121,8 +121,12 @@ impl Nsm {
             durable_file::replace(&directory.join("state"), format!("{state_number}\n").as_bytes())
                 .tried_with(|| format!("cannot write {shown}/state"))?;
         }
-        let hosts = Mutex::new(Hosts { current, former, changes: 0 });
-        Ok(Self { directory, state_number, hosts, written: Mutex::new(0) })
+        // Another start may come before they are told, and must know of it.
+        let changes = u64::from(rises);
+        let hosts = Mutex::new(Hosts { current, former, changes });
+        let nsm = Self { directory, state_number, hosts, written: Mutex::new(0) };
+        nsm.write_until(changes).tried_with(|| "cannot write nsm/hosts".to_owned())?;
+        Ok(nsm)
     }
 
     /// Odd, and another one after each start at which hosts had lost locks.
@@ -272,6 +276,11 @@ mod tests {
         assert_eq!((second.state_number(), second.former()), (1, vec![]));
         let third = open(true);
         assert_eq!((third.state_number(), third.former()), (3, vec![one.clone()]));
+        assert_eq!(
+            open(false).former(),
+            std::slice::from_ref(&one),
+            "also if nobody was recorded since"
+        );
         third.record(two.clone()).expect("recorded");
         // Killed before the first one was told.
         let fourth = open(false);

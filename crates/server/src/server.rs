@@ -128,10 +128,9 @@ impl Server {
         refuse_without_shares(&ready, starts_anyway)?;
         let helper = options.names_helper.take();
         let access = start_names(&settings.names, helper, &state, &ready)?;
-        let (engine, is_state_lost) =
-            engine(&settings.server, &state, &addresses, &log, &ready, &access)?;
+        let (engine, nsm) = engine(&settings.server, &state, &addresses, &log, &ready, &access)?;
         let names = Names::start(access, &engine)?;
-        let outbound = start_outbound(&engine, &state, is_state_lost)?;
+        let outbound = start_outbound(&engine, nsm);
         let (shares, not_looked_at) =
             start_shares(ready, &engine, &names, &settings, &places, options, &log)?;
         for reply in log.take_replies() {
@@ -389,7 +388,7 @@ fn start_names(
     Ok(access)
 }
 
-/// The engine, and whether what clients had locked before was lost.
+/// The engine, and which hosts have locks or have lost them.
 fn engine(
     settings: &ServerSettings,
     state: &StateDirectory,
@@ -397,7 +396,7 @@ fn engine(
     log: &OpenedLog,
     ready: &ReadyShares,
     access: &Arc<Access>,
-) -> Result<(Arc<Engine>, bool), StartError> {
+) -> Result<(Arc<Engine>, Nsm), StartError> {
     let history_s = settings.reply_cache_history_s.unwrap_or(REPLY_CACHE_HISTORY_S);
     let clients = ClientState::find(state)?;
     let mut engine = Engine::with_authority(
@@ -415,19 +414,14 @@ fn engine(
         ready.table.clone(),
         Arc::clone(access) as _,
     );
-    let is_state_lost = clients.is_lost;
+    // Once the new state is kept, no later start knows that there was another before.
+    let nsm = Nsm::open(&state.path, clients.is_lost)?;
     clients.keep(&mut engine);
-    Ok((Arc::new(engine), is_state_lost))
+    Ok((Arc::new(engine), nsm))
 }
 
-/// Reads which hosts had locks before this start. If they have lost them, they may take them again
-/// before anybody else gets one.
-fn start_outbound(
-    engine: &Arc<Engine>,
-    state: &StateDirectory,
-    is_state_lost: bool,
-) -> Result<Sender, StartError> {
-    let nsm = Nsm::open(&state.path, is_state_lost)?;
+/// Hosts that have lost their locks may take them again before anybody else gets one.
+fn start_outbound(engine: &Arc<Engine>, nsm: Nsm) -> Sender {
     let former = nsm.former().len();
     if former > 0 {
         tracing::info!(
@@ -438,7 +432,7 @@ fn start_outbound(
     }
     let outbound = Sender::new(engine, nsm, RPCBIND_PORT);
     engine.set_outbound(Arc::new(outbound.clone()));
-    Ok(outbound)
+    outbound
 }
 
 fn serves_nfs4(settings: &ServerSettings) -> bool {

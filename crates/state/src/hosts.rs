@@ -217,12 +217,17 @@ impl State {
     /// last, what it had is freed.
     pub fn host_heard(&self, host: &Host, state: u32) {
         // Some hosts do not know theirs.
+        if state == 0 {
+            return;
+        }
+        // Who comes with the same number at the same time waits until what there was is freed.
+        let mut opens = host.client.opens.lock();
         let is_known = host.data.state.load(Ordering::Relaxed) != 0;
-        if state != 0 && host.data.take_state(state) {
-            host.data.note(&host.client);
+        if host.data.take_state(state) {
             if is_known {
-                self.free_host(host);
+                self.release_host(&host.client, &mut opens);
             }
+            host.data.note(&host.client);
         }
     }
 
@@ -241,10 +246,14 @@ impl State {
         let mut is_known = false;
         for host in hosts {
             let is_meant = host.address() == address && are_same_host(host.name(), name);
-            if is_meant && host.data.take_state(state) {
+            if !is_meant {
+                continue;
+            }
+            let mut opens = host.client.opens.lock();
+            if host.data.take_state(state) {
                 is_known = true;
+                self.release_host(&host.client, &mut opens);
                 host.data.note(&host.client);
-                self.free_host(&host);
             }
         }
         is_known

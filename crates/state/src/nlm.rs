@@ -21,7 +21,7 @@ use crate::{Client, FileKey, LockRange, ShareAccess, ShareDeny, State, StateErro
 /// Longest owner in bytes (`MAXNETOBJ_SZ`).
 const OWNER_BYTES_MAX: usize = 1024;
 /// The owner of the open that a host's locks belong to.
-const LOCKS: &[u8] = b"";
+pub(crate) const LOCKS: &[u8] = b"";
 /// Begins the owner of an open that is a share reservation.
 const SHARE: &[u8] = b"s";
 
@@ -264,8 +264,11 @@ impl State {
     pub(crate) fn release_host(&self, client: &Arc<Client>, opens: &mut ClientOpens) {
         let time = self.time(client);
         let files: Vec<(OpenNumber, FileKey)> = opens.files().collect();
+        // Before others are granted what became free.
+        for (number, _) in &files {
+            self.journal.note(&Event::OpenGone { client: client.id(), number: *number });
+        }
         for (number, file) in files {
-            self.journal.note(&Event::OpenGone { client: client.id(), number });
             let ended = self.files.with_locks(&file, |locks| locks.end_host(client, time));
             if let Some(host) = Host::of(client) {
                 self.count_host_ranges(&host, -ended.unwrap_or(0).cast_signed());

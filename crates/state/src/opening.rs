@@ -114,9 +114,10 @@ impl State {
         let record = opens.get_mut(number).ok_or(StateError::BadStateId)?;
         record.asked = asked;
         record.share = share;
-        self.files.lessen(number, file, share);
         let seqid = record.raise_seqid();
+        // Before others get what it gives up.
         self.note_open(client, number, record);
+        self.files.lessen(number, file, share);
         Ok(StateId::of_open(self.settings.instance, number, seqid))
     }
 

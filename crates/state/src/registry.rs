@@ -305,8 +305,14 @@ impl Registry {
         self.records().map(|record| Arc::clone(&record.client)).collect()
     }
 
-    /// The places that there were, and their generations.
-    pub(crate) fn restore_places(&mut self, generations: &BTreeMap<u16, u16>) {
+    /// What is above the numbers of all records.
+    pub(crate) fn order_next(&self) -> u64 {
+        self.order_next
+    }
+
+    /// The places that there were, and their generations; and what [`Registry::order_next`] was.
+    pub(crate) fn restore_places(&mut self, generations: &BTreeMap<u16, u16>, order_next: u64) {
+        self.order_next = order_next;
         let count = generations.last_key_value().map_or(0, |(index, _)| usize::from(*index) + 1);
         self.places.resize_with(count, Place::default);
         for (index, generation) in generations {

@@ -182,6 +182,7 @@ impl Suspended {
             let status = NfsStat4::Delay as u32;
             owner.finish(OwnerReply { status, ..OwnerReply::default() });
         }
+        shared.keep_state();
         match &self.execution {
             // What it has done is not done again.
             Some(execution) if self.progress.has_made_state => {
@@ -498,7 +499,11 @@ impl<'a> Run<'_, 'a> {
                 self.call.suspended = Some(Suspended { progress, results, execution });
                 Outcome::Done
             }
-            Ended::Replayed => Outcome::Replayed,
+            Ended::Replayed => {
+                // Who executed it may not have come to that yet.
+                self.call.shared.keep_state();
+                Outcome::Replayed
+            }
             Ended::InProgress => Outcome::Silent,
         }
     }

@@ -95,10 +95,11 @@ pub(crate) enum Event<'a> {
         owner: Cow<'a, OwnerImage>,
     },
     /// The serial numbers of the next open or lock stateid, and of the next session, are not below
-    /// these.
+    /// these; nor is the number of the next client's record.
     Serials {
         state: u64,
         session: u64,
+        record: u64,
     },
 }
 
@@ -231,10 +232,11 @@ impl<'a> Event<'a> {
                 put.number(*unconfirmed);
                 put.number(*closed);
             }
-            Self::Serials { state, session } => {
+            Self::Serials { state, session, record } => {
                 put.u8(14);
                 put.u64(*state);
                 put.u64(*session);
+                put.u64(*record);
             }
         }
     }
@@ -327,7 +329,7 @@ impl<'a> Event<'a> {
                 address: take.address()?,
                 state: take.u32()?,
             },
-            14 => Self::Serials { state: take.u64()?, session: take.u64()? },
+            14 => Self::Serials { state: take.u64()?, session: take.u64()?, record: take.u64()? },
             _ => return Err(ImageError),
         })
     }

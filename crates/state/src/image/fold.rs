@@ -11,7 +11,7 @@ use super::event::ClientEvent;
 use crate::files::Share;
 use crate::ids::{LockNumber, OpenNumber};
 use crate::ranges::Ranges;
-use crate::registry::set_client::SetClientRecord;
+use crate::registry::set_client::{SetClientRecord, number_of_confirm};
 use crate::v40::OwnerImage;
 use crate::{Channel, ClientId, CreatedSession, FileKey, SessionId};
 
@@ -31,6 +31,8 @@ pub struct Image {
     pub(super) places: BTreeMap<u16, u16>,
     pub(super) serial_next: u64,
     pub(super) session_serial_next: u64,
+    /// What is above the numbers of all records, and those in the verifiers of `SETCLIENTID`.
+    pub(super) order_next: u64,
 }
 
 /// Which records there may be one of.
@@ -143,8 +145,8 @@ impl Image {
     fn apply(&mut self, event: &Event<'_>) {
         match *event {
             Event::Client(ref client) => self.set_client(client),
+            Event::Host { id, .. } if !self.takes_place(id) => {}
             Event::Host { id, name, address, state } => {
-                self.places.insert(id.index(), id.generation());
                 let opens = self.hosts.remove(&id).map(|host| host.opens).unwrap_or_default();
                 self.hosts.insert(id, HostImage { name: name.into(), address, state, opens });
             }
@@ -181,7 +183,8 @@ impl Image {
                     session.slots.insert(slot, SlotImage { sequence, digest, reply });
                 }
             }
-            Event::Serials { state, session } => {
+            Event::Serials { state, session, record } => {
+                self.order_next = self.order_next.max(record);
                 self.serial_next = self.serial_next.max(state);
                 self.session_serial_next = self.session_serial_next.max(session);
             }
@@ -209,7 +212,15 @@ impl Image {
 
     fn set_client(&mut self, event: &ClientEvent<'_>) {
         let id = event.id;
-        self.places.insert(id.index(), id.generation());
+        if !self.takes_place(id) {
+            return;
+        }
+        if let Some(set) = &event.set {
+            let update = set.update.as_ref().map(|(confirm, _)| *confirm);
+            for confirm in [Some(set.confirm), update].into_iter().flatten() {
+                self.order_next = self.order_next.max(number_of_confirm(confirm) + 1);
+            }
+        }
         let owner: Arc<[u8]> = event.owner.into();
         let (is_set, is_confirmed) = (event.set.is_some(), event.is_confirmed);
         let key = OwnerKey { owner: Arc::clone(&owner), is_set, is_confirmed };
@@ -243,8 +254,33 @@ impl Image {
         self.clients.insert(id, client);
     }
 
+    /// Whether another record had the place of this one after it: what is told of it came too late.
+    fn is_before_place(&self, id: ClientId) -> bool {
+        let last = self.places.get(&id.index());
+        last.is_some_and(|last| last.wrapping_sub(id.generation()).cast_signed() > 0)
+    }
+
+    /// Gives a record its place, if no later one had it. The one before it goes.
+    fn takes_place(&mut self, id: ClientId) -> bool {
+        if self.is_before_place(id) {
+            return false;
+        }
+        let before = self.places.insert(id.index(), id.generation());
+        if let Some(before) = before.filter(|before| *before != id.generation()) {
+            self.forget(ClientId::new(id.instance(), before, id.index()));
+        }
+        true
+    }
+
     fn remove_client(&mut self, id: ClientId) {
+        if self.is_before_place(id) {
+            return;
+        }
         self.places.insert(id.index(), id.generation());
+        self.forget(id);
+    }
+
+    fn forget(&mut self, id: ClientId) {
         self.hosts.remove(&id);
         let Some(client) = self.clients.remove(&id) else { return };
         let ClientImage { owner, is_confirmed, .. } = client;
@@ -259,6 +295,18 @@ impl Image {
 }
 
 impl OpensImage {
+    /// Whether an open has locked something of its file.
+    pub(super) fn has_ranges(&self, number: OpenNumber, open: &OpenImage) -> bool {
+        let owners = self.ranges.get(&open.file).into_iter().flatten();
+        owners.into_iter().any(|(_, ranges)| ranges.has_tag(&(), number))
+    }
+
+    /// Whether an owner has a lock stateid by an open.
+    pub(super) fn has_stateid(&self, open: OpenNumber, owner: &[u8]) -> bool {
+        let locks = self.opens.get(&open).into_iter().flat_map(|open| &open.locks);
+        locks.filter_map(|lock| self.locks.get(lock)).any(|lock| *lock.owner == *owner)
+    }
+
     fn apply(&mut self, event: &Event<'_>) {
         match *event {
             Event::Owner { name, ref owner, .. } => {

@@ -1,17 +1,23 @@
 //! Where events wait for whoever keeps them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
 use super::Event;
 
+/// What many events took is given back above so many bytes.
+const CAPACITY_KEPT: usize = 1 << 20;
+
 /// Events that nobody has taken yet. Nothing is ever in it until [`Journal::begin`].
 #[derive(Default)]
 pub(crate) struct Journal {
     is_kept: AtomicBool,
-    has_events: AtomicBool,
     events: Mutex<Vec<u8>>,
+    /// How many events were noted. It rises under the lock of `events`.
+    noted: AtomicU64,
+    /// How many of these are kept.
+    kept: AtomicU64,
 }
 
 impl Journal {
@@ -25,19 +31,28 @@ impl Journal {
         if self.is_kept.load(Ordering::Relaxed) {
             let mut events = self.events.lock();
             event.append(&mut events);
-            self.has_events.store(true, Ordering::Release);
+            self.noted.fetch_add(1, Ordering::Release);
         }
     }
 
-    /// Whether there are events.
-    pub(crate) fn has_events(&self) -> bool {
-        self.has_events.load(Ordering::Acquire)
+    /// Whether there are events that are not kept yet. Somebody may be about to keep them.
+    pub(crate) fn has_unkept(&self) -> bool {
+        self.kept.load(Ordering::Acquire) < self.noted.load(Ordering::Acquire)
     }
 
-    /// Moves all events behind those in `taken`.
-    pub(crate) fn take(&self, taken: &mut Vec<u8>) {
+    /// Moves all events behind those in `taken`; how many were ever noted by then.
+    pub(crate) fn take(&self, taken: &mut Vec<u8>) -> u64 {
         let mut events = self.events.lock();
-        self.has_events.store(false, Ordering::Release);
-        taken.append(&mut events);
+        if events.capacity() > CAPACITY_KEPT {
+            taken.extend_from_slice(&std::mem::take(&mut *events));
+        } else {
+            taken.append(&mut events);
+        }
+        self.noted.load(Ordering::Relaxed)
+    }
+
+    /// So many events are kept.
+    pub(crate) fn are_kept(&self, count: u64) {
+        self.kept.fetch_max(count, Ordering::Release);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Event;
-use super::fold::{ClientImage, Image, OpensImage, SessionImage};
+use super::fold::{ClientImage, Image, OpenImage, OpensImage, SessionImage};
 use crate::client_locks::LockRecord;
 use crate::file_locks::LockOwner;
 use crate::opens::{AskedShares, ClientOpens, OpenRecord};
@@ -37,25 +37,36 @@ impl State {
         self.journal.begin();
     }
 
-    /// Whether there are events that nobody has taken.
-    pub fn has_events(&self) -> bool {
-        self.journal.has_events()
+    /// Whether there are events that are not kept yet ([`State::events_are_kept`]). Who took them may
+    /// be about to keep them.
+    pub fn has_unkept_events(&self) -> bool {
+        self.journal.has_unkept()
     }
 
-    /// Moves the events that nobody has taken behind those in `events`. None is ever taken twice,
-    /// and all that were noted before the call are in.
-    pub fn take_events(&self, events: &mut Vec<u8>) {
-        self.journal.take(events);
+    /// Moves the events that nobody has taken behind those in `events`. None is ever taken twice.
+    /// What it returns is to be given to [`State::events_are_kept`].
+    pub fn take_events(&self, events: &mut Vec<u8>) -> u64 {
+        self.journal.take(events)
+    }
+
+    /// The events are kept that were taken when [`State::take_events`] returned this, and all before
+    /// them.
+    pub fn events_are_kept(&self, taken: u64) {
+        self.journal.are_kept(taken);
     }
 
     /// Notes the whole state: an image that gets the events from here on, until those that
     /// [`State::take_events`] finds after this has returned, needs none from before.
     pub fn note_all(&self) {
-        self.journal.note(&Event::Serials {
-            state: self.serial.load(Ordering::Relaxed),
-            session: self.sessions.serial_next(),
-        });
-        let clients = self.registry.lock().note_all();
+        let clients = {
+            let registry = self.registry.lock();
+            self.journal.note(&Event::Serials {
+                state: self.serial.load(Ordering::Relaxed),
+                session: self.sessions.serial_next(),
+                record: registry.order_next(),
+            });
+            registry.note_all()
+        };
         for client in clients {
             let owners = client.owners.lock();
             let opens = client.opens.lock();
@@ -91,7 +102,7 @@ impl State {
     pub fn restore(&self, now_ms: u64, image: Image) {
         self.clock_ms.fetch_max(now_ms, Ordering::Relaxed);
         self.serial.fetch_max(image.serial_next, Ordering::Relaxed);
-        self.registry.lock().restore_places(&image.places);
+        self.registry.lock().restore_places(&image.places, image.order_next);
         for (id, mut client) in image.clients {
             let sessions = std::mem::take(&mut client.sessions);
             let opens = std::mem::take(&mut client.opens);
@@ -101,7 +112,10 @@ impl State {
             }
             self.restore_opens(&restored, &opens);
         }
-        for (id, host) in image.hosts {
+        // Of two by one name the one is meant that has something.
+        let (idle, with_opens): (Vec<_>, Vec<_>) =
+            image.hosts.into_iter().partition(|(_, host)| host.opens.opens.is_empty());
+        for (id, host) in with_opens.into_iter().chain(idle) {
             let told = (host.name, host.address, host.state);
             let restored = self.registry.lock().restore_host(now_ms, id, told);
             if let Some(client) = restored {
@@ -158,7 +172,13 @@ impl State {
         let now_ms = client.now_ms();
         client.owners.lock().restore(&image.owners, now_ms);
         let mut opens = client.opens.lock();
+        let mut count = 0;
         for (number, open) in &image.opens {
+            if client.host().is_some() && is_of_locks(open) && !image.has_ranges(*number, open) {
+                // It only waited.
+                continue;
+            }
+            count += 1;
             let record = OpenRecord {
                 owner: [].into(),
                 file: open.file,
@@ -169,7 +189,6 @@ impl State {
             opens.restore(*number, &open.owner, &record);
             self.files.restore(client, *number, &open.file, open.share);
         }
-        let count = u32::try_from(image.opens.len()).unwrap_or(u32::MAX);
         self.opens.fetch_add(count, Ordering::Relaxed);
         for (number, lock) in &image.locks {
             let Some(open) = image.opens.get(&lock.open) else { continue };
@@ -184,6 +203,10 @@ impl State {
                 for (name, ranges) in owners {
                     let owner = LockOwner { client: Arc::clone(client), name: Arc::clone(name) };
                     for (span, kind, open) in ranges.of_owner(&()) {
+                        // Its owner was not told, and may never ask for it again.
+                        if client.host().is_none() && !image.has_stateid(open, name) {
+                            continue;
+                        }
                         locks.restore(&owner, span, kind, open);
                         count += 1;
                     }
@@ -200,4 +223,9 @@ impl State {
             }
         }
     }
+}
+
+/// Whether a host's open is the one that its locks belong to.
+fn is_of_locks(open: &OpenImage) -> bool {
+    *open.owner == *crate::nlm::LOCKS
 }

@@ -19,6 +19,11 @@ pub(crate) struct SetClientRecord {
     pub(crate) update: Option<([u8; 8], Callback)>,
 }
 
+/// The number that makes a verifier differ from others of its instance.
+pub(crate) fn number_of_confirm(confirm: [u8; 8]) -> u64 {
+    u64::from_be_bytes(confirm) & u64::from(u32::MAX)
+}
+
 impl Registry {
     /// `SETCLIENTID` (RFC 7530 §16.33.5).
     pub(crate) fn set_client(
