@@ -457,6 +457,18 @@ fn without_slots(image: &Image) -> Image {
     copy
 }
 
+/// The image without the hosts' opens by which they only wait: nobody waits any more after a restart.
+fn without_waits(image: &Image) -> Image {
+    let mut copy = image.clone();
+    for (id, host) in &mut copy.hosts {
+        let opens = &image.hosts[id].opens;
+        host.opens.opens.retain(|number, open| {
+            *open.owner != *crate::nlm::LOCKS || opens.has_ranges(*number, open)
+        });
+    }
+    copy
+}
+
 /// What a slot says to a request.
 fn answer(session: &Arc<Session>, slot: u32, sequence: u32) -> String {
     match session.begin(1, &request(slot, sequence)) {
@@ -480,9 +492,12 @@ proptest! {
         let again = kept_state();
         again.restore(run.now_ms, run.image.clone());
         assert!(!again.has_unkept_events(), "a restored state notes itself when it is asked to");
-        assert_same(&run.image, &told(&again));
-        assert_eq!(again.opens(), run.state.opens());
-        assert_eq!(again.open_files(), run.state.open_files());
+        let without_waits = without_waits(&run.image);
+        assert_same(&without_waits, &told(&again));
+        if without_waits == run.image {
+            assert_eq!(again.opens(), run.state.opens());
+            assert_eq!(again.open_files(), run.state.open_files());
+        }
         for number in 0..3 {
             let mut held = run.state.locks(&file(number));
             held.retain(|lock| !lock.is_waiting);
@@ -492,7 +507,7 @@ proptest! {
             let mut all: Vec<_> = state
                 .clients(run.now_ms)
                 .into_iter()
-                .map(|client| (client.id, client.sessions, client.opens, client.locks))
+                .map(|client| (client.id, client.sessions, client.locks))
                 .collect();
             all.sort_unstable();
             all
