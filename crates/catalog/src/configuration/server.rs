@@ -134,7 +134,7 @@ pub struct ServerSettings {
     pub listen: Option<Vec<ListenAddress>>,
     /// Whether UDP is served too.
     pub udp: Option<bool>,
-    /// Whether NFSv4.1 and 4.0 are served beside NFSv3.
+    /// Whether NFSv4.0, 4.1 and 4.2 are served beside NFSv3.
     pub nfs4: Option<bool>,
     /// Whether to register with, or be, the host's rpcbind.
     pub rpcbind: Option<bool>,
