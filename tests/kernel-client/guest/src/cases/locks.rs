@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
 
-use super::{expect_equal, expect_errno};
+use super::{expect_equal, expect_errno, guest_monitor};
 use crate::children;
 use crate::context::Context;
 
@@ -27,6 +27,23 @@ fn open(path: &Path) -> Result<File> {
 /// Exclusion, by `fcntl` of whole files, between two mounts and several processes.
 pub(crate) fn between_clients(context: &Context) -> Result<()> {
     let is_nfs3 = context.nfs_version()? == "3";
+    if is_nfs3 {
+        guest_monitor::ensure(context)?;
+    }
+    match exclude(context, is_nfs3) {
+        // The guest's kernel kills a process now and then (`model.rs`), also of those that lock.
+        Err(error) if is_nfs3 && !guest_monitor::answers() => {
+            context.note(&format!("the guest's lock monitor is gone, so once more: {error:#}"))?;
+            guest_monitor::ensure(context)?;
+            exclude(context, is_nfs3)
+        }
+        // Why Linux gives no lock it tells nobody else.
+        Err(error) if is_nfs3 => Err(error.context(guest_monitor::kernel_messages()?)),
+        outcome => outcome,
+    }
+}
+
+fn exclude(context: &Context, is_nfs3: bool) -> Result<()> {
     let locks = if is_nfs3 { "lock" } else { "" };
     let (_one, directory) = context.mount_main(locks)?;
     let other = context.mount_other_with("main", locks)?;

@@ -5,6 +5,7 @@ pub(crate) mod crashes;
 pub(crate) mod directories;
 pub(crate) mod extents;
 pub(crate) mod files;
+mod guest_monitor;
 pub(crate) mod identities;
 pub(crate) mod limits;
 pub(crate) mod locks;
