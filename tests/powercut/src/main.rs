@@ -153,9 +153,11 @@ fn judge(arguments: &Arguments, tallies: &[Tally]) -> Result<()> {
         return Ok(());
     }
     if losses > 0 || surprises > 0 || halves > 0 && !arguments.allows_halves {
+        let examples: Vec<_> = tallies.iter().flat_map(|tally| &tally.examples).collect();
         bail!(
             "{losses} points lack what was acknowledged, {halves} have something \
-             unacknowledged by halves, {surprises} replies are unexpected"
+             unacknowledged by halves, {surprises} replies are unexpected; the first violations: \
+             {examples:#?}"
         );
     }
     Ok(())

@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 use crate::check::{Fault, Findings};
 use crate::crash::Survival;
 
+/// Violations that are told again at the end, of one file system.
+const EXAMPLES_MAX: usize = 8;
+
 /// Sums over the points of one file system.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
@@ -27,6 +30,8 @@ pub(crate) struct Tally {
     /// off in the middle of a block, takes the half for the whole.
     pub(crate) not_mounted: usize,
     pub(crate) violations: BTreeMap<Fault, usize>,
+    /// The first of them in words: for who has no more than the end of the output.
+    pub(crate) examples: Vec<String>,
     pub(crate) surprises: usize,
     pub(crate) objects: usize,
     pub(crate) replies: usize,
@@ -80,6 +85,9 @@ impl Tally {
         self.points_with_halves += usize::from(findings.has_halves());
         for violation in &findings.violations {
             *self.violations.entry(violation.fault).or_default() += 1;
+            if self.examples.len() < EXAMPLES_MAX {
+                self.examples.push(format!("{}, point {}: {violation}", self.name, self.points));
+            }
         }
     }
 
