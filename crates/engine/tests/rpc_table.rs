@@ -328,6 +328,7 @@ fn complaints_name_what_was_wrong() {
 fn rpcbind(transports: Transports) -> Engine {
     let config = EngineConfig {
         instance: 1,
+        nfs2: false,
         nfs4: false,
         handle_key: [9; 16],
         write_verifier: 77,
