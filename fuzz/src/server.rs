@@ -13,6 +13,7 @@ use steadfast_shares::{
 use steadfast_vfs::FsError;
 use steadfast_vfs::model::ModelFs;
 use steadfast_wire::mount::{Exports, FhStatus, MountList};
+use steadfast_wire::nfs2::NfsStat2;
 use steadfast_wire::nfs3::{
     Create3Args, CreateHow3, DirOpArgs3, Mkdir3Args, NfsFh3, Sattr3, SetTime3,
 };
@@ -88,6 +89,7 @@ impl Default for Server {
         };
         let config = EngineConfig {
             instance: 1,
+            nfs2: true,
             nfs4: true,
             handle_key: [3; 16],
             write_verifier: 1,
@@ -267,6 +269,10 @@ impl Server {
                     message.extend_from_slice(&self.stateid0);
                     continue;
                 }
+                ([b'H', b'2', index, bit], _) => {
+                    message.extend_from_slice(&self.handle2(*index, *bit));
+                    continue;
+                }
                 _ => {}
             }
             let handle = match (word, words.peek()) {
@@ -290,6 +296,19 @@ impl Server {
         }
         message.extend_from_slice(tail);
         message
+    }
+
+    /// A handle as NFSv2 has it, with one bit turned unless that is 0.
+    fn handle2(&self, index: u8, bit: u8) -> [u8; 32] {
+        let known = &self.handles[usize::from(index) % self.handles.len()];
+        let mut handle = [0; 32];
+        for (to, from) in handle.iter_mut().zip(known) {
+            *to = *from;
+        }
+        if bit != 0 {
+            handle[usize::from(bit) / 8] ^= 1 << (bit % 8);
+        }
+        handle
     }
 
     /// Keeps handles that a reply seems to have, for later calls.
@@ -352,6 +371,7 @@ fn check_reply(message: &[u8], reply: &[u8]) {
     };
     let results = reply.get(results_at..).unwrap_or(&[]);
     let is_well_formed = match (call.prog, call.vers, call.proc_) {
+        (NFS3, 2, procedure) => Some(is_result2(procedure, results)),
         (NFS3, 4, 1) => Some(is_compound(results)),
         (NFS3 | nfsacl::NFSACL, 3, procedure) | (mount::MOUNT, 3, procedure @ 1..) => {
             client_reads(call.prog, procedure, results)
@@ -375,6 +395,44 @@ fn check_reply(message: &[u8], reply: &[u8]) {
         _ => Some(results.is_empty()),
     };
     assert_eq!(is_well_formed, Some(true), "results of {call:?}: {results:?}");
+}
+
+/// Whether results are those of a procedure of NFSv2: the status is one of the protocol's, and what
+/// follows a success is as long as it must be.
+fn is_result2(procedure: u32, results: &[u8]) -> bool {
+    const HANDLE: usize = 32;
+    const ATTRIBUTES: usize = 68;
+    if [0, 3, 7].contains(&procedure) {
+        return results.is_empty();
+    }
+    let mut r = Reader::new(results);
+    let Ok(status) = NfsStat2::decode(&mut r) else { return false };
+    if status != NfsStat2::Ok {
+        return r.is_empty();
+    }
+    let rest = match procedure {
+        1 | 2 | 8 => r.fixed_opaque(ATTRIBUTES).is_ok(),
+        4 | 9 | 14 => r.fixed_opaque(HANDLE + ATTRIBUTES).is_ok(),
+        5 => r.opaque(1024).is_ok(),
+        6 => r.fixed_opaque(ATTRIBUTES).is_ok() && r.opaque(8192).is_ok(),
+        16 => is_list2(&mut r) && results.len() <= 8192,
+        17 => r.fixed_opaque(5 * 4).is_ok(),
+        _ => true,
+    };
+    rest && r.is_empty()
+}
+
+fn is_list2(r: &mut Reader<'_>) -> bool {
+    loop {
+        match r.bool() {
+            Ok(true) => {}
+            Ok(false) => return r.bool().is_ok(),
+            Err(_) => return false,
+        }
+        if r.u32().is_err() || r.opaque(255).is_err() || r.u32().is_err() {
+            return false;
+        }
+    }
 }
 
 /// Whether results begin as those of a COMPOUND do, and have room for as many operations as they say.

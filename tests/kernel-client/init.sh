@@ -12,6 +12,7 @@ mkdir -p /run/tmp /run/nfs /run/lock
 chmod 1777 /run/tmp
 
 modprobe nfsv3
+modprobe nfsv2 2>/dev/null
 modprobe nfs_acl 2>/dev/null
 ip link set lo up
 ip addr add "$GUEST_ADDRESS" dev vec0

@@ -51,7 +51,7 @@ const GANESHA_PACKAGES: &[&str] = &["nfs-ganesha", "nfs-ganesha-vfs", "nfs-ganes
 const USAGE: &str = "usage: cargo xtask kernel-client [OPTIONS]
 
   --server NAME       steadfast (default) or ganesha
-  --nfs VERSION       that mounts are made by: 3 (default), 4.0, 4.1 or 4.2
+  --nfs VERSION       that mounts are made by: 2, 3 (default), 4.0, 4.1 or 4.2
   --filesystem NAME   of the main share: ext4 (default), xfs or btrfs
   --only NAME         only cases whose name contains NAME; may be repeated
   --long              the long version of every case
@@ -95,8 +95,8 @@ impl Options {
                 "--server" => options.server = value()?.parse()?,
                 "--nfs" => {
                     options.nfs.clone_from(value()?);
-                    if !["3", "4.0", "4.1", "4.2"].contains(&options.nfs.as_str()) {
-                        bail!("--nfs is 3, 4.0, 4.1 or 4.2\n\n{USAGE}");
+                    if !["2", "3", "4.0", "4.1", "4.2"].contains(&options.nfs.as_str()) {
+                        bail!("--nfs is 2, 3, 4.0, 4.1 or 4.2\n\n{USAGE}");
                     }
                 }
                 "--filesystem" => options.filesystem = value()?.parse()?,

@@ -42,6 +42,7 @@ const STEPS: &[Step] = &[
     ("tests, machine busy", cargo_tests::run_busy),
     ("fuzzing, briefly", fuzz),
     ("kernel client, short", kernel),
+    ("kernel client, NFSv2", kernel_nfs2),
     ("kernel client, NFSv4.1", kernel_nfs4),
     ("kernel client, NFSv4.0", kernel_nfs40),
     ("kernel client, NFSv4.2", kernel_nfs42),
@@ -165,6 +166,24 @@ const CASES_OF_NFS4: [&str; 9] = [
 
 /// What differs most from NFSv4.1: owners' sequences, and no sessions.
 const CASES_OF_NFS40: [&str; 4] = ["exclusive-create", "locks", "git", "server-killed"];
+
+/// What NFSv2 does otherwise: names, devices, times, stable writes, the reply cache.
+const CASES_OF_NFS2: [&str; 10] = [
+    "links-and-special-files",
+    "names",
+    "rename",
+    "times",
+    "modes-and-owners",
+    "open-unlinked",
+    "append",
+    "root-squash",
+    "read-only-share",
+    "server-killed",
+];
+
+fn kernel_nfs2() -> Result<()> {
+    kernel_cases("2", &CASES_OF_NFS2)
+}
 
 fn kernel_nfs4() -> Result<()> {
     kernel_cases("4.1", &CASES_OF_NFS4)

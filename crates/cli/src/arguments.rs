@@ -250,6 +250,9 @@ pub(crate) struct ServerArguments {
     /// Serve NFSv4.0, 4.1 and 4.2 beside NFSv3 (docs/nfsv4.md says what of it is not there yet).
     #[arg(long)]
     pub(crate) nfs4: bool,
+    /// Serve NFSv2 too, for old devices (docs/nfsv2.md says which shares cannot be).
+    #[arg(long)]
+    pub(crate) nfs2: bool,
     /// Leave the host's rpcbind and port 111 alone.
     #[arg(long)]
     pub(crate) no_rpcbind: bool,

@@ -64,6 +64,7 @@ fn main() {
         let ids: Vec<ShareId> = exports.iter().map(|export| export.share.id).collect();
         let config = EngineConfig {
             instance: 1,
+            nfs2: false,
             nfs4: false,
             handle_key: [1; 16],
             write_verifier: 1,

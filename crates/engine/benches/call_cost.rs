@@ -84,6 +84,7 @@ fn main() {
         vec![Export { share: Arc::new(share), storage: Arc::new(ModelFs::new(1, 0o777)) }];
     let config = EngineConfig {
         instance: 1,
+        nfs2: false,
         nfs4: true,
         handle_key: [1; 16],
         write_verifier: 1,

@@ -19,7 +19,7 @@ use crate::reply_cache::{Admission, CallKey, Execution, Judged, KEY_BYTES, Reply
 use crate::shared::Shared;
 use crate::verdict::Awaited;
 use crate::waiting::{allow, waiting_by_degrees};
-use crate::wire_handle::SealedHandle;
+use crate::wire_handle::{FIXED_HANDLE_BYTES, SealedHandle};
 
 /// The largest transfer over UDP in bytes: with the headers it must fit one datagram.
 const UDP_TRANSFER_BYTES_MAX: u32 = 32 * 1024;
@@ -541,6 +541,18 @@ impl<'a> Call<'a> {
     /// A handle of a share as the client will hold it.
     pub(crate) fn seal(&self, share: &Share, handle: &StorageHandle) -> SealedHandle {
         self.shared.sealer.seal(share.id, handle)
+    }
+
+    /// The same in the 32 bytes that NFSv2 has.
+    ///
+    /// # Errors
+    /// `NotSupported` if it does not fit.
+    pub(crate) fn seal_fixed(
+        &self,
+        share: &Share,
+        handle: &StorageHandle,
+    ) -> Result<[u8; FIXED_HANDLE_BYTES], FsError> {
+        self.shared.sealer.seal_fixed(share.id, handle).ok_or(FsError::NotSupported)
     }
 }
 

@@ -82,6 +82,12 @@ pub enum MountRefusal {
     /// It cannot be said now.
     #[error("its names are not known yet, or its disk is not there: {0}")]
     NotNow(FsError),
+    /// Handles of the share do not fit what MOUNT 1 and 2, and so NFSv2, have.
+    #[error(
+        "the share's file system has handles of more than 32 bytes, and NFSv2 has no longer ones; \
+         mount it by NFSv3 or NFSv4"
+    )]
+    LongHandles,
     /// Something else is wrong.
     #[error("{0}")]
     Failed(FsError),

@@ -15,7 +15,7 @@ use crate::export::ExportTable;
 use crate::host::{CallHost, Room};
 use crate::identity::WireIdentity;
 use crate::operation::OperationId;
-use crate::peer::{Peer, Transport};
+use crate::peer::Peer;
 use crate::programs::{self, PROGRAMS, Unserved};
 use crate::record;
 use crate::reply::{CallFacts, ReplyBuffer};
@@ -69,8 +69,7 @@ impl Engine {
             header.prog,
             header.vers,
             header.proc_,
-            // Which needs a transport that heeds congestion (RFC 8881 §2.9.1).
-            self.shared.nfs4.is_some() && peer.transport == Transport::Tcp,
+            self.shared.optional_versions_over(peer.transport),
         ) {
             Ok(found) => found,
             Err(Unserved::Program) => {
@@ -173,11 +172,26 @@ impl Engine {
         if call.lacks_room == Some(Room::Later) {
             let result = reply.bytes.split_off(result_at);
             start.drop_reply(reply);
+            // Not even then does the client get a result that its protocol does not have.
+            let result = if operation.stays_silent(&result) { Vec::new() } else { result };
             let run = call.suspended.take().map(|run| Kept::Run(Box::new(run)));
             let kept = run.or(execution.map(|execution| Kept::Execution(Box::new(execution))));
             return Verdict::PutOff(PutOffCall { xid, result, kept });
         }
         let mut run = call.ended_run.take();
+        if operation.stays_silent(result) {
+            if promises.is_empty() {
+                start.drop_reply(reply);
+                if let Some(execution) = execution {
+                    self.replies.abandon(&execution);
+                }
+                return Verdict::Silent;
+            }
+            // What has promised something was executed, and must not be again.
+            reply.bytes.truncate(result_at);
+            operation.fail(&mut Writer::new(&mut reply.bytes), FsError::Io);
+        }
+        let result = reply.bytes.get(result_at..).unwrap_or(&[]);
         if promises.is_empty() {
             if let Some(execution) = execution {
                 // What a COMPOUND has done before it had to try later is not done again.

@@ -26,6 +26,7 @@ mod export;
 mod host;
 mod identity;
 mod mount;
+mod nfs2;
 mod nfs3;
 mod nfs4;
 mod nfsacl;
@@ -55,6 +56,7 @@ pub use host::{CallHost, ReplySink, Room, Stage, StorageId};
 pub use operation::{OperationId, OperationName};
 pub use outbound::{Grant, Outbound, OutboundCall};
 pub use peer::{Peer, Transport};
+pub use program::OptionalVersions;
 pub use programs::{ServedVersion, to_register};
 pub use record::{BEHIND_CHANGE_BYTES_MAX, call_of};
 pub use reply::{CallFacts, ReplyBuffer};
@@ -200,10 +202,13 @@ impl Engine {
     }
 
     /// Appends the reply that tells the client of a call that was put off to try later, and does so
-    /// with its duplicates: it will not be executed.
+    /// with its duplicates: it will not be executed. Appends nothing if the protocol has no such reply
+    /// (NFSv2): then the client is to send the call again.
     pub fn refuse(&self, call: PutOffCall, reply: &mut Vec<u8>) {
         let PutOffCall { xid, result, kept } = call;
+        let is_silent = result.is_empty();
         match kept {
+            Some(Kept::Execution(execution)) if is_silent => self.replies.abandon(&execution),
             Some(Kept::Execution(execution)) => self.replies.forget(&execution, &result),
             Some(Kept::Run(suspended)) => {
                 if let Some(nfs4) = &self.shared.nfs4 {
@@ -214,8 +219,10 @@ impl Engine {
             }
             None => {}
         }
-        steadfast_rpc::accepted_success(&mut Writer::new(reply), xid);
-        reply.extend(result);
+        if !is_silent {
+            steadfast_rpc::accepted_success(&mut Writer::new(reply), xid);
+            reply.extend(result);
+        }
     }
 
     /// Appends the reply of a parked call whose obligation was met, or could not be: then it

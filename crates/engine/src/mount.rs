@@ -18,11 +18,10 @@ use crate::host::Stage;
 use crate::operation::Operation;
 use crate::program::{Ignored, Null, Port, Procedure, Program, Row, Version};
 use crate::reply::ReplyBuffer;
+use crate::wire_handle::{FIXED_HANDLE_BYTES, SealedHandle};
 
 /// What is told of a path that was refused.
 const PATH_BYTES_TOLD: usize = 256;
-/// Size of a handle in versions 1 and 2.
-const HANDLE_BYTES: usize = 32;
 
 /// The one place where MOUNT's status codes are made. Versions 1 and 2 have UNIX's numbers,
 /// which are these but for the last two; to their clients those are merely a failure.
@@ -153,6 +152,14 @@ impl Procedure for Exportall {
     }
 }
 
+/// What MNT grants.
+enum Granted {
+    /// Versions 1 and 2: the handle.
+    Fixed([u8; FIXED_HANDLE_BYTES]),
+    /// Version 3: the handle, and by which flavours it may be used.
+    Any(SealedHandle, SmallVec<[u32; 4]>),
+}
+
 fn mnt(is_version_3: bool, call: &mut Call<'_>, path: &[u8], w: &mut Writer<'_>) -> Outcome {
     let mut share = None;
     let found = normalized(path).and_then(|path| {
@@ -161,12 +168,14 @@ fn mnt(is_version_3: bool, call: &mut Call<'_>, path: &[u8], w: &mut Writer<'_>)
         let (exported, below) = exports.by_path(&path).ok_or(FsError::NotFound)?;
         share = Some(exported.export.share.id);
         let (flavors, handle) = find(call, exported, below)?;
-        let sealed = call.seal(&exported.export.share, &handle);
-        if !is_version_3 && sealed.as_bytes().len() > HANDLE_BYTES {
-            return Err(FsError::NotSupported);
-        }
+        let share = &exported.export.share;
+        let granted = if is_version_3 {
+            Granted::Any(call.seal(share, &handle), flavors)
+        } else {
+            Granted::Fixed(call.seal_fixed(share, &handle)?)
+        };
         call.shared.mounts.add(call.peer.address.ip(), &path);
-        Ok((sealed, flavors))
+        Ok(granted)
     });
     match (found, share) {
         // MOUNT has no word for "later": the client's patience is longer than ours.
@@ -182,6 +191,7 @@ fn mnt(is_version_3: bool, call: &mut Call<'_>, path: &[u8], w: &mut Writer<'_>)
                 (FsError::AccessDenied, _) => MountRefusal::NoAccess,
                 (FsError::NotFound | FsError::NotDirectory, _) => MountRefusal::NoDirectory(error),
                 (FsError::TryLater, _) => MountRefusal::NotNow(error),
+                (FsError::NotSupported, _) if !is_version_3 => MountRefusal::LongHandles,
                 _ => MountRefusal::Failed(error),
             };
             let told = path.get(..path.len().min(PATH_BYTES_TOLD)).unwrap_or(path);
@@ -192,15 +202,11 @@ fn mnt(is_version_3: bool, call: &mut Call<'_>, path: &[u8], w: &mut Writer<'_>)
             }
             w.u32(status(error));
         }
-        (Ok((sealed, _)), _) if !is_version_3 => {
+        (Ok(Granted::Fixed(handle)), _) => {
             w.u32(0);
-            let mut fixed = [0; HANDLE_BYTES];
-            for (to, from) in fixed.iter_mut().zip(sealed.as_bytes()) {
-                *to = *from;
-            }
-            w.fixed_opaque(&fixed);
+            w.fixed_opaque(&handle);
         }
-        (Ok((sealed, flavors)), _) => {
+        (Ok(Granted::Any(sealed, flavors)), _) => {
             w.u32(0);
             w.opaque(sealed.as_bytes());
             w.u32(flavors.len() as u32);

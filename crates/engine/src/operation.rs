@@ -29,6 +29,9 @@ pub(crate) struct Failure {
     /// How many 32-bit words of zero follow when nothing is known of the objects (absent
     /// attributes).
     pub(crate) words: usize,
+    /// Whether the protocol has no status for "later", as NFSv2: then the number that stands for it
+    /// never leaves the server. The call gets no reply, and its client sends it again.
+    pub(crate) is_silent_for_now: bool,
 }
 
 impl Operation {
@@ -38,7 +41,7 @@ impl Operation {
         status: fn(FsError) -> u32,
         words: usize,
     ) -> Self {
-        let failure = Some(Failure { status, words });
+        let failure = Some(Failure { status, words, is_silent_for_now: false });
         Self { name, is_changing: false, asks_identity: true, failure }
     }
 
@@ -49,6 +52,17 @@ impl Operation {
         words: usize,
     ) -> Self {
         Self { is_changing: true, ..Self::reads(name, status, words) }
+    }
+
+    /// The same procedure of a protocol that has no status for "later".
+    pub(crate) const fn silent_for_now(self) -> Self {
+        match self.failure {
+            Some(failure) => {
+                let failure = Some(Failure { is_silent_for_now: true, ..failure });
+                Self { failure, ..self }
+            }
+            None => self,
+        }
     }
 
     /// A procedure that cannot fail once its arguments are decoded.
@@ -64,7 +78,7 @@ impl Operation {
     /// Appends the result that tells of an error, nothing being known of the objects. A row that
     /// cannot fail appends nothing.
     pub(crate) fn fail(&self, w: &mut Writer<'_>, error: FsError) {
-        let Some(Failure { status, words }) = self.failure else { return };
+        let Some(Failure { status, words, .. }) = self.failure else { return };
         w.u32(status(error));
         for _ in 0..words {
             w.u32(0);
@@ -74,6 +88,13 @@ impl Operation {
     /// Whether a result tells of a failure.
     pub(crate) fn is_failure(&self, result: &[u8]) -> bool {
         self.failure.is_some() && status_of(result).is_some_and(|status| status != 0)
+    }
+
+    /// Whether a result is none that a client may see: it tells of "later", for which the protocol has
+    /// no status.
+    pub(crate) fn stays_silent(&self, result: &[u8]) -> bool {
+        self.failure.is_some_and(|failure| failure.is_silent_for_now)
+            && self.tells_of(result, FsError::TryLater)
     }
 
     /// Whether a result tells of this error.

@@ -21,14 +21,55 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// The versions that are served: the last of NFS only if that was asked for.
-    pub(crate) fn served(&self, serves_nfs4: bool) -> &'static [Version] {
-        let is_unserved = |version: &Version| version.is_optional && !serves_nfs4;
-        match self.versions.split_last() {
-            Some((last, others)) if is_unserved(last) => others,
-            _ => self.versions,
+    /// The versions that are served: the first and the last of NFS only if they were asked for.
+    pub(crate) fn served(&self, asked_for: OptionalVersions) -> &'static [Version] {
+        let mut served = self.versions;
+        while let [first, others @ ..] = served
+            && !asked_for.has(first)
+        {
+            served = others;
+        }
+        while let [others @ .., last] = served
+            && !asked_for.has(last)
+        {
+            served = others;
+        }
+        served
+    }
+}
+
+/// Which of the versions are served that an administrator has to ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OptionalVersions {
+    /// NFSv2.
+    pub nfs2: bool,
+    /// NFSv4.
+    pub nfs4: bool,
+}
+
+impl OptionalVersions {
+    /// Every one.
+    pub const ALL: Self = Self { nfs2: true, nfs4: true };
+
+    /// Whether a version is served.
+    pub(crate) fn has(self, version: &Version) -> bool {
+        match version.demand {
+            Demand::Nobody => true,
+            Demand::Nfs2 => self.nfs2,
+            Demand::Nfs4 => self.nfs4,
         }
     }
+}
+
+/// Who has to ask for a version so that it is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Demand {
+    /// It always is.
+    Nobody,
+    /// [`OptionalVersions::nfs2`].
+    Nfs2,
+    /// [`OptionalVersions::nfs4`].
+    Nfs4,
 }
 
 /// A port that programs answer on.
@@ -44,8 +85,9 @@ pub(crate) enum Port {
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) number: u32,
-    /// Whether it is served only if an administrator asks for it.
-    pub(crate) is_optional: bool,
+    /// Whether it is served only if an administrator asks for it. Those that are stand first or last
+    /// in their program.
+    pub(crate) demand: Demand,
     /// By number of the procedure.
     pub(crate) procedures: &'static [Row],
 }
@@ -53,12 +95,18 @@ pub(crate) struct Version {
 impl Version {
     /// A version that is always served.
     pub(crate) const fn new(number: u32, procedures: &'static [Row]) -> Self {
-        Self { number, is_optional: false, procedures }
+        Self { number, demand: Demand::Nobody, procedures }
     }
 
     /// The same if it is served only when asked for.
-    pub(crate) const fn optional(self) -> Self {
-        Self { is_optional: true, ..self }
+    pub(crate) const fn if_asked_for(self, demand: Demand) -> Self {
+        Self { demand, ..self }
+    }
+
+    /// Whether it is served over UDP too: all but NFSv4, which needs a transport that heeds congestion
+    /// (RFC 8881 §2.9.1).
+    pub(crate) fn is_over_udp(&self) -> bool {
+        self.demand != Demand::Nfs4
     }
 }
 

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use crate::operation::{OperationId, OperationName};
-use crate::program::{Port, Program, Row, Version};
+use crate::program::{OptionalVersions, Port, Program, Row, Version};
 use crate::{mount, nfs3, nfsacl, nlm, nsm, rpcbind};
 
 /// Every program that is served; what is called most comes first.
@@ -26,15 +26,15 @@ pub struct ServedVersion {
 }
 
 /// What is to be registered with an rpcbind that runs on the host: every program and version that
-/// answers on the port of NFS, by number; NFSv4 if it is served.
-pub fn to_register(serves_nfs4: bool) -> Vec<ServedVersion> {
+/// answers on the port of NFS, by number.
+pub fn to_register(asked_for: OptionalVersions) -> Vec<ServedVersion> {
     let of_nfs = PROGRAMS.iter().filter(|program| program.port == Port::Nfs);
     let mut all: Vec<ServedVersion> = of_nfs
         .flat_map(|program| {
-            program.served(serves_nfs4).iter().map(|version| ServedVersion {
+            program.served(asked_for).iter().map(|version| ServedVersion {
                 program: program.number,
                 version: version.number,
-                over_udp: !version.is_optional,
+                over_udp: version.is_over_udp(),
             })
         })
         .collect();
@@ -110,16 +110,16 @@ pub(crate) fn find(
     program: u32,
     version: u32,
     procedure: u32,
-    serves_nfs4: bool,
+    asked_for: OptionalVersions,
 ) -> Result<Found, Unserved> {
     let is_meant = |of: &&Numbered| of.program.number == program && of.version.number == version;
     let found = NUMBERED.iter().find(is_meant);
-    if let Some(found) = found.filter(|found| serves_nfs4 || !found.version.is_optional) {
+    if let Some(found) = found.filter(|found| asked_for.has(found.version)) {
         let row = found.version.procedures.get(procedure as usize);
         return Ok(row.map(|row| (OperationId(found.first + procedure as u16), row)));
     }
     let known = PROGRAMS.iter().find(|known| known.number == program).ok_or(Unserved::Program)?;
-    let served = known.served(serves_nfs4);
+    let served = known.served(asked_for);
     let number = |version: Option<&Version>| version.map_or(0, |version| version.number);
     let (low, high) = (number(served.first()), number(served.last()));
     Err(Unserved::Version { low, high })
@@ -134,7 +134,7 @@ impl OperationId {
 
     /// The operation of a procedure.
     pub fn of(program: u32, version: u32, procedure: u32) -> Self {
-        match find(program, version, procedure, true) {
+        match find(program, version, procedure, OptionalVersions::ALL) {
             Ok(Some((id, _))) => id,
             Ok(None) | Err(_) => Self::OTHER,
         }
@@ -212,10 +212,13 @@ mod tests {
 
     #[test]
     fn what_is_not_served_is_other() {
-        for (program, version, procedure) in [(NFS, 3, 22), (NFS, 4, 2), (NFS, 5, 0), (1, 1, 0)] {
+        for (program, version, procedure) in
+            [(NFS, 3, 22), (NFS, 2, 18), (NFS, 4, 2), (NFS, 5, 0), (1, 1, 0)]
+        {
             assert_eq!(OperationId::of(program, version, procedure), OperationId::OTHER);
         }
         assert_eq!(OperationId::OTHER.to_string(), "other");
+        assert_eq!(OperationId::of(NFS, 2, 17).to_string(), "nfs2 STATFS");
         assert_eq!(OperationId::of(NFS, 3, 1).to_string(), "nfs3 GETATTR");
     }
 
@@ -240,19 +243,39 @@ mod tests {
     }
 
     #[test]
-    fn nfs4_is_served_when_asked_for() {
-        assert!(matches!(find(NFS, 4, 1, true), Ok(Some(_))));
-        assert!(matches!(find(NFS, 4, 1, false), Err(Unserved::Version { low: 3, high: 3 })));
-        assert!(matches!(find(NFS, 5, 1, true), Err(Unserved::Version { low: 3, high: 4 })));
-        let is_it = |it: &ServedVersion| (it.program, it.version) == (NFS, 4);
-        let registers = |serves| to_register(serves).iter().any(is_it);
-        assert!(registers(true) && !registers(false));
+    fn nfs2_and_nfs4_are_served_when_asked_for() {
+        let of = |nfs2, nfs4| OptionalVersions { nfs2, nfs4 };
+        for (asked_for, low, high) in [
+            (of(false, false), 3, 3),
+            (of(false, true), 3, 4),
+            (of(true, false), 2, 3),
+            (of(true, true), 2, 4),
+        ] {
+            for version in 0..6 {
+                let found = find(NFS, version, 1, asked_for);
+                if (low..=high).contains(&version) {
+                    assert!(matches!(found, Ok(Some(_))), "{asked_for:?} {version}");
+                } else {
+                    let Err(Unserved::Version { low: told_low, high: told_high }) = found else {
+                        panic!("{asked_for:?} {version}");
+                    };
+                    assert_eq!((told_low, told_high), (low, high));
+                }
+            }
+            let registered = to_register(asked_for);
+            let registered = registered.iter().filter(|it| it.program == NFS);
+            let registered: Vec<_> = registered.map(|it| (it.version, it.over_udp)).collect();
+            let expected: Vec<_> = (low..=high).map(|version| (version, version != 4)).collect();
+            assert_eq!(registered, expected);
+        }
     }
 
     #[test]
     fn all_that_answers_on_the_port_of_nfs_is_registered() {
-        let registered: Vec<_> =
-            to_register(false).into_iter().map(|it| (it.program, it.version)).collect();
+        let registered: Vec<_> = to_register(OptionalVersions::default())
+            .into_iter()
+            .map(|it| (it.program, it.version))
+            .collect();
         let expected = [
             (100_003, 3),
             (100_005, 1),

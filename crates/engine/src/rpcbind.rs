@@ -247,12 +247,12 @@ fn statistics(call: &Call<'_>, w: &mut Writer<'_>) {
 
 /// All that is served, by number, and whether over UDP too.
 fn services(call: &Call<'_>) -> Vec<(u32, u32, bool)> {
-    let serves_nfs4 = call.shared.nfs4.is_some();
+    let asked_for = call.shared.optional_versions();
     let of = |program: &Program, version: &Version| {
-        (program.number, version.number, !version.is_optional)
+        (program.number, version.number, version.is_over_udp())
     };
     let versions = |program: &'static Program| {
-        program.served(serves_nfs4).iter().map(move |version| of(program, version))
+        program.served(asked_for).iter().map(move |version| of(program, version))
     };
     let mut all: Vec<(u32, u32, bool)> = call.programs.iter().flat_map(versions).collect();
     all.sort_unstable();
@@ -260,11 +260,10 @@ fn services(call: &Call<'_>) -> Vec<(u32, u32, bool)> {
 }
 
 fn is_served(call: &Call<'_>, program: u32, version: u32) -> bool {
-    let serves_nfs4 = call.shared.nfs4.is_some();
+    let asked_for = call.shared.optional_versions();
     let program = call.programs.iter().find(|known| known.number == program);
-    program.is_some_and(|known| {
-        known.served(serves_nfs4).iter().any(|served| served.number == version)
-    })
+    program
+        .is_some_and(|known| known.served(asked_for).iter().any(|served| served.number == version))
 }
 
 fn port(call: &Call<'_>, program: u32) -> Option<u16> {

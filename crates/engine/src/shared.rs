@@ -12,6 +12,8 @@ use crate::export::ExportTable;
 use crate::mount::list::MountList;
 use crate::nfs4::{self, Nfs4};
 use crate::outbound::Outbound;
+use crate::peer::Transport;
+use crate::program::OptionalVersions;
 use crate::rpcbind::counts::CallCounts;
 use crate::rpcbind::transports::Transports;
 use crate::state_keeper::StateKeeper;
@@ -38,6 +40,8 @@ pub struct EngineConfig {
     pub transports: Transports,
     /// Counts the times that the server lost what it knew of clients: another number each time.
     pub instance: u32,
+    /// Whether NFSv2 is served.
+    pub nfs2: bool,
     /// Whether NFSv4 is served.
     pub nfs4: bool,
 }
@@ -86,6 +90,17 @@ impl Shared {
             verifier_changes: AtomicU64::new(0),
             config,
         }
+    }
+
+    /// Which of the optional versions are served.
+    pub(crate) fn optional_versions(&self) -> OptionalVersions {
+        OptionalVersions { nfs2: self.config.nfs2, nfs4: self.nfs4.is_some() }
+    }
+
+    /// The same over a transport: NFSv4 needs one that heeds congestion (RFC 8881 §2.9.1).
+    pub(crate) fn optional_versions_over(&self, transport: Transport) -> OptionalVersions {
+        let OptionalVersions { nfs2, nfs4 } = self.optional_versions();
+        OptionalVersions { nfs2, nfs4: nfs4 && transport == Transport::Tcp }
     }
 
     /// Keeps what was noted of the state: to be called before a client is told of it.

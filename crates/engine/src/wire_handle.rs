@@ -12,6 +12,11 @@
 //! | 8 | share (objects only) |
 //! | n | storage handle; of a node its key, 16 bytes |
 //!
+//! NFSv2 and MOUNT 1 and 2 have handles of 32 bytes always. What is shorter is padded with zeros.
+//! [`FORMAT_COMPACT`] is for storage handles of [`COMPACT_STORAGE_BYTES`] (XFS, tmpfs, ext4 below a
+//! share that crosses mounts), which would be 33 bytes: it has no length, but format, MAC, share and
+//! storage handle. What is longer still cannot be told to a client of these protocols.
+//!
 //! Only clients of NFSv4 get handles of nodes: [`HandleSealer::open`], by which all other programs
 //! open theirs, refuses them.
 //!
@@ -30,6 +35,14 @@ use crate::pseudo::NodeKey;
 const FORMAT_OBJECT: u8 = 1;
 /// A directory of the pseudo file system.
 const FORMAT_NODE: u8 = 2;
+/// An object of a share, in exactly 32 bytes.
+const FORMAT_COMPACT: u8 = 3;
+/// Size of a handle of NFSv2 and of MOUNT 1 and 2, in bytes.
+pub(crate) const FIXED_HANDLE_BYTES: usize = steadfast_wire::nfs2::HANDLE_BYTES;
+const COMPACT_MAC_AT: usize = 1;
+const COMPACT_BODY_AT: usize = 9;
+/// Bytes of the storage handles that [`FORMAT_COMPACT`] has room for, no more and no less.
+const COMPACT_STORAGE_BYTES: usize = FIXED_HANDLE_BYTES - COMPACT_BODY_AT - 8;
 const MAC_AT: usize = 2;
 const BODY_AT: usize = 10;
 const STORAGE_AT: usize = 18;
@@ -82,6 +95,35 @@ impl HandleSealer {
         self.sealed(FORMAT_OBJECT, share.0.to_be_bytes(), storage.as_bytes())
     }
 
+    /// Seals a handle of a share in 32 bytes; `None` if it is too long for that. An object gets the same
+    /// bytes always.
+    pub(crate) fn seal_fixed(
+        &self,
+        share: ShareId,
+        storage: &StorageHandle,
+    ) -> Option<[u8; FIXED_HANDLE_BYTES]> {
+        let bytes = storage.as_bytes();
+        let mut fixed = [0; FIXED_HANDLE_BYTES];
+        if bytes.len() < COMPACT_STORAGE_BYTES {
+            let sealed = self.seal(share, storage);
+            let sealed = sealed.as_bytes();
+            fixed.get_mut(..sealed.len())?.copy_from_slice(sealed);
+            return Some(fixed);
+        }
+        let body = [&share.0.to_be_bytes()[..], bytes].concat();
+        let (head, body_place) = fixed.split_at_mut_checked(COMPACT_BODY_AT)?;
+        if body.len() != body_place.len() {
+            return None;
+        }
+        body_place.copy_from_slice(&body);
+        let mac = self.mac(FORMAT_COMPACT, FIXED_HANDLE_BYTES as u8, &body);
+        if let [format, mac_place @ ..] = head {
+            *format = FORMAT_COMPACT;
+            mac_place.copy_from_slice(&mac);
+        }
+        Some(fixed)
+    }
+
     /// Seals a handle of a directory of the pseudo file system.
     pub(crate) fn seal_node(&self, node: &NodeKey) -> SealedHandle {
         let key = u128::from_be_bytes(node.0);
@@ -113,17 +155,18 @@ impl HandleSealer {
     /// handle's own length are accepted, since fixed-size handles (MOUNT v1 and v2) are padded so.
     pub(crate) fn open(&self, wire: &[u8]) -> Option<(ShareId, StorageHandle)> {
         // A MAC is not computed for what is refused anyway.
-        if *wire.first()? != FORMAT_OBJECT {
-            return None;
+        match *wire.first()? {
+            FORMAT_OBJECT => object_of(self.body_of(wire)?),
+            FORMAT_COMPACT => object_of(self.compact_body_of(wire)?),
+            _ => None,
         }
-        object_of(self.body_of(wire)?)
     }
 
     /// Opens a handle of either kind, as [`HandleSealer::open`] does.
     pub(crate) fn open_any(&self, wire: &[u8]) -> Option<Opened> {
         match *wire.first()? {
-            FORMAT_OBJECT => {
-                let (share, storage) = object_of(self.body_of(wire)?)?;
+            FORMAT_OBJECT | FORMAT_COMPACT => {
+                let (share, storage) = self.open(wire)?;
                 Some(Opened::Object(share, storage))
             }
             FORMAT_NODE => {
@@ -145,6 +188,15 @@ impl HandleSealer {
         let mac = handle.get(MAC_AT..BODY_AT)?;
         let body = handle.get(BODY_AT..)?;
         equal_in_constant_time(mac, &self.mac(format, length, body)).then_some(body)
+    }
+
+    /// The same for one of [`FORMAT_COMPACT`].
+    fn compact_body_of<'a>(&self, wire: &'a [u8]) -> Option<&'a [u8]> {
+        let wire: &[u8; FIXED_HANDLE_BYTES] = wire.try_into().ok()?;
+        let mac = wire.get(COMPACT_MAC_AT..COMPACT_BODY_AT)?;
+        let body = wire.get(COMPACT_BODY_AT..)?;
+        let length = FIXED_HANDLE_BYTES as u8;
+        equal_in_constant_time(mac, &self.mac(FORMAT_COMPACT, length, body)).then_some(body)
     }
 }
 
@@ -240,9 +292,44 @@ mod tests {
         }
 
         #[test]
+        fn handles_of_32_bytes_are_opened_too_and_nothing_else_is(
+            key: [u8; 16],
+            share: u64,
+            storage in proptest::collection::vec(any::<u8>(), 0..=HANDLE_BYTES_MAX),
+            flip in 0..FIXED_HANDLE_BYTES,
+            bit in 0_u8..8,
+        ) {
+            let sealer = HandleSealer::new(&key);
+            let storage = StorageHandle::new(&storage).unwrap();
+            let fixed = sealer.seal_fixed(ShareId(share), &storage);
+            let length = storage.as_bytes().len();
+            prop_assert_eq!(fixed.is_some(), length <= COMPACT_STORAGE_BYTES);
+            if let Some(fixed) = fixed {
+                let opened = (ShareId(share), storage);
+                prop_assert_eq!(sealer.open(&fixed), Some(opened));
+                prop_assert_eq!(
+                    sealer.open_any(&fixed),
+                    Some(Opened::Object(opened.0, opened.1))
+                );
+                let mut forged = fixed;
+                forged[flip] ^= 1 << bit;
+                prop_assert_eq!(sealer.open(&forged), None);
+                prop_assert_eq!(sealer.open_any(&forged), None);
+                if length == COMPACT_STORAGE_BYTES {
+                    prop_assert_eq!(fixed[0], FORMAT_COMPACT);
+                    prop_assert_eq!(sealer.open(&fixed[..31]), None);
+                    prop_assert_eq!(sealer.open(&[&fixed[..], &[0]].concat()), None);
+                } else {
+                    let sealed = sealer.seal(ShareId(share), &storage);
+                    prop_assert!(fixed.starts_with(sealed.as_bytes()));
+                }
+            }
+        }
+
+        #[test]
         fn any_bytes_are_refused_without_panic(
             mut bytes in proptest::collection::vec(any::<u8>(), 0..80),
-            format in 0..4_u8,
+            format in 0..5_u8,
         ) {
             if let Some(first) = bytes.first_mut() {
                 *first = format;
@@ -259,11 +346,18 @@ mod tests {
         let storage = StorageHandle::new(&[1, 2, 3]).expect("a short handle");
         assert_eq!(sealer.seal(ShareId(0xabcd), &storage).as_bytes(), GOLDEN_OBJECT);
         assert_eq!(sealer.seal_node(&NodeKey([9; 16])).as_bytes(), GOLDEN_NODE);
+        let storage = StorageHandle::new(&[5; 15]).expect("a short handle");
+        assert_eq!(sealer.seal_fixed(ShareId(0xabcd), &storage).expect("it fits"), GOLDEN_COMPACT);
     }
 
     const GOLDEN_OBJECT: &[u8] = &[
         0x01, 0x15, 0x9c, 0xea, 0xaf, 0x91, 0xb6, 0x11, 0x35, 0x97, 0x00, 0x00, 0x00, 0x00, 0x00,
         0x00, 0xab, 0xcd, 0x01, 0x02, 0x03,
+    ];
+    const GOLDEN_COMPACT: [u8; 32] = [
+        0x03, 0x71, 0xda, 0xc1, 0x33, 0x68, 0xce, 0x89, 0xb4, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+        0xab, 0xcd, 0x05, 0x05, 0x05, 0x05, 0x05, 0x05, 0x05, 0x05, 0x05, 0x05, 0x05, 0x05, 0x05,
+        0x05, 0x05,
     ];
     const GOLDEN_NODE: &[u8] = &[
         0x02, 0x1a, 0x5f, 0x67, 0xe3, 0xf3, 0xcc, 0xdf, 0x15, 0x76, 0x09, 0x09, 0x09, 0x09, 0x09,

@@ -122,6 +122,7 @@ impl Bench {
         });
         let config = EngineConfig {
             instance: 1,
+            nfs2: false,
             nfs4: false,
             handle_key: [9; 16],
             write_verifier: 77,

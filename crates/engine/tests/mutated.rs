@@ -63,6 +63,78 @@ fn xdr(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     bytes
 }
 
+/// A handle as NFSv2 has it.
+fn fixed(handle: &[u8]) -> [u8; 32] {
+    let mut fixed = [0; 32];
+    fixed[..handle.len()].copy_from_slice(handle);
+    fixed
+}
+
+/// Arguments of every procedure of NFSv2.
+fn calls_of_nfs2(root: &[u8; 32], file: &[u8; 32]) -> Vec<Vec<u8>> {
+    let handle = |w: &mut Writer<'_>| w.fixed_opaque(file);
+    let place = |w: &mut Writer<'_>, name: &[u8]| {
+        w.fixed_opaque(root);
+        w.opaque(name);
+    };
+    let set = |w: &mut Writer<'_>| {
+        for word in [0o100_644, 1, u32::MAX, 100, 5, 6, 7, 1_000_000] {
+            w.u32(word);
+        }
+    };
+    let words =
+        |words: &'static [u32]| move |w: &mut Writer<'_>| words.iter().for_each(|it| w.u32(*it));
+    vec![
+        vec![],
+        xdr(handle),
+        xdr(|w| {
+            handle(w);
+            set(w);
+        }),
+        vec![],
+        xdr(|w| place(w, b"f")),
+        xdr(handle),
+        xdr(|w| {
+            handle(w);
+            words(&[0, 100, 0])(w);
+        }),
+        vec![],
+        xdr(|w| {
+            handle(w);
+            words(&[0, 3, 0])(w);
+            w.opaque(b"hello");
+        }),
+        xdr(|w| {
+            place(w, b"g2");
+            set(w);
+        }),
+        xdr(|w| place(w, b"g2")),
+        xdr(|w| {
+            place(w, b"s2");
+            place(w, b"t2");
+        }),
+        xdr(|w| {
+            handle(w);
+            place(w, b"l2");
+        }),
+        xdr(|w| {
+            place(w, b"s2");
+            w.opaque(b"target");
+            set(w);
+        }),
+        xdr(|w| {
+            place(w, b"d2");
+            set(w);
+        }),
+        xdr(|w| place(w, b"d2")),
+        xdr(|w| {
+            w.fixed_opaque(root);
+            words(&[0, 4096])(w);
+        }),
+        xdr(handle),
+    ]
+}
+
 /// A valid call of every procedure of every program.
 fn valid_calls(server: &Server) -> Vec<Vec<u8>> {
     let mounted = server.call(&message(100_005, 3, 1, &xdr(|w| w.opaque(b"/a")))).unwrap();
@@ -94,6 +166,7 @@ fn valid_calls(server: &Server) -> Vec<Vec<u8>> {
         }
     };
     let handle = |w: &mut Writer<'_>| w.opaque(&file);
+    let nfs2 = calls_of_nfs2(&fixed(&root), &fixed(&file));
     let nfs: Vec<Vec<u8>> = vec![
         vec![],
         xdr(handle),
@@ -204,6 +277,7 @@ fn valid_calls(server: &Server) -> Vec<Vec<u8>> {
     let path = xdr(|w| w.opaque(b"/a"));
     let mount = vec![vec![], path.clone(), vec![], path, vec![], vec![]];
     numbered(100_003, 3, nfs)
+        .chain(numbered(100_003, 2, nfs2))
         .chain(numbered(
             100_227,
             3,

@@ -104,6 +104,7 @@ impl Server {
     fn new() -> Self {
         let config = EngineConfig {
             instance: 1,
+            nfs2: true,
             nfs4: false,
             handle_key: [3; 16],
             write_verifier: 1,

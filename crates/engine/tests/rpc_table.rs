@@ -184,12 +184,12 @@ fn calls_as_rfc_5531_has_them() {
         ("", Call { procedure: (u32::MAX, 3, 0), ..null() }, ProgramUnavailable),
         (
             "PROG_MISMATCH and its bounds",
-            Call { procedure: (NFS, 2, 0), ..null() },
-            ProgramMismatch(3, 3),
+            Call { procedure: (NFS, 1, 0), ..null() },
+            ProgramMismatch(2, 3),
         ),
-        ("", Call { procedure: (NFS, 4, 0), ..null() }, ProgramMismatch(3, 3)),
-        ("", Call { procedure: (NFS, 0, 0), ..null() }, ProgramMismatch(3, 3)),
-        ("", Call { procedure: (NFS, u32::MAX, 0), ..null() }, ProgramMismatch(3, 3)),
+        ("", Call { procedure: (NFS, 4, 0), ..null() }, ProgramMismatch(2, 3)),
+        ("", Call { procedure: (NFS, 0, 0), ..null() }, ProgramMismatch(2, 3)),
+        ("", Call { procedure: (NFS, u32::MAX, 0), ..null() }, ProgramMismatch(2, 3)),
         ("", Call { procedure: (NFSACL, 2, 0), ..null() }, ProgramMismatch(3, 3)),
         ("", Call { procedure: (MOUNT, 0, 0), ..null() }, ProgramMismatch(1, 3)),
         ("", Call { procedure: (MOUNT, 4, 0), ..null() }, ProgramMismatch(1, 3)),
@@ -328,6 +328,7 @@ fn complaints_name_what_was_wrong() {
 fn rpcbind(transports: Transports) -> Engine {
     let config = EngineConfig {
         instance: 1,
+        nfs2: false,
         nfs4: false,
         handle_key: [9; 16],
         write_verifier: 77,

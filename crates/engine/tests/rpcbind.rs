@@ -32,6 +32,7 @@ impl Asked {
     fn at(local: &str, transports: Transports) -> Self {
         let config = EngineConfig {
             instance: 1,
+            nfs2: false,
             nfs4: false,
             handle_key: [9; 16],
             write_verifier: 77,

@@ -473,9 +473,12 @@ impl Executor {
                     Ok(()) => return,
                     Err(call) => {
                         context.counters.told_later.add(1);
+                        let before = reply.bytes.len();
                         context.shared.service.refuse(call, &mut reply.bytes);
-                        // Who sends datagrams sends them again, and MOUNT has no word for later.
-                        Ok(if address.is_some() { Verdict::Silent } else { Verdict::Replied })
+                        // Who sends datagrams sends them again, and MOUNT has no word for later; nor
+                        // has NFSv2, which gets nothing.
+                        let is_silent = address.is_some() || reply.bytes.len() == before;
+                        Ok(if is_silent { Verdict::Silent } else { Verdict::Replied })
                     }
                 }
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use steadfast_catalog::configuration::ServerSettings;
 use steadfast_durability::IntentLogKeeper;
-use steadfast_engine::{Engine, Transports};
+use steadfast_engine::{Engine, OptionalVersions, Transports};
 use steadfast_runtime::{self as runtime, ReplyLog, ServerOptions};
 
 use crate::configuration::listen_addresses;
@@ -91,12 +91,15 @@ pub(crate) struct Listening {
 impl Listening {
     /// Registers with the host's rpcbind if there is one. Returns the runtime, how clients find it,
     /// and what rpcbind knows of us.
-    pub(crate) fn register(self, serves_nfs4: bool) -> (runtime::Server, MountBy, Vec<Netid>) {
+    pub(crate) fn register(
+        self,
+        asked_for: OptionalVersions,
+    ) -> (runtime::Server, MountBy, Vec<Netid>) {
         let mut registered = Vec::new();
         let lookup = match self.found {
             Found::Running(mut rpcbind) => {
                 let netids = registration::netids(&self.listen, self.udp);
-                match rpcbind.set(&netids, serves_nfs4) {
+                match rpcbind.set(&netids, asked_for) {
                     Ok(()) => {
                         registered = netids;
                         tracing::info!("registered with the rpcbind of this host");
@@ -118,7 +121,8 @@ impl Listening {
                 PortLookup::Told
             }
         };
-        let mount_by = MountBy { listen: self.listen, lookup, udp: self.udp, nfs4: serves_nfs4 };
+        let nfs4 = asked_for.nfs4;
+        let mount_by = MountBy { listen: self.listen, lookup, udp: self.udp, nfs4 };
         (self.server, mount_by, registered)
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, Socket, Type};
 use steadfast_client::rpcbind::RPCBIND;
 use steadfast_client::{Identity, NFS3, Procedure, ReplyBody, append_call, parse_reply};
-use steadfast_engine::{ServedVersion, to_register};
+use steadfast_engine::{OptionalVersions, ServedVersion, to_register};
 use steadfast_xdr::{Reader, Writer, XdrError};
 
 /// The port of rpcbind.
@@ -204,7 +204,11 @@ impl Rpcbind {
     ///
     /// # Errors
     /// What was refused, in words.
-    pub(crate) fn set(&mut self, netids: &[Netid], serves_nfs4: bool) -> Result<(), String> {
+    pub(crate) fn set(
+        &mut self,
+        netids: &[Netid],
+        asked_for: OptionalVersions,
+    ) -> Result<(), String> {
         let silent = |error| format!("rpcbind does not answer: {error}");
         let ours = netids.first().map_or(0, |netid| netid.address.port());
         if let Some(theirs) = self.other_port((NFS3, 3), ours).map_err(silent)? {
@@ -224,13 +228,14 @@ impl Rpcbind {
                  NFSv3 may wait 30 s for a lock that is free"
             );
         }
-        for ServedVersion { program, version, .. } in to_register(true).into_iter().filter(is_to_be)
+        for ServedVersion { program, version, .. } in
+            to_register(OptionalVersions::ALL).into_iter().filter(is_to_be)
         {
             for netid in netids {
                 self.unset(program, version, *netid).map_err(silent)?;
             }
         }
-        let served = to_register(serves_nfs4);
+        let served = to_register(asked_for);
         let served = served.iter().filter(|it| is_to_be(it));
         let all = served.flat_map(|served| netids.iter().map(|netid| (*served, *netid)));
         let is_served = |(served, netid): &(ServedVersion, Netid)| {
@@ -317,7 +322,7 @@ impl Rpcbind {
             Err(CallError::Refused(_)) => return self.withdraw2(is_ours),
             known => known?,
         };
-        let served = to_register(true);
+        let served = to_register(OptionalVersions::ALL);
         let is_a_program = |known: &&Registration| {
             served.iter().any(|it| (it.program, it.version) == (known.program, known.version))
         };
@@ -333,7 +338,7 @@ impl Rpcbind {
     /// keeps both.
     fn withdraw2(&mut self, is_ours: impl Fn(&Registration) -> bool) -> Result<(), CallError> {
         let known = self.call(2, DUMP, &[], mappings)?;
-        for ServedVersion { program, version, .. } in to_register(true) {
+        for ServedVersion { program, version, .. } in to_register(OptionalVersions::ALL) {
             let of_program =
                 |known: &&Registration| (known.program, known.version) == (program, version);
             let mut of_program = known.iter().filter(of_program).peekable();
@@ -587,44 +592,55 @@ mod tests {
 
     #[test]
     fn programs_are_unset_and_set() {
-        for (serves_nfs4, set) in [(false, 9), (true, 10)] {
-            let (address, thread) = stand_in([vec![word(0); 3], vec![word(1); 10 + set]].concat());
+        let of = |nfs2, nfs4| OptionalVersions { nfs2, nfs4 };
+        for (asked_for, set) in [
+            (of(false, false), 9),
+            (of(false, true), 10),
+            (of(true, false), 10),
+            (of(true, true), 11),
+        ] {
+            let (address, thread) = stand_in([vec![word(0); 3], vec![word(1); 11 + set]].concat());
             let mut rpcbind = Rpcbind::connect(address).expect("connected");
-            rpcbind.set(&tcp(), serves_nfs4).expect("registered");
+            rpcbind.set(&tcp(), asked_for).expect("registered");
             drop(rpcbind);
             let calls = thread.join().expect("no panic");
-            // Also NFSv4 is unset: an earlier server may have had it.
+            // Also NFSv2 and NFSv4 are unset: an earlier server may have had them.
             let sets = vec![(4, 1); set];
-            assert_eq!(kinds(&calls), [&[(2, 3); 3][..], &[(4, 2); 10], &sets].concat());
+            assert_eq!(kinds(&calls), [&[(2, 3); 3][..], &[(4, 2); 11], &sets].concat());
         }
     }
 
     #[test]
     fn nfs4_is_registered_for_tcp_alone() {
         let both = netids(&["0.0.0.0:2049".parse().expect("an address")], true);
-        let (address, thread) = stand_in([vec![word(0); 3], vec![word(1); 20 + 19]].concat());
+        let (address, thread) = stand_in([vec![word(0); 3], vec![word(1); 22 + 21]].concat());
         let mut rpcbind = Rpcbind::connect(address).expect("connected");
-        rpcbind.set(&both, true).expect("registered");
+        rpcbind.set(&both, OptionalVersions::ALL).expect("registered");
         drop(rpcbind);
         let calls = thread.join().expect("no panic");
-        assert_eq!(kinds(&calls[23..]), [(4, 1); 19]);
+        assert_eq!(kinds(&calls[25..]), [(4, 1); 21]);
     }
 
     #[test]
     fn an_old_rpcbind_gets_version_2() {
-        let answers = [vec![word(0); 3], vec![[Answer::Mismatch, word(1)]; 19].concat()].concat();
+        let answers = [vec![word(0); 3], vec![[Answer::Mismatch, word(1)]; 20].concat()].concat();
         let (address, thread) = stand_in(answers);
-        Rpcbind::connect(address).expect("connected").set(&tcp(), false).expect("registered");
+        Rpcbind::connect(address)
+            .expect("connected")
+            .set(&tcp(), OptionalVersions::default())
+            .expect("registered");
         let calls = kinds(&thread.join().expect("no panic"));
-        assert_eq!(calls[3..23], [[(4, 2), (2, 2)]; 10].concat());
-        assert_eq!(calls[23..], [[(4, 1), (2, 1)]; 9].concat());
+        assert_eq!(calls[3..25], [[(4, 2), (2, 2)]; 11].concat());
+        assert_eq!(calls[25..], [[(4, 1), (2, 1)]; 9].concat());
     }
 
     #[test]
     fn a_refusal_is_told() {
         let (address, thread) = stand_in(vec![word(0); 14]);
-        let error =
-            Rpcbind::connect(address).expect("connected").set(&tcp(), false).expect_err("refused");
+        let error = Rpcbind::connect(address)
+            .expect("connected")
+            .set(&tcp(), OptionalVersions::default())
+            .expect_err("refused");
         assert_eq!(error, "rpcbind did not register program 100003 for tcp");
         thread.join().expect("no panic");
     }
@@ -633,8 +649,10 @@ mod tests {
     fn after_a_refusal_nothing_stays_registered() {
         let sets = vec![word(1), word(1), word(0)];
         let (address, thread) = stand_in([vec![word(0); 13], sets, vec![word(1); 5]].concat());
-        let error =
-            Rpcbind::connect(address).expect("connected").set(&tcp(), false).expect_err("refused");
+        let error = Rpcbind::connect(address)
+            .expect("connected")
+            .set(&tcp(), OptionalVersions::default())
+            .expect_err("refused");
         assert_eq!(error, "rpcbind did not register program 100005 for tcp");
         let calls = thread.join().expect("no panic");
         assert_eq!(kinds(&calls[16..]), [(4, 2), (4, 2)]);
@@ -645,8 +663,10 @@ mod tests {
     #[test]
     fn an_rpcbind_that_hangs_up_is_asked_nothing_more() {
         let (address, thread) = stand_in(vec![word(0); 5]);
-        let error =
-            Rpcbind::connect(address).expect("connected").set(&tcp(), false).expect_err("gone");
+        let error = Rpcbind::connect(address)
+            .expect("connected")
+            .set(&tcp(), OptionalVersions::default())
+            .expect_err("gone");
         assert!(error.starts_with("rpcbind does not answer: "), "{error}");
         thread.join().expect("no panic");
     }
@@ -656,8 +676,10 @@ mod tests {
         let other = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = other.local_addr().expect("an address").port();
         let (address, thread) = stand_in(vec![word(port.into())]);
-        let error =
-            Rpcbind::connect(address).expect("connected").set(&tcp(), false).expect_err("refused");
+        let error = Rpcbind::connect(address)
+            .expect("connected")
+            .set(&tcp(), OptionalVersions::default())
+            .expect_err("refused");
         assert!(error.contains("another NFS server"), "{error}");
         assert_eq!(kinds(&thread.join().expect("no panic")), [(2, 3)]);
     }
@@ -669,7 +691,7 @@ mod tests {
         let answers = [vec![word(0), port, word(0)], vec![word(1); 9 + 8]].concat();
         let (address, thread) = stand_in(answers);
         let mut rpcbind = Rpcbind::connect(address).expect("connected");
-        rpcbind.set(&tcp(), false).expect("registered");
+        rpcbind.set(&tcp(), OptionalVersions::default()).expect("registered");
         drop(rpcbind);
         let calls = thread.join().expect("no panic");
         assert_eq!(calls.len(), 20);

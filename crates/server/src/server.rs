@@ -7,7 +7,7 @@ use std::time::Duration;
 use steadfast_access::Access;
 use steadfast_catalog::configuration::{NamesSettings, ServerSettings};
 use steadfast_control::Control;
-use steadfast_engine::{Engine, EngineConfig, ExportTable};
+use steadfast_engine::{Engine, EngineConfig, ExportTable, OptionalVersions};
 use steadfast_posixfs::{ProcessPowers, Storage, StorageOptions};
 use steadfast_runtime::{self as runtime, ServerOptions};
 
@@ -189,7 +189,7 @@ impl Server {
                 outbound.forget_former();
             }
         }));
-        let (runtime, mount_by, registered) = listening.register(serves_nfs4(settings));
+        let (runtime, mount_by, registered) = listening.register(asked_for(settings));
         self.shares.set_mount_by(mount_by.clone());
         self.outbound.notify_former();
         (self.runtime, self.mount_by, self.registered) = (Some(runtime), mount_by, registered);
@@ -402,7 +402,8 @@ fn engine(
     let mut engine = Engine::with_authority(
         EngineConfig {
             instance: clients.instance,
-            nfs4: serves_nfs4(settings),
+            nfs2: asked_for(settings).nfs2,
+            nfs4: asked_for(settings).nfs4,
             handle_key: state.handle_key,
             write_verifier: log.write_verifier,
             transfer_bytes_max: transfer_bytes(settings),
@@ -435,8 +436,9 @@ fn start_outbound(engine: &Arc<Engine>, nsm: Nsm) -> Sender {
     outbound
 }
 
-fn serves_nfs4(settings: &ServerSettings) -> bool {
-    settings.nfs4.unwrap_or(false)
+/// The versions that are served only where the settings say so.
+fn asked_for(settings: &ServerSettings) -> OptionalVersions {
+    OptionalVersions { nfs2: settings.nfs2.unwrap_or(false), nfs4: settings.nfs4.unwrap_or(false) }
 }
 
 fn start_shares(

@@ -1,4 +1,4 @@
-//! Message types of ONC RPC, rpcbind, MOUNT, NFSv3, NFSv4, NFSACL, NLM and NSM: what is on the wire,
+//! Message types of ONC RPC, rpcbind, MOUNT, NFSv2, NFSv3, NFSv4, NFSACL, NLM and NSM: what is on the wire,
 //! field by field, under the names the RFCs give.
 //!
 //! Each type both reads ([`steadfast_xdr::Decode`], borrowing from the message) and writes
@@ -6,12 +6,13 @@
 //! are checked while reading. What a field means to a server is not this crate's business: it
 //! must never know a file system, a share or a connection.
 //!
-//! Results have types where somebody reads them: all of NFSv4, none of NFSv3, which the client reads
+//! Results have types where somebody reads them: all of NFSv4, none of NFSv2 and of NFSv3, which the client reads
 //! into types of its own. The server writes most results straight from its storage's attributes.
 #![forbid(unsafe_code)]
 
 mod codec;
 pub mod mount;
+pub mod nfs2;
 pub mod nfs3;
 pub mod nfs4;
 pub mod nfsacl;

@@ -48,6 +48,8 @@ macro_rules! types {
     };
 }
 
+#[path = "round_trip/nfs2.rs"]
+mod nfs2;
 #[path = "round_trip/nfs4/mod.rs"]
 mod nfs4;
 #[path = "round_trip/nlm.rs"]
@@ -110,7 +112,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
     #[test]
     fn any_bytes_can_be_read_by_every_type(bytes in likely_bytes()) {
-        for (name, reencode) in ALL {
+        for (name, reencode) in ALL.iter().chain(nfs2::ALL) {
             if let Some((again, read)) = reencode(&bytes) {
                 prop_assert!(read <= bytes.len());
                 // Padding is the one thing that is not kept: it is written as zeros.

@@ -10,7 +10,7 @@ use steadfast_fuzz::server::{Server, message};
 /// Program, version and number of procedures.
 const PROGRAMS: [(u32, u32, u32); 8] = [
     (100_003, 3, 23),
-    (100_003, 3, 23),
+    (100_003, 2, 19),
     (100_227, 3, 4),
     (100_005, 3, 7),
     (100_005, 1, 8),

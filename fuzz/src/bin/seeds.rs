@@ -42,7 +42,7 @@ use steadfast_wire::nfs4::{
 use steadfast_wire::nfsacl::{AclEntry, AclList, Getacl3Args, SecAttr, Setacl3Args};
 use steadfast_wire::rpc::{CallHeader, OpaqueAuth};
 use steadfast_wire::rpcbind::{AddressEntry, Binding, Mapping, UniversalAddress};
-use steadfast_wire::{nlm, nsm};
+use steadfast_wire::{nfs2, nlm, nsm};
 use steadfast_xdr::Encode;
 
 /// Root of `/a`, root of `/b`, the file and the directory in `/a`.
@@ -82,6 +82,7 @@ fn main() -> io::Result<()> {
     nfsacl(&seeds)?;
     framing(&seeds)?;
     engine(&seeds, &arguments)?;
+    nfs2(&seeds)?;
     nfs4(&seeds)?;
     nlm(&seeds)?;
     configuration(&seeds)?;
@@ -91,6 +92,49 @@ fn main() -> io::Result<()> {
     mark(&seeds)?;
     begun(&seeds)?;
     seeds.put("xdr_reader", "every_step", b"\x01\x02\x03\x04\x05\x46\x08\x89\xfd\0\0\0\0\0\x01abc")
+}
+
+/// Calls of NFSv2, with stand-ins for handles.
+fn nfs2(seeds: &Seeds<'_>) -> io::Result<()> {
+    let handle = [7; 32];
+    let place = nfs2::DirOpArgs2 { dir: nfs2::NfsFh2(&handle), name: b"name" };
+    let unset = nfs2::NfsTime2 { seconds: nfs2::UNSET, useconds: nfs2::UNSET };
+    let attributes =
+        nfs2::Sattr2 { mode: 0o644, uid: 0, gid: 0, size: 0, atime: unset, mtime: unset };
+    let symlink = nfs2::Symlink2Args { from: place, to: b"target", attributes };
+    let write = nfs2::Write2Args {
+        file: place.dir,
+        beginoffset: 0,
+        offset: 3,
+        totalcount: 0,
+        data: b"hello",
+    };
+    seeds.picked("nfs2_arguments", "symlink", 9, &symlink)?;
+    seeds.picked("nfs2_arguments", "write", 5, &write)?;
+    let (root, file, set) = (b"H2\0\0", b"H2\x02\0", written(&attributes));
+    let name = |name: &[u8]| [&root[..], &[0, 0, 0, 4], name].concat();
+    let calls: Vec<(u8, Vec<u8>)> = vec![
+        (1, file.to_vec()),
+        (2, [&file[..], &set].concat()),
+        (4, name(b"name")),
+        (9, [name(b"name"), set.clone()].concat()),
+        (8, [&file[..], &[0; 12], b"\0\0\0\x04abcd"].concat()),
+        (6, [&file[..], &[0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0]].concat()),
+        (13, [name(b"link"), name(b"text")[4..].to_vec(), set.clone()].concat()),
+        (14, [name(b"dir."), set].concat()),
+        (12, [file.to_vec(), name(b"hard")].concat()),
+        (11, [name(b"hard"), name(b"move")].concat()),
+        (16, [&root[..], &[0, 0, 0, 0, 0, 0, 16, 0]].concat()),
+        (17, root.to_vec()),
+        (10, name(b"move")),
+        (15, name(b"dir.")),
+        (1, b"H2\0\x50".to_vec()),
+    ];
+    let calls: Vec<u8> = (1..)
+        .zip(&calls)
+        .flat_map(|(xid, (procedure, arguments))| step(1, *procedure, xid, arguments))
+        .collect();
+    seeds.put("engine_call", "all_of_nfs2", &calls)
 }
 
 /// COMPOUNDs that make, write, read and list, with stand-ins for handles.

@@ -92,7 +92,7 @@ impl Server {
     /// Mount options that spare the client the port mapper.
     pub(crate) fn port_options(&self, nfs: &str) -> String {
         // Which has no protocol beside it.
-        if nfs != "3" {
+        if !["2", "3"].contains(&nfs) {
             return format!("port={NFS_PORT}");
         }
         let mount_port = match self.kind {
@@ -251,9 +251,9 @@ impl Server {
 }
 
 fn steadfast_configuration(directory: &Path, storage: &Storage, nfs: &str) -> Result<String> {
-    let nfs4 = nfs != "3";
+    let (nfs2, nfs4) = (nfs == "2", !["2", "3"].contains(&nfs));
     let mut text = format!(
-        "[server]\nnfs4 = {nfs4}\nlisten = [\"{SERVER_ADDRESS}:{NFS_PORT}\"]\nstate_directory = \"{}\"\n\
+        "[server]\nnfs2 = {nfs2}\nnfs4 = {nfs4}\nlisten = [\"{SERVER_ADDRESS}:{NFS_PORT}\"]\nstate_directory = \"{}\"\n\
          \n[log]\nsize_mib = 32\n",
         directory.join("state").display()
     );

@@ -8,9 +8,10 @@ use steadfast_shares::{nearest, shown};
 use super::Placed;
 use super::document::{Document, Table};
 
-const KEYS: [&str; 26] = [
+const KEYS: [&str; 27] = [
     "listen",
     "udp",
+    "nfs2",
     "nfs4",
     "rpcbind",
     "share_own_files",
@@ -134,6 +135,8 @@ pub struct ServerSettings {
     pub listen: Option<Vec<ListenAddress>>,
     /// Whether UDP is served too.
     pub udp: Option<bool>,
+    /// Whether NFSv2 is served beside NFSv3.
+    pub nfs2: Option<bool>,
     /// Whether NFSv4.0, 4.1 and 4.2 are served beside NFSv3.
     pub nfs4: Option<bool>,
     /// Whether to register with, or be, the host's rpcbind.
@@ -215,6 +218,7 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> ServerSettin
     ServerSettings {
         listen: listen(document, table),
         udp: document.boolean(table, "udp"),
+        nfs2: document.boolean(table, "nfs2"),
         nfs4: document.boolean(table, "nfs4"),
         rpcbind: document.boolean(table, "rpcbind"),
         share_own_files: document.boolean(table, "share_own_files"),

@@ -130,6 +130,9 @@ impl ServerArguments {
         if self.no_udp {
             server.udp = Some(false);
         }
+        if self.nfs2 {
+            server.nfs2 = Some(true);
+        }
         if self.nfs4 {
             server.nfs4 = Some(true);
         }

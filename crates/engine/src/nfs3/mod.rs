@@ -9,10 +9,10 @@ mod decode;
 mod directory;
 pub(crate) mod encode;
 mod filesystem;
-mod names;
+pub(crate) mod names;
 pub(crate) mod status;
 
-use crate::program::{Null, Port, Program, Row, Version};
+use crate::program::{Demand, Null, Port, Program, Row, Version};
 
 /// Its procedures by number (RFC 1813 §3.3).
 const PROCEDURES: &[Row] = &[
@@ -46,5 +46,9 @@ pub(crate) const PROGRAM: Program = Program {
     name: "nfs",
     number: steadfast_wire::nfs3::PROGRAM,
     port: Port::Nfs,
-    versions: &[Version::new(3, PROCEDURES), Version::new(4, crate::nfs4::PROCEDURES).optional()],
+    versions: &[
+        Version::new(2, crate::nfs2::PROCEDURES).if_asked_for(Demand::Nfs2),
+        Version::new(3, PROCEDURES),
+        Version::new(4, crate::nfs4::PROCEDURES).if_asked_for(Demand::Nfs4),
+    ],
 };

@@ -2,7 +2,7 @@
 //! to §3.3.15).
 
 use steadfast_vfs::{
-    AccessMask, CreateHow, DeviceNumber, FileKind, FsError, Name, NodeKind, SetAttr,
+    AccessMask, Attr, CreateHow, DeviceNumber, Entry, FileKind, FsError, Name, NodeKind, SetAttr,
 };
 use steadfast_wire::nfs3::{
     Create3Args, CreateHow3, DirOpArgs3, Link3Args, Lookup3Args, Mkdir3Args, Mknod3Args,
@@ -26,50 +26,9 @@ impl Procedure for Lookup {
     fn run(call: &mut Call<'_>, arguments: &Lookup3Args<'_>, reply: &mut ReplyBuffer) -> Outcome {
         let what = &arguments.what;
         let mut w = Writer::new(&mut reply.bytes);
-        let dir = call.resolve(what.dir.0).and_then(|dir| {
-            // Names are looked up by the kernel, in directories that may have to be read from the disk.
-            call.seldom_blocks(&dir)?;
-            Ok(dir)
-        });
-        let dir = match dir {
-            Ok(dir) => dir,
-            Err(error) => {
-                return call.fail(&mut w, error);
-            }
-        };
         let mut dir_attr = None;
-        let result = call.read(&dir, |caller| {
-            let looked = match what.name {
-                b"." => {
-                    let search = AccessMask::LOOKUP;
-                    let (allowed, attr) = dir.storage.access(caller, &dir.handle, search)?;
-                    dir_attr = Some(attr);
-                    if attr.kind != FileKind::Directory {
-                        return Err(FsError::NotDirectory);
-                    }
-                    if !allowed.contains(search) {
-                        return Err(FsError::AccessDenied);
-                    }
-                    return Ok(steadfast_vfs::Entry { handle: dir.handle, attr });
-                }
-                b".." => dir.storage.lookup_parent(caller, &dir.handle),
-                name => match Name::new(name) {
-                    Ok(name) => dir.storage.lookup(caller, &dir.handle, name),
-                    Err(error) => {
-                        dir_attr = dir.storage.attributes(caller, &dir.handle).ok();
-                        return Err(error);
-                    }
-                },
-            };
-            dir_attr = looked.dir_attr;
-            looked.result
-        });
-        let result = result.and_then(|entry| {
-            call.require_access(&dir, &entry.handle)?;
-            Ok(entry)
-        });
-        match result {
-            Ok(entry) => {
+        match look_up(call, what.dir.0, what.name, &mut dir_attr) {
+            Ok((dir, entry)) => {
                 encode::ok(&mut w);
                 w.opaque(call.seal(dir.share, &entry.handle).as_bytes());
                 encode::post_op_attr(&mut w, Some(&entry.attr));
@@ -79,6 +38,50 @@ impl Procedure for Lookup {
         encode::post_op_attr(&mut w, dir_attr.as_ref());
         Outcome::Done
     }
+}
+
+/// Looks a name up, `.` and `..` too: the directory and what was found. `dir_attr` gets the
+/// directory's attributes as far as they are known.
+///
+/// # Errors
+/// The storage's, and those of [`Call::resolve`] and [`Call::require_access`].
+pub(crate) fn look_up<'a>(
+    call: &mut Call<'a>,
+    dir: &[u8],
+    name: &[u8],
+    dir_attr: &mut Option<Attr>,
+) -> Result<(Target<'a>, Entry), FsError> {
+    let dir = call.resolve(dir)?;
+    // Names are looked up by the kernel, in directories that may have to be read from the disk.
+    call.seldom_blocks(&dir)?;
+    let entry = call.read(&dir, |caller| {
+        let looked = match name {
+            b"." => {
+                let search = AccessMask::LOOKUP;
+                let (allowed, attr) = dir.storage.access(caller, &dir.handle, search)?;
+                *dir_attr = Some(attr);
+                if attr.kind != FileKind::Directory {
+                    return Err(FsError::NotDirectory);
+                }
+                if !allowed.contains(search) {
+                    return Err(FsError::AccessDenied);
+                }
+                return Ok(Entry { handle: dir.handle, attr });
+            }
+            b".." => dir.storage.lookup_parent(caller, &dir.handle),
+            name => match Name::new(name) {
+                Ok(name) => dir.storage.lookup(caller, &dir.handle, name),
+                Err(error) => {
+                    *dir_attr = dir.storage.attributes(caller, &dir.handle).ok();
+                    return Err(error);
+                }
+            },
+        };
+        *dir_attr = looked.dir_attr;
+        looked.result
+    })?;
+    call.require_access(&dir, &entry.handle)?;
+    Ok((dir, entry))
 }
 
 /// Directory and name of an operation that changes the directory, or the failure.
@@ -91,12 +94,12 @@ fn resolve_name<'a, 'b>(
 }
 
 /// Whether both were reached by one share, and one has the rules for both.
-fn is_of_one_share(one: &Target<'_>, other: &Target<'_>) -> bool {
+pub(crate) fn is_of_one_share(one: &Target<'_>, other: &Target<'_>) -> bool {
     one.share.id == other.share.id && one.ruling == other.ruling
 }
 
 /// `.` and `..` exist, but that is not why they cannot be removed or renamed.
-fn unless_dots(error: FsError, instead: FsError) -> FsError {
+pub(crate) fn unless_dots(error: FsError, instead: FsError) -> FsError {
     if error == FsError::Exists { instead } else { error }
 }
 

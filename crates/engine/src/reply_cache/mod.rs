@@ -364,7 +364,7 @@ impl ReplyCache {
         answer(ended, execution.key.xid(), result);
     }
 
-    /// Forgets an admitted call that has no reply: it panicked.
+    /// Forgets an admitted call that has no reply: it panicked, or its client is to send it again.
     pub(crate) fn abandon(&self, execution: &Execution) {
         if let Some(shard) = self.shard(&execution.key) {
             shard.lock().end(execution);

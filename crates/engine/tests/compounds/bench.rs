@@ -84,6 +84,7 @@ impl Bench {
         ]);
         let config = EngineConfig {
             instance: 5,
+            nfs2: false,
             nfs4: true,
             handle_key: [9; 16],
             write_verifier: 77,

@@ -111,6 +111,7 @@ impl Server {
     pub(crate) fn of_instance(instance: u32, exports: Vec<Export>) -> Self {
         let config = EngineConfig {
             instance,
+            nfs2: false,
             nfs4: true,
             handle_key: [9; 16],
             write_verifier: 77,

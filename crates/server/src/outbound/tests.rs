@@ -150,6 +150,7 @@ impl Server {
         let export = Export { share: Arc::new(share), storage };
         let config = EngineConfig {
             instance: 1,
+            nfs2: false,
             nfs4: false,
             handle_key: [3; 16],
             write_verifier: 1,

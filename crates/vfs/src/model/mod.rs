@@ -24,6 +24,8 @@ pub const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Most files.
 const FILES_MAX: usize = 1_000_000;
 const ROOT: u64 = 1;
+/// A handle's bytes: the file's number, and zeros if there are to be more.
+const HANDLE_BYTES: usize = 8;
 const LINKS_MAX: u32 = 1000;
 
 #[derive(Clone, Debug)]
@@ -56,6 +58,7 @@ struct State {
     files: BTreeMap<u64, File>,
     next_fileid: u64,
     clock: u64,
+    handle_bytes: usize,
 }
 
 /// What a test can see and steer of the model's stability.
@@ -111,7 +114,12 @@ pub struct ModelFs {
 impl ModelFs {
     /// An empty one whose root belongs to user and group 0 and has these permission bits.
     pub fn new(fsid: u64, root_mode: u32) -> Self {
-        let mut state = State { files: BTreeMap::new(), next_fileid: ROOT, clock: 0 };
+        let mut state = State {
+            files: BTreeMap::new(),
+            next_fileid: ROOT,
+            clock: 0,
+            handle_bytes: HANDLE_BYTES,
+        };
         let superuser = Cred { uid: 0, gid: 0, groups: smallvec::SmallVec::new() };
         let contents = Contents::Names {
             names: BTreeMap::new(),
@@ -128,6 +136,13 @@ impl ModelFs {
             DeviceNumber::default(),
         );
         Self { state: Mutex::new(state), log: Arc::default(), fsid }
+    }
+
+    /// The same with handles of so many bytes, at least 8.
+    #[must_use]
+    pub fn with_handles_of(self, bytes: usize) -> Self {
+        self.state().handle_bytes = bytes.max(HANDLE_BYTES);
+        self
     }
 
     /// What is known of flushes.
@@ -251,12 +266,16 @@ impl ModelFs {
 }
 
 fn number(handle: &StorageHandle) -> Result<u64, FsError> {
-    let bytes = <[u8; 8]>::try_from(handle.as_bytes()).map_err(|_| FsError::BadHandle)?;
-    Ok(u64::from_be_bytes(bytes))
+    match handle.as_bytes().split_first_chunk::<HANDLE_BYTES>() {
+        Some((bytes, rest)) if rest.iter().all(|byte| *byte == 0) => Ok(u64::from_be_bytes(*bytes)),
+        _ => Err(FsError::BadHandle),
+    }
 }
 
-fn handle(fileid: u64) -> Result<StorageHandle, FsError> {
-    StorageHandle::new(&fileid.to_be_bytes()).ok_or(FsError::Io)
+fn handle(fileid: u64, bytes: usize) -> Result<StorageHandle, FsError> {
+    let mut handle = fileid.to_be_bytes().to_vec();
+    handle.resize(bytes, 0);
+    StorageHandle::new(&handle).ok_or(FsError::Io)
 }
 
 #[cfg(test)]

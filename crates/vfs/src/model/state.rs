@@ -25,7 +25,7 @@ impl State {
     }
 
     pub(super) fn entry(&self, fileid: u64) -> Result<Entry, FsError> {
-        Ok(Entry { handle: handle(fileid)?, attr: self.file(fileid)?.attr })
+        Ok(Entry { handle: handle(fileid, self.handle_bytes)?, attr: self.file(fileid)?.attr })
     }
 
     pub(super) fn add(

@@ -9,6 +9,8 @@ use anyhow::{Context, Result, bail};
 /// are another service's, which the case about them asks for.
 pub(crate) fn of_version(version: &str) -> Result<&'static str> {
     match version {
+        // Debian's mount.nfs has forgotten it: the kernel is asked itself, and asks MOUNT 1 for the handle.
+        "2" => Ok("vers=2,proto=tcp,mountvers=1,mountproto=tcp,nolock,hard"),
         "3" => Ok("vers=3,proto=tcp,mountproto=tcp,nolock,hard"),
         "4.0" => Ok("vers=4.0,proto=tcp,hard"),
         "4.1" => Ok("vers=4.1,proto=tcp,hard"),
@@ -65,6 +67,11 @@ impl Mount {
 
     fn mount(&self) -> Result<()> {
         let at = self.at.to_string_lossy();
+        if self.options.split(',').any(|option| option == "vers=2") {
+            let (server, _) = self.device.split_once(':').context("a device without a server")?;
+            let options = format!("{},addr={server},mountaddr={server}", self.options);
+            return run("mount", &["-i", "-t", "nfs", "-o", &options, &self.device, &at]).map(drop);
+        }
         run("mount", &["-t", "nfs", "-o", &self.options, &self.device, &at]).map(drop)
     }
 }
