@@ -23,6 +23,7 @@ mod complaint;
 mod compound;
 mod dispatch;
 mod export;
+mod gate;
 mod host;
 mod identity;
 mod mount;

@@ -6,6 +6,7 @@
 mod clients;
 mod compounds;
 mod extents;
+mod gate;
 mod harness;
 mod listings;
 mod names;
