@@ -15,6 +15,7 @@ use crate::file_locks::FileLocks;
 use crate::gate::Gate;
 use crate::hosts::Effects;
 use crate::ids::OpenNumber;
+use crate::local::ChangedLocks;
 use crate::opens::ByNumber;
 use crate::{Client, FileKey, ShareAccess, ShareDeny};
 
@@ -233,6 +234,7 @@ pub(crate) struct Files {
     hasher: RandomState,
     gate: Gate,
     pub(crate) effects: Effects,
+    pub(crate) changed: ChangedLocks,
 }
 
 impl Files {
@@ -242,6 +244,7 @@ impl Files {
             shards: (0..SHARDS).map(|_| Mutex::new(HashTable::new())).collect(),
             hasher: RandomState::new(),
             gate: Gate::new(),
+            changed: ChangedLocks::default(),
         }
     }
 
@@ -367,6 +370,7 @@ impl Files {
         let locks = file.locks.get_or_insert_with(|| Box::new(FileLocks::new(*key)));
         let taken = take(locks);
         self.effects.collect(key, locks);
+        self.changed.collect(key, locks);
         file.locks.take_if(|locks| locks.is_empty());
         Some(taken)
     }
@@ -382,6 +386,7 @@ impl Files {
         let locks = file.locks.as_mut()?;
         let changed = change(locks);
         self.effects.collect(key, locks);
+        self.changed.collect(key, locks);
         file.locks.take_if(|locks| locks.is_empty());
         Some(changed)
     }

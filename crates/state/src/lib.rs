@@ -35,6 +35,7 @@ mod gate;
 mod hosts;
 mod ids;
 mod image;
+mod local;
 mod locking;
 mod nlm;
 mod opening;

@@ -9,6 +9,7 @@ mod extents;
 mod gate;
 mod harness;
 mod listings;
+mod local_locks;
 mod names;
 mod opens;
 mod positions;

@@ -7,6 +7,7 @@ mod clients;
 mod common;
 mod exclusion;
 mod gate;
+mod local;
 mod lock_model;
 mod lock_waiters;
 mod locks;
