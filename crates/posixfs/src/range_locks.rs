@@ -141,3 +141,49 @@ fn complain(inode: u64, error: FsError) {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use steadfast_vfs::{FileSystem, Name, RangeLock, Waiting};
+
+    use crate::storage::{Storage, StorageOptions};
+    use crate::tree::{Tree, TreeOptions};
+
+    #[test]
+    fn what_is_held_keeps_others_out_and_outlives_other_descriptors() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let [share, state] = ["share", "state"].map(|name| directory.path().join(name));
+        std::fs::create_dir(&share).expect("made");
+        let path = share.join("f");
+        std::fs::write(&path, b"data").expect("written");
+        let storage = Storage::new(StorageOptions::default());
+        let options = TreeOptions { state_directory: state, ..TreeOptions::default() };
+        let tree = Tree::open(&share, &options, &storage).expect("a tree");
+        let cred = steadfast_vfs::Cred { uid: 0, gid: 0, groups: smallvec::SmallVec::new() };
+        let caller = steadfast_vfs::Caller::new(&cred, Waiting::Allowed);
+        let root = tree.root().expect("a root").handle;
+        let name = Name::new(b"f").expect("a name");
+        let file = tree.lookup(&caller, &root, name).result.expect("a file").handle;
+        let open = |kind| tree.open_to_lock(&file, kind).expect("open");
+        let held = open(RangeLock::Write);
+        assert!(held.has_writes());
+        assert_eq!(held.set(0, 9, Some(RangeLock::Write)), Ok(true));
+        // Others of this process, closed: locks of the process would end.
+        drop(open(RangeLock::Write));
+        drop(std::fs::read(&path).expect("read"));
+        let other = open(RangeLock::Read);
+        assert!(!other.has_writes());
+        assert_eq!(other.set(5, u64::MAX, Some(RangeLock::Read)), Ok(false));
+        let lock = other.conflict(5, u64::MAX, RangeLock::Read).expect("asked").expect("held");
+        assert_eq!((lock.first, lock.last, lock.kind), (0, 9, RangeLock::Write));
+        // Without a right to write there are read locks only.
+        assert_eq!(other.set(10, 20, Some(RangeLock::Write)), Ok(true));
+        let lock = held.conflict(15, 15, RangeLock::Write).expect("asked").expect("held");
+        assert_eq!((lock.first, lock.last, lock.kind), (10, 20, RangeLock::Read));
+        // Behind all that a local process can lock.
+        assert_eq!(held.set(u64::MAX, u64::MAX, Some(RangeLock::Write)), Ok(true));
+        drop(held);
+        assert_eq!(other.set(5, u64::MAX, Some(RangeLock::Read)), Ok(true));
+        assert!(tree.open_to_lock(&root, RangeLock::Read).is_err());
+    }
+}
