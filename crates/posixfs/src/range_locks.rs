@@ -23,6 +23,7 @@ const COMPLAINT_INTERVAL: Duration = Duration::from_secs(60);
 /// One open file description.
 struct OpenLocks {
     file: Descriptor,
+    inode: u64,
     has_writes: bool,
     _room: RoomToLock,
     /// Dropped last, as with nodes.
@@ -52,7 +53,11 @@ impl RangeLocks for OpenLocks {
         match range_lock::set(&self.file, Self::bytes(first, last), kind) {
             // No local process can have a lock there.
             Err(Errno::OVERFLOW) => Ok(true),
-            set => set.map_err(from_errno),
+            set => set.map_err(|errno| {
+                let error = from_errno(errno);
+                complain(self.inode, error);
+                error
+            }),
         }
     }
 
@@ -120,7 +125,13 @@ impl Tree {
             complain(node.identity.inode, error);
             return Err(error);
         }
-        Ok(Box::new(OpenLocks { file, has_writes, _room: room, _volume: Arc::clone(&node.volume) }))
+        Ok(Box::new(OpenLocks {
+            file,
+            inode: node.identity.inode,
+            has_writes,
+            _room: room,
+            _volume: Arc::clone(&node.volume),
+        }))
     }
 }
 
@@ -157,7 +168,7 @@ mod tests {
         let path = share.join("f");
         std::fs::write(&path, b"data").expect("written");
         let storage = Storage::new(StorageOptions::default());
-        let options = TreeOptions { state_directory: state, ..TreeOptions::default() };
+        let options = TreeOptions { state_directory: Some(state), ..TreeOptions::default() };
         let tree = Tree::open(&share, &options, &storage).expect("a tree");
         let cred = steadfast_vfs::Cred { uid: 0, gid: 0, groups: smallvec::SmallVec::new() };
         let caller = steadfast_vfs::Caller::new(&cred, Waiting::Allowed);
