@@ -23,8 +23,10 @@ mod complaint;
 mod compound;
 mod dispatch;
 mod export;
+mod gate;
 mod host;
 mod identity;
+mod local_locks;
 mod mount;
 mod nfs2;
 mod nfs3;
@@ -53,6 +55,7 @@ pub use begun_replies::BegunReplies;
 pub use complaint::{Complaint, HangUp, MountRefusal};
 pub use export::{Export, ExportTable};
 pub use host::{CallHost, ReplySink, Room, Stage, StorageId};
+pub use local_locks::LocksTaken;
 pub use operation::{OperationId, OperationName};
 pub use outbound::{Grant, Outbound, OutboundCall};
 pub use peer::{Peer, Transport};
@@ -133,6 +136,7 @@ impl Engine {
     pub fn keep_state(&mut self, now_ms: u64, image: StateImage, keeper: Arc<dyn StateKeeper>) {
         let state = &self.shared.state;
         state.restore(now_ms, image);
+        self.shared.note_locks_left();
         state.begin_keeping();
         self.shared.state_keeper = Some(keeper);
         self.shared.renew_state();

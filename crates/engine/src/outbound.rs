@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use steadfast_state::{Effect, FileKey, Host, LockKind, LockRange, NlmOwner};
+use steadfast_state::{Effect, FileKey, Host, LockKind, LockRange, NlmLock, NlmOwner};
 use steadfast_wire::nlm::{self, NlmStat, v4};
 use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
 
@@ -114,18 +114,37 @@ impl Engine {
 impl Shared {
     /// Sends what the state has others do.
     pub(crate) fn send_effects(&self) {
-        let effects = self.state.take_effects();
-        if !effects.is_empty() {
+        self.settle_local_locks();
+        loop {
+            let effects = self.state.take_effects();
+            if effects.is_empty() {
+                return;
+            }
             self.keep_state();
-        }
-        for effect in effects {
-            let Some(outbound) = self.outbound.get() else { continue };
-            let Effect::Granted { host, file, owner, range, kind, note } = effect;
-            let grant = Grant { host, file, owner, range, kind };
-            if let Ok(note) = Note::decode(&mut Reader::new(&note)) {
-                outbound.send(self.granted(&**outbound, grant, &note));
+            for effect in effects {
+                let Effect::Granted { host, file, owner, range, kind, note: bytes } = effect;
+                let grant = Grant { host, file, owner, range, kind };
+                let Ok(note) = Note::decode(&mut Reader::new(&bytes)) else { continue };
+                // Who is held back for a local process is not granted it before a second has passed.
+                if !self.is_granted_locally(&file, range, kind, note.handle) {
+                    self.take_grant_back(&grant, &bytes);
+                } else if let Some(outbound) = self.outbound.get() {
+                    outbound.send(self.granted(&**outbound, grant, &note));
+                }
             }
         }
+    }
+
+    /// A local process was quicker than a grant of which the host does not know yet: it goes on waiting.
+    fn take_grant_back(&self, grant: &Grant, note: &Arc<[u8]>) {
+        let Grant { host, file, owner, range, kind } = grant;
+        // Neither fails for what the state has granted; if too many wait, the host asks again.
+        let _ = self.state.answer_grant(host, file, owner, *range, *kind, false);
+        let (file, range, kind) = (*file, *range, *kind);
+        let request = NlmLock { file, owner, range, kind, waits: Some(note) };
+        let _ = self.state.nlm_hold_back(host, &request);
+        self.settle_local_locks();
+        self.keep_state();
     }
 
     /// The call that tells of a grant.

@@ -9,6 +9,7 @@ use steadfast_shares::Authority;
 use steadfast_state::State;
 
 use crate::export::ExportTable;
+use crate::local_locks::LocalLocks;
 use crate::mount::list::MountList;
 use crate::nfs4::{self, Nfs4};
 use crate::outbound::Outbound;
@@ -57,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) rpcbind_calls: CallCounts,
     /// What clients of all protocols have opened and locked.
     pub(crate) state: Arc<State>,
+    /// What of their locks local processes see.
+    pub(crate) local_locks: LocalLocks,
     /// Where that is kept beyond the process, if it is.
     pub(crate) state_keeper: Option<Arc<dyn StateKeeper>>,
     /// If NFSv4 is served.
@@ -75,6 +78,7 @@ impl Shared {
         authority: Arc<dyn Authority>,
     ) -> Self {
         let state = Arc::new(State::new(nfs4::settings(config.instance)));
+        state.watch_locks();
         let nfs4 = config.nfs4.then(|| Nfs4::new(Arc::clone(&state), &config.handle_key));
         Self {
             sealer: HandleSealer::new(&config.handle_key),
@@ -83,6 +87,7 @@ impl Shared {
             mounts: MountList::default(),
             rpcbind_calls: CallCounts::default(),
             state,
+            local_locks: LocalLocks::default(),
             state_keeper: None,
             nfs4,
             outbound: OnceLock::new(),

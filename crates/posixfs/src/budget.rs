@@ -9,19 +9,41 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) struct Budget {
     open: AtomicUsize,
     max: usize,
+    /// Descriptors that are kept for locks of clients.
+    locked: AtomicUsize,
 }
+
+/// Of the descriptors one in so many may be kept for locks: nothing closes those.
+const LOCKED_SHARE: usize = 4;
 
 impl Budget {
     pub(crate) fn new(max: usize) -> Arc<Self> {
-        Arc::new(Self { open: AtomicUsize::new(0), max })
+        Arc::new(Self { open: AtomicUsize::new(0), max, locked: AtomicUsize::new(0) })
     }
 
     pub(crate) fn is_exceeded(&self) -> bool {
         self.open.load(Ordering::Relaxed) > self.max
     }
 
+    /// Room for a descriptor that is kept for locks; `None` if they are too many.
+    pub(crate) fn room_to_lock(self: &Arc<Self>) -> Option<RoomToLock> {
+        let room = RoomToLock(Arc::clone(self));
+        let before = self.locked.fetch_add(1, Ordering::Relaxed);
+        (before < self.max / LOCKED_SHARE).then_some(room)
+    }
+
     pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts as long as it lives.
+#[derive(Debug)]
+pub(crate) struct RoomToLock(Arc<Budget>);
+
+impl Drop for RoomToLock {
+    fn drop(&mut self) {
+        self.0.locked.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

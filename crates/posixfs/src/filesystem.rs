@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use steadfast_vfs::{
     AccessMask, Acl, Attr, Caller, Changed, CreateHow, Created, DirEntry, DirPage, Durable, Entry,
     Extents, FilePlace, FileSystem, FlushDomain, FsError, FsInfo, FsStatistics, Looked, Name,
-    NodeKind, PathLimits, ReadDone, Renamed, SeekFor, SetAttr, SetXattrHow, Sought, StorageHandle,
-    Time, Waiting, WriteHow, Written,
+    NodeKind, PathLimits, RangeLock, RangeLocks, ReadDone, Renamed, SeekFor, SetAttr, SetXattrHow,
+    Sought, StorageHandle, Time, Waiting, WriteHow, Written,
 };
 
 use crate::tree::Tree;
@@ -35,6 +35,14 @@ impl FileSystem for Tree {
         look: &mut dyn FnMut(&[PathBuf]),
     ) -> Result<(), FsError> {
         self.look_at_mount_points(mount, waiting, look)
+    }
+
+    fn open_to_lock(
+        &self,
+        object: &StorageHandle,
+        kind: RangeLock,
+    ) -> Result<Box<dyn RangeLocks>, FsError> {
+        self.do_open_to_lock(object, kind)
     }
 
     fn attributes(&self, caller: &Caller<'_>, object: &StorageHandle) -> Result<Attr, FsError> {

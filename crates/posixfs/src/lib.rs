@@ -38,6 +38,7 @@ mod node;
 mod on_use;
 mod order;
 mod process;
+mod range_locks;
 mod read_ahead;
 mod reading;
 mod recent;

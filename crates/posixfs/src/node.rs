@@ -272,7 +272,12 @@ impl Node {
 
     /// Another descriptor of the same, with a read-ahead of the kernel's own.
     pub(crate) fn open_again(&self) -> Result<Descriptor, FsError> {
-        Ok(Descriptor::new(self.open(OFlags::RDONLY)?, &self.budget))
+        self.open_apart(OFlags::RDONLY)
+    }
+
+    /// The object opened once more, apart from what is kept open.
+    pub(crate) fn open_apart(&self, flags: OFlags) -> Result<Descriptor, FsError> {
+        Ok(Descriptor::new(self.open(flags)?, &self.budget))
     }
 
     /// The ordinary file open for writing, and for reading if it may be. Whose powers it is opened with is the

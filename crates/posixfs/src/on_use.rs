@@ -392,6 +392,10 @@ impl StorageSource for TreeOnUse {
     fn expected_domain(&self) -> Option<FlushDomain> {
         Some(self.opener.storage.domain(self.device()?))
     }
+
+    fn file_system(&self) -> Option<u64> {
+        self.device()
+    }
 }
 
 impl std::fmt::Debug for TreeOnUse {

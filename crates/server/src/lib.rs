@@ -22,6 +22,7 @@ mod error;
 mod exports;
 pub mod intent_log;
 mod listening;
+mod local_locks;
 mod looker;
 mod memory;
 mod mount_lines;

@@ -19,6 +19,7 @@ use crate::error::{StartError, Tried};
 use crate::exports::Exports;
 use crate::intent_log::{self, OpenedLog};
 use crate::listening::Addresses;
+use crate::local_locks;
 use crate::memory;
 use crate::mount_lines::MountBy;
 use crate::names::{self, Names};
@@ -192,6 +193,7 @@ impl Server {
         let (runtime, mount_by, registered) = listening.register(asked_for(settings));
         self.shares.set_mount_by(mount_by.clone());
         self.outbound.notify_former();
+        local_locks::take_again(&self.engine);
         (self.runtime, self.mount_by, self.registered) = (Some(runtime), mount_by, registered);
         Ok(())
     }

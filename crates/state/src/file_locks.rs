@@ -9,6 +9,7 @@
 //! for it. It waits until it cancels; after a lease it keeps nobody else out any more.
 
 mod hosts;
+mod local;
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -117,6 +118,8 @@ struct Waiter {
     since_ms: u64,
     /// When it asked last.
     asked_ms: u64,
+    /// Until then a local process keeps it from the lock.
+    held_back_until_ms: u64,
     /// From when on nothing keeps it from the lock.
     free_since_ms: Option<u64>,
     /// [`Asking::note`]: whoever has one is granted the lock.
@@ -137,6 +140,7 @@ impl Waiter {
             kind: asking.kind,
             since_ms: asking.time.now_ms,
             asked_ms: asking.time.now_ms,
+            held_back_until_ms: 0,
             free_since_ms: None,
             note: asking.note.cloned(),
         })
@@ -183,6 +187,8 @@ pub(crate) struct FileLocks {
     unanswered: Vec<hosts::Unanswered>,
     /// What hosts were granted and nobody has told them yet.
     granted: Vec<hosts::Grant>,
+    /// From the first to the last byte of what was locked or freed since that was asked.
+    changed: Option<Span>,
 }
 
 impl FileLocks {
@@ -193,6 +199,7 @@ impl FileLocks {
             waiters: Vec::new(),
             unanswered: Vec::new(),
             granted: Vec::new(),
+            changed: None,
         }
     }
 
@@ -201,6 +208,7 @@ impl FileLocks {
         let LockOwner { client, name } = owner;
         client.journal.note(&Event::Range { client: client.id(), open, owner: name, span, kind });
         self.ranges.set(owner, span, kind, open);
+        self.note_change(span);
     }
 
     /// Takes a range from an owner, and notes that.
@@ -208,6 +216,7 @@ impl FileLocks {
         let (LockOwner { client, name }, file) = (owner, self.file);
         client.journal.note(&Event::RangeGone { client: client.id(), owner: name, file, span });
         self.ranges.clear(owner, span);
+        self.note_change(span);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -246,6 +255,7 @@ impl FileLocks {
         open: OpenNumber,
     ) {
         self.ranges.set(owner, span, kind, open);
+        self.note_change(span);
     }
 
     /// Has `look` see the ranges of a client: owner, bytes, kind, and the open by which they were
@@ -302,6 +312,7 @@ impl FileLocks {
     /// An open is no more, which is noted, by which these owners had locks; how many ranges they were.
     pub(crate) fn end_open(&mut self, open: OpenNumber, owners: &[LockOwner], time: Time) -> usize {
         let ended = owners.iter().map(|owner| self.ranges.clear_tag(owner, open)).sum();
+        self.note_change_anywhere(ended);
         self.waiters.retain(|waiter| waiter.open != open);
         self.refresh(time);
         ended
@@ -380,7 +391,7 @@ impl FileLocks {
             let is_kept_out = self.ranges.conflicts(owner, *span, *kind).next().is_some()
                 || waiters.iter().any(|before| before.keeps_out(owner, *span, *kind, time));
             if waiter.note.is_some() {
-                if is_kept_out {
+                if is_kept_out || waiter.held_back_until_ms > time.now_ms {
                     waiters.push(waiter);
                 } else {
                     has_granted = true;

@@ -4,6 +4,7 @@
 //! judged by four numbers. Only a conflict leads to the single opens.
 
 use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
@@ -11,8 +12,10 @@ use hashbrown::hash_table::Entry;
 use parking_lot::Mutex;
 
 use crate::file_locks::FileLocks;
+use crate::gate::Gate;
 use crate::hosts::Effects;
 use crate::ids::OpenNumber;
+use crate::local::ChangedLocks;
 use crate::opens::ByNumber;
 use crate::{Client, FileKey, ShareAccess, ShareDeny};
 
@@ -185,6 +188,9 @@ pub(crate) struct Asking<'a> {
     pub(crate) client: &'a Arc<Client>,
     /// Its open, with the share that it has; `None` for a new one, or access without an open.
     pub(crate) own: Option<(OpenNumber, Share)>,
+    /// Where it comes from, if it is no client: what hosts that speak NLM there have reserved is its
+    /// own.
+    pub(crate) address: Option<IpAddr>,
     pub(crate) now_ms: u64,
     pub(crate) lease_ms: u64,
 }
@@ -200,7 +206,8 @@ impl Asking<'_> {
             return Ok(());
         }
         let mut expired: Vec<Arc<Client>> = Vec::new();
-        for client in file.holders.conflicting(wanted, self.own.map(|(number, _)| number)) {
+        let conflicting = file.holders.conflicting(wanted, self.own.map(|(number, _)| number));
+        for client in conflicting.filter(|client| !self.is_at(client)) {
             // The client that asks is alive, however long its request was under way.
             if Arc::ptr_eq(client, self.client) || client.silent_ms(self.now_ms) <= self.lease_ms {
                 return Err(Conflict::Living);
@@ -211,7 +218,13 @@ impl Asking<'_> {
                 expired.push(Arc::clone(client));
             }
         }
-        Err(Conflict::Expired(expired))
+        // Nobody is left if the asking host's own reservations alone conflict.
+        if expired.is_empty() { Ok(()) } else { Err(Conflict::Expired(expired)) }
+    }
+
+    /// Whether this is the host that asks.
+    fn is_at(&self, client: &Client) -> bool {
+        self.address.is_some() && client.host().map(|host| host.address()) == self.address
     }
 }
 
@@ -219,7 +232,9 @@ impl Asking<'_> {
 pub(crate) struct Files {
     shards: Box<[Mutex<HashTable<File>>]>,
     hasher: RandomState,
+    gate: Gate,
     pub(crate) effects: Effects,
+    pub(crate) changed: ChangedLocks,
 }
 
 impl Files {
@@ -228,7 +243,14 @@ impl Files {
             effects,
             shards: (0..SHARDS).map(|_| Mutex::new(HashTable::new())).collect(),
             hasher: RandomState::new(),
+            gate: Gate::new(),
+            changed: ChangedLocks::default(),
         }
+    }
+
+    /// Which files may be denied to somebody. To ask it takes no lock.
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// Judges `wanted` and gives it to the open `number`, which is new or [`Asking::own`].
@@ -243,6 +265,7 @@ impl Files {
         let holder = || Holder { client: Arc::clone(asking.client), share: wanted };
         match shard.entry(hash, |file| file.key == *key, |file| self.hasher.hash_one(file.key)) {
             Entry::Vacant(vacant) => {
+                self.gate.enter(key, wanted);
                 let mut counts = Counts::default();
                 counts.add(wanted);
                 let holders = Holders::One(number, holder());
@@ -251,8 +274,10 @@ impl Files {
             Entry::Occupied(mut occupied) => {
                 let file = occupied.get_mut();
                 asking.judge(file, wanted)?;
+                self.gate.enter(key, wanted);
                 if let Some(own) = file.holders.get_mut(number) {
                     file.counts.subtract(own.share);
+                    self.gate.leave(key, own.share);
                     own.share = wanted;
                 } else {
                     file.holders.add(number, holder());
@@ -272,6 +297,7 @@ impl Files {
         share: Share,
     ) {
         let Some((mut shard, hash)) = self.shard(key) else { return };
+        self.gate.enter(key, share);
         let holder = Holder { client: Arc::clone(client), share };
         match shard.entry(hash, |file| file.key == *key, |file| self.hasher.hash_one(file.key)) {
             Entry::Vacant(vacant) => {
@@ -306,6 +332,8 @@ impl Files {
             && let Some(holder) = file.holders.get_mut(number)
         {
             file.counts.subtract(holder.share);
+            self.gate.enter(key, share);
+            self.gate.leave(key, holder.share);
             holder.share = share;
             file.counts.add(share);
         }
@@ -319,6 +347,7 @@ impl Files {
         let (removed, is_last) = file.holders.remove(number);
         if let Some(share) = removed {
             file.counts.subtract(share);
+            self.gate.leave(key, share);
         }
         if is_last {
             entry.remove();
@@ -341,6 +370,7 @@ impl Files {
         let locks = file.locks.get_or_insert_with(|| Box::new(FileLocks::new(*key)));
         let taken = take(locks);
         self.effects.collect(key, locks);
+        self.changed.collect(key, locks);
         file.locks.take_if(|locks| locks.is_empty());
         Some(taken)
     }
@@ -356,8 +386,25 @@ impl Files {
         let locks = file.locks.as_mut()?;
         let changed = change(locks);
         self.effects.collect(key, locks);
+        self.changed.collect(key, locks);
         file.locks.take_if(|locks| locks.is_empty());
         Some(changed)
+    }
+
+    /// Whether the gate counts the opens that deny something, and nothing else.
+    #[cfg(test)]
+    pub(crate) fn is_gate_right(&self) -> bool {
+        let right = Gate::new();
+        for shard in &self.shards {
+            for file in shard.lock().iter() {
+                let share = |holder: &Holder| right.enter(&file.key, holder.share);
+                match &file.holders {
+                    Holders::One(_, holder) => share(holder),
+                    Holders::Many(holders) => holders.values().for_each(share),
+                }
+            }
+        }
+        right.is_same(&self.gate)
     }
 
     /// How many files are open.

@@ -15,7 +15,8 @@
 //!
 //! Locks are taken in this order: registry (the client records), one client's owners, its opens
 //! (with its lock stateids), one shard of the files. None is held when a method returns. Two
-//! clients' opens are never locked together.
+//! clients' opens are never locked together. What opens deny to protocols without opens is found without
+//! any of them, in nearly all cases ([`State::judge_stranger`]).
 //!
 //! Everything that clients can make is bounded by [`Limits`]. Nothing here depends on the order in
 //! which a hash table is walked.
@@ -30,9 +31,11 @@ mod error;
 mod exchange;
 mod file_locks;
 mod files;
+mod gate;
 mod hosts;
 mod ids;
 mod image;
+mod local;
 mod locking;
 mod nlm;
 mod opening;

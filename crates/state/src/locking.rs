@@ -25,6 +25,11 @@ pub struct LockRange {
 }
 
 impl LockRange {
+    /// Whether a lock can be of these bytes: there is one, and the last is none behind 2^64 - 1.
+    pub fn is_possible(self) -> bool {
+        self.span().is_ok()
+    }
+
     pub(crate) fn span(self) -> Result<Span, StateError> {
         let end = match (self.length, self.offset.checked_add(self.length)) {
             (u64::MAX, _) => u64::MAX,

@@ -43,7 +43,7 @@ impl NlmOwner {
         }
     }
 
-    fn name(&self) -> Result<Arc<[u8]>, StateError> {
+    pub(crate) fn name(&self) -> Result<Arc<[u8]>, StateError> {
         if self.oh.len() > OWNER_BYTES_MAX {
             return Err(StateError::Invalid);
         }
@@ -362,7 +362,7 @@ impl State {
     }
 
     /// Adds an open of a host that it does not have.
-    fn open_of_host<E: From<StateError>>(
+    pub(crate) fn open_of_host<E: From<StateError>>(
         &self,
         host: &Host,
         opens: &mut ClientOpens,
@@ -392,7 +392,7 @@ impl State {
     }
 
     /// Ends the open of a host's locks, if it has none there any more and waits for none.
-    fn end_unused(&self, host: &Host, opens: &mut ClientOpens, file: &FileKey) {
+    pub(crate) fn end_unused(&self, host: &Host, opens: &mut ClientOpens, file: &FileKey) {
         let Some(number) = opens.find(LOCKS, file) else { return };
         let used = self.files.with_locks(file, |locks| locks.is_used_by(&host.client));
         if used != Some(true) {

@@ -338,6 +338,15 @@ impl<O: Ord + Clone, T: Copy + PartialEq> Ranges<O, T> {
         conflicts.filter(move |range| range.owner != owner)
     }
 
+    /// All ranges of a kind that overlap a span, whoever has them, by their first bytes.
+    pub(crate) fn of_kind(&self, kind: LockKind, span: Span) -> impl Iterator<Item = Span> {
+        let index = match kind {
+            LockKind::Read => &self.indexes.reads,
+            LockKind::Write => &self.indexes.writes,
+        };
+        index.overlapping(span).map(|(_, span)| span)
+    }
+
     /// Whether a range of `owner` keeps others from `span`.
     pub(crate) fn keeps(&self, owner: &O, span: Span, kind: LockKind) -> bool {
         let owned = self.owners.get(owner);

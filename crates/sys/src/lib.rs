@@ -1,7 +1,7 @@
 //! Safe wrappers over Linux system calls, for what `rustix` and the standard library lack.
 //!
 //! The only crate of the workspace with `unsafe`: every block says why it is sound (`SAFETY:`).
-//! Storage uses [`mod@file`], [`directory`], [`extents`], [`handle`], [`identity`], [`volume`] and [`xattr`]; the
+//! Storage uses [`mod@file`], [`directory`], [`extents`], [`handle`], [`identity`], [`range_lock`], [`volume`] and [`xattr`]; the
 //! runtime uses [`net`], [`epoll`], [`extents`], [`memory`] and [`scheduling`]; the programs use [`process`];
 //! name services [`nss`]; the control socket [`peer`]; whoever keeps state [`durable_file`], and what
 //! others read meanwhile [`lease`]; tests [`mapping`].
@@ -24,6 +24,7 @@ pub mod net;
 pub mod nss;
 pub mod peer;
 pub mod process;
+pub mod range_lock;
 pub mod scheduling;
 pub mod volume;
 pub mod xattr;

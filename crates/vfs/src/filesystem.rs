@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::{
     Acl, Attr, Caller, DeviceNumber, Durable, Extents, FilePlace, FlushDomain, FsError, Name,
-    SeekFor, SetAttr, SetXattrHow, Sought, StorageHandle, Time, Waiting, Wcc,
+    RangeLock, RangeLocks, SeekFor, SetAttr, SetXattrHow, Sought, StorageHandle, Time, Waiting,
+    Wcc,
 };
 
 bitflags::bitflags! {
@@ -299,6 +300,20 @@ pub trait FileSystem: Send + Sync {
     ) -> Result<(), FsError> {
         look(&[]);
         Ok(())
+    }
+
+    /// Opens a file to have the locks of clients there, by which local processes see them. Opened for
+    /// read locks it cannot have write locks; opened for write locks it has both, if it may be.
+    ///
+    /// # Errors
+    /// `NotSupported` where there are no local processes, or no such locks; `TryLater` if somebody has a
+    /// lease of the file, or there are no descriptors left.
+    fn open_to_lock(
+        &self,
+        _object: &StorageHandle,
+        _kind: RangeLock,
+    ) -> Result<Box<dyn RangeLocks>, FsError> {
+        Err(FsError::NotSupported)
     }
 
     /// GETATTR.

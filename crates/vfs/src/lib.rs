@@ -25,6 +25,7 @@ mod handle;
 pub mod model;
 mod name;
 pub mod permission;
+mod range_locks;
 mod source;
 mod xattrs;
 
@@ -45,5 +46,6 @@ pub use filesystem::{
 };
 pub use handle::{HANDLE_BYTES_MAX, StorageHandle};
 pub use name::{NAME_BYTES_MAX, Name};
+pub use range_locks::{LocalLock, RangeLock, RangeLocks};
 pub use source::StorageSource;
 pub use xattrs::{SetXattrHow, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};

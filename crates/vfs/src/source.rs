@@ -18,6 +18,12 @@ pub trait StorageSource: Send + Sync {
 
     /// The flush domain that the storage has when it is open, if that is known. Never waits.
     fn expected_domain(&self) -> Option<FlushDomain>;
+
+    /// The number of its root's file system, as [`FileSystem::object`] tells it, if that is known.
+    /// Never waits for a disk.
+    fn file_system(&self) -> Option<u64> {
+        None
+    }
 }
 
 impl<F: FileSystem> StorageSource for F {
@@ -31,5 +37,9 @@ impl<F: FileSystem> StorageSource for F {
 
     fn expected_domain(&self) -> Option<FlushDomain> {
         Some(self.domain())
+    }
+
+    fn file_system(&self) -> Option<u64> {
+        self.root().ok().map(|root| self.object(&root.handle).0)
     }
 }

@@ -1,5 +1,6 @@
 //! GETATTR, SETATTR, ACCESS (RFC 1813 §3.3.1, §3.3.2, §3.3.4).
 
+use steadfast_state::ShareAccess;
 use steadfast_vfs::AccessMask;
 use steadfast_wire::nfs3::{Access3Args, Getattr3Args, Setattr3Args};
 use steadfast_xdr::Writer;
@@ -43,7 +44,13 @@ impl Procedure for Setattr {
         let mut w = Writer::new(&mut reply.bytes);
         let resolved = call
             .resolve(arguments.object.0)
-            .and_then(|target| Ok((target, decode::set_attr(&arguments.new_attributes)?)));
+            .and_then(|target| Ok((target, decode::set_attr(&arguments.new_attributes)?)))
+            .and_then(|(target, set)| {
+                if set.size.is_some() {
+                    call.require_not_denied(&target, ShareAccess::WRITE)?;
+                }
+                Ok((target, set))
+            });
         let (target, set) = match resolved {
             Ok(resolved) => resolved,
             Err(error) => {

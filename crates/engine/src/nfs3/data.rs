@@ -1,5 +1,6 @@
 //! READ, WRITE, COMMIT, READLINK (RFC 1813 §3.3.5 to §3.3.7, §3.3.21).
 
+use steadfast_state::ShareAccess;
 use steadfast_vfs::{Caller, FsError, ReadPlace, WriteHow};
 use steadfast_wire::nfs3::{Commit3Args, Read3Args, Readlink3Args, StableHow, Write3Args};
 use steadfast_xdr::Writer;
@@ -56,6 +57,7 @@ impl Procedure for Read {
         let data_start = reply.bytes.len();
         let may_be_place = reply.may_place_files;
         let result = call.resolve(arguments.file.0).and_then(|target| {
+            call.require_not_denied(&target, ShareAccess::READ)?;
             call.read(&target, |caller: &Caller<'_>| {
                 target.storage.read(
                     caller,
@@ -109,7 +111,11 @@ impl Procedure for Write {
         };
         // `count` says how many of the bytes sent are to be written.
         let data = arguments.data.get(..arguments.count as usize).unwrap_or(arguments.data);
-        let target = match call.resolve(arguments.file.0) {
+        let resolved = call.resolve(arguments.file.0).and_then(|target| {
+            call.require_not_denied(&target, ShareAccess::WRITE)?;
+            Ok(target)
+        });
+        let target = match resolved {
             Ok(target) => target,
             Err(error) => {
                 return call.fail(&mut w, error);

@@ -119,6 +119,9 @@ impl Procedure for Create {
                     CreateHow::Exclusive { verifier: *verifier, mode: 0, umask: 0 }
                 }
             };
+            if let CreateHow::Unchecked(SetAttr { size: Some(_), .. }) = how {
+                call.require_name_not_denied(&place.0, place.1)?;
+            }
             Ok((place, how))
         });
         let ((dir, name), how) = match resolved {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use steadfast_state::{Client, Conflict, LockBy, LockError, LockKind, LockRange, StateId};
+use steadfast_state::{
+    Client, ClientId, Conflict, LockBy, LockError, LockKind, LockRange, StateId,
+};
 use steadfast_vfs::FileKind;
 use steadfast_wire::nfs4::{
     Lock4Args, LockDenied4, LockOwner4, LockT4Args, LockType4, LockU4Args, Locker4, NfsStat4, Op4,
@@ -13,6 +15,7 @@ use super::owners;
 use super::stateids::{self, client_named, client_of, file_key, given};
 use super::status::{OrStatus, status_of_state};
 use crate::compound::{Op, Run};
+use crate::local_locks::{self, KeptOut, Place};
 use crate::reply::ReplyBuffer;
 
 fn kind(kind: LockType4) -> LockKind {
@@ -42,6 +45,14 @@ fn denied(run: &mut Run<'_, '_>, error: LockError) -> NfsStat4 {
     let told = LockDenied4 { offset, length, locktype, owner };
     told.encode(&mut Writer::new(&mut run.failure));
     NfsStat4::Denied
+}
+
+/// The status of a lock that a local process keeps from the client: nobody's that the client could know.
+fn kept_out(run: &mut Run<'_, '_>, why: KeptOut) -> NfsStat4 {
+    let KeptOut::By(lock) = why else { return NfsStat4::Delay };
+    let (LockRange { offset, length }, kind) = local_locks::told(lock);
+    let (client, owner) = (ClientId(0), Box::default());
+    denied(run, LockError::Denied(Conflict { offset, length, kind, client, owner }))
 }
 
 /// Only ordinary files are locked.
@@ -135,15 +146,24 @@ fn lock(
         Locker4::Open { lock_owner, .. } => LockBy::Open { open: id, owner: lock_owner.owner },
         Locker4::Lock { .. } => LockBy::Lock(id),
     };
-    let (_, target) = run.stored(NfsStat4::IsDir)?;
+    // Who lost its state is told that, whoever has the lock.
+    run.nfs4.state.test(client, &id).or_status()?;
+    let shared = run.call.shared;
+    let (call, target) = run.stored(NfsStat4::IsDir)?;
+    call.seldom_blocks(target).or_status()?;
+    let place = Place::from(target);
+    let kind = kind(arguments.locktype);
+    let range = LockRange { offset: arguments.offset, length: arguments.length };
     let request = steadfast_state::Lock {
-        file: file_key(target),
-        kind: kind(arguments.locktype),
-        range: LockRange { offset: arguments.offset, length: arguments.length },
+        file: place.file,
+        kind,
+        range,
         by,
         is_waited_for: is_waited_for(arguments.locktype),
     };
-    match run.nfs4.state.lock(client, &request) {
+    let locked = shared.lock_for_all(&place, range, kind, || shared.state.lock(client, &request));
+    let locked = locked.map_err(|why| kept_out(run, why))?;
+    match locked {
         Ok(id) => {
             run.progress.has_made_state = true;
             run.progress.current.stateid = Some(id);
@@ -169,12 +189,18 @@ impl Op for LockT {
         run.current()?;
         let client = client_named(run, arguments.owner.clientid)?;
         require_file(run)?;
-        let (_, target) = run.stored(NfsStat4::IsDir)?;
-        let file = file_key(target);
+        let shared = run.call.shared;
+        let (call, target) = run.stored(NfsStat4::IsDir)?;
+        call.seldom_blocks(target).or_status()?;
+        let place = Place::from(target);
         let range = LockRange { offset: arguments.offset, length: arguments.length };
         let (kind, owner) = (kind(arguments.locktype), arguments.owner.owner);
-        let tested = run.nfs4.state.test_lock(&client, &file, kind, range, owner);
-        tested.map_err(|error| denied(run, error))
+        let tested = shared.state.test_lock(&client, &place.file, kind, range, owner);
+        let local = match tested {
+            Ok(()) => shared.local_conflict(&place, range, kind).or_status()?,
+            Err(error) => return Err(denied(run, error)),
+        };
+        local.map_or(Ok(()), |lock| Err(kept_out(run, KeptOut::By(lock))))
     }
 }
 

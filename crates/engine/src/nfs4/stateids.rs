@@ -2,20 +2,14 @@
 
 use std::sync::Arc;
 
-use steadfast_state::{Client, ClientId, FileKey, StateId};
+use steadfast_state::{Client, ClientId, StateId};
 use steadfast_wire::nfs4::{FreeStateId4Args, NfsStat4, Op4, StateId4, TestStateId4Args};
 use steadfast_xdr::Writer;
 
 use super::status::OrStatus;
-use crate::call::Target;
 use crate::compound::{Op, Run};
+pub(super) use crate::gate::file_key;
 use crate::reply::ReplyBuffer;
-
-/// What an object is called by state: the same by whatever share it is reached.
-pub(super) fn file_key(target: &Target<'_>) -> FileKey {
-    let (file_system, object) = target.storage.object(&target.handle);
-    FileKey { file_system, object }
-}
 
 /// Whose client a stateid is: the session's. In minor version 0 the stateid names it, and the client was
 /// heard; a special stateid names nobody.

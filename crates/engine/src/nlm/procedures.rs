@@ -12,7 +12,9 @@ use super::note::Note;
 use super::procedure::{MESSAGES_BEHIND, RESULTS_BEHIND};
 use super::width::{CancelArgs, LockArgs, TestArgs, UnlockArgs, Width};
 use super::{status, status_of_state};
-use crate::call::{Call, Outcome, Refusal};
+use crate::call::{Call, Outcome, Refusal, Target};
+use crate::gate::file_key;
+use crate::local_locks::{self, KeptOut, Place};
 use crate::operation::Operation;
 use crate::outbound::OutboundCall;
 use crate::program::{Ignored, Procedure};
@@ -37,17 +39,15 @@ fn owner(lock: &v4::Lock<'_>) -> NlmOwner {
 
 /// The file that a handle names: for who gives something up.
 pub(super) fn file(call: &mut Call<'_>, handle: &[u8]) -> Result<FileKey, NlmStat> {
-    let target = call.resolve(handle).map_err(status)?;
-    let (file_system, object) = target.storage.object(&target.handle);
-    Ok(FileKey { file_system, object })
+    call.resolve(handle).map(|target| file_key(&target)).map_err(status)
 }
 
 /// The same for who wants something: he must have a right to the file.
-pub(super) fn file_to_lock(
-    call: &mut Call<'_>,
+pub(super) fn file_to_lock<'a>(
+    call: &mut Call<'a>,
     handle: &[u8],
     kind: LockKind,
-) -> Result<FileKey, NlmStat> {
+) -> Result<Target<'a>, NlmStat> {
     let target = call.resolve(handle).map_err(status)?;
     if kind == LockKind::Write && target.rights.is_read_only {
         return Err(status(FsError::ReadOnly));
@@ -63,8 +63,7 @@ pub(super) fn file_to_lock(
     if attr.kind != FileKind::Regular || !is_owner && !granted.intersects(enough) {
         return Err(NlmStat::Failed);
     }
-    let (file_system, object) = target.storage.object(&target.handle);
-    Ok(FileKey { file_system, object })
+    Ok(target)
 }
 
 /// The host that calls.
@@ -166,13 +165,26 @@ fn test(
     let tested = judge_grace(call, false)
         // Whoever may have one kind may ask for the other.
         .and_then(|()| file_to_lock(call, lock.fh, LockKind::Read))
-        .and_then(|file| Ok((file, host(call, lock.caller_name)?)));
-    let (file, host) = match tested {
+        .and_then(|target| {
+            call.seldom_blocks(&target).map_err(status)?;
+            Ok((target, host(call, lock.caller_name)?))
+        });
+    let (target, host) = match tested {
         Ok(found) => found,
         Err(stat) => return stat,
     };
-    match call.shared.state.nlm_test(&host, &file, &owner(lock), range(lock), kind) {
-        Ok(()) => NlmStat::Granted,
+    let (place, range) = (Place::from(&target), range(lock));
+    match call.shared.state.nlm_test(&host, &place.file, &owner(lock), range, kind) {
+        Ok(()) => match call.shared.local_conflict(&place, range, kind) {
+            Ok(None) => NlmStat::Granted,
+            Ok(Some(local)) => {
+                let (range, kind) = local_locks::told(local);
+                let owner = NlmOwner { svid: 0, oh: Box::default() };
+                *holder = Some(NlmHolder { owner, range, kind });
+                NlmStat::Denied
+            }
+            Err(error) => status(error),
+        },
         Err(NlmError::Denied(denied)) => {
             *holder = Some(denied);
             NlmStat::Denied
@@ -218,7 +230,8 @@ fn lock(
     let lock = &arguments.lock;
     let kind = kind(arguments.exclusive);
     judge_grace(call, arguments.reclaim)?;
-    let file = file_to_lock(call, lock.fh, kind)?;
+    let target = file_to_lock(call, lock.fh, kind)?;
+    call.seldom_blocks(&target).map_err(status)?;
     let host = host(call, lock.caller_name)?;
     if is_monitored {
         call.shared.state.host_heard(&host, arguments.state);
@@ -231,8 +244,17 @@ fn lock(
         bytes.into()
     });
     let owner = owner(lock);
-    let request = NlmLock { file, owner: &owner, range: range(lock), kind, waits: note.as_ref() };
-    match call.shared.state.nlm_lock(&host, &request) {
+    let (place, range) = (Place::from(&target), range(lock));
+    let request = NlmLock { file: place.file, owner: &owner, range, kind, waits: note.as_ref() };
+    let state = &call.shared.state;
+    let locked = call.shared.lock_for_all(&place, range, kind, || state.nlm_lock(&host, &request));
+    let locked = match locked {
+        Ok(locked) => locked,
+        Err(KeptOut::TryLater) => return Err(status(FsError::TryLater)),
+        Err(KeptOut::By(_)) if note.is_none() => return Ok(NlmStat::Denied),
+        Err(KeptOut::By(_)) => state.nlm_hold_back(&host, &request),
+    };
+    match locked {
         Ok(()) => Ok(NlmStat::Granted),
         Err(NlmError::Denied(_)) => Ok(NlmStat::Denied),
         Err(NlmError::Blocked) => Ok(NlmStat::Blocked),

@@ -10,6 +10,7 @@ use super::procedures::{file, file_to_lock, host, judge_grace, record};
 use super::status_of_state;
 use super::width::{ShareArgs, Width};
 use crate::call::{Call, Outcome};
+use crate::gate::file_key;
 use crate::operation::Operation;
 use crate::program::Procedure;
 use crate::reply::ReplyBuffer;
@@ -55,7 +56,7 @@ fn share(call: &mut Call<'_>, arguments: &v4::ShareArgs<'_>) -> Result<(), NlmSt
     let access = access(arguments.access);
     judge_grace(call, arguments.reclaim)?;
     let kind = if access.contains(ShareAccess::WRITE) { LockKind::Write } else { LockKind::Read };
-    let file = file_to_lock(call, arguments.fh, kind)?;
+    let file = file_key(&file_to_lock(call, arguments.fh, kind)?);
     let host = host(call, arguments.caller_name)?;
     record(call, &host)?;
     let (state, deny) = (&call.shared.state, deny(arguments.mode));

@@ -6,8 +6,10 @@
 mod clients;
 mod compounds;
 mod extents;
+mod gate;
 mod harness;
 mod listings;
+mod local_locks;
 mod names;
 mod opens;
 mod positions;

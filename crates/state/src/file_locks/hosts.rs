@@ -138,10 +138,11 @@ impl FileLocks {
         if host.waits.load(Memory::Relaxed) > 0 {
             self.waiters.retain(|waiter| !Arc::ptr_eq(&waiter.owner.client, host));
         }
-        let ended = owners.iter().map(|owner| self.ranges.of_owner(owner).count()).sum();
+        let ended: usize = owners.iter().map(|owner| self.ranges.of_owner(owner).count()).sum();
         for owner in &owners {
             self.ranges.clear(owner, whole);
         }
+        self.note_change_anywhere(ended);
         self.refresh(time);
         ended
     }

@@ -489,8 +489,10 @@ proptest! {
             run.add_events();
             assert_same(&run.image, &told(&run.state));
         }
+        assert!(run.state.files.is_gate_right());
         let again = kept_state();
         again.restore(run.now_ms, run.image.clone());
+        assert!(again.files.is_gate_right());
         assert!(!again.has_unkept_events(), "a restored state notes itself when it is asked to");
         let without_waits = without_waits(&run.image);
         assert_same(&without_waits, &told(&again));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::common::{
     BOTH, DENY_NONE, LEASE_MS, READ, WRITE, client, create, exchange, file, state,
 };
+use crate::local::Shown;
 use proptest::prelude::*;
 use steadfast_state::{
     Client, FileKey, Lock, LockBy, LockError, LockKind, LockRange, Open, ShareAccess, State,
@@ -143,11 +144,13 @@ struct Both {
     known: Vec<Known>,
     bytes: Vec<Vec<Vec<Held>>>,
     ids: Vec<StateId>,
+    shown: Shown,
 }
 
 impl Both {
     fn new() -> Self {
         let state = state();
+        let shown = Shown::watching(&state);
         let clients = (0..CLIENTS).map(|number| client(&state, 0, &number.to_string())).collect();
         Self {
             state,
@@ -159,6 +162,7 @@ impl Both {
             known: Vec::new(),
             bytes: vec![vec![Vec::new(); BYTES]; usize::from(FILES)],
             ids: Vec::new(),
+            shown,
         }
     }
 
@@ -488,7 +492,7 @@ impl Both {
         ranges
     }
 
-    fn check(&self) -> Result<(), TestCaseError> {
+    fn check(&mut self) -> Result<(), TestCaseError> {
         let mut count = 0;
         for at in 0..FILES {
             let key: FileKey = file(at);
@@ -509,6 +513,7 @@ impl Both {
                 prop_assert!(writes == 0 || byte.len() == 1);
             }
         }
+        self.shown.check(&self.state, &[file(0), file(1)]);
         let reports = self.state.clients(self.now_ms);
         prop_assert_eq!(reports.iter().map(|report| report.locks).sum::<usize>(), count);
         for known in &self.known {
@@ -537,5 +542,6 @@ proptest! {
         }
         prop_assert_eq!((both.state.opens(), both.state.open_files()), (0, 0));
         prop_assert!((0..FILES).all(|at| both.state.locks(&file(at)).is_empty()));
+        both.shown.check(&both.state, &[file(0), file(1)]);
     }
 }

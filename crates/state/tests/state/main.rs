@@ -6,6 +6,8 @@ mod bounds;
 mod clients;
 mod common;
 mod exclusion;
+mod gate;
+mod local;
 mod lock_model;
 mod lock_waiters;
 mod locks;

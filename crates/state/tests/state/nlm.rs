@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::common::{
     BOTH, DENY_NONE, DENY_READ, DENY_WRITE, LEASE_MS, READ, WRITE, client, file, state, state_with,
 };
+use crate::local::Shown;
 use proptest::prelude::*;
 use steadfast_state::{
     Client, ClientId, Effect, Host, Lock, LockBy, LockError, LockKind, LockRange, NlmError,
@@ -440,15 +441,17 @@ struct Run {
     nfs4: [(Arc<Client>, StateId); 2],
     ids: [Option<StateId>; 2],
     model: Model,
+    shown: Shown,
     restarts: u32,
 }
 
 impl Run {
     fn new() -> Self {
         let state = state();
+        let shown = Shown::watching(&state);
         let hosts = [1, 2].map(|number| host(&state, number));
         let nfs4 = ["a", "b"].map(|name| nfs4(&state, name));
-        Self { state, hosts, nfs4, ids: [None; 2], model: Model::default(), restarts: 1 }
+        Self { state, hosts, nfs4, ids: [None; 2], model: Model::default(), shown, restarts: 1 }
     }
 
     fn step(&mut self, what: What) {
@@ -577,6 +580,7 @@ impl Run {
             }
         }
         assert_eq!(bytes, self.model.bytes);
+        self.shown.check(&self.state, &[file(1)]);
         let waits = self.state.locks(&file(1)).iter().filter(|lock| lock.is_waiting).count();
         assert_eq!(waits, self.model.waits.len());
         let has = |host: usize| {

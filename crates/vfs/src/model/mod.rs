@@ -16,6 +16,7 @@ use crate::{
 
 mod extents;
 mod operations;
+mod range_locks;
 mod state;
 mod xattrs;
 
@@ -109,6 +110,7 @@ pub struct ModelFs {
     state: Mutex<State>,
     log: Arc<FlushLog>,
     fsid: u64,
+    range_locks: Arc<Mutex<range_locks::Table>>,
 }
 
 impl ModelFs {
@@ -135,7 +137,7 @@ impl ModelFs {
             root_mode,
             DeviceNumber::default(),
         );
-        Self { state: Mutex::new(state), log: Arc::default(), fsid }
+        Self { state: Mutex::new(state), log: Arc::default(), fsid, range_locks: Arc::default() }
     }
 
     /// The same with handles of so many bytes, at least 8.

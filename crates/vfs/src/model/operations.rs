@@ -7,8 +7,9 @@ use crate::permission::{self, is_allowed};
 use crate::{
     AccessMask, Acl, Attr, Caller, Changed, CreateHow, Created, DeviceNumber, DirEntry, DirPage,
     Durable, Entry, Extents, FileKind, FilePlace, FileSystem, FlushDomain, FsError, FsInfo,
-    FsStatistics, Looked, Name, NodeKind, PathLimits, PreAttr, ReadDone, ReadPlace, Renamed,
-    SeekFor, SetAttr, SetXattrHow, Sought, StorageHandle, Time, Wcc, WriteHow, Written,
+    FsStatistics, Looked, Name, NodeKind, PathLimits, PreAttr, RangeLock, RangeLocks, ReadDone,
+    ReadPlace, Renamed, SeekFor, SetAttr, SetXattrHow, Sought, StorageHandle, Time, Wcc, WriteHow,
+    Written,
 };
 
 use super::extents::CLONE_BLOCK_BYTES;
@@ -24,6 +25,14 @@ impl FileSystem for ModelFs {
 
     fn domain(&self) -> FlushDomain {
         FlushDomain(self.fsid as u32)
+    }
+
+    fn open_to_lock(
+        &self,
+        object: &StorageHandle,
+        kind: RangeLock,
+    ) -> Result<Box<dyn RangeLocks>, FsError> {
+        self.open_for_locks(object, kind)
     }
 
     fn attributes(&self, _caller: &Caller<'_>, object: &StorageHandle) -> Result<Attr, FsError> {

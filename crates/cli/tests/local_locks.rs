@@ -1,0 +1,258 @@
+//! Process ring: locks of clients and of processes on the server exclude each other, over real
+//! sockets, with `fcntl` of a real process, which this is. `docs/locks.md` says what is promised.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
+mod common;
+mod nfs3_support;
+
+use std::fs::{File, OpenOptions};
+use std::time::{Duration, Instant};
+
+use common::{Place, Running, utf8};
+use nfs3_support::{Fixture, PATIENCE};
+use rustix::fs::FlockOperation;
+use rustix::process::Signal;
+use steadfast_client::nfs4::{ClientSettings, Nfs4Client, Opened4};
+use steadfast_client::{FileHandle, Identity, Procedure, RpcConnection, RpcTransport};
+
+const NLM: u32 = 100_021;
+const GRANTED: u32 = 0;
+const DENIED: u32 = 1;
+const LOCK: u32 = 2;
+const UNLOCK: u32 = 4;
+
+/// `F_SETLK` of the whole file: as any program on the server does it.
+fn locally(file: &File, how: FlockOperation) -> bool {
+    rustix::fs::fcntl_lock(file, how).is_ok()
+}
+
+fn reads(file: &File) -> bool {
+    locally(file, FlockOperation::NonBlockingLockShared)
+}
+
+fn writes(file: &File) -> bool {
+    locally(file, FlockOperation::NonBlockingLockExclusive)
+}
+
+fn frees(file: &File) {
+    assert!(locally(file, FlockOperation::NonBlockingUnlock));
+}
+
+fn opaque(bytes: &mut Vec<u8>, value: &[u8]) {
+    bytes.extend_from_slice(&u32::try_from(value.len()).unwrap().to_be_bytes());
+    bytes.extend_from_slice(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+}
+
+/// A client that locks by NLM 4.
+struct Nlm(RpcConnection);
+
+impl Nlm {
+    fn new(running: &Running) -> Self {
+        Self(RpcConnection::connect(running.address, PATIENCE).unwrap())
+    }
+
+    /// The status of a LOCK or UNLOCK of the whole file, which does not wait.
+    fn call(&mut self, number: u32, file: &FileHandle, is_write: bool) -> u32 {
+        let mut bytes = Vec::new();
+        let word = |bytes: &mut Vec<u8>, word: u32| bytes.extend_from_slice(&word.to_be_bytes());
+        opaque(&mut bytes, b"cookie");
+        if number == LOCK {
+            word(&mut bytes, 0);
+            word(&mut bytes, u32::from(is_write));
+        }
+        for name in [&b"client"[..], file.as_bytes(), b"owner"] {
+            opaque(&mut bytes, name);
+        }
+        for zero in [7, 0, 0, 0, 0] {
+            word(&mut bytes, zero);
+        }
+        if number == LOCK {
+            word(&mut bytes, 0);
+            word(&mut bytes, 1);
+        }
+        let procedure = Procedure { program: NLM, version: 4, number, name: "NLM" };
+        let results = self.0.call(procedure, &Identity::root(), &bytes).unwrap();
+        u32::from_be_bytes(*results.last_chunk().unwrap())
+    }
+
+    fn writes(&mut self, file: &FileHandle) -> u32 {
+        self.call(LOCK, file, true)
+    }
+
+    fn reads(&mut self, file: &FileHandle) -> u32 {
+        self.call(LOCK, file, false)
+    }
+
+    fn frees(&mut self, file: &FileHandle) {
+        assert_eq!(self.call(UNLOCK, file, false), GRANTED);
+    }
+}
+
+/// A client that has a file open by NFSv4.1 to read it.
+struct Nfs4 {
+    client: Nfs4Client<RpcConnection>,
+    opened: Opened4,
+}
+
+impl Nfs4 {
+    fn new(running: &Running, place: &Place, name: &[u8]) -> Self {
+        let connection = RpcConnection::connect(running.address, PATIENCE).unwrap();
+        let settings = ClientSettings::default();
+        let mut client = Nfs4Client::connect(connection, Identity::root(), &settings).unwrap();
+        let directory = client.lookup_path(utf8(&place.share).as_bytes()).unwrap();
+        let opened = client.open_for_reading(&directory, name).unwrap();
+        Self { client, opened }
+    }
+
+    /// Whether it gets a read lock of the whole file; by an owner of its own each time.
+    fn reads(&mut self, owner: &[u8]) -> bool {
+        const READ: u32 = 1;
+        const OP_LOCK: u32 = 12;
+        let mut bytes = Vec::new();
+        let mut word = |word: u32| bytes.extend_from_slice(&word.to_be_bytes());
+        for number in [READ, 0, 0, 0, u32::MAX, u32::MAX, 1, 0] {
+            word(number);
+        }
+        word(self.opened.stateid.seqid);
+        bytes.extend_from_slice(&self.opened.stateid.other);
+        bytes.extend_from_slice(&[0; 12]);
+        opaque(&mut bytes, owner);
+        let file = &self.opened.handle;
+        let mut status = 0;
+        let done = self.client.request(
+            |compound| compound.put(file).raw(OP_LOCK, &bytes),
+            |reply| {
+                while let Some((_, told)) = reply.next_op()? {
+                    status = told as u32;
+                    if status == 0 {
+                        // PUTFH has no result, and LOCK's is a stateid.
+                        continue;
+                    }
+                }
+                Ok(())
+            },
+        );
+        // What was told of the lock is not read to its end.
+        drop(done);
+        const DENIED: u32 = 10_010;
+        assert!(status == 0 || status == DENIED, "{status}");
+        status == 0
+    }
+
+    fn close(mut self) {
+        self.client.close(&self.opened.handle, self.opened.stateid).unwrap();
+    }
+}
+
+fn open(fixture: &Fixture, name: &str) -> File {
+    OpenOptions::new().read(true).write(true).open(fixture.on_disk(name)).unwrap()
+}
+
+#[test]
+fn clients_and_local_processes_keep_each_other_out() {
+    let mut fixture = Fixture::with(&["--no-root-squash", "--nfs4"]);
+    let handle = fixture.file("f");
+    let local = open(&fixture, "f");
+    let mut nlm = Nlm::new(&fixture.running);
+    assert_eq!(nlm.writes(&handle), GRANTED);
+    assert!(!writes(&local) && !reads(&local));
+    // The server opens and closes the file for other reasons: that ends nothing.
+    fixture.client.write(&handle, 0, steadfast_client::StableHow::FileSync, b"x").unwrap();
+    fixture.client.read(&handle, 0, 1).unwrap();
+    assert!(!reads(&local));
+    assert_eq!(nlm.reads(&handle), GRANTED);
+    assert!(reads(&local) && !writes(&local));
+    assert_eq!(nlm.writes(&handle), DENIED, "a local process reads");
+    frees(&local);
+    assert_eq!(nlm.writes(&handle), GRANTED);
+    nlm.frees(&handle);
+    assert!(writes(&local));
+    assert_eq!(nlm.reads(&handle), DENIED);
+    let mut nfs4 = Nfs4::new(&fixture.running, &fixture.place, b"f");
+    assert!(!nfs4.reads(b"one"));
+    frees(&local);
+    assert!(nfs4.reads(b"two"));
+    assert!(reads(&local) && !writes(&local));
+    assert_eq!(nlm.reads(&handle), GRANTED);
+    nfs4.close();
+    assert!(!writes(&local), "one of two is left");
+    nlm.frees(&handle);
+    assert!(writes(&local));
+    frees(&local);
+    // Locks of flock(2) are others, on one machine.
+    rustix::fs::flock(&local, FlockOperation::NonBlockingLockExclusive).unwrap();
+    assert_eq!(nlm.writes(&handle), GRANTED);
+    nlm.frees(&handle);
+}
+
+#[test]
+fn many_clients_and_processes_never_hold_one_file_at_the_same_time() {
+    let mut fixture = Fixture::new();
+    let handle = fixture.file("f");
+    let holders = std::sync::atomic::AtomicU32::new(0);
+    let times = std::sync::atomic::AtomicU32::new(0);
+    let order = std::sync::atomic::Ordering::SeqCst;
+    let end = Instant::now() + Duration::from_secs(2);
+    // Who has the lock is alone.
+    let hold = || {
+        assert_eq!(holders.fetch_add(1, order), 0);
+        std::thread::yield_now();
+        assert_eq!(holders.fetch_sub(1, order), 1);
+        times.fetch_add(1, order);
+    };
+    std::thread::scope(|scope| {
+        // One host: it has an owner, so its threads take turns at the call.
+        scope.spawn(|| {
+            let mut nlm = Nlm::new(&fixture.running);
+            while Instant::now() < end {
+                if nlm.writes(&handle) == GRANTED {
+                    hold();
+                    nlm.frees(&handle);
+                }
+            }
+        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                // Locks of open files, since all threads are one process.
+                let local = open(&fixture, "f");
+                let all = steadfast_sys::range_lock::Bytes { first: 0, last: u64::MAX };
+                let set = |kind| steadfast_sys::range_lock::set(&local, all, kind).unwrap();
+                while Instant::now() < end {
+                    if set(Some(steadfast_sys::range_lock::Kind::Write)) {
+                        hold();
+                        set(None);
+                    }
+                    std::thread::yield_now();
+                }
+            });
+        }
+    });
+    assert!(times.load(order) > 100, "{times:?}");
+}
+
+#[test]
+fn locks_outlive_the_server_among_local_processes_too() {
+    let mut fixture = Fixture::new();
+    let (kept, lost) = (fixture.file("kept"), fixture.file("lost"));
+    let (local_kept, local_lost) = (open(&fixture, "kept"), open(&fixture, "lost"));
+    let mut nlm = Nlm::new(&fixture.running);
+    assert_eq!((nlm.writes(&kept), nlm.reads(&lost)), (GRANTED, GRANTED));
+    let port = fixture.address().port();
+    fixture.running.signal(Signal::KILL);
+    let Fixture { running, place, .. } = fixture;
+    running.wait();
+    // Nobody keeps it from this while there is no server.
+    assert!(writes(&local_lost));
+    let running = Running::start(&place, port, &[utf8(&place.share), "--no-root-squash"]);
+    Running::log_with(&place, "locks are held among local processes again: 1 files");
+    Running::log_with(&place, "local processes have locked parts of 1 files");
+    assert!(!reads(&local_kept));
+    let mut nlm = Nlm::new(&running);
+    assert_eq!(nlm.writes(&lost), DENIED);
+    frees(&local_lost);
+    assert_eq!(nlm.writes(&lost), GRANTED);
+    assert!(!reads(&local_lost));
+    nlm.frees(&kept);
+    assert!(writes(&local_kept));
+}
