@@ -105,7 +105,7 @@ impl Engine {
         let state = &self.shared.state;
         // It fails for ranges that no lock can have.
         let _ = state.answer_grant(host, file, owner, *range, *kind, is_wanted);
-        self.shared.send_effects();
+        self.shared.send_effects(self.now_ms.load(Ordering::Relaxed));
         self.shared.keep_state();
         Ok(())
     }
@@ -113,14 +113,22 @@ impl Engine {
 
 impl Shared {
     /// Sends what the state has others do.
-    pub(crate) fn send_effects(&self) {
+    pub(crate) fn send_effects(&self, now_ms: u64) {
         let effects = self.state.take_effects();
         if !effects.is_empty() {
             self.keep_state();
         }
         for effect in effects {
+            let (host, file, owner, range, kind, note) = match effect {
+                Effect::Granted { host, file, owner, range, kind, note } => {
+                    (host, file, owner, range, kind, note)
+                }
+                Effect::Free { client, owner, handle } => {
+                    self.tell_of_free_lock(now_ms, client, owner, handle);
+                    continue;
+                }
+            };
             let Some(outbound) = self.outbound.get() else { continue };
-            let Effect::Granted { host, file, owner, range, kind, note } = effect;
             let grant = Grant { host, file, owner, range, kind };
             if let Ok(note) = Note::decode(&mut Reader::new(&note)) {
                 outbound.send(self.granted(&**outbound, grant, &note));

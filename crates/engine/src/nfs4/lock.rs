@@ -9,6 +9,7 @@ use steadfast_wire::nfs4::{
 };
 use steadfast_xdr::{Encode, Writer};
 
+use super::handles::sealed;
 use super::owners;
 use super::stateids::{self, client_named, client_of, file_key, given};
 use super::status::{OrStatus, status_of_state};
@@ -143,7 +144,13 @@ fn lock(
         by,
         is_waited_for: is_waited_for(arguments.locktype),
     };
-    match run.nfs4.state.lock(client, &request) {
+    // Of minor version 0 nobody ever wants callbacks.
+    let is_to_be_told = request.is_waited_for && client.wants_callbacks();
+    let handle = is_to_be_told.then(|| {
+        let object = run.current()?;
+        Ok(Arc::from(sealed(run, &object).as_bytes()))
+    });
+    match run.nfs4.state.lock_or_tell(client, &request, handle.transpose()?.as_ref()) {
         Ok(id) => {
             run.progress.has_made_state = true;
             run.progress.current.stateid = Some(id);
