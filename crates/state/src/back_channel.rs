@@ -148,6 +148,7 @@ impl BackChannel {
         });
         let slots = slots.collect();
         let BackChannelImage { target, is_wanted, .. } = image;
+        let is_wanted = is_wanted && target.is_some();
         let connections = Vec::new();
         let inner = Inner { target, is_wanted, connections, slots, wanted: count };
         Self { inner: Mutex::new(inner), status: AtomicU32::new(0) }

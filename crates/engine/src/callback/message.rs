@@ -52,7 +52,7 @@ pub(crate) fn credential(offered: &[CallbackSec4<'_>]) -> Option<Vec<u8>> {
             inner.u32(*group);
         }
         OpaqueAuth { flavor: AUTH_SYS, body: &body }.encode(&mut w);
-    } else if offered.is_empty() || offered.iter().any(|each| *each == CallbackSec4::None) {
+    } else if offered.is_empty() || offered.contains(&CallbackSec4::None) {
         OpaqueAuth { flavor: AUTH_NONE, body: &[] }.encode(&mut w);
     } else {
         return None;
