@@ -158,7 +158,7 @@ fn clients_and_local_processes_keep_each_other_out() {
     assert_eq!(nlm.writes(&handle), GRANTED);
     assert!(!writes(&local) && !reads(&local));
     // The server opens and closes the file for other reasons: that ends nothing.
-    fixture.client.write(&handle, 0, steadfast_client::StableHow::FileSync, b"x").unwrap();
+    fixture.client.write(&handle, 0, b"x", steadfast_client::StableHow::FileSync).unwrap();
     fixture.client.read(&handle, 0, 1).unwrap();
     assert!(!reads(&local));
     assert_eq!(nlm.reads(&handle), GRANTED);

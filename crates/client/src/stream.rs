@@ -1,6 +1,6 @@
 //! RPC over TCP: many calls in flight, replies in any order.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,6 +18,9 @@ pub const RECORD_BYTES_MAX: usize = (16 << 20) + 4096;
 /// How many replies are kept for calls that nobody waited for yet.
 pub const UNCLAIMED_MAX: usize = 65_536;
 
+/// How many calls of the server's are kept that nobody waited for yet. Further ones are dropped.
+const CALLS_MAX: usize = 1024;
+
 /// How much is asked of the socket at once, in bytes.
 const RECEIVE_BYTES: usize = 256 << 10;
 
@@ -33,6 +36,8 @@ pub struct RpcConnection {
     /// Fragments of a record whose last one has not come.
     partial: Vec<u8>,
     unclaimed: HashMap<u32, Reply>,
+    /// Calls of the server's, [`CALLS_MAX`] at most.
+    calls: VecDeque<Vec<u8>>,
 }
 
 impl RpcConnection {
@@ -60,6 +65,7 @@ impl RpcConnection {
             consumed: 0,
             partial: Vec::new(),
             unclaimed: HashMap::new(),
+            calls: VecDeque::new(),
         })
     }
 
@@ -179,9 +185,40 @@ impl RpcConnection {
         self.next_record(Instant::now() + self.timeout)
     }
 
+    /// Waits for a call of the server's; replies that come are kept for their turn.
+    ///
+    /// # Errors
+    /// As [`RpcConnection::receive`].
+    pub fn receive_call(&mut self) -> Result<Vec<u8>, ClientError> {
+        let deadline = Instant::now() + self.timeout;
+        loop {
+            if let Some(call) = self.calls.pop_front() {
+                return Ok(call);
+            }
+            match self.take_record()? {
+                Some(message) if is_call(&message) => return Ok(message),
+                Some(message) => {
+                    let (xid, body) = parse_reply(&message)
+                        .map_err(|error| ClientError::Malformed { procedure: "RPC", error })?;
+                    if self.unclaimed.len() >= UNCLAIMED_MAX {
+                        return Err(ClientError::TooManyUnclaimed);
+                    }
+                    self.unclaimed.insert(xid, Reply { xid, body, message });
+                }
+                None => self.fill(deadline)?,
+            }
+        }
+    }
+
     fn next_record(&mut self, deadline: Instant) -> Result<Reply, ClientError> {
         loop {
             if let Some(message) = self.take_record()? {
+                if is_call(&message) {
+                    if self.calls.len() < CALLS_MAX {
+                        self.calls.push_back(message);
+                    }
+                    continue;
+                }
                 let (xid, body) = parse_reply(&message)
                     .map_err(|error| ClientError::Malformed { procedure: "RPC", error })?;
                 return Ok(Reply { xid, body, message });
@@ -241,6 +278,11 @@ impl RpcConnection {
             _ => ClientError::Io(error),
         }
     }
+}
+
+/// Whether a message is a call (RFC 5531 §9).
+fn is_call(message: &[u8]) -> bool {
+    message.get(4..8) == Some(&[0; 4])
 }
 
 /// Where a connection begins to count. Connections of one process begin far apart, and those of

@@ -23,6 +23,7 @@ use crate::verdict::{Kept, ParkedCall, PutOffCall, Verdict};
 
 const RPC_VERSION: u32 = 2;
 const MESSAGE_TYPE_CALL: u32 = 0;
+const MESSAGE_TYPE_REPLY: u32 = 1;
 
 impl Engine {
     /// Executes one call: `record` is one whole RPC message without record marks.
@@ -51,8 +52,13 @@ impl Engine {
         may_wait_since_ms: Option<u64>,
     ) -> Verdict {
         let mut reader = Reader::new(record);
-        let (Ok(xid), Ok(MESSAGE_TYPE_CALL)) = (reader.u32(), reader.u32()) else {
-            return Verdict::HangUp(HangUp::NotACall);
+        let xid = match (reader.u32(), reader.u32()) {
+            (Ok(xid), Ok(MESSAGE_TYPE_CALL)) => xid,
+            (Ok(_), Ok(MESSAGE_TYPE_REPLY)) if self.callback_reply(peer, now_ms, record) => {
+                reply.facts = CallFacts::default();
+                return Verdict::Silent;
+            }
+            _ => return Verdict::HangUp(HangUp::NotACall),
         };
         // Until more is known.
         reply.facts = CallFacts { xid, operation: OperationId::OTHER, is_error: true };
@@ -124,7 +130,7 @@ impl Engine {
             ended_run: None,
         };
         let outcome = (row.run)(&mut call, &mut arguments, reply);
-        self.shared.send_effects();
+        self.shared.send_effects(now_ms);
         match outcome {
             Outcome::Done => self.finish(call, start, now_ms, reply),
             Outcome::Replayed => {

@@ -19,6 +19,7 @@
 mod access_memo;
 mod begun_replies;
 mod call;
+mod callback;
 mod complaint;
 mod compound;
 mod dispatch;
@@ -52,6 +53,7 @@ mod waiting_mounts;
 mod wire_handle;
 
 pub use begun_replies::BegunReplies;
+pub use callback::CallbackSender;
 pub use complaint::{Complaint, HangUp, MountRefusal};
 pub use export::{Export, ExportTable};
 pub use host::{CallHost, ReplySink, Room, Stage, StorageId};
@@ -167,7 +169,8 @@ impl Engine {
         self.now_ms.store(now_ms, Ordering::Relaxed);
         self.shared.state.tick(now_ms);
         self.shared.renew_state();
-        self.shared.send_effects();
+        self.shared.send_effects(now_ms);
+        self.shared.tick_callbacks(now_ms);
         self.replies.expire(now_ms);
     }
 

@@ -105,7 +105,7 @@ impl Engine {
         let state = &self.shared.state;
         // It fails for ranges that no lock can have.
         let _ = state.answer_grant(host, file, owner, *range, *kind, is_wanted);
-        self.shared.send_effects();
+        self.shared.send_effects(self.now_ms.load(Ordering::Relaxed));
         self.shared.keep_state();
         Ok(())
     }
@@ -113,7 +113,7 @@ impl Engine {
 
 impl Shared {
     /// Sends what the state has others do.
-    pub(crate) fn send_effects(&self) {
+    pub(crate) fn send_effects(&self, now_ms: u64) {
         self.settle_local_locks();
         loop {
             let effects = self.state.take_effects();
@@ -122,7 +122,15 @@ impl Shared {
             }
             self.keep_state();
             for effect in effects {
-                let Effect::Granted { host, file, owner, range, kind, note: bytes } = effect;
+                let (host, file, owner, range, kind, bytes) = match effect {
+                    Effect::Granted { host, file, owner, range, kind, note } => {
+                        (host, file, owner, range, kind, note)
+                    }
+                    Effect::Free { client, owner, handle } => {
+                        self.tell_of_free_lock(now_ms, client, owner, handle);
+                        continue;
+                    }
+                };
                 let grant = Grant { host, file, owner, range, kind };
                 let Ok(note) = Note::decode(&mut Reader::new(&bytes)) else { continue };
                 // Who is held back for a local process is not granted it before a second has passed.

@@ -2,12 +2,17 @@
 
 use std::net::SocketAddr;
 
+use parking_lot::Mutex;
 use steadfast_shares::{Flavor, Question};
+use steadfast_state::SessionId;
 
 use crate::access_memo::AccessMemo;
 
 /// The first port that everybody may use.
 const PRIVILEGED_PORTS_END: u16 = 1024;
+
+/// Sessions whose callbacks may go out by one connection. Usual clients have one.
+const BACK_SESSIONS_MAX: usize = 64;
 
 /// How a call came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +37,8 @@ pub struct Peer {
     /// from its old port. 0 for datagrams.
     number: u64,
     pub(crate) memo: AccessMemo,
+    /// Sessions whose callbacks may go out by the connection, or might before.
+    back_sessions: Mutex<Vec<SessionId>>,
 }
 
 /// By which way a call came.
@@ -52,7 +59,8 @@ impl Origin {
 impl Peer {
     /// A peer about which nothing is known yet.
     pub fn new(address: SocketAddr, local: SocketAddr, transport: Transport) -> Self {
-        Self { address, local, transport, number: 0, memo: AccessMemo::default() }
+        let (memo, back_sessions) = (AccessMemo::default(), Mutex::default());
+        Self { address, local, transport, number: 0, memo, back_sessions }
     }
 
     /// The same peer on a connection of this number, which no other living one has.
@@ -64,6 +72,33 @@ impl Peer {
     /// The number of the connection, 0 for datagrams.
     pub fn connection(&self) -> u64 {
         self.number
+    }
+
+    /// Callbacks of a session may go out by the connection. `false` if it is none that can be named,
+    /// or has too many sessions.
+    pub(crate) fn bind_back(&self, session: SessionId) -> bool {
+        let mut sessions = self.back_sessions.lock();
+        if self.number == 0 {
+            return false;
+        }
+        if sessions.contains(&session) {
+            return true;
+        }
+        let has_room = sessions.len() < BACK_SESSIONS_MAX;
+        if has_room {
+            sessions.push(session);
+        }
+        has_room
+    }
+
+    /// Whether replies to callbacks may come by the connection.
+    pub(crate) fn is_back_bound(&self) -> bool {
+        !self.back_sessions.lock().is_empty()
+    }
+
+    /// The connection is closed: the sessions that were bound to it.
+    pub(crate) fn take_back_sessions(&self) -> Vec<SessionId> {
+        std::mem::take(&mut *self.back_sessions.lock())
     }
 
     /// What rules are asked about him when he says who he is by this flavour.

@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use steadfast_shares::Authority;
 use steadfast_state::State;
 
+use crate::callback::Callbacks;
 use crate::export::ExportTable;
 use crate::local_locks::LocalLocks;
 use crate::mount::list::MountList;
@@ -66,6 +67,8 @@ pub(crate) struct Shared {
     pub(crate) nfs4: Option<Nfs4>,
     /// Who sends calls to clients.
     pub(crate) outbound: OnceLock<Arc<dyn Outbound>>,
+    /// What clients are told.
+    pub(crate) callbacks: Callbacks,
     /// Locks that hosts were told of.
     pub(crate) grants: AtomicU64,
     verifier_changes: AtomicU64,
@@ -91,6 +94,7 @@ impl Shared {
             state_keeper: None,
             nfs4,
             outbound: OnceLock::new(),
+            callbacks: Callbacks::default(),
             grants: AtomicU64::new(0),
             verifier_changes: AtomicU64::new(0),
             config,

@@ -140,6 +140,7 @@ pub(crate) fn close(pool: &Pool, seat: &Seat, core: &mut SeatCore, token: u64) {
         }
         seat.connection_count.fetch_sub(1, Ordering::Relaxed);
         pool.connections.fetch_sub(1, Ordering::Relaxed);
+        pool.shared.service.closed(&slot.connection.peer);
     }
 }
 

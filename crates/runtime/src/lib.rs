@@ -14,6 +14,7 @@
 
 mod accept;
 mod batch;
+mod callbacks;
 mod clock;
 mod connection;
 mod datagram;

@@ -64,6 +64,11 @@ impl Living {
         }
     }
 
+    /// The connection with this number.
+    pub(crate) fn find(&self, number: u64) -> Option<Arc<Connection>> {
+        self.shard(number).and_then(|shard| shard.lock().get(&number)?.upgrade())
+    }
+
     /// To be called when nobody has the connection any more.
     pub(crate) fn remove(&self, number: u64) {
         if let Some(shard) = self.shard(number) {
@@ -73,8 +78,7 @@ impl Living {
 
     /// What is known of the connection with this number, which is not `other`.
     fn known(&self, number: u64, other: &Connection) -> (Known, Option<Arc<Connection>>) {
-        let found = self.shard(number).and_then(|shard| shard.lock().get(&number)?.upgrade());
-        let Some(first) = found else { return (Known::Gone, None) };
+        let Some(first) = self.find(number) else { return (Known::Gone, None) };
         let (one, two) = (&first.peer, &other.peer);
         let is_replaced = one.address == two.address && one.local == two.local;
         if first.is_closed() || is_replaced {

@@ -8,8 +8,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use steadfast_engine::CallbackSender;
 use steadfast_sys::scheduling;
 
+use crate::callbacks::Sender;
 use crate::datagram::DatagramSocket;
 use crate::listen;
 use crate::pool::Pool;
@@ -151,6 +153,11 @@ impl Server {
                 }
             }
         })
+    }
+
+    /// What sends callbacks by the connections of this server.
+    pub fn callback_sender(&self) -> Arc<dyn CallbackSender> {
+        Arc::new(Sender::new(&self.shared))
     }
 
     /// Has `hook` called about once a second, on a thread of its own. It must not call back

@@ -33,6 +33,10 @@ pub trait Service: Send + Sync + 'static {
     /// else can flush the same object, since the kernel may report the failure only this once.
     fn flush_failed(&self) {}
 
+    /// The connection of this peer is closed, as far as the service is concerned: calls of it may
+    /// still be under way. See [`Engine::closed`].
+    fn closed(&self, _peer: &Peer) {}
+
     /// Called about once a second.
     fn tick(&self, _now_ms: u64) {}
 }
@@ -65,6 +69,10 @@ impl Service for Engine {
 
     fn flush_failed(&self) {
         Self::flush_failed(self);
+    }
+
+    fn closed(&self, peer: &Peer) {
+        Self::closed(self, peer);
     }
 
     fn tick(&self, now_ms: u64) {

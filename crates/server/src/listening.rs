@@ -160,6 +160,7 @@ fn start_runtime(
         let log = intent_log.map(|keeper| Arc::clone(keeper) as Arc<dyn ReplyLog>);
         match runtime::Server::start_with_log(options.clone(), service, log) {
             Ok(server) => {
+                engine.set_callback_sender(server.callback_sender());
                 let listen = server.local_addresses().into_iter().take(listen.len()).collect();
                 return Ok((server, listen, serves_rpcbind));
             }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::back_channel::CallbackPaths;
 use crate::hosts::HostData;
 use crate::image::{Event, Journal};
 use crate::opens::ClientOpens;
@@ -36,6 +37,7 @@ pub struct Client {
     pub(crate) owners: Mutex<Owners>,
     /// Locks that it waits for. Other clients' requests count it down.
     pub(crate) waits: AtomicU32,
+    pub(crate) callback_paths: CallbackPaths,
 }
 
 impl Client {
@@ -56,6 +58,7 @@ impl Client {
             opens: Mutex::new(ClientOpens::default()),
             owners: Mutex::new(Owners::default()),
             waits: AtomicU32::new(0),
+            callback_paths: CallbackPaths::default(),
         }
     }
 

@@ -5,6 +5,8 @@
 //! lasts for a lease at most, so that a wait for each other in a ring comes to an end; and for 40 s
 //! without another request, since nobody says that it has given up.
 //!
+//! A client of NFSv4.1 can be told when what it waits for is free, so that it asks again at once.
+//!
 //! A host that speaks NLM is different: it need not ask again, since it is granted what became free
 //! for it. It waits until it cancels; after a lease it keeps nobody else out any more.
 
@@ -66,6 +68,15 @@ impl PartialEq for LockOwner {
 
 impl Eq for LockOwner {}
 
+/// What somebody is told once a lock that he waits for is free.
+#[derive(Clone, Copy)]
+pub(crate) enum Tells<'a> {
+    /// That he may ask again; by this handle.
+    Free(&'a Arc<[u8]>),
+    /// That he has it, since he speaks NLM; with this note.
+    Granted(&'a Arc<[u8]>),
+}
+
 /// A lock that somebody asks for.
 #[derive(Clone, Copy)]
 pub(crate) struct Asking<'a> {
@@ -75,11 +86,34 @@ pub(crate) struct Asking<'a> {
     pub(crate) span: Span,
     pub(crate) kind: LockKind,
     pub(crate) is_waited_for: bool,
-    /// What a host that speaks NLM is to be told with the grant.
-    pub(crate) note: Option<&'a Arc<[u8]>>,
+    /// What is told to who waits, if anything is.
+    pub(crate) tells: Option<Tells<'a>>,
     /// Ranges that the client may still make.
     pub(crate) room: usize,
     pub(crate) time: Time,
+}
+
+impl Asking<'_> {
+    fn note(&self) -> Option<Arc<[u8]>> {
+        match self.tells? {
+            Tells::Granted(note) => Some(Arc::clone(note)),
+            Tells::Free(_) => None,
+        }
+    }
+
+    fn handle(&self) -> Option<Arc<[u8]>> {
+        match self.tells? {
+            Tells::Free(handle) => Some(Arc::clone(handle)),
+            Tells::Granted(_) => None,
+        }
+    }
+}
+
+/// A waiter of NFSv4.1 that may ask again.
+#[derive(Debug)]
+pub(crate) struct Freed {
+    pub(crate) owner: LockOwner,
+    pub(crate) handle: Arc<[u8]>,
 }
 
 /// What time it is, and how expired leases are told.
@@ -122,8 +156,10 @@ struct Waiter {
     held_back_until_ms: u64,
     /// From when on nothing keeps it from the lock.
     free_since_ms: Option<u64>,
-    /// [`Asking::note`]: whoever has one is granted the lock.
+    /// Of [`Tells::Granted`]: whoever has one is granted the lock.
     note: Option<Arc<[u8]>>,
+    /// Of [`Tells::Free`].
+    handle: Option<Arc<[u8]>>,
 }
 
 impl Waiter {
@@ -142,7 +178,8 @@ impl Waiter {
             asked_ms: asking.time.now_ms,
             held_back_until_ms: 0,
             free_since_ms: None,
-            note: asking.note.cloned(),
+            note: asking.note(),
+            handle: asking.handle(),
         })
     }
 
@@ -189,6 +226,8 @@ pub(crate) struct FileLocks {
     granted: Vec<hosts::Grant>,
     /// From the first to the last byte of what was locked or freed since that was asked.
     changed: Option<Span>,
+    /// Who may ask again, and nobody has told them yet.
+    freed: Vec<Freed>,
 }
 
 impl FileLocks {
@@ -200,6 +239,7 @@ impl FileLocks {
             unanswered: Vec::new(),
             granted: Vec::new(),
             changed: None,
+            freed: Vec::new(),
         }
     }
 
@@ -241,9 +281,15 @@ impl FileLocks {
         self.set(owner, span, kind, open);
         self.waiters.retain(|waiter| waiter.owner != *owner || !span.contains(waiter.span));
         self.unanswered.retain(|grant| !grant.is_within(owner, span));
+        self.freed.retain(|freed| freed.owner != *owner);
         // A write lock may have become a read lock.
         self.refresh(asking.time);
         Ok(growth)
+    }
+
+    /// Takes out who may ask again since this was asked last.
+    pub(crate) fn take_freed(&mut self) -> Vec<Freed> {
+        std::mem::take(&mut self.freed)
     }
 
     /// Gives an owner a range that nobody contests.
@@ -368,10 +414,14 @@ impl FileLocks {
     }
 
     fn remember(&mut self, asking: &Asking<'_>) {
+        // Whose place has ended gets another one.
+        let is_over = |waiter: &Waiter| waiter.note.is_none() && waiter.is_old(asking.time);
+        self.waiters.retain(|waiter| !waiter.is_of(asking) || !is_over(waiter));
         let known = self.waiters.iter_mut().find(|waiter| waiter.is_of(asking));
         if let Some(waiter) = known {
             waiter.asked_ms = asking.time.now_ms;
-            waiter.note = asking.note.cloned();
+            waiter.note = asking.note();
+            waiter.handle = asking.handle();
         } else if self.waiters.len() < WAITERS_MAX {
             self.waiters.extend(Waiter::new(asking));
         }
@@ -401,9 +451,16 @@ impl FileLocks {
             }
             let free_since_ms = waiter.free_since_ms.unwrap_or(time.now_ms);
             let is_late = !is_kept_out && time.now_ms.saturating_sub(free_since_ms) > KEPT_MS;
-            let is_old =
-                waiter.is_old(time) || time.now_ms.saturating_sub(waiter.asked_ms) > PATIENCE_MS;
+            // Who is told asks seldom: without a place it is told still.
+            let is_old = (waiter.is_old(time) && waiter.handle.is_none())
+                || time.now_ms.saturating_sub(waiter.asked_ms) > PATIENCE_MS;
             if !is_late && !is_old && time.has_lease(&waiter.owner.client) {
+                if let (false, None, Some(handle)) =
+                    (is_kept_out, waiter.free_since_ms, &waiter.handle)
+                {
+                    let (owner, handle) = (waiter.owner.clone(), Arc::clone(handle));
+                    self.freed.push(Freed { owner, handle });
+                }
                 waiter.free_since_ms = (!is_kept_out).then_some(free_since_ms);
                 waiters.push(waiter);
             }

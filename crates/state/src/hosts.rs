@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicU64, AtomicUsi
 
 use parking_lot::Mutex;
 
-use crate::file_locks::{FileLocks, Time};
+use crate::file_locks::{FileLocks, Freed, LockOwner, Time};
 use crate::image::Event;
 use crate::nlm::NlmOwner;
 use crate::ranges::LockKind;
@@ -130,6 +130,15 @@ pub enum Effect {
         /// What was given with the request.
         note: Arc<[u8]>,
     },
+    /// A client waits for a lock and may ask for it again, which it is to be told.
+    Free {
+        /// The client.
+        client: Arc<Client>,
+        /// The lock-owner.
+        owner: Arc<[u8]>,
+        /// The file's handle, as it was given with the request.
+        handle: Arc<[u8]>,
+    },
 }
 
 /// The effects that nobody has taken yet.
@@ -148,11 +157,15 @@ impl Effects {
 
     /// Takes up what a change of a file's locks has brought about.
     pub(crate) fn collect(&self, file: &FileKey, locks: &mut FileLocks) {
-        let granted = locks.take_granted();
-        if granted.is_empty() {
+        let (granted, freed) = (locks.take_granted(), locks.take_freed());
+        if granted.is_empty() && freed.is_empty() {
             return;
         }
         let mut list = self.list.lock();
+        list.extend(freed.into_iter().map(|Freed { owner, handle }| {
+            let LockOwner { client, name } = owner;
+            Effect::Free { client, owner: name, handle }
+        }));
         for grant in granted {
             // A negative number wraps, and so does the sum.
             self.locks.fetch_add(grant.growth.cast_unsigned(), Ordering::Relaxed);
@@ -172,7 +185,7 @@ impl Effects {
 /// What the state knows of hosts beside their records.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
-    /// Files that a host waits for.
+    /// Files that somebody waits for who is told when they are free.
     waited_for: Mutex<HashSet<FileKey>>,
     /// Until then only what was held before the server's restart is locked.
     grace_until_ms: AtomicU64,
@@ -281,16 +294,16 @@ impl State {
         std::mem::take(&mut *list)
     }
 
-    /// Grants what became free for hosts by time alone: a client's lease has expired, or one that
+    /// Grants what became free by time alone to hosts, and tells clients of it: a client's lease has expired, or one that
     /// came before has not asked again.
-    pub(crate) fn judge_waiting_hosts(&self, now_ms: u64) {
+    pub(crate) fn judge_waiting(&self, now_ms: u64) {
         let files: Vec<FileKey> = {
             let mut waited_for = self.hosts.waited_for.lock();
             std::mem::take(&mut *waited_for).into_iter().collect()
         };
         let time = Time { now_ms, lease_ms: self.settings.lease_ms };
         for file in files {
-            let judged = self.files.with_locks(&file, |locks| locks.judge_waiting_hosts(time));
+            let judged = self.files.with_locks(&file, |locks| locks.judge_waiting(time));
             let Some((true, expired)) = judged else { continue };
             self.hosts.note_waited_for(&file);
             for client in expired {

@@ -25,6 +25,7 @@
 //! panic on what clients send. Time is an argument: ms of any clock that does not go back.
 #![forbid(unsafe_code)]
 
+mod back_channel;
 mod client;
 mod client_locks;
 mod error;
@@ -50,6 +51,7 @@ mod slot;
 mod state;
 mod v40;
 
+pub use back_channel::{CallbackEnd, CallbackSlot, CallbackTarget};
 pub use client::Client;
 pub use error::StateError;
 pub use exchange::{ExchangeId, ExchangedId};

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::file_locks::{Asking, FileLocks, LockOwner};
+use crate::file_locks::{Asking, FileLocks, LockOwner, Tells};
 use crate::files::Share;
 use crate::nlm::LOCKS;
 use crate::opening::Stopped;
@@ -116,7 +116,7 @@ impl State {
                 span,
                 kind: request.kind,
                 is_waited_for: request.waits.is_some(),
-                note: request.waits,
+                tells: request.waits.map(Tells::Granted),
                 room: 0,
                 time: self.time(&host.client),
             };

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use thiserror::Error;
 
 use crate::client_locks::LockRecord;
-use crate::file_locks::{Asking, LockOwner, Refused, Time};
+use crate::file_locks::{Asking, LockOwner, Refused, Tells, Time};
 use crate::ids::{LockNumber, OpenNumber};
 use crate::image::Event;
 use crate::opening::Stopped;
@@ -161,8 +161,27 @@ impl State {
     /// the access that the kind needs; [`StateError::BadStateId`], [`StateError::OldStateId`],
     /// [`StateError::Expired`] as of the stateid given; [`StateError::TryLater`].
     pub fn lock(&self, client: &Arc<Client>, request: &Lock<'_>) -> Result<StateId, LockError> {
+        self.lock_or_tell(client, request, None)
+    }
+
+    /// [`State::lock`]; if the client has to wait, it is told when it may ask again with success
+    /// ([`crate::Effect::Free`]), by this handle.
+    ///
+    /// # Errors
+    /// Those of [`State::lock`].
+    pub fn lock_or_tell(
+        &self,
+        client: &Arc<Client>,
+        request: &Lock<'_>,
+        handle: Option<&Arc<[u8]>>,
+    ) -> Result<StateId, LockError> {
         let span = request.range.span()?;
-        self.repeated(client, || self.try_lock(client, request, span))
+        let locked = self.repeated(client, || self.try_lock(client, request, handle, span));
+        if let (Err(LockError::Denied(_)), true, Some(_)) = (&locked, request.is_waited_for, handle)
+        {
+            self.hosts.note_waited_for(&request.file);
+        }
+        locked
     }
 
     /// LOCKU: the owner of a lock stateid gives up a range, whatever it has of it.
@@ -237,6 +256,7 @@ impl State {
         &self,
         client: &Arc<Client>,
         request: &Lock<'_>,
+        handle: Option<&Arc<[u8]>>,
         span: Span,
     ) -> Result<StateId, Stopped<LockError>> {
         let (file, kind, instance) = (&request.file, request.kind, self.settings.instance);
@@ -257,8 +277,8 @@ impl State {
         }
         let (is_waited_for, room) = (request.is_waited_for, self.room(&opens));
         let time = self.time(client);
-        let asking =
-            Asking { owner: &owner, open, span, kind, is_waited_for, note: None, room, time };
+        let tells = handle.map(Tells::Free);
+        let asking = Asking { owner: &owner, open, span, kind, is_waited_for, tells, room, time };
         let locked = self.files.lock(file, |locks| locks.lock(&asking).map_err(Stopped::from));
         let growth = locked.unwrap_or_else(|| Err(StateError::BadStateId.into()))?;
         self.count_locks(&mut opens, growth, isize::from(lock.is_none()));

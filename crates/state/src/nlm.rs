@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use thiserror::Error;
 
-use crate::file_locks::{Asking, LockOwner, Refused};
+use crate::file_locks::{Asking, LockOwner, Refused, Tells};
 use crate::files::Share;
 use crate::hosts::Host;
 use crate::ids::OpenNumber;
@@ -309,7 +309,7 @@ impl State {
             span,
             kind,
             is_waited_for: request.waits.is_some(),
-            note: request.waits,
+            tells: request.waits.map(Tells::Granted),
             room: self.host_room(host),
             time: self.time(&host.client),
         };

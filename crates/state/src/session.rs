@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::back_channel::{BackChannel, BackChannelImage};
 use crate::image::Event;
 use crate::slot::{Begun, Holding, LastRequest, Slot};
 use crate::{Client, SessionId, StateError};
@@ -91,6 +92,7 @@ pub struct Session {
     fore: Channel,
     back: Channel,
     slots: Box<[Slot]>,
+    pub(crate) back_channel: BackChannel,
     is_ended: AtomicBool,
     connections: Mutex<Vec<u64>>,
 }
@@ -109,6 +111,7 @@ impl Session {
             fore,
             back,
             slots: (0..fore.requests_max).map(|_| Slot::new()).collect(),
+            back_channel: BackChannel::new(&back),
             is_ended: AtomicBool::new(false),
             connections: Mutex::new(vec![connection]),
         }
@@ -120,6 +123,7 @@ impl Session {
         id: SessionId,
         client: Arc<Client>,
         (fore, back): (Channel, Channel),
+        back_channel: BackChannelImage,
         mut last: impl FnMut(u32) -> Option<LastRequest>,
     ) -> Self {
         Self {
@@ -128,6 +132,7 @@ impl Session {
             fore,
             back,
             slots: (0..fore.requests_max).map(|slot| Slot::restored(last(slot))).collect(),
+            back_channel: BackChannel::restored(&back, back_channel),
             is_ended: AtomicBool::new(false),
             connections: Mutex::default(),
         }
@@ -141,6 +146,7 @@ impl Session {
         for (slot, number) in self.slots.iter().zip(0..) {
             slot.note_last(&|last| self.note_slot(number, last));
         }
+        self.note_back();
     }
 
     fn note_slot(&self, slot: u32, last: &LastRequest) {
@@ -183,6 +189,11 @@ impl Session {
         self.slots.iter().any(Slot::is_busy)
     }
 
+    /// Whether the client has ever sent a request.
+    pub(crate) fn was_used(&self) -> bool {
+        self.slots.iter().any(|slot| !slot.is_fresh())
+    }
+
     /// Remembers that requests come by a connection. A connection's number is never used again.
     pub fn bind(&self, connection: u64) {
         let mut connections = self.connections.lock();
@@ -212,12 +223,14 @@ impl Session {
     /// From now on no request begins. Requests that are under way end as they would.
     pub(crate) fn end(&self) {
         self.is_ended.store(true, Ordering::Relaxed);
+        self.end_back_channel();
     }
 
     /// What the result of a SEQUENCE says.
     pub fn told(&self) -> SequenceTold {
         let highest_slot = self.fore.requests_max.saturating_sub(1);
-        SequenceTold { highest_slot, target_highest_slot: highest_slot, status_flags: 0 }
+        let status_flags = self.callback_status();
+        SequenceTold { highest_slot, target_highest_slot: highest_slot, status_flags }
     }
 
     /// SEQUENCE: judges a request, gives it its slot if it is new, and renews the client's lease.

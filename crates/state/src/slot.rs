@@ -204,6 +204,11 @@ impl Slot {
         }
     }
 
+    /// Whether no request ever had it.
+    pub(crate) fn is_fresh(&self) -> bool {
+        Word::unpack(self.word.load(Ordering::Relaxed)).phase == Phase::Fresh
+    }
+
     /// Whether a request has it.
     pub(crate) fn is_busy(&self) -> bool {
         Word::unpack(self.word.load(Ordering::Relaxed)).phase == Phase::Busy

@@ -156,7 +156,7 @@ impl State {
         let left = self.registry.lock().sweep(now_ms, &self.settings, COURTESY_MS);
         self.end_all(left);
         self.forget_owners(now_ms);
-        self.judge_waiting_hosts(now_ms);
+        self.judge_waiting(now_ms);
     }
 
     /// All clients, for listings.

@@ -1,4 +1,4 @@
-//! ONC RPC version 2 (RFC 5531): the head of a call.
+//! ONC RPC version 2 (RFC 5531): the heads of calls and replies.
 
 use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
 
@@ -15,6 +15,11 @@ pub const AUTH_BYTES_MAX: usize = 400;
 
 /// `msg_type` of a call.
 const CALL: u32 = 0;
+/// And of a reply.
+const REPLY: u32 = 1;
+/// `reply_stat` of a call that was accepted, and of one that was not.
+const ACCEPTED: u32 = 0;
+const DENIED: u32 = 1;
 
 numbers! {
     /// Why credentials are refused (`auth_stat`, RFC 5531 §9).
@@ -90,5 +95,60 @@ impl Encode for CallHeader<'_> {
         }
         self.cred.encode(w);
         self.verf.encode(w);
+    }
+}
+
+/// What the head of a reply says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyStatus {
+    /// The call was accepted: `accept_stat`. Results follow if it is 0.
+    Accepted(u32),
+    /// It was not: `reject_stat`.
+    Denied(u32),
+}
+
+/// The head of a reply (RFC 5531 §9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyHeader {
+    /// Of the call.
+    pub xid: u32,
+    /// What became of it.
+    pub status: ReplyStatus,
+}
+
+impl<'a> Decode<'a> for ReplyHeader {
+    fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
+        let xid = r.u32()?;
+        match r.u32()? {
+            REPLY => {}
+            value => return Err(XdrError::BadValue { what: "msg_type", value }),
+        }
+        let status = match r.u32()? {
+            ACCEPTED => {
+                let _verifier = OpaqueAuth::decode(r)?;
+                ReplyStatus::Accepted(r.u32()?)
+            }
+            DENIED => ReplyStatus::Denied(r.u32()?),
+            value => return Err(XdrError::BadValue { what: "reply_stat", value }),
+        };
+        Ok(Self { xid, status })
+    }
+}
+
+impl Encode for ReplyHeader {
+    fn encode(&self, w: &mut Writer<'_>) {
+        w.u32(self.xid);
+        w.u32(REPLY);
+        match self.status {
+            ReplyStatus::Accepted(status) => {
+                w.u32(ACCEPTED);
+                OpaqueAuth { flavor: AUTH_NONE, body: &[] }.encode(w);
+                w.u32(status);
+            }
+            ReplyStatus::Denied(status) => {
+                w.u32(DENIED);
+                w.u32(status);
+            }
+        }
     }
 }

@@ -70,6 +70,11 @@ fuzz_target!(|input: &[u8]| {
         nfs4::XattrName4Args<'_>,
         nfs4::SetXattr4Args<'_>,
         nfs4::ListXattrs4Args,
+        nfs4::CallbackCompoundHead4<'_>,
+        nfs4::CallbackSequence4Args,
+        nfs4::CallbackSequence4Result,
+        nfs4::CallbackNotifyLock4Args<'_>,
+        nfs4::CompoundReplyHead4<'_>,
     );
     if let Some((which, rest)) = input.split_first() {
         readers[usize::from(*which) % readers.len()](rest);

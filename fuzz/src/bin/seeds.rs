@@ -198,8 +198,22 @@ fn nfs4(seeds: &Seeds<'_>) -> io::Result<()> {
     seeds.put(target, "reads", &row(3, &reads))?;
     seeds.put(target, "lists", &row(2, &lists))?;
     seeds.put(target, "all", &[row(4, &writes), row(3, &reads), row(2, &lists)].concat())?;
+    seeds.put("callback_replies", "taken", &callback_replies())?;
     seeds.picked("nfs4_arguments", "open", 14, &open)?;
     seeds.picked("nfs4_arguments", "lock", 9, &lock)
+}
+
+/// The first client locks, the second one waits, the first unlocks, and the second takes the callback
+/// and the lock. The session is the one that the target makes second.
+fn callback_replies() -> Vec<u8> {
+    let session = [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 3];
+    let words =
+        |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<_>>();
+    let reply =
+        [words(&[0, 0, 0, 0, 0, 0, 2, 11, 0]), session.to_vec(), words(&[1, 0, 7, 7, 13, 0])]
+            .concat();
+    let turns = [0, 0, 2, 0, 0, 0];
+    [&turns[..], &[6, (reply.len() / 4) as u8], &reply, &[2, 0, 2, 0], &turns].concat()
 }
 
 /// COMPOUNDs of minor version 0: a client opens, confirms, writes and closes.

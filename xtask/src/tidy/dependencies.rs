@@ -64,7 +64,7 @@ const TESTS_MAY_NEED: &[(&str, &[&str])] = &[
     ("engine", &["client"]),
     ("runtime", &["client", "shares", "wire", "xdr", "rpc", "posixfs"]),
     ("client", &["shares"]),
-    ("server", &["client"]),
+    ("server", &["client", "wire"]),
     ("steadfast", &["client", "wire", "xdr"]),
     ("powercut", &["xdr"]),
 ];

@@ -5,6 +5,7 @@
 //! one request at a time.
 
 mod attributes;
+mod callback;
 mod client;
 mod compound;
 mod connect;
@@ -14,6 +15,7 @@ mod session;
 mod slots;
 
 pub use attributes::{AclEntry4, Attributes4, FsId4, LINUX_ATTRIBUTES};
+pub use callback::LockIsFree4;
 pub use client::{Nfs4Client, Opened4, ReadData4, patiently4};
 pub use compound::Compound;
 pub use names::operation_name;

@@ -8,9 +8,11 @@ use steadfast_wire::nfs4::{
 
 use super::slots::Slots;
 
+/// `CREATE_SESSION4_FLAG_CONN_BACK_CHAN`.
+const HAS_BACK_CHANNEL: u32 = 0x2;
 /// Bytes that a request or reply has beside the data of one READ or WRITE.
 const OVERHEAD_BYTES: u32 = 8192;
-/// A program number for callbacks, of which none are wanted.
+/// A program number for callbacks.
 const CALLBACK_PROGRAM: u32 = 0x4000_0000;
 
 /// Who a client is, and what session it wants.
@@ -28,6 +30,8 @@ pub struct ClientSettings {
     pub kept_bytes_max: u32,
     /// Most operations of a COMPOUND.
     pub operations_max: u32,
+    /// Whether callbacks may come by the connection.
+    pub wants_callbacks: bool,
 }
 
 impl Default for ClientSettings {
@@ -45,6 +49,7 @@ impl Default for ClientSettings {
             transfer_bytes_max: 1 << 20,
             kept_bytes_max: 4096,
             operations_max: 16,
+            wants_callbacks: false,
         }
     }
 }
@@ -61,13 +66,13 @@ impl ClientSettings {
         }
     }
 
-    /// The arguments of `CREATE_SESSION`: no callbacks on this connection.
+    /// The arguments of `CREATE_SESSION`.
     pub fn create_session(&self, clientid: u64, sequence: u32) -> CreateSession4Args<'static> {
         let bytes_max = self.transfer_bytes_max.saturating_add(OVERHEAD_BYTES);
         CreateSession4Args {
             clientid,
             sequence,
-            flags: 0,
+            flags: if self.wants_callbacks { HAS_BACK_CHANNEL } else { 0 },
             fore: ChannelAttributes4 {
                 headerpadsize: 0,
                 maxrequestsize: bytes_max,

@@ -1,15 +1,18 @@
 //! `EXCHANGE_ID`, `CREATE_SESSION`, `BIND_CONN_TO_SESSION`, `BACKCHANNEL_CTL`, `DESTROY_SESSION`,
 //! `DESTROY_CLIENTID`, `RECLAIM_COMPLETE` (RFC 8881 §18.33 to §18.37, §18.50, §18.51).
 
-use steadfast_state::{Channel, ClientId, Principal, SessionId};
+use steadfast_state::{
+    CallbackTarget, Channel, ClientId, CreatedSession, Principal, Session, SessionId,
+};
 use steadfast_wire::nfs4::{
-    BackchannelCtl4Args, BindConnToSession4Args, ChannelAttributes4, CreateSession4Args,
-    DestroyClientId4Args, DestroySession4Args, ExchangeId4Args, NfsStat4, Op4,
+    BackchannelCtl4Args, BindConnToSession4Args, CallbackSec4, ChannelAttributes4,
+    CreateSession4Args, DestroyClientId4Args, DestroySession4Args, ExchangeId4Args, NfsStat4, Op4,
     ReclaimComplete4Args, StateProtect4,
 };
 use steadfast_xdr::{Encode, Writer};
 
 use super::status::OrStatus;
+use crate::callback::credential;
 use crate::compound::{Op, Run, Stands};
 use crate::identity::WireIdentity;
 use crate::reply::ReplyBuffer;
@@ -135,17 +138,24 @@ impl Op for CreateSession {
             return Err(NfsStat4::Inval);
         }
         let bytes_max = run.call.transfer_bytes_max().saturating_add(OVERHEAD_BYTES);
+        let back = channel(&arguments.back, bytes_max)?;
+        let target = callback_target(run, arguments.cb_program, &arguments.sec_parms)
+            .filter(|_| Session::takes_callbacks(&back) && run.call.peer.connection() != 0);
+        let flags = if target.is_some() { arguments.flags & HAS_BACK_CHANNEL } else { 0 };
         let request = steadfast_state::CreateSession {
             client: ClientId(arguments.clientid),
             sequence: arguments.sequence,
             principal: &principal(run),
             fore: channel(&arguments.fore, bytes_max)?,
-            back: channel(&arguments.back, bytes_max)?,
-            flags: arguments.flags & HAS_BACK_CHANNEL,
+            back,
+            flags,
             connection: run.call.peer.connection(),
         };
         run.progress.has_made_state = true;
         let created = run.nfs4.state.create_session(run.call.now_ms, &request).or_status()?;
+        if let Some(target) = target {
+            bind_new_session(run, &created, target);
+        }
         let mut w = Writer::new(&mut reply.bytes);
         w.fixed_opaque(&created.session.0);
         w.u32(created.sequence);
@@ -154,6 +164,34 @@ impl Op for CreateSession {
         attributes(&created.back).encode(&mut w);
         Ok(())
     }
+}
+
+/// Whom a client wants to be called; `None` if it takes no credential that the server has.
+fn callback_target(
+    run: &Run<'_, '_>,
+    program: u32,
+    offered: &[CallbackSec4<'_>],
+) -> Option<CallbackTarget> {
+    let credential = credential(offered)?.into();
+    Some(CallbackTarget { minor_version: run.minor_version, program, credential })
+}
+
+/// Callbacks of a new session may go out by the connection, if its client wants that. The request may
+/// have come again.
+fn bind_new_session(run: &Run<'_, '_>, created: &CreatedSession, target: CallbackTarget) {
+    let Some(session) = run.nfs4.state.session(&created.session) else { return };
+    if session.callback_target().is_none() {
+        session.set_callback_target(target);
+    }
+    if created.flags & HAS_BACK_CHANNEL != 0 {
+        bind_back(run, &session);
+    }
+}
+
+/// Callbacks of a session may go out by the connection; whether they may.
+fn bind_back(run: &Run<'_, '_>, session: &Session) -> bool {
+    let peer = run.call.peer;
+    peer.bind_back(*session.id()) && session.bind_back(peer.connection())
 }
 
 /// What is served of a channel that a client asks for.
@@ -197,14 +235,25 @@ impl Op for BindConnToSession {
         arguments: &BindConnToSession4Args,
         reply: &mut ReplyBuffer,
     ) -> Result<(), NfsStat4> {
+        let session = run.nfs4.state.session(&SessionId(arguments.sessionid));
+        let session = session.ok_or(NfsStat4::BadSession)?;
         let bound = match arguments.dir {
             FORE => FORE,
-            BACK => BACK,
-            FORE_OR_BOTH | BACK_OR_BOTH => BOTH,
+            BACK | FORE_OR_BOTH | BACK_OR_BOTH => {
+                let is_bound = bind_back(run, &session);
+                match arguments.dir {
+                    BACK if is_bound => BACK,
+                    FORE_OR_BOTH | BACK_OR_BOTH if is_bound => BOTH,
+                    FORE_OR_BOTH => FORE,
+                    // It wants callbacks, and can have none by this session.
+                    _ => return Err(NfsStat4::Inval),
+                }
+            }
             _ => return Err(NfsStat4::Inval),
         };
-        let session = run.nfs4.state.session(&SessionId(arguments.sessionid));
-        session.ok_or(NfsStat4::BadSession)?.bind(run.call.peer.connection());
+        if bound != BACK {
+            session.bind(run.call.peer.connection());
+        }
         let mut w = Writer::new(&mut reply.bytes);
         w.fixed_opaque(&arguments.sessionid);
         w.u32(bound);
@@ -214,7 +263,6 @@ impl Op for BindConnToSession {
     }
 }
 
-/// Callbacks are not made yet, so that it is enough to know that the client wants them otherwise.
 pub(super) struct BackchannelCtl;
 
 impl Op for BackchannelCtl {
@@ -223,10 +271,16 @@ impl Op for BackchannelCtl {
     type Arguments<'a> = BackchannelCtl4Args<'a>;
 
     fn run(
-        _: &mut Run<'_, '_>,
-        _: &BackchannelCtl4Args<'_>,
+        run: &mut Run<'_, '_>,
+        arguments: &BackchannelCtl4Args<'_>,
         _: &mut ReplyBuffer,
     ) -> Result<(), NfsStat4> {
+        // Contexts of RPCSEC_GSS are none that the server knows.
+        let target = callback_target(run, arguments.cb_program, &arguments.sec_parms);
+        let target = target.ok_or(NfsStat4::NoEnt)?;
+        let slot = run.progress.slot.as_ref().ok_or(NfsStat4::OpNotInSession)?;
+        slot.session().set_callback_target(target);
+        run.progress.has_made_state = true;
         Ok(())
     }
 }

@@ -11,6 +11,7 @@ use steadfast_wire::nfs4::{
 };
 use steadfast_xdr::{Encode, Writer};
 
+use super::handles::sealed;
 use super::owners;
 use super::stateids::{self, client_named, client_of, file_key, given};
 use super::status::{OrStatus, status_of_state};
@@ -148,6 +149,13 @@ fn lock(
     };
     // Who lost its state is told that, whoever has the lock.
     run.nfs4.state.test(client, &id).or_status()?;
+    // Of minor version 0 nobody ever wants callbacks.
+    let is_to_be_told = is_waited_for(arguments.locktype) && client.wants_callbacks();
+    let handle = is_to_be_told.then(|| {
+        let object = run.current()?;
+        Ok(Arc::from(sealed(run, &object).as_bytes()))
+    });
+    let handle = handle.transpose()?;
     let shared = run.call.shared;
     let (call, target) = run.stored(NfsStat4::IsDir)?;
     call.seldom_blocks(target).or_status()?;
@@ -161,7 +169,9 @@ fn lock(
         by,
         is_waited_for: is_waited_for(arguments.locktype),
     };
-    let locked = shared.lock_for_all(&place, range, kind, || shared.state.lock(client, &request));
+    let locked = shared.lock_for_all(&place, range, kind, || {
+        shared.state.lock_or_tell(client, &request, handle.as_ref())
+    });
     let locked = locked.map_err(|why| kept_out(run, why))?;
     match locked {
         Ok(id) => {

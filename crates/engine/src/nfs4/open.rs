@@ -28,6 +28,8 @@ const WANT_BITS: u32 = 0x3_ff00;
 const RESULT_CONFIRM: u32 = 0x2;
 /// Locks are as POSIX has them.
 const RESULT_LOCKTYPE_POSIX: u32 = 0x4;
+/// Who waits for a lock of the file is told when it is free (`CB_NOTIFY_LOCK`).
+const RESULT_MAY_NOTIFY_LOCK: u32 = 0x20;
 /// The times that an exclusive create sets to its verifier.
 const TIMES: Bitmap4 = Bitmap4::of(&[Attribute4::TimeAccess, Attribute4::TimeModify]);
 /// No delegation.
@@ -258,6 +260,10 @@ fn open(
     let mut flags = RESULT_LOCKTYPE_POSIX;
     if owner.is_some_and(|owner| state.opened(owner, &id)) {
         flags |= RESULT_CONFIRM;
+    }
+    // Who is told so asks seldom by itself.
+    if client.has_callback_path() {
+        flags |= RESULT_MAY_NOTIFY_LOCK;
     }
     let mut set = opened.set;
     if opened.is_to_be_cut {

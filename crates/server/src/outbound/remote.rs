@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use socket2::{Socket, Type};
@@ -20,6 +20,10 @@ const TIMEOUT: Duration = Duration::from_secs(4);
 /// Over UDP a call is sent so often within [`TIMEOUT`].
 const RETRANSMISSION: Retransmission =
     Retransmission { first_wait: Duration::from_millis(500), attempts: 3 };
+/// Connections that are kept for the next call, and for how long. Each new one needs a reserved port,
+/// which is of no use for a minute after it was closed.
+const IDLE_MAX: usize = 256;
+const IDLE: Duration = Duration::from_secs(20);
 /// Ports that are remembered.
 const PORTS_MAX: usize = 4096;
 /// GETADDR of version 3, for IPv6, of which version 2 knows nothing.
@@ -42,12 +46,14 @@ pub(super) struct Remote {
 pub(super) struct Caller {
     rpcbind_port: u16,
     ports: Mutex<HashMap<Remote, u16>>,
+    /// Connections that nobody uses, and since when.
+    idle: Mutex<HashMap<Remote, (RpcConnection, Instant)>>,
 }
 
 impl Caller {
     /// `rpcbind_port`: where clients tell the ports of their programs.
     pub(super) fn new(rpcbind_port: u16) -> Self {
-        Self { rpcbind_port, ports: Mutex::default() }
+        Self { rpcbind_port, ports: Mutex::default(), idle: Mutex::default() }
     }
 
     /// Calls a procedure; its results. It takes a few times [`TIMEOUT`] at most.
@@ -60,16 +66,46 @@ impl Caller {
         number: u32,
         arguments: &[u8],
     ) -> Result<Vec<u8>, ClientError> {
-        let port = self.port(remote)?;
         let Remote { program, version, .. } = remote;
         let procedure = Procedure { program, version, number, name: "a program at a client" };
-        let called = connect(remote, port)
-            .and_then(|mut transport| transport.call(procedure, &Identity::root(), arguments));
-        if called.is_err() {
-            // The program may answer elsewhere by now.
-            self.ports.lock().remove(&remote);
+        if let Some(mut stream) = self.take_idle(remote) {
+            // The client may have closed it: then it is called by another one.
+            if let Ok(results) = stream.call(procedure, &Identity::root(), arguments) {
+                self.keep(remote, stream);
+                return Ok(results);
+            }
         }
-        called
+        let port = self.port(remote)?;
+        let called = connect(remote, port).and_then(|mut way| {
+            let results = way.call(procedure, &Identity::root(), arguments)?;
+            Ok((results, way))
+        });
+        match called {
+            Ok((results, way)) => {
+                if let Way::Stream(stream) = way {
+                    self.keep(remote, stream);
+                }
+                Ok(results)
+            }
+            Err(error) => {
+                // The program may answer elsewhere by now.
+                self.ports.lock().remove(&remote);
+                Err(error)
+            }
+        }
+    }
+
+    fn take_idle(&self, remote: Remote) -> Option<RpcConnection> {
+        let mut idle = self.idle.lock();
+        idle.retain(|_, (_, since)| since.elapsed() < IDLE);
+        idle.remove(&remote).map(|(stream, _)| stream)
+    }
+
+    fn keep(&self, remote: Remote, stream: RpcConnection) {
+        let mut idle = self.idle.lock();
+        if idle.len() < IDLE_MAX {
+            idle.insert(remote, (stream, Instant::now()));
+        }
     }
 
     fn port(&self, remote: Remote) -> Result<u16, ClientError> {

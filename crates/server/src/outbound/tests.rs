@@ -26,6 +26,8 @@ struct Client {
     called: Receiver<Called>,
     /// `u32::MAX`: it says nothing.
     status: Arc<AtomicU32>,
+    /// The connections that were made to it.
+    streams: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 fn answer(message: &[u8], port: u16, status: u32) -> (Called, Option<Vec<u8>>) {
@@ -67,8 +69,11 @@ impl Client {
         let (tell, called) = channel();
         let status = Arc::new(AtomicU32::new(status));
         let (told, now) = (tell.clone(), Arc::clone(&status));
+        let streams = Arc::<Mutex<Vec<TcpStream>>>::default();
+        let made = Arc::clone(&streams);
         std::thread::spawn(move || {
             for stream in tcp.incoming() {
+                made.lock().push(stream.as_ref().unwrap().try_clone().unwrap());
                 let (told, now) = (told.clone(), Arc::clone(&now));
                 std::thread::spawn(move || serve(&stream.unwrap(), port, &now, &told));
             }
@@ -86,7 +91,7 @@ impl Client {
                 }
             }
         });
-        Self { port, called, status }
+        Self { port, called, status, streams }
     }
 
     fn next(&self) -> Called {
@@ -229,6 +234,19 @@ impl Server {
         if reply.is_empty() { u32::MAX } else { Reader::new(&reply[4..]).u32().unwrap() }
     }
 
+    /// Waits until no call is under way or due.
+    fn wait_for_rest(&self) {
+        let start = Instant::now();
+        let is_at_rest = || {
+            let queue = self.sender.0.queue.lock();
+            queue.jobs.is_empty() && queue.busy.is_empty()
+        };
+        while !is_at_rest() {
+            assert!(start.elapsed() < Duration::from_secs(30));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Waits until what a host has is this many files.
     fn wait_for_hosts(&self, count: usize) {
         let start = Instant::now();
@@ -266,6 +284,30 @@ fn a_grant_is_told_over_the_transport_of_the_request() {
 }
 
 #[test]
+fn a_connection_is_kept_for_the_next_grant_and_made_anew_when_it_is_gone() {
+    let client = Client::new(0);
+    let mut server = Server::new(&client);
+    grant(&mut server, Transport::Tcp);
+    client.next();
+    server.wait_for_rest();
+    let connections = client.streams.lock().len();
+    for _ in 0..3 {
+        assert_eq!(server.lock(Transport::Tcp, "two", 2, 4), 0);
+        grant(&mut server, Transport::Tcp);
+        client.next();
+        server.wait_for_rest();
+    }
+    assert_eq!(client.streams.lock().len(), connections);
+    for stream in &*client.streams.lock() {
+        stream.shutdown(std::net::Shutdown::Both).unwrap();
+    }
+    assert_eq!(server.lock(Transport::Tcp, "two", 2, 4), 0);
+    grant(&mut server, Transport::Tcp);
+    client.next();
+    assert!(client.streams.lock().len() > connections);
+}
+
+#[test]
 fn a_grant_that_is_not_wanted_is_taken_back() {
     let client = Client::new(1);
     let mut server = Server::new(&client);
@@ -285,15 +327,7 @@ fn a_grant_is_repeated_until_it_is_answered_and_holds_up_nobody() {
     assert_eq!(server.lock(Transport::Udp, "two", 2, 4), 0);
     grant(&mut server, Transport::Udp);
     client.status.store(0, Ordering::Relaxed);
-    let start = Instant::now();
-    let is_at_rest = || {
-        let queue = server.sender.0.queue.lock();
-        queue.jobs.is_empty() && queue.busy.is_empty()
-    };
-    while !is_at_rest() {
-        assert!(start.elapsed() < Duration::from_secs(30));
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    server.wait_for_rest();
     server.wait_for_hosts(1);
 }
 

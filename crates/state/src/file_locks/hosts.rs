@@ -147,12 +147,14 @@ impl FileLocks {
         ended
     }
 
-    /// Whether a host waits here; and the clients with expired leases that alone keep one waiting.
-    pub(crate) fn judge_waiting_hosts(&mut self, time: Time) -> (bool, Vec<Arc<Client>>) {
+    /// Whether somebody waits here who is told; and the clients with expired leases that alone keep
+    /// one waiting.
+    pub(crate) fn judge_waiting(&mut self, time: Time) -> (bool, Vec<Arc<Client>>) {
         self.refresh(time);
         let mut has_waiting = false;
         let mut expired: Vec<Arc<Client>> = Vec::new();
-        for waiter in self.waiters.iter().filter(|waiter| waiter.note.is_some()) {
+        let is_told = |waiter: &&Waiter| waiter.note.is_some() || waiter.handle.is_some();
+        for waiter in self.waiters.iter().filter(is_told) {
             has_waiting = true;
             let mut clients = Vec::new();
             for range in self.ranges.conflicts(&waiter.owner, waiter.span, waiter.kind) {

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use steadfast_vfs::StorageHandle;
 
 use super::ImageError;
+use crate::back_channel::{BackChannelImage, CallbackTarget};
 use crate::files::Share;
 use crate::ids::OpenNumber;
 use crate::ranges::{LockKind, Span};
@@ -83,6 +84,21 @@ impl Put<'_> {
         self.u32(channel.response_bytes_cached_max);
         self.u32(channel.operations_max);
         self.u32(channel.requests_max);
+    }
+
+    pub(super) fn back_channel(&mut self, channel: &BackChannelImage) {
+        self.bool(channel.target.is_some());
+        if let Some(CallbackTarget { minor_version, program, credential }) = &channel.target {
+            self.u32(*minor_version);
+            self.u32(*program);
+            self.bytes(credential);
+        }
+        self.bool(channel.is_wanted);
+        // No channel has more than a few slots.
+        self.u8(u8::try_from(channel.sequences.len()).unwrap_or(u8::MAX));
+        for sequence in &channel.sequences {
+            self.u32(*sequence);
+        }
     }
 
     pub(super) fn callback(&mut self, callback: &Callback) {
@@ -225,6 +241,18 @@ impl<'a> Take<'a> {
             operations_max: self.u32()?,
             requests_max: self.u32()?,
         })
+    }
+
+    pub(super) fn back_channel(&mut self) -> Result<BackChannelImage, ImageError> {
+        let target = if self.bool()? {
+            let (minor_version, program) = (self.u32()?, self.u32()?);
+            Some(CallbackTarget { minor_version, program, credential: self.bytes()?.into() })
+        } else {
+            None
+        };
+        let (is_wanted, count) = (self.bool()?, self.u8()?);
+        let sequences = (0..count).map(|_| self.u32()).collect::<Result<_, _>>()?;
+        Ok(BackChannelImage { target, is_wanted, sequences })
     }
 
     pub(super) fn callback(&mut self) -> Result<Callback, ImageError> {

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use super::ImageError;
 use super::codec::{Put, Take};
+use crate::back_channel::BackChannelImage;
 use crate::files::Share;
 use crate::ids::{LockNumber, OpenNumber};
 use crate::ranges::{LockKind, Span};
@@ -43,6 +44,11 @@ pub(crate) enum Event<'a> {
         sequence: u32,
         digest: u32,
         reply: Option<&'a [u8]>,
+    },
+    /// Where the callbacks of a session go, and how far its slots for them are.
+    BackChannel {
+        session: SessionId,
+        channel: BackChannelImage,
     },
     /// A client has no opens and locks but those that are told from here on.
     OpensAnew(ClientId),
@@ -172,6 +178,11 @@ impl<'a> Event<'a> {
                 put.bool(reply.is_some());
                 put.bytes(reply.unwrap_or(&[]));
             }
+            Self::BackChannel { session, channel } => {
+                put.u8(24);
+                put.array(session.0);
+                put.back_channel(channel);
+            }
             Self::OpensAnew(client) => {
                 put.u8(7);
                 put.u64(client.0);
@@ -279,6 +290,10 @@ impl<'a> Event<'a> {
                 let reply = Some(take.bytes()?).filter(|_| has_reply);
                 Self::Slot { session, slot, sequence, digest, reply }
             }
+            24 => Self::BackChannel {
+                session: SessionId(take.array()?),
+                channel: take.back_channel()?,
+            },
             7 => Self::OpensAnew(take.client()?),
             8 => Self::Open {
                 client: take.client()?,

@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use super::Event;
 use super::event::ClientEvent;
+use crate::back_channel::BackChannelImage;
 use crate::files::Share;
 use crate::ids::{LockNumber, OpenNumber};
 use crate::ranges::Ranges;
@@ -74,6 +75,7 @@ pub(super) struct SessionImage {
     pub(super) fore: Channel,
     pub(super) back: Channel,
     pub(super) slots: BTreeMap<u32, SlotImage>,
+    pub(super) back_channel: BackChannelImage,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,6 +165,7 @@ impl Image {
                         fore,
                         back,
                         slots: BTreeMap::new(),
+                        back_channel: BackChannelImage::default(),
                     });
                     (session.fore, session.back) = (fore, back);
                     self.sessions.insert(id, client);
@@ -175,12 +178,15 @@ impl Image {
                 }
             }
             Event::Slot { session, slot, sequence, digest, reply } => {
-                let client = self.sessions.get(&session);
-                let client = client.and_then(|client| self.clients.get_mut(client));
-                let session = client.and_then(|client| client.sessions.get_mut(&session));
+                let session = self.session_mut(&session);
                 if let Some(session) = session.filter(|session| slot < session.fore.requests_max) {
                     let reply = reply.map(Arc::from);
                     session.slots.insert(slot, SlotImage { sequence, digest, reply });
+                }
+            }
+            Event::BackChannel { session, ref channel } => {
+                if let Some(session) = self.session_mut(&session) {
+                    session.back_channel = channel.clone();
                 }
             }
             Event::Serials { state, session, record } => {
@@ -200,6 +206,11 @@ impl Image {
             | Event::Range { client, .. }
             | Event::RangeGone { client, .. } => self.change_opens(client, event),
         }
+    }
+
+    fn session_mut(&mut self, id: &SessionId) -> Option<&mut SessionImage> {
+        let client = self.sessions.get(id)?;
+        self.clients.get_mut(client)?.sessions.get_mut(id)
     }
 
     fn change_opens(&mut self, client: ClientId, event: &Event<'_>) {

@@ -153,7 +153,7 @@ impl State {
     }
 
     fn restore_session(&self, client: &Arc<Client>, id: SessionId, image: SessionImage) {
-        let SessionImage { fore, back, mut slots } = image;
+        let SessionImage { fore, back, mut slots, back_channel } = image;
         // No state has made such a session: it would take all memory.
         if fore.requests_max > self.settings.limits.slots_max.max(SLOTS_MAX) {
             return;
@@ -162,8 +162,10 @@ impl State {
             let last = slots.remove(&slot)?;
             Some(LastRequest { sequence: last.sequence, digest: last.digest, reply: last.reply })
         };
-        let session = Arc::new(Session::restored(id, Arc::clone(client), (fore, back), last));
+        let (client, channels) = (Arc::clone(client), (fore, back));
+        let session = Arc::new(Session::restored(id, client, channels, back_channel, last));
         if self.sessions.restore(&session) {
+            session.count_restored_back_channel();
             self.registry.lock().restore_session(session);
         }
     }

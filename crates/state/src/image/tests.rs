@@ -9,10 +9,10 @@ use steadfast_vfs::StorageHandle;
 
 use super::{Event, Image};
 use crate::{
-    Callback, Channel, Client, ClientId, CreateSession, ExchangeId, FileKey, Lock, LockBy,
-    LockKind, LockRange, NlmLock, NlmOwner, Open, OwnerBegun, OwnerReply, OwnerRequest, Principal,
-    Sequence, Sequenced, Session, SessionId, SetClient, Settings, ShareAccess, ShareDeny, State,
-    StateError, StateId,
+    Callback, CallbackEnd, CallbackTarget, Channel, Client, ClientId, CreateSession, ExchangeId,
+    FileKey, Lock, LockBy, LockKind, LockRange, NlmLock, NlmOwner, Open, OwnerBegun, OwnerReply,
+    OwnerRequest, Principal, Sequence, Sequenced, Session, SessionId, SetClient, Settings,
+    ShareAccess, ShareDeny, State, StateError, StateId,
 };
 
 const LEASE_MS: u64 = 90_000;
@@ -77,6 +77,11 @@ enum What {
     },
     Free {
         id: usize,
+    },
+    /// The back channel of a session is wanted, used, or refused.
+    Callback {
+        session: usize,
+        act: u8,
     },
     /// A host that speaks NLM does something with a file.
     ByHost(ByHost),
@@ -158,6 +163,7 @@ fn what() -> impl Strategy<Value = What> {
         5 => (any.clone(), offset, length)
             .prop_map(|(id, offset, length)| What::Unlock { id, offset, length }),
         2 => any.prop_map(|id| What::Free { id }),
+        3 => (0..3_usize, 0..8_u8).prop_map(|(session, act)| What::Callback { session, act }),
         16 => by_host().prop_map(What::ByHost),
         1 => (1..3_u64).prop_map(|leases| What::Wait { leases }),
         1 => Just(What::Tick),
@@ -279,6 +285,24 @@ impl Run {
         Ok(())
     }
 
+    fn callback(&self, session: usize, act: u8) -> Option<()> {
+        let place = self.sessions.len().checked_sub(1 + session % 3)?;
+        let session = self.state.session(&self.sessions[place].0)?;
+        match act {
+            0 | 1 => session.set_callback_target(CallbackTarget {
+                minor_version: act.into(),
+                program: 4,
+                credential: [act; 9].into(),
+            }),
+            2 => session.refuse_callbacks(),
+            6 => drop(session.bind_back(5)),
+            3 | 4 => session.end_callback(act.into(), CallbackEnd::NotSequenced),
+            5 => session.end_callback(1, CallbackEnd::Sequenced { target_highest_slot: 1 }),
+            _ => drop(session.begin_callback()),
+        }
+        Some(())
+    }
+
     fn lock(
         &mut self,
         (client, by, file): (usize, LockBy<'_>, FileKey),
@@ -359,6 +383,7 @@ impl Run {
                 let (client, id, _) = self.id(id)?;
                 self.state.free(&self.clients[client], &id).ok()?;
             }
+            What::Callback { session, act } => self.callback(session, act)?,
             What::ByHost(by_host) => self.step_of_host(by_host)?,
             What::Wait { leases } => self.now_ms += leases * LEASE_MS + 1,
             What::Tick => self.state.tick(self.now_ms),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::common::{BOTH, DENY_NONE, LEASE_MS, client, file, session, state};
 use proptest::prelude::*;
 use steadfast_state::{
-    Client, Lock, LockBy, LockError, LockKind, LockRange, Open, State, StateError, StateId,
+    Client, Effect, Lock, LockBy, LockError, LockKind, LockRange, Open, State, StateError, StateId,
 };
 
 const ALL: LockRange = LockRange { offset: 0, length: u64::MAX };
@@ -35,6 +35,20 @@ impl Process {
     ) -> bool {
         let by = LockBy::Open { open: self.open, owner: &self.name };
         match state.lock(&self.client, &Lock { file: file(1), kind, range, by, is_waited_for }) {
+            Ok(id) => self.id = Some(id),
+            Err(LockError::Denied(_)) => return false,
+            Err(error) => panic!("{error}"),
+        }
+        true
+    }
+
+    /// As [`Process::waits_to_write`], and is to be told.
+    fn waits_to_be_told(&mut self, state: &State) -> bool {
+        let by = LockBy::Open { open: self.open, owner: &self.name };
+        let kind = LockKind::Write;
+        let lock = Lock { file: file(1), kind, range: ALL, by, is_waited_for: true };
+        let locked = state.lock_or_tell(&self.client, &lock, Some(&Arc::from(&b"handle"[..])));
+        match locked {
             Ok(id) => self.id = Some(id),
             Err(LockError::Denied(_)) => return false,
             Err(error) => panic!("{error}"),
@@ -415,4 +429,94 @@ proptest! {
         }
         prop_assert!(waiting(&state).is_empty());
     }
+}
+
+/// Which clients are to be told that they may ask again, and the owners.
+fn told(state: &State) -> Vec<(u64, Vec<u8>)> {
+    let told = state.take_effects().into_iter().map(|effect| match effect {
+        Effect::Free { client, owner, handle } => {
+            assert_eq!(*handle, b"handle"[..]);
+            (client.id().0, owner.to_vec())
+        }
+        Effect::Granted { .. } => panic!("{effect:?}"),
+    });
+    told.collect()
+}
+
+#[test]
+fn who_waits_is_told_in_its_turn_when_it_may_ask_again() {
+    let state = state();
+    let (one, two) = (client(&state, 0, "a"), client(&state, 0, "b"));
+    let mut holder = Process::new(&state, &one, "holder");
+    let mut first = Process::new(&state, &two, "first");
+    let mut second = Process::new(&state, &one, "second");
+    let mut polls = Process::new(&state, &one, "polls");
+    assert!(holder.writes(&state));
+    assert!(!first.waits_to_be_told(&state) && !second.waits_to_be_told(&state));
+    assert!(!polls.waits_to_write(&state));
+    assert_eq!(told(&state), []);
+    holder.unlock(&state);
+    assert_eq!(told(&state), [(two.id().0, b"first".to_vec())]);
+    state.tick(100);
+    assert_eq!(told(&state), [], "it is told once");
+    assert!(!second.waits_to_be_told(&state), "it is kept for the first");
+    assert!(first.waits_to_be_told(&state));
+    first.close(&state);
+    assert_eq!(told(&state), [(one.id().0, b"second".to_vec())]);
+    assert!(second.waits_to_be_told(&state));
+    second.unlock(&state);
+    assert_eq!(told(&state), [], "who only polls finds it when it asks");
+    assert!(polls.waits_to_write(&state));
+}
+
+#[test]
+fn what_becomes_free_by_time_alone_is_told_too() {
+    let state = state();
+    let (one, two) = (client(&state, 0, "a"), client(&state, 0, "b"));
+    let mut holder = Process::new(&state, &one, "holder");
+    let mut lost = Process::new(&state, &two, "lost");
+    let mut waits = Process::new(&state, &two, "waits");
+    assert!(holder.writes(&state));
+    assert!(!lost.waits_to_be_told(&state) && !waits.waits_to_be_told(&state));
+    holder.unlock(&state);
+    assert_eq!(told(&state), [(two.id().0, b"lost".to_vec())]);
+    two.renew(2_001);
+    state.tick(2_001);
+    assert_eq!(told(&state), [(two.id().0, b"waits".to_vec())], "the first did not come");
+    assert!(waits.waits_to_be_told(&state));
+
+    // A client that is silent for longer than its lease keeps nobody waiting.
+    let mut behind = Process::new(&state, &one, "behind");
+    assert!(!behind.waits_to_be_told(&state));
+    let now_ms = 2_001 + LEASE_MS + 1;
+    one.renew(now_ms - 30_000);
+    assert!(!behind.waits_to_be_told(&state));
+    one.renew(now_ms);
+    state.tick(now_ms);
+    state.tick(now_ms + 1_000);
+    assert_eq!(told(&state), [(one.id().0, b"behind".to_vec())]);
+    assert!(behind.waits_to_be_told(&state));
+}
+
+#[test]
+fn who_has_waited_for_a_lease_is_told_still() {
+    let state = state();
+    let (one, two) = (client(&state, 0, "a"), client(&state, 0, "b"));
+    let mut holder = Process::new(&state, &one, "holder");
+    let mut waits = Process::new(&state, &two, "waits");
+    assert!(holder.writes(&state));
+    for round in 0..=4 {
+        for client in [&one, &two] {
+            client.renew(round * 30_000);
+        }
+        state.tick(round * 30_000);
+        assert!(!waits.waits_to_be_told(&state));
+    }
+    let now_ms = 4 * 30_000 + 20_000;
+    for client in [&one, &two] {
+        client.renew(now_ms);
+    }
+    state.tick(now_ms);
+    holder.unlock(&state);
+    assert_eq!(told(&state), [(two.id().0, b"waits".to_vec())]);
 }

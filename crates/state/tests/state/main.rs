@@ -2,6 +2,7 @@
 //! property, threads.
 #![allow(clippy::expect_used)]
 
+mod back_channel;
 mod bounds;
 mod clients;
 mod common;

@@ -6,6 +6,7 @@
 //! ([`Op4`]), then its arguments, one operation at a time.
 
 mod attributes;
+mod callback;
 mod extents;
 mod operations;
 mod results;
@@ -15,6 +16,11 @@ mod v40;
 mod xattrs;
 
 pub use attributes::{Attribute4, Bitmap4, Fattr4};
+pub use callback::{
+    CALLBACK_COMPOUND, CALLBACK_VERSION, CallbackCompoundHead4, CallbackNotifyLock4Args,
+    CallbackOp4, CallbackSequence4Args, CallbackSequence4Result, ReferringCall4,
+    ReferringCallList4,
+};
 pub use extents::{
     Allocate4Args, CONTENT_DATA, CONTENT_HOLE, Clone4Args, Content4, Copy4Args, Copy4Result,
     CopyRequirements4, IoAdvise4Args, NetLoc4, ReadPlus4Args, ReadPlus4Result, Seek4Args,

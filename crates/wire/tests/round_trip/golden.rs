@@ -6,7 +6,7 @@ use steadfast_wire::mount::{ExportEntry, Group};
 use steadfast_wire::nfs3::{
     Create3Args, CreateHow3, DirOpArgs3, NfsFh3, NfsTime3, Sattr3, SetTime3, StableHow, Write3Args,
 };
-use steadfast_wire::rpc::{CallHeader, OpaqueAuth};
+use steadfast_wire::rpc::{CallHeader, OpaqueAuth, ReplyHeader, ReplyStatus};
 use steadfast_wire::rpcbind::Binding;
 use steadfast_xdr::{Decode, Encode, Reader};
 
@@ -38,6 +38,19 @@ fn a_call_with_auth_sys() {
           \0\0\0\x01\0\0\0\x18\0\0\0\0\0\0\0\x02ab\0\0\0\0\x03\xe8\0\0\0\x64\0\0\0\0\
           \0\0\0\0\0\0\0\0",
     );
+}
+
+#[test]
+fn what_replies_say() {
+    let done = ReplyHeader { xid: 0xdead_beef, status: ReplyStatus::Accepted(0) };
+    check(&done, b"\xde\xad\xbe\xef\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+    let unknown = ReplyHeader { xid: 1, status: ReplyStatus::Accepted(1) };
+    check(&unknown, b"\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01");
+    let denied = ReplyHeader { xid: 2, status: ReplyStatus::Denied(1) };
+    check(&denied, b"\0\0\0\x02\0\0\0\x01\0\0\0\x01\0\0\0\x01");
+    for no_reply in [&b"\0\0\0\x02\0\0\0\0"[..], b"\0\0\0\x02\0\0\0\x01\0\0\0\x02"] {
+        assert!(ReplyHeader::decode(&mut Reader::new(no_reply)).is_err());
+    }
 }
 
 #[test]

@@ -4,16 +4,18 @@
 use steadfast_wire::nfs3::StableHow;
 use steadfast_wire::nfs4::{
     Ace4, Allocate4Args, Attribute4, BindConnToSession4Result, Bitmap4, CallbackClient4,
-    CallbackSec4, ChangeInfo4, ChannelAttributes4, ClientInUse4, Clone4Args, Close4Args, Content4,
-    Copy4Args, Copy4Result, CopyRequirements4, Create4Args, CreateSession4Args,
-    CreateSession4Result, CreateType4, ExchangeId4Args, ExchangeId4Result, Fattr4, GetXattr4Result,
-    ImplementationId4, IoAdvise4Args, ListXattrs4Args, ListXattrs4Result, Lock4Args, LockDenied4,
-    LockOwner4, LockType4, LockU4Args, Locker4, NetLoc4, NfsStat4, Op4, Open4Args, Open4Result,
-    OpenClaim4, OpenConfirm4Args, OpenDelegation4, OpenDowngrade4Args, OpenHow4, Read4Args,
-    Read4Result, ReadPlus4Args, ReadPlus4Result, ReleaseLockOwner4Args, Renew4Args, SecFlavour4,
-    SecInfo4Result, Seek4Args, Seek4Result, SetClientId4Args, SetClientId4Result,
-    SetClientIdConfirm4Args, SetXattr4Args, SetXattrOption4, SpaceLimit4, StateId4, StateProtect4,
-    StateProtectResult4, TestStateId4Result, Write4Args, XattrName4Args,
+    CallbackCompoundHead4, CallbackNotifyLock4Args, CallbackOp4, CallbackSec4,
+    CallbackSequence4Args, CallbackSequence4Result, ChangeInfo4, ChannelAttributes4, ClientInUse4,
+    Clone4Args, Close4Args, Content4, Copy4Args, Copy4Result, CopyRequirements4, Create4Args,
+    CreateSession4Args, CreateSession4Result, CreateType4, ExchangeId4Args, ExchangeId4Result,
+    Fattr4, GetXattr4Result, ImplementationId4, IoAdvise4Args, ListXattrs4Args, ListXattrs4Result,
+    Lock4Args, LockDenied4, LockOwner4, LockType4, LockU4Args, Locker4, NetLoc4, NfsStat4, Op4,
+    Open4Args, Open4Result, OpenClaim4, OpenConfirm4Args, OpenDelegation4, OpenDowngrade4Args,
+    OpenHow4, Read4Args, Read4Result, ReadPlus4Args, ReadPlus4Result, ReferringCall4,
+    ReferringCallList4, ReleaseLockOwner4Args, Renew4Args, SecFlavour4, SecInfo4Result, Seek4Args,
+    Seek4Result, SetClientId4Args, SetClientId4Result, SetClientIdConfirm4Args, SetXattr4Args,
+    SetXattrOption4, SpaceLimit4, StateId4, StateProtect4, StateProtectResult4, TestStateId4Result,
+    Write4Args, XattrName4Args,
 };
 use steadfast_xdr::{Decode, Encode, Reader};
 
@@ -391,4 +393,40 @@ fn extended_attributes() {
     }
     let of = [Attribute4::CloneBlkSize, Attribute4::ModeUmask, Attribute4::XattrSupport];
     check(&Bitmap4::of(&of), b"\0\0\0\x03\0\0\0\0\0\0\0\0\0\x06\x20\0");
+}
+
+#[test]
+fn callbacks() {
+    let head =
+        CallbackCompoundHead4 { tag: b"t", minorversion: 1, callback_ident: 0, operations: 2 };
+    check(&head, b"\0\0\0\x01t\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02");
+    check(&CallbackOp4::Sequence, b"\0\0\0\x0b");
+    check(&CallbackOp4::NotifyLock, b"\0\0\0\x0d");
+    let after = ReferringCall4 { sequenceid: 5, slotid: 6 };
+    let sequence = CallbackSequence4Args {
+        sessionid: *b"sessionsessionid",
+        sequenceid: 7,
+        slotid: 2,
+        highest_slotid: 3,
+        cachethis: false,
+        referring: vec![ReferringCallList4 { sessionid: *b"sessionsessionid", calls: vec![after] }],
+    };
+    check(
+        &sequence,
+        b"sessionsessionid\0\0\0\x07\0\0\0\x02\0\0\0\x03\0\0\0\0\0\0\0\x01\
+          sessionsessionid\0\0\0\x01\0\0\0\x05\0\0\0\x06",
+    );
+    let result = CallbackSequence4Result {
+        sessionid: *b"sessionsessionid",
+        sequenceid: 7,
+        slotid: 2,
+        highest_slotid: 3,
+        target_highest_slotid: 1,
+    };
+    check(&result, b"sessionsessionid\0\0\0\x07\0\0\0\x02\0\0\0\x03\0\0\0\x01");
+    let free = CallbackNotifyLock4Args {
+        object: b"file",
+        lock_owner: LockOwner4 { clientid: 9, owner: b"me" },
+    };
+    check(&free, b"\0\0\0\x04file\0\0\0\0\0\0\0\x09\0\0\0\x02me\0\0");
 }

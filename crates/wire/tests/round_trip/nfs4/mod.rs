@@ -55,6 +55,11 @@ types! {
     renew: nfs4::Renew4Args;
     open_confirm: nfs4::OpenConfirm4Args;
     release_lockowner: nfs4::ReleaseLockOwner4Args<'_>;
+    callback_op: nfs4::CallbackOp4;
+    callback_compound_head: nfs4::CallbackCompoundHead4<'_>;
+    callback_sequence: nfs4::CallbackSequence4Args;
+    callback_sequence_result: nfs4::CallbackSequence4Result;
+    callback_notify_lock: nfs4::CallbackNotifyLock4Args<'_>;
     compound_reply_head: nfs4::CompoundReplyHead4<'_>;
     change_info: nfs4::ChangeInfo4;
     time: nfs4::NfsTime4;

@@ -1,0 +1,231 @@
+//! Callbacks as bytes, and what their replies say (RFC 8881 §20, RFC 5531 §9).
+
+use steadfast_state::{CallbackSlot, CallbackTarget, SessionId};
+use steadfast_wire::nfs4::{
+    CALLBACK_COMPOUND, CALLBACK_VERSION, CallbackCompoundHead4, CallbackNotifyLock4Args,
+    CallbackOp4, CallbackSec4, CallbackSequence4Args, CallbackSequence4Result, CompoundReplyHead4,
+    LockOwner4, NfsStat4,
+};
+use steadfast_wire::rpc::{AUTH_NONE, AUTH_SYS, CallHeader, OpaqueAuth, ReplyHeader, ReplyStatus};
+use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
+
+const RPC_VERSION: u32 = 2;
+/// `CB_SEQUENCE` and what is asked.
+const OPERATIONS: u32 = 2;
+/// `accept_stat` of a client that has no such program, version or procedure.
+const NOT_SERVED: std::ops::RangeInclusive<u32> = 1..=3;
+
+/// What a callback asks for, behind `CB_SEQUENCE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// `CB_NOTIFY_LOCK`: a lock that is waited for may be asked for again.
+    LockIsFree { handle: std::sync::Arc<[u8]>, client: u64, owner: std::sync::Arc<[u8]> },
+}
+
+impl Asked {
+    fn encode(&self, w: &mut Writer<'_>) {
+        match self {
+            Self::LockIsFree { handle, client, owner } => {
+                CallbackOp4::NotifyLock.encode(w);
+                let lock_owner = LockOwner4 { clientid: *client, owner };
+                CallbackNotifyLock4Args { object: handle, lock_owner }.encode(w);
+            }
+        }
+    }
+}
+
+/// The credential by which a client is to be called, as it is sent: `AUTH_SYS` if the client takes
+/// that, else none; `None` if it takes neither.
+pub(crate) fn credential(offered: &[CallbackSec4<'_>]) -> Option<Vec<u8>> {
+    let sys = offered.iter().find(|each| matches!(each, CallbackSec4::Sys { .. }));
+    let mut bytes = Vec::new();
+    let mut w = Writer::new(&mut bytes);
+    if let Some(CallbackSec4::Sys { stamp, machine_name, uid, gid, gids }) = sys {
+        let mut body = Vec::new();
+        let mut inner = Writer::new(&mut body);
+        inner.u32(*stamp);
+        inner.opaque(machine_name);
+        inner.u32(*uid);
+        inner.u32(*gid);
+        inner.u32(u32::try_from(gids.len()).unwrap_or(0));
+        for group in gids {
+            inner.u32(*group);
+        }
+        OpaqueAuth { flavor: AUTH_SYS, body: &body }.encode(&mut w);
+    } else if offered.is_empty() || offered.contains(&CallbackSec4::None) {
+        OpaqueAuth { flavor: AUTH_NONE, body: &[] }.encode(&mut w);
+    } else {
+        return None;
+    }
+    Some(bytes)
+}
+
+/// The message of a callback.
+pub(super) fn call(
+    xid: u32,
+    target: &CallbackTarget,
+    session: SessionId,
+    slot: CallbackSlot,
+    asked: &Asked,
+) -> Vec<u8> {
+    let none = OpaqueAuth { flavor: AUTH_NONE, body: &[] };
+    let header = CallHeader {
+        xid,
+        rpcvers: RPC_VERSION,
+        prog: target.program,
+        vers: CALLBACK_VERSION,
+        proc_: CALLBACK_COMPOUND,
+        cred: OpaqueAuth::decode(&mut Reader::new(&target.credential)).unwrap_or(none),
+        verf: none,
+    };
+    let head = CallbackCompoundHead4 {
+        tag: &[],
+        minorversion: target.minor_version,
+        callback_ident: 0,
+        operations: OPERATIONS,
+    };
+    let sequence = CallbackSequence4Args {
+        sessionid: session.0,
+        sequenceid: slot.sequence,
+        slotid: slot.slot,
+        highest_slotid: slot.highest_slot,
+        cachethis: false,
+        referring: Vec::new(),
+    };
+    let mut message = Vec::with_capacity(256);
+    let mut w = Writer::new(&mut message);
+    header.encode(&mut w);
+    head.encode(&mut w);
+    CallbackOp4::Sequence.encode(&mut w);
+    sequence.encode(&mut w);
+    asked.encode(&mut w);
+    message
+}
+
+/// What the reply to a callback says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// `CB_SEQUENCE` succeeded; and what became of the operation behind it.
+    Sequenced { target_highest_slot: u32, status: NfsStat4 },
+    /// It was executed before, and the client has not kept what it said.
+    Repeated,
+    /// `CB_SEQUENCE` failed with this.
+    NotSequenced(NfsStat4),
+    /// RPC: the client takes no such callbacks.
+    Refused,
+    /// RPC: this one was not executed.
+    NotExecuted,
+}
+
+/// Reads a reply behind its RPC header. `sent` is what it must be of.
+///
+/// # Errors
+/// When it is no reply to that.
+pub(super) fn answer(
+    header: ReplyHeader,
+    r: &mut Reader<'_>,
+    session: SessionId,
+    sent: CallbackSlot,
+) -> Result<Answer, XdrError> {
+    match header.status {
+        ReplyStatus::Accepted(0) => {}
+        ReplyStatus::Accepted(status) if NOT_SERVED.contains(&status) => {
+            return Ok(Answer::Refused);
+        }
+        ReplyStatus::Accepted(_) => return Ok(Answer::NotExecuted),
+        ReplyStatus::Denied(_) => return Ok(Answer::Refused),
+    }
+    let head = CompoundReplyHead4::decode(r)?;
+    if head.operations == 0 {
+        return Ok(Answer::NotSequenced(head.status));
+    }
+    let other = |value| Err(XdrError::BadValue { what: "CB_SEQUENCE", value });
+    if CallbackOp4::decode(r)? != CallbackOp4::Sequence {
+        return other(CallbackOp4::Illegal as u32);
+    }
+    match NfsStat4::decode(r)? {
+        NfsStat4::Ok => {}
+        NfsStat4::RetryUncachedRep => return Ok(Answer::Repeated),
+        status => return Ok(Answer::NotSequenced(status)),
+    }
+    let told = CallbackSequence4Result::decode(r)?;
+    let of = (told.sessionid, told.slotid, told.sequenceid);
+    if of != (session.0, sent.slot, sent.sequence) {
+        return other(told.sequenceid);
+    }
+    // The status of the last operation is that of all.
+    let (target_highest_slot, status) = (told.target_highest_slotid, head.status);
+    Ok(Answer::Sequenced { target_highest_slot, status })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SESSION: SessionId = SessionId(*b"sessionsessionid");
+    const SLOT: CallbackSlot = CallbackSlot { slot: 2, sequence: 7, highest_slot: 3 };
+
+    #[test]
+    fn a_callback_is_encoded_as_the_rfcs_say() {
+        let sys = CallbackSec4::Sys { stamp: 1, machine_name: b"m", uid: 2, gid: 3, gids: vec![4] };
+        let target = CallbackTarget {
+            minor_version: 2,
+            program: 0x4000_0000,
+            credential: credential(&[CallbackSec4::None, sys]).expect("usable").into(),
+        };
+        let asked =
+            Asked::LockIsFree { handle: b"file"[..].into(), client: 9, owner: b"me"[..].into() };
+        assert_eq!(
+            call(5, &target, SESSION, SLOT, &asked),
+            b"\0\0\0\x05\0\0\0\0\0\0\0\x02\x40\0\0\0\0\0\0\x01\0\0\0\x01\
+              \0\0\0\x01\0\0\0\x1c\0\0\0\x01\0\0\0\x01m\0\0\0\0\0\0\x02\0\0\0\x03\0\0\0\x01\0\0\0\x04\
+              \0\0\0\0\0\0\0\0\
+              \0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x02\
+              \0\0\0\x0bsessionsessionid\0\0\0\x07\0\0\0\x02\0\0\0\x03\0\0\0\0\0\0\0\0\
+              \0\0\0\x0d\0\0\0\x04file\0\0\0\0\0\0\0\x09\0\0\0\x02me\0\0"
+        );
+    }
+
+    #[test]
+    fn a_client_that_takes_only_gss_is_not_called() {
+        let gss = CallbackSec4::Gss(1, b"a", b"b");
+        assert_eq!(credential(std::slice::from_ref(&gss)), None);
+        assert_eq!(credential(&[gss, CallbackSec4::None]), Some(vec![0; 8]));
+        assert_eq!(credential(&[]), Some(vec![0; 8]));
+    }
+
+    fn read(bytes: &[u8]) -> Result<Answer, XdrError> {
+        let mut r = Reader::new(bytes);
+        let header = ReplyHeader::decode(&mut r)?;
+        answer(header, &mut r, SESSION, SLOT)
+    }
+
+    const ACCEPTED: &[u8] = b"\0\0\0\x05\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+
+    #[test]
+    fn every_answer_is_told_apart() {
+        let of = |rest: &[u8]| read(&[ACCEPTED, rest].concat());
+        let sequenced = b"\0\0\x27\x18\0\0\0\0\0\0\0\x02\
+            \0\0\0\x0b\0\0\0\0sessionsessionid\0\0\0\x07\0\0\0\x02\0\0\0\x07\0\0\0\x01\
+            \0\0\0\x0d\0\0\x27\x18";
+        let status = NfsStat4::Delay;
+        assert_eq!(of(sequenced), Ok(Answer::Sequenced { target_highest_slot: 1, status }));
+        let mut of_another = sequenced.to_vec();
+        of_another[39] = 8;
+        assert!(of(&of_another).is_err());
+        let failed = b"\0\0\x27\x18\0\0\0\0\0\0\0\x01\0\0\0\x0b\0\0\x27\x18";
+        assert_eq!(of(failed), Ok(Answer::NotSequenced(NfsStat4::Delay)));
+        let version = b"\0\0\x27\x25\0\0\0\0\0\0\0\0";
+        assert_eq!(of(version), Ok(Answer::NotSequenced(NfsStat4::MinorVersMismatch)));
+        let repeated = b"\0\0\x27\x54\0\0\0\0\0\0\0\x01\0\0\0\x0b\0\0\x27\x54";
+        assert_eq!(of(repeated), Ok(Answer::Repeated));
+        assert!(of(b"\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\x0d\0\0\0\0").is_err());
+        assert!(of(b"\0\0\0\0").is_err());
+        let mut not_served = ACCEPTED.to_vec();
+        not_served[23] = 1;
+        assert_eq!(read(&not_served), Ok(Answer::Refused));
+        not_served[23] = 5;
+        assert_eq!(read(&not_served), Ok(Answer::NotExecuted));
+        assert_eq!(read(b"\0\0\0\x05\0\0\0\x01\0\0\0\x01\0\0\0\x01"), Ok(Answer::Refused));
+    }
+}

@@ -1,0 +1,378 @@
+//! Callbacks: what clients of NFSv4.1 are told of the server's accord (RFC 8881 §2.10.3.1, §20).
+//!
+//! A callback takes a slot of one of the client's sessions, and goes out by the connection bound last
+//! to its back channel. Its reply comes back as a message of that connection and finds it by its xid.
+//! A connection that brings no answer in time is bound no longer; the callback is sent again, as it
+//! was, by the next one, or by the first that the client binds. What finds neither slot nor
+//! connection waits here for a while.
+//!
+//! Nothing here waits for a client, or holds its lock while a message is sent.
+
+mod message;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use steadfast_state::{CallbackEnd, CallbackSlot, Client, Session};
+use steadfast_wire::nfs4::NfsStat4;
+use steadfast_wire::rpc::ReplyHeader;
+use steadfast_xdr::{Decode, Reader};
+
+pub(crate) use self::message::credential;
+use self::message::{Answer, Asked};
+use crate::Engine;
+use crate::peer::Peer;
+use crate::shared::Shared;
+
+/// A connection that brings no answer for so long, in ms, is not used any more. Counted from when
+/// the callback was sent.
+const ANSWER_MS: u64 = 5_000;
+/// What a client is told is of no use to it after this time, in ms: it has asked itself.
+const USEFUL_MS: u64 = 40_000;
+/// Who has no time is asked again after this time, in ms.
+const DELAY_MS: u64 = 500;
+/// Callbacks that wait for a slot or a connection. Clients make do without what exceeds them.
+const WAITING_MAX: usize = 16_384;
+/// And those of one client: as many as it may wait for locks.
+const WAITING_A_CLIENT_MAX: usize = 64;
+
+/// Sends messages by connections that clients have made.
+pub trait CallbackSender: Send + Sync {
+    /// Sends one RPC message by the connection of this number ([`Peer::connection`]). Never waits.
+    /// `false` if there is no such connection any more.
+    fn send(&self, connection: u64, message: &[u8]) -> bool;
+}
+
+/// Something that a client is to be told.
+#[derive(Clone, Debug)]
+struct Notice {
+    client: Arc<Client>,
+    asked: Asked,
+    since_ms: u64,
+    /// Not to be sent before.
+    due_ms: u64,
+}
+
+impl Notice {
+    /// Whether the client is told the same.
+    fn is_same(&self, other: &Self) -> bool {
+        self.client.id() == other.client.id() && self.asked == other.asked
+    }
+
+    fn is_useless(&self, now_ms: u64) -> bool {
+        now_ms.saturating_sub(self.since_ms) > USEFUL_MS
+    }
+}
+
+/// A callback that has its slot.
+struct InFlight {
+    session: Arc<Session>,
+    slot: CallbackSlot,
+    notice: Notice,
+    message: Arc<[u8]>,
+    /// By which connection it was sent, and when; `None` while there is none.
+    sent: Option<(u64, u64)>,
+    /// There was none, so that other sessions of the client are tried too.
+    is_passed_on: bool,
+}
+
+#[derive(Default)]
+struct Table {
+    /// By xid.
+    in_flight: HashMap<u32, InFlight>,
+    waiting: VecDeque<Notice>,
+}
+
+impl Table {
+    /// Keeps something for later, if it is not kept already and there is room.
+    fn keep(&mut self, notice: Notice) {
+        let of_client = |other: &&Notice| other.client.id() == notice.client.id();
+        let is_known = self
+            .waiting
+            .iter()
+            .any(|other| other.client.id() == notice.client.id() && other.asked == notice.asked);
+        if !is_known
+            && self.waiting.len() < WAITING_MAX
+            && self.waiting.iter().filter(of_client).count() < WAITING_A_CLIENT_MAX
+        {
+            self.waiting.push_back(notice);
+        }
+    }
+}
+
+/// The callbacks under way.
+#[derive(Default)]
+pub(crate) struct Callbacks {
+    sender: RwLock<Option<Arc<dyn CallbackSender>>>,
+    next_xid: AtomicU32,
+    table: Mutex<Table>,
+    /// How many are in the table, so that nobody takes its lock for none.
+    count: AtomicUsize,
+}
+
+impl Callbacks {
+    fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
+        let mut table = self.table.lock();
+        let changed = change(&mut table);
+        self.count.store(table.in_flight.len() + table.waiting.len(), Ordering::Relaxed);
+        changed
+    }
+
+    /// Sends by a connection, if that is there.
+    fn send(&self, connection: u64, message: &[u8]) -> bool {
+        let sender = self.sender.read().clone();
+        sender.is_some_and(|sender| sender.send(connection, message))
+    }
+}
+
+impl Engine {
+    /// Has callbacks sent by this from now on. Before that, clients find out themselves what they
+    /// would be told.
+    pub fn set_callback_sender(&self, sender: Arc<dyn CallbackSender>) {
+        *self.shared.callbacks.sender.write() = Some(sender);
+    }
+
+    /// The connection of this peer is closed.
+    pub fn closed(&self, peer: &Peer) {
+        let sessions = peer.take_back_sessions();
+        if !sessions.is_empty() {
+            self.shared.state.unbind_back(&sessions, peer.connection());
+            self.shared.send_again_from(peer.connection(), self.now_ms.load(Ordering::Relaxed));
+        }
+    }
+
+    /// A message of type REPLY has come. Whether the peer may send such: its connection is, or was,
+    /// bound to a back channel. What is the reply to nothing is ignored: it may have come late.
+    pub(crate) fn callback_reply(&self, peer: &Peer, now_ms: u64, record: &[u8]) -> bool {
+        if !peer.is_back_bound() {
+            return false;
+        }
+        let mut reader = Reader::new(record);
+        if let Ok(header) = ReplyHeader::decode(&mut reader) {
+            self.shared.take_answer(peer.connection(), now_ms, header, &mut reader);
+        }
+        true
+    }
+}
+
+impl Shared {
+    /// Tells a client that a lock which it waits for may be asked for again.
+    pub(crate) fn tell_of_free_lock(
+        &self,
+        now_ms: u64,
+        client: Arc<Client>,
+        owner: Arc<[u8]>,
+        handle: Arc<[u8]>,
+    ) {
+        let asked = Asked::LockIsFree { handle, client: client.id().0, owner };
+        let notice = Notice { client, asked, since_ms: now_ms, due_ms: now_ms };
+        if let Some(notice) = self.begin_callback(notice, now_ms) {
+            self.callbacks.change(|table| table.keep(notice));
+        }
+    }
+
+    /// Looks after what is under way; to be called about once a second.
+    pub(crate) fn tick_callbacks(&self, now_ms: u64) {
+        if self.callbacks.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let (ended, silent, unsent) = self.callbacks.change(|table| {
+            let is_over = |_: &u32, call: &mut InFlight| !call.session.has_back_channel();
+            let ended: Vec<InFlight> =
+                table.in_flight.extract_if(is_over).map(|(_, call)| call).collect();
+            let (mut silent, mut unsent) = (Vec::new(), Vec::new());
+            for (xid, call) in &table.in_flight {
+                match call.sent {
+                    None => unsent.push(*xid),
+                    Some((connection, sent_ms)) => {
+                        if now_ms.saturating_sub(sent_ms) > ANSWER_MS {
+                            silent.push((*xid, connection, Arc::clone(&call.session)));
+                        }
+                    }
+                }
+            }
+            (ended, silent, unsent)
+        });
+        for call in ended {
+            self.keep_for_later(call.notice, now_ms);
+        }
+        for (_, connection, session) in &silent {
+            session.unbind_back(*connection);
+        }
+        let silent = silent.into_iter().map(|(xid, ..)| xid);
+        for xid in silent.chain(unsent) {
+            self.transmit(xid, now_ms);
+        }
+        self.send_waiting(now_ms);
+    }
+
+    /// Sends what waits for a slot or connection, as far as there are some.
+    fn send_waiting(&self, now_ms: u64) {
+        let waiting = self.callbacks.change(|table| std::mem::take(&mut table.waiting));
+        for notice in waiting {
+            let kept = if notice.is_useless(now_ms) {
+                None
+            } else if notice.due_ms > now_ms {
+                Some(notice)
+            } else {
+                self.begin_callback(notice, now_ms)
+            };
+            if let Some(notice) = kept {
+                self.callbacks.change(|table| table.keep(notice));
+            }
+        }
+    }
+
+    fn keep_for_later(&self, notice: Notice, now_ms: u64) {
+        if !notice.is_useless(now_ms) {
+            let due_ms = now_ms.saturating_add(DELAY_MS);
+            self.callbacks.change(|table| table.keep(Notice { due_ms, ..notice }));
+        }
+    }
+
+    /// Makes a callback of what a client is to be told; gives it back if no session has a slot and a
+    /// connection for it.
+    fn begin_callback(&self, notice: Notice, now_ms: u64) -> Option<Notice> {
+        let begun = self.state.sessions_of(notice.client.id()).into_iter().find_map(|session| {
+            session.back_connection()?;
+            let target = session.callback_target()?;
+            let slot = session.begin_callback()?;
+            Some((session, target, slot))
+        });
+        let Some((session, target, slot)) = begun else { return Some(notice) };
+        // The sequence id must be known after a restart.
+        self.keep_state();
+        let xid = self.callbacks.next_xid.fetch_add(1, Ordering::Relaxed);
+        let message: Arc<[u8]> =
+            message::call(xid, &target, *session.id(), slot, &notice.asked).into();
+        if message.len() as u64 > u64::from(session.back().request_bytes_max) {
+            session.end_callback(slot.slot, CallbackEnd::NotSequenced);
+            return None;
+        }
+        let call = InFlight { session, slot, notice, message, sent: None, is_passed_on: false };
+        self.callbacks.change(|table| table.in_flight.insert(xid, call));
+        self.transmit(xid, now_ms);
+        None
+    }
+
+    /// Sends a callback by the first connection that takes it. Without one it waits.
+    fn transmit(&self, xid: u32, now_ms: u64) {
+        loop {
+            let next = self.callbacks.change(|table| {
+                let call = table.in_flight.get_mut(&xid)?;
+                let connection = call.session.back_connection();
+                call.sent = connection.map(|connection| (connection, now_ms));
+                let was_passed_on = std::mem::replace(&mut call.is_passed_on, connection.is_none());
+                let next = connection.map(|connection| {
+                    (connection, Arc::clone(&call.message), Arc::clone(&call.session))
+                });
+                if was_passed_on != next.is_none() {
+                    let notice = call.notice.clone();
+                    // Its other sessions have a try while there is no connection, and none afterwards.
+                    table.waiting.retain(|other| !other.is_same(&notice));
+                    if next.is_none() {
+                        table.keep(notice);
+                    }
+                }
+                next
+            });
+            let Some((connection, message, session)) = next else { return };
+            if self.callbacks.send(connection, &message) {
+                return;
+            }
+            session.unbind_back(connection);
+        }
+    }
+
+    /// A connection is gone: what was sent by it is sent by another one.
+    fn send_again_from(&self, connection: u64, now_ms: u64) {
+        if self.callbacks.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let lost: Vec<u32> = self.callbacks.change(|table| {
+            let by = |call: &InFlight| call.sent.is_some_and(|(by, _)| by == connection);
+            table.in_flight.iter().filter(|(_, call)| by(call)).map(|(xid, _)| *xid).collect()
+        });
+        for xid in lost {
+            self.transmit(xid, now_ms);
+        }
+    }
+
+    /// Takes the reply to a callback that was sent by this connection.
+    fn take_answer(
+        &self,
+        connection: u64,
+        now_ms: u64,
+        header: ReplyHeader,
+        reader: &mut Reader<'_>,
+    ) {
+        let call = self.callbacks.change(|table| {
+            let call = table.in_flight.get(&header.xid)?;
+            // Nobody answers for another.
+            let is_its = call.sent.is_some_and(|(by, _)| by == connection);
+            if is_its { table.in_flight.remove(&header.xid) } else { None }
+        });
+        let Some(call) = call else { return };
+        let (session, number) = (Arc::clone(&call.session), call.slot.slot);
+        let not_sequenced = || session.end_callback(number, CallbackEnd::NotSequenced);
+        match message::answer(header, reader, *session.id(), call.slot) {
+            Ok(Answer::Sequenced { target_highest_slot, status }) => {
+                session.end_callback(number, CallbackEnd::Sequenced { target_highest_slot });
+                if status == NfsStat4::Delay {
+                    self.keep_for_later(call.notice, now_ms);
+                }
+            }
+            Ok(Answer::Repeated) => {
+                let target_highest_slot = u32::MAX;
+                session.end_callback(number, CallbackEnd::Sequenced { target_highest_slot });
+            }
+            Ok(Answer::NotSequenced(NfsStat4::Delay)) => {
+                not_sequenced();
+                self.keep_for_later(call.notice, now_ms);
+            }
+            Ok(Answer::NotSequenced(NfsStat4::ConnNotBoundToSession)) => {
+                session.unbind_back(connection);
+                not_sequenced();
+                self.keep_for_later(call.notice, now_ms);
+            }
+            Ok(Answer::NotSequenced(NfsStat4::SeqMisordered)) => self.reorder(call, now_ms),
+            Ok(Answer::NotSequenced(
+                NfsStat4::BadSession | NfsStat4::BadSlot | NfsStat4::SeqFalseRetry,
+            ))
+            | Err(_) => {
+                session.fault_callbacks();
+                self.keep_for_later(call.notice, now_ms);
+            }
+            Ok(Answer::NotSequenced(_) | Answer::NotExecuted) => not_sequenced(),
+            Ok(Answer::Refused) => {
+                not_sequenced();
+                session.refuse_callbacks();
+            }
+        }
+        self.keep_state();
+        // A slot may be free that others wait for.
+        if self.callbacks.count.load(Ordering::Relaxed) > 0 {
+            self.send_waiting(now_ms);
+        }
+    }
+
+    /// The client says that a callback's sequence id is out of order: after a restart of the server
+    /// the one before may be meant.
+    fn reorder(&self, call: InFlight, now_ms: u64) {
+        let InFlight { session, slot, notice, .. } = call;
+        let sequence = session.reorder_callback(slot.slot);
+        let (Some(sequence), Some(target)) = (sequence, session.callback_target()) else {
+            self.keep_for_later(notice, now_ms);
+            return;
+        };
+        self.keep_state();
+        let slot = CallbackSlot { sequence, ..slot };
+        let xid = self.callbacks.next_xid.fetch_add(1, Ordering::Relaxed);
+        let message = message::call(xid, &target, *session.id(), slot, &notice.asked).into();
+        let call = InFlight { session, slot, notice, message, sent: None, is_passed_on: false };
+        self.callbacks.change(|table| table.in_flight.insert(xid, call));
+        self.transmit(xid, now_ms);
+    }
+}

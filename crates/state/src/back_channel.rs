@@ -1,0 +1,365 @@
+//! The back channel of a session: the connections that callbacks go out by, and its slots (RFC 8881
+//! §2.10.3.1, §2.10.6).
+//!
+//! The server is the requester here. A slot has one callback in flight; its sequence id rises with
+//! each. A callback that was not answered keeps its slot: it is sent again as it was, by another
+//! connection, until it is answered or the session ends. So a client never sees two callbacks by one
+//! sequence id.
+//!
+//! The sequence ids outlive the process, the connections do not. After a restart nobody knows whether
+//! the last callback of a slot arrived: the next one takes the id after it, and the one before if the
+//! client says that this is out of order.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::image::Event;
+use crate::{Channel, Client, ClientId, Session, SessionId, State};
+
+/// Slots that are used of those that a client offers. Callbacks are few.
+const SLOTS_MAX: u32 = 8;
+/// Connections that callbacks may go out by. One more, and the one bound first is bound no longer.
+const CONNECTIONS_MAX: usize = 16;
+/// `CB_SEQUENCE` and one more.
+const OPERATIONS: u32 = 2;
+/// No connection works by which the client could be called (`SEQ4_STATUS_CB_PATH_DOWN`).
+const PATH_DOWN: u32 = 0x1;
+/// The session's back channel is of no use (`SEQ4_STATUS_BACKCHANNEL_FAULT`).
+const FAULT: u32 = 0x400;
+
+/// Whom callbacks are addressed to, and by which credential.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallbackTarget {
+    /// Minor version that the session was made in.
+    pub minor_version: u32,
+    /// RPC program.
+    pub program: u32,
+    /// RPC credential, as it is sent. The state does not read it.
+    pub credential: Arc<[u8]>,
+}
+
+/// A callback that has its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallbackSlot {
+    /// Slot (`csa_slotid`).
+    pub slot: u32,
+    /// Sequence id (`csa_sequenceid`).
+    pub sequence: u32,
+    /// The highest slot in use (`csa_highest_slotid`).
+    pub highest_slot: u32,
+}
+
+/// What became of a callback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallbackEnd {
+    /// `CB_SEQUENCE` succeeded.
+    Sequenced {
+        /// The highest slot that the client wants to be used.
+        target_highest_slot: u32,
+    },
+    /// `CB_SEQUENCE` failed without a change of the slot, and the callback is not sent again.
+    NotSequenced,
+}
+
+/// Paths by which a client can be called, over all of its sessions.
+#[derive(Debug, Default)]
+pub(crate) struct CallbackPaths {
+    /// Sessions whose back channel the client has bound a connection to, at some time.
+    sessions: AtomicU32,
+    /// Connections bound to these.
+    connections: AtomicU32,
+}
+
+impl CallbackPaths {
+    fn has_some(&self) -> bool {
+        self.connections.load(Ordering::Relaxed) > 0
+    }
+
+    fn are_wanted(&self) -> bool {
+        self.sessions.load(Ordering::Relaxed) > 0
+    }
+
+    fn are_down(&self) -> bool {
+        self.are_wanted() && !self.has_some()
+    }
+}
+
+/// What outlives the process of a back channel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BackChannelImage {
+    pub(crate) target: Option<CallbackTarget>,
+    /// Whether a connection was ever bound.
+    pub(crate) is_wanted: bool,
+    /// By slot: the sequence id of the last callback.
+    pub(crate) sequences: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// Sequence id of the last callback.
+    sequence: u32,
+    is_busy: bool,
+    /// The last callback was sent by a process before this one, if at all.
+    is_in_doubt: bool,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// `None`: no callbacks.
+    target: Option<CallbackTarget>,
+    is_wanted: bool,
+    /// The one bound last is the last.
+    connections: Vec<u64>,
+    slots: Vec<Slot>,
+    /// Slots that the client wants to be used.
+    wanted: u32,
+}
+
+impl Inner {
+    fn image(&self) -> BackChannelImage {
+        let mut sequences: Vec<u32> = self.slots.iter().map(|slot| slot.sequence).collect();
+        let used = sequences.iter().rposition(|sequence| *sequence != 0);
+        sequences.truncate(used.map_or(0, |last| last + 1));
+        BackChannelImage { target: self.target.clone(), is_wanted: self.is_wanted, sequences }
+    }
+}
+
+/// The back channel of a session.
+#[derive(Debug)]
+pub(crate) struct BackChannel {
+    inner: Mutex<Inner>,
+    /// [`FAULT`], or nothing.
+    status: AtomicU32,
+}
+
+impl BackChannel {
+    pub(crate) fn new(back: &Channel) -> Self {
+        Self::restored(back, BackChannelImage::default())
+    }
+
+    pub(crate) fn restored(back: &Channel, image: BackChannelImage) -> Self {
+        let count = back.requests_max.min(SLOTS_MAX);
+        let mut before = image.sequences.iter().copied();
+        let slots = (0..count).map(|_| match before.next() {
+            Some(sequence) => Slot { sequence, is_busy: false, is_in_doubt: sequence != 0 },
+            None => Slot::default(),
+        });
+        let slots = slots.collect();
+        let BackChannelImage { target, is_wanted, .. } = image;
+        let is_wanted = is_wanted && target.is_some();
+        let connections = Vec::new();
+        let inner = Inner { target, is_wanted, connections, slots, wanted: count };
+        Self { inner: Mutex::new(inner), status: AtomicU32::new(0) }
+    }
+}
+
+impl Client {
+    /// Whether a connection is bound by which it can be called.
+    pub fn has_callback_path(&self) -> bool {
+        self.callback_paths.has_some()
+    }
+
+    /// Whether it has ever bound a connection to be called by, in a session that it still has.
+    pub fn wants_callbacks(&self) -> bool {
+        self.callback_paths.are_wanted()
+    }
+}
+
+impl Session {
+    /// `SEQ4_STATUS_*` of the back channel. It takes no lock.
+    pub(crate) fn callback_status(&self) -> u32 {
+        let down = if self.client().callback_paths.are_down() { PATH_DOWN } else { 0 };
+        down | self.back_channel.status.load(Ordering::Relaxed)
+    }
+
+    /// Whether callbacks fit in a back channel: it takes two operations at once.
+    pub fn takes_callbacks(back: &Channel) -> bool {
+        back.operations_max >= OPERATIONS && back.requests_max > 0
+    }
+
+    /// Callbacks of this session go to this target from now on. What is under way stays as it was
+    /// sent.
+    pub fn set_callback_target(&self, target: CallbackTarget) {
+        let mut inner = self.back_channel.inner.lock();
+        if self.is_ended() {
+            return;
+        }
+        inner.target = Some(target);
+        self.note_back_channel(&inner);
+    }
+
+    /// Whether callbacks can be made by this session, if not at present, then later.
+    pub fn has_back_channel(&self) -> bool {
+        let is_faulty = self.back_channel.status.load(Ordering::Relaxed) != 0;
+        !self.is_ended() && !is_faulty && self.back_channel.inner.lock().target.is_some()
+    }
+
+    /// The target, if callbacks can be made.
+    pub fn callback_target(&self) -> Option<CallbackTarget> {
+        self.back_channel.inner.lock().target.clone()
+    }
+
+    /// The client has refused a callback as a whole: it gets no more by this session.
+    pub fn refuse_callbacks(&self) {
+        let mut inner = self.back_channel.inner.lock();
+        self.unbind_all(&mut inner);
+        self.note_back_channel(&inner);
+    }
+
+    /// Callbacks may go out by this connection. `false` if none can be made by this session.
+    pub fn bind_back(&self, connection: u64) -> bool {
+        let mut inner = self.back_channel.inner.lock();
+        // Looked at under the lock, so that nothing is bound once the session has ended.
+        if self.is_ended() || inner.target.is_none() {
+            return false;
+        }
+        if !std::mem::replace(&mut inner.is_wanted, true) {
+            self.client().callback_paths.sessions.fetch_add(1, Ordering::Relaxed);
+            self.note_back_channel(&inner);
+        }
+        let paths = &self.client().callback_paths.connections;
+        if let Some(place) = inner.connections.iter().position(|bound| *bound == connection) {
+            inner.connections.remove(place);
+            paths.fetch_sub(1, Ordering::Relaxed);
+        } else if inner.connections.len() >= CONNECTIONS_MAX {
+            inner.connections.remove(0);
+            paths.fetch_sub(1, Ordering::Relaxed);
+        }
+        inner.connections.push(connection);
+        paths.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// No callback goes out by this connection any more: it is closed, or did not bring an answer.
+    pub fn unbind_back(&self, connection: u64) {
+        let mut inner = self.back_channel.inner.lock();
+        let before = inner.connections.len();
+        inner.connections.retain(|bound| *bound != connection);
+        self.subtract_paths(before - inner.connections.len());
+    }
+
+    /// The connection that the next callback goes out by: the one bound last.
+    pub fn back_connection(&self) -> Option<u64> {
+        self.back_channel.inner.lock().connections.last().copied()
+    }
+
+    /// Takes the lowest free slot for a callback; `None` if there is none, or no callbacks can be
+    /// made; nor can they before the client has sent a request, since the reply to its
+    /// `CREATE_SESSION` may be under way. To be given back by [`Session::end_callback`].
+    pub fn begin_callback(&self) -> Option<CallbackSlot> {
+        let mut inner = self.back_channel.inner.lock();
+        let is_faulty = self.back_channel.status.load(Ordering::Relaxed) != 0;
+        if self.is_ended() || is_faulty || !self.was_used() || inner.target.is_none() {
+            return None;
+        }
+        let wanted = usize::try_from(inner.wanted).unwrap_or(usize::MAX);
+        let place = inner.slots.iter().take(wanted).position(|slot| !slot.is_busy)?;
+        let slot = inner.slots.get_mut(place)?;
+        slot.is_busy = true;
+        slot.sequence = slot.sequence.wrapping_add(1);
+        let sequence = slot.sequence;
+        let highest = inner.slots.iter().rposition(|slot| slot.is_busy).unwrap_or(place);
+        self.note_back_channel(&inner);
+        let number = |place| u32::try_from(place).unwrap_or(u32::MAX);
+        Some(CallbackSlot { slot: number(place), sequence, highest_slot: number(highest) })
+    }
+
+    /// A callback was answered: its slot is free.
+    pub fn end_callback(&self, slot: u32, end: CallbackEnd) {
+        let mut inner = self.back_channel.inner.lock();
+        let Some(of) = slot_of(&mut inner, slot) else { return };
+        of.is_busy = false;
+        match end {
+            CallbackEnd::Sequenced { target_highest_slot } => {
+                of.is_in_doubt = false;
+                inner.wanted = target_highest_slot.saturating_add(1);
+            }
+            CallbackEnd::NotSequenced => {
+                of.sequence = of.sequence.wrapping_sub(1);
+                self.note_back_channel(&inner);
+            }
+        }
+    }
+
+    /// The client says that a callback's sequence id is out of order. The id by which it is to be
+    /// sent again, if the one before may be meant; else the back channel is of no use, which the
+    /// client is told.
+    pub fn reorder_callback(&self, slot: u32) -> Option<u32> {
+        let mut inner = self.back_channel.inner.lock();
+        let of = slot_of(&mut inner, slot)?;
+        if !std::mem::take(&mut of.is_in_doubt) {
+            self.back_channel.status.store(FAULT, Ordering::Relaxed);
+            return None;
+        }
+        of.sequence = of.sequence.wrapping_sub(1);
+        let sequence = of.sequence;
+        self.note_back_channel(&inner);
+        Some(sequence)
+    }
+
+    /// The client does not know the session or the slot: the back channel is of no use, which it is
+    /// told.
+    pub fn fault_callbacks(&self) {
+        self.back_channel.status.store(FAULT, Ordering::Relaxed);
+    }
+
+    /// The session has ended.
+    pub(crate) fn end_back_channel(&self) {
+        self.unbind_all(&mut self.back_channel.inner.lock());
+    }
+
+    /// A session of this client was made again.
+    pub(crate) fn count_restored_back_channel(&self) {
+        if self.back_channel.inner.lock().is_wanted {
+            self.client().callback_paths.sessions.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes the back channel, if it was ever wanted.
+    pub(crate) fn note_back(&self) {
+        let inner = self.back_channel.inner.lock();
+        if inner.target.is_some() || inner.slots.iter().any(|slot| slot.sequence != 0) {
+            self.note_back_channel(&inner);
+        }
+    }
+
+    fn note_back_channel(&self, inner: &Inner) {
+        let channel = inner.image();
+        self.client().journal.note(&Event::BackChannel { session: *self.id(), channel });
+    }
+
+    fn unbind_all(&self, inner: &mut Inner) {
+        inner.target = None;
+        if std::mem::take(&mut inner.is_wanted) {
+            self.client().callback_paths.sessions.fetch_sub(1, Ordering::Relaxed);
+        }
+        let count = std::mem::take(&mut inner.connections).len();
+        self.subtract_paths(count);
+    }
+
+    fn subtract_paths(&self, count: usize) {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        self.client().callback_paths.connections.fetch_sub(count, Ordering::Relaxed);
+    }
+}
+
+fn slot_of(inner: &mut Inner, slot: u32) -> Option<&mut Slot> {
+    inner.slots.get_mut(usize::try_from(slot).ok()?).filter(|slot| slot.is_busy)
+}
+
+impl State {
+    /// The sessions of a client.
+    pub fn sessions_of(&self, client: ClientId) -> Vec<Arc<Session>> {
+        let registry = self.registry.lock();
+        registry.find(client).map_or_else(Vec::new, |record| record.sessions.clone())
+    }
+
+    /// Nothing goes out by a connection any more for these sessions: it is closed.
+    pub fn unbind_back(&self, sessions: &[SessionId], connection: u64) {
+        for session in sessions.iter().filter_map(|session| self.session(session)) {
+            session.unbind_back(connection);
+        }
+    }
+}
