@@ -85,7 +85,12 @@ fn ask(state: &State, host: &Host, svid: u32, is_held_back: bool) -> Result<(), 
 
 fn granted(state: &State) -> Vec<u32> {
     let granted = state.take_effects().into_iter();
-    granted.map(|Effect::Granted { owner, .. }| owner.svid).collect()
+    granted
+        .filter_map(|effect| match effect {
+            Effect::Granted { owner, .. } => Some(owner.svid),
+            Effect::Free { .. } => None,
+        })
+        .collect()
 }
 
 #[test]
