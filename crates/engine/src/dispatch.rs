@@ -136,6 +136,12 @@ impl Engine {
             Outcome::Silent => {
                 start.drop_reply(reply);
                 reply.facts.is_error = false;
+                if call.lacks_room == Some(Room::Later) {
+                    let execution = call.admitted.take();
+                    let kept = execution.map(|execution| Kept::Execution(Box::new(execution)));
+                    return Verdict::PutOff(PutOffCall { xid, result: None, kept });
+                }
+                reply.complaint = call.complaint.take();
                 Verdict::Silent
             }
             Outcome::AskAgain(share) => {
@@ -175,7 +181,7 @@ impl Engine {
             start.drop_reply(reply);
             let run = call.suspended.take().map(|run| Kept::Run(Box::new(run)));
             let kept = run.or(execution.map(|execution| Kept::Execution(Box::new(execution))));
-            return Verdict::PutOff(PutOffCall { xid, result, kept });
+            return Verdict::PutOff(PutOffCall { xid, result: Some(result), kept });
         }
         let mut run = call.ended_run.take();
         if promises.is_empty() {

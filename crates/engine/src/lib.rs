@@ -200,9 +200,16 @@ impl Engine {
     }
 
     /// Appends the reply that tells the client of a call that was put off to try later, and does so
-    /// with its duplicates: it will not be executed.
+    /// with its duplicates: it will not be executed. Appends nothing if the call has no such
+    /// reply: its client sends it again.
     pub fn refuse(&self, call: PutOffCall, reply: &mut Vec<u8>) {
         let PutOffCall { xid, result, kept } = call;
+        let Some(result) = result else {
+            if let Some(Kept::Execution(execution)) = kept {
+                self.replies.abandon(&execution);
+            }
+            return;
+        };
         match kept {
             Some(Kept::Execution(execution)) => self.replies.forget(&execution, &result),
             Some(Kept::Run(suspended)) => {

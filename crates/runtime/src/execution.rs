@@ -475,7 +475,8 @@ impl Executor {
                         context.counters.told_later.add(1);
                         context.shared.service.refuse(call, &mut reply.bytes);
                         // Who sends datagrams sends them again, and MOUNT has no word for later.
-                        Ok(if address.is_some() { Verdict::Silent } else { Verdict::Replied })
+                        let is_silent = address.is_some() || reply.bytes.is_empty();
+                        Ok(if is_silent { Verdict::Silent } else { Verdict::Replied })
                     }
                 }
             }

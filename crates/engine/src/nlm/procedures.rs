@@ -11,8 +11,9 @@ use steadfast_xdr::{Encode, Writer};
 use super::note::Note;
 use super::procedure::{MESSAGES_BEHIND, RESULTS_BEHIND};
 use super::width::{CancelArgs, LockArgs, TestArgs, UnlockArgs, Width};
-use super::{status, status_of_state};
+use super::{LATER, status, status_of_state};
 use crate::call::{Call, Outcome, Refusal};
+use crate::host::Room;
 use crate::operation::Operation;
 use crate::outbound::OutboundCall;
 use crate::program::{Ignored, Procedure};
@@ -105,6 +106,10 @@ fn end(
     call.shared.keep_state();
     if !is_message {
         encode(&mut Writer::new(&mut reply.bytes));
+        return Outcome::Done;
+    }
+    // It is executed again, and has its result then.
+    if call.lacks_room == Some(Room::Later) {
         return Outcome::Done;
     }
     let (program, version, number) = call.message.numbers;
@@ -204,8 +209,14 @@ impl<W: Width, const IS_MESSAGE: bool, const IS_MONITORED: bool> Procedure
         arguments: &Self::Arguments<'_>,
         reply: &mut ReplyBuffer,
     ) -> Outcome {
-        let stat = lock(call, &arguments.0, IS_MONITORED).unwrap_or_else(|stat| stat);
-        let cookie = arguments.0.cookie;
+        let v4::LockArgs { cookie, reclaim, .. } = arguments.0;
+        let judged = judge_grace(call, reclaim);
+        let is_reclaim = reclaim && judged.is_ok();
+        let locked = judged.and_then(|()| lock(call, &arguments.0, IS_MONITORED));
+        let stat = locked.unwrap_or_else(|stat| stat);
+        if is_reclaim && stat == LATER {
+            return Outcome::Silent;
+        }
         end(call, IS_MESSAGE, reply, |w| W::res(&v4::Res { cookie, stat }, w))
     }
 }
@@ -217,7 +228,6 @@ fn lock(
 ) -> Result<NlmStat, NlmStat> {
     let lock = &arguments.lock;
     let kind = kind(arguments.exclusive);
-    judge_grace(call, arguments.reclaim)?;
     let file = file_to_lock(call, lock.fh, kind)?;
     let host = host(call, lock.caller_name)?;
     if is_monitored {
