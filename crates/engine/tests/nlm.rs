@@ -351,6 +351,20 @@ fn who_cancels_is_not_told() {
 }
 
 #[test]
+fn who_finds_no_place_to_wait_is_told_to_ask_again() {
+    let (server, one, two) = two();
+    assert_eq!(server.lock(&one, 1, true, false), NlmStat::Granted);
+    for svid in 0..64 {
+        assert_eq!(server.lock(&two, svid, true, true), NlmStat::Blocked);
+    }
+    // Linux tries again after this, and gives «no locks» to the program.
+    let three = Client::new(3, "three", &one.handle);
+    assert_eq!(server.lock(&two, 64, true, true), NlmStat::DeniedGracePeriod);
+    assert_eq!(server.lock(&three, 1, true, true), NlmStat::DeniedGracePeriod);
+    assert_eq!(server.lock(&three, 1, true, false), NlmStat::Denied);
+}
+
+#[test]
 fn versions_1_and_3_have_numbers_of_32_bits() {
     let (server, one, two) = two();
     for version in [1, 3] {

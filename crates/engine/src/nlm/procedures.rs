@@ -182,7 +182,7 @@ fn test(
             *holder = Some(denied);
             NlmStat::Denied
         }
-        Err(NlmError::Blocked) => NlmStat::Failed,
+        Err(NlmError::Blocked | NlmError::Crowded) => NlmStat::Failed,
         Err(NlmError::State(error)) => status_of_state(error),
     }
 }
@@ -246,6 +246,7 @@ fn lock(
         Ok(()) => Ok(NlmStat::Granted),
         Err(NlmError::Denied(_)) => Ok(NlmStat::Denied),
         Err(NlmError::Blocked) => Ok(NlmStat::Blocked),
+        Err(NlmError::Crowded) => Err(LATER),
         Err(NlmError::State(error)) => Err(status_of_state(error)),
     }
 }
