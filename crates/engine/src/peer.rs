@@ -66,9 +66,14 @@ impl Peer {
         self.number
     }
 
+    /// Whether only root of the client, or its kernel, can have sent this.
+    pub(crate) fn is_privileged(&self) -> bool {
+        self.address.port() < PRIVILEGED_PORTS_END
+    }
+
     /// What rules are asked about him when he says who he is by this flavour.
     pub(crate) fn question(&self, flavor: Flavor) -> Question {
-        let from_privileged_port = self.address.port() < PRIVILEGED_PORTS_END;
+        let from_privileged_port = self.is_privileged();
         Question { client: self.address.ip(), flavor, from_privileged_port }
     }
 

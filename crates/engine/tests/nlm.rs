@@ -608,6 +608,59 @@ fn hosts_that_restart_lose_their_locks() {
 }
 
 #[test]
+fn not_any_user_of_a_host_can_say_that_it_has_restarted() {
+    let (server, one, _) = two();
+    let user = Peer::new("10.0.0.1:4000".parse().unwrap(), one.peer.local, Transport::Udp);
+    assert_eq!(server.lock(&one, 1, true, false), NlmStat::Granted);
+    let change = xdr(&nsm::StateChange { mon_name: b"one", state: 0x7fff_ffff });
+    server.call(&user, (NSM, 1, 6), &change);
+    let free = xdr(&v4::Notify { name: b"one", state: 0 });
+    server.call(&user, (NLM, 4, 23), &free);
+    assert_eq!(server.engine.hosts_with_locks().len(), 1);
+    // A duplicate that comes late frees nothing of what came after it.
+    let message = server.message_of(0, (NLM, 4, 23), &free);
+    server.send(&one.peer, &message).unwrap();
+    assert_eq!(server.engine.hosts_with_locks().len(), 0);
+    assert_eq!(server.lock(&one, 1, true, false), NlmStat::Granted);
+    server.send(&one.peer, &message).unwrap();
+    assert_eq!(server.engine.hosts_with_locks().len(), 1);
+}
+
+#[test]
+fn who_has_lost_its_rights_can_give_up_what_it_has() {
+    let (server, one, two) = two();
+    assert_eq!(server.lock(&one, 1, true, false), NlmStat::Granted);
+    assert_eq!(server.lock(&two, 1, true, true), NlmStat::Blocked);
+    let share = |procedure| {
+        let args = v4::ShareArgs {
+            cookie: b"cook",
+            caller_name: b"one",
+            fh: &one.handle,
+            oh: b"owner",
+            mode: ShareMode::DenyNone,
+            access: ShareAccess::Read,
+            reclaim: false,
+        };
+        server.stat(&one, 4, procedure, &xdr(&args))
+    };
+    assert_eq!(share(20), NlmStat::Granted);
+    let mut export = export(1, "/a", false, &server.disk);
+    Arc::make_mut(&mut export.share).rules = Arc::new(vec![].into());
+    server.engine.set_exports(ExportTable::new(vec![export]));
+    assert_eq!(server.lock(&one, 2, false, false), NlmStat::Failed);
+    // Any user can call from other ports, and has to have the rights.
+    let user = Peer::new("10.0.0.1:4000".parse().unwrap(), one.peer.local, Transport::Tcp);
+    let (name, handle) = (one.name, one.handle.clone());
+    assert_eq!(server.unlock(&Client { name, peer: user, handle }, 1), NlmStat::Failed);
+    let cancel =
+        v4::CancelArgs { cookie: b"cook", block: true, exclusive: true, lock: two.lock(1) };
+    assert_eq!(server.stat(&two, 4, 3, &xdr(&cancel)), NlmStat::Granted);
+    assert_eq!(server.unlock(&one, 1), NlmStat::Granted);
+    assert_eq!(share(21), NlmStat::Granted);
+    assert!(server.engine.hosts_with_locks().is_empty());
+}
+
+#[test]
 fn the_monitor_watches_nobody_for_others() {
     let server = Server::new();
     let peer = peer("10.0.0.1", Transport::Udp);

@@ -36,10 +36,14 @@ fn owner(lock: &v4::Lock<'_>) -> NlmOwner {
     NlmOwner { svid: lock.svid, oh: lock.oh.into() }
 }
 
-/// The file that a handle names: for who gives something up.
+/// The file that a handle names: for who gives something up. A client may do so though it has lost
+/// its rights meanwhile. But not any user of it may: they can know handles, and guess owners.
 pub(super) fn file(call: &mut Call<'_>, handle: &[u8]) -> Result<FileKey, NlmStat> {
-    let target = call.resolve(handle).map_err(status)?;
-    let (file_system, object) = target.storage.object(&target.handle);
+    if !call.peer.is_privileged() {
+        call.resolve(handle).map_err(status)?;
+    }
+    let (storage, handle) = call.named(handle).map_err(status)?;
+    let (file_system, object) = storage.object(&handle);
     Ok(FileKey { file_system, object })
 }
 
@@ -72,6 +76,11 @@ pub(super) fn file_to_lock(
 pub(super) fn host(call: &Call<'_>, name: &[u8]) -> Result<Host, NlmStat> {
     let address = call.peer.address.ip();
     call.shared.state.host(call.now_ms, name, address).map_err(status_of_state)
+}
+
+/// The host that calls, for what it gives up: one that is not known has nothing.
+pub(super) fn known_host(call: &Call<'_>, name: &[u8]) -> Option<Host> {
+    call.shared.state.known_host(call.now_ms, name, call.peer.address.ip())
 }
 
 /// Has a host recorded before it gets its first lock, so that a restart of the server tells it.
@@ -276,7 +285,7 @@ impl<W: Width, const IS_MESSAGE: bool> Procedure for Cancel<W, IS_MESSAGE> {
 
 fn cancel(call: &mut Call<'_>, lock: &v4::Lock<'_>, kind: LockKind) -> Result<NlmStat, NlmStat> {
     let file = file(call, lock.fh)?;
-    let host = host(call, lock.caller_name)?;
+    let Some(host) = known_host(call, lock.caller_name) else { return Ok(NlmStat::Denied) };
     let state = &call.shared.state;
     let cancelled = state.nlm_cancel(&host, &file, &owner(lock), range(lock), kind);
     let is_found = cancelled.map_err(status_of_state)?;
@@ -309,7 +318,7 @@ impl<W: Width, const IS_MESSAGE: bool> Procedure for Unlock<W, IS_MESSAGE> {
 
 fn unlock(call: &mut Call<'_>, lock: &v4::Lock<'_>) -> Result<NlmStat, NlmStat> {
     let file = file(call, lock.fh)?;
-    let host = host(call, lock.caller_name)?;
+    let Some(host) = known_host(call, lock.caller_name) else { return Ok(NlmStat::Granted) };
     let unlocked = call.shared.state.nlm_unlock(&host, &file, &owner(lock), range(lock));
     unlocked.map(|()| NlmStat::Granted).map_err(status_of_state)
 }
@@ -360,15 +369,22 @@ impl Procedure for Unavailable {
     }
 }
 
-/// `FREE_ALL`: the host that calls has restarted. The same in all versions.
+/// `FREE_ALL`: the host that calls has restarted. The same in all versions. Not any user of the host
+/// may say so.
 pub(super) struct FreeAll;
 
 impl Procedure for FreeAll {
     const OPERATION: Operation = Operation::answers("FREE_ALL");
     type Arguments<'a> = v1::Notify<'a>;
 
+    fn is_remembered(_: &v1::Notify<'_>) -> bool {
+        true
+    }
+
     fn run(call: &mut Call<'_>, arguments: &v1::Notify<'_>, _: &mut ReplyBuffer) -> Outcome {
-        if let Ok(host) = host(call, arguments.name) {
+        if call.peer.is_privileged()
+            && let Some(host) = known_host(call, arguments.name)
+        {
             call.shared.state.free_host(&host);
             call.shared.keep_state();
         }

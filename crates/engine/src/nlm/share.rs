@@ -6,7 +6,7 @@ use steadfast_state::{LockKind, ShareAccess, ShareDeny};
 use steadfast_wire::nlm::{self, NlmStat, v4};
 use steadfast_xdr::{Encode, Writer};
 
-use super::procedures::{file, file_to_lock, host, judge_grace, record};
+use super::procedures::{file, file_to_lock, host, judge_grace, known_host, record};
 use super::width::{ShareArgs, Width};
 use super::{LATER, status_of_state};
 use crate::call::{Call, Outcome};
@@ -69,7 +69,8 @@ fn share(call: &mut Call<'_>, arguments: &v4::ShareArgs<'_>) -> Result<(), NlmSt
 
 fn unshare(call: &mut Call<'_>, arguments: &v4::ShareArgs<'_>) -> Result<(), NlmStat> {
     let file = file(call, arguments.fh)?;
-    let host = host(call, arguments.caller_name)?;
-    call.shared.state.nlm_unshare(&host, &file, arguments.oh);
+    if let Some(host) = known_host(call, arguments.caller_name) {
+        call.shared.state.nlm_unshare(&host, &file, arguments.oh);
+    }
     Ok(())
 }
