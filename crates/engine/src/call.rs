@@ -317,13 +317,32 @@ impl<'a> Call<'a> {
     /// `AccessDenied` when this client has no rights there, `ReadOnly`.
     pub(crate) fn resolve(&mut self, wire: &[u8]) -> Result<Target<'a>, FsError> {
         self.host.stage(Stage::Access);
-        let Some((share, handle)) = self.shared.sealer.open(wire) else {
-            self.complaint = Some(Complaint::ForgedHandle);
-            return Err(FsError::BadHandle);
-        };
+        let (share, handle) = self.unseal(wire)?;
         let target = self.target(share, handle)?;
         self.host.stage(Stage::Storage);
         Ok(target)
+    }
+
+    /// What a wire handle names, whatever the caller may do there: for who gives something up.
+    ///
+    /// # Errors
+    /// `BadHandle` for one that we did not make, `Stale` when its share is not served, `TryLater`.
+    pub(crate) fn named(
+        &mut self,
+        wire: &[u8],
+    ) -> Result<(&'a dyn FileSystem, StorageHandle), FsError> {
+        let (share, handle) = self.unseal(wire)?;
+        let exported = self.exports.exported(share).ok_or(FsError::Stale)?;
+        self.op.used = Some(share);
+        Ok((self.storage(exported)?, handle))
+    }
+
+    fn unseal(&mut self, wire: &[u8]) -> Result<(ShareId, StorageHandle), FsError> {
+        let unsealed = self.shared.sealer.open(wire);
+        if unsealed.is_none() {
+            self.complaint = Some(Complaint::ForgedHandle);
+        }
+        unsealed.ok_or(FsError::BadHandle)
     }
 
     /// The same for an object of a share, which was a handle before.

@@ -141,6 +141,12 @@ impl Engine {
             Outcome::Silent => {
                 start.drop_reply(reply);
                 reply.facts.is_error = false;
+                if call.lacks_room == Some(Room::Later) {
+                    let execution = call.admitted.take();
+                    let kept = execution.map(|execution| Kept::Execution(Box::new(execution)));
+                    return Verdict::PutOff(PutOffCall { xid, result: None, kept });
+                }
+                reply.complaint = call.complaint.take();
                 Verdict::Silent
             }
             Outcome::AskAgain(share) => {
@@ -179,7 +185,7 @@ impl Engine {
             let result = reply.bytes.split_off(result_at);
             start.drop_reply(reply);
             // Not even then does the client get a result that its protocol does not have.
-            let result = if operation.stays_silent(&result) { Vec::new() } else { result };
+            let result = (!operation.stays_silent(&result)).then_some(result);
             let run = call.suspended.take().map(|run| Kept::Run(Box::new(run)));
             let kept = run.or(execution.map(|execution| Kept::Execution(Box::new(execution))));
             return Verdict::PutOff(PutOffCall { xid, result, kept });

@@ -209,13 +209,17 @@ impl Engine {
     }
 
     /// Appends the reply that tells the client of a call that was put off to try later, and does so
-    /// with its duplicates: it will not be executed. Appends nothing if the protocol has no such reply
-    /// (NFSv2): then the client is to send the call again.
+    /// with its duplicates: it will not be executed. Appends nothing if the call has no such reply
+    /// (NFSv2; a lock that a host takes again): its client sends it again.
     pub fn refuse(&self, call: PutOffCall, reply: &mut Vec<u8>) {
         let PutOffCall { xid, result, kept } = call;
-        let is_silent = result.is_empty();
+        let Some(result) = result else {
+            if let Some(Kept::Execution(execution)) = kept {
+                self.replies.abandon(&execution);
+            }
+            return;
+        };
         match kept {
-            Some(Kept::Execution(execution)) if is_silent => self.replies.abandon(&execution),
             Some(Kept::Execution(execution)) => self.replies.forget(&execution, &result),
             Some(Kept::Run(suspended)) => {
                 if let Some(nfs4) = &self.shared.nfs4 {
@@ -226,10 +230,8 @@ impl Engine {
             }
             None => {}
         }
-        if !is_silent {
-            steadfast_rpc::accepted_success(&mut Writer::new(reply), xid);
-            reply.extend(result);
-        }
+        steadfast_rpc::accepted_success(&mut Writer::new(reply), xid);
+        reply.extend(result);
     }
 
     /// Appends the reply of a parked call whose obligation was met, or could not be: then it

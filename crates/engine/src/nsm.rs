@@ -61,11 +61,14 @@ answers! {
     SmUnmonAll, "UNMON_ALL", MyId<'a>, |call, _, w| Stat { state: state_number(call) }.encode(w);
     // A restart that is only played would free the locks of all.
     SmSimuCrash, "SIMU_CRASH", Ignored, |_, _, _| {};
-    // It counts only from the host's own address: anybody could say that others have restarted.
+    // It counts only from the host's own address: anybody could say that others have restarted. And
+    // not any user of it may say so: sm-notify of Linux has a port below 1024, if it is not told another.
     SmNotify, "NOTIFY", StateChange<'a>, |call, change, _| {
-        let address = call.peer.address.ip();
-        call.shared.state.host_restarted(change.mon_name, address, change.state);
-        call.shared.keep_state();
+        if call.peer.is_privileged() {
+            let address = call.peer.address.ip();
+            call.shared.state.host_restarted(change.mon_name, address, change.state);
+            call.shared.keep_state();
+        }
     };
 }
 

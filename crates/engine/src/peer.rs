@@ -74,6 +74,11 @@ impl Peer {
         self.number
     }
 
+    /// Whether only root of the client, or its kernel, can have sent this.
+    pub(crate) fn is_privileged(&self) -> bool {
+        self.address.port() < PRIVILEGED_PORTS_END
+    }
+
     /// Callbacks of a session may go out by the connection. `false` if it is none that can be named,
     /// or has too many sessions.
     pub(crate) fn bind_back(&self, session: SessionId) -> bool {
@@ -103,7 +108,7 @@ impl Peer {
 
     /// What rules are asked about him when he says who he is by this flavour.
     pub(crate) fn question(&self, flavor: Flavor) -> Question {
-        let from_privileged_port = self.address.port() < PRIVILEGED_PORTS_END;
+        let from_privileged_port = self.is_privileged();
         Question { client: self.address.ip(), flavor, from_privileged_port }
     }
 

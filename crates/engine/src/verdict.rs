@@ -31,8 +31,9 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct PutOffCall {
     pub(crate) xid: u32,
-    /// The result that tells its client to try later.
-    pub(crate) result: Vec<u8>,
+    /// The result that tells its client to try later; `None` if it has no word for that: then its
+    /// client is told nothing.
+    pub(crate) result: Option<Vec<u8>>,
     pub(crate) kept: Option<Kept>,
 }
 
@@ -48,12 +49,12 @@ pub(crate) enum Kept {
 impl PutOffCall {
     /// A call that no engine put off, for tests of whoever executes it again.
     pub fn for_test(result: Vec<u8>) -> Self {
-        Self { xid: 0, result, kept: None }
+        Self { xid: 0, result: Some(result), kept: None }
     }
 
-    /// The result that tells its client to try later, for the same tests.
+    /// The result that tells its client to try later, for the same tests; empty if there is none.
     pub fn result(&self) -> &[u8] {
-        &self.result
+        self.result.as_deref().unwrap_or_default()
     }
 }
 

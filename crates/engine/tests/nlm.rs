@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use steadfast_engine::{
-    CallHost, Engine, EngineConfig, Export, ExportTable, Outbound, OutboundCall, Peer, ReplyBuffer,
-    Transport, Transports, Verdict,
+    CallHost, Engine, EngineConfig, Export, ExportTable, Outbound, OutboundCall, Peer, PutOffCall,
+    ReplyBuffer, Room, StorageId, Transport, Transports, Verdict,
 };
 use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
 use steadfast_vfs::model::ModelFs;
+use steadfast_vfs::{FileSystem, FlushDomain, FsError, StorageSource};
 use steadfast_wire::nlm::{NlmStat, ShareAccess, ShareMode, v1, v4};
 use steadfast_wire::nsm;
 use steadfast_xdr::{Decode, Encode, Reader, Writer};
@@ -24,15 +25,35 @@ const MOUNT: u32 = 100_005;
 /// How many bytes precede the results of an accepted call.
 const HEADER_BYTES: usize = 24;
 
-#[derive(Default)]
-struct Host {
-    has_waited: bool,
-}
+/// A host with this much room for who waits for storage.
+struct Host(Room);
 
 impl CallHost for Host {
+    fn room_to_wait(&mut self, _: StorageId) -> Room {
+        self.0
+    }
+
     fn may_block(&mut self) {}
-    fn will_block(&mut self) {
-        self.has_waited = true;
+    fn will_block(&mut self) {}
+}
+
+/// A file system that may have to be opened first.
+struct Disk {
+    storage: ModelFs,
+    is_asleep: AtomicBool,
+}
+
+impl StorageSource for Disk {
+    fn opened(&self) -> Option<&dyn FileSystem> {
+        (!self.is_asleep.load(Ordering::Relaxed)).then_some(&self.storage as _)
+    }
+
+    fn open(&self) -> Result<&dyn FileSystem, FsError> {
+        Ok(&self.storage)
+    }
+
+    fn expected_domain(&self) -> Option<FlushDomain> {
+        Some(self.storage.domain())
     }
 }
 
@@ -65,6 +86,10 @@ impl Outbound for Sent {
 
 struct Server {
     engine: Engine,
+    /// With the share `/a`.
+    disk: Arc<Disk>,
+    /// For who waits for it.
+    room: Cell<Room>,
     sent: Arc<Sent>,
     xid: Cell<u32>,
     now_ms: Cell<u64>,
@@ -84,7 +109,7 @@ fn peer(address: &str, transport: Transport) -> Peer {
     )
 }
 
-fn export(id: u64, path: &str, is_read_only: bool) -> Export {
+fn export(id: u64, path: &str, is_read_only: bool, storage: &Arc<Disk>) -> Export {
     let rights = Rights { squash: Squash::None, is_read_only, ..Rights::default() };
     let rule = ClientRule { pattern: ClientPattern::Any, grants: Arc::new([rights]) };
     let share = Share {
@@ -97,7 +122,7 @@ fn export(id: u64, path: &str, is_read_only: bool) -> Export {
         is_draining: false,
         rules: Arc::new(vec![rule].into()),
     };
-    Export { share: Arc::new(share), storage: Arc::new(ModelFs::new(id, 0o777)) }
+    Export { share: Arc::new(share), storage: Arc::clone(storage) as _ }
 }
 
 impl Server {
@@ -114,18 +139,23 @@ impl Server {
             nfs_port: 2049,
             transports: Transports { udp: true, ipv4: true, ipv6: true },
         };
-        let exports = vec![export(1, "/a", false), export(2, "/ro", true)];
+        let disk = |id| {
+            let (storage, is_asleep) = (ModelFs::new(id, 0o777), AtomicBool::new(false));
+            Arc::new(Disk { storage, is_asleep })
+        };
+        let (disk, other) = (disk(1), disk(2));
+        let exports = vec![export(1, "/a", false, &disk), export(2, "/ro", true, &other)];
         let engine = Engine::new(config, ExportTable::new(exports));
         let sent = Arc::new(Sent::default());
         engine.set_outbound(Arc::clone(&sent) as _);
-        Self { engine, sent, xid: Cell::new(0), now_ms: Cell::new(0) }
+        let (room, xid, now_ms) = (Cell::new(Room::Free), Cell::new(0), Cell::new(0));
+        Self { engine, disk, room, sent, xid, now_ms }
     }
 
-    /// The results of a call by a user.
-    fn call_as(
+    /// A call by a user.
+    fn message_of(
         &self,
         uid: u32,
-        peer: &Peer,
         (program, version, procedure): (u32, u32, u32),
         arguments: &[u8],
     ) -> Vec<u8> {
@@ -137,21 +167,34 @@ impl Server {
             w.u32(word);
         }
         message.extend_from_slice(arguments);
-        self.send(peer, &message)
+        message
     }
 
-    fn send(&self, peer: &Peer, message: &[u8]) -> Vec<u8> {
+    /// The results of a call by a user.
+    fn call_as(
+        &self,
+        uid: u32,
+        peer: &Peer,
+        numbers: (u32, u32, u32),
+        arguments: &[u8],
+    ) -> Vec<u8> {
+        self.send(peer, &self.message_of(uid, numbers, arguments)).unwrap()
+    }
+
+    /// The results of a call; `Err` if it has none, with what is to be done with it later.
+    fn send(&self, peer: &Peer, message: &[u8]) -> Result<Vec<u8>, Option<PutOffCall>> {
         let mut reply = ReplyBuffer::default();
-        let now_ms = self.now_ms.get();
-        let verdict = self.engine.call(&mut Host::default(), peer, now_ms, message, &mut reply);
-        match verdict {
-            Verdict::Replied => reply.bytes.split_off(HEADER_BYTES),
+        let (now_ms, mut host) = (self.now_ms.get(), Host(self.room.get()));
+        match self.engine.call(&mut host, peer, now_ms, message, &mut reply) {
+            Verdict::Replied => Ok(reply.bytes.split_off(HEADER_BYTES)),
             Verdict::Parked(call) => {
                 let mut bytes = Vec::new();
                 self.engine.settle(call, Ok(()), now_ms, &mut bytes);
-                bytes.split_off(HEADER_BYTES)
+                Ok(bytes.split_off(HEADER_BYTES))
             }
-            other => panic!("{other:?}"),
+            Verdict::Silent => Err(None),
+            Verdict::PutOff(call) => Err(Some(call)),
+            other @ Verdict::HangUp(_) => panic!("{other:?}"),
         }
     }
 
@@ -309,6 +352,20 @@ fn who_cancels_is_not_told() {
 }
 
 #[test]
+fn who_finds_no_place_to_wait_is_told_to_ask_again() {
+    let (server, one, two) = two();
+    assert_eq!(server.lock(&one, 1, true, false), NlmStat::Granted);
+    for svid in 0..64 {
+        assert_eq!(server.lock(&two, svid, true, true), NlmStat::Blocked);
+    }
+    // Linux tries again after this, and gives «no locks» to the program.
+    let three = Client::new(3, "three", &one.handle);
+    assert_eq!(server.lock(&two, 64, true, true), NlmStat::DeniedGracePeriod);
+    assert_eq!(server.lock(&three, 1, true, true), NlmStat::DeniedGracePeriod);
+    assert_eq!(server.lock(&three, 1, true, false), NlmStat::Denied);
+}
+
+#[test]
 fn versions_1_and_3_have_numbers_of_32_bits() {
     let (server, one, two) = two();
     for version in [1, 3] {
@@ -438,6 +495,63 @@ fn in_grace_only_what_was_held_before_is_locked() {
 }
 
 #[test]
+fn who_takes_a_lock_again_is_never_told_that_it_cannot_be_known_yet() {
+    let (server, one, _) = two();
+    server.engine.begin_grace(90_000);
+    let args = |reclaim| xdr(&v4::LockArgs { reclaim, ..one.lock_args(1, true, false) });
+    let lock = |procedure, reclaim| {
+        server.send(&one.peer, &server.message_of(0, (NLM, 4, procedure), &args(reclaim)))
+    };
+    server.disk.is_asleep.store(true, Ordering::Relaxed);
+    for procedure in [2, 7] {
+        server.room.set(Room::None);
+        assert!(matches!(lock(procedure, true), Err(None)), "Linux would take it for a refusal");
+        server.room.set(Room::Later);
+        let Err(Some(put_off)) = lock(procedure, true) else { panic!("it is executed again") };
+        let mut reply = Vec::new();
+        server.engine.refuse(put_off, &mut reply);
+        assert!(reply.is_empty());
+        assert!(server.sent().is_empty());
+    }
+    assert!(lock(2, false).is_ok(), "others may be told to come again");
+    let share = v4::ShareArgs {
+        cookie: b"cook",
+        caller_name: b"one",
+        fh: &one.handle,
+        oh: b"owner",
+        mode: ShareMode::DenyNone,
+        access: ShareAccess::Read,
+        reclaim: true,
+    };
+    let share = server.message_of(0, (NLM, 4, 20), &xdr(&share));
+    server.room.set(Room::None);
+    assert!(matches!(server.send(&one.peer, &share), Err(None)));
+    // The same call comes again, and is executed.
+    let message = server.message_of(0, (NLM, 4, 2), &args(true));
+    assert!(matches!(server.send(&one.peer, &message), Err(None)));
+    server.room.set(Room::Free);
+    let reply = server.send(&one.peer, &message).unwrap();
+    assert_eq!(v4::Res::decode(&mut Reader::new(&reply)).unwrap().stat, NlmStat::Granted);
+    assert!(server.send(&one.peer, &share).is_ok());
+}
+
+#[test]
+fn a_message_that_is_executed_again_has_one_result() {
+    let (server, one, _) = two();
+    server.disk.is_asleep.store(true, Ordering::Relaxed);
+    server.room.set(Room::Later);
+    let lock = server.message_of(0, (NLM, 4, 7), &xdr(&one.lock_args(1, true, false)));
+    assert!(matches!(server.send(&one.peer, &lock), Err(Some(_))));
+    assert!(server.sent().is_empty());
+    let test = server.message_of(0, (NLM, 4, 6), &xdr(&one.test_args(1, true)));
+    assert!(matches!(server.send(&one.peer, &test), Err(Some(_))));
+    assert!(server.sent().is_empty());
+    server.room.set(Room::Free);
+    server.send(&one.peer, &test).unwrap();
+    assert_eq!(server.sent().len(), 1);
+}
+
+#[test]
 fn reservations_are_taken_and_given_up() {
     let (server, one, two) = two();
     let share = |client: &Client, procedure, mode, access| {
@@ -535,6 +649,59 @@ fn hosts_that_restart_lose_their_locks() {
     assert!(server.call(&two.peer, (NLM, 4, 23), &free).is_empty());
     assert_eq!(server.engine.hosts_with_locks().len(), 1);
     assert!(server.call(&three.peer, (NLM, 3, 23), &free).is_empty());
+    assert!(server.engine.hosts_with_locks().is_empty());
+}
+
+#[test]
+fn not_any_user_of_a_host_can_say_that_it_has_restarted() {
+    let (server, one, _) = two();
+    let user = Peer::new("10.0.0.1:4000".parse().unwrap(), one.peer.local, Transport::Udp);
+    assert_eq!(server.lock(&one, 1, true, false), NlmStat::Granted);
+    let change = xdr(&nsm::StateChange { mon_name: b"one", state: 0x7fff_ffff });
+    server.call(&user, (NSM, 1, 6), &change);
+    let free = xdr(&v4::Notify { name: b"one", state: 0 });
+    server.call(&user, (NLM, 4, 23), &free);
+    assert_eq!(server.engine.hosts_with_locks().len(), 1);
+    // A duplicate that comes late frees nothing of what came after it.
+    let message = server.message_of(0, (NLM, 4, 23), &free);
+    server.send(&one.peer, &message).unwrap();
+    assert_eq!(server.engine.hosts_with_locks().len(), 0);
+    assert_eq!(server.lock(&one, 1, true, false), NlmStat::Granted);
+    server.send(&one.peer, &message).unwrap();
+    assert_eq!(server.engine.hosts_with_locks().len(), 1);
+}
+
+#[test]
+fn who_has_lost_its_rights_can_give_up_what_it_has() {
+    let (server, one, two) = two();
+    assert_eq!(server.lock(&one, 1, true, false), NlmStat::Granted);
+    assert_eq!(server.lock(&two, 1, true, true), NlmStat::Blocked);
+    let share = |procedure| {
+        let args = v4::ShareArgs {
+            cookie: b"cook",
+            caller_name: b"one",
+            fh: &one.handle,
+            oh: b"owner",
+            mode: ShareMode::DenyNone,
+            access: ShareAccess::Read,
+            reclaim: false,
+        };
+        server.stat(&one, 4, procedure, &xdr(&args))
+    };
+    assert_eq!(share(20), NlmStat::Granted);
+    let mut export = export(1, "/a", false, &server.disk);
+    Arc::make_mut(&mut export.share).rules = Arc::new(vec![].into());
+    server.engine.set_exports(ExportTable::new(vec![export]));
+    assert_eq!(server.lock(&one, 2, false, false), NlmStat::Failed);
+    // Any user can call from other ports, and has to have the rights.
+    let user = Peer::new("10.0.0.1:4000".parse().unwrap(), one.peer.local, Transport::Tcp);
+    let (name, handle) = (one.name, one.handle.clone());
+    assert_eq!(server.unlock(&Client { name, peer: user, handle }, 1), NlmStat::Failed);
+    let cancel =
+        v4::CancelArgs { cookie: b"cook", block: true, exclusive: true, lock: two.lock(1) };
+    assert_eq!(server.stat(&two, 4, 3, &xdr(&cancel)), NlmStat::Granted);
+    assert_eq!(server.unlock(&one, 1), NlmStat::Granted);
+    assert_eq!(share(21), NlmStat::Granted);
     assert!(server.engine.hosts_with_locks().is_empty());
 }
 

@@ -25,8 +25,8 @@ pub trait Service: Send + Sync + 'static {
         reply: &mut Vec<u8>,
     );
 
-    /// Appends the reply that tells the client of a call that was put off to try later; see
-    /// [`Engine::refuse`].
+    /// Appends the reply that tells the client of a call that was put off to try later, or nothing
+    /// if it gets none; see [`Engine::refuse`].
     fn refuse(&self, call: PutOffCall, reply: &mut Vec<u8>);
 
     /// A flush failed: data that was answered as unstable may be lost. Called before anybody

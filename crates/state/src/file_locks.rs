@@ -187,6 +187,12 @@ impl Waiter {
         self.kind == asking.kind && self.span == asking.span && self.owner == *asking.owner
     }
 
+    /// Whether an owner that has got a lock of this kind has what this waits for. What lies beside
+    /// it, another thread of the process may still wait for.
+    fn is_settled_by(&self, owner: &LockOwner, span: Span, kind: LockKind) -> bool {
+        self.owner == *owner && span.contains(self.span) && self.kind <= kind
+    }
+
     /// Whether its lock and another's cannot be had at the same time.
     fn conflicts(&self, owner: &LockOwner, span: Span, kind: LockKind) -> bool {
         self.kind.conflicts(kind) && self.span.overlaps(span) && self.owner != *owner
@@ -279,7 +285,7 @@ impl FileLocks {
             return Err(Refused::NoRoom);
         }
         self.set(owner, span, kind, open);
-        self.waiters.retain(|waiter| waiter.owner != *owner || !span.contains(waiter.span));
+        self.waiters.retain(|waiter| !waiter.is_settled_by(owner, span, kind));
         self.unanswered.retain(|grant| !grant.is_within(owner, span));
         self.freed.retain(|freed| freed.owner != *owner);
         // A write lock may have become a read lock.
@@ -335,7 +341,7 @@ impl FileLocks {
         })
     }
 
-    /// Gives up what an owner has of a range, and what it waits for there; by how many ranges the
+    /// Gives up what an owner has of a range, and what it waits for within; by how many ranges the
     /// client has more. `None` if these are more than `room`.
     pub(crate) fn unlock(
         &mut self,
@@ -349,7 +355,7 @@ impl FileLocks {
             return None;
         }
         self.clear(owner, span);
-        self.waiters.retain(|waiter| waiter.owner != *owner || !span.overlaps(waiter.span));
+        self.waiters.retain(|waiter| !waiter.is_settled_by(owner, span, LockKind::Write));
         self.unanswered.retain(|grant| !grant.is_within(owner, span));
         self.refresh(time);
         Some(growth)
@@ -406,14 +412,25 @@ impl FileLocks {
     fn first_waiter(&self, asking: &Asking<'_>) -> Option<&Waiter> {
         let &Asking { owner, span, kind, time, .. } = asking;
         let mut before = self.waiters.iter().take_while(|waiter| !waiter.is_of(asking));
-        // Who waits for the owner itself does not keep it waiting: neither would go on.
-        before.find(|waiter| {
-            waiter.keeps_out(owner, span, kind, time)
-                && !self.ranges.keeps(owner, waiter.span, waiter.kind)
-        })
+        before.find(|waiter| self.comes_first(waiter, owner, span, kind, time))
     }
 
-    fn remember(&mut self, asking: &Asking<'_>) {
+    /// Whether a waiter that came before keeps an owner out. Who waits for the owner itself does not:
+    /// neither would go on.
+    fn comes_first(
+        &self,
+        before: &Waiter,
+        owner: &LockOwner,
+        span: Span,
+        kind: LockKind,
+        time: Time,
+    ) -> bool {
+        before.keeps_out(owner, span, kind, time)
+            && !self.ranges.keeps(owner, before.span, before.kind)
+    }
+
+    /// Takes up who asks among those who wait, if there is room.
+    pub(crate) fn remember(&mut self, asking: &Asking<'_>) {
         // Whose place has ended gets another one.
         let is_over = |waiter: &Waiter| waiter.note.is_none() && waiter.is_old(asking.time);
         self.waiters.retain(|waiter| !waiter.is_of(asking) || !is_over(waiter));
@@ -439,7 +456,7 @@ impl FileLocks {
         for mut waiter in std::mem::take(&mut self.waiters) {
             let Waiter { owner, span, kind, .. } = &waiter;
             let is_kept_out = self.ranges.conflicts(owner, *span, *kind).next().is_some()
-                || waiters.iter().any(|before| before.keeps_out(owner, *span, *kind, time));
+                || waiters.iter().any(|before| self.comes_first(before, owner, *span, *kind, time));
             if waiter.note.is_some() {
                 if is_kept_out || waiter.held_back_until_ms > time.now_ms {
                     waiters.push(waiter);

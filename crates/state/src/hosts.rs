@@ -214,6 +214,13 @@ impl State {
         Host::of(&client?).ok_or(StateError::Invalid)
     }
 
+    /// The host of this name that calls from this address, if it was there before.
+    pub fn known_host(&self, now_ms: u64, name: &[u8], address: IpAddr) -> Option<Host> {
+        self.advance(now_ms);
+        let client = self.registry.lock().known_host(now_ms, name, address.to_canonical())?;
+        Host::of(&client)
+    }
+
     /// All hosts that have locks or wait for some.
     pub fn hosts_with_locks(&self) -> Vec<Host> {
         let registry = self.registry.lock();

@@ -97,9 +97,22 @@ pub enum NlmError {
     /// `NLM4_BLOCKED`: the host is told when it has the lock.
     #[error("the lock is waited for")]
     Blocked,
+    /// The host would wait, but it waits for as many locks as it may, or as many wait for the file:
+    /// it is to ask again.
+    #[error("too many locks are waited for")]
+    Crowded,
     /// Anything else.
     #[error(transparent)]
     State(#[from] StateError),
+}
+
+/// For whom a host waits that asks for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WaitsFor {
+    /// Clients that have a lease, and hosts. Others are expired.
+    Living,
+    /// Others too.
+    All,
 }
 
 impl State {
@@ -110,7 +123,8 @@ impl State {
     /// again; if it does, it keeps its place.
     ///
     /// # Errors
-    /// [`NlmError::Denied`] if it does not wait, [`NlmError::Blocked`] if it does;
+    /// [`NlmError::Denied`] if it does not wait, [`NlmError::Blocked`] if it does,
+    /// [`NlmError::Crowded`] if it cannot;
     /// [`StateError::Invalid`] for a range that ends behind the last byte, or an owner of more than
     /// 1,024 bytes; [`StateError::TryLater`]; [`StateError::Expired`] if the host has left since
     /// [`State::host`] found it.
@@ -118,7 +132,17 @@ impl State {
         let span = request.range.span()?;
         let name = request.owner.name()?;
         let owner = LockOwner { client: Arc::clone(&host.client), name };
-        self.repeated(&host.client, || self.try_nlm_lock(host, request, &owner, span))
+        let attempt = |waits_for| {
+            self.repeated(&host.client, || {
+                self.try_nlm_lock(host, request, &owner, span, waits_for)
+            })
+        };
+        match attempt(WaitsFor::Living) {
+            // Who is in the way has no lease, and cannot be expired as long as a request of it is under
+            // way.
+            Err(NlmError::Denied(_)) if request.waits.is_some() => attempt(WaitsFor::All),
+            done => done,
+        }
     }
 
     /// UNLOCK: an owner gives up a range, whatever it has of it or waits for there.
@@ -290,6 +314,7 @@ impl State {
         request: &NlmLock<'_>,
         owner: &LockOwner,
         span: Span,
+        waits_for: WaitsFor,
     ) -> Result<(), Stopped<NlmError>> {
         let (file, kind) = (&request.file, request.kind);
         let mut opens = host.client.opens.lock();
@@ -315,6 +340,10 @@ impl State {
         };
         let locked = self.files.lock(file, |locks| {
             let locked = locks.lock(&asking);
+            let waits_for_all = asking.is_waited_for && waits_for == WaitsFor::All;
+            if waits_for_all && matches!(locked, Err(Refused::Expired(..))) {
+                locks.remember(&asking);
+            }
             (locked, locks.is_waited_for_by(&asking))
         });
         let result = match locked {
@@ -323,13 +352,16 @@ impl State {
                 self.count_host_ranges(host, growth);
                 Ok(())
             }
+            Some((Err(Refused::Expired(..)), true)) if waits_for == WaitsFor::All => {
+                self.hosts.note_waited_for(file);
+                Err(Stopped::Failed(NlmError::Blocked))
+            }
             Some((Err(Refused::Living(_)), is_remembered)) if request.waits.is_some() => {
-                // Otherwise it would wait, but too many do.
                 if is_remembered {
                     self.hosts.note_waited_for(file);
                     Err(Stopped::Failed(NlmError::Blocked))
                 } else {
-                    Err(StateError::TryLater.into())
+                    Err(Stopped::Failed(NlmError::Crowded))
                 }
             }
             Some((Err(refused), _)) => Err(refused.into()),

@@ -81,13 +81,17 @@ const fn procedures<W: Width>() -> [Row; 24] {
     ]
 }
 
-/// The one place where the status of a failure is made. No status says that a client should try later;
-/// but every client does after [`NlmStat::DeniedGracePeriod`].
+/// No status says that a client should try later; but every client does after this one. Only who
+/// takes again what it had before a restart takes it for a refusal, and the lock for lost: it is to
+/// get no answer at all, and sends its call again.
+const LATER: NlmStat = NlmStat::DeniedGracePeriod;
+
+/// The one place where the status of a failure is made.
 fn status(error: FsError) -> NlmStat {
     match error {
         FsError::BadHandle | FsError::Stale => NlmStat::StaleHandle,
         FsError::ReadOnly => NlmStat::ReadOnlyFs,
-        FsError::TryLater | FsError::WouldBlock | FsError::WouldOpen => NlmStat::DeniedGracePeriod,
+        FsError::TryLater | FsError::WouldBlock | FsError::WouldOpen => LATER,
         _ => NlmStat::Failed,
     }
 }

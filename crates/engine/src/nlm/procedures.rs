@@ -11,9 +11,9 @@ use steadfast_xdr::{Encode, Writer};
 use super::note::Note;
 use super::procedure::{MESSAGES_BEHIND, RESULTS_BEHIND};
 use super::width::{CancelArgs, LockArgs, TestArgs, UnlockArgs, Width};
-use super::{status, status_of_state};
+use super::{LATER, status, status_of_state};
 use crate::call::{Call, Outcome, Refusal, Target};
-use crate::gate::file_key;
+use crate::host::Room;
 use crate::local_locks::{self, KeptOut, Place};
 use crate::operation::Operation;
 use crate::outbound::OutboundCall;
@@ -37,9 +37,15 @@ fn owner(lock: &v4::Lock<'_>) -> NlmOwner {
     NlmOwner { svid: lock.svid, oh: lock.oh.into() }
 }
 
-/// The file that a handle names: for who gives something up.
+/// The file that a handle names: for who gives something up. A client may do so though it has lost
+/// its rights meanwhile. But not any user of it may: they can know handles, and guess owners.
 pub(super) fn file(call: &mut Call<'_>, handle: &[u8]) -> Result<FileKey, NlmStat> {
-    call.resolve(handle).map(|target| file_key(&target)).map_err(status)
+    if !call.peer.is_privileged() {
+        call.resolve(handle).map_err(status)?;
+    }
+    let (storage, handle) = call.named(handle).map_err(status)?;
+    let (file_system, object) = storage.object(&handle);
+    Ok(FileKey { file_system, object })
 }
 
 /// The same for who wants something: he must have a right to the file.
@@ -70,6 +76,11 @@ pub(super) fn file_to_lock<'a>(
 pub(super) fn host(call: &Call<'_>, name: &[u8]) -> Result<Host, NlmStat> {
     let address = call.peer.address.ip();
     call.shared.state.host(call.now_ms, name, address).map_err(status_of_state)
+}
+
+/// The host that calls, for what it gives up: one that is not known has nothing.
+pub(super) fn known_host(call: &Call<'_>, name: &[u8]) -> Option<Host> {
+    call.shared.state.known_host(call.now_ms, name, call.peer.address.ip())
 }
 
 /// Has a host recorded before it gets its first lock, so that a restart of the server tells it.
@@ -104,6 +115,10 @@ fn end(
     call.shared.keep_state();
     if !is_message {
         encode(&mut Writer::new(&mut reply.bytes));
+        return Outcome::Done;
+    }
+    // It is executed again, and has its result then.
+    if call.lacks_room == Some(Room::Later) {
         return Outcome::Done;
     }
     let (program, version, number) = call.message.numbers;
@@ -189,7 +204,7 @@ fn test(
             *holder = Some(denied);
             NlmStat::Denied
         }
-        Err(NlmError::Blocked) => NlmStat::Failed,
+        Err(NlmError::Blocked | NlmError::Crowded) => NlmStat::Failed,
         Err(NlmError::State(error)) => status_of_state(error),
     }
 }
@@ -216,8 +231,14 @@ impl<W: Width, const IS_MESSAGE: bool, const IS_MONITORED: bool> Procedure
         arguments: &Self::Arguments<'_>,
         reply: &mut ReplyBuffer,
     ) -> Outcome {
-        let stat = lock(call, &arguments.0, IS_MONITORED).unwrap_or_else(|stat| stat);
-        let cookie = arguments.0.cookie;
+        let v4::LockArgs { cookie, reclaim, .. } = arguments.0;
+        let judged = judge_grace(call, reclaim);
+        let is_reclaim = reclaim && judged.is_ok();
+        let locked = judged.and_then(|()| lock(call, &arguments.0, IS_MONITORED));
+        let stat = locked.unwrap_or_else(|stat| stat);
+        if is_reclaim && stat == LATER {
+            return Outcome::Silent;
+        }
         end(call, IS_MESSAGE, reply, |w| W::res(&v4::Res { cookie, stat }, w))
     }
 }
@@ -229,7 +250,6 @@ fn lock(
 ) -> Result<NlmStat, NlmStat> {
     let lock = &arguments.lock;
     let kind = kind(arguments.exclusive);
-    judge_grace(call, arguments.reclaim)?;
     let target = file_to_lock(call, lock.fh, kind)?;
     call.seldom_blocks(&target).map_err(status)?;
     let host = host(call, lock.caller_name)?;
@@ -258,6 +278,7 @@ fn lock(
         Ok(()) => Ok(NlmStat::Granted),
         Err(NlmError::Denied(_)) => Ok(NlmStat::Denied),
         Err(NlmError::Blocked) => Ok(NlmStat::Blocked),
+        Err(NlmError::Crowded) => Err(LATER),
         Err(NlmError::State(error)) => Err(status_of_state(error)),
     }
 }
@@ -287,7 +308,7 @@ impl<W: Width, const IS_MESSAGE: bool> Procedure for Cancel<W, IS_MESSAGE> {
 
 fn cancel(call: &mut Call<'_>, lock: &v4::Lock<'_>, kind: LockKind) -> Result<NlmStat, NlmStat> {
     let file = file(call, lock.fh)?;
-    let host = host(call, lock.caller_name)?;
+    let Some(host) = known_host(call, lock.caller_name) else { return Ok(NlmStat::Denied) };
     let state = &call.shared.state;
     let cancelled = state.nlm_cancel(&host, &file, &owner(lock), range(lock), kind);
     let is_found = cancelled.map_err(status_of_state)?;
@@ -320,7 +341,7 @@ impl<W: Width, const IS_MESSAGE: bool> Procedure for Unlock<W, IS_MESSAGE> {
 
 fn unlock(call: &mut Call<'_>, lock: &v4::Lock<'_>) -> Result<NlmStat, NlmStat> {
     let file = file(call, lock.fh)?;
-    let host = host(call, lock.caller_name)?;
+    let Some(host) = known_host(call, lock.caller_name) else { return Ok(NlmStat::Granted) };
     let unlocked = call.shared.state.nlm_unlock(&host, &file, &owner(lock), range(lock));
     unlocked.map(|()| NlmStat::Granted).map_err(status_of_state)
 }
@@ -371,15 +392,22 @@ impl Procedure for Unavailable {
     }
 }
 
-/// `FREE_ALL`: the host that calls has restarted. The same in all versions.
+/// `FREE_ALL`: the host that calls has restarted. The same in all versions. Not any user of the host
+/// may say so.
 pub(super) struct FreeAll;
 
 impl Procedure for FreeAll {
     const OPERATION: Operation = Operation::answers("FREE_ALL");
     type Arguments<'a> = v1::Notify<'a>;
 
+    fn is_remembered(_: &v1::Notify<'_>) -> bool {
+        true
+    }
+
     fn run(call: &mut Call<'_>, arguments: &v1::Notify<'_>, _: &mut ReplyBuffer) -> Outcome {
-        if let Ok(host) = host(call, arguments.name) {
+        if call.peer.is_privileged()
+            && let Some(host) = known_host(call, arguments.name)
+        {
             call.shared.state.free_host(&host);
             call.shared.keep_state();
         }

@@ -6,9 +6,9 @@ use steadfast_state::{LockKind, ShareAccess, ShareDeny};
 use steadfast_wire::nlm::{self, NlmStat, v4};
 use steadfast_xdr::{Encode, Writer};
 
-use super::procedures::{file, file_to_lock, host, judge_grace, record};
-use super::status_of_state;
+use super::procedures::{file, file_to_lock, host, judge_grace, known_host, record};
 use super::width::{ShareArgs, Width};
+use super::{LATER, status_of_state};
 use crate::call::{Call, Outcome};
 use crate::gate::file_key;
 use crate::operation::Operation;
@@ -31,9 +31,15 @@ impl<W: Width, const IS_TAKEN: bool> Procedure for Share<W, IS_TAKEN> {
         arguments: &Self::Arguments<'_>,
         reply: &mut ReplyBuffer,
     ) -> Outcome {
-        let cookie = arguments.0.cookie;
-        let shared = if IS_TAKEN { share(call, &arguments.0) } else { unshare(call, &arguments.0) };
+        let v4::ShareArgs { cookie, reclaim, .. } = arguments.0;
+        let judged = if IS_TAKEN { judge_grace(call, reclaim) } else { Ok(()) };
+        let is_reclaim = IS_TAKEN && reclaim && judged.is_ok();
+        let procedure = if IS_TAKEN { share } else { unshare };
+        let shared = judged.and_then(|()| procedure(call, &arguments.0));
         let stat = shared.map_or_else(|stat| stat, |()| NlmStat::Granted);
+        if is_reclaim && stat == LATER {
+            return Outcome::Silent;
+        }
         call.shared.keep_state();
         let mut w = Writer::new(&mut reply.bytes);
         W::res(&v4::Res { cookie, stat }, &mut w);
@@ -54,7 +60,6 @@ fn deny(mode: nlm::ShareMode) -> ShareDeny {
 
 fn share(call: &mut Call<'_>, arguments: &v4::ShareArgs<'_>) -> Result<(), NlmStat> {
     let access = access(arguments.access);
-    judge_grace(call, arguments.reclaim)?;
     let kind = if access.contains(ShareAccess::WRITE) { LockKind::Write } else { LockKind::Read };
     let file = file_key(&file_to_lock(call, arguments.fh, kind)?);
     let host = host(call, arguments.caller_name)?;
@@ -65,7 +70,8 @@ fn share(call: &mut Call<'_>, arguments: &v4::ShareArgs<'_>) -> Result<(), NlmSt
 
 fn unshare(call: &mut Call<'_>, arguments: &v4::ShareArgs<'_>) -> Result<(), NlmStat> {
     let file = file(call, arguments.fh)?;
-    let host = host(call, arguments.caller_name)?;
-    call.shared.state.nlm_unshare(&host, &file, arguments.oh);
+    if let Some(host) = known_host(call, arguments.caller_name) {
+        call.shared.state.nlm_unshare(&host, &file, arguments.oh);
+    }
     Ok(())
 }

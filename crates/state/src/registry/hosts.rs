@@ -15,6 +15,19 @@ impl Registry {
         self.confirmed_max
     }
 
+    /// Finds a host.
+    pub(crate) fn known_host(
+        &self,
+        now_ms: u64,
+        name: &[u8],
+        address: IpAddr,
+    ) -> Option<Arc<Client>> {
+        let index = self.hosts.get(&(address, Arc::from(name)))?;
+        let client = &self.at(*index)?.client;
+        client.renew(now_ms);
+        Some(Arc::clone(client))
+    }
+
     /// Finds a host or makes its record. Of too many hosts the one that was not heard for longest
     /// and has nothing leaves.
     pub(crate) fn host(

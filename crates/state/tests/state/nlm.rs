@@ -5,13 +5,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use crate::common::{
-    BOTH, DENY_NONE, DENY_READ, DENY_WRITE, LEASE_MS, READ, WRITE, client, file, state, state_with,
+    BOTH, DENY_NONE, DENY_READ, DENY_WRITE, LEASE_MS, READ, WRITE, client, file, sequence, session,
+    state, state_with,
 };
 use crate::local::Shown;
 use proptest::prelude::*;
 use steadfast_state::{
     Client, ClientId, Effect, Host, Lock, LockBy, LockError, LockKind, LockRange, NlmError,
-    NlmLock, NlmOwner, Open, State, StateError, StateId,
+    NlmLock, NlmOwner, Open, Sequenced, State, StateError, StateId,
 };
 
 const ALL: LockRange = LockRange { offset: 0, length: u64::MAX };
@@ -302,7 +303,69 @@ fn what_a_host_can_make_is_bounded() {
     for svid in 2..66 {
         assert_eq!(writes(&state, &other, svid, true), Err(NlmError::Blocked));
     }
-    assert_eq!(writes(&state, &other, 66, true), Err(StateError::TryLater.into()));
+    assert_eq!(writes(&state, &other, 66, true), Err(NlmError::Crowded));
+}
+
+#[test]
+fn who_waits_for_an_owner_does_not_keep_it_from_a_lock_that_becomes_free() {
+    let state = state();
+    let [a, b, c] = [1, 2, 3].map(|number| host(&state, number));
+    ask(&state, &b, 2, LockKind::Read, range(0, 5), false).expect("free");
+    ask(&state, &c, 3, LockKind::Write, range(10, 10), false).expect("free");
+    let waits = [(&a, 1, range(0, 20)), (&b, 2, range(10, 10))];
+    for (host, svid, range) in waits {
+        let asked = ask(&state, host, svid, LockKind::Write, range, true);
+        assert_eq!(asked, Err(NlmError::Blocked));
+    }
+    unlock(&state, &c, 3, ALL);
+    assert_eq!(granted(&state), [2], "otherwise A waited for B, and B for A");
+    unlock(&state, &b, 2, ALL);
+    assert_eq!(granted(&state), [1]);
+}
+
+#[test]
+fn a_thread_waits_on_while_another_of_its_process_locks_and_unlocks_beside_it() {
+    let state = state();
+    let [a, b] = [1, 2].map(|number| host(&state, number));
+    ask(&state, &b, 2, LockKind::Read, range(0, 10), false).expect("free");
+    let waits = || ask(&state, &a, 1, LockKind::Write, range(0, 10), true);
+    assert_eq!(waits(), Err(NlmError::Blocked));
+    // Less than it waits for.
+    ask(&state, &a, 1, LockKind::Read, range(0, 10), false).expect("both read");
+    unlock(&state, &a, 1, range(5, 1));
+    unlock(&state, &b, 2, ALL);
+    assert_eq!(granted(&state), [1]);
+    unlock(&state, &a, 1, ALL);
+    // All of it.
+    ask(&state, &b, 2, LockKind::Write, range(0, 10), false).expect("free");
+    assert_eq!(waits(), Err(NlmError::Blocked));
+    unlock(&state, &a, 1, range(0, 10));
+    unlock(&state, &b, 2, ALL);
+    assert_eq!((granted(&state), state.hosts_with_locks().len()), (vec![], 0));
+}
+
+#[test]
+fn a_host_waits_for_a_client_that_has_no_lease_and_a_request_under_way() {
+    let state = state();
+    let one = host(&state, 1);
+    let session = session(&state, 0, "four", 1);
+    let client = Arc::clone(session.client());
+    let request = Open { owner: b"o", file: file(1), access: BOTH, deny: DENY_NONE };
+    let open = state.open(&client, &request).expect("open");
+    nfs4_writes(&state, &(client, open), false).expect("free");
+    let Ok(Sequenced::New(under_way)) = session.begin(0, &sequence(0, 1)) else { panic!("new") };
+    let now_ms = LEASE_MS + 1;
+    state.tick(now_ms);
+    assert_eq!(writes(&state, &one, 1, true), Err(NlmError::Blocked));
+    assert!(matches!(writes(&state, &one, 2, false), Err(NlmError::Denied(_))));
+    state.tick(now_ms + 1000);
+    assert_eq!(granted(&state), []);
+    drop(under_way);
+    // With which its lease began anew.
+    state.tick(now_ms + LEASE_MS);
+    assert_eq!(granted(&state), []);
+    state.tick(now_ms + 2 * LEASE_MS);
+    assert_eq!(granted(&state), [1]);
 }
 
 #[test]
@@ -408,7 +471,9 @@ impl Model {
             let mut waits: Vec<Wait> = Vec::new();
             for wait in std::mem::take(&mut self.waits) {
                 let is_kept_out = !self.is_free(&wait)
-                    || waits.iter().any(|before| Self::comes_first(before, &wait));
+                    || waits.iter().any(|before| {
+                        Self::comes_first(before, &wait) && !self.keeps(wait.who, before)
+                    });
                 if is_kept_out {
                     waits.push(wait);
                     continue;
@@ -469,7 +534,7 @@ impl Run {
                     unlock(&self.state, &self.hosts[who / 2], who as u32, range);
                     self.model
                         .waits
-                        .retain(|wait| wait.who != who || wait.last < first || last < wait.first);
+                        .retain(|wait| wait.who != who || wait.first < first || last < wait.last);
                 }
                 self.model.set(who, first, last, None);
             }
@@ -558,9 +623,9 @@ impl Run {
             }
         }
         if is_free {
-            self.model
-                .waits
-                .retain(|other| other.who != who || other.first < first || last < other.last);
+            self.model.waits.retain(|other| {
+                other.who != who || other.first < first || last < other.last || other.kind > kind
+            });
             self.model.set(who, first, last, Some(kind));
         } else if waits && who < 4 && !self.model.waits.iter().any(is_it) {
             self.model.waits.push(wait);
