@@ -15,20 +15,20 @@ struct Directory {
 }
 
 impl Directory {
-    fn read(&self, position: u64, each: &mut Each<'_>) -> Result<bool, FsError> {
+    fn read(&self, position: u64, each: &mut Each<'_>) -> bool {
         for (at, (here, name)) in self.entries.iter().enumerate() {
             let next = self.entries.get(at + 1).map_or(self.end, |(next, _)| *next);
             if *here >= position && !each(name, 7, next) {
-                return Ok(false);
+                return false;
             }
         }
-        Ok(true)
+        true
     }
 }
 
 /// The page of a directory, which is read as storage is.
 fn page_of(directory: &Directory, cookie: u32, bytes_max: usize) -> Result<Page, FsError> {
-    page(&mut |position, each: &mut Each<'_>| directory.read(position, each), cookie, bytes_max)
+    page(&mut |position, each: &mut Each<'_>| Ok(directory.read(position, each)), cookie, bytes_max)
 }
 
 fn name(number: usize, bytes: usize) -> Vec<u8> {

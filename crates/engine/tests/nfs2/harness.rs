@@ -19,6 +19,9 @@ pub(crate) const MOUNT: u32 = 100_005;
 
 pub(crate) type Handle = [u8; 32];
 
+/// Name, number and cookie of an entry of READDIR.
+pub(crate) type Listed = (Vec<u8>, u32, u32);
+
 /// Nothing is to be set.
 pub(crate) const UNCHANGED: Sattr2 = {
     let unset = NfsTime2 { seconds: UNSET, useconds: UNSET };
@@ -300,7 +303,7 @@ impl Bench {
         dir: &Handle,
         cookie: u32,
         count: u32,
-    ) -> Result<(Vec<(Vec<u8>, u32, u32)>, bool), u32> {
+    ) -> Result<(Vec<Listed>, bool), u32> {
         let result = self.call(16, &xdr(&Readdir2Args { dir: NfsFh2(dir), cookie, count }));
         assert!(result.len() <= (count as usize).max(4));
         let mut r = Self::succeeded(&result)?;
