@@ -208,13 +208,12 @@ impl Run {
                 let (slot, sequence, number) = self.in_flight[place];
                 if !self.arrive(slot, sequence, number) {
                     assert!(self.restarts[slot as usize] > 0, "out of order without a restart");
-                    match self.session.reorder_callback(slot) {
-                        Some(sequence) => self.in_flight[place].1 = sequence,
-                        None => {
-                            assert!(self.restarts[slot as usize] > 1);
-                            self.is_faulty = true;
-                            self.in_flight.swap_remove(place);
-                        }
+                    if let Some(sequence) = self.session.reorder_callback(slot) {
+                        self.in_flight[place].1 = sequence;
+                    } else {
+                        assert!(self.restarts[slot as usize] > 1);
+                        self.is_faulty = true;
+                        self.in_flight.swap_remove(place);
                     }
                 } else if is_answered {
                     self.in_flight.swap_remove(place);
