@@ -45,6 +45,7 @@ mod session_table;
 mod settings;
 mod slot;
 mod state;
+mod under_way;
 mod v40;
 
 pub use client::Client;
@@ -52,7 +53,7 @@ pub use error::StateError;
 pub use exchange::{ExchangeId, ExchangedId};
 pub use hosts::{Effect, Host};
 pub use ids::{ClientId, FileKey, Principal, SessionId, ShareAccess, ShareDeny, StateId};
-pub use image::{Image, ImageError};
+pub use image::{Image, ImageError, Together};
 pub use locking::{Conflict, Lock, LockBy, LockError, LockRange, LockReport};
 pub use nlm::{NlmError, NlmHolder, NlmLock, NlmOwner};
 pub use opening::Open;

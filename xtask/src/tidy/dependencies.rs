@@ -65,7 +65,7 @@ const TESTS_MAY_NEED: &[(&str, &[&str])] = &[
     ("runtime", &["client", "shares", "wire", "xdr", "rpc", "posixfs"]),
     ("client", &["shares"]),
     ("server", &["client"]),
-    ("steadfast", &["client"]),
+    ("steadfast", &["client", "wire"]),
     ("powercut", &["xdr"]),
 ];
 

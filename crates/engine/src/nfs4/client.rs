@@ -145,6 +145,7 @@ impl Op for CreateSession {
             connection: run.call.peer.connection(),
         };
         run.progress.has_made_state = true;
+        run.begin_state();
         let created = run.nfs4.state.create_session(run.call.now_ms, &request).or_status()?;
         let mut w = Writer::new(&mut reply.bytes);
         w.fixed_opaque(&created.session.0);
@@ -251,6 +252,7 @@ impl Op for DestroySession {
             return Err(NfsStat4::NotOnlyOp);
         }
         run.progress.has_made_state = true;
+        run.begin_state();
         run.nfs4.state.destroy_session(&id).or_status()
     }
 }
@@ -270,6 +272,7 @@ impl Op for DestroyClientId {
     ) -> Result<(), NfsStat4> {
         let client = ClientId(arguments.clientid);
         run.progress.has_made_state = true;
+        run.begin_state();
         run.nfs4.state.destroy_client(run.call.now_ms, client).or_status()
     }
 }
@@ -291,6 +294,7 @@ impl Op for ReclaimComplete {
             return run.current().map(drop);
         }
         run.progress.has_made_state = true;
+        run.begin_state();
         run.client()?.complete_reclaim().or_status()
     }
 }

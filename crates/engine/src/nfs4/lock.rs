@@ -143,6 +143,7 @@ fn lock(
         by,
         is_waited_for: is_waited_for(arguments.locktype),
     };
+    run.begin_state();
     match run.nfs4.state.lock(client, &request) {
         Ok(id) => {
             run.progress.has_made_state = true;
@@ -218,7 +219,9 @@ fn unlock(
     let state = &run.nfs4.state;
     let (_, target) = run.stored(NfsStat4::BadStateId)?;
     let range = LockRange { offset: arguments.offset, length: arguments.length };
-    let id = state.unlock(client, id, &file_key(target), range).or_status()?;
+    let file = file_key(target);
+    run.begin_state();
+    let id = state.unlock(client, id, &file, range).or_status()?;
     run.progress.has_made_state = true;
     run.progress.current.stateid = Some(id);
     stateids::encode(&mut Writer::new(&mut reply.bytes), &id);

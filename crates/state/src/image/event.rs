@@ -44,6 +44,15 @@ pub(crate) enum Event<'a> {
         digest: u32,
         reply: Option<&'a [u8]>,
     },
+    /// What the request of a slot has done so far, which is under way.
+    UnderWay {
+        session: SessionId,
+        slot: u32,
+        sequence: u32,
+        digest: u32,
+        is_unstable: bool,
+        done: &'a [u8],
+    },
     /// A client has no opens and locks but those that are told from here on.
     OpensAnew(ClientId),
     Open {
@@ -172,6 +181,15 @@ impl<'a> Event<'a> {
                 put.bool(reply.is_some());
                 put.bytes(reply.unwrap_or(&[]));
             }
+            Self::UnderWay { session, slot, sequence, digest, is_unstable, done } => {
+                put.u8(64);
+                put.array(session.0);
+                put.u32(*slot);
+                put.u32(*sequence);
+                put.u32(*digest);
+                put.bool(*is_unstable);
+                put.bytes(done);
+            }
             Self::OpensAnew(client) => {
                 put.u8(7);
                 put.u64(client.0);
@@ -279,6 +297,14 @@ impl<'a> Event<'a> {
                 let reply = Some(take.bytes()?).filter(|_| has_reply);
                 Self::Slot { session, slot, sequence, digest, reply }
             }
+            64 => Self::UnderWay {
+                session: SessionId(take.array()?),
+                slot: take.u32()?,
+                sequence: take.u32()?,
+                digest: take.u32()?,
+                is_unstable: take.bool()?,
+                done: take.bytes()?,
+            },
             7 => Self::OpensAnew(take.client()?),
             8 => Self::Open {
                 client: take.client()?,
