@@ -28,7 +28,9 @@ const KILLS: u64 = 25;
 
 /// Keeps requests of its slots in flight until the connection ends. Returns how many were answered.
 fn load(server: SocketAddr, slots: &mut [Slot]) -> u64 {
-    let (mut wire, mut answered) = (Wire::connect(server), 0);
+    // On a busy machine it may be killed before somebody comes.
+    let Ok(mut wire) = Wire::connect(server) else { return 0 };
+    let mut answered = 0;
     for slot in &mut *slots {
         if wire.send(&slot.call).is_err() {
             return answered;
@@ -116,7 +118,7 @@ fn requests_in_flight_get_the_reply_of_their_one_execution() {
             running = start();
         }
         // What has no reply comes again, by another connection and in another order.
-        let mut wire = Wire::connect(running.address);
+        let mut wire = Wire::connect(running.address).unwrap();
         for slot in slots.iter_mut().rev() {
             in_flight += 1;
             let call = slot.call.clone();

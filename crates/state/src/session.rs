@@ -144,9 +144,9 @@ impl Session {
         let journal = &self.client.journal;
         journal.note(&Event::Session { id, client, fore: self.fore, back: self.back });
         for (slot, number) in self.slots.iter().zip(0..) {
-            slot.note_last(&|last| self.note_slot(number, last), &|request| {
-                self.note_under_way(number, request)
-            });
+            let note = |last: &LastRequest| self.note_slot(number, last);
+            let note_under_way = |request: &UnderWay| self.note_under_way(number, request);
+            slot.note_last(&note, &note_under_way);
         }
     }
 

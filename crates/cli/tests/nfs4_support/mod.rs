@@ -22,11 +22,13 @@ use crate::common::PATIENCE;
 pub struct Wire(TcpStream);
 
 impl Wire {
-    pub fn connect(server: SocketAddr) -> Self {
-        let stream = TcpStream::connect(server).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_nodelay(true).unwrap();
-        Self(stream)
+    /// # Errors
+    /// When the server is gone already.
+    pub fn connect(server: SocketAddr) -> std::io::Result<Self> {
+        let stream = TcpStream::connect(server)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        Ok(Self(stream))
     }
 
     pub fn send(&mut self, call: &[u8]) -> std::io::Result<()> {

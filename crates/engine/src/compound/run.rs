@@ -244,7 +244,7 @@ enum Ended {
     InProgress,
 }
 
-impl<'c, 'a> Run<'c, 'a> {
+impl<'a> Run<'_, 'a> {
     /// Executes what is left of it.
     fn execute(&mut self, operations: &Reader<'_>, reply: &mut ReplyBuffer) -> Ended {
         let mut r = operations.clone();

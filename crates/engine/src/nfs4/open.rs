@@ -133,23 +133,22 @@ fn find_or_make(
         None => CreateHow::Guarded(set),
     };
     let share = dir.share.id;
-    let (handle, wcc) = match before {
-        Some(handle) => (handle, changing::as_it_is(dir)),
-        None => {
-            let mut made = None;
-            let promised = dir
-                .storage
-                .create(&dir.caller(), &dir.handle, name, &how)
-                .map(|changed| made = Some((changed.result, changed.wcc)));
-            run.promise(promised);
-            let (result, wcc) = made.ok_or(NfsStat4::ServerFault)?;
-            let entry = result.map_err(|error| match error {
-                // Somebody made it since it was looked up.
-                FsError::Exists if is_unchecked => NfsStat4::Delay,
-                error => super::status::status(error),
-            })?;
-            (entry.handle, wcc)
-        }
+    let (handle, wcc) = if let Some(handle) = before {
+        (handle, changing::as_it_is(dir))
+    } else {
+        let mut made = None;
+        let promised = dir
+            .storage
+            .create(&dir.caller(), &dir.handle, name, &how)
+            .map(|changed| made = Some((changed.result, changed.wcc)));
+        run.promise(promised);
+        let (result, wcc) = made.ok_or(NfsStat4::ServerFault)?;
+        let entry = result.map_err(|error| match error {
+            // Somebody made it since it was looked up.
+            FsError::Exists if is_unchecked => NfsStat4::Delay,
+            error => super::status::status(error),
+        })?;
+        (entry.handle, wcc)
     };
     run.set_current(Object::Stored(share, handle));
     let owners = SetAttr { uid: set.uid, gid: set.gid, ..SetAttr::default() };
