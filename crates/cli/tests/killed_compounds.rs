@@ -24,7 +24,7 @@ const CONNECTIONS: u32 = 6;
 /// Slots of each connection's session.
 const SLOTS: u32 = 6;
 /// Of a short run.
-const KILLS: u64 = 25;
+const KILLS: u64 = 12;
 
 /// Keeps requests of its slots in flight until the connection ends. Returns how many were answered.
 fn load(server: SocketAddr, slots: &mut [Slot]) -> u64 {

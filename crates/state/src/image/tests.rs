@@ -593,7 +593,7 @@ fn a_request_that_was_under_way_goes_on_after_a_restart() {
     run.host(1, 1, true).expect("made");
     run.step(What::UnderWay { session: 0, slot: 1 }).expect("begun");
     run.add_events();
-    let (id, sequences) = run.sessions[0].clone();
+    let (id, sequences) = run.sessions[0];
     let sequence = sequences[1];
     assert!(run.image.may_be_under_way(&id, 1, sequence));
     assert_eq!(run.image.has_unstable(), sequence.is_multiple_of(2));
