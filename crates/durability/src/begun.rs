@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use rustix::time::ClockId;
-use steadfast_engine::{BegunReplies, call_of};
+use steadfast_engine::{BegunReplies, StateImage, call_of, call_of_mark, may_be_under_way};
 use steadfast_intent_log::begun::{
     BEGUN_HEAD_BYTES, BegunFile, TAG_BYTES, Tag, begin_mark, end_mark, write_begun_head,
 };
@@ -36,6 +36,7 @@ use steadfast_vfs::Time;
 use super::outliving::{is_own, make_place, places};
 use super::replies::REPLIES_STAY;
 use super::start::{StartIntentLog, Storages, shown};
+use super::state_image::FoundState;
 
 /// Of the directory with the marks.
 const NAME: &str = "begun";
@@ -229,7 +230,10 @@ impl StartIntentLog {
             payloads.iter().filter_map(|payload| BegunCall::decode(payload)).collect();
         calls.sort_by_key(|call| call.at);
         let Some(newest) = calls.last().map(|call| call.at) else { return Vec::new() };
-        let mut lacking: HashSet<&[u8]> = calls.iter().map(|call| call.call.key).collect();
+        let image = self.client_state(&calls);
+        calls.retain(|call| may_be_under_way(call.call.key, image.as_ref()));
+        let mut lacking: HashSet<&[u8]> =
+            calls.iter().map(|call| call_of_mark(call.call.key)).collect();
         for behind in known {
             if let Some(key) = call_of(behind) {
                 lacking.remove(key);
@@ -237,17 +241,22 @@ impl StartIntentLog {
         }
         let maker = BegunReplies::new(&self.handle_key);
         let mut made: Vec<(Identity, Vec<u8>)> = Vec::new();
+        // Of COMPOUNDs more may be known to have been done than their marks tell.
+        let mut compounds = Vec::new();
         let mut others = 0;
         for call in &calls {
             let FileSystemIdentity { uuid, kind } = call.file_system;
             let identity = Identity { uuid, kind };
-            if !lacking.contains(call.call.key)
+            if !lacking.contains(call_of_mark(call.call.key))
                 || is_older(&call.at, &newest)
                 || not_replayed.contains(&identity)
             {
                 continue;
             }
             let Some(storage) = self.storage_of(identity, file_systems, storages) else { continue };
+            if call_of_mark(call.call.key) != call.call.key {
+                compounds.push(identity);
+            }
             match maker.reply(call, || outcome_of(storage, call)) {
                 Ok(Some(behind)) => made.push((identity, behind)),
                 Ok(None) => others += 1,
@@ -260,7 +269,8 @@ impl StartIntentLog {
             }
         }
         for (entry, storage) in storages.iter_mut() {
-            if made.iter().any(|(identity, _)| *identity == entry.identity)
+            let is_told = made.iter().any(|(identity, _)| *identity == entry.identity);
+            if (is_told || compounds.contains(&entry.identity))
                 && let Err(why) = storage.make_stable()
             {
                 tracing::warn!(
@@ -279,6 +289,21 @@ impl StartIntentLog {
             );
         }
         made.into_iter().map(|(_, behind)| behind).collect()
+    }
+
+    /// What is known of sessions, if a call of one is among these.
+    fn client_state(&self, calls: &[BegunCall<'_>]) -> Option<StateImage> {
+        let is_of_session = |call: &BegunCall<'_>| !may_be_under_way(call.call.key, None);
+        if !calls.iter().any(is_of_session) {
+            return None;
+        }
+        let found = FoundState::find(&self.state_directory).unwrap_or_else(|error| {
+            tracing::warn!(
+                "cannot read what clients had opened and locked when the server was killed: {error}"
+            );
+            None
+        });
+        found.map(|found| found.image)
     }
 
     fn storage_of<'s>(

@@ -7,10 +7,12 @@ use steadfast_shares::ShareId;
 use steadfast_vfs::Wcc;
 use steadfast_xdr::Writer;
 
+use crate::begun_outcomes::{self, OpOutcome};
+use crate::call_mark::{self, Named};
 use crate::nfs3::encode;
 use crate::operation::OperationId;
 use crate::record;
-use crate::reply_cache::{CallKey, KEY_BYTES};
+use crate::reply_cache::CallKey;
 use crate::wire_handle::HandleSealer;
 
 /// Makes replies.
@@ -40,8 +42,21 @@ impl BegunReplies {
         call: &BegunCall<'_>,
         outcome: impl FnOnce() -> Result<Option<BegunOutcome>, E>,
     ) -> Result<Option<Vec<u8>>, E> {
-        let key = call.call.key.first_chunk::<KEY_BYTES>().map(CallKey::from_bytes);
-        let Some(key) = key.filter(|key| fits(key, &call.action)) else { return Ok(None) };
+        let key = match call_mark::named(call.call.key) {
+            Some(Named::Call(key)) if fits(&key, &call.action) => key,
+            Some(Named::Operation { .. }) => {
+                return Ok(outcome()?.map(|outcome| {
+                    let mut behind = Vec::new();
+                    let outcome = match outcome {
+                        BegunOutcome::Made { handle, .. } => OpOutcome::Made(handle),
+                        BegunOutcome::Changed => OpOutcome::Changed,
+                    };
+                    begun_outcomes::append(&mut behind, call.call.key, outcome);
+                    behind
+                }));
+            }
+            _ => return Ok(None),
+        };
         let Some(outcome) = outcome()? else { return Ok(None) };
         let mut result = Vec::new();
         let mut w = Writer::new(&mut result);
@@ -94,6 +109,7 @@ mod tests {
 
     use super::*;
     use crate::Transport;
+    use crate::reply_cache::KEY_BYTES;
 
     const SHARE: u64 = 9;
     const HANDLE_KEY: [u8; 16] = [3; 16];

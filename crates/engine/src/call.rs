@@ -7,6 +7,7 @@ use steadfast_vfs::{CallName, Caller, Cred, Durable, FileSystem, Flush, FsError,
 use steadfast_vfs::{ReplyBarrier, StorageHandle, Waiting};
 use steadfast_xdr::Writer;
 
+use crate::call_mark::CallMark;
 use crate::complaint::Complaint;
 use crate::compound::{EndedRun, Suspended};
 use crate::export::{ExportTable, Exported};
@@ -15,7 +16,7 @@ use crate::identity::{Acting, WireIdentity, squash_groups, squashed};
 use crate::operation::Operation;
 use crate::peer::{Peer, Transport};
 use crate::program::Program;
-use crate::reply_cache::{Admission, CallKey, Execution, Judged, KEY_BYTES, ReplyCache};
+use crate::reply_cache::{Admission, CallKey, Execution, Judged, ReplyCache};
 use crate::shared::Shared;
 use crate::verdict::Awaited;
 use crate::waiting::{allow, waiting_by_degrees};
@@ -162,7 +163,7 @@ impl<'a> Admitted<'a> {
         self.execution = execution;
     }
 
-    fn key(&self) -> Option<CallKey> {
+    pub(crate) fn key(&self) -> Option<CallKey> {
         self.execution.as_ref().map(|execution| execution.key)
     }
 }
@@ -185,15 +186,15 @@ pub(crate) struct Target<'a> {
     pub(crate) rights: &'a Rights,
     pub(crate) handle: StorageHandle,
     pub(crate) cred: Cred,
-    /// The call's key, if it changes something and its reply is kept.
-    pub(crate) call: Option<[u8; KEY_BYTES]>,
+    /// By which name the call is known, if it changes something and its repetition gets the same reply.
+    pub(crate) call: Option<CallMark>,
 }
 
 impl Target<'_> {
     /// The caller of an operation that may wait.
     pub(crate) fn caller(&self) -> Caller<'_> {
         let share = self.share.id.0;
-        let call = self.call.as_ref().map(|key| CallName { key, share });
+        let call = self.call.as_ref().map(|mark| CallName { key: mark.as_bytes(), share });
         Caller { call, ..Caller::new(&self.cred, Waiting::Allowed) }
     }
 }
@@ -366,7 +367,7 @@ impl<'a> Call<'a> {
         let storage = self.storage(exported)?;
         let ruling = ruling.export.share.id;
         let call =
-            self.admitted.key().filter(|_| self.op.operation.is_changing).map(CallKey::to_bytes);
+            self.admitted.key().filter(|_| self.op.operation.is_changing).map(CallMark::of_call);
         let target = Target { storage, share, ruling, rights, handle, cred, call };
         if self.op.operation.is_changing {
             self.may_block(&target)?;

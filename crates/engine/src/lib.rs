@@ -17,8 +17,10 @@
 #![forbid(unsafe_code)]
 
 mod access_memo;
+mod begun_outcomes;
 mod begun_replies;
 mod call;
+mod call_mark;
 mod callback;
 mod complaint;
 mod compound;
@@ -53,6 +55,7 @@ mod waiting_mounts;
 mod wire_handle;
 
 pub use begun_replies::BegunReplies;
+pub use call_mark::{call_of_mark, may_be_under_way};
 pub use callback::CallbackSender;
 pub use complaint::{Complaint, HangUp, MountRefusal};
 pub use export::{Export, ExportTable};
@@ -201,8 +204,14 @@ impl Engine {
     }
 
     /// Takes what stands behind a change in the intent log, after a crash: the call, should it come
-    /// again, gets the result that it got or would have got, and is not executed again.
+    /// again, gets the result that it got or would have got, and is not executed again. Of a COMPOUND
+    /// that may be one operation.
     pub fn remember_replayed(&self, behind_change: &[u8], now_ms: u64) {
+        if let Some(nfs4) = &self.shared.nfs4
+            && nfs4.outcomes.remember(behind_change)
+        {
+            return;
+        }
         if let Some((key, result)) = record::read(behind_change) {
             self.replies.restore(&key, now_ms, result);
         }

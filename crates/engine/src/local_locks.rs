@@ -241,13 +241,13 @@ impl Shared {
     ///
     /// # Errors
     /// [`KeptOut`], and then `lock` was not called.
-    pub(crate) fn lock_for_all<T>(
+    pub(crate) fn lock_for_all<T, E>(
         &self,
         place: &Place<'_>,
         range: LockRange,
         kind: LockKind,
-        lock: impl FnOnce() -> T,
-    ) -> Result<T, KeptOut> {
+        lock: impl FnOnce() -> Result<T, E>,
+    ) -> Result<Result<T, E>, KeptOut> {
         // A range that cannot be is the state's to refuse.
         if !range.is_possible() {
             return Ok(lock());
@@ -261,7 +261,10 @@ impl Shared {
                 Err(_) => Err(KeptOut::TryLater),
             };
             let done = taken.map(|()| lock());
-            held.show(place, range, &self.state);
+            // What clients have locked is shown when the locks that have changed are settled.
+            if !matches!(done, Ok(Ok(_))) {
+                held.show(place, range, &self.state);
+            }
             done
         };
         self.local_locks.forget_unused(&place.file, entry, &self.state);

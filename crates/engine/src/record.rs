@@ -6,7 +6,11 @@
 //! | 1 | 2 if a call is told of; 1 if it is, with its whole reply; else 0 and nothing follows |
 //! | 40 | the call's key in the duplicate request cache |
 //! | rest | the result; or the whole reply, from the xid on, which is how older logs have it |
+//!
+//! Form 3 tells of one operation of a COMPOUND ([`crate::begun_outcomes`]).
 
+use crate::begun_outcomes;
+use crate::call_mark::call_of_mark;
 use crate::reply_cache::{CallKey, KEY_BYTES};
 
 /// The most bytes that stand behind a change: far more than the largest reply to a changing call.
@@ -45,6 +49,9 @@ pub(crate) fn read(behind: &[u8]) -> Option<(CallKey, &[u8])> {
 
 /// What tells the call behind a change from all others, if a record has one there.
 pub fn call_of(behind: &[u8]) -> Option<&[u8]> {
+    if let Some((name, _)) = begun_outcomes::name_of(behind) {
+        return Some(call_of_mark(name));
+    }
     let (&(CALL_WITH_RESULT | CALL_WITH_REPLY), rest) = behind.split_first()? else { return None };
     rest.get(..KEY_BYTES)
 }

@@ -60,6 +60,10 @@ impl ClientState {
                 image.stateids()
             );
         }
+        if image.has_unstable() {
+            // Requests that were under way are answered when they come again, as far as they were done.
+            rustix::fs::sync();
+        }
         engine.keep_state(0, image, Arc::new(file));
     }
 }

@@ -49,6 +49,7 @@ mod session_table;
 mod settings;
 mod slot;
 mod state;
+mod under_way;
 mod v40;
 
 pub use back_channel::{CallbackEnd, CallbackSlot, CallbackTarget};
@@ -57,7 +58,7 @@ pub use error::StateError;
 pub use exchange::{ExchangeId, ExchangedId};
 pub use hosts::{Effect, Host};
 pub use ids::{ClientId, FileKey, Principal, SessionId, ShareAccess, ShareDeny, StateId};
-pub use image::{Image, ImageError};
+pub use image::{Image, ImageError, Together};
 pub use locking::{Conflict, Lock, LockBy, LockError, LockRange, LockReport};
 pub use nlm::{NlmError, NlmHolder, NlmLock, NlmOwner};
 pub use opening::Open;

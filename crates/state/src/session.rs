@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use crate::back_channel::{BackChannel, BackChannelImage};
 use crate::image::Event;
 use crate::slot::{Begun, Holding, LastRequest, Slot};
+use crate::under_way::UnderWay;
 use crate::{Client, SessionId, StateError};
 
 /// Connections that a session remembers. One more, and it forgets the one bound first: that one is
@@ -124,14 +125,18 @@ impl Session {
         client: Arc<Client>,
         (fore, back): (Channel, Channel),
         back_channel: BackChannelImage,
-        mut last: impl FnMut(u32) -> Option<LastRequest>,
+        mut last: impl FnMut(u32) -> (Option<LastRequest>, Option<UnderWay>),
     ) -> Self {
+        let restored = |slot| {
+            let (last, under_way) = last(slot);
+            Slot::restored(last, under_way)
+        };
         Self {
             id,
             client,
             fore,
             back,
-            slots: (0..fore.requests_max).map(|slot| Slot::restored(last(slot))).collect(),
+            slots: (0..fore.requests_max).map(restored).collect(),
             back_channel: BackChannel::restored(&back, back_channel),
             is_ended: AtomicBool::new(false),
             connections: Mutex::default(),
@@ -144,7 +149,9 @@ impl Session {
         let journal = &self.client.journal;
         journal.note(&Event::Session { id, client, fore: self.fore, back: self.back });
         for (slot, number) in self.slots.iter().zip(0..) {
-            slot.note_last(&|last| self.note_slot(number, last));
+            let note = |last: &LastRequest| self.note_slot(number, last);
+            let note_under_way = |request: &UnderWay| self.note_under_way(number, request);
+            slot.note_last(&note, &note_under_way);
         }
         self.note_back();
     }
@@ -156,6 +163,17 @@ impl Session {
             sequence: last.sequence,
             digest: last.digest,
             reply: last.reply.as_deref(),
+        });
+    }
+
+    fn note_under_way(&self, slot: u32, request: &UnderWay) {
+        self.client.journal.note(&Event::UnderWay {
+            session: self.id,
+            slot,
+            sequence: request.sequence,
+            digest: request.digest,
+            is_unstable: request.is_unstable,
+            done: &request.done,
         });
     }
 
@@ -315,6 +333,28 @@ impl SlotInUse {
     /// The request's sequence id.
     pub fn sequence(&self) -> u32 {
         self.sequence
+    }
+
+    /// What tells the request from others of its sequence id.
+    pub fn digest(&self) -> u32 {
+        self.held.map_or(0, Holding::digest)
+    }
+
+    /// Notes what the request has done so far, for who goes on with it if the process is killed; and
+    /// whether that may be known before it is stable. More bytes than a kept reply may have are not noted.
+    pub fn note_done(&self, done: &[u8], is_unstable: bool) {
+        if let Some(held) = self.held
+            && let Some(slot) = self.session.slot(self.slot)
+            && done.len() as u64 <= u64::from(self.session.fore.response_bytes_cached_max)
+        {
+            let note = |request: &UnderWay| self.session.note_under_way(self.slot, request);
+            slot.note_done(held, (done, is_unstable), &note);
+        }
+    }
+
+    /// What the same request had done when the process before this one was killed.
+    pub fn done_before(&self) -> Option<Arc<[u8]>> {
+        self.session.slot(self.slot)?.done_before(self.held?)
     }
 
     /// Whether the client asked that the reply is kept.

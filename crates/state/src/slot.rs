@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::StateError;
+use crate::under_way::{UnderWay, is_not_before};
 
 const PHASE_BITS: u32 = 3;
 const DIGEST_BITS: u32 = 29;
@@ -21,6 +22,8 @@ const DIGEST_MASK: u32 = (1 << DIGEST_BITS) - 1;
 pub(crate) struct Slot {
     word: AtomicU64,
     kept: Mutex<Option<Kept>>,
+    /// What a request has done that is under way, or was when the process before this one ended.
+    under_way: Mutex<Option<Box<UnderWay>>>,
 }
 
 #[derive(Debug)]
@@ -155,19 +158,49 @@ fn folded(digest: u64) -> u32 {
 
 impl Slot {
     pub(crate) fn new() -> Self {
-        Self { word: AtomicU64::new(Word::FRESH.pack()), kept: Mutex::new(None) }
+        Self::of(Word::FRESH, None, None)
+    }
+
+    fn of(word: Word, kept: Option<Kept>, under_way: Option<UnderWay>) -> Self {
+        Self {
+            word: AtomicU64::new(word.pack()),
+            kept: Mutex::new(kept),
+            under_way: Mutex::new(under_way.map(Box::new)),
+        }
     }
 
     /// A slot as it is known after a restart.
-    pub(crate) fn restored(last: Option<LastRequest>) -> Self {
+    pub(crate) fn restored(last: Option<LastRequest>, under_way: Option<UnderWay>) -> Self {
         let Some(LastRequest { sequence, digest, reply }) = last else {
             let word = Word { phase: Phase::FreshOrLater, ..Word::FRESH };
-            return Self { word: AtomicU64::new(word.pack()), kept: Mutex::new(None) };
+            return Self::of(word, None, under_way);
         };
         let phase = if reply.is_some() { Phase::KeptOrLater } else { Phase::NotKeptOrLater };
         let word = Word { sequence, digest: digest & DIGEST_MASK, phase };
-        let kept = reply.map(|reply| Kept { sequence, reply });
-        Self { word: AtomicU64::new(word.pack()), kept: Mutex::new(kept) }
+        Self::of(word, reply.map(|reply| Kept { sequence, reply }), under_way)
+    }
+
+    /// What the request that has the slot has done by now. `note` is given it, in the order of the slot's
+    /// requests.
+    pub(crate) fn note_done(
+        &self,
+        held: Holding,
+        (done, is_unstable): (&[u8], bool),
+        note: &dyn Fn(&UnderWay),
+    ) {
+        let Holding { sequence, digest, .. } = held;
+        let mut under_way = self.under_way.lock();
+        let now = UnderWay { sequence, digest, is_unstable, done: done.into() };
+        note(&now);
+        *under_way = Some(Box::new(now));
+    }
+
+    /// What the same request had done when the process before this one ended.
+    pub(crate) fn done_before(&self, held: Holding) -> Option<Arc<[u8]>> {
+        let under_way = self.under_way.lock();
+        let under_way = under_way.as_ref()?;
+        let is_same = (under_way.sequence, under_way.digest) == (held.sequence, held.digest);
+        is_same.then(|| Arc::clone(&under_way.done))
     }
 
     /// Judges a request, and gives it the slot if it is new.
@@ -230,6 +263,8 @@ impl Slot {
             let mut kept = self.kept.lock();
             if let Some(note) = note {
                 note(&LastRequest { sequence, digest, reply: reply.clone() });
+                let mut under_way = self.under_way.lock();
+                under_way.take_if(|before| is_not_before(sequence, before.sequence));
             }
             *kept = reply.map(|reply| Kept { sequence, reply });
             self.word.store(word, Ordering::Release);
@@ -239,8 +274,12 @@ impl Slot {
     }
 
     /// Calls `note` with the last request that was executed, if there was one; in the order of the
-    /// calls by [`Slot::finish`].
-    pub(crate) fn note_last(&self, note: &dyn Fn(&LastRequest)) {
+    /// calls by [`Slot::finish`]. `note_under_way` gets what one has done that is under way.
+    pub(crate) fn note_last(
+        &self,
+        note: &dyn Fn(&LastRequest),
+        note_under_way: &dyn Fn(&UnderWay),
+    ) {
         let kept = self.kept.lock();
         let Word { sequence, digest, phase } = Word::unpack(self.word.load(Ordering::Acquire));
         let reply = kept.as_ref().filter(|kept| kept.sequence == sequence);
@@ -255,6 +294,16 @@ impl Slot {
                 note(&LastRequest { sequence, digest, reply });
             }
         }
+        if let Some(under_way) = self.under_way.lock().as_deref() {
+            note_under_way(under_way);
+        }
+    }
+}
+
+impl Holding {
+    /// What tells the request from others of its sequence id.
+    pub(crate) fn digest(self) -> u32 {
+        self.digest
     }
 }
 

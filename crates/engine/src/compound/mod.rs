@@ -8,9 +8,11 @@
 //! Operations are rows of a table ([`OpRow`]), as procedures are; `nfs4` has them.
 
 mod ended;
+mod going_on;
 mod repeated;
 mod reply;
 mod run;
+mod under_way;
 mod versions;
 
 pub(crate) use ended::EndedRun;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use steadfast_shares::ShareId;
-use steadfast_state::{Client, OwnerInUse, OwnerReply, SlotInUse, StateId};
+use steadfast_state::{Client, OwnerInUse, OwnerReply, SlotInUse, StateId, Together};
 use steadfast_vfs::{Durable, FsError, StorageHandle};
 use steadfast_wire::nfs4::{CompoundHead4, NfsStat4, Op4};
 use steadfast_xdr::{Decode, Reader, Writer, XdrError};
@@ -11,8 +11,11 @@ use steadfast_xdr::{Decode, Reader, Writer, XdrError};
 use super::ended::{EndedRun, OpPlace, append_failure};
 use super::repeated::{Repeated, Waiting};
 use super::reply::{ResultPlace, set, word};
+use super::under_way;
 use super::{OpRow, Stands, Versions};
+use crate::begun_outcomes::DoneOp;
 use crate::call::{Call, Outcome, Target};
+use crate::call_mark::CallMark;
 use crate::host::Room;
 use crate::nfs4::status::{self, OrStatus};
 use crate::nfs4::{self, Nfs4};
@@ -97,6 +100,8 @@ impl Procedure for Compound {
             place,
             op_at: 0,
             failure: Vec::new(),
+            has_mark: false,
+            together: None,
         };
         if let Some(slot) = &run.progress.slot {
             run.reply_bytes_max = slot.session().fore().response_bytes_max as usize;
@@ -132,16 +137,21 @@ pub(crate) struct Progress {
     /// Whether it has made state, so that its reply is kept whatever its client asked for.
     pub(crate) has_made_state: bool,
     /// Operations that have ended.
-    done: u32,
+    pub(super) done: u32,
     /// Where the next one begins, in bytes from the first.
-    at: usize,
+    pub(super) at: usize,
     /// Where the results behind SEQUENCE's begin, in bytes from the first result.
-    kept_from: usize,
-    first_promise: Option<OpPlace>,
+    pub(super) kept_from: usize,
+    pub(super) first_promise: Option<OpPlace>,
     /// The number of the connection that it came by.
     connection: u64,
     /// Of minor version 0: the owner whose operation has to wait.
     pub(crate) owner: Option<OwnerInUse>,
+    /// Whether an operation has ended that would tell something else after the next ones.
+    pub(super) depends: bool,
+    /// What the process before this one has done of it: an operation, and what it is to tell.
+    pub(super) before: Option<DoneOp>,
+    pub(super) told_before: Option<(u32, Box<[u8]>)>,
 }
 
 impl Progress {
@@ -210,11 +220,15 @@ pub(crate) struct Run<'c, 'a> {
     start: usize,
     /// How large the reply may be, with RPC's header.
     pub(crate) reply_bytes_max: usize,
-    place: ResultPlace,
+    pub(super) place: ResultPlace,
     /// Where the result of the operation that is being executed begins, in bytes from the first.
-    op_at: usize,
+    pub(super) op_at: usize,
     /// What follows the status if the operation fails.
     pub(crate) failure: Vec<u8>,
+    /// Whether begun marks tell of the operation that is being executed.
+    pub(super) has_mark: bool,
+    /// While the operation's changes of the state are made, which are kept together with its result.
+    pub(super) together: Option<Together<'c>>,
 }
 
 /// How a run ended.
@@ -258,6 +272,7 @@ impl<'a> Run<'_, 'a> {
                             return Ok(Some(ended));
                         }
                         self.has_room(reply, row.result_bytes_max)?;
+                        self.before_change(row.number, result_at, reply);
                     }
                     if row.number == Op4::Sequence {
                         return match self.sequence(&mut r, reply)? {
@@ -266,7 +281,9 @@ impl<'a> Run<'_, 'a> {
                         };
                     }
                     self.call.op.operation = &row.operation;
-                    (row.run)(self, &mut r, reply).map(|()| None)
+                    let result = (row.run)(self, &mut r, reply).map(|()| None);
+                    self.after_operation(result.is_ok(), r.position() - first, reply);
+                    result
                 }),
             };
             let result = match result {
@@ -297,6 +314,13 @@ impl<'a> Run<'_, 'a> {
             }
             self.progress.done += 1;
             self.progress.at = r.position() - first;
+            self.progress.depends |= row.is_some_and(|row| !under_way::is_told_alike(row.number));
+            if self.progress.done == 1 && self.go_on(reply) {
+                r = operations.clone();
+                if r.fixed_opaque(self.progress.at).is_err() {
+                    return Ended::With(NfsStat4::ServerFault as u32);
+                }
+            }
         }
         Ended::With(NfsStat4::Ok as u32)
     }
@@ -313,13 +337,19 @@ impl<'a> Run<'_, 'a> {
             return None;
         }
         let mut replayed = Vec::new();
-        match self.call.admit(&mut replayed)? {
-            Outcome::Replayed => {
+        match self.call.admit(&mut replayed) {
+            None => {
+                let key = self.call.admitted.key();
+                let mark = || key.map(|key| CallMark::of_compound(key, 0));
+                self.progress.before = self.nfs4.outcomes.take(mark);
+                None
+            }
+            Some(Outcome::Replayed) => {
                 reply.bytes.truncate(self.start);
                 reply.bytes.append(&mut replayed);
                 Some(Ended::Replayed)
             }
-            _ => Some(Ended::InProgress),
+            Some(_) => Some(Ended::InProgress),
         }
     }
 
@@ -570,7 +600,9 @@ impl<'a> Run<'_, 'a> {
         if self.target.is_none() {
             self.target = Some(self.call.target(share, handle).or_status()?);
         }
-        let target = self.target.as_ref().ok_or(NfsStat4::ServerFault)?;
+        let mark = self.mark();
+        let target = self.target.as_mut().ok_or(NfsStat4::ServerFault)?;
+        target.call = mark;
         Ok((self.call, target))
     }
 
@@ -580,7 +612,8 @@ impl<'a> Run<'_, 'a> {
         share: ShareId,
         handle: StorageHandle,
     ) -> Result<Target<'a>, FsError> {
-        self.call.target(share, handle)
+        let call = self.mark();
+        self.call.target(share, handle).map(|target| Target { call, ..target })
     }
 }
 

@@ -30,6 +30,11 @@ pub(super) fn require_changing(call: &mut Call<'_>, target: &Target<'_>) -> Resu
     call.may_block(target).or_status()
 }
 
+/// How a directory is that an operation has changed before the process was killed: how it was is not known.
+pub(super) fn as_it_is(dir: &Target<'_>) -> Wcc {
+    Wcc { before: None, after: dir.storage.attributes(&dir.caller(), &dir.handle).ok() }
+}
+
 /// Whether both were reached by one share, and one has the rules for both.
 pub(super) fn is_of_one_share(one: &Target<'_>, other: &Target<'_>) -> bool {
     one.share.id == other.share.id && one.ruling == other.ruling

@@ -152,6 +152,7 @@ impl Op for CreateSession {
             connection: run.call.peer.connection(),
         };
         run.progress.has_made_state = true;
+        run.begin_state();
         let created = run.nfs4.state.create_session(run.call.now_ms, &request).or_status()?;
         if let Some(target) = target {
             bind_new_session(run, &created, target);
@@ -305,6 +306,7 @@ impl Op for DestroySession {
             return Err(NfsStat4::NotOnlyOp);
         }
         run.progress.has_made_state = true;
+        run.begin_state();
         run.nfs4.state.destroy_session(&id).or_status()
     }
 }
@@ -324,6 +326,7 @@ impl Op for DestroyClientId {
     ) -> Result<(), NfsStat4> {
         let client = ClientId(arguments.clientid);
         run.progress.has_made_state = true;
+        run.begin_state();
         run.nfs4.state.destroy_client(run.call.now_ms, client).or_status()
     }
 }
@@ -345,6 +348,7 @@ impl Op for ReclaimComplete {
             return run.current().map(drop);
         }
         run.progress.has_made_state = true;
+        run.begin_state();
         run.client()?.complete_reclaim().or_status()
     }
 }

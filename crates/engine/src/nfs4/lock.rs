@@ -169,9 +169,14 @@ fn lock(
         by,
         is_waited_for: is_waited_for(arguments.locktype),
     };
+    let mut together = None;
     let locked = shared.lock_for_all(&place, range, kind, || {
-        shared.state.lock_or_tell(client, &request, handle.as_ref())
+        let kept = shared.state.together();
+        let locked = shared.state.lock_or_tell(client, &request, handle.as_ref());
+        together = kept.filter(|_| locked.is_ok());
+        locked
     });
+    run.go_on_with_state(together);
     let locked = locked.map_err(|why| kept_out(run, why))?;
     match locked {
         Ok(id) => {
@@ -254,7 +259,9 @@ fn unlock(
     let state = &run.nfs4.state;
     let (_, target) = run.stored(NfsStat4::BadStateId)?;
     let range = LockRange { offset: arguments.offset, length: arguments.length };
-    let id = state.unlock(client, id, &file_key(target), range).or_status()?;
+    let file = file_key(target);
+    run.begin_state();
+    let id = state.unlock(client, id, &file, range).or_status()?;
     run.progress.has_made_state = true;
     run.progress.current.stateid = Some(id);
     stateids::encode(&mut Writer::new(&mut reply.bytes), &id);

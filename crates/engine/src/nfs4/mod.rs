@@ -34,6 +34,7 @@ use steadfast_state::{Settings, State};
 use steadfast_wire::nfs4::{NfsStat4, Op4};
 use steadfast_xdr::Reader;
 
+use crate::begun_outcomes::BegunOutcomes;
 use crate::compound::{Compound, OpRow, Repeated, Run, Versions};
 use crate::program::{Null, Row};
 use crate::reply::ReplyBuffer;
@@ -53,6 +54,8 @@ pub(crate) struct Nfs4 {
     pub(crate) server_id: [u8; 16],
     /// Requests that came again while they were being executed.
     pub(crate) repeated: Repeated,
+    /// What requests had done that were under way when the process before this one was killed.
+    pub(crate) outcomes: BegunOutcomes,
 }
 
 impl Nfs4 {
@@ -61,7 +64,8 @@ impl Nfs4 {
         let mut hasher = SipHasher24::new_with_key(handle_key);
         hasher.write(b"server owner and scope");
         let server_id = hasher.finish128().as_bytes();
-        Self { state, server_id, repeated: Repeated::default() }
+        let (repeated, outcomes) = (Repeated::default(), BegunOutcomes::default());
+        Self { state, server_id, repeated, outcomes }
     }
 }
 

@@ -37,7 +37,12 @@ impl Op for Remove {
     ) -> Result<(), NfsStat4> {
         run.current()?;
         let name = names::name(arguments.target)?;
+        let is_done = run.done_before().is_some();
         let (_, dir) = changing::stored(run)?;
+        if is_done {
+            change_info(&mut Writer::new(&mut reply.bytes), &changing::as_it_is(dir));
+            return Ok(());
+        }
         let mut removed = None;
         let mut durable = dir
             .storage
@@ -74,9 +79,16 @@ impl Op for Rename {
         run.current()?;
         let from = saved(run)?;
         let (old, new) = (names::name(arguments.oldname)?, names::name(arguments.newname)?);
+        let is_done = run.done_before().is_some();
         let (_, to) = changing::stored(run)?;
         if !is_of_one_share(&from, to) {
             return Err(NfsStat4::XDev);
+        }
+        if is_done {
+            let mut w = Writer::new(&mut reply.bytes);
+            change_info(&mut w, &changing::as_it_is(&from));
+            change_info(&mut w, &changing::as_it_is(to));
+            return Ok(());
         }
         let mut renamed = None;
         let promised = from
@@ -109,9 +121,14 @@ impl Op for Link {
         run.current()?;
         let object = saved(run)?;
         let name = names::name(arguments.newname)?;
+        let is_done = run.done_before().is_some();
         let (_, dir) = changing::stored(run)?;
         if !is_of_one_share(&object, dir) {
             return Err(NfsStat4::XDev);
+        }
+        if is_done {
+            change_info(&mut Writer::new(&mut reply.bytes), &changing::as_it_is(dir));
+            return Ok(());
         }
         let mut linked = None;
         let promised = dir

@@ -116,7 +116,8 @@ fn find_or_make(
         return Err(NfsStat4::Inval);
     }
     let is_unchecked = matches!(how, OpenHow4::Unchecked(_));
-    if is_unchecked {
+    let before = run.made_before();
+    if is_unchecked && before.is_none() {
         let dir = run.progress.current;
         match look_up(run, name) {
             Ok(dir_attr) => return Ok(Opened::found(dir_attr.as_ref(), set.size == Some(0))),
@@ -133,20 +134,25 @@ fn find_or_make(
         }
         None => CreateHow::Guarded(set),
     };
-    let mut made = None;
-    let promised = dir
-        .storage
-        .create(&dir.caller(), &dir.handle, name, &how)
-        .map(|changed| made = Some((changed.result, changed.wcc)));
     let share = dir.share.id;
-    run.promise(promised);
-    let (result, wcc) = made.ok_or(NfsStat4::ServerFault)?;
-    let entry = result.map_err(|error| match error {
-        // Somebody made it since it was looked up.
-        FsError::Exists if is_unchecked => NfsStat4::Delay,
-        error => super::status::status(error),
-    })?;
-    run.set_current(Object::Stored(share, entry.handle));
+    let (handle, wcc) = if let Some(handle) = before {
+        (handle, changing::as_it_is(dir))
+    } else {
+        let mut made = None;
+        let promised = dir
+            .storage
+            .create(&dir.caller(), &dir.handle, name, &how)
+            .map(|changed| made = Some((changed.result, changed.wcc)));
+        run.promise(promised);
+        let (result, wcc) = made.ok_or(NfsStat4::ServerFault)?;
+        let entry = result.map_err(|error| match error {
+            // Somebody made it since it was looked up.
+            FsError::Exists if is_unchecked => NfsStat4::Delay,
+            error => super::status::status(error),
+        })?;
+        (entry.handle, wcc)
+    };
+    run.set_current(Object::Stored(share, handle));
     let owners = SetAttr { uid: set.uid, gid: set.gid, ..SetAttr::default() };
     if verifier.is_some() && !owners.is_empty() {
         let (_, file) = changing::stored(run)?;
@@ -241,6 +247,12 @@ fn open(
 ) -> Result<(), NfsStat4> {
     let access = share_access(arguments.share_access, run.minor_version)?;
     let deny = share_deny(arguments.share_deny)?;
+    if let Some(told) = run.told_before() {
+        // It was opened, and is to be cut.
+        cut(run)?;
+        reply.bytes.extend_from_slice(&told);
+        return Ok(());
+    }
     let opened = claimed(run, arguments)?;
     let state = &run.nfs4.state;
     let (call, target) = run.stored(NfsStat4::IsDir)?;
@@ -255,6 +267,7 @@ fn open(
     let (_, target) = run.stored(NfsStat4::IsDir)?;
     let file = file_key(target);
     let request = steadfast_state::Open { owner: arguments.owner, file, access, deny };
+    run.begin_state();
     let id = state.open(client, &request).or_status()?;
     run.progress.has_made_state = true;
     let mut flags = RESULT_LOCKTYPE_POSIX;
@@ -265,18 +278,19 @@ fn open(
     if client.has_callback_path() {
         flags |= RESULT_MAY_NOTIFY_LOCK;
     }
-    let mut set = opened.set;
-    if opened.is_to_be_cut {
-        cut(run)?;
-        set = Bitmap4::of(&[Attribute4::Size]);
-    }
+    let set = if opened.is_to_be_cut { Bitmap4::of(&[Attribute4::Size]) } else { opened.set };
     run.progress.current.stateid = Some(id);
+    let told_at = reply.bytes.len();
     let mut w = Writer::new(&mut reply.bytes);
     stateids::encode(&mut w, &id);
     change_info(&mut w, &opened.wcc);
     w.u32(flags);
     set.encode(&mut w);
     w.u32(DELEGATE_NONE);
+    if opened.is_to_be_cut {
+        run.end_state(told_at, reply);
+        cut(run)?;
+    }
     Ok(())
 }
 
@@ -339,6 +353,7 @@ fn close(run: &mut Run<'_, '_>, client: &Arc<Client>, id: &StateId) -> Result<()
             run.stored(NfsStat4::BadStateId).ok().map(|(_, target)| file_key(target))
         }
     };
+    run.begin_state();
     run.nfs4.state.close(client, id, file.as_ref()).or_status()?;
     run.progress.has_made_state = true;
     run.progress.current.stateid = None;
@@ -386,7 +401,9 @@ fn downgrade(
     let deny = share_deny(arguments.share_deny)?;
     let state = &run.nfs4.state;
     let (_, target) = run.stored(NfsStat4::BadStateId)?;
-    let id = state.downgrade(client, id, &file_key(target), access, deny).or_status()?;
+    let file = file_key(target);
+    run.begin_state();
+    let id = state.downgrade(client, id, &file, access, deny).or_status()?;
     run.progress.has_made_state = true;
     run.progress.current.stateid = Some(id);
     stateids::encode(&mut Writer::new(&mut reply.bytes), &id);

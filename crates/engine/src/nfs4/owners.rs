@@ -120,7 +120,9 @@ impl Op for OpenConfirm {
             |_| state.begin_by_open(&client, &id, &request, true).or_status(),
             |run, reply, owner| {
                 let (_, target) = run.stored(NfsStat4::BadStateId)?;
-                let id = state.confirm_open(owner, &id, &file_key(target)).or_status()?;
+                let file = file_key(target);
+                run.begin_state();
+                let id = state.confirm_open(owner, &id, &file).or_status()?;
                 run.progress.has_made_state = true;
                 stateids::encode(&mut Writer::new(&mut reply.bytes), &id);
                 Ok(())

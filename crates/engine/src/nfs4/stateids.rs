@@ -90,6 +90,7 @@ impl Op for FreeStateId {
     ) -> Result<(), NfsStat4> {
         let id = given(run, &arguments.stateid)?;
         run.progress.has_made_state = true;
+        run.begin_state();
         run.nfs4.state.free(run.client()?, &id).or_status()
     }
 }

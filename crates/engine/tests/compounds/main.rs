@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bench;
+mod killed;
 mod objects;
 mod positions;
 mod promises;

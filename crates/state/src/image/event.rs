@@ -50,6 +50,15 @@ pub(crate) enum Event<'a> {
         session: SessionId,
         channel: BackChannelImage,
     },
+    /// What the request of a slot has done so far, which is under way.
+    UnderWay {
+        session: SessionId,
+        slot: u32,
+        sequence: u32,
+        digest: u32,
+        is_unstable: bool,
+        done: &'a [u8],
+    },
     /// A client has no opens and locks but those that are told from here on.
     OpensAnew(ClientId),
     Open {
@@ -183,6 +192,15 @@ impl<'a> Event<'a> {
                 put.array(session.0);
                 put.back_channel(channel);
             }
+            Self::UnderWay { session, slot, sequence, digest, is_unstable, done } => {
+                put.u8(64);
+                put.array(session.0);
+                put.u32(*slot);
+                put.u32(*sequence);
+                put.u32(*digest);
+                put.bool(*is_unstable);
+                put.bytes(done);
+            }
             Self::OpensAnew(client) => {
                 put.u8(7);
                 put.u64(client.0);
@@ -293,6 +311,14 @@ impl<'a> Event<'a> {
             24 => Self::BackChannel {
                 session: SessionId(take.array()?),
                 channel: take.back_channel()?,
+            },
+            64 => Self::UnderWay {
+                session: SessionId(take.array()?),
+                slot: take.u32()?,
+                sequence: take.u32()?,
+                digest: take.u32()?,
+                is_unstable: take.bool()?,
+                done: take.bytes()?,
             },
             7 => Self::OpensAnew(take.client()?),
             8 => Self::Open {

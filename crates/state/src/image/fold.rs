@@ -13,6 +13,7 @@ use crate::files::Share;
 use crate::ids::{LockNumber, OpenNumber};
 use crate::ranges::Ranges;
 use crate::registry::set_client::{SetClientRecord, number_of_confirm};
+use crate::under_way::{UnderWay, is_not_before};
 use crate::v40::OwnerImage;
 use crate::{Channel, ClientId, CreatedSession, FileKey, SessionId};
 
@@ -76,6 +77,8 @@ pub(super) struct SessionImage {
     pub(super) back: Channel,
     pub(super) slots: BTreeMap<u32, SlotImage>,
     pub(super) back_channel: BackChannelImage,
+    /// By slot: requests that have done something and have not ended.
+    pub(super) under_way: BTreeMap<u32, UnderWay>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,6 +169,7 @@ impl Image {
                         back,
                         slots: BTreeMap::new(),
                         back_channel: BackChannelImage::default(),
+                        under_way: BTreeMap::new(),
                     });
                     (session.fore, session.back) = (fore, back);
                     self.sessions.insert(id, client);
@@ -178,10 +182,21 @@ impl Image {
                 }
             }
             Event::Slot { session, slot, sequence, digest, reply } => {
-                let session = self.session_mut(&session);
-                if let Some(session) = session.filter(|session| slot < session.fore.requests_max) {
+                if let Some(session) = self.session_with_slot(&session, slot) {
                     let reply = reply.map(Arc::from);
                     session.slots.insert(slot, SlotImage { sequence, digest, reply });
+                    let before = session.under_way.get(&slot);
+                    if before.is_some_and(|before| is_not_before(sequence, before.sequence)) {
+                        session.under_way.remove(&slot);
+                    }
+                }
+            }
+            Event::UnderWay { session, slot, sequence, digest, is_unstable, done } => {
+                if let Some(session) = self.session_with_slot(&session, slot) {
+                    let done = done.into();
+                    session
+                        .under_way
+                        .insert(slot, UnderWay { sequence, digest, is_unstable, done });
                 }
             }
             Event::BackChannel { session, ref channel } => {
@@ -211,6 +226,25 @@ impl Image {
     fn session_mut(&mut self, id: &SessionId) -> Option<&mut SessionImage> {
         let client = self.sessions.get(id)?;
         self.clients.get_mut(client)?.sessions.get_mut(id)
+    }
+
+    fn session_with_slot(&mut self, id: &SessionId, slot: u32) -> Option<&mut SessionImage> {
+        self.session_mut(id).filter(|session| slot < session.fore.requests_max)
+    }
+
+    /// Whether a request may have been under way: nothing is known of its end.
+    pub fn may_be_under_way(&self, id: &SessionId, slot: u32, sequence: u32) -> bool {
+        let client = self.sessions.get(id).and_then(|client| self.clients.get(client));
+        let session = client.and_then(|client| client.sessions.get(id));
+        session.is_some_and(|session| {
+            session.slots.get(&slot).is_none_or(|last| !is_not_before(last.sequence, sequence))
+        })
+    }
+
+    /// Whether something that a request has done may not be stable, though it is known that it was done.
+    pub fn has_unstable(&self) -> bool {
+        let sessions = self.clients.values().flat_map(|client| client.sessions.values());
+        sessions.flat_map(|session| session.under_way.values()).any(|request| request.is_unstable)
     }
 
     fn change_opens(&mut self, client: ClientId, event: &Event<'_>) {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::Event;
 
@@ -18,6 +18,8 @@ pub(crate) struct Journal {
     noted: AtomicU64,
     /// How many of these are kept.
     kept: AtomicU64,
+    /// Read by who notes events that are of use together only, written by who takes events.
+    together: RwLock<()>,
 }
 
 impl Journal {
@@ -35,6 +37,12 @@ impl Journal {
         }
     }
 
+    /// What is noted until this is dropped is taken together, with what else there is; `None` if nothing
+    /// is kept. To be held for a moment, without a wait, and one at a time by a thread.
+    pub(crate) fn together(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.is_kept.load(Ordering::Relaxed).then(|| self.together.read())
+    }
+
     /// Whether there are events that are not kept yet. Somebody may be about to keep them.
     pub(crate) fn has_unkept(&self) -> bool {
         self.kept.load(Ordering::Acquire) < self.noted.load(Ordering::Acquire)
@@ -42,6 +50,7 @@ impl Journal {
 
     /// Moves all events behind those in `taken`; how many were ever noted by then.
     pub(crate) fn take(&self, taken: &mut Vec<u8>) -> u64 {
+        let _whole = self.together.write();
         let mut events = self.events.lock();
         if events.capacity() > CAPACITY_KEPT {
             taken.extend_from_slice(&std::mem::take(&mut *events));

@@ -20,3 +20,4 @@ pub(crate) use event::{ClientEvent, Event};
 pub use fold::{Image, ImageError};
 pub(crate) use journal::Journal;
 pub(crate) use restore::RestoredRecord;
+pub use restore::Together;

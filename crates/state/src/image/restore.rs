@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use parking_lot::RwLockReadGuard;
+
 use super::Event;
 use super::fold::{ClientImage, Image, OpenImage, OpensImage, SessionImage};
 use crate::client_locks::LockRecord;
@@ -16,6 +18,16 @@ use crate::{Client, ClientId, CreatedSession, FileKey, Principal, Session, Sessi
 
 /// Slots of a session that was made when the limits were others.
 const SLOTS_MAX: u32 = 1024;
+
+/// Changes of the state that are kept together.
+#[must_use = "to drop it is the end of it"]
+pub struct Together<'s>(#[expect(dead_code, reason = "held")] RwLockReadGuard<'s, ()>);
+
+impl std::fmt::Debug for Together<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Together")
+    }
+}
 
 /// What a registry needs to make a record again.
 pub(crate) struct RestoredRecord {
@@ -41,6 +53,13 @@ impl State {
     /// be about to keep them.
     pub fn has_unkept_events(&self) -> bool {
         self.journal.has_unkept()
+    }
+
+    /// What changes the state until this is dropped is kept together or not at all: a request says here
+    /// too how far it has come. `None` if nothing is kept. To be held for a moment, without a wait, and one
+    /// at a time by a thread.
+    pub fn together(&self) -> Option<Together<'_>> {
+        self.journal.together().map(Together)
     }
 
     /// Moves the events that nobody has taken behind those in `events`. None is ever taken twice.
@@ -153,14 +172,18 @@ impl State {
     }
 
     fn restore_session(&self, client: &Arc<Client>, id: SessionId, image: SessionImage) {
-        let SessionImage { fore, back, mut slots, back_channel } = image;
+        let SessionImage { fore, back, mut slots, mut under_way, back_channel } = image;
         // No state has made such a session: it would take all memory.
         if fore.requests_max > self.settings.limits.slots_max.max(SLOTS_MAX) {
             return;
         }
         let last = |slot| {
-            let last = slots.remove(&slot)?;
-            Some(LastRequest { sequence: last.sequence, digest: last.digest, reply: last.reply })
+            let last = slots.remove(&slot).map(|last| LastRequest {
+                sequence: last.sequence,
+                digest: last.digest,
+                reply: last.reply,
+            });
+            (last, under_way.remove(&slot))
         };
         let (client, channels) = (Arc::clone(client), (fore, back));
         let session = Arc::new(Session::restored(id, client, channels, back_channel, last));

@@ -12,7 +12,7 @@ use crate::{
     Callback, CallbackEnd, CallbackTarget, Channel, Client, ClientId, CreateSession, ExchangeId,
     FileKey, Lock, LockBy, LockKind, LockRange, NlmLock, NlmOwner, Open, OwnerBegun, OwnerReply,
     OwnerRequest, Principal, Sequence, Sequenced, Session, SessionId, SetClient, Settings,
-    ShareAccess, ShareDeny, State, StateError, StateId,
+    ShareAccess, ShareDeny, SlotInUse, State, StateError, StateId,
 };
 
 const LEASE_MS: u64 = 90_000;
@@ -42,6 +42,11 @@ enum What {
         session: usize,
         slot: u32,
         is_kept: bool,
+    },
+    /// A request does something, and is cut off.
+    UnderWay {
+        session: usize,
+        slot: u32,
     },
     Open {
         client: usize,
@@ -147,6 +152,7 @@ fn what() -> impl Strategy<Value = What> {
         1 => any.clone().prop_map(|client| What::Reclaimed { client }),
         4 => (any.clone(), 0..4_u32, bit)
             .prop_map(|(session, slot, is_kept)| What::Request { session, slot, is_kept }),
+        3 => (any.clone(), 0..4_u32).prop_map(|(session, slot)| What::UnderWay { session, slot }),
         10 => (any.clone(), 0..2_u8, 0..3_u8, 1..4_u8, 0..2_u8).prop_map(
             |(client, owner, file, access, deny)| What::Open { client, owner, file, access, deny }
         ),
@@ -273,6 +279,16 @@ impl Run {
     }
 
     fn request(&mut self, session: usize, slot: u32, is_kept: bool) -> Result<(), StateError> {
+        self.begin(session, slot, |held, last| held.finish(is_kept.then_some(&last.to_be_bytes())))
+    }
+
+    /// Begins the next request of a slot.
+    fn begin(
+        &mut self,
+        session: usize,
+        slot: u32,
+        end: impl FnOnce(SlotInUse, u32),
+    ) -> Result<(), StateError> {
         let Some(place) = self.sessions.len().checked_sub(1 + session % 3) else { return Ok(()) };
         let (id, sequences) = &mut self.sessions[place];
         let session = self.state.session(id).ok_or(StateError::BadSession)?;
@@ -280,7 +296,7 @@ impl Run {
         let request = request(slot, *last + 1);
         if let Sequenced::New(held) = session.begin(self.now_ms, &request)? {
             *last += 1;
-            held.finish(is_kept.then_some(&last.to_be_bytes()));
+            end(held, *last);
         }
         Ok(())
     }
@@ -342,6 +358,13 @@ impl Run {
             }
             What::Request { session, slot, is_kept } => {
                 self.request(session, slot, is_kept).ok()?;
+            }
+            What::UnderWay { session, slot } => {
+                self.begin(session, slot, |held, last| {
+                    held.note_done(&last.to_be_bytes(), false);
+                    held.note_done(&[last as u8], last.is_multiple_of(2));
+                })
+                .ok()?;
             }
             What::Open { client, owner, file: number, access, deny } => {
                 let client = self.client(client)?;
@@ -589,6 +612,72 @@ fn an_id_is_never_given_again_after_a_restart() {
     assert_ne!(run.clients[0].id(), first);
     run.step(What::Open { client: 0, owner: 0, file: 0, access: 3, deny: 0 }).expect("opened");
     assert_ne!(run.ids[0].1.other, opened.other);
+}
+
+#[test]
+fn a_request_that_was_under_way_goes_on_after_a_restart() {
+    let mut run = Run::new();
+    run.host(1, 1, true).expect("made");
+    run.step(What::UnderWay { session: 0, slot: 1 }).expect("begun");
+    run.add_events();
+    let (id, sequences) = run.sessions[0];
+    let sequence = sequences[1];
+    assert!(run.image.may_be_under_way(&id, 1, sequence));
+    assert_eq!(run.image.has_unstable(), sequence.is_multiple_of(2));
+    // Also after another one.
+    for _ in 0..2 {
+        let state = kept_state();
+        state.restore(1, run.image.clone());
+        run.image = told(&state);
+        let session = state.session(&id).expect("goes on");
+        let other = Sequence { digest: 77, ..request(1, sequence) };
+        for (request, done) in [(other, None), (request(1, sequence), Some(&[sequence as u8][..]))]
+        {
+            let again = kept_state();
+            again.restore(1, run.image.clone());
+            let session = again.session(&id).expect("goes on");
+            let Ok(Sequenced::New(held)) = session.begin(1, &request) else { panic!("not new") };
+            assert_eq!(held.done_before().as_deref(), done);
+            held.finish(Some(b"reply"));
+            let mut events = Vec::new();
+            again.take_events(&mut events);
+            let mut image = run.image.clone();
+            image.add(&events).expect("events");
+            assert!(!image.may_be_under_way(&id, 1, sequence) && !image.has_unstable());
+            assert!(image.may_be_under_way(&id, 1, sequence + 1));
+        }
+        let Ok(Sequenced::New(held)) = session.begin(1, &request(0, sequences[0] + 1)) else {
+            panic!("not new")
+        };
+        assert_eq!(held.done_before(), None, "it is of another slot");
+    }
+}
+
+#[test]
+fn what_belongs_together_is_taken_together() {
+    let state = kept_state();
+    let events = |numbers: [u16; 2]| {
+        for number in numbers {
+            state.journal.note(&Event::ClientGone(ClientId::new(7, 3, number)));
+        }
+    };
+    let mut one = Vec::new();
+    Event::ClientGone(ClientId::new(7, 3, 1)).append(&mut one);
+    std::thread::scope(|scope| {
+        let notes = scope.spawn(|| {
+            for _ in 0..2_000 {
+                let together = state.together();
+                assert!(together.is_some(), "it is kept");
+                events([1, 2]);
+            }
+        });
+        while !notes.is_finished() {
+            let mut taken = Vec::new();
+            state.take_events(&mut taken);
+            assert_eq!(taken.len() % (2 * one.len()), 0);
+        }
+    });
+    assert!(State::new(settings()).together().is_none(), "nobody keeps it");
 }
 
 /// What a client of minor version 0 was told, it is told again after a restart.

@@ -1,0 +1,158 @@
+//! What operations of COMPOUNDs have done that were under way when the process was killed: when the COMPOUND
+//! comes again, such an operation is not executed, and succeeds.
+//!
+//! They stand behind a change in a record, or in the store of replies, as replies do ([`crate::record`]):
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 1 | 3 |
+//! | 1 | length of the mark's name |
+//! | | the name ([`crate::call_mark`]) |
+//! | 1 | 1 if the operation made an object, 2 for any other change |
+//! | rest | the object's handle |
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use steadfast_vfs::StorageHandle;
+
+use crate::call_mark::{self, Named};
+
+/// The form of a record ([`crate::record`]).
+pub(crate) const OUTCOME: u8 = 3;
+const MADE: u8 = 1;
+const CHANGED: u8 = 2;
+/// So many are known at once. What was under way at a kill is a few hundred.
+const OUTCOMES_MAX: usize = 65_536;
+
+/// What an operation has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpOutcome {
+    /// It made an object.
+    Made(StorageHandle),
+    Changed,
+}
+
+/// An operation of a COMPOUND, by its place, and what it has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DoneOp {
+    pub(crate) operation: u32,
+    pub(crate) outcome: OpOutcome,
+}
+
+/// Appends what an operation has done, by the name of its mark.
+pub(crate) fn append(record: &mut Vec<u8>, name: &[u8], outcome: OpOutcome) {
+    record.push(OUTCOME);
+    record.push(name.len() as u8);
+    record.extend_from_slice(name);
+    match outcome {
+        OpOutcome::Made(handle) => {
+            record.push(MADE);
+            record.extend_from_slice(handle.as_bytes());
+        }
+        OpOutcome::Changed => record.push(CHANGED),
+    }
+}
+
+/// The name of the mark, and what follows it.
+pub(crate) fn name_of(behind: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (&[OUTCOME, length], rest) = behind.split_first_chunk()? else { return None };
+    rest.split_at_checked(usize::from(length))
+}
+
+/// Reads what [`append`] has written: the bytes that name the call, and what it has done.
+fn read(behind: &[u8]) -> Option<(&[u8], DoneOp)> {
+    let (name, rest) = name_of(behind)?;
+    let Named::Operation { call, operation } = call_mark::named(name)? else { return None };
+    let outcome = match rest.split_first()? {
+        (&MADE, handle) => OpOutcome::Made(StorageHandle::new(handle)?),
+        (&CHANGED, []) => OpOutcome::Changed,
+        _ => return None,
+    };
+    Some((call, DoneOp { operation, outcome }))
+}
+
+/// What is known of COMPOUNDs that may come again.
+#[derive(Default)]
+pub(crate) struct BegunOutcomes {
+    /// How many there are, so that nobody takes the lock for none.
+    count: AtomicUsize,
+    /// By what names the call; of each the last operation.
+    all: Mutex<HashMap<Box<[u8]>, DoneOp>>,
+}
+
+impl BegunOutcomes {
+    /// Remembers what stands behind a change. Whether it is an operation's outcome.
+    pub(crate) fn remember(&self, behind: &[u8]) -> bool {
+        let Some((call, done)) = read(behind) else { return false };
+        let mut all = self.all.lock();
+        if all.len() < OUTCOMES_MAX {
+            all.insert(call.into(), done);
+        }
+        self.count.store(all.len(), Ordering::Release);
+        true
+    }
+
+    /// Takes out what a COMPOUND has done that comes again, by the name of any mark of it.
+    pub(crate) fn take(
+        &self,
+        mark: impl FnOnce() -> Option<call_mark::CallMark>,
+    ) -> Option<DoneOp> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mark = mark()?;
+        let mut all = self.all.lock();
+        let taken = all.remove(call_mark::call_of_mark(mark.as_bytes()));
+        self.count.store(all.len(), Ordering::Release);
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Property ring.
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::call_mark::{CallMark, call_of_mark};
+    use crate::record::call_of;
+    use crate::reply_cache::{CallKey, KEY_BYTES};
+
+    fn mark(seed: u8, operation: u32) -> CallMark {
+        CallMark::of_compound(CallKey::from_bytes(&[seed; KEY_BYTES]), operation)
+    }
+
+    #[test]
+    fn of_a_compound_the_last_operation_is_known_once() {
+        let outcomes = BegunOutcomes::default();
+        let handle = StorageHandle::new(b"handle").expect("short");
+        for (operation, outcome) in [(2, OpOutcome::Made(handle)), (5, OpOutcome::Changed)] {
+            let mut record = Vec::new();
+            append(&mut record, mark(1, operation).as_bytes(), outcome);
+            let call = call_of_mark(mark(1, operation).as_bytes()).to_vec();
+            assert_eq!(call_of(&record), Some(&*call));
+            assert_eq!(read(&record), Some((&*call, DoneOp { operation, outcome })));
+            assert!(outcomes.remember(&record));
+        }
+        assert_eq!(outcomes.take(|| Some(mark(2, 0))), None);
+        let last = DoneOp { operation: 5, outcome: OpOutcome::Changed };
+        assert_eq!(outcomes.take(|| Some(mark(1, 0))), Some(last));
+        assert_eq!(outcomes.take(|| panic!("nothing is left")), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_a_panic(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..80),
+            length in 30..50_u8,
+        ) {
+            let outcomes = BegunOutcomes::default();
+            outcomes.remember(&bytes);
+            bytes.splice(0..0, [OUTCOME, length]);
+            let is_known = outcomes.remember(&bytes);
+            prop_assert!(!is_known || call_of(&bytes).is_some());
+        }
+    }
+}

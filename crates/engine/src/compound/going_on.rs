@@ -1,0 +1,135 @@
+//! What a run does so that the process after this one can go on with it: nothing that it has done is done
+//! again, though this process is killed before the reply is sent.
+
+use steadfast_state::Together;
+use steadfast_vfs::{Durable, StorageHandle};
+use steadfast_wire::nfs4::Op4;
+
+use super::run::Run;
+use super::under_way::{self, UnderWay};
+use crate::begun_outcomes::{DoneOp, OpOutcome};
+use crate::call_mark::CallMark;
+use crate::reply::ReplyBuffer;
+
+impl<'c> Run<'_, 'c> {
+    /// By which name begun marks of the operation are kept that is being executed, if it has any.
+    pub(super) fn mark(&self) -> Option<CallMark> {
+        if !self.has_mark {
+            return None;
+        }
+        let operation = self.progress.done;
+        match &self.progress.slot {
+            Some(slot) => Some(CallMark::of_request(slot, operation)),
+            None => self.call.admitted.key().map(|key| CallMark::of_compound(key, operation)),
+        }
+    }
+
+    /// An operation is about to be executed that changes something, or makes state. Its result begins
+    /// at `result_at` in the reply.
+    pub(super) fn before_change(&mut self, operation: Op4, result_at: usize, reply: &ReplyBuffer) {
+        self.has_mark = under_way::has_mark(operation);
+        let depends = self.progress.has_made_state || self.progress.depends;
+        if depends && self.progress.slot.is_some() && under_way::changes_storage(operation) {
+            let done = (self.progress.done, self.progress.at);
+            self.note_done(done, result_at, &[], reply);
+            self.call.shared.keep_state();
+        }
+    }
+
+    /// The changes of the state that follow, in this operation, are kept together with its result.
+    pub(crate) fn begin_state(&mut self) {
+        if self.together.is_none() {
+            self.together = self.nfs4.state.together();
+        }
+    }
+
+    /// As [`Run::begin_state`], for changes of the state that were made by now.
+    pub(crate) fn go_on_with_state(&mut self, together: Option<Together<'c>>) {
+        if together.is_some() {
+            self.together = together;
+        }
+    }
+
+    /// An operation was executed. The next one begins there.
+    pub(super) fn after_operation(&mut self, is_done: bool, next_at: usize, reply: &ReplyBuffer) {
+        self.has_mark = false;
+        if let Some(together) = self.together.take() {
+            if is_done {
+                let done = (self.progress.done + 1, next_at);
+                self.note_done(done, reply.bytes.len(), &[], reply);
+            }
+            drop(together);
+        }
+    }
+
+    /// The operation has changed the state, and goes on with something else: it is to tell what the reply
+    /// has from there on.
+    pub(crate) fn end_state(&mut self, told_at: usize, reply: &ReplyBuffer) {
+        if let Some(together) = self.together.take() {
+            let result_at = self.place.operations_at() + self.op_at;
+            let told = reply.bytes.get(told_at..).unwrap_or(&[]);
+            self.note_done((self.progress.done, self.progress.at), result_at, told, reply);
+            drop(together);
+        }
+    }
+
+    /// Notes how far the run has come: results that end there, and what the next operation is to tell.
+    fn note_done(
+        &self,
+        (done, at): (u32, usize),
+        results_end: usize,
+        told: &[u8],
+        reply: &ReplyBuffer,
+    ) {
+        let Some(slot) = &self.progress.slot else { return };
+        let results_at = self.place.operations_at() + self.progress.kept_from;
+        let results = reply.bytes.get(results_at..results_end).unwrap_or(&[]);
+        let (current, saved) = (self.progress.current, self.progress.saved);
+        let done = UnderWay { done, at, current, saved, told, results }.encode();
+        slot.note_done(&done, self.progress.first_promise.is_some());
+    }
+
+    /// A request has its slot: goes on with what the process before this one has done of it, if it has
+    /// done something. Whether the run is somewhere else then.
+    pub(super) fn go_on(&mut self, reply: &mut ReplyBuffer) -> bool {
+        let Some(slot) = &self.progress.slot else { return false };
+        let mark = || Some(CallMark::of_request(slot, 0));
+        self.progress.before = self.nfs4.outcomes.take(mark);
+        let Some(bytes) = slot.done_before() else { return false };
+        let Some(before) = UnderWay::decode(&bytes) else { return false };
+        reply.bytes.extend_from_slice(before.results);
+        (self.progress.current, self.progress.saved) = (before.current, before.saved);
+        (self.progress.done, self.progress.at) = (before.done, before.at);
+        self.progress.has_made_state = true;
+        if !before.told.is_empty() {
+            self.progress.told_before = Some((before.done, before.told.into()));
+        }
+        true
+    }
+
+    /// What the process before this one has done by the operation that is being executed, if it has: it
+    /// is stable, and must not be done again.
+    pub(crate) fn done_before(&mut self) -> Option<OpOutcome> {
+        let DoneOp { operation, outcome } = self.progress.before?;
+        if operation != self.progress.done {
+            return None;
+        }
+        self.promise(Durable::promising_nothing(()));
+        Some(outcome)
+    }
+
+    /// The same of an operation that makes an object.
+    pub(crate) fn made_before(&mut self) -> Option<StorageHandle> {
+        match self.done_before()? {
+            OpOutcome::Made(handle) => Some(handle),
+            OpOutcome::Changed => None,
+        }
+    }
+
+    /// What the operation is to tell, if the process before this one has changed the state by it: what
+    /// it does after that is left to do.
+    pub(crate) fn told_before(&self) -> Option<Box<[u8]>> {
+        let (operation, told) = self.progress.told_before.as_ref()?;
+        (*operation == self.progress.done).then(|| told.clone())
+    }
+}

@@ -1,0 +1,202 @@
+//! How far a run has come, as bytes: for the process after this one, should this one be killed, which goes
+//! on with the run when its client sends it again ([`steadfast_state::SlotInUse::note_done`]).
+//!
+//! A run says so together with each change of the state, and before each change of a file system that follows
+//! another one, or something that depends on what is about to be changed. Linux sends no COMPOUND that needs the latter.
+//! Whether a change that has begun was done, its begun mark tells.
+//!
+//! Numbers are little endian.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 4 | operations that have ended |
+//! | 4 | where the next one begins, in bytes from the first |
+//! | | current place, saved place |
+//! | | what the next operation is to tell, if it has but to be finished: length, bytes |
+//! | rest | results of the operations behind SEQUENCE |
+
+use steadfast_shares::ShareId;
+use steadfast_state::StateId;
+use steadfast_vfs::StorageHandle;
+use steadfast_wire::nfs4::Op4;
+
+use super::{Object, Place};
+use crate::pseudo::NodeKey;
+
+const NOTHING: u8 = 0;
+const NODE: u8 = 1;
+const STORED: u8 = 2;
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UnderWay<'a> {
+    /// Operations that have ended.
+    pub(super) done: u32,
+    /// Where the next one begins, in bytes from the first.
+    pub(super) at: usize,
+    pub(super) current: Place,
+    pub(super) saved: Place,
+    /// What the next operation is to tell behind its status; empty if it has not begun.
+    pub(super) told: &'a [u8],
+    /// Results of the operations behind SEQUENCE.
+    pub(super) results: &'a [u8],
+}
+
+/// Whether an operation has the same result if it is executed again after what follows it.
+pub(super) fn is_told_alike(operation: Op4) -> bool {
+    matches!(
+        operation,
+        Op4::Sequence
+            | Op4::PutFh
+            | Op4::PutRootFh
+            | Op4::PutPubFh
+            | Op4::SaveFh
+            | Op4::RestoreFh
+            | Op4::GetFh
+    )
+}
+
+/// Whether an operation changes a file system.
+pub(super) fn changes_storage(operation: Op4) -> bool {
+    has_mark(operation)
+        || matches!(
+            operation,
+            Op4::SetAttr
+                | Op4::Write
+                | Op4::SetXattr
+                | Op4::RemoveXattr
+                | Op4::Allocate
+                | Op4::Deallocate
+                | Op4::Copy
+                | Op4::Clone
+        )
+}
+
+/// Whether it is written down that an operation begins: executed again it would fail by what it did.
+pub(super) fn has_mark(operation: Op4) -> bool {
+    matches!(operation, Op4::Create | Op4::Open | Op4::Remove | Op4::Rename | Op4::Link)
+}
+
+impl<'a> UnderWay<'a> {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut to = Vec::with_capacity(self.results.len() + self.told.len() + 160);
+        to.extend_from_slice(&self.done.to_le_bytes());
+        to.extend_from_slice(&(self.at as u32).to_le_bytes());
+        put_place(&mut to, &self.current);
+        put_place(&mut to, &self.saved);
+        to.extend_from_slice(&(self.told.len() as u32).to_le_bytes());
+        to.extend_from_slice(self.told);
+        to.extend_from_slice(self.results);
+        to
+    }
+
+    /// Takes it from any bytes; `None` if it is not there.
+    pub(super) fn decode(mut bytes: &'a [u8]) -> Option<Self> {
+        let from = &mut bytes;
+        let (done, at) = (u32::from_le_bytes(take(from)?), u32::from_le_bytes(take(from)?));
+        let (current, saved) = (take_place(from)?, take_place(from)?);
+        let length = u32::from_le_bytes(take(from)?) as usize;
+        let (told, results) = from.split_at_checked(length)?;
+        Some(Self { done, at: at as usize, current, saved, told, results })
+    }
+}
+
+fn put_place(to: &mut Vec<u8>, place: &Place) {
+    match &place.object {
+        None => to.push(NOTHING),
+        Some(Object::Node(key)) => {
+            to.push(NODE);
+            to.extend_from_slice(&key.0);
+        }
+        Some(Object::Stored(share, handle)) => {
+            to.push(STORED);
+            to.extend_from_slice(&share.0.to_le_bytes());
+            let handle = handle.as_bytes();
+            to.push(handle.len() as u8);
+            to.extend_from_slice(handle);
+        }
+    }
+    to.push(u8::from(place.stateid.is_some()));
+    if let Some(StateId { seqid, other }) = &place.stateid {
+        to.extend_from_slice(&seqid.to_le_bytes());
+        to.extend_from_slice(other);
+    }
+}
+
+fn take_place(from: &mut &[u8]) -> Option<Place> {
+    let object = match take(from)? {
+        [NOTHING] => None,
+        [NODE] => Some(Object::Node(NodeKey(take(from)?))),
+        [STORED] => {
+            let share = ShareId(u64::from_le_bytes(take(from)?));
+            let [length] = take(from)?;
+            let (handle, rest) = from.split_at_checked(usize::from(length))?;
+            *from = rest;
+            Some(Object::Stored(share, StorageHandle::new(handle)?))
+        }
+        _ => return None,
+    };
+    let stateid = match take(from)? {
+        [0] => None,
+        [1] => Some(StateId { seqid: u32::from_le_bytes(take(from)?), other: take(from)? }),
+        _ => return None,
+    };
+    Some(Place { object, stateid })
+}
+
+fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, rest) = from.split_first_chunk()?;
+    *from = rest;
+    Some(*taken)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Property ring.
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn place() -> impl Strategy<Value = Place> {
+        let handle = prop::collection::vec(any::<u8>(), 1..=steadfast_vfs::HANDLE_BYTES_MAX);
+        let object = prop_oneof![
+            Just(None),
+            any::<[u8; 16]>().prop_map(|key| Some(Object::Node(NodeKey(key)))),
+            (any::<u64>(), handle).prop_map(|(share, handle)| {
+                let handle = StorageHandle::new(&handle).expect("short enough");
+                Some(Object::Stored(ShareId(share), handle))
+            }),
+        ];
+        let id = (any::<u32>(), any::<[u8; 12]>());
+        let stateid = prop::option::of(id.prop_map(|(seqid, other)| StateId { seqid, other }));
+        (object, stateid).prop_map(|(object, stateid)| Place { object, stateid })
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read(
+            (done, at) in (any::<u32>(), any::<u32>()),
+            (current, saved) in (place(), place()),
+            told in prop::collection::vec(any::<u8>(), 0..40),
+            results in prop::collection::vec(any::<u8>(), 0..40),
+        ) {
+            let (at, told, results) = (at as usize, &*told, &*results);
+            let bytes = UnderWay { done, at, current, saved, told, results }.encode();
+            let read = UnderWay::decode(&bytes).expect("it is whole");
+            prop_assert_eq!((read.done, read.at), (done, at));
+            prop_assert_eq!((read.told, read.results), (told, results));
+            for (read, wrote) in [(read.current, current), (read.saved, saved)] {
+                prop_assert_eq!((read.object, read.stateid), (wrote.object, wrote.stateid));
+            }
+            let head = bytes.len() - results.len();
+            for cut in 0..head {
+                prop_assert!(UnderWay::decode(&bytes[..cut]).is_none());
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = UnderWay::decode(&bytes);
+        }
+    }
+}
