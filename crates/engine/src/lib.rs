@@ -38,6 +38,7 @@ mod program;
 mod programs;
 mod pseudo;
 mod record;
+mod record_keeper;
 mod reply;
 mod reply_cache;
 mod rpcbind;
@@ -57,12 +58,13 @@ pub use outbound::{Grant, Outbound, OutboundCall};
 pub use peer::{Peer, Transport};
 pub use programs::{ServedVersion, to_register};
 pub use record::{BEHIND_CHANGE_BYTES_MAX, call_of};
+pub use record_keeper::RecordKeeper;
 pub use reply::{CallFacts, ReplyBuffer};
 pub use reply_cache::{MemoryPressure, ReplyCacheUsage};
 pub use rpcbind::transports::Transports;
 pub use shared::EngineConfig;
 pub use state_keeper::StateKeeper;
-pub use steadfast_state::{Image as StateImage, ImageError as StateImageError};
+pub use steadfast_state::{ClientRecords, Image as StateImage, ImageError as StateImageError};
 pub use verdict::{Awaited, ParkedCall, PutOffCall, Verdict};
 
 use std::sync::Arc;
@@ -161,6 +163,8 @@ impl Engine {
         self.now_ms.store(now_ms, Ordering::Relaxed);
         self.shared.state.tick(now_ms);
         self.shared.renew_state();
+        // Also that the grace period is over. If that fails it is tried again.
+        self.shared.keep_records();
         self.shared.send_effects();
         self.replies.expire(now_ms);
     }

@@ -12,6 +12,7 @@ use crate::export::ExportTable;
 use crate::mount::list::MountList;
 use crate::nfs4::{self, Nfs4};
 use crate::outbound::Outbound;
+use crate::record_keeper::RecordKeeper;
 use crate::rpcbind::counts::CallCounts;
 use crate::rpcbind::transports::Transports;
 use crate::state_keeper::StateKeeper;
@@ -55,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) state: Arc<State>,
     /// Where that is kept beyond the process, if it is.
     pub(crate) state_keeper: Option<Arc<dyn StateKeeper>>,
+    /// Where it is kept who has state, if it is.
+    pub(crate) record_keeper: Option<Arc<dyn RecordKeeper>>,
     /// If NFSv4 is served.
     pub(crate) nfs4: Option<Nfs4>,
     /// Who sends calls to clients.
@@ -80,6 +83,7 @@ impl Shared {
             rpcbind_calls: CallCounts::default(),
             state,
             state_keeper: None,
+            record_keeper: None,
             nfs4,
             outbound: OnceLock::new(),
             grants: AtomicU64::new(0),

@@ -1,6 +1,7 @@
 //! The client records: which owners are known, by which ids, with which sessions.
 
 mod hosts;
+pub(crate) mod recorded;
 pub(crate) mod set_client;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -574,6 +575,7 @@ impl Registry {
             self.slot_bytes = self.slot_bytes.saturating_sub(session.slot_bytes_max());
         }
         self.journal.note(&Event::ClientGone(id));
+        self.strike(&record);
         Some(record)
     }
 

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use crate::client::Kind;
 use crate::files::Files;
+use crate::grace::Grace;
 use crate::hosts::{Effects, Hosts};
 use crate::image::Journal;
 use crate::registry::{Expired, Record, Registry};
@@ -35,6 +36,7 @@ pub struct State {
     /// Locked ranges and lock stateids of all clients.
     pub(crate) locks: Arc<AtomicUsize>,
     pub(crate) hosts: Hosts,
+    pub(crate) grace: Grace,
     /// Serial number of the next open or lock stateid.
     pub(crate) serial: AtomicU64,
     /// Who has nothing.
@@ -69,6 +71,7 @@ impl State {
             opens: AtomicU32::new(0),
             locks,
             hosts: Hosts::default(),
+            grace: Grace::default(),
             serial: AtomicU64::new(0),
             nobody,
             owners_swept_ms: AtomicU64::new(0),
@@ -157,6 +160,8 @@ impl State {
         self.end_all(left);
         self.forget_owners(now_ms);
         self.judge_waiting_hosts(now_ms);
+        // Its end is noted.
+        self.is_in_grace(now_ms);
     }
 
     /// All clients, for listings.

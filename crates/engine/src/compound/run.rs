@@ -266,7 +266,8 @@ impl<'a> Run<'_, 'a> {
                         };
                     }
                     self.call.op.operation = &row.operation;
-                    (row.run)(self, &mut r, reply).map(|()| None)
+                    (row.run)(self, &mut r, reply)?;
+                    nfs4::reclaim::keep_records(self, row.number).map(|()| None)
                 }),
             };
             let result = match result {

@@ -291,6 +291,7 @@ impl Op for ReclaimComplete {
             return run.current().map(drop);
         }
         run.progress.has_made_state = true;
-        run.client()?.complete_reclaim().or_status()
+        let client = std::sync::Arc::clone(run.client()?);
+        run.nfs4.state.complete_reclaim(&client).or_status()
     }
 }

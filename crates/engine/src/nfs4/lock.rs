@@ -9,9 +9,9 @@ use steadfast_wire::nfs4::{
 };
 use steadfast_xdr::{Encode, Writer};
 
-use super::owners;
 use super::stateids::{self, client_named, client_of, file_key, given};
 use super::status::{OrStatus, status_of_state};
+use super::{owners, reclaim};
 use crate::compound::{Op, Run};
 use crate::reply::ReplyBuffer;
 
@@ -121,16 +121,8 @@ fn lock(
     id: StateId,
     reply: &mut ReplyBuffer,
 ) -> Result<(), NfsStat4> {
-    // What was held is not known after a restart, and there is no time for reclaiming yet.
-    if arguments.reclaim {
-        return Err(NfsStat4::NoGrace);
-    }
     require_file(run)?;
-    let now_ms = run.call.now_ms;
-    // Hosts that speak NLM take again what they had.
-    if run.nfs4.state.is_in_grace(now_ms) {
-        return Err(NfsStat4::Grace);
-    }
+    reclaim::admit(run, client, arguments.reclaim)?;
     let by = match arguments.locker {
         Locker4::Open { lock_owner, .. } => LockBy::Open { open: id, owner: lock_owner.owner },
         Locker4::Lock { .. } => LockBy::Lock(id),
@@ -141,7 +133,7 @@ fn lock(
         kind: kind(arguments.locktype),
         range: LockRange { offset: arguments.offset, length: arguments.length },
         by,
-        is_waited_for: is_waited_for(arguments.locktype),
+        is_waited_for: is_waited_for(arguments.locktype) && !arguments.reclaim,
     };
     match run.nfs4.state.lock(client, &request) {
         Ok(id) => {
@@ -150,6 +142,7 @@ fn lock(
             stateids::encode(&mut Writer::new(&mut reply.bytes), &id);
             Ok(())
         }
+        Err(LockError::Denied(_)) if arguments.reclaim => Err(NfsStat4::ReclaimConflict),
         Err(error) => Err(denied(run, error)),
     }
 }
@@ -168,6 +161,7 @@ impl Op for LockT {
     ) -> Result<(), NfsStat4> {
         run.current()?;
         let client = client_named(run, arguments.owner.clientid)?;
+        reclaim::require_over(run)?;
         require_file(run)?;
         let (_, target) = run.stored(NfsStat4::IsDir)?;
         let file = file_key(target);

@@ -11,6 +11,7 @@ mod listings;
 mod names;
 mod opens;
 mod positions;
+mod reclaim;
 mod slots;
 mod v40;
 mod v40_owners;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::Event;
+use super::{Event, RecordJournal};
 
 /// What many events took is given back above so many bytes.
 const CAPACITY_KEPT: usize = 1 << 20;
@@ -18,6 +18,8 @@ pub(crate) struct Journal {
     noted: AtomicU64,
     /// How many of these are kept.
     kept: AtomicU64,
+    /// Which clients have state, for after a loss of all that.
+    pub(crate) records: RecordJournal,
 }
 
 impl Journal {

@@ -6,6 +6,7 @@ mod bounds;
 mod clients;
 mod common;
 mod exclusion;
+mod grace;
 mod lock_model;
 mod lock_waiters;
 mod locks;
