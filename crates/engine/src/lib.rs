@@ -19,6 +19,7 @@
 mod access_memo;
 mod begun_replies;
 mod call;
+pub mod clients;
 mod complaint;
 mod compound;
 mod dispatch;

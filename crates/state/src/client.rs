@@ -77,6 +77,10 @@ impl Client {
         self.id
     }
 
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
     /// The client was heard: its lease begins anew.
     pub fn renew(&self, now_ms: u64) {
         // Most requests come in the same ms as another: they leave the cache line shared.

@@ -18,12 +18,14 @@ use crate::{Client, ClientId, State, StateError};
 
 /// Which owner: whether `SETCLIENTID` named it, and its name.
 type Key = (bool, Box<[u8]>);
+/// A life of an owner: its principal, and its verifier.
+type Life = (Box<[u8]>, [u8; 8]);
 
 /// Who may reclaim.
 #[derive(Default)]
 struct Former {
     /// The lives of each owner that have had state.
-    lives: HashMap<Key, Vec<(Box<[u8]>, [u8; 8])>>,
+    lives: HashMap<Key, Vec<Life>>,
     /// Those who have not said yet that they have all.
     reclaiming: HashSet<Key>,
 }

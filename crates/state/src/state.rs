@@ -166,7 +166,15 @@ impl State {
 
     /// All clients, for listings.
     pub fn clients(&self, now_ms: u64) -> Vec<ClientReport> {
-        self.registry.lock().reports(now_ms, &self.settings)
+        let mut reports = self.registry.lock().reports(now_ms, &self.settings);
+        if self.is_in_grace(now_ms) {
+            for report in &mut reports {
+                let client = self.client(report.id);
+                report.is_reclaiming =
+                    client.is_some_and(|client| self.may_reclaim(now_ms, &client).is_ok());
+            }
+        }
+        reports
     }
 
     /// Ends a client with all that it has, as the operator asks.

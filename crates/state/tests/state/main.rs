@@ -7,6 +7,7 @@ mod clients;
 mod common;
 mod exclusion;
 mod grace;
+mod holdings;
 mod lock_model;
 mod lock_waiters;
 mod locks;
