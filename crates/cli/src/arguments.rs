@@ -9,6 +9,7 @@ use steadfast_catalog::configuration::{LOG_MIB, ListenAddress, LogTarget};
 use steadfast_control::statistics::RECENT_MAX;
 use steadfast_shares::{Access, ClientPattern, ShareOptions};
 
+use crate::client_commands;
 use crate::share_commands::arguments::{self as share_commands, ServerChoice};
 
 /// Where the configuration is looked for when nobody says where it is.
@@ -41,6 +42,10 @@ pub(crate) enum Command {
     Bench(BenchArguments),
     /// Tell what a running server has done, and where the time of its calls went.
     Statistics(StatisticsArguments),
+    /// Tell which clients have files open and locked, or end one.
+    ///
+    /// Exit status: 0 done, 1 not done, 2 wrong usage.
+    Clients(client_commands::ClientsArguments),
     /// Share directories, and look after shares.
     ///
     /// Exit status of this and the following commands: 0 done, 1 not done, 2 wrong usage.

@@ -2,7 +2,7 @@
 //!
 //! `serve` ([`serve`]) makes a configuration of what was typed ([`arguments`]) and what the
 //! configuration file says ([`serve::wanted`]), starts a server ([`steadfast_server`]) and waits for
-//! signals. `statistics` ([`statistics`]), `log` ([`log_commands`]), `share` and those that go with it
+//! signals. `statistics` ([`statistics`]), `clients` ([`client_commands`]), `log` ([`log_commands`]), `share` and those that go with it
 //! ([`share_commands`]) ask a running server ([`steadfast_control::Client`]). `bench` is
 //! `steadfast-bench`'s. Exit status: 0 done, 1 failed, 2 wrong usage.
 //!
@@ -14,6 +14,7 @@
 
 mod arguments;
 mod check_config;
+mod client_commands;
 mod log_commands;
 mod logging;
 mod notify;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
             Err(error) => failed(&error.to_string()),
         },
         Command::Statistics(arguments) => outcome(statistics::run(&arguments)),
+        Command::Clients(arguments) => outcome(client_commands::run(&arguments)),
         Command::Log(arguments) => outcome(log_commands::run(&arguments)),
         Command::Share(arguments) => outcome(share_commands::share(&arguments)),
         Command::Group(arguments) => outcome(share_commands::group(&arguments)),

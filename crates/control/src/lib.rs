@@ -1,6 +1,6 @@
 //! Administration: what can be asked of a running server, and the shares that it keeps.
 //!
-//! [`api`], [`statistics`] and [`intent_log`] have the documents, as JSON; [`Client`] asks for them,
+//! [`api`], [`statistics`], [`clients`] and [`intent_log`] have the documents, as JSON; [`Client`] asks for them,
 //! [`Control`] answers by the [`Services`] of the server, of which [`ShareService`] is the largest.
 //! [`plain`] shows them on a terminal, which no text of theirs may command. [`sharetab`] tells other
 //! programs what is shared, [`plugins`] have them share it by other protocols. NFS calls wait for
@@ -9,6 +9,7 @@
 
 pub mod api;
 mod client;
+pub mod clients;
 pub mod explain;
 pub mod intent_log;
 pub mod plain;
@@ -21,4 +22,6 @@ pub mod store;
 
 pub use client::{AskError, Client, Patience, Watch};
 pub use server::{Control, ControlOptions, OPENAPI, Peer, Permissions, SOCKET_NAME, router};
-pub use service::{LogService, RawJson, Refusal, RefusalKind, Services, ShareService};
+pub use service::{
+    ClientService, LogService, RawJson, Refusal, RefusalKind, Services, ShareService,
+};

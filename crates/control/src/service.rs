@@ -9,6 +9,7 @@ use crate::api::{
     AcceptRequest, Applied, Event, ExplainRequest, Explanation, GroupStatus, History, Mistake,
     Plan, ShareFilter, SharePage, ShareStatus, Who, Wish,
 };
+use crate::clients::{ClientEnded, ClientFilter, ClientsReport};
 use crate::intent_log::{FlushReport, LogReport};
 use crate::statistics::Statistics;
 
@@ -169,6 +170,21 @@ pub trait LogService: Send + Sync {
     fn disable(&self) -> Result<LogReport, Refusal>;
 }
 
+/// The clients of a server that have state.
+pub trait ClientService: Send + Sync {
+    /// Who they are, and what they hold if that is asked for.
+    ///
+    /// # Errors
+    /// When there is no such client.
+    fn list(&self, filter: &ClientFilter) -> Result<ClientsReport, Refusal>;
+
+    /// Ends one with all that it has.
+    ///
+    /// # Errors
+    /// When there is no such client.
+    fn expire(&self, id: &str) -> Result<ClientEnded, Refusal>;
+}
+
 /// Makes a document.
 pub type Teller<T> = Box<dyn Fn() -> T + Send + Sync>;
 
@@ -180,6 +196,8 @@ pub struct Services {
     pub names: Teller<Result<RawJson, Refusal>>,
     /// The intent log.
     pub log: Arc<dyn LogService>,
+    /// Clients with state.
+    pub clients: Arc<dyn ClientService>,
     /// The shares.
     pub shares: Arc<dyn ShareService>,
 }

@@ -73,12 +73,13 @@ impl Engine {
 
     /// The server has lost what it knew of hosts with locks: from now on until `length_ms` have
     /// passed by the clock that [`Engine::call`] gets, they may take again what they had, and
-    /// nobody else gets a lock.
+    /// nobody else gets a lock. It is one grace period with that of clients of NFSv4
+    /// ([`Engine::keep_records`]).
     pub fn begin_grace(&self, length_ms: u64) {
         self.shared.state.begin_grace(self.now_ms.load(Ordering::Relaxed), length_ms);
     }
 
-    /// Whether only locks that were held before may be taken.
+    /// Whether only what was held before may be opened and locked.
     pub fn is_in_grace(&self) -> bool {
         self.shared.state.is_in_grace(self.now_ms.load(Ordering::Relaxed))
     }
@@ -121,6 +122,10 @@ impl Shared {
                 return;
             }
             self.keep_state();
+            // Whose locks they were must not reclaim them. Who is not told asks again.
+            if !self.keep_records() {
+                return;
+            }
             for effect in effects {
                 let (host, file, owner, range, kind, bytes) = match effect {
                     Effect::Granted { host, file, owner, range, kind, note } => {

@@ -16,6 +16,7 @@ use crate::nfs4::{self, Nfs4};
 use crate::outbound::Outbound;
 use crate::peer::Transport;
 use crate::program::OptionalVersions;
+use crate::record_keeper::RecordKeeper;
 use crate::rpcbind::counts::CallCounts;
 use crate::rpcbind::transports::Transports;
 use crate::state_keeper::StateKeeper;
@@ -63,6 +64,8 @@ pub(crate) struct Shared {
     pub(crate) local_locks: LocalLocks,
     /// Where that is kept beyond the process, if it is.
     pub(crate) state_keeper: Option<Arc<dyn StateKeeper>>,
+    /// Where it is kept who has state, if it is.
+    pub(crate) record_keeper: Option<Arc<dyn RecordKeeper>>,
     /// If NFSv4 is served.
     pub(crate) nfs4: Option<Nfs4>,
     /// Who sends calls to clients.
@@ -92,6 +95,7 @@ impl Shared {
             state,
             local_locks: LocalLocks::default(),
             state_keeper: None,
+            record_keeper: None,
             nfs4,
             outbound: OnceLock::new(),
             callbacks: Callbacks::default(),

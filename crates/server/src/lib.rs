@@ -13,6 +13,7 @@
 #![allow(clippy::unnecessary_debug_formatting)]
 
 mod backings;
+mod client_records;
 mod client_state;
 mod configuration;
 mod control;

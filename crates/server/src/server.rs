@@ -11,6 +11,7 @@ use steadfast_engine::{Engine, EngineConfig, ExportTable, OptionalVersions};
 use steadfast_posixfs::{ProcessPowers, Storage, StorageOptions};
 use steadfast_runtime::{self as runtime, ServerOptions};
 
+use crate::client_records;
 use crate::client_state::ClientState;
 use crate::configuration::{Base, Configuration, Settings, StartOptions};
 use crate::control::{self, AskedAbout};
@@ -420,10 +421,12 @@ fn engine(
     // Once the new state is kept, no later start knows that there was another before.
     let nsm = Nsm::open(&state.path, clients.is_lost)?;
     clients.keep(&mut engine);
+    client_records::keep(&state.path, &mut engine)?;
     Ok((Arc::new(engine), nsm))
 }
 
-/// Hosts that have lost their locks may take them again before anybody else gets one.
+/// Hosts that have lost their locks may take them again before anybody else gets one. It is one grace
+/// period with that of clients of NFSv4.
 fn start_outbound(engine: &Arc<Engine>, nsm: Nsm) -> Sender {
     let former = nsm.former().len();
     if former > 0 {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -22,6 +22,16 @@ pub(crate) enum Kind {
     Host(Arc<HostData>),
 }
 
+/// Whether stable storage tells that a client has state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Recorded {
+    Not,
+    /// It reclaims what it had, and may not have all of it yet.
+    InPart,
+    /// It has all that it will have of before.
+    Whole,
+}
+
 /// A client: one life of one host, as its `EXCHANGE_ID` or `SETCLIENTID` named it; or a host that
 /// speaks NLM.
 pub struct Client {
@@ -32,6 +42,8 @@ pub struct Client {
     clock_ms: Arc<AtomicU64>,
     pub(crate) journal: Arc<Journal>,
     has_completed_reclaim: AtomicBool,
+    /// A [`Recorded`].
+    recorded: AtomicU8,
     pub(crate) opens: Mutex<ClientOpens>,
     /// Of minor version 0: its owners, with their sequence ids.
     pub(crate) owners: Mutex<Owners>,
@@ -55,6 +67,7 @@ impl Client {
             journal,
             renewed_ms: AtomicU64::new(now_ms),
             has_completed_reclaim: AtomicBool::new(false),
+            recorded: AtomicU8::new(Recorded::Not as u8),
             opens: Mutex::new(ClientOpens::default()),
             owners: Mutex::new(Owners::default()),
             waits: AtomicU32::new(0),
@@ -65,6 +78,10 @@ impl Client {
     /// Its id.
     pub fn id(&self) -> ClientId {
         self.id
+    }
+
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.kind
     }
 
     /// The client was heard: its lease begins anew.
@@ -113,6 +130,19 @@ impl Client {
     /// Whether `RECLAIM_COMPLETE` was sent.
     pub fn has_completed_reclaim(&self) -> bool {
         self.has_completed_reclaim.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn recorded(&self) -> Recorded {
+        match self.recorded.load(Ordering::Acquire) {
+            0 => Recorded::Not,
+            1 => Recorded::InPart,
+            _ => Recorded::Whole,
+        }
+    }
+
+    /// The caller has noted it, under the lock of the records.
+    pub(crate) fn set_recorded(&self, recorded: Recorded) {
+        self.recorded.store(recorded as u8, Ordering::Release);
     }
 
     /// It had sent `RECLAIM_COMPLETE` before the server was started again.

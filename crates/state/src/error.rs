@@ -87,8 +87,11 @@ pub enum StateError {
     /// `NFS4ERR_COMPLETE_ALREADY`.
     #[error("the client has completed its reclaim before")]
     CompleteAlready,
+    /// `NFS4ERR_GRACE`.
+    #[error("the server is in its grace period")]
+    Grace,
     /// `NFS4ERR_NO_GRACE`.
-    #[error("the server is not in its grace period")]
+    #[error("there is nothing that this client may reclaim")]
     NoGrace,
     /// `NFS4ERR_INVAL`.
     #[error("the arguments contradict each other or a limit of the protocol")]

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -187,8 +187,6 @@ impl Effects {
 pub(crate) struct Hosts {
     /// Files that somebody waits for who is told when they are free.
     waited_for: Mutex<HashSet<FileKey>>,
-    /// Until then only what was held before the server's restart is locked.
-    grace_until_ms: AtomicU64,
 }
 
 impl Hosts {
@@ -277,16 +275,6 @@ impl State {
             }
         }
         is_known
-    }
-
-    /// The server has lost its state: for so long only what was held before may be locked.
-    pub fn begin_grace(&self, now_ms: u64, length_ms: u64) {
-        self.hosts.grace_until_ms.store(now_ms.saturating_add(length_ms), Ordering::Relaxed);
-    }
-
-    /// Whether only what was held before the server's restart may be locked.
-    pub fn is_in_grace(&self, now_ms: u64) -> bool {
-        now_ms < self.hosts.grace_until_ms.load(Ordering::Relaxed)
     }
 
     /// Takes what is to be done for others since this was asked last. It costs next to nothing if

@@ -144,7 +144,8 @@ impl State {
     /// nobody else denies, since clients fill up their pages (§9.1.2 permits it).
     ///
     /// # Errors
-    /// [`StateError::OpenMode`]; [`StateError::Locked`] if another open denies the access; and
+    /// [`StateError::OpenMode`]; [`StateError::Locked`] if another open denies the access;
+    /// [`StateError::Grace`] for [`StateId::ANONYMOUS`] in the grace period; and
     /// those of [`State::close`].
     pub fn judge(
         &self,
@@ -155,6 +156,8 @@ impl State {
     ) -> Result<(), StateError> {
         match *id {
             StateId::READ_BYPASS if wanted == ShareAccess::READ => Ok(()),
+            // What an open denies may not have been reclaimed yet (RFC 8881 §8.4.2.1).
+            StateId::ANONYMOUS if self.is_in_grace(client.now_ms()) => Err(StateError::Grace),
             StateId::ANONYMOUS | StateId::READ_BYPASS => {
                 self.repeated(client, || self.try_share(client, None, file, wanted))
             }

@@ -1,6 +1,7 @@
 //! The client records: which owners are known, by which ids, with which sessions.
 
 mod hosts;
+pub(crate) mod recorded;
 pub(crate) mod set_client;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -9,13 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use self::set_client::SetClientRecord;
-use crate::client::Kind;
+use crate::client::{Kind, Recorded};
 use crate::exchange::{Case, Confirmed, judge};
 use crate::image::{ClientEvent, Event, Journal, RestoredRecord};
 use crate::session::slot_bytes_max;
 use crate::{
-    Channel, Client, ClientId, ExchangeId, ExchangedId, Principal, Session, SessionId, Settings,
-    StateError,
+    Channel, Client, ClientId, ExchangeId, ExchangedId, Principal, Protocol, Session, SessionId,
+    Settings, StateError,
 };
 
 /// Longest client owner, and longest open-owner (`NFS4_OPAQUE_LIMIT`), in bytes.
@@ -85,6 +86,12 @@ pub struct ClientReport {
     pub opens: usize,
     /// Ranges that it has locked.
     pub locks: usize,
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// Whether it may reclaim what it has if the server loses it.
+    pub is_recorded: bool,
+    /// Whether it may still reclaim what the server has lost.
+    pub is_reclaiming: bool,
 }
 
 /// A client's record.
@@ -192,6 +199,10 @@ impl Record {
             sessions: self.sessions.len(),
             opens,
             locks,
+            protocol: Protocol::of(self.client.kind(), self.set.is_some()),
+            is_recorded: self.client.recorded() != Recorded::Not,
+            // The grace period is asked without the registry's lock.
+            is_reclaiming: false,
         }
     }
 }
@@ -574,6 +585,7 @@ impl Registry {
             self.slot_bytes = self.slot_bytes.saturating_sub(session.slot_bytes_max());
         }
         self.journal.note(&Event::ClientGone(id));
+        self.strike(&record);
         Some(record)
     }
 

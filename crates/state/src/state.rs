@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use crate::client::Kind;
 use crate::files::Files;
+use crate::grace::Grace;
 use crate::hosts::{Effects, Hosts};
 use crate::image::Journal;
 use crate::registry::{Expired, Record, Registry};
@@ -35,6 +36,7 @@ pub struct State {
     /// Locked ranges and lock stateids of all clients.
     pub(crate) locks: Arc<AtomicUsize>,
     pub(crate) hosts: Hosts,
+    pub(crate) grace: Grace,
     /// Serial number of the next open or lock stateid.
     pub(crate) serial: AtomicU64,
     /// Who has nothing.
@@ -69,6 +71,7 @@ impl State {
             opens: AtomicU32::new(0),
             locks,
             hosts: Hosts::default(),
+            grace: Grace::default(),
             serial: AtomicU64::new(0),
             nobody,
             owners_swept_ms: AtomicU64::new(0),
@@ -157,11 +160,21 @@ impl State {
         self.end_all(left);
         self.forget_owners(now_ms);
         self.judge_waiting(now_ms);
+        // Its end is noted.
+        self.is_in_grace(now_ms);
     }
 
     /// All clients, for listings.
     pub fn clients(&self, now_ms: u64) -> Vec<ClientReport> {
-        self.registry.lock().reports(now_ms, &self.settings)
+        let mut reports = self.registry.lock().reports(now_ms, &self.settings);
+        if self.is_in_grace(now_ms) {
+            for report in &mut reports {
+                let client = self.client(report.id);
+                report.is_reclaiming =
+                    client.is_some_and(|client| self.may_reclaim(now_ms, &client).is_ok());
+            }
+        }
+        reports
     }
 
     /// Ends a client with all that it has, as the operator asks.

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use steadfast_wire::nfs4::{
-    CreateSession4Result, DestroyClientId4Args, DestroySession4Args, NfsStat4, Op4,
-    ReclaimComplete4Args,
-};
+use steadfast_wire::nfs4::{CreateSession4Result, DestroyClientId4Args, DestroySession4Args, Op4};
 
 use super::COMPOUND;
 use super::client::{Nfs4Client, contradiction, patiently4};
@@ -27,7 +24,18 @@ impl<T: RpcTransport> Nfs4Client<T> {
     ///
     /// # Errors
     /// See [`ClientError`]. `NFS4ERR_DELAY` is given back too: connect again.
-    pub fn connect(
+    pub fn connect(transport: T, identity: Identity, settings: &ClientSettings) -> Outcome<Self> {
+        let mut client = Self::connect_to_reclaim(transport, identity, settings)?;
+        client.complete_reclaim()?;
+        Ok(client)
+    }
+
+    /// Makes the client known, and makes a session. What it had before the server lost it may be
+    /// reclaimed until [`Nfs4Client::complete_reclaim`]; nothing else is given to it before that.
+    ///
+    /// # Errors
+    /// As [`Nfs4Client::connect`].
+    pub fn connect_to_reclaim(
         mut transport: T,
         identity: Identity,
         settings: &ClientSettings,
@@ -46,16 +54,7 @@ impl<T: RpcTransport> Nfs4Client<T> {
         }
         let slots = Slots::new(created.sessionid, count);
         let session = Session4 { clientid, fore: created.fore, slots };
-        let mut client = Self::with_session(transport, identity, session);
-        let nothing = ReclaimComplete4Args { one_fs: false };
-        let reclaimed = client.request(
-            |compound| compound.op(Op4::ReclaimComplete, &nothing),
-            |reply| reply.done(Op4::ReclaimComplete),
-        );
-        match reclaimed {
-            Err(error) if error.status4() != Some(NfsStat4::CompleteAlready) => Err(error),
-            _ => Ok(client),
-        }
+        Ok(Self::with_session(transport, identity, session))
     }
 
     /// A client with a session that was made before.

@@ -1,4 +1,5 @@
-//! NFSv4.1 (RFC 8881): COMPOUNDs by hand, and a client that reads.
+//! NFSv4.1 (RFC 8881): COMPOUNDs by hand, and a client that reads,
+//! opens and locks.
 //!
 //! [`Compound`] and [`CompoundReply`] are the lower level: any operations, read one by one.
 //! [`Slots`] hands out slots for several requests at once. [`Nfs4Client`] has a session and sends
@@ -9,6 +10,7 @@ mod callback;
 mod client;
 mod compound;
 mod connect;
+mod locking;
 mod names;
 mod reply;
 mod session;
@@ -22,6 +24,7 @@ pub use names::operation_name;
 pub use reply::{CompoundReply, Denied4, Entry4, Failure4, Listing4, ReadHead4};
 pub use session::{ClientSettings, Session4};
 pub use slots::{SLOTS_MAX, Slot, Slots};
+pub use steadfast_wire::nfs4::{NfsStat4, StateId4};
 
 use crate::call::Procedure;
 use crate::nfs3::NFS3;

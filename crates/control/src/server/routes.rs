@@ -25,6 +25,7 @@ use crate::api::{
     AcceptRequest, Applied, ErrorBody, ExplainRequest, Explanation, GroupStatus, History, Plan,
     RollbackRequest, ShareFilter, SharePage, ShareStatus,
 };
+use crate::clients::{ClientEnded, ClientFilter, ClientNamed, ClientsReport};
 use crate::service::{LogService, RawJson, Refusal, RefusalKind, Services, ShareService};
 
 /// The description of the interface, in `OpenAPI` 3.1.
@@ -62,7 +63,7 @@ impl Route {
     }
 }
 
-const ROUTES: [Route; 20] = [
+const ROUTES: [Route; 22] = [
     Route::read("/v1/openapi.json", || get(openapi)),
     Route::read("/v1/shares", || get(list)),
     Route::read("/v1/shares/show", || get(show)),
@@ -83,6 +84,8 @@ const ROUTES: [Route; 20] = [
     Route::change("/v1/log/flush", || post(|it| command(it, |log| log.flush()))),
     Route::change("/v1/log/enable", || post(|it| command(it, |log| log.enable()))),
     Route::change("/v1/log/disable", || post(|it| command(it, |log| log.disable()))),
+    Route::read("/v1/clients", || get(clients)),
+    Route::change("/v1/clients/expire", || post(expire)),
     Route::read("/v1/version", || get(version)),
 ];
 
@@ -349,6 +352,22 @@ async fn names(State(shared): Server) -> Result<RawJson, Refusal> {
 
 async fn statistics(State(shared): Server) -> Result<RawJson, Refusal> {
     work(shared, |shared| RawJson::of(&(shared.services.statistics)())).await
+}
+
+async fn clients(
+    State(shared): Server,
+    query: Result<Query<ClientFilter>, QueryRejection>,
+) -> Answer<ClientsReport> {
+    let filter = asked(query)?;
+    work(shared, move |shared| shared.services.clients.list(&filter)).await.map(Json)
+}
+
+async fn expire(
+    State(shared): Server,
+    query: Result<Query<ClientNamed>, QueryRejection>,
+) -> Answer<ClientEnded> {
+    let ClientNamed { id } = asked(query)?;
+    work(shared, move |shared| shared.services.clients.expire(&id)).await.map(Json)
 }
 
 async fn log(State(shared): Server) -> Result<RawJson, Refusal> {

@@ -281,9 +281,10 @@ impl<'a> Run<'_, 'a> {
                         };
                     }
                     self.call.op.operation = &row.operation;
-                    let result = (row.run)(self, &mut r, reply).map(|()| None);
+                    let result = (row.run)(self, &mut r, reply);
                     self.after_operation(result.is_ok(), r.position() - first, reply);
-                    result
+                    result?;
+                    nfs4::reclaim::keep_records(self, row.number).map(|()| None)
                 }),
             };
             let result = match result {

@@ -348,7 +348,8 @@ impl Op for ReclaimComplete {
             return run.current().map(drop);
         }
         run.progress.has_made_state = true;
+        let client = std::sync::Arc::clone(run.client()?);
         run.begin_state();
-        run.client()?.complete_reclaim().or_status()
+        run.nfs4.state.complete_reclaim(&client).or_status()
     }
 }

@@ -12,9 +12,10 @@ use steadfast_wire::nfs4::{
 use steadfast_xdr::{Encode, Writer};
 
 use super::handles::sealed;
-use super::owners;
+
 use super::stateids::{self, client_named, client_of, file_key, given};
 use super::status::{OrStatus, status_of_state};
+use super::{owners, reclaim};
 use crate::compound::{Op, Run};
 use crate::local_locks::{self, KeptOut, Place};
 use crate::reply::ReplyBuffer;
@@ -133,16 +134,8 @@ fn lock(
     id: StateId,
     reply: &mut ReplyBuffer,
 ) -> Result<(), NfsStat4> {
-    // What was held is not known after a restart, and there is no time for reclaiming yet.
-    if arguments.reclaim {
-        return Err(NfsStat4::NoGrace);
-    }
     require_file(run)?;
-    let now_ms = run.call.now_ms;
-    // Hosts that speak NLM take again what they had.
-    if run.nfs4.state.is_in_grace(now_ms) {
-        return Err(NfsStat4::Grace);
-    }
+    reclaim::admit(run, client, arguments.reclaim)?;
     let by = match arguments.locker {
         Locker4::Open { lock_owner, .. } => LockBy::Open { open: id, owner: lock_owner.owner },
         Locker4::Lock { .. } => LockBy::Lock(id),
@@ -167,7 +160,7 @@ fn lock(
         kind,
         range,
         by,
-        is_waited_for: is_waited_for(arguments.locktype),
+        is_waited_for: is_waited_for(arguments.locktype) && !arguments.reclaim,
     };
     let mut together = None;
     let locked = shared.lock_for_all(&place, range, kind, || {
@@ -177,7 +170,10 @@ fn lock(
         locked
     });
     run.go_on_with_state(together);
-    let locked = locked.map_err(|why| kept_out(run, why))?;
+    let locked = locked.map_err(|why| match why {
+        KeptOut::By(_) if arguments.reclaim => NfsStat4::ReclaimConflict,
+        why => kept_out(run, why),
+    })?;
     match locked {
         Ok(id) => {
             run.progress.has_made_state = true;
@@ -185,6 +181,7 @@ fn lock(
             stateids::encode(&mut Writer::new(&mut reply.bytes), &id);
             Ok(())
         }
+        Err(LockError::Denied(_)) if arguments.reclaim => Err(NfsStat4::ReclaimConflict),
         Err(error) => Err(denied(run, error)),
     }
 }
@@ -203,6 +200,7 @@ impl Op for LockT {
     ) -> Result<(), NfsStat4> {
         run.current()?;
         let client = client_named(run, arguments.owner.clientid)?;
+        reclaim::require_over(run)?;
         require_file(run)?;
         let shared = run.call.shared;
         let (call, target) = run.stored(NfsStat4::IsDir)?;

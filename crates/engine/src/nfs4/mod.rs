@@ -18,6 +18,7 @@ mod names;
 mod naming;
 mod open;
 mod owners;
+pub(crate) mod reclaim;
 mod security;
 pub(crate) mod session;
 mod set_client;

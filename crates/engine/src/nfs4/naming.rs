@@ -6,6 +6,7 @@ use steadfast_xdr::Writer;
 
 use super::changing::{self, change_info, is_of_one_share};
 use super::names;
+use super::reclaim;
 use super::status::OrStatus;
 use crate::call::Target;
 use crate::compound::{Object, Op, Run};
@@ -36,6 +37,7 @@ impl Op for Remove {
         reply: &mut ReplyBuffer,
     ) -> Result<(), NfsStat4> {
         run.current()?;
+        reclaim::require_over(run)?;
         let name = names::name(arguments.target)?;
         let is_done = run.done_before().is_some();
         let (_, dir) = changing::stored(run)?;
@@ -77,6 +79,7 @@ impl Op for Rename {
         reply: &mut ReplyBuffer,
     ) -> Result<(), NfsStat4> {
         run.current()?;
+        reclaim::require_over(run)?;
         let from = saved(run)?;
         let (old, new) = (names::name(arguments.oldname)?, names::name(arguments.newname)?);
         let is_done = run.done_before().is_some();

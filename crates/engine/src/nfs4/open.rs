@@ -14,6 +14,7 @@ use super::changing::{self, change_info};
 use super::fattr_decode::{decode_new, settable_by_exclusive};
 use super::names::{self, look_up};
 use super::owners;
+use super::reclaim;
 use super::stateids::{self, client_named, client_of, file_key, given};
 use super::status::OrStatus;
 use crate::call::{Call, Target};
@@ -53,7 +54,13 @@ fn share_deny(bits: u32) -> Result<ShareDeny, NfsStat4> {
 
 /// Whether a file that is there may be opened. Whoever may execute a program must be able to read
 /// it. The owner has no more than the mode gives him: clients leave that to OPEN.
-fn may_open(call: &mut Call<'_>, target: &Target<'_>, access: ShareAccess) -> Result<(), NfsStat4> {
+/// What he reclaims he may have opened by making the file, whatever its mode.
+fn may_open(
+    call: &mut Call<'_>,
+    target: &Target<'_>,
+    access: ShareAccess,
+    is_reclaim: bool,
+) -> Result<(), NfsStat4> {
     let reads = AccessMask::READ | AccessMask::EXECUTE;
     let granted = call.read(target, |caller| {
         target.storage.access(caller, &target.handle, reads | AccessMask::MODIFY)
@@ -67,6 +74,9 @@ fn may_open(call: &mut Call<'_>, target: &Target<'_>, access: ShareAccess) -> Re
     }
     if access.contains(ShareAccess::WRITE) && target.rights.is_read_only {
         return Err(NfsStat4::RoFs);
+    }
+    if is_reclaim && attr.uid == target.cred.uid {
+        return Ok(());
     }
     let lacks_reading = access.contains(ShareAccess::READ) && !granted.intersects(reads);
     let lacks_writing =
@@ -227,12 +237,15 @@ fn claimed(run: &mut Run<'_, '_>, arguments: &Open4Args<'_>) -> Result<Opened, N
             find_or_make(run, name, &arguments.openhow)
         }
         OpenClaim4::Fh if arguments.openhow == OpenHow4::NoCreate => Ok(Opened::found(None, false)),
-        // State is not lost as long as the server runs, and when it is there is no grace yet.
-        OpenClaim4::Previous(_) => Err(NfsStat4::NoGrace),
-        // There are no delegations; and what has a handle is not made.
-        OpenClaim4::Fh | OpenClaim4::DelegateCur(..) | OpenClaim4::DelegCurFh(_) => {
-            Err(NfsStat4::Inval)
+        OpenClaim4::Previous(delegation) if arguments.openhow == OpenHow4::NoCreate => {
+            reclaim::require_no_delegation(*delegation)?;
+            Ok(Opened::found(None, false))
         }
+        // There are no delegations; and what has a handle is not made.
+        OpenClaim4::Fh
+        | OpenClaim4::Previous(_)
+        | OpenClaim4::DelegateCur(..)
+        | OpenClaim4::DelegCurFh(_) => Err(NfsStat4::Inval),
         OpenClaim4::DelegatePrev(_) | OpenClaim4::DelegPrevFh => Err(NfsStat4::NotSupp),
     }
 }
@@ -253,12 +266,14 @@ fn open(
         reply.bytes.extend_from_slice(&told);
         return Ok(());
     }
+    let is_reclaim = matches!(arguments.claim, OpenClaim4::Previous(_));
+    reclaim::admit(run, client, is_reclaim)?;
     let opened = claimed(run, arguments)?;
     let state = &run.nfs4.state;
     let (call, target) = run.stored(NfsStat4::IsDir)?;
     if !opened.is_made {
         let access = if opened.is_to_be_cut { access | ShareAccess::WRITE } else { access };
-        may_open(call, target, access)?;
+        may_open(call, target, access, is_reclaim)?;
     }
     if opened.is_to_be_cut {
         // Before state is made, which must not be made twice: cutting may have to wait.
@@ -268,11 +283,17 @@ fn open(
     let file = file_key(target);
     let request = steadfast_state::Open { owner: arguments.owner, file, access, deny };
     run.begin_state();
-    let id = state.open(client, &request).or_status()?;
+    let opening = state.open(client, &request);
+    let mut id = opening.map_err(|error| reclaim::status_of(error, is_reclaim))?;
     run.progress.has_made_state = true;
     let mut flags = RESULT_LOCKTYPE_POSIX;
-    if owner.is_some_and(|owner| state.opened(owner, &id)) {
-        flags |= RESULT_CONFIRM;
+    if let Some(owner) = owner.filter(|owner| state.opened(owner, &id)) {
+        if is_reclaim {
+            // It was confirmed before (RFC 7530 §9.1.11).
+            id = state.confirm_open(owner, &id, &file).or_status()?;
+        } else {
+            flags |= RESULT_CONFIRM;
+        }
     }
     // Who is told so asks seldom by itself.
     if client.has_callback_path() {

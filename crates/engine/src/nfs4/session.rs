@@ -13,6 +13,9 @@ use crate::reply_cache::digest;
 /// Bytes of SEQUENCE's result behind its status.
 pub(crate) const TOLD_BYTES: usize = 36;
 
+/// `SEQ4_STATUS_RESTART_RECLAIM_NEEDED` (§18.46.3).
+const RESTART_RECLAIM_NEEDED: u32 = 0x100;
+
 /// What came of SEQUENCE.
 pub(crate) enum Begun {
     /// The request is new: it uses this slot until it ends.
@@ -83,7 +86,13 @@ impl Request {
     /// Asks for the slot.
     pub(crate) fn begin(&self, run: &Run<'_, '_>) -> Result<Begun, NfsStat4> {
         let begun = self.session.begin(run.call.now_ms, &self.sequence).or_status()?;
-        let told = Told { arguments: self.arguments, told: self.session.told() };
+        let mut told = Told { arguments: self.arguments, told: self.session.told() };
+        let client = self.session.client();
+        if !client.has_completed_reclaim()
+            && run.nfs4.state.may_reclaim(run.call.now_ms, client).is_ok()
+        {
+            told.told.status_flags |= RESTART_RECLAIM_NEEDED;
+        }
         Ok(match begun {
             Sequenced::New(slot) => Begun::New(slot, told),
             Sequenced::Replay(replayed) => Begun::Replay(replayed, told),

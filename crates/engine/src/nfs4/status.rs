@@ -114,6 +114,7 @@ pub(super) fn status_of_state(error: StateError) -> NfsStat4 {
         StateError::ShareDenied => NfsStat4::ShareDenied,
         StateError::OpenMode => NfsStat4::OpenMode,
         StateError::CompleteAlready => NfsStat4::CompleteAlready,
+        StateError::Grace => NfsStat4::Grace,
         StateError::NoGrace => NfsStat4::NoGrace,
         StateError::Invalid => NfsStat4::Inval,
     }

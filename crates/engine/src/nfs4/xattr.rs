@@ -8,6 +8,7 @@ use steadfast_wire::nfs4::{
 use steadfast_xdr::{Encode, Writer};
 
 use super::changing::{self, change_info};
+use super::reclaim;
 use super::status::{OrStatus, status};
 use crate::call::Target;
 use crate::compound::{Object, Op, Run};
@@ -151,6 +152,7 @@ impl Op for SetXattr {
             SetXattrOption4::Create => SetXattrHow::Create,
             SetXattrOption4::Replace => SetXattrHow::Replace,
         };
+        reclaim::require_over(run)?;
         let (_, target) = changing::stored(run)?;
         let Target { storage, handle, .. } = target;
         let durable = storage.set_xattr(&target.caller(), handle, name, arguments.value, how);
@@ -173,6 +175,7 @@ impl Op for RemoveXattr {
     ) -> Result<(), NfsStat4> {
         run.current()?;
         let name = name(arguments.name)?;
+        reclaim::require_over(run)?;
         let (_, target) = changing::stored(run)?;
         let durable = target.storage.remove_xattr(&target.caller(), &target.handle, name);
         changed(run, durable, reply)

@@ -99,10 +99,19 @@ pub(super) fn record(call: &mut Call<'_>, host: &Host) -> Result<(), NlmStat> {
 
 /// Refuses what may not be while hosts take again what they had, or may only be then.
 pub(super) fn judge_grace(call: &Call<'_>, is_reclaim: bool) -> Result<(), NlmStat> {
-    if call.shared.state.is_in_grace(call.now_ms) == is_reclaim {
-        return Ok(());
-    }
-    Err(NlmStat::DeniedGracePeriod)
+    let state = &call.shared.state;
+    let may = if is_reclaim {
+        state.hosts_may_reclaim(call.now_ms)
+    } else {
+        !state.is_in_grace(call.now_ms)
+    };
+    if may { Ok(()) } else { Err(NlmStat::DeniedGracePeriod) }
+}
+
+/// Has it made stable who lost what the host got, before the host is told. If that cannot be done, the
+/// host asks again, and gets it again.
+pub(super) fn keep_records(call: &mut Call<'_>) -> Result<(), NlmStat> {
+    if call.keep_records() { Ok(()) } else { Err(NlmStat::DeniedGracePeriod) }
 }
 
 /// Ends a call with its result: by its reply, or by a call of ours.
@@ -275,7 +284,7 @@ fn lock(
         Err(KeptOut::By(_)) => state.nlm_hold_back(&host, &request),
     };
     match locked {
-        Ok(()) => Ok(NlmStat::Granted),
+        Ok(()) => keep_records(call).map(|()| NlmStat::Granted),
         Err(NlmError::Denied(_)) => Ok(NlmStat::Denied),
         Err(NlmError::Blocked) => Ok(NlmStat::Blocked),
         Err(NlmError::Crowded) => Err(LATER),

@@ -6,7 +6,7 @@ use steadfast_state::{LockKind, ShareAccess, ShareDeny};
 use steadfast_wire::nlm::{self, NlmStat, v4};
 use steadfast_xdr::{Encode, Writer};
 
-use super::procedures::{file, file_to_lock, host, judge_grace, known_host, record};
+use super::procedures::{file, file_to_lock, host, judge_grace, keep_records, known_host, record};
 use super::width::{ShareArgs, Width};
 use super::{LATER, status_of_state};
 use crate::call::{Call, Outcome};
@@ -65,7 +65,9 @@ fn share(call: &mut Call<'_>, arguments: &v4::ShareArgs<'_>) -> Result<(), NlmSt
     let host = host(call, arguments.caller_name)?;
     record(call, &host)?;
     let (state, deny) = (&call.shared.state, deny(arguments.mode));
-    state.nlm_share(&host, &file, arguments.oh, access, deny).map_err(status_of_state)
+    let shared = state.nlm_share(&host, &file, arguments.oh, access, deny);
+    shared.map_err(status_of_state)?;
+    keep_records(call)
 }
 
 fn unshare(call: &mut Call<'_>, arguments: &v4::ShareArgs<'_>) -> Result<(), NlmStat> {

@@ -14,6 +14,7 @@ mod local_locks;
 mod names;
 mod opens;
 mod positions;
+mod reclaim;
 mod slots;
 mod v40;
 mod v40_owners;

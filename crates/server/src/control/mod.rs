@@ -1,6 +1,7 @@
 //! What a running server answers at its control socket, which is `steadfast-control`'s: the parts
 //! of it that are this server's.
 
+mod clients;
 mod log;
 mod statistics;
 
@@ -18,6 +19,7 @@ use steadfast_posixfs::Storage;
 use steadfast_runtime::Observer;
 
 use crate::shares::{ManagedShares, ShareManager};
+use clients::ControlledClients;
 use log::ControlledLog;
 use statistics::statistics;
 
@@ -41,7 +43,7 @@ pub(crate) fn start(
         .inspect_err(|error| {
             tracing::warn!(
                 "cannot make a control socket in {}: {error}; `steadfast statistics`, `steadfast \
-                 log` and `steadfast share` cannot ask this server",
+                 clients`, `steadfast log` and `steadfast share` cannot ask this server",
                 state_directory.display()
             );
         })
@@ -54,12 +56,14 @@ fn services(about: AskedAbout<'_>) -> Services {
     let (engine, storage, access) = (Arc::clone(engine), Arc::clone(storage), Arc::clone(access));
     let started_unix_ms = unix_time().as_millis() as u64;
     let keeper = log.cloned();
+    let told = Arc::clone(&engine);
     Services {
         statistics: Box::new(move || {
             statistics(&observer, &engine, &storage, keeper.as_deref(), started_unix_ms)
         }),
         names: Box::new(move || RawJson::of(&NamesTold::of(&access))),
         log: Arc::new(ControlledLog(log.cloned())),
+        clients: Arc::new(ControlledClients(told)),
         shares: Arc::new(ManagedShares(Arc::clone(shares))),
     }
 }

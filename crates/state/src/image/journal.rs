@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-use super::Event;
+use super::{Event, RecordJournal};
 
 /// What many events took is given back above so many bytes.
 const CAPACITY_KEPT: usize = 1 << 20;
@@ -20,6 +20,8 @@ pub(crate) struct Journal {
     kept: AtomicU64,
     /// Read by who notes events that are of use together only, written by who takes events.
     together: RwLock<()>,
+    /// Which clients have state, for after a loss of all that.
+    pub(crate) records: RecordJournal,
 }
 
 impl Journal {

@@ -12,6 +12,8 @@ mod codec;
 mod event;
 mod fold;
 mod journal;
+mod record_file;
+mod records;
 mod restore;
 #[cfg(test)]
 mod tests;
@@ -19,5 +21,8 @@ mod tests;
 pub(crate) use event::{ClientEvent, Event};
 pub use fold::{Image, ImageError};
 pub(crate) use journal::Journal;
+pub use record_file::RecordsError;
+pub use records::{ClientRecord, ClientRecords};
+pub(crate) use records::{RecordEvent, RecordJournal};
 pub(crate) use restore::RestoredRecord;
 pub use restore::Together;

@@ -8,6 +8,8 @@ mod clients;
 mod common;
 mod exclusion;
 mod gate;
+mod grace;
+mod holdings;
 mod local;
 mod lock_model;
 mod lock_waiters;

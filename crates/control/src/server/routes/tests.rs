@@ -11,7 +11,9 @@ use tokio::sync::broadcast;
 
 use super::*;
 use crate::api::{Event, ShareState, Subject, Who, Wish};
+use crate::clients::{ClientEnded, ClientFilter, ClientStatus, ClientsReport};
 use crate::intent_log::{FlushReport, LogReport};
+use crate::service::ClientService;
 use crate::service::EVENTS_BEHIND_MAX;
 use crate::statistics::Statistics;
 use crate::{Client, Control, ControlOptions};
@@ -157,11 +159,44 @@ impl LogService for NoLog {
     }
 }
 
+/// One client, which can be ended.
+struct OneClient;
+
+impl ClientService for OneClient {
+    fn list(&self, filter: &ClientFilter) -> Result<ClientsReport, Refusal> {
+        let holds = filter.holds.then(Vec::new);
+        let clients = vec![ClientStatus { id: "1".to_owned(), holds, ..ClientStatus::default() }];
+        Ok(ClientsReport { version: 1, total: 1, clients, ..ClientsReport::default() })
+    }
+
+    fn expire(&self, id: &str) -> Result<ClientEnded, Refusal> {
+        if id != "1" {
+            return Err(Refusal::new(RefusalKind::NotFound, "no such client"));
+        }
+        Ok(ClientEnded { version: 1, ..ClientEnded::default() })
+    }
+}
+
+#[test]
+fn clients_are_told_to_all_and_ended_by_who_may_change() {
+    let (status, told) = asking(false).ask("GET", "/v1/clients?holds=true", "");
+    assert_eq!((status, &told["clients"][0]["holds"]), (StatusCode::OK, &json!([])));
+    let (_, told) = asking(false).ask("GET", "/v1/clients", "");
+    assert_eq!(told["clients"][0].get("holds"), None);
+    let (status, _) = asking(false).ask("GET", "/v1/clients?holdz=true", "");
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    let end = |may, id| asking(may).ask("POST", &format!("/v1/clients/expire?id={id}"), "").0;
+    assert_eq!(end(false, 1), StatusCode::FORBIDDEN);
+    assert_eq!(end(true, 2), StatusCode::NOT_FOUND);
+    assert_eq!(end(true, 1), StatusCode::OK);
+}
+
 pub(crate) fn services(shares: Arc<Fake>) -> Services {
     Services {
         statistics: Box::new(|| Statistics { version: 1, ..Statistics::default() }),
         names: Box::new(|| RawJson::of(&json!({"version": 1}))),
         log: Arc::new(NoLog),
+        clients: Arc::new(OneClient),
         shares,
     }
 }

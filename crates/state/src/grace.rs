@@ -1,0 +1,209 @@
+//! The grace period: after the server has lost what clients had opened and locked, clients that are
+//! recorded take it again, and nobody else gets anything (RFC 8881 §8.4.2, RFC 7530 §9.6.2).
+//!
+//! There is one grace period for clients of all protocols. It lasts a lease. It ends before that once
+//! each recorded client from minor version 1 on has sent `RECLAIM_COMPLETE`, if there are no others:
+//! clients of minor version 0, and hosts that speak NLM, do not say when they have all.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::client::Recorded;
+use crate::image::{ClientRecords, RecordEvent};
+use crate::registry::recorded::Identity;
+use crate::{Client, ClientId, State, StateError};
+
+/// Which owner: whether `SETCLIENTID` named it, and its name.
+type Key = (bool, Box<[u8]>);
+/// A life of an owner: its principal, and its verifier.
+type Life = (Box<[u8]>, [u8; 8]);
+
+/// Who may reclaim.
+#[derive(Default)]
+struct Former {
+    /// The lives of each owner that have had state.
+    lives: HashMap<Key, Vec<Life>>,
+    /// Those who have not said yet that they have all.
+    reclaiming: HashSet<Key>,
+}
+
+/// The grace period.
+#[derive(Default)]
+pub(crate) struct Grace {
+    /// 0 if there is none.
+    until_ms: AtomicU64,
+    /// Whether hosts that speak NLM have lost locks.
+    has_hosts: AtomicBool,
+    former: Mutex<Former>,
+}
+
+impl Grace {
+    fn begin(&self, now_ms: u64, length_ms: u64) {
+        // Zero means that there is none.
+        let until_ms = now_ms.saturating_add(length_ms).max(1);
+        self.until_ms.fetch_max(until_ms, Ordering::Relaxed);
+    }
+}
+
+impl State {
+    /// Hosts that speak NLM have lost their locks: for so long only what was held before may be
+    /// locked.
+    pub fn begin_grace(&self, now_ms: u64, length_ms: u64) {
+        self.grace.has_hosts.store(true, Ordering::Relaxed);
+        self.grace.begin(now_ms, length_ms);
+    }
+
+    /// Whether only what was held before the server lost it may be opened and locked.
+    pub fn is_in_grace(&self, now_ms: u64) -> bool {
+        match self.grace.until_ms.load(Ordering::Acquire) {
+            0 => false,
+            until_ms if now_ms < until_ms => true,
+            _ => {
+                self.end_grace_if(|grace, _| grace.until_ms.load(Ordering::Relaxed) <= now_ms);
+                false
+            }
+        }
+    }
+
+    /// Whether hosts that speak NLM may take again what they had.
+    pub fn hosts_may_reclaim(&self, now_ms: u64) -> bool {
+        self.is_in_grace(now_ms) && self.grace.has_hosts.load(Ordering::Relaxed)
+    }
+
+    /// Clients that may reclaim and have not said yet that they have all.
+    pub fn reclaiming_clients(&self) -> usize {
+        self.grace.former.lock().reclaiming.len()
+    }
+
+    /// Whether a client may take again what it had before the server lost it.
+    ///
+    /// # Errors
+    /// [`StateError::NoGrace`] if the grace period is over, if the client is not recorded, or if it
+    /// has said that it has all.
+    pub fn may_reclaim(&self, now_ms: u64, client: &Client) -> Result<(), StateError> {
+        if !self.is_in_grace(now_ms) || client.has_completed_reclaim() {
+            return Err(StateError::NoGrace);
+        }
+        let identity = self.registry.lock().identity(client.id());
+        let Identity { is_set, owner, verifier, principal } =
+            identity.ok_or(StateError::NoGrace)?;
+        let former = self.grace.former.lock();
+        let lives = former.lives.get(&(is_set, owner)).map_or(&[][..], Vec::as_slice);
+        // Another life of the client has no locks of before; another user never had them.
+        let is_known = lives.iter().any(|life| life.0 == principal && life.1 == verifier);
+        if is_known { Ok(()) } else { Err(StateError::NoGrace) }
+    }
+
+    /// `RECLAIM_COMPLETE` for all file systems. It may end the grace period.
+    ///
+    /// # Errors
+    /// [`StateError::CompleteAlready`] the second time.
+    pub fn complete_reclaim(&self, client: &Client) -> Result<(), StateError> {
+        client.complete_reclaim()?;
+        let identity = {
+            let registry = self.registry.lock();
+            if client.recorded() == Recorded::InPart {
+                registry.record(client.id(), Recorded::Whole);
+            }
+            registry.identity(client.id())
+        };
+        if self.grace.until_ms.load(Ordering::Relaxed) > 0
+            && let Some(Identity { is_set, owner, .. }) = identity
+        {
+            self.end_grace_if(|grace, former| {
+                former.reclaiming.remove(&(is_set, owner));
+                former.reclaiming.is_empty() && !grace.has_hosts.load(Ordering::Relaxed)
+            });
+        }
+        Ok(())
+    }
+
+    /// Nobody may reclaim any more.
+    pub fn end_grace(&self) {
+        self.end_grace_if(|_, _| true);
+    }
+
+    /// Ends the grace period if that is so, and if there is one. That is noted before anybody can see
+    /// it: who gets something new has to have that record kept first.
+    fn end_grace_if(&self, is_over: impl FnOnce(&Grace, &mut Former) -> bool) {
+        let mut former = self.grace.former.lock();
+        let has_begun = self.grace.until_ms.load(Ordering::Relaxed) > 0;
+        if is_over(&self.grace, &mut former) && has_begun {
+            *former = Former::default();
+            self.journal.records.note(&RecordEvent::GraceEnded(self.settings.instance));
+            self.grace.has_hosts.store(false, Ordering::Relaxed);
+            self.grace.until_ms.store(0, Ordering::Release);
+        }
+    }
+
+    /// A client is about to get state: it is to be recorded, if it is not. `is_reclaim`: what it had
+    /// before; else it has all that it will reclaim.
+    pub fn record(&self, client: &Client, is_reclaim: bool) {
+        let wanted = if is_reclaim { Recorded::InPart } else { Recorded::Whole };
+        if client.recorded() < wanted {
+            self.registry.lock().record(client.id(), wanted);
+        }
+    }
+
+    /// Whether there are records that are not stable yet: no reply that gives a client something may
+    /// leave before they are.
+    pub fn has_unkept_records(&self) -> bool {
+        self.journal.records.has_unkept()
+    }
+
+    /// Moves the events of records that nobody has taken behind those in `events`. What it returns is to
+    /// be given to [`State::records_are_kept`].
+    pub fn take_records(&self, events: &mut Vec<u8>) -> u64 {
+        self.journal.records.take(events)
+    }
+
+    /// The events are stable that were taken when [`State::take_records`] returned this, and all
+    /// before them.
+    pub fn records_are_kept(&self, taken: u64) {
+        self.journal.records.are_kept(taken);
+    }
+
+    /// Takes up the records that another process has left. Those of other instances may reclaim: a
+    /// grace period of a lease begins, if there are any. To be called behind [`State::restore`], and
+    /// before anybody else uses the state. From now on records are noted.
+    pub fn restore_records(&self, now_ms: u64, records: &ClientRecords) {
+        self.journal.records.begin();
+        let (mut former, mut has_others) = (Former::default(), false);
+        let registry = self.registry.lock();
+        for (id, record) in records.iter() {
+            if id.instance() == self.settings.instance {
+                registry.restore_recorded(id, record.is_complete);
+                continue;
+            }
+            has_others = true;
+            // The others may have lost a part of what they had to somebody else.
+            if record.is_complete {
+                let key = (record.is_set, record.owner.clone());
+                former.reclaiming.insert(key.clone());
+                let life = (record.principal.clone(), record.verifier);
+                former.lives.entry(key).or_default().push(life);
+            }
+        }
+        registry.record_all_with_opens();
+        for key in registry.owners_without_more_to_reclaim() {
+            former.reclaiming.remove(&key);
+        }
+        drop(registry);
+        if former.reclaiming.is_empty() {
+            if has_others {
+                self.journal.records.note(&RecordEvent::GraceEnded(self.settings.instance));
+            }
+            return;
+        }
+        *self.grace.former.lock() = former;
+        self.grace.begin(now_ms, self.settings.lease_ms);
+    }
+
+    /// The client of this id, if there is one.
+    pub fn client(&self, id: ClientId) -> Option<Arc<Client>> {
+        self.registry.lock().find(id).map(|record| Arc::clone(&record.client))
+    }
+}

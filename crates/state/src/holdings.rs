@@ -1,0 +1,138 @@
+//! What clients hold and wait for, for listings.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::client::Kind;
+use crate::{
+    Client, ClientId, FileKey, LockKind, LockRange, ShareAccess, ShareDeny, State, StateError,
+};
+
+/// What a client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// NFSv4, minor version 0.
+    Nfs40,
+    /// NFSv4, a later minor version: a session may be of any.
+    Nfs41,
+    /// NLM, beside NFSv3.
+    Nlm,
+}
+
+impl Protocol {
+    pub(crate) fn of(kind: &Kind, is_set: bool) -> Self {
+        match kind {
+            Kind::Host(_) => Self::Nlm,
+            Kind::Nfs4 if is_set => Self::Nfs40,
+            Kind::Nfs4 => Self::Nfs41,
+        }
+    }
+}
+
+/// Something that a client has at a file, or wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// The file.
+    pub file: FileKey,
+    /// Open-owner or lock-owner.
+    pub owner: Box<[u8]>,
+    /// What it is.
+    pub held: Held,
+}
+
+/// What a client has at a file, or wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// An open, or a share reservation of a host.
+    Open {
+        /// What for.
+        access: ShareAccess,
+        /// What it forbids others.
+        deny: ShareDeny,
+    },
+    /// A lock.
+    Lock {
+        /// Its bytes.
+        range: LockRange,
+        /// Its kind.
+        kind: LockKind,
+    },
+    /// A lock that it waits for.
+    Wait {
+        /// Its bytes.
+        range: LockRange,
+        /// Its kind.
+        kind: LockKind,
+        /// Who has what is in the way, or waits for longer.
+        behind: Vec<ClientId>,
+    },
+}
+
+impl State {
+    /// What a client has and waits for: opens in the order in which they were made, at most `max`; then
+    /// the locks and waits at their files, at most as many. Whether there is more. No lock of the
+    /// state is held for longer than one file takes, or the client's list of opens.
+    ///
+    /// # Errors
+    /// [`StateError::StaleClientId`].
+    pub fn holdings(&self, id: ClientId, max: usize) -> Result<(Vec<Holding>, bool), StateError> {
+        let client = self.client(id).ok_or(StateError::StaleClientId)?;
+        let mut opens: Vec<_> = {
+            let opens = client.opens.lock();
+            let of =
+                |open: &crate::opens::OpenRecord| (open.file, Arc::clone(&open.owner), open.share);
+            opens.iter().map(|(number, open)| (number, of(open))).collect()
+        };
+        opens.sort_unstable_by_key(|(number, _)| *number);
+        let mut is_cut = opens.len() > max;
+        let mut files = BTreeMap::new();
+        let mut holdings = Vec::new();
+        for (number, (file, owner, share)) in opens.into_iter().take(max) {
+            files.insert((file.file_system, file.object.as_bytes().to_vec()), (number, file));
+            // What only stands for a host's locks is no open to anybody.
+            if !share.access.is_empty() || !share.deny.is_empty() {
+                let held = Held::Open { access: share.access, deny: share.deny };
+                holdings.push(Holding { file, owner: owner.as_ref().into(), held });
+            }
+        }
+        let mut locks = Vec::new();
+        for (_, file) in files.into_values() {
+            if locks.len() > max {
+                break;
+            }
+            self.locks_of(&client, file, &mut locks);
+        }
+        is_cut |= locks.len() > max;
+        locks.truncate(max);
+        holdings.append(&mut locks);
+        Ok((holdings, is_cut))
+    }
+
+    /// Locks and waits of a client at a file.
+    fn locks_of(&self, client: &Arc<Client>, file: FileKey, locks: &mut Vec<Holding>) {
+        let all = self.locks(&file);
+        for (place, lock) in all.iter().enumerate().filter(|(_, lock)| lock.client == client.id()) {
+            let (range, kind) = (lock.range, lock.kind);
+            let held = if lock.is_waiting {
+                let before = all.iter().take(place);
+                let in_the_way = before.filter(|other| {
+                    let is_own = other.client == lock.client && other.owner == lock.owner;
+                    let is_shared = other.kind == LockKind::Read && kind == LockKind::Read;
+                    !is_own && !is_shared && overlap(other.range, range)
+                });
+                let mut behind: Vec<ClientId> = in_the_way.map(|other| other.client).collect();
+                behind.sort_unstable();
+                behind.dedup();
+                Held::Wait { range, kind, behind }
+            } else {
+                Held::Lock { range, kind }
+            };
+            locks.push(Holding { file, owner: lock.owner.clone(), held });
+        }
+    }
+}
+
+fn overlap(one: LockRange, other: LockRange) -> bool {
+    let (Ok(one), Ok(other)) = (one.span(), other.span()) else { return false };
+    one.start <= other.end && other.start <= one.end
+}

@@ -1,0 +1,199 @@
+//! Client records: which clients have state, as a start of the server has to know it that finds no
+//! image (RFC 8881 §8.4.3, RFC 7530 §9.6.3.4).
+//!
+//! A client is recorded before it is told of its first open or lock, and struck off before anybody
+//! else is told that he has what it lost. Records of another instance than the server's are the
+//! old list: their clients may reclaim until the grace period ends. One event ends it, and with it
+//! the old list. So a second crash before that loses nothing.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::ImageError;
+use super::codec::{Put, Take};
+use crate::ClientId;
+
+/// A client that has state, or had some.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientRecord {
+    /// `SETCLIENTID` made the client (minor version 0): a name space of its own.
+    pub is_set: bool,
+    /// Whether it has, or may have, all that it had before the last grace period. If not, somebody
+    /// else may have got a part of that since, and it may not reclaim after the next loss.
+    pub is_complete: bool,
+    /// The client owner.
+    pub owner: Box<[u8]>,
+    /// Its verifier: one life of the client.
+    pub verifier: [u8; 8],
+    /// Who it is.
+    pub principal: Box<[u8]>,
+    /// Where it called from, for messages.
+    pub address: IpAddr,
+}
+
+/// Something is so of the records from now on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RecordEvent {
+    Recorded(ClientId, ClientRecord),
+    /// The client has completed its reclaim.
+    Complete(ClientId),
+    /// The client has lost all that it had.
+    Struck(ClientId),
+    /// Clients of other instances than this one may not reclaim any more.
+    GraceEnded(u32),
+}
+
+impl RecordEvent {
+    fn append(&self, bytes: &mut Vec<u8>) {
+        let mut put = Put(bytes);
+        match self {
+            Self::Recorded(id, record) => {
+                put.u8(1);
+                put.u64(id.0);
+                put.bool(record.is_set);
+                put.bool(record.is_complete);
+                put.bytes(&record.owner);
+                put.array(record.verifier);
+                put.bytes(&record.principal);
+                put.address(record.address);
+            }
+            Self::Complete(id) => {
+                put.u8(2);
+                put.u64(id.0);
+            }
+            Self::Struck(id) => {
+                put.u8(3);
+                put.u64(id.0);
+            }
+            Self::GraceEnded(instance) => {
+                put.u8(4);
+                put.u32(*instance);
+            }
+        }
+    }
+
+    fn take(bytes: &mut &[u8]) -> Result<Self, ImageError> {
+        let mut take = Take(bytes);
+        let event = match take.u8()? {
+            1 => Self::Recorded(
+                take.client()?,
+                ClientRecord {
+                    is_set: take.bool()?,
+                    is_complete: take.bool()?,
+                    owner: take.bytes()?.into(),
+                    verifier: take.array()?,
+                    principal: take.bytes()?.into(),
+                    address: take.address()?,
+                },
+            ),
+            2 => Self::Complete(take.client()?),
+            3 => Self::Struck(take.client()?),
+            4 => Self::GraceEnded(take.u32()?),
+            _ => return Err(ImageError),
+        };
+        *bytes = take.0;
+        Ok(event)
+    }
+}
+
+/// What the events of records come to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientRecords(pub(crate) BTreeMap<ClientId, ClientRecord>);
+
+impl ClientRecords {
+    /// Adds events to those before.
+    ///
+    /// # Errors
+    /// [`ImageError`] if the bytes are no events. Those before the first that is none were added.
+    pub fn add(&mut self, mut events: &[u8]) -> Result<(), ImageError> {
+        while !events.is_empty() {
+            self.apply(RecordEvent::take(&mut events)?);
+        }
+        Ok(())
+    }
+
+    /// Appends events that come to these records.
+    pub fn append(&self, events: &mut Vec<u8>) {
+        for (id, record) in &self.0 {
+            RecordEvent::Recorded(*id, record.clone()).append(events);
+        }
+    }
+
+    /// The records, by client id.
+    pub fn iter(&self) -> impl Iterator<Item = (ClientId, &ClientRecord)> {
+        self.0.iter().map(|(id, record)| (*id, record))
+    }
+
+    /// How many records there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What is told of a client that is not recorded means nothing.
+    fn apply(&mut self, event: RecordEvent) {
+        match event {
+            RecordEvent::Recorded(id, record) => {
+                self.0.insert(id, record);
+            }
+            RecordEvent::Complete(id) => {
+                if let Some(record) = self.0.get_mut(&id) {
+                    record.is_complete = true;
+                }
+            }
+            RecordEvent::Struck(id) => {
+                self.0.remove(&id);
+            }
+            RecordEvent::GraceEnded(instance) => self.0.retain(|id, _| id.instance() == instance),
+        }
+    }
+}
+
+/// Events of records that nobody has taken yet. Nothing is in it until [`RecordJournal::begin`].
+#[derive(Default)]
+pub(crate) struct RecordJournal {
+    is_kept: AtomicBool,
+    events: Mutex<Vec<u8>>,
+    /// How many events were noted. It rises under the lock of `events`.
+    noted: AtomicU64,
+    /// How many of these are stable.
+    kept: AtomicU64,
+}
+
+impl RecordJournal {
+    /// From now on events are noted, since somebody takes them.
+    pub(crate) fn begin(&self) {
+        self.is_kept.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes an event.
+    pub(crate) fn note(&self, event: &RecordEvent) {
+        if self.is_kept.load(Ordering::Relaxed) {
+            let mut events = self.events.lock();
+            event.append(&mut events);
+            self.noted.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn has_unkept(&self) -> bool {
+        self.kept.load(Ordering::Acquire) < self.noted.load(Ordering::Acquire)
+    }
+
+    /// Moves all events behind those in `taken`; how many were ever noted by then.
+    pub(crate) fn take(&self, taken: &mut Vec<u8>) -> u64 {
+        let mut events = self.events.lock();
+        taken.append(&mut events);
+        self.noted.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn are_kept(&self, count: u64) {
+        self.kept.fetch_max(count, Ordering::Release);
+    }
+}

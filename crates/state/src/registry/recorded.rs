@@ -1,0 +1,96 @@
+//! Which clients are recorded on stable storage ([`ClientRecord`]).
+
+use super::{Record, Registry};
+use crate::ClientId;
+use crate::client::Recorded;
+use crate::image::{ClientRecord, RecordEvent};
+
+/// By what a client is found again after the server has lost its state.
+pub(crate) struct Identity {
+    pub(crate) is_set: bool,
+    pub(crate) owner: Box<[u8]>,
+    pub(crate) verifier: [u8; 8],
+    pub(crate) principal: Box<[u8]>,
+}
+
+impl Record {
+    fn of_nfs4(&self) -> Option<&Self> {
+        Some(self).filter(|record| record.is_confirmed() && record.client.host().is_none())
+    }
+}
+
+impl Registry {
+    /// Who a confirmed client is.
+    pub(crate) fn identity(&self, id: ClientId) -> Option<Identity> {
+        let record = self.find(id)?.of_nfs4()?;
+        Some(Identity {
+            is_set: record.set.is_some(),
+            owner: record.owner.as_ref().into(),
+            verifier: record.verifier,
+            principal: record.principal.0.clone(),
+        })
+    }
+
+    /// Notes that a client is recorded, as far as that is new.
+    pub(crate) fn record(&self, id: ClientId, wanted: Recorded) {
+        let Some(record) = self.find(id).and_then(Record::of_nfs4) else { return };
+        let known = record.client.recorded();
+        if known >= wanted {
+            return;
+        }
+        let event = if known == Recorded::Not {
+            RecordEvent::Recorded(
+                id,
+                ClientRecord {
+                    is_set: record.set.is_some(),
+                    is_complete: wanted == Recorded::Whole,
+                    owner: record.owner.as_ref().into(),
+                    verifier: record.verifier,
+                    principal: record.principal.0.clone(),
+                    address: record.address,
+                },
+            )
+        } else {
+            RecordEvent::Complete(id)
+        };
+        self.journal.records.note(&event);
+        record.client.set_recorded(wanted);
+    }
+
+    /// A client that left is struck off, before anybody can get what it had.
+    pub(super) fn strike(&self, record: &Record) {
+        if record.client.recorded() > Recorded::Not {
+            self.journal.records.note(&RecordEvent::Struck(record.client.id()));
+        }
+    }
+
+    /// A client was recorded before the process began. If it is gone, it left since.
+    pub(crate) fn restore_recorded(&self, id: ClientId, is_complete: bool) {
+        match self.find(id) {
+            Some(record) => record.client.set_recorded(if is_complete {
+                Recorded::Whole
+            } else {
+                Recorded::InPart
+            }),
+            None => self.journal.records.note(&RecordEvent::Struck(id)),
+        }
+    }
+
+    /// Records all clients with opens that are not, since their records were lost.
+    pub(crate) fn record_all_with_opens(&self) {
+        for record in self.records().filter_map(Record::of_nfs4) {
+            let has_all = record.client.has_completed_reclaim();
+            let wanted = if has_all { Recorded::Whole } else { Recorded::InPart };
+            if record.client.opens.lock().count() > 0 && record.client.recorded() == Recorded::Not {
+                self.record(record.client.id(), wanted);
+            }
+        }
+    }
+
+    /// Owners whose clients have sent `RECLAIM_COMPLETE`; by `SETCLIENTID` there are none.
+    pub(crate) fn owners_without_more_to_reclaim(&self) -> impl Iterator<Item = (bool, Box<[u8]>)> {
+        let records = self.records().filter_map(Record::of_nfs4);
+        let have_all = records.filter(|record| record.client.has_completed_reclaim());
+        have_all.map(|record| (record.set.is_some(), record.owner.as_ref().into()))
+    }
+}

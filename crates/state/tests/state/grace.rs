@@ -1,0 +1,282 @@
+//! Unit ring: who may reclaim after the server has lost its state, and until when.
+
+use std::sync::Arc;
+
+use steadfast_state::{
+    Client, ClientRecords, Open, SetClient, Settings, ShareAccess, ShareDeny, State, StateError,
+    StateId,
+};
+
+use crate::common::{LEASE_MS, create, exchange, file, principal};
+
+/// What would be on the disk.
+#[derive(Clone, Default)]
+struct Disk(ClientRecords);
+
+impl Disk {
+    /// All that is noted becomes stable.
+    fn keep(&mut self, state: &State) {
+        let mut events = Vec::new();
+        let taken = state.take_records(&mut events);
+        self.0.add(&events).expect("done");
+        state.records_are_kept(taken);
+        assert!(!state.has_unkept_records());
+        assert_eq!(ClientRecords::read_file(&self.0.file()), Ok(self.0.clone()));
+    }
+
+    /// A server that has lost everything else.
+    fn start(&self, instance: u32) -> State {
+        let state = State::new(Settings::new(instance));
+        state.restore_records(0, &self.0);
+        state
+    }
+}
+
+/// A client from minor version 1 on, with a session.
+fn client(state: &State, now_ms: u64, owner: &str, verifier: u64) -> Arc<Client> {
+    client_as(state, now_ms, owner, verifier, "root")
+}
+
+fn client_as(state: &State, now_ms: u64, owner: &str, verifier: u64, who: &str) -> Arc<Client> {
+    let exchanged = exchange(state, now_ms, owner, verifier, who).expect("known");
+    let created = create(state, now_ms, exchanged.client, exchanged.sequence, who);
+    let session = created.expect("a session").session;
+    Arc::clone(state.session(&session).expect("a session").client())
+}
+
+/// A client of minor version 0.
+fn set_client(state: &State, now_ms: u64, owner: &str) -> Arc<Client> {
+    let principal = principal("root");
+    let request = SetClient {
+        owner: owner.as_bytes(),
+        verifier: [1; 8],
+        principal: &principal,
+        callback: steadfast_state::Callback::default(),
+        address: "10.0.0.2".parse().expect("done"),
+    };
+    let set = state.set_client(now_ms, &request).expect("done");
+    state.confirm_set_client(now_ms, set.client, set.confirm, &principal).expect("done");
+    state.set_client_of(now_ms, set.client).expect("done")
+}
+
+/// Opens a file as the engine does.
+fn open(state: &State, client: &Arc<Client>, is_reclaim: bool) -> Result<StateId, StateError> {
+    open_file(state, client, 1, is_reclaim)
+}
+
+fn open_file(
+    state: &State,
+    client: &Arc<Client>,
+    number: u8,
+    is_reclaim: bool,
+) -> Result<StateId, StateError> {
+    state.record(client, is_reclaim);
+    let (access, deny) = (ShareAccess::WRITE, ShareDeny::WRITE);
+    state.open(client, &Open { owner: b"o", file: file(number), access, deny })
+}
+
+#[test]
+fn a_client_is_recorded_before_its_first_open_and_once() {
+    let mut disk = Disk::default();
+    let state = disk.start(1);
+    let one = client(&state, 0, "one", 1);
+    state.complete_reclaim(&one).expect("done");
+    assert!(!state.has_unkept_records(), "it has nothing yet");
+    open(&state, &one, false).expect("done");
+    assert!(state.has_unkept_records());
+    disk.keep(&state);
+    open_file(&state, &one, 2, false).expect("done");
+    assert!(!state.has_unkept_records(), "an OPEN costs no flush but the first");
+    let records: Vec<_> = disk.0.iter().collect();
+    assert_eq!(records.len(), 1);
+    assert_eq!((records[0].0, &*records[0].1.owner), (one.id(), &b"one"[..]));
+    assert!(records[0].1.is_complete);
+}
+
+#[test]
+fn only_who_is_recorded_may_reclaim_until_he_has_all() {
+    let mut disk = Disk::default();
+    let state = disk.start(1);
+    let one = client(&state, 0, "one", 1);
+    open(&state, &one, false).expect("done");
+    disk.keep(&state);
+    assert!(!disk.start(1).is_in_grace(0), "nothing was lost");
+
+    let state = disk.start(2);
+    assert!(state.is_in_grace(0));
+    let stranger = client(&state, 0, "two", 1);
+    let restarted = client(&state, 0, "one", 2);
+    assert_eq!(state.may_reclaim(0, &stranger), Err(StateError::NoGrace));
+    assert_eq!(state.may_reclaim(0, &restarted), Err(StateError::NoGrace), "another life");
+    let state = disk.start(2);
+    let false_one = client_as(&state, 0, "one", 1, "other");
+    assert_eq!(state.may_reclaim(0, &false_one), Err(StateError::NoGrace), "another user");
+    let state = disk.start(2);
+    let set = set_client(&state, 0, "one");
+    assert_eq!(state.may_reclaim(0, &set), Err(StateError::NoGrace), "another name space");
+    let stranger = client(&state, 0, "two", 1);
+    let one = client(&state, 0, "one", 1);
+    assert_eq!(state.may_reclaim(0, &one), Ok(()));
+    open(&state, &one, true).expect("done");
+    state.complete_reclaim(&stranger).expect("done");
+    assert!(state.is_in_grace(0));
+    let anonymous = state.judge(&stranger, &StateId::ANONYMOUS, &file(7), ShareAccess::READ);
+    assert_eq!(anonymous, Err(StateError::Grace));
+
+    state.complete_reclaim(&one).expect("done");
+    assert!(!state.is_in_grace(0), "all have what they had");
+    assert_eq!(state.may_reclaim(0, &one), Err(StateError::NoGrace));
+    assert!(state.has_unkept_records(), "nobody may get anything before that is stable");
+    disk.keep(&state);
+    let instances: Vec<u64> = disk.0.iter().map(|(id, _)| id.0 >> 32).collect();
+    assert_eq!(instances, [2], "the new list has taken the place of the old one");
+    assert_eq!(state.complete_reclaim(&one), Err(StateError::CompleteAlready));
+}
+
+#[test]
+fn grace_lasts_a_lease_at_most_and_that_if_somebody_cannot_end_it() {
+    let mut disk = Disk::default();
+    let state = disk.start(1);
+    open(&state, &client(&state, 0, "one", 1), false).expect("done");
+    open_file(&state, &set_client(&state, 0, "old"), 2, false).expect("done");
+    disk.keep(&state);
+    let state = disk.start(2);
+    state.complete_reclaim(&client(&state, 0, "one", 1)).expect("done");
+    let old = set_client(&state, 0, "old");
+    assert!(state.is_in_grace(LEASE_MS - 1));
+    assert_eq!(state.may_reclaim(LEASE_MS - 1, &old), Ok(()));
+    assert!(!state.has_unkept_records());
+    assert_eq!(state.may_reclaim(LEASE_MS, &old), Err(StateError::NoGrace));
+    assert!(state.has_unkept_records(), "that it is over");
+    assert!(!state.is_in_grace(LEASE_MS - 1), "it never comes again");
+
+    // Hosts that speak NLM cannot end it either.
+    let state = disk.start(2);
+    assert!(!state.hosts_may_reclaim(0));
+    state.begin_grace(0, LEASE_MS);
+    assert!(state.hosts_may_reclaim(0));
+    state.complete_reclaim(&client(&state, 0, "one", 1)).expect("done");
+    assert!(state.is_in_grace(0));
+}
+
+#[test]
+fn a_second_crash_in_grace_loses_nothing() {
+    let mut disk = Disk::default();
+    let state = disk.start(1);
+    open(&state, &client(&state, 0, "one", 1), false).expect("done");
+    open_file(&state, &client(&state, 0, "two", 1), 2, false).expect("done");
+    disk.keep(&state);
+    let state = disk.start(2);
+    open(&state, &client(&state, 0, "one", 1), true).expect("done");
+    disk.keep(&state);
+    let state = disk.start(3);
+    for owner in ["one", "two"] {
+        let client = client(&state, 0, owner, 1);
+        assert_eq!(state.may_reclaim(0, &client), Ok(()), "{owner:?}");
+    }
+}
+
+#[test]
+fn who_had_not_reclaimed_all_when_grace_ended_may_not_reclaim_after_the_next_crash() {
+    let mut disk = Disk::default();
+    let state = disk.start(1);
+    let one = client(&state, 0, "one", 1);
+    open(&state, &one, false).expect("done");
+    open_file(&state, &one, 2, false).expect("done");
+    disk.keep(&state);
+    let state = disk.start(2);
+    let one = client(&state, 0, "one", 1);
+    open(&state, &one, true).expect("done");
+    assert!(!state.is_in_grace(LEASE_MS));
+    // Somebody has the other file for a while.
+    let two = client(&state, LEASE_MS, "two", 1);
+    state.complete_reclaim(&two).expect("done");
+    let id = open_file(&state, &two, 2, false).expect("done");
+    state.close(&two, &id, None).expect("done");
+    disk.keep(&state);
+    {
+        let state = disk.start(3);
+        let one = client(&state, 0, "one", 1);
+        assert_eq!(state.may_reclaim(0, &one), Err(StateError::NoGrace));
+    }
+    // Once it says that it has all that it wanted, it counts as any other.
+    state.complete_reclaim(&one).expect("done");
+    disk.keep(&state);
+    let state = disk.start(3);
+    assert_eq!(state.may_reclaim(0, &client(&state, 0, "one", 1)), Ok(()));
+}
+
+#[test]
+fn who_lost_what_it_had_to_another_is_struck_off_first() {
+    let mut disk = Disk::default();
+    let state = disk.start(1);
+    let one = client(&state, 0, "one", 1);
+    open(&state, &one, false).expect("done");
+    disk.keep(&state);
+    let now_ms = LEASE_MS + 1;
+    let two = client(&state, now_ms, "two", 1);
+    let id = open(&state, &two, false).expect("done");
+    assert!(state.has_unkept_records());
+    disk.keep(&state);
+    state.close(&two, &id, None).expect("done");
+    let state = disk.start(2);
+    assert_eq!(
+        state.may_reclaim(0, &client(&state, 0, "one", 1)),
+        Err(StateError::NoGrace),
+        "the file was another's meanwhile"
+    );
+    assert_eq!(state.may_reclaim(0, &client(&state, 0, "two", 1)), Ok(()));
+}
+
+#[test]
+fn whoever_leaves_is_struck_off() {
+    let mut disk = Disk::default();
+    let state = disk.start(1);
+    let clients = ["one", "two"].map(|owner| client(&state, 0, owner, 1));
+    for (client, number) in clients.iter().zip(1..) {
+        open_file(&state, client, number, false).expect("done");
+    }
+    disk.keep(&state);
+    state.remove_client(clients[0].id()).expect("done");
+    // A new life of the host.
+    client(&state, 0, "two", 2);
+    disk.keep(&state);
+    assert!(disk.0.is_empty());
+    assert!(!disk.start(2).is_in_grace(0), "nobody has anything to reclaim");
+}
+
+#[test]
+fn a_process_that_goes_on_with_the_state_goes_on_with_the_records() {
+    let mut disk = Disk::default();
+    let state = disk.start(1);
+    state.begin_keeping();
+    let (one, two) = (client(&state, 0, "one", 1), client(&state, 0, "two", 1));
+    open(&state, &one, false).expect("done");
+    open_file(&state, &two, 2, false).expect("done");
+    disk.keep(&state);
+    let left = client(&state, 0, "left", 1);
+    open_file(&state, &left, 3, false).expect("done");
+    disk.keep(&state);
+    // It left, and the process was killed before that was stable.
+    state.remove_client(left.id()).expect("done");
+    let mut events = Vec::new();
+    state.take_events(&mut events);
+    let mut image = steadfast_state::Image::default();
+    image.add(&events).expect("done");
+    let again = |disk: &Disk| {
+        let state = State::new(Settings::new(1));
+        state.restore(0, image.clone());
+        state.restore_records(0, &disk.0);
+        state
+    };
+    let state = again(&disk);
+    assert!(!state.is_in_grace(0));
+    let one = state.client(one.id()).expect("done");
+    open_file(&state, &one, 4, false).expect("done");
+    disk.keep(&state);
+    assert_eq!(disk.0.len(), 2);
+    // Without the records all who have something are recorded anew.
+    let mut lost = Disk::default();
+    lost.keep(&again(&lost));
+    assert_eq!(lost.0.len(), 2);
+}
