@@ -252,9 +252,9 @@ pub(crate) struct ServerArguments {
     /// Serve TCP only.
     #[arg(long)]
     pub(crate) no_udp: bool,
-    /// Serve NFSv4.0, 4.1 and 4.2 beside NFSv3 (docs/nfsv4.md says what of it is not there yet).
+    /// Serve NFSv3 without NFSv4.0, 4.1 and 4.2 (docs/nfsv4.md).
     #[arg(long)]
-    pub(crate) nfs4: bool,
+    pub(crate) no_nfs4: bool,
     /// Serve NFSv2 too, for old devices (docs/nfsv2.md says which shares cannot be).
     #[arg(long)]
     pub(crate) nfs2: bool,

@@ -95,7 +95,7 @@ fn requests_in_flight_get_the_reply_of_their_one_execution() {
         std::env::var("STEADFAST_SHARE").unwrap_or_default()
     );
     let configuration = place.write("steadfast.toml", &text);
-    let start = || Running::start(&place, 0, &["--nfs4", "--config", utf8(&configuration)]);
+    let start = || Running::start(&place, 0, &["--config", utf8(&configuration)]);
     let mut running = start();
     let mut slots = slots(&place, running.address);
     let (mut answered, mut in_flight) = (0, 0);

@@ -151,7 +151,7 @@ fn open(fixture: &Fixture, name: &str) -> File {
 
 #[test]
 fn clients_and_local_processes_keep_each_other_out() {
-    let mut fixture = Fixture::with(&["--no-root-squash", "--nfs4"]);
+    let mut fixture = Fixture::with(&["--no-root-squash"]);
     let handle = fixture.file("f");
     let local = open(&fixture, "f");
     let mut nlm = Nlm::new(&fixture.running);

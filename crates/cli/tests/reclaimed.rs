@@ -26,7 +26,7 @@ fn place() -> Place {
 }
 
 fn start(place: &Place) -> Running {
-    Running::start(place, 0, &[utf8(&place.share), "--nfs4", "--no-root-squash"])
+    Running::start(place, 0, &[utf8(&place.share), "--no-root-squash"])
 }
 
 /// The server is killed, and what is in memory is gone.

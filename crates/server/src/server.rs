@@ -441,9 +441,9 @@ fn start_outbound(engine: &Arc<Engine>, nsm: Nsm) -> Sender {
     outbound
 }
 
-/// The versions that are served only where the settings say so.
+/// The versions beside NFSv3: NFSv4 unless the settings say no, NFSv2 where they say so.
 fn asked_for(settings: &ServerSettings) -> OptionalVersions {
-    OptionalVersions { nfs2: settings.nfs2.unwrap_or(false), nfs4: settings.nfs4.unwrap_or(false) }
+    OptionalVersions { nfs2: settings.nfs2.unwrap_or(false), nfs4: settings.nfs4.unwrap_or(true) }
 }
 
 fn start_shares(

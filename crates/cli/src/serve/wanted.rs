@@ -133,8 +133,8 @@ impl ServerArguments {
         if self.nfs2 {
             server.nfs2 = Some(true);
         }
-        if self.nfs4 {
-            server.nfs4 = Some(true);
+        if self.no_nfs4 {
+            server.nfs4 = Some(false);
         }
         if self.no_rpcbind {
             server.rpcbind = Some(false);
