@@ -89,6 +89,13 @@ impl Engine {
         hosts.iter().map(|host| (host.name().to_vec(), host.address())).collect()
     }
 
+    /// Names and addresses of the hosts that have to stay recorded ([`Outbound::record`]). Others are
+    /// recorded again before they get something, if that comes after this.
+    pub fn hosts_in_use(&self) -> Vec<(Vec<u8>, IpAddr)> {
+        let hosts = self.shared.state.hosts_in_use();
+        hosts.iter().map(|host| (host.name().to_vec(), host.address())).collect()
+    }
+
     /// Whether the host still has to be told of a grant: it has the lock, and has not answered.
     pub fn is_grant_unanswered(&self, grant: &Grant) -> bool {
         let Grant { host, file, owner, range, kind } = grant;

@@ -50,7 +50,7 @@ mod v40;
 pub use client::Client;
 pub use error::StateError;
 pub use exchange::{ExchangeId, ExchangedId};
-pub use hosts::{Effect, Host};
+pub use hosts::{Effect, Host, HostInUse};
 pub use ids::{ClientId, FileKey, Principal, SessionId, ShareAccess, ShareDeny, StateId};
 pub use image::{Image, ImageError};
 pub use locking::{Conflict, Lock, LockBy, LockError, LockRange, LockReport};
