@@ -158,7 +158,14 @@ impl Shared {
             granted.encode(&mut w);
         } else {
             let v4::TestArgs { cookie, exclusive, lock } = granted;
-            nlm::v1::TestArgs { cookie, exclusive, lock: lock.into() }.encode(&mut w);
+            let (offset, length) = (u32::try_from(lock.offset), u32::try_from(lock.length));
+            let mut lock: nlm::v1::Lock<'_> = lock.into();
+            // The client knows its lock by the numbers that it asked with, though the range may go
+            // beyond those of 32 bits.
+            if let (Ok(offset), Ok(length)) = (offset, length) {
+                (lock.offset, lock.length) = (offset, length);
+            }
+            nlm::v1::TestArgs { cookie, exclusive, lock }.encode(&mut w);
         }
         OutboundCall {
             to: grant.host.address(),
