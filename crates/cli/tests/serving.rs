@@ -25,19 +25,27 @@ fn create(client: &mut Nfs3Client, root: &FileHandle, name: &str, data: &[u8]) -
 }
 
 #[test]
+fn without_nfs4_the_printed_line_mounts_by_nfs3() {
+    let place = Place::new();
+    let running = Running::start(&place, 0, &[utf8(&place.share), "--no-nfs4"]);
+    let (port, shared) = (running.address.port(), utf8(&place.share));
+    assert_eq!(
+        running.mount_line,
+        format!(
+            "mount -t nfs -o vers=3,nolock,port={port},mountport={port},proto=tcp,mountproto=tcp \
+             127.0.0.1:{shared} /mnt"
+        )
+    );
+}
+
+#[test]
 fn a_directory_is_made_served_and_the_server_stops_cleanly() {
     let place = Place::new();
     let running = Running::start(&place, 0, &[utf8(&place.share)]);
     assert!(place.share.is_dir());
     let port = running.address.port();
-    assert_eq!(
-        running.mount_line,
-        format!(
-            "mount -t nfs -o vers=3,nolock,port={port},mountport={port},proto=tcp,mountproto=tcp \
-             127.0.0.1:{} /mnt",
-            utf8(&place.share)
-        )
-    );
+    let shared = utf8(&place.share);
+    assert_eq!(running.mount_line, format!("mount -t nfs -o port={port} 127.0.0.1:{shared} /mnt"));
     let (mut client, root) = mount(&running, utf8(&place.share)).expect("mounted");
     let file = create(&mut client, &root, "file", b"steadfast");
     assert_eq!(client.read(&file, 0, 100).expect("read").data, b"steadfast");

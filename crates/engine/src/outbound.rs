@@ -90,6 +90,13 @@ impl Engine {
         hosts.iter().map(|host| (host.name().to_vec(), host.address())).collect()
     }
 
+    /// Names and addresses of the hosts that have to stay recorded ([`Outbound::record`]). Others are
+    /// recorded again before they get something, if that comes after this.
+    pub fn hosts_in_use(&self) -> Vec<(Vec<u8>, IpAddr)> {
+        let hosts = self.shared.state.hosts_in_use();
+        hosts.iter().map(|host| (host.name().to_vec(), host.address())).collect()
+    }
+
     /// Whether the host still has to be told of a grant: it has the lock, and has not answered.
     pub fn is_grant_unanswered(&self, grant: &Grant) -> bool {
         let Grant { host, file, owner, range, kind } = grant;
@@ -183,7 +190,14 @@ impl Shared {
             granted.encode(&mut w);
         } else {
             let v4::TestArgs { cookie, exclusive, lock } = granted;
-            nlm::v1::TestArgs { cookie, exclusive, lock: lock.into() }.encode(&mut w);
+            let (offset, length) = (u32::try_from(lock.offset), u32::try_from(lock.length));
+            let mut lock: nlm::v1::Lock<'_> = lock.into();
+            // The client knows its lock by the numbers that it asked with, though the range may go
+            // beyond those of 32 bits.
+            if let (Ok(offset), Ok(length)) = (offset, length) {
+                (lock.offset, lock.length) = (offset, length);
+            }
+            nlm::v1::TestArgs { cookie, exclusive, lock }.encode(&mut w);
         }
         OutboundCall {
             to: grant.host.address(),

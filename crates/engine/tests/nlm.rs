@@ -401,6 +401,29 @@ fn versions_1_and_3_have_numbers_of_32_bits() {
 }
 
 #[test]
+fn a_grant_of_32_bits_has_the_numbers_of_the_request() {
+    let (server, one, two) = two();
+    for (offset, length) in [(10, u32::MAX), (u32::MAX, u32::MAX), (0, 0), (3, 4)] {
+        let lock = |client: &Client, block| {
+            let v4::LockArgs { cookie, exclusive, lock, reclaim, state, .. } =
+                client.lock_args(1, true, block);
+            let lock = v1::Lock { offset, length, ..lock.into() };
+            xdr(&v1::LockArgs { cookie, block, exclusive, lock, reclaim, state })
+        };
+        assert_eq!(server.stat(&one, 3, 2, &lock(&one, false)), NlmStat::Granted);
+        assert_eq!(server.stat(&two, 3, 2, &lock(&two, true)), NlmStat::Blocked);
+        for client in [&one, &two] {
+            let lock = v1::Lock { offset, length, ..client.lock(1).into() };
+            let unlock = xdr(&v1::UnlockArgs { cookie: b"cook", lock });
+            assert_eq!(server.stat(client, 3, 4, &unlock), NlmStat::Granted);
+        }
+        let call = server.sent().pop().unwrap();
+        let granted = v1::TestArgs::decode(&mut Reader::new(&call.arguments)).unwrap();
+        assert_eq!((granted.lock.offset, granted.lock.length), (offset, length));
+    }
+}
+
+#[test]
 fn messages_get_their_results_by_a_call() {
     let (server, one, _) = two();
     let empty = |procedure, arguments: &[u8]| {

@@ -19,14 +19,22 @@ use crate::error::{StartError, Tried};
 
 /// Before the line of a host that has lost its locks and was not told yet.
 const LOST: &str = "lost ";
-/// Hosts that are recorded at most. Others get no locks.
-const HOSTS_MAX: usize = 65_536;
+/// Hosts that are recorded at most, and of one address. Those without locks make room; the engine
+/// has half as many. Others get no locks.
+const HOSTS_MAX: usize = 8_192;
+const HOSTS_OF_ADDRESS_MAX: usize = 128;
 
 /// A host that has locks, or had some when it was recorded.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RecordedHost {
     pub(crate) address: IpAddr,
     pub(crate) name: Vec<u8>,
+}
+
+impl From<(Vec<u8>, IpAddr)> for RecordedHost {
+    fn from((name, address): (Vec<u8>, IpAddr)) -> Self {
+        Self { address, name }
+    }
 }
 
 impl RecordedHost {
@@ -71,6 +79,15 @@ struct Hosts {
     former: BTreeSet<RecordedHost>,
     /// Counts the changes of both.
     changes: u64,
+}
+
+impl Hosts {
+    /// Whether no other host of this address may be recorded.
+    fn is_crowded(&self, address: IpAddr) -> bool {
+        let first = RecordedHost { address, name: Vec::new() };
+        let its = self.current.range(first..).take_while(|host| host.address == address);
+        self.current.len() >= HOSTS_MAX || its.count() >= HOSTS_OF_ADDRESS_MAX
+    }
 }
 
 /// The record of hosts.
@@ -139,15 +156,26 @@ impl Nsm {
         self.hosts.lock().former.iter().cloned().collect()
     }
 
-    /// Records a host. It is on the disk when this returns.
+    /// Records a host. It is on the disk when this returns. `in_use` says who must stay recorded, this
+    /// one among them, if anybody knows: it is asked when there are too many.
     ///
     /// # Errors
     /// When it cannot be written, or too many are recorded.
-    pub(crate) fn record(&self, host: RecordedHost) -> io::Result<()> {
+    pub(crate) fn record(
+        &self,
+        host: RecordedHost,
+        in_use: impl FnOnce() -> Option<BTreeSet<RecordedHost>>,
+    ) -> io::Result<()> {
         let change = {
             let mut hosts = self.hosts.lock();
             if !hosts.current.contains(&host) {
-                if hosts.current.len() >= HOSTS_MAX {
+                // Nobody is recorded meanwhile, whom it would not name.
+                if hosts.is_crowded(host.address)
+                    && let Some(in_use) = in_use()
+                {
+                    hosts.current.retain(|host| in_use.contains(host));
+                }
+                if hosts.is_crowded(host.address) {
                     return Err(io::Error::other("too many hosts have locks"));
                 }
                 hosts.current.insert(host);
@@ -244,18 +272,18 @@ mod tests {
         assert_eq!((first.state_number(), first.former()), (1, vec![]));
         assert_eq!(open().state_number(), 1, "nobody has lost anything");
         let (one, two) = (host("10.0.0.1", b"one"), host("10.0.0.2", b"two"));
-        first.record(one.clone()).expect("recorded");
-        first.record(one.clone()).expect("recorded");
-        first.record(two.clone()).expect("recorded");
+        first.record(one.clone(), || None).expect("recorded");
+        first.record(one.clone(), || None).expect("recorded");
+        first.record(two.clone(), || None).expect("recorded");
 
         let second = open();
         assert_eq!((second.state_number(), second.former()), (3, vec![one.clone(), two.clone()]));
-        second.record(two.clone()).expect("recorded");
+        second.record(two.clone(), || None).expect("recorded");
         // A stop or crash before all were told.
         second.keep(&[]).expect("kept");
         let third = open();
         assert_eq!((third.state_number(), third.former().len()), (5, 2));
-        third.record(two.clone()).expect("recorded");
+        third.record(two.clone(), || None).expect("recorded");
         third.forget_former().expect("forgotten");
         third.keep(std::slice::from_ref(&two)).expect("kept");
         assert_eq!(open().former(), [two]);
@@ -271,7 +299,7 @@ mod tests {
             Nsm::open(place.path(), is_lost).map_err(|error| error.to_string()).expect("opened")
         };
         let (one, two) = (host("10.0.0.1", b"one"), host("10.0.0.2", b"two"));
-        open(true).record(one.clone()).expect("recorded");
+        open(true).record(one.clone(), || None).expect("recorded");
         let second = open(false);
         assert_eq!((second.state_number(), second.former()), (1, vec![]));
         let third = open(true);
@@ -281,13 +309,40 @@ mod tests {
             std::slice::from_ref(&one),
             "also if nobody was recorded since"
         );
-        third.record(two.clone()).expect("recorded");
+        third.record(two.clone(), || None).expect("recorded");
         // Killed before the first one was told.
         let fourth = open(false);
         assert_eq!((fourth.state_number(), fourth.former()), (3, vec![one.clone()]));
         fourth.forget_former().expect("forgotten");
         assert_eq!(open(false).former(), []);
         assert_eq!(open(true).former(), [two]);
+    }
+
+    #[test]
+    fn names_without_locks_make_room() {
+        let place = tempfile::tempdir().expect("a directory");
+        let open = |is_lost| {
+            Nsm::open(place.path(), is_lost).map_err(|error| error.to_string()).expect("opened")
+        };
+        let nsm = open(true);
+        let (busy, other) = (host("10.0.0.1", b"busy"), host("10.0.0.2", b"other"));
+        let in_use = || Some(BTreeSet::from([busy.clone(), other.clone()]));
+        for host in [&busy, &other] {
+            nsm.record(host.clone(), in_use).expect("recorded");
+        }
+        for number in 0..HOSTS_OF_ADDRESS_MAX + 20 {
+            let name = format!("name{number}");
+            nsm.record(host("10.0.0.1", name.as_bytes()), in_use).expect("recorded");
+        }
+        let left = open(true).former();
+        assert!(left.len() < 2 + HOSTS_OF_ADDRESS_MAX);
+        assert!(left.contains(&busy) && left.contains(&other));
+        // If all have locks, none more is recorded.
+        for number in 0..=HOSTS_OF_ADDRESS_MAX {
+            let name = format!("name{number}");
+            let recorded = nsm.record(host("10.0.0.3", name.as_bytes()), || None);
+            assert_eq!(recorded.is_ok(), number < HOSTS_OF_ADDRESS_MAX);
+        }
     }
 
     #[test]
@@ -300,7 +355,7 @@ mod tests {
             for number in 0..8 {
                 let nsm = &nsm;
                 scope.spawn(move || {
-                    nsm.record(host(&format!("10.0.0.{number}"), b"h")).expect("recorded");
+                    nsm.record(host(&format!("10.0.0.{number}"), b"h"), || None).expect("recorded");
                 });
             }
         });

@@ -27,6 +27,8 @@ pub(crate) struct HostData {
     /// The host's state number, as it said last; 0 if it never did.
     state: AtomicU32,
     is_recorded: AtomicBool,
+    /// Calls that are about to give it something.
+    users: AtomicUsize,
     ranges: AtomicIsize,
 }
 
@@ -37,6 +39,7 @@ impl HostData {
             address,
             state: AtomicU32::new(state),
             is_recorded: AtomicBool::new(false),
+            users: AtomicUsize::new(0),
             ranges: AtomicIsize::new(0),
         }
     }
@@ -101,14 +104,33 @@ impl Host {
         self.data.address
     }
 
-    /// Whether [`Host::set_recorded`] was called.
+    /// Whether [`Host::set_recorded`] was called, and [`State::hosts_in_use`] has not found since that
+    /// the host has nothing.
     pub fn is_recorded(&self) -> bool {
-        self.data.is_recorded.load(Ordering::Acquire)
+        self.data.is_recorded.load(Ordering::SeqCst)
+    }
+
+    /// The host is about to get something: it counts among [`State::hosts_in_use`] as long as the
+    /// result lives. To be called before [`Host::is_recorded`].
+    pub fn begin_use(&self) -> HostInUse {
+        self.data.users.fetch_add(1, Ordering::SeqCst);
+        HostInUse(Arc::clone(&self.data))
     }
 
     /// It is recorded where a restart finds it, so that it may get its first lock.
     pub fn set_recorded(&self) {
-        self.data.is_recorded.store(true, Ordering::Release);
+        self.data.is_recorded.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A host that is about to get something.
+#[derive(Debug)]
+#[must_use = "it ends with this"]
+pub struct HostInUse(Arc<HostData>);
+
+impl Drop for HostInUse {
+    fn drop(&mut self) {
+        self.0.users.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -224,6 +246,25 @@ impl State {
         let registry = self.registry.lock();
         let clients = registry.all_hosts().filter(|client| client.opens.lock().count() > 0);
         clients.filter_map(Host::of).collect()
+    }
+
+    /// All hosts that have locks, wait for some, or are about to. All others count as not recorded from
+    /// now on.
+    pub fn hosts_in_use(&self) -> Vec<Host> {
+        let mut hosts: Vec<Host> = {
+            let registry = self.registry.lock();
+            registry.all_hosts().filter_map(Host::of).collect()
+        };
+        hosts.retain(|host| {
+            if host.client.opens.lock().count() > 0 {
+                return true;
+            }
+            // Who still finds it recorded has begun its use before this, and is seen; who has got
+            // something and ended its use meanwhile, too.
+            host.data.is_recorded.store(false, Ordering::SeqCst);
+            host.data.users.load(Ordering::SeqCst) > 0 || host.client.opens.lock().count() > 0
+        });
+        hosts
     }
 
     /// Frees all that a host has and waits for.

@@ -59,7 +59,7 @@ pub use client::Client;
 pub use error::StateError;
 pub use exchange::{ExchangeId, ExchangedId};
 pub use holdings::{Held, Holding, Protocol};
-pub use hosts::{Effect, Host};
+pub use hosts::{Effect, Host, HostInUse};
 pub use ids::{ClientId, FileKey, Principal, SessionId, ShareAccess, ShareDeny, StateId};
 pub use image::{ClientRecord, ClientRecords, Image, ImageError, RecordsError, Together};
 pub use locking::{Conflict, Lock, LockBy, LockError, LockRange, LockReport};

@@ -250,7 +250,7 @@ pub(crate) struct Registry {
     /// Those that `SETCLIENTID` named: a name space of its own.
     set_owners: Owners,
     /// Hosts that speak NLM, by address and name: apart from the owners, whose names may be the same.
-    hosts: HashMap<(IpAddr, Arc<[u8]>), u16>,
+    hosts: BTreeMap<(IpAddr, Arc<[u8]>), u16>,
     /// Unconfirmed records in the order in which they were made.
     unconfirmed: BTreeMap<u64, u16>,
     order_next: u64,
@@ -276,7 +276,7 @@ impl Registry {
             free: VecDeque::new(),
             owners: HashMap::new(),
             set_owners: HashMap::new(),
-            hosts: HashMap::new(),
+            hosts: BTreeMap::new(),
             unconfirmed: BTreeMap::new(),
             order_next: 0,
             slot_bytes: 0,

@@ -3,7 +3,9 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use steadfast_state::{FileKey, Host, LockKind, LockRange, NlmError, NlmHolder, NlmLock, NlmOwner};
+use steadfast_state::{
+    FileKey, Host, HostInUse, LockKind, LockRange, NlmError, NlmHolder, NlmLock, NlmOwner,
+};
 use steadfast_vfs::{AccessMask, FileKind, FsError};
 use steadfast_wire::nlm::{NlmStat, v1, v4};
 use steadfast_xdr::{Encode, Writer};
@@ -83,18 +85,20 @@ pub(super) fn known_host(call: &Call<'_>, name: &[u8]) -> Option<Host> {
     call.shared.state.known_host(call.now_ms, name, call.peer.address.ip())
 }
 
-/// Has a host recorded before it gets its first lock, so that a restart of the server tells it.
-pub(super) fn record(call: &mut Call<'_>, host: &Host) -> Result<(), NlmStat> {
+/// Has a host recorded before it gets its first lock, so that a restart of the server tells it. It
+/// stays so as long as the result lives or the host has something.
+pub(super) fn record(call: &mut Call<'_>, host: &Host) -> Result<HostInUse, NlmStat> {
+    let in_use = host.begin_use();
     if host.is_recorded() {
-        return Ok(());
+        return Ok(in_use);
     }
-    let Some(outbound) = call.shared.outbound.get() else { return Ok(()) };
+    let Some(outbound) = call.shared.outbound.get() else { return Ok(in_use) };
     call.host.will_block();
     if !outbound.record(host.name(), host.address()) {
         return Err(NlmStat::DeniedNoLocks);
     }
     host.set_recorded();
-    Ok(())
+    Ok(in_use)
 }
 
 /// Refuses what may not be while hosts take again what they had, or may only be then.
@@ -262,9 +266,10 @@ fn lock(
     let target = file_to_lock(call, lock.fh, kind)?;
     call.seldom_blocks(&target).map_err(status)?;
     let host = host(call, lock.caller_name)?;
+    let mut in_use = None;
     if is_monitored {
         call.shared.state.host_heard(&host, arguments.state);
-        record(call, &host)?;
+        in_use = Some(record(call, &host)?);
     }
     let (_, version, _) = call.message.numbers;
     let note: Option<Arc<[u8]>> = arguments.block.then(|| {
@@ -283,6 +288,7 @@ fn lock(
         Err(KeptOut::By(_)) if note.is_none() => return Ok(NlmStat::Denied),
         Err(KeptOut::By(_)) => state.nlm_hold_back(&host, &request),
     };
+    drop(in_use);
     match locked {
         Ok(()) => keep_records(call).map(|()| NlmStat::Granted),
         Err(NlmError::Denied(_)) => Ok(NlmStat::Denied),

@@ -63,7 +63,7 @@ fn share(call: &mut Call<'_>, arguments: &v4::ShareArgs<'_>) -> Result<(), NlmSt
     let kind = if access.contains(ShareAccess::WRITE) { LockKind::Write } else { LockKind::Read };
     let file = file_key(&file_to_lock(call, arguments.fh, kind)?);
     let host = host(call, arguments.caller_name)?;
-    record(call, &host)?;
+    let _in_use = record(call, &host)?;
     let (state, deny) = (&call.shared.state, deny(arguments.mode));
     let shared = state.nlm_share(&host, &file, arguments.oh, access, deny);
     shared.map_err(status_of_state)?;

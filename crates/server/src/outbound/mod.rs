@@ -22,8 +22,13 @@ use crate::nsm::{Nsm, RecordedHost};
 const THREADS_MAX: usize = 16;
 /// Threads for clients that have failed before.
 const RETRYING_MAX: usize = THREADS_MAX / 2;
-/// Calls that wait for their turn. What exceeds them is dropped: who waits for a lock asks again.
+/// Results of messages wait for their turn as long as no more calls than this do, and no more of one
+/// client. What exceeds them is dropped: who misses a result sends the message again.
 const CALLS_MAX: usize = 16_384;
+const RESULTS_OF_CLIENT_MAX: usize = 64;
+/// The same for grants, which are for clients that hold locks: who waits for one asks again.
+const CALLS_WITH_GRANTS_MAX: usize = 4 * CALLS_MAX;
+const GRANTS_OF_CLIENT_MAX: usize = 1024;
 /// A thread without work ends after this time.
 const IDLE: Duration = Duration::from_secs(30);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -75,6 +80,21 @@ struct Queue {
 }
 
 impl Queue {
+    /// Whether a call may wait for its turn. Notices always may: they are no more than hosts were
+    /// recorded, and who is not told of a restart loses its locks without a word.
+    fn has_room(&self, job: &Job) -> bool {
+        let (calls_max, of_client_max) = match job.until {
+            Until::Attempts(_) => (CALLS_MAX, RESULTS_OF_CLIENT_MAX),
+            Until::Answered(_) => (CALLS_WITH_GRANTS_MAX, GRANTS_OF_CLIENT_MAX),
+            Until::Time(_) => return true,
+        };
+        let kind = std::mem::discriminant(&job.until);
+        let is_alike = |other: &&Job| {
+            other.remote.to == job.remote.to && std::mem::discriminant(&other.until) == kind
+        };
+        self.jobs.len() < calls_max && self.jobs.iter().filter(is_alike).count() < of_client_max
+    }
+
     /// Takes out the call that has been due for longest, of those that may be made now.
     fn take(&mut self, now: Instant) -> Option<Job> {
         let may_retry = self.retrying < RETRYING_MAX;
@@ -163,10 +183,8 @@ impl Sender {
     pub(crate) fn end(&self, hosts_with_locks: Vec<(Vec<u8>, IpAddr)>) {
         self.0.queue.lock().has_ended = true;
         self.0.told.notify_all();
-        let kept: Vec<RecordedHost> = hosts_with_locks
-            .into_iter()
-            .map(|(name, address)| RecordedHost { address, name })
-            .collect();
+        let kept: Vec<RecordedHost> =
+            hosts_with_locks.into_iter().map(RecordedHost::from).collect();
         if let Err(error) = self.0.nsm.keep(&kept) {
             tracing::warn!("cannot write which hosts have locks: {error}");
         }
@@ -174,7 +192,7 @@ impl Sender {
 
     fn add(&self, job: Job) {
         let mut queue = self.0.queue.lock();
-        if queue.has_ended || queue.jobs.len() >= CALLS_MAX {
+        if queue.has_ended || !queue.has_room(&job) {
             return;
         }
         queue.notices += usize::from(matches!(job.until, Until::Time(_)));
@@ -209,7 +227,11 @@ impl Outbound for Sender {
     }
 
     fn record(&self, name: &[u8], address: IpAddr) -> bool {
-        let recorded = self.0.nsm.record(RecordedHost { address, name: name.to_vec() });
+        let in_use = || {
+            let engine = self.0.engine.upgrade()?;
+            Some(engine.hosts_in_use().into_iter().map(RecordedHost::from).collect())
+        };
+        let recorded = self.0.nsm.record(RecordedHost { address, name: name.to_vec() }, in_use);
         if let Err(error) = &recorded {
             tracing::warn!("{address} gets no locks: it cannot be recorded: {error}");
         }

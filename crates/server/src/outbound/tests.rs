@@ -348,7 +348,7 @@ fn hosts_of_before_are_told_and_then_forgotten() {
     let place = tempfile::tempdir().unwrap();
     let open = || Nsm::open(place.path(), true).map_err(|error| error.to_string()).unwrap();
     let address: IpAddr = LOCAL.parse().unwrap();
-    open().record(RecordedHost { address, name: b"one".to_vec() }).unwrap();
+    open().record(RecordedHost { address, name: b"one".to_vec() }, || None).unwrap();
     let sender = Sender::new(&server.engine, open(), client.port);
     sender.notify_former();
     sender.forget_former();
@@ -366,12 +366,10 @@ fn hosts_of_before_are_told_and_then_forgotten() {
     assert!(open().former().is_empty());
 }
 
-#[test]
-fn those_who_failed_before_leave_threads_to_others() {
-    let now = Instant::now();
-    let job = |number: u8, attempts| Job {
+fn result(to: impl Into<IpAddr>, attempts: u32) -> Job {
+    Job {
         remote: Remote {
-            to: IpAddr::from([10, 0, 0, number]),
+            to: to.into(),
             from: None,
             transport: Transport::Udp,
             program: NLM,
@@ -380,10 +378,37 @@ fn those_who_failed_before_leave_threads_to_others() {
         procedure: 5,
         arguments: Vec::new(),
         until: Until::Attempts(9),
-        due: now,
+        due: Instant::now(),
         pause: FIRST_PAUSE,
         attempts,
+    }
+}
+
+#[test]
+fn a_client_that_does_not_take_its_results_leaves_room_for_others() {
+    let mut queue = Queue::default();
+    let mut add = |job: Job| {
+        let has_room = queue.has_room(&job);
+        if has_room {
+            queue.jobs.push_back(job);
+        }
+        has_room
     };
+    let silent = [10, 0, 0, 1];
+    let taken = (0..CALLS_MAX).filter(|_| add(result(silent, 0))).count();
+    assert_eq!(taken, RESULTS_OF_CLIENT_MAX);
+    assert!(add(result([10, 0, 0, 2], 0)));
+    let notice = |to: [u8; 4]| Job { until: Until::Time(Instant::now()), ..result(to, 0) };
+    for number in 0..2 * CALLS_MAX as u32 {
+        assert!(add(notice(number.to_be_bytes())), "nobody is forgotten who was not told");
+    }
+    assert!(!add(result([10, 0, 0, 3], 0)), "there is a bound for all");
+}
+
+#[test]
+fn those_who_failed_before_leave_threads_to_others() {
+    let now = Instant::now();
+    let job = |number: u8, attempts| Job { due: now, ..result([10, 0, 0, number], attempts) };
     let mut queue = Queue::default();
     queue.jobs.extend((0..20).map(|number| job(number, 1)));
     queue.jobs.push_back(job(100, 0));

@@ -9,6 +9,9 @@ use crate::client::Kind;
 use crate::hosts::HostData;
 use crate::{Client, ClientId, Principal, StateError};
 
+/// Hosts that there are at most of one address: they give themselves their names.
+const HOSTS_OF_ADDRESS_MAX: usize = 64;
+
 impl Registry {
     /// Hosts that there are at most.
     pub(super) fn hosts_max(&self) -> usize {
@@ -28,8 +31,8 @@ impl Registry {
         Some(Arc::clone(client))
     }
 
-    /// Finds a host or makes its record. Of too many hosts the one that was not heard for longest
-    /// and has nothing leaves.
+    /// Finds a host or makes its record. Of too many hosts, or too many of one address, the one
+    /// that was not heard for longest and has nothing leaves.
     pub(crate) fn host(
         &mut self,
         now_ms: u64,
@@ -42,8 +45,10 @@ impl Registry {
             record.client.renew(now_ms);
             return Ok(Arc::clone(&record.client));
         }
-        if self.hosts.len() >= self.hosts_max() {
-            let leaving = self.longest_idle_host().and_then(|id| self.remove(id));
+        let is_crowded = self.hosts_of(address).count() >= HOSTS_OF_ADDRESS_MAX;
+        if is_crowded || self.hosts.len() >= self.hosts_max() {
+            let among = is_crowded.then_some(address);
+            let leaving = self.longest_idle_host(among).and_then(|id| self.remove(id));
             left.push(leaving.ok_or(StateError::TryLater)?);
         }
         let index = self.free_place().ok_or(StateError::TryLater)?;
@@ -100,8 +105,18 @@ impl Registry {
         self.records().map(|record| &record.client).filter(|client| client.host().is_some())
     }
 
-    fn longest_idle_host(&self) -> Option<ClientId> {
-        self.all_hosts()
+    /// The hosts of an address.
+    fn hosts_of(&self, address: IpAddr) -> impl Iterator<Item = &Arc<Client>> {
+        let first = (address, Arc::from(&[][..]));
+        let its = self.hosts.range(first..).take_while(move |((of, _), _)| *of == address);
+        its.filter_map(|(_, index)| self.at(*index)).map(|record| &record.client)
+    }
+
+    /// Of all hosts, or of those of an address.
+    fn longest_idle_host(&self, address: Option<IpAddr>) -> Option<ClientId> {
+        let all = address.is_none().then(|| self.all_hosts()).into_iter().flatten();
+        let its = address.map(|address| self.hosts_of(address)).into_iter().flatten();
+        all.chain(its)
             .filter(|client| client.opens.lock().count() == 0)
             .min_by_key(|client| client.renewed_ms())
             .map(|client| client.id())

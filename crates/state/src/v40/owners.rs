@@ -2,13 +2,17 @@
 //! has had nothing open for a lease; a lock-owner while it has lock stateids.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::sequence::{Judged, OwnerReply, OwnerRequest, Sequence};
 use crate::ids::OpenNumber;
 use crate::image::Event;
 use crate::{Client, StateError};
+
+/// Owners of a client that have failed to open anything, and of which the last reply is kept all the
+/// same. Whoever has no right to any file could make any number of them.
+const FAILED_MAX: usize = 64;
 
 /// Which of a client's owners.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +31,13 @@ pub(super) struct OpenOwner {
     closed: Option<OpenNumber>,
     /// When it was heard last.
     used_ms: u64,
+}
+
+impl OpenOwner {
+    /// Whether it is not confirmed, and has opened nothing that could be.
+    fn has_nothing(&self) -> bool {
+        !self.is_confirmed && self.unconfirmed.is_none()
+    }
 }
 
 /// What of an owner outlives the process.
@@ -49,6 +60,8 @@ pub(crate) struct Owners {
     unconfirmed: HashMap<OpenNumber, Arc<[u8]>>,
     /// Opens whose CLOSE may come again.
     closed: HashMap<OpenNumber, Arc<[u8]>>,
+    /// Open-owners that had nothing when their requests ended, in that order; [`FAILED_MAX`].
+    failed: VecDeque<Arc<[u8]>>,
 }
 
 /// What a request of an owner is.
@@ -194,6 +207,22 @@ impl Owners {
             && let Some(owner) = self.open.get_mut(name)
         {
             owner.used_ms = now_ms;
+            if owner.has_nothing() {
+                self.failed.push_back(Arc::clone(name));
+            }
+        }
+        if self.failed.len() > FAILED_MAX
+            && let Some(name) = self.failed.pop_front()
+        {
+            self.forget_failed(&name);
+        }
+    }
+
+    /// Forgets an owner that has nothing.
+    fn forget_failed(&mut self, name: &[u8]) {
+        if self.open.get(name).is_some_and(|owner| owner.has_nothing() && !owner.sequence.is_busy())
+        {
+            self.forget_open(name);
         }
     }
 
@@ -203,13 +232,8 @@ impl Owners {
         if let Some(sequence) = self.sequence_mut(name) {
             sequence.give_up();
         }
-        if let OwnerName::Open(name) = name
-            && self
-                .open
-                .get(name)
-                .is_some_and(|owner| !owner.is_confirmed && owner.unconfirmed.is_none())
-        {
-            self.forget_open(name);
+        if let OwnerName::Open(name) = name {
+            self.forget_failed(name);
         }
     }
 

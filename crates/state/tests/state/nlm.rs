@@ -307,6 +307,45 @@ fn what_a_host_can_make_is_bounded() {
 }
 
 #[test]
+fn an_address_has_so_many_names_whatever_it_calls_itself() {
+    let state = state();
+    let of = |number: u32| state.host(0, format!("name{number}").as_bytes(), address(1));
+    for number in 0..1000 {
+        let host = of(number).expect("those without locks leave");
+        if number < 63 {
+            ask(&state, &host, number, LockKind::Read, ALL, false).expect("both read");
+        }
+    }
+    assert!(state.known_host(0, b"name0", address(1)).is_some());
+    assert!(state.known_host(0, b"name999", address(1)).is_some());
+    assert!(state.known_host(0, b"name998", address(1)).is_none());
+    ask(&state, &of(999).expect("known"), 1, LockKind::Read, ALL, false).expect("both read");
+    assert_eq!(of(1000).map(drop), Err(StateError::TryLater));
+    assert!(state.host(0, b"other", address(2)).is_ok());
+}
+
+#[test]
+fn hosts_without_locks_are_recorded_anew_before_they_get_one() {
+    let state = state();
+    let [one, two, three] = [1, 2, 3].map(|number| host(&state, number));
+    for host in [&one, &two, &three] {
+        host.set_recorded();
+    }
+    writes(&state, &one, 1, false).expect("free");
+    let in_use = two.begin_use();
+    let named = |state: &State| -> Vec<Vec<u8>> {
+        state.hosts_in_use().iter().map(|host| host.name().to_vec()).collect()
+    };
+    assert_eq!(named(&state), [b"host1".to_vec(), b"host2".to_vec()]);
+    assert!(one.is_recorded() && !three.is_recorded());
+    drop(in_use);
+    assert_eq!(named(&state), [b"host1"]);
+    assert!(!two.is_recorded());
+    unlock(&state, &one, 1, ALL);
+    assert!(named(&state).is_empty() && !one.is_recorded());
+}
+
+#[test]
 fn who_waits_for_an_owner_does_not_keep_it_from_a_lock_that_becomes_free() {
     let state = state();
     let [a, b, c] = [1, 2, 3].map(|number| host(&state, number));

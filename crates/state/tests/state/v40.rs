@@ -226,6 +226,38 @@ fn owners_are_bounded_and_idle_ones_make_room() {
 }
 
 #[test]
+fn owners_that_have_failed_are_few() {
+    let state = state();
+    let holder = client0(&state, 0, "a");
+    let begin = |number: u32| state.begin_open(&holder, &number.to_be_bytes(), &request(1, 0));
+    for number in 0..1000 {
+        let Ok(OwnerBegun::New(owner)) = begin(number) else { panic!("new") };
+        owner.finish(reply(13));
+        let Ok(OwnerBegun::Again(kept)) = begin(number) else { panic!("again") };
+        assert_eq!(kept, reply(13));
+    }
+    assert_eq!(state.owners(&holder), (64, 0));
+    // One that has opened something since stays.
+    let Ok(OwnerBegun::New(owner)) =
+        state.begin_open(&holder, &999_u32.to_be_bytes(), &request(2, 0))
+    else {
+        panic!("new")
+    };
+    let open = Open { owner: b"o", file: file(1), access: READ, deny: DENY_READ };
+    assert!(state.opened(&owner, &state.open(&holder, &open).expect("open")));
+    owner.finish(reply(0));
+    for number in 1000..2000 {
+        let Ok(OwnerBegun::New(owner)) = begin(number) else { panic!("new") };
+        owner.finish(reply(13));
+    }
+    assert!(matches!(
+        state.begin_open(&holder, &999_u32.to_be_bytes(), &request(2, 0)),
+        Ok(OwnerBegun::Again(_))
+    ));
+    assert_eq!(state.owners(&holder), (65, 0));
+}
+
+#[test]
 fn what_is_never_confirmed_is_closed_after_a_lease() {
     let state = state();
     let holder = client0(&state, 0, "a");
