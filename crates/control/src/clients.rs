@@ -91,7 +91,7 @@ pub struct HoldingStatus {
     pub owner: String,
     /// Of an open: `r`, `w` or `rw`; of a lock: `read` or `write`.
     pub access: String,
-    /// Of an open, what it forbids others: ``, `r`, `w` or `rw`.
+    /// Of an open, what it forbids others: `r`, `w`, `rw`, or nothing.
     #[serde(default)]
     pub deny: String,
     /// Of a lock: its first byte.

@@ -152,8 +152,8 @@ impl Running {
             .unwrap_or_else(|| panic!("no mount line: {printed}"))
             .trim()
             .to_owned();
-        let words = mount_line.split([',', ' ']);
-        let port = words.filter_map(|word| word.strip_prefix("port=")).next();
+        let mut words = mount_line.split([',', ' ']);
+        let port = words.find_map(|word| word.strip_prefix("port="));
         let port = port.and_then(|port| port.parse().ok()).expect("a port");
         Self { child, manager, address: SocketAddr::from(([127, 0, 0, 1], port)), mount_line }
     }
