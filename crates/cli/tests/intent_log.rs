@@ -3,11 +3,13 @@
 
 mod common;
 mod intent_log_support;
+mod nlm_support;
 
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Place, Running, output, stderr, utf8};
 use intent_log_support::{Logged, LoopDevice, create, ext4, kill, run, stop, tmpfs, verifier};
+use nlm_support::{GRANTED, Nlm};
 use rustix::process::Signal;
 use steadfast_client::{Identity, Nfs3Client, NfsStat3, Settings, StableHow};
 
@@ -328,6 +330,8 @@ fn a_share_that_is_taken_out_is_flushed_and_its_file_system_let_go() {
     let file = create(client, &root, "a");
     client.write(&file, 0, &[7; 5000], StableHow::FileSync).unwrap();
     assert!(!run(&["umount", share]), "it is in use");
+    // What a client has locked is held open for local processes to see.
+    assert_eq!(Nlm::new(&running).writes(&file), GRANTED);
 
     std::fs::write(&logged.configuration, without).unwrap();
     running.signal(Signal::HUP);

@@ -154,7 +154,9 @@ impl Engine {
     pub fn set_exports(&self, mut exports: ExportTable) {
         let mut version = self.version.lock();
         *version = exports.number(*version);
-        self.shared.exports.store(Arc::new(exports));
+        let exports = Arc::new(exports);
+        self.shared.exports.store(Arc::clone(&exports));
+        self.shared.forget_locks_beside(&exports);
     }
 
     /// The exports served now.
@@ -178,6 +180,7 @@ impl Engine {
         // Also that the grace period is over. If that fails it is tried again.
         self.shared.keep_records();
         self.shared.send_effects(now_ms);
+        self.shared.settle_deferred_locks();
         self.shared.tick_callbacks(now_ms);
         self.replies.expire(now_ms);
     }

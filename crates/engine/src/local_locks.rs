@@ -13,7 +13,7 @@
 //! There is one exception: the state gives a host that waits its lock when another frees it. Then
 //! it is taken here before the host is told, and taken back if a local process was quicker.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -27,6 +27,10 @@ use crate::{Engine, ExportTable};
 
 /// Attempts to take again the locks of a file, of which no share is known: a second each.
 const ATTEMPTS_MAX: u32 = 60;
+
+/// Parts of a file that are shown one by one. Of more, local processes see one lock from the first to
+/// the last: each part costs a system call.
+const PARTS_MAX: usize = 256;
 
 /// What is held of one file.
 #[derive(Default)]
@@ -79,6 +83,8 @@ pub struct LocksTaken {
 #[derive(Default)]
 pub(crate) struct LocalLocks {
     files: Mutex<HashMap<FileKey, Arc<Mutex<Held>>>>,
+    /// Files that somebody was using when their locks were to be settled: for the next tick.
+    deferred: Mutex<Vec<(FileKey, LockRange)>>,
     /// Of the process before this one; and how often these were tried.
     left: Mutex<(Vec<FileKey>, u32)>,
 }
@@ -108,6 +114,16 @@ pub(crate) fn told(lock: LocalLock) -> (LockRange, LockKind) {
         RangeLock::Write => LockKind::Write,
     };
     (LockRange { offset: first, length }, kind)
+}
+
+/// All from the first part to the last, for writing if any of them is.
+fn hull(parts: &[(LockRange, LockKind)]) -> (LockRange, LockKind) {
+    let offset = parts.first().map_or(0, |(part, _)| part.offset);
+    let last = parts.last().map_or(u64::MAX, |(part, _)| ends(*part).1);
+    let is_written = parts.iter().any(|(_, kind)| *kind == LockKind::Write);
+    let kind = if is_written { LockKind::Write } else { LockKind::Read };
+    let length = if last == u64::MAX { u64::MAX } else { last.saturating_sub(offset) + 1 };
+    (LockRange { offset, length }, kind)
 }
 
 const WHOLE: LockRange = LockRange { offset: 0, length: u64::MAX };
@@ -158,15 +174,14 @@ impl Held {
         let Some(locks) = &self.locks else { return Ok(()) };
         let (first, last) = ends(range);
         let set = |first, last| match locks.set(first, last, Some(of_kind(kind))) {
-            Ok(true) => Ok(()),
             Ok(false) => match locks.conflict(first, last, of_kind(kind)) {
                 Ok(Some(lock)) => Err(KeptOut::By(lock)),
                 // It is gone already.
                 _ => Err(KeptOut::By(LocalLock { first, last, kind: RangeLock::Write })),
             },
             Err(FsError::TryLater) => Err(KeptOut::TryLater),
-            // The file system has no locks after all: clients have them among each other.
-            Err(_) => Ok(()),
+            // Or the file system has no locks after all: clients have them among each other.
+            Ok(true) | Err(_) => Ok(()),
         };
         if kind == LockKind::Write {
             return set(first, last);
@@ -197,7 +212,11 @@ impl Held {
         let (first, last) = ends(range);
         let mut has_all = true;
         let mut free = Some(first);
-        for (part, kind) in state.locked_parts(file, range).unwrap_or_default() {
+        let mut parts = state.locked_parts(file, range).unwrap_or_default();
+        if parts.len() > PARTS_MAX {
+            parts = vec![hull(&parts)];
+        }
+        for (part, kind) in parts {
             let (part_first, part_last) = ends(part);
             if let Some(from) = free.filter(|from| *from < part_first) {
                 // To free something never conflicts; if it fails, it is freed with the file.
@@ -221,7 +240,8 @@ impl LocalLocks {
     /// Closes a file of which clients have nothing any more.
     fn forget_unused(&self, file: &FileKey, held: Arc<Mutex<Held>>, state: &State) {
         {
-            let mut held = held.lock();
+            // Whoever uses it does this afterwards.
+            let Some(mut held) = held.try_lock() else { return };
             if state.has_locks(file) {
                 return;
             }
@@ -299,10 +319,47 @@ impl Shared {
     /// next to nothing if they have not.
     pub(crate) fn settle_local_locks(&self) {
         for (file, range) in self.state.take_changed_locks() {
-            let Some(entry) = self.local_locks.files.lock().get(&file).cloned() else { continue };
-            entry.lock().show_file(&file, range, &self.state);
-            self.local_locks.forget_unused(&file, entry, &self.state);
+            self.settle_file(file, range);
         }
+    }
+
+    /// Settles what could not be settled at once; to be called about once a second.
+    pub(crate) fn settle_deferred_locks(&self) {
+        for (file, range) in std::mem::take(&mut *self.local_locks.deferred.lock()) {
+            self.settle_file(file, range);
+        }
+    }
+
+    fn settle_file(&self, file: FileKey, range: LockRange) {
+        let Some(entry) = self.local_locks.files.lock().get(&file).cloned() else { return };
+        // Who uses it may wait for a disk. It is not waited for: this is any client's call.
+        let is_settled = match entry.try_lock() {
+            Some(held) => {
+                held.show_file(&file, range, &self.state);
+                true
+            }
+            None => false,
+        };
+        if is_settled {
+            self.local_locks.forget_unused(&file, entry, &self.state);
+        } else {
+            self.local_locks.deferred.lock().push((file, range));
+        }
+    }
+
+    /// Lets go of files on file systems that are not served any more: those could not be unmounted.
+    pub(crate) fn forget_locks_beside(&self, exports: &ExportTable) {
+        let mut files = self.local_locks.files.lock();
+        if files.is_empty() {
+            return;
+        }
+        let served: HashSet<_> =
+            exports.sorted().iter().filter_map(|export| export.storage.file_system()).collect();
+        // They are closed when whoever uses them just now is done.
+        let gone = files.extract_if(|file, _| !served.contains(&file.file_system));
+        let gone: Vec<_> = gone.collect();
+        drop(files);
+        drop(gone);
     }
 
     /// Whether local processes let a host have what the state has given it.

@@ -371,7 +371,10 @@ impl Files {
         let taken = take(locks);
         self.effects.collect(key, locks);
         self.changed.collect(key, locks);
-        file.locks.take_if(|locks| locks.is_empty());
+        if file.locks.take_if(|locks| locks.is_empty()).is_some() {
+            // Also if it was somebody's wait that has ended: whoever shows locks may let go of the file.
+            self.changed.note_empty(key);
+        }
         Some(taken)
     }
 
@@ -387,7 +390,10 @@ impl Files {
         let changed = change(locks);
         self.effects.collect(key, locks);
         self.changed.collect(key, locks);
-        file.locks.take_if(|locks| locks.is_empty());
+        if file.locks.take_if(|locks| locks.is_empty()).is_some() {
+            // Also if it was somebody's wait that has ended: whoever shows locks may let go of the file.
+            self.changed.note_empty(key);
+        }
         Some(changed)
     }
 

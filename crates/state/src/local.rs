@@ -32,7 +32,17 @@ pub(crate) struct ChangedLocks {
 impl ChangedLocks {
     /// Takes up what has changed of a file's locks.
     pub(crate) fn collect(&self, file: &FileKey, locks: &mut FileLocks) {
-        let Some(span) = locks.take_changed() else { return };
+        if let Some(span) = locks.take_changed() {
+            self.note(file, span);
+        }
+    }
+
+    /// Nobody has or wants anything of a file any more.
+    pub(crate) fn note_empty(&self, file: &FileKey) {
+        self.note(file, Span { start: 0, end: u64::MAX });
+    }
+
+    fn note(&self, file: &FileKey, span: Span) {
         if !self.is_watched.load(Ordering::Relaxed) {
             return;
         }

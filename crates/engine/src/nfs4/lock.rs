@@ -172,6 +172,8 @@ fn lock(
     run.go_on_with_state(together);
     let locked = locked.map_err(|why| match why {
         KeptOut::By(_) if arguments.reclaim => NfsStat4::ReclaimConflict,
+        // Nobody would tell the client when the local process is done: it is to ask again by itself.
+        KeptOut::By(_) if is_to_be_told => NfsStat4::Delay,
         why => kept_out(run, why),
     })?;
     match locked {

@@ -113,6 +113,22 @@ fn who_waits_for_a_local_process_is_granted_the_lock_a_second_later() {
 }
 
 #[test]
+fn who_was_the_last_to_wait_is_told_of_as_a_change() {
+    let state = state();
+    state.watch_locks();
+    let (one, two) = (host(&state, 1), host(&state, 2));
+    let owner = |svid| NlmOwner { svid, oh: (*b"o").into() };
+    assert_eq!(ask(&state, &one, 1, false), Ok(()));
+    assert_eq!(ask(&state, &two, 2, true), Err(NlmError::Blocked));
+    state.nlm_unlock(&one, &file(1), &owner(1), WHOLE).expect("unlocked");
+    state.take_changed_locks();
+    assert!(state.has_locks(&file(1)), "somebody waits");
+    let cancelled = state.nlm_cancel(&two, &file(1), &owner(2), WHOLE, LockKind::Write);
+    assert_eq!(cancelled, Ok(true));
+    assert_eq!(state.take_changed_locks(), [(file(1), WHOLE)], "the file may be let go");
+}
+
+#[test]
 fn who_waits_for_a_local_process_may_cancel_and_leaves_nothing() {
     let state = state();
     let one = host(&state, 1);
