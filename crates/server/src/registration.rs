@@ -636,7 +636,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told() {
-        let (address, thread) = stand_in(vec![word(0); 14]);
+        let (address, thread) = stand_in(vec![word(0); 15]);
         let error = Rpcbind::connect(address)
             .expect("connected")
             .set(&tcp(), OptionalVersions::default())
@@ -648,15 +648,15 @@ mod tests {
     #[test]
     fn after_a_refusal_nothing_stays_registered() {
         let sets = vec![word(1), word(1), word(0)];
-        let (address, thread) = stand_in([vec![word(0); 13], sets, vec![word(1); 5]].concat());
+        let (address, thread) = stand_in([vec![word(0); 14], sets, vec![word(1); 5]].concat());
         let error = Rpcbind::connect(address)
             .expect("connected")
             .set(&tcp(), OptionalVersions::default())
             .expect_err("refused");
         assert_eq!(error, "rpcbind did not register program 100005 for tcp");
         let calls = thread.join().expect("no panic");
-        assert_eq!(kinds(&calls[16..]), [(4, 2), (4, 2)]);
-        let programs: Vec<_> = calls[16..].iter().filter_map(|call| call.program).collect();
+        assert_eq!(kinds(&calls[17..]), [(4, 2), (4, 2)]);
+        let programs: Vec<_> = calls[17..].iter().filter_map(|call| call.program).collect();
         assert_eq!(programs, [100_003, 100_005]);
     }
 
@@ -688,13 +688,13 @@ mod tests {
     fn a_monitor_that_runs_keeps_its_place() {
         let other = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = word(other.local_addr().expect("an address").port().into());
-        let answers = [vec![word(0), port, word(0)], vec![word(1); 9 + 8]].concat();
+        let answers = [vec![word(0), port, word(0)], vec![word(1); 10 + 8]].concat();
         let (address, thread) = stand_in(answers);
         let mut rpcbind = Rpcbind::connect(address).expect("connected");
         rpcbind.set(&tcp(), OptionalVersions::default()).expect("registered");
         drop(rpcbind);
         let calls = thread.join().expect("no panic");
-        assert_eq!(calls.len(), 20);
+        assert_eq!(calls.len(), 21);
         let of_monitor = |call: &&Call| call.program == Some(NSM.0);
         assert_eq!(calls.iter().filter(of_monitor).count(), 1, "only asked for");
     }
