@@ -18,6 +18,8 @@ use steadfast_client::{FileHandle, Identity, Procedure, RpcConnection, RpcTransp
 const NLM: u32 = 100_021;
 const GRANTED: u32 = 0;
 const DENIED: u32 = 1;
+/// `NFS4ERR_DENIED`.
+const NFS4_DENIED: u32 = 10_010;
 const LOCK: u32 = 2;
 const UNLOCK: u32 = 4;
 
@@ -135,8 +137,7 @@ impl Nfs4 {
         );
         // What was told of the lock is not read to its end.
         drop(done);
-        const DENIED: u32 = 10_010;
-        assert!(status == 0 || status == DENIED, "{status}");
+        assert!(status == 0 || status == NFS4_DENIED, "{status}");
         status == 0
     }
 
@@ -158,7 +159,7 @@ fn clients_and_local_processes_keep_each_other_out() {
     assert_eq!(nlm.writes(&handle), GRANTED);
     assert!(!writes(&local) && !reads(&local));
     // The server opens and closes the file for other reasons: that ends nothing.
-    fixture.client.write(&handle, 0, steadfast_client::StableHow::FileSync, b"x").unwrap();
+    fixture.client.write(&handle, 0, b"x", steadfast_client::StableHow::FileSync).unwrap();
     fixture.client.read(&handle, 0, 1).unwrap();
     assert!(!reads(&local));
     assert_eq!(nlm.reads(&handle), GRANTED);

@@ -152,8 +152,9 @@ impl Running {
             .unwrap_or_else(|| panic!("no mount line: {printed}"))
             .trim()
             .to_owned();
-        let (_, rest) = mount_line.split_once(",port=").expect("a port");
-        let port = rest.split(',').next().and_then(|port| port.parse().ok()).expect("a port");
+        let words = mount_line.split([',', ' ']);
+        let port = words.filter_map(|word| word.strip_prefix("port=")).next();
+        let port = port.and_then(|port| port.parse().ok()).expect("a port");
         Self { child, manager, address: SocketAddr::from(([127, 0, 0, 1], port)), mount_line }
     }
 
