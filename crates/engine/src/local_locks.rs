@@ -158,15 +158,14 @@ impl Held {
         let Some(locks) = &self.locks else { return Ok(()) };
         let (first, last) = ends(range);
         let set = |first, last| match locks.set(first, last, Some(of_kind(kind))) {
-            Ok(true) => Ok(()),
             Ok(false) => match locks.conflict(first, last, of_kind(kind)) {
                 Ok(Some(lock)) => Err(KeptOut::By(lock)),
                 // It is gone already.
                 _ => Err(KeptOut::By(LocalLock { first, last, kind: RangeLock::Write })),
             },
             Err(FsError::TryLater) => Err(KeptOut::TryLater),
-            // The file system has no locks after all: clients have them among each other.
-            Err(_) => Ok(()),
+            // Or the file system has no locks after all: clients have them among each other.
+            Ok(true) | Err(_) => Ok(()),
         };
         if kind == LockKind::Write {
             return set(first, last);
