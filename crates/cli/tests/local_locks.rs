@@ -17,6 +17,9 @@ use rustix::process::Signal;
 use steadfast_client::nfs4::{ClientSettings, Nfs4Client, Opened4};
 use steadfast_client::{Identity, RpcConnection};
 
+/// `NFS4ERR_DENIED`.
+const NFS4_DENIED: u32 = 10_010;
+
 /// `F_SETLK` of the whole file: as any program on the server does it.
 fn locally(file: &File, how: FlockOperation) -> bool {
     rustix::fs::fcntl_lock(file, how).is_ok()
@@ -80,8 +83,7 @@ impl Nfs4 {
         );
         // What was told of the lock is not read to its end.
         drop(done);
-        const DENIED: u32 = 10_010;
-        assert!(status == 0 || status == DENIED, "{status}");
+        assert!(status == 0 || status == NFS4_DENIED, "{status}");
         status == 0
     }
 
