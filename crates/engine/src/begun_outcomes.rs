@@ -12,7 +12,7 @@
 //! | rest | the object's handle |
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use steadfast_vfs::StorageHandle;
@@ -25,6 +25,10 @@ const MADE: u8 = 1;
 const CHANGED: u8 = 2;
 /// So many are known at once. What was under way at a kill is a few hundred.
 const OUTCOMES_MAX: usize = 65_536;
+
+/// For how long after the start they are known, in ms: as long as replies are. Who comes again has come by
+/// then, and later ones would be taken for what they are not.
+const OUTCOMES_STAY_MS: u64 = 65_000;
 
 /// What an operation has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +84,8 @@ pub(crate) struct BegunOutcomes {
     count: AtomicUsize,
     /// By what names the call; of each the last operation.
     all: Mutex<HashMap<Box<[u8]>, DoneOp>>,
+    /// When time was told first, and one more: 0 before.
+    begun_ms: AtomicU64,
 }
 
 impl BegunOutcomes {
@@ -92,6 +98,22 @@ impl BegunOutcomes {
         }
         self.count.store(all.len(), Ordering::Release);
         true
+    }
+
+    /// Forgets all when it is too late for them; to be called about once a second.
+    pub(crate) fn tick(&self, now_ms: u64) {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        match self.begun_ms.load(Ordering::Relaxed) {
+            0 => self.begun_ms.store(now_ms + 1, Ordering::Relaxed),
+            begun_ms if now_ms > begun_ms + OUTCOMES_STAY_MS => {
+                let mut all = self.all.lock();
+                *all = HashMap::new();
+                self.count.store(0, Ordering::Release);
+            }
+            _ => {}
+        }
     }
 
     /// Takes out what a COMPOUND has done that comes again, by the name of any mark of it.
@@ -140,6 +162,19 @@ mod tests {
         let last = DoneOp { operation: 5, outcome: OpOutcome::Changed };
         assert_eq!(outcomes.take(|| Some(mark(1, 0))), Some(last));
         assert_eq!(outcomes.take(|| panic!("nothing is left")), None);
+    }
+
+    #[test]
+    fn they_are_forgotten_when_nobody_can_come_again() {
+        let outcomes = BegunOutcomes::default();
+        let mut record = Vec::new();
+        append(&mut record, mark(1, 2).as_bytes(), OpOutcome::Changed);
+        for (now_ms, is_known) in [(OUTCOMES_STAY_MS, true), (OUTCOMES_STAY_MS + 2000, false)] {
+            assert!(outcomes.remember(&record));
+            outcomes.tick(1000);
+            outcomes.tick(now_ms);
+            assert_eq!(outcomes.take(|| Some(mark(1, 2))).is_some(), is_known);
+        }
     }
 
     proptest! {

@@ -121,7 +121,7 @@ impl Promises {
 
     /// Fills the record of the last change, of which no reply is kept: while a place in the log is
     /// not filled, nobody's change behind it becomes stable.
-    fn fill(&mut self) {
+    pub(crate) fn fill(&mut self) {
         if let Some(change) = self.change.take() {
             self.lsn = self.lsn.max(Some(change.fill(|_| {})));
         }

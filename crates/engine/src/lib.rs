@@ -182,6 +182,9 @@ impl Engine {
         self.shared.send_effects(now_ms);
         self.shared.settle_deferred_locks();
         self.shared.tick_callbacks(now_ms);
+        if let Some(nfs4) = &self.shared.nfs4 {
+            nfs4.outcomes.tick(now_ms);
+        }
         self.replies.expire(now_ms);
     }
 

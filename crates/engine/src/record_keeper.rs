@@ -69,6 +69,8 @@ impl Call<'_> {
         if !self.shared.state.has_unkept_records() {
             return true;
         }
+        // No place in the log stays unfilled across a wait.
+        self.promises.fill();
         self.host.will_block();
         self.shared.keep_records()
     }

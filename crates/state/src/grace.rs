@@ -21,6 +21,10 @@ type Key = (bool, Box<[u8]>);
 /// A life of an owner: its principal, and its verifier.
 type Life = (Box<[u8]>, [u8; 8]);
 
+/// For how long the grace period lasts still when somebody reclaims, in ms; but for twice its length at
+/// most: clients reclaim one by one.
+const NEXT_RECLAIM_MS: u64 = 10_000;
+
 /// Who may reclaim.
 #[derive(Default)]
 struct Former {
@@ -35,6 +39,8 @@ struct Former {
 pub(crate) struct Grace {
     /// 0 if there is none.
     until_ms: AtomicU64,
+    /// When it ends though somebody reclaims still.
+    latest_ms: AtomicU64,
     /// Whether hosts that speak NLM have lost locks.
     has_hosts: AtomicBool,
     former: Mutex<Former>,
@@ -45,6 +51,14 @@ impl Grace {
         // Zero means that there is none.
         let until_ms = now_ms.saturating_add(length_ms).max(1);
         self.until_ms.fetch_max(until_ms, Ordering::Relaxed);
+        self.latest_ms.fetch_max(until_ms.saturating_add(length_ms), Ordering::Relaxed);
+    }
+
+    /// Somebody reclaims, and has time for the next one too.
+    fn go_on(&self, now_ms: u64) {
+        let until_ms = now_ms.saturating_add(NEXT_RECLAIM_MS);
+        self.until_ms
+            .fetch_max(until_ms.min(self.latest_ms.load(Ordering::Relaxed)), Ordering::Relaxed);
     }
 }
 
@@ -94,7 +108,14 @@ impl State {
         let lives = former.lives.get(&(is_set, owner)).map_or(&[][..], Vec::as_slice);
         // Another life of the client has no locks of before; another user never had them.
         let is_known = lives.iter().any(|life| life.0 == principal && life.1 == verifier);
-        if is_known { Ok(()) } else { Err(StateError::NoGrace) }
+        if !is_known {
+            return Err(StateError::NoGrace);
+        }
+        // Under the lock, so that it has not ended.
+        if self.grace.until_ms.load(Ordering::Relaxed) > 0 {
+            self.grace.go_on(now_ms);
+        }
+        Ok(())
     }
 
     /// `RECLAIM_COMPLETE` for all file systems. It may end the grace period.
@@ -146,6 +167,11 @@ impl State {
         if client.recorded() < wanted {
             self.registry.lock().record(client.id(), wanted);
         }
+    }
+
+    /// How many events of records were noted so far.
+    pub fn noted_records(&self) -> u64 {
+        self.journal.records.noted()
     }
 
     /// Whether there are records that are not stable yet: no reply that gives a client something may

@@ -281,10 +281,11 @@ impl<'a> Run<'_, 'a> {
                         };
                     }
                     self.call.op.operation = &row.operation;
+                    let noted = self.nfs4.state.noted_records();
                     let result = (row.run)(self, &mut r, reply);
                     self.after_operation(result.is_ok(), r.position() - first, reply);
                     result?;
-                    nfs4::reclaim::keep_records(self, row.number).map(|()| None)
+                    nfs4::reclaim::keep_records(self, noted).map(|()| None)
                 }),
             };
             let result = match result {

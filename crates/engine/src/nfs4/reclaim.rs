@@ -1,7 +1,7 @@
 //! What may be while clients reclaim what the server has lost (RFC 8881 §8.4.2, RFC 7530 §9.6.2).
 
 use steadfast_state::{Client, StateError};
-use steadfast_wire::nfs4::{NfsStat4, Op4};
+use steadfast_wire::nfs4::NfsStat4;
 
 use super::status::{OrStatus, status_of_state};
 use crate::compound::Run;
@@ -13,27 +13,39 @@ const DELEGATE_NONE: u32 = 0;
 ///
 /// # Errors
 /// `Grace`.
-pub(super) fn require_over(run: &Run<'_, '_>) -> Result<(), NfsStat4> {
-    if run.nfs4.state.is_in_grace(run.call.now_ms) { Err(NfsStat4::Grace) } else { Ok(()) }
+pub(super) fn require_over(run: &mut Run<'_, '_>) -> Result<(), NfsStat4> {
+    if run.nfs4.state.is_in_grace(run.call.now_ms) {
+        return Err(NfsStat4::Grace);
+    }
+    // Also that it is over: after a loss it would be again, and what is changed now reclaimed.
+    if run.call.keep_records() { Ok(()) } else { Err(NfsStat4::Delay) }
 }
 
 /// A client is about to get something: as of before the loss (`is_reclaim`), or new.
 ///
 /// # Errors
-/// `Grace` for something new in the grace period; `NoGrace` for who may not reclaim.
-pub(super) fn admit(run: &Run<'_, '_>, client: &Client, is_reclaim: bool) -> Result<(), NfsStat4> {
+/// `Grace` for something new in the grace period; `NoGrace` for who may not reclaim; `Delay` if it
+/// cannot be recorded that the client has something.
+pub(super) fn admit(
+    run: &mut Run<'_, '_>,
+    client: &Client,
+    is_reclaim: bool,
+) -> Result<(), NfsStat4> {
     let state = &run.nfs4.state;
     if is_reclaim {
         state.may_reclaim(run.call.now_ms, client).or_status()?;
     } else {
-        require_over(run)?;
+        if state.is_in_grace(run.call.now_ms) {
+            return Err(NfsStat4::Grace);
+        }
         // Who has not said that he has all may get nothing new (RFC 8881 §18.51.3).
         if run.minor_version > 0 && !client.has_completed_reclaim() {
             return Err(NfsStat4::Grace);
         }
     }
     state.record(client, is_reclaim);
-    Ok(())
+    // Before anything is done, which would be done again.
+    if run.call.keep_records() { Ok(()) } else { Err(NfsStat4::Delay) }
 }
 
 /// An open that is reclaimed brings no delegation: none was ever given.
@@ -52,31 +64,16 @@ pub(super) fn status_of(error: StateError, is_reclaim: bool) -> NfsStat4 {
     }
 }
 
-/// What an operation gave must not be told before the records are stable that it depends on: that its
-/// client has state, and that others have lost theirs. Whatever is told to be tried again may be
-/// executed twice.
+/// What an operation took from others must not be told before the records are stable that say so.
+/// `noted` is what [`steadfast_state::State::noted_records`] was before it: an operation that took nothing
+/// waits for nobody's record. Whatever is told to be tried again may be executed twice.
 ///
 /// # Errors
 /// `Delay` if they cannot be made stable.
-pub(crate) fn keep_records(run: &mut Run<'_, '_>, op: Op4) -> Result<(), NfsStat4> {
-    if !run.nfs4.state.has_unkept_records() {
-        return Ok(());
+pub(crate) fn keep_records(run: &mut Run<'_, '_>, noted: u64) -> Result<(), NfsStat4> {
+    if run.nfs4.state.noted_records() == noted || run.call.keep_records() {
+        Ok(())
+    } else {
+        Err(NfsStat4::Delay)
     }
-    let gives = matches!(
-        op,
-        Op4::Open
-            | Op4::Lock
-            | Op4::LockT
-            | Op4::ReclaimComplete
-            | Op4::Read
-            | Op4::ReadPlus
-            | Op4::Write
-            | Op4::SetAttr
-            | Op4::Seek
-            | Op4::Allocate
-            | Op4::Deallocate
-            | Op4::Copy
-            | Op4::Clone
-    );
-    if !gives || run.call.keep_records() { Ok(()) } else { Err(NfsStat4::Delay) }
 }

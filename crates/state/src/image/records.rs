@@ -186,6 +186,10 @@ impl RecordJournal {
         self.kept.load(Ordering::Acquire) < self.noted.load(Ordering::Acquire)
     }
 
+    pub(crate) fn noted(&self) -> u64 {
+        self.noted.load(Ordering::Acquire)
+    }
+
     /// Moves all events behind those in `taken`; how many were ever noted by then.
     pub(crate) fn take(&self, taken: &mut Vec<u8>) -> u64 {
         let mut events = self.events.lock();

@@ -81,7 +81,10 @@ impl Registry {
         for record in self.records().filter_map(Record::of_nfs4) {
             let has_all = record.client.has_completed_reclaim();
             let wanted = if has_all { Recorded::Whole } else { Recorded::InPart };
-            if record.client.opens.lock().count() > 0 && record.client.recorded() == Recorded::Not {
+            let recorded = record.client.recorded();
+            // Who has said that it has all was recorded before as having a part.
+            let has_state = recorded > Recorded::Not || record.client.opens.lock().count() > 0;
+            if recorded < wanted && has_state {
                 self.record(record.client.id(), wanted);
             }
         }

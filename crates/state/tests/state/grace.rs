@@ -134,6 +134,51 @@ fn only_who_is_recorded_may_reclaim_until_he_has_all() {
 }
 
 #[test]
+fn grace_lasts_on_while_somebody_reclaims_but_not_for_ever() {
+    let mut disk = Disk::default();
+    let state = disk.start(1);
+    open(&state, &client(&state, 0, "one", 1), false).expect("done");
+    disk.keep(&state);
+
+    let state = disk.start(2);
+    // It noticed late, and takes one after the other.
+    let one = client(&state, LEASE_MS - 5000, "one", 1);
+    let mut now_ms = LEASE_MS - 5000;
+    while now_ms < 2 * LEASE_MS {
+        assert_eq!(state.may_reclaim(now_ms, &one), Ok(()), "{now_ms}");
+        now_ms += 4000;
+    }
+    assert_eq!(state.may_reclaim(2 * LEASE_MS, &one), Err(StateError::NoGrace));
+}
+
+#[test]
+fn who_completed_its_reclaim_is_recorded_so_though_a_kill_came_between() {
+    let mut disk = Disk::default();
+    let state = disk.start(1);
+    let one = client(&state, 0, "one", 1);
+    open(&state, &one, true).expect("done");
+    disk.keep(&state);
+    assert!(disk.0.iter().all(|(_, record)| !record.is_complete));
+    let all = {
+        state.begin_keeping();
+        state.note_all();
+        let mut events = Vec::new();
+        state.take_events(&mut events);
+        state.complete_reclaim(&one).expect("done");
+        state.take_events(&mut events);
+        events
+    };
+    // Killed before the record was on the disk.
+    let mut image = steadfast_state::Image::default();
+    image.add(&all).expect("events");
+    let state = State::new(Settings::new(1));
+    state.restore(0, image);
+    state.restore_records(0, &disk.0);
+    disk.keep(&state);
+    assert!(disk.0.iter().all(|(_, record)| record.is_complete), "{:?}", disk.0);
+}
+
+#[test]
 fn grace_lasts_a_lease_at_most_and_that_if_somebody_cannot_end_it() {
     let mut disk = Disk::default();
     let state = disk.start(1);
@@ -144,7 +189,7 @@ fn grace_lasts_a_lease_at_most_and_that_if_somebody_cannot_end_it() {
     state.complete_reclaim(&client(&state, 0, "one", 1)).expect("done");
     let old = set_client(&state, 0, "old");
     assert!(state.is_in_grace(LEASE_MS - 1));
-    assert_eq!(state.may_reclaim(LEASE_MS - 1, &old), Ok(()));
+    assert_eq!(state.may_reclaim(LEASE_MS - 20_000, &old), Ok(()));
     assert!(!state.has_unkept_records());
     assert_eq!(state.may_reclaim(LEASE_MS, &old), Err(StateError::NoGrace));
     assert!(state.has_unkept_records(), "that it is over");
