@@ -1,5 +1,6 @@
 //! GETATTR, SETATTR, STATFS (RFC 1094 §2.2.2, §2.2.3, §2.2.18).
 
+use steadfast_state::ShareAccess;
 use steadfast_vfs::{Attr, Changed, FsError, FsStatistics, SetAttr};
 use steadfast_wire::nfs2::{DATA_BYTES_MAX, NfsFh2, Setattr2Args};
 use steadfast_xdr::Writer;
@@ -41,6 +42,9 @@ impl Procedure for Setattr {
         let resolved = call.resolve(arguments.file.0).and_then(|target| {
             let set = decode::set_attr(&arguments.attributes)?;
             require_true_size(&target, &set)?;
+            if set.size.is_some() {
+                call.require_not_denied(&target, ShareAccess::WRITE)?;
+            }
             Ok((target, set))
         });
         let (target, set) = match resolved {

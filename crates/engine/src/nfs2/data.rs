@@ -1,5 +1,6 @@
 //! READLINK, READ, WRITE (RFC 1094 §2.2.6, §2.2.7, §2.2.9).
 
+use steadfast_state::ShareAccess;
 use steadfast_vfs::{Caller, FsError, ReadPlace, WriteHow};
 use steadfast_wire::nfs2::{DATA_BYTES_MAX, NfsFh2, PATH_BYTES_MAX, Read2Args, Write2Args};
 use steadfast_xdr::Writer;
@@ -62,6 +63,7 @@ impl Procedure for Read {
                 FILE_BYTES_MAX.checked_sub(arguments.offset).ok_or(FsError::FileTooLarge)?;
             let bytes_max = call.transfer_bytes_max().min(DATA_BYTES_MAX as u32).min(reachable);
             let count = arguments.count.min(bytes_max);
+            call.require_not_denied(&target, ShareAccess::READ)?;
             call.read(&target, |caller: &Caller<'_>| {
                 target.storage.read(
                     caller,
@@ -113,6 +115,7 @@ impl Procedure for Write {
             if end > u64::from(FILE_BYTES_MAX) {
                 return Err(FsError::FileTooLarge);
             }
+            call.require_not_denied(&target, ShareAccess::WRITE)?;
             Ok(target)
         });
         let target = match resolved {

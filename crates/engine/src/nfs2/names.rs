@@ -58,6 +58,9 @@ impl Procedure for Create {
                     Wanted::File | Wanted::Any => decode::set_attr(&arguments.attributes)?,
                     Wanted::Node(_) => decode::without_size(&arguments.attributes)?,
                 };
+                if set.size.is_some() {
+                    call.require_name_not_denied(&place.0, place.1)?;
+                }
                 Ok((place, wanted, set))
             });
         let ((dir, name), wanted, set) = match resolved {
