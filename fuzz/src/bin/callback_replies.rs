@@ -101,6 +101,7 @@ fn engine() -> Engine {
     let export = Export { share: Arc::new(share), storage: Arc::new(ModelFs::new(1, 0o777)) };
     let config = EngineConfig {
         instance: 1,
+        nfs2: false,
         nfs4: true,
         handle_key: [3; 16],
         write_verifier: 1,
