@@ -162,6 +162,10 @@ impl Boot<'_> {
                 }
                 Ok("ok".to_owned())
             }
+            ["lose-state"] => {
+                let lost = server.lose_state().and_then(|()| server.start(self.namespace));
+                Ok(lost.map_or_else(|error| format!("failed {error:#}"), |()| "ok".to_owned()))
+            }
             ["steadfast", arguments @ ..] => Ok(match server.manage(self.namespace, arguments) {
                 Ok(()) => "ok".to_owned(),
                 // One line, as answers are.

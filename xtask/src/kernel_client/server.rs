@@ -212,6 +212,33 @@ impl Server {
         Ok(())
     }
 
+    /// Ends it as a crash would, and takes away what only outlives a process and not a power cut.
+    pub(crate) fn lose_state(&mut self) -> Result<()> {
+        use std::os::unix::fs::MetadataExt;
+        if self.kind != Kind::Steadfast {
+            bail!("only steadfast's state can be taken away");
+        }
+        self.kill()?;
+        let state_directory = self.directory.join("state");
+        let found = std::fs::metadata(&state_directory)?;
+        let mut taken_away = 0;
+        for what in ["state", "begun"] {
+            let name = format!("steadfast-{what}-{:x}-{:x}", found.dev(), found.ino());
+            let in_memory = [self.directory.join("run"), "/run".into(), "/dev/shm".into()];
+            let places = in_memory.iter().map(|place| place.join(&name));
+            for place in places.chain([state_directory.join(what)]) {
+                if place.is_dir() {
+                    std::fs::remove_dir_all(&place)?;
+                    taken_away += 1;
+                }
+            }
+        }
+        if taken_away == 0 {
+            bail!("the server has kept no state of clients");
+        }
+        Ok(())
+    }
+
     /// Fails when the server has ended by itself.
     pub(crate) fn check_alive(&mut self) -> Result<()> {
         let status = match self.running.as_mut() {

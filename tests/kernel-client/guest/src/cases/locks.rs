@@ -68,6 +68,40 @@ fn exclude(context: &Context, is_nfs3: bool) -> Result<()> {
     count(context, &directory, &of_other)
 }
 
+/// The server loses all that it knows of clients, as by a power cut: who had a lock has it still, and
+/// nobody else got it in between.
+pub(crate) fn reclaimed(context: &Context) -> Result<()> {
+    // Their clients do not say when they have all, so that the grace period lasts.
+    let lasts = ["3", "4.0"].contains(&context.nfs_version()?);
+    if lasts && !context.by_version(false, true) {
+        return context.note("the grace period takes 90 s: in the long version only");
+    }
+    let locks = if context.nfs_version()? == "3" {
+        guest_monitor::ensure(context)?;
+        "lock"
+    } else {
+        ""
+    };
+    let (_one, directory) = context.mount_main(locks)?;
+    let other = context.mount_other_with("main", locks)?;
+    let of_other = other.path().join(context.case_name());
+    let (mut mine, theirs) = (open(&directory.join("file"))?, open(&of_other.join("file"))?);
+    let exclusive = FlockOperation::NonBlockingLockExclusive;
+    fcntl_lock(&mine, exclusive)?;
+    mine.write_all(b"before")?;
+    mine.sync_all()?;
+    let lost = Instant::now();
+    context.host("lose-state")?;
+    expect_errno(as_io(fcntl_lock(&theirs, exclusive)), Errno::AGAIN, "a lock that is reclaimed")?;
+    context.note(&format!("{:.1} s from the loss to a refusal", lost.elapsed().as_secs_f64()))?;
+    mine.write_all(b", and after").context("a write under the lock that was reclaimed")?;
+    mine.sync_all().context("fsync under it")?;
+    fcntl_lock(&mine, FlockOperation::NonBlockingUnlock)?;
+    fcntl_lock(&theirs, exclusive).context("what was reclaimed and freed")?;
+    let found = std::fs::read_to_string(of_other.join("file"))?;
+    expect_equal(&found.as_str(), &"before, and after", "what was written")
+}
+
 /// Exclusion of two files that one process has open by two mounts.
 fn between_opens(mine: &File, theirs: &File) -> Result<()> {
     let exclusive = FlockOperation::NonBlockingLockExclusive;

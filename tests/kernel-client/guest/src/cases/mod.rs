@@ -61,6 +61,7 @@ const CASES: &[(&str, Stage, u64, u64, Function)] = &[
     ("sparse-files", Stage::Main, 60, 60, files::sparse),
     ("big-file", Stage::Main, 120, 900, files::big),
     ("locks", Stage::Main, 120, 300, locks::between_clients),
+    ("locks-reclaimed", Stage::Main, 240, 240, locks::reclaimed),
     ("supplementary-groups", Stage::Main, 60, 60, identities::supplementary_groups),
     ("no-root-squash", Stage::Main, 60, 60, identities::no_root_squash),
     ("root-squash", Stage::Main, 60, 60, identities::root_squash),
