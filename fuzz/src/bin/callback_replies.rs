@@ -222,5 +222,8 @@ fuzz_target!(|input: &[u8]| {
             last_xid = told.xid.to_be_bytes();
         }
     }
-    waiter.client.root().expect("its requests go on");
+    for Locker { client, file, open, .. } in [&mut holder, &mut waiter] {
+        let open = StateId4 { seqid: 0, ..*open };
+        client.close(file, open).expect("its requests go on");
+    }
 });
