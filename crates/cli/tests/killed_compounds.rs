@@ -135,7 +135,7 @@ fn requests_in_flight_get_the_reply_of_their_one_execution() {
     println!(
         "{kills} kills, {answered} requests answered, {in_flight} in flight when the server was killed, \
          {count} ({:.2} %) with a wrong answer: {wrong:?}",
-        100.0 * count as f64 / in_flight as f64
+        100.0 * count as f64 / f64::from(in_flight)
     );
     assert_eq!(count, 0, "{wrong:?}");
     assert!(answered > 10 * kills);

@@ -309,12 +309,11 @@ impl Slot {
             (step, Some(_)) if step.starts_with("CLOSE") => Ok(()),
             (step, seqid) => Err(format!("{step} seqid {seqid:?}")),
         });
-        match &said {
-            Ok(()) => self.turns += 1,
-            Err(_) => {
-                self.generation += 1;
-                self.turns = 0;
-            }
+        if said.is_ok() {
+            self.turns += 1;
+        } else {
+            self.generation += 1;
+            self.turns = 0;
         }
         self.begin();
         said
