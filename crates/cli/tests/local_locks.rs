@@ -71,12 +71,9 @@ impl Nfs4 {
         let done = self.client.request(
             |compound| compound.put(file).raw(OP_LOCK, &bytes),
             |reply| {
+                // PUTFH has no result, and LOCK's is a stateid.
                 while let Some((_, told)) = reply.next_op()? {
                     status = told as u32;
-                    if status == 0 {
-                        // PUTFH has no result, and LOCK's is a stateid.
-                        continue;
-                    }
                 }
                 Ok(())
             },
