@@ -94,6 +94,14 @@ impl BegunOutcomes {
         true
     }
 
+    /// Whether something is known that a COMPOUND has done, by the name of any mark of it.
+    pub(crate) fn has(&self, mark: impl FnOnce() -> Option<call_mark::CallMark>) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+            && mark().is_some_and(|mark| {
+                self.all.lock().contains_key(call_mark::call_of_mark(mark.as_bytes()))
+            })
+    }
+
     /// Takes out what a COMPOUND has done that comes again, by the name of any mark of it.
     pub(crate) fn take(
         &self,
