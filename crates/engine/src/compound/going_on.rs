@@ -97,9 +97,10 @@ impl<'c> Run<'_, 'c> {
     /// A request has its slot: goes on with what the process before this one has done of it, if it has
     /// done something. Whether the run is somewhere else then.
     pub(super) fn go_on(&mut self, reply: &mut ReplyBuffer) -> bool {
-        let Some(slot) = &self.progress.slot else { return false };
-        let mark = || Some(CallMark::of_request(slot, 0));
-        self.progress.before = self.nfs4.outcomes.take(mark);
+        let Some(slot) = self.progress.slot.as_ref().filter(|slot| slot.may_be_known()) else {
+            return false;
+        };
+        self.progress.before = self.nfs4.outcomes.take_of_request(&CallMark::of_request(slot, 0));
         let Some(bytes) = slot.done_before() else { return false };
         let Some(before) = UnderWay::decode(&bytes) else { return false };
         reply.bytes.extend_from_slice(before.results);
