@@ -12,12 +12,12 @@
 //! | rest | the object's handle |
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use steadfast_vfs::StorageHandle;
 
-use crate::call_mark::{self, Named};
+use crate::call_mark::{self, CallMark, Named};
 
 /// The form of a record ([`crate::record`]).
 pub(crate) const OUTCOME: u8 = 3;
@@ -25,10 +25,6 @@ const MADE: u8 = 1;
 const CHANGED: u8 = 2;
 /// So many are known at once. What was under way at a kill is a few hundred.
 const OUTCOMES_MAX: usize = 65_536;
-
-/// For how long after the start they are known, in ms: as long as replies are. Who comes again has come by
-/// then, and later ones would be taken for what they are not.
-const OUTCOMES_STAY_MS: u64 = 65_000;
 
 /// What an operation has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,57 +74,80 @@ fn read(behind: &[u8]) -> Option<(&[u8], DoneOp)> {
 }
 
 /// What is known of COMPOUNDs that may come again.
+///
+/// Requests of sessions are asked for when they are the first of their slots only; all others stay as long
+/// as replies do: after that their keys may be those of other calls.
 #[derive(Default)]
 pub(crate) struct BegunOutcomes {
-    /// How many there are, so that nobody takes the lock for none.
-    count: AtomicUsize,
+    /// How many there are of calls without a session, so that nobody takes the lock for none.
+    calls: AtomicUsize,
+    all: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
     /// By what names the call; of each the last operation.
-    all: Mutex<HashMap<Box<[u8]>, DoneOp>>,
-    /// When time was told first, and one more: 0 before.
-    begun_ms: AtomicU64,
+    of_calls: HashMap<Box<[u8]>, DoneOp>,
+    of_requests: HashMap<Box<[u8]>, DoneOp>,
+    /// When the last of a call was remembered.
+    remembered_ms: u64,
+}
+
+impl Known {
+    fn of(&mut self, call: &[u8]) -> &mut HashMap<Box<[u8]>, DoneOp> {
+        if call_mark::is_of_request(call) { &mut self.of_requests } else { &mut self.of_calls }
+    }
 }
 
 impl BegunOutcomes {
     /// Remembers what stands behind a change. Whether it is an operation's outcome.
-    pub(crate) fn remember(&self, behind: &[u8]) -> bool {
+    pub(crate) fn remember(&self, behind: &[u8], now_ms: u64) -> bool {
         let Some((call, done)) = read(behind) else { return false };
         let mut all = self.all.lock();
-        if all.len() < OUTCOMES_MAX {
-            all.insert(call.into(), done);
+        all.remembered_ms = now_ms;
+        if all.of_calls.len() + all.of_requests.len() < OUTCOMES_MAX {
+            all.of(call).insert(call.into(), done);
         }
-        self.count.store(all.len(), Ordering::Release);
+        self.calls.store(all.of_calls.len(), Ordering::Release);
         true
     }
 
-    /// Forgets all when it is too late for them; to be called about once a second.
-    pub(crate) fn tick(&self, now_ms: u64) {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return;
-        }
-        match self.begun_ms.load(Ordering::Relaxed) {
-            0 => self.begun_ms.store(now_ms + 1, Ordering::Relaxed),
-            begun_ms if now_ms > begun_ms + OUTCOMES_STAY_MS => {
-                let mut all = self.all.lock();
-                *all = HashMap::new();
-                self.count.store(0, Ordering::Release);
-            }
-            _ => {}
-        }
+    /// Whether something is known that a call without a session has done, by the name of any mark of it.
+    pub(crate) fn has(&self, mark: impl FnOnce() -> Option<CallMark>) -> bool {
+        self.calls.load(Ordering::Acquire) > 0
+            && mark().is_some_and(|mark| {
+                let call = call_mark::call_of_mark(mark.as_bytes());
+                self.all.lock().of_calls.contains_key(call)
+            })
     }
 
-    /// Takes out what a COMPOUND has done that comes again, by the name of any mark of it.
-    pub(crate) fn take(
-        &self,
-        mark: impl FnOnce() -> Option<call_mark::CallMark>,
-    ) -> Option<DoneOp> {
-        if self.count.load(Ordering::Acquire) == 0 {
+    /// Takes out what a call without a session has done that comes again, by the name of any mark of it.
+    pub(crate) fn take(&self, mark: impl FnOnce() -> Option<CallMark>) -> Option<DoneOp> {
+        if self.calls.load(Ordering::Acquire) == 0 {
             return None;
         }
         let mark = mark()?;
         let mut all = self.all.lock();
-        let taken = all.remove(call_mark::call_of_mark(mark.as_bytes()));
-        self.count.store(all.len(), Ordering::Release);
+        let taken = all.of_calls.remove(call_mark::call_of_mark(mark.as_bytes()));
+        self.calls.store(all.of_calls.len(), Ordering::Release);
         taken
+    }
+
+    /// Takes out what a request has done, which is the first of its slot.
+    pub(crate) fn take_of_request(&self, mark: &CallMark) -> Option<DoneOp> {
+        self.all.lock().of_requests.remove(call_mark::call_of_mark(mark.as_bytes()))
+    }
+
+    /// Forgets what calls have done that do not come again: so long after it was remembered.
+    pub(crate) fn expire(&self, now_ms: u64, stay_ms: u64) {
+        if self.calls.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut all = self.all.lock();
+        if now_ms.saturating_sub(all.remembered_ms) > stay_ms {
+            all.of_calls = HashMap::new();
+            self.calls.store(0, Ordering::Release);
+        }
     }
 }
 
@@ -138,7 +157,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::call_mark::{CallMark, call_of_mark};
+    use crate::call_mark::call_of_mark;
     use crate::record::call_of;
     use crate::reply_cache::{CallKey, KEY_BYTES};
 
@@ -156,25 +175,25 @@ mod tests {
             let call = call_of_mark(mark(1, operation).as_bytes()).to_vec();
             assert_eq!(call_of(&record), Some(&*call));
             assert_eq!(read(&record), Some((&*call, DoneOp { operation, outcome })));
-            assert!(outcomes.remember(&record));
+            assert!(outcomes.remember(&record, 0));
         }
         assert_eq!(outcomes.take(|| Some(mark(2, 0))), None);
+        assert!(outcomes.has(|| Some(mark(1, 0))) && !outcomes.has(|| Some(mark(2, 0))));
         let last = DoneOp { operation: 5, outcome: OpOutcome::Changed };
         assert_eq!(outcomes.take(|| Some(mark(1, 0))), Some(last));
         assert_eq!(outcomes.take(|| panic!("nothing is left")), None);
     }
 
     #[test]
-    fn they_are_forgotten_when_nobody_can_come_again() {
+    fn a_call_that_does_not_come_again_is_forgotten() {
         let outcomes = BegunOutcomes::default();
         let mut record = Vec::new();
         append(&mut record, mark(1, 2).as_bytes(), OpOutcome::Changed);
-        for (now_ms, is_known) in [(OUTCOMES_STAY_MS, true), (OUTCOMES_STAY_MS + 2000, false)] {
-            assert!(outcomes.remember(&record));
-            outcomes.tick(1000);
-            outcomes.tick(now_ms);
-            assert_eq!(outcomes.take(|| Some(mark(1, 2))).is_some(), is_known);
-        }
+        assert!(outcomes.remember(&record, 1_000));
+        outcomes.expire(66_000, 65_000);
+        assert!(outcomes.has(|| Some(mark(1, 0))));
+        outcomes.expire(66_001, 65_000);
+        assert_eq!(outcomes.take(|| panic!("nobody takes the lock any more")), None);
     }
 
     proptest! {
@@ -184,9 +203,9 @@ mod tests {
             length in 30..50_u8,
         ) {
             let outcomes = BegunOutcomes::default();
-            outcomes.remember(&bytes);
+            outcomes.remember(&bytes, 0);
             bytes.splice(0..0, [OUTCOME, length]);
-            let is_known = outcomes.remember(&bytes);
+            let is_known = outcomes.remember(&bytes, 0);
             prop_assert!(!is_known || call_of(&bytes).is_some());
         }
     }

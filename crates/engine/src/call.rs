@@ -231,10 +231,7 @@ impl<'a> Call<'a> {
     /// Asks the duplicate request cache about the call, which must not be executed twice. `Some`
     /// if it is not to be executed: a reply was appended, or none is due.
     pub(crate) fn admit(&mut self, reply: &mut Vec<u8>) -> Option<Outcome> {
-        let Message { bytes, xid, numbers } = self.message;
-        let signed = bytes.get(CREDENTIAL_AT..).unwrap_or(&[]);
-        let Peer { address, transport, .. } = self.peer;
-        let key = CallKey::new(address.ip(), *transport, xid, numbers, signed);
+        let key = self.key();
         // In progress since it was executed first.
         if self.host.take_put_off().is_none() {
             match self.ask_cache(&key, reply) {
@@ -248,6 +245,14 @@ impl<'a> Call<'a> {
         let connection = self.peer.connection();
         self.admitted.execution = Some(Execution { key, connection });
         None
+    }
+
+    /// What tells the call from others, for the duplicate request cache.
+    pub(crate) fn key(&self) -> CallKey {
+        let Message { bytes, xid, numbers } = self.message;
+        let signed = bytes.get(CREDENTIAL_AT..).unwrap_or(&[]);
+        let Peer { address, transport, .. } = self.peer;
+        CallKey::new(address.ip(), *transport, xid, numbers, signed)
     }
 
     /// A duplicate of one in progress that came another way gets the reply when there is one: its

@@ -94,6 +94,11 @@ pub fn call_of_mark(name: &[u8]) -> &[u8] {
     }
 }
 
+/// Whether what names a call names a request of a session.
+pub(crate) fn is_of_request(call: &[u8]) -> bool {
+    call.len() == REQUEST_BYTES
+}
+
 /// Whether nothing is known of the end of the call that a mark's name is of; what is known of calls of
 /// sessions is in the image of the state.
 pub fn may_be_under_way(name: &[u8], image: Option<&Image>) -> bool {

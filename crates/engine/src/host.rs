@@ -46,6 +46,10 @@ pub trait CallHost {
         Room::Free
     }
 
+    /// The call is put off though it may wait for its storage: it cannot be executed now, and must not be
+    /// refused.
+    fn is_put_off(&mut self) {}
+
     /// Gives back what became of the call when it was put off ([`crate::Verdict::PutOff`]), if it was: it is
     /// executed again, or goes on.
     fn take_put_off(&mut self) -> Option<PutOffCall> {

@@ -182,10 +182,10 @@ impl Engine {
         self.shared.send_effects(now_ms);
         self.shared.settle_deferred_locks();
         self.shared.tick_callbacks(now_ms);
-        if let Some(nfs4) = &self.shared.nfs4 {
-            nfs4.outcomes.tick(now_ms);
-        }
         self.replies.expire(now_ms);
+        if let Some(nfs4) = &self.shared.nfs4 {
+            nfs4.outcomes.expire(now_ms, self.shared.config.reply_cache_history_ms);
+        }
     }
 
     /// How short of memory the machine is, from now on: the caches do with less.
@@ -219,7 +219,7 @@ impl Engine {
     /// that may be one operation.
     pub fn remember_replayed(&self, behind_change: &[u8], now_ms: u64) {
         if let Some(nfs4) = &self.shared.nfs4
-            && nfs4.outcomes.remember(behind_change)
+            && nfs4.outcomes.remember(behind_change, now_ms)
         {
             return;
         }

@@ -352,6 +352,12 @@ impl SlotInUse {
         }
     }
 
+    /// Whether the process before this one may have begun the request. It can have done so only for the
+    /// first one of a slot that was there.
+    pub fn may_be_known(&self) -> bool {
+        self.held.is_some_and(Holding::is_first)
+    }
+
     /// What the same request had done when the process before this one was killed.
     pub fn done_before(&self) -> Option<Arc<[u8]>> {
         self.session.slot(self.slot)?.done_before(self.held?)

@@ -47,6 +47,8 @@ pub(crate) struct Holding {
     digest: u32,
     /// The request before left a reply that has to go.
     has_old_reply: bool,
+    /// Nobody had the slot since the server was started: the process before may have begun the request.
+    is_first: bool,
 }
 
 /// What became of a request that was not refused.
@@ -197,6 +199,9 @@ impl Slot {
 
     /// What the same request had done when the process before this one ended.
     pub(crate) fn done_before(&self, held: Holding) -> Option<Arc<[u8]>> {
+        if !held.is_first {
+            return None;
+        }
         let under_way = self.under_way.lock();
         let under_way = under_way.as_ref()?;
         let is_same = (under_way.sequence, under_way.digest) == (held.sequence, held.digest);
@@ -220,7 +225,12 @@ impl Slot {
                     );
                     if swapped.is_ok() {
                         let has_old_reply = matches!(word.phase, Phase::Kept | Phase::KeptOrLater);
-                        return Ok(Begun::New(Holding { sequence, digest, has_old_reply }));
+                        let is_first = matches!(
+                            word.phase,
+                            Phase::FreshOrLater | Phase::KeptOrLater | Phase::NotKeptOrLater
+                        );
+                        let held = Holding { sequence, digest, has_old_reply, is_first };
+                        return Ok(Begun::New(held));
                     }
                 }
                 Judged::InProgress => return Ok(Begun::InProgress),
@@ -256,7 +266,7 @@ impl Slot {
         reply: Option<Arc<[u8]>>,
         note: Option<&dyn Fn(&LastRequest)>,
     ) {
-        let Holding { sequence, digest, has_old_reply } = held;
+        let Holding { sequence, digest, has_old_reply, .. } = held;
         let phase = if reply.is_some() { Phase::Kept } else { Phase::NotKept };
         let word = Word { sequence, digest, phase }.pack();
         if has_old_reply || reply.is_some() || note.is_some() {
@@ -305,12 +315,18 @@ impl Holding {
     pub(crate) fn digest(self) -> u32 {
         self.digest
     }
+
+    /// Whether nobody had the slot since the server was started.
+    pub(crate) fn is_first(self) -> bool {
+        self.is_first
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Begun, Judged, Kept, Phase, Slot, Word, folded, judge};
+    use super::{Begun, Judged, Kept, LastRequest, Phase, Slot, Word, folded, judge};
     use crate::StateError::{self, FalseRetry, SequenceMisordered};
+    use crate::under_way::UnderWay;
 
     #[test]
     fn the_table_of_a_slot() {
@@ -412,6 +428,28 @@ mod tests {
             assert!(!slot.is_busy());
         }
         assert!(matches!(slot.begin(u32::MAX, 7), Err(SequenceMisordered)));
+    }
+
+    #[test]
+    fn only_the_first_request_since_a_start_may_be_known() {
+        let under_way =
+            UnderWay { sequence: 5, digest: folded(7), is_unstable: false, done: [1].into() };
+        let last = LastRequest { sequence: 4, digest: 0, reply: None };
+        for last in [None, Some(last)] {
+            let slot = Slot::restored(last, Some(under_way.clone()));
+            let Ok(Begun::New(held)) = slot.begin(5, 7) else { panic!("not new") };
+            assert!(held.is_first());
+            assert_eq!(slot.done_before(held).as_deref(), Some(&[1][..]));
+            slot.finish(held, None, None);
+            let Ok(Begun::New(held)) = slot.begin(6, 7) else { panic!("not new") };
+            assert!(!held.is_first());
+            // No lock is taken.
+            let _under_way = slot.under_way.lock();
+            assert_eq!(slot.done_before(held), None);
+        }
+        let slot = Slot::new();
+        let Ok(Begun::New(held)) = slot.begin(1, 7) else { panic!("not new") };
+        assert!(!held.is_first());
     }
 
     #[test]

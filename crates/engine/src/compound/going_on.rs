@@ -3,13 +3,18 @@
 
 use steadfast_state::Together;
 use steadfast_vfs::{Durable, StorageHandle};
-use steadfast_wire::nfs4::Op4;
+use steadfast_wire::nfs4::{NfsStat4, Op4};
 
-use super::run::Run;
+use super::run::{Progress, Run};
 use super::under_way::{self, UnderWay};
 use crate::begun_outcomes::{DoneOp, OpOutcome};
 use crate::call_mark::CallMark;
+use crate::host::Room;
 use crate::reply::ReplyBuffer;
+
+/// For so long a request waits so that it may tell what it has done, in ms. Names are looked up in a fraction
+/// of that; a client with a file system that hangs for longer is to try later.
+const UNTOLD_WAITS_MS: u64 = 60_000;
 
 impl<'c> Run<'_, 'c> {
     /// By which name begun marks of the operation are kept that is being executed, if it has any.
@@ -92,9 +97,10 @@ impl<'c> Run<'_, 'c> {
     /// A request has its slot: goes on with what the process before this one has done of it, if it has
     /// done something. Whether the run is somewhere else then.
     pub(super) fn go_on(&mut self, reply: &mut ReplyBuffer) -> bool {
-        let Some(slot) = &self.progress.slot else { return false };
-        let mark = || Some(CallMark::of_request(slot, 0));
-        self.progress.before = self.nfs4.outcomes.take(mark);
+        let Some(slot) = self.progress.slot.as_ref().filter(|slot| slot.may_be_known()) else {
+            return false;
+        };
+        self.progress.before = self.nfs4.outcomes.take_of_request(&CallMark::of_request(slot, 0));
         let Some(bytes) = slot.done_before() else { return false };
         let Some(before) = UnderWay::decode(&bytes) else { return false };
         reply.bytes.extend_from_slice(before.results);
@@ -124,6 +130,40 @@ impl<'c> Run<'_, 'c> {
             OpOutcome::Made(handle) => Some(handle),
             OpOutcome::Changed => None,
         }
+    }
+
+    /// Whether the operation that failed is to be executed again later: it has no room to wait; or its client
+    /// would send it anew, as another request, and what the process before this one has done would be
+    /// done again. What has promised something cannot wait for anything else.
+    pub(crate) fn is_to_wait(&mut self, status: NfsStat4) -> bool {
+        if !self.call.promises.is_empty() {
+            return false;
+        }
+        if self.call.lacks_room == Some(Room::Later) {
+            return true;
+        }
+        if status != NfsStat4::Delay || !self.has_untold() {
+            return false;
+        }
+        let now_ms = self.call.now_ms;
+        let since_ms = *self.progress.waits_since_ms.get_or_insert(now_ms);
+        if now_ms.saturating_sub(since_ms) >= UNTOLD_WAITS_MS {
+            return false;
+        }
+        self.call.host.is_put_off();
+        self.call.lacks_room = Some(Room::Later);
+        true
+    }
+
+    /// Whether the process before this one has done something of it that is not told yet.
+    fn has_untold(&self) -> bool {
+        if self.minor_version == 0 && !self.call.admitted.is_some() {
+            let mark = || Some(CallMark::of_compound(self.call.key(), 0));
+            return self.nfs4.outcomes.has(mark);
+        }
+        let Progress { before, told_before, done, .. } = &self.progress;
+        before.is_some_and(|before| before.operation >= *done)
+            || told_before.as_ref().is_some_and(|(operation, _)| operation >= done)
     }
 
     /// What the operation is to tell, if the process before this one has changed the state by it: what

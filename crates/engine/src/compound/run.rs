@@ -152,6 +152,8 @@ pub(crate) struct Progress {
     /// What the process before this one has done of it: an operation, and what it is to tell.
     pub(super) before: Option<DoneOp>,
     pub(super) told_before: Option<(u32, Box<[u8]>)>,
+    /// Since when it waits so that it may tell that.
+    pub(super) waits_since_ms: Option<u64>,
 }
 
 impl Progress {
@@ -294,6 +296,7 @@ impl<'a> Run<'_, 'a> {
                 Err(status) => Err(status),
             };
             if let Err(status) = result {
+                let failure = status;
                 let status = match self.minor_version {
                     0 => row.map_or(status, |row| status::of_minor_0_by(row.number, status)),
                     _ => status,
@@ -304,7 +307,7 @@ impl<'a> Run<'_, 'a> {
                 }
                 set(&mut reply.bytes, result_at + 4, status as u32);
                 // What has promised something cannot wait for anything else.
-                if self.is_to_wait() {
+                if self.is_to_wait(failure) {
                     // It will be executed from its beginning.
                     (self.progress.current, self.progress.saved) = before;
                     return Ended::Later;
@@ -353,12 +356,6 @@ impl<'a> Run<'_, 'a> {
             }
             Some(_) => Some(Ended::InProgress),
         }
-    }
-
-    /// Whether the operation that failed is to be executed again later: it has no room to wait. What
-    /// has promised something cannot wait for anything else.
-    pub(crate) fn is_to_wait(&self) -> bool {
-        self.call.lacks_room == Some(Room::Later) && self.call.promises.is_empty()
     }
 
     /// Whether an operation may stand where it does.

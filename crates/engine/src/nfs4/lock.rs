@@ -106,7 +106,8 @@ impl Op for Lock {
                         state.judge_locker(&client, lock_owner.owner, lock_seqid).or_status()?;
                         let locked = lock(run, arguments, &client, id, reply);
                         let is_used = locked.map_or_else(owners::uses_sequence, |()| true);
-                        if is_used && (locked.is_ok() || !run.is_to_wait()) {
+                        let waits = locked.is_err_and(|status| run.is_to_wait(status));
+                        if is_used && !waits {
                             state.locked(&client, lock_owner.owner, lock_seqid);
                         }
                         locked

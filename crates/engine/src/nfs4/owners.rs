@@ -64,7 +64,7 @@ pub(super) fn in_sequence(
             let result = reply.bytes.get(start..).unwrap_or(&[]).into();
             owner.finish(OwnerReply { status: NfsStat4::Ok as u32, result, object });
         }
-        Err(_) if run.is_to_wait() => run.progress.owner = Some(owner),
+        Err(status) if run.is_to_wait(status) => run.progress.owner = Some(owner),
         Err(status) if uses_sequence(status) => {
             let result = run.failure.as_slice().into();
             owner.finish(OwnerReply { status: status as u32, result, object: None });

@@ -184,6 +184,30 @@ impl CallHost for Free {
     }
 }
 
+/// A host whose storage hangs. It has heard whether the call is put off.
+#[derive(Default)]
+pub(crate) struct Hangs {
+    pub(crate) put_off: Option<PutOffCall>,
+    pub(crate) is_put_off: bool,
+}
+
+impl CallHost for Hangs {
+    fn room_to_wait(&mut self, _: StorageId) -> Room {
+        Room::None
+    }
+
+    fn is_put_off(&mut self) {
+        self.is_put_off = true;
+    }
+
+    fn take_put_off(&mut self) -> Option<PutOffCall> {
+        self.put_off.take()
+    }
+
+    fn may_block(&mut self) {}
+    fn will_block(&mut self) {}
+}
+
 /// A host that has no room for anybody who waits, after so many who had.
 #[derive(Default)]
 pub(crate) struct Full {

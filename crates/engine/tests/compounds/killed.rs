@@ -4,7 +4,7 @@
 //! The host drops what is parked, as a kill does. What the process has kept of the state is what it had
 //! written by then; what begun marks tell, the test says.
 
-use steadfast_engine::{BegunReplies, ReplyBuffer, Verdict};
+use steadfast_engine::{BegunReplies, PutOffCall, ReplyBuffer, Verdict, call_of};
 use steadfast_recovery::{
     Action, BegunCall, BegunOutcome, FileSystemIdentity, ObjectKey, Place, Unlinked,
 };
@@ -13,7 +13,7 @@ use steadfast_wire::nfs4::{NfsStat4, Op4};
 use steadfast_xdr::Reader;
 use twox_hash::XxHash3_128;
 
-use crate::bench::{Bench, Client, Free, Ops, Result4, done, failed};
+use crate::bench::{Bench, Client, Free, Hangs, Ops, Result4, done, failed, peer};
 
 /// Executes a request up to its promises, which are not kept, and returns its message.
 fn cut_off(client: &Client<'_>, ops: &Ops) -> Vec<u8> {
@@ -314,4 +314,110 @@ fn of_several_changes_none_is_made_again() {
     let mark = name_of_mark(&client, &message, 5);
     bench.engine.remember_replayed(&told(&mark, BegunOutcome::Changed), 0);
     assert_eq!(send(&bench, &client, &message).ended(), done(6));
+}
+
+/// Executes a message while its storage hangs.
+fn while_it_hangs(
+    bench: &Bench,
+    now_ms: u64,
+    message: &[u8],
+    put_off: Option<PutOffCall>,
+) -> Result<PutOffCall, Result4> {
+    let (mut host, mut reply) = (Hangs { put_off, is_put_off: false }, ReplyBuffer::default());
+    let verdict = bench.engine.call(&mut host, &peer(101), now_ms, message, &mut reply);
+    match verdict {
+        Verdict::PutOff(call) => {
+            assert!(host.is_put_off);
+            Ok(call)
+        }
+        verdict => Err(Result4::of(&bench.settled(verdict, reply).unwrap())),
+    }
+}
+
+/// Executes the rest of it when the storage is well again.
+fn when_it_is_well(bench: &Bench, message: &[u8], put_off: PutOffCall) -> Result4 {
+    let mut host = Free { put_off: Some(put_off), ..Free::default() };
+    let mut reply = ReplyBuffer::default();
+    let verdict = bench.engine.call(&mut host, &peer(101), 100, message, &mut reply);
+    Result4::of(&bench.settled(verdict, reply).unwrap())
+}
+
+#[test]
+fn who_has_to_try_later_would_do_it_again_and_so_waits() {
+    // What a mark tells.
+    let bench = Bench::new();
+    let mut client = Client::new(&bench, "mark");
+    let dir = client.handle(&["srv", "a"]);
+    let ops = client.next(false).put(&dir).open(b"o", "old");
+    assert_eq!(client.send(&ops).ended(), done(3));
+    let ops = client.next(false).put(&dir);
+    let message = cut_off(&client, &remove(ops, "old"));
+    for is_well_again in [true, false] {
+        let bench = bench.restarted();
+        let client = client.at(&bench);
+        let mark = name_of_mark(&client, &message, 2);
+        bench.engine.remember_replayed(&told(&mark, BegunOutcome::Changed), 0);
+        let mut call = while_it_hangs(&bench, 7, &message, None).unwrap();
+        call = while_it_hangs(&bench, 60_006, &message, Some(call)).unwrap();
+        if is_well_again {
+            let said = when_it_is_well(&bench, &message, call);
+            assert_eq!(said.ended(), done(3));
+            assert_eq!(send(&bench, &client, &message), said);
+        } else {
+            let said = while_it_hangs(&bench, 60_007, &message, Some(call)).unwrap_err();
+            assert_eq!(said.ended(), failed(NfsStat4::Delay, 3), "not for ever");
+        }
+    }
+    // Nobody waits who has done nothing.
+    let ops = client.next(false).put(&dir);
+    let other = bench.message(&remove(ops, "old").compound());
+    let said = while_it_hangs(&bench, 7, &other, None).unwrap_err();
+    assert_eq!(said.ended(), failed(NfsStat4::Delay, 3));
+
+    // A change of the state that was told by halves.
+    let bench = Bench::new();
+    let mut client = Client::new(&bench, "cut");
+    let dir = client.handle(&["srv", "a"]);
+    let ops = client.next(false).put(&dir).open(b"x", "file").write(b"data");
+    assert_eq!(client.send(&ops).ended(), done(4));
+    let message =
+        cut_off(&client, &client.sequence_of(1, 1, false).put(&dir).open_cut(b"o", "file"));
+    others_keep(&bench, "third");
+    let bench = bench.restarted();
+    let call = while_it_hangs(&bench, 7, &message, None).unwrap();
+    let said = when_it_is_well(&bench, &message, call);
+    assert_eq!((said.ended(), seqid(&said, Op4::Open)), (done(3), 1));
+}
+
+/// Executes a request of minor version 0 up to its promises; its message, and the name of its marks
+/// without the operation.
+fn cut_off_0(bench: &Bench, ops: &Ops) -> (Vec<u8>, Vec<u8>) {
+    let message = bench.message(&ops.compound_of(0, b"tag"));
+    let mut reply = ReplyBuffer::default();
+    let verdict = bench.engine.call(&mut Free::default(), &peer(101), 0, &message, &mut reply);
+    let Verdict::Parked(call) = verdict else { panic!("{verdict:?}") };
+    let behind = call.behind_change().unwrap();
+    (message, call_of(&behind).unwrap().to_vec())
+}
+
+fn operation_of(call: &[u8], operation: u32) -> Vec<u8> {
+    [call, &operation.to_le_bytes()].concat()
+}
+
+#[test]
+fn without_a_session_it_waits_too() {
+    let bench = Bench::new();
+    let dir = Client::new(&bench, "handle").handle(&["srv", "a"]);
+    let (_, _) = cut_off_0(&bench, &make_directory(Ops::default().put(&dir), "old"));
+    // LOOKUP comes before the duplicate request cache is asked.
+    let ops = Ops::default().put(&dir).lookup("old").put(&dir);
+    let (message, call) = cut_off_0(&bench, &remove(ops, "old"));
+    let bench = bench.restarted();
+    let mark = operation_of(&call, 3);
+    bench.engine.remember_replayed(&told(&mark, BegunOutcome::Changed), 0);
+    let ops = Ops::default().put(&dir);
+    let message_without = bench.message(&remove(ops, "other").compound_of(0, b"tag"));
+    let said = while_it_hangs(&bench, 7, &message_without, None).unwrap_err();
+    assert_eq!(said.ended(), failed(NfsStat4::Delay, 2));
+    assert!(while_it_hangs(&bench, 7, &message, None).is_ok());
 }

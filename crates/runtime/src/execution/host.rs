@@ -174,6 +174,10 @@ impl<'h, 's> Host<'h, 's> {
 }
 
 impl CallHost for Host<'_, '_> {
+    fn is_put_off(&mut self) {
+        self.storage.get_or_insert(StorageId::UNKNOWN);
+    }
+
     fn room_to_wait(&mut self, storage: StorageId) -> Room {
         let Context { pool, shared, counters } = self.context;
         // Who has no seat keeps nobody from it.
