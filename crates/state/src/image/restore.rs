@@ -87,6 +87,9 @@ impl State {
             registry.note_all()
         };
         for client in clients {
+            // What is told anew of a client begins without its opens: a kill must not come between. Taken
+            // before the locks, since others have it when they take them.
+            let _whole = self.journal.together();
             let owners = client.owners.lock();
             let opens = client.opens.lock();
             if !opens.is_ended {

@@ -1,8 +1,10 @@
 //! That events come to the state that they were noted of: after every step, told by the state as a
 //! whole, and after a restart. Ring: property.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
 use steadfast_vfs::StorageHandle;
@@ -678,6 +680,40 @@ fn what_belongs_together_is_taken_together() {
         }
     });
     assert!(State::new(settings()).together().is_none(), "nobody keeps it");
+}
+
+#[test]
+fn a_client_told_anew_has_all_its_opens_at_any_kill() {
+    let mut run = Run::new();
+    run.host(1, 1, true).expect("made");
+    for file in 0..40 {
+        let open = What::Open { client: 0, owner: 0, file, access: 3, deny: 0 };
+        run.step(open).expect("opened");
+    }
+    run.add_events();
+    let mut image = run.image.clone();
+    let opens = image.stateids();
+    let state = &run.state;
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                state.note_all();
+            }
+        });
+        let mut found = HashSet::from([opens]);
+        let mut times = 0;
+        while times < 1_000 {
+            let mut taken = Vec::new();
+            state.take_events(&mut taken);
+            times += u32::from(!taken.is_empty());
+            image.add(&taken).expect("events");
+            found.insert(image.stateids());
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(found, HashSet::from([opens]));
+    });
+    assert_eq!(opens, 40);
 }
 
 /// What a client of minor version 0 was told, it is told again after a restart.
