@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 mod common;
+mod intent_log_support;
 mod nfs3_support;
 mod nlm_support;
 
@@ -10,12 +11,13 @@ use std::fs::{File, OpenOptions};
 use std::time::{Duration, Instant};
 
 use common::{Place, Running, utf8};
+use intent_log_support::ext4;
 use nfs3_support::{Fixture, PATIENCE};
 use nlm_support::{DENIED, GRANTED, Nlm, opaque};
 use rustix::fs::FlockOperation;
 use rustix::process::Signal;
 use steadfast_client::nfs4::{ClientSettings, Nfs4Client, Opened4};
-use steadfast_client::{Identity, RpcConnection};
+use steadfast_client::{CreateHow3, Identity, Nfs3Client, RpcConnection, Settings};
 
 /// `NFS4ERR_DENIED`.
 const NFS4_DENIED: u32 = 10_010;
@@ -128,6 +130,41 @@ fn clients_and_local_processes_keep_each_other_out() {
     rustix::fs::flock(&local, FlockOperation::NonBlockingLockExclusive).unwrap();
     assert_eq!(nlm.writes(&handle), GRANTED);
     nlm.frees(&handle);
+}
+
+#[test]
+fn locks_on_a_mount_in_a_share_stay_seen_when_other_shares_come() {
+    let place = Place::new();
+    std::fs::create_dir(&place.share).unwrap();
+    let below = place.share.join("below");
+    let Some(_disk) = ext4(&place.directory.path().join("image"), &below, 16) else { return };
+    let share = |path: &str| {
+        let options = "options = [\"no_root_squash\", \"crossmnt\"]";
+        format!("[[share]]\npath = {path:?}\nclients = [\"*\"]\n{options}\n")
+    };
+    let one = share(utf8(&place.share));
+    let configuration = place.write("steadfast.toml", &one);
+    let running = Running::start(&place, 0, &["--config", utf8(&configuration)]);
+    let (at, path) = (running.address, utf8(&place.share).as_bytes());
+    let (mut client, root) = Nfs3Client::mount(at, at, path, Identity::root(), PATIENCE).unwrap();
+    let directory = client.lookup(&root, b"below").unwrap().handle;
+    let how = CreateHow3::Guarded(Settings::mode(0o644).0);
+    let handle = client.create(&directory, b"f", &how).unwrap().handle.unwrap();
+    assert_eq!(Nlm::new(&running).writes(&handle), GRANTED);
+    let local = OpenOptions::new().read(true).write(true).open(below.join("f")).unwrap();
+    assert!(!writes(&local));
+
+    let other = place.share.with_file_name("other");
+    std::fs::create_dir(&other).unwrap();
+    place.write("steadfast.toml", &format!("{one}{}", share(utf8(&other))));
+    running.signal(Signal::HUP);
+    let end = Instant::now() + Duration::from_secs(20);
+    let path = utf8(&other).as_bytes();
+    while Nfs3Client::mount(at, at, path, Identity::root(), PATIENCE).is_err() {
+        assert!(Instant::now() < end, "the other share does not come");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!writes(&local), "the client has its lock still");
 }
 
 #[test]

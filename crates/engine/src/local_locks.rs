@@ -18,7 +18,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use steadfast_state::{FileKey, LockKind, LockRange, State};
-use steadfast_vfs::{FileSystem, FsError, LocalLock, RangeLock, RangeLocks, StorageHandle};
+use steadfast_vfs::{
+    FileSystem, FlushDomain, FsError, LocalLock, RangeLock, RangeLocks, StorageHandle,
+};
 
 use crate::call::Target;
 use crate::gate::file_key;
@@ -40,6 +42,13 @@ struct Held {
     is_unavailable: bool,
     /// Write locks cannot be held, or can.
     has_tried_writes: bool,
+}
+
+/// A file with locks.
+struct File {
+    /// Of the root of the share by which it was found. The file itself may be on a mount in the share.
+    domain: FlushDomain,
+    held: Mutex<Held>,
 }
 
 /// A file, and where it is.
@@ -82,7 +91,7 @@ pub struct LocksTaken {
 /// The files that are held.
 #[derive(Default)]
 pub(crate) struct LocalLocks {
-    files: Mutex<HashMap<FileKey, Arc<Mutex<Held>>>>,
+    files: Mutex<HashMap<FileKey, Arc<File>>>,
     /// Files that somebody was using when their locks were to be settled: for the next tick.
     deferred: Mutex<Vec<(FileKey, LockRange)>>,
     /// Of the process before this one; and how often these were tried.
@@ -233,21 +242,23 @@ impl Held {
 }
 
 impl LocalLocks {
-    fn file(&self, file: &FileKey) -> Arc<Mutex<Held>> {
-        Arc::clone(self.files.lock().entry(*file).or_default())
+    fn file(&self, place: &Place<'_>) -> Arc<File> {
+        let domain = place.storage.domain();
+        let new = || Arc::new(File { domain, held: Mutex::default() });
+        Arc::clone(self.files.lock().entry(place.file).or_insert_with(new))
     }
 
     /// Closes a file of which clients have nothing any more.
-    fn forget_unused(&self, file: &FileKey, held: Arc<Mutex<Held>>, state: &State) {
+    fn forget_unused(&self, file: &FileKey, entry: Arc<File>, state: &State) {
         {
             // Whoever uses it does this afterwards.
-            let Some(mut held) = held.try_lock() else { return };
+            let Some(mut held) = entry.held.try_lock() else { return };
             if state.has_locks(file) {
                 return;
             }
             *held = Held::default();
         }
-        drop(held);
+        drop(entry);
         let mut files = self.files.lock();
         // Whoever has just found it is about to lock it.
         if files.get(file).is_some_and(|held| Arc::strong_count(held) == 1) {
@@ -272,9 +283,9 @@ impl Shared {
         if !range.is_possible() {
             return Ok(lock());
         }
-        let entry = self.local_locks.file(&place.file);
+        let entry = self.local_locks.file(place);
         let done = {
-            let mut held = entry.lock();
+            let mut held = entry.held.lock();
             let opened = held.open(place, of_kind(kind), &self.state);
             let taken = match opened {
                 Ok(()) => held.take(place, range, kind, &self.state),
@@ -301,9 +312,9 @@ impl Shared {
         range: LockRange,
         kind: LockKind,
     ) -> Result<Option<LocalLock>, FsError> {
-        let entry = self.local_locks.file(&place.file);
+        let entry = self.local_locks.file(place);
         let conflict = {
-            let mut held = entry.lock();
+            let mut held = entry.held.lock();
             held.open(place, RangeLock::Read, &self.state)?;
             let (first, last) = ends(range);
             match &held.locks {
@@ -333,7 +344,7 @@ impl Shared {
     fn settle_file(&self, file: FileKey, range: LockRange) {
         let Some(entry) = self.local_locks.files.lock().get(&file).cloned() else { return };
         // Who uses it may wait for a disk. It is not waited for: this is any client's call.
-        let is_settled = match entry.try_lock() {
+        let is_settled = match entry.held.try_lock() {
             Some(held) => {
                 held.show_file(&file, range, &self.state);
                 true
@@ -347,16 +358,17 @@ impl Shared {
         }
     }
 
-    /// Lets go of files on file systems that are not served any more: those could not be unmounted.
+    /// Lets go of files that were found by shares of which no file system is served any more: those could
+    /// not be unmounted.
     pub(crate) fn forget_locks_beside(&self, exports: &ExportTable) {
         let mut files = self.local_locks.files.lock();
         if files.is_empty() {
             return;
         }
         let served: HashSet<_> =
-            exports.sorted().iter().filter_map(|export| export.storage.file_system()).collect();
+            exports.sorted().iter().filter_map(|export| export.storage.expected_domain()).collect();
         // They are closed when whoever uses them just now is done.
-        let gone = files.extract_if(|file, _| !served.contains(&file.file_system));
+        let gone = files.extract_if(|_, file| !served.contains(&file.domain));
         let gone: Vec<_> = gone.collect();
         drop(files);
         drop(gone);
@@ -378,9 +390,9 @@ impl Shared {
         // Nobody can be asked.
         let Some((storage, handle)) = &opened else { return true };
         let place = Place { storage: *storage, handle, file: *file };
-        let entry = self.local_locks.file(file);
+        let entry = self.local_locks.file(&place);
         let is_shown = {
-            let mut held = entry.lock();
+            let mut held = entry.held.lock();
             held.open(&place, of_kind(kind), &self.state).is_ok()
                 && held.show(&place, range, &self.state)
         };
@@ -402,9 +414,9 @@ impl Shared {
             }
             let Ok(storage) = export.storage.open() else { continue };
             let place = Place { storage, handle: &file.object, file: *file };
-            let entry = self.local_locks.file(file);
+            let entry = self.local_locks.file(&place);
             let taken = {
-                let mut held = entry.lock();
+                let mut held = entry.held.lock();
                 let opened = held.open(&place, RangeLock::Read, &self.state);
                 opened.and_then(|()| {
                     if held.is_unavailable {

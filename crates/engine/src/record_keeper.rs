@@ -21,7 +21,7 @@ pub trait RecordKeeper: Send + Sync {
 
 impl Engine {
     /// Takes up the client records that another process has left, and keeps them from now on. Clients
-    /// whose state was lost may reclaim it: until they have done so, for a lease at most, nobody
+    /// whose state was lost may reclaim it: until they have done so, for two leases at most, nobody
     /// else gets anything. To be called behind [`Engine::keep_state`], before anybody is served.
     /// Whether the records could be made stable.
     pub fn keep_records(

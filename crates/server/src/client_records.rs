@@ -26,7 +26,8 @@ pub(crate) fn keep(state_directory: &Path, engine: &mut Engine) -> Result<(), St
     if reclaiming > 0 {
         tracing::info!(
             "clients of NFSv4 that have lost what they had opened and locked: {reclaiming}; until \
-             they have reclaimed it, for 90 s at most, nobody else may open or lock files"
+             they have reclaimed it, for 90 s, or 180 s while they do so, nobody else may open or lock \
+             files"
         );
     }
     Ok(())

@@ -1,7 +1,8 @@
 //! The grace period: after the server has lost what clients had opened and locked, clients that are
 //! recorded take it again, and nobody else gets anything (RFC 8881 §8.4.2, RFC 7530 §9.6.2).
 //!
-//! There is one grace period for clients of all protocols. It lasts a lease. It ends before that once
+//! There is one grace period for clients of all protocols. It lasts a lease, or two while somebody
+//! reclaims. It ends before that once
 //! each recorded client from minor version 1 on has sent `RECLAIM_COMPLETE`, if there are no others:
 //! clients of minor version 0, and hosts that speak NLM, do not say when they have all.
 
@@ -108,14 +109,16 @@ impl State {
         let lives = former.lives.get(&(is_set, owner)).map_or(&[][..], Vec::as_slice);
         // Another life of the client has no locks of before; another user never had them.
         let is_known = lives.iter().any(|life| life.0 == principal && life.1 == verifier);
-        if !is_known {
-            return Err(StateError::NoGrace);
-        }
+        if is_known { Ok(()) } else { Err(StateError::NoGrace) }
+    }
+
+    /// A client that may reclaim does so: the grace period lasts on for the next one.
+    pub fn goes_on_reclaiming(&self, now_ms: u64) {
         // Under the lock, so that it has not ended.
+        let _former = self.grace.former.lock();
         if self.grace.until_ms.load(Ordering::Relaxed) > 0 {
             self.grace.go_on(now_ms);
         }
-        Ok(())
     }
 
     /// `RECLAIM_COMPLETE` for all file systems. It may end the grace period.

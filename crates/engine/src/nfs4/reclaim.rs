@@ -34,6 +34,7 @@ pub(super) fn admit(
     let state = &run.nfs4.state;
     if is_reclaim {
         state.may_reclaim(run.call.now_ms, client).or_status()?;
+        state.goes_on_reclaiming(run.call.now_ms);
     } else {
         if state.is_in_grace(run.call.now_ms) {
             return Err(NfsStat4::Grace);

@@ -146,9 +146,16 @@ fn grace_lasts_on_while_somebody_reclaims_but_not_for_ever() {
     let mut now_ms = LEASE_MS - 5000;
     while now_ms < 2 * LEASE_MS {
         assert_eq!(state.may_reclaim(now_ms, &one), Ok(()), "{now_ms}");
+        state.goes_on_reclaiming(now_ms);
         now_ms += 4000;
     }
     assert_eq!(state.may_reclaim(2 * LEASE_MS, &one), Err(StateError::NoGrace));
+
+    // Who only could reclaim, and does not, keeps nobody waiting.
+    let state = disk.start(2);
+    let one = client(&state, LEASE_MS - 1, "one", 1);
+    assert_eq!(state.may_reclaim(LEASE_MS - 1, &one), Ok(()));
+    assert!(!state.is_in_grace(LEASE_MS));
 }
 
 #[test]
