@@ -8,6 +8,7 @@ use crate::compound::{EndedRun, Suspended};
 use crate::operation::Operation;
 use crate::record;
 use crate::reply_cache::Execution;
+use crate::waits::Wait;
 
 /// What became of a call.
 #[derive(Debug)]
@@ -15,8 +16,8 @@ use crate::reply_cache::Execution;
 pub enum Verdict {
     /// One reply was appended.
     Replied,
-    /// The call may not wait for its storage now ([`crate::Room::Later`]), and has changed nothing. The
-    /// host executes it again later, giving this back ([`crate::CallHost::take_put_off`]), or has its
+    /// The call may not wait for its storage now ([`crate::Room::Later`]), or waits for a client
+    /// ([`PutOffCall::waits_for_client`]), and has changed nothing. The host executes it again later, giving this back ([`crate::CallHost::take_put_off`]), or has its
     /// client told to try later ([`crate::Engine::refuse`]). Until then its duplicates find it in progress.
     PutOff(PutOffCall),
     /// The reply waits for stability: meet the obligation, then [`crate::Engine::settle`].
@@ -35,6 +36,8 @@ pub struct PutOffCall {
     /// client is told nothing.
     pub(crate) result: Option<Vec<u8>>,
     pub(crate) kept: Option<Kept>,
+    /// If it waits for a client or for a name.
+    pub(crate) wait: Option<Wait>,
 }
 
 /// What is kept of a call that was put off.
@@ -49,7 +52,13 @@ pub(crate) enum Kept {
 impl PutOffCall {
     /// A call that no engine put off, for tests of whoever executes it again.
     pub fn for_test(result: Vec<u8>) -> Self {
-        Self { xid: 0, result: Some(result), kept: None }
+        Self { xid: 0, result: Some(result), kept: None, wait: None }
+    }
+
+    /// Whether it waits for a client, or for a name service, and is to be executed again when the waker is
+    /// woken that the host has given last ([`crate::CallHost::waker`]). If not it waits for its storage.
+    pub fn waits_for_client(&self) -> bool {
+        self.wait.is_some()
     }
 
     /// The result that tells its client to try later, for the same tests; empty if there is none.
