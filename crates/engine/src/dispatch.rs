@@ -133,7 +133,7 @@ impl Engine {
                     let execution = call.admitted.take();
                     let kept = execution.map(|execution| Kept::Execution(Box::new(execution)));
                     let wait = call.wait.take();
-                    return Verdict::PutOff(PutOffCall { xid, result: None, kept, wait });
+                    return Verdict::PutOff(PutOffCall::new(xid, None, kept, wait));
                 }
                 reply.complaint = call.complaint.take();
                 Verdict::Silent
@@ -174,7 +174,7 @@ impl Engine {
             let run = call.suspended.take().map(|run| Kept::Run(Box::new(run)));
             let kept = run.or(execution.map(|execution| Kept::Execution(Box::new(execution))));
             let wait = call.wait.take();
-            return Verdict::PutOff(PutOffCall { xid, result, kept, wait });
+            return Verdict::PutOff(PutOffCall::new(xid, result, kept, wait));
         }
         let mut run = call.ended_run.take();
         if operation.stays_silent(result) {

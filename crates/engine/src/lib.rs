@@ -242,7 +242,7 @@ impl Engine {
     /// with its duplicates: it will not be executed. Appends nothing if the call has no such reply
     /// (NFSv2; a lock that a host takes again): its client sends it again.
     pub fn refuse(&self, call: PutOffCall, reply: &mut Vec<u8>) {
-        let PutOffCall { xid, result, kept, wait } = call;
+        let PutOffCall { xid, result, kept, wait, .. } = call;
         drop(wait);
         let Some(result) = result else {
             if let Some(Kept::Execution(execution)) = kept {

@@ -36,7 +36,8 @@ pub struct PutOffCall {
     /// client is told nothing.
     pub(crate) result: Option<Vec<u8>>,
     pub(crate) kept: Option<Kept>,
-    /// If it waits for a client or for a name.
+    /// Whether it waits for a client or for a name; and how the engine knows that.
+    pub(crate) waits_for_client: bool,
     pub(crate) wait: Option<Wait>,
 }
 
@@ -50,15 +51,29 @@ pub(crate) enum Kept {
 }
 
 impl PutOffCall {
+    pub(crate) fn new(
+        xid: u32,
+        result: Option<Vec<u8>>,
+        kept: Option<Kept>,
+        wait: Option<Wait>,
+    ) -> Self {
+        Self { xid, result, kept, waits_for_client: wait.is_some(), wait }
+    }
+
     /// A call that no engine put off, for tests of whoever executes it again.
     pub fn for_test(result: Vec<u8>) -> Self {
-        Self { xid: 0, result: Some(result), kept: None, wait: None }
+        Self { xid: 0, result: Some(result), kept: None, waits_for_client: false, wait: None }
+    }
+
+    /// The same for one that waits for a client.
+    pub fn for_test_of_client(result: Vec<u8>) -> Self {
+        Self { waits_for_client: true, ..Self::for_test(result) }
     }
 
     /// Whether it waits for a client, or for a name service, and is to be executed again when the waker is
     /// woken that the host has given last ([`crate::CallHost::waker`]). If not it waits for its storage.
     pub fn waits_for_client(&self) -> bool {
-        self.wait.is_some()
+        self.waits_for_client
     }
 
     /// The result that tells its client to try later, for the same tests; empty if there is none.

@@ -187,7 +187,6 @@ impl Waits {
 
     /// Something is not in the way any more: to be called after that is so. Calls that wait for it are
     /// executed again.
-    #[cfg_attr(not(test), expect(dead_code, reason = "there are no delegations yet"))]
     pub(crate) fn wake(&self, what: &WaitFor) {
         if self.count() == 0 {
             return;
