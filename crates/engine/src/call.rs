@@ -20,6 +20,7 @@ use crate::reply_cache::{Admission, CallKey, Execution, Judged, ReplyCache};
 use crate::shared::Shared;
 use crate::verdict::Awaited;
 use crate::waiting::{allow, waiting_by_degrees};
+use crate::waits::{CallWait, WaitFor};
 use crate::wire_handle::{FIXED_HANDLE_BYTES, SealedHandle};
 
 /// The largest transfer over UDP in bytes: with the headers it must fit one datagram.
@@ -41,8 +42,6 @@ pub(crate) struct Call<'a> {
     /// By any monotonic clock.
     pub(crate) now_ms: u64,
     pub(crate) message: Message<'a>,
-    /// Whether the call may be executed again when more is known ([`Outcome::AskAgain`]).
-    pub(crate) may_wait: bool,
     pub(crate) admitted: Admitted<'a>,
     /// Of a COMPOUND.
     pub(crate) minor_version: u32,
@@ -50,6 +49,8 @@ pub(crate) struct Call<'a> {
     pub(crate) complaint: Option<Complaint>,
     /// Why the call may not wait for its storage, once that is so.
     pub(crate) lacks_room: Option<Room>,
+    /// What it knows of waiting for clients and names.
+    pub(crate) wait: CallWait,
     /// What is being executed.
     pub(crate) op: Op,
     pub(crate) promises: Promises,
@@ -206,9 +207,6 @@ pub(crate) enum Outcome {
     Done,
     /// A duplicate, whose result was appended.
     Replayed,
-    /// What decides about the call, which is to this share, is not known yet: it is to be executed
-    /// again when it is.
-    AskAgain(ShareId),
     /// Nothing is to be said about it: it is a duplicate of a call in progress, or was called in a
     /// way that is silent in the face of errors.
     Silent,
@@ -231,6 +229,10 @@ impl<'a> Call<'a> {
     /// Asks the duplicate request cache about the call, which must not be executed twice. `Some`
     /// if it is not to be executed: a reply was appended, or none is due.
     pub(crate) fn admit(&mut self, reply: &mut Vec<u8>) -> Option<Outcome> {
+        // It is being judged again.
+        if self.admitted.is_some() {
+            return None;
+        }
         let key = self.key();
         // In progress since it was executed first.
         if self.host.take_put_off().is_none() {
@@ -245,6 +247,13 @@ impl<'a> Call<'a> {
         let connection = self.peer.connection();
         self.admitted.execution = Some(Execution { key, connection });
         None
+    }
+
+    /// Whether the call, which has this result, is to be executed again later.
+    pub(crate) fn is_put_off(&self, result: &[u8]) -> bool {
+        let operation = self.op.operation;
+        self.lacks_room == Some(Room::Later)
+            && (!self.wait.is_due_again() || operation.may_tell_of(result, FsError::TryLater))
     }
 
     /// What tells the call from others, for the duplicate request cache.
@@ -364,11 +373,11 @@ impl<'a> Call<'a> {
         let share: &'a Share = &exported.export.share;
         self.op.used = Some(share.id);
         let ruling = if share.crosses_mounts { self.ruling(exported, &handle)? } else { exported };
-        let rights = self.rights(ruling)?;
+        let rights = self.rights(ruling).map_err(|error| self.for_names(error, share_id))?;
         if self.op.operation.is_changing && rights.is_read_only {
             return Err(FsError::ReadOnly);
         }
-        let cred = self.cred(rights)?;
+        let cred = self.cred(rights).map_err(|error| self.for_names(error, share_id))?;
         let storage = self.storage(exported)?;
         let ruling = ruling.export.share.id;
         let call =
@@ -378,6 +387,14 @@ impl<'a> Call<'a> {
             self.may_block(&target)?;
         }
         Ok(target)
+    }
+
+    /// What cannot be told before a name service has answered waits for that, for a call to a share.
+    pub(crate) fn for_names(&mut self, error: FsError, share: ShareId) -> FsError {
+        match error {
+            FsError::TryLater => self.wait_for(WaitFor::Names(share)),
+            error => error,
+        }
     }
 
     /// The share whose rules are those of an object that was reached by another one, which crosses

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use steadfast_rpc::Credentials;
-use steadfast_shares::ShareId;
 use steadfast_vfs::{Cred, FsError};
 use steadfast_wire::rpc::{AuthStat, CallHeader, OpaqueAuth, RPCSEC_GSS};
 use steadfast_xdr::{Decode, Reader, Writer};
@@ -16,10 +15,12 @@ use crate::host::{CallHost, Room};
 use crate::identity::WireIdentity;
 use crate::operation::OperationId;
 use crate::peer::Peer;
+use crate::program::Row;
 use crate::programs::{self, PROGRAMS, Unserved};
 use crate::record;
 use crate::reply::{CallFacts, ReplyBuffer};
 use crate::verdict::{Kept, ParkedCall, PutOffCall, Verdict};
+use crate::waits::CallWait;
 
 const RPC_VERSION: u32 = 2;
 const MESSAGE_TYPE_CALL: u32 = 0;
@@ -37,19 +38,6 @@ impl Engine {
         now_ms: u64,
         record: &[u8],
         reply: &mut ReplyBuffer,
-    ) -> Verdict {
-        self.call_once(host, peer, now_ms, record, reply, Some(now_ms))
-    }
-
-    /// As [`Engine::call`], for a call that may wait to be executed again, if it came then.
-    pub(crate) fn call_once(
-        &self,
-        host: &mut dyn CallHost,
-        peer: &Peer,
-        now_ms: u64,
-        record: &[u8],
-        reply: &mut ReplyBuffer,
-        may_wait_since_ms: Option<u64>,
     ) -> Verdict {
         let mut reader = Reader::new(record);
         let xid = match (reader.u32(), reader.u32()) {
@@ -119,17 +107,17 @@ impl Engine {
             identity,
             now_ms,
             message: Message { bytes: record, xid, numbers },
-            may_wait: may_wait_since_ms.is_some(),
             admitted: Admitted::nothing(&self.replies),
             minor_version: 0,
             complaint: None,
             lacks_room: None,
+            wait: CallWait::default(),
             op: Op { operation: &row.operation, used: None },
             promises: Promises::of_result(result_at),
             suspended: None,
             ended_run: None,
         };
-        let outcome = (row.run)(&mut call, &mut arguments, reply);
+        let outcome = run(row, &mut call, &arguments, start, reply);
         self.shared.send_effects(now_ms);
         match outcome {
             Outcome::Done => self.finish(call, start, now_ms, reply),
@@ -144,14 +132,11 @@ impl Engine {
                 if call.lacks_room == Some(Room::Later) {
                     let execution = call.admitted.take();
                     let kept = execution.map(|execution| Kept::Execution(Box::new(execution)));
-                    return Verdict::PutOff(PutOffCall { xid, result: None, kept });
+                    let wait = call.wait.take();
+                    return Verdict::PutOff(PutOffCall::new(xid, None, kept, wait));
                 }
                 reply.complaint = call.complaint.take();
                 Verdict::Silent
-            }
-            Outcome::AskAgain(share) => {
-                start.drop_reply(reply);
-                self.wait_for_names(&mut call, share, may_wait_since_ms.unwrap_or(now_ms), reply)
             }
             Outcome::Refused(why) => {
                 start.drop_reply(reply);
@@ -181,14 +166,15 @@ impl Engine {
             reply.complaint = Some(complaint);
         }
         let execution = call.admitted.take();
-        if call.lacks_room == Some(Room::Later) {
+        if call.is_put_off(result) {
             let result = reply.bytes.split_off(result_at);
             start.drop_reply(reply);
             // Not even then does the client get a result that its protocol does not have.
             let result = (!operation.stays_silent(&result)).then_some(result);
             let run = call.suspended.take().map(|run| Kept::Run(Box::new(run)));
             let kept = run.or(execution.map(|execution| Kept::Execution(Box::new(execution))));
-            return Verdict::PutOff(PutOffCall { xid, result, kept });
+            let wait = call.wait.take();
+            return Verdict::PutOff(PutOffCall::new(xid, result, kept, wait));
         }
         let mut run = call.ended_run.take();
         if operation.stays_silent(result) {
@@ -243,29 +229,6 @@ impl Engine {
             run,
         })
     }
-
-    /// Keeps a call until more is known about names, or answers it as things are.
-    fn wait_for_names(
-        &self,
-        call: &mut Call<'_>,
-        share: ShareId,
-        since_ms: u64,
-        reply: &mut ReplyBuffer,
-    ) -> Verdict {
-        let Message { bytes, xid, .. } = call.message;
-        let is_kept = call
-            .host
-            .reply_sink()
-            .is_some_and(|sink| self.waiting_mounts.keep(share, bytes, call.peer, sink, since_ms));
-        if is_kept {
-            reply.facts.is_error = false;
-            return Verdict::Silent;
-        }
-        let mut w = Writer::new(&mut reply.bytes);
-        steadfast_rpc::accepted_success(&mut w, xid);
-        call.op.operation.fail(&mut w, FsError::TryLater);
-        Verdict::Replied
-    }
 }
 
 /// Where a reply begins in its buffer.
@@ -279,6 +242,34 @@ impl Start {
     fn drop_reply(self, reply: &mut ReplyBuffer) {
         reply.bytes.truncate(self.reply_at);
         reply.files.truncate(self.files);
+    }
+}
+
+/// Executes a call; and again, if it was found that it has to wait for a client ([`crate::waits`]).
+fn run(
+    row: &Row,
+    call: &mut Call<'_>,
+    arguments: &Reader<'_>,
+    start: Start,
+    reply: &mut ReplyBuffer,
+) -> Outcome {
+    let result_at = call.promises.result_at;
+    loop {
+        let outcome = (row.run)(call, &mut arguments.clone(), reply);
+        let is_undecided = match outcome {
+            Outcome::Done => row
+                .operation
+                .may_tell_of(reply.bytes.get(result_at..).unwrap_or(&[]), FsError::TryLater),
+            Outcome::Silent => true,
+            _ => false,
+        };
+        // What has promised something was executed, and must not be again.
+        if !is_undecided || !call.promises.is_empty() || !call.wait.begins_again() {
+            return outcome;
+        }
+        reply.bytes.truncate(result_at);
+        reply.files.truncate(start.files);
+        (call.lacks_room, call.complaint) = (None, None);
     }
 }
 

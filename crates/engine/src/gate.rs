@@ -17,9 +17,10 @@ impl Call<'_> {
     /// which open they read and write.
     ///
     /// # Errors
-    /// `AccessDenied`, and `TryLater` while very many clients expire.
+    /// `AccessDenied`, and `TryLater` while very many clients expire, or another client has to give back
+    /// what it has of the file first.
     pub(crate) fn require_not_denied(
-        &self,
+        &mut self,
         target: &Target<'_>,
         access: ShareAccess,
     ) -> Result<(), FsError> {
@@ -32,7 +33,7 @@ impl Call<'_> {
     /// # Errors
     /// As [`Call::require_not_denied`].
     pub(crate) fn require_name_not_denied(
-        &self,
+        &mut self,
         dir: &Target<'_>,
         name: Name<'_>,
     ) -> Result<(), FsError> {
@@ -50,7 +51,7 @@ impl Call<'_> {
     }
 
     fn judge(
-        &self,
+        &mut self,
         target: &Target<'_>,
         handle: &StorageHandle,
         access: ShareAccess,
@@ -59,8 +60,8 @@ impl Call<'_> {
         let (state, address) = (&self.shared.state, self.peer.address.ip());
         let file = FileKey { file_system, object };
         let judged = state.judge_stranger(self.now_ms, address, &file, access);
-        judged.map_err(|error| match error {
-            StateError::TryLater => FsError::TryLater,
+        self.judged(&file, judged).map_err(|error| match error {
+            StateError::TryLater | StateError::WaitsForClient => FsError::TryLater,
             _ => FsError::AccessDenied,
         })
     }

@@ -1,5 +1,7 @@
 //! What the engine asks and tells whoever runs it while a call is executed.
 
+use std::task::Waker;
+
 use steadfast_vfs::FlushDomain;
 
 use crate::verdict::PutOffCall;
@@ -53,6 +55,17 @@ pub trait CallHost {
     /// Gives back what became of the call when it was put off ([`crate::Verdict::PutOff`]), if it was: it is
     /// executed again, or goes on.
     fn take_put_off(&mut self) -> Option<PutOffCall> {
+        None
+    }
+
+    /// The call has to wait for a client, or for a name service. What executes it again, if it is put off
+    /// after this ([`PutOffCall::waits_for_client`]); `None` if the host does not keep it, or it has waited
+    /// for so long already: its client is told to try later then.
+    ///
+    /// The waker may be woken on any thread, with locks held, and before the host has been given the call
+    /// to keep: also then the call is executed again. When the patience is over the host executes the call
+    /// again too, and gives no waker.
+    fn waker(&mut self, _patience_ms: u64) -> Option<Waker> {
         None
     }
 

@@ -53,7 +53,7 @@ mod shared;
 mod state_keeper;
 mod verdict;
 mod waiting;
-mod waiting_mounts;
+mod waits;
 mod wire_handle;
 
 pub use begun_replies::BegunReplies;
@@ -89,7 +89,6 @@ use steadfast_xdr::Writer;
 use crate::reply_cache::ReplyCache;
 use crate::shared::Shared;
 use crate::verdict::Kept;
-use crate::waiting_mounts::WaitingMounts;
 
 /// What an engine counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,7 +110,6 @@ pub struct Engine {
     shared: Shared,
     /// The version given last to an export, by whoever changes the table.
     version: Mutex<u64>,
-    waiting_mounts: WaitingMounts,
     /// At the last tick.
     now_ms: AtomicU64,
     replies: ReplyCache,
@@ -132,7 +130,6 @@ impl Engine {
         let version = exports.number(0);
         Self {
             version: Mutex::new(version),
-            waiting_mounts: WaitingMounts::default(),
             now_ms: AtomicU64::new(0),
             replies: ReplyCache::new(config.reply_cache_bytes_max, config.reply_cache_history_ms),
             shared: Shared::new(config, exports, authority),
@@ -182,6 +179,8 @@ impl Engine {
         self.shared.send_effects(now_ms);
         self.shared.settle_deferred_locks();
         self.shared.tick_callbacks(now_ms);
+        // Storage that could not be opened for a mount may be there now.
+        self.shared.waits.wake_for_names();
         self.replies.expire(now_ms);
         if let Some(nfs4) = &self.shared.nfs4 {
             nfs4.outcomes.expire(now_ms, self.shared.config.reply_cache_history_ms);
@@ -204,6 +203,17 @@ impl Engine {
     /// The write verifier now (RFC 1813 §3.3.7): another number after each flush that failed.
     pub fn write_verifier(&self) -> u64 {
         self.shared.write_verifier()
+    }
+
+    /// How many calls wait for clients, or for name services.
+    pub fn waiting_calls(&self) -> usize {
+        self.shared.waits.count()
+    }
+
+    /// Something is known about names that was not: calls that waited for it are executed again. Never
+    /// waits, and may be called on any thread.
+    pub fn names_are_known(&self) {
+        self.shared.waits.wake_for_names();
     }
 
     /// Changes the write verifier: a flush failed, and unstable data may be lost with it. To be
@@ -232,7 +242,8 @@ impl Engine {
     /// with its duplicates: it will not be executed. Appends nothing if the call has no such reply
     /// (NFSv2; a lock that a host takes again): its client sends it again.
     pub fn refuse(&self, call: PutOffCall, reply: &mut Vec<u8>) {
-        let PutOffCall { xid, result, kept } = call;
+        let PutOffCall { xid, result, kept, wait, .. } = call;
+        drop(wait);
         let Some(result) = result else {
             if let Some(Kept::Execution(execution)) = kept {
                 self.replies.abandon(&execution);

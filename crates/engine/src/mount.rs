@@ -177,11 +177,14 @@ fn mnt(is_version_3: bool, call: &mut Call<'_>, path: &[u8], w: &mut Writer<'_>)
         call.shared.mounts.add(call.peer.address.ip(), &path);
         Ok(granted)
     });
-    match (found, share) {
+    let found = match (found, share) {
         // MOUNT has no word for "later": the client's patience is longer than ours.
-        (Err(FsError::TryLater), Some(share)) if call.may_wait && call.lacks_room.is_none() => {
-            return Outcome::AskAgain(share);
+        (Err(error @ FsError::TryLater), Some(share)) if call.lacks_room.is_none() => {
+            Err(call.for_names(error, share))
         }
+        (found, _) => found,
+    };
+    match (found, share) {
         (Err(error), share) => {
             let is_draining =
                 call.exports.by_path(path).is_some_and(|(it, _)| it.export.share.is_draining);
@@ -197,7 +200,8 @@ fn mnt(is_version_3: bool, call: &mut Call<'_>, path: &[u8], w: &mut Writer<'_>)
             let told = path.get(..path.len().min(PATH_BYTES_TOLD)).unwrap_or(path);
             let path = String::from_utf8_lossy(told).into_owned();
             // Another time it may be executed again, and said already what is in the way.
-            if call.complaint.is_none() && call.lacks_room.is_none() {
+            let is_due_again = call.lacks_room.is_some() || call.wait.is_due_again();
+            if call.complaint.is_none() && !is_due_again {
                 call.complaint = Some(Complaint::MountRefused { path, why });
             }
             w.u32(status(error));

@@ -97,6 +97,11 @@ impl Operation {
             && self.tells_of(result, FsError::TryLater)
     }
 
+    /// Whether a result may tell of this error: it does, or has no failure that the engine could read.
+    pub(crate) fn may_tell_of(&self, result: &[u8], error: FsError) -> bool {
+        self.failure.is_none() || self.tells_of(result, error)
+    }
+
     /// Whether a result tells of this error.
     pub(crate) fn tells_of(&self, result: &[u8], error: FsError) -> bool {
         self.failure.is_some_and(|failure| status_of(result) == Some((failure.status)(error)))

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use steadfast_shares::Authority;
-use steadfast_state::State;
+use steadfast_state::{FileKey, State};
 
 use crate::callback::Callbacks;
 use crate::export::ExportTable;
@@ -20,6 +20,7 @@ use crate::record_keeper::RecordKeeper;
 use crate::rpcbind::counts::CallCounts;
 use crate::rpcbind::transports::Transports;
 use crate::state_keeper::StateKeeper;
+use crate::waits::{WaitFor, Waits};
 use crate::wire_handle::HandleSealer;
 
 /// What an engine is made of.
@@ -72,6 +73,8 @@ pub(crate) struct Shared {
     pub(crate) outbound: OnceLock<Arc<dyn Outbound>>,
     /// What clients are told.
     pub(crate) callbacks: Callbacks,
+    /// Calls that wait for clients, or for names.
+    pub(crate) waits: Arc<Waits>,
     /// Locks that hosts were told of.
     pub(crate) grants: AtomicU64,
     verifier_changes: AtomicU64,
@@ -99,6 +102,7 @@ impl Shared {
             nfs4,
             outbound: OnceLock::new(),
             callbacks: Callbacks::default(),
+            waits: Arc::default(),
             grants: AtomicU64::new(0),
             verifier_changes: AtomicU64::new(0),
             config,
@@ -114,6 +118,13 @@ impl Shared {
     pub(crate) fn optional_versions_over(&self, transport: Transport) -> OptionalVersions {
         let OptionalVersions { nfs2, nfs4 } = self.optional_versions();
         OptionalVersions { nfs2, nfs4: nfs4 && transport == Transport::Tcp }
+    }
+
+    /// Clients have given back something of a file, or lost it: calls that waited for that are executed
+    /// again. To be called after the state has it so.
+    #[expect(dead_code, reason = "there are no delegations yet")]
+    pub(crate) fn wake(&self, file: &FileKey) {
+        self.waits.wake(&WaitFor::File(*file));
     }
 
     /// Keeps what was noted of the state: to be called before a client is told of it.

@@ -8,6 +8,7 @@ use crate::compound::{EndedRun, Suspended};
 use crate::operation::Operation;
 use crate::record;
 use crate::reply_cache::Execution;
+use crate::waits::Wait;
 
 /// What became of a call.
 #[derive(Debug)]
@@ -15,8 +16,8 @@ use crate::reply_cache::Execution;
 pub enum Verdict {
     /// One reply was appended.
     Replied,
-    /// The call may not wait for its storage now ([`crate::Room::Later`]), and has changed nothing. The
-    /// host executes it again later, giving this back ([`crate::CallHost::take_put_off`]), or has its
+    /// The call may not wait for its storage now ([`crate::Room::Later`]), or waits for a client
+    /// ([`PutOffCall::waits_for_client`]), and has changed nothing. The host executes it again later, giving this back ([`crate::CallHost::take_put_off`]), or has its
     /// client told to try later ([`crate::Engine::refuse`]). Until then its duplicates find it in progress.
     PutOff(PutOffCall),
     /// The reply waits for stability: meet the obligation, then [`crate::Engine::settle`].
@@ -35,6 +36,9 @@ pub struct PutOffCall {
     /// client is told nothing.
     pub(crate) result: Option<Vec<u8>>,
     pub(crate) kept: Option<Kept>,
+    /// Whether it waits for a client or for a name; and how the engine knows that.
+    pub(crate) waits_for_client: bool,
+    pub(crate) wait: Option<Wait>,
 }
 
 /// What is kept of a call that was put off.
@@ -47,9 +51,29 @@ pub(crate) enum Kept {
 }
 
 impl PutOffCall {
+    pub(crate) fn new(
+        xid: u32,
+        result: Option<Vec<u8>>,
+        kept: Option<Kept>,
+        wait: Option<Wait>,
+    ) -> Self {
+        Self { xid, result, kept, waits_for_client: wait.is_some(), wait }
+    }
+
     /// A call that no engine put off, for tests of whoever executes it again.
     pub fn for_test(result: Vec<u8>) -> Self {
-        Self { xid: 0, result: Some(result), kept: None }
+        Self { xid: 0, result: Some(result), kept: None, waits_for_client: false, wait: None }
+    }
+
+    /// The same for one that waits for a client.
+    pub fn for_test_of_client(result: Vec<u8>) -> Self {
+        Self { waits_for_client: true, ..Self::for_test(result) }
+    }
+
+    /// Whether it waits for a client, or for a name service, and is to be executed again when the waker is
+    /// woken that the host has given last ([`crate::CallHost::waker`]). If not it waits for its storage.
+    pub fn waits_for_client(&self) -> bool {
+        self.waits_for_client
     }
 
     /// The result that tells its client to try later, for the same tests; empty if there is none.

@@ -3,12 +3,12 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Wake, Waker};
 
 use parking_lot::Mutex;
 use steadfast_engine::{
-    CallHost, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer, ReplySink, Transport,
+    CallHost, Engine, EngineConfig, Export, ExportTable, Peer, PutOffCall, ReplyBuffer, Transport,
     Transports, Verdict,
 };
 use steadfast_shares::{
@@ -68,30 +68,62 @@ impl Authority for Told {
     }
 }
 
-struct Host(Sender<Vec<u8>>);
+/// Keeps calls that wait for so long, in ms, since they came.
+struct Host<'b> {
+    bench: &'b Bench,
+    since_ms: u64,
+    put_off: Option<PutOffCall>,
+    woken: Option<Arc<Woken>>,
+}
 
-impl CallHost for Host {
+impl CallHost for Host<'_> {
     fn may_block(&mut self) {}
 
     fn will_block(&mut self) {}
 
-    fn reply_sink(&mut self) -> Option<Box<dyn ReplySink>> {
-        Some(Box::new(Sink(self.0.clone())))
+    fn take_put_off(&mut self) -> Option<PutOffCall> {
+        self.put_off.take()
+    }
+
+    fn waker(&mut self, patience_ms: u64) -> Option<Waker> {
+        if self.bench.is_full || self.bench.now_ms >= self.since_ms + patience_ms {
+            return None;
+        }
+        let woken = self.woken.insert(Arc::default());
+        if self.bench.wakes_early {
+            // Just before it is registered.
+            self.bench.told.tell(Known::Yes);
+        }
+        Some(Waker::from(Arc::clone(woken)))
     }
 }
 
-struct Sink(Sender<Vec<u8>>);
+/// Whether a call was woken.
+#[derive(Default)]
+struct Woken(AtomicBool);
 
-impl ReplySink for Sink {
-    fn send(self: Box<Self>, reply: &[u8]) {
-        let _ = self.0.send(reply.to_vec());
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
     }
+}
+
+/// A call that waits.
+struct Waiting {
+    message: Vec<u8>,
+    since_ms: u64,
+    call: PutOffCall,
+    woken: Arc<Woken>,
 }
 
 struct Bench {
     engine: Engine,
     told: Arc<Told>,
-    later: (Sender<Vec<u8>>, Receiver<Vec<u8>>),
+    waiting: Mutex<Vec<Waiting>>,
+    /// The host keeps no call that waits.
+    is_full: bool,
+    /// The name becomes known when a call has been judged, and before it is registered.
+    wakes_early: bool,
     peer: Peer,
     now_ms: u64,
     next_xid: AtomicU64,
@@ -137,7 +169,9 @@ impl Bench {
         Self {
             engine,
             told,
-            later: channel(),
+            waiting: Mutex::default(),
+            is_full: false,
+            wakes_early: false,
             peer: peer(700),
             now_ms: 1000,
             next_xid: AtomicU64::new(1),
@@ -166,8 +200,18 @@ impl Bench {
         w.u32(0);
         w.u32(0);
         message.extend_from_slice(arguments);
+        self.execute(message, self.now_ms, None)
+    }
+
+    /// Executes a call that has come at a time, and may have waited since.
+    fn execute(
+        &self,
+        message: Vec<u8>,
+        since_ms: u64,
+        put_off: Option<PutOffCall>,
+    ) -> Option<Vec<u8>> {
         let mut reply = ReplyBuffer::default();
-        let mut host = Host(self.later.0.clone());
+        let mut host = Host { bench: self, since_ms, put_off, woken: None };
         match self.engine.call(&mut host, &self.peer, self.now_ms, &message, &mut reply) {
             Verdict::Replied => Some(results(&reply.bytes)),
             Verdict::Parked(call) => {
@@ -175,9 +219,32 @@ impl Bench {
                 self.engine.settle(call, Ok(()), self.now_ms, &mut bytes);
                 Some(results(&bytes))
             }
-            Verdict::Silent | Verdict::PutOff(_) => None,
+            Verdict::PutOff(call) => {
+                assert!(call.waits_for_client() && reply.bytes.is_empty());
+                let woken = host.woken.expect("it has a waker");
+                self.waiting.lock().push(Waiting { message, since_ms, call, woken });
+                None
+            }
+            Verdict::Silent => None,
             Verdict::HangUp(why) => panic!("{why}"),
         }
+    }
+
+    /// Executes the calls again that were woken, and those that have waited for so long. The results of
+    /// those that are answered.
+    fn go_on(&self, patience_ms: u64) -> Vec<Vec<u8>> {
+        let is_due = |call: &mut Waiting| {
+            call.woken.0.load(Ordering::SeqCst) || self.now_ms >= call.since_ms + patience_ms
+        };
+        let due: Vec<Waiting> = self.waiting.lock().extract_if(.., is_due).collect();
+        let executed = due.into_iter().map(|Waiting { message, since_ms, call, .. }| {
+            self.execute(message, since_ms, Some(call))
+        });
+        executed.flatten().collect()
+    }
+
+    fn mnt_status(&self, path: &str) -> Option<u32> {
+        self.mnt(path).map(|results| mounted(&results).err().unwrap_or(0))
     }
 
     fn mnt(&self, path: &str) -> Option<Vec<u8>> {
@@ -228,38 +295,49 @@ fn mounted(results: &[u8]) -> Result<(Vec<u8>, Vec<u32>), u32> {
     }
 }
 
+const NAME: &str = "host.example";
+const MOUNT_PATIENCE_MS: u64 = 8_000;
+
 #[test]
 fn a_mount_waits_for_a_name_without_a_thread() {
-    let bench = Bench::new(vec![export(1, "/a", "host.example", &[Rights::default()])]);
+    let mut bench = Bench::new(vec![export(1, "/a", NAME, &[Rights::default()])]);
     assert_eq!(bench.mnt("/a"), None);
-    assert_eq!(bench.engine.waiting_mounts(), 1);
+    assert_eq!(bench.engine.waiting_calls(), 1);
     // Nothing is known yet.
-    bench.engine.tick(bench.now_ms + 1000);
-    bench.engine.retry_waiting_mounts();
-    assert_eq!(bench.engine.waiting_mounts(), 1);
-    assert!(bench.later.1.try_recv().is_err());
+    bench.now_ms += 1000;
+    bench.engine.tick(bench.now_ms);
+    assert!(bench.go_on(MOUNT_PATIENCE_MS).is_empty());
+    assert_eq!(bench.engine.waiting_calls(), 1);
+    assert!(bench.go_on(MOUNT_PATIENCE_MS).is_empty(), "it was woken by the tick alone");
     bench.told.tell(Known::Yes);
-    bench.engine.tick(bench.now_ms + 1001);
-    bench.engine.retry_waiting_mounts();
-    let reply = bench.later.1.try_recv().expect("answered");
-    assert_eq!(mounted(&results(&reply)).expect("mounted").1, [1]);
-    assert_eq!(bench.engine.waiting_mounts(), 0);
+    bench.engine.names_are_known();
+    let answered = bench.go_on(MOUNT_PATIENCE_MS);
+    assert_eq!(mounted(&answered[0]).expect("mounted").1, [1]);
+    assert_eq!(bench.engine.waiting_calls(), 0);
+}
+
+#[test]
+fn what_becomes_known_before_a_call_is_registered_is_not_missed() {
+    let mut bench = Bench::new(vec![export(1, "/a", NAME, &[Rights::default()])]);
+    bench.wakes_early = true;
+    assert_eq!(bench.mnt_status("/a"), Some(0));
+    assert_eq!(bench.engine.waiting_calls(), 0);
 }
 
 #[test]
 fn a_mount_that_nothing_decides_fails_before_its_client_gives_up() {
-    let bench = Bench::new(vec![export(1, "/a", "host.example", &[Rights::default()])]);
+    let mut bench = Bench::new(vec![export(1, "/a", NAME, &[Rights::default()])]);
     assert_eq!(bench.mnt("/a"), None);
-    bench.engine.tick(bench.now_ms + 7999);
-    bench.engine.retry_waiting_mounts();
-    assert!(bench.later.1.try_recv().is_err());
-    bench.engine.tick(bench.now_ms + 8000);
-    bench.engine.retry_waiting_mounts();
-    let reply = bench.later.1.try_recv().expect("answered");
-    assert!(mounted(&results(&reply)).is_err());
+    bench.now_ms += MOUNT_PATIENCE_MS - 1;
+    bench.engine.names_are_known();
+    assert!(bench.go_on(MOUNT_PATIENCE_MS).is_empty());
+    bench.now_ms += 1;
+    let answered = bench.go_on(MOUNT_PATIENCE_MS);
+    assert!(mounted(&answered[0]).is_err());
+    assert_eq!(bench.engine.waiting_calls(), 0);
     // Nobody knows the name: it is refused at once.
     bench.told.tell(Known::Unreachable);
-    assert_eq!(mounted(&bench.mnt("/a").expect("answered")), Err(ACCES));
+    assert_eq!(bench.mnt_status("/a"), Some(ACCES));
 }
 
 #[test]
@@ -270,47 +348,86 @@ fn one_client_does_not_take_all_places_to_wait_in() {
     for _ in 0..500 {
         assert_eq!(bench.mnt("/a"), None);
     }
-    assert_eq!(bench.engine.waiting_mounts(), 500);
-    assert!(mounted(&bench.mnt("/a").expect("told to fail")).is_err());
+    assert_eq!(bench.engine.waiting_calls(), 500);
+    assert!(bench.mnt_status("/a").expect("told to fail") > 0);
+    // Those that wait go on waiting: their places are their own.
+    bench.engine.names_are_known();
+    assert!(bench.go_on(MOUNT_PATIENCE_MS).is_empty());
+    assert_eq!(bench.engine.waiting_calls(), 500);
     // Another one has his.
     bench.peer = Peer::new(([127, 0, 0, 2], 700).into(), bench.peer.local, Transport::Tcp);
     assert_eq!(bench.mnt("/b"), None);
-    let mut shares = bench.engine.shares_with_waiting_mounts();
-    shares.sort_unstable();
-    assert_eq!(shares, [ShareId(1), ShareId(2)]);
-    // Those of each share are executed apart.
     bench.told.tell(Known::Yes);
-    bench.engine.retry_waiting_mounts_to(ShareId(2));
-    assert_eq!(bench.later.1.try_iter().count(), 1);
-    assert_eq!(bench.engine.waiting_mounts(), 500);
-    bench.engine.retry_waiting_mounts_to(ShareId(1));
-    assert_eq!((bench.later.1.try_iter().count(), bench.engine.waiting_mounts()), (500, 0));
+    bench.engine.names_are_known();
+    assert_eq!((bench.go_on(MOUNT_PATIENCE_MS).len(), bench.engine.waiting_calls()), (501, 0));
 }
 
 #[test]
 fn a_call_that_is_longer_than_a_mount_does_not_wait() {
-    let bench = Bench::new(vec![export(1, "/a", "host.example", &[Rights::default()])]);
+    let bench = Bench::new(vec![export(1, "/a", NAME, &[Rights::default()])]);
     let mut arguments = opaque(b"/a");
     arguments.extend([0; 4096]);
     let results = bench.call(1, (MOUNT, 3, 1), &arguments).expect("told to fail");
     assert!(mounted(&results).is_err());
-    assert_eq!(bench.engine.waiting_mounts(), 0);
+    assert_eq!(bench.engine.waiting_calls(), 0);
 }
 
 #[test]
-fn calls_are_told_to_come_again_while_a_name_is_looked_up() {
-    let bench = Bench::new(vec![export(1, "/a", "host.example", &[Rights::default()])]);
+fn what_its_host_does_not_keep_leaves_nothing() {
+    let bench = Bench::new(vec![export(1, "/a", NAME, &[Rights::default()])]);
+    assert_eq!(bench.mnt("/a"), None);
+    // Its connection was closed.
+    bench.waiting.lock().clear();
+    assert_eq!(bench.engine.waiting_calls(), 0);
+    assert_eq!(bench.mnt("/a"), None);
+    let call = bench.waiting.lock().pop().expect("it waits").call;
+    let mut refusal = Vec::new();
+    bench.engine.refuse(call, &mut refusal);
+    assert!(mounted(&results(&refusal)).is_err());
+    assert_eq!(bench.engine.waiting_calls(), 0);
+}
+
+#[test]
+fn calls_wait_while_a_name_is_looked_up() {
+    let mut bench = Bench::new(vec![export(1, "/a", NAME, &[Rights::default()])]);
     bench.told.tell(Known::Yes);
     let handle = bench.handle("/a");
     assert_eq!(bench.getattr(1, &handle), 0);
     bench.told.tell(Known::NotYet);
-    assert_eq!(bench.getattr(1, &handle), JUKEBOX);
+    bench.is_full = true;
+    assert_eq!(bench.getattr(1, &handle), JUKEBOX, "whom nobody keeps is told to come again");
+    bench.is_full = false;
+    let getattr = || bench.call(1, (NFS, 3, 1), &opaque(&handle));
+    assert_eq!(getattr(), None);
     // Decided as soon as it is known, and no more than once.
     bench.told.tell(Known::No);
-    assert_eq!(bench.getattr(1, &handle), ACCES);
+    bench.engine.names_are_known();
+    let answered = bench.go_on(MOUNT_PATIENCE_MS);
+    assert_eq!(Reader::new(&answered[0]).u32(), Ok(ACCES));
     let asked = bench.told.asked.load(Ordering::SeqCst);
     assert_eq!(bench.getattr(1, &handle), ACCES);
     assert_eq!(bench.told.asked.load(Ordering::SeqCst), asked);
+}
+
+#[test]
+fn a_duplicate_of_a_call_that_waits_finds_it_in_progress() {
+    let bench = Bench::new(vec![export(1, "/a", NAME, &[Rights::default()])]);
+    bench.told.tell(Known::Yes);
+    let handle = bench.handle("/a");
+    bench.told.tell(Known::NotYet);
+    let mut make = opaque(&handle);
+    make.extend(opaque(b"d"));
+    make.extend([0; 24]);
+    assert_eq!(bench.call(1, (NFS, 3, 9), &make), None);
+    let message = bench.waiting.lock()[0].message.clone();
+    assert_eq!(bench.execute(message.clone(), bench.now_ms, None), None);
+    assert_eq!(bench.engine.waiting_calls(), 1, "it does not wait itself");
+    bench.told.tell(Known::Yes);
+    bench.engine.names_are_known();
+    let made = bench.go_on(MOUNT_PATIENCE_MS);
+    assert_eq!((made.len(), Reader::new(&made[0]).u32()), (1, Ok(0)));
+    let again = bench.execute(message, bench.now_ms, None).expect("remembered");
+    assert_eq!(again, made[0]);
 }
 
 #[test]
@@ -398,7 +515,8 @@ fn may_read(bench: &Bench, handle: &[u8]) -> Result<bool, u32> {
 #[test]
 fn groups_of_this_host_count_where_that_is_asked_for() {
     let rights = Rights { squash: Squash::None, ..Rights::default() };
-    let bench = Bench::new(vec![of_group_0(1, "/a", &rights)]);
+    let mut bench = Bench::new(vec![of_group_0(1, "/a", &rights)]);
+    bench.is_full = true;
     let handle = bench.handle("/a");
     assert_eq!(may_read(&bench, &handle), Err(JUKEBOX));
     let groups = [

@@ -223,6 +223,16 @@ impl Cache {
         self.remove_locked(&mut shard, node);
     }
 
+    /// Lets a node go that nobody has but the asker. Whether it is gone.
+    pub(crate) fn let_go_if_idle(&self, node: &Arc<Node>) -> bool {
+        let mut shard = self.handle_shard(rehash_by_handle(node)).lock();
+        let is_idle = self.claim_idle(node);
+        if is_idle {
+            self.remove_locked(&mut shard, node);
+        }
+        is_idle
+    }
+
     fn remove_locked(&self, shard: &mut HandleShard, node: &Arc<Node>) {
         node.tenure.end();
         shard.nodes.remove(rehash_by_handle(node), node);

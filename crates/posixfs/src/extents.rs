@@ -74,12 +74,12 @@ impl Tree {
         require_may_wait(&node, caller)?;
         let reader = self.reader(&node)?;
         let end = offset + wanted;
-        let begins = find(reader, offset, SeekFor::Data)?.map_or(end, |at| at.clamp(offset, end));
+        let begins = find(&reader, offset, SeekFor::Data)?.map_or(end, |at| at.clamp(offset, end));
         let ends = if begins == end {
             end
         } else {
             // The file may have been cut meanwhile: reading it will tell.
-            find(reader, begins, SeekFor::Hole)?.map_or(end, |at| at.clamp(begins, end))
+            find(&reader, begins, SeekFor::Hole)?.map_or(end, |at| at.clamp(begins, end))
         };
         Ok(Extents {
             hole_bytes: begins - offset,

@@ -1,12 +1,13 @@
 //! The trait's methods, each in the module that its kind has.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use steadfast_vfs::{
     AccessMask, Acl, Attr, Caller, Changed, CreateHow, Created, DirEntry, DirPage, Durable, Entry,
-    Extents, FilePlace, FileSystem, FlushDomain, FsError, FsInfo, FsStatistics, Looked, Name,
-    NodeKind, PathLimits, RangeLock, RangeLocks, ReadDone, Renamed, SeekFor, SetAttr, SetXattrHow,
-    Sought, StorageHandle, Time, Waiting, WriteHow, Written,
+    Extents, FilePlace, FileSystem, FlushDomain, FsError, FsInfo, FsStatistics, Guard, GuardKind,
+    GuardListener, Looked, Name, NodeKind, PathLimits, RangeLock, RangeLocks, ReadDone, Renamed,
+    SeekFor, SetAttr, SetXattrHow, Sought, StorageHandle, Time, Waiting, WriteHow, Written,
 };
 
 use crate::tree::Tree;
@@ -43,6 +44,15 @@ impl FileSystem for Tree {
         kind: RangeLock,
     ) -> Result<Box<dyn RangeLocks>, FsError> {
         self.do_open_to_lock(object, kind)
+    }
+
+    fn guard(
+        &self,
+        object: &StorageHandle,
+        kind: GuardKind,
+        listener: &Arc<dyn GuardListener>,
+    ) -> Result<Box<dyn Guard>, FsError> {
+        self.do_guard(object, kind, listener)
     }
 
     fn attributes(&self, caller: &Caller<'_>, object: &StorageHandle) -> Result<Attr, FsError> {

@@ -25,6 +25,7 @@ mod cache;
 mod error;
 mod extents;
 mod filesystem;
+mod guards;
 mod handle_form;
 mod keeping;
 mod listing;

@@ -2,21 +2,24 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
+use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use rustix::fs::{Mode as Permissions, OFlags};
 use rustix::time::ClockId;
 use steadfast_recovery::Settled;
 use steadfast_sys::{handle, journal};
 use steadfast_vfs::{
-    Acl, Attr, Cred, FileKind, FlushTarget, FlushWhat, FsError, StorageHandle, Time, permission,
+    Acl, Attr, Cred, FileKind, FlushTarget, FlushWhat, FsError, GuardKind, StorageHandle, Time,
+    permission,
 };
 
 use crate::acl::{self, Which};
 use crate::attributes::{self, Identity};
 use crate::budget::{Budget, Descriptor};
 use crate::error::from_errno;
+use crate::guards::Guarded;
 use crate::handle_form;
 use crate::listing::Listing;
 use crate::logging::{self, VolumeLog};
@@ -54,10 +57,13 @@ pub(crate) struct Node {
     pub(crate) order: Arc<Order>,
     /// Of directories that are read.
     pub(crate) listing: Mutex<Option<Box<Listing>>>,
-    reader: OnceLock<Descriptor>,
+    reader: ArcSwapOption<Descriptor>,
     /// Of files only that are large and were not in memory when they were read.
     pub(crate) read_ahead: OnceLock<Box<ReadAhead>>,
     writer: Mutex<Option<Arc<Descriptor>>>,
+    /// Whose turn it is to guard the file, and its guard.
+    guarding: Mutex<()>,
+    guard: Mutex<Weak<Guarded>>,
     /// Whether `reader` was told of errors of the past.
     reader_has_heard: AtomicBool,
     seen_acl: Mutex<SeenAcl>,
@@ -129,9 +135,11 @@ impl Node {
             path,
             order,
             listing: Mutex::new(None),
-            reader: OnceLock::new(),
+            reader: ArcSwapOption::empty(),
             read_ahead: OnceLock::new(),
             writer: Mutex::new(None),
+            guarding: Mutex::new(()),
+            guard: Mutex::default(),
             reader_has_heard: AtomicBool::new(false),
             seen_acl: Mutex::new(None),
             opens_all,
@@ -178,7 +186,7 @@ impl Node {
         if let Some(read_ahead) = self.read_ahead.get() {
             read_ahead.forget_idle();
         }
-        if idle <= WRITER_IDLE_SWEEPS || self.is_dirty() {
+        if idle <= WRITER_IDLE_SWEEPS || self.is_dirty() || self.guard().is_some() {
             return false;
         }
         let must_keep = self.must_keep_writer();
@@ -253,7 +261,7 @@ impl Node {
 
     /// Whether it is open for reading.
     pub(crate) fn has_reader(&self) -> bool {
-        self.reader.get().is_some()
+        self.reader.load().is_some()
     }
 
     /// What it is open for writing with, if it is.
@@ -262,16 +270,82 @@ impl Node {
     }
 
     /// The object open for reading; ordinary files and directories only.
-    pub(crate) fn reader(&self) -> Result<&Descriptor, FsError> {
-        if let Some(reader) = self.reader.get() {
+    pub(crate) fn reader(&self) -> Result<Arc<Descriptor>, FsError> {
+        if let Some(reader) = self.reader.load_full() {
             return Ok(reader);
         }
-        let reader = Descriptor::new(self.open(OFlags::RDONLY)?, &self.budget);
-        Ok(self.reader.get_or_init(|| reader))
+        let opened = Arc::new(Descriptor::new(self.open(OFlags::RDONLY)?, &self.budget));
+        // Another thread may have been quicker.
+        let none: Option<Arc<Descriptor>> = None;
+        let before = self.reader.compare_and_swap(&none, Some(Arc::clone(&opened)));
+        Ok(before.as_ref().map_or(opened, Arc::clone))
+    }
+
+    /// From now on the ordinary file is read through the open file description that it is written through.
+    /// What it was read through before.
+    pub(crate) fn read_through(
+        &self,
+        writer: &Descriptor,
+    ) -> Result<Option<Arc<Descriptor>>, FsError> {
+        let same = rustix::io::fcntl_dupfd_cloexec(writer, 0).map_err(from_errno)?;
+        Ok(self.reader.swap(Some(Arc::new(Descriptor::new(same, &self.budget)))))
+    }
+
+    /// From now on it is not.
+    pub(crate) fn read_apart(&self) {
+        self.reader.store(None);
+    }
+
+    /// Closes the ordinary file for writing, unless something is to be flushed by that, or it cannot be
+    /// opened again.
+    pub(crate) fn close_writer(&self) {
+        if !self.is_dirty() && self.must_keep_writer().is_none() {
+            let mut writer = self.writer.lock();
+            writer.take_if(|writer| !Arc::ptr_eq(writer, &self.path));
+        }
+    }
+
+    /// Whether it is what the file was made with, and so open for writing.
+    pub(crate) fn is_open_for_writing_as_long_as_kept(&self) -> bool {
+        self.kept_writer().is_some_and(|writer| Arc::ptr_eq(&writer, &self.path))
+    }
+
+    /// Has the file guarded, if it is not.
+    pub(crate) fn guard_by(
+        &self,
+        take: impl FnOnce() -> Result<Arc<Guarded>, FsError>,
+    ) -> Result<Arc<Guarded>, FsError> {
+        let _turn = self.guarding.try_lock().ok_or(FsError::TryLater)?;
+        if self.guard().is_some() {
+            return Err(FsError::TryLater);
+        }
+        let guarded = take()?;
+        *self.guard.lock() = Arc::downgrade(&guarded);
+        Ok(guarded)
+    }
+
+    /// Its guard, if it has one.
+    fn guard(&self) -> Option<Arc<Guarded>> {
+        self.guard.lock().upgrade().filter(|guard| !guard.has_ended())
+    }
+
+    /// Its guard is gone.
+    pub(crate) fn unguard(&self, guarded: &Arc<Guarded>) {
+        let _turn = self.guarding.lock();
+        let mut guard = self.guard.lock();
+        if guard.ptr_eq(&Arc::downgrade(guarded)) {
+            *guard = Weak::new();
+            if guarded.kind() == GuardKind::Write {
+                self.read_apart();
+            }
+        }
     }
 
     /// Another descriptor of the same, with a read-ahead of the kernel's own.
     pub(crate) fn open_again(&self) -> Result<Descriptor, FsError> {
+        if self.guard().is_some_and(|guard| guard.kind() == GuardKind::Write) {
+            return Err(FsError::TryLater);
+        }
         self.open_apart(OFlags::RDONLY)
     }
 
@@ -304,6 +378,12 @@ impl Node {
     }
 
     fn open(&self, flags: OFlags) -> Result<OwnedFd, FsError> {
+        let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
+        if let Some(guard) = self.guard().filter(|guard| writes || guard.kind() == GuardKind::Write)
+        {
+            // It would be broken, and this fail.
+            guard.end();
+        }
         // Nothing to wait for in ordinary files but leases, for which the client comes again.
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let opened = match self.kind {
@@ -353,12 +433,12 @@ impl Node {
     fn flush_open(&self, what: FlushWhat) -> Result<(), FsError> {
         self.sync_let_go()?;
         let writer = self.writer.lock().clone();
-        let file: &Descriptor = match &writer {
+        let file: Arc<Descriptor> = match writer {
             Some(writer) => writer,
             None => match self.reader() {
                 Ok(reader) => {
                     if !self.reader_has_heard.swap(true, Ordering::SeqCst) {
-                        self.hear_of_the_past(reader);
+                        self.hear_of_the_past(&*reader);
                     }
                     reader
                 }
@@ -549,11 +629,14 @@ impl FlushTarget for Node {
 }
 
 /// An ordinary file as a place to send data from.
-pub(crate) struct ReadableFile(pub(crate) Arc<Node>);
+pub(crate) struct ReadableFile {
+    pub(crate) reader: Arc<Descriptor>,
+    /// Dropped after the descriptor.
+    pub(crate) _node: Arc<Node>,
+}
 
 impl AsFd for ReadableFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // A place is only made of a file that has its reader; the other branch is never taken.
-        self.0.reader.get().map_or(self.0.path.as_fd(), AsFd::as_fd)
+        self.reader.as_fd()
     }
 }

@@ -33,7 +33,7 @@ enum Fetched {
     /// So many bytes were appended.
     Appended(usize),
     /// All is in the page cache and can be sent from there.
-    Cached,
+    Cached(Arc<Descriptor>),
 }
 
 impl Tree {
@@ -167,8 +167,8 @@ impl Tree {
                 let is_end = is_end || (got as u64) < wanted;
                 Ok(ReadDone { count: got as u32, is_end, attr, place: ReadPlace::Appended })
             }
-            Fetched::Cached => {
-                let file = Arc::new(ReadableFile(node));
+            Fetched::Cached(reader) => {
+                let file = Arc::new(ReadableFile { reader, _node: node });
                 let length = wanted as u32;
                 let place = ReadPlace::File(FileRange { file, offset, length });
                 Ok(ReadDone { count: length, is_end, attr, place })
@@ -205,7 +205,7 @@ impl Tree {
         may_be_place: bool,
         into: &mut Vec<u8>,
     ) -> Result<Fetched, FsError> {
-        let reader = self.reader(node)?;
+        let reader = &self.reader(node)?;
         // Nothing more than this is done for files that are in memory.
         let cold = node.read_ahead.get().filter(|read_ahead| read_ahead.is_cold());
         match cold {
@@ -224,7 +224,7 @@ impl Tree {
             && self.presence(reader, read) == Presence::Whole
             && is_filled(reader, into, read, may_wait)
         {
-            Fetched::Cached
+            Fetched::Cached(Arc::clone(reader))
         } else {
             Fetched::Appended(append(reader, node, into, read, may_wait)?)
         };

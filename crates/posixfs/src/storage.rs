@@ -12,6 +12,7 @@ use crate::aliases::AliasStore;
 use crate::attributes::Identity;
 use crate::budget::Budget;
 use crate::cache::Cache;
+use crate::guards::Guards;
 use crate::order::{Order, Orders};
 use crate::read_ahead::{ReadAheadShared, ReadAheadTotals};
 use crate::volume::Volume;
@@ -39,6 +40,7 @@ pub struct Storage {
     pub(crate) change_log: Option<Arc<dyn ChangeLog>>,
     pub(crate) aliases: Arc<AliasStore>,
     pub(crate) orders: Orders,
+    pub(crate) guards: Guards,
     trees: AtomicU32,
     /// The device of each flush domain.
     domains: Mutex<Vec<u64>>,
@@ -74,6 +76,7 @@ impl Storage {
             aliases: Arc::new(AliasStore::new(state_directory, change_log.clone())),
             change_log,
             orders: Orders::new(),
+            guards: Guards::default(),
             trees: AtomicU32::new(0),
             domains: Mutex::default(),
         })

@@ -235,7 +235,7 @@ impl Tree {
     }
 
     /// As [`Node::reader`], within the budget of descriptors.
-    pub(crate) fn reader<'n>(&self, node: &'n Node) -> Result<&'n Descriptor, FsError> {
+    pub(crate) fn reader(&self, node: &Node) -> Result<Arc<Descriptor>, FsError> {
         if node.has_reader() {
             return node.reader();
         }

@@ -135,7 +135,10 @@ pub(crate) fn close(pool: &Pool, seat: &Seat, core: &mut SeatCore, token: u64) {
         let stash_bytes = slot.framing.stash_bytes();
         pool.shared.waiting.stash_bytes.fetch_sub(stash_bytes, Ordering::Relaxed);
         let put_off = core.put_off.take_of(token);
-        for batch in slot.pending.iter().chain(put_off.iter().map(|call| &call.batch)) {
+        let suspended = core.suspended.take_of(token);
+        let put_off = put_off.iter().map(|call| &call.batch);
+        let suspended = suspended.iter().map(|call| &call.batch);
+        for batch in slot.pending.iter().chain(put_off).chain(suspended) {
             discard(&pool.shared, batch);
         }
         seat.connection_count.fetch_sub(1, Ordering::Relaxed);

@@ -94,9 +94,14 @@ impl Batch {
         let mut only = Self { is_rest: true, arrival: self.arrival, put_off, ..Self::new(0) };
         only.buffer.extend_from_slice(record);
         only.records.places.push(RecordPlace::Buffer(0..record.len()));
-        if let Origin::Stream(connection) = &self.origin {
-            only.origin = Origin::Stream(Arc::clone(connection));
-        }
+        only.origin = match &self.origin {
+            Origin::Stream(connection) => Origin::Stream(Arc::clone(connection)),
+            Origin::Datagrams(socket, received) => {
+                let received = received.get(index).cloned().into_iter().collect();
+                Origin::Datagrams(Arc::clone(socket), received)
+            }
+            Origin::Nowhere => Origin::Nowhere,
+        };
         Arc::new(only)
     }
 

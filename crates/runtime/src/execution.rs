@@ -12,16 +12,19 @@ use steadfast_engine::{
 };
 
 use crate::batch::{Answered, Batch, Origin, Outbox};
+use crate::connection::Connection;
 use crate::datagram::ReplyAddress;
 use crate::flusher::{Flusher, KnownFlushers, ParkedReply, ReplySender, ReplyTo, note_panic};
 use crate::held_back;
 use crate::log_limit::{LogKind, limited};
+use crate::mailbox::Message;
 use crate::pool::Pool;
 use crate::put_off;
 use crate::seat::{Offer, Seat, SeatCore, SeatGuard};
 use crate::send_queue::SpareBuffers;
 use crate::shared::{Phase, Shared};
 use crate::statistics::{Counters, Executed, Sampler, StageClock};
+use crate::suspended::{Origin as SuspendedOrigin, SuspendedCall, Ticket};
 use crate::turns::Company;
 
 use host::Host;
@@ -453,7 +456,7 @@ impl Executor {
             context.shared.service.call(&mut host, peer, now_ms, record, reply)
         }));
         let stages = host.stages.take();
-        let storage = host.storage;
+        let (storage, ticket) = (host.storage, host.ticket.take());
         // None of this call's time.
         let sending_ns = host.sending_ns;
         let begun_ns = begun_ns + sending_ns;
@@ -467,9 +470,17 @@ impl Executor {
         let ended_ns = context.shared.stamp_ns();
         gathering.mark_ns = ended_ns;
         gathering.sending_ns += sending_ns;
-        let verdict = match (verdict, storage) {
-            (Ok(Verdict::PutOff(call)), Some(storage)) => {
-                match put_off(context, guard.as_deref_mut(), batch, index, storage, call) {
+        let verdict = match verdict {
+            Ok(Verdict::PutOff(call)) => {
+                let core = guard.as_deref_mut();
+                let kept = match (ticket, storage) {
+                    (Some(ticket), _) if call.waits_for_client() => {
+                        suspend(context, seat, core, batch, index, ticket, call)
+                    }
+                    (_, Some(storage)) => put_off(context, core, batch, index, storage, call),
+                    (_, None) => Err(call),
+                };
+                match kept {
                     Ok(()) => return,
                     Err(call) => {
                         context.counters.told_later.add(1);
@@ -482,7 +493,7 @@ impl Executor {
                     }
                 }
             }
-            (verdict, _) => verdict,
+            verdict => verdict,
         };
         let is_sampled = stages.is_some();
         let (decode_ns, access_ns) = stages.map_or((0, 0), |stages| stages.finish(ended_ns));
@@ -582,6 +593,52 @@ fn put_off(
     connection.enter();
     core.put_off.push(client, put_off::PutOffCall { token, batch }, storage, now_ms);
     context.counters.put_off.add(1);
+    Ok(())
+}
+
+/// Keeps a call until its client need not wait for another one any more.
+///
+/// # Errors
+/// The call, if its client is to be told to try later instead.
+fn suspend(
+    context: &Context,
+    seat: &Seat,
+    core: Option<&mut SeatCore>,
+    batch: &Batch,
+    index: usize,
+    (ticket, until_ms): (Arc<Ticket>, u64),
+    call: PutOffCall,
+) -> Result<(), PutOffCall> {
+    if core.as_deref().is_some_and(|core| core.suspended.is_full()) {
+        return Err(call);
+    }
+    let options = &context.shared.options;
+    let waiting = &context.shared.waiting.stash_bytes;
+    let has_memory = waiting.load(Ordering::Relaxed) + batch.record(index).len()
+        <= options.waiting_bytes_max / 2;
+    // Others of the connection's calls go on.
+    let has_room = |connection: &Connection| {
+        connection.in_flight() < options.calls_in_flight_max / 2 && !connection.is_closed()
+    };
+    let origin = match &batch.origin {
+        Origin::Stream(connection) if has_memory && has_room(connection) => {
+            connection.enter();
+            SuspendedOrigin::Connection(connection.token.load(Ordering::Relaxed))
+        }
+        Origin::Datagrams(socket, _) if has_memory => {
+            SuspendedOrigin::Datagrams(Arc::clone(socket))
+        }
+        _ => return Err(call),
+    };
+    let batch = batch.only(index, call, context.shared.now_ms());
+    waiting.fetch_add(batch.kept_bytes(), Ordering::Relaxed);
+    context.counters.put_off.add(1);
+    let call = SuspendedCall { origin, batch, ticket, until_ms };
+    match core {
+        Some(core) => core.suspend(call, &context.shared),
+        // Whoever has the seat keeps it.
+        None => seat.mailbox.post(Message::Suspend(Box::new(call))),
+    }
     Ok(())
 }
 

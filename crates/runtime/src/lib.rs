@@ -38,6 +38,7 @@ mod server;
 mod service;
 mod shared;
 mod statistics;
+mod suspended;
 mod turns;
 mod worker;
 

@@ -18,6 +18,7 @@ use parking_lot::{Mutex, MutexGuard};
 use steadfast_engine::StorageId;
 use steadfast_sys::epoll::{Epoll, Interest};
 
+use crate::accept;
 use crate::batch::{Batch, Outbox};
 use crate::connection::Connection;
 use crate::datagram::DatagramSocket;
@@ -25,6 +26,8 @@ use crate::framing::Framing;
 use crate::held_back::HeldBack;
 use crate::mailbox::Mailbox;
 use crate::put_off::PutOff;
+use crate::shared::Shared;
+use crate::suspended::{Origin as SuspendedOrigin, Suspended, SuspendedCall};
 use crate::turns::{ClientId, Company, Turns};
 
 /// The right to serve a seat.
@@ -84,6 +87,8 @@ pub(crate) struct SeatCore {
     pub(crate) held_back: HeldBack,
     /// Calls that may not wait for their storage yet.
     pub(crate) put_off: PutOff,
+    /// Calls that wait for clients.
+    pub(crate) suspended: Suspended,
     /// Who is served, and since when, in ns.
     serving: Option<(ClientId, u64)>,
     /// The connection whose calls were executed last, and how many batches of it in a row.
@@ -102,6 +107,8 @@ pub(crate) struct DatagramPort {
     pub(crate) socket: Arc<DatagramSocket>,
     pub(crate) client: ClientId,
     pub(crate) is_queued: bool,
+    /// Calls that have waited for a client, and are to be executed again.
+    pub(crate) pending: VecDeque<Arc<Batch>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +169,12 @@ impl Seat {
         let mut turns = Turns::default();
         let datagram_sockets = datagram_sockets
             .into_iter()
-            .map(|socket| DatagramPort { socket, client: turns.join_apart(), is_queued: false })
+            .map(|socket| DatagramPort {
+                socket,
+                client: turns.join_apart(),
+                is_queued: false,
+                pending: VecDeque::new(),
+            })
             .collect();
         Ok(Self {
             index,
@@ -174,6 +186,7 @@ impl Seat {
                 turns,
                 held_back: HeldBack::default(),
                 put_off: PutOff::default(),
+                suspended: Suspended::default(),
                 serving: None,
                 last_served: (u64::MAX, 0),
                 next_sweep_ms: 0,
@@ -395,6 +408,45 @@ impl SeatCore {
         {
             slot.is_queued = true;
             self.turns.push(slot.client, Ready::Connection(token));
+        }
+    }
+
+    /// Keeps a call that waits for a client, or has it executed if it need not any more.
+    pub(crate) fn suspend(&mut self, call: SuspendedCall, shared: &Shared) {
+        let is_gone = match call.origin {
+            SuspendedOrigin::Connection(token) => self.connections.at(token).is_none(),
+            SuspendedOrigin::Datagrams(_) => false,
+        };
+        let due = if is_gone { Some(call) } else { self.suspended.keep(call) };
+        if let Some(call) = due {
+            self.go_on(call, shared);
+        }
+    }
+
+    /// Has a call executed again that waits no more, in its client's turn.
+    pub(crate) fn go_on(&mut self, call: SuspendedCall, shared: &Shared) {
+        match call.origin {
+            SuspendedOrigin::Connection(token) => {
+                let Some(slot) = self.connections.at(token) else {
+                    accept::discard(shared, &call.batch);
+                    return;
+                };
+                let connection = Arc::clone(&slot.connection);
+                slot.pending.push_front(call.batch);
+                self.enqueue(token);
+                connection.leave(1);
+            }
+            SuspendedOrigin::Datagrams(socket) => {
+                let is_same = |port: &DatagramPort| Arc::ptr_eq(&port.socket, &socket);
+                let index = self.datagram_sockets.iter().position(is_same);
+                match index.and_then(|index| Some((index, self.datagram_sockets.get_mut(index)?))) {
+                    Some((index, port)) => {
+                        port.pending.push_back(call.batch);
+                        self.enqueue_datagrams(index);
+                    }
+                    None => accept::discard(shared, &call.batch),
+                }
+            }
         }
     }
 

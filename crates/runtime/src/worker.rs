@@ -152,6 +152,7 @@ impl Worker {
         let timeout = if core.turns.is_empty() {
             let mut wake_ms = core.next_sweep_ms.min(core.listeners_resume_ms.unwrap_or(u64::MAX));
             wake_ms = wake_ms.min(core.put_off.next_look_ms().unwrap_or(u64::MAX));
+            wake_ms = wake_ms.min(core.suspended.next_end_ms().unwrap_or(u64::MAX));
             let waiting = &self.shared.waiting;
             let is_ending = core.is_draining && waiting.connections.load(Ordering::Relaxed) > 0;
             if is_ending
@@ -178,6 +179,12 @@ impl Worker {
                                 accept::adopt(&self.pool, seat, core, &connection);
                             }
                             Message::Look(token) => core.enqueue(token),
+                            Message::Suspend(call) => core.suspend(*call, &self.shared),
+                            Message::Wake(number) => {
+                                if let Some(call) = core.suspended.take(number) {
+                                    core.go_on(call, &self.shared);
+                                }
+                            }
                         }
                     }
                 }
@@ -460,6 +467,14 @@ impl Worker {
         if !self.executor.begin() {
             return;
         }
+        if let Some(batch) = port.pending.pop_front() {
+            self.shared.waiting.stash_bytes.fetch_sub(batch.kept_bytes(), Ordering::Relaxed);
+            // Also for what has come meanwhile, of which no other event tells.
+            core.enqueue_datagrams(index);
+            self.executor.run(seat, guard, &batch);
+            self.executor.end();
+            return;
+        }
         let mut shared_batch = self
             .datagram_batch
             .take()
@@ -563,6 +578,9 @@ impl Worker {
     fn sweep(&mut self, seat: &Seat, core: &mut SeatCore) {
         let now_ms = self.shared.now_ms();
         self.recall(core, now_ms);
+        while let Some(call) = core.suspended.take_expired(now_ms) {
+            core.go_on(call, &self.shared);
+        }
         if core.listeners_resume_ms.is_some_and(|at| at <= now_ms) {
             accept::watch_listeners(seat, core);
         }

@@ -131,7 +131,7 @@ impl Server {
         let helper = options.names_helper.take();
         let access = start_names(&settings.names, helper, &state, &ready)?;
         let (engine, nsm) = engine(&settings.server, &state, &addresses, &log, &ready, &access)?;
-        let names = Names::start(access, &engine)?;
+        let names = Names::start(access, &engine);
         let outbound = start_outbound(&engine, nsm);
         let (shares, not_looked_at) =
             start_shares(ready, &engine, &names, &settings, &places, options, &log)?;

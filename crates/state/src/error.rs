@@ -49,6 +49,10 @@ pub enum StateError {
     /// `NFS4ERR_DELAY`: a bound of [`crate::Limits`] is reached.
     #[error("a limit of the server is reached")]
     TryLater,
+    /// `NFS4ERR_DELAY`: clients were asked to give back what conflicts. Whoever asks may wait until they
+    /// have.
+    #[error("a client has to give back what conflicts")]
+    WaitsForClient,
     /// `NFS4ERR_CLIENTID_BUSY`.
     #[error("the client has sessions or opens")]
     ClientIdBusy,

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::{
-    Acl, Attr, Caller, DeviceNumber, Durable, Extents, FilePlace, FlushDomain, FsError, Name,
-    RangeLock, RangeLocks, SeekFor, SetAttr, SetXattrHow, Sought, StorageHandle, Time, Waiting,
-    Wcc,
+    Acl, Attr, Caller, DeviceNumber, Durable, Extents, FilePlace, FlushDomain, FsError, Guard,
+    GuardKind, GuardListener, Name, RangeLock, RangeLocks, SeekFor, SetAttr, SetXattrHow, Sought,
+    StorageHandle, Time, Waiting, Wcc,
 };
 
 bitflags::bitflags! {
@@ -313,6 +313,22 @@ pub trait FileSystem: Send + Sync {
         _object: &StorageHandle,
         _kind: RangeLock,
     ) -> Result<Box<dyn RangeLocks>, FsError> {
+        Err(FsError::NotSupported)
+    }
+
+    /// Guards an ordinary file: from now on its listener is told when a local process touches it, before
+    /// that goes on.
+    ///
+    /// # Errors
+    /// `NotSupported` where there are no local processes, no guards, or no power to have them; `TryLater`
+    /// if somebody has the file open who may not, the server itself perhaps, or there are no
+    /// descriptors left; `Invalid` for what is no ordinary file.
+    fn guard(
+        &self,
+        _object: &StorageHandle,
+        _kind: GuardKind,
+        _listener: &Arc<dyn GuardListener>,
+    ) -> Result<Box<dyn Guard>, FsError> {
         Err(FsError::NotSupported)
     }
 

@@ -21,6 +21,7 @@ mod error;
 mod extents;
 mod file_system_sync;
 mod filesystem;
+mod guards;
 mod handle;
 pub mod model;
 mod name;
@@ -44,6 +45,7 @@ pub use filesystem::{
     FsInfo, FsStatistics, Looked, NodeKind, PathLimits, ReadDone, ReadPlace, Renamed, WriteHow,
     Written,
 };
+pub use guards::{Guard, GuardKind, GuardListener};
 pub use handle::{HANDLE_BYTES_MAX, StorageHandle};
 pub use name::{NAME_BYTES_MAX, Name};
 pub use range_locks::{LocalLock, RangeLock, RangeLocks};

@@ -132,12 +132,16 @@ impl<'c> Run<'_, 'c> {
         }
     }
 
-    /// Whether the operation that failed is to be executed again later: it has no room to wait; or its client
+    /// Whether the operation that failed is to be executed again: it has no room to wait; or waits for a client
+    /// ([`crate::waits`]); or its client
     /// would send it anew, as another request, and what the process before this one has done would be
     /// done again. What has promised something cannot wait for anything else.
     pub(crate) fn is_to_wait(&mut self, status: NfsStat4) -> bool {
         if !self.call.promises.is_empty() {
             return false;
+        }
+        if self.call.wait.is_due_again() {
+            return status == NfsStat4::Delay;
         }
         if self.call.lacks_room == Some(Room::Later) {
             return true;

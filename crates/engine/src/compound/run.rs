@@ -26,6 +26,7 @@ use crate::reply::ReplyBuffer;
 use crate::reply_cache::{Execution, ReplyCache};
 use crate::shared::Shared;
 use crate::verdict::Kept;
+use crate::waits::InSession;
 
 /// Longest tag that is given back, in bytes.
 const TAG_BYTES_MAX: usize = 1024;
@@ -104,6 +105,7 @@ impl Procedure for Compound {
             together: None,
         };
         if let Some(slot) = &run.progress.slot {
+            run.call.wait.session = Some(InSession::of(slot));
             run.reply_bytes_max = slot.session().fore().response_bytes_max as usize;
         }
         let ended = run.execute(&arguments.operations, reply);
@@ -262,6 +264,7 @@ impl<'a> Run<'_, 'a> {
             w.u32(row.map_or(Op4::Illegal, |row| row.number) as u32);
             w.u32(NfsStat4::Ok as u32);
             self.call.lacks_room = None;
+            self.call.wait.reset();
             let before = (self.progress.current, self.progress.saved);
             self.op_at = result_at - self.place.operations_at();
             let result = match (number, row) {
@@ -310,6 +313,16 @@ impl<'a> Run<'_, 'a> {
                 if self.is_to_wait(failure) {
                     // It will be executed from its beginning.
                     (self.progress.current, self.progress.saved) = before;
+                    self.target = None;
+                    if self.call.wait.begins_again() {
+                        self.failure.clear();
+                        reply.bytes.truncate(result_at);
+                        r = operations.clone();
+                        if r.fixed_opaque(self.progress.at).is_err() {
+                            return Ended::With(NfsStat4::ServerFault as u32);
+                        }
+                        continue;
+                    }
                     return Ended::Later;
                 }
                 append_failure(word(&reply.bytes, result_at), &mut reply.bytes);
@@ -466,6 +479,7 @@ impl<'a> Run<'_, 'a> {
         };
         told.encode(&mut Writer::new(&mut reply.bytes));
         self.reply_bytes_max = slot.session().fore().response_bytes_max as usize;
+        self.call.wait.session = Some(InSession::of(&slot));
         self.progress.slot = Some(slot);
         self.progress.kept_from = reply.bytes.len() - self.place.operations_at();
         Ok(Begun::New)
@@ -505,6 +519,8 @@ impl<'a> Run<'_, 'a> {
                 if self.call.lacks_room == Some(Room::Later) {
                     self.call.lacks_room = None;
                 }
+                // What has ended is not executed again.
+                self.call.wait.reset();
                 self.place.end(&mut reply.bytes, status, self.progress.done);
                 if self.progress.slot.is_none() {
                     // A client or a session may have been made or ended.

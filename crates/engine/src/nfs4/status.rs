@@ -101,7 +101,7 @@ pub(super) fn status_of_state(error: StateError) -> NfsStat4 {
         StateError::RequestTooBig => NfsStat4::ReqTooBig,
         StateError::TooManyOperations => NfsStat4::TooManyOps,
         StateError::TooSmall => NfsStat4::TooSmall,
-        StateError::TryLater => NfsStat4::Delay,
+        StateError::TryLater | StateError::WaitsForClient => NfsStat4::Delay,
         StateError::ClientIdBusy => NfsStat4::ClientIdBusy,
         StateError::BadStateId => NfsStat4::BadStateId,
         StateError::OldStateId => NfsStat4::OldStateId,

@@ -131,7 +131,7 @@ fn end(
         return Outcome::Done;
     }
     // It is executed again, and has its result then.
-    if call.lacks_room == Some(Room::Later) {
+    if call.lacks_room == Some(Room::Later) || call.wait.is_due_again() {
         return Outcome::Done;
     }
     let (program, version, number) = call.message.numbers;

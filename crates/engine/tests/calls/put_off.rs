@@ -185,6 +185,6 @@ fn a_mount_that_may_not_wait_is_put_off_or_fails() {
             verdict => panic!("{verdict:?}"),
         }
         assert_eq!(status(&reply.bytes[24..]), 10_006, "MNT3ERR_SERVERFAULT");
-        assert_eq!(bench.engine.waiting_mounts(), 0, "nobody executes it elsewhere");
+        assert_eq!(bench.engine.waiting_calls(), 0, "it waits for its storage alone");
     }
 }

@@ -1,12 +1,17 @@
 //! An engine that serves NFSv4.1, and a client of it that makes COMPOUNDs by hand.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Wake, Waker};
 
 use steadfast_engine::{
     Awaited, CallHost, Engine, EngineConfig, Export, ExportTable, Peer, PutOffCall, ReplyBuffer,
     ReplySink, Room, StateImage, StateKeeper, StorageId, Transport, Transports, Verdict,
 };
-use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
+use steadfast_shares::{
+    Authority, ClientPattern, ClientRule, Decision, Groups, Question, Rights, RuleSet, RulesOnly,
+    Share, ShareId, Squash,
+};
 use steadfast_vfs::model::{FlushLog, ModelFs};
 use steadfast_wire::nfs4::{NfsStat4, Op4};
 use steadfast_xdr::{Reader, Writer};
@@ -20,6 +25,8 @@ pub(crate) struct Bench {
     pub(crate) flushes: Arc<FlushLog>,
     storage: Arc<ModelFs>,
     kept: Arc<Kept>,
+    /// It is not known who may read what is for reading only.
+    pub(crate) is_pending: Arc<AtomicU64>,
     next_xid: std::cell::Cell<u32>,
 }
 
@@ -39,6 +46,27 @@ impl StateKeeper for Kept {
             note_all();
         }
         self.keep(take);
+    }
+}
+
+/// Decides by the rules alone, if its number is even: else it does not know of shares for reading.
+struct Told(Arc<AtomicU64>);
+
+impl Authority for Told {
+    fn decide(&self, rules: &Arc<RuleSet>, question: &Question) -> Decision {
+        let is_for_reading = rules.grant(0).is_some_and(|rights| rights.is_read_only);
+        if is_for_reading && self.epoch() % 2 == 1 {
+            return Decision::Pending;
+        }
+        RulesOnly.decide(rules, question)
+    }
+
+    fn epoch(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    fn groups(&self, user: u32) -> Groups {
+        RulesOnly.groups(user)
     }
 }
 
@@ -94,10 +122,12 @@ impl Bench {
             nfs_port: 2049,
             transports: Transports { udp: true, ipv4: true, ipv6: true },
         };
-        let mut engine = Engine::new(config, exports);
+        let is_pending = Arc::<AtomicU64>::default();
+        let authority = Arc::new(Told(Arc::clone(&is_pending)));
+        let mut engine = Engine::with_authority(config, exports, authority);
         let kept = Arc::new(Kept::default());
         engine.keep_state(0, image, Arc::clone(&kept) as _);
-        Self { engine, flushes, storage, kept, next_xid: std::cell::Cell::new(1) }
+        Self { engine, flushes, storage, kept, is_pending, next_xid: std::cell::Cell::new(1) }
     }
 
     /// One RPC message to procedure 1 of version 4.
@@ -181,6 +211,36 @@ impl CallHost for Free {
 
     fn reply_sink(&mut self) -> Option<Box<dyn ReplySink>> {
         self.sent.clone().map(|sent| Box::new(Sink(sent)) as _)
+    }
+}
+
+/// A host that keeps calls which wait for a client.
+#[derive(Default)]
+pub(crate) struct Keeps {
+    pub(crate) put_off: Option<PutOffCall>,
+    pub(crate) woken: Arc<Woken>,
+}
+
+/// Whether a call was woken.
+#[derive(Default)]
+pub(crate) struct Woken(pub(crate) AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+impl CallHost for Keeps {
+    fn may_block(&mut self) {}
+    fn will_block(&mut self) {}
+
+    fn take_put_off(&mut self) -> Option<PutOffCall> {
+        self.put_off.take()
+    }
+
+    fn waker(&mut self, _: u64) -> Option<Waker> {
+        Some(Waker::from(Arc::clone(&self.woken)))
     }
 }
 

@@ -1,9 +1,12 @@
 //! COMPOUNDs that have to wait for their storage between two operations.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use steadfast_engine::{PutOffCall, ReplyBuffer, Verdict};
 use steadfast_wire::nfs4::{NfsStat4, Op4};
 
-use crate::bench::{Bench, Client, Free, Full, Ops, Result4, done, failed};
+use crate::bench::{Bench, Client, Free, Full, Keeps, Ops, Result4, done, failed};
 
 /// Has a COMPOUND put off.
 fn put_off(client: &Client<'_>, message: &[u8], host: &mut Full) -> PutOffCall {
@@ -109,4 +112,107 @@ fn a_slot_is_free_when_nobody_goes_on() {
     assert_eq!(client.send(&ops).ended(), failed(NfsStat4::RetryUncachedRep, 2));
     let next = client.next(false);
     assert_eq!(client.send(&next).ended(), done(1));
+}
+
+/// Opens the file, then looks something up where it is not known yet who may.
+fn open_and_ask(client: &mut Client<'_>, file: &[u8], ro: &[u8]) -> Ops {
+    let ops = client.next(true).put(file).open_current(b"owner").plain(Op4::GetFh);
+    ops.put(ro).lookup("file").plain(Op4::GetFh)
+}
+
+/// A message that waits for a client, or what is told instead.
+fn wait(client: &Client<'_>, message: &[u8], host: &mut Keeps) -> Result<PutOffCall, Result4> {
+    let mut reply = ReplyBuffer::default();
+    match client.bench.engine.call(host, &client.peer, 0, message, &mut reply) {
+        Verdict::PutOff(call) => {
+            assert!(call.waits_for_client() && reply.bytes.is_empty());
+            Ok(call)
+        }
+        verdict => Err(Result4::of(&client.bench.settled(verdict, reply).unwrap())),
+    }
+}
+
+#[test]
+fn a_compound_that_waits_for_others_goes_on_where_it_was() {
+    let bench = Bench::new();
+    let mut client = Client::new(&bench, "asks");
+    let Prepared { file, .. } = prepared(&mut client);
+    let ro = client.handle(&["srv", "ro"]);
+    bench.is_pending.fetch_add(1, Ordering::SeqCst);
+    let ops = open_and_ask(&mut client, &file, &ro);
+    let message = bench.message(&ops.compound());
+    let mut host = Keeps::default();
+    let mut call = wait(&client, &message, &mut host).unwrap();
+    assert_eq!(bench.engine.waiting_calls(), 1);
+    // The request comes again: it is in progress, and waits but once.
+    let mut reply = ReplyBuffer::default();
+    let again = bench.message(&ops.compound());
+    let verdict = bench.engine.call(&mut Keeps::default(), &client.peer, 0, &again, &mut reply);
+    assert!(matches!(verdict, Verdict::Silent), "{verdict:?}");
+    assert_eq!(bench.engine.waiting_calls(), 1);
+    // Woken for nothing, it waits on.
+    for _ in 0..3 {
+        assert!(!host.woken.0.load(Ordering::SeqCst));
+        bench.engine.names_are_known();
+        assert!(host.woken.0.load(Ordering::SeqCst));
+        host = Keeps { put_off: Some(call), ..Keeps::default() };
+        call = wait(&client, &message, &mut host).unwrap();
+        assert_eq!(bench.engine.waiting_calls(), 1);
+    }
+    bench.is_pending.fetch_add(1, Ordering::SeqCst);
+    let woken = Arc::clone(&host.woken);
+    bench.engine.names_are_known();
+    assert!(woken.0.load(Ordering::SeqCst));
+    let result = wait(&client, &message, &mut Keeps { put_off: Some(call), ..Keeps::default() });
+    let result = result.unwrap_err();
+    assert_eq!((result.ended(), bench.engine.waiting_calls()), (done(7), 0));
+    assert_eq!(client.send(&ops), result, "and is kept as it was sent");
+    let open = [0, 0, 0, Op4::Open as u8, 0, 0, 0, 0];
+    let at = result.bytes.windows(8).position(|it| it == open).unwrap();
+    assert_eq!(result.bytes[at + 8..at + 12], [0, 0, 0, 1], "OPEN was executed once");
+}
+
+#[test]
+fn who_waits_for_others_for_too_long_is_told_what_was_done() {
+    let bench = Bench::new();
+    let mut client = Client::new(&bench, "gives up");
+    let Prepared { file, .. } = prepared(&mut client);
+    let ro = client.handle(&["srv", "ro"]);
+    bench.is_pending.fetch_add(1, Ordering::SeqCst);
+    let ops = open_and_ask(&mut client, &file, &ro);
+    let message = bench.message(&ops.compound());
+    let call = wait(&client, &message, &mut Keeps::default()).unwrap();
+    // Executed a last time, by a host that lets it wait no more.
+    let mut host = Free { put_off: Some(call), ..Free::default() };
+    let mut reply = ReplyBuffer::default();
+    let verdict = bench.engine.call(&mut host, &client.peer, 0, &message, &mut reply);
+    let result = Result4::of(&bench.settled(verdict, reply).unwrap());
+    assert_eq!(result.ended(), failed(NfsStat4::Delay, 5));
+    assert_eq!((client.send(&ops), bench.engine.waiting_calls()), (result, 0));
+    let next = client.next(false);
+    assert_eq!(client.send(&next).ended(), done(1));
+}
+
+#[test]
+fn half_the_slots_of_a_session_do_not_wait() {
+    let bench = Bench::new();
+    let mut client = Client::new(&bench, "many");
+    let ro = client.handle(&["srv", "ro"]);
+    bench.is_pending.fetch_add(1, Ordering::SeqCst);
+    let ask = |slot| {
+        let ops = client.sequence_of(slot, 1, false).put(&ro).lookup("file");
+        let message = bench.message(&ops.compound());
+        wait(&client, &message, &mut Keeps::default())
+    };
+    let mut waiting: Vec<_> = (1..5).map(|slot| ask(slot).unwrap()).collect();
+    let told = ask(5).unwrap_err();
+    assert_eq!(told.ended(), failed(NfsStat4::Delay, 2));
+    assert_eq!(bench.engine.waiting_calls(), 4);
+    // One that does not wait any more leaves its place to another.
+    let mut reply = Vec::new();
+    bench.engine.refuse(waiting.pop().unwrap(), &mut reply);
+    assert_eq!(Result4::of(&reply[24..]).ended(), failed(NfsStat4::Delay, 2));
+    waiting.push(ask(6).unwrap());
+    drop(waiting);
+    assert_eq!(bench.engine.waiting_calls(), 0);
 }

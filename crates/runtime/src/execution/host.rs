@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Waker;
 use std::time::SystemTime;
 
 use steadfast_engine::{CallHost, PutOffCall, ReplySink, Room, Stage, StorageId};
@@ -12,6 +13,7 @@ use crate::flusher::{LaterReply, ReplyTo};
 use crate::log_limit::{LogKind, limited};
 use crate::seat::{Lent, Offer, Seat, SeatGuard};
 use crate::statistics::StageClock;
+use crate::suspended::Ticket;
 use crate::turns::ClientId;
 
 use super::{Context, Gathering, retain_useful};
@@ -32,6 +34,8 @@ pub(super) struct Host<'h, 's> {
     pub(super) address: Option<&'h ReplyAddress>,
     /// What the engine left of the call when it was put off.
     pub(super) put_off: Option<PutOffCall>,
+    /// By which it is woken if it waits for a client, and when it waits no more, in ms.
+    pub(super) ticket: Option<(Arc<Ticket>, u64)>,
     /// Who was served when the seat was lent.
     client: Option<ClientId>,
     /// What the call waits for, if it waits.
@@ -66,6 +70,7 @@ impl<'h, 's> Host<'h, 's> {
             batch,
             address: None,
             put_off: None,
+            ticket: None,
             client: None,
             storage: None,
             counted: None,
@@ -223,6 +228,17 @@ impl CallHost for Host<'_, '_> {
 
     fn take_put_off(&mut self) -> Option<PutOffCall> {
         self.put_off.take()
+    }
+
+    fn waker(&mut self, patience_ms: u64) -> Option<Waker> {
+        let now_ms = self.context.shared.now_ms();
+        let until_ms = self.batch.put_off_since_ms().unwrap_or(now_ms) + patience_ms;
+        if until_ms <= now_ms {
+            return None;
+        }
+        let ticket = Ticket::new(&self.seat.mailbox);
+        self.ticket = Some((Arc::clone(&ticket), until_ms));
+        Some(Waker::from(ticket))
     }
 
     fn may_block(&mut self) {

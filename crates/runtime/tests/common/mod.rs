@@ -10,6 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
+use std::task::Waker;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -85,8 +86,21 @@ pub struct Shared {
     /// Calls that were put off and refused then.
     pub refused: AtomicU64,
     pub ticks: AtomicU64,
+    /// What clients have given back, and who waits for what.
+    pub given_back: Mutex<Vec<u8>>,
+    pub wakers: Mutex<Vec<(u8, Waker)>>,
     /// Where the replies of calls are to be sent later.
     pub sinks: Mutex<Vec<Box<dyn ReplySink>>>,
+}
+
+impl Shared {
+    fn wake(&self, what: &[u8]) {
+        let is_of = |waiting: &mut (u8, Waker)| what.contains(&waiting.0);
+        let woken: Vec<_> = self.wakers.lock().extract_if(.., is_of).collect();
+        for (_, waker) in woken {
+            waker.wake();
+        }
+    }
 }
 
 impl FlushTarget for Target {
@@ -193,6 +207,34 @@ impl Service for Toy {
                 self.0.gates[usize::from(*gate)].pass();
                 reply.bytes.extend_from_slice(b"done");
             }
+            // Waits for a client to give something back: what, for so many times 100 ms, how. `l` loses its
+            // seat before.
+            b'W' => {
+                let [what, patience, how] = *body else { return Verdict::Silent };
+                if how == b'l' {
+                    host.will_block();
+                    self.0.gate.pass();
+                }
+                let given_back = self.0.given_back.lock();
+                if given_back.contains(&what) {
+                    reply.bytes.extend_from_slice(b"done");
+                    return Verdict::Replied;
+                }
+                let waker = host.waker(u64::from(patience) * 100);
+                reply.bytes.extend_from_slice(b"later");
+                let Some(waker) = waker else { return Verdict::Replied };
+                self.0.wakers.lock().push((what, waker));
+                drop(given_back);
+                let reply = std::mem::take(&mut reply.bytes);
+                return Verdict::PutOff(PutOffCall::for_test_of_client(reply));
+            }
+            // Gives something back.
+            b'U' => {
+                self.0.given_back.lock().extend_from_slice(body);
+                self.0.wake(body);
+            }
+            // Wakes who waits for something, though it is not given back.
+            b'u' => self.0.wake(body),
             // Opens an object, which takes a while: so many ms, if told.
             b'o' => {
                 host.opens();

@@ -15,6 +15,7 @@ use crate::{
 };
 
 mod extents;
+mod guards;
 mod operations;
 mod range_locks;
 mod state;
@@ -111,6 +112,7 @@ pub struct ModelFs {
     log: Arc<FlushLog>,
     fsid: u64,
     range_locks: Arc<Mutex<range_locks::Table>>,
+    guards: Arc<Mutex<guards::Table>>,
 }
 
 impl ModelFs {
@@ -137,7 +139,13 @@ impl ModelFs {
             root_mode,
             DeviceNumber::default(),
         );
-        Self { state: Mutex::new(state), log: Arc::default(), fsid, range_locks: Arc::default() }
+        Self {
+            state: Mutex::new(state),
+            log: Arc::default(),
+            fsid,
+            range_locks: Arc::default(),
+            guards: Arc::default(),
+        }
     }
 
     /// The same with handles of so many bytes, at least 8.

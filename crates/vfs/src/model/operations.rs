@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use crate::permission::{self, is_allowed};
 use crate::{
     AccessMask, Acl, Attr, Caller, Changed, CreateHow, Created, DeviceNumber, DirEntry, DirPage,
     Durable, Entry, Extents, FileKind, FilePlace, FileSystem, FlushDomain, FsError, FsInfo,
-    FsStatistics, Looked, Name, NodeKind, PathLimits, PreAttr, RangeLock, RangeLocks, ReadDone,
-    ReadPlace, Renamed, SeekFor, SetAttr, SetXattrHow, Sought, StorageHandle, Time, Wcc, WriteHow,
-    Written,
+    FsStatistics, Guard, GuardKind, GuardListener, Looked, Name, NodeKind, PathLimits, PreAttr,
+    RangeLock, RangeLocks, ReadDone, ReadPlace, Renamed, SeekFor, SetAttr, SetXattrHow, Sought,
+    StorageHandle, Time, Wcc, WriteHow, Written,
 };
 
 use super::extents::CLONE_BLOCK_BYTES;
@@ -35,6 +36,15 @@ impl FileSystem for ModelFs {
         self.open_for_locks(object, kind)
     }
 
+    fn guard(
+        &self,
+        object: &StorageHandle,
+        kind: GuardKind,
+        listener: &Arc<dyn GuardListener>,
+    ) -> Result<Box<dyn Guard>, FsError> {
+        self.take_guard(object, kind, listener)
+    }
+
     fn attributes(&self, _caller: &Caller<'_>, object: &StorageHandle) -> Result<Attr, FsError> {
         Ok(self.state().file(number(object)?)?.attr)
     }
@@ -46,6 +56,9 @@ impl FileSystem for ModelFs {
         set: &SetAttr,
         guard: Option<Time>,
     ) -> Durable<Changed<()>> {
+        if let (Some(_), Ok(id)) = (set.size, number(object)) {
+            self.open_for_writing(id);
+        }
         let (changed, id) = self.change(object, |state, id| {
             if guard.is_some_and(|ctime| state.files.get(&id).is_none_or(|f| f.attr.ctime != ctime))
             {
@@ -177,6 +190,9 @@ impl FileSystem for ModelFs {
         data: &[u8],
         how: WriteHow,
     ) -> Durable<Changed<Written>> {
+        if let Ok(id) = number(file) {
+            self.open_for_writing(id);
+        }
         let (changed, id) = self.change(file, |state, id| {
             state.check_data(caller.cred, id, permission::WRITE)?;
             let end = offset.checked_add(data.len() as u64).ok_or(FsError::FileTooLarge)?;
