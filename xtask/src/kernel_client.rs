@@ -41,6 +41,7 @@ const PACKAGES: &[&str] = &[
     "make",
     "netbase",
     "nfs-common",
+    "nfs4-acl-tools",
     "rpcbind",
     "user-mode-linux",
     "util-linux",

@@ -200,8 +200,8 @@ fn kernel_cases(nfs: &str, cases: &[&str]) -> Result<()> {
 }
 
 /// What NFSv4.2 adds, and what it does otherwise.
-const CASES_OF_NFS42: [&str; 5] =
-    ["extents", "extended-attributes", "exclusive-create", "sparse-files", "git"];
+const CASES_OF_NFS42: [&str; 6] =
+    ["extents", "extended-attributes", "exclusive-create", "sparse-files", "nfs4-acls", "git"];
 
 fn kernel_nfs42() -> Result<()> {
     kernel_cases("4.2", &CASES_OF_NFS42)

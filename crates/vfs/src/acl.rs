@@ -46,6 +46,14 @@ impl Acl {
         }
     }
 
+    /// The permission bits that a file with this list shows: the mask stands for the group.
+    pub fn mode(&self) -> u32 {
+        let of = |tag| self.entries.iter().find(|entry| entry.tag == tag);
+        let bits = |entry: Option<&AclEntry>| entry.map_or(0, |it| u32::from(it.permissions & 7));
+        let group = of(AclTag::Mask).or_else(|| of(AclTag::GroupObject));
+        bits(of(AclTag::UserObject)) << 6 | bits(group) << 3 | bits(of(AclTag::Other))
+    }
+
     /// Whether the list says no more than permission bits can (`acl_equiv_mode`).
     pub fn is_minimal(&self) -> bool {
         self.entries.iter().all(|entry| {

@@ -1,11 +1,12 @@
 //! GETATTR, VERIFY, NVERIFY, ACCESS (RFC 8881 §18.1, §18.7, §18.15, §18.30).
 
-use steadfast_vfs::{AccessMask, Attr, FileKind, Time};
+use steadfast_vfs::{AccessMask, Attr, FileKind, FsError, StorageHandle, Time};
 use steadfast_wire::nfs4::{
     Access4Args, Attribute4, Bitmap4, GetAttr4Args, NfsStat4, Op4, Verify4Args,
 };
 use steadfast_xdr::Writer;
 
+use super::acl;
 use super::fattr::{self, FsId, Known, OfFileSystem};
 use super::handles::sealed;
 use super::names::is_root;
@@ -77,6 +78,38 @@ pub(super) fn of_file_system(
     Ok(of)
 }
 
+/// The access control list of an object as it is encoded, if it is wanted. `None` where the file
+/// system has none.
+pub(super) fn acl_of(
+    call: &mut Call<'_>,
+    target: &Target<'_>,
+    wanted: &Bitmap4,
+) -> Result<Option<Vec<u8>>, NfsStat4> {
+    if !wanted.has_any(&fattr::ACL) {
+        return Ok(None);
+    }
+    // Lists are read from the disk if the kernel does not have them.
+    call.may_block(target).or_status()?;
+    encoded_acl(target, &target.handle).or_status()
+}
+
+/// The same of an object that is in the one that the target is, or that one itself; the call may wait.
+pub(super) fn encoded_acl(
+    target: &Target<'_>,
+    object: &StorageHandle,
+) -> Result<Option<Vec<u8>>, FsError> {
+    match target.storage.acls(&target.caller(), object) {
+        Ok((access, default, attr)) => {
+            let mut bytes = Vec::new();
+            let is_directory = attr.kind == FileKind::Directory;
+            acl::encode(&mut Writer::new(&mut bytes), &access, default.as_ref(), is_directory);
+            Ok(Some(bytes))
+        }
+        Err(FsError::NotSupported) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Its number in the file system that it is mounted in.
 pub(super) fn mounted_on(
     call: &Call<'_>,
@@ -92,8 +125,12 @@ pub(super) fn mounted_on(
     attr.fileid
 }
 
-/// Appends the attributes of the current object.
-fn encode(run: &mut Run<'_, '_>, wanted: &Bitmap4, w: &mut Writer<'_>) -> Result<(), NfsStat4> {
+/// Appends the attributes of the current object, and says which.
+fn encode(
+    run: &mut Run<'_, '_>,
+    wanted: &Bitmap4,
+    w: &mut Writer<'_>,
+) -> Result<Bitmap4, NfsStat4> {
     if fattr::asks_for_only_set(wanted, run.minor_version) {
         return Err(NfsStat4::Inval);
     }
@@ -107,14 +144,15 @@ fn encode(run: &mut Run<'_, '_>, wanted: &Bitmap4, w: &mut Writer<'_>) -> Result
             fsid: fattr::PSEUDO,
             mounted_on: node.fileid(),
             handle: &handle,
+            acl: None,
             of_file_system: &beside_file_system(run.call),
         };
-        fattr::encode(w, wanted, &known);
-        return Ok(());
+        return Ok(fattr::encode(w, wanted, &known));
     }
     let (call, target) = run.stored(NfsStat4::ServerFault)?;
     let attr = call.read(target, |caller| target.storage.attributes(caller, &target.handle));
     let attr = attr.or_status()?;
+    let acl = acl_of(call, target, wanted)?;
     let of_file_system = of_file_system(call, target, wanted)?;
     let known = Known {
         attr: &attr,
@@ -122,10 +160,10 @@ fn encode(run: &mut Run<'_, '_>, wanted: &Bitmap4, w: &mut Writer<'_>) -> Result
         fsid: fsid(target, &attr),
         mounted_on: mounted_on(call, target, &attr, wanted),
         handle: &handle,
+        acl: acl.as_deref(),
         of_file_system: &of_file_system,
     };
-    fattr::encode(w, wanted, &known);
-    Ok(())
+    Ok(fattr::encode(w, wanted, &known))
 }
 
 pub(super) struct GetAttr;
@@ -140,7 +178,8 @@ impl Op for GetAttr {
         arguments: &GetAttr4Args,
         reply: &mut ReplyBuffer,
     ) -> Result<(), NfsStat4> {
-        encode(run, &arguments.attr_request, &mut Writer::new(&mut reply.bytes))
+        encode(run, &arguments.attr_request, &mut Writer::new(&mut reply.bytes))?;
+        Ok(())
     }
 }
 
@@ -156,7 +195,9 @@ fn is_same(run: &mut Run<'_, '_>, arguments: &Verify4Args<'_>) -> Result<bool, N
         return Err(NfsStat4::AttrNotSupp);
     }
     let mut told = Vec::new();
-    encode(run, &wanted, &mut Writer::new(&mut told))?;
+    if encode(run, &wanted, &mut Writer::new(&mut told))? != wanted {
+        return Err(NfsStat4::AttrNotSupp);
+    }
     let mut given = Vec::new();
     steadfast_xdr::Encode::encode(&arguments.obj_attributes, &mut Writer::new(&mut given));
     Ok(told == given)

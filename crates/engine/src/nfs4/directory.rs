@@ -7,7 +7,9 @@ use steadfast_vfs::{Attr, DeviceNumber, DirEntry, FileKind, FsError, Time};
 use steadfast_wire::nfs4::{Attribute4, Bitmap4, NfsStat4, Op4, ReadDir4Args};
 use steadfast_xdr::Writer;
 
-use super::attributes::{beside_file_system, change_of_node, fsid, of_file_system, of_node};
+use super::attributes::{
+    acl_of, beside_file_system, change_of_node, encoded_acl, fsid, of_file_system, of_node,
+};
 use super::fattr::{self, Known, OfFileSystem};
 use super::names::is_visible;
 use super::status::OrStatus;
@@ -43,6 +45,8 @@ const NOTHING_KNOWN: Attr = Attr {
     mtime: Time { seconds: 0, nanoseconds: 0 },
     ctime: Time { seconds: 0, nanoseconds: 0 },
 };
+/// Entries that one READDIR tells with their access control lists.
+const WITH_ACLS_MAX: usize = 128;
 /// Shares that one READDIR of the pseudo file system opens.
 const OPENED_MAX: u32 = 32;
 
@@ -143,25 +147,53 @@ fn list_directory(
         // The first three of the storage may have been told as what is reserved.
         cookie => cookie - RESERVED,
     };
+    let wants_acls = wanted.has_any(&fattr::ACL);
+    let asked = AskedOf { wanted, of_file_system, needs_objects };
+    let mut with_acls = Vec::new();
+    let mut tell_entry = |entry: &DirEntry<'_>, acl: Option<&[u8]>| {
+        let cookie = entry.cookie.saturating_add(RESERVED);
+        list.tell(cookie, entry.name, |w| {
+            tell(w, call, dir, entry, acl, &asked);
+        })
+    };
     let page = dir.storage.read_directory(
         &dir.caller(),
         &dir.handle,
         cookie,
         needs_objects,
-        &mut |entry| {
-            if matches!(entry.name, b"." | b"..") {
-                return true;
+        &mut |entry| match entry.name {
+            b"." | b".." => true,
+            // The storage cannot be asked for lists while it lists.
+            name if wants_acls => {
+                let is_room = with_acls.len() < WITH_ACLS_MAX;
+                if is_room {
+                    with_acls.push((name.to_vec(), DirEntry { name: &[], ..*entry }));
+                }
+                is_room
             }
-            let cookie = entry.cookie.saturating_add(RESERVED);
-            list.tell(cookie, entry.name, |w| {
-                tell(w, call, dir, entry, &wanted, &of_file_system, needs_objects);
-            })
+            _ => tell_entry(entry, None),
         },
     );
-    page.map(|page| page.is_end).map_err(|error| match error {
+    let page = page.map_err(|error| match error {
         FsError::Invalid => NfsStat4::NotDir,
         error => super::status::status(error),
-    })
+    })?;
+    for (name, entry) in &with_acls {
+        // Without its list an object is told without it.
+        let acl = entry.entry.as_ref().and_then(|it| encoded_acl(dir, &it.handle).ok().flatten());
+        if !tell_entry(&DirEntry { name, ..*entry }, acl.as_deref()) {
+            return Ok(false);
+        }
+    }
+    Ok(page.is_end)
+}
+
+/// What is asked of the entries of a directory.
+struct AskedOf {
+    wanted: Bitmap4,
+    of_file_system: OfFileSystem,
+    /// Whether the number of an entry does not tell it.
+    needs_objects: bool,
 }
 
 /// Appends the attributes of an entry.
@@ -170,10 +202,10 @@ fn tell<'a>(
     call: &Call<'a>,
     dir: &Target<'a>,
     entry: &DirEntry<'_>,
-    wanted: &Bitmap4,
-    of_file_system: &OfFileSystem,
-    needs_objects: bool,
+    acl: Option<&[u8]>,
+    asked: &AskedOf,
 ) {
+    let AskedOf { wanted, of_file_system, needs_objects } = asked;
     if !needs_objects {
         let attr = Attr { fileid: entry.fileid, ..NOTHING_KNOWN };
         let known = Known {
@@ -182,9 +214,11 @@ fn tell<'a>(
             fsid: fattr::PSEUDO,
             mounted_on: entry.fileid,
             handle: &call.seal(dir.share, &dir.handle),
+            acl: None,
             of_file_system,
         };
-        return fattr::encode(w, wanted, &known);
+        fattr::encode(w, wanted, &known);
+        return;
     }
     let Some(found) = &entry.entry else {
         return fattr::encode_error(w, wanted, NfsStat4::Delay, entry.fileid);
@@ -198,6 +232,7 @@ fn tell<'a>(
         fsid: fsid(dir, &found.attr),
         mounted_on: entry.fileid,
         handle: &call.seal(dir.share, &found.handle),
+        acl,
         of_file_system,
     };
     fattr::encode(w, wanted, &known);
@@ -279,6 +314,7 @@ fn attributes_of_child(
         fsid: fattr::PSEUDO,
         mounted_on: child.fileid(),
         handle: &run.call.shared.sealer.seal_node(&child.key()),
+        acl: None,
         of_file_system: &beside_file_system(run.call),
     };
     fattr::encode(&mut w, wanted, &known);
@@ -295,6 +331,7 @@ fn tell_root(
     let root = super::names::root_of_share(run, node)?.ok_or(NfsStat4::Stale)?;
     let attr = run.call.read(&root, |caller| root.storage.attributes(caller, &root.handle));
     let attr = attr.or_status()?;
+    let acl = acl_of(run.call, &root, wanted)?;
     let of_file_system = of_file_system(run.call, &root, wanted)?;
     let known = Known {
         attr: &attr,
@@ -302,6 +339,7 @@ fn tell_root(
         fsid: fsid(&root, &attr),
         mounted_on: node.fileid(),
         handle: &run.call.seal(root.share, &root.handle),
+        acl: acl.as_deref(),
         of_file_system: &of_file_system,
     };
     fattr::encode(w, wanted, &known);

@@ -4,8 +4,8 @@ use steadfast_vfs::{Attr, DeviceNumber, FileKind, FsInfo, FsStatistics, PathLimi
 use steadfast_wire::nfs4::{Attribute4, Bitmap4, NfsStat4};
 use steadfast_xdr::{Encode, Writer};
 
-use super::LEASE_S;
 use super::fattr_decode::settable_by_exclusive;
+use super::{LEASE_S, acl};
 use crate::compound::Versions;
 use crate::wire_handle::SealedHandle;
 
@@ -19,6 +19,8 @@ pub(super) const OF_SPACE: Bitmap4 = Bitmap4::of(&[
     Attribute4::SpaceTotal,
 ]);
 pub(super) const OF_KIND: Bitmap4 = Bitmap4::of(&[
+    Attribute4::SupportedAttrs,
+    Attribute4::AclSupport,
     Attribute4::LinkSupport,
     Attribute4::SymlinkSupport,
     Attribute4::Homogeneous,
@@ -48,6 +50,8 @@ const OF_ALL_VERSIONS: Bitmap4 = Bitmap4::of(&[
     Attribute4::UniqueHandles,
     Attribute4::LeaseTime,
     Attribute4::RdattrError,
+    Attribute4::Acl,
+    Attribute4::AclSupport,
     Attribute4::CanSetTime,
     Attribute4::CaseInsensitive,
     Attribute4::CasePreserving,
@@ -92,7 +96,7 @@ const OF_VERSION_2: Bitmap4 = OF_ALL_VERSIONS.or(&Bitmap4::of(&[
     Attribute4::XattrSupport,
 ]));
 
-/// The attributes that a minor version has here.
+/// The attributes that a minor version has here; `Acl` only where the file system has ACLs.
 pub(super) fn supported(minor: u32) -> Bitmap4 {
     if Versions::FROM_2.has(minor) {
         return OF_VERSION_2;
@@ -102,6 +106,8 @@ pub(super) fn supported(minor: u32) -> Bitmap4 {
         _ => OF_ALL_VERSIONS,
     }
 }
+
+pub(super) const ACL: Bitmap4 = Bitmap4::of(&[Attribute4::Acl]);
 
 /// Attributes that can only be set: nobody may ask for them (RFC 8881 §5.6).
 const ONLY_SET: Bitmap4 =
@@ -134,6 +140,8 @@ pub(super) struct Known<'k> {
     /// Its number in the file system that it is mounted in, or its own.
     pub(super) mounted_on: u64,
     pub(super) handle: &'k SealedHandle,
+    /// Its access control list as it is encoded, if it is wanted and there is one.
+    pub(super) acl: Option<&'k [u8]>,
     pub(super) of_file_system: &'k OfFileSystem,
 }
 
@@ -160,9 +168,12 @@ pub(super) fn change_of(seconds: i64, nanoseconds: u32) -> u64 {
     seconds.cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(u64::from(nanoseconds))
 }
 
-/// Appends the attributes that are wanted and supported.
-pub(super) fn encode(w: &mut Writer<'_>, wanted: &Bitmap4, known: &Known<'_>) {
-    let told = wanted.and(&supported(known.of_file_system.minor));
+/// Appends the attributes that are wanted and supported, and says which.
+pub(super) fn encode(w: &mut Writer<'_>, wanted: &Bitmap4, known: &Known<'_>) -> Bitmap4 {
+    let mut told = wanted.and(&supported(known.of_file_system.minor));
+    if known.acl.is_none() {
+        told = told.without(&ACL);
+    }
     told.encode(w);
     w.opaque_of(|w| {
         for (index, word) in told.words().into_iter().enumerate() {
@@ -174,6 +185,7 @@ pub(super) fn encode(w: &mut Writer<'_>, wanted: &Bitmap4, known: &Known<'_>) {
             }
         }
     });
+    told
 }
 
 /// Appends that the attributes of an object could not be had; of READDIR's entries alone.
@@ -255,7 +267,11 @@ fn encode_first(w: &mut Writer<'_>, number: u32, known: &Known<'_>) {
     let attr = known.attr;
     let OfFileSystem { info, limits, minor, .. } = known.of_file_system;
     match number {
-        n if n == is(Attribute4::SupportedAttrs) => supported(*minor).encode(w),
+        n if n == is(Attribute4::SupportedAttrs) => {
+            let all = supported(*minor);
+            let has_acls = info.is_some_and(|it| it.has_acls);
+            if has_acls { all } else { all.without(&ACL) }.encode(w);
+        }
         n if n == is(Attribute4::Type) => w.u32(kind(attr.kind)),
         n if n == is(Attribute4::FhExpireType) => {
             let is_persistent = 0;
@@ -274,6 +290,11 @@ fn encode_first(w: &mut Writer<'_>, number: u32, known: &Known<'_>) {
         n if n == is(Attribute4::UniqueHandles) => w.bool(false),
         n if n == is(Attribute4::LeaseTime) => w.u32(LEASE_S),
         n if n == is(Attribute4::RdattrError) => w.u32(NfsStat4::Ok as u32),
+        n if n == is(Attribute4::Acl) => w.fixed_opaque(known.acl.unwrap_or_default()),
+        n if n == is(Attribute4::AclSupport) => {
+            let has_acls = info.is_some_and(|it| it.has_acls);
+            w.u32(if has_acls { acl::SUPPORT } else { 0 });
+        }
         n if n == is(Attribute4::CanSetTime) => w.bool(true),
         n if n == is(Attribute4::CaseInsensitive) => {
             w.bool(limits.is_some_and(|it| it.is_case_insensitive));

@@ -4,12 +4,14 @@ use steadfast_vfs::{SetAttr, SetTime, Time};
 use steadfast_wire::nfs4::{Attribute4, Bitmap4, Fattr4, NfsStat4};
 use steadfast_xdr::{Reader, XdrError};
 
+use super::acl;
 use super::fattr::supported;
 use crate::compound::Versions;
 
 /// What can be set of any object.
 const SETTABLE: Bitmap4 = Bitmap4::of(&[
     Attribute4::Size,
+    Attribute4::Acl,
     Attribute4::Mode,
     Attribute4::Owner,
     Attribute4::OwnerGroup,
@@ -33,12 +35,21 @@ pub(super) fn settable_by_exclusive(minor: u32) -> Bitmap4 {
 const OWNER_BYTES_MAX: usize = 1024;
 const NANOSECONDS_MAX: u32 = 999_999_999;
 
+/// What is to be set of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ToSet {
+    pub(super) attributes: SetAttr,
+    /// The entries of its access control list.
+    pub(super) acl: Option<Vec<acl::Entry>>,
+}
+
 /// Reads what is to be set of an object, in a minor version.
 ///
 /// # Errors
-/// `AttrNotSupp` for attributes that there are not, `Inval` for those that cannot be set and for
-/// values that make no sense, `BadOwner` for an owner that is nobody, `BadXdr`.
-pub(super) fn decode(attributes: &Fattr4<'_>, minor: u32) -> Result<SetAttr, NfsStat4> {
+/// `AttrNotSupp` for attributes and entries of lists that there are not, `Inval` for those that cannot
+/// be set and for values that make no sense, `BadOwner` for somebody who is nobody, `FBig` for too
+/// long a list, `BadXdr`.
+pub(super) fn decode(attributes: &Fattr4<'_>, minor: u32) -> Result<ToSet, NfsStat4> {
     decode_settable(attributes, minor, &SETTABLE)
 }
 
@@ -46,7 +57,7 @@ pub(super) fn decode(attributes: &Fattr4<'_>, minor: u32) -> Result<SetAttr, Nfs
 ///
 /// # Errors
 /// As [`decode`].
-pub(super) fn decode_new(attributes: &Fattr4<'_>, minor: u32) -> Result<SetAttr, NfsStat4> {
+pub(super) fn decode_new(attributes: &Fattr4<'_>, minor: u32) -> Result<ToSet, NfsStat4> {
     // Both say what its mode is (RFC 8275 §4).
     if attributes.attrmask.has(Attribute4::Mode) && attributes.attrmask.has(Attribute4::ModeUmask) {
         return Err(NfsStat4::Inval);
@@ -58,7 +69,7 @@ fn decode_settable(
     attributes: &Fattr4<'_>,
     minor: u32,
     settable: &Bitmap4,
-) -> Result<SetAttr, NfsStat4> {
+) -> Result<ToSet, NfsStat4> {
     let mask = &attributes.attrmask;
     if !mask.without(&supported(minor)).is_empty() {
         return Err(NfsStat4::AttrNotSupp);
@@ -71,6 +82,11 @@ fn decode_settable(
     if mask.has(Attribute4::Size) {
         set.size = Some(r.u64().map_err(bad)?);
     }
+    let acl = if mask.has(Attribute4::Acl) {
+        Some(acl::entries(&mut r, |who, _| owner(who))?)
+    } else {
+        None
+    };
     if mask.has(Attribute4::Mode) {
         set.mode = Some(bits(&mut r, 0o7777)?);
     }
@@ -90,7 +106,7 @@ fn decode_settable(
         set.mode = Some(bits(&mut r, 0o7777)?);
         set.umask = bits(&mut r, 0o777)?;
     }
-    if r.is_empty() { Ok(set) } else { Err(NfsStat4::BadXdr) }
+    if r.is_empty() { Ok(ToSet { attributes: set, acl }) } else { Err(NfsStat4::BadXdr) }
 }
 
 /// Bits of a mode.
@@ -171,7 +187,7 @@ mod tests {
         w.i64(-5);
         w.u32(9);
         let of = |attr_vals: &[u8]| decode(&Fattr4 { attrmask: mask, attr_vals }, 1);
-        let set = of(&vals).unwrap();
+        let set = of(&vals).unwrap().attributes;
         assert_eq!((set.size, set.mode, set.atime), (Some(7), Some(0o640), SetTime::Keep));
         assert_eq!(set.mtime, SetTime::To(Time { seconds: -5, nanoseconds: 9 }));
         for cut in (0..vals.len()).step_by(4) {
@@ -185,7 +201,8 @@ mod tests {
     fn what_cannot_be_set_is_refused() {
         let of = |attribute| Fattr4 { attrmask: Bitmap4::of(&[attribute]), attr_vals: &[] };
         assert_eq!(decode(&of(Attribute4::Type), 1), Err(NfsStat4::Inval));
-        assert_eq!(decode(&of(Attribute4::Acl), 1), Err(NfsStat4::AttrNotSupp));
+        assert_eq!(decode(&of(Attribute4::Archive), 1), Err(NfsStat4::AttrNotSupp));
+        assert_eq!(decode(&of(Attribute4::Acl), 1), Err(NfsStat4::BadXdr));
         let unknown = Fattr4 { attrmask: Bitmap4::from_words([0, 0, 1 << 31]), attr_vals: &[] };
         assert_eq!(decode(&unknown, 2), Err(NfsStat4::AttrNotSupp));
     }
@@ -195,7 +212,7 @@ mod tests {
         let vals = b"\0\0\x0f\xff\0\0\0\x12";
         let mask = Bitmap4::of(&[Attribute4::ModeUmask]);
         let of = |attr_vals: &'static [u8]| Fattr4 { attrmask: mask, attr_vals };
-        let set = decode_new(&of(vals), 2).unwrap();
+        let set = decode_new(&of(vals), 2).unwrap().attributes;
         assert_eq!((set.mode, set.umask), (Some(0o7777), 0o22));
         assert_eq!(decode_new(&of(vals), 1), Err(NfsStat4::AttrNotSupp));
         assert_eq!(decode(&of(vals), 2), Err(NfsStat4::Inval));

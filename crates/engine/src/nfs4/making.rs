@@ -4,8 +4,9 @@ use steadfast_vfs::{DeviceNumber, NodeKind, SetAttr};
 use steadfast_wire::nfs4::{Create4Args, CreateType4, NfsStat4, Op4};
 use steadfast_xdr::{Encode, Writer};
 
+use super::fattr_decode::ToSet;
 use super::status::OrStatus;
-use super::{changing, fattr_decode, names};
+use super::{changing, fattr_decode, names, setting};
 use crate::compound::{Object, Op, Run};
 use crate::reply::ReplyBuffer;
 
@@ -27,17 +28,31 @@ impl Op for Create {
             return Err(NfsStat4::BadType);
         }
         let name = names::name(arguments.objname)?;
-        let set = fattr_decode::decode_new(&arguments.createattrs, run.minor_version)?;
+        let ToSet { attributes: set, acl } =
+            fattr_decode::decode_new(&arguments.createattrs, run.minor_version)?;
         // Only ordinary files have a size of their own.
         if set.size.is_some_and(|size| size != 0) {
             return Err(NfsStat4::Inval);
         }
-        let set = SetAttr { size: None, ..set };
+        let mut set = SetAttr { size: None, ..set };
         let before = run.made_before();
         let (_, dir) = changing::stored(run)?;
+        let lists = match (&acl, arguments.objtype) {
+            (None, _) => None,
+            (Some(_), CreateType4::Link(_)) => return Err(NfsStat4::Inval),
+            (Some(entries), kind) => {
+                let is_directory = matches!(kind, CreateType4::Directory);
+                let lists = setting::meant_of_new(dir, entries, &set, is_directory)?;
+                set = setting::without_permissions(&set);
+                Some(lists)
+            }
+        };
         if let Some(handle) = before {
             let (share, wcc) = (dir.share.id, changing::as_it_is(dir));
             run.set_current(Object::Stored(share, handle));
+            if let Some(lists) = &lists {
+                setting::set_acls(run, lists)?;
+            }
             let mut w = Writer::new(&mut reply.bytes);
             changing::change_info(&mut w, &wcc);
             arguments.createattrs.attrmask.encode(&mut w);
@@ -71,6 +86,9 @@ impl Op for Create {
         let (result, wcc) = made.ok_or(NfsStat4::ServerFault)?;
         let entry = result.or_status()?;
         run.set_current(Object::Stored(share, entry.handle));
+        if let Some(lists) = &lists {
+            setting::set_acls(run, lists)?;
+        }
         let mut w = Writer::new(&mut reply.bytes);
         changing::change_info(&mut w, &wcc);
         arguments.createattrs.attrmask.encode(&mut w);

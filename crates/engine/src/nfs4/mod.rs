@@ -3,6 +3,7 @@
 //!
 //! Delegations are not given yet.
 
+mod acl;
 mod attributes;
 mod changing;
 mod client;

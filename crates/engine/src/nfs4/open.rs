@@ -11,12 +11,11 @@ use steadfast_wire::nfs4::{
 use steadfast_xdr::{Encode, Writer};
 
 use super::changing::{self, change_info};
-use super::fattr_decode::{decode_new, settable_by_exclusive};
+use super::fattr_decode::{ToSet, decode_new, settable_by_exclusive};
 use super::names::{self, look_up};
-use super::owners;
-use super::reclaim;
 use super::stateids::{self, client_named, client_of, file_key, given};
 use super::status::OrStatus;
+use super::{owners, reclaim, setting};
 use crate::call::{Call, Target};
 use crate::compound::{Object, Op, Run};
 use crate::reply::ReplyBuffer;
@@ -120,7 +119,8 @@ fn find_or_make(
         OpenHow4::Exclusive41(verifier, attributes) => (Some(attributes), Some(*verifier)),
     };
     let minor = run.minor_version;
-    let set = attributes.map(|set| decode_new(set, minor)).transpose()?.unwrap_or_default();
+    let ToSet { attributes: mut set, acl } =
+        attributes.map(|set| decode_new(set, minor)).transpose()?.unwrap_or_default();
     let mask = attributes.map_or(Bitmap4::EMPTY, |attributes| attributes.attrmask);
     if verifier.is_some() && !mask.without(&settable_by_exclusive(minor)).is_empty() {
         return Err(NfsStat4::Inval);
@@ -137,6 +137,14 @@ fn find_or_make(
     }
     let name = names::name(name)?;
     let (_, dir) = changing::stored(run)?;
+    let lists = match &acl {
+        None => None,
+        Some(entries) => {
+            let lists = setting::meant_of_new(dir, entries, &set, false)?;
+            set = setting::without_permissions(&set);
+            Some(lists)
+        }
+    };
     let how = match verifier {
         Some(verifier) => {
             let (mode, umask) = (set.mode.unwrap_or(0), set.umask);
@@ -173,6 +181,9 @@ fn find_or_make(
             .map(|changed| result = changed.result);
         run.promise(promised);
         result.or_status()?;
+    }
+    if let Some(lists) = &lists {
+        setting::set_acls(run, lists)?;
     }
     // The verifier is kept in the times: a client sets them afterwards if it is told so.
     let set = if verifier.is_some() { mask.or(&TIMES) } else { mask };

@@ -3,6 +3,7 @@
 //! model.
 #![allow(clippy::unwrap_used)]
 
+mod acls;
 mod callbacks;
 mod clients;
 mod compounds;

@@ -239,7 +239,7 @@ fn what_is_too_large_is_refused_and_only_what_lies_before_it_is_executed() {
     client.sequence.set(client.sequence.get() - 1);
     client.run(&four).succeeds();
 
-    let attr_request = Bitmap4::from_words([!(1 << 11), 0x00b8_be3b, 0]);
+    let attr_request = Bitmap4::from_words([!(0b111 << 11), 0x00b8_be3b, 0]);
     let attributes = GetAttr4Args { attr_request };
     let ops = Ops::at(&[b"a"]).op(Op4::GetAttr, &attributes);
     let kept = client.next(true, &ops);

@@ -522,6 +522,7 @@ impl FileSystem for ModelFs {
             }
             if let Some(acl) = access {
                 file.access_acl = (!acl.is_minimal()).then(|| acl.clone());
+                file.attr.mode = file.attr.mode & !0o777 | acl.mode();
             }
             if let Some(acl) = default {
                 file.default_acl = (!acl.entries.is_empty()).then(|| acl.clone());

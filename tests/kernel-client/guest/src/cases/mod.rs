@@ -10,6 +10,7 @@ pub(crate) mod identities;
 pub(crate) mod limits;
 pub(crate) mod locks;
 pub(crate) mod mounts;
+mod nfs4_acls;
 pub(crate) mod shares;
 pub(crate) mod trees;
 
@@ -51,6 +52,7 @@ const CASES: &[(&str, Stage, u64, u64, Function)] = &[
     ("acl-enforced", Stage::Main, 60, 60, attributes::acl_enforced),
     ("acl-inherited", Stage::Main, 60, 60, attributes::acl_inherited),
     ("acl-kept-by-cp", Stage::Main, 60, 60, attributes::acl_kept_by_cp),
+    ("nfs4-acls", Stage::Main, 60, 60, nfs4_acls::set_read_and_enforced),
     ("extents", Stage::Main, 60, 60, extents::extents),
     ("extended-attributes", Stage::Main, 60, 60, extents::extended_attributes),
     ("open-unlinked", Stage::Main, 60, 60, files::open_unlinked),
