@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 use steadfast_shares::{Decision, Flavor, Groups, Rights, Share, ShareId};
+use steadfast_state::FileKey;
 use steadfast_vfs::Obligation;
 use steadfast_vfs::{CallName, Caller, Cred, Durable, FileSystem, Flush, FsError, LoggedChange};
 use steadfast_vfs::{ReplyBarrier, StorageHandle, Waiting};
@@ -50,6 +51,8 @@ pub(crate) struct Call<'a> {
     pub(crate) complaint: Option<Complaint>,
     /// Why the call may not wait for its storage, once that is so.
     pub(crate) lacks_room: Option<Room>,
+    /// The file whose delegations have to be returned before the call can be executed.
+    pub(crate) recalled: Option<FileKey>,
     /// What is being executed.
     pub(crate) op: Op,
     pub(crate) promises: Promises,

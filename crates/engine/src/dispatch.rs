@@ -124,6 +124,7 @@ impl Engine {
             minor_version: 0,
             complaint: None,
             lacks_room: None,
+            recalled: None,
             op: Op { operation: &row.operation, used: None },
             promises: Promises::of_result(result_at),
             suspended: None,

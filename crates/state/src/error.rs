@@ -78,6 +78,12 @@ pub enum StateError {
     /// `NFS4ERR_LOCKED`: an I/O without an open that another open denies.
     #[error("another open denies the access")]
     Locked,
+    /// `NFS4ERR_DELAY`: somebody has a delegation that conflicts, and is asked to return it.
+    #[error("a delegation that conflicts is being recalled")]
+    Recalling,
+    /// `NFS4ERR_DELEG_REVOKED`.
+    #[error("the delegation was revoked")]
+    DelegationRevoked,
     /// `NFS4ERR_OPENMODE`.
     #[error("the open does not allow the access")]
     OpenMode,

@@ -6,6 +6,7 @@ use steadfast_wire::nfs4::{
 };
 use steadfast_xdr::Writer;
 
+use super::changing;
 use super::fattr::{self, FsId, Known, OfFileSystem};
 use super::handles::sealed;
 use super::names::is_root;
@@ -111,6 +112,10 @@ fn encode(run: &mut Run<'_, '_>, wanted: &Bitmap4, w: &mut Writer<'_>) -> Result
         };
         fattr::encode(w, wanted, &known);
         return Ok(());
+    }
+    if fattr::may_be_behind(wanted) {
+        // What its holder has changed is not known here.
+        changing::begin_read(run)?;
     }
     let (call, target) = run.stored(NfsStat4::ServerFault)?;
     let attr = call.read(target, |caller| target.storage.attributes(caller, &target.handle));

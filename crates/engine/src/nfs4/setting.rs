@@ -33,6 +33,7 @@ impl Op for SetAttr {
             let (_, target) = run.stored(NfsStat4::RoFs)?;
             state.judge(&client, &id, &file_key(target), ShareAccess::WRITE).or_status()?;
         }
+        let _change = changing::begin(run)?;
         let (_, target) = changing::stored(run)?;
         let durable = target.storage.set_attributes(&target.caller(), &target.handle, &set, None);
         let mut result = Ok(());

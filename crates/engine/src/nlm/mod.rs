@@ -103,6 +103,7 @@ fn status_of_state(error: StateError) -> NlmStat {
         StateError::Invalid => NlmStat::TooBig,
         StateError::TryLater | StateError::Expired => NlmStat::DeniedNoLocks,
         StateError::ShareDenied => NlmStat::Denied,
+        StateError::Recalling => LATER,
         _ => NlmStat::Failed,
     }
 }

@@ -6,6 +6,7 @@
 mod callbacks;
 mod clients;
 mod compounds;
+mod delegations;
 mod extents;
 mod gate;
 mod harness;
