@@ -90,6 +90,7 @@ impl Default for Server {
         let config = EngineConfig {
             instance: 1,
             nfs2: true,
+            delegations: steadfast_engine::Delegations::None,
             nfs4: true,
             handle_key: [3; 16],
             write_verifier: 1,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use steadfast_bench::arguments::BenchArguments;
-use steadfast_catalog::configuration::{LOG_MIB, ListenAddress, LogTarget};
+use steadfast_catalog::configuration::{Delegations, LOG_MIB, ListenAddress, LogTarget};
 use steadfast_control::statistics::RECENT_MAX;
 use steadfast_shares::{Access, ClientPattern, ShareOptions};
 
@@ -255,6 +255,10 @@ pub(crate) struct ServerArguments {
     /// Serve NFSv3 without NFSv4.0, 4.1 and 4.2 (docs/nfsv4.md).
     #[arg(long)]
     pub(crate) no_nfs4: bool,
+    /// Grant clients of NFSv4.1 and 4.2 delegations: none (the default), read, or write. Only where no
+    /// local process changes shared files (docs/nfsv4.md).
+    #[arg(long, value_name = "KIND", value_parser = str::parse::<Delegations>)]
+    pub(crate) delegations: Option<Delegations>,
     /// Serve NFSv2 too, for old devices (docs/nfsv2.md says which shares cannot be).
     #[arg(long)]
     pub(crate) nfs2: bool,

@@ -70,6 +70,9 @@ pub struct ClientStatus {
     pub opens: usize,
     /// Ranges that it has locked.
     pub locks: usize,
+    /// Delegations that it has.
+    #[serde(default)]
+    pub delegations: usize,
     /// If that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holds: Option<Vec<HoldingStatus>>,
@@ -81,7 +84,7 @@ pub struct ClientStatus {
 /// What a client has at a file, or wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldingStatus {
-    /// `open`, `lock`, or `wait`.
+    /// `open`, `lock`, `wait`, `delegation`, `recalled delegation`, or `revoked delegation`.
     pub kind: String,
     /// Paths of the shares on the file's file system.
     pub shares: Vec<String>,
@@ -89,7 +92,7 @@ pub struct HoldingStatus {
     pub file: String,
     /// Open-owner or lock-owner, in hexadecimal digits.
     pub owner: String,
-    /// Of an open: `r`, `w` or `rw`; of a lock: `read` or `write`.
+    /// Of an open: `r`, `w` or `rw`; of a lock or a delegation: `read` or `write`.
     pub access: String,
     /// Of an open, what it forbids others: `r`, `w`, `rw`, or nothing.
     #[serde(default)]

@@ -65,6 +65,7 @@ fn main() {
         let config = EngineConfig {
             instance: 1,
             nfs2: false,
+            delegations: steadfast_engine::Delegations::None,
             nfs4: false,
             handle_key: [1; 16],
             write_verifier: 1,

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-pub use steadfast_state::{ClientId, ClientReport, Held, Holding, LockKind, LockRange, Protocol};
+pub use steadfast_state::{
+    ClientId, ClientReport, DelegationKind, Held, Holding, LockKind, LockRange, Protocol,
+};
 use steadfast_state::{FileKey, StateError};
 
 use crate::{Engine, Export};
@@ -15,7 +17,8 @@ impl Engine {
         clients
     }
 
-    /// What a client has and waits for, at most `max` opens and as many locks; and whether there is
+    /// What a client has and waits for, at most `max` opens, as many locks, and as many
+    /// delegations; and whether there is
     /// more.
     ///
     /// # Errors

@@ -51,7 +51,7 @@ impl Call<'_> {
     }
 
     fn judge(
-        &mut self,
+        &self,
         target: &Target<'_>,
         handle: &StorageHandle,
         access: ShareAccess,
@@ -60,8 +60,8 @@ impl Call<'_> {
         let (state, address) = (&self.shared.state, self.peer.address.ip());
         let file = FileKey { file_system, object };
         let judged = state.judge_stranger(self.now_ms, address, &file, access);
-        self.judged(&file, judged).map_err(|error| match error {
-            StateError::TryLater | StateError::WaitsForClient => FsError::TryLater,
+        judged.map_err(|error| match error {
+            StateError::TryLater => FsError::TryLater,
             _ => FsError::AccessDenied,
         })
     }

@@ -25,6 +25,7 @@ mod callback;
 pub mod clients;
 mod complaint;
 mod compound;
+mod delegations;
 mod dispatch;
 mod export;
 mod gate;
@@ -60,6 +61,7 @@ pub use begun_replies::BegunReplies;
 pub use call_mark::{call_of_mark, may_be_under_way};
 pub use callback::CallbackSender;
 pub use complaint::{Complaint, HangUp, MountRefusal};
+pub use delegations::Delegations;
 pub use export::{Export, ExportTable};
 pub use host::{CallHost, ReplySink, Room, Stage, StorageId};
 pub use local_locks::LocksTaken;
@@ -75,7 +77,9 @@ pub use reply_cache::{MemoryPressure, ReplyCacheUsage};
 pub use rpcbind::transports::Transports;
 pub use shared::EngineConfig;
 pub use state_keeper::StateKeeper;
-pub use steadfast_state::{ClientRecords, Image as StateImage, ImageError as StateImageError};
+pub use steadfast_state::{
+    ClientRecords, DelegationCounts, Image as StateImage, ImageError as StateImageError,
+};
 pub use verdict::{Awaited, ParkedCall, PutOffCall, Verdict};
 
 use std::sync::Arc;
@@ -97,6 +101,8 @@ pub struct EngineStatistics {
     pub reply_cache: ReplyCacheUsage,
     /// How often the write verifier changed because a flush failed.
     pub verifier_changes: u64,
+    /// Delegations that were granted, recalled, returned and revoked.
+    pub delegations: DelegationCounts,
 }
 
 /// The server's protocols and state, shared by all workers.
@@ -197,6 +203,7 @@ impl Engine {
         EngineStatistics {
             reply_cache: self.replies.usage(),
             verifier_changes: self.shared.verifier_changes(),
+            delegations: self.shared.state.delegation_counts(),
         }
     }
 

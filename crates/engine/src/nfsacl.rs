@@ -93,9 +93,10 @@ impl Procedure for Setacl {
             // storage knows.
             let wanted = |wire: &AclList, bit| (mask & bit != 0).then(|| list(wire)).transpose();
             let (access, default) = (wanted(access, MASK_ACCESS)?, wanted(default, MASK_DEFAULT)?);
-            Ok((target, access, default))
+            let change = call.begin_change(&target, None)?;
+            Ok((target, access, default, change))
         });
-        let (target, access, default) = match checked {
+        let (target, access, default, _change) = match checked {
             Ok(checked) => checked,
             Err(error) => return call.fail(&mut w, error),
         };

@@ -142,6 +142,14 @@ impl Shared {
                         self.tell_of_free_lock(now_ms, client, owner, handle);
                         continue;
                     }
+                    Effect::Recall { client, id, file, handle, not_before_ms } => {
+                        self.recall((now_ms, not_before_ms), client, id, file, handle);
+                        continue;
+                    }
+                    Effect::Returned { file } => {
+                        self.delegation_is_returned(&file);
+                        continue;
+                    }
                 };
                 let grant = Grant { host, file, owner, range, kind };
                 let Ok(note) = Note::decode(&mut Reader::new(&bytes)) else { continue };

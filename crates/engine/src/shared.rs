@@ -9,6 +9,7 @@ use steadfast_shares::Authority;
 use steadfast_state::{FileKey, State};
 
 use crate::callback::Callbacks;
+use crate::delegations::Delegations;
 use crate::export::ExportTable;
 use crate::local_locks::LocalLocks;
 use crate::mount::list::MountList;
@@ -48,6 +49,8 @@ pub struct EngineConfig {
     pub nfs2: bool,
     /// Whether NFSv4 is served.
     pub nfs4: bool,
+    /// Which delegations are granted.
+    pub delegations: Delegations,
 }
 
 /// What all calls share.
@@ -86,7 +89,7 @@ impl Shared {
         exports: ExportTable,
         authority: Arc<dyn Authority>,
     ) -> Self {
-        let state = Arc::new(State::new(nfs4::settings(config.instance)));
+        let state = Arc::new(State::new(nfs4::settings(config.instance, config.delegations)));
         state.watch_locks();
         let nfs4 = config.nfs4.then(|| Nfs4::new(Arc::clone(&state), &config.handle_key));
         Self {

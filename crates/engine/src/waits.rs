@@ -24,7 +24,7 @@ use std::task::Waker;
 
 use parking_lot::Mutex;
 use steadfast_shares::ShareId;
-use steadfast_state::{ClientId, FileKey, SessionId, SlotInUse, StateError};
+use steadfast_state::{ClientId, FileKey, SessionId, SlotInUse};
 use steadfast_vfs::FsError;
 
 use crate::call::Call;
@@ -295,21 +295,6 @@ impl Call<'_> {
             _ => self.register(what),
         }
         FsError::TryLater
-    }
-
-    /// As [`Call::wait_for`], if the state says so of a file.
-    ///
-    /// # Errors
-    /// The state's.
-    pub(crate) fn judged<T>(
-        &mut self,
-        file: &FileKey,
-        judged: Result<T, StateError>,
-    ) -> Result<T, StateError> {
-        if let Err(StateError::WaitsForClient) = judged {
-            self.wait_for(WaitFor::File(*file));
-        }
-        judged
     }
 
     fn register(&mut self, what: WaitFor) {

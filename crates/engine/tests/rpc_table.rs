@@ -329,6 +329,7 @@ fn rpcbind(transports: Transports) -> Engine {
     let config = EngineConfig {
         instance: 1,
         nfs2: false,
+        delegations: steadfast_engine::Delegations::None,
         nfs4: false,
         handle_key: [9; 16],
         write_verifier: 77,

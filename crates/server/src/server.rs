@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_access::Access;
-use steadfast_catalog::configuration::{NamesSettings, ServerSettings};
+use steadfast_catalog::configuration::{Delegations, NamesSettings, ServerSettings};
 use steadfast_control::Control;
 use steadfast_engine::{Engine, EngineConfig, ExportTable, OptionalVersions};
 use steadfast_posixfs::{ProcessPowers, Storage, StorageOptions};
@@ -407,6 +407,7 @@ fn engine(
             instance: clients.instance,
             nfs2: asked_for(settings).nfs2,
             nfs4: asked_for(settings).nfs4,
+            delegations: delegations(settings),
             handle_key: state.handle_key,
             write_verifier: log.write_verifier,
             transfer_bytes_max: transfer_bytes(settings),
@@ -439,6 +440,16 @@ fn start_outbound(engine: &Arc<Engine>, nsm: Nsm) -> Sender {
     let outbound = Sender::new(engine, nsm, RPCBIND_PORT);
     engine.set_outbound(Arc::new(outbound.clone()));
     outbound
+}
+
+/// Which delegations are granted: none where the settings say nothing, since nothing tells of local
+/// processes.
+fn delegations(settings: &ServerSettings) -> steadfast_engine::Delegations {
+    match settings.delegations {
+        None | Some(Delegations::None) => steadfast_engine::Delegations::None,
+        Some(Delegations::Read) => steadfast_engine::Delegations::Read,
+        Some(Delegations::Write) => steadfast_engine::Delegations::Write,
+    }
 }
 
 /// The versions beside NFSv3: NFSv4 unless the settings say no, NFSv2 where they say so.

@@ -13,6 +13,9 @@ use crate::opens::ClientOpens;
 use crate::v40::Owners;
 use crate::{ClientId, StateError};
 
+/// A delegation was revoked (`SEQ4_STATUS_RECALLABLE_STATE_REVOKED`).
+const REVOKED: u32 = 0x40;
+
 /// What a client speaks.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
@@ -50,6 +53,8 @@ pub struct Client {
     /// Locks that it waits for. Other clients' requests count it down.
     pub(crate) waits: AtomicU32,
     pub(crate) callback_paths: CallbackPaths,
+    /// Delegations that were revoked and that it has not acknowledged (`FREE_STATEID`).
+    pub(crate) revoked: AtomicU32,
 }
 
 impl Client {
@@ -72,6 +77,7 @@ impl Client {
             owners: Mutex::new(Owners::default()),
             waits: AtomicU32::new(0),
             callback_paths: CallbackPaths::default(),
+            revoked: AtomicU32::new(0),
         }
     }
 
@@ -130,6 +136,11 @@ impl Client {
     /// Whether `RECLAIM_COMPLETE` was sent.
     pub fn has_completed_reclaim(&self) -> bool {
         self.has_completed_reclaim.load(Ordering::Relaxed)
+    }
+
+    /// `SEQ4_STATUS_RECALLABLE_STATE_REVOKED`, or nothing.
+    pub(crate) fn revoked_status(&self) -> u32 {
+        if self.revoked.load(Ordering::Relaxed) > 0 { REVOKED } else { 0 }
     }
 
     pub(crate) fn recorded(&self) -> Recorded {

@@ -49,10 +49,6 @@ pub enum StateError {
     /// `NFS4ERR_DELAY`: a bound of [`crate::Limits`] is reached.
     #[error("a limit of the server is reached")]
     TryLater,
-    /// `NFS4ERR_DELAY`: clients were asked to give back what conflicts. Whoever asks may wait until they
-    /// have.
-    #[error("a client has to give back what conflicts")]
-    WaitsForClient,
     /// `NFS4ERR_CLIENTID_BUSY`.
     #[error("the client has sessions or opens")]
     ClientIdBusy,
@@ -82,6 +78,12 @@ pub enum StateError {
     /// `NFS4ERR_LOCKED`: an I/O without an open that another open denies.
     #[error("another open denies the access")]
     Locked,
+    /// `NFS4ERR_DELAY`: somebody has a delegation that conflicts, and is asked to return it.
+    #[error("a delegation that conflicts is being recalled")]
+    Recalling,
+    /// `NFS4ERR_DELEG_REVOKED`.
+    #[error("the delegation was revoked")]
+    DelegationRevoked,
     /// `NFS4ERR_OPENMODE`.
     #[error("the open does not allow the access")]
     OpenMode,

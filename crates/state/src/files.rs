@@ -17,7 +17,8 @@ use crate::hosts::Effects;
 use crate::ids::OpenNumber;
 use crate::local::ChangedLocks;
 use crate::opens::ByNumber;
-use crate::{Client, FileKey, ShareAccess, ShareDeny};
+use crate::ranges::LockKind;
+use crate::{Client, DelegationKind, FileKey, ShareAccess, ShareDeny};
 
 const SHARDS: usize = 64;
 /// A shard keeps the memory for so many files.
@@ -323,6 +324,35 @@ impl Files {
     ) -> Result<(), Conflict> {
         let Some((shard, hash)) = self.shard(key) else { return Err(Conflict::Living) };
         shard.find(hash, |file| file.key == *key).map_or(Ok(()), |file| asking.judge(file, wanted))
+    }
+
+    /// Whether nothing that others have opened or locked, or wait for, conflicts with a delegation.
+    pub(crate) fn may_delegate(
+        &self,
+        client: &Arc<Client>,
+        key: &FileKey,
+        kind: DelegationKind,
+    ) -> bool {
+        let Some((shard, hash)) = self.shard(key) else { return false };
+        let Some(file) = shard.find(hash, |file| file.key == *key) else { return true };
+        let is_other = |other: &Arc<Client>| !Arc::ptr_eq(other, client);
+        let conflicts = |share: Share| {
+            kind == DelegationKind::Write
+                || share.access.contains(ShareAccess::WRITE)
+                || share.deny.contains(ShareDeny::READ)
+        };
+        let (one, many) = match &file.holders {
+            Holders::One(_, holder) => (Some(holder), None),
+            Holders::Many(holders) => (None, Some(holders)),
+        };
+        let mut holders = one.into_iter().chain(many.into_iter().flat_map(ByNumber::values));
+        let is_open = holders.any(|holder| is_other(&holder.client) && conflicts(holder.share));
+        let locks = file.locks.as_ref();
+        let is_locked = locks.is_some_and(|locks| {
+            let mut writing = locks.held().chain(locks.waited_for());
+            writing.any(|range| range.kind == LockKind::Write && is_other(&range.owner.client))
+        });
+        !is_open && !is_locked
     }
 
     /// An open has a lesser share from now on.

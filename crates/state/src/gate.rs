@@ -114,7 +114,7 @@ impl State {
 }
 
 /// Clients may find files that share a cell: they gain nothing by it.
-fn place(file: &FileKey) -> usize {
+pub(crate) fn place(file: &FileKey) -> usize {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut hash = file.file_system.wrapping_mul(FACTOR);
     for chunk in file.object.as_bytes().chunks(8) {

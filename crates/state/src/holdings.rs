@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::client::Kind;
+use crate::delegations::DelegationRecord;
 use crate::{
-    Client, ClientId, FileKey, LockKind, LockRange, ShareAccess, ShareDeny, State, StateError,
+    Client, ClientId, DelegationKind, FileKey, LockKind, LockRange, ShareAccess, ShareDeny, State,
+    StateError,
 };
 
 /// What a client speaks.
@@ -50,6 +52,15 @@ pub enum Held {
         /// What it forbids others.
         deny: ShareDeny,
     },
+    /// A delegation. It has no owner.
+    Delegation {
+        /// Its kind.
+        kind: DelegationKind,
+        /// Whether the client was asked to return it.
+        is_recalled: bool,
+        /// Whether it was revoked, which the client has not acknowledged.
+        is_revoked: bool,
+    },
     /// A lock.
     Lock {
         /// Its bytes.
@@ -70,18 +81,19 @@ pub enum Held {
 
 impl State {
     /// What a client has and waits for: opens in the order in which they were made, at most `max`; then
-    /// the locks and waits at their files, at most as many. Whether there is more. No lock of the
+    /// the locks and waits at their files, at most as many; then the delegations, at most as many. Whether there is more. No lock of the
     /// state is held for longer than one file takes, or the client's list of opens.
     ///
     /// # Errors
     /// [`StateError::StaleClientId`].
     pub fn holdings(&self, id: ClientId, max: usize) -> Result<(Vec<Holding>, bool), StateError> {
         let client = self.client(id).ok_or(StateError::StaleClientId)?;
-        let mut opens: Vec<_> = {
+        let (mut opens, mut delegations): (Vec<_>, Vec<_>) = {
             let opens = client.opens.lock();
             let of =
                 |open: &crate::opens::OpenRecord| (open.file, Arc::clone(&open.owner), open.share);
-            opens.iter().map(|(number, open)| (number, of(open))).collect()
+            let delegations = opens.delegations.iter().map(|(number, of)| (*number, of.clone()));
+            (opens.iter().map(|(number, open)| (number, of(open))).collect(), delegations.collect())
         };
         opens.sort_unstable_by_key(|(number, _)| *number);
         let mut is_cut = opens.len() > max;
@@ -105,6 +117,15 @@ impl State {
         is_cut |= locks.len() > max;
         locks.truncate(max);
         holdings.append(&mut locks);
+        delegations.sort_unstable_by_key(|(number, _)| *number);
+        is_cut |= delegations.len() > max;
+        for (number, DelegationRecord { file, kind, is_revoked, .. }) in
+            delegations.into_iter().take(max)
+        {
+            let is_recalled = self.is_recalled(&file, number);
+            let held = Held::Delegation { kind, is_recalled, is_revoked };
+            holdings.push(Holding { file, owner: Box::default(), held });
+        }
         Ok((holdings, is_cut))
     }
 

@@ -14,7 +14,7 @@ use crate::file_locks::{FileLocks, Freed, LockOwner, Time};
 use crate::image::Event;
 use crate::nlm::NlmOwner;
 use crate::ranges::LockKind;
-use crate::{Client, FileKey, LockRange, State, StateError};
+use crate::{Client, FileKey, LockRange, State, StateError, StateId};
 
 /// Longest name of a host in bytes (`LM_MAXSTRLEN`).
 const NAME_BYTES_MAX: usize = 1024;
@@ -161,6 +161,25 @@ pub enum Effect {
         /// The file's handle, as it was given with the request.
         handle: Arc<[u8]>,
     },
+    /// A client is to return a delegation, and to be told so.
+    Recall {
+        /// The client.
+        client: Arc<Client>,
+        /// The delegation.
+        id: StateId,
+        /// The file.
+        file: FileKey,
+        /// The file's handle, as it was given with the request.
+        handle: Arc<[u8]>,
+        /// Not before this time, in ms: the client may not have been told yet that it has it.
+        not_before_ms: u64,
+    },
+    /// No delegation of this file is being recalled any more: who was told
+    /// [`StateError::Recalling`] may ask again with success.
+    Returned {
+        /// The file.
+        file: FileKey,
+    },
 }
 
 /// The effects that nobody has taken yet.
@@ -175,6 +194,12 @@ pub(crate) struct Effects {
 impl Effects {
     pub(crate) fn new(locks: Arc<AtomicUsize>) -> Self {
         Self { list: Mutex::default(), has_some: AtomicBool::new(false), locks }
+    }
+
+    pub(crate) fn push(&self, effect: Effect) {
+        let mut list = self.list.lock();
+        list.push(effect);
+        self.has_some.store(true, Ordering::Release);
     }
 
     /// Takes up what a change of a file's locks has brought about.

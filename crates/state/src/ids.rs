@@ -15,6 +15,8 @@ const SERIAL_MASK: u64 = (1 << SERIAL_BITS) - 1;
 const KIND_OPEN: u64 = 1;
 /// The kind of stateid that stands for the locks of one owner by one open.
 const KIND_LOCK: u64 = 2;
+/// The kind of stateid that stands for a delegation.
+const KIND_DELEGATION: u64 = 3;
 const KIND_MASK: u64 = 0xf;
 
 /// Names a client: instance (high 32 bits), generation and index of its record.
@@ -85,6 +87,11 @@ impl StateId {
         Self::of(instance, number.0, seqid)
     }
 
+    /// A delegation never changes: its seqid is always 1.
+    pub(crate) fn of_delegation(instance: u32, number: DelegationNumber) -> Self {
+        Self::of(instance, number.0, 1)
+    }
+
     fn of(instance: u32, number: u64, seqid: u32) -> Self {
         let other = u128::from(instance) << 64 | u128::from(number);
         let mut id = Self { seqid, other: [0; 12] };
@@ -103,6 +110,11 @@ impl StateId {
     /// The number of the lock stateid that it is, if it is one of this instance.
     pub(crate) fn lock_number(&self, instance: u32) -> Option<LockNumber> {
         self.number(instance, KIND_LOCK).map(LockNumber)
+    }
+
+    /// The number of the delegation that it names, if it is a stateid of this instance for one.
+    pub(crate) fn delegation_number(&self, instance: u32) -> Option<DelegationNumber> {
+        self.number(instance, KIND_DELEGATION).map(DelegationNumber)
     }
 
     fn number(&self, instance: u32, kind: u64) -> Option<u64> {
@@ -166,7 +178,17 @@ impl LockNumber {
     }
 }
 
-/// The serial number of an [`OpenNumber`] or [`LockNumber`].
+/// Names a delegation within an instance: index of its client, kind, serial number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct DelegationNumber(pub(crate) u64);
+
+impl DelegationNumber {
+    pub(crate) fn new(client: ClientId, serial: u64) -> Self {
+        Self(number(client, KIND_DELEGATION, serial))
+    }
+}
+
+/// The serial number of an [`OpenNumber`], [`LockNumber`] or [`DelegationNumber`].
 pub(crate) fn serial(number: u64) -> u64 {
     number & SERIAL_MASK
 }

@@ -1,5 +1,5 @@
 //! What NFSv4 clients make at the server, and keep there: client records, sessions, slots, opens,
-//! locks; the owners of minor version 0. And what hosts lock that speak NLM, beside NFSv3: both are
+//! locks, delegations; the owners of minor version 0. And what hosts lock that speak NLM, beside NFSv3: both are
 //! locks of the same files.
 //!
 //! An open is a promise over many requests, so somebody has to remember it; the same is true of a
@@ -14,7 +14,7 @@
 //! - [`OwnerInUse`]: the sequence of an owner of minor version 0, which has no sessions.
 //!
 //! Locks are taken in this order: registry (the client records), one client's owners, its opens
-//! (with its lock stateids), one shard of the files. None is held when a method returns. Two
+//! (with its lock stateids and delegations), one shard of the delegations, one shard of the files. None is held when a method returns. Two
 //! clients' opens are never locked together. What opens deny to protocols without opens is found without
 //! any of them, in nearly all cases ([`State::judge_stranger`]).
 //!
@@ -28,6 +28,7 @@
 mod back_channel;
 mod client;
 mod client_locks;
+mod delegations;
 mod error;
 mod exchange;
 mod file_locks;
@@ -56,6 +57,7 @@ mod v40;
 
 pub use back_channel::{CallbackEnd, CallbackSlot, CallbackTarget};
 pub use client::Client;
+pub use delegations::{Change, Delegate, DelegationCounts, DelegationKind, NotDelegated};
 pub use error::StateError;
 pub use exchange::{ExchangeId, ExchangedId};
 pub use holdings::{Held, Holding, Protocol};
@@ -68,7 +70,7 @@ pub use opening::Open;
 pub use ranges::LockKind;
 pub use registry::{ClientReport, CreateSession, CreatedSession};
 pub use session::{Channel, Replayed, Sequence, SequenceTold, Sequenced, Session, SlotInUse};
-pub use settings::{Limits, Settings};
+pub use settings::{Delegations, Limits, Settings};
 pub use state::State;
 pub use v40::{
     Callback, OwnerBegun, OwnerInUse, OwnerReply, OwnerRequest, SetClient, SetClientError,

@@ -324,6 +324,13 @@ impl State {
         if !self.has_room_for_locks() {
             return Err(Stopped::ForRoom);
         }
+        // As an open that does what the lock is for.
+        let access = match kind {
+            LockKind::Read => ShareAccess::READ,
+            LockKind::Write => ShareAccess::WRITE,
+        };
+        let share = Share { access, deny: ShareDeny::empty() };
+        let _delegations = self.admit_open(&host.client, file, share).map_err(Stopped::of_state)?;
         let open = match opens.find(LOCKS, file) {
             Some(open) => open,
             None => self.open_of_host(host, &mut opens, LOCKS, file, Share::NONE)?,
@@ -381,6 +388,7 @@ impl State {
         if opens.is_ended {
             return Err(StateError::Expired.into());
         }
+        let _delegations = self.admit_open(&host.client, file, share)?;
         let Some(number) = opens.find(owner, file) else {
             return self.open_of_host(host, &mut opens, owner, file, share).map(drop);
         };

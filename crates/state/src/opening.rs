@@ -43,6 +43,16 @@ impl<E: From<StateError>> From<StateError> for Stopped<E> {
     }
 }
 
+impl<E: From<StateError>> Stopped<E> {
+    pub(crate) fn of_state(stopped: Stopped<StateError>) -> Self {
+        match stopped {
+            Stopped::Failed(error) => Self::Failed(error.into()),
+            Stopped::ByExpired(clients, error) => Self::ByExpired(clients, error.into()),
+            Stopped::ForRoom => Self::ForRoom,
+        }
+    }
+}
+
 impl<E> Stopped<E> {
     pub(crate) fn by(conflict: Conflict, error: E) -> Self {
         match conflict {
@@ -57,7 +67,7 @@ impl State {
     /// Clients whose lease has expired lose all that they have, if they alone are in the way.
     ///
     /// # Errors
-    /// [`StateError::ShareDenied`]; [`StateError::Invalid`] for an empty access or an owner of more
+    /// [`StateError::ShareDenied`]; [`StateError::Recalling`]; [`StateError::Invalid`] for an empty access or an owner of more
     /// than 1,024 bytes; [`StateError::Expired`] if the client is gone; [`StateError::TryLater`].
     pub fn open(&self, client: &Arc<Client>, request: &Open<'_>) -> Result<StateId, StateError> {
         if request.access.is_empty() || request.owner.len() > OWNER_BYTES_MAX {
@@ -136,7 +146,7 @@ impl State {
     }
 
     /// Judges a READ, a WRITE, or a SETATTR of the size, by its stateid; a lock stateid as its
-    /// open. Clients whose lease has
+    /// open; a delegation by its kind. Clients whose lease has
     /// expired lose all that they have, if they alone are in the way.
     ///
     /// [`StateId::ANONYMOUS`] is judged by what all opens deny. So is [`StateId::READ_BYPASS`], but
@@ -144,7 +154,7 @@ impl State {
     /// nobody else denies, since clients fill up their pages (§9.1.2 permits it).
     ///
     /// # Errors
-    /// [`StateError::OpenMode`]; [`StateError::Locked`] if another open denies the access;
+    /// [`StateError::OpenMode`]; [`StateError::DelegationRevoked`]; [`StateError::Locked`] if another open denies the access;
     /// [`StateError::Grace`] for [`StateId::ANONYMOUS`] in the grace period; and
     /// those of [`State::close`].
     pub fn judge(
@@ -160,6 +170,9 @@ impl State {
             StateId::ANONYMOUS if self.is_in_grace(client.now_ms()) => Err(StateError::Grace),
             StateId::ANONYMOUS | StateId::READ_BYPASS => {
                 self.repeated(client, || self.try_share(client, None, file, wanted))
+            }
+            id if id.delegation_number(self.settings.instance).is_some() => {
+                self.judge_by_delegation(client, &id, file, wanted)
             }
             _ => {
                 let own = {
@@ -184,19 +197,28 @@ impl State {
     /// `TEST_STATEID`, for one stateid.
     ///
     /// # Errors
-    /// [`StateError::BadStateId`], [`StateError::OldStateId`], [`StateError::Expired`].
+    /// [`StateError::BadStateId`], [`StateError::OldStateId`], [`StateError::Expired`],
+    /// [`StateError::DelegationRevoked`].
     pub fn test(&self, client: &Arc<Client>, id: &StateId) -> Result<(), StateError> {
+        if id.delegation_number(self.settings.instance).is_some() {
+            let opens = client.opens.lock();
+            return opens.named_delegation(self.settings.instance, id).map(|_| ());
+        }
         client.opens.lock().named_by_any(self.settings.instance, id).map(|_| ())
     }
 
     /// `FREE_STATEID`.
     ///
     /// # Errors
-    /// [`StateError::LocksHeld`] for an open, which CLOSE ends, and for a lock stateid with locks;
+    /// [`StateError::LocksHeld`] for an open, which CLOSE ends, for a lock stateid with locks, and for a
+    /// delegation that was not revoked;
     /// and those of [`State::test`].
     pub fn free(&self, client: &Arc<Client>, id: &StateId) -> Result<(), StateError> {
         if id.lock_number(self.settings.instance).is_some() {
             return self.free_lock(client, id);
+        }
+        if id.delegation_number(self.settings.instance).is_some() {
+            return self.free_delegation(client, id);
         }
         self.test(client, id)?;
         Err(StateError::LocksHeld)
@@ -214,6 +236,12 @@ impl State {
                 self.release_locks(client, &mut opens, number, &file);
             }
         }
+        for (number, record) in std::mem::take(&mut opens.delegations) {
+            if !record.is_revoked {
+                self.release_delegation(&record.file, number);
+            }
+        }
+        client.revoked.store(0, Ordering::Relaxed);
         let mut ended = 0;
         for (number, file) in opens.end() {
             self.files.release(number, &file);
@@ -258,6 +286,8 @@ impl State {
         if opens.is_ended {
             return Err(StateError::Expired.into());
         }
+        // Held until the open is counted: no delegation is granted in between that conflicts.
+        let _delegations = self.admit_open(client, &request.file, asked)?;
         let denied = |conflict| Stopped::by(conflict, StateError::ShareDenied);
         if let Some(number) = opens.find(request.owner, &request.file)
             && let Some(record) = opens.get_mut(number)

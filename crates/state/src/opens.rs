@@ -1,4 +1,5 @@
-//! The opens of one client, by number and by (open-owner, file); with what they locked.
+//! The opens of one client, by number and by (open-owner, file); with what they locked; and the
+//! client's delegations.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
@@ -7,8 +8,9 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 
 use crate::client_locks::{ClientLocks, LockRecord};
+use crate::delegations::DelegationRecord;
 use crate::files::Share;
-use crate::ids::{LockNumber, OpenNumber, judge_seqid, raised_seqid};
+use crate::ids::{DelegationNumber, LockNumber, OpenNumber, judge_seqid, raised_seqid};
 use crate::{FileKey, StateError, StateId};
 
 /// A client without opens keeps the memory of so many.
@@ -95,9 +97,16 @@ pub(crate) struct ClientOpens {
     hasher: RandomState,
     owners: HashSet<Arc<[u8]>>,
     pub(crate) locks: ClientLocks,
+    pub(crate) delegations:
+        HashMap<DelegationNumber, DelegationRecord, BuildHasherDefault<NumberHasher>>,
 }
 
 impl ClientOpens {
+    /// Whether the client has opens, or delegations without.
+    pub(crate) fn has_some(&self) -> bool {
+        !self.by_number.is_empty() || !self.delegations.is_empty()
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.by_number.len()
     }
@@ -151,7 +160,8 @@ impl ClientOpens {
         }
         if self.by_number.is_empty() && self.by_number.capacity() > CAPACITY_WITHOUT_OPENS_MAX {
             // What many opens took is given back.
-            *self = Self { is_ended: self.is_ended, ..Self::default() };
+            let delegations = std::mem::take(&mut self.delegations);
+            *self = Self { is_ended: self.is_ended, delegations, ..Self::default() };
         }
         Some(record)
     }
@@ -193,6 +203,27 @@ impl ClientOpens {
             return Err(StateError::Expired);
         }
         self.locks.named(instance, id)
+    }
+
+    /// The delegation that a stateid names.
+    ///
+    /// # Errors
+    /// [`StateError::DelegationRevoked`], and those of [`ClientOpens::named`].
+    pub(crate) fn named_delegation(
+        &self,
+        instance: u32,
+        id: &StateId,
+    ) -> Result<(DelegationNumber, &DelegationRecord), StateError> {
+        if self.is_ended {
+            return Err(StateError::Expired);
+        }
+        let number = id.delegation_number(instance).ok_or(StateError::BadStateId)?;
+        let record = self.delegations.get(&number).ok_or(StateError::BadStateId)?;
+        judge_seqid(1, id.seqid)?;
+        if record.is_revoked {
+            return Err(StateError::DelegationRevoked);
+        }
+        Ok((number, record))
     }
 
     /// The open that a stateid names, itself or by its locks.

@@ -86,6 +86,8 @@ pub struct ClientReport {
     pub opens: usize,
     /// Ranges that it has locked.
     pub locks: usize,
+    /// Delegations that it has, with those that were revoked.
+    pub delegations: usize,
     /// What it speaks.
     pub protocol: Protocol,
     /// Whether it may reclaim what it has if the server loses it.
@@ -145,7 +147,7 @@ impl Record {
     }
 
     fn has_state(&self) -> bool {
-        !self.sessions.is_empty() || self.client.opens.lock().count() > 0
+        !self.sessions.is_empty() || self.client.opens.lock().has_some()
     }
 
     fn exchanged(&self) -> ExchangedId {
@@ -183,10 +185,11 @@ impl Record {
     }
 
     fn report(&self, now_ms: u64, settings: &Settings) -> ClientReport {
-        let (opens, locks) = {
+        let (opens, locks, delegations) = {
             let opens = self.client.opens.lock();
             let of_host = self.client.host().map_or(0, |host| host.ranges());
-            (opens.count(), opens.locks.ranges() + of_host)
+            let locks = opens.locks.ranges() + of_host;
+            (opens.count(), locks, opens.delegations.len())
         };
         ClientReport {
             id: self.client.id(),
@@ -199,6 +202,7 @@ impl Record {
             sessions: self.sessions.len(),
             opens,
             locks,
+            delegations,
             protocol: Protocol::of(self.client.kind(), self.set.is_some()),
             is_recorded: self.client.recorded() != Recorded::Not,
             // The grace period is asked without the registry's lock.
@@ -531,7 +535,7 @@ impl Registry {
         now_ms: u64,
         settings: &Settings,
     ) -> Option<Record> {
-        let has_opens = |record: &Record| record.client.opens.lock().count() > 0;
+        let has_opens = |record: &Record| record.client.opens.lock().has_some();
         let id = self.longest_courteous(now_ms, settings, has_opens)?;
         self.remove(id)
     }

@@ -247,7 +247,7 @@ impl Session {
     /// What the result of a SEQUENCE says.
     pub fn told(&self) -> SequenceTold {
         let highest_slot = self.fore.requests_max.saturating_sub(1);
-        let status_flags = self.callback_status();
+        let status_flags = self.callback_status() | self.client().revoked_status();
         SequenceTold { highest_slot, target_highest_slot: highest_slot, status_flags }
     }
 

@@ -1,5 +1,7 @@
 //! Settings and bounds.
 
+use crate::DelegationKind;
+
 /// Bounds of what clients can make. What exceeds one gets [`crate::StateError::TryLater`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -17,6 +19,10 @@ pub struct Limits {
     pub opens_max: u32,
     /// Ranges that all clients have locked together, and their lock stateids.
     pub locks_max: u32,
+    /// Delegations of one client.
+    pub delegations_a_client_max: u32,
+    /// Delegations of all clients together.
+    pub delegations_max: u32,
     /// Slots of one session, in either direction.
     pub slots_max: u32,
     /// Size of one kept reply in bytes.
@@ -36,9 +42,32 @@ impl Default for Limits {
             ranges_a_client_max: 20_000,
             opens_max: 1_000_000,
             locks_max: 1_000_000,
+            delegations_a_client_max: 20_000,
+            delegations_max: 100_000,
             slots_max: 64,
             reply_bytes_max: 2048,
             slot_bytes_max: 512 << 20,
+        }
+    }
+}
+
+/// Which delegations are granted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Delegations {
+    /// None.
+    #[default]
+    None,
+    /// To read.
+    Read,
+    /// To read and to write.
+    Write,
+}
+
+impl Delegations {
+    pub(crate) fn gives(self, kind: DelegationKind) -> bool {
+        match kind {
+            DelegationKind::Read => self != Self::None,
+            DelegationKind::Write => self == Self::Write,
         }
     }
 }
@@ -51,13 +80,20 @@ pub struct Settings {
     pub instance: u32,
     /// A client that sends nothing for so long (in ms) may lose its state.
     pub lease_ms: u64,
+    /// Which delegations are granted.
+    pub delegations: Delegations,
     /// Bounds.
     pub limits: Limits,
 }
 
 impl Settings {
-    /// A lease of 90 s and the default limits.
+    /// A lease of 90 s, no delegations, and the default limits.
     pub fn new(instance: u32) -> Self {
-        Self { instance, lease_ms: 90_000, limits: Limits::default() }
+        Self {
+            instance,
+            lease_ms: 90_000,
+            delegations: Delegations::default(),
+            limits: Limits::default(),
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use crate::client::Kind;
+use crate::delegations::DelegationTable;
 use crate::files::Files;
 use crate::grace::Grace;
 use crate::hosts::{Effects, Hosts};
@@ -31,13 +32,14 @@ pub struct State {
     pub(crate) registry: Mutex<Registry>,
     pub(crate) sessions: SessionTable,
     pub(crate) files: Files,
+    pub(crate) delegations: DelegationTable,
     /// Opens of all clients.
     pub(crate) opens: AtomicU32,
     /// Locked ranges and lock stateids of all clients.
     pub(crate) locks: Arc<AtomicUsize>,
     pub(crate) hosts: Hosts,
     pub(crate) grace: Grace,
-    /// Serial number of the next open or lock stateid.
+    /// Serial number of the next open, lock stateid or delegation.
     pub(crate) serial: AtomicU64,
     /// Who has nothing.
     pub(crate) nobody: Arc<Client>,
@@ -68,6 +70,7 @@ impl State {
             clock_ms,
             sessions: SessionTable::new(settings.instance, sessions_max),
             files: Files::new(Effects::new(Arc::clone(&locks))),
+            delegations: DelegationTable::new(settings.delegations),
             opens: AtomicU32::new(0),
             locks,
             hosts: Hosts::default(),
@@ -160,6 +163,7 @@ impl State {
         self.end_all(left);
         self.forget_owners(now_ms);
         self.judge_waiting(now_ms);
+        self.judge_recalls(now_ms);
         // Its end is noted.
         self.is_in_grace(now_ms);
     }

@@ -102,6 +102,7 @@ fn engine() -> Engine {
     let config = EngineConfig {
         instance: 1,
         nfs2: false,
+        delegations: steadfast_engine::Delegations::None,
         nfs4: true,
         handle_key: [3; 16],
         write_verifier: 1,

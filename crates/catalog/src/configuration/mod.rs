@@ -20,7 +20,7 @@ use std::path::PathBuf;
 pub use log::{LOG_MIB, LogSettings};
 pub use names::NamesSettings;
 pub use plugins::{PluginKind, PluginSettings};
-pub use server::{ListenAddress, LogTarget, ServerSettings};
+pub use server::{Delegations, ListenAddress, LogTarget, ServerSettings};
 pub use share::ShareSettings;
 
 use steadfast_shares::shown;

@@ -8,11 +8,12 @@ use steadfast_shares::{nearest, shown};
 use super::Placed;
 use super::document::{Document, Table};
 
-const KEYS: [&str; 27] = [
+const KEYS: [&str; 28] = [
     "listen",
     "udp",
     "nfs2",
     "nfs4",
+    "delegations",
     "rpcbind",
     "share_own_files",
     "state_directory",
@@ -128,6 +129,34 @@ pub enum LogTarget {
     Journald,
 }
 
+/// Which delegations clients are granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delegations {
+    /// None.
+    None,
+    /// To read.
+    Read,
+    /// To read and to write.
+    Write,
+}
+
+impl std::str::FromStr for Delegations {
+    type Err = String;
+
+    /// `none`, `read` or `write`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self::None),
+            "read" => Ok(Self::Read),
+            "write" => Ok(Self::Write),
+            other => Err(format!(
+                "delegations must be \"none\", \"read\" or \"write\", not {}",
+                shown(other)
+            )),
+        }
+    }
+}
+
 /// `[server]`; what is `None` was not said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerSettings {
@@ -139,6 +168,8 @@ pub struct ServerSettings {
     pub nfs2: Option<bool>,
     /// Whether NFSv4.0, 4.1 and 4.2 are served beside NFSv3.
     pub nfs4: Option<bool>,
+    /// Which delegations clients of NFSv4.1 and 4.2 are granted.
+    pub delegations: Option<Delegations>,
     /// Whether to register with, or be, the host's rpcbind.
     pub rpcbind: Option<bool>,
     /// Whether a share may contain what the server keeps for itself: its state directory, the files
@@ -220,6 +251,7 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> ServerSettin
         udp: document.boolean(table, "udp"),
         nfs2: document.boolean(table, "nfs2"),
         nfs4: document.boolean(table, "nfs4"),
+        delegations: delegations(document, table),
         rpcbind: document.boolean(table, "rpcbind"),
         share_own_files: document.boolean(table, "share_own_files"),
         state_directory: document
@@ -337,6 +369,18 @@ fn log(document: &mut Document<'_>, table: Table<'_>) -> Option<LogTarget> {
         other => {
             let suggestion = nearest(other, ["stderr", "journald"]).map(String::from);
             let what = format!("log must be \"stderr\" or \"journald\", not {}", shown(other));
+            document.refuse(text.place, what, suggestion);
+            None
+        }
+    }
+}
+
+fn delegations(document: &mut Document<'_>, table: Table<'_>) -> Option<Delegations> {
+    let text = document.string(table, "delegations")?;
+    match text.value.parse() {
+        Ok(delegations) => Some(delegations),
+        Err(what) => {
+            let suggestion = nearest(text.value, ["none", "read", "write"]).map(String::from);
             document.refuse(text.place, what, suggestion);
             None
         }

@@ -85,6 +85,9 @@ fn holds(holding: &HoldingStatus) -> String {
         "open" if deny.is_empty() => format!("open {access}: {file}"),
         "open" => format!("open {access}, denies {deny}: {file}"),
         "lock" => format!("{access} lock, {bytes}: {file}"),
+        "delegation" | "recalled delegation" | "revoked delegation" => {
+            format!("{access} {kind}: {file}")
+        }
         _ if behind.is_empty() => format!("waits for {access} lock, {bytes}: {file}"),
         _ => format!("waits for {access} lock, {bytes}, behind {}: {file}", behind.join(", ")),
     }
@@ -92,14 +95,18 @@ fn holds(holding: &HoldingStatus) -> String {
 
 /// Whether a client would lose something.
 pub(super) fn has_something(client: &ClientStatus) -> bool {
-    client.opens + client.locks > 0
+    client.opens + client.locks + client.delegations > 0
 }
 
 /// Who it is, and what it loses.
 pub(super) fn cost(client: &ClientStatus) -> String {
-    let ClientStatus { id, address, name, opens, locks, state, .. } = client;
+    let ClientStatus { id, address, name, opens, locks, delegations, state, .. } = client;
+    let delegations = match delegations {
+        0 => String::new(),
+        count => format!(", {count} delegations"),
+    };
     format!(
-        "client {id} ({name} at {address}, {state}) has {opens} opens and {locks} locked ranges, \
+        "client {id} ({name} at {address}, {state}) has {opens} opens and {locks} locked ranges{delegations}, \
          which it loses; others may change those files before it knows"
     )
 }

@@ -136,6 +136,7 @@ impl ServerArguments {
         if self.no_nfs4 {
             server.nfs4 = Some(false);
         }
+        server.delegations = self.delegations.or(server.delegations);
         if self.no_rpcbind {
             server.rpcbind = Some(false);
         }

@@ -1,10 +1,12 @@
 //! Callbacks as bytes, and what their replies say (RFC 8881 §20, RFC 5531 §9).
 
-use steadfast_state::{CallbackSlot, CallbackTarget, SessionId};
+use std::sync::Arc;
+
+use steadfast_state::{CallbackSlot, CallbackTarget, FileKey, SessionId, StateId};
 use steadfast_wire::nfs4::{
     CALLBACK_COMPOUND, CALLBACK_VERSION, CallbackCompoundHead4, CallbackNotifyLock4Args,
-    CallbackOp4, CallbackSec4, CallbackSequence4Args, CallbackSequence4Result, CompoundReplyHead4,
-    LockOwner4, NfsStat4,
+    CallbackOp4, CallbackRecall4Args, CallbackSec4, CallbackSequence4Args, CallbackSequence4Result,
+    CompoundReplyHead4, LockOwner4, NfsStat4, StateId4,
 };
 use steadfast_wire::rpc::{AUTH_NONE, AUTH_SYS, CallHeader, OpaqueAuth, ReplyHeader, ReplyStatus};
 use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
@@ -19,7 +21,9 @@ const NOT_SERVED: std::ops::RangeInclusive<u32> = 1..=3;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     /// `CB_NOTIFY_LOCK`: a lock that is waited for may be asked for again.
-    LockIsFree { handle: std::sync::Arc<[u8]>, client: u64, owner: std::sync::Arc<[u8]> },
+    LockIsFree { handle: Arc<[u8]>, client: u64, owner: Arc<[u8]> },
+    /// `CB_RECALL`: a delegation is to be returned.
+    Recall { id: StateId, file: FileKey, handle: Arc<[u8]> },
 }
 
 impl Asked {
@@ -29,6 +33,11 @@ impl Asked {
                 CallbackOp4::NotifyLock.encode(w);
                 let lock_owner = LockOwner4 { clientid: *client, owner };
                 CallbackNotifyLock4Args { object: handle, lock_owner }.encode(w);
+            }
+            Self::Recall { id, handle, .. } => {
+                CallbackOp4::Recall.encode(w);
+                let stateid = StateId4 { seqid: id.seqid, other: id.other };
+                CallbackRecall4Args { stateid, truncate: false, fh: handle }.encode(w);
             }
         }
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use steadfast_state::{CallbackEnd, CallbackSlot, Client, Session};
+use steadfast_state::{CallbackEnd, CallbackSlot, Client, FileKey, Session, State, StateId};
 use steadfast_wire::nfs4::NfsStat4;
 use steadfast_wire::rpc::ReplyHeader;
 use steadfast_xdr::{Decode, Reader};
@@ -33,6 +33,9 @@ const ANSWER_MS: u64 = 5_000;
 const USEFUL_MS: u64 = 40_000;
 /// Who has no time is asked again after this time, in ms.
 const DELAY_MS: u64 = 500;
+/// A client that does not know the delegation that is recalled, or refuses the callback, is asked again
+/// after this time, in ms.
+const UNKNOWN_MS: u64 = 5_000;
 /// Callbacks that wait for a slot or a connection. Clients make do without what exceeds them.
 const WAITING_MAX: usize = 16_384;
 /// And those of one client: as many as it may wait for locks.
@@ -61,8 +64,12 @@ impl Notice {
         self.client.id() == other.client.id() && self.asked == other.asked
     }
 
-    fn is_useless(&self, now_ms: u64) -> bool {
-        now_ms.saturating_sub(self.since_ms) > USEFUL_MS
+    /// A recall is of use until its client has answered it, or the delegation is gone.
+    fn is_useless(&self, state: &State, now_ms: u64) -> bool {
+        match &self.asked {
+            Asked::LockIsFree { .. } => now_ms.saturating_sub(self.since_ms) > USEFUL_MS,
+            Asked::Recall { id, file, .. } => !state.is_recall_unanswered(file, id),
+        }
     }
 }
 
@@ -173,6 +180,51 @@ impl Shared {
         }
     }
 
+    /// Asks a client to return a delegation, now or from a later time on. What exceeds the bounds of this
+    /// table is lost: the state asks for it again.
+    pub(crate) fn recall(
+        &self,
+        (now_ms, not_before_ms): (u64, u64),
+        client: Arc<Client>,
+        id: StateId,
+        file: FileKey,
+        handle: Arc<[u8]>,
+    ) {
+        let asked = Asked::Recall { id, file, handle };
+        let due_ms = now_ms.max(not_before_ms);
+        let notice = Notice { client, asked, since_ms: now_ms, due_ms };
+        let is_under_way = self.callbacks.change(|table| {
+            table.in_flight.values().any(|call| call.sent.is_some() && call.notice.is_same(&notice))
+        });
+        if is_under_way {
+            return;
+        }
+        let kept = if due_ms > now_ms { Some(notice) } else { self.begin_callback(notice, now_ms) };
+        if let Some(notice) = kept {
+            self.callbacks.change(|table| table.keep(notice));
+        }
+    }
+
+    /// A callback was sent.
+    fn is_sent(&self, asked: &Asked, now_ms: u64) {
+        if let Asked::Recall { id, file, .. } = asked {
+            self.state.recall_is_sent(now_ms, file, id);
+        }
+    }
+
+    /// A callback was executed with this status, or was so before.
+    fn is_executed(&self, notice: Notice, status: NfsStat4, now_ms: u64) {
+        match (&notice.asked, status) {
+            (_, NfsStat4::Delay) => self.keep_for_later(notice, now_ms),
+            (Asked::Recall { id, file, .. }, NfsStat4::Ok) => {
+                self.state.recall_is_answered(file, id);
+            }
+            // The client may not have taken the reply yet that grants it.
+            (Asked::Recall { .. }, _) => self.keep_for(UNKNOWN_MS, notice, now_ms),
+            (Asked::LockIsFree { .. }, _) => {}
+        }
+    }
+
     /// Looks after what is under way; to be called about once a second.
     pub(crate) fn tick_callbacks(&self, now_ms: u64) {
         if self.callbacks.count.load(Ordering::Relaxed) == 0 {
@@ -212,7 +264,7 @@ impl Shared {
     fn send_waiting(&self, now_ms: u64) {
         let waiting = self.callbacks.change(|table| std::mem::take(&mut table.waiting));
         for notice in waiting {
-            let kept = if notice.is_useless(now_ms) {
+            let kept = if notice.is_useless(&self.state, now_ms) {
                 None
             } else if notice.due_ms > now_ms {
                 Some(notice)
@@ -226,8 +278,12 @@ impl Shared {
     }
 
     fn keep_for_later(&self, notice: Notice, now_ms: u64) {
-        if !notice.is_useless(now_ms) {
-            let due_ms = now_ms.saturating_add(DELAY_MS);
+        self.keep_for(DELAY_MS, notice, now_ms);
+    }
+
+    fn keep_for(&self, delay_ms: u64, notice: Notice, now_ms: u64) {
+        if !notice.is_useless(&self.state, now_ms) {
+            let due_ms = now_ms.saturating_add(delay_ms);
             self.callbacks.change(|table| table.keep(Notice { due_ms, ..notice }));
         }
     }
@@ -266,7 +322,8 @@ impl Shared {
                 call.sent = connection.map(|connection| (connection, now_ms));
                 let was_passed_on = std::mem::replace(&mut call.is_passed_on, connection.is_none());
                 let next = connection.map(|connection| {
-                    (connection, Arc::clone(&call.message), Arc::clone(&call.session))
+                    let asked = call.notice.asked.clone();
+                    (connection, Arc::clone(&call.message), Arc::clone(&call.session), asked)
                 });
                 if was_passed_on != next.is_none() {
                     let notice = call.notice.clone();
@@ -278,8 +335,9 @@ impl Shared {
                 }
                 next
             });
-            let Some((connection, message, session)) = next else { return };
+            let Some((connection, message, session, asked)) = next else { return };
             if self.callbacks.send(connection, &message) {
+                self.is_sent(&asked, now_ms);
                 return;
             }
             session.unbind_back(connection);
@@ -320,13 +378,12 @@ impl Shared {
         match message::answer(header, reader, *session.id(), call.slot) {
             Ok(Answer::Sequenced { target_highest_slot, status }) => {
                 session.end_callback(number, CallbackEnd::Sequenced { target_highest_slot });
-                if status == NfsStat4::Delay {
-                    self.keep_for_later(call.notice, now_ms);
-                }
+                self.is_executed(call.notice, status, now_ms);
             }
             Ok(Answer::Repeated) => {
                 let target_highest_slot = u32::MAX;
                 session.end_callback(number, CallbackEnd::Sequenced { target_highest_slot });
+                self.is_executed(call.notice, NfsStat4::Ok, now_ms);
             }
             Ok(Answer::NotSequenced(NfsStat4::Delay)) => {
                 not_sequenced();
@@ -345,16 +402,27 @@ impl Shared {
                 session.fault_callbacks();
                 self.keep_for_later(call.notice, now_ms);
             }
-            Ok(Answer::NotSequenced(_) | Answer::NotExecuted) => not_sequenced(),
+            Ok(Answer::NotSequenced(_) | Answer::NotExecuted) => {
+                not_sequenced();
+                self.keep_recall(call.notice, now_ms);
+            }
             Ok(Answer::Refused) => {
                 not_sequenced();
                 session.refuse_callbacks();
+                self.keep_recall(call.notice, now_ms);
             }
         }
         self.keep_state();
         // A slot may be free that others wait for.
         if self.callbacks.count.load(Ordering::Relaxed) > 0 {
             self.send_waiting(now_ms);
+        }
+    }
+
+    /// What was refused may be taken later, or by another session, if it is worth that.
+    fn keep_recall(&self, notice: Notice, now_ms: u64) {
+        if matches!(notice.asked, Asked::Recall { .. }) {
+            self.keep_for(UNKNOWN_MS, notice, now_ms);
         }
     }
 

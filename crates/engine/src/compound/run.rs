@@ -1,6 +1,7 @@
 //! A COMPOUND that is being executed.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use steadfast_shares::ShareId;
 use steadfast_state::{Client, OwnerInUse, OwnerReply, SlotInUse, StateId, Together};
@@ -442,9 +443,15 @@ impl<'a> Run<'_, 'a> {
     ///
     /// # Errors
     /// `OpNotInSession` if it is of none.
-    pub(crate) fn client(&self) -> Result<&std::sync::Arc<Client>, NfsStat4> {
+    pub(crate) fn client(&self) -> Result<&Arc<Client>, NfsStat4> {
         let slot = self.progress.slot.as_ref().ok_or(NfsStat4::OpNotInSession)?;
         Ok(slot.session().client())
+    }
+
+    /// Whose delegations are not in its way: the client's of its session. Nobody else is known.
+    pub(crate) fn holder(&self) -> Option<Arc<Client>> {
+        let slot = self.progress.slot.as_ref().filter(|_| self.nfs4.state.has_delegations())?;
+        Some(Arc::clone(slot.session().client()))
     }
 
     /// SEQUENCE (RFC 8881 §18.46), which decides whether anything else is executed.

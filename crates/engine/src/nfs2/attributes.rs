@@ -24,6 +24,7 @@ impl Procedure for Getattr {
 
     fn run(call: &mut Call<'_>, arguments: &NfsFh2<'_>, reply: &mut ReplyBuffer) -> Outcome {
         let result = call.resolve(arguments.0).and_then(|target| {
+            call.begin_read(&target, None)?;
             call.read(&target, |caller| target.storage.attributes(caller, &target.handle))
         });
         encode::attrstat(&mut Writer::new(&mut reply.bytes), result);
@@ -45,9 +46,10 @@ impl Procedure for Setattr {
             if set.size.is_some() {
                 call.require_not_denied(&target, ShareAccess::WRITE)?;
             }
-            Ok((target, set))
+            let change = call.begin_change(&target, None)?;
+            Ok((target, set, change))
         });
-        let (target, set) = match resolved {
+        let (target, set, _change) = match resolved {
             Ok(resolved) => resolved,
             Err(error) => return call.fail(&mut w, error),
         };

@@ -64,6 +64,7 @@ impl Procedure for Read {
             let bytes_max = call.transfer_bytes_max().min(DATA_BYTES_MAX as u32).min(reachable);
             let count = arguments.count.min(bytes_max);
             call.require_not_denied(&target, ShareAccess::READ)?;
+            call.begin_read(&target, None)?;
             call.read(&target, |caller: &Caller<'_>| {
                 target.storage.read(
                     caller,
@@ -116,10 +117,11 @@ impl Procedure for Write {
                 return Err(FsError::FileTooLarge);
             }
             call.require_not_denied(&target, ShareAccess::WRITE)?;
-            Ok(target)
+            let change = call.begin_change(&target, None)?;
+            Ok((target, change))
         });
-        let target = match resolved {
-            Ok(target) => target,
+        let (target, _change) = match resolved {
+            Ok(resolved) => resolved,
             Err(error) => return call.fail(&mut w, error),
         };
         let durable = target.storage.write(

@@ -61,9 +61,10 @@ impl Procedure for Create {
                 if set.size.is_some() {
                     call.require_name_not_denied(&place.0, place.1)?;
                 }
-                Ok((place, wanted, set))
+                let change = call.begin_change_of_name(&place.0, place.1, None)?;
+                Ok((place, wanted, set, change))
             });
-        let ((dir, name), wanted, set) = match resolved {
+        let ((dir, name), wanted, set, _change) = match resolved {
             Ok(resolved) => resolved,
             Err(error) => return call.fail(&mut Writer::new(&mut reply.bytes), error),
         };
@@ -184,6 +185,10 @@ impl Procedure for Remove {
             Ok(place) => place,
             Err(error) => return call.fail(&mut w, unless_dots(error, FsError::AccessDenied)),
         };
+        let _change = match call.begin_change_of_name(&dir, name, None) {
+            Ok(change) => change,
+            Err(error) => return call.fail(&mut w, error),
+        };
         let durable = dir.storage.remove(&dir.caller(), &dir.handle, name);
         let encoded = durable.map(|changed| encode::stat(&mut w, changed.result));
         call.barrier(encoded)
@@ -224,6 +229,13 @@ impl Procedure for Rename {
             Ok(places) => places,
             Err(error) => return call.fail(&mut w, unless_dots(error, FsError::AccessDenied)),
         };
+        let changes = call
+            .begin_change_of_name(&from_dir, from_name, None)
+            .and_then(|from| Ok((from, call.begin_change_of_name(&to_dir, to_name, None)?)));
+        let _changes = match changes {
+            Ok(changes) => changes,
+            Err(error) => return call.fail(&mut w, error),
+        };
         let durable = from_dir.storage.rename(
             &from_dir.caller(),
             &from_dir.handle,
@@ -246,13 +258,13 @@ impl Procedure for Link {
         let mut w = Writer::new(&mut reply.bytes);
         let places = call.resolve(arguments.from.0).and_then(|object| {
             let (dir, name) = resolve_name(call, &arguments.to)?;
-            if is_of_one_share(&object, &dir) {
-                Ok((object, dir, name))
-            } else {
-                Err(FsError::CrossDevice)
+            if !is_of_one_share(&object, &dir) {
+                return Err(FsError::CrossDevice);
             }
+            let change = call.begin_change(&object, None)?;
+            Ok((object, dir, name, change))
         });
-        let (object, dir, name) = match places {
+        let (object, dir, name, _change) = match places {
             Ok(places) => places,
             Err(error) => return call.fail(&mut w, error),
         };

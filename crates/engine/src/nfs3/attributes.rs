@@ -21,6 +21,7 @@ impl Procedure for Getattr {
     fn run(call: &mut Call<'_>, arguments: &Getattr3Args<'_>, reply: &mut ReplyBuffer) -> Outcome {
         let mut w = Writer::new(&mut reply.bytes);
         let result = call.resolve(arguments.object.0).and_then(|target| {
+            call.begin_read(&target, None)?;
             call.read(&target, |caller| target.storage.attributes(caller, &target.handle))
         });
         match result {
@@ -49,9 +50,10 @@ impl Procedure for Setattr {
                 if set.size.is_some() {
                     call.require_not_denied(&target, ShareAccess::WRITE)?;
                 }
-                Ok((target, set))
+                let change = call.begin_change(&target, None)?;
+                Ok((target, set, change))
             });
-        let (target, set) = match resolved {
+        let (target, set, _change) = match resolved {
             Ok(resolved) => resolved,
             Err(error) => {
                 return call.fail(&mut w, error);

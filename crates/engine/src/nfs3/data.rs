@@ -58,6 +58,7 @@ impl Procedure for Read {
         let may_be_place = reply.may_place_files;
         let result = call.resolve(arguments.file.0).and_then(|target| {
             call.require_not_denied(&target, ShareAccess::READ)?;
+            call.begin_read(&target, None)?;
             call.read(&target, |caller: &Caller<'_>| {
                 target.storage.read(
                     caller,
@@ -113,10 +114,11 @@ impl Procedure for Write {
         let data = arguments.data.get(..arguments.count as usize).unwrap_or(arguments.data);
         let resolved = call.resolve(arguments.file.0).and_then(|target| {
             call.require_not_denied(&target, ShareAccess::WRITE)?;
-            Ok(target)
+            let change = call.begin_change(&target, None)?;
+            Ok((target, change))
         });
-        let target = match resolved {
-            Ok(target) => target,
+        let (target, _change) = match resolved {
+            Ok(resolved) => resolved,
             Err(error) => {
                 return call.fail(&mut w, error);
             }

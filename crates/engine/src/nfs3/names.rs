@@ -122,9 +122,13 @@ impl Procedure for Create {
             if let CreateHow::Unchecked(SetAttr { size: Some(_), .. }) = how {
                 call.require_name_not_denied(&place.0, place.1)?;
             }
-            Ok((place, how))
+            let change = match how {
+                CreateHow::Unchecked(_) => call.begin_change_of_name(&place.0, place.1, None)?,
+                _ => None,
+            };
+            Ok((place, how, change))
         });
-        let ((dir, name), how) = match resolved {
+        let ((dir, name), how, _change) = match resolved {
             Ok(resolved) => resolved,
             Err(error) => return call.fail(&mut w, error),
         };
@@ -246,6 +250,10 @@ impl Procedure for Remove {
                 return call.fail(&mut w, unless_dots(error, FsError::AccessDenied));
             }
         };
+        let _change = match call.begin_change_of_name(&dir, name, None) {
+            Ok(change) => change,
+            Err(error) => return call.fail(&mut w, error),
+        };
         let durable = dir.storage.remove(&dir.caller(), &dir.handle, name);
         let encoded = durable.map(|changed| encode::changed(&mut w, &changed));
         call.barrier(encoded)
@@ -291,6 +299,13 @@ impl Procedure for Rename {
             // RFC 1813 §3.3.14: `.` and `..` are NFS3ERR_INVAL.
             Err(error) => return call.fail(&mut w, unless_dots(error, FsError::Invalid)),
         };
+        let changes = call
+            .begin_change_of_name(&from_dir, from_name, None)
+            .and_then(|from| Ok((from, call.begin_change_of_name(&to_dir, to_name, None)?)));
+        let _changes = match changes {
+            Ok(changes) => changes,
+            Err(error) => return call.fail(&mut w, error),
+        };
         let durable = from_dir.storage.rename(
             &from_dir.caller(),
             &from_dir.handle,
@@ -320,13 +335,13 @@ impl Procedure for Link {
         let mut w = Writer::new(&mut reply.bytes);
         let places = call.resolve(arguments.file.0).and_then(|object| {
             let (dir, name) = resolve_name(call, &arguments.link)?;
-            if is_of_one_share(&object, &dir) {
-                Ok((object, dir, name))
-            } else {
-                Err(FsError::CrossDevice)
+            if !is_of_one_share(&object, &dir) {
+                return Err(FsError::CrossDevice);
             }
+            let change = call.begin_change(&object, None)?;
+            Ok((object, dir, name, change))
         });
-        let (object, dir, name) = match places {
+        let (object, dir, name, _change) = match places {
             Ok(places) => places,
             Err(error) => return call.fail(&mut w, error),
         };

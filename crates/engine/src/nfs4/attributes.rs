@@ -7,6 +7,7 @@ use steadfast_wire::nfs4::{
 use steadfast_xdr::Writer;
 
 use super::acl;
+use super::changing;
 use super::fattr::{self, FsId, Known, OfFileSystem};
 use super::handles::sealed;
 use super::names::is_root;
@@ -148,6 +149,10 @@ fn encode(
             of_file_system: &beside_file_system(run.call),
         };
         return Ok(fattr::encode(w, wanted, &known));
+    }
+    if fattr::may_be_behind(wanted) {
+        // What its holder has changed is not known here.
+        changing::begin_read(run)?;
     }
     let (call, target) = run.stored(NfsStat4::ServerFault)?;
     let attr = call.read(target, |caller| target.storage.attributes(caller, &target.handle));

@@ -1,6 +1,7 @@
 //! What operations that change something have in common.
 
-use steadfast_vfs::{PreAttr, Wcc};
+use steadfast_state::Change;
+use steadfast_vfs::{Name, PreAttr, Wcc};
 use steadfast_wire::nfs4::NfsStat4;
 use steadfast_xdr::Writer;
 
@@ -28,6 +29,39 @@ pub(super) fn require_changing(call: &mut Call<'_>, target: &Target<'_>) -> Resu
         return Err(NfsStat4::RoFs);
     }
     call.may_block(target).or_status()
+}
+
+/// The current object is about to be changed. To be held until it is.
+///
+/// # Errors
+/// As [`Run::stored`]; `Delay` while delegations of others are recalled.
+pub(super) fn begin<'a>(run: &mut Run<'_, 'a>) -> Result<Change<'a>, NfsStat4> {
+    let by = run.holder();
+    let (call, target) = run.stored(NfsStat4::RoFs)?;
+    call.begin_change(target, by.as_ref()).or_status()
+}
+
+/// The same of what has a name in the current directory; `None` if there is nothing.
+///
+/// # Errors
+/// As [`begin`].
+pub(super) fn begin_of_name<'a>(
+    run: &mut Run<'_, 'a>,
+    name: Name<'_>,
+) -> Result<Option<Change<'a>>, NfsStat4> {
+    let by = run.holder();
+    let (call, dir) = run.stored(NfsStat4::RoFs)?;
+    call.begin_change_of_name(dir, name, by.as_ref()).or_status()
+}
+
+/// The current object, or its attributes, are about to be read.
+///
+/// # Errors
+/// As [`begin`], while somebody else has a delegation to write.
+pub(super) fn begin_read(run: &mut Run<'_, '_>) -> Result<(), NfsStat4> {
+    let by = run.holder();
+    let (call, target) = run.stored(NfsStat4::IsDir)?;
+    call.begin_read(target, by.as_ref()).or_status()
 }
 
 /// How a directory is that an operation has changed before the process was killed: how it was is not known.

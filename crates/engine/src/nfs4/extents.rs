@@ -29,9 +29,12 @@ const READ_PLUS_BYTES: usize = 4 + 4 + 20 + 16;
 fn judge(run: &mut Run<'_, '_>, id: &StateId, access: ShareAccess) -> Result<(), NfsStat4> {
     run.stored(NfsStat4::IsDir)?;
     let client = Arc::clone(run.client()?);
-    let state = &run.nfs4.state;
+    let (state, by) = (&run.nfs4.state, run.holder());
     let (call, target) = run.stored(NfsStat4::IsDir)?;
     state.judge(&client, id, &file_key(target), access).or_status()?;
+    if access == ShareAccess::READ {
+        call.begin_read(target, by.as_ref()).or_status()?;
+    }
     require_file(call, target)
 }
 
@@ -165,6 +168,7 @@ fn change(
     let Allocate4Args { stateid, offset, length } = *arguments;
     let id = given(run, &stateid)?;
     judge(run, &id, ShareAccess::WRITE)?;
+    let _change = changing::begin(run)?;
     let (_, target) = changing::stored(run)?;
     let durable = change(target.storage, &target.caller(), &target.handle, offset, length);
     let mut result = Ok(());
@@ -229,6 +233,8 @@ fn source<'a>(
     let client = run.client()?;
     let state = &run.nfs4.state;
     state.judge(client, &source_id, &file_key(&from), ShareAccess::READ).or_status()?;
+    let by = run.holder();
+    run.call.begin_read(&from, by.as_ref()).or_status()?;
     require_file(run.call, &from)?;
     judge(run, &target_id, ShareAccess::WRITE)?;
     let (_, to) = changing::stored(run)?;
@@ -252,6 +258,7 @@ impl Op for Copy {
             return Err(NfsStat4::NotSupp);
         }
         let from = source(run, &arguments.src_stateid, &arguments.dst_stateid)?;
+        let _change = changing::begin(run)?;
         let (call, to) = run.stored(NfsStat4::IsDir)?;
         let verifier = call.shared.write_verifier();
         let source = FilePlace { file: &from.handle, offset: arguments.src_offset };
@@ -287,6 +294,7 @@ impl Op for Clone {
         _: &mut ReplyBuffer,
     ) -> Result<(), NfsStat4> {
         let from = source(run, &arguments.src_stateid, &arguments.dst_stateid)?;
+        let _change = changing::begin(run)?;
         let (_, to) = run.stored(NfsStat4::IsDir)?;
         let source = FilePlace { file: &from.handle, offset: arguments.src_offset };
         let target = FilePlace { file: &to.handle, offset: arguments.dst_offset };

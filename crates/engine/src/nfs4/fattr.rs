@@ -118,6 +118,21 @@ pub(super) fn asks_for_only_set(wanted: &Bitmap4, minor: u32) -> bool {
     wanted.and(&supported(minor)).has_any(&ONLY_SET)
 }
 
+/// What the holder of a delegation to write changes without the server.
+const CHANGED_UNSEEN: Bitmap4 = Bitmap4::of(&[
+    Attribute4::Change,
+    Attribute4::Size,
+    Attribute4::SpaceUsed,
+    Attribute4::TimeAccess,
+    Attribute4::TimeMetadata,
+    Attribute4::TimeModify,
+]);
+
+/// Whether attributes are asked for that the holder of a delegation to write may know better.
+pub(super) fn may_be_behind(wanted: &Bitmap4) -> bool {
+    wanted.has_any(&CHANGED_UNSEEN)
+}
+
 /// `NFS4_CHANGE_TYPE_IS_UNDEFINED`: the change attribute is the ctime, of which the clock may be set
 /// back, and two changes within a tick may have the same.
 const CHANGE_TYPE: u32 = 4;

@@ -38,9 +38,10 @@ impl Op for Read {
         let count = count.min(u32::try_from(room).unwrap_or(u32::MAX));
         run.stored(NfsStat4::IsDir)?;
         let client = client_of(run, &id)?;
-        let state = &run.nfs4.state;
+        let (state, by) = (&run.nfs4.state, run.holder());
         let (call, target) = run.stored(NfsStat4::IsDir)?;
         state.judge(&client, &id, &file_key(target), ShareAccess::READ).or_status()?;
+        call.begin_read(target, by.as_ref()).or_status()?;
         let start = reply.bytes.len();
         Writer::new(&mut reply.bytes).zeros(HEAD_BYTES);
         let done = append(call, target, (arguments.offset, count), may_be_place, reply)?;
@@ -118,6 +119,7 @@ impl Op for Write {
         let state = &run.nfs4.state;
         let (_, target) = run.stored(NfsStat4::IsDir)?;
         state.judge(&client, &id, &file_key(target), ShareAccess::WRITE).or_status()?;
+        let _change = changing::begin(run)?;
         let (call, target) = changing::stored(run)?;
         // The verifier is taken before the data: a flush that fails in between makes the client send
         // the data again, which is safe; the other order could hide the loss.

@@ -1,12 +1,11 @@
 //! NFS version 4, minor versions 0 to 2 (RFC 7530, RFC 8881, RFC 7862, RFC 8276): a type for each operation,
 //! which decodes nothing and knows no header. `compound` executes them one after another.
-//!
-//! Delegations are not given yet.
 
 mod acl;
 mod attributes;
 mod changing;
 mod client;
+mod delegations;
 mod directory;
 mod extents;
 mod fattr;
@@ -32,7 +31,7 @@ use std::hash::Hasher;
 use std::sync::Arc;
 
 use siphasher::sip128::{Hasher128, SipHasher24};
-use steadfast_state::{Settings, State};
+use steadfast_state::{Delegations, Settings, State};
 use steadfast_wire::nfs4::{NfsStat4, Op4};
 use steadfast_xdr::Reader;
 
@@ -45,8 +44,8 @@ use crate::reply::ReplyBuffer;
 const LEASE_S: u32 = 90;
 
 /// How state is kept.
-pub(crate) fn settings(instance: u32) -> Settings {
-    Settings { lease_ms: u64::from(LEASE_S) * 1000, ..Settings::new(instance) }
+pub(crate) fn settings(instance: u32, delegations: Delegations) -> Settings {
+    Settings { lease_ms: u64::from(LEASE_S) * 1000, delegations, ..Settings::new(instance) }
 }
 
 /// NFSv4 as it is served.
@@ -90,7 +89,7 @@ static OPERATIONS: [OpRow; 73] = [
     OpRow::of::<io::Commit>(),
     OpRow::of::<making::Create>(),
     OpRow::refused(Op4::DelegPurge, "DELEGPURGE", not_supported),
-    OpRow::refused(Op4::DelegReturn, "DELEGRETURN", no_such_stateid),
+    OpRow::of::<delegations::DelegReturn>(),
     OpRow::of::<attributes::GetAttr>(),
     OpRow::of::<handles::GetFh>(),
     OpRow::of::<naming::Link>(),
@@ -165,10 +164,6 @@ type Refused = Result<(), NfsStat4>;
 
 fn not_supported(_: &mut Run<'_, '_>, _: &mut Reader<'_>, _: &mut ReplyBuffer) -> Refused {
     Err(NfsStat4::NotSupp)
-}
-
-fn no_such_stateid(_: &mut Run<'_, '_>, _: &mut Reader<'_>, _: &mut ReplyBuffer) -> Refused {
-    Err(NfsStat4::BadStateId)
 }
 
 fn no_directory_delegation(

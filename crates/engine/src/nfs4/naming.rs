@@ -40,6 +40,8 @@ impl Op for Remove {
         reclaim::require_over(run)?;
         let name = names::name(arguments.target)?;
         let is_done = run.done_before().is_some();
+        changing::stored(run)?;
+        let _change = if is_done { None } else { changing::begin_of_name(run, name)? };
         let (_, dir) = changing::stored(run)?;
         if is_done {
             change_info(&mut Writer::new(&mut reply.bytes), &changing::as_it_is(dir));
@@ -93,6 +95,12 @@ impl Op for Rename {
             change_info(&mut w, &changing::as_it_is(to));
             return Ok(());
         }
+        let by = run.holder();
+        let (call, to) = changing::stored(run)?;
+        let _changes = (
+            call.begin_change_of_name(&from, old, by.as_ref()).or_status()?,
+            call.begin_change_of_name(to, new, by.as_ref()).or_status()?,
+        );
         let mut renamed = None;
         let promised = from
             .storage
@@ -133,6 +141,9 @@ impl Op for Link {
             change_info(&mut Writer::new(&mut reply.bytes), &changing::as_it_is(dir));
             return Ok(());
         }
+        let by = run.holder();
+        let (call, dir) = changing::stored(run)?;
+        let _change = call.begin_change(&object, by.as_ref()).or_status()?;
         let mut linked = None;
         let promised = dir
             .storage

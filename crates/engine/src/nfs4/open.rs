@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use steadfast_state::{Client, OwnerInUse, ShareAccess, ShareDeny, StateId};
+use steadfast_state::{Client, OwnerInUse, ShareAccess, ShareDeny, StateError, StateId};
 use steadfast_vfs::{AccessMask, Attr, CreateHow, FileKind, FsError, PreAttr, SetAttr, Wcc};
 use steadfast_wire::nfs4::{
-    Attribute4, Bitmap4, Close4Args, NfsStat4, Op4, Open4Args, OpenClaim4, OpenDowngrade4Args,
-    OpenHow4,
+    Attribute4, Bitmap4, Close4Args, NfsStat4, Op4, Open4Args, OpenClaim4, OpenDelegation4,
+    OpenDowngrade4Args, OpenHow4,
 };
 use steadfast_xdr::{Encode, Writer};
 
 use super::changing::{self, change_info};
+use super::delegations;
 use super::fattr_decode::{ToSet, decode_new, settable_by_exclusive};
 use super::names::{self, look_up};
 use super::stateids::{self, client_named, client_of, file_key, given};
@@ -32,8 +33,6 @@ const RESULT_LOCKTYPE_POSIX: u32 = 0x4;
 const RESULT_MAY_NOTIFY_LOCK: u32 = 0x20;
 /// The times that an exclusive create sets to its verifier.
 const TIMES: Bitmap4 = Bitmap4::of(&[Attribute4::TimeAccess, Attribute4::TimeModify]);
-/// No delegation.
-const DELEGATE_NONE: u32 = 0;
 
 /// What of a file a client opens. Minor version 0 has no wishes for delegations.
 fn share_access(bits: u32, minor_version: u32) -> Result<ShareAccess, NfsStat4> {
@@ -195,7 +194,7 @@ pub(super) struct Open;
 impl Op for Open {
     const NUMBER: Op4 = Op4::Open;
     const NAME: &'static str = "OPEN";
-    const RESULT_BYTES_MAX: usize = 96;
+    const RESULT_BYTES_MAX: usize = 160;
     type Arguments<'a> = Open4Args<'a>;
 
     fn run(
@@ -249,15 +248,47 @@ fn claimed(run: &mut Run<'_, '_>, arguments: &Open4Args<'_>) -> Result<Opened, N
         }
         OpenClaim4::Fh if arguments.openhow == OpenHow4::NoCreate => Ok(Opened::found(None, false)),
         OpenClaim4::Previous(delegation) if arguments.openhow == OpenHow4::NoCreate => {
-            reclaim::require_no_delegation(*delegation)?;
+            if run.minor_version == 0 {
+                reclaim::require_no_delegation(*delegation)?;
+            }
             Ok(Opened::found(None, false))
         }
-        // There are no delegations; and what has a handle is not made.
+        OpenClaim4::DelegateCur(_, name)
+            if arguments.openhow == OpenHow4::NoCreate && run.minor_version > 0 =>
+        {
+            let dir_attr = look_up(run, name)?;
+            Ok(Opened::found(dir_attr.as_ref(), false))
+        }
+        OpenClaim4::DelegCurFh(_) if arguments.openhow == OpenHow4::NoCreate => {
+            Ok(Opened::found(None, false))
+        }
+        // Minor version 0 has no delegations; and what has a handle is not made.
         OpenClaim4::Fh
         | OpenClaim4::Previous(_)
         | OpenClaim4::DelegateCur(..)
         | OpenClaim4::DelegCurFh(_) => Err(NfsStat4::Inval),
         OpenClaim4::DelegatePrev(_) | OpenClaim4::DelegPrevFh => Err(NfsStat4::NotSupp),
+    }
+}
+
+/// The delegation by which a file is opened, which is the current object.
+fn by_delegation(
+    run: &mut Run<'_, '_>,
+    claim: &OpenClaim4<'_>,
+    client: &Arc<Client>,
+    access: ShareAccess,
+) -> Result<Option<StateId>, NfsStat4> {
+    let (OpenClaim4::DelegateCur(id, _) | OpenClaim4::DelegCurFh(id)) = claim else {
+        return Ok(None);
+    };
+    let id = given(run, id)?;
+    let state = &run.nfs4.state;
+    let (_, target) = run.stored(NfsStat4::IsDir)?;
+    let file = file_key(target);
+    // Linux would ask for ever after BAD_STATEID of a delegation that is good for another file.
+    match state.judge_by_delegation(client, &id, &file, access) {
+        Err(StateError::BadStateId) if state.test(client, &id).is_ok() => Err(NfsStat4::Inval),
+        judged => judged.or_status().map(|()| Some(id)),
     }
 }
 
@@ -273,19 +304,26 @@ fn open(
     let deny = share_deny(arguments.share_deny)?;
     if let Some(told) = run.told_before() {
         // It was opened, and is to be cut.
+        let _change = changing::begin(run)?;
         cut(run)?;
         reply.bytes.extend_from_slice(&told);
         return Ok(());
     }
-    let is_reclaim = matches!(arguments.claim, OpenClaim4::Previous(_));
+    let wanted = delegations::wanted(arguments.share_access, access)?;
+    let (is_reclaim, reclaimed) = match arguments.claim {
+        OpenClaim4::Previous(kind) => (true, delegations::claimed(kind)?),
+        _ => (false, None),
+    };
     reclaim::admit(run, client, is_reclaim)?;
     let opened = claimed(run, arguments)?;
     let state = &run.nfs4.state;
+    let delegation = by_delegation(run, &arguments.claim, client, access)?;
     let (call, target) = run.stored(NfsStat4::IsDir)?;
     if !opened.is_made {
         let access = if opened.is_to_be_cut { access | ShareAccess::WRITE } else { access };
-        may_open(call, target, access, is_reclaim)?;
+        may_open(call, target, access, is_reclaim || delegation.is_some())?;
     }
+    let _change = if opened.is_to_be_cut { Some(changing::begin(run)?) } else { None };
     if opened.is_to_be_cut {
         // Before state is made, which must not be made twice: cutting may have to wait.
         changing::stored(run)?;
@@ -294,8 +332,12 @@ fn open(
     let file = file_key(target);
     let request = steadfast_state::Open { owner: arguments.owner, file, access, deny };
     run.begin_state();
-    let opening = state.open(client, &request);
-    let mut id = opening.map_err(|error| reclaim::status_of(error, is_reclaim))?;
+    let mut id = state.open(client, &request).map_err(|error| {
+        if error == StateError::Recalling {
+            run.call.awaits_recall(&file);
+        }
+        reclaim::status_of(error, is_reclaim)
+    })?;
     run.progress.has_made_state = true;
     let mut flags = RESULT_LOCKTYPE_POSIX;
     if let Some(owner) = owner.filter(|owner| state.opened(owner, &id)) {
@@ -312,13 +354,20 @@ fn open(
     }
     let set = if opened.is_to_be_cut { Bitmap4::of(&[Attribute4::Size]) } else { opened.set };
     run.progress.current.stateid = Some(id);
+    let delegated = if is_reclaim {
+        delegations::reclaim(run, client, file, reclaimed)?
+    } else if run.minor_version == 0 || delegation.is_some() {
+        OpenDelegation4::None
+    } else {
+        delegations::delegate(run, client, file, wanted)?
+    };
     let told_at = reply.bytes.len();
     let mut w = Writer::new(&mut reply.bytes);
     stateids::encode(&mut w, &id);
     change_info(&mut w, &opened.wcc);
     w.u32(flags);
     set.encode(&mut w);
-    w.u32(DELEGATE_NONE);
+    delegated.encode(&mut w);
     if opened.is_to_be_cut {
         run.end_state(told_at, reply);
         cut(run)?;

@@ -42,6 +42,7 @@ impl Op for SetAttr {
             Some(entries) => Some(meant(run, entries, &set)?),
             None => None,
         };
+        let _change = changing::begin(run)?;
         let (_, target) = changing::stored(run)?;
         if lists.is_none() || !set.is_empty() {
             let (storage, caller) = (target.storage, target.caller());

@@ -153,6 +153,7 @@ impl Op for SetXattr {
             SetXattrOption4::Replace => SetXattrHow::Replace,
         };
         reclaim::require_over(run)?;
+        let _change = changing::begin(run)?;
         let (_, target) = changing::stored(run)?;
         let Target { storage, handle, .. } = target;
         let durable = storage.set_xattr(&target.caller(), handle, name, arguments.value, how);
@@ -176,6 +177,7 @@ impl Op for RemoveXattr {
         run.current()?;
         let name = name(arguments.name)?;
         reclaim::require_over(run)?;
+        let _change = changing::begin(run)?;
         let (_, target) = changing::stored(run)?;
         let durable = target.storage.remove_xattr(&target.caller(), &target.handle, name);
         changed(run, durable, reply)

@@ -101,9 +101,9 @@ fn status_of_state(error: StateError) -> NlmStat {
     match error {
         // Owners are never too long here: the range is.
         StateError::Invalid => NlmStat::TooBig,
-        StateError::WaitsForClient => LATER,
         StateError::TryLater | StateError::Expired => NlmStat::DeniedNoLocks,
         StateError::ShareDenied => NlmStat::Denied,
+        StateError::Recalling => LATER,
         _ => NlmStat::Failed,
     }
 }

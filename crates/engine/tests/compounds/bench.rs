@@ -113,6 +113,7 @@ impl Bench {
         let config = EngineConfig {
             instance: 5,
             nfs2: false,
+            delegations: steadfast_engine::Delegations::None,
             nfs4: true,
             handle_key: [9; 16],
             write_verifier: 77,

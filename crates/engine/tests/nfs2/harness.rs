@@ -113,6 +113,7 @@ impl Bench {
         let config = EngineConfig {
             instance: 1,
             nfs2: true,
+            delegations: steadfast_engine::Delegations::None,
             nfs4: false,
             handle_key: [9; 16],
             write_verifier: 77,

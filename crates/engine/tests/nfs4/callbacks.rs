@@ -16,18 +16,18 @@ use steadfast_xdr::{Decode, Encode, Reader};
 use crate::compounds::{Ops, stateid, words, xdr};
 use crate::harness::{Client, Host, Sender, Server, channel, create_session, exchange, sender};
 
-const HAS_BACK_CHANNEL: u32 = 0x2;
+pub(crate) const HAS_BACK_CHANNEL: u32 = 0x2;
 const MAY_NOTIFY_LOCK: u32 = 0x20;
 const PATH_DOWN: u32 = 0x1;
 const FAULT: u32 = 0x400;
-const PROGRAM: u32 = 0x4000_0001;
+pub(crate) const PROGRAM: u32 = 0x4000_0001;
 const SECOND: u64 = 1_000;
 
 /// What was sent by which connection. Some connections are gone.
 #[derive(Default)]
-struct Wires {
-    sent: Mutex<Vec<(u64, Vec<u8>)>>,
-    gone: Mutex<HashSet<u64>>,
+pub(crate) struct Wires {
+    pub(crate) sent: Mutex<Vec<(u64, Vec<u8>)>>,
+    pub(crate) gone: Mutex<HashSet<u64>>,
 }
 
 impl CallbackSender for Wires {
@@ -251,14 +251,14 @@ impl<'b, 's> Locker<'b, 's> {
 }
 
 /// `SEQ4_STATUS_*` of the next request.
-fn flags(client: &Client<'_>) -> u32 {
+pub(crate) fn flags(client: &Client<'_>) -> u32 {
     let message = client.next(false, &Ops::new());
     let reply = client.server.send(&client.from, &message).unwrap();
     let mut r = Reader::new(&reply[reply.len() - 4..]);
     r.u32().unwrap()
 }
 
-fn bind(client: &Client<'_>, from: &Sender, dir: u32) -> Result<u32, u32> {
+pub(crate) fn bind(client: &Client<'_>, from: &Sender, dir: u32) -> Result<u32, u32> {
     let arguments =
         BindConnToSession4Args { sessionid: client.session, dir, use_conn_in_rdma_mode: false };
     let ops = Ops::new().op(Op4::BindConnToSession, &arguments);

@@ -15,7 +15,13 @@ const BYPASS: StateId4 = StateId4 { seqid: u32::MAX, other: [0xff; 12] };
 const ACCESS: u32 = 13;
 
 /// The status of an NFSv3 call about a file, or about a name in a directory.
-fn nfs3(server: &Server, procedure: u32, handle: &[u8], name: &[u8], how: &[u32]) -> u32 {
+pub(crate) fn nfs3(
+    server: &Server,
+    procedure: u32,
+    handle: &[u8],
+    name: &[u8],
+    how: &[u32],
+) -> u32 {
     let mut body = xdr(|w| {
         w.opaque(handle);
         if !name.is_empty() {
@@ -44,7 +50,7 @@ fn by_nfs3(server: &Server, root: &[u8], file: &[u8]) -> [u32; 6] {
 }
 
 /// The statuses of READ, WRITE, SETATTR of the size by a special stateid.
-fn by_stateid(client: &Client<'_>, file: &[u8], id: StateId4) -> [u32; 3] {
+pub(crate) fn by_stateid(client: &Client<'_>, file: &[u8], id: StateId4) -> [u32; 3] {
     let read = Read4Args { stateid: id, offset: 0, count: 1 };
     let write = Write4Args { stateid: id, offset: 0, stable: StableHow::FileSync, data: b"x" };
     let size = Fattr4 { attrmask: Bitmap4::of(&[Attribute4::Size]), attr_vals: &[0; 8] };

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use steadfast_engine::{
-    CallHost, Engine, EngineConfig, Export, ExportTable, Peer, PutOffCall, ReplyBuffer, Room,
-    StorageId, Transport, Transports, Verdict,
+    CallHost, Delegations, Engine, EngineConfig, Export, ExportTable, Peer, PutOffCall,
+    ReplyBuffer, Room, StorageId, Transport, Transports, Verdict,
 };
 use steadfast_shares::{ClientPattern, ClientRule, Flavor, Rights, Share, ShareId, Squash};
 use steadfast_vfs::model::ModelFs;
@@ -109,9 +109,18 @@ impl Server {
     }
 
     pub(crate) fn of_instance(instance: u32, exports: Vec<Export>) -> Self {
+        Self::delegating(instance, exports, Delegations::None)
+    }
+
+    pub(crate) fn delegating(
+        instance: u32,
+        exports: Vec<Export>,
+        delegations: Delegations,
+    ) -> Self {
         let config = EngineConfig {
             instance,
             nfs2: false,
+            delegations,
             nfs4: true,
             handle_key: [9; 16],
             write_verifier: 77,

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use steadfast_engine::{ClientRecords, Export, RecordKeeper};
+use steadfast_engine::{ClientRecords, Delegations, Export, RecordKeeper};
 use steadfast_wire::nfs4::{
     Lock4Args, LockOwner4, LockType4, Locker4, NfsStat4, Op4, Open4Args, OpenClaim4, OpenHow4,
     Read4Args, ReclaimComplete4Args, Remove4Args, Rename4Args, StateId4,
@@ -42,29 +42,33 @@ impl Disk {
 }
 
 /// A machine whose server loses its state.
-struct Machine {
+pub(crate) struct Machine {
     disk: Arc<Disk>,
     exports: Vec<Export>,
     instance: u32,
 }
 
 impl Machine {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let all = vec![rule("127.0.0.0", everything())];
         let exports = vec![export(share(1, "/a", all))];
         Self { disk: Arc::default(), exports, instance: 0 }
     }
 
     fn start(&mut self) -> Server {
+        self.start_with(Delegations::None)
+    }
+
+    pub(crate) fn start_with(&mut self, delegations: Delegations) -> Server {
         self.instance += 1;
-        let mut server = Server::of_instance(self.instance, self.exports.clone());
+        let mut server = Server::delegating(self.instance, self.exports.clone(), delegations);
         let records = self.disk.records.lock().unwrap().clone();
         assert!(server.engine.keep_records(0, &records, Arc::clone(&self.disk) as _));
         server
     }
 }
 
-fn reclaiming<'s>(server: &'s Server, owner: &[u8]) -> Client<'s> {
+pub(crate) fn reclaiming<'s>(server: &'s Server, owner: &[u8]) -> Client<'s> {
     Client::with(server, owner, sender(1), channel())
 }
 
@@ -140,8 +144,8 @@ fn what_was_had_is_reclaimed_and_nothing_else_is_given() {
     client.run(&by_name).fails(Op4::Open, NfsStat4::Grace);
     let reclaim = Ops::put(&file).then(&open(OpenClaim4::Previous(0)));
     other.run(&reclaim).fails(Op4::Open, NfsStat4::NoGrace);
-    let delegated = Ops::put(&file).then(&open(OpenClaim4::Previous(1)));
-    client.run(&delegated).fails(Op4::Open, NfsStat4::ReclaimBad);
+    let delegated = Ops::put(&file).then(&open(OpenClaim4::Previous(3)));
+    client.run(&delegated).fails(Op4::Open, NfsStat4::Inval);
     // What conflicts with what may be reclaimed waits.
     let remove = Ops::put(&root).op(Op4::Remove, &Remove4Args { target: b"f" });
     other.run(&remove).fails(Op4::Remove, NfsStat4::Grace);

@@ -10,7 +10,9 @@ use steadfast_control::clients::{
 };
 use steadfast_control::{ClientService, Refusal, RefusalKind};
 use steadfast_engine::Engine;
-use steadfast_engine::clients::{ClientId, ClientReport, Held, Holding, LockKind, Protocol};
+use steadfast_engine::clients::{
+    ClientId, ClientReport, DelegationKind, Held, Holding, LockKind, Protocol,
+};
 
 /// The clients of a server.
 pub(super) struct ControlledClients(pub(super) Arc<Engine>);
@@ -109,6 +111,7 @@ fn status(report: &ClientReport) -> ClientStatus {
         sessions: report.sessions,
         opens: report.opens,
         locks: report.locks,
+        delegations: report.delegations,
         holds: None,
         has_more: false,
     }
@@ -138,6 +141,16 @@ fn holding(engine: &Engine, holding: &Holding, shares: &mut Shares) -> HoldingSt
             kind: "open".to_owned(),
             access: letters(access.bits()),
             deny: letters(deny.bits()),
+            ..status
+        },
+        Held::Delegation { kind, is_recalled, is_revoked } => HoldingStatus {
+            kind: match (is_recalled, is_revoked) {
+                (_, true) => "revoked delegation",
+                (true, false) => "recalled delegation",
+                (false, false) => "delegation",
+            }
+            .to_owned(),
+            access: if *kind == DelegationKind::Read { "read" } else { "write" }.to_owned(),
             ..status
         },
         Held::Lock { range, kind } => lock("lock", range, *kind),

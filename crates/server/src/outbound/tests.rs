@@ -156,6 +156,7 @@ impl Server {
         let config = EngineConfig {
             instance: 1,
             nfs2: false,
+            delegations: steadfast_engine::Delegations::None,
             nfs4: false,
             handle_key: [3; 16],
             write_verifier: 1,

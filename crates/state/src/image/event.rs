@@ -7,11 +7,11 @@ use super::ImageError;
 use super::codec::{Put, Take};
 use crate::back_channel::BackChannelImage;
 use crate::files::Share;
-use crate::ids::{LockNumber, OpenNumber};
+use crate::ids::{DelegationNumber, LockNumber, OpenNumber};
 use crate::ranges::{LockKind, Span};
 use crate::registry::set_client::SetClientRecord;
 use crate::v40::OwnerImage;
-use crate::{Channel, ClientId, CreatedSession, FileKey, SessionId};
+use crate::{Channel, ClientId, CreatedSession, DelegationKind, FileKey, SessionId};
 
 /// Something of the state is so from now on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub(crate) enum Event<'a> {
         is_unstable: bool,
         done: &'a [u8],
     },
-    /// A client has no opens and locks but those that are told from here on.
+    /// A client has no opens, locks and delegations but those that are told from here on.
     OpensAnew(ClientId),
     Open {
         client: ClientId,
@@ -88,6 +88,28 @@ pub(crate) enum Event<'a> {
         client: ClientId,
         number: LockNumber,
     },
+    /// A delegation.
+    Delegation {
+        client: ClientId,
+        number: DelegationNumber,
+        file: FileKey,
+        kind: DelegationKind,
+        handle: &'a [u8],
+        is_recalled: bool,
+        is_revoked: bool,
+    },
+    DelegationRecalled {
+        client: ClientId,
+        number: DelegationNumber,
+    },
+    DelegationRevoked {
+        client: ClientId,
+        number: DelegationNumber,
+    },
+    DelegationGone {
+        client: ClientId,
+        number: DelegationNumber,
+    },
     /// An owner has this range, which is locked by this open, and nothing else of it.
     Range {
         client: ClientId,
@@ -109,7 +131,7 @@ pub(crate) enum Event<'a> {
         name: &'a [u8],
         owner: Cow<'a, OwnerImage>,
     },
-    /// The serial numbers of the next open or lock stateid, and of the next session, are not below
+    /// The serial numbers of the next open, lock stateid or delegation, and of the next session, are not below
     /// these; nor is the number of the next client's record.
     Serials {
         state: u64,
@@ -233,6 +255,31 @@ impl<'a> Event<'a> {
                 put.u64(client.0);
                 put.u64(number.0);
             }
+            Self::Delegation { client, number, file, kind, handle, is_recalled, is_revoked } => {
+                put.u8(32);
+                put.u64(client.0);
+                put.u64(number.0);
+                put.file(file);
+                put.bool(*kind == DelegationKind::Write);
+                put.bytes(handle);
+                put.bool(*is_recalled);
+                put.bool(*is_revoked);
+            }
+            Self::DelegationRecalled { client, number } => {
+                put.u8(33);
+                put.u64(client.0);
+                put.u64(number.0);
+            }
+            Self::DelegationRevoked { client, number } => {
+                put.u8(34);
+                put.u64(client.0);
+                put.u64(number.0);
+            }
+            Self::DelegationGone { client, number } => {
+                put.u8(35);
+                put.u64(client.0);
+                put.u64(number.0);
+            }
             Self::Range { client, open, owner, span, kind } => {
                 put.u8(12);
                 put.u64(client.0);
@@ -339,6 +386,27 @@ impl<'a> Event<'a> {
                 seqid: take.u32()?,
             },
             11 => Self::LockGone { client: take.client()?, number: LockNumber(take.u64()?) },
+            32 => Self::Delegation {
+                client: take.client()?,
+                number: DelegationNumber(take.u64()?),
+                file: take.file()?,
+                kind: if take.bool()? { DelegationKind::Write } else { DelegationKind::Read },
+                handle: take.bytes()?,
+                is_recalled: take.bool()?,
+                is_revoked: take.bool()?,
+            },
+            33 => Self::DelegationRecalled {
+                client: take.client()?,
+                number: DelegationNumber(take.u64()?),
+            },
+            34 => Self::DelegationRevoked {
+                client: take.client()?,
+                number: DelegationNumber(take.u64()?),
+            },
+            35 => Self::DelegationGone {
+                client: take.client()?,
+                number: DelegationNumber(take.u64()?),
+            },
             12 => Self::Range {
                 client: take.client()?,
                 open: OpenNumber(take.u64()?),

@@ -10,12 +10,12 @@ use super::Event;
 use super::event::ClientEvent;
 use crate::back_channel::BackChannelImage;
 use crate::files::Share;
-use crate::ids::{LockNumber, OpenNumber};
+use crate::ids::{DelegationNumber, LockNumber, OpenNumber};
 use crate::ranges::Ranges;
 use crate::registry::set_client::{SetClientRecord, number_of_confirm};
 use crate::under_way::{UnderWay, is_not_before};
 use crate::v40::OwnerImage;
-use crate::{Channel, ClientId, CreatedSession, FileKey, SessionId};
+use crate::{Channel, ClientId, CreatedSession, DelegationKind, FileKey, SessionId};
 
 /// Bytes that are no events of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -91,11 +91,12 @@ pub(super) struct SlotImage {
 /// The ranges of one lock-owner in one file, by the opens that locked them.
 pub(super) type RangesImage = Ranges<(), OpenNumber>;
 
-/// The opens and locks of a client.
+/// The opens, locks and delegations of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct OpensImage {
     pub(super) opens: BTreeMap<OpenNumber, OpenImage>,
     pub(super) locks: BTreeMap<LockNumber, LockImage>,
+    pub(super) delegations: BTreeMap<DelegationNumber, DelegationImage>,
     /// By whether it is a lock-owner, and name.
     pub(super) owners: BTreeMap<(bool, Arc<[u8]>), OwnerImage>,
     /// By file and lock-owner. Neither is ever empty.
@@ -120,6 +121,15 @@ pub(super) struct LockImage {
     pub(super) seqid: u32,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DelegationImage {
+    pub(super) file: FileKey,
+    pub(super) kind: DelegationKind,
+    pub(super) handle: Arc<[u8]>,
+    pub(super) is_recalled: bool,
+    pub(super) is_revoked: bool,
+}
+
 impl Image {
     /// Adds events to those before.
     ///
@@ -138,9 +148,10 @@ impl Image {
         self.clients.len() + self.hosts.len()
     }
 
-    /// How many files' opens, and lock stateids, there are of all of them.
+    /// How many files' opens, lock stateids and delegations there are of all of them.
     pub fn stateids(&self) -> usize {
-        let of = |opens: &OpensImage| opens.opens.len() + opens.locks.len();
+        let of =
+            |opens: &OpensImage| opens.opens.len() + opens.locks.len() + opens.delegations.len();
         let clients = self.clients.values().map(|client| &client.opens);
         clients.chain(self.hosts.values().map(|host| &host.opens)).map(of).sum()
     }
@@ -210,13 +221,17 @@ impl Image {
                 self.session_serial_next = self.session_serial_next.max(session);
             }
             Event::Open { number: OpenNumber(number), client, .. }
-            | Event::Lock { number: LockNumber(number), client, .. } => {
+            | Event::Lock { number: LockNumber(number), client, .. }
+            | Event::Delegation { number: DelegationNumber(number), client, .. } => {
                 self.serial_next = self.serial_next.max(crate::ids::serial(number) + 1);
                 self.change_opens(client, event);
             }
             Event::OpensAnew(client)
             | Event::OpenGone { client, .. }
             | Event::LockGone { client, .. }
+            | Event::DelegationRecalled { client, .. }
+            | Event::DelegationRevoked { client, .. }
+            | Event::DelegationGone { client, .. }
             | Event::Owner { client, .. }
             | Event::Range { client, .. }
             | Event::RangeGone { client, .. } => self.change_opens(client, event),
@@ -385,6 +400,25 @@ impl OpensImage {
                 if let Some(open) = lock.and_then(|lock| self.opens.get_mut(&lock.open)) {
                     open.locks.remove(&number);
                 }
+            }
+            Event::Delegation { number, file, kind, handle, is_recalled, is_revoked, .. } => {
+                let handle = handle.into();
+                let told = DelegationImage { file, kind, handle, is_recalled, is_revoked };
+                self.delegations.insert(number, told);
+            }
+            Event::DelegationRecalled { number, .. } => {
+                if let Some(delegation) = self.delegations.get_mut(&number) {
+                    delegation.is_recalled = true;
+                }
+            }
+            Event::DelegationRevoked { number, .. } => {
+                if let Some(delegation) = self.delegations.get_mut(&number) {
+                    // It is nothing that could be returned any more.
+                    (delegation.is_recalled, delegation.is_revoked) = (false, true);
+                }
+            }
+            Event::DelegationGone { number, .. } => {
+                self.delegations.remove(&number);
             }
             Event::Range { open, owner, span, kind, .. } => {
                 if let Some(file) = self.opens.get(&open).map(|open| open.file) {

@@ -8,8 +8,9 @@ use std::sync::atomic::Ordering;
 use parking_lot::RwLockReadGuard;
 
 use super::Event;
-use super::fold::{ClientImage, Image, OpenImage, OpensImage, SessionImage};
+use super::fold::{ClientImage, DelegationImage, Image, OpenImage, OpensImage, SessionImage};
 use crate::client_locks::LockRecord;
+use crate::delegations::DelegationRecord;
 use crate::file_locks::LockOwner;
 use crate::opens::{AskedShares, ClientOpens, OpenRecord};
 use crate::registry::set_client::SetClientRecord;
@@ -108,6 +109,7 @@ impl State {
         for (number, _) in opens.locks.iter() {
             self.note_lock(client, opens, number);
         }
+        self.note_delegations(client, opens);
         let files: HashSet<FileKey> = opens.iter().map(|(_, open)| open.file).collect();
         for file in files {
             // Others may grant a host something at this time: they note it before this or after.
@@ -224,6 +226,12 @@ impl State {
             let (open, file, seqid) = (lock.open, open.file, lock.seqid);
             opens.locks.restore(*number, LockRecord { owner, open, file, seqid });
             self.count_locks(&mut opens, 0, 1);
+        }
+        for (number, told) in &image.delegations {
+            let DelegationImage { file, kind, ref handle, is_recalled, is_revoked } = *told;
+            let handle = Arc::clone(handle);
+            let record = DelegationRecord { file, kind, handle, is_revoked };
+            self.restore_delegation(client, &mut opens, *number, record, is_recalled);
         }
         for (file, owners) in &image.ranges {
             let restored = self.files.lock(file, |locks| {

@@ -1,6 +1,8 @@
 //! That events come to the state that they were noted of: after every step, told by the state as a
 //! whole, and after a restart. Ring: property.
 
+mod owners;
+
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -11,10 +13,10 @@ use steadfast_vfs::StorageHandle;
 
 use super::{Event, Image};
 use crate::{
-    Callback, CallbackEnd, CallbackTarget, Channel, Client, ClientId, CreateSession, ExchangeId,
-    FileKey, Lock, LockBy, LockKind, LockRange, NlmLock, NlmOwner, Open, OwnerBegun, OwnerReply,
-    OwnerRequest, Principal, Sequence, Sequenced, Session, SessionId, SetClient, Settings,
-    ShareAccess, ShareDeny, SlotInUse, State, StateError, StateId,
+    CallbackEnd, CallbackTarget, Channel, Client, ClientId, CreateSession, Delegate,
+    DelegationKind, Delegations, ExchangeId, FileKey, Lock, LockBy, LockKind, LockRange, NlmLock,
+    NlmOwner, Open, Principal, Sequence, Sequenced, Session, SessionId, Settings, ShareAccess,
+    ShareDeny, SlotInUse, State, StateError, StateId,
 };
 
 const LEASE_MS: u64 = 90_000;
@@ -84,6 +86,18 @@ enum What {
     },
     Free {
         id: usize,
+    },
+    /// What a client gets that had it before: nobody needs a path to it.
+    Delegate {
+        client: usize,
+        file: u8,
+        is_write: bool,
+    },
+    ReturnDelegation {
+        id: usize,
+    },
+    Change {
+        file: u8,
     },
     /// The back channel of a session is wanted, used, or refused.
     Callback {
@@ -170,6 +184,11 @@ fn what() -> impl Strategy<Value = What> {
         ),
         5 => (any.clone(), offset, length)
             .prop_map(|(id, offset, length)| What::Unlock { id, offset, length }),
+        5 => (any.clone(), 0..3_u8, bit).prop_map(|(client, file, is_write)| {
+            What::Delegate { client, file, is_write }
+        }),
+        3 => any.clone().prop_map(|id| What::ReturnDelegation { id }),
+        2 => (0..3_u8).prop_map(|file| What::Change { file }),
         2 => any.prop_map(|id| What::Free { id }),
         3 => (0..3_usize, 0..8_u8).prop_map(|(session, act)| What::Callback { session, act }),
         16 => by_host().prop_map(What::ByHost),
@@ -181,6 +200,7 @@ fn what() -> impl Strategy<Value = What> {
 fn settings() -> Settings {
     let mut settings = Settings::new(7);
     settings.limits.clients_max = 4;
+    settings.delegations = Delegations::Write;
     settings
 }
 
@@ -408,6 +428,21 @@ impl Run {
                 let (client, id, _) = self.id(id)?;
                 self.state.free(&self.clients[client], &id).ok()?;
             }
+            What::Delegate { client, file: number, is_write } => {
+                let client = self.client(client)?;
+                let kind = if is_write { DelegationKind::Write } else { DelegationKind::Read };
+                let file = file(number);
+                let request = Delegate { file, kind, handle: &[number], is_reclaim: true };
+                let id = self.state.delegate(self.now_ms, &self.clients[client], &request).ok()?;
+                self.ids.push((client, id, file));
+            }
+            What::ReturnDelegation { id } => {
+                let (client, id, file) = self.id(id)?;
+                self.state.return_delegation(&self.clients[client], &id, Some(&file)).ok()?;
+            }
+            What::Change { file: number } => {
+                self.state.begin_change(self.now_ms, None, &file(number)).ok().map(drop)?;
+            }
             What::Callback { session, act } => self.callback(session, act)?,
             What::ByHost(by_host) => self.step_of_host(by_host)?,
             What::Wait { leases } => self.now_ms += leases * LEASE_MS + 1,
@@ -539,10 +574,11 @@ proptest! {
             run.add_events();
             assert_same(&run.image, &told(&run.state));
         }
-        assert!(run.state.files.is_gate_right());
+        assert!(run.state.files.is_gate_right() && run.state.delegations.is_gate_right());
         let again = kept_state();
         again.restore(run.now_ms, run.image.clone());
-        assert!(again.files.is_gate_right());
+        assert!(again.files.is_gate_right() && again.delegations.is_gate_right());
+        assert_eq!(again.delegations(), run.state.delegations());
         assert!(!again.has_unkept_events(), "a restored state notes itself when it is asked to");
         let without_waits = without_waits(&run.image);
         assert_same(&without_waits, &told(&again));
@@ -714,81 +750,4 @@ fn a_client_told_anew_has_all_its_opens_at_any_kill() {
         assert_eq!(found, HashSet::from([opens]));
     });
     assert_eq!(opens, 40);
-}
-
-/// What a client of minor version 0 was told, it is told again after a restart.
-#[test]
-fn an_owners_sequence_goes_on_after_a_restart() {
-    let state = kept_state();
-    let request = SetClient {
-        owner: b"host",
-        verifier: [1; 8],
-        principal: &principal(),
-        callback: Callback { program: 5, ..Callback::default() },
-        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
-    };
-    let set = state.set_client(1, &request).expect("set");
-    state.confirm_set_client(1, set.client, set.confirm, &principal()).expect("confirmed");
-    let client = state.set_client_of(1, set.client).expect("confirmed");
-    let of = |seqid| OwnerRequest { seqid, operation: 18, digest: 9 };
-    let Ok(OwnerBegun::New(owner)) = state.begin_open(&client, b"o", &of(5)) else {
-        panic!("not new")
-    };
-    let (access, deny) = (ShareAccess::READ, ShareDeny::empty());
-    let opened =
-        state.open(&client, &Open { owner: b"o", file: file(1), access, deny }).expect("opened");
-    assert!(state.opened(&owner, &opened), "to be confirmed");
-    let reply = OwnerReply { status: 0, result: [1, 2].into(), object: Some((3, file(1).object)) };
-    owner.finish(reply.clone());
-    let mut updated = request.clone();
-    updated.callback.program = 6;
-    let update = state.set_client(1, &updated).expect("update");
-
-    let mut image = Image::default();
-    let mut events = Vec::new();
-    state.take_events(&mut events);
-    image.add(&events).expect("events");
-    assert_same(&image, &told(&state));
-    let state = kept_state();
-    state.restore(1, image.clone());
-    assert_same(&image, &told(&state));
-    let client = state.set_client_of(1, set.client).expect("goes on");
-    assert!(matches!(
-        state.begin_open(&client, b"o", &of(5)),
-        Ok(OwnerBegun::Again(again)) if again == reply
-    ));
-    assert_eq!(state.require_usable(&client, &opened), Err(StateError::BadStateId));
-    let Ok(OwnerBegun::New(owner)) = state.begin_by_open(&client, &opened, &of(6), true) else {
-        panic!("cannot be confirmed")
-    };
-    let confirmed = state.confirm_open(&owner, &opened, &file(1)).expect("confirmed");
-    owner.finish(OwnerReply::default());
-    assert_eq!(state.require_usable(&client, &confirmed), Ok(()));
-    state.confirm_set_client(1, set.client, update.confirm, &principal()).expect("updated");
-    assert_eq!(state.callback(set.client).map(|callback| callback.program), Some(6));
-}
-
-/// The highest index that events may have.
-#[test]
-fn nobodys_index_is_no_client() {
-    for (index, is_event) in [(u16::MAX - 1, true), (u16::MAX, false)] {
-        let mut bytes = Vec::new();
-        Event::ClientGone(ClientId::new(7, 3, index)).append(&mut bytes);
-        let mut image = Image::default();
-        assert_eq!(image.add(&bytes).is_ok(), is_event);
-        let state = kept_state();
-        state.restore(1, image);
-        let set = state.exchange_id(
-            1,
-            &ExchangeId {
-                owner: b"host",
-                verifier: [1; 8],
-                principal: &principal(),
-                is_update: false,
-                implementation: b"test",
-                address: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            },
-        );
-        assert!(set.is_ok());
-    }
 }

@@ -83,7 +83,7 @@ impl Registry {
             let wanted = if has_all { Recorded::Whole } else { Recorded::InPart };
             let recorded = record.client.recorded();
             // Who has said that it has all was recorded before as having a part.
-            let has_state = recorded > Recorded::Not || record.client.opens.lock().count() > 0;
+            let has_state = recorded > Recorded::Not || record.client.opens.lock().has_some();
             if recorded < wanted && has_state {
                 self.record(record.client.id(), wanted);
             }

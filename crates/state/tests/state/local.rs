@@ -88,7 +88,7 @@ fn granted(state: &State) -> Vec<u32> {
     granted
         .filter_map(|effect| match effect {
             Effect::Granted { owner, .. } => Some(owner.svid),
-            Effect::Free { .. } => None,
+            Effect::Free { .. } | Effect::Recall { .. } | Effect::Returned { .. } => None,
         })
         .collect()
 }

@@ -6,6 +6,7 @@ mod back_channel;
 mod bounds;
 mod clients;
 mod common;
+mod delegations;
 mod exclusion;
 mod gate;
 mod grace;

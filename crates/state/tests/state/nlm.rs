@@ -61,7 +61,9 @@ fn granted(state: &State) -> Vec<u32> {
             assert_eq!(*note, owner.svid.to_be_bytes());
             owner.svid
         }
-        Effect::Free { .. } => panic!("a host is granted what it waits for"),
+        Effect::Free { .. } | Effect::Recall { .. } | Effect::Returned { .. } => {
+            panic!("a host is granted what it waits for")
+        }
     };
     state.take_effects().into_iter().map(process).collect()
 }

@@ -1,7 +1,7 @@
 //! Callbacks: what the server asks of its clients (RFC 8881 §20). Each COMPOUND begins with
 //! `CB_SEQUENCE`, and names one operation behind it.
 
-use super::operations::LockOwner4;
+use super::operations::{LockOwner4, StateId4};
 use super::{HANDLE_BYTES_MAX, TAG_BYTES_MAX};
 use crate::codec::{numbers, structure};
 
@@ -17,6 +17,8 @@ numbers! {
     /// Number of a callback's operation (`nfs_cb_opnum4`). Those that this server never sends are
     /// not here.
     pub enum CallbackOp4, "nfs_cb_opnum4" {
+        /// `CB_RECALL`.
+        Recall = 4,
         /// `CB_SEQUENCE`.
         Sequence = 11,
         /// `CB_NOTIFY_LOCK`.
@@ -94,6 +96,19 @@ structure! {
         pub highest_slotid: u32,
         /// The highest slot that the server should use.
         pub target_highest_slotid: u32,
+    }
+}
+
+structure! {
+    /// Arguments of `CB_RECALL`.
+    #[derive(Copy)]
+    pub struct CallbackRecall4Args<'a> {
+        /// The delegation.
+        pub stateid: StateId4,
+        /// Whether the file is about to be cut, so that its data need not be written.
+        pub truncate: bool,
+        /// The file.
+        pub fh: &'a [u8]; max HANDLE_BYTES_MAX,
     }
 }
 

@@ -18,8 +18,8 @@ mod xattrs;
 pub use attributes::{Attribute4, Bitmap4, Fattr4};
 pub use callback::{
     CALLBACK_COMPOUND, CALLBACK_VERSION, CallbackCompoundHead4, CallbackNotifyLock4Args,
-    CallbackOp4, CallbackSequence4Args, CallbackSequence4Result, ReferringCall4,
-    ReferringCallList4,
+    CallbackOp4, CallbackRecall4Args, CallbackSequence4Args, CallbackSequence4Result,
+    ReferringCall4, ReferringCallList4,
 };
 pub use extents::{
     Allocate4Args, CONTENT_DATA, CONTENT_HOLE, Clone4Args, Content4, Copy4Args, Copy4Result,
@@ -41,9 +41,9 @@ pub use results::{
 };
 pub use session::{
     BackchannelCtl4Args, BindConnToSession4Args, CallbackSec4, ChannelAttributes4,
-    CreateSession4Args, DestroyClientId4Args, DestroySession4Args, ExchangeId4Args,
-    FreeStateId4Args, ImplementationId4, ReclaimComplete4Args, Sequence4Args, StateProtect4,
-    TestStateId4Args,
+    CreateSession4Args, DelegReturn4Args, DestroyClientId4Args, DestroySession4Args,
+    ExchangeId4Args, FreeStateId4Args, ImplementationId4, ReclaimComplete4Args, Sequence4Args,
+    StateProtect4, TestStateId4Args,
 };
 pub use status::NfsStat4;
 pub use v40::{

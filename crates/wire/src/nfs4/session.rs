@@ -301,6 +301,15 @@ structure! {
 }
 
 structure! {
+    /// Arguments of DELEGRETURN.
+    #[derive(Copy)]
+    pub struct DelegReturn4Args {
+        /// The delegation.
+        pub stateid: StateId4,
+    }
+}
+
+structure! {
     /// Arguments of `FREE_STATEID`.
     #[derive(Copy)]
     pub struct FreeStateId4Args {

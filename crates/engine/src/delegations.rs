@@ -1,0 +1,116 @@
+//! What delegations of others have to do with a call (RFC 8881 §10.4): whoever is about to change an
+//! object, or to read one that somebody may have changed unseen, asks here first.
+//!
+//! If somebody has a delegation that conflicts, it is being recalled from then on, and the call fails
+//! with `TryLater`. It waits ([`crate::waits`]) until the delegations are returned, for a while; then its
+//! client is told DELAY, JUKEBOX, or in NFSv2 nothing.
+
+use std::sync::Arc;
+
+use steadfast_state::{Change, Client, FileKey, StateError};
+use steadfast_vfs::{Caller, FsError, Name, StorageHandle, Waiting};
+
+use crate::call::{Call, Target};
+use crate::gate::file_key;
+use crate::shared::Shared;
+use crate::waits::WaitFor;
+
+/// Which delegations the server grants.
+pub use steadfast_state::Delegations;
+
+impl<'a> Call<'a> {
+    /// The object is about to be changed. To be held until it is.
+    ///
+    /// # Errors
+    /// `TryLater` while delegations of others are recalled.
+    pub(crate) fn begin_change(
+        &mut self,
+        target: &Target<'_>,
+        by: Option<&Arc<Client>>,
+    ) -> Result<Change<'a>, FsError> {
+        self.change_of(&file_key(target), by)
+    }
+
+    /// The same of an object beside another one.
+    ///
+    /// # Errors
+    /// As [`Call::begin_change`].
+    pub(crate) fn begin_change_beside(
+        &mut self,
+        target: &Target<'_>,
+        handle: &StorageHandle,
+        by: Option<&Arc<Client>>,
+    ) -> Result<Change<'a>, FsError> {
+        let (file_system, object) = target.storage.object(handle);
+        self.change_of(&FileKey { file_system, object }, by)
+    }
+
+    /// The object that has this name is about to lose it, or to be changed; `None` if there is none. The
+    /// storage finds it once more: a file that gets the name in between is not respected.
+    ///
+    /// # Errors
+    /// As [`Call::begin_change`].
+    pub(crate) fn begin_change_of_name(
+        &mut self,
+        dir: &Target<'_>,
+        name: Name<'_>,
+        by: Option<&Arc<Client>>,
+    ) -> Result<Option<Change<'a>>, FsError> {
+        if !self.shared.state.has_delegations() {
+            return Ok(None);
+        }
+        let caller = Caller::new(&dir.cred, Waiting::Allowed);
+        match dir.storage.lookup(&caller, &dir.handle, name).result {
+            Ok(entry) => self.begin_change_beside(dir, &entry.handle, by).map(Some),
+            // The call itself finds out what is to be told.
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The object is about to be read by whoever has not opened it; or its attributes are.
+    ///
+    /// # Errors
+    /// `TryLater` while the delegation of another, by which it may write, is recalled.
+    pub(crate) fn begin_read(
+        &mut self,
+        target: &Target<'_>,
+        by: Option<&Arc<Client>>,
+    ) -> Result<(), FsError> {
+        if !self.shared.state.has_delegations() {
+            return Ok(());
+        }
+        let file = file_key(target);
+        let begun = self.shared.state.begin_read(self.now_ms, by, &file);
+        begun.map_err(|error| self.is_kept_out(&file, error))
+    }
+
+    fn change_of(
+        &mut self,
+        file: &FileKey,
+        by: Option<&Arc<Client>>,
+    ) -> Result<Change<'a>, FsError> {
+        let shared: &'a Shared = self.shared;
+        let begun = shared.state.begin_change(self.now_ms, by, file);
+        begun.map_err(|error| self.is_kept_out(file, error))
+    }
+
+    /// Notes what the call waits for.
+    fn is_kept_out(&mut self, file: &FileKey, error: StateError) -> FsError {
+        if error == StateError::Recalling {
+            self.awaits_recall(file);
+        }
+        FsError::TryLater
+    }
+
+    /// The call cannot be executed before delegations of this file are returned or revoked.
+    pub(crate) fn awaits_recall(&mut self, file: &FileKey) {
+        self.wait_for(WaitFor::File(*file));
+    }
+}
+
+impl Shared {
+    /// No delegation of this file is being recalled any more: calls that wait for that go on.
+    pub(crate) fn delegation_is_returned(&self, file: &FileKey) {
+        self.waits.wake(&WaitFor::File(*file));
+    }
+}

@@ -1,0 +1,459 @@
+//! Delegations: grants, conflicts, recalls, revocation. Rings: unit, property, threads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::common::{BOTH, DENY_NONE, DENY_READ, LEASE_MS, READ, WRITE, address, file, session};
+use proptest::prelude::*;
+use steadfast_state::{
+    CallbackTarget, Client, Delegate, DelegationKind, Delegations, Effect, Held, LockKind,
+    LockRange, NlmError, NlmLock, NlmOwner, NotDelegated, Open, Sequenced, Session, Settings,
+    ShareAccess, ShareDeny, State, StateError, StateId,
+};
+
+const REVOKED: u32 = 0x40;
+const QUIET_MS: u64 = 30_000;
+
+fn state() -> State {
+    State::new(Settings { delegations: Delegations::Write, ..Settings::new(7) })
+}
+
+/// A client that can be called.
+fn client(state: &State, owner: &str) -> Arc<Session> {
+    let session = session(state, 0, owner, 1);
+    session.set_callback_target(CallbackTarget {
+        minor_version: 1,
+        program: 4,
+        credential: [0; 8].into(),
+    });
+    assert!(session.bind_back(1));
+    session
+}
+
+fn open(
+    state: &State,
+    client: &Arc<Client>,
+    access: ShareAccess,
+    deny: ShareDeny,
+) -> Result<StateId, StateError> {
+    state.open(client, &Open { owner: b"o", file: file(1), access, deny })
+}
+
+fn delegate(
+    state: &State,
+    now_ms: u64,
+    client: &Arc<Client>,
+    kind: DelegationKind,
+) -> Result<StateId, NotDelegated> {
+    let request = Delegate { file: file(1), kind, handle: b"handle", is_reclaim: false };
+    state.delegate(now_ms, client, &request)
+}
+
+/// The clients that are asked to return what, and whether files are free.
+fn effects(state: &State) -> (Vec<(u64, StateId)>, usize) {
+    let (mut recalls, mut returned) = (Vec::new(), 0);
+    for effect in state.take_effects() {
+        match effect {
+            Effect::Recall { client, id, file: of, handle, .. } => {
+                assert_eq!((of, &*handle), (file(1), &b"handle"[..]));
+                recalls.push((client.id().0, id));
+            }
+            Effect::Returned { file: of } => {
+                assert_eq!(of, file(1));
+                returned += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    recalls.sort_by_key(|(client, _)| *client);
+    (recalls, returned)
+}
+
+fn status_flags(session: &Arc<Session>, now_ms: u64, sequence: u32) -> u32 {
+    let request = crate::common::sequence(0, sequence);
+    match session.begin(now_ms, &request) {
+        Ok(Sequenced::New(slot)) => {
+            slot.finish(None);
+            session.told().status_flags
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_delegation_is_granted_to_who_is_alone() {
+    use DelegationKind::{Read, Write};
+    let state = state();
+    let (one, two) = (client(&state, "a"), client(&state, "b"));
+    let (one, two) = (one.client(), two.client());
+    open(&state, one, BOTH, DENY_NONE).expect("open");
+    open(&state, two, READ, DENY_NONE).expect("open");
+    assert_eq!(delegate(&state, 1, one, Write), Err(NotDelegated::Contention));
+    assert_eq!(delegate(&state, 1, two, Read), Err(NotDelegated::Contention));
+    assert_eq!(effects(&state).0, []);
+    // Both may read what neither writes.
+    let read = delegate(&state, 1, one, Read).expect("nobody else writes");
+    assert_eq!(delegate(&state, 1, one, Write), Err(NotDelegated::Upgrade));
+    assert_eq!(delegate(&state, 1, one, Read), Err(NotDelegated::HasOne));
+    assert_eq!(state.delegations(), 1);
+    state.return_delegation(one, &read, Some(&file(1))).expect("held");
+    assert_eq!(state.return_delegation(one, &read, Some(&file(1))), Err(StateError::BadStateId));
+    assert_eq!((state.delegations(), effects(&state)), (0, (vec![], 0)));
+    let counts = state.delegation_counts();
+    assert_eq!((counts.granted_read, counts.returned, counts.recalled), (1, 1, 0));
+}
+
+#[test]
+fn only_who_can_be_called_gets_one_and_only_of_the_kinds_that_are_granted() {
+    let state = state();
+    let nobody = session(&state, 0, "nobody", 1);
+    assert_eq!(
+        delegate(&state, 1, nobody.client(), DelegationKind::Read),
+        Err(NotDelegated::Resource)
+    );
+    let mut settings = Settings { delegations: Delegations::Read, ..Settings::new(7) };
+    settings.limits.delegations_a_client_max = 1;
+    let state = State::new(settings);
+    let one = client(&state, "a");
+    assert_eq!(
+        delegate(&state, 1, one.client(), DelegationKind::Write),
+        Err(NotDelegated::NotGiven)
+    );
+    delegate(&state, 1, one.client(), DelegationKind::Read).expect("granted");
+    let (kind, handle) = (DelegationKind::Read, &b"handle"[..]);
+    let other = Delegate { file: file(2), kind, handle, is_reclaim: false };
+    assert_eq!(state.delegate(1, one.client(), &other), Err(NotDelegated::Resource));
+}
+
+#[test]
+fn what_conflicts_recalls_and_waits_until_it_is_returned() {
+    use DelegationKind::{Read, Write};
+    /// Whether it conflicts with a delegation to read, and to write.
+    type Row = (&'static str, fn(&State, &Arc<Client>) -> Result<(), StateError>, bool, bool);
+    let rows: [Row; 8] = [
+        ("open to read", |s, c| open(s, c, READ, DENY_NONE).map(drop), false, true),
+        ("open to write", |s, c| open(s, c, WRITE, DENY_NONE).map(drop), true, true),
+        ("open that denies reading", |s, c| open(s, c, READ, DENY_READ).map(drop), true, true),
+        ("change", |s, c| s.begin_change(5, Some(c), &file(1)).map(drop), true, true),
+        ("change by a stranger", |s, _| s.begin_change(5, None, &file(1)).map(drop), true, true),
+        ("read", |s, c| s.begin_read(5, Some(c), &file(1)), false, true),
+        ("lock of a host to read", |s, _| nlm(s, LockKind::Read), false, true),
+        ("lock of a host to write", |s, _| nlm(s, LockKind::Write), true, true),
+    ];
+    for (name, act, with_read, with_write) in rows {
+        for (kind, conflicts) in [(Read, with_read), (Write, with_write)] {
+            let state = state();
+            let (holder, other) = (client(&state, "a"), client(&state, "b"));
+            let (holder, other) = (holder.client(), other.client());
+            let id = delegate(&state, 1, holder, kind).expect("alone");
+            // Its own acts are not in its way.
+            for access in [READ, BOTH] {
+                let own = open(&state, holder, access, DENY_NONE).expect("own");
+                state.close(holder, &own, None).expect("open");
+            }
+            drop(state.begin_change(1, Some(holder), &file(1)).expect("own"));
+            state.begin_read(1, Some(holder), &file(1)).expect("own");
+            let told = if conflicts { Err(StateError::Recalling) } else { Ok(()) };
+            for _ in 0..2 {
+                assert_eq!(act(&state, other), told, "{name}, {kind:?}");
+            }
+            let recalls = if conflicts { vec![(holder.id().0, id)] } else { vec![] };
+            assert_eq!(effects(&state), (recalls, 0), "{name}, {kind:?}: once");
+            if conflicts {
+                assert!(state.is_recall_unanswered(&file(1), &id));
+                state.return_delegation(holder, &id, None).expect("held");
+                assert_eq!(effects(&state), (vec![], 1));
+                assert_eq!(act(&state, other), Ok(()), "{name}, {kind:?}: returned");
+            }
+        }
+    }
+}
+
+fn nlm(state: &State, kind: LockKind) -> Result<(), StateError> {
+    let host = state.host(5, b"host", address()).expect("few");
+    let owner = NlmOwner { svid: 1, oh: b"oh".as_slice().into() };
+    let range = LockRange { offset: 0, length: 1 };
+    let request = NlmLock { file: file(1), owner: &owner, range, kind, waits: None };
+    match state.nlm_lock(&host, &request) {
+        Ok(()) => Ok(()),
+        Err(NlmError::State(error)) => Err(error),
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn after_a_recall_nobody_gets_one_for_a_while() {
+    let state = state();
+    let (one, two) = (client(&state, "a"), client(&state, "b"));
+    let (one, two) = (one.client(), two.client());
+    let id = delegate(&state, 10, one, DelegationKind::Read).expect("alone");
+    assert!(state.begin_change(10, Some(two), &file(1)).is_err());
+    state.return_delegation(one, &id, None).expect("held");
+    let again = |now_ms| delegate(&state, now_ms, one, DelegationKind::Read);
+    assert_eq!(again(10 + QUIET_MS - 1), Err(NotDelegated::Contention));
+    assert!(again(10 + QUIET_MS).is_ok());
+}
+
+#[test]
+fn none_is_granted_while_a_change_is_under_way() {
+    let state = state();
+    let one = client(&state, "a");
+    let change = state.begin_change(1, None, &file(1)).expect("nobody has one");
+    let asked = || delegate(&state, 1, one.client(), DelegationKind::Read);
+    assert_eq!(asked(), Err(NotDelegated::Contention));
+    drop(change);
+    assert!(asked().is_ok());
+}
+
+#[test]
+fn locks_that_others_have_or_wait_for_are_in_the_way() {
+    for (kind, is_granted) in [(LockKind::Read, true), (LockKind::Write, false)] {
+        let state = state();
+        let one = client(&state, "a");
+        assert_eq!(nlm(&state, kind), Ok(()));
+        let granted = delegate(&state, 1, one.client(), DelegationKind::Read);
+        assert_eq!(granted.is_ok(), is_granted, "{kind:?}");
+        let write = delegate(&state, 1, one.client(), DelegationKind::Write);
+        assert!(write.is_err(), "{kind:?}");
+    }
+}
+
+#[test]
+fn what_is_not_returned_in_time_is_revoked_and_the_client_is_told() {
+    let state = state();
+    let (one, two) = (client(&state, "a"), client(&state, "b"));
+    let (holder, other) = (one.client(), two.client());
+    let id = delegate(&state, 1_000, holder, DelegationKind::Write).expect("alone");
+    assert_eq!(state.judge(holder, &id, &file(1), BOTH), Ok(()));
+    assert_eq!(state.test(holder, &id), Ok(()));
+    assert_eq!(state.free(holder, &id), Err(StateError::LocksHeld));
+    assert_eq!(open(&state, other, READ, DENY_NONE), Err(StateError::Recalling));
+    assert_eq!(effects(&state).0.len(), 1);
+    // It is asked again as long as it does not answer.
+    let mut now_ms = 11_500;
+    state.tick(now_ms);
+    assert_eq!(effects(&state).0.len(), 1);
+    state.recall_is_sent(now_ms, &file(1), &id);
+    state.recall_is_answered(&file(1), &id);
+    let (mut sequence, sent_ms) = (0, now_ms);
+    while now_ms < sent_ms + LEASE_MS {
+        now_ms += 10_000;
+        sequence += 1;
+        let flags = status_flags(&one, now_ms, sequence);
+        if now_ms <= sent_ms + LEASE_MS {
+            state.tick(now_ms);
+            assert_eq!((flags, effects(&state).0), (0, vec![]));
+            assert_eq!(open(&state, other, READ, DENY_NONE), Err(StateError::Recalling));
+        }
+    }
+    state.tick(now_ms + 1);
+    assert_eq!(effects(&state), (vec![], 1));
+    assert!(open(&state, other, READ, DENY_NONE).is_ok());
+    assert_eq!(status_flags(&one, now_ms, sequence + 1), REVOKED);
+    for told in [
+        state.test(holder, &id),
+        state.judge(holder, &id, &file(1), READ),
+        state.return_delegation(holder, &id, None),
+    ] {
+        assert_eq!(told, Err(StateError::DelegationRevoked));
+    }
+    let (held, _) = state.holdings(holder.id(), 9).expect("known");
+    let kind = DelegationKind::Write;
+    assert_eq!(held[0].held, Held::Delegation { kind, is_recalled: false, is_revoked: true });
+    assert_eq!(state.free(holder, &id), Ok(()));
+    assert_eq!(state.test(holder, &id), Err(StateError::BadStateId));
+    assert_eq!(status_flags(&one, now_ms, sequence + 2), 0);
+    assert_eq!(state.delegation_counts().revoked, 1);
+}
+
+#[test]
+fn a_holder_that_is_silent_for_a_lease_loses_all_at_once() {
+    let state = state();
+    let (one, two) = (client(&state, "a"), client(&state, "b"));
+    let (holder, other) = (one.client(), two.client());
+    delegate(&state, 1, holder, DelegationKind::Write).expect("alone");
+    let late_ms = LEASE_MS + 2;
+    other.renew(late_ms);
+    state.tick(late_ms);
+    assert!(open(&state, other, BOTH, DENY_NONE).is_ok());
+    assert!(state.client(holder.id()).is_none());
+    assert_eq!((state.delegations(), effects(&state).0), (0, vec![]));
+    // One that is silent from the recall on is found by time.
+    let state = self::state();
+    let (one, two) = (client(&state, "a"), client(&state, "b"));
+    let (holder, other) = (one.client(), two.client());
+    delegate(&state, 1, holder, DelegationKind::Write).expect("alone");
+    assert!(open(&state, other, BOTH, DENY_NONE).is_err());
+    other.renew(late_ms);
+    state.tick(late_ms);
+    assert!(state.client(holder.id()).is_none());
+    assert_eq!(effects(&state).1, 1);
+    assert!(open(&state, other, BOTH, DENY_NONE).is_ok());
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Open { client: usize, access: u8, deny: u8 },
+    Close { client: usize },
+    Delegate { client: usize, is_write: bool },
+    Return { client: usize },
+    Change { client: Option<usize> },
+}
+
+fn what() -> impl Strategy<Value = What> {
+    let client = 0..3_usize;
+    prop_oneof![
+        4 => (client.clone(), 1..4_u8, 0..4_u8)
+            .prop_map(|(client, access, deny)| What::Open { client, access, deny }),
+        3 => client.clone().prop_map(|client| What::Close { client }),
+        4 => (client.clone(), any::<bool>())
+            .prop_map(|(client, is_write)| What::Delegate { client, is_write }),
+        2 => client.clone().prop_map(|client| What::Return { client }),
+        1 => proptest::option::of(client).prop_map(|client| What::Change { client }),
+    ]
+}
+
+/// A client as the model has it.
+#[derive(Clone, Copy, Default)]
+struct Model {
+    open: Option<(ShareAccess, ShareDeny)>,
+    delegation: Option<(DelegationKind, bool)>,
+}
+
+fn conflicts(kind: DelegationKind, access: ShareAccess, deny: ShareDeny) -> bool {
+    kind == DelegationKind::Write || access.contains(WRITE) || deny.contains(DENY_READ)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    /// Against a list of who has what of one file.
+    #[test]
+    fn nobody_has_what_conflicts(steps in prop::collection::vec(what(), 1..80)) {
+        let state = state();
+        let sessions = ["a", "b", "c"].map(|owner| client(&state, owner));
+        let clients = sessions.each_ref().map(|session| Arc::clone(session.client()));
+        let mut models = [Model::default(); 3];
+        let (mut opens, mut ids) = ([None; 3], [None; 3]);
+        let mut now_ms = 1;
+        for step in steps {
+            now_ms += QUIET_MS;
+            for client in &clients {
+                client.renew(now_ms);
+            }
+            // Of others, by what conflicts; those are recalled from then on.
+            let mut recall = |by: Option<usize>, conflicts: &dyn Fn(DelegationKind) -> bool| {
+                let mut is_recalling = false;
+                for (place, model) in models.iter_mut().enumerate() {
+                    if let Some((kind, is_recalled)) = &mut model.delegation
+                        && Some(place) != by && conflicts(*kind)
+                    {
+                        (*is_recalled, is_recalling) = (true, true);
+                    }
+                }
+                is_recalling
+            };
+            match step {
+                What::Open { client, access, deny } => {
+                    let access = ShareAccess::from_bits_truncate(access);
+                    let deny = ShareDeny::from_bits_truncate(deny);
+                    let is_recalling = recall(Some(client), &|kind| conflicts(kind, access, deny));
+                    let opened = open(&state, &clients[client], access, deny);
+                    assert_eq!(opened == Err(StateError::Recalling), is_recalling);
+                    if let Ok(id) = opened {
+                        opens[client] = Some(id);
+                        let own = &mut models[client].open;
+                        let before = own.unwrap_or((ShareAccess::empty(), DENY_NONE));
+                        *own = Some((before.0 | access, before.1 | deny));
+                    }
+                }
+                What::Close { client } => {
+                    if let Some(id) = opens[client].take() {
+                        state.close(&clients[client], &id, None).expect("open");
+                        models[client].open = None;
+                    }
+                }
+                What::Delegate { client, is_write } => {
+                    let kind =
+                        if is_write { DelegationKind::Write } else { DelegationKind::Read };
+                    let is_free = models.iter().enumerate().all(|(place, model)| {
+                        let is_open = model.open.is_some_and(|(access, deny)| {
+                            conflicts(kind, access, deny)
+                        });
+                        let is_held = model.delegation.is_some_and(|(of, is_recalled)| {
+                            is_write || of == DelegationKind::Write || is_recalled
+                        });
+                        if place == client { model.delegation.is_none() } else { !is_open && !is_held }
+                    });
+                    let granted = delegate(&state, now_ms, &clients[client], kind);
+                    assert_eq!(granted.is_ok(), is_free, "{granted:?}");
+                    if let Ok(id) = granted {
+                        ids[client] = Some(id);
+                        models[client].delegation = Some((kind, false));
+                    }
+                }
+                What::Return { client } => {
+                    if let Some(id) = ids[client].take() {
+                        state.return_delegation(&clients[client], &id, None).expect("held");
+                        models[client].delegation = None;
+                    }
+                }
+                What::Change { client } => {
+                    let is_recalling = recall(client, &|_| true);
+                    let by = client.map(|client| &clients[client]);
+                    let begun = state.begin_change(now_ms, by, &file(1));
+                    assert_eq!(begun.is_err(), is_recalling);
+                }
+            }
+            let held = models.iter().filter(|model| model.delegation.is_some()).count();
+            assert_eq!(state.delegations(), held as u64);
+        }
+    }
+}
+
+/// A change and somebody else's delegation are never there at the same time.
+#[test]
+fn changes_and_grants_exclude_each_other() {
+    let state = state();
+    let holders = ["a", "b"].map(|owner| client(&state, owner));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for holder in &holders {
+            let (state, is_over) = (&state, &is_over);
+            scope.spawn(move || {
+                let request = Delegate {
+                    file: file(1),
+                    kind: DelegationKind::Read,
+                    handle: b"handle",
+                    is_reclaim: false,
+                };
+                let mut now_ms = 1;
+                while !is_over.load(Ordering::Relaxed) {
+                    // Recalls keep no one from the next one.
+                    now_ms += QUIET_MS;
+                    if let Ok(id) = state.delegate(now_ms, holder.client(), &request) {
+                        state.return_delegation(holder.client(), &id, None).expect("held");
+                    }
+                }
+            });
+        }
+        let mut changes = 0;
+        let mut recalls = 0;
+        while changes < 20_000 {
+            match state.begin_change(1, None, &file(1)) {
+                Ok(change) => {
+                    changes += 1;
+                    assert_eq!(state.delegations(), 0);
+                    drop(change);
+                }
+                Err(error) => {
+                    assert_eq!(error, StateError::Recalling);
+                    recalls += 1;
+                }
+            }
+            state.take_effects();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(recalls > 0 || changes > 0);
+    });
+}
