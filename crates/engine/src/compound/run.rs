@@ -9,6 +9,7 @@ use steadfast_wire::nfs4::{CompoundHead4, NfsStat4, Op4};
 use steadfast_xdr::{Decode, Reader, Writer, XdrError};
 
 use super::ended::{EndedRun, OpPlace, append_failure};
+use super::going_on::GoesOn;
 use super::repeated::{Repeated, Waiting};
 use super::reply::{ResultPlace, set, word};
 use super::under_way;
@@ -320,10 +321,16 @@ impl<'a> Run<'_, 'a> {
             self.progress.done += 1;
             self.progress.at = r.position() - first;
             self.progress.depends |= row.is_some_and(|row| !under_way::is_told_alike(row.number));
-            if self.progress.done == 1 && self.go_on(reply) {
-                r = operations.clone();
-                if r.fixed_opaque(self.progress.at).is_err() {
-                    return Ended::With(NfsStat4::ServerFault as u32);
+            if self.progress.done == 1 {
+                match self.go_on(reply) {
+                    GoesOn::Here => {}
+                    GoesOn::Nowhere => return self.is_not_kept(&mut r, reply),
+                    GoesOn::Elsewhere => {
+                        r = operations.clone();
+                        if r.fixed_opaque(self.progress.at).is_err() {
+                            return Ended::With(NfsStat4::ServerFault as u32);
+                        }
+                    }
                 }
             }
         }
@@ -488,14 +495,27 @@ impl<'a> Run<'_, 'a> {
                 self.place.end(&mut reply.bytes, NfsStat4::Ok as u32, 1);
             }
             steadfast_state::Replayed::NotKept => {
-                let row = rest.u32().ok().and_then(|number| self.row(number));
-                let mut w = Writer::new(&mut reply.bytes);
-                w.u32(row.map_or(Op4::Illegal, |row| row.number) as u32);
-                w.u32(NfsStat4::RetryUncachedRep as u32);
+                self.refuse_not_kept(rest, reply);
                 self.place.end(&mut reply.bytes, NfsStat4::RetryUncachedRep as u32, 2);
             }
         }
         Ended::Replayed
+    }
+
+    /// Appends what the operation behind SEQUENCE tells of a request whose reply was not kept (RFC 8881
+    /// §2.10.6.1.3).
+    fn refuse_not_kept(&self, rest: &mut Reader<'_>, reply: &mut ReplyBuffer) {
+        let row = rest.u32().ok().and_then(|number| self.row(number));
+        let mut w = Writer::new(&mut reply.bytes);
+        w.u32(row.map_or(Op4::Illegal, |row| row.number) as u32);
+        w.u32(NfsStat4::RetryUncachedRep as u32);
+    }
+
+    /// The process before this one has executed the request, and could not keep what it has to say.
+    fn is_not_kept(&mut self, rest: &mut Reader<'_>, reply: &mut ReplyBuffer) -> Ended {
+        self.refuse_not_kept(rest, reply);
+        self.progress.done += 1;
+        Ended::With(NfsStat4::RetryUncachedRep as u32)
     }
 
     /// Ends the run.

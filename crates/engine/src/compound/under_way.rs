@@ -10,19 +10,24 @@
 //! | bytes | what |
 //! |---|---|
 //! | 4 | operations that have ended |
-//! | 4 | where the next one begins, in bytes from the first |
+//! | 4 | where the next one begins, in bytes from the first; `u32::MAX`: the results were too long to be kept |
 //! | | current place, saved place |
 //! | | what the next operation is to tell, if it has but to be finished: length, bytes |
 //! | rest | results of the operations behind SEQUENCE |
 
 use steadfast_shares::ShareId;
-use steadfast_state::StateId;
-use steadfast_vfs::StorageHandle;
+use steadfast_state::{StateId, UNDER_WAY_BYTES};
+use steadfast_vfs::{HANDLE_BYTES_MAX, StorageHandle};
 use steadfast_wire::nfs4::Op4;
 
 use super::{Object, Place};
 use crate::pseudo::NodeKey;
 
+const NOT_KEPT: usize = u32::MAX as usize;
+/// What [`UnderWay::without_results`] has at most: three numbers, and twice a handle with its share, and a
+/// stateid.
+const BYTES_MAX: usize = 3 * 4 + 2 * (1 + 8 + 1 + HANDLE_BYTES_MAX + 1 + 16);
+const _: () = assert!(BYTES_MAX <= UNDER_WAY_BYTES as usize);
 const NOTHING: u8 = 0;
 const NODE: u8 = 1;
 const STORED: u8 = 2;
@@ -78,6 +83,16 @@ pub(super) fn has_mark(operation: Op4) -> bool {
 }
 
 impl<'a> UnderWay<'a> {
+    /// Of a run whose results were too long: it does not go on.
+    pub(super) fn without_results(self) -> Self {
+        Self { at: NOT_KEPT, told: &[], results: &[], ..self }
+    }
+
+    /// Whether its results were kept.
+    pub(super) fn is_kept(&self) -> bool {
+        self.at != NOT_KEPT
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut to = Vec::with_capacity(self.results.len() + self.told.len() + 160);
         to.extend_from_slice(&self.done.to_le_bytes());
@@ -158,7 +173,7 @@ mod tests {
     use super::*;
 
     fn place() -> impl Strategy<Value = Place> {
-        let handle = prop::collection::vec(any::<u8>(), 1..=steadfast_vfs::HANDLE_BYTES_MAX);
+        let handle = prop::collection::vec(any::<u8>(), 1..=HANDLE_BYTES_MAX);
         let object = prop_oneof![
             Just(None),
             any::<[u8; 16]>().prop_map(|key| Some(Object::Node(NodeKey(key)))),
@@ -175,7 +190,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_was_written_is_read(
-            (done, at) in (any::<u32>(), any::<u32>()),
+            (done, at) in (any::<u32>(), 0..u32::MAX),
             (current, saved) in (place(), place()),
             told in prop::collection::vec(any::<u8>(), 0..40),
             results in prop::collection::vec(any::<u8>(), 0..40),
@@ -188,6 +203,9 @@ mod tests {
             for (read, wrote) in [(read.current, current), (read.saved, saved)] {
                 prop_assert_eq!((read.object, read.stateid), (wrote.object, wrote.stateid));
             }
+            prop_assert!(read.is_kept());
+            let short = UnderWay { done, at, current, saved, told, results }.without_results().encode();
+            prop_assert!(short.len() <= BYTES_MAX && !UnderWay::decode(&short).expect("whole").is_kept());
             let head = bytes.len() - results.len();
             for cut in 0..head {
                 prop_assert!(UnderWay::decode(&bytes[..cut]).is_none());

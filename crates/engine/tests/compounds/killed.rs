@@ -316,6 +316,43 @@ fn of_several_changes_none_is_made_again() {
     assert_eq!(send(&bench, &client, &message).ended(), done(6));
 }
 
+#[test]
+fn what_was_done_behind_a_long_reply_is_not_done_again() {
+    let bench = Bench::new();
+    // Replies of 300 bytes are kept.
+    let mut client = Client::with_kept_bytes(&bench, "long", 300);
+    let dir = client.handle(&["srv", "a"]);
+    let ops = client.next(false).put(&dir).open(b"o", "file").write(&[7; 400]);
+    let said = client.send(&ops);
+    assert_eq!(said.ended(), done(4));
+    let head = [Op4::Open as u32, 0].map(u32::to_be_bytes).concat();
+    let at = 8 + said.bytes.windows(8).position(|it| it == head).unwrap();
+    let stateid = said.bytes[at..at + 16].to_vec();
+    let read = |ops: Ops| {
+        ops.op(Op4::Read, |w| {
+            w.fixed_opaque(&stateid);
+            w.u64(0);
+            w.u32(400);
+        })
+    };
+    let ops = read(client.next(false).put(&dir).lookup("file")).op(Op4::Close, |w| {
+        w.u32(0);
+        w.fixed_opaque(&stateid);
+    });
+    let message = cut_off(&client, &set_mode(ops));
+    others_keep(&bench, "first");
+    let bench = bench.restarted();
+    let mut client = client.at(&bench);
+    for _ in 0..2 {
+        let said = send(&bench, &client, &message);
+        assert_eq!(said.ended(), failed(NfsStat4::RetryUncachedRep, 2));
+        assert_eq!(said.last(), (Op4::PutFh as u32, NfsStat4::RetryUncachedRep as u32));
+    }
+    // It was closed once, and the slot goes on.
+    let ops = client.next(false).put(&dir).lookup("file");
+    assert_eq!(client.send(&read(ops)).ended(), failed(NfsStat4::BadStateId, 4));
+}
+
 /// Executes a message while its storage hangs.
 fn while_it_hangs(
     bench: &Bench,
