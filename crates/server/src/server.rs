@@ -422,7 +422,9 @@ fn engine(
     let nsm = Nsm::open(&state.path, clients.is_lost)?;
     clients.keep(&mut engine);
     client_records::keep(&state.path, &mut engine)?;
-    Ok((Arc::new(engine), nsm))
+    let engine = Arc::new(engine);
+    crate::client_state::make_stable(&engine);
+    Ok((engine, nsm))
 }
 
 /// Hosts that have lost their locks may take them again before anybody else gets one. It is one grace

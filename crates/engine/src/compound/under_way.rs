@@ -34,7 +34,7 @@ const STORED: u8 = 2;
 
 /// How far a run has come.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct UnderWay<'a> {
+pub(crate) struct UnderWay<'a> {
     /// Operations that have ended.
     pub(super) done: u32,
     /// Where the next one begins, in bytes from the first.
@@ -91,6 +91,16 @@ impl<'a> UnderWay<'a> {
     /// Whether its results were kept.
     pub(super) fn is_kept(&self) -> bool {
         self.at != NOT_KEPT
+    }
+
+    /// The shares whose objects a run had as the current and the saved one.
+    pub(crate) fn shares(bytes: &'a [u8]) -> impl Iterator<Item = ShareId> {
+        let known = Self::decode(bytes);
+        let places = known.map(|known| [known.current, known.saved]);
+        places.into_iter().flatten().filter_map(|place| match place.object? {
+            Object::Stored(share, _) => Some(share),
+            Object::Node(_) => None,
+        })
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {

@@ -8,6 +8,7 @@ use steadfast_engine::{BegunReplies, PutOffCall, ReplyBuffer, Verdict, call_of};
 use steadfast_recovery::{
     Action, BegunCall, BegunOutcome, FileSystemIdentity, ObjectKey, Place, Unlinked,
 };
+use steadfast_shares::ShareId;
 use steadfast_vfs::{Attr, CallName, DeviceNumber, FileKind, StorageHandle, Time};
 use steadfast_wire::nfs4::{NfsStat4, Op4};
 use steadfast_xdr::Reader;
@@ -439,6 +440,35 @@ fn cut_off_0(bench: &Bench, ops: &Ops) -> (Vec<u8>, Vec<u8>) {
 
 fn operation_of(call: &[u8], operation: u32) -> Vec<u8> {
     [call, &operation.to_le_bytes()].concat()
+}
+
+#[test]
+fn what_is_not_stable_yet_is_not_told() {
+    let bench = Bench::new();
+    let mut client = Client::new(&bench, "unstable");
+    let dir = client.handle(&["srv", "a"]);
+    let ops = make_directory(client.next(false).put(&dir), "one").put(&dir);
+    let message = cut_off(&client, &make_directory(ops, "two"));
+    let bench = bench.restarted_unsynced();
+    let mut client = client.at(&bench);
+    let share = ShareId(1);
+    assert_eq!(bench.engine.unsynced_shares(), [share]);
+    for _ in 0..2 {
+        let said = send(&bench, &client, &message);
+        assert_eq!(said.ended(), failed(NfsStat4::Delay, 1));
+        assert_eq!(said.last(), (Op4::Sequence as u32, NfsStat4::Delay as u32));
+    }
+    // Others do not wait.
+    let mut other = Client::new(&bench, "other");
+    let ops = other.next(false).put(&dir).open(b"o", "file");
+    assert_eq!(other.send(&ops).ended(), done(3));
+    bench.engine.share_is_synced(share);
+    let mark = name_of_mark(&client, &message, 4);
+    bench.engine.remember_replayed(&told(&mark, made(3)), 0);
+    let said = send(&bench, &client, &message);
+    assert_eq!(said.ended(), done(5));
+    let next = client.next(false).put(&dir);
+    assert_eq!(client.send(&next).ended(), done(2));
 }
 
 #[test]
