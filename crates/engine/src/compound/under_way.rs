@@ -93,6 +93,11 @@ impl<'a> UnderWay<'a> {
         self.at != NOT_KEPT
     }
 
+    /// Whether a run had come beyond an operation, or does not go on, by the bytes that say so.
+    pub(crate) fn is_behind(bytes: &'a [u8], operation: u32) -> bool {
+        Self::decode(bytes).is_some_and(|known| known.done > operation || !known.is_kept())
+    }
+
     /// The shares whose objects a run had as the current and the saved one.
     pub(crate) fn shares(bytes: &'a [u8]) -> impl Iterator<Item = ShareId> {
         let known = Self::decode(bytes);
@@ -216,6 +221,7 @@ mod tests {
             prop_assert!(read.is_kept());
             let short = UnderWay { done, at, current, saved, told, results }.without_results().encode();
             prop_assert!(short.len() <= BYTES_MAX && !UnderWay::decode(&short).expect("whole").is_kept());
+            prop_assert!(UnderWay::is_behind(&short, u32::MAX) && !UnderWay::is_behind(&bytes, done));
             let head = bytes.len() - results.len();
             for cut in 0..head {
                 prop_assert!(UnderWay::decode(&bytes[..cut]).is_none());

@@ -4,7 +4,7 @@
 //! The host drops what is parked, as a kill does. What the process has kept of the state is what it had
 //! written by then; what begun marks tell, the test says.
 
-use steadfast_engine::{BegunReplies, PutOffCall, ReplyBuffer, Verdict, call_of};
+use steadfast_engine::{BegunReplies, PutOffCall, ReplyBuffer, Verdict, call_of, may_be_under_way};
 use steadfast_recovery::{
     Action, BegunCall, BegunOutcome, FileSystemIdentity, ObjectKey, Place, Unlinked,
 };
@@ -440,6 +440,20 @@ fn cut_off_0(bench: &Bench, ops: &Ops) -> (Vec<u8>, Vec<u8>) {
 
 fn operation_of(call: &[u8], operation: u32) -> Vec<u8> {
     [call, &operation.to_le_bytes()].concat()
+}
+
+#[test]
+fn what_a_request_has_gone_beyond_is_not_looked_at() {
+    let bench = Bench::new();
+    let mut client = Client::new(&bench, "beyond");
+    let dir = client.handle(&["srv", "a"]);
+    // The directory is not as CREATE has made it.
+    let ops = set_mode(make_directory(client.next(false).put(&dir), "new"));
+    let message = cut_off(&client, &ops);
+    let image = bench.image();
+    let may_be =
+        |operation| may_be_under_way(&name_of_mark(&client, &message, operation), Some(&image));
+    assert!(!may_be(2) && may_be(3));
 }
 
 #[test]
