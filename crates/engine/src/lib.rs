@@ -69,7 +69,7 @@ pub use outbound::{Grant, Outbound, OutboundCall};
 pub use peer::{Peer, Transport};
 pub use program::OptionalVersions;
 pub use programs::{ServedVersion, to_register};
-pub use record::{BEHIND_CHANGE_BYTES_MAX, call_of};
+pub use record::{BEHIND_CHANGE_BYTES_MAX, call_of, kept_as};
 pub use record_keeper::RecordKeeper;
 pub use reply::{CallFacts, ReplyBuffer};
 pub use reply_cache::{MemoryPressure, ReplyCacheUsage};

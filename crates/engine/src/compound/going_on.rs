@@ -7,7 +7,7 @@ use steadfast_wire::nfs4::{NfsStat4, Op4};
 
 use super::run::{Progress, Run};
 use super::under_way::{self, UnderWay};
-use crate::begun_outcomes::{DoneOp, OpOutcome};
+use crate::begun_outcomes::OpOutcome;
 use crate::call_mark::CallMark;
 use crate::host::Room;
 use crate::reply::ReplyBuffer;
@@ -142,10 +142,7 @@ impl<'c> Run<'_, 'c> {
     /// What the process before this one has done by the operation that is being executed, if it has: it
     /// is stable, and must not be done again.
     pub(crate) fn done_before(&mut self) -> Option<OpOutcome> {
-        let DoneOp { operation, outcome } = self.progress.before?;
-        if operation != self.progress.done {
-            return None;
-        }
+        let outcome = self.progress.before.of(self.progress.done)?;
         self.promise(Durable::promising_nothing(()));
         Some(outcome)
     }
@@ -188,7 +185,7 @@ impl<'c> Run<'_, 'c> {
             return self.nfs4.outcomes.has(mark);
         }
         let Progress { before, told_before, done, .. } = &self.progress;
-        before.is_some_and(|before| before.operation >= *done)
+        before.has_from(*done)
             || told_before.as_ref().is_some_and(|(operation, _)| operation >= done)
     }
 

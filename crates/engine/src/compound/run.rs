@@ -14,7 +14,7 @@ use super::repeated::{Repeated, Waiting};
 use super::reply::{ResultPlace, set, word};
 use super::under_way;
 use super::{OpRow, Stands, Versions};
-use crate::begun_outcomes::DoneOp;
+use crate::begun_outcomes::DoneOps;
 use crate::call::{Call, Outcome, Target};
 use crate::call_mark::CallMark;
 use crate::host::Room;
@@ -150,8 +150,8 @@ pub(crate) struct Progress {
     pub(crate) owner: Option<OwnerInUse>,
     /// Whether an operation has ended that would tell something else after the next ones.
     pub(super) depends: bool,
-    /// What the process before this one has done of it: an operation, and what it is to tell.
-    pub(super) before: Option<DoneOp>,
+    /// What the process before this one has done of it: operations, and what one of them is to tell.
+    pub(super) before: DoneOps,
     pub(super) told_before: Option<(u32, Box<[u8]>)>,
     /// Since when it waits so that it may tell that.
     pub(super) waits_since_ms: Option<u64>,

@@ -486,6 +486,22 @@ fn what_is_not_stable_yet_is_not_told() {
 }
 
 #[test]
+fn without_a_session_all_of_several_changes_are_known() {
+    let bench = Bench::new();
+    let dir = Client::new(&bench, "handle").handle(&["srv", "a"]);
+    let ops = make_directory(Ops::default().put(&dir), "one").put(&dir);
+    let (message, call) = cut_off_0(&bench, &make_directory(ops, "two").plain(Op4::GetFh));
+    let bench = bench.restarted();
+    for (operation, number) in [(1, 2), (3, 3)] {
+        let mark = operation_of(&call, operation);
+        bench.engine.remember_replayed(&told(&mark, made(number)), 0);
+    }
+    let said = Result4::of(&bench.send(&peer(101), &message));
+    assert_eq!(said.ended(), done(5));
+    assert_eq!(Result4::of(&bench.send(&peer(101), &message)), said);
+}
+
+#[test]
 fn without_a_session_it_waits_too() {
     let bench = Bench::new();
     let dir = Client::new(&bench, "handle").handle(&["srv", "a"]);
