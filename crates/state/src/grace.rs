@@ -193,6 +193,7 @@ impl State {
     /// before them.
     pub fn records_are_kept(&self, taken: u64) {
         self.journal.records.are_kept(taken);
+        self.free_what_is_kept();
     }
 
     /// Takes up the records that another process has left. Those of other instances may reclaim: a

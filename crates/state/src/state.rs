@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use crate::client::Kind;
 use crate::files::Files;
+use crate::gate::StruckDenies;
 use crate::grace::Grace;
 use crate::hosts::{Effects, Hosts};
 use crate::image::Journal;
@@ -31,6 +32,7 @@ pub struct State {
     pub(crate) registry: Mutex<Registry>,
     pub(crate) sessions: SessionTable,
     pub(crate) files: Files,
+    pub(crate) struck_denies: Mutex<StruckDenies>,
     /// Opens of all clients.
     pub(crate) opens: AtomicU32,
     /// Locked ranges and lock stateids of all clients.
@@ -68,6 +70,7 @@ impl State {
             clock_ms,
             sessions: SessionTable::new(settings.instance, sessions_max),
             files: Files::new(Effects::new(Arc::clone(&locks))),
+            struck_denies: Mutex::default(),
             opens: AtomicU32::new(0),
             locks,
             hosts: Hosts::default(),

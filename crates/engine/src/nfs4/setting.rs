@@ -4,7 +4,7 @@ use steadfast_state::ShareAccess;
 use steadfast_wire::nfs4::{NfsStat4, Op4, SetAttr4Args};
 use steadfast_xdr::{Encode, Writer};
 
-use super::stateids::{client_of, file_key, given};
+use super::stateids::{client_of, file_key, given, judge};
 use super::status::OrStatus;
 use super::{changing, fattr_decode};
 use crate::compound::{Op, Run};
@@ -29,9 +29,8 @@ impl Op for SetAttr {
         if set.size.is_some() {
             let id = given(run, &arguments.stateid)?;
             let client = client_of(run, &id)?;
-            let state = &run.nfs4.state;
-            let (_, target) = run.stored(NfsStat4::RoFs)?;
-            state.judge(&client, &id, &file_key(target), ShareAccess::WRITE).or_status()?;
+            let file = file_key(run.stored(NfsStat4::RoFs)?.1);
+            judge(run, &client, &id, &file, ShareAccess::WRITE)?;
         }
         let (_, target) = changing::stored(run)?;
         let durable = target.storage.set_attributes(&target.caller(), &target.handle, &set, None);

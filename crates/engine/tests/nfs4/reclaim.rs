@@ -4,17 +4,21 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use steadfast_engine::{ClientRecords, Export, RecordKeeper};
+use steadfast_engine::{ClientRecords, Export, Outbound, OutboundCall, RecordKeeper};
+use steadfast_wire::nfs3::StableHow;
 use steadfast_wire::nfs4::{
-    Lock4Args, LockOwner4, LockType4, Locker4, NfsStat4, Op4, Open4Args, OpenClaim4, OpenHow4,
-    Read4Args, ReclaimComplete4Args, Remove4Args, Rename4Args, StateId4,
+    DestroySession4Args, Lock4Args, LockOwner4, LockType4, Locker4, NfsStat4, Op4, Open4Args,
+    OpenClaim4, OpenHow4, Read4Args, ReclaimComplete4Args, Remove4Args, Rename4Args, StateId4,
+    Write4Args,
 };
+use steadfast_xdr::Reader;
 
-use crate::compounds::{Ops, Reply, stateid};
-use crate::harness::{Client, Server, channel, everything, export, rule, sender, share};
+use crate::compounds::{HEADER_BYTES, Ops, Reply, stateid, xdr};
+use crate::harness::{Client, Sender, Server, channel, everything, export, rule, sender, share};
 use crate::v40::{self, ANONYMOUS, Client0};
 
 const LEASE_MS: u64 = 90_000;
+const JUKEBOX: u32 = 10_008;
 const RESTART_RECLAIM_NEEDED: u32 = 0x100;
 
 /// A disk that may be full.
@@ -249,3 +253,44 @@ fn nobody_is_told_of_what_he_got_before_the_records_are_stable() {
     opened(two.run(&ops));
     assert_eq!(machine.disk.owners(), ["d"]);
 }
+
+#[test]
+fn what_a_silent_client_denied_is_free_when_its_record_is_gone() {
+    let mut machine = Machine::new();
+    let server = machine.start();
+    let one = Client::new(&server, b"c", sender(1));
+    let root = one.handle(&[b"a"]);
+    let files = [b"f", b"g"].map(|name| server.make_file(&root, name, 0o666));
+    for file in &files {
+        opened(one.run(&Ops::put(file).then(&open(OpenClaim4::Fh))));
+    }
+    server.now_ms.set(LEASE_MS + 1);
+    let two = Client::new(&server, b"d", sender(2));
+    machine.disk.is_full.store(true, Ordering::Relaxed);
+    let write =
+        Write4Args { stateid: ANONYMOUS, offset: 0, stable: StableHow::FileSync, data: b"x" };
+    let write = |file: &[u8]| two.run(&Ops::put(file).op(Op4::Write, &write));
+    let by_nfs3 = |file: &[u8]| {
+        let body = xdr(|w| {
+            w.opaque(file);
+            for word in [0, 0, 1, 2] {
+                w.u32(word);
+            }
+            w.opaque(b"x");
+        });
+        let reply = server.send(&two.from, &server.message(&two.from, 3, 7, &body)).unwrap();
+        Reader::new(&reply[HEADER_BYTES..]).u32().unwrap()
+    };
+    // Also the second time, when it has been struck off.
+    for _ in 0..2 {
+        for file in &files {
+            write(file).fails(Op4::Write, NfsStat4::Delay);
+            assert_eq!(by_nfs3(file), JUKEBOX);
+        }
+    }
+    machine.disk.is_full.store(false, Ordering::Relaxed);
+    write(&files[0]).succeeds();
+    assert!(machine.disk.owners().is_empty());
+    assert_eq!(by_nfs3(&files[1]), 0);
+}
+

@@ -186,6 +186,11 @@ impl RecordJournal {
         self.kept.load(Ordering::Acquire) < self.noted.load(Ordering::Acquire)
     }
 
+    /// Whether the first so many events are stable, or nobody keeps any.
+    pub(crate) fn has_kept(&self, count: u64) -> bool {
+        self.kept.load(Ordering::Acquire) >= count
+    }
+
     pub(crate) fn noted(&self) -> u64 {
         self.noted.load(Ordering::Acquire)
     }
