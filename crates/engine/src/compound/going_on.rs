@@ -147,6 +147,11 @@ impl<'c> Run<'_, 'c> {
         Some(outcome)
     }
 
+    /// Whether the process before this one has made an object by the operation that is being executed.
+    pub(crate) fn has_made_before(&self) -> bool {
+        matches!(self.progress.before.of(self.progress.done), Some(OpOutcome::Made(_)))
+    }
+
     /// The same of an operation that makes an object.
     pub(crate) fn made_before(&mut self) -> Option<StorageHandle> {
         match self.done_before()? {
@@ -165,7 +170,7 @@ impl<'c> Run<'_, 'c> {
         if self.call.lacks_room == Some(Room::Later) {
             return true;
         }
-        if status != NfsStat4::Delay || !self.has_untold() {
+        if !matches!(status, NfsStat4::Delay | NfsStat4::Grace) || !self.has_untold() {
             return false;
         }
         let now_ms = self.call.now_ms;

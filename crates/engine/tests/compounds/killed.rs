@@ -216,6 +216,33 @@ fn what_a_mark_tells_is_not_done_again() {
 }
 
 #[test]
+fn what_was_done_is_told_in_the_grace_period_too() {
+    for removes in [true, false] {
+        let bench = Bench::new();
+        let mut client = Client::new(&bench, "killed");
+        let dir = client.handle(&["srv", "a"]);
+        let ops = client.next(false).put(&dir).open(b"o", "old");
+        assert_eq!(client.send(&ops).ended(), done(3));
+        let ops = client.next(false).put(&dir);
+        let ops = if removes { remove(ops, "old") } else { open_new(ops, b"o", "new") };
+        let message = cut_off(&client, &ops);
+        let bench = bench.restarted();
+        let mut client = client.at(&bench);
+        bench.engine.begin_grace(90_000);
+        let mark = name_of_mark(&client, &message, 2);
+        let outcome = if removes { BegunOutcome::Changed } else { made(3) };
+        bench.engine.remember_replayed(&told(&mark, outcome), 0);
+        let said = send(&bench, &client, &message);
+        assert_eq!(said.ended(), done(3), "{removes}");
+        assert_eq!(send(&bench, &client, &message), said);
+        // What was not done before waits.
+        let ops = client.next(false).put(&dir);
+        let ops = if removes { remove(ops, "x") } else { open_new(ops, b"o", "x") };
+        assert_eq!(client.send(&ops).ended(), failed(NfsStat4::Grace, 3));
+    }
+}
+
+#[test]
 fn a_mark_of_another_request_says_nothing() {
     let bench = Bench::new();
     let mut client = Client::new(&bench, "other");
