@@ -31,8 +31,9 @@ const NEXT_RECLAIM_MS: u64 = 10_000;
 struct Former {
     /// The lives of each owner that have had state.
     lives: HashMap<Key, Vec<Life>>,
-    /// Those who have not said yet that they have all.
-    reclaiming: HashSet<Key>,
+    /// Those who have not said yet that they have all, with their principals: nobody else says so for
+    /// them.
+    reclaiming: HashSet<(Key, Box<[u8]>)>,
 }
 
 /// The grace period.
@@ -135,10 +136,10 @@ impl State {
             registry.identity(client.id())
         };
         if self.grace.until_ms.load(Ordering::Relaxed) > 0
-            && let Some(Identity { is_set, owner, .. }) = identity
+            && let Some(Identity { is_set, owner, principal, .. }) = identity
         {
             self.end_grace_if(|grace, former| {
-                former.reclaiming.remove(&(is_set, owner));
+                former.reclaiming.remove(&((is_set, owner), principal));
                 former.reclaiming.is_empty() && !grace.has_hosts.load(Ordering::Relaxed)
             });
         }
@@ -212,7 +213,7 @@ impl State {
             // The others may have lost a part of what they had to somebody else.
             if record.is_complete {
                 let key = (record.is_set, record.owner.clone());
-                former.reclaiming.insert(key.clone());
+                former.reclaiming.insert((key.clone(), record.principal.clone()));
                 let life = (record.principal.clone(), record.verifier);
                 former.lives.entry(key).or_default().push(life);
             }

@@ -294,3 +294,19 @@ fn what_a_silent_client_denied_is_free_when_its_record_is_gone() {
     assert_eq!(by_nfs3(&files[1]), 0);
 }
 
+#[test]
+fn another_user_does_not_say_for_a_client_that_it_has_all() {
+    let (mut machine, _, file) = with_loss();
+    let server = machine.start();
+    let liar = Sender { uid: 77, ..sender(2) };
+    let liar = Client::with(&server, b"c", liar, channel());
+    complete(&liar).succeeds();
+    assert!(server.engine.is_in_grace(), "it may still reclaim");
+    // It has nothing, and gives way.
+    let destroy = DestroySession4Args { sessionid: liar.session };
+    server.run(&liar.from, &Ops::new().op(Op4::DestroySession, &destroy)).succeeds();
+    let client = reclaiming(&server, b"c");
+    opened(client.run(&Ops::put(&file).then(&open(OpenClaim4::Previous(0)))));
+    complete(&client).succeeds();
+    assert!(!server.engine.is_in_grace());
+}
