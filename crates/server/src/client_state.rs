@@ -7,6 +7,7 @@ use steadfast_durability::{FoundState, StateImageFile};
 use steadfast_engine::{Engine, StateImage};
 
 use crate::StartError;
+use crate::client_records::Records;
 use crate::state_directory::StateDirectory;
 
 /// The state that this process begins with.
@@ -25,7 +26,8 @@ impl ClientState {
     ///
     /// # Errors
     /// Those of the file that counts the instances.
-    pub(crate) fn find(state: &StateDirectory) -> Result<Self, StartError> {
+    pub(crate) fn find(state: &StateDirectory, records: &Records) -> Result<Self, StartError> {
+        let begin = || state.next_instance(|next| records.begin_instance(next));
         let last = state.last_instance()?;
         let found = FoundState::find(&state.path).unwrap_or_else(|error| {
             tracing::warn!("cannot read what clients had opened and locked, it is lost: {error}");
@@ -36,7 +38,7 @@ impl ClientState {
         let is_found = found.is_some();
         let (instance, image) = match found {
             Some(FoundState { instance, image }) => (instance, image),
-            None => (state.next_instance()?, StateImage::default()),
+            None => (begin()?, StateImage::default()),
         };
         match StateImageFile::create(&state.path, instance) {
             Ok(file) => Ok(Self { instance, is_lost: !is_found, kept: Some((image, file)) }),
@@ -45,7 +47,7 @@ impl ClientState {
                     "cannot keep what clients open and lock: {error}; they lose their locks whenever \
                      the server ends"
                 );
-                let instance = if is_found { state.next_instance()? } else { instance };
+                let instance = if is_found { begin()? } else { instance };
                 Ok(Self { instance, is_lost: true, kept: None })
             }
         }

@@ -401,7 +401,8 @@ fn engine(
     access: &Arc<Access>,
 ) -> Result<(Arc<Engine>, Nsm), StartError> {
     let history_s = settings.reply_cache_history_s.unwrap_or(REPLY_CACHE_HISTORY_S);
-    let clients = ClientState::find(state)?;
+    let records = client_records::Records::open(state)?;
+    let clients = ClientState::find(state, &records)?;
     let mut engine = Engine::with_authority(
         EngineConfig {
             instance: clients.instance,
@@ -421,7 +422,7 @@ fn engine(
     // Once the new state is kept, no later start knows that there was another before.
     let nsm = Nsm::open(&state.path, clients.is_lost)?;
     clients.keep(&mut engine);
-    client_records::keep(&state.path, &mut engine)?;
+    records.keep(&mut engine)?;
     let engine = Arc::new(engine);
     crate::client_state::make_stable(&engine);
     Ok((engine, nsm))
