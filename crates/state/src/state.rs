@@ -163,6 +163,7 @@ impl State {
         self.end_all(left);
         self.forget_owners(now_ms);
         self.judge_waiting(now_ms);
+        self.offer_effects();
         // Its end is noted.
         self.is_in_grace(now_ms);
     }

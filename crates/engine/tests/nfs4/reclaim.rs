@@ -16,6 +16,7 @@ use steadfast_xdr::Reader;
 use crate::compounds::{HEADER_BYTES, Ops, Reply, stateid, xdr};
 use crate::harness::{Client, Sender, Server, channel, everything, export, rule, sender, share};
 use crate::v40::{self, ANONYMOUS, Client0};
+use crate::v40_owners::lock_by_nlm;
 
 const LEASE_MS: u64 = 90_000;
 const JUKEBOX: u32 = 10_008;
@@ -292,6 +293,52 @@ fn what_a_silent_client_denied_is_free_when_its_record_is_gone() {
     write(&files[0]).succeeds();
     assert!(machine.disk.owners().is_empty());
     assert_eq!(by_nfs3(&files[1]), 0);
+}
+
+/// Who sends calls to clients.
+#[derive(Default)]
+struct Sent(Mutex<Vec<OutboundCall>>);
+
+impl Outbound for Sent {
+    fn send(&self, call: OutboundCall) {
+        self.0.lock().unwrap().push(call);
+    }
+
+    fn record(&self, _: &[u8], _: std::net::IpAddr) -> bool {
+        true
+    }
+
+    fn own_name(&self) -> &str {
+        "server"
+    }
+
+    fn state_number(&self) -> u32 {
+        1
+    }
+}
+
+#[test]
+fn a_grant_is_told_once_the_record_is_stable_of_who_has_lost_the_lock() {
+    const BLOCKED: u32 = 3;
+    let mut machine = Machine::new();
+    let server = machine.start();
+    let sent = Arc::new(Sent::default());
+    server.engine.set_outbound(Arc::clone(&sent) as _);
+    let one = Client::new(&server, b"c", sender(1));
+    let root = one.handle(&[b"a"]);
+    let file = server.make_file(&root, b"f", 0o666);
+    let id = opened(one.run(&Ops::put(&file).then(&open(OpenClaim4::Fh))));
+    one.run(&Ops::put(&file).then(&lock(id, false))).succeeds();
+    assert_eq!(lock_by_nlm(&server, &file, b"o", true), BLOCKED);
+    machine.disk.is_full.store(true, Ordering::Relaxed);
+    for tick in 1..4 {
+        server.engine.tick(LEASE_MS + 1000 * tick);
+        assert!(sent.0.lock().unwrap().is_empty());
+    }
+    machine.disk.is_full.store(false, Ordering::Relaxed);
+    server.engine.tick(LEASE_MS + 4000);
+    assert!(machine.disk.owners().is_empty());
+    assert_eq!(sent.0.lock().unwrap().len(), 1, "it is not forgotten");
 }
 
 #[test]

@@ -7,8 +7,8 @@ use steadfast_wire::nfs4::{
 };
 use steadfast_xdr::{Decode, Reader};
 
-use crate::compounds::{Ops, Reply};
-use crate::harness::{Server, sender};
+use crate::compounds::{Ops, Reply, xdr};
+use crate::harness::{Host, Server, sender};
 use crate::v40::{
     ANONYMOUS, Client0, close, confirm_open, created, open_arguments, opened, read, second, write,
 };
@@ -169,6 +169,30 @@ fn lock_owners_have_sequences_of_their_own() {
     client.run(&unlocking).fails(Op4::LockU, NfsStat4::BadStateId);
     client.run(&release(client.id, b"never known")).succeeds();
     client.run(&release(1, b"l")).fails(Op4::ReleaseLockOwner, NfsStat4::StaleClientId);
+}
+
+/// The status of a LOCK of all bytes by a host that speaks NLM, and waits for it or not.
+pub(crate) fn lock_by_nlm(server: &Server, file: &[u8], owner: &[u8], waits: bool) -> u32 {
+    const NLM: u32 = 100_021;
+    let (version, lock) = (4, 2);
+    let body = xdr(|w| {
+        w.opaque(b"");
+        w.bool(waits);
+        w.bool(true);
+        w.opaque(b"host");
+        w.opaque(file);
+        w.opaque(owner);
+        w.u32(7);
+        w.u64(0);
+        w.u64(0);
+        w.bool(false);
+        w.u32(0);
+    });
+    let from = sender(2);
+    let mut message = server.message(&from, version, lock, &body);
+    message[12..16].copy_from_slice(&NLM.to_be_bytes());
+    let reply = server.send(&from, &message).unwrap();
+    Reader::new(&reply[reply.len() - 4..]).u32().unwrap()
 }
 
 #[test]
