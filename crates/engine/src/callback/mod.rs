@@ -10,12 +10,12 @@
 
 mod message;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use steadfast_state::{CallbackEnd, CallbackSlot, Client, Session};
+use steadfast_state::{CallbackEnd, CallbackSlot, Client, ClientId, Session};
 use steadfast_wire::nfs4::NfsStat4;
 use steadfast_wire::rpc::ReplyHeader;
 use steadfast_xdr::{Decode, Reader};
@@ -82,23 +82,45 @@ struct InFlight {
 struct Table {
     /// By xid.
     in_flight: HashMap<u32, InFlight>,
-    waiting: VecDeque<Notice>,
+    waiting: Waiting,
 }
 
-impl Table {
+/// What waits for a slot or a connection, by client: never more of one than are looked through.
+#[derive(Default)]
+struct Waiting {
+    by_client: HashMap<ClientId, Vec<Notice>>,
+    count: usize,
+}
+
+impl Waiting {
     /// Keeps something for later, if it is not kept already and there is room.
     fn keep(&mut self, notice: Notice) {
-        let of_client = |other: &&Notice| other.client.id() == notice.client.id();
-        let is_known = self
-            .waiting
-            .iter()
-            .any(|other| other.client.id() == notice.client.id() && other.asked == notice.asked);
-        if !is_known
-            && self.waiting.len() < WAITING_MAX
-            && self.waiting.iter().filter(of_client).count() < WAITING_A_CLIENT_MAX
-        {
-            self.waiting.push_back(notice);
+        if self.count >= WAITING_MAX {
+            return;
         }
+        let of_client = self.by_client.entry(notice.client.id()).or_default();
+        let is_known = of_client.iter().any(|other| other.is_same(&notice));
+        if !is_known && of_client.len() < WAITING_A_CLIENT_MAX {
+            of_client.push(notice);
+            self.count += 1;
+        }
+    }
+
+    /// Forgets what is kept of the same.
+    fn forget(&mut self, notice: &Notice) {
+        let id = notice.client.id();
+        let Some(of_client) = self.by_client.get_mut(&id) else { return };
+        let before = of_client.len();
+        of_client.retain(|other| !other.is_same(notice));
+        self.count -= before - of_client.len();
+        if of_client.is_empty() {
+            self.by_client.remove(&id);
+        }
+    }
+
+    /// All of it, of each client in its order.
+    fn into_all(self) -> impl Iterator<Item = Notice> {
+        self.by_client.into_values().flatten()
     }
 }
 
@@ -116,7 +138,7 @@ impl Callbacks {
     fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
         let mut table = self.table.lock();
         let changed = change(&mut table);
-        self.count.store(table.in_flight.len() + table.waiting.len(), Ordering::Relaxed);
+        self.count.store(table.in_flight.len() + table.waiting.count, Ordering::Relaxed);
         changed
     }
 
@@ -169,7 +191,7 @@ impl Shared {
         let asked = Asked::LockIsFree { handle, client: client.id().0, owner };
         let notice = Notice { client, asked, since_ms: now_ms, due_ms: now_ms };
         if let Some(notice) = self.begin_callback(notice, now_ms) {
-            self.callbacks.change(|table| table.keep(notice));
+            self.callbacks.change(|table| table.waiting.keep(notice));
         }
     }
 
@@ -211,7 +233,7 @@ impl Shared {
     /// Sends what waits for a slot or connection, as far as there are some.
     fn send_waiting(&self, now_ms: u64) {
         let waiting = self.callbacks.change(|table| std::mem::take(&mut table.waiting));
-        for notice in waiting {
+        for notice in waiting.into_all() {
             let kept = if notice.is_useless(now_ms) {
                 None
             } else if notice.due_ms > now_ms {
@@ -220,7 +242,7 @@ impl Shared {
                 self.begin_callback(notice, now_ms)
             };
             if let Some(notice) = kept {
-                self.callbacks.change(|table| table.keep(notice));
+                self.callbacks.change(|table| table.waiting.keep(notice));
             }
         }
     }
@@ -228,7 +250,7 @@ impl Shared {
     fn keep_for_later(&self, notice: Notice, now_ms: u64) {
         if !notice.is_useless(now_ms) {
             let due_ms = now_ms.saturating_add(DELAY_MS);
-            self.callbacks.change(|table| table.keep(Notice { due_ms, ..notice }));
+            self.callbacks.change(|table| table.waiting.keep(Notice { due_ms, ..notice }));
         }
     }
 
@@ -271,9 +293,9 @@ impl Shared {
                 if was_passed_on != next.is_none() {
                     let notice = call.notice.clone();
                     // Its other sessions have a try while there is no connection, and none afterwards.
-                    table.waiting.retain(|other| !other.is_same(&notice));
+                    table.waiting.forget(&notice);
                     if next.is_none() {
-                        table.keep(notice);
+                        table.waiting.keep(notice);
                     }
                 }
                 next
