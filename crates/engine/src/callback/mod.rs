@@ -76,6 +76,8 @@ struct InFlight {
     sent: Option<(u64, u64)>,
     /// There was none, so that other sessions of the client are tried too.
     is_passed_on: bool,
+    /// How often it was sent.
+    attempts: u32,
 }
 
 #[derive(Default)]
@@ -273,7 +275,8 @@ impl Shared {
             session.end_callback(slot.slot, CallbackEnd::NotSequenced);
             return None;
         }
-        let call = InFlight { session, slot, notice, message, sent: None, is_passed_on: false };
+        let (sent, is_passed_on, attempts) = (None, false, 0);
+        let call = InFlight { session, slot, notice, message, sent, is_passed_on, attempts };
         self.callbacks.change(|table| table.in_flight.insert(xid, call));
         self.transmit(xid, now_ms);
         None
@@ -286,6 +289,7 @@ impl Shared {
                 let call = table.in_flight.get_mut(&xid)?;
                 let connection = call.session.back_connection();
                 call.sent = connection.map(|connection| (connection, now_ms));
+                call.attempts = call.attempts.saturating_add(u32::from(connection.is_some()));
                 let was_passed_on = std::mem::replace(&mut call.is_passed_on, connection.is_none());
                 let next = connection.map(|connection| {
                     (connection, Arc::clone(&call.message), Arc::clone(&call.session))
@@ -350,6 +354,11 @@ impl Shared {
                 let target_highest_slot = u32::MAX;
                 session.end_callback(number, CallbackEnd::Sequenced { target_highest_slot });
             }
+            // The client may be executing it since it was sent first: its sequence id is used.
+            Ok(Answer::NotSequenced(NfsStat4::Delay)) if call.attempts > 1 => {
+                let call = InFlight { sent: None, ..call };
+                self.callbacks.change(|table| table.in_flight.insert(header.xid, call));
+            }
             Ok(Answer::NotSequenced(NfsStat4::Delay)) => {
                 not_sequenced();
                 self.keep_for_later(call.notice, now_ms);
@@ -393,7 +402,8 @@ impl Shared {
         let slot = CallbackSlot { sequence, ..slot };
         let xid = self.callbacks.next_xid.fetch_add(1, Ordering::Relaxed);
         let message = message::call(xid, &target, *session.id(), slot, &notice.asked).into();
-        let call = InFlight { session, slot, notice, message, sent: None, is_passed_on: false };
+        let (sent, is_passed_on, attempts) = (None, false, 0);
+        let call = InFlight { session, slot, notice, message, sent, is_passed_on, attempts };
         self.callbacks.change(|table| table.in_flight.insert(xid, call));
         self.transmit(xid, now_ms);
     }

@@ -459,3 +459,38 @@ fn no_back_channel_is_granted_that_could_not_be_used() {
         assert_eq!(flags, if owner == b"c" { HAS_BACK_CHANNEL } else { 0 });
     }
 }
+
+/// A client that waits for a lock which another one holds.
+fn told_of_a_lock<'b, 's>(
+    bench: &'b Bench,
+    plain: &'b Client<'s>,
+    waits: &'b Client<'s>,
+) -> (Locker<'b, 's>, Locker<'b, 's>, Told) {
+    let (mut holder, mut waiter) = (Locker::new(bench, plain), Locker::new(bench, waits));
+    assert!(holder.locks() && !waiter.locks());
+    holder.unlocks();
+    let told = bench.told_one();
+    (holder, waiter, told)
+}
+
+#[test]
+fn a_callback_that_was_sent_twice_keeps_its_sequence_id_whatever_is_said_of_the_second() {
+    let bench = Bench::new();
+    let (plain, waits) = (Client::new(&bench.server, b"plain", sender(1)), bench.client(b"w", 2));
+    let (_holder, _waiter, first) = told_of_a_lock(&bench, &plain, &waits);
+    // The client executes it, and the connection is gone before the answer is there.
+    let spare = sender(3);
+    bench.server.engine.closed(&waits.from.peer);
+    assert_eq!(bind(&waits, &spare, 7), Ok(3));
+    bench.tick(SECOND);
+    let second = bench.told_one();
+    assert_eq!((second.sequence, second.xid), (first.sequence, first.xid));
+    assert!(bench.answers(&spare, &second.fails(NfsStat4::Delay)));
+    bench.tick(SECOND);
+    let third = bench.told_one();
+    assert_eq!(third, second, "the same again");
+    assert!(bench.answers(&spare, &third.taken()));
+    bench.tick(SECOND);
+    assert_eq!(bench.told(), []);
+}
+
