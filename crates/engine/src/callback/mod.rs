@@ -220,6 +220,8 @@ impl Shared {
             (ended, silent, unsent)
         });
         for call in ended {
+            // Whether the client has it nobody will know.
+            call.session.end_callback(call.slot.slot, CallbackEnd::Unknown);
             self.keep_for_later(call.notice, now_ms);
         }
         for (_, connection, session) in &silent {
@@ -395,6 +397,7 @@ impl Shared {
         let InFlight { session, slot, notice, .. } = call;
         let sequence = session.reorder_callback(slot.slot);
         let (Some(sequence), Some(target)) = (sequence, session.callback_target()) else {
+            session.end_callback(slot.slot, CallbackEnd::Unknown);
             self.keep_for_later(notice, now_ms);
             return;
         };

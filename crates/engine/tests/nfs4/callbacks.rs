@@ -494,3 +494,35 @@ fn a_callback_that_was_sent_twice_keeps_its_sequence_id_whatever_is_said_of_the_
     assert_eq!(bench.told(), []);
 }
 
+#[test]
+fn a_slot_is_free_again_when_a_client_has_refused_callbacks() {
+    let bench = Bench::new();
+    let (plain, waits) = (Client::new(&bench.server, b"plain", sender(1)), bench.client(b"w", 2));
+    let sys = || CallbackSec4::Sys { stamp: 1, machine_name: b"m", uid: 5, gid: 1, gids: vec![] };
+    let anew = BackchannelCtl4Args { cb_program: PROGRAM, sec_parms: vec![sys()] };
+    let mut slots = HashSet::new();
+    // As often as there are slots, and more: one callback is under way while another one is refused.
+    for round in 0..10 {
+        let (mut holder, mut waiter, first) = told_of_a_lock(&bench, &plain, &waits);
+        assert!(waiter.locks());
+        waiter.unlocks();
+        assert!(holder.locks() && !waiter.locks());
+        holder.unlocks();
+        let second = bench.told_one();
+        slots.extend([first.slot, second.slot]);
+        let no_program = 1;
+        assert!(bench.answers(&waits.from, &words(&[second.xid, 1, 0, 0, 0, no_program])));
+        bench.tick(SECOND);
+        waits.run(&Ops::new().op(Op4::BackchannelCtl, &anew)).succeeds();
+        assert_eq!(bind(&waits, &waits.from, 7), Ok(3), "{round}");
+        bench.tick(SECOND);
+        // What was given up is told by another callback, if it is of use.
+        for told in bench.told() {
+            assert!(bench.answers(&waits.from, &told.taken()));
+        }
+        assert!(waiter.locks());
+        waiter.unlocks();
+    }
+    assert!(slots.len() <= 2, "{slots:?}");
+}
+
