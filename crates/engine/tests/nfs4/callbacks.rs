@@ -526,3 +526,26 @@ fn a_slot_is_free_again_when_a_client_has_refused_callbacks() {
     assert!(slots.len() <= 2, "{slots:?}");
 }
 
+#[test]
+fn sessions_that_are_gone_take_no_room_of_a_connection() {
+    let bench = Bench::new();
+    let spare = sender(9);
+    for round in 0..100_u8 {
+        let client = bench.client(&[b'c', round], 2);
+        assert_eq!(bind(&client, &spare, 7), Ok(3), "{round}");
+        let destroy = steadfast_wire::nfs4::DestroySession4Args { sessionid: client.session };
+        bench.server.run(&client.from, &Ops::new().op(Op4::DestroySession, &destroy)).succeeds();
+    }
+}
+
+#[test]
+fn nothing_is_bound_to_a_connection_that_is_closed() {
+    let bench = Bench::new();
+    let waits = bench.client(b"w", 2);
+    let spare = sender(3);
+    bench.server.engine.closed(&spare.peer);
+    assert_eq!(bind(&waits, &spare, 3), Ok(1), "for requests only");
+    bench.server.engine.closed(&waits.from.peer);
+    assert_eq!(flags(&waits), PATH_DOWN);
+}
+
