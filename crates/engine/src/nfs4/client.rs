@@ -281,7 +281,10 @@ impl Op for BackchannelCtl {
         let target = callback_target(run, arguments.cb_program, &arguments.sec_parms);
         let target = target.ok_or(NfsStat4::NoEnt)?;
         let slot = run.progress.slot.as_ref().ok_or(NfsStat4::OpNotInSession)?;
-        slot.session().set_callback_target(target);
+        // As CREATE_SESSION has it: such a channel takes no callbacks, whatever their program.
+        if Session::takes_callbacks(slot.session().back()) {
+            slot.session().set_callback_target(target);
+        }
         run.progress.has_made_state = true;
         Ok(())
     }

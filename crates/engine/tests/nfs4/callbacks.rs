@@ -549,3 +549,22 @@ fn nothing_is_bound_to_a_connection_that_is_closed() {
     assert_eq!(flags(&waits), PATH_DOWN);
 }
 
+#[test]
+fn a_channel_that_is_too_small_takes_no_callbacks_whatever_its_program() {
+    let bench = Bench::new();
+    let from = sender(5);
+    let (id, sequence) = exchange(&bench.server, b"w", &from);
+    let mut arguments = create_session(id, sequence);
+    arguments.back.maxoperations = 1;
+    let ops = Ops::new().op(Op4::CreateSession, &arguments);
+    let mut created = bench.server.run(&from, &ops).succeeds();
+    created.ok(Op4::CreateSession);
+    let session = created.take(|r| r.array().unwrap());
+    let server = &bench.server;
+    let sequence = std::cell::Cell::new(0);
+    let client = Client { server, from, id, session, sequence, minor: 1 };
+    let sys = CallbackSec4::Sys { stamp: 1, machine_name: b"m", uid: 5, gid: 1, gids: vec![] };
+    let anew = BackchannelCtl4Args { cb_program: PROGRAM, sec_parms: vec![sys] };
+    client.run(&Ops::new().op(Op4::BackchannelCtl, &anew)).succeeds();
+    assert_eq!(bind(&client, &client.from, 3), Ok(1), "for requests only");
+}
