@@ -148,6 +148,8 @@ pub(crate) struct Progress {
     connection: u64,
     /// Of minor version 0: the owner whose operation has to wait.
     pub(crate) owner: Option<OwnerInUse>,
+    /// The same: the lock-owner that asks for a lock by an open, and its sequence id.
+    pub(crate) locker: Option<(Box<[u8]>, u32)>,
     /// Whether an operation has ended that would tell something else after the next ones.
     pub(super) depends: bool,
     /// What the process before this one has done of it: operations, and what one of them is to tell.
@@ -193,6 +195,9 @@ impl Suspended {
     ) {
         if let Some(owner) = self.progress.owner.take() {
             let status = NfsStat4::Delay as u32;
+            if let Some((name, seqid)) = self.progress.locker.take() {
+                shared.state.locked(owner.client(), &name, seqid);
+            }
             owner.finish(OwnerReply { status, ..OwnerReply::default() });
         }
         shared.keep_state();

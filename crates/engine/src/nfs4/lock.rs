@@ -107,6 +107,7 @@ impl Op for Lock {
                         let locked = lock(run, arguments, &client, id, reply);
                         let is_used = locked.map_or_else(owners::uses_sequence, |()| true);
                         let waits = locked.is_err_and(|status| run.is_to_wait(status));
+                        run.progress.locker = waits.then(|| (lock_owner.owner.into(), lock_seqid));
                         if is_used && !waits {
                             state.locked(&client, lock_owner.owner, lock_seqid);
                         }

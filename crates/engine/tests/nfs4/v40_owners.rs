@@ -171,6 +171,29 @@ fn lock_owners_have_sequences_of_their_own() {
     client.run(&release(1, b"l")).fails(Op4::ReleaseLockOwner, NfsStat4::StaleClientId);
 }
 
+#[test]
+fn a_lock_that_waits_for_too_long_uses_the_sequence_ids_of_both_owners() {
+    let server = Server::new();
+    let client = Client0::new(&server, b"c", sender(1));
+    let root = client.handle(&[b"a"]);
+    let id = client.open(&root, b"f");
+    let file = client.handle(&[b"a", b"f"]);
+    let locker = by_open(client.id, id, client.next(), b"l", 70);
+    let first = Ops::put(&file).then(&lock_of(LockType4::Write, 0, 10, locker));
+    second(client.run(&first), Op4::Lock);
+    let other = client.open(&root, b"g");
+    let other_file = client.handle(&[b"a", b"g"]);
+    let asking = |seqid, lock_seqid| {
+        let locker = by_open(client.id, other, seqid, b"l", lock_seqid);
+        Ops::put(&other_file).then(&lock_of(LockType4::Read, 0, 1, locker))
+    };
+    let message = server.compound(&client.from, b"", 0, &asking(client.next(), 71));
+    let mut host = Host { waits: 0, put_off: None };
+    let put_off = server.send_by(&mut host, &client.from, &message).unwrap_err();
+    server.engine.refuse(put_off, &mut Vec::new());
+    second(client.run(&asking(client.next(), 72)), Op4::Lock);
+}
+
 /// The status of a LOCK of all bytes by a host that speaks NLM, and waits for it or not.
 pub(crate) fn lock_by_nlm(server: &Server, file: &[u8], owner: &[u8], waits: bool) -> u32 {
     const NLM: u32 = 100_021;
