@@ -219,6 +219,26 @@ pub(crate) fn lock_by_nlm(server: &Server, file: &[u8], owner: &[u8], waits: boo
 }
 
 #[test]
+fn who_is_denied_by_an_owner_with_a_long_name_can_read_that() {
+    let server = Server::new();
+    let client = Client0::new(&server, b"c", sender(1));
+    let root = client.handle(&[b"a"]);
+    let id = client.open(&root, b"f");
+    let file = client.handle(&[b"a", b"f"]);
+    assert_eq!(lock_by_nlm(&server, &file, &[b'o'; 1024], false), 0);
+    let locker = by_open(client.id, id, client.next(), b"l", 0);
+    let mut reply = client.run(&Ops::put(&file).then(&lock_of(LockType4::Read, 0, 1, locker)));
+    assert_eq!(reply.status, NfsStat4::Denied as u32);
+    reply.ok(Op4::PutFh);
+    let told = reply.take(|r| {
+        r.u64().unwrap();
+        r.fixed_opaque(r.remaining()).unwrap().to_vec()
+    });
+    let told = LockDenied4::decode(&mut Reader::new(&told)).expect("as the RFC has it");
+    assert_eq!(told.owner.owner.len(), 1024);
+}
+
+#[test]
 fn a_denied_lock_is_told_again_and_its_owner_is_forgotten() {
     let server = Server::new();
     let one = Client0::new(&server, b"one", sender(1));
