@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod calls;
+mod gate;
 mod harness;
 mod large;
 mod statuses;
