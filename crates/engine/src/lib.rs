@@ -174,6 +174,15 @@ impl Engine {
         Some(peer.memo.decide(&*self.shared.authority, exported, &peer.question(flavor)))
     }
 
+    /// Whether NFSv2 has room for the handles of a share; `None` if it is not served, or the share's storage
+    /// is not open.
+    pub fn fits_nfs2(&self, share: ShareId) -> Option<bool> {
+        let exports = self.shared.exports.load();
+        let storage = exports.by_id(share)?.storage.opened().filter(|_| self.shared.config.nfs2)?;
+        let root = storage.root().ok()?.handle;
+        Some(self.shared.sealer.seal_fixed(share, &root).is_some())
+    }
+
     /// Ages the caches; to be called about once a second with the clock that
     /// [`Engine::call`] gets.
     pub fn tick(&self, now_ms: u64) {
