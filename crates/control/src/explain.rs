@@ -39,6 +39,8 @@ pub struct Asked<'a> {
     pub from_privileged_port: bool,
     /// The user, if one was asked about.
     pub user: Option<&'a User>,
+    /// Whether NFSv2 has room for the share's handles; `None` if it is not served, or that is not known.
+    pub fits_nfs2: Option<bool>,
 }
 
 /// What is known about a name.
@@ -176,6 +178,7 @@ pub fn explain(
             if let Some(rights) = share.rules.grant(at) {
                 told.grant(rights, asked);
             }
+            told.say_of_nfs2(asked.fits_nfs2);
         }
         Decision::Refused(refusal) => told.refuse(refusal, asked),
         Decision::Pending => {
@@ -265,6 +268,18 @@ impl Explanation {
                 Squash::None => "All its users stay who they are, root too.".to_owned(),
             });
         }
+    }
+
+    fn say_of_nfs2(&mut self, fits: Option<bool>) {
+        let sentence = match fits {
+            None => return,
+            Some(true) => "It may mount by NFSv2 too, which knows files up to 2 GiB.",
+            Some(false) => {
+                "It cannot mount by NFSv2: the share's handles are too long for the 32 bytes that NFSv2 \
+                 has. It can by NFSv3."
+            }
+        };
+        self.say(sentence.to_owned());
     }
 
     fn identify(&mut self, rights: &Rights, user: &User, flavor: Flavor) {

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use rustix::time::ClockId;
-use steadfast_engine::{BegunReplies, StateImage, call_of, call_of_mark, may_be_under_way};
+use steadfast_engine::{BegunReplies, StateImage, call_of_mark, kept_as, may_be_under_way};
 use steadfast_intent_log::begun::{
     BEGUN_HEAD_BYTES, BegunFile, TAG_BYTES, Tag, begin_mark, end_mark, write_begun_head,
 };
@@ -232,13 +232,9 @@ impl StartIntentLog {
         let Some(newest) = calls.last().map(|call| call.at) else { return Vec::new() };
         let image = self.client_state(&calls);
         calls.retain(|call| may_be_under_way(call.call.key, image.as_ref()));
-        let mut lacking: HashSet<&[u8]> =
-            calls.iter().map(|call| call_of_mark(call.call.key)).collect();
-        for behind in known {
-            if let Some(key) = call_of(behind) {
-                lacking.remove(key);
-            }
-        }
+        // A COMPOUND of which an operation is known may have been killed again in a later one.
+        let known: HashSet<&[u8]> = known.filter_map(kept_as).collect();
+        let lacks = |name: &[u8]| !known.contains(name) && !known.contains(call_of_mark(name));
         let maker = BegunReplies::new(&self.handle_key);
         let mut made: Vec<(Identity, Vec<u8>)> = Vec::new();
         // Of COMPOUNDs more may be known to have been done than their marks tell.
@@ -247,7 +243,7 @@ impl StartIntentLog {
         for call in &calls {
             let FileSystemIdentity { uuid, kind } = call.file_system;
             let identity = Identity { uuid, kind };
-            if !lacking.contains(call_of_mark(call.call.key))
+            if !lacks(call.call.key)
                 || is_older(&call.at, &newest)
                 || not_replayed.contains(&identity)
             {

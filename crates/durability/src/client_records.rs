@@ -68,16 +68,25 @@ impl Written {
 
 impl ClientRecordFile {
     /// Opens the file of a state directory, and tells what is in it. If that cannot be known, that
-    /// is logged: nobody is recorded then. The file is written when there is something new.
-    pub fn open(state_directory: &Path) -> (Self, ClientRecords) {
+    /// is logged: nobody is recorded then. So it is if `last_instance` has begun, and the file tells of an
+    /// older one that used it last: it is an old copy. The file is written when there is something new.
+    pub fn open(state_directory: &Path, last_instance: u32) -> (Self, ClientRecords) {
         let path = state_directory.join(NAME);
         let read = match std::fs::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(ClientRecords::default()),
             Err(error) => Err(format!("cannot be read: {error}")),
             Ok(bytes) => {
-                ClientRecords::read_file(&bytes).map_err(|why| format!("cannot be used: {why}"))
+                let read = ClientRecords::read_file(&bytes);
+                read.map_err(|why| format!("cannot be used: {why}"))
             }
         };
+        let read = read.and_then(|records| match records.instance() {
+            instance @ 1.. if instance < last_instance => Err(format!(
+                "is an old copy: it was used last when what clients had was lost for the {instance}th \
+                 time, and nfs4.instance counts {last_instance}"
+            )),
+            _ => Ok(records),
+        });
         let records = read.unwrap_or_else(|why| {
             tracing::error!(
                 "{} {why}; which clients of NFSv4 had opens and locks is not known, so that none of \
@@ -88,6 +97,12 @@ impl ClientRecordFile {
         });
         let writing = Writing { records: records.clone(), ..Writing::default() };
         (Self { path, writing: Mutex::new(writing) }, records)
+    }
+
+    /// Has it on the disk that this instance uses the file from now on. Whether that could be done; if
+    /// not, why is logged.
+    pub fn begin_instance(&self, instance: u32) -> bool {
+        self.keep(&|events| ClientRecords::append_instance(instance, events))
     }
 
     fn write(&self, writing: &mut Writing, events: &[u8]) -> io::Result<()> {

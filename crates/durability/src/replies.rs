@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use steadfast_engine::call_of;
+use steadfast_engine::{call_of, kept_as};
 use steadfast_intent_log::NO_FILE_SYSTEM;
 use steadfast_intent_log::replies::{Segment, SegmentError, write_entry, write_segment_head};
 use steadfast_recovery::{Action, Change};
@@ -112,7 +112,8 @@ pub(super) struct OpenedReplies {
     pub(super) replies: Replies,
 }
 
-/// Replies as they stand behind changes, of each call one.
+/// Replies as they stand behind changes, of each call one; of a COMPOUND that was cut off, of each
+/// operation one.
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     all: VecDeque<Option<Vec<u8>>>,
@@ -140,7 +141,7 @@ impl Replies {
         let mut seen = HashSet::new();
         let newest = self.all.into_iter().flatten().rev();
         let mut newest: Vec<Vec<u8>> = newest
-            .filter(|behind| call_of(behind).is_some_and(|call| seen.insert(call.to_vec())))
+            .filter(|behind| kept_as(behind).is_some_and(|one| seen.insert(one.to_vec())))
             .collect();
         newest.reverse();
         newest
@@ -521,6 +522,23 @@ mod tests {
         let before = store.kept().bytes;
         store.add(expected.to_vec(), &mut replies).unwrap();
         assert_eq!(store.kept().bytes, before);
+    }
+
+    #[test]
+    fn of_a_compound_each_operation_is_kept() {
+        let place = tempfile::tempdir().unwrap();
+        let store = ReplyStore::open(place.path(), MIB).unwrap().store;
+        // An outcome, behind the name of a call without a session and the operation's number.
+        let outcome = |operation: u32| {
+            let mut behind = vec![3, 44];
+            behind.resize(2 + 40, 7);
+            behind.extend_from_slice(&operation.to_le_bytes());
+            behind.push(2);
+            behind
+        };
+        gather(&store, &[outcome(1), outcome(3), outcome(1)]);
+        store.flush().unwrap();
+        assert_eq!(read(place.path()), [outcome(3), outcome(1)]);
     }
 
     #[test]

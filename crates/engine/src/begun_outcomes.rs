@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use steadfast_vfs::StorageHandle;
 
 use crate::call_mark::{self, CallMark, Named};
@@ -39,6 +40,25 @@ pub(crate) enum OpOutcome {
 pub(crate) struct DoneOp {
     pub(crate) operation: u32,
     pub(crate) outcome: OpOutcome,
+}
+
+/// What the operations of one COMPOUND have done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DoneOps(SmallVec<[DoneOp; 1]>);
+
+impl DoneOps {
+    /// What an operation has done, which has a mark if it was executed. A later one that was done tells
+    /// that of all before it.
+    pub(crate) fn of(&self, operation: u32) -> Option<OpOutcome> {
+        let known = self.0.iter().find(|done| done.operation == operation);
+        let later = || self.0.iter().any(|done| done.operation > operation);
+        known.map(|done| done.outcome).or_else(|| later().then_some(OpOutcome::Changed))
+    }
+
+    /// Whether something is known of this operation or a later one.
+    pub(crate) fn has_from(&self, operation: u32) -> bool {
+        self.0.iter().any(|done| done.operation >= operation)
+    }
 }
 
 /// Appends what an operation has done, by the name of its mark.
@@ -86,16 +106,36 @@ pub(crate) struct BegunOutcomes {
 
 #[derive(Default)]
 struct Known {
-    /// By what names the call; of each the last operation.
-    of_calls: HashMap<Box<[u8]>, DoneOp>,
-    of_requests: HashMap<Box<[u8]>, DoneOp>,
+    /// By what names the call.
+    of_calls: HashMap<Box<[u8]>, DoneOps>,
+    of_requests: HashMap<Box<[u8]>, DoneOps>,
+    /// How many operations were remembered, and not taken out.
+    operations: usize,
     /// When the last of a call was remembered.
     remembered_ms: u64,
 }
 
 impl Known {
-    fn of(&mut self, call: &[u8]) -> &mut HashMap<Box<[u8]>, DoneOp> {
+    fn of(&mut self, call: &[u8]) -> &mut HashMap<Box<[u8]>, DoneOps> {
         if call_mark::is_of_request(call) { &mut self.of_requests } else { &mut self.of_calls }
+    }
+
+    fn remember(&mut self, call: &[u8], done: DoneOp) {
+        let known = self.of(call).entry(call.into()).or_default();
+        let before = known.0.iter().position(|before| before.operation == done.operation);
+        // What was remembered later is newer.
+        if let Some(before) = before.and_then(|place| known.0.get_mut(place)) {
+            *before = done;
+        } else {
+            known.0.push(done);
+            self.operations += 1;
+        }
+    }
+
+    fn take(&mut self, call: &[u8]) -> DoneOps {
+        let taken = self.of(call).remove(call).unwrap_or_default();
+        self.operations = self.operations.saturating_sub(taken.0.len());
+        taken
     }
 }
 
@@ -105,8 +145,8 @@ impl BegunOutcomes {
         let Some((call, done)) = read(behind) else { return false };
         let mut all = self.all.lock();
         all.remembered_ms = now_ms;
-        if all.of_calls.len() + all.of_requests.len() < OUTCOMES_MAX {
-            all.of(call).insert(call.into(), done);
+        if all.operations < OUTCOMES_MAX {
+            all.remember(call, done);
         }
         self.calls.store(all.of_calls.len(), Ordering::Release);
         true
@@ -122,20 +162,20 @@ impl BegunOutcomes {
     }
 
     /// Takes out what a call without a session has done that comes again, by the name of any mark of it.
-    pub(crate) fn take(&self, mark: impl FnOnce() -> Option<CallMark>) -> Option<DoneOp> {
+    pub(crate) fn take(&self, mark: impl FnOnce() -> Option<CallMark>) -> DoneOps {
         if self.calls.load(Ordering::Acquire) == 0 {
-            return None;
+            return DoneOps::default();
         }
-        let mark = mark()?;
+        let Some(mark) = mark() else { return DoneOps::default() };
         let mut all = self.all.lock();
-        let taken = all.of_calls.remove(call_mark::call_of_mark(mark.as_bytes()));
+        let taken = all.take(call_mark::call_of_mark(mark.as_bytes()));
         self.calls.store(all.of_calls.len(), Ordering::Release);
         taken
     }
 
     /// Takes out what a request has done, which is the first of its slot.
-    pub(crate) fn take_of_request(&self, mark: &CallMark) -> Option<DoneOp> {
-        self.all.lock().of_requests.remove(call_mark::call_of_mark(mark.as_bytes()))
+    pub(crate) fn take_of_request(&self, mark: &CallMark) -> DoneOps {
+        self.all.lock().take(call_mark::call_of_mark(mark.as_bytes()))
     }
 
     /// Forgets what calls have done that do not come again: so long after it was remembered.
@@ -145,7 +185,9 @@ impl BegunOutcomes {
         }
         let mut all = self.all.lock();
         if now_ms.saturating_sub(all.remembered_ms) > stay_ms {
-            all.of_calls = HashMap::new();
+            let forgotten = std::mem::take(&mut all.of_calls);
+            let operations: usize = forgotten.values().map(|done| done.0.len()).sum();
+            all.operations = all.operations.saturating_sub(operations);
             self.calls.store(0, Ordering::Release);
         }
     }
@@ -166,10 +208,11 @@ mod tests {
     }
 
     #[test]
-    fn of_a_compound_the_last_operation_is_known_once() {
+    fn of_a_compound_all_operations_are_known_once() {
         let outcomes = BegunOutcomes::default();
         let handle = StorageHandle::new(b"handle").expect("short");
-        for (operation, outcome) in [(2, OpOutcome::Made(handle)), (5, OpOutcome::Changed)] {
+        let both = [(2, OpOutcome::Made(handle)), (5, OpOutcome::Changed)];
+        for (operation, outcome) in both {
             let mut record = Vec::new();
             append(&mut record, mark(1, operation).as_bytes(), outcome);
             let call = call_of_mark(mark(1, operation).as_bytes()).to_vec();
@@ -177,11 +220,17 @@ mod tests {
             assert_eq!(read(&record), Some((&*call, DoneOp { operation, outcome })));
             assert!(outcomes.remember(&record, 0));
         }
-        assert_eq!(outcomes.take(|| Some(mark(2, 0))), None);
+        assert_eq!(outcomes.take(|| Some(mark(2, 0))), DoneOps::default());
         assert!(outcomes.has(|| Some(mark(1, 0))) && !outcomes.has(|| Some(mark(2, 0))));
-        let last = DoneOp { operation: 5, outcome: OpOutcome::Changed };
-        assert_eq!(outcomes.take(|| Some(mark(1, 0))), Some(last));
-        assert_eq!(outcomes.take(|| panic!("nothing is left")), None);
+        let taken = outcomes.take(|| Some(mark(1, 0)));
+        for (operation, outcome) in both {
+            assert_eq!(taken.of(operation), Some(outcome));
+        }
+        // What came before one that was done was done.
+        assert_eq!(taken.of(4), Some(OpOutcome::Changed));
+        assert_eq!(taken.of(6), None);
+        assert!(taken.has_from(5) && !taken.has_from(6));
+        assert_eq!(outcomes.take(|| panic!("nothing is left")), DoneOps::default());
     }
 
     #[test]
@@ -193,7 +242,8 @@ mod tests {
         outcomes.expire(66_000, 65_000);
         assert!(outcomes.has(|| Some(mark(1, 0))));
         outcomes.expire(66_001, 65_000);
-        assert_eq!(outcomes.take(|| panic!("nobody takes the lock any more")), None);
+        let taken = outcomes.take(|| panic!("nobody takes the lock any more"));
+        assert_eq!(taken, DoneOps::default());
     }
 
     proptest! {

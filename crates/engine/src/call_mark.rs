@@ -12,6 +12,7 @@
 use steadfast_state::{Image, SessionId, SlotInUse};
 use steadfast_vfs::CALL_KEY_BYTES_MAX;
 
+use crate::compound::UnderWay;
 use crate::reply_cache::{CallKey, KEY_BYTES};
 
 const OPERATION_BYTES: usize = 4;
@@ -99,19 +100,31 @@ pub(crate) fn is_of_request(call: &[u8]) -> bool {
     call.len() == REQUEST_BYTES
 }
 
-/// Whether nothing is known of the end of the call that a mark's name is of; what is known of calls of
+/// Whether nothing is known of the end of the operation that a mark's name is of; what is known of calls of
 /// sessions is in the image of the state.
 pub fn may_be_under_way(name: &[u8], image: Option<&Image>) -> bool {
-    let Some((session, rest)) = call_of_mark(name).split_first_chunk::<SESSION_BYTES>() else {
-        return true;
-    };
-    let (Some((slot, rest)), REQUEST_BYTES) =
-        (rest.split_first_chunk::<4>(), SESSION_BYTES + rest.len())
-    else {
-        return true;
-    };
-    let sequence = rest.first_chunk::<4>().copied().map_or(0, u32::from_le_bytes);
+    let Some(Named::Operation { call, operation }) = named(name) else { return true };
+    let Some(Request { session, slot, sequence, digest }) = request(call) else { return true };
     image.is_some_and(|image| {
-        image.may_be_under_way(&SessionId(*session), u32::from_le_bytes(*slot), sequence)
+        let has_ended = |done| UnderWay::is_behind(done, operation);
+        image.may_be_under_way(&session, slot, sequence)
+            && !image.done_of(&session, slot, (sequence, digest)).is_some_and(has_ended)
     })
+}
+
+/// What names a request of a session.
+struct Request {
+    session: SessionId,
+    slot: u32,
+    sequence: u32,
+    digest: u32,
+}
+
+fn request(call: &[u8]) -> Option<Request> {
+    let call: &[u8; REQUEST_BYTES] = call.try_into().ok()?;
+    let (session, rest) = call.split_first_chunk::<SESSION_BYTES>()?;
+    let mut numbers = rest.chunks(4).filter_map(|number| number.try_into().ok());
+    let mut number = || numbers.next().map(u32::from_le_bytes);
+    let (slot, sequence, digest) = (number()?, number()?, number()?);
+    Some(Request { session: SessionId(*session), slot, sequence, digest })
 }

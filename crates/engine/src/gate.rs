@@ -51,18 +51,31 @@ impl Call<'_> {
     }
 
     fn judge(
-        &self,
+        &mut self,
         target: &Target<'_>,
         handle: &StorageHandle,
         access: ShareAccess,
     ) -> Result<(), FsError> {
         let (file_system, object) = target.storage.object(handle);
         let (state, address) = (&self.shared.state, self.peer.address.ip());
-        let file = FileKey { file_system, object };
-        let judged = state.judge_stranger(self.now_ms, address, &file, access);
+        let (now_ms, file) = (self.now_ms, FileKey { file_system, object });
+        let judged = self.judged(|| state.judge_stranger(now_ms, address, &file, access));
         judged.map_err(|error| match error {
             StateError::TryLater => FsError::TryLater,
             _ => FsError::AccessDenied,
         })
+    }
+
+    /// Judges an access; once more when the records are stable that it may have to wait for.
+    ///
+    /// # Errors
+    /// Those of `judge`.
+    pub(crate) fn judged(
+        &mut self,
+        judge: impl Fn() -> Result<(), StateError>,
+    ) -> Result<(), StateError> {
+        let judged = judge();
+        let waits = judged == Err(StateError::TryLater) && self.shared.state.has_unkept_records();
+        if waits && self.keep_records() { judge() } else { judged }
     }
 }

@@ -52,6 +52,7 @@ mod reply_cache;
 mod rpcbind;
 mod shared;
 mod state_keeper;
+mod unsynced;
 mod verdict;
 mod waiting;
 mod waits;
@@ -70,7 +71,7 @@ pub use outbound::{Grant, Outbound, OutboundCall};
 pub use peer::{Peer, Transport};
 pub use program::OptionalVersions;
 pub use programs::{ServedVersion, to_register};
-pub use record::{BEHIND_CHANGE_BYTES_MAX, call_of};
+pub use record::{BEHIND_CHANGE_BYTES_MAX, call_of, kept_as};
 pub use record_keeper::RecordKeeper;
 pub use reply::{CallFacts, ReplyBuffer};
 pub use reply_cache::{MemoryPressure, ReplyCacheUsage};
@@ -143,9 +144,11 @@ impl Engine {
     }
 
     /// Goes on with what clients had opened and locked at another process of the same instance, and
-    /// keeps that from now on. To be called before anybody is served.
+    /// keeps that from now on. To be called before anybody is served. Then the file systems of
+    /// [`Engine::unsynced_shares`] are to be made stable.
     pub fn keep_state(&mut self, now_ms: u64, image: StateImage, keeper: Arc<dyn StateKeeper>) {
         let state = &self.shared.state;
+        self.shared.unsynced.begin(&image);
         state.restore(now_ms, image);
         self.shared.note_locks_left();
         state.begin_keeping();
@@ -172,6 +175,15 @@ impl Engine {
         let exports = self.shared.exports.load();
         let exported = exports.exported(share)?;
         Some(peer.memo.decide(&*self.shared.authority, exported, &peer.question(flavor)))
+    }
+
+    /// Whether NFSv2 has room for the handles of a share; `None` if it is not served, or the share's storage
+    /// is not open.
+    pub fn fits_nfs2(&self, share: ShareId) -> Option<bool> {
+        let exports = self.shared.exports.load();
+        let storage = exports.by_id(share)?.storage.opened().filter(|_| self.shared.config.nfs2)?;
+        let root = storage.root().ok()?.handle;
+        Some(self.shared.sealer.seal_fixed(share, &root).is_some())
     }
 
     /// Ages the caches; to be called about once a second with the clock that

@@ -129,8 +129,9 @@ impl Shared {
                 return;
             }
             self.keep_state();
-            // Whose locks they were must not reclaim them. Who is not told asks again.
+            // Whose locks they were must not reclaim them: that has to be stable first.
             if !self.keep_records() {
+                self.state.put_back_effects(effects);
                 return;
             }
             for effect in effects {

@@ -37,8 +37,15 @@ pub struct Peer {
     /// from its old port. 0 for datagrams.
     number: u64,
     pub(crate) memo: AccessMemo,
-    /// Sessions whose callbacks may go out by the connection, or might before.
-    back_sessions: Mutex<Vec<SessionId>>,
+    back: Mutex<BackSessions>,
+}
+
+/// Sessions whose callbacks may go out by a connection, or might before.
+#[derive(Debug, Default)]
+struct BackSessions {
+    all: Vec<SessionId>,
+    /// Nothing is bound to the connection any more.
+    is_closed: bool,
 }
 
 /// By which way a call came.
@@ -59,8 +66,8 @@ impl Origin {
 impl Peer {
     /// A peer about which nothing is known yet.
     pub fn new(address: SocketAddr, local: SocketAddr, transport: Transport) -> Self {
-        let (memo, back_sessions) = (AccessMemo::default(), Mutex::default());
-        Self { address, local, transport, number: 0, memo, back_sessions }
+        let (memo, back) = (AccessMemo::default(), Mutex::default());
+        Self { address, local, transport, number: 0, memo, back }
     }
 
     /// The same peer on a connection of this number, which no other living one has.
@@ -79,31 +86,42 @@ impl Peer {
         self.address.port() < PRIVILEGED_PORTS_END
     }
 
-    /// Callbacks of a session may go out by the connection. `false` if it is none that can be named,
-    /// or has too many sessions.
-    pub(crate) fn bind_back(&self, session: SessionId) -> bool {
-        let mut sessions = self.back_sessions.lock();
-        if self.number == 0 {
+    /// Callbacks of a session may go out by the connection: then `bind` is asked, which says whether they
+    /// may. `false` if it is none that can be named, is closed, or has too many sessions. Those that are
+    /// gone by `is_gone` do not count.
+    pub(crate) fn bind_back(
+        &self,
+        session: SessionId,
+        is_gone: impl Fn(&SessionId) -> bool,
+        bind: impl FnOnce() -> bool,
+    ) -> bool {
+        // Held until it is bound: whoever closes the connection finds the session, or is waited for.
+        let mut sessions = self.back.lock();
+        if self.number == 0 || sessions.is_closed {
             return false;
         }
-        if sessions.contains(&session) {
-            return true;
+        if !sessions.all.contains(&session) {
+            if sessions.all.len() >= BACK_SESSIONS_MAX {
+                sessions.all.retain(|session| !is_gone(session));
+            }
+            if sessions.all.len() >= BACK_SESSIONS_MAX {
+                return false;
+            }
+            sessions.all.push(session);
         }
-        let has_room = sessions.len() < BACK_SESSIONS_MAX;
-        if has_room {
-            sessions.push(session);
-        }
-        has_room
+        bind()
     }
 
     /// Whether replies to callbacks may come by the connection.
-    pub(crate) fn is_back_bound(&self) -> bool {
-        !self.back_sessions.lock().is_empty()
+    pub fn is_back_bound(&self) -> bool {
+        !self.back.lock().all.is_empty()
     }
 
-    /// The connection is closed: the sessions that were bound to it.
+    /// The connection is closed: the sessions that were bound to it. None is from now on.
     pub(crate) fn take_back_sessions(&self) -> Vec<SessionId> {
-        std::mem::take(&mut *self.back_sessions.lock())
+        let mut sessions = self.back.lock();
+        sessions.is_closed = true;
+        std::mem::take(&mut sessions.all)
     }
 
     /// What rules are asked about him when he says who he is by this flavour.

@@ -56,6 +56,12 @@ pub fn call_of(behind: &[u8]) -> Option<&[u8]> {
     rest.get(..KEY_BYTES)
 }
 
+/// What tells what stands behind a change from all else that may be kept of the same call: the call itself,
+/// or the operation of a COMPOUND, of which each is kept.
+pub fn kept_as(behind: &[u8]) -> Option<&[u8]> {
+    begun_outcomes::name_of(behind).map(|(name, _)| name).or_else(|| call_of(behind))
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;

@@ -21,6 +21,7 @@ use crate::record_keeper::RecordKeeper;
 use crate::rpcbind::counts::CallCounts;
 use crate::rpcbind::transports::Transports;
 use crate::state_keeper::StateKeeper;
+use crate::unsynced::Unsynced;
 use crate::waits::{WaitFor, Waits};
 use crate::wire_handle::HandleSealer;
 
@@ -70,6 +71,8 @@ pub(crate) struct Shared {
     pub(crate) state_keeper: Option<Arc<dyn StateKeeper>>,
     /// Where it is kept who has state, if it is.
     pub(crate) record_keeper: Option<Arc<dyn RecordKeeper>>,
+    /// What the process before this one has not made stable.
+    pub(crate) unsynced: Unsynced,
     /// If NFSv4 is served.
     pub(crate) nfs4: Option<Nfs4>,
     /// Who sends calls to clients.
@@ -102,6 +105,7 @@ impl Shared {
             local_locks: LocalLocks::default(),
             state_keeper: None,
             record_keeper: None,
+            unsynced: Unsynced::default(),
             nfs4,
             outbound: OnceLock::new(),
             callbacks: Callbacks::default(),

@@ -162,12 +162,12 @@ fn close_longest_idle(pool: &Pool, seat: &Seat, core: &mut SeatCore) -> bool {
     if now_ms < core.next_idle_search_ms {
         return false;
     }
-    let idlest = core
+    let idle = core
         .connections
         .iter()
         .filter(|(_, slot)| slot.connection.in_flight() == 0 && slot.pending.is_empty())
-        .min_by_key(|(_, slot)| slot.active_ms)
-        .filter(|(_, slot)| now_ms.saturating_sub(slot.active_ms) >= IDLE_MS)
+        .filter(|(_, slot)| now_ms.saturating_sub(slot.active_ms) >= IDLE_MS);
+    let idlest = idlest(idle, |(_, slot)| (slot.connection.peer.is_back_bound(), slot.active_ms))
         .map(|(token, slot)| (token, slot.connection.peer.address));
     let Some((token, address)) = idlest else {
         core.next_idle_search_ms = now_ms + SEARCH_PAUSE_MS;
@@ -181,6 +181,15 @@ fn close_longest_idle(pool: &Pool, seat: &Seat, core: &mut SeatCore) -> bool {
     );
     close(pool, seat, core, token);
     true
+}
+
+/// The connection that was idle for longest, by when it was active last; one that is bound for callbacks
+/// only if there is no other: a client is called by it, and it is idle most of the time.
+fn idlest<T>(
+    idle: impl Iterator<Item = T>,
+    is_bound_and_active: impl Fn(&T) -> (bool, u64),
+) -> Option<T> {
+    idle.min_by_key(is_bound_and_active)
 }
 
 pub(crate) fn unwatch_listeners(seat: &Seat, core: &mut SeatCore) {
@@ -197,5 +206,18 @@ pub(crate) fn watch_listeners(seat: &Seat, core: &mut SeatCore) {
         let token = Token::Listener(index).to_number();
         // Watched already is what is wanted.
         let _ = seat.epoll.add(listener.as_fd(), token, Interest::SharedInput);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::idlest;
+
+    #[test]
+    fn connections_for_callbacks_are_the_last_to_be_closed() {
+        let idlest = |all: &[(bool, u64)]| idlest(all.iter().copied(), |one| *one);
+        assert_eq!(idlest(&[(true, 1), (false, 9), (false, 5)]), Some((false, 5)));
+        assert_eq!(idlest(&[(true, 3), (true, 2)]), Some((true, 2)));
+        assert_eq!(idlest(&[]), None);
     }
 }

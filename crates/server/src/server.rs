@@ -401,7 +401,8 @@ fn engine(
     access: &Arc<Access>,
 ) -> Result<(Arc<Engine>, Nsm), StartError> {
     let history_s = settings.reply_cache_history_s.unwrap_or(REPLY_CACHE_HISTORY_S);
-    let clients = ClientState::find(state)?;
+    let records = client_records::Records::open(state)?;
+    let clients = ClientState::find(state, &records)?;
     let mut engine = Engine::with_authority(
         EngineConfig {
             instance: clients.instance,
@@ -422,8 +423,10 @@ fn engine(
     // Once the new state is kept, no later start knows that there was another before.
     let nsm = Nsm::open(&state.path, clients.is_lost)?;
     clients.keep(&mut engine);
-    client_records::keep(&state.path, &mut engine)?;
-    Ok((Arc::new(engine), nsm))
+    records.keep(&mut engine)?;
+    let engine = Arc::new(engine);
+    crate::client_state::make_stable(&engine);
+    Ok((engine, nsm))
 }
 
 /// Hosts that have lost their locks may take them again before anybody else gets one. It is one grace

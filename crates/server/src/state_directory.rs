@@ -117,12 +117,17 @@ impl StateDirectory {
     }
 
     /// A number that no start before this one had: by it clients of NFSv4 see that the server has
-    /// lost what it knew of them. It is on the disk before it is used.
+    /// lost what it knew of them. It is on the disk before it is used, and `announce` is given it before
+    /// that.
     ///
     /// # Errors
-    /// When the file that has the last one cannot be read or written.
-    pub(crate) fn next_instance(&self) -> Result<u32, StartError> {
+    /// When the file that has the last one cannot be read or written; those of `announce`.
+    pub(crate) fn next_instance(
+        &self,
+        announce: impl FnOnce(u32) -> Result<(), StartError>,
+    ) -> Result<u32, StartError> {
         let next = self.last_instance()?.wrapping_add(1).max(1);
+        announce(next)?;
         let path = self.instance_path();
         durable_file::replace(&path, format!("{next}\n").as_bytes())
             .tried_with(|| format!("cannot write {}", path.display()))?;
@@ -276,7 +281,7 @@ mod tests {
         let place = tempfile::tempdir().expect("a directory");
         let next = || {
             let state = StateDirectory::open(place.path()).expect("opened");
-            state.next_instance().map_err(|error| error.to_string())
+            state.next_instance(|_| Ok(())).map_err(|error| error.to_string())
         };
         assert_eq!([next(), next(), next()], [Ok(1), Ok(2), Ok(3)]);
         std::fs::write(place.path().join("nfs4.instance"), b"x").expect("written");

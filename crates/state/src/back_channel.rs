@@ -61,6 +61,8 @@ pub enum CallbackEnd {
     },
     /// `CB_SEQUENCE` failed without a change of the slot, and the callback is not sent again.
     NotSequenced,
+    /// It is not sent again, and nobody knows whether it has arrived.
+    Unknown,
 }
 
 /// Paths by which a client can be called, over all of its sessions.
@@ -101,7 +103,8 @@ struct Slot {
     /// Sequence id of the last callback.
     sequence: u32,
     is_busy: bool,
-    /// The last callback was sent by a process before this one, if at all.
+    /// Whether the last callback has arrived is not known: it was given up, or a process before this one
+    /// has sent it, if at all.
     is_in_doubt: bool,
 }
 
@@ -280,6 +283,7 @@ impl Session {
                 of.sequence = of.sequence.wrapping_sub(1);
                 self.note_back_channel(&inner);
             }
+            CallbackEnd::Unknown => of.is_in_doubt = true,
         }
     }
 

@@ -35,6 +35,10 @@ pub(crate) enum Recorded {
     Whole,
 }
 
+const UNKNOWN: u8 = 0;
+const FORMER: u8 = 1;
+const NOT_FORMER: u8 = 2;
+
 /// A client: one life of one host, as its `EXCHANGE_ID` or `SETCLIENTID` named it; or a host that
 /// speaks NLM.
 pub struct Client {
@@ -47,6 +51,9 @@ pub struct Client {
     has_completed_reclaim: AtomicBool,
     /// A [`Recorded`].
     recorded: AtomicU8,
+    /// Whether it had state before the last loss, once that was looked up: [`UNKNOWN`], [`FORMER`],
+    /// [`NOT_FORMER`].
+    former: AtomicU8,
     pub(crate) opens: Mutex<ClientOpens>,
     /// Of minor version 0: its owners, with their sequence ids.
     pub(crate) owners: Mutex<Owners>,
@@ -73,6 +80,7 @@ impl Client {
             renewed_ms: AtomicU64::new(now_ms),
             has_completed_reclaim: AtomicBool::new(false),
             recorded: AtomicU8::new(Recorded::Not as u8),
+            former: AtomicU8::new(UNKNOWN),
             opens: Mutex::new(ClientOpens::default()),
             owners: Mutex::new(Owners::default()),
             waits: AtomicU32::new(0),
@@ -88,6 +96,19 @@ impl Client {
 
     pub(crate) fn kind(&self) -> &Kind {
         &self.kind
+    }
+
+    /// Whether it had state before the last loss, if that was noted.
+    pub(crate) fn is_former(&self) -> Option<bool> {
+        match self.former.load(Ordering::Relaxed) {
+            UNKNOWN => None,
+            former => Some(former == FORMER),
+        }
+    }
+
+    pub(crate) fn note_former(&self, is_former: bool) {
+        let former = if is_former { FORMER } else { NOT_FORMER };
+        self.former.store(former, Ordering::Relaxed);
     }
 
     /// The client was heard: its lease begins anew.

@@ -371,13 +371,19 @@ impl Files {
 
     /// An open is no more; nor is the file here, if that was its last.
     pub(crate) fn release(&self, number: OpenNumber, key: &FileKey) {
-        let Some((mut shard, hash)) = self.shard(key) else { return };
-        let Ok(mut entry) = shard.find_entry(hash, |file| file.key == *key) else { return };
+        if let Some(share) = self.release_behind_gate(number, key) {
+            self.gate.leave(key, share);
+        }
+    }
+
+    /// The same, but the gate counts it still: its share.
+    pub(crate) fn release_behind_gate(&self, number: OpenNumber, key: &FileKey) -> Option<Share> {
+        let (mut shard, hash) = self.shard(key)?;
+        let mut entry = shard.find_entry(hash, |file| file.key == *key).ok()?;
         let file = entry.get_mut();
         let (removed, is_last) = file.holders.remove(number);
         if let Some(share) = removed {
             file.counts.subtract(share);
-            self.gate.leave(key, share);
         }
         if is_last {
             entry.remove();
@@ -387,6 +393,7 @@ impl Files {
                 shard.shrink_to(capacity, |file| self.hasher.hash_one(file.key));
             }
         }
+        removed
     }
 
     /// Calls `take` with the locks of an open file.

@@ -31,8 +31,9 @@ const NEXT_RECLAIM_MS: u64 = 10_000;
 struct Former {
     /// The lives of each owner that have had state.
     lives: HashMap<Key, Vec<Life>>,
-    /// Those who have not said yet that they have all.
-    reclaiming: HashSet<Key>,
+    /// Those who have not said yet that they have all, with their principals: nobody else says so for
+    /// them.
+    reclaiming: HashSet<(Key, Box<[u8]>)>,
 }
 
 /// The grace period.
@@ -102,14 +103,24 @@ impl State {
         if !self.is_in_grace(now_ms) || client.has_completed_reclaim() {
             return Err(StateError::NoGrace);
         }
+        let is_former = client.is_former().map_or_else(|| self.look_up_former(client), Ok)?;
+        if is_former { Ok(()) } else { Err(StateError::NoGrace) }
+    }
+
+    /// Whether a client had state before the last loss, by its record. It stays so.
+    fn look_up_former(&self, client: &Client) -> Result<bool, StateError> {
         let identity = self.registry.lock().identity(client.id());
         let Identity { is_set, owner, verifier, principal } =
             identity.ok_or(StateError::NoGrace)?;
         let former = self.grace.former.lock();
+        if self.grace.until_ms.load(Ordering::Relaxed) == 0 {
+            return Err(StateError::NoGrace);
+        }
         let lives = former.lives.get(&(is_set, owner)).map_or(&[][..], Vec::as_slice);
         // Another life of the client has no locks of before; another user never had them.
-        let is_known = lives.iter().any(|life| life.0 == principal && life.1 == verifier);
-        if is_known { Ok(()) } else { Err(StateError::NoGrace) }
+        let is_former = lives.iter().any(|life| life.0 == principal && life.1 == verifier);
+        client.note_former(is_former);
+        Ok(is_former)
     }
 
     /// A client that may reclaim does so: the grace period lasts on for the next one.
@@ -135,10 +146,10 @@ impl State {
             registry.identity(client.id())
         };
         if self.grace.until_ms.load(Ordering::Relaxed) > 0
-            && let Some(Identity { is_set, owner, .. }) = identity
+            && let Some(Identity { is_set, owner, principal, .. }) = identity
         {
             self.end_grace_if(|grace, former| {
-                former.reclaiming.remove(&(is_set, owner));
+                former.reclaiming.remove(&((is_set, owner), principal));
                 former.reclaiming.is_empty() && !grace.has_hosts.load(Ordering::Relaxed)
             });
         }
@@ -193,6 +204,7 @@ impl State {
     /// before them.
     pub fn records_are_kept(&self, taken: u64) {
         self.journal.records.are_kept(taken);
+        self.free_what_is_kept();
     }
 
     /// Takes up the records that another process has left. Those of other instances may reclaim: a
@@ -211,7 +223,7 @@ impl State {
             // The others may have lost a part of what they had to somebody else.
             if record.is_complete {
                 let key = (record.is_set, record.owner.clone());
-                former.reclaiming.insert(key.clone());
+                former.reclaiming.insert((key.clone(), record.principal.clone()));
                 let life = (record.principal.clone(), record.verifier);
                 former.lives.entry(key).or_default().push(life);
             }
@@ -234,5 +246,59 @@ impl State {
     /// The client of this id, if there is one.
     pub fn client(&self, id: ClientId) -> Option<Arc<Client>> {
         self.registry.lock().find(id).map(|record| Arc::clone(&record.client))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{ClientRecords, CreateSession, ExchangeId, Principal, Settings, State};
+
+    fn client(state: &State) -> std::sync::Arc<crate::Client> {
+        let principal = &Principal(b"p".as_slice().into());
+        let exchange = ExchangeId {
+            owner: b"o",
+            verifier: [1; 8],
+            principal,
+            is_update: false,
+            implementation: &[],
+            address: std::net::Ipv4Addr::LOCALHOST.into(),
+        };
+        let exchanged = state.exchange_id(0, &exchange).expect("known");
+        let channel = crate::Channel {
+            request_bytes_max: 4096,
+            response_bytes_max: 4096,
+            response_bytes_cached_max: 64,
+            operations_max: 8,
+            requests_max: 1,
+        };
+        let create = CreateSession {
+            client: exchanged.client,
+            sequence: exchanged.sequence,
+            principal,
+            fore: channel,
+            back: channel,
+            flags: 0,
+            connection: 1,
+        };
+        state.create_session(0, &create).expect("made");
+        state.client(exchanged.client).expect("known")
+    }
+
+    #[test]
+    fn who_may_reclaim_is_looked_up_once() {
+        let state = State::new(Settings::new(1));
+        state.restore_records(0, &ClientRecords::default());
+        state.record(&client(&state), false);
+        let (mut events, mut records) = (Vec::new(), ClientRecords::default());
+        state.take_records(&mut events);
+        records.add(&events).expect("its own");
+        let state = State::new(Settings::new(2));
+        state.restore_records(0, &records);
+        let client = client(&state);
+        assert_eq!(state.may_reclaim(0, &client), Ok(()));
+        // Each of its requests asks that: no lock is taken.
+        let _registry = state.registry.lock();
+        let _former = state.grace.former.lock();
+        assert_eq!(state.may_reclaim(0, &client), Ok(()));
     }
 }

@@ -355,6 +355,21 @@ impl State {
         std::mem::take(&mut *list)
     }
 
+    /// Takes back what could not be done now: it is to be done after the next tick.
+    pub fn put_back_effects(&self, effects: Vec<Effect>) {
+        let mut list = self.files.effects.list.lock();
+        let later = std::mem::replace(&mut *list, effects);
+        list.extend(later);
+    }
+
+    /// Whoever asks next gets what was put back.
+    pub(crate) fn offer_effects(&self) {
+        let effects = &self.files.effects;
+        if !effects.list.lock().is_empty() {
+            effects.has_some.store(true, Ordering::Release);
+        }
+    }
+
     /// Grants what became free by time alone to hosts, and tells clients of it: a client's lease has expired, or one that
     /// came before has not asked again.
     pub(crate) fn judge_waiting(&self, now_ms: u64) {

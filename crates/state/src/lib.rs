@@ -69,7 +69,9 @@ pub use nlm::{NlmError, NlmHolder, NlmLock, NlmOwner};
 pub use opening::Open;
 pub use ranges::LockKind;
 pub use registry::{ClientReport, CreateSession, CreatedSession};
-pub use session::{Channel, Replayed, Sequence, SequenceTold, Sequenced, Session, SlotInUse};
+pub use session::{
+    Channel, Replayed, Sequence, SequenceTold, Sequenced, Session, SlotInUse, UNDER_WAY_BYTES,
+};
 pub use settings::{Delegations, Limits, Settings};
 pub use state::State;
 pub use v40::{

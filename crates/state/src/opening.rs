@@ -155,6 +155,7 @@ impl State {
     ///
     /// # Errors
     /// [`StateError::OpenMode`]; [`StateError::DelegationRevoked`]; [`StateError::Locked`] if another open denies the access;
+    /// [`StateError::TryLater`] as long as the record is not stable of who has lost such an open;
     /// [`StateError::Grace`] for [`StateId::ANONYMOUS`] in the grace period; and
     /// those of [`State::close`].
     pub fn judge(
@@ -243,8 +244,12 @@ impl State {
         }
         client.revoked.store(0, Ordering::Relaxed);
         let mut ended = 0;
+        let struck = self.struck(client);
         for (number, file) in opens.end() {
-            self.files.release(number, &file);
+            match struck {
+                Some(noted) => self.free_when_kept(noted, number, &file),
+                None => self.files.release(number, &file),
+            }
             ended += 1;
         }
         self.opens.fetch_sub(ended, Ordering::Relaxed);
@@ -335,7 +340,8 @@ impl State {
         }
         let wanted = Share { access, deny: ShareDeny::empty() };
         let judged = self.files.judge(&self.asking(client, own), file, wanted);
-        judged.map_err(|conflict| Stopped::by(conflict, StateError::Locked))
+        judged.map_err(|conflict| Stopped::by(conflict, StateError::Locked))?;
+        self.require_freed(file).map_err(Stopped::Failed)
     }
 
     pub(crate) fn asking<'a>(

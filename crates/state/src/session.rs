@@ -295,6 +295,12 @@ impl Session {
         })
     }
 
+    /// What this request had done when the process before this one was killed, if that may not be stable.
+    /// To be asked before it begins.
+    pub fn unstable_of(&self, request: &Sequence) -> Option<Arc<[u8]>> {
+        self.slot(request.slot)?.unstable_of(request.sequence, request.digest)
+    }
+
     fn slot(&self, slot: u32) -> Option<&Slot> {
         self.slots.get(usize::try_from(slot).ok()?)
     }
@@ -305,6 +311,9 @@ impl fmt::Debug for Session {
         write!(f, "Session({:032x} of {:?})", u128::from_be_bytes(self.id.0), self.client)
     }
 }
+
+/// A request may always say in so many bytes how far it has come.
+pub const UNDER_WAY_BYTES: u32 = 512;
 
 /// A request that has its slot. Dropped without [`SlotInUse::finish`] it frees the slot, and leaves
 /// no reply.
@@ -341,11 +350,13 @@ impl SlotInUse {
     }
 
     /// Notes what the request has done so far, for who goes on with it if the process is killed; and
-    /// whether that may be known before it is stable. More bytes than a kept reply may have are not noted.
+    /// whether that may be known before it is stable. More bytes than a kept reply may have are not noted,
+    /// but as many as [`UNDER_WAY_BYTES`] always are.
     pub fn note_done(&self, done: &[u8], is_unstable: bool) {
+        let bytes_max = self.session.fore.response_bytes_cached_max.max(UNDER_WAY_BYTES);
         if let Some(held) = self.held
             && let Some(slot) = self.session.slot(self.slot)
-            && done.len() as u64 <= u64::from(self.session.fore.response_bytes_cached_max)
+            && done.len() as u64 <= u64::from(bytes_max)
         {
             let note = |request: &UnderWay| self.session.note_under_way(self.slot, request);
             slot.note_done(held, (done, is_unstable), &note);

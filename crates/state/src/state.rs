@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use crate::client::Kind;
 use crate::delegations::DelegationTable;
 use crate::files::Files;
+use crate::gate::StruckDenies;
 use crate::grace::Grace;
 use crate::hosts::{Effects, Hosts};
 use crate::image::Journal;
@@ -33,6 +34,7 @@ pub struct State {
     pub(crate) sessions: SessionTable,
     pub(crate) files: Files,
     pub(crate) delegations: DelegationTable,
+    pub(crate) struck_denies: Mutex<StruckDenies>,
     /// Opens of all clients.
     pub(crate) opens: AtomicU32,
     /// Locked ranges and lock stateids of all clients.
@@ -71,6 +73,7 @@ impl State {
             sessions: SessionTable::new(settings.instance, sessions_max),
             files: Files::new(Effects::new(Arc::clone(&locks))),
             delegations: DelegationTable::new(settings.delegations),
+            struck_denies: Mutex::default(),
             opens: AtomicU32::new(0),
             locks,
             hosts: Hosts::default(),
@@ -164,6 +167,7 @@ impl State {
         self.forget_owners(now_ms);
         self.judge_waiting(now_ms);
         self.judge_recalls(now_ms);
+        self.offer_effects();
         // Its end is noted.
         self.is_in_grace(now_ms);
     }

@@ -66,6 +66,7 @@ fn explained(
         flavor: Flavor::Sys,
         from_privileged_port: true,
         user,
+        fits_nfs2: None,
     };
     let look_ups = |pattern: &ClientPattern, _| {
         vec![LookUp {
@@ -156,4 +157,28 @@ fn the_innermost_share_has_the_path() {
     assert_eq!(innermost("/tank/homes", has), Some("/tank"));
     assert_eq!(innermost("/elsewhere", has), Some("/"));
     assert_eq!(innermost("/elsewhere", |_| false), None);
+}
+
+#[test]
+fn nfs2_is_told_of_where_it_is_served() {
+    let (share, status) = (share(vec![rule("*", &[])]), status(ShareState::Enabled));
+    for (fits_nfs2, expected) in
+        [(None, None), (Some(true), Some("too")), (Some(false), Some("cannot"))]
+    {
+        let asked = Asked {
+            client: "10.0.0.7",
+            address: [10, 0, 0, 7].into(),
+            path: "/tank/home",
+            share: Some((&share, &status)),
+            flavor: Flavor::Sys,
+            from_privileged_port: true,
+            user: None,
+            fits_nfs2,
+        };
+        let told = explain(&asked, &Book(Known::No), &|_, _| Vec::new());
+        let of_nfs2: Vec<&String> =
+            told.sentences.iter().filter(|sentence| sentence.contains("NFSv2")).collect();
+        assert_eq!(of_nfs2.len(), usize::from(expected.is_some()), "{of_nfs2:?}");
+        assert!(of_nfs2.iter().all(|told| told.contains(expected.unwrap_or_default())));
+    }
 }

@@ -28,7 +28,7 @@ fn keep(file: &ClientRecordFile, events: &[u8]) -> bool {
 }
 
 fn owners(place: &Path) -> Vec<String> {
-    let (_, records) = ClientRecordFile::open(place);
+    let (_, records) = ClientRecordFile::open(place, 0);
     records.iter().map(|(_, record)| String::from_utf8_lossy(&record.owner).into_owned()).collect()
 }
 
@@ -36,7 +36,7 @@ fn owners(place: &Path) -> Vec<String> {
 fn wherever_the_file_is_cut_off_what_came_before_counts() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join(NAME);
-    let (file, records) = ClientRecordFile::open(place.path());
+    let (file, records) = ClientRecordFile::open(place.path(), 0);
     assert!(records.is_empty() && !path.exists());
     // After each: the file's length, and who is recorded.
     let mut steps = Vec::new();
@@ -70,7 +70,7 @@ fn wherever_the_file_is_cut_off_what_came_before_counts() {
 fn of_a_damaged_file_nobody_is_recorded() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join(NAME);
-    let (file, _) = ClientRecordFile::open(place.path());
+    let (file, _) = ClientRecordFile::open(place.path(), 0);
     let mut last_at = 0;
     for event in [recorded(1, b"one"), recorded(2, b"two"), struck(1), recorded(3, b"three")] {
         last_at = path.metadata().map_or(0, |metadata| metadata.len() as usize);
@@ -93,7 +93,7 @@ fn of_a_damaged_file_nobody_is_recorded() {
 #[test]
 fn what_cannot_be_written_is_tried_again_and_nothing_of_it_is_lost() {
     let place = tempfile::tempdir().expect("a directory");
-    let (file, _) = ClientRecordFile::open(place.path());
+    let (file, _) = ClientRecordFile::open(place.path(), 0);
     let in_the_way = place.path().join(format!("{NAME}.new"));
     std::fs::create_dir(&in_the_way).expect("made");
     assert!(!keep(&file, &recorded(1, b"one")));
@@ -114,7 +114,7 @@ fn what_cannot_be_written_is_tried_again_and_nothing_of_it_is_lost() {
 #[test]
 fn a_file_that_is_out_of_date_is_replaced() {
     let place = tempfile::tempdir().expect("a directory");
-    let (file, _) = ClientRecordFile::open(place.path());
+    let (file, _) = ClientRecordFile::open(place.path(), 0);
     assert!(keep(&file, &recorded(1, b"one")));
     let mut longest = 0;
     for number in 2..1000 {
@@ -128,7 +128,7 @@ fn a_file_that_is_out_of_date_is_replaced() {
 #[test]
 fn those_who_come_at_once_are_all_on_the_disk() {
     let place = tempfile::tempdir().expect("a directory");
-    let (file, _) = ClientRecordFile::open(place.path());
+    let (file, _) = ClientRecordFile::open(place.path(), 0);
     let taken = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -142,4 +142,32 @@ fn those_who_come_at_once_are_all_on_the_disk() {
         }
     });
     assert_eq!(owners(place.path()).len(), 8);
+}
+
+#[test]
+fn an_old_copy_records_nobody() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join(NAME);
+    let owners_at = |last| {
+        let (_, records) = ClientRecordFile::open(place.path(), last);
+        records.len()
+    };
+    let (file, _) = ClientRecordFile::open(place.path(), 0);
+    // As older versions leave it.
+    assert!(keep(&file, &recorded(1, b"one")));
+    assert_eq!(owners_at(9), 1);
+    assert!(file.begin_instance(3));
+    let copy = std::fs::read(&path).expect("read");
+    assert_eq!((owners_at(2), owners_at(3), owners_at(4)), (1, 1, 0));
+    // Also when the file was replaced since; and once it is used again.
+    let (file, _) = ClientRecordFile::open(place.path(), 3);
+    assert!(keep(&file, &recorded(2, b"two")));
+    assert_eq!((owners_at(3), owners_at(4)), (2, 0));
+    assert!(file.begin_instance(4));
+    assert_eq!(owners_at(4), 2);
+    std::fs::write(&path, copy).expect("written");
+    let (file, records) = ClientRecordFile::open(place.path(), 4);
+    assert!(records.is_empty());
+    assert!(file.begin_instance(5) && keep(&file, &recorded(3, b"three")));
+    assert_eq!(owners_at(5), 1);
 }

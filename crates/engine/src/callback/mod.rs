@@ -10,12 +10,14 @@
 
 mod message;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use steadfast_state::{CallbackEnd, CallbackSlot, Client, FileKey, Session, State, StateId};
+use steadfast_state::{
+    CallbackEnd, CallbackSlot, Client, ClientId, FileKey, Session, State, StateId,
+};
 use steadfast_wire::nfs4::NfsStat4;
 use steadfast_wire::rpc::ReplyHeader;
 use steadfast_xdr::{Decode, Reader};
@@ -83,29 +85,53 @@ struct InFlight {
     sent: Option<(u64, u64)>,
     /// There was none, so that other sessions of the client are tried too.
     is_passed_on: bool,
+    /// How often it was sent.
+    attempts: u32,
 }
 
 #[derive(Default)]
 struct Table {
     /// By xid.
     in_flight: HashMap<u32, InFlight>,
-    waiting: VecDeque<Notice>,
+    waiting: Waiting,
 }
 
-impl Table {
+/// What waits for a slot or a connection, by client: never more of one than are looked through.
+#[derive(Default)]
+struct Waiting {
+    by_client: HashMap<ClientId, Vec<Notice>>,
+    count: usize,
+}
+
+impl Waiting {
     /// Keeps something for later, if it is not kept already and there is room.
     fn keep(&mut self, notice: Notice) {
-        let of_client = |other: &&Notice| other.client.id() == notice.client.id();
-        let is_known = self
-            .waiting
-            .iter()
-            .any(|other| other.client.id() == notice.client.id() && other.asked == notice.asked);
-        if !is_known
-            && self.waiting.len() < WAITING_MAX
-            && self.waiting.iter().filter(of_client).count() < WAITING_A_CLIENT_MAX
-        {
-            self.waiting.push_back(notice);
+        if self.count >= WAITING_MAX {
+            return;
         }
+        let of_client = self.by_client.entry(notice.client.id()).or_default();
+        let is_known = of_client.iter().any(|other| other.is_same(&notice));
+        if !is_known && of_client.len() < WAITING_A_CLIENT_MAX {
+            of_client.push(notice);
+            self.count += 1;
+        }
+    }
+
+    /// Forgets what is kept of the same.
+    fn forget(&mut self, notice: &Notice) {
+        let id = notice.client.id();
+        let Some(of_client) = self.by_client.get_mut(&id) else { return };
+        let before = of_client.len();
+        of_client.retain(|other| !other.is_same(notice));
+        self.count -= before - of_client.len();
+        if of_client.is_empty() {
+            self.by_client.remove(&id);
+        }
+    }
+
+    /// All of it, of each client in its order.
+    fn into_all(self) -> impl Iterator<Item = Notice> {
+        self.by_client.into_values().flatten()
     }
 }
 
@@ -123,7 +149,7 @@ impl Callbacks {
     fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
         let mut table = self.table.lock();
         let changed = change(&mut table);
-        self.count.store(table.in_flight.len() + table.waiting.len(), Ordering::Relaxed);
+        self.count.store(table.in_flight.len() + table.waiting.count, Ordering::Relaxed);
         changed
     }
 
@@ -176,7 +202,7 @@ impl Shared {
         let asked = Asked::LockIsFree { handle, client: client.id().0, owner };
         let notice = Notice { client, asked, since_ms: now_ms, due_ms: now_ms };
         if let Some(notice) = self.begin_callback(notice, now_ms) {
-            self.callbacks.change(|table| table.keep(notice));
+            self.callbacks.change(|table| table.waiting.keep(notice));
         }
     }
 
@@ -248,6 +274,8 @@ impl Shared {
             (ended, silent, unsent)
         });
         for call in ended {
+            // Whether the client has it nobody will know.
+            call.session.end_callback(call.slot.slot, CallbackEnd::Unknown);
             self.keep_for_later(call.notice, now_ms);
         }
         for (_, connection, session) in &silent {
@@ -263,7 +291,7 @@ impl Shared {
     /// Sends what waits for a slot or connection, as far as there are some.
     fn send_waiting(&self, now_ms: u64) {
         let waiting = self.callbacks.change(|table| std::mem::take(&mut table.waiting));
-        for notice in waiting {
+        for notice in waiting.into_all() {
             let kept = if notice.is_useless(&self.state, now_ms) {
                 None
             } else if notice.due_ms > now_ms {
@@ -272,7 +300,7 @@ impl Shared {
                 self.begin_callback(notice, now_ms)
             };
             if let Some(notice) = kept {
-                self.callbacks.change(|table| table.keep(notice));
+                self.callbacks.change(|table| table.waiting.keep(notice));
             }
         }
     }
@@ -284,7 +312,7 @@ impl Shared {
     fn keep_for(&self, delay_ms: u64, notice: Notice, now_ms: u64) {
         if !notice.is_useless(&self.state, now_ms) {
             let due_ms = now_ms.saturating_add(delay_ms);
-            self.callbacks.change(|table| table.keep(Notice { due_ms, ..notice }));
+            self.callbacks.change(|table| table.waiting.keep(Notice { due_ms, ..notice }));
         }
     }
 
@@ -307,7 +335,8 @@ impl Shared {
             session.end_callback(slot.slot, CallbackEnd::NotSequenced);
             return None;
         }
-        let call = InFlight { session, slot, notice, message, sent: None, is_passed_on: false };
+        let (sent, is_passed_on, attempts) = (None, false, 0);
+        let call = InFlight { session, slot, notice, message, sent, is_passed_on, attempts };
         self.callbacks.change(|table| table.in_flight.insert(xid, call));
         self.transmit(xid, now_ms);
         None
@@ -320,6 +349,7 @@ impl Shared {
                 let call = table.in_flight.get_mut(&xid)?;
                 let connection = call.session.back_connection();
                 call.sent = connection.map(|connection| (connection, now_ms));
+                call.attempts = call.attempts.saturating_add(u32::from(connection.is_some()));
                 let was_passed_on = std::mem::replace(&mut call.is_passed_on, connection.is_none());
                 let next = connection.map(|connection| {
                     let asked = call.notice.asked.clone();
@@ -328,9 +358,9 @@ impl Shared {
                 if was_passed_on != next.is_none() {
                     let notice = call.notice.clone();
                     // Its other sessions have a try while there is no connection, and none afterwards.
-                    table.waiting.retain(|other| !other.is_same(&notice));
+                    table.waiting.forget(&notice);
                     if next.is_none() {
-                        table.keep(notice);
+                        table.waiting.keep(notice);
                     }
                 }
                 next
@@ -385,6 +415,11 @@ impl Shared {
                 session.end_callback(number, CallbackEnd::Sequenced { target_highest_slot });
                 self.is_executed(call.notice, NfsStat4::Ok, now_ms);
             }
+            // The client may be executing it since it was sent first: its sequence id is used.
+            Ok(Answer::NotSequenced(NfsStat4::Delay)) if call.attempts > 1 => {
+                let call = InFlight { sent: None, ..call };
+                self.callbacks.change(|table| table.in_flight.insert(header.xid, call));
+            }
             Ok(Answer::NotSequenced(NfsStat4::Delay)) => {
                 not_sequenced();
                 self.keep_for_later(call.notice, now_ms);
@@ -432,6 +467,7 @@ impl Shared {
         let InFlight { session, slot, notice, .. } = call;
         let sequence = session.reorder_callback(slot.slot);
         let (Some(sequence), Some(target)) = (sequence, session.callback_target()) else {
+            session.end_callback(slot.slot, CallbackEnd::Unknown);
             self.keep_for_later(notice, now_ms);
             return;
         };
@@ -439,7 +475,8 @@ impl Shared {
         let slot = CallbackSlot { sequence, ..slot };
         let xid = self.callbacks.next_xid.fetch_add(1, Ordering::Relaxed);
         let message = message::call(xid, &target, *session.id(), slot, &notice.asked).into();
-        let call = InFlight { session, slot, notice, message, sent: None, is_passed_on: false };
+        let (sent, is_passed_on, attempts) = (None, false, 0);
+        let call = InFlight { session, slot, notice, message, sent, is_passed_on, attempts };
         self.callbacks.change(|table| table.in_flight.insert(xid, call));
         self.transmit(xid, now_ms);
     }

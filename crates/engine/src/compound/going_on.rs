@@ -7,7 +7,7 @@ use steadfast_wire::nfs4::{NfsStat4, Op4};
 
 use super::run::{Progress, Run};
 use super::under_way::{self, UnderWay};
-use crate::begun_outcomes::{DoneOp, OpOutcome};
+use crate::begun_outcomes::OpOutcome;
 use crate::call_mark::CallMark;
 use crate::host::Room;
 use crate::reply::ReplyBuffer;
@@ -15,6 +15,17 @@ use crate::reply::ReplyBuffer;
 /// For so long a request waits so that it may tell what it has done, in ms. Names are looked up in a fraction
 /// of that; a client with a file system that hangs for longer is to try later.
 const UNTOLD_WAITS_MS: u64 = 60_000;
+
+/// Where a run goes on that has its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GoesOn {
+    /// Behind SEQUENCE: nothing of it was done.
+    Here,
+    /// Where the process before this one had come.
+    Elsewhere,
+    /// That process has done something of it, and its results were too long to be kept.
+    Nowhere,
+}
 
 impl<'c> Run<'_, 'c> {
     /// By which name begun marks of the operation are kept that is being executed, if it has any.
@@ -36,7 +47,7 @@ impl<'c> Run<'_, 'c> {
         let depends = self.progress.has_made_state || self.progress.depends;
         if depends && self.progress.slot.is_some() && under_way::changes_storage(operation) {
             let done = (self.progress.done, self.progress.at);
-            self.note_done(done, result_at, &[], reply);
+            self.note_done(done, result_at, &[], !self.progress.has_made_state, reply);
             self.call.shared.keep_state();
         }
     }
@@ -61,7 +72,7 @@ impl<'c> Run<'_, 'c> {
         if let Some(together) = self.together.take() {
             if is_done {
                 let done = (self.progress.done + 1, next_at);
-                self.note_done(done, reply.bytes.len(), &[], reply);
+                self.note_done(done, reply.bytes.len(), &[], false, reply);
             }
             drop(together);
         }
@@ -73,36 +84,51 @@ impl<'c> Run<'_, 'c> {
         if let Some(together) = self.together.take() {
             let result_at = self.place.operations_at() + self.op_at;
             let told = reply.bytes.get(told_at..).unwrap_or(&[]);
-            self.note_done((self.progress.done, self.progress.at), result_at, told, reply);
+            let done = (self.progress.done, self.progress.at);
+            self.note_done(done, result_at, told, false, reply);
             drop(together);
         }
     }
 
     /// Notes how far the run has come: results that end there, and what the next operation is to tell.
+    /// `is_repeatable`: nothing was done that must be done once only.
     fn note_done(
         &self,
         (done, at): (u32, usize),
         results_end: usize,
         told: &[u8],
+        is_repeatable: bool,
         reply: &ReplyBuffer,
     ) {
         let Some(slot) = &self.progress.slot else { return };
         let results_at = self.place.operations_at() + self.progress.kept_from;
         let results = reply.bytes.get(results_at..results_end).unwrap_or(&[]);
         let (current, saved) = (self.progress.current, self.progress.saved);
-        let done = UnderWay { done, at, current, saved, told, results }.encode();
-        slot.note_done(&done, self.progress.first_promise.is_some());
+        let done = UnderWay { done, at, current, saved, told, results };
+        let kept_max = slot.session().fore().response_bytes_cached_max as usize;
+        let mut bytes = done.encode();
+        if bytes.len() > kept_max {
+            if is_repeatable {
+                return;
+            }
+            bytes = done.without_results().encode();
+        }
+        slot.note_done(&bytes, self.progress.first_promise.is_some());
     }
 
     /// A request has its slot: goes on with what the process before this one has done of it, if it has
-    /// done something. Whether the run is somewhere else then.
-    pub(super) fn go_on(&mut self, reply: &mut ReplyBuffer) -> bool {
+    /// done something.
+    pub(super) fn go_on(&mut self, reply: &mut ReplyBuffer) -> GoesOn {
         let Some(slot) = self.progress.slot.as_ref().filter(|slot| slot.may_be_known()) else {
-            return false;
+            return GoesOn::Here;
         };
         self.progress.before = self.nfs4.outcomes.take_of_request(&CallMark::of_request(slot, 0));
-        let Some(bytes) = slot.done_before() else { return false };
-        let Some(before) = UnderWay::decode(&bytes) else { return false };
+        let Some(bytes) = slot.done_before() else { return GoesOn::Here };
+        let Some(before) = UnderWay::decode(&bytes) else { return GoesOn::Here };
+        if !before.is_kept() {
+            self.progress.has_made_state = true;
+            return GoesOn::Nowhere;
+        }
         reply.bytes.extend_from_slice(before.results);
         (self.progress.current, self.progress.saved) = (before.current, before.saved);
         (self.progress.done, self.progress.at) = (before.done, before.at);
@@ -110,18 +136,20 @@ impl<'c> Run<'_, 'c> {
         if !before.told.is_empty() {
             self.progress.told_before = Some((before.done, before.told.into()));
         }
-        true
+        GoesOn::Elsewhere
     }
 
     /// What the process before this one has done by the operation that is being executed, if it has: it
     /// is stable, and must not be done again.
     pub(crate) fn done_before(&mut self) -> Option<OpOutcome> {
-        let DoneOp { operation, outcome } = self.progress.before?;
-        if operation != self.progress.done {
-            return None;
-        }
+        let outcome = self.progress.before.of(self.progress.done)?;
         self.promise(Durable::promising_nothing(()));
         Some(outcome)
+    }
+
+    /// Whether the process before this one has made an object by the operation that is being executed.
+    pub(crate) fn has_made_before(&self) -> bool {
+        matches!(self.progress.before.of(self.progress.done), Some(OpOutcome::Made(_)))
     }
 
     /// The same of an operation that makes an object.
@@ -146,7 +174,7 @@ impl<'c> Run<'_, 'c> {
         if self.call.lacks_room == Some(Room::Later) {
             return true;
         }
-        if status != NfsStat4::Delay || !self.has_untold() {
+        if !matches!(status, NfsStat4::Delay | NfsStat4::Grace) || !self.has_untold() {
             return false;
         }
         let now_ms = self.call.now_ms;
@@ -166,7 +194,7 @@ impl<'c> Run<'_, 'c> {
             return self.nfs4.outcomes.has(mark);
         }
         let Progress { before, told_before, done, .. } = &self.progress;
-        before.is_some_and(|before| before.operation >= *done)
+        before.has_from(*done)
             || told_before.as_ref().is_some_and(|(operation, _)| operation >= done)
     }
 

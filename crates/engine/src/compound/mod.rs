@@ -18,6 +18,7 @@ mod versions;
 pub(crate) use ended::EndedRun;
 pub(crate) use repeated::Repeated;
 pub(crate) use run::{Compound, Object, Place, Run, Suspended};
+pub(crate) use under_way::UnderWay;
 pub(crate) use versions::Versions;
 
 use steadfast_wire::nfs4::{NfsStat4, Op4};

@@ -10,11 +10,12 @@ use steadfast_wire::nfs4::{CompoundHead4, NfsStat4, Op4};
 use steadfast_xdr::{Decode, Reader, Writer, XdrError};
 
 use super::ended::{EndedRun, OpPlace, append_failure};
+use super::going_on::GoesOn;
 use super::repeated::{Repeated, Waiting};
 use super::reply::{ResultPlace, set, word};
 use super::under_way;
 use super::{OpRow, Stands, Versions};
-use crate::begun_outcomes::DoneOp;
+use crate::begun_outcomes::DoneOps;
 use crate::call::{Call, Outcome, Target};
 use crate::call_mark::CallMark;
 use crate::host::Room;
@@ -150,10 +151,12 @@ pub(crate) struct Progress {
     connection: u64,
     /// Of minor version 0: the owner whose operation has to wait.
     pub(crate) owner: Option<OwnerInUse>,
+    /// The same: the lock-owner that asks for a lock by an open, and its sequence id.
+    pub(crate) locker: Option<(Box<[u8]>, u32)>,
     /// Whether an operation has ended that would tell something else after the next ones.
     pub(super) depends: bool,
-    /// What the process before this one has done of it: an operation, and what it is to tell.
-    pub(super) before: Option<DoneOp>,
+    /// What the process before this one has done of it: operations, and what one of them is to tell.
+    pub(super) before: DoneOps,
     pub(super) told_before: Option<(u32, Box<[u8]>)>,
     /// Since when it waits so that it may tell that.
     pub(super) waits_since_ms: Option<u64>,
@@ -195,6 +198,9 @@ impl Suspended {
     ) {
         if let Some(owner) = self.progress.owner.take() {
             let status = NfsStat4::Delay as u32;
+            if let Some((name, seqid)) = self.progress.locker.take() {
+                shared.state.locked(owner.client(), &name, seqid);
+            }
             owner.finish(OwnerReply { status, ..OwnerReply::default() });
         }
         shared.keep_state();
@@ -334,10 +340,16 @@ impl<'a> Run<'_, 'a> {
             self.progress.done += 1;
             self.progress.at = r.position() - first;
             self.progress.depends |= row.is_some_and(|row| !under_way::is_told_alike(row.number));
-            if self.progress.done == 1 && self.go_on(reply) {
-                r = operations.clone();
-                if r.fixed_opaque(self.progress.at).is_err() {
-                    return Ended::With(NfsStat4::ServerFault as u32);
+            if self.progress.done == 1 {
+                match self.go_on(reply) {
+                    GoesOn::Here => {}
+                    GoesOn::Nowhere => return self.is_not_kept(&mut r, reply),
+                    GoesOn::Elsewhere => {
+                        r = operations.clone();
+                        if r.fixed_opaque(self.progress.at).is_err() {
+                            return Ended::With(NfsStat4::ServerFault as u32);
+                        }
+                    }
                 }
             }
         }
@@ -509,14 +521,27 @@ impl<'a> Run<'_, 'a> {
                 self.place.end(&mut reply.bytes, NfsStat4::Ok as u32, 1);
             }
             steadfast_state::Replayed::NotKept => {
-                let row = rest.u32().ok().and_then(|number| self.row(number));
-                let mut w = Writer::new(&mut reply.bytes);
-                w.u32(row.map_or(Op4::Illegal, |row| row.number) as u32);
-                w.u32(NfsStat4::RetryUncachedRep as u32);
+                self.refuse_not_kept(rest, reply);
                 self.place.end(&mut reply.bytes, NfsStat4::RetryUncachedRep as u32, 2);
             }
         }
         Ended::Replayed
+    }
+
+    /// Appends what the operation behind SEQUENCE tells of a request whose reply was not kept (RFC 8881
+    /// §2.10.6.1.3).
+    fn refuse_not_kept(&self, rest: &mut Reader<'_>, reply: &mut ReplyBuffer) {
+        let row = rest.u32().ok().and_then(|number| self.row(number));
+        let mut w = Writer::new(&mut reply.bytes);
+        w.u32(row.map_or(Op4::Illegal, |row| row.number) as u32);
+        w.u32(NfsStat4::RetryUncachedRep as u32);
+    }
+
+    /// The process before this one has executed the request, and could not keep what it has to say.
+    fn is_not_kept(&mut self, rest: &mut Reader<'_>, reply: &mut ReplyBuffer) -> Ended {
+        self.refuse_not_kept(rest, reply);
+        self.progress.done += 1;
+        Ended::With(NfsStat4::RetryUncachedRep as u32)
     }
 
     /// Ends the run.

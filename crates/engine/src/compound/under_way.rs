@@ -10,26 +10,31 @@
 //! | bytes | what |
 //! |---|---|
 //! | 4 | operations that have ended |
-//! | 4 | where the next one begins, in bytes from the first |
+//! | 4 | where the next one begins, in bytes from the first; `u32::MAX`: the results were too long to be kept |
 //! | | current place, saved place |
 //! | | what the next operation is to tell, if it has but to be finished: length, bytes |
 //! | rest | results of the operations behind SEQUENCE |
 
 use steadfast_shares::ShareId;
-use steadfast_state::StateId;
-use steadfast_vfs::StorageHandle;
+use steadfast_state::{StateId, UNDER_WAY_BYTES};
+use steadfast_vfs::{HANDLE_BYTES_MAX, StorageHandle};
 use steadfast_wire::nfs4::Op4;
 
 use super::{Object, Place};
 use crate::pseudo::NodeKey;
 
+const NOT_KEPT: usize = u32::MAX as usize;
+/// What [`UnderWay::without_results`] has at most: three numbers, and twice a handle with its share, and a
+/// stateid.
+const BYTES_MAX: usize = 3 * 4 + 2 * (1 + 8 + 1 + HANDLE_BYTES_MAX + 1 + 16);
+const _: () = assert!(BYTES_MAX <= UNDER_WAY_BYTES as usize);
 const NOTHING: u8 = 0;
 const NODE: u8 = 1;
 const STORED: u8 = 2;
 
 /// How far a run has come.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct UnderWay<'a> {
+pub(crate) struct UnderWay<'a> {
     /// Operations that have ended.
     pub(super) done: u32,
     /// Where the next one begins, in bytes from the first.
@@ -78,6 +83,31 @@ pub(super) fn has_mark(operation: Op4) -> bool {
 }
 
 impl<'a> UnderWay<'a> {
+    /// Of a run whose results were too long: it does not go on.
+    pub(super) fn without_results(self) -> Self {
+        Self { at: NOT_KEPT, told: &[], results: &[], ..self }
+    }
+
+    /// Whether its results were kept.
+    pub(super) fn is_kept(&self) -> bool {
+        self.at != NOT_KEPT
+    }
+
+    /// Whether a run had come beyond an operation, or does not go on, by the bytes that say so.
+    pub(crate) fn is_behind(bytes: &'a [u8], operation: u32) -> bool {
+        Self::decode(bytes).is_some_and(|known| known.done > operation || !known.is_kept())
+    }
+
+    /// The shares whose objects a run had as the current and the saved one.
+    pub(crate) fn shares(bytes: &'a [u8]) -> impl Iterator<Item = ShareId> {
+        let known = Self::decode(bytes);
+        let places = known.map(|known| [known.current, known.saved]);
+        places.into_iter().flatten().filter_map(|place| match place.object? {
+            Object::Stored(share, _) => Some(share),
+            Object::Node(_) => None,
+        })
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut to = Vec::with_capacity(self.results.len() + self.told.len() + 160);
         to.extend_from_slice(&self.done.to_le_bytes());
@@ -158,7 +188,7 @@ mod tests {
     use super::*;
 
     fn place() -> impl Strategy<Value = Place> {
-        let handle = prop::collection::vec(any::<u8>(), 1..=steadfast_vfs::HANDLE_BYTES_MAX);
+        let handle = prop::collection::vec(any::<u8>(), 1..=HANDLE_BYTES_MAX);
         let object = prop_oneof![
             Just(None),
             any::<[u8; 16]>().prop_map(|key| Some(Object::Node(NodeKey(key)))),
@@ -175,7 +205,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_was_written_is_read(
-            (done, at) in (any::<u32>(), any::<u32>()),
+            (done, at) in (any::<u32>(), 0..u32::MAX),
             (current, saved) in (place(), place()),
             told in prop::collection::vec(any::<u8>(), 0..40),
             results in prop::collection::vec(any::<u8>(), 0..40),
@@ -188,6 +218,10 @@ mod tests {
             for (read, wrote) in [(read.current, current), (read.saved, saved)] {
                 prop_assert_eq!((read.object, read.stateid), (wrote.object, wrote.stateid));
             }
+            prop_assert!(read.is_kept());
+            let short = UnderWay { done, at, current, saved, told, results }.without_results().encode();
+            prop_assert!(short.len() <= BYTES_MAX && !UnderWay::decode(&short).expect("whole").is_kept());
+            prop_assert!(UnderWay::is_behind(&short, u32::MAX) && !UnderWay::is_behind(&bytes, done));
             let head = bytes.len() - results.len();
             for cut in 0..head {
                 prop_assert!(UnderWay::decode(&bytes[..cut]).is_none());

@@ -191,8 +191,9 @@ fn bind_new_session(run: &Run<'_, '_>, created: &CreatedSession, target: Callbac
 
 /// Callbacks of a session may go out by the connection; whether they may.
 fn bind_back(run: &Run<'_, '_>, session: &Session) -> bool {
-    let peer = run.call.peer;
-    peer.bind_back(*session.id()) && session.bind_back(peer.connection())
+    let (peer, state) = (run.call.peer, &run.nfs4.state);
+    let is_gone = |id: &SessionId| state.session(id).is_none();
+    peer.bind_back(*session.id(), is_gone, || session.bind_back(peer.connection()))
 }
 
 /// What is served of a channel that a client asks for.
@@ -280,7 +281,10 @@ impl Op for BackchannelCtl {
         let target = callback_target(run, arguments.cb_program, &arguments.sec_parms);
         let target = target.ok_or(NfsStat4::NoEnt)?;
         let slot = run.progress.slot.as_ref().ok_or(NfsStat4::OpNotInSession)?;
-        slot.session().set_callback_target(target);
+        // As CREATE_SESSION has it: such a channel takes no callbacks, whatever their program.
+        if Session::takes_callbacks(slot.session().back()) {
+            slot.session().set_callback_target(target);
+        }
         run.progress.has_made_state = true;
         Ok(())
     }

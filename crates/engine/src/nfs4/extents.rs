@@ -16,7 +16,7 @@ use steadfast_xdr::{Encode, Writer};
 
 use super::changing::{self, is_of_one_share};
 use super::io::{append, require_file};
-use super::stateids::{file_key, given, given_saved};
+use super::stateids::{self, file_key, given, given_saved};
 use super::status::OrStatus;
 use crate::call::Target;
 use crate::compound::{Object, Op, Run};
@@ -29,9 +29,10 @@ const READ_PLUS_BYTES: usize = 4 + 4 + 20 + 16;
 fn judge(run: &mut Run<'_, '_>, id: &StateId, access: ShareAccess) -> Result<(), NfsStat4> {
     run.stored(NfsStat4::IsDir)?;
     let client = Arc::clone(run.client()?);
-    let (state, by) = (&run.nfs4.state, run.holder());
+    let file = file_key(run.stored(NfsStat4::IsDir)?.1);
+    stateids::judge(run, &client, id, &file, access)?;
+    let by = run.holder();
     let (call, target) = run.stored(NfsStat4::IsDir)?;
-    state.judge(&client, id, &file_key(target), access).or_status()?;
     if access == ShareAccess::READ {
         call.begin_read(target, by.as_ref()).or_status()?;
     }
@@ -230,9 +231,8 @@ fn source<'a>(
         Object::Node(_) => return Err(NfsStat4::IsDir),
         Object::Stored(share, handle) => run.resolve(share, handle).or_status()?,
     };
-    let client = run.client()?;
-    let state = &run.nfs4.state;
-    state.judge(client, &source_id, &file_key(&from), ShareAccess::READ).or_status()?;
+    let client = Arc::clone(run.client()?);
+    stateids::judge(run, &client, &source_id, &file_key(&from), ShareAccess::READ)?;
     let by = run.holder();
     run.call.begin_read(&from, by.as_ref()).or_status()?;
     require_file(run.call, &from)?;

@@ -7,7 +7,7 @@ use steadfast_wire::nfs4::{Commit4Args, NfsStat4, Op4, Read4Args, Write4Args};
 use steadfast_xdr::Writer;
 
 use super::changing;
-use super::stateids::{client_of, file_key, given};
+use super::stateids::{client_of, file_key, given, judge};
 use super::status::OrStatus;
 use crate::call::{Call, Target};
 use crate::compound::{Op, Run};
@@ -38,9 +38,10 @@ impl Op for Read {
         let count = count.min(u32::try_from(room).unwrap_or(u32::MAX));
         run.stored(NfsStat4::IsDir)?;
         let client = client_of(run, &id)?;
-        let (state, by) = (&run.nfs4.state, run.holder());
+        let file = file_key(run.stored(NfsStat4::IsDir)?.1);
+        judge(run, &client, &id, &file, ShareAccess::READ)?;
+        let by = run.holder();
         let (call, target) = run.stored(NfsStat4::IsDir)?;
-        state.judge(&client, &id, &file_key(target), ShareAccess::READ).or_status()?;
         call.begin_read(target, by.as_ref()).or_status()?;
         let start = reply.bytes.len();
         Writer::new(&mut reply.bytes).zeros(HEAD_BYTES);
@@ -116,9 +117,8 @@ impl Op for Write {
         };
         run.stored(NfsStat4::IsDir)?;
         let client = client_of(run, &id)?;
-        let state = &run.nfs4.state;
-        let (_, target) = run.stored(NfsStat4::IsDir)?;
-        state.judge(&client, &id, &file_key(target), ShareAccess::WRITE).or_status()?;
+        let file = file_key(run.stored(NfsStat4::IsDir)?.1);
+        judge(run, &client, &id, &file, ShareAccess::WRITE)?;
         let _change = changing::begin(run)?;
         let (call, target) = changing::stored(run)?;
         // The verifier is taken before the data: a flush that fails in between makes the client send

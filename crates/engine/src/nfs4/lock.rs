@@ -20,6 +20,9 @@ use crate::compound::{Op, Run};
 use crate::local_locks::{self, KeptOut, Place};
 use crate::reply::ReplyBuffer;
 
+/// Bytes of an owner (`NFS4_OPAQUE_LIMIT`).
+const OWNER_BYTES_MAX: usize = 1024;
+
 fn kind(kind: LockType4) -> LockKind {
     match kind {
         LockType4::Read | LockType4::ReadWaiting => LockKind::Read,
@@ -43,7 +46,9 @@ fn denied(run: &mut Run<'_, '_>, error: LockError) -> NfsStat4 {
         LockKind::Read => LockType4::Read,
         LockKind::Write => LockType4::Write,
     };
-    let owner = LockOwner4 { clientid: client.0, owner: &owner };
+    // Of a host that speaks NLM it has a number too, and may be longer than an owner can be here.
+    let owner = owner.get(..OWNER_BYTES_MAX).unwrap_or(&owner);
+    let owner = LockOwner4 { clientid: client.0, owner };
     let told = LockDenied4 { offset, length, locktype, owner };
     told.encode(&mut Writer::new(&mut run.failure));
     NfsStat4::Denied
@@ -107,6 +112,7 @@ impl Op for Lock {
                         let locked = lock(run, arguments, &client, id, reply);
                         let is_used = locked.map_or_else(owners::uses_sequence, |()| true);
                         let waits = locked.is_err_and(|status| run.is_to_wait(status));
+                        run.progress.locker = waits.then(|| (lock_owner.owner.into(), lock_seqid));
                         if is_used && !waits {
                             state.locked(&client, lock_owner.owner, lock_seqid);
                         }

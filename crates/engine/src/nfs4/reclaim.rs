@@ -36,7 +36,8 @@ pub(super) fn admit(
         state.may_reclaim(run.call.now_ms, client).or_status()?;
         state.goes_on_reclaiming(run.call.now_ms);
     } else {
-        if state.is_in_grace(run.call.now_ms) {
+        // Of a file that this request has made before a kill nobody else had anything.
+        if state.is_in_grace(run.call.now_ms) && !run.has_made_before() {
             return Err(NfsStat4::Grace);
         }
         // Who has not said that he has all may get nothing new (RFC 8881 §18.51.3).

@@ -7,7 +7,7 @@ use steadfast_xdr::{Encode, Writer};
 
 use super::acl::Lists;
 use super::fattr_decode::ToSet;
-use super::stateids::{client_of, file_key, given};
+use super::stateids::{client_of, file_key, given, judge};
 use super::status::OrStatus;
 use super::{acl, changing, fattr_decode};
 use crate::call::Target;
@@ -34,9 +34,8 @@ impl Op for SetAttr {
         if set.size.is_some() {
             let id = given(run, &arguments.stateid)?;
             let client = client_of(run, &id)?;
-            let state = &run.nfs4.state;
-            let (_, target) = run.stored(NfsStat4::RoFs)?;
-            state.judge(&client, &id, &file_key(target), ShareAccess::WRITE).or_status()?;
+            let file = file_key(run.stored(NfsStat4::RoFs)?.1);
+            judge(run, &client, &id, &file, ShareAccess::WRITE)?;
         }
         let lists = match &acl {
             Some(entries) => Some(meant(run, entries, &set)?),

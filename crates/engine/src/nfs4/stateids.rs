@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use steadfast_state::{Client, ClientId, StateId};
+use steadfast_state::{Client, ClientId, FileKey, ShareAccess, StateId};
 use steadfast_wire::nfs4::{FreeStateId4Args, NfsStat4, Op4, StateId4, TestStateId4Args};
 use steadfast_xdr::Writer;
 
@@ -39,6 +39,21 @@ pub(super) fn client_named(run: &Run<'_, '_>, id: u64) -> Result<Arc<Client>, Nf
         return run.client().cloned();
     }
     run.nfs4.state.set_client_of(run.call.now_ms, ClientId(id)).or_status()
+}
+
+/// Judges a READ, a WRITE or a change of the size by a stateid.
+///
+/// # Errors
+/// As [`steadfast_state::State::judge`].
+pub(super) fn judge(
+    run: &mut Run<'_, '_>,
+    client: &Arc<Client>,
+    id: &StateId,
+    file: &FileKey,
+    access: ShareAccess,
+) -> Result<(), NfsStat4> {
+    let state = &run.nfs4.state;
+    run.call.judged(|| state.judge(client, id, file, access)).or_status()
 }
 
 /// The stateid that an operation was given: the current one if it says so, from minor version 1 on.

@@ -93,11 +93,25 @@ impl Bench {
 
     /// Another process of the same server, after this one was killed.
     pub(crate) fn restarted(&self) -> Self {
-        let mut image = StateImage::default();
-        image.add(&self.kept.events.lock().unwrap()).unwrap();
-        let next = Self::over(Arc::clone(&self.storage), image);
+        let next = self.restarted_unsynced();
+        for share in next.engine.unsynced_shares() {
+            next.engine.share_is_synced(share);
+        }
+        next
+    }
+
+    /// The same, before it has made stable what it found.
+    pub(crate) fn restarted_unsynced(&self) -> Self {
+        let next = Self::over(Arc::clone(&self.storage), self.image());
         next.next_xid.set(self.next_xid.get());
         next
+    }
+
+    /// What this process has kept of the state.
+    pub(crate) fn image(&self) -> StateImage {
+        let mut image = StateImage::default();
+        image.add(&self.kept.events.lock().unwrap()).unwrap();
+        image
     }
 
     fn over(storage: Arc<ModelFs>, image: StateImage) -> Self {

@@ -4,10 +4,11 @@
 //! The host drops what is parked, as a kill does. What the process has kept of the state is what it had
 //! written by then; what begun marks tell, the test says.
 
-use steadfast_engine::{BegunReplies, PutOffCall, ReplyBuffer, Verdict, call_of};
+use steadfast_engine::{BegunReplies, PutOffCall, ReplyBuffer, Verdict, call_of, may_be_under_way};
 use steadfast_recovery::{
     Action, BegunCall, BegunOutcome, FileSystemIdentity, ObjectKey, Place, Unlinked,
 };
+use steadfast_shares::ShareId;
 use steadfast_vfs::{Attr, CallName, DeviceNumber, FileKind, StorageHandle, Time};
 use steadfast_wire::nfs4::{NfsStat4, Op4};
 use steadfast_xdr::Reader;
@@ -215,6 +216,33 @@ fn what_a_mark_tells_is_not_done_again() {
 }
 
 #[test]
+fn what_was_done_is_told_in_the_grace_period_too() {
+    for removes in [true, false] {
+        let bench = Bench::new();
+        let mut client = Client::new(&bench, "killed");
+        let dir = client.handle(&["srv", "a"]);
+        let ops = client.next(false).put(&dir).open(b"o", "old");
+        assert_eq!(client.send(&ops).ended(), done(3));
+        let ops = client.next(false).put(&dir);
+        let ops = if removes { remove(ops, "old") } else { open_new(ops, b"o", "new") };
+        let message = cut_off(&client, &ops);
+        let bench = bench.restarted();
+        let mut client = client.at(&bench);
+        bench.engine.begin_grace(90_000);
+        let mark = name_of_mark(&client, &message, 2);
+        let outcome = if removes { BegunOutcome::Changed } else { made(3) };
+        bench.engine.remember_replayed(&told(&mark, outcome), 0);
+        let said = send(&bench, &client, &message);
+        assert_eq!(said.ended(), done(3), "{removes}");
+        assert_eq!(send(&bench, &client, &message), said);
+        // What was not done before waits.
+        let ops = client.next(false).put(&dir);
+        let ops = if removes { remove(ops, "x") } else { open_new(ops, b"o", "x") };
+        assert_eq!(client.send(&ops).ended(), failed(NfsStat4::Grace, 3));
+    }
+}
+
+#[test]
 fn a_mark_of_another_request_says_nothing() {
     let bench = Bench::new();
     let mut client = Client::new(&bench, "other");
@@ -316,6 +344,43 @@ fn of_several_changes_none_is_made_again() {
     assert_eq!(send(&bench, &client, &message).ended(), done(6));
 }
 
+#[test]
+fn what_was_done_behind_a_long_reply_is_not_done_again() {
+    let bench = Bench::new();
+    // Replies of 300 bytes are kept.
+    let mut client = Client::with_kept_bytes(&bench, "long", 300);
+    let dir = client.handle(&["srv", "a"]);
+    let ops = client.next(false).put(&dir).open(b"o", "file").write(&[7; 400]);
+    let said = client.send(&ops);
+    assert_eq!(said.ended(), done(4));
+    let head = [Op4::Open as u32, 0].map(u32::to_be_bytes).concat();
+    let at = 8 + said.bytes.windows(8).position(|it| it == head).unwrap();
+    let stateid = said.bytes[at..at + 16].to_vec();
+    let read = |ops: Ops| {
+        ops.op(Op4::Read, |w| {
+            w.fixed_opaque(&stateid);
+            w.u64(0);
+            w.u32(400);
+        })
+    };
+    let ops = read(client.next(false).put(&dir).lookup("file")).op(Op4::Close, |w| {
+        w.u32(0);
+        w.fixed_opaque(&stateid);
+    });
+    let message = cut_off(&client, &set_mode(ops));
+    others_keep(&bench, "first");
+    let bench = bench.restarted();
+    let mut client = client.at(&bench);
+    for _ in 0..2 {
+        let said = send(&bench, &client, &message);
+        assert_eq!(said.ended(), failed(NfsStat4::RetryUncachedRep, 2));
+        assert_eq!(said.last(), (Op4::PutFh as u32, NfsStat4::RetryUncachedRep as u32));
+    }
+    // It was closed once, and the slot goes on.
+    let ops = client.next(false).put(&dir).lookup("file");
+    assert_eq!(client.send(&read(ops)).ended(), failed(NfsStat4::BadStateId, 4));
+}
+
 /// Executes a message while its storage hangs.
 fn while_it_hangs(
     bench: &Bench,
@@ -402,6 +467,65 @@ fn cut_off_0(bench: &Bench, ops: &Ops) -> (Vec<u8>, Vec<u8>) {
 
 fn operation_of(call: &[u8], operation: u32) -> Vec<u8> {
     [call, &operation.to_le_bytes()].concat()
+}
+
+#[test]
+fn what_a_request_has_gone_beyond_is_not_looked_at() {
+    let bench = Bench::new();
+    let mut client = Client::new(&bench, "beyond");
+    let dir = client.handle(&["srv", "a"]);
+    // The directory is not as CREATE has made it.
+    let ops = set_mode(make_directory(client.next(false).put(&dir), "new"));
+    let message = cut_off(&client, &ops);
+    let image = bench.image();
+    let may_be =
+        |operation| may_be_under_way(&name_of_mark(&client, &message, operation), Some(&image));
+    assert!(!may_be(2) && may_be(3));
+}
+
+#[test]
+fn what_is_not_stable_yet_is_not_told() {
+    let bench = Bench::new();
+    let mut client = Client::new(&bench, "unstable");
+    let dir = client.handle(&["srv", "a"]);
+    let ops = make_directory(client.next(false).put(&dir), "one").put(&dir);
+    let message = cut_off(&client, &make_directory(ops, "two"));
+    let bench = bench.restarted_unsynced();
+    let mut client = client.at(&bench);
+    let share = ShareId(1);
+    assert_eq!(bench.engine.unsynced_shares(), [share]);
+    for _ in 0..2 {
+        let said = send(&bench, &client, &message);
+        assert_eq!(said.ended(), failed(NfsStat4::Delay, 1));
+        assert_eq!(said.last(), (Op4::Sequence as u32, NfsStat4::Delay as u32));
+    }
+    // Others do not wait.
+    let mut other = Client::new(&bench, "other");
+    let ops = other.next(false).put(&dir).open(b"o", "file");
+    assert_eq!(other.send(&ops).ended(), done(3));
+    bench.engine.share_is_synced(share);
+    let mark = name_of_mark(&client, &message, 4);
+    bench.engine.remember_replayed(&told(&mark, made(3)), 0);
+    let said = send(&bench, &client, &message);
+    assert_eq!(said.ended(), done(5));
+    let next = client.next(false).put(&dir);
+    assert_eq!(client.send(&next).ended(), done(2));
+}
+
+#[test]
+fn without_a_session_all_of_several_changes_are_known() {
+    let bench = Bench::new();
+    let dir = Client::new(&bench, "handle").handle(&["srv", "a"]);
+    let ops = make_directory(Ops::default().put(&dir), "one").put(&dir);
+    let (message, call) = cut_off_0(&bench, &make_directory(ops, "two").plain(Op4::GetFh));
+    let bench = bench.restarted();
+    for (operation, number) in [(1, 2), (3, 3)] {
+        let mark = operation_of(&call, operation);
+        bench.engine.remember_replayed(&told(&mark, made(number)), 0);
+    }
+    let said = Result4::of(&bench.send(&peer(101), &message));
+    assert_eq!(said.ended(), done(5));
+    assert_eq!(Result4::of(&bench.send(&peer(101), &message)), said);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod calls;
+mod gate;
 mod harness;
 mod large;
 mod statuses;
@@ -37,6 +38,8 @@ fn handles_come_from_mount_1_and_2_and_have_32_bytes() {
     assert_eq!(FhStatus::decode(&mut Reader::new(&result)), Ok(FhStatus::Failed(10_004)));
     let complaint = bench.complaint.take().unwrap().to_string();
     assert!(complaint.contains("NFSv2") && complaint.contains("32 bytes"), "{complaint}");
+    let fits = |share| bench.engine.fits_nfs2(steadfast_shares::ShareId(share));
+    assert_eq!([1, 4, 5, 99].map(fits), [Some(true), Some(true), Some(false), None]);
     // Version 3 has room for it.
     assert_eq!(bench.ask(MOUNT, 3, 1, &xdr(&DirPath { path: b"/long" }))[..4], [0; 4]);
 }

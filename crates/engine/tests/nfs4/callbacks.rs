@@ -459,3 +459,112 @@ fn no_back_channel_is_granted_that_could_not_be_used() {
         assert_eq!(flags, if owner == b"c" { HAS_BACK_CHANNEL } else { 0 });
     }
 }
+
+/// A client that waits for a lock which another one holds.
+fn told_of_a_lock<'b, 's>(
+    bench: &'b Bench,
+    plain: &'b Client<'s>,
+    waits: &'b Client<'s>,
+) -> (Locker<'b, 's>, Locker<'b, 's>, Told) {
+    let (mut holder, mut waiter) = (Locker::new(bench, plain), Locker::new(bench, waits));
+    assert!(holder.locks() && !waiter.locks());
+    holder.unlocks();
+    let told = bench.told_one();
+    (holder, waiter, told)
+}
+
+#[test]
+fn a_callback_that_was_sent_twice_keeps_its_sequence_id_whatever_is_said_of_the_second() {
+    let bench = Bench::new();
+    let (plain, waits) = (Client::new(&bench.server, b"plain", sender(1)), bench.client(b"w", 2));
+    let (_holder, _waiter, first) = told_of_a_lock(&bench, &plain, &waits);
+    // The client executes it, and the connection is gone before the answer is there.
+    let spare = sender(3);
+    bench.server.engine.closed(&waits.from.peer);
+    assert_eq!(bind(&waits, &spare, 7), Ok(3));
+    bench.tick(SECOND);
+    let second = bench.told_one();
+    assert_eq!((second.sequence, second.xid), (first.sequence, first.xid));
+    assert!(bench.answers(&spare, &second.fails(NfsStat4::Delay)));
+    bench.tick(SECOND);
+    let third = bench.told_one();
+    assert_eq!(third, second, "the same again");
+    assert!(bench.answers(&spare, &third.taken()));
+    bench.tick(SECOND);
+    assert_eq!(bench.told(), []);
+}
+
+#[test]
+fn a_slot_is_free_again_when_a_client_has_refused_callbacks() {
+    let bench = Bench::new();
+    let (plain, waits) = (Client::new(&bench.server, b"plain", sender(1)), bench.client(b"w", 2));
+    let sys = || CallbackSec4::Sys { stamp: 1, machine_name: b"m", uid: 5, gid: 1, gids: vec![] };
+    let anew = BackchannelCtl4Args { cb_program: PROGRAM, sec_parms: vec![sys()] };
+    let mut slots = HashSet::new();
+    // As often as there are slots, and more: one callback is under way while another one is refused.
+    for round in 0..10 {
+        let (mut holder, mut waiter, first) = told_of_a_lock(&bench, &plain, &waits);
+        assert!(waiter.locks());
+        waiter.unlocks();
+        assert!(holder.locks() && !waiter.locks());
+        holder.unlocks();
+        let second = bench.told_one();
+        slots.extend([first.slot, second.slot]);
+        let no_program = 1;
+        assert!(bench.answers(&waits.from, &words(&[second.xid, 1, 0, 0, 0, no_program])));
+        bench.tick(SECOND);
+        waits.run(&Ops::new().op(Op4::BackchannelCtl, &anew)).succeeds();
+        assert_eq!(bind(&waits, &waits.from, 7), Ok(3), "{round}");
+        bench.tick(SECOND);
+        // What was given up is told by another callback, if it is of use.
+        for told in bench.told() {
+            assert!(bench.answers(&waits.from, &told.taken()));
+        }
+        assert!(waiter.locks());
+        waiter.unlocks();
+    }
+    assert!(slots.len() <= 2, "{slots:?}");
+}
+
+#[test]
+fn sessions_that_are_gone_take_no_room_of_a_connection() {
+    let bench = Bench::new();
+    let spare = sender(9);
+    for round in 0..100_u8 {
+        let client = bench.client(&[b'c', round], 2);
+        assert_eq!(bind(&client, &spare, 7), Ok(3), "{round}");
+        let destroy = steadfast_wire::nfs4::DestroySession4Args { sessionid: client.session };
+        bench.server.run(&client.from, &Ops::new().op(Op4::DestroySession, &destroy)).succeeds();
+    }
+}
+
+#[test]
+fn nothing_is_bound_to_a_connection_that_is_closed() {
+    let bench = Bench::new();
+    let waits = bench.client(b"w", 2);
+    let spare = sender(3);
+    bench.server.engine.closed(&spare.peer);
+    assert_eq!(bind(&waits, &spare, 3), Ok(1), "for requests only");
+    bench.server.engine.closed(&waits.from.peer);
+    assert_eq!(flags(&waits), PATH_DOWN);
+}
+
+#[test]
+fn a_channel_that_is_too_small_takes_no_callbacks_whatever_its_program() {
+    let bench = Bench::new();
+    let from = sender(5);
+    let (id, sequence) = exchange(&bench.server, b"w", &from);
+    let mut arguments = create_session(id, sequence);
+    arguments.back.maxoperations = 1;
+    let ops = Ops::new().op(Op4::CreateSession, &arguments);
+    let mut created = bench.server.run(&from, &ops).succeeds();
+    created.ok(Op4::CreateSession);
+    let session = created.take(|r| r.array().unwrap());
+    let server = &bench.server;
+    let sequence = std::cell::Cell::new(0);
+    let client = Client { server, from, id, session, sequence, minor: 1 };
+    let sys = CallbackSec4::Sys { stamp: 1, machine_name: b"m", uid: 5, gid: 1, gids: vec![] };
+    let anew = BackchannelCtl4Args { cb_program: PROGRAM, sec_parms: vec![sys] };
+    client.run(&Ops::new().op(Op4::BackchannelCtl, &anew)).succeeds();
+    assert_eq!(bind(&client, &client.from, 3), Ok(1), "for requests only");
+}

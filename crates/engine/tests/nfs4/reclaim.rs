@@ -4,17 +4,22 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use steadfast_engine::{ClientRecords, Delegations, Export, RecordKeeper};
+use steadfast_engine::{ClientRecords, Delegations, Export, Outbound, OutboundCall, RecordKeeper};
+use steadfast_wire::nfs3::StableHow;
 use steadfast_wire::nfs4::{
-    Lock4Args, LockOwner4, LockType4, Locker4, NfsStat4, Op4, Open4Args, OpenClaim4, OpenHow4,
-    Read4Args, ReclaimComplete4Args, Remove4Args, Rename4Args, StateId4,
+    DestroySession4Args, Lock4Args, LockOwner4, LockType4, Locker4, NfsStat4, Op4, Open4Args,
+    OpenClaim4, OpenHow4, Read4Args, ReclaimComplete4Args, Remove4Args, Rename4Args, StateId4,
+    Write4Args,
 };
+use steadfast_xdr::Reader;
 
-use crate::compounds::{Ops, Reply, stateid};
-use crate::harness::{Client, Server, channel, everything, export, rule, sender, share};
+use crate::compounds::{HEADER_BYTES, Ops, Reply, stateid, xdr};
+use crate::harness::{Client, Sender, Server, channel, everything, export, rule, sender, share};
 use crate::v40::{self, ANONYMOUS, Client0};
+use crate::v40_owners::lock_by_nlm;
 
 const LEASE_MS: u64 = 90_000;
+const JUKEBOX: u32 = 10_008;
 const RESTART_RECLAIM_NEEDED: u32 = 0x100;
 
 /// A disk that may be full.
@@ -252,4 +257,107 @@ fn nobody_is_told_of_what_he_got_before_the_records_are_stable() {
     machine.disk.is_full.store(false, Ordering::Relaxed);
     opened(two.run(&ops));
     assert_eq!(machine.disk.owners(), ["d"]);
+}
+
+#[test]
+fn what_a_silent_client_denied_is_free_when_its_record_is_gone() {
+    let mut machine = Machine::new();
+    let server = machine.start();
+    let one = Client::new(&server, b"c", sender(1));
+    let root = one.handle(&[b"a"]);
+    let files = [b"f", b"g"].map(|name| server.make_file(&root, name, 0o666));
+    for file in &files {
+        opened(one.run(&Ops::put(file).then(&open(OpenClaim4::Fh))));
+    }
+    server.now_ms.set(LEASE_MS + 1);
+    let two = Client::new(&server, b"d", sender(2));
+    machine.disk.is_full.store(true, Ordering::Relaxed);
+    let write =
+        Write4Args { stateid: ANONYMOUS, offset: 0, stable: StableHow::FileSync, data: b"x" };
+    let write = |file: &[u8]| two.run(&Ops::put(file).op(Op4::Write, &write));
+    let by_nfs3 = |file: &[u8]| {
+        let body = xdr(|w| {
+            w.opaque(file);
+            for word in [0, 0, 1, 2] {
+                w.u32(word);
+            }
+            w.opaque(b"x");
+        });
+        let reply = server.send(&two.from, &server.message(&two.from, 3, 7, &body)).unwrap();
+        Reader::new(&reply[HEADER_BYTES..]).u32().unwrap()
+    };
+    // Also the second time, when it has been struck off.
+    for _ in 0..2 {
+        for file in &files {
+            write(file).fails(Op4::Write, NfsStat4::Delay);
+            assert_eq!(by_nfs3(file), JUKEBOX);
+        }
+    }
+    machine.disk.is_full.store(false, Ordering::Relaxed);
+    write(&files[0]).succeeds();
+    assert!(machine.disk.owners().is_empty());
+    assert_eq!(by_nfs3(&files[1]), 0);
+}
+
+/// Who sends calls to clients.
+#[derive(Default)]
+struct Sent(Mutex<Vec<OutboundCall>>);
+
+impl Outbound for Sent {
+    fn send(&self, call: OutboundCall) {
+        self.0.lock().unwrap().push(call);
+    }
+
+    fn record(&self, _: &[u8], _: std::net::IpAddr) -> bool {
+        true
+    }
+
+    fn own_name(&self) -> &str {
+        "server"
+    }
+
+    fn state_number(&self) -> u32 {
+        1
+    }
+}
+
+#[test]
+fn a_grant_is_told_once_the_record_is_stable_of_who_has_lost_the_lock() {
+    const BLOCKED: u32 = 3;
+    let mut machine = Machine::new();
+    let server = machine.start();
+    let sent = Arc::new(Sent::default());
+    server.engine.set_outbound(Arc::clone(&sent) as _);
+    let one = Client::new(&server, b"c", sender(1));
+    let root = one.handle(&[b"a"]);
+    let file = server.make_file(&root, b"f", 0o666);
+    let id = opened(one.run(&Ops::put(&file).then(&open(OpenClaim4::Fh))));
+    one.run(&Ops::put(&file).then(&lock(id, false))).succeeds();
+    assert_eq!(lock_by_nlm(&server, &file, b"o", true), BLOCKED);
+    machine.disk.is_full.store(true, Ordering::Relaxed);
+    for tick in 1..4 {
+        server.engine.tick(LEASE_MS + 1000 * tick);
+        assert!(sent.0.lock().unwrap().is_empty());
+    }
+    machine.disk.is_full.store(false, Ordering::Relaxed);
+    server.engine.tick(LEASE_MS + 4000);
+    assert!(machine.disk.owners().is_empty());
+    assert_eq!(sent.0.lock().unwrap().len(), 1, "it is not forgotten");
+}
+
+#[test]
+fn another_user_does_not_say_for_a_client_that_it_has_all() {
+    let (mut machine, _, file) = with_loss();
+    let server = machine.start();
+    let liar = Sender { uid: 77, ..sender(2) };
+    let liar = Client::with(&server, b"c", liar, channel());
+    complete(&liar).succeeds();
+    assert!(server.engine.is_in_grace(), "it may still reclaim");
+    // It has nothing, and gives way.
+    let destroy = DestroySession4Args { sessionid: liar.session };
+    server.run(&liar.from, &Ops::new().op(Op4::DestroySession, &destroy)).succeeds();
+    let client = reclaiming(&server, b"c");
+    opened(client.run(&Ops::put(&file).then(&open(OpenClaim4::Previous(0)))));
+    complete(&client).succeeds();
+    assert!(!server.engine.is_in_grace());
 }

@@ -7,8 +7,8 @@ use steadfast_wire::nfs4::{
 };
 use steadfast_xdr::{Decode, Reader};
 
-use crate::compounds::{Ops, Reply};
-use crate::harness::{Server, sender};
+use crate::compounds::{Ops, Reply, xdr};
+use crate::harness::{Host, Server, sender};
 use crate::v40::{
     ANONYMOUS, Client0, close, confirm_open, created, open_arguments, opened, read, second, write,
 };
@@ -169,6 +169,73 @@ fn lock_owners_have_sequences_of_their_own() {
     client.run(&unlocking).fails(Op4::LockU, NfsStat4::BadStateId);
     client.run(&release(client.id, b"never known")).succeeds();
     client.run(&release(1, b"l")).fails(Op4::ReleaseLockOwner, NfsStat4::StaleClientId);
+}
+
+#[test]
+fn a_lock_that_waits_for_too_long_uses_the_sequence_ids_of_both_owners() {
+    let server = Server::new();
+    let client = Client0::new(&server, b"c", sender(1));
+    let root = client.handle(&[b"a"]);
+    let id = client.open(&root, b"f");
+    let file = client.handle(&[b"a", b"f"]);
+    let locker = by_open(client.id, id, client.next(), b"l", 70);
+    let first = Ops::put(&file).then(&lock_of(LockType4::Write, 0, 10, locker));
+    second(client.run(&first), Op4::Lock);
+    let other = client.open(&root, b"g");
+    let other_file = client.handle(&[b"a", b"g"]);
+    let asking = |seqid, lock_seqid| {
+        let locker = by_open(client.id, other, seqid, b"l", lock_seqid);
+        Ops::put(&other_file).then(&lock_of(LockType4::Read, 0, 1, locker))
+    };
+    let message = server.compound(&client.from, b"", 0, &asking(client.next(), 71));
+    let mut host = Host { waits: 0, put_off: None };
+    let put_off = server.send_by(&mut host, &client.from, &message).unwrap_err();
+    server.engine.refuse(put_off, &mut Vec::new());
+    second(client.run(&asking(client.next(), 72)), Op4::Lock);
+}
+
+/// The status of a LOCK of all bytes by a host that speaks NLM, and waits for it or not.
+pub(crate) fn lock_by_nlm(server: &Server, file: &[u8], owner: &[u8], waits: bool) -> u32 {
+    const NLM: u32 = 100_021;
+    let (version, lock) = (4, 2);
+    let body = xdr(|w| {
+        w.opaque(b"");
+        w.bool(waits);
+        w.bool(true);
+        w.opaque(b"host");
+        w.opaque(file);
+        w.opaque(owner);
+        w.u32(7);
+        w.u64(0);
+        w.u64(0);
+        w.bool(false);
+        w.u32(0);
+    });
+    let from = sender(2);
+    let mut message = server.message(&from, version, lock, &body);
+    message[12..16].copy_from_slice(&NLM.to_be_bytes());
+    let reply = server.send(&from, &message).unwrap();
+    Reader::new(&reply[reply.len() - 4..]).u32().unwrap()
+}
+
+#[test]
+fn who_is_denied_by_an_owner_with_a_long_name_can_read_that() {
+    let server = Server::new();
+    let client = Client0::new(&server, b"c", sender(1));
+    let root = client.handle(&[b"a"]);
+    let id = client.open(&root, b"f");
+    let file = client.handle(&[b"a", b"f"]);
+    assert_eq!(lock_by_nlm(&server, &file, &[b'o'; 1024], false), 0);
+    let locker = by_open(client.id, id, client.next(), b"l", 0);
+    let mut reply = client.run(&Ops::put(&file).then(&lock_of(LockType4::Read, 0, 1, locker)));
+    assert_eq!(reply.status, NfsStat4::Denied as u32);
+    reply.ok(Op4::PutFh);
+    let told = reply.take(|r| {
+        r.u64().unwrap();
+        r.fixed_opaque(r.remaining()).unwrap().to_vec()
+    });
+    let told = LockDenied4::decode(&mut Reader::new(&told)).expect("as the RFC has it");
+    assert_eq!(told.owner.owner.len(), 1024);
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Calls to programs at clients: NLM's grants and results, and NSM's notices that this server has
 //! restarted.
 //!
-//! A few threads make them, each call to its end. A client that does not answer has one thread at a
-//! time. Clients that have failed before have half of the threads at most, so that they never hold
-//! up the others.
+//! A few threads make them, each call to its end; more of them the first notices of a restart. A client
+//! that does not answer has one thread at a time. Clients that have failed before have half of the few at
+//! most, so that they never hold up the others.
 
 mod remote;
 
@@ -20,6 +20,10 @@ use self::remote::{Caller, Remote};
 use crate::nsm::{Nsm, RecordedHost};
 
 const THREADS_MAX: usize = 16;
+/// The same while hosts are to be told that the server has restarted, of which any number may be down. Each
+/// of them holds a thread for 3.5 s, and the last of 4,096 is to hear it in the grace period. Each thread needs
+/// one of some 500 reserved ports.
+const NOTIFYING_MAX: usize = 192;
 /// Threads for clients that have failed before.
 const RETRYING_MAX: usize = THREADS_MAX / 2;
 /// Results of messages wait for their turn as long as no more calls than this do, and no more of one
@@ -195,9 +199,12 @@ impl Sender {
         if queue.has_ended || !queue.has_room(&job) {
             return;
         }
-        queue.notices += usize::from(matches!(job.until, Until::Time(_)));
+        let is_notice = matches!(job.until, Until::Time(_));
+        let threads_max = if is_notice { NOTIFYING_MAX } else { THREADS_MAX };
+        queue.notices += usize::from(is_notice);
         queue.jobs.push_back(job);
-        if queue.idle == 0 && queue.threads < THREADS_MAX {
+        // Who is idle may be about to take another one of several notices.
+        if (queue.idle == 0 || is_notice) && queue.threads < threads_max {
             let shared = Arc::clone(&self.0);
             let thread = std::thread::Builder::new().name("outbound".to_owned());
             match thread.spawn(move || shared.work()) {

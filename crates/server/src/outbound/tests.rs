@@ -418,3 +418,29 @@ fn those_who_failed_before_leave_threads_to_others() {
     assert_eq!(taken.len(), RETRYING_MAX + 1, "one call to a client at a time");
     assert!(taken.iter().any(|job| job.attempts == 0));
 }
+
+#[test]
+fn hosts_that_are_down_do_not_hold_up_the_notices_to_others() {
+    const HOSTS: usize = 100;
+    let client = Client::new(0);
+    let server = Server::new(&client);
+    let place = tempfile::tempdir().unwrap();
+    let open = || Nsm::open(place.path(), true).map_err(|error| error.to_string()).unwrap();
+    let first = open();
+    for host in 0..HOSTS as u8 {
+        let address: IpAddr = [127, 1, 0, host + 1].into();
+        first.record(RecordedHost { address, name: vec![host] }, || None).unwrap();
+    }
+    // It takes all and says nothing.
+    let silent = UdpSocket::bind("0.0.0.0:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let sender = Sender::new(&server.engine, open(), port);
+    sender.notify_former();
+    let start = Instant::now();
+    // All at once, before the first has failed.
+    while sender.0.queue.lock().busy.len() < HOSTS {
+        assert!(start.elapsed() < Duration::from_secs(3));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    sender.end(Vec::new());
+}

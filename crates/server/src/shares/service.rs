@@ -288,6 +288,7 @@ impl ShareService for ManagedShares {
             flavor,
             from_privileged_port: !request.high_port,
             user: user.as_ref(),
+            fits_nfs2: share.as_ref().and_then(|share| self.0.engine.fits_nfs2(share.id)),
         };
         let names = self.0.access.book().at_present();
         Ok(explain(&asked, &names, &|pattern, client| self.look_ups(pattern, client)))

@@ -256,10 +256,25 @@ impl Image {
         })
     }
 
-    /// Whether something that a request has done may not be stable, though it is known that it was done.
-    pub fn has_unstable(&self) -> bool {
+    /// What a request has done that was under way, as it said so itself
+    /// ([`crate::SlotInUse::note_done`]).
+    pub fn done_of(
+        &self,
+        id: &SessionId,
+        slot: u32,
+        (sequence, digest): (u32, u32),
+    ) -> Option<&[u8]> {
+        let client = self.clients.get(self.sessions.get(id)?)?;
+        let known = client.sessions.get(id)?.under_way.get(&slot)?;
+        ((known.sequence, known.digest) == (sequence, digest)).then_some(&*known.done)
+    }
+
+    /// What requests have done, as they said so, that may not be stable, though it is known that it was
+    /// done.
+    pub fn unstable(&self) -> impl Iterator<Item = &[u8]> {
         let sessions = self.clients.values().flat_map(|client| client.sessions.values());
-        sessions.flat_map(|session| session.under_way.values()).any(|request| request.is_unstable)
+        let requests = sessions.flat_map(|session| session.under_way.values());
+        requests.filter(|request| request.is_unstable).map(|request| &*request.done)
     }
 
     fn change_opens(&mut self, client: ClientId, event: &Event<'_>) {

@@ -44,6 +44,8 @@ pub(crate) enum RecordEvent {
     Struck(ClientId),
     /// Clients of other instances than this one may not reclaim any more.
     GraceEnded(u32),
+    /// From now on this instance, or the one before it until it has ended, goes on with the records.
+    InstanceBegan(u32),
 }
 
 impl RecordEvent {
@@ -72,6 +74,10 @@ impl RecordEvent {
                 put.u8(4);
                 put.u32(*instance);
             }
+            Self::InstanceBegan(instance) => {
+                put.u8(5);
+                put.u32(*instance);
+            }
         }
     }
 
@@ -92,6 +98,7 @@ impl RecordEvent {
             2 => Self::Complete(take.client()?),
             3 => Self::Struck(take.client()?),
             4 => Self::GraceEnded(take.u32()?),
+            5 => Self::InstanceBegan(take.u32()?),
             _ => return Err(ImageError),
         };
         *bytes = take.0;
@@ -101,7 +108,11 @@ impl RecordEvent {
 
 /// What the events of records come to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClientRecords(pub(crate) BTreeMap<ClientId, ClientRecord>);
+pub struct ClientRecords {
+    all: BTreeMap<ClientId, ClientRecord>,
+    /// The last instance that used them; 0 if that was never told.
+    instance: u32,
+}
 
 impl ClientRecords {
     /// Adds events to those before.
@@ -117,41 +128,56 @@ impl ClientRecords {
 
     /// Appends events that come to these records.
     pub fn append(&self, events: &mut Vec<u8>) {
-        for (id, record) in &self.0 {
+        if self.instance > 0 {
+            Self::append_instance(self.instance, events);
+        }
+        for (id, record) in &self.all {
             RecordEvent::Recorded(*id, record.clone()).append(events);
         }
     }
 
+    /// Appends the event that this instance uses the records from now on. It has to be stable before
+    /// anything else tells that the instance has begun: a file that tells of an older one is out of date.
+    pub fn append_instance(instance: u32, events: &mut Vec<u8>) {
+        RecordEvent::InstanceBegan(instance).append(events);
+    }
+
+    /// The last instance that used them; 0 if no version did that said so.
+    pub fn instance(&self) -> u32 {
+        self.instance
+    }
+
     /// The records, by client id.
     pub fn iter(&self) -> impl Iterator<Item = (ClientId, &ClientRecord)> {
-        self.0.iter().map(|(id, record)| (*id, record))
+        self.all.iter().map(|(id, record)| (*id, record))
     }
 
     /// How many records there are.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.all.len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
 
     /// What is told of a client that is not recorded means nothing.
     fn apply(&mut self, event: RecordEvent) {
         match event {
             RecordEvent::Recorded(id, record) => {
-                self.0.insert(id, record);
+                self.all.insert(id, record);
             }
             RecordEvent::Complete(id) => {
-                if let Some(record) = self.0.get_mut(&id) {
+                if let Some(record) = self.all.get_mut(&id) {
                     record.is_complete = true;
                 }
             }
             RecordEvent::Struck(id) => {
-                self.0.remove(&id);
+                self.all.remove(&id);
             }
-            RecordEvent::GraceEnded(instance) => self.0.retain(|id, _| id.instance() == instance),
+            RecordEvent::GraceEnded(instance) => self.all.retain(|id, _| id.instance() == instance),
+            RecordEvent::InstanceBegan(instance) => self.instance = instance,
         }
     }
 }
@@ -184,6 +210,11 @@ impl RecordJournal {
 
     pub(crate) fn has_unkept(&self) -> bool {
         self.kept.load(Ordering::Acquire) < self.noted.load(Ordering::Acquire)
+    }
+
+    /// Whether the first so many events are stable, or nobody keeps any.
+    pub(crate) fn has_kept(&self, count: u64) -> bool {
+        self.kept.load(Ordering::Acquire) >= count
     }
 
     pub(crate) fn noted(&self) -> u64 {

@@ -13,6 +13,9 @@ pub(crate) struct Identity {
     pub(crate) principal: Box<[u8]>,
 }
 
+/// Whether `SETCLIENTID` named an owner, and its name; and a principal.
+pub(crate) type OwnerAndPrincipal = ((bool, Box<[u8]>), Box<[u8]>);
+
 impl Record {
     fn of_nfs4(&self) -> Option<&Self> {
         Some(self).filter(|record| record.is_confirmed() && record.client.host().is_none())
@@ -90,10 +93,14 @@ impl Registry {
         }
     }
 
-    /// Owners whose clients have sent `RECLAIM_COMPLETE`; by `SETCLIENTID` there are none.
-    pub(crate) fn owners_without_more_to_reclaim(&self) -> impl Iterator<Item = (bool, Box<[u8]>)> {
+    /// Owners whose clients have sent `RECLAIM_COMPLETE`, with their principals; by `SETCLIENTID` there are
+    /// none.
+    pub(crate) fn owners_without_more_to_reclaim(&self) -> impl Iterator<Item = OwnerAndPrincipal> {
         let records = self.records().filter_map(Record::of_nfs4);
         let have_all = records.filter(|record| record.client.has_completed_reclaim());
-        have_all.map(|record| (record.set.is_some(), record.owner.as_ref().into()))
+        have_all.map(|record| {
+            let owner = (record.set.is_some(), record.owner.as_ref().into());
+            (owner, record.principal.0.clone())
+        })
     }
 }

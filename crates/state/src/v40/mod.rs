@@ -119,7 +119,8 @@ impl State {
         Ok(client)
     }
 
-    /// The client of minor version 0 whose stateid this is. It was heard: its lease begins anew.
+    /// The client of minor version 0 whose stateid this is. Its lease begins anew if the stateid is good: of
+    /// any other nobody knows who has sent it (RFC 7530 §9.5).
     ///
     /// # Errors
     /// [`StateError::StaleStateId`] for one of before the server lost what it knew;
@@ -132,7 +133,11 @@ impl State {
         }
         self.advance(now_ms);
         let client = self.registry.lock().find_set_at(index)?;
-        client.renew(now_ms);
+        let is_good =
+            id.seqid != 0 && client.opens.lock().named_by_any(self.settings.instance, id).is_ok();
+        if is_good {
+            client.renew(now_ms);
+        }
         Ok(client)
     }
 

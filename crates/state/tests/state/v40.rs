@@ -110,6 +110,25 @@ fn a_restarted_client_keeps_its_state_until_it_is_confirmed_anew() {
 }
 
 #[test]
+fn only_a_good_stateid_renews_a_lease() {
+    for is_good in [true, false] {
+        let state = state();
+        let holder = client0(&state, 0, "a");
+        let open = |client, number, deny| {
+            state.open(client, &Open { owner: b"o", file: file(number), access: BOTH, deny })
+        };
+        let held = open(&holder, 1, DENY_READ).expect("open");
+        let closed = open(&holder, 2, DENY_NONE).expect("open");
+        state.close(&holder, &closed, None).expect("closed");
+        let id = if is_good { held } else { closed };
+        state.client_of_stateid(LEASE_MS, &id).expect("its client is known");
+        let other = client0(&state, LEASE_MS + 1, "b");
+        let taken = open(&other, 1, DENY_NONE).is_ok();
+        assert_eq!(taken, !is_good, "its lease is over, if nobody has heard it");
+    }
+}
+
+#[test]
 fn a_name_in_use_is_refused_to_another_principal() {
     let state = state();
     let old = client0(&state, 0, "a");
