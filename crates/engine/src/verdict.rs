@@ -38,7 +38,7 @@ pub struct PutOffCall {
     pub(crate) kept: Option<Kept>,
     /// Whether it waits for a client or for a name; and how the engine knows that.
     pub(crate) waits_for_client: bool,
-    pub(crate) wait: Option<Wait>,
+    pub(crate) wait: Option<Box<Wait>>,
 }
 
 /// What is kept of a call that was put off.
@@ -55,7 +55,7 @@ impl PutOffCall {
         xid: u32,
         result: Option<Vec<u8>>,
         kept: Option<Kept>,
-        wait: Option<Wait>,
+        wait: Option<Box<Wait>>,
     ) -> Self {
         Self { xid, result, kept, waits_for_client: wait.is_some(), wait }
     }

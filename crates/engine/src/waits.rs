@@ -275,9 +275,9 @@ impl CallWait {
     }
 
     /// The registration of a call that is put off because of it.
-    pub(crate) fn take(&mut self) -> Option<Wait> {
+    pub(crate) fn take(&mut self) -> Option<Box<Wait>> {
         let is_waiting = self.stage == Stage::Waits;
-        self.registered.take_if(|_| is_waiting)
+        self.registered.take_if(|_| is_waiting).map(Box::new)
     }
 }
 
@@ -477,6 +477,15 @@ mod tests {
         }
     }
 
+    /// A call that waits, as the model has it.
+    struct Known {
+        what: WaitFor,
+        client: u8,
+        session: Option<u8>,
+        _wait: Wait,
+        woken: Arc<Woken>,
+    }
+
     proptest! {
         /// Counts and lists are those of a model that looks through all calls.
         #[test]
@@ -484,7 +493,7 @@ mod tests {
             steps in proptest::collection::vec((0..4_u8, 0..3_u8, 0..2_u8, 0..64_usize), 0..400),
         ) {
             let waits = Arc::new(Waits::default());
-            let mut calls: Vec<(WaitFor, u8, Option<u8>, Wait, Arc<Woken>)> = Vec::new();
+            let mut calls = Vec::new();
             for (step, key, client, index) in steps {
                 match step {
                     0 | 1 => {
@@ -494,17 +503,23 @@ mod tests {
                             slots: 8,
                         });
                         let id = session.is_some().then_some(client);
-                        let before = calls.iter().filter(|call| (call.1, call.2) == (client, id));
-                        let before = before.count();
+                        let is_same = |call: &&Known| (call.client, call.session) == (client, id);
+                        let before = calls.iter().filter(is_same).count();
                         let registered = register(&waits, file(key), client, session);
                         let has_room = before < if id.is_some() { 4 } else { CALLS_OF_CLIENT_MAX };
                         prop_assert_eq!(registered.is_some(), has_room);
-                        let call = registered.map(|(wait, woken)| (file(key), client, id, wait, woken));
+                        let call = registered.map(|(wait, woken)| Known {
+                            what: file(key),
+                            client,
+                            session: id,
+                            _wait: wait,
+                            woken,
+                        });
                         calls.extend(call);
                     }
                     2 => {
                         waits.wake(&file(key));
-                        for (what, .., woken) in &calls {
+                        for Known { what, woken, .. } in &calls {
                             let expected = usize::from(*what == file(key));
                             prop_assert_eq!(woken.0.swap(0, Ordering::SeqCst), expected);
                         }

@@ -103,7 +103,8 @@ impl Guarded {
 struct Held {
     guarded: Arc<Guarded>,
     node: Arc<Node>,
-    held: Arc<Mutex<HashMap<RawFd, Weak<Guarded>>>>,
+    /// Of all guards.
+    table: Arc<Mutex<HashMap<RawFd, Weak<Guarded>>>>,
     _room: RoomToLock,
 }
 
@@ -120,7 +121,7 @@ impl Guard for Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.guarded.is_told.store(true, Ordering::SeqCst);
-        self.held.lock().remove(&self.guarded.file.as_fd().as_raw_fd());
+        self.table.lock().remove(&self.guarded.file.as_fd().as_raw_fd());
         if !self.guarded.has_ended.swap(true, Ordering::SeqCst) {
             lease::give_up(&*self.guarded.file);
         }
@@ -247,8 +248,8 @@ impl Tree {
         guards.add(&guarded);
         // What came before it was there to be found.
         guarded.look();
-        let held = Arc::clone(&guards.held);
-        Ok(Box::new(Held { guarded, node, held, _room: room }))
+        let table = Arc::clone(&guards.held);
+        Ok(Box::new(Held { guarded, node, table, _room: room }))
     }
 }
 

@@ -209,13 +209,15 @@ fn what_the_server_made_or_wrote_can_be_guarded() {
     share.is_not_told();
 }
 
+/// What the server does to the file; whether it could.
+type Does = fn(&Share) -> bool;
+
 #[test]
 fn a_guard_ends_before_the_server_itself_breaks_it() {
     let _turn = turn();
     let place = plain();
     let share = Share::on(&place);
     let user = share.user();
-    type Does = fn(&Share) -> bool;
     let ways: [(GuardKind, Does); 4] = [
         (GuardKind::Read, |share| share.user().write(&share.file, 0, b"x") == Ok(1)),
         (GuardKind::Read, |share| {

@@ -97,7 +97,7 @@ impl Batch {
         only.origin = match &self.origin {
             Origin::Stream(connection) => Origin::Stream(Arc::clone(connection)),
             Origin::Datagrams(socket, received) => {
-                let received = received.get(index).cloned().into_iter().collect();
+                let received = received.get(index).copied().into_iter().collect();
                 Origin::Datagrams(Arc::clone(socket), received)
             }
             Origin::Nowhere => Origin::Nowhere,
