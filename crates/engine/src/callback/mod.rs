@@ -227,7 +227,7 @@ impl Shared {
         }
         let kept = if due_ms > now_ms { Some(notice) } else { self.begin_callback(notice, now_ms) };
         if let Some(notice) = kept {
-            self.callbacks.change(|table| table.keep(notice));
+            self.callbacks.change(|table| table.waiting.keep(notice));
         }
     }
 
