@@ -1,14 +1,18 @@
-//! NFSv4.1 of the fake server: what reads. Its handles are others than those of NFSv3.
+//! NFSv4 of the fake server. Its handles are others than those of NFSv3.
 
 use std::collections::BTreeMap;
 
+use steadfast_client::NfsStat3;
+use steadfast_wire::nfs3::NfsFh3;
 use steadfast_wire::nfs4::{
     Access4Args, Access4Result, Attribute4, Bitmap4, ChangeInfo4, ChannelAttributes4, Close4Args,
-    CompoundHead4, CompoundReplyHead4, CreateSession4Args, CreateSession4Result,
-    DestroyClientId4Args, DestroySession4Args, ExchangeId4Args, ExchangeId4Result, GetAttr4Args,
-    Lookup4Args, NfsStat4, Op4, Open4Args, Open4Result, OpenClaim4, OpenDelegation4, PutFh4Args,
-    Read4Args, Read4Result, ReadDir4Args, ReclaimComplete4Args, Sequence4Args, Sequence4Result,
-    StateId4, StateProtectResult4,
+    Commit4Args, CompoundHead4, CompoundReplyHead4, Create4Args, CreateSession4Args,
+    CreateSession4Result, CreateType4, DestroyClientId4Args, DestroySession4Args, ExchangeId4Args,
+    ExchangeId4Result, Fattr4, GetAttr4Args, Link4Args, Lock4Args, LockDenied4, LockOwner4,
+    LockType4, LockU4Args, Locker4, Lookup4Args, NfsStat4, Op4, Open4Args, Open4Result, OpenClaim4,
+    OpenDelegation4, OpenHow4, PutFh4Args, Read4Args, Read4Result, ReadDir4Args,
+    ReclaimComplete4Args, Remove4Args, Rename4Args, Sequence4Args, Sequence4Result, SetAttr4Args,
+    StateId4, StateProtectResult4, Write4Args, Write4Result,
 };
 use steadfast_xdr::{Decode, Encode, Reader, Writer};
 
@@ -21,10 +25,16 @@ const REPLY_BYTES_MAX: u32 = 1 << 20;
 /// What is told of objects.
 const TOLD: Bitmap4 = Bitmap4::of(&[
     Attribute4::Type,
+    Attribute4::Change,
     Attribute4::Size,
     Attribute4::RdattrError,
     Attribute4::FileHandle,
     Attribute4::FileId,
+    Attribute4::Mode,
+    Attribute4::NumLinks,
+    Attribute4::SpaceFree,
+    Attribute4::LeaseTime,
+    Attribute4::MaxName,
     Attribute4::MountedOnFileId,
 ]);
 
@@ -35,6 +45,10 @@ pub struct Clients {
     pub by_id: BTreeMap<u64, Vec<u32>>,
     /// What is open, and whose it is.
     pub opens: BTreeMap<u64, u64>,
+    /// What is locked: by stateid, whose it is, of which file, and how many bytes from where.
+    pub locks: BTreeMap<u64, (u64, u64, Option<(u64, u64)>)>,
+    /// Of which minor version requests were.
+    pub minor_versions: std::collections::BTreeSet<u32>,
     /// Requests with SEQUENCE.
     pub compounds: u64,
     last_id: u64,
@@ -42,18 +56,33 @@ pub struct Clients {
 
 type Answer = Result<(), NfsStat4>;
 
+/// The same failure of NFSv4.
+fn of_3(status: NfsStat3) -> NfsStat4 {
+    match status {
+        NfsStat3::NoEnt => NfsStat4::NoEnt,
+        NfsStat3::Exist => NfsStat4::Exist,
+        NfsStat3::NotDir => NfsStat4::NotDir,
+        NfsStat3::NotEmpty => NfsStat4::NotEmpty,
+        NfsStat3::Stale => NfsStat4::Stale,
+        _ => NfsStat4::Inval,
+    }
+}
+
 /// What one COMPOUND has at hand.
 struct Run<'s> {
     state: &'s mut State,
     clients: &'s mut Clients,
     client: u64,
     current: u64,
+    saved: u64,
+    denied: Option<LockDenied4<'static>>,
 }
 
 /// Appends the results of procedure COMPOUND.
 pub fn answer(state: &mut State, clients: &mut Clients, r: &mut Reader<'_>, out: &mut Vec<u8>) {
     let head = CompoundHead4::decode(r).unwrap();
-    let mut run = Run { state, clients, client: 0, current: 0 };
+    clients.minor_versions.insert(head.minorversion);
+    let mut run = Run { state, clients, client: 0, current: 0, saved: 0, denied: None };
     let (mut results, mut status, mut operations) = (Vec::new(), NfsStat4::Ok, 0);
     while operations < head.operations && status == NfsStat4::Ok {
         let op = Op4::decode(r).unwrap();
@@ -66,6 +95,10 @@ pub fn answer(state: &mut State, clients: &mut Clients, r: &mut Reader<'_>, out:
         w.u32(status as u32);
         if status == NfsStat4::Ok {
             results.extend_from_slice(&body);
+        } else if let Some(denied) = run.denied.take() {
+            denied.encode(&mut Writer::new(&mut results));
+        } else if op == Op4::SetAttr {
+            results.extend_from_slice(&[0; 4]);
         }
     }
     let head = CompoundReplyHead4 { status, tag: head.tag, operations };
@@ -101,7 +134,7 @@ fn channel(maxrequests: u32) -> ChannelAttributes4 {
         maxrequestsize: REPLY_BYTES_MAX,
         maxresponsesize: REPLY_BYTES_MAX,
         maxresponsesize_cached: 0,
-        maxoperations: 8,
+        maxoperations: 16,
         maxrequests,
         rdma_ird: Vec::new(),
     }
@@ -153,13 +186,26 @@ impl Run<'_> {
             Op4::Open => self.open(&args(r)?, w),
             Op4::Close => {
                 let open = args::<Close4Args>(r)?.open_stateid;
-                self.clients.opens.remove(&self.own(&open)?);
+                let own = self.own(&open)?;
+                self.clients.opens.remove(&own);
+                let (client, file) = (self.client, self.current);
+                let of_file = |lock: &(u64, u64, _)| lock.0 == client && lock.1 == file;
+                self.clients.locks.retain(|_, lock| !of_file(lock));
                 stateid(0).encode(w);
                 Ok(())
             }
             Op4::Read => self.read(&args(r)?, w),
             Op4::ReadDir => self.list(&args(r)?, w),
-            _ => Err(NfsStat4::NotSupp),
+            Op4::SaveFh => {
+                self.saved = self.current;
+                Ok(())
+            }
+            Op4::RestoreFh => {
+                self.current = self.saved;
+                Ok(())
+            }
+            Op4::Lock | Op4::LockU => self.locking(op, r, w),
+            _ => self.change(op, r, w),
         }
     }
 
@@ -270,6 +316,9 @@ impl Run<'_> {
                 match attribute {
                     Attribute4::Type => w.u32(kind),
                     Attribute4::Size => w.u64(size as u64),
+                    Attribute4::Mode => w.u32(self.state.objects[&number].mode),
+                    Attribute4::NumLinks => w.u32(self.state.objects[&number].nlink),
+                    Attribute4::LeaseTime | Attribute4::MaxName => w.u32(90),
                     Attribute4::RdattrError => w.u32(0),
                     Attribute4::FileHandle => w.opaque(&handle(number)),
                     _ => w.u64(number + lie),
@@ -288,7 +337,11 @@ impl Run<'_> {
 
     fn open(&mut self, asked: &Open4Args<'_>, w: &mut Writer<'_>) -> Answer {
         let OpenClaim4::Null(name) = asked.claim else { return Err(NfsStat4::NotSupp) };
-        self.lookup(name)?;
+        if let OpenHow4::Guarded(attributes) = asked.openhow {
+            self.make(name, Kind::File(Vec::new()), &attributes)?;
+        } else {
+            self.lookup(name)?;
+        }
         self.clients.last_id += 1;
         let number = self.clients.last_id;
         self.clients.opens.insert(number, self.client);
@@ -320,6 +373,118 @@ impl Run<'_> {
         let end = (start + asked.count as usize).min(data.len());
         let (eof, data) = (end == data.len(), self.damaged(&data[start..end]));
         Read4Result { eof, data: &data }.encode(w);
+        Ok(())
+    }
+
+    /// Makes an object, which becomes the current one.
+    fn make(&mut self, name: &[u8], kind: Kind, attributes: &Fattr4<'_>) -> Result<(), NfsStat4> {
+        let directory = self.current.to_be_bytes();
+        self.current = self.state.make(NfsFh3(&directory), name, kind).map_err(of_3)?;
+        self.set(attributes)
+    }
+
+    fn set(&mut self, attributes: &Fattr4<'_>) -> Answer {
+        assert_eq!(attributes.attrmask, Bitmap4::of(&[Attribute4::Mode]));
+        let mode = u32::from_be_bytes(attributes.attr_vals.try_into().unwrap());
+        let set = steadfast_client::Settings::mode(mode).0;
+        if self.state.fault != Fault::IgnoresSetattr {
+            self.state.set(self.current, &set);
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, op: Op4, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
+        let (current, saved) = (self.current.to_be_bytes(), self.saved.to_be_bytes());
+        let (current, saved) = (NfsFh3(&current), NfsFh3(&saved));
+        let changed = ChangeInfo4 { atomic: true, before: 1, after: 2 };
+        match op {
+            Op4::Create => {
+                let asked: Create4Args<'_> = args(r)?;
+                let kind = match asked.objtype {
+                    CreateType4::Directory => Kind::Directory(BTreeMap::new()),
+                    CreateType4::Link(target) => Kind::Symlink(target.to_vec()),
+                    CreateType4::Fifo => Kind::Fifo,
+                    _ => return Err(NfsStat4::NotSupp),
+                };
+                self.make(asked.objname, kind, &asked.createattrs)?;
+                changed.encode(w);
+                asked.createattrs.attrmask.encode(w);
+            }
+            Op4::Remove => {
+                let target = args::<Remove4Args<'_>>(r)?.target;
+                let found =
+                    *self.state.names(current).map_err(of_3)?.get(target).ok_or(NfsStat4::NoEnt)?;
+                let is_directory = matches!(self.state.objects[&found].kind, Kind::Directory(_));
+                self.state.remove(current, target, is_directory).map_err(of_3)?;
+                changed.encode(w);
+            }
+            Op4::Rename => {
+                let asked: Rename4Args<'_> = args(r)?;
+                let (from, to) = ((saved, asked.oldname), (current, asked.newname));
+                self.state.rename(from, to).map_err(of_3)?;
+                changed.encode(w);
+                changed.encode(w);
+            }
+            Op4::Link => {
+                let name = args::<Link4Args<'_>>(r)?.newname;
+                self.state.link(saved, current, name).map_err(of_3)?;
+                changed.encode(w);
+            }
+            Op4::SetAttr => {
+                let asked: SetAttr4Args<'_> = args(r)?;
+                self.set(&asked.obj_attributes)?;
+                asked.obj_attributes.attrmask.encode(w);
+            }
+            Op4::Write => {
+                let asked: Write4Args<'_> = args(r)?;
+                self.own(&asked.stateid)?;
+                let Write4Args { offset, data, stable, .. } = asked;
+                let (committed, verifier) =
+                    self.state.write(current, offset, data, stable).map_err(of_3)?;
+                Write4Result { count: data.len() as u32, committed, verifier }.encode(w);
+            }
+            Op4::Commit => {
+                let _: Commit4Args = args(r)?;
+                w.fixed_opaque(&self.state.commit(current).map_err(of_3)?);
+            }
+            _ => return Err(NfsStat4::NotSupp),
+        }
+        Ok(())
+    }
+
+    fn locking(&mut self, op: Op4, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
+        let number =
+            |stateid: &StateId4| u64::from_be_bytes(stateid.other[..8].try_into().unwrap());
+        if op == Op4::LockU {
+            let asked: LockU4Args = args(r)?;
+            let lock = self.clients.locks.get_mut(&number(&asked.lock_stateid));
+            lock.ok_or(NfsStat4::BadStateId)?.2 = None;
+            asked.lock_stateid.encode(w);
+            return Ok(());
+        }
+        let asked: Lock4Args<'_> = args(r)?;
+        let (start, end) = (asked.offset, asked.offset.saturating_add(asked.length));
+        let (file, lies) = (self.current, self.state.fault == Fault::IgnoresLocks);
+        let own = match asked.locker {
+            Locker4::Open { open_stateid, .. } => {
+                self.own(&open_stateid)?;
+                self.clients.last_id += 1;
+                self.clients.last_id
+            }
+            Locker4::Lock { lock_stateid, .. } => number(&lock_stateid),
+        };
+        let is_held = self.clients.locks.iter().any(|(other, (_, of, range))| {
+            let overlaps = range.is_some_and(|(from, to)| from < end && start < to);
+            *other != own && *of == file && overlaps
+        });
+        if is_held && !lies {
+            let owner = LockOwner4 { clientid: 0, owner: b"other" };
+            let (offset, length, locktype) = (start, asked.length, LockType4::Write);
+            self.denied = Some(LockDenied4 { offset, length, locktype, owner });
+            return Err(NfsStat4::Denied);
+        }
+        self.clients.locks.insert(own, (self.client, file, Some((start, end))));
+        stateid(own).encode(w);
         Ok(())
     }
 
