@@ -9,8 +9,8 @@ use steadfast_wire::nfs4::{
     Commit4Args, CompoundHead4, CompoundReplyHead4, Create4Args, CreateSession4Args,
     CreateSession4Result, CreateType4, DestroyClientId4Args, DestroySession4Args, ExchangeId4Args,
     ExchangeId4Result, Fattr4, GetAttr4Args, Link4Args, Lock4Args, LockDenied4, LockOwner4,
-    LockType4, LockU4Args, Locker4, Lookup4Args, NfsStat4, Op4, Open4Args, Open4Result, OpenClaim4,
-    OpenDelegation4, OpenHow4, PutFh4Args, Read4Args, Read4Result, ReadDir4Args,
+    LockT4Args, LockType4, LockU4Args, Locker4, Lookup4Args, NfsStat4, Op4, Open4Args, Open4Result,
+    OpenClaim4, OpenDelegation4, OpenHow4, PutFh4Args, Read4Args, Read4Result, ReadDir4Args,
     ReclaimComplete4Args, Remove4Args, Rename4Args, Sequence4Args, Sequence4Result, SetAttr4Args,
     StateId4, StateProtectResult4, Write4Args, Write4Result,
 };
@@ -45,13 +45,22 @@ pub struct Clients {
     pub by_id: BTreeMap<u64, Vec<u32>>,
     /// What is open, and whose it is.
     pub opens: BTreeMap<u64, u64>,
-    /// What is locked: by stateid, whose it is, of which file, and how many bytes from where.
-    pub locks: BTreeMap<u64, (u64, u64, Option<(u64, u64)>)>,
+    /// What is locked, by stateid.
+    pub locks: BTreeMap<u64, Locked>,
     /// Of which minor version requests were.
     pub minor_versions: std::collections::BTreeSet<u32>,
     /// Requests with SEQUENCE.
     pub compounds: u64,
     last_id: u64,
+}
+
+/// What a lock-owner has of a file.
+pub struct Locked {
+    client: u64,
+    file: u64,
+    owner: Vec<u8>,
+    /// From where to where, if it has anything.
+    range: Option<(u64, u64)>,
 }
 
 type Answer = Result<(), NfsStat4>;
@@ -75,7 +84,8 @@ struct Run<'s> {
     client: u64,
     current: u64,
     saved: u64,
-    denied: Option<LockDenied4<'static>>,
+    /// What is in the way: from where, how many bytes, whose.
+    denied: Option<(u64, u64, Vec<u8>)>,
 }
 
 /// Appends the results of procedure COMPOUND.
@@ -95,7 +105,9 @@ pub fn answer(state: &mut State, clients: &mut Clients, r: &mut Reader<'_>, out:
         w.u32(status as u32);
         if status == NfsStat4::Ok {
             results.extend_from_slice(&body);
-        } else if let Some(denied) = run.denied.take() {
+        } else if let Some((offset, length, owner)) = run.denied.take() {
+            let owner = LockOwner4 { clientid: 1, owner: &owner };
+            let denied = LockDenied4 { offset, length, locktype: LockType4::Write, owner };
             denied.encode(&mut Writer::new(&mut results));
         } else if op == Op4::SetAttr {
             results.extend_from_slice(&[0; 4]);
@@ -189,8 +201,8 @@ impl Run<'_> {
                 let own = self.own(&open)?;
                 self.clients.opens.remove(&own);
                 let (client, file) = (self.client, self.current);
-                let of_file = |lock: &(u64, u64, _)| lock.0 == client && lock.1 == file;
-                self.clients.locks.retain(|_, lock| !of_file(lock));
+                let is_of = |lock: &Locked| lock.client == client && lock.file == file;
+                self.clients.locks.retain(|_, lock| !is_of(lock));
                 stateid(0).encode(w);
                 Ok(())
             }
@@ -204,7 +216,7 @@ impl Run<'_> {
                 self.current = self.saved;
                 Ok(())
             }
-            Op4::Lock | Op4::LockU => self.locking(op, r, w),
+            Op4::Lock | Op4::LockT | Op4::LockU => self.locking(op, r, w),
             _ => self.change(op, r, w),
         }
     }
@@ -356,10 +368,11 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The number of an open of this client.
+    /// The number of an open or lock of this client.
     fn own(&self, stateid: &StateId4) -> Result<u64, NfsStat4> {
         let number = u64::from_be_bytes(stateid.other[..8].try_into().unwrap());
-        let is_own = self.clients.opens.get(&number) == Some(&self.client);
+        let lock = self.clients.locks.get(&number).map(|lock| &lock.client);
+        let is_own = self.clients.opens.get(&number).or(lock) == Some(&self.client);
         if is_own && stateid.seqid == 1 { Ok(number) } else { Err(NfsStat4::BadStateId) }
     }
 
@@ -452,39 +465,55 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Whether others have something of the current file's bytes, which is told.
+    fn is_denied(&mut self, own: Option<u64>, (start, end): (u64, u64)) -> Answer {
+        if self.state.fault == Fault::IgnoresLocks {
+            return Ok(());
+        }
+        let others = self.clients.locks.iter().filter(|(number, _)| Some(**number) != own);
+        let denied = others.filter(|(_, lock)| lock.file == self.current).find_map(|(_, lock)| {
+            let (from, to) = lock.range.filter(|(from, to)| *from < end && start < *to)?;
+            Some((from, to - from, lock.owner.clone()))
+        });
+        self.denied = denied;
+        if self.denied.is_some() { Err(NfsStat4::Denied) } else { Ok(()) }
+    }
+
     fn locking(&mut self, op: Op4, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
         let number =
             |stateid: &StateId4| u64::from_be_bytes(stateid.other[..8].try_into().unwrap());
         if op == Op4::LockU {
             let asked: LockU4Args = args(r)?;
             let lock = self.clients.locks.get_mut(&number(&asked.lock_stateid));
-            lock.ok_or(NfsStat4::BadStateId)?.2 = None;
+            lock.ok_or(NfsStat4::BadStateId)?.range = None;
             asked.lock_stateid.encode(w);
             return Ok(());
         }
-        let asked: Lock4Args<'_> = args(r)?;
-        let (start, end) = (asked.offset, asked.offset.saturating_add(asked.length));
-        let (file, lies) = (self.current, self.state.fault == Fault::IgnoresLocks);
-        let own = match asked.locker {
-            Locker4::Open { open_stateid, .. } => {
-                self.own(&open_stateid)?;
-                self.clients.last_id += 1;
-                self.clients.last_id
-            }
-            Locker4::Lock { lock_stateid, .. } => number(&lock_stateid),
-        };
-        let is_held = self.clients.locks.iter().any(|(other, (_, of, range))| {
-            let overlaps = range.is_some_and(|(from, to)| from < end && start < to);
-            *other != own && *of == file && overlaps
-        });
-        if is_held && !lies {
-            let owner = LockOwner4 { clientid: 0, owner: b"other" };
-            let (offset, length, locktype) = (start, asked.length, LockType4::Write);
-            self.denied = Some(LockDenied4 { offset, length, locktype, owner });
-            return Err(NfsStat4::Denied);
+        if op == Op4::LockT {
+            let asked: LockT4Args<'_> = args(r)?;
+            return self.is_denied(None, (asked.offset, asked.offset.saturating_add(asked.length)));
         }
-        self.clients.locks.insert(own, (self.client, file, Some((start, end))));
-        stateid(own).encode(w);
+        let asked: Lock4Args<'_> = args(r)?;
+        let range = (asked.offset, asked.offset.saturating_add(asked.length));
+        let (client, file) = (self.client, self.current);
+        match asked.locker {
+            Locker4::Open { open_stateid, lock_owner, .. } => {
+                self.own(&open_stateid)?;
+                self.is_denied(None, range)?;
+                self.clients.last_id += 1;
+                let owner = lock_owner.owner.to_vec();
+                let lock = Locked { client, file, owner, range: Some(range) };
+                self.clients.locks.insert(self.clients.last_id, lock);
+                stateid(self.clients.last_id).encode(w);
+            }
+            Locker4::Lock { lock_stateid, .. } => {
+                let own = number(&lock_stateid);
+                self.is_denied(Some(own), range)?;
+                let lock = self.clients.locks.get_mut(&own).ok_or(NfsStat4::BadStateId)?;
+                lock.range = Some(range);
+                lock_stateid.encode(w);
+            }
+        }
         Ok(())
     }
 
