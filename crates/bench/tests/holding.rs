@@ -17,6 +17,7 @@ fn clients(server: &FakeServer) -> Clients {
         clients: 50,
         connections: 3,
         locks: true,
+        slots: 4,
         minor_version: 1,
         stay: Duration::ZERO,
         server_pid: Some(std::process::id()),

@@ -24,6 +24,9 @@ pub(super) struct Arguments {
     /// Let them only mount: no open and no lock.
     #[arg(long)]
     mount_only: bool,
+    /// Slots that each client asks for, as Linux does.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    slots: u32,
     /// Minor version: 1, or 2.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
     minor: u32,
@@ -43,6 +46,7 @@ impl Arguments {
             clients: self.clients,
             connections: self.connections,
             locks: !self.mount_only,
+            slots: self.slots,
             minor_version: self.minor,
             stay: self.stay,
             server_pid: self.server.pid,

@@ -45,6 +45,8 @@ pub struct Clients {
     pub connections: usize,
     /// Whether each also opens a file and locks a range of it; else they only mount.
     pub locks: bool,
+    /// Slots that each asks for.
+    pub slots: u32,
     /// 1, or 2.
     pub minor_version: u32,
     /// How long all stay.
@@ -116,8 +118,8 @@ impl Clients {
     }
 
     fn settings(&self) -> ClientSettings {
-        let minor_version = self.minor_version;
-        ClientSettings { slots: 1, minor_version, ..ClientSettings::default() }
+        let (slots, minor_version) = (self.slots, self.minor_version);
+        ClientSettings { slots, minor_version, ..ClientSettings::default() }
     }
 }
 
