@@ -6,6 +6,7 @@
 mod callbacks;
 mod clients;
 mod compounds;
+mod counted;
 mod extents;
 mod gate;
 mod harness;
