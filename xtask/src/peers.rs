@@ -1,9 +1,9 @@
 //! Steadfast and nfs-ganesha on the same directory, measured in turn:
-//! `cargo xtask peers [--suite calls|thousands] [--seconds N] [--rounds N] [--directory DIR]
+//! `cargo xtask peers [--suite calls|nfs4|thousands] [--seconds N] [--rounds N] [--directory DIR]
 //! [--unpinned] [--rows TEXT] [--evidence-only] [--only ganesha]`.
 //!
 //! The suite `calls`, which is meant unless another is named, has the kinds of calls and what
-//! they promise; `thousands` ([`thousands`]) many clients, CPU time, overload, streams.
+//! they promise; `nfs4` NFSv4.1 beside NFSv3 of the same server; `thousands` ([`thousands`]) many clients, CPU time, overload, streams.
 //!
 //! Both run in a network, mount and process namespace of their own, which this command enters by
 //! running itself under `unshare`; when it ends, however it ends, the kernel ends what is left
@@ -22,7 +22,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use load::ROWS;
+use load::{ROWS, ROWS_OF_4};
 use report::{Findings, Measurement};
 use servers::{Peer, Setup};
 
@@ -33,7 +33,28 @@ const INSIDE: &str = "STEADFAST_PEERS_INSIDE";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Suite {
     Calls,
+    Nfs4,
     Thousands,
+}
+
+impl Suite {
+    /// Its rows, if it has such.
+    fn rows(self) -> &'static [load::Row] {
+        match self {
+            Self::Calls => ROWS,
+            Self::Nfs4 => ROWS_OF_4,
+            Self::Thousands => &[],
+        }
+    }
+
+    /// What its reports are called.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Calls => "peers",
+            Self::Nfs4 => "peers-nfs4",
+            Self::Thousands => "peers-thousands",
+        }
+    }
 }
 
 /// What the command line says.
@@ -53,7 +74,7 @@ struct Options {
 
 impl Options {
     fn rows(&self) -> impl Iterator<Item = &'static load::Row> {
-        ROWS.iter().filter(|row| row.title.contains(&self.rows))
+        self.suite.rows().iter().filter(|row| row.title.contains(&self.rows))
     }
 }
 
@@ -81,8 +102,9 @@ impl Options {
                 "--suite" => {
                     options.suite = match value()?.as_str() {
                         "calls" => Suite::Calls,
+                        "nfs4" => Suite::Nfs4,
                         "thousands" => Suite::Thousands,
-                        other => bail!("--suite calls or --suite thousands, not {other:?}"),
+                        other => bail!("--suite calls, nfs4 or thousands, not {other:?}"),
                     };
                 }
                 "--inodes" => options.inodes = value()?.parse().context("--inodes")?,
@@ -96,7 +118,7 @@ impl Options {
                     };
                 }
                 _ => bail!(
-                    "unknown option {word:?}; there are --suite calls|thousands, --seconds N, \
+                    "unknown option {word:?}; there are --suite calls|nfs4|thousands, --seconds N, \
                      --rounds N, --directory DIR (on the file system to be measured), --unpinned, \
                      --rows TEXT (in their titles), --only ganesha|steadfast, --evidence-only (of \
                      calls), --inodes N (of the tree of thousands)"
@@ -177,12 +199,12 @@ fn inside(options: &Options) -> Result<()> {
     let base = base.canonicalize()?;
     let cpus = servers::Cpus::divide(options.is_pinned)?;
     match options.suite {
-        Suite::Calls => calls(options, &base, &cpus),
+        Suite::Calls | Suite::Nfs4 => calls(options, &base, &cpus),
         Suite::Thousands => thousands::measure(options, &base, &cpus),
     }
 }
 
-/// The suite `calls`.
+/// The suites `calls` and `nfs4`.
 fn calls(options: &Options, base: &Path, cpus: &servers::Cpus) -> Result<()> {
     let target = target_directory();
     let setup = Setup::usual(cpus);
@@ -210,7 +232,8 @@ fn calls(options: &Options, base: &Path, cpus: &servers::Cpus) -> Result<()> {
             }
         }
     }
-    let wants_evidence = options.evidence_only || options.rows.is_empty();
+    let is_of_calls = options.suite == Suite::Calls;
+    let wants_evidence = is_of_calls && (options.evidence_only || options.rows.is_empty());
     for peer in options.peers.iter().filter(|_| wants_evidence) {
         let directory = fresh(base, "share")?;
         eprintln!("counting sync calls: {}", peer.name());
@@ -220,10 +243,11 @@ fn calls(options: &Options, base: &Path, cpus: &servers::Cpus) -> Result<()> {
     }
     std::fs::remove_dir_all(base.join("share"))?;
     let markdown = findings.markdown();
-    std::fs::write(target.join("peers.md"), &markdown)?;
-    std::fs::write(target.join("peers.json"), findings.json()?)?;
+    let name = options.suite.name();
+    std::fs::write(target.join(name).with_extension("md"), &markdown)?;
+    std::fs::write(target.join(name).with_extension("json"), findings.json()?)?;
     println!("{markdown}");
-    println!("Written to target/peers.md and target/peers.json.");
+    println!("Written to target/{name}.md and target/{name}.json.");
     match findings.misses() {
         0 => Ok(()),
         count => bail!("goals missed: {count}"),

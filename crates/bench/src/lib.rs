@@ -5,7 +5,8 @@
 //! written is read back, and reports have calls per second, latencies, the server's CPU time per
 //! call and memory. [`op`] makes calls of one kind, [`nhfsstone`] a mix of them, [`stream`] reads and
 //! writes large files, [`walk`] makes the calls of clients on a directory tree, [`mountstorm`] those
-//! of clients that mount. [`null_server`]
+//! of clients that mount. [`clients`] and [`locks`] are what clients of NFSv4.1 hold: thousands of sessions and
+//! locks, and one lock that many want. [`null_server`]
 //! answers everything with a canned reply: the floor that sockets alone cost.
 //!
 //! [`storm::run`] sends damaged calls of every procedure and proves that the server survives.
@@ -14,8 +15,10 @@
 #![forbid(unsafe_code)]
 
 pub mod arguments;
+pub mod clients;
 mod drive;
 mod error;
+pub mod locks;
 mod loopback;
 pub mod mix;
 pub mod mountstorm;
@@ -23,6 +26,7 @@ pub mod nhfsstone;
 pub mod null_server;
 pub mod op;
 pub mod pattern;
+mod place4;
 mod records;
 mod replies;
 pub mod server_cost;

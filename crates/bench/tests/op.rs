@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use common::{FakeServer, Fault};
-use steadfast_bench::op::{Load, NFS4_OPERATIONS, NfsVersion, Operation, Report, Reports, run};
+use steadfast_bench::op::{Load, NfsVersion, Operation, Report, Reports, run};
 use steadfast_bench::{Arrivals, BenchError, Control, Pace, Target, Transport};
 
 /// All kinds of calls, with the procedure that each is about.
@@ -192,19 +192,44 @@ fn over_nfs4(server: &FakeServer, operation: &str) -> Load {
 }
 
 #[test]
-fn what_reads_is_measured_over_nfs4_and_nothing_is_left() {
+fn every_kind_of_call_is_made_over_nfs4_and_nothing_is_left() {
     let server = FakeServer::start(Fault::None);
-    for operation in NFS4_OPERATIONS.split(", ").chain(["read:65536", "readdir:1024"]) {
+    let kinds = OPERATIONS.iter().map(|(name, _)| *name);
+    let others = ["read:65536", "write:65536:file_sync", "open+close", "lock+unlock"];
+    for operation in kinds.chain(others) {
         let before = server.clients.lock().unwrap().compounds;
-        let report = run(&over_nfs4(&server, operation), &Control::default()).unwrap();
+        let mut load = over_nfs4(&server, operation);
+        (load.names, load.warm_up) = (2000, Duration::ZERO);
+        let report = run(&load, &Control::default()).unwrap();
         assert!(report.calls > 0 && report.nfs == "4.1", "{report:?}");
         let clients = server.clients.lock().unwrap();
         let made = clients.compounds - before;
         assert!(operation == "null" || made >= report.checks.replies, "{operation}: {made}");
-        assert!(clients.by_id.is_empty() && clients.opens.is_empty(), "{operation}");
+        let is_left = !clients.opens.is_empty() || !clients.locks.is_empty();
+        assert!(clients.by_id.is_empty() && !is_left, "{operation}");
         assert_eq!(server.objects(), 0, "{operation}");
-        let is_read = operation.starts_with("read") && report.mib_per_second > 0.0;
+        let is_read = operation.starts_with("read:");
         assert_eq!(report.checks.sampled_reads > 0, is_read, "{operation}");
+        assert_eq!(report.operations.len(), report.calls_per_operation, "{operation}");
+        let leaves = ["write", "create", "mkdir", "link", "remove", "rename", "setattr"];
+        if leaves.iter().any(|name| operation.starts_with(name)) {
+            assert!(report.checks.looked_at_afterwards > 0, "{operation}");
+        }
+    }
+    assert_eq!(server.clients.lock().unwrap().minor_versions, [1].into());
+    let load = Load { nfs: NfsVersion::V4_2, ..load(&server, "open+close") };
+    assert_eq!(run(&load, &Control::default()).unwrap().nfs, "4.2");
+    assert_eq!(server.clients.lock().unwrap().minor_versions, [1, 2].into());
+}
+
+#[test]
+fn what_a_restarted_server_may_lose_is_no_broken_promise_over_nfs4() {
+    for operation in ["write:4096", "write+commit:4096"] {
+        let server = FakeServer::start(Fault::LosesUnstableEvery(150));
+        let report = run(&over_nfs4(&server, operation), &Control::default()).unwrap();
+        assert!(report.checks.verifier_changes > 0, "{operation}");
+        let is_committed = operation.contains('+');
+        assert_eq!(report.checks.looked_at_afterwards > 0, is_committed, "{operation}");
     }
 }
 
@@ -219,6 +244,16 @@ fn a_server_at_fault_is_found_out_over_nfs4() {
         (Fault::OtherAttributes, "getattr", "of another object"),
         (Fault::MissingEntry, "readdir", "listing"),
         (Fault::MissingEntry, "readdirplus", "listing"),
+        (Fault::LostWrites, "write:512:file_sync", "read back"),
+        (Fault::LostWrites, "write:65536", "read back"),
+        (Fault::LostWrites, "write+commit:512", "read back"),
+        (Fault::LessStable, "write:512:data_sync", "less stable"),
+        (Fault::StaleNames, "remove", "removed one there"),
+        (Fault::StaleNames, "rename", "after it was renamed"),
+        (Fault::ForgetsNames, "create", "is missing"),
+        (Fault::ForgetsNames, "mkdir", "is missing"),
+        (Fault::ForgetsNames, "link", "is missing"),
+        (Fault::IgnoresSetattr, "setattr", "mode"),
     ] {
         let server = FakeServer::start(fault);
         match run(&over_nfs4(&server, operation), &Control::default()) {
@@ -237,7 +272,7 @@ fn a_server_at_fault_is_found_out_over_nfs4() {
 #[test]
 fn requests_that_are_put_off_are_made_again() {
     let server = FakeServer::start(Fault::PutsOffEvery(40));
-    for operation in ["getattr", "read:4096"] {
+    for operation in ["getattr", "read:4096", "write:4096", "rename", "lock+unlock", "open+close"] {
         let report = run(&over_nfs4(&server, operation), &Control::default()).unwrap();
         assert!(report.checks.try_later > 0);
         assert!(server.clients.lock().unwrap().by_id.is_empty());
@@ -252,7 +287,7 @@ fn what_cannot_be_done_over_nfs4_is_refused() {
     let mut too_deep = over_nfs4(&server, "getattr");
     too_deep.depth = 65;
     for (load, part) in [
-        (over_nfs4(&server, "write"), "only what reads"),
+        (load(&server, "open+close"), "NFSv3 has no open+close"),
         (over_udp, "UDP"),
         (too_deep, "64 slots"),
     ] {

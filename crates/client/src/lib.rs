@@ -3,7 +3,8 @@
 //! It speaks to any server: [`RpcConnection`] (TCP, pipelined) and [`RpcDatagram`] (UDP, with
 //! losses and repetitions that a test steers) carry calls; [`Nfs3Client`] has the 22 procedures
 //! of NFSv3 and those of NFSACL as typed methods, [`mount`] and [`rpcbind`] the protocols around
-//! it. [`nfs4`] has COMPOUNDs by hand, and a client that reads. [`CallTemplate`] is for who sends the same call a million times.
+//! it. [`nfs4`] has COMPOUNDs by hand, and a client that opens, locks, reads and
+//! changes files, and reclaims what a server has lost. [`CallTemplate`] is for who sends the same call a million times.
 //!
 //! Everything blocks, with time-outs. What a server can make this client hold is bounded: a
 //! record by [`RECORD_BYTES_MAX`], replies that nobody asked for yet by [`UNCLAIMED_MAX`].

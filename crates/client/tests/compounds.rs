@@ -372,7 +372,7 @@ fn likely_bytes() -> impl Strategy<Value = Vec<u8>> {
 fn read_by_all(bytes: &[u8]) {
     let client = || {
         let slots = Slots::new([0; 16], 2);
-        let session = Session4 { clientid: 1, fore: channel(), slots };
+        let session = Session4 { clientid: 1, fore: channel(), slots, minor_version: 1 };
         Nfs4Client::with_session(Canned(bytes), Identity::None, session)
     };
     let object = FileHandle(vec![1]);

@@ -57,6 +57,9 @@ pub struct Statistics {
     pub log: Option<LogFigures>,
     /// Of operations that were called.
     pub operations: Vec<Operation>,
+    /// Of operations that COMPOUNDs of NFSv4 were made of. Each COMPOUND is a call of `operations` too.
+    #[serde(default)]
+    pub compound_operations: Vec<CompoundOperation>,
     /// The last calls of the flight recorder, in the order in which they came.
     pub recent: Vec<Recorded>,
 }
@@ -92,6 +95,21 @@ pub struct Operation {
     pub sampled_calls: u64,
     /// Sums over the sampled calls.
     pub stages: Stages,
+}
+
+/// One kind of operation in COMPOUNDs.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct CompoundOperation {
+    /// Its number (`nfs_opnum4`).
+    pub number: u32,
+    /// Its name, as its RFC writes it.
+    pub name: String,
+    /// How many were executed.
+    pub calls: u64,
+    /// How many failed.
+    pub errors: u64,
+    /// How long those took of which the time was taken, by chance: execution alone. `replies` is how many.
+    pub execution: Latency,
 }
 
 /// Times from the end of the receive until the reply was handed to the socket.
@@ -152,6 +170,9 @@ pub struct Recorded {
     pub name: String,
     /// Whether it failed.
     pub is_error: bool,
+    /// Of a COMPOUND: the first operations that were executed, eight at most.
+    #[serde(default)]
+    pub operations: Vec<String>,
     /// The address of the client.
     pub client: String,
     /// `tcp` or `udp`.
@@ -207,6 +228,10 @@ impl Statistics {
                 (log, _) => log.clone(),
             },
             operations: operations.filter(Operation::has_any).collect(),
+            compound_operations: compound_since(
+                &self.compound_operations,
+                &before.compound_operations,
+            ),
             recent: Vec::new(),
             ..self.clone()
         };
@@ -222,6 +247,25 @@ impl Statistics {
     pub fn seconds(&self) -> f64 {
         self.taken_unix_ms.saturating_sub(self.started_unix_ms) as f64 / 1e3
     }
+}
+
+/// What happened in COMPOUNDs since.
+fn compound_since(
+    now: &[CompoundOperation],
+    before: &[CompoundOperation],
+) -> Vec<CompoundOperation> {
+    let known: HashMap<_, _> = before.iter().map(|one| (one.number, one)).collect();
+    let since = now.iter().map(|one| match known.get(&one.number) {
+        Some(before) => CompoundOperation {
+            number: one.number,
+            name: one.name.clone(),
+            calls: one.calls.saturating_sub(before.calls),
+            errors: one.errors.saturating_sub(before.errors),
+            execution: one.execution.since(&before.execution),
+        },
+        None => one.clone(),
+    });
+    since.filter(|one| one.calls > 0).collect()
 }
 
 /// Whether a number of the server can fall.
@@ -362,6 +406,13 @@ mod tests {
             server: server.map(|(name, value)| (name.to_owned(), value)).into(),
             log: None,
             operations: vec![operation],
+            compound_operations: vec![CompoundOperation {
+                number: 9,
+                name: "GETATTR".to_owned(),
+                calls: times.len() as u64 * 100,
+                errors: times.len() as u64,
+                execution: self::latency(times),
+            }],
             recent: Vec::new(),
         }
     }
@@ -378,8 +429,11 @@ mod tests {
         assert_eq!(operation.latency.total_ns, 99 * 20_000 + 10_000);
         assert!((19_000..21_000).contains(&operation.latency.p50_ns));
         assert_eq!(operation.latency.max_ns, 20_999, "that of the interval, by its bucket");
+        let part = &between.compound_operations[0];
+        assert_eq!((part.calls, part.errors, part.execution.replies), (100, 1, 100));
         // Nothing happened.
-        assert!(after.since(&after).operations.is_empty());
+        let nothing = after.since(&after);
+        assert!(nothing.operations.is_empty() && nothing.compound_operations.is_empty());
     }
 
     #[test]

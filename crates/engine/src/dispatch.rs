@@ -13,7 +13,6 @@ use crate::complaint::{Complaint, HangUp};
 use crate::export::ExportTable;
 use crate::host::{CallHost, Room};
 use crate::identity::WireIdentity;
-use crate::operation::OperationId;
 use crate::peer::Peer;
 use crate::program::Row;
 use crate::programs::{self, PROGRAMS, Unserved};
@@ -49,7 +48,7 @@ impl Engine {
             _ => return Verdict::HangUp(HangUp::NotACall),
         };
         // Until more is known.
-        reply.facts = CallFacts { xid, operation: OperationId::OTHER, is_error: true };
+        reply.facts = CallFacts { xid, is_error: true, ..CallFacts::default() };
         let mut arguments = Reader::new(record);
         let Ok(header) = CallHeader::decode(&mut arguments) else {
             return refuse_header(record, xid, reply);

@@ -4,6 +4,7 @@ use std::task::Waker;
 
 use steadfast_vfs::FlushDomain;
 
+use crate::compound::CompoundOperation;
 use crate::verdict::PutOffCall;
 
 /// Where the reply of a call can be sent later, by whoever has it.
@@ -114,6 +115,14 @@ pub trait CallHost {
     /// know how long a stage lasts looks at one here. Called for every call, so a host that does
     /// not measure this one must return at once.
     fn stage(&mut self, _stage: Stage) {}
+
+    /// The operations of a COMPOUND follow, one after another. Called for every COMPOUND; see
+    /// [`CallHost::stage`].
+    fn operations_begin(&mut self) {}
+
+    /// An operation of the COMPOUND has ended; one that will be executed again has not. Called for every
+    /// operation.
+    fn operation_ended(&mut self, _operation: CompoundOperation, _is_error: bool) {}
 }
 
 /// What the time of a call that is being executed is spent on.

@@ -62,6 +62,7 @@ pub use begun_replies::BegunReplies;
 pub use call_mark::{call_of_mark, may_be_under_way};
 pub use callback::CallbackSender;
 pub use complaint::{Complaint, HangUp, MountRefusal};
+pub use compound::{CompoundOperation, CompoundOperations};
 pub use delegations::Delegations;
 pub use export::{Export, ExportTable};
 pub use host::{CallHost, ReplySink, Room, Stage, StorageId};

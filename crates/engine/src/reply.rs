@@ -3,6 +3,7 @@
 use steadfast_vfs::FileRange;
 
 use crate::complaint::Complaint;
+use crate::compound::CompoundOperations;
 use crate::operation::OperationId;
 
 /// What the engine found out about a call, for who counts calls.
@@ -14,11 +15,18 @@ pub struct CallFacts {
     pub operation: OperationId,
     /// Whether the reply is a failure, of RPC or of the procedure.
     pub is_error: bool,
+    /// Of a COMPOUND: what it was made of, as far as it was executed.
+    pub operations: CompoundOperations,
 }
 
 impl Default for CallFacts {
     fn default() -> Self {
-        Self { xid: 0, operation: OperationId::OTHER, is_error: false }
+        Self {
+            xid: 0,
+            operation: OperationId::OTHER,
+            is_error: false,
+            operations: CompoundOperations::default(),
+        }
     }
 }
 

@@ -58,7 +58,12 @@ fn mount(engine: &Engine) -> Vec<u8> {
 }
 
 fn facts(xid: u32, program: u32, procedure: u32, is_error: bool) -> CallFacts {
-    CallFacts { xid, operation: OperationId::of(program, 3, procedure), is_error }
+    CallFacts {
+        xid,
+        operation: OperationId::of(program, 3, procedure),
+        is_error,
+        ..CallFacts::default()
+    }
 }
 
 #[test]
@@ -80,7 +85,7 @@ fn what_was_called_and_whether_it_failed_is_known() {
 #[test]
 fn what_is_not_served_is_other_and_an_error() {
     let engine = engine();
-    let other = |xid| CallFacts { xid, operation: OperationId::OTHER, is_error: true };
+    let other = |xid| CallFacts { xid, is_error: true, ..CallFacts::default() };
     assert_eq!(call(&engine, &message(1, NFS, 22, |_| {})).0, other(1));
     assert_eq!(call(&engine, &message(2, 99, 1, |_| {})).0, other(2));
     let mut version = message(3, NFS, 1, |_| {});

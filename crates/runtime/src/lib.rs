@@ -49,5 +49,6 @@ pub use reply_log::{ReplyLog, ServerLink};
 pub use server::Server;
 pub use service::Service;
 pub use statistics::{
-    Latencies, LatencyBucket, OperationStatistics, RecordedCall, StageTimes, Statistics,
+    CompoundStatistics, Latencies, LatencyBucket, OperationStatistics, RecordedCall, StageTimes,
+    Statistics,
 };

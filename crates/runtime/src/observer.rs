@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::pool::Pool;
 use crate::shared::Shared;
-use crate::statistics::{OperationStatistics, RecordedCall, Statistics};
+use crate::statistics::{CompoundStatistics, OperationStatistics, RecordedCall, Statistics};
 
 /// Reads a server's statistics, from any thread; nobody who serves calls waits for it. It keeps
 /// nothing running: of a server that was stopped it tells the last state.
@@ -43,6 +43,19 @@ impl Observer {
         for sum in &mut sums {
             sum.at_once.drop_empty_buckets();
             sum.stable.drop_empty_buckets();
+        }
+        sums
+    }
+
+    /// What became of the operations of COMPOUNDs so far; those that nobody asked for are left out.
+    pub fn compound_statistics(&self) -> Vec<CompoundStatistics> {
+        let mut sums = CompoundStatistics::of_all();
+        for set in self.pools.iter().flat_map(|pool| pool.counters.all()) {
+            set.operations.add_parts_to(&mut sums);
+        }
+        sums.retain(|sum| sum.calls > 0);
+        for sum in &mut sums {
+            sum.times.drop_empty_buckets();
         }
         sums
     }

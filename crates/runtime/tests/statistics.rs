@@ -53,6 +53,26 @@ fn every_call_is_counted_once_with_its_bytes_and_its_latency() {
 }
 
 #[test]
+fn operations_of_compounds_are_counted_and_those_of_sampled_ones_are_timed() {
+    for (sample_one_in, timed) in [(1, 100), (0, 0)] {
+        let fixture = start(ServerOptions { sample_one_in, ..options() });
+        let observer = fixture.server.observer();
+        let mut client = fixture.connect();
+        for number in 0..100 {
+            client.call(number, b'O', &[7, 9, 7]);
+        }
+        wait_until(|| observer.statistics().calls == 100);
+        let counted = observer.compound_statistics();
+        let figures: Vec<_> = counted
+            .iter()
+            .map(|one| (one.operation.index(), one.calls, one.errors, one.times.replies))
+            .collect();
+        assert_eq!(figures, [(7, 200, 100, 2 * timed), (9, 100, 0, timed)]);
+        assert!(counted.iter().all(|one| one.times.total_ns >= one.times.max_ns));
+    }
+}
+
+#[test]
 fn failures_are_counted_also_those_without_a_reply() {
     let fixture = start(options());
     let observer = fixture.server.observer();

@@ -36,7 +36,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            clients_max: 4096,
+            // 10,000 clients with 64 slots, an open and a lock each take some 100 MiB (docs/nfsv4.md, Costs).
+            clients_max: 16_384,
             sessions_a_client_max: 16,
             opens_a_client_max: 100_000,
             ranges_a_client_max: 20_000,

@@ -8,12 +8,20 @@ use serde_json::Value;
 use super::servers::{Cpus, Server, bench_program};
 
 /// What is asked of Steadfast beside ganesha.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Goal {
     /// Server CPU time a call at most a third of ganesha's.
     ThirdOfCpu,
     /// At least 1.2 times ganesha's calls a second.
     MoreThroughput,
+    /// Server CPU time at most so much of another row's, which is Steadfast's too; and of ganesha's for this
+    /// row, where that is told.
+    Cpu {
+        /// The other row's title.
+        of: &'static str,
+        at_most: f64,
+        of_peer: Option<f64>,
+    },
     /// None: the two promise different things, or it is told for completeness.
     None,
 }
@@ -25,18 +33,50 @@ pub(super) struct Row {
     pub(super) operation: &'static str,
     pub(super) connections: usize,
     pub(super) depth: usize,
+    /// Over which version of NFS.
+    pub(super) nfs: &'static str,
     pub(super) goal: Goal,
 }
 
 const fn small(title: &'static str, operation: &'static str, goal: Goal) -> Row {
-    Row { title, operation, connections: 16, depth: 8, goal }
+    Row { title, operation, connections: 16, depth: 8, nfs: "3", goal }
 }
 
 const fn large(title: &'static str, operation: &'static str, goal: Goal) -> Row {
-    Row { title, operation, connections: 4, depth: 2, goal }
+    Row { title, operation, connections: 4, depth: 2, nfs: "3", goal }
 }
 
-/// The rows, in the report's order.
+const fn over_4_1(title: &'static str, operation: &'static str, goal: Goal) -> Row {
+    Row { nfs: "4.1", ..small(title, operation, goal) }
+}
+
+const fn cpu(of: &'static str, at_most: f64, of_peer: Option<f64>) -> Goal {
+    Goal::Cpu { of, at_most, of_peer }
+}
+
+/// The rows of the suite `nfs4`: NFSv4.1 beside NFSv3 of the same server in the same run.
+pub(super) const ROWS_OF_4: &[Row] = &[
+    small("GETATTR", "getattr", Goal::None),
+    over_4_1("4.1 GETATTR", "getattr", cpu("GETATTR", 1.6, Some(1.0 / 6.0))),
+    small("LOOKUP", "lookup", Goal::None),
+    over_4_1("4.1 LOOKUP", "lookup", Goal::None),
+    small("READ 4 KiB", "read:4096", Goal::None),
+    over_4_1("4.1 READ 4 KiB", "read:4096", Goal::None),
+    small("WRITE 4 KiB stable", "write:4096:file_sync", Goal::None),
+    over_4_1(
+        "4.1 WRITE 4 KiB stable",
+        "write:4096:file_sync",
+        cpu("WRITE 4 KiB stable", 1.3, None),
+    ),
+    small("MKDIR", "mkdir", Goal::None),
+    over_4_1("4.1 CREATE of a directory", "mkdir", cpu("MKDIR", 1.3, None)),
+    small("CREATE", "create", Goal::None),
+    over_4_1("4.1 OPEN that makes + CLOSE", "create", cpu("CREATE", 1.3, None)),
+    over_4_1("4.1 OPEN + CLOSE", "open+close", cpu("", f64::INFINITY, Some(1.0 / 3.0))),
+    over_4_1("4.1 LOCK + LOCKU", "lock+unlock", Goal::None),
+];
+
+/// The rows of the suite `calls`, in the report's order.
 pub(super) const ROWS: &[Row] = &[
     small("NULL", "null", Goal::None),
     small("GETATTR", "getattr", Goal::ThirdOfCpu),
@@ -67,10 +107,20 @@ pub(super) struct Figures {
 /// Runs one row's load.
 pub(super) fn measure(server: &Server, row: &Row, seconds: f64, cpus: &Cpus) -> Result<Figures> {
     let output = generator(server, row.operation, row.connections, row.depth, seconds, cpus)
+        .args(["--nfs", row.nfs])
         .stdin(Stdio::null())
         .output()
         .context("cannot run the load generator")?;
-    figures(&output)
+    let mut figures = figures(&output)?;
+    if row.nfs != "3" {
+        // Two calls that follow each other are what one is over NFSv3.
+        let calls = figures.report.get("calls_per_operation").and_then(Value::as_f64);
+        let calls = calls.context("no calls_per_operation in the report")?;
+        figures.calls_per_second /= calls;
+        figures.server_us *= calls;
+        figures.client_us *= calls;
+    }
+    Ok(figures)
 }
 
 /// The load generator's command line.

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::Options;
 use super::evidence::Evidence;
-use super::load::{Figures, Goal, ROWS, Row};
+use super::load::{Figures, Goal, Row};
 use super::servers::{Cpus, Peer};
 
 /// One row in one round.
@@ -22,6 +22,7 @@ pub(super) struct Measurement {
 pub(super) struct Findings {
     versions: Vec<(Peer, String)>,
     conditions: String,
+    rows: &'static [Row],
     pub(super) measurements: Vec<Measurement>,
     pub(super) evidence: Vec<Evidence>,
 }
@@ -88,7 +89,8 @@ impl Findings {
             options.rounds,
             options.seconds,
         );
-        Ok(Self { versions, conditions, measurements: Vec::new(), evidence: Vec::new() })
+        let rows = options.suite.rows();
+        Ok(Self { versions, conditions, rows, measurements: Vec::new(), evidence: Vec::new() })
     }
 
     fn medians(&self, peer: Peer, row: &Row) -> Option<Medians> {
@@ -112,18 +114,35 @@ impl Findings {
 
     /// Whether a row's goal is met; `None` when there is none, or nothing to compare.
     fn verdict(&self, row: &Row) -> Option<bool> {
-        let peer = self.medians(Peer::Ganesha, row)?;
+        let peer = self.medians(Peer::Ganesha, row);
         let ours = self.medians(Peer::Steadfast, row)?;
         match row.goal {
-            Goal::ThirdOfCpu => Some(ours.server_us * 3.0 <= peer.server_us),
-            Goal::MoreThroughput => Some(ours.calls_per_second >= peer.calls_per_second * 1.2),
+            Goal::ThirdOfCpu => Some(ours.server_us * 3.0 <= peer?.server_us),
+            Goal::MoreThroughput => Some(ours.calls_per_second >= peer?.calls_per_second * 1.2),
+            Goal::Cpu { at_most, of_peer, .. } => {
+                let of_own = self.of_own_other(row).map(|ratio| ratio <= at_most);
+                let of_peer =
+                    of_peer.zip(peer).map(|(share, peer)| ours.server_us <= peer.server_us * share);
+                match (of_own, of_peer) {
+                    (None, None) => None,
+                    (of_own, of_peer) => Some(of_own != Some(false) && of_peer != Some(false)),
+                }
+            }
             Goal::None => None,
         }
     }
 
+    /// CPU time by that of the row that this one is compared with, both Steadfast's.
+    fn of_own_other(&self, row: &Row) -> Option<f64> {
+        let Goal::Cpu { of, .. } = row.goal else { return None };
+        let other = self.rows.iter().find(|other| other.title == of)?;
+        let ours = self.medians(Peer::Steadfast, row)?;
+        Some(ours.server_us / self.medians(Peer::Steadfast, other)?.server_us)
+    }
+
     /// How many goals were missed.
     pub(super) fn misses(&self) -> usize {
-        ROWS.iter().filter(|row| self.verdict(row) == Some(false)).count()
+        self.rows.iter().filter(|row| self.verdict(row) == Some(false)).count()
     }
 
     pub(super) fn markdown(&self) -> String {
@@ -138,10 +157,11 @@ impl Findings {
              CPU µs/call | CPU ÷ peer's | calls/s ÷ peer's | goal |\n\
              |---|---|---|--:|--:|--:|--:|--:|--:|--:|---|\n",
         );
-        for row in ROWS {
+        for row in self.rows {
             for (peer, _) in &self.versions {
                 let Some(own) = self.medians(*peer, row) else { continue };
                 let ratios = match self.medians(Peer::Ganesha, row) {
+                    None if *peer == Peer::Steadfast => format!(" | | {}", self.goal_text(row)),
                     Some(other) if *peer == Peer::Steadfast => format!(
                         "{:.2} | {:.2} | {}",
                         own.server_us / other.server_us,
@@ -171,16 +191,37 @@ impl Findings {
 
     fn goal_text(&self, row: &Row) -> String {
         let goal = match row.goal {
-            Goal::ThirdOfCpu => "CPU ≤ 1/3",
-            Goal::MoreThroughput => "calls/s ≥ 1.2×",
+            Goal::ThirdOfCpu => "CPU ≤ 1/3".to_owned(),
+            Goal::MoreThroughput => "calls/s ≥ 1.2×".to_owned(),
+            Goal::Cpu { of, at_most, of_peer } => {
+                let of_own = self.of_own_other(row);
+                let of_own =
+                    of_own.map(|ratio| format!("CPU {ratio:.2} of {of}'s, ≤ {at_most} wanted"));
+                let of_peer =
+                    of_peer.map(|share| format!("CPU ≤ 1/{:.0} of the peer's", 1.0 / share));
+                of_own.into_iter().chain(of_peer).collect::<Vec<_>>().join("; ")
+            }
             Goal::None => return "–".to_owned(),
         };
-        let outcome = if self.verdict(row) == Some(true) { "met" } else { "**missed**" };
+        let outcome = match self.verdict(row) {
+            Some(true) => "met",
+            Some(false) => "**missed**",
+            None => "not judged",
+        };
         format!("{goal}: {outcome}")
     }
 
     /// What each server promises for changes, and what it was seen to do.
     fn promises(&self, text: &mut String) {
+        if self.rows.iter().any(|row| row.nfs != "3") {
+            text.push_str(
+                "\nRows of 4.1 tell whole operations: where two requests follow each other, calls and CPU \
+                 times are of both together, latencies of each.\n",
+            );
+        }
+        if self.evidence.is_empty() {
+            return;
+        }
         text.push_str(
             "\nOf WRITE + COMMIT each is a call. Of the last three rows the numbers do not \
              compare without what they promise:\n\n\
@@ -221,7 +262,8 @@ impl Findings {
                 json!({ "server": one.peer.name(), "row": one.row, "report": one.result.report })
             })
             .collect();
-        let rows: Vec<_> = ROWS
+        let rows: Vec<_> = self
+            .rows
             .iter()
             .map(|row| {
                 let figures = |peer| {

@@ -346,13 +346,14 @@ pub(crate) fn start(peer: Peer, directory: &Path, setup: &Setup) -> Result<Serve
     Ok(server)
 }
 
-/// The protocols that both serve, and room for many clients; everything else as ganesha has it by
-/// default.
+/// The protocols that both serve, room for many clients, and no grace period, since nobody has anything to
+/// reclaim; everything else as ganesha has it by default.
 fn ganesha_configuration(directory: &str, port: u16) -> String {
     format!(
-        "NFS_CORE_PARAM {{ Protocols = 3; NFS_Port = {port}; MNT_Port = {GANESHA_MOUNT_PORT}; \
+        "NFS_CORE_PARAM {{ Protocols = 3, 4; NFS_Port = {port}; MNT_Port = {GANESHA_MOUNT_PORT}; \
          Enable_NLM = false; Enable_RQUOTA = false; \
          RPC_Max_Connections = {GANESHA_CONNECTIONS_MAX}; }}\n\
+         NFSv4 {{ Graceless = true; }}\n\
          EXPORT {{ Export_Id = 1; Path = {directory}; Pseudo = {directory}; Access_Type = RW; \
          Squash = None; SecType = sys; FSAL {{ Name = VFS; }} }}\n"
     )

@@ -3,7 +3,9 @@
 //! [`BenchArguments`] is what is typed; [`BenchArguments::run`] does it, prints the report, and
 //! lets Ctrl-C end a load early with what there is.
 
+mod clients;
 mod common;
+mod locks;
 mod mountstorm;
 mod nhfsstone;
 mod op;
@@ -43,6 +45,10 @@ enum Command {
     Walk(walk::Arguments),
     /// Many clients mount at the same moment, on an idle or a busy server
     Mountstorm(mountstorm::Arguments),
+    /// Thousands of clients of NFSv4.1, each with a session, an open file and a lock: memory, and how fast they come
+    Clients(clients::Arguments),
+    /// Clients of NFSv4.1 contend for one range of a file: exclusion, and how fast the lock changes hands
+    Locks(locks::Arguments),
     /// A server that answers every call with a canned reply: what sockets alone cost
     NullServer {
         /// Where it listens.
@@ -80,6 +86,14 @@ impl BenchArguments {
                 let report = crate::mountstorm::run(&arguments.load(), control)?;
                 arguments.output.print(&report, || report.table())?;
                 report.require_success()
+            }),
+            Command::Clients(arguments) => watched(&arguments.output, |control| {
+                let report = crate::clients::run(&arguments.load(), control)?;
+                arguments.output.print(&report, || report.table())
+            }),
+            Command::Locks(arguments) => watched(&arguments.output, |control| {
+                let report = crate::locks::run(&arguments.load(), control)?;
+                arguments.output.print(&report, || report.table())
             }),
             Command::NullServer { address } => {
                 let mut server = NullServer::bind(*address)?;
@@ -143,6 +157,9 @@ mod tests {
             &["mountstorm", "127.0.0.1"],
             &["mountstorm", "127.0.0.1", "--every-share", "0"],
             &["mountstorm", "127.0.0.1", "--every-share", "9", "--beside", "1"],
+            &["locks", "127.0.0.1"],
+            &["locks", "127.0.0.1", "/", "--wait", "poll"],
+            &["clients", "127.0.0.1", "/", "--minor", "0"],
             &["op", "127.0.0.1", "/"],
             &["op", "127.0.0.1", "/", "reed"],
             &["op", "127.0.0.1", "/", "read", "--rate", "0"],

@@ -7,17 +7,10 @@ use clap::Args;
 use super::common::{OutputArguments, PaceArguments, ServerArguments, seconds, wait_for_line};
 use crate::drive::{Control, Transport};
 use crate::error::BenchError;
-use crate::op::{Load, NFS4_OPERATIONS, NfsVersion, OPERATIONS_HELP, Operation, Reports, run_when};
+use crate::op::{Load, NfsVersion, OPERATIONS_HELP, Operation, Reports, run_when};
 
 fn operations_help() -> String {
     format!("Kinds of calls, one after the other: {OPERATIONS_HELP}")
-}
-
-fn nfs_help() -> String {
-    format!(
-        "Version of NFS: 3, or 4.1 for what reads ({NFS4_OPERATIONS}). The tree is made over 3 \
-         and found again over 4.1 under the same path"
-    )
 }
 
 /// The options.
@@ -41,7 +34,8 @@ pub(super) struct Arguments {
     threads: usize,
     #[command(flatten)]
     pace: PaceArguments,
-    #[arg(long, value_name = "VERSION", default_value_t, help = nfs_help())]
+    /// Version of NFS: 3, 4.1 or 4.2. The tree is made over 3 and found again over 4 under the same path.
+    #[arg(long, value_name = "VERSION", default_value_t)]
     nfs: NfsVersion,
     /// Call over UDP, a socket for each connection.
     #[arg(long)]

@@ -2,7 +2,7 @@
 
 use steadfast_client::{Nfs3Client, StableHow};
 
-use super::script::Calls;
+use super::script::Promises;
 use super::tree::{Tree, turn_name};
 use super::{Load, Operation};
 use crate::error::BenchError;
@@ -13,14 +13,26 @@ const SAMPLES: usize = 64;
 /// The modes that SETATTR gives; files are made with another.
 pub(super) const MODES: [u32; 2] = [0o640, 0o604];
 
+/// What a thread's script tells of its calls when it has ended.
+pub(super) trait Ended {
+    /// How many turns each slot has ended, with its number among those of all threads.
+    fn turns(&self) -> Vec<(usize, u64)>;
+
+    /// Whether SETATTR has changed an object.
+    fn has_set(&self, object: usize) -> bool;
+
+    /// What replies promised.
+    fn promises(&self) -> &Promises;
+}
+
 /// Looks at what the last calls of some slots should have left; returns at how many objects.
-pub(super) fn what_was_left(
+pub(super) fn what_was_left<S: Ended>(
     load: &Load,
     tree: &Tree,
-    scripts: &[Calls],
+    scripts: &[S],
 ) -> Result<u64, BenchError> {
     let operation = load.operation;
-    let has_lost = scripts.iter().any(|script| script.promises.verifier_changes > 0);
+    let has_lost = scripts.iter().any(|script| script.promises().verifier_changes > 0);
     let leaves_names = operation.makes_names()
         || operation.removes_names()
         || matches!(operation, Operation::Rename);
@@ -35,7 +47,7 @@ pub(super) fn what_was_left(
     let broken = |what: &str| Err(BenchError::broken(operation.name(), what));
     let mut looked_at = 0;
     let step = (load.slots() / SAMPLES).max(1);
-    let turns = scripts.iter().flat_map(Calls::turns).step_by(step);
+    let turns = scripts.iter().flat_map(Ended::turns).step_by(step);
     for (slot, turns) in turns {
         let Some(last) = turns.checked_sub(1) else { continue };
         let connection = slot / load.depth;

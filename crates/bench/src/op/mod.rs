@@ -3,7 +3,7 @@
 //!
 //! [`Load`] says what to do, [`run`] does it and returns a [`Report`]. Inside: `operation` is
 //! which kinds there are, `tree` makes what the calls work on, `script` builds calls and judges
-//! replies, `nfs4` does that over NFSv4.1, `check` looks at what they left.
+//! replies, `nfs4` does that over NFSv4, `check` looks at what they left.
 
 mod check;
 mod nfs4;
@@ -11,18 +11,20 @@ mod operation;
 mod report;
 mod script;
 mod tree;
+mod version;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use nfs4::{NFS4_OPERATIONS, NfsVersion};
 pub use operation::{OPERATIONS_HELP, Operation};
 pub use report::{Checks, Report, Reports};
+pub use version::NfsVersion;
 
-use crate::drive::{self, Control, Pace, Plan, Transport};
+use crate::drive::{self, Control, Pace, Plan, Script, Transport};
 use crate::error::BenchError;
 use crate::setup::Target;
-use nfs4::{Calls4, Objects};
+use check::Ended;
+use nfs4::{Calls4, Changes4, Objects};
 use script::Calls;
 use tree::Tree;
 
@@ -98,8 +100,8 @@ impl Load {
             )));
         }
         self.nfs.check(self.operation)?;
-        if self.nfs == NfsVersion::V4_1 && self.transport == Transport::Udp {
-            return Err(BenchError::Usage("NFSv4.1 is not spoken over UDP".to_owned()));
+        if self.nfs.is_4() && self.transport == Transport::Udp {
+            return Err(BenchError::Usage("NFSv4 is not spoken over UDP".to_owned()));
         }
         let plan = Plan {
             server: self.target.server,
@@ -112,7 +114,7 @@ impl Load {
             warm_up: self.warm_up,
             duration: self.duration,
             server_pid: self.server_pid,
-            kinds: self.operation.kinds().len(),
+            kinds: self.operation.kinds(self.nfs).len(),
             title: format!("op {}", self.operation),
         };
         plan.check()?;
@@ -166,24 +168,38 @@ fn measure(
         Some(place) => Tree::make(load, place, control)?,
         None => Tree::default(),
     };
-    if load.nfs == NfsVersion::V4_1 {
-        let objects = match place {
-            Some(place) => Objects::find(load, place, &tree)?,
-            None => Objects::none(),
-        };
-        let objects = Arc::new(objects);
-        control.clear();
-        is_prepared();
-        let script = |thread| Calls4::new(load, &objects, plan.clients_of(thread));
-        let outcome = drive::run(plan, (0..plan.threads).map(script).collect(), control)?;
-        return Report::new(load, &outcome, |script| &script.promises, 0);
-    }
     let tree = Arc::new(tree);
+    let objects = match place {
+        Some(place) if load.nfs.is_4() => Objects::find(load, place, &tree)?,
+        _ => Objects::none(),
+    };
+    let objects = Arc::new(objects);
     control.clear();
     is_prepared();
-    let scripts =
-        (0..plan.threads).map(|thread| Calls::new(load, &tree, plan.clients_of(thread))).collect();
+    let of = |thread| plan.clients_of(thread);
+    let threads = 0..plan.threads;
+    if !load.nfs.is_4() {
+        let scripts = threads.map(|thread| Calls::new(load, &tree, of(thread))).collect();
+        return finish(load, plan, &tree, scripts, control);
+    }
+    if !load.operation.only_reads() {
+        let script = |thread| Changes4::new(load, &tree, &objects, of(thread));
+        return finish(load, plan, &tree, threads.map(script).collect(), control);
+    }
+    let script = |thread| Calls4::new(load, &objects, of(thread));
+    let outcome = drive::run(plan, threads.map(script).collect(), control)?;
+    Report::new(load, &outcome, |script| &script.promises, 0)
+}
+
+/// Puts the load on, and looks at what it left.
+fn finish<S: Script + Ended + 'static>(
+    load: &Load,
+    plan: &Plan,
+    tree: &Tree,
+    scripts: Vec<S>,
+    control: &Control,
+) -> Result<Report, BenchError> {
     let outcome = drive::run(plan, scripts, control)?;
-    let looked_at = check::what_was_left(load, &tree, &outcome.scripts)?;
-    Report::new(load, &outcome, |script| &script.promises, looked_at)
+    let looked_at = check::what_was_left(load, tree, &outcome.scripts)?;
+    Report::new(load, &outcome, Ended::promises, looked_at)
 }

@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use steadfast_client::StableHow;
 
+use super::NfsVersion;
 use crate::error::BenchError;
 use crate::pattern;
 
@@ -18,7 +19,8 @@ const LISTING_BYTES_RANGE: std::ops::RangeInclusive<u32> = 1024..=30 << 10;
 pub const OPERATIONS_HELP: &str = "\
     null, getattr, setattr, lookup, access, readlink, read[:SIZE], write[:SIZE[:STABLE]], \
     write+commit[:SIZE], create, mkdir, symlink, mknod, link, remove, rmdir, rename, \
-    readdir[:SIZE], readdirplus[:SIZE], fsstat, fsinfo, pathconf, commit. SIZE in bytes: 4096 \
+    readdir[:SIZE], readdirplus[:SIZE], fsstat, fsinfo, pathconf, commit, and over NFSv4 \
+    open+close, lock+unlock. SIZE in bytes: 4096 \
     unless told, at most 4 MiB; of listings 30720 unless told, 1024 at least. STABLE: unstable \
     unless told, data_sync, file_sync";
 
@@ -88,10 +90,14 @@ pub enum Operation {
     Pathconf,
     /// COMMIT of many files that have nothing to be committed.
     Commit,
+    /// OPEN of many files that are there, then CLOSE: two calls, of NFSv4 alone.
+    OpenClose,
+    /// LOCK of bytes that nobody else wants, then LOCKU: two calls, of NFSv4 alone.
+    LockUnlock,
 }
 
 /// Those without a size, by name.
-const PLAIN: [(&str, Operation); 18] = [
+const PLAIN: [(&str, Operation); 20] = [
     ("null", Operation::Null),
     ("getattr", Operation::Getattr),
     ("setattr", Operation::Setattr),
@@ -110,6 +116,8 @@ const PLAIN: [(&str, Operation); 18] = [
     ("fsinfo", Operation::Fsinfo),
     ("pathconf", Operation::Pathconf),
     ("commit", Operation::Commit),
+    ("open+close", Operation::OpenClose),
+    ("lock+unlock", Operation::LockUnlock),
 ];
 
 impl Operation {
@@ -125,12 +133,38 @@ impl Operation {
         }
     }
 
-    /// Names of the calls that it makes.
-    pub(super) fn kinds(self) -> Vec<&'static str> {
+    /// Names of the calls that it makes: one or two, one after the other.
+    pub(super) fn kinds(self, nfs: NfsVersion) -> Vec<&'static str> {
         match self {
             Self::WriteCommit { .. } => vec!["write", "commit"],
+            Self::OpenClose => vec!["open", "close"],
+            Self::Create if nfs.is_4() => vec!["open", "close"],
+            Self::LockUnlock => vec!["lock", "unlock"],
             _ => vec![self.name()],
         }
+    }
+
+    /// Whether it changes nothing, and opens and locks nothing that it closes or unlocks.
+    pub(super) fn only_reads(self) -> bool {
+        matches!(
+            self,
+            Self::Null
+                | Self::Getattr
+                | Self::Lookup
+                | Self::Access
+                | Self::Readlink
+                | Self::Read { .. }
+                | Self::Readdir { .. }
+                | Self::Readdirplus { .. }
+                | Self::Fsstat
+                | Self::Fsinfo
+                | Self::Pathconf
+        )
+    }
+
+    /// Whether NFSv3 has no such calls.
+    pub(super) fn is_of_4_alone(self) -> bool {
+        matches!(self, Self::OpenClose | Self::LockUnlock)
     }
 
     /// Bytes of file data a call carries.

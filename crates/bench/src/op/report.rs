@@ -20,8 +20,10 @@ const LATE_SECONDS: f64 = 0.1;
 pub struct Report {
     /// The kind of call.
     pub operation: String,
-    /// The version of NFS: 3 or 4.1.
+    /// The version of NFS: 3, 4.1 or 4.2.
     pub nfs: &'static str,
+    /// Calls that make up one operation: 2 where one follows the other.
+    pub calls_per_operation: usize,
     /// Connections, or UDP sockets.
     pub connections: usize,
     /// Calls in flight a connection.
@@ -92,7 +94,8 @@ impl Report {
         if calls == 0 {
             return Err(BenchError::Nothing { operation: load.operation.to_string() });
         }
-        let operations = kind_reports(&outcome.tally, &load.operation.kinds());
+        let kinds = load.operation.kinds(load.nfs);
+        let operations = kind_reports(&outcome.tally, &kinds);
         // Data goes with the first kind of two.
         let data_calls = operations.first().map_or(0, |kind| kind.calls);
         let bytes = data_calls as f64 * f64::from(load.operation.payload_bytes());
@@ -118,6 +121,7 @@ impl Report {
         Ok(Self {
             operation: load.operation.to_string(),
             nfs: load.nfs.name(),
+            calls_per_operation: kinds.len(),
             connections: load.connections,
             depth: load.depth,
             threads: load.threads,
@@ -143,9 +147,9 @@ impl Report {
     fn remark(&self) -> String {
         let mut remark = String::new();
         if self.nfs != NfsVersion::V3.name() {
-            remark.push_str("  NFSv4.1");
+            // Writing to a string cannot fail.
+            let _ = write!(remark, "  NFSv{}", self.nfs);
         }
-        // Writing to a string cannot fail.
         if self.wanted_calls_per_second.is_some() && self.behind_seconds > LATE_SECONDS {
             let _ = write!(
                 remark,

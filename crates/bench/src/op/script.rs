@@ -9,7 +9,7 @@ use steadfast_client::{
 };
 use steadfast_xdr::Reader;
 
-use super::check::MODES;
+use super::check::{Ended, MODES};
 use super::tree::{LISTED_NAMES, SMALL_FILES, TURN_NAME_BYTES, Tree};
 use super::tree::{link_target, object_name, turn_name};
 use super::{Load, Operation};
@@ -48,6 +48,24 @@ pub(super) struct Promises {
     pub(super) verifier_changes: u64,
     pub(super) sampled_data: u64,
     verifier: Option<[u8; 8]>,
+}
+
+impl Promises {
+    /// A write verifier was told.
+    pub(super) fn note_verifier(&mut self, verifier: [u8; 8]) {
+        if self.verifier.is_some_and(|before| before != verifier) {
+            self.verifier_changes += 1;
+        }
+        self.verifier = Some(verifier);
+    }
+
+    /// A WRITE was answered.
+    pub(super) fn note_written(&mut self, committed: StableHow, verifier: [u8; 8]) {
+        self.note_verifier(verifier);
+        if let Some(count) = self.committed.get_mut(committed as usize) {
+            *count += 1;
+        }
+    }
 }
 
 /// A call that is built once, and where in its record is what differs from call to call.
@@ -233,26 +251,8 @@ impl Calls {
         }
     }
 
-    /// How many turns each slot has ended, with its number among those of all threads.
-    pub(super) fn turns(&self) -> impl Iterator<Item = (usize, u64)> {
-        let first = self.clients.start * self.depth;
-        self.slots.iter().enumerate().map(move |(slot, own)| (first + slot, own.turns))
-    }
-
-    /// Whether SETATTR has changed an object.
-    pub(super) fn has_set(&self, object: usize) -> bool {
-        self.has_set.get(object).copied().unwrap_or(false)
-    }
-
     fn broken(&self, what: impl Into<String>) -> BenchError {
         BenchError::broken(self.operation.name(), what)
-    }
-
-    fn note_verifier(&mut self, verifier: [u8; 8]) {
-        if self.promises.verifier.is_some_and(|before| before != verifier) {
-            self.promises.verifier_changes += 1;
-        }
-        self.promises.verifier = Some(verifier);
     }
 
     /// Judges the results of a call that succeeded.
@@ -286,16 +286,13 @@ impl Calls {
             Operation::WriteCommit { .. } if slot.commits => {
                 let verifier = replies::committed(r)?;
                 slot.is_lost = verifier != slot.verifier;
-                self.note_verifier(verifier);
+                self.promises.note_verifier(verifier);
             }
             Operation::Write { size, .. } | Operation::WriteCommit { size } => {
                 let stable = self.operation.stability().unwrap_or(StableHow::Unstable);
                 let (committed, verifier) = replies::written(r, size, stable)?;
                 slot.verifier = verifier;
-                self.note_verifier(verifier);
-                if let Some(count) = self.promises.committed.get_mut(committed as usize) {
-                    *count += 1;
-                }
+                self.promises.note_written(committed, verifier);
             }
             Operation::Create => replies::made(r, 1)?,
             Operation::Mkdir => replies::made(r, 2)?,
@@ -314,8 +311,10 @@ impl Calls {
             Operation::Pathconf => replies::post_and(r, replies::PATHCONF_BYTES)?,
             Operation::Commit => {
                 let verifier = replies::committed(r)?;
-                self.note_verifier(verifier);
+                self.promises.note_verifier(verifier);
             }
+            // NFSv3 has none.
+            Operation::OpenClose | Operation::LockUnlock => {}
         }
         at_end(r)
     }
@@ -326,6 +325,21 @@ impl Calls {
         let commits_next = matches!(self.operation, Operation::WriteCommit { .. }) && !slot.commits;
         slot.commits = commits_next;
         slot.turns += u64::from(!commits_next && !std::mem::take(&mut slot.is_lost));
+    }
+}
+
+impl Ended for Calls {
+    fn turns(&self) -> Vec<(usize, u64)> {
+        let first = self.clients.start * self.depth;
+        self.slots.iter().enumerate().map(|(slot, own)| (first + slot, own.turns)).collect()
+    }
+
+    fn has_set(&self, object: usize) -> bool {
+        self.has_set.get(object).copied().unwrap_or(false)
+    }
+
+    fn promises(&self) -> &Promises {
+        &self.promises
     }
 }
 

@@ -83,6 +83,11 @@ pub(super) fn object_name(index: usize) -> Vec<u8> {
     format!("o{index:07}").into_bytes()
 }
 
+/// The name of a connection's own directory.
+pub(super) fn own_name(connection: usize) -> Vec<u8> {
+    format!("c{connection:07}").into_bytes()
+}
+
 /// Where a symbolic link points.
 pub(super) fn link_target(index: usize) -> Vec<u8> {
     format!("../target-of-{index}").into_bytes()
@@ -122,8 +127,7 @@ impl Tree {
         };
         let file = |index: usize| setup::create(directory, &object_name(index));
         let subdirectory = |index: usize| setup::mkdir(directory, &object_name(index));
-        let own_directory =
-            |index: usize| setup::mkdir(directory, format!("c{index:07}").as_bytes());
+        let own_directory = |index: usize| setup::mkdir(directory, &own_name(index));
         let mut tree = Self { directory: Some(directory.clone()), ..Self::default() };
         match load.operation {
             Operation::Null => {}
@@ -132,7 +136,8 @@ impl Tree {
             | Operation::Lookup
             | Operation::Access
             | Operation::Pathconf
-            | Operation::Commit => tree.objects = make(SMALL_FILES, &file)?,
+            | Operation::Commit
+            | Operation::OpenClose => tree.objects = make(SMALL_FILES, &file)?,
             Operation::Readlink => {
                 tree.objects = make(SMALL_FILES, &|index| symlink(directory, index))?;
             }
@@ -169,6 +174,7 @@ impl Tree {
                     (0..LISTED_NAMES).map(|name| setup::create(directory, &object_name(name)))
                 })?;
             }
+            Operation::LockUnlock => tree.objects = make(load.connections, &file)?,
             Operation::Fsstat | Operation::Fsinfo => tree.objects = vec![directory.clone()],
         }
         Ok(tree)

@@ -1,14 +1,18 @@
-//! NFSv4.1 of the fake server: what reads. Its handles are others than those of NFSv3.
+//! NFSv4 of the fake server. Its handles are others than those of NFSv3.
 
 use std::collections::BTreeMap;
 
+use steadfast_client::NfsStat3;
+use steadfast_wire::nfs3::NfsFh3;
 use steadfast_wire::nfs4::{
     Access4Args, Access4Result, Attribute4, Bitmap4, ChangeInfo4, ChannelAttributes4, Close4Args,
-    CompoundHead4, CompoundReplyHead4, CreateSession4Args, CreateSession4Result,
-    DestroyClientId4Args, DestroySession4Args, ExchangeId4Args, ExchangeId4Result, GetAttr4Args,
-    Lookup4Args, NfsStat4, Op4, Open4Args, Open4Result, OpenClaim4, OpenDelegation4, PutFh4Args,
-    Read4Args, Read4Result, ReadDir4Args, ReclaimComplete4Args, Sequence4Args, Sequence4Result,
-    StateId4, StateProtectResult4,
+    Commit4Args, CompoundHead4, CompoundReplyHead4, Create4Args, CreateSession4Args,
+    CreateSession4Result, CreateType4, DestroyClientId4Args, DestroySession4Args, ExchangeId4Args,
+    ExchangeId4Result, Fattr4, GetAttr4Args, Link4Args, Lock4Args, LockDenied4, LockOwner4,
+    LockT4Args, LockType4, LockU4Args, Locker4, Lookup4Args, NfsStat4, Op4, Open4Args, Open4Result,
+    OpenClaim4, OpenDelegation4, OpenHow4, PutFh4Args, Read4Args, Read4Result, ReadDir4Args,
+    ReclaimComplete4Args, Remove4Args, Rename4Args, Sequence4Args, Sequence4Result, SetAttr4Args,
+    StateId4, StateProtectResult4, Write4Args, Write4Result,
 };
 use steadfast_xdr::{Decode, Encode, Reader, Writer};
 
@@ -21,10 +25,16 @@ const REPLY_BYTES_MAX: u32 = 1 << 20;
 /// What is told of objects.
 const TOLD: Bitmap4 = Bitmap4::of(&[
     Attribute4::Type,
+    Attribute4::Change,
     Attribute4::Size,
     Attribute4::RdattrError,
     Attribute4::FileHandle,
     Attribute4::FileId,
+    Attribute4::Mode,
+    Attribute4::NumLinks,
+    Attribute4::SpaceFree,
+    Attribute4::LeaseTime,
+    Attribute4::MaxName,
     Attribute4::MountedOnFileId,
 ]);
 
@@ -35,12 +45,37 @@ pub struct Clients {
     pub by_id: BTreeMap<u64, Vec<u32>>,
     /// What is open, and whose it is.
     pub opens: BTreeMap<u64, u64>,
+    /// What is locked, by stateid.
+    pub locks: BTreeMap<u64, Locked>,
+    /// Of which minor version requests were.
+    pub minor_versions: std::collections::BTreeSet<u32>,
     /// Requests with SEQUENCE.
     pub compounds: u64,
     last_id: u64,
 }
 
+/// What a lock-owner has of a file.
+pub struct Locked {
+    client: u64,
+    file: u64,
+    owner: Vec<u8>,
+    /// From where to where, if it has anything.
+    range: Option<(u64, u64)>,
+}
+
 type Answer = Result<(), NfsStat4>;
+
+/// The same failure of NFSv4.
+fn of_3(status: NfsStat3) -> NfsStat4 {
+    match status {
+        NfsStat3::NoEnt => NfsStat4::NoEnt,
+        NfsStat3::Exist => NfsStat4::Exist,
+        NfsStat3::NotDir => NfsStat4::NotDir,
+        NfsStat3::NotEmpty => NfsStat4::NotEmpty,
+        NfsStat3::Stale => NfsStat4::Stale,
+        _ => NfsStat4::Inval,
+    }
+}
 
 /// What one COMPOUND has at hand.
 struct Run<'s> {
@@ -48,12 +83,16 @@ struct Run<'s> {
     clients: &'s mut Clients,
     client: u64,
     current: u64,
+    saved: u64,
+    /// What is in the way: from where, how many bytes, whose.
+    denied: Option<(u64, u64, Vec<u8>)>,
 }
 
 /// Appends the results of procedure COMPOUND.
 pub fn answer(state: &mut State, clients: &mut Clients, r: &mut Reader<'_>, out: &mut Vec<u8>) {
     let head = CompoundHead4::decode(r).unwrap();
-    let mut run = Run { state, clients, client: 0, current: 0 };
+    clients.minor_versions.insert(head.minorversion);
+    let mut run = Run { state, clients, client: 0, current: 0, saved: 0, denied: None };
     let (mut results, mut status, mut operations) = (Vec::new(), NfsStat4::Ok, 0);
     while operations < head.operations && status == NfsStat4::Ok {
         let op = Op4::decode(r).unwrap();
@@ -66,6 +105,12 @@ pub fn answer(state: &mut State, clients: &mut Clients, r: &mut Reader<'_>, out:
         w.u32(status as u32);
         if status == NfsStat4::Ok {
             results.extend_from_slice(&body);
+        } else if let Some((offset, length, owner)) = run.denied.take() {
+            let owner = LockOwner4 { clientid: 1, owner: &owner };
+            let denied = LockDenied4 { offset, length, locktype: LockType4::Write, owner };
+            denied.encode(&mut Writer::new(&mut results));
+        } else if op == Op4::SetAttr {
+            results.extend_from_slice(&[0; 4]);
         }
     }
     let head = CompoundReplyHead4 { status, tag: head.tag, operations };
@@ -101,7 +146,7 @@ fn channel(maxrequests: u32) -> ChannelAttributes4 {
         maxrequestsize: REPLY_BYTES_MAX,
         maxresponsesize: REPLY_BYTES_MAX,
         maxresponsesize_cached: 0,
-        maxoperations: 8,
+        maxoperations: 16,
         maxrequests,
         rdma_ird: Vec::new(),
     }
@@ -153,13 +198,26 @@ impl Run<'_> {
             Op4::Open => self.open(&args(r)?, w),
             Op4::Close => {
                 let open = args::<Close4Args>(r)?.open_stateid;
-                self.clients.opens.remove(&self.own(&open)?);
+                let own = self.own(&open)?;
+                self.clients.opens.remove(&own);
+                let (client, file) = (self.client, self.current);
+                let is_of = |lock: &Locked| lock.client == client && lock.file == file;
+                self.clients.locks.retain(|_, lock| !is_of(lock));
                 stateid(0).encode(w);
                 Ok(())
             }
             Op4::Read => self.read(&args(r)?, w),
             Op4::ReadDir => self.list(&args(r)?, w),
-            _ => Err(NfsStat4::NotSupp),
+            Op4::SaveFh => {
+                self.saved = self.current;
+                Ok(())
+            }
+            Op4::RestoreFh => {
+                self.current = self.saved;
+                Ok(())
+            }
+            Op4::Lock | Op4::LockT | Op4::LockU => self.locking(op, r, w),
+            _ => self.change(op, r, w),
         }
     }
 
@@ -270,6 +328,9 @@ impl Run<'_> {
                 match attribute {
                     Attribute4::Type => w.u32(kind),
                     Attribute4::Size => w.u64(size as u64),
+                    Attribute4::Mode => w.u32(self.state.objects[&number].mode),
+                    Attribute4::NumLinks => w.u32(self.state.objects[&number].nlink),
+                    Attribute4::LeaseTime | Attribute4::MaxName => w.u32(90),
                     Attribute4::RdattrError => w.u32(0),
                     Attribute4::FileHandle => w.opaque(&handle(number)),
                     _ => w.u64(number + lie),
@@ -288,7 +349,11 @@ impl Run<'_> {
 
     fn open(&mut self, asked: &Open4Args<'_>, w: &mut Writer<'_>) -> Answer {
         let OpenClaim4::Null(name) = asked.claim else { return Err(NfsStat4::NotSupp) };
-        self.lookup(name)?;
+        if let OpenHow4::Guarded(attributes) = asked.openhow {
+            self.make(name, Kind::File(Vec::new()), &attributes)?;
+        } else {
+            self.lookup(name)?;
+        }
         self.clients.last_id += 1;
         let number = self.clients.last_id;
         self.clients.opens.insert(number, self.client);
@@ -303,10 +368,11 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The number of an open of this client.
+    /// The number of an open or lock of this client.
     fn own(&self, stateid: &StateId4) -> Result<u64, NfsStat4> {
         let number = u64::from_be_bytes(stateid.other[..8].try_into().unwrap());
-        let is_own = self.clients.opens.get(&number) == Some(&self.client);
+        let lock = self.clients.locks.get(&number).map(|lock| &lock.client);
+        let is_own = self.clients.opens.get(&number).or(lock) == Some(&self.client);
         if is_own && stateid.seqid == 1 { Ok(number) } else { Err(NfsStat4::BadStateId) }
     }
 
@@ -320,6 +386,134 @@ impl Run<'_> {
         let end = (start + asked.count as usize).min(data.len());
         let (eof, data) = (end == data.len(), self.damaged(&data[start..end]));
         Read4Result { eof, data: &data }.encode(w);
+        Ok(())
+    }
+
+    /// Makes an object, which becomes the current one.
+    fn make(&mut self, name: &[u8], kind: Kind, attributes: &Fattr4<'_>) -> Result<(), NfsStat4> {
+        let directory = self.current.to_be_bytes();
+        self.current = self.state.make(NfsFh3(&directory), name, kind).map_err(of_3)?;
+        self.set(attributes)
+    }
+
+    fn set(&mut self, attributes: &Fattr4<'_>) -> Answer {
+        assert_eq!(attributes.attrmask, Bitmap4::of(&[Attribute4::Mode]));
+        let mode = u32::from_be_bytes(attributes.attr_vals.try_into().unwrap());
+        let set = steadfast_client::Settings::mode(mode).0;
+        if self.state.fault != Fault::IgnoresSetattr {
+            self.state.set(self.current, &set);
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, op: Op4, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
+        let (current, saved) = (self.current.to_be_bytes(), self.saved.to_be_bytes());
+        let (current, saved) = (NfsFh3(&current), NfsFh3(&saved));
+        let changed = ChangeInfo4 { atomic: true, before: 1, after: 2 };
+        match op {
+            Op4::Create => {
+                let asked: Create4Args<'_> = args(r)?;
+                let kind = match asked.objtype {
+                    CreateType4::Directory => Kind::Directory(BTreeMap::new()),
+                    CreateType4::Link(target) => Kind::Symlink(target.to_vec()),
+                    CreateType4::Fifo => Kind::Fifo,
+                    _ => return Err(NfsStat4::NotSupp),
+                };
+                self.make(asked.objname, kind, &asked.createattrs)?;
+                changed.encode(w);
+                asked.createattrs.attrmask.encode(w);
+            }
+            Op4::Remove => {
+                let target = args::<Remove4Args<'_>>(r)?.target;
+                let found =
+                    *self.state.names(current).map_err(of_3)?.get(target).ok_or(NfsStat4::NoEnt)?;
+                let is_directory = matches!(self.state.objects[&found].kind, Kind::Directory(_));
+                self.state.remove(current, target, is_directory).map_err(of_3)?;
+                changed.encode(w);
+            }
+            Op4::Rename => {
+                let asked: Rename4Args<'_> = args(r)?;
+                let (from, to) = ((saved, asked.oldname), (current, asked.newname));
+                self.state.rename(from, to).map_err(of_3)?;
+                changed.encode(w);
+                changed.encode(w);
+            }
+            Op4::Link => {
+                let name = args::<Link4Args<'_>>(r)?.newname;
+                self.state.link(saved, current, name).map_err(of_3)?;
+                changed.encode(w);
+            }
+            Op4::SetAttr => {
+                let asked: SetAttr4Args<'_> = args(r)?;
+                self.set(&asked.obj_attributes)?;
+                asked.obj_attributes.attrmask.encode(w);
+            }
+            Op4::Write => {
+                let asked: Write4Args<'_> = args(r)?;
+                self.own(&asked.stateid)?;
+                let Write4Args { offset, data, stable, .. } = asked;
+                let (committed, verifier) =
+                    self.state.write(current, offset, data, stable).map_err(of_3)?;
+                Write4Result { count: data.len() as u32, committed, verifier }.encode(w);
+            }
+            Op4::Commit => {
+                let _: Commit4Args = args(r)?;
+                w.fixed_opaque(&self.state.commit(current).map_err(of_3)?);
+            }
+            _ => return Err(NfsStat4::NotSupp),
+        }
+        Ok(())
+    }
+
+    /// Whether others have something of the current file's bytes, which is told.
+    fn is_denied(&mut self, own: Option<u64>, (start, end): (u64, u64)) -> Answer {
+        if self.state.fault == Fault::IgnoresLocks {
+            return Ok(());
+        }
+        let others = self.clients.locks.iter().filter(|(number, _)| Some(**number) != own);
+        let denied = others.filter(|(_, lock)| lock.file == self.current).find_map(|(_, lock)| {
+            let (from, to) = lock.range.filter(|(from, to)| *from < end && start < *to)?;
+            Some((from, to - from, lock.owner.clone()))
+        });
+        self.denied = denied;
+        if self.denied.is_some() { Err(NfsStat4::Denied) } else { Ok(()) }
+    }
+
+    fn locking(&mut self, op: Op4, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
+        let number =
+            |stateid: &StateId4| u64::from_be_bytes(stateid.other[..8].try_into().unwrap());
+        if op == Op4::LockU {
+            let asked: LockU4Args = args(r)?;
+            let lock = self.clients.locks.get_mut(&number(&asked.lock_stateid));
+            lock.ok_or(NfsStat4::BadStateId)?.range = None;
+            asked.lock_stateid.encode(w);
+            return Ok(());
+        }
+        if op == Op4::LockT {
+            let asked: LockT4Args<'_> = args(r)?;
+            return self.is_denied(None, (asked.offset, asked.offset.saturating_add(asked.length)));
+        }
+        let asked: Lock4Args<'_> = args(r)?;
+        let range = (asked.offset, asked.offset.saturating_add(asked.length));
+        let (client, file) = (self.client, self.current);
+        match asked.locker {
+            Locker4::Open { open_stateid, lock_owner, .. } => {
+                self.own(&open_stateid)?;
+                self.is_denied(None, range)?;
+                self.clients.last_id += 1;
+                let owner = lock_owner.owner.to_vec();
+                let lock = Locked { client, file, owner, range: Some(range) };
+                self.clients.locks.insert(self.clients.last_id, lock);
+                stateid(self.clients.last_id).encode(w);
+            }
+            Locker4::Lock { lock_stateid, .. } => {
+                let own = number(&lock_stateid);
+                self.is_denied(Some(own), range)?;
+                let lock = self.clients.locks.get_mut(&own).ok_or(NfsStat4::BadStateId)?;
+                lock.range = Some(range);
+                lock_stateid.encode(w);
+            }
+        }
         Ok(())
     }
 

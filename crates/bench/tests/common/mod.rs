@@ -1,4 +1,4 @@
-//! A small NFSv3 server in memory, with MOUNT, rpcbind and the reading half of NFSv4.1, which can be told to be at fault: so
+//! A small NFSv3 server in memory, with MOUNT, rpcbind and NFSv4.1, which can be told to be at fault: so
 //! that every load is tested against a server that it must praise and one that it must not.
 // Each test program uses a part of it; a failure here is a failure of the test.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
@@ -54,6 +54,8 @@ pub enum Fault {
     HangsUp,
     /// SEQUENCE tells of another slot.
     OtherSlot,
+    /// LOCK gives what others have locked.
+    IgnoresLocks,
     /// GETATTR tells of another object.
     OtherAttributes,
     /// MNT of the share of this number is refused.

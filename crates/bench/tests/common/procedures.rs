@@ -60,20 +60,30 @@ fn args<'a, T: Decode<'a>>(r: &mut Reader<'a>) -> Result<T, NfsStat3> {
 }
 
 impl State {
-    fn object(&mut self, handle: NfsFh3<'_>) -> Result<(u64, &mut Object), NfsStat3> {
+    pub fn object(&mut self, handle: NfsFh3<'_>) -> Result<(u64, &mut Object), NfsStat3> {
         let number = number(handle)?;
         self.objects.get_mut(&number).map(|object| (number, object)).ok_or(NfsStat3::Stale)
     }
 
-    fn names(&mut self, handle: NfsFh3<'_>) -> Result<&mut BTreeMap<Vec<u8>, u64>, NfsStat3> {
+    pub fn names(&mut self, handle: NfsFh3<'_>) -> Result<&mut BTreeMap<Vec<u8>, u64>, NfsStat3> {
         match &mut self.object(handle)?.1.kind {
             Kind::Directory(names) => Ok(names),
             _ => Err(NfsStat3::NotDir),
         }
     }
 
-    fn make(&mut self, directory: NfsFh3<'_>, name: &[u8], kind: Kind) -> Result<u64, NfsStat3> {
-        let (number, forgets) = (self.next, self.fault == Fault::ForgetsNames);
+    /// Only what calls make while it is measured.
+    fn forgets(&self, name: &[u8]) -> bool {
+        self.fault == Fault::ForgetsNames && name.starts_with(b"n")
+    }
+
+    pub fn make(
+        &mut self,
+        directory: NfsFh3<'_>,
+        name: &[u8],
+        kind: Kind,
+    ) -> Result<u64, NfsStat3> {
+        let (number, forgets) = (self.next, self.forgets(name));
         let names = self.names(directory)?;
         if names.contains_key(name) {
             return Err(NfsStat3::Exist);
@@ -95,7 +105,7 @@ impl State {
         w.u32(0);
     }
 
-    fn drop_link(&mut self, number: u64) {
+    pub fn drop_link(&mut self, number: u64) {
         if let Some(object) = self.objects.get_mut(&number) {
             object.nlink -= 1;
             if object.nlink == 0 || matches!(object.kind, Kind::Directory(_)) {
@@ -128,7 +138,7 @@ impl State {
         w.zeros(24);
     }
 
-    fn verifier(&self) -> [u8; 8] {
+    pub fn verifier(&self) -> [u8; 8] {
         match self.fault {
             Fault::ForgetfulEvery(n) | Fault::LosesUnstableEvery(n) => {
                 (self.writes / n).to_be_bytes()
@@ -138,7 +148,7 @@ impl State {
     }
 
     /// Loses what was not committed, if its time has come.
-    fn lose(&mut self) {
+    pub fn lose(&mut self) {
         if !matches!(self.fault, Fault::LosesUnstableEvery(n) if self.writes.is_multiple_of(n)) {
             return;
         }
@@ -149,13 +159,103 @@ impl State {
         }
     }
 
-    fn set(&mut self, number: u64, set: &Sattr3) {
+    pub fn set(&mut self, number: u64, set: &Sattr3) {
         if let Some(object) = self.objects.get_mut(&number) {
             object.mode = set.mode.unwrap_or(object.mode);
             if let (Kind::File(data), Some(size)) = (&mut object.kind, set.size) {
                 data.resize(size as usize, 0);
             }
         }
+    }
+
+    /// WRITE: what it promises, with its verifier.
+    pub fn write(
+        &mut self,
+        file: NfsFh3<'_>,
+        offset: u64,
+        new: &[u8],
+        stable: StableHow,
+    ) -> Result<(StableHow, [u8; 8]), NfsStat3> {
+        self.writes += 1;
+        self.lose();
+        let (fault, verifier) = (self.fault, self.verifier());
+        let (number, object) = self.object(file)?;
+        let Kind::File(data) = &mut object.kind else { return Err(NfsStat3::Inval) };
+        let (start, end) = (offset as usize, offset as usize + new.len());
+        if data.len() < end {
+            data.resize(end, 0);
+        }
+        if fault != Fault::LostWrites {
+            data[start..end].copy_from_slice(new);
+        }
+        let is_stable = stable != StableHow::Unstable && fault != Fault::LessStable;
+        if !is_stable && matches!(fault, Fault::LosesUnstableEvery(_)) {
+            self.uncommitted.push((number, start, new.len()));
+        }
+        Ok((if is_stable { StableHow::FileSync } else { StableHow::Unstable }, verifier))
+    }
+
+    /// COMMIT: the verifier.
+    pub fn commit(&mut self, file: NfsFh3<'_>) -> Result<[u8; 8], NfsStat3> {
+        let (number, _) = self.object(file)?;
+        self.uncommitted.retain(|(file, _, _)| *file != number);
+        Ok(self.verifier())
+    }
+
+    /// REMOVE or RMDIR.
+    pub fn remove(
+        &mut self,
+        directory: NfsFh3<'_>,
+        name: &[u8],
+        is_directory: bool,
+    ) -> Result<(), NfsStat3> {
+        let keeps = self.fault == Fault::StaleNames;
+        let found = *self.names(directory)?.get(name).ok_or(NfsStat3::NoEnt)?;
+        if let Kind::Directory(inner) = &self.objects[&found].kind
+            && (!is_directory || !inner.is_empty())
+        {
+            return Err(NfsStat3::NotEmpty);
+        }
+        if !keeps || is_directory {
+            self.names(directory)?.remove(name);
+            self.drop_link(found);
+        }
+        Ok(())
+    }
+
+    /// RENAME.
+    pub fn rename(
+        &mut self,
+        (from, old): (NfsFh3<'_>, &[u8]),
+        (to, new): (NfsFh3<'_>, &[u8]),
+    ) -> Result<(), NfsStat3> {
+        let keeps = self.fault == Fault::StaleNames;
+        let names = self.names(from)?;
+        let moved = *names.get(old).ok_or(NfsStat3::NoEnt)?;
+        if !keeps {
+            names.remove(old);
+        }
+        let replaced = self.names(to)?.insert(new.to_vec(), moved);
+        if let Some(replaced) = replaced {
+            self.drop_link(replaced);
+        }
+        Ok(())
+    }
+
+    /// LINK: the file's number.
+    pub fn link(
+        &mut self,
+        file: NfsFh3<'_>,
+        directory: NfsFh3<'_>,
+        name: &[u8],
+    ) -> Result<u64, NfsStat3> {
+        let forgets = self.forgets(name);
+        let (number, object) = self.object(file)?;
+        object.nlink += 1;
+        if !forgets {
+            self.names(directory)?.insert(name.to_vec(), number);
+        }
+        Ok(number)
     }
 
     fn listing(&mut self, directory: NfsFh3<'_>, cookie: u64, max: u32, plus: bool) -> Listing {
@@ -262,26 +362,12 @@ fn execute(state: &mut State, procedure: u32, r: &mut Reader<'_>, w: &mut Writer
         }
         7 => {
             let args: Write3Args<'_> = args(r)?;
-            state.writes += 1;
-            state.lose();
-            let (fault, verifier) = (state.fault, state.verifier());
-            let (number, object) = state.object(args.file)?;
-            let Kind::File(data) = &mut object.kind else { return Err(NfsStat3::Inval) };
-            let end = args.offset as usize + args.data.len();
-            if data.len() < end {
-                data.resize(end, 0);
-            }
-            if fault != Fault::LostWrites {
-                data[args.offset as usize..end].copy_from_slice(args.data);
-            }
+            let (committed, verifier) =
+                state.write(args.file, args.offset, args.data, args.stable)?;
             w.u32(0);
             w.u32(0);
             w.u32(args.data.len() as u32);
-            let is_stable = args.stable != StableHow::Unstable && fault != Fault::LessStable;
-            if !is_stable && matches!(fault, Fault::LosesUnstableEvery(_)) {
-                state.uncommitted.push((number, args.offset as usize, args.data.len()));
-            }
-            w.u32(if is_stable { 2 } else { 0 });
+            w.u32(committed as u32);
             w.fixed_opaque(&verifier);
         }
         8 => {
@@ -317,46 +403,17 @@ fn execute(state: &mut State, procedure: u32, r: &mut Reader<'_>, w: &mut Writer
         }
         12 | 13 => {
             let args: Remove3Args<'_> = args(r)?;
-            let keeps = state.fault == Fault::StaleNames;
-            let names = state.names(args.object.dir)?;
-            let found = *names.get(args.object.name).ok_or(NfsStat3::NoEnt)?;
-            if let Kind::Directory(inner) = &state.objects[&found].kind
-                && (procedure == 12 || !inner.is_empty())
-            {
-                return Err(NfsStat3::NotEmpty);
-            }
-            if !keeps || procedure == 13 {
-                state.names(args.object.dir)?.remove(args.object.name);
-                state.drop_link(found);
-            }
-            w.u32(0);
-            w.u32(0);
+            state.remove(args.object.dir, args.object.name, procedure == 13)?;
+            w.zeros(8);
         }
         14 => {
             let args: Rename3Args<'_> = args(r)?;
-            let keeps = state.fault == Fault::StaleNames;
-            let names = state.names(args.from.dir)?;
-            let moved = *names.get(args.from.name).ok_or(NfsStat3::NoEnt)?;
-            if !keeps {
-                names.remove(args.from.name);
-            }
-            let replaced = state.names(args.to.dir)?.insert(args.to.name.to_vec(), moved);
-            if let Some(replaced) = replaced {
-                state.drop_link(replaced);
-            }
+            state.rename((args.from.dir, args.from.name), (args.to.dir, args.to.name))?;
             w.zeros(16);
         }
         15 => {
             let args: Link3Args<'_> = args(r)?;
-            let forgets = state.fault == Fault::ForgetsNames;
-            let (number, object) = state.object(args.file)?;
-            object.nlink += 1;
-            if forgets {
-                state.post(number, w);
-                w.zeros(8);
-                return Ok(());
-            }
-            state.names(args.link.dir)?.insert(args.link.name.to_vec(), number);
+            let number = state.link(args.file, args.link.dir, args.link.name)?;
             state.post(number, w);
             w.zeros(8);
         }
@@ -387,10 +444,9 @@ fn execute(state: &mut State, procedure: u32, r: &mut Reader<'_>, w: &mut Writer
         }
         21 => {
             let args: Commit3Args<'_> = args(r)?;
-            let (number, _) = state.object(args.file)?;
-            state.uncommitted.retain(|(file, _, _)| *file != number);
+            let verifier = state.commit(args.file)?;
             w.zeros(8);
-            w.fixed_opaque(&state.verifier());
+            w.fixed_opaque(&verifier);
         }
         _ => return Err(NfsStat3::NotSupp),
     }

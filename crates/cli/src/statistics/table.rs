@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use steadfast_control::statistics::{Operation, Stages, Statistics};
+use steadfast_control::statistics::{Operation, Recorded, Stages, Statistics};
 
 use crate::log_commands;
 
@@ -23,6 +23,7 @@ pub(super) fn summary(document: &Statistics, is_interval: bool) -> String {
         )
     };
     operations(&mut text, document, seconds);
+    compound_operations(&mut text, document);
     stages(&mut text, document);
     if let Some(log) = &document.log {
         text.push('\n');
@@ -64,6 +65,45 @@ fn operations(text: &mut String, document: &Statistics, seconds: f64) {
         if seconds > 0.0 { calls as f64 / seconds } else { 0.0 },
         mean_ms(total_ns, replies)
     );
+}
+
+/// What COMPOUNDs were made of.
+fn compound_operations(text: &mut String, document: &Statistics) {
+    let all = &document.compound_operations;
+    if all.is_empty() {
+        return;
+    }
+    let count: u64 = all.iter().map(|operation| operation.calls).sum();
+    let _ = writeln!(
+        text,
+        "\n{:20} {:>10} {:>6} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8}",
+        "in compounds",
+        "executed",
+        "%",
+        "µs each",
+        "p50 µs",
+        "p99 µs",
+        "max µs",
+        "sampled",
+        "failed"
+    );
+    for operation in all {
+        let execution = &operation.execution;
+        let us = |ns: u64| ns as f64 / 1e3;
+        let _ = writeln!(
+            text,
+            "{:20} {:>10} {:>6.2} {:>9.2} {:>9.2} {:>9.2} {:>9.1} {:>8} {:>8}",
+            operation.name.to_ascii_lowercase(),
+            operation.calls,
+            percent(operation.calls, count),
+            mean_ms(execution.total_ns, execution.replies) * 1e3,
+            us(execution.p50_ns),
+            us(execution.p99_ns),
+            us(execution.max_ns),
+            execution.replies,
+            operation.errors,
+        );
+    }
 }
 
 fn stages(text: &mut String, document: &Statistics) {
@@ -152,7 +192,7 @@ pub(super) fn recent(document: &Statistics, count: usize) -> String {
         };
         let _ = writeln!(
             text,
-            "{:>10.3} {:22} {:08x} {:20} {:>9.3} {stages}{}{}",
+            "{:>10.3} {:22} {:08x} {:20} {:>9.3} {stages}{}{}{}",
             taken_us.saturating_sub(call.begun_unix_us) as f64 / 1e6,
             call.client,
             call.xid,
@@ -160,9 +200,16 @@ pub(super) fn recent(document: &Statistics, count: usize) -> String {
             call.latency_ns as f64 / 1e6,
             if call.transport == "udp" { " udp" } else { "" },
             if call.is_error { " failed" } else { "" },
+            operations_of(call),
         );
     }
     text
+}
+
+/// What a COMPOUND was made of, as far as it was executed.
+fn operations_of(call: &Recorded) -> String {
+    let operations = call.operations.iter().map(|name| format!(" {}", name.to_ascii_lowercase()));
+    operations.collect()
 }
 
 fn name(operation: &Operation) -> String {
@@ -199,7 +246,7 @@ fn duration(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use steadfast_control::statistics::{Latency, Recorded};
+    use steadfast_control::statistics::{CompoundOperation, Latency};
 
     use super::*;
 
@@ -262,6 +309,24 @@ mod tests {
     }
 
     #[test]
+    fn operations_of_compounds_have_lines_of_their_own() {
+        let mut document = document(6000, &[(1_000_500, 75)]);
+        assert!(!summary(&document, false).contains("in compounds"));
+        let execution = Latency::of(20_000, 11_000, vec![(9000, 9999, 1), (10_000, 11_999, 1)]);
+        document.compound_operations = vec![CompoundOperation {
+            number: 9,
+            name: "GETATTR".to_owned(),
+            calls: 128,
+            errors: 3,
+            execution,
+        }];
+        let text = summary(&document, false);
+        let line = words(&text, "getattr");
+        assert_eq!((line[1], line[2], line[3]), ("128", "100.00", "10.00"), "{text}");
+        assert_eq!((line[6], line[7], line[8]), ("11.0", "2", "3"), "{text}");
+    }
+
+    #[test]
     fn an_idle_interval_makes_no_numbers_that_are_none() {
         let document = document(6000, &[(1_000_500, 75)]);
         let text = summary(&document.since(&document), true);
@@ -279,6 +344,7 @@ mod tests {
             procedure: 1,
             name: "MNT".to_owned(),
             is_error: true,
+            operations: Vec::new(),
             client: "192.0.2.1:700".to_owned(),
             transport: "udp".to_owned(),
             begun_unix_us: 4_500_000,
@@ -292,6 +358,7 @@ mod tests {
             is_sampled: true,
             is_error: false,
             stages: Stages { storage_ns: 59_000_000, ..call.stages },
+            operations: vec!["SEQUENCE".to_owned(), "GETATTR".to_owned()],
             ..call.clone()
         };
         document.recent = vec![sampled, call];
@@ -302,7 +369,8 @@ mod tests {
         assert!(line.contains("000000ab mount3 mnt"), "{text}");
         assert!(line.contains("60000.00") && line.ends_with("udp failed"), "{text}");
         let text = recent(&document, 100);
-        assert!(text.lines().nth(1).expect("a line").contains("59000.00"), "{text}");
+        let line = text.lines().nth(1).expect("a line");
+        assert!(line.contains("59000.00") && line.ends_with(" udp sequence getattr"), "{text}");
     }
 
     #[test]

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use steadfast_wire::nfs4::{
-    Access4Result, Bitmap4, Close4Args, NfsStat4, Op4, Open4Args, OpenClaim4, OpenDelegation4,
-    OpenHow4, ReadDir4Args, Sequence4Result, StateId4,
+    Access4Result, Bitmap4, Close4Args, NfsStat4, Op4, ReadDir4Args, Sequence4Result, StateId4,
 };
 
 use super::COMPOUND;
 use super::attributes::Attributes4;
+use super::changing::{ACCESS_READ, Opening4, WANT_NO_DELEGATION};
 use super::compound::Compound;
 use super::reply::{CompoundReply, Entry4};
 use super::session::Session4;
@@ -25,12 +25,6 @@ const ENTRIES_MAX: usize = 4 << 20;
 const LOOKUPS_MAX: usize = 8;
 /// Operations that a request has beside its LOOKUPs.
 const OTHER_OPERATIONS: u32 = 3;
-/// Opened for reading (`OPEN4_SHARE_ACCESS_READ`).
-const FOR_READING: u32 = 0x1;
-/// And no delegation is wanted (`OPEN4_SHARE_ACCESS_WANT_NO_DELEG`).
-const WITHOUT_DELEGATION: u32 = 0x400;
-/// The owner of all opens of a client.
-const OPEN_OWNER: &[u8] = b"steadfast client";
 /// How long [`patiently4`] waits before it tries again.
 const TRY_LATER: Duration = Duration::from_millis(20);
 
@@ -38,12 +32,17 @@ type Outcome<T> = Result<T, ClientError>;
 
 /// A client of NFSv4.1 over one transport. The identity applies to the calls that follow.
 ///
-/// A request whose reply does not come takes its slot with it.
+/// A request whose reply does not come keeps its slot busy: [`Nfs4Client::resume`] says how to ask for
+/// that reply again.
 #[derive(Debug)]
 pub struct Nfs4Client<T = RpcConnection> {
     pub(super) transport: T,
     pub(super) identity: Identity,
     pub(super) session: Session4,
+    /// The slot of the last request that got no reply.
+    pub(super) unanswered: Option<Slot>,
+    /// The next request is that one again.
+    pub(super) resumes: bool,
 }
 
 /// A file that was opened.
@@ -86,6 +85,13 @@ impl<T: RpcTransport> Nfs4Client<T> {
         &mut self.session
     }
 
+    /// Goes on over another connection. If a request got no reply, the next request must be that one:
+    /// it is sent in the same slot, and the server executes it once.
+    pub fn resume(&mut self, transport: T) {
+        self.transport = transport;
+        self.resumes = self.unanswered.is_some();
+    }
+
     /// Who the calls come from, from now on.
     pub fn set_identity(&mut self, identity: Identity) {
         self.identity = identity;
@@ -109,11 +115,12 @@ impl<T: RpcTransport> Nfs4Client<T> {
         build: impl FnOnce(Compound) -> Compound,
         read: impl FnOnce(&mut CompoundReply<'_>) -> Outcome<R>,
     ) -> Outcome<R> {
-        let Some(mut slot) = self.session.slots.take() else {
+        let before = self.unanswered.take_if(|_| std::mem::take(&mut self.resumes));
+        let Some(mut slot) = before.or_else(|| self.session.slots.take()) else {
             return Err(ClientError::NoFreeSlot);
         };
         let sequence = self.session.slots.arguments(&slot, false);
-        let compound = build(Compound::new().sequence(&sequence));
+        let compound = build(self.session.compound().sequence(&sequence));
         let results = match self.send(&compound) {
             Ok(results) => results,
             Err(error @ (ClientError::Accepted(_) | ClientError::Denied(_))) => {
@@ -121,7 +128,10 @@ impl<T: RpcTransport> Nfs4Client<T> {
                 self.session.slots.give_back(slot);
                 return Err(error);
             }
-            Err(error) => return Err(error),
+            Err(error) => {
+                self.unanswered = Some(slot);
+                return Err(error);
+            }
         };
         let mut reply = CompoundReply::parse(&results)?;
         match reply.sequence() {
@@ -244,29 +254,8 @@ impl<T: RpcTransport> Nfs4Client<T> {
 
     /// Opens a file of a directory for reading; no delegation is asked for.
     pub fn open_for_reading(&mut self, directory: &FileHandle, name: &[u8]) -> Outcome<Opened4> {
-        let arguments = Open4Args {
-            seqid: 0,
-            share_access: FOR_READING | WITHOUT_DELEGATION,
-            share_deny: 0,
-            clientid: 0,
-            owner: OPEN_OWNER,
-            openhow: OpenHow4::NoCreate,
-            claim: OpenClaim4::Null(name),
-        };
-        self.request(
-            |compound| compound.put(directory).op(Op4::Open, &arguments).handle(),
-            |reply| {
-                reply.done(Op4::PutFh)?;
-                let opened = reply.open()?;
-                let delegation = match opened.delegation {
-                    OpenDelegation4::Read { stateid, .. }
-                    | OpenDelegation4::Write { stateid, .. } => Some(stateid),
-                    _ => None,
-                };
-                let handle = reply.handle()?;
-                Ok(Opened4 { handle, stateid: opened.stateid, delegation })
-            },
-        )
+        let share_access = ACCESS_READ | WANT_NO_DELEGATION;
+        self.open(directory, &Opening4 { share_access, ..Opening4::existing(name) })
     }
 
     /// Closes what was opened.
@@ -345,7 +334,7 @@ impl<T: RpcTransport> Nfs4Client<T> {
 }
 
 /// SEQUENCE's result must be of the request.
-fn is_of(told: &Sequence4Result, slots: &Slots, slot: &Slot) -> Outcome<()> {
+pub(super) fn is_of(told: &Sequence4Result, slots: &Slots, slot: &Slot) -> Outcome<()> {
     let own = (slots.session(), slot.number(), slot.sequence());
     if (told.sessionid, told.slotid, told.sequenceid) != own {
         return contradiction("SEQUENCE", "the result of another slot or sequence id");

@@ -1,5 +1,6 @@
 //! COMPOUNDs, put together operation by operation.
 
+use steadfast_wire::nfs3::StableHow;
 use steadfast_wire::nfs4::{
     Access4Args, Bitmap4, GetAttr4Args, Lookup4Args, Op4, PutFh4Args, Read4Args, Sequence4Args,
     StateId4,
@@ -9,7 +10,7 @@ use steadfast_xdr::{Encode, Writer};
 use crate::nfs3::results::FileHandle;
 
 /// Minor version 1.
-const MINOR_VERSION: u32 = 1;
+pub(super) const MINOR_VERSION: u32 = 1;
 
 /// The arguments of procedure COMPOUND. Operations follow each other as they are appended; nothing
 /// is checked, so that tests can make what a server must refuse.
@@ -135,6 +136,33 @@ impl Compound {
     #[must_use]
     pub fn read(self, stateid: StateId4, offset: u64, count: u32) -> Self {
         self.op(Op4::Read, &Read4Args { stateid, offset, count })
+    }
+
+    /// WRITE up to its data, which follows these arguments on the wire, padded: for who does not copy it.
+    #[must_use]
+    pub fn write_head(
+        self,
+        stateid: StateId4,
+        offset: u64,
+        stable: StableHow,
+        data_bytes: u32,
+    ) -> Self {
+        self.push(Op4::Write as u32, |w| {
+            stateid.encode(w);
+            w.u64(offset);
+            stable.encode(w);
+            w.u32(data_bytes);
+        })
+    }
+
+    /// How many operations it has.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The operations as they go on the wire.
+    pub fn operations(&self) -> &[u8] {
+        &self.operations
     }
 
     /// Bytes of the arguments so far: where the next operation's number will be.

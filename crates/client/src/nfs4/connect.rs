@@ -40,34 +40,22 @@ impl<T: RpcTransport> Nfs4Client<T> {
         identity: Identity,
         settings: &ClientSettings,
     ) -> Outcome<Self> {
-        let compound = Compound::new().op(Op4::ExchangeId, &settings.exchange_id());
-        let (clientid, sequence) = alone(&mut transport, &identity, &compound, |reply| {
-            reply.exchange_id().map(|result| (result.clientid, result.sequenceid))
-        })?;
-        let arguments = settings.create_session(clientid, sequence);
-        let compound = Compound::new().op(Op4::CreateSession, &arguments);
-        let created: CreateSession4Result =
-            alone(&mut transport, &identity, &compound, |reply| reply.result(Op4::CreateSession))?;
-        let count = created.fore.maxrequests.min(settings.slots);
-        if count == 0 {
-            return contradiction("CREATE_SESSION", "a session without slots");
-        }
-        let slots = Slots::new(created.sessionid, count);
-        let session = Session4 { clientid, fore: created.fore, slots };
+        let session = establish(&mut transport, &identity, settings)?;
         Ok(Self::with_session(transport, identity, session))
     }
 
     /// A client with a session that was made before.
     pub fn with_session(transport: T, identity: Identity, session: Session4) -> Self {
-        Self { transport, identity, session }
+        Self { transport, identity, session, unanswered: None, resumes: false }
     }
 
     /// Ends the session and the client; everything must be closed. Returns the transport.
     pub fn destroy(mut self) -> Outcome<T> {
         let sessionid = self.session.slots.session();
-        let session = Compound::new().op(Op4::DestroySession, &DestroySession4Args { sessionid });
+        let compound = || self.session.compound();
+        let session = compound().op(Op4::DestroySession, &DestroySession4Args { sessionid });
         let clientid = self.session.clientid;
-        let client = Compound::new().op(Op4::DestroyClientId, &DestroyClientId4Args { clientid });
+        let client = compound().op(Op4::DestroyClientId, &DestroyClientId4Args { clientid });
         for (op, compound) in [(Op4::DestroySession, session), (Op4::DestroyClientId, client)] {
             patiently4(ENDING, || {
                 alone(&mut self.transport, &self.identity, &compound, |reply| reply.done(op))
@@ -75,6 +63,30 @@ impl<T: RpcTransport> Nfs4Client<T> {
         }
         Ok(self.transport)
     }
+}
+
+/// Makes a client known, or finds it, and makes a session.
+pub(super) fn establish<T: RpcTransport>(
+    transport: &mut T,
+    identity: &Identity,
+    settings: &ClientSettings,
+) -> Outcome<Session4> {
+    let start = || Compound::new().of_minor_version(settings.minor_version);
+    let compound = start().op(Op4::ExchangeId, &settings.exchange_id());
+    let (clientid, sequence) = alone(transport, identity, &compound, |reply| {
+        reply.exchange_id().map(|result| (result.clientid, result.sequenceid))
+    })?;
+    let arguments = settings.create_session(clientid, sequence);
+    let compound = start().op(Op4::CreateSession, &arguments);
+    let created: CreateSession4Result =
+        alone(transport, identity, &compound, |reply| reply.result(Op4::CreateSession))?;
+    let count = created.fore.maxrequests.min(settings.slots);
+    if count == 0 {
+        return contradiction("CREATE_SESSION", "a session without slots");
+    }
+    let slots = Slots::new(created.sessionid, count);
+    let minor_version = settings.minor_version;
+    Ok(Session4 { clientid, fore: created.fore, slots, minor_version })
 }
 
 /// Sends a request that belongs to no session.

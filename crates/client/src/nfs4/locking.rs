@@ -2,35 +2,21 @@
 //! (RFC 8881 §8.4.2, §18.10, §18.16, §18.51).
 
 use steadfast_wire::nfs4::{
-    Lock4Args, LockOwner4, LockType4, Locker4, NfsStat4, Op4, Open4Args, OpenClaim4, OpenHow4,
-    ReclaimComplete4Args, StateId4,
+    FreeStateId4Args, Lock4Args, LockOwner4, LockT4Args, LockType4, LockU4Args, Locker4, NfsStat4,
+    Op4, OpenClaim4, ReclaimComplete4Args, StateId4,
 };
 
+use super::changing::Opening4;
 use super::client::{Nfs4Client, Opened4};
+use super::reply::Denied4;
 use crate::error::ClientError;
 use crate::nfs3::results::FileHandle;
 use crate::transport::RpcTransport;
 
-/// `OPEN4_SHARE_ACCESS_BOTH`, and no delegation is wanted.
-const FOR_ALL: u32 = 0x403;
 /// `OPEN_DELEGATE_NONE`.
 const DELEGATE_NONE: u32 = 0;
-/// The owner of all opens of a client.
-const OPEN_OWNER: &[u8] = b"steadfast client";
 
 type Outcome<T> = Result<T, ClientError>;
-
-fn open_arguments(claim: OpenClaim4<'_>) -> Open4Args<'_> {
-    Open4Args {
-        seqid: 0,
-        share_access: FOR_ALL,
-        share_deny: 0,
-        clientid: 0,
-        owner: OPEN_OWNER,
-        openhow: OpenHow4::NoCreate,
-        claim,
-    }
-}
 
 impl<T: RpcTransport> Nfs4Client<T> {
     /// Says that the client has reclaimed all that it wants, or has nothing to reclaim.
@@ -54,15 +40,7 @@ impl<T: RpcTransport> Nfs4Client<T> {
     /// # Errors
     /// See [`ClientError`].
     pub fn open_for_all(&mut self, directory: &FileHandle, name: &[u8]) -> Outcome<Opened4> {
-        let arguments = open_arguments(OpenClaim4::Null(name));
-        self.request(
-            |compound| compound.put(directory).op(Op4::Open, &arguments).handle(),
-            |reply| {
-                reply.done(Op4::PutFh)?;
-                let stateid = reply.open()?.stateid;
-                Ok(Opened4 { handle: reply.handle()?, stateid, delegation: None })
-            },
-        )
+        self.open(directory, &Opening4::existing(name))
     }
 
     /// Opens a file again that was open for reading and writing before the server lost that.
@@ -70,14 +48,8 @@ impl<T: RpcTransport> Nfs4Client<T> {
     /// # Errors
     /// See [`ClientError`].
     pub fn reclaim_open(&mut self, file: &FileHandle) -> Outcome<StateId4> {
-        let arguments = open_arguments(OpenClaim4::Previous(DELEGATE_NONE));
-        self.request(
-            |compound| compound.put(file).op(Op4::Open, &arguments),
-            |reply| {
-                reply.done(Op4::PutFh)?;
-                reply.open().map(|opened| opened.stateid)
-            },
-        )
+        let opening = Opening4::with_claim(OpenClaim4::Previous(DELEGATE_NONE));
+        self.open(file, &opening).map(|opened| opened.stateid)
     }
 
     /// Locks bytes of a file, from an offset on so many, for writing; by an open, for an owner that has
@@ -111,6 +83,87 @@ impl<T: RpcTransport> Nfs4Client<T> {
                 reply.done(Op4::PutFh)?;
                 reply.stateid(Op4::Lock)
             },
+        )
+    }
+
+    /// Locks bytes of a file for who has locks there, or waits for one. `kind`: what for; one of the
+    /// waiting kinds asks to be told when a lock that is denied is free.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; [`Denied4`] is in the failure.
+    pub fn lock_by(
+        &mut self,
+        file: &FileHandle,
+        kind: LockType4,
+        (offset, length): (u64, u64),
+        locker: Locker4<'_>,
+    ) -> Outcome<StateId4> {
+        let arguments = Lock4Args { locktype: kind, reclaim: false, offset, length, locker };
+        self.request(
+            |compound| compound.put(file).op(Op4::Lock, &arguments),
+            |reply| {
+                reply.done(Op4::PutFh)?;
+                reply.stateid(Op4::Lock)
+            },
+        )
+    }
+
+    /// Unlocks bytes of a file; returns the lock's stateid as it is now.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn unlock(
+        &mut self,
+        file: &FileHandle,
+        lock_stateid: StateId4,
+        (offset, length): (u64, u64),
+    ) -> Outcome<StateId4> {
+        let locktype = LockType4::Write;
+        let arguments = LockU4Args { locktype, seqid: 0, lock_stateid, offset, length };
+        self.request(
+            |compound| compound.put(file).op(Op4::LockU, &arguments),
+            |reply| {
+                reply.done(Op4::PutFh)?;
+                reply.stateid(Op4::LockU)
+            },
+        )
+    }
+
+    /// Whose lock would be in the way of this one.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn test_lock(
+        &mut self,
+        file: &FileHandle,
+        kind: LockType4,
+        (offset, length): (u64, u64),
+        owner: &[u8],
+    ) -> Outcome<Option<Denied4>> {
+        let owner = LockOwner4 { clientid: 0, owner };
+        let arguments = LockT4Args { locktype: kind, offset, length, owner };
+        let tested = self.request(
+            |compound| compound.put(file).op(Op4::LockT, &arguments),
+            |reply| {
+                reply.done(Op4::PutFh)?;
+                reply.done(Op4::LockT)
+            },
+        );
+        match tested {
+            Err(ClientError::Operation(failure)) if failure.denied.is_some() => Ok(failure.denied),
+            tested => tested.map(|()| None),
+        }
+    }
+
+    /// Forgets a lock's stateid that holds nothing any more.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn free_stateid(&mut self, stateid: StateId4) -> Outcome<()> {
+        let arguments = FreeStateId4Args { stateid };
+        self.request(
+            |compound| compound.op(Op4::FreeStateId, &arguments),
+            |reply| reply.done(Op4::FreeStateId),
         )
     }
 }

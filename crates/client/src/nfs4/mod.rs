@@ -1,28 +1,39 @@
-//! NFSv4.1 (RFC 8881): COMPOUNDs by hand, and a client that reads,
-//! opens and locks.
+//! NFSv4.1 (RFC 8881), and 4.2 as far as only the minor version differs: COMPOUNDs by hand, and a client
+//! of all that programs do with files.
 //!
 //! [`Compound`] and [`CompoundReply`] are the lower level: any operations, read one by one.
 //! [`Slots`] hands out slots for several requests at once. [`Nfs4Client`] has a session and sends
-//! one request at a time.
+//! one request at a time, or several ([`Nfs4Client::begin`]). [`SteadyClient4`] has opens and locks, and
+//! reclaims them when the server has lost them.
 
 mod attributes;
 mod callback;
+mod changing;
 mod client;
 mod compound;
 mod connect;
 mod locking;
 mod names;
+mod pipeline;
+mod recovery;
 mod reply;
 mod session;
+mod settable;
 mod slots;
 
 pub use attributes::{AclEntry4, Attributes4, FsId4, LINUX_ATTRIBUTES};
 pub use callback::LockIsFree4;
+pub use changing::{
+    ACCESS_BOTH, ACCESS_READ, ACCESS_WRITE, ANONYMOUS, OPEN_OWNER, Opening4, WANT_NO_DELEGATION,
+};
 pub use client::{Nfs4Client, Opened4, ReadData4, patiently4};
 pub use compound::Compound;
 pub use names::operation_name;
+pub use pipeline::Sent4;
+pub use recovery::{Held4, HeldLock4, Lost4, Recovered4, SteadyClient4};
 pub use reply::{CompoundReply, Denied4, Entry4, Failure4, Listing4, ReadHead4};
 pub use session::{ClientSettings, Session4};
+pub use settable::{Encoded4, SetTime4, Settings4};
 pub use slots::{SLOTS_MAX, Slot, Slots};
 pub use steadfast_wire::nfs4::{NfsStat4, StateId4};
 

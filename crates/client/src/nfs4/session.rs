@@ -6,6 +6,7 @@ use steadfast_wire::nfs4::{
     CallbackSec4, ChannelAttributes4, CreateSession4Args, ExchangeId4Args, StateProtect4,
 };
 
+use super::compound::{Compound, MINOR_VERSION};
 use super::slots::Slots;
 
 /// `CREATE_SESSION4_FLAG_CONN_BACK_CHAN`.
@@ -32,6 +33,8 @@ pub struct ClientSettings {
     pub operations_max: u32,
     /// Whether callbacks may come by the connection.
     pub wants_callbacks: bool,
+    /// Minor version: 1, or 2 (RFC 7862).
+    pub minor_version: u32,
 }
 
 impl Default for ClientSettings {
@@ -50,6 +53,7 @@ impl Default for ClientSettings {
             kept_bytes_max: 4096,
             operations_max: 16,
             wants_callbacks: false,
+            minor_version: MINOR_VERSION,
         }
     }
 }
@@ -106,4 +110,13 @@ pub struct Session4 {
     pub fore: ChannelAttributes4,
     /// Its slots.
     pub slots: Slots,
+    /// Minor version of its requests.
+    pub minor_version: u32,
+}
+
+impl Session4 {
+    /// A request without operations yet.
+    pub fn compound(&self) -> Compound {
+        Compound::new().of_minor_version(self.minor_version)
+    }
 }

@@ -7,6 +7,7 @@
 //!
 //! Operations are rows of a table ([`OpRow`]), as procedures are; `nfs4` has them.
 
+mod counted;
 mod ended;
 mod going_on;
 mod repeated;
@@ -15,6 +16,7 @@ mod run;
 mod under_way;
 mod versions;
 
+pub use counted::{CompoundOperation, CompoundOperations};
 pub(crate) use ended::EndedRun;
 pub(crate) use repeated::Repeated;
 pub(crate) use run::{Compound, Object, Place, Run, Suspended};

@@ -9,6 +9,7 @@ use steadfast_vfs::{Durable, FsError, StorageHandle};
 use steadfast_wire::nfs4::{CompoundHead4, NfsStat4, Op4};
 use steadfast_xdr::{Decode, Reader, Writer, XdrError};
 
+use super::counted::{CompoundOperation, CompoundOperations};
 use super::ended::{EndedRun, OpPlace, append_failure};
 use super::going_on::GoesOn;
 use super::repeated::{Repeated, Waiting};
@@ -110,7 +111,9 @@ impl Procedure for Compound {
             run.call.wait.session = Some(InSession::of(slot));
             run.reply_bytes_max = slot.session().fore().response_bytes_max as usize;
         }
+        run.call.host.operations_begin();
         let ended = run.execute(&arguments.operations, reply);
+        reply.facts.operations = run.progress.operations;
         run.end(ended, reply)
     }
 }
@@ -142,6 +145,8 @@ pub(crate) struct Progress {
     pub(crate) has_made_state: bool,
     /// Operations that have ended.
     pub(super) done: u32,
+    /// Which, as far as they are kept.
+    operations: CompoundOperations,
     /// Where the next one begins, in bytes from the first.
     pub(super) at: usize,
     /// Where the results behind SEQUENCE's begin, in bytes from the first result.
@@ -332,11 +337,13 @@ impl<'a> Run<'_, 'a> {
                     }
                     return Ended::Later;
                 }
+                self.note_ended(row, true);
                 append_failure(word(&reply.bytes, result_at), &mut reply.bytes);
                 reply.bytes.append(&mut self.failure);
                 self.progress.done += 1;
                 return Ended::With(status as u32);
             }
+            self.note_ended(row, false);
             self.progress.done += 1;
             self.progress.at = r.position() - first;
             self.progress.depends |= row.is_some_and(|row| !under_way::is_told_alike(row.number));
@@ -354,6 +361,14 @@ impl<'a> Run<'_, 'a> {
             }
         }
         Ended::With(NfsStat4::Ok as u32)
+    }
+
+    /// Tells the host of an operation that has ended.
+    fn note_ended(&mut self, row: Option<&OpRow>, is_error: bool) {
+        let operation =
+            row.map_or(CompoundOperation::ILLEGAL, |row| CompoundOperation::of(row.number));
+        self.progress.operations.push(operation);
+        self.call.host.operation_ended(operation, is_error);
     }
 
     /// The row of an operation, if its minor version knows that.

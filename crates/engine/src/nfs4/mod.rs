@@ -76,6 +76,9 @@ pub(crate) const PROCEDURES: &[Row] = &[Row::of::<Null>(), Row::of::<Compound>()
 /// The number of the first operation.
 const FIRST: u32 = Op4::Access as u32;
 
+/// Rows of the table.
+pub(crate) const OPERATION_COUNT: usize = 73;
+
 /// The row of an operation; `None` if there is no such operation.
 pub(crate) fn row(number: u32) -> Option<&'static OpRow> {
     let place = number.checked_sub(FIRST)?;
@@ -83,7 +86,7 @@ pub(crate) fn row(number: u32) -> Option<&'static OpRow> {
 }
 
 /// Operations by number, from [`FIRST`] on (RFC 8881 §18).
-static OPERATIONS: [OpRow; 73] = [
+static OPERATIONS: [OpRow; OPERATION_COUNT] = [
     OpRow::of::<attributes::Access>(),
     OpRow::of::<open::Close>(),
     OpRow::of::<io::Commit>(),

@@ -7,6 +7,7 @@ mod acls;
 mod callbacks;
 mod clients;
 mod compounds;
+mod counted;
 mod delegations;
 mod extents;
 mod gate;

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::SystemTime;
 
-use steadfast_engine::{CallHost, PutOffCall, ReplySink, Room, Stage, StorageId};
+use steadfast_engine::{
+    CallHost, CompoundOperation, PutOffCall, ReplySink, Room, Stage, StorageId,
+};
 
 use crate::batch::{Batch, Outbox};
 use crate::datagram::ReplyAddress;
@@ -52,6 +54,8 @@ pub(super) struct Host<'h, 's> {
     pub(super) sending_ns: u64,
     /// If this call's stages are measured.
     pub(super) stages: Option<StageClock>,
+    /// Of a COMPOUND whose stages are measured: when its next operation began, in ns.
+    part_since_ns: u64,
 }
 
 impl<'h, 's> Host<'h, 's> {
@@ -81,6 +85,7 @@ impl<'h, 's> Host<'h, 's> {
             opening_since_ns: None,
             sending_ns: 0,
             stages: None,
+            part_since_ns: 0,
         }
     }
 
@@ -96,6 +101,7 @@ impl<'h, 's> Host<'h, 's> {
         self.sending_ns += ns;
         if let Some(stages) = &mut self.stages {
             stages.skip(ns);
+            self.part_since_ns += ns;
         }
     }
 
@@ -325,5 +331,19 @@ impl CallHost for Host<'_, '_> {
         if let Some(stages) = &mut self.stages {
             stages.enter(stage, self.context.shared.stamp_ns());
         }
+    }
+
+    fn operations_begin(&mut self) {
+        if self.stages.is_some() {
+            self.part_since_ns = self.context.shared.stamp_ns();
+        }
+    }
+
+    fn operation_ended(&mut self, operation: CompoundOperation, is_error: bool) {
+        let took_ns = self.stages.is_some().then(|| {
+            let now_ns = self.context.shared.stamp_ns();
+            now_ns.saturating_sub(std::mem::replace(&mut self.part_since_ns, now_ns))
+        });
+        self.context.counters.operations.note_part(operation, is_error, took_ns);
     }
 }

@@ -12,7 +12,9 @@ mod recorder;
 mod timing;
 
 pub(crate) use operations::{Client, OperationCounters, Sent};
-pub use reading::{Latencies, LatencyBucket, OperationStatistics, RecordedCall, StageTimes};
+pub use reading::{
+    CompoundStatistics, Latencies, LatencyBucket, OperationStatistics, RecordedCall, StageTimes,
+};
 pub(crate) use timing::{Arrival, Executed, Sampler, StageClock};
 
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use steadfast_engine::{OperationId, Transport};
+use steadfast_engine::{CompoundOperation, CompoundOperations, OperationId, Transport};
 
 use super::histogram::{BUCKETS, bounds_of};
 use super::recorder::CallRecord;
@@ -33,6 +33,28 @@ pub struct OperationStatistics {
     pub sampled_calls: u64,
     /// Where their time went, in all.
     pub stages: StageTimes,
+}
+
+/// What became of one kind of operation in COMPOUNDs of NFSv4.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompoundStatistics {
+    /// Which operation.
+    pub operation: CompoundOperation,
+    /// How many were executed.
+    pub calls: u64,
+    /// How many failed.
+    pub errors: u64,
+    /// How long those took of which the time was taken, by chance: execution alone, what the COMPOUND waited
+    /// for behind it not counted.
+    pub times: Latencies,
+}
+
+impl CompoundStatistics {
+    /// Of all operations, by index.
+    pub(crate) fn of_all() -> Vec<Self> {
+        let none = |operation| Self { operation, calls: 0, errors: 0, times: Latencies::default() };
+        CompoundOperation::all().map(none).collect()
+    }
 }
 
 /// Times from the end of the receive until the reply was handed to the socket.
@@ -88,6 +110,8 @@ pub struct RecordedCall {
     pub operation: OperationId,
     /// Whether it failed.
     pub is_error: bool,
+    /// Of a COMPOUND: the operations that were executed, as far as they are kept.
+    pub operations: CompoundOperations,
     /// Who called.
     pub client: SocketAddr,
     /// How.
@@ -173,6 +197,7 @@ impl RecordedCall {
             xid: record.facts.xid,
             operation: record.facts.operation,
             is_error: record.facts.is_error,
+            operations: record.facts.operations,
             client: record.client,
             transport: record.transport,
             begun_unix_ns: start_unix_ns.saturating_add(record.begun_ns),

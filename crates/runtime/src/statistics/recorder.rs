@@ -10,12 +10,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crossbeam_utils::CachePadded;
-use steadfast_engine::{CallFacts, OperationId, Transport};
+use steadfast_engine::{CallFacts, CompoundOperations, OperationId, Transport};
 
 /// Calls that a ring keeps.
 pub(crate) const CALLS_KEPT: usize = 1024;
 /// Words of a call.
-const WORDS: usize = 13;
+const WORDS: usize = 14;
 
 const IS_ERROR: u64 = 1 << 48;
 const IS_SAMPLED: u64 = 1 << 49;
@@ -69,6 +69,7 @@ impl CallRecord {
             storage_ns,
             self.stable_ns.unwrap_or_default(),
             self.send_ns,
+            self.facts.operations.to_word(),
         ]
     }
 
@@ -87,6 +88,7 @@ impl CallRecord {
             storage_ns,
             stable_ns,
             send_ns,
+            operations,
         ] = words;
         let is = |bit| head & bit != 0;
         let ip = if is(IS_IPV6) {
@@ -100,6 +102,7 @@ impl CallRecord {
                 xid: head as u32,
                 operation: OperationId::from_index((head >> 32) as usize & 0xffff)?,
                 is_error: is(IS_ERROR),
+                operations: CompoundOperations::from_word(operations),
             },
             client: SocketAddr::new(ip, port as u16),
             transport: if is(IS_UDP) { Transport::Udp } else { Transport::Tcp },
@@ -185,6 +188,7 @@ mod tests {
                 xid: number as u32,
                 operation: OperationId::from_index(number as usize % OperationId::COUNT).unwrap(),
                 is_error: number.is_multiple_of(2),
+                operations: CompoundOperations::from_word(number % 70),
             },
             client: if number.is_multiple_of(3) {
                 SocketAddr::new(Ipv6Addr::from_bits(u128::from(number) << 60).into(), 700)

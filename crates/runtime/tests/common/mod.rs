@@ -17,8 +17,8 @@ use parking_lot::{Condvar, Mutex};
 use smallvec::smallvec;
 use socket2::{Domain, Socket, Type};
 use steadfast_engine::{
-    Awaited, CallHost, HangUp, ParkedCall, Peer, PutOffCall, ReplyBuffer, ReplySink, Room,
-    StorageId, Verdict,
+    Awaited, CallHost, CompoundOperation, HangUp, ParkedCall, Peer, PutOffCall, ReplyBuffer,
+    ReplySink, Room, StorageId, Verdict,
 };
 use steadfast_runtime::{Server, ServerOptions, Service};
 use steadfast_vfs::{FileRange, Flush, FlushDomain, FlushTarget, FlushWhat, FsError};
@@ -143,6 +143,14 @@ impl Service for Toy {
         self.0.executed.fetch_add(1, Ordering::SeqCst);
         match command {
             b'e' => reply.bytes.extend_from_slice(body),
+            // A COMPOUND of these operations, by index, of which the last fails.
+            b'O' => {
+                host.operations_begin();
+                for (place, index) in body.iter().enumerate() {
+                    let operation = CompoundOperation::all().nth(usize::from(*index)).unwrap();
+                    host.operation_ended(operation, place + 1 == body.len());
+                }
+            }
             // Tells who serves it, and where.
             b'c' => {
                 let cpu = rustix::thread::sched_getcpu();

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 
 use steadfast_control::statistics::{
-    Latency, Operation, RECENT_MAX, Recorded, Stages, Statistics, VERSION, unix_time,
+    CompoundOperation, Latency, Operation, RECENT_MAX, Recorded, Stages, Statistics, VERSION,
+    unix_time,
 };
 use steadfast_durability::IntentLogKeeper;
 use steadfast_engine::{Engine, Transport};
 use steadfast_posixfs::Storage;
-use steadfast_runtime::{Latencies, Observer, OperationStatistics, RecordedCall, StageTimes};
+use steadfast_runtime::{
+    CompoundStatistics, Latencies, Observer, OperationStatistics, RecordedCall, StageTimes,
+};
 
 use super::log::figures;
 
@@ -55,6 +58,11 @@ pub(super) fn statistics(
         server,
         log: log.map(|keeper| figures(&keeper.status())),
         operations: observer.operation_statistics().iter().map(operation).collect(),
+        compound_operations: observer
+            .compound_statistics()
+            .iter()
+            .map(compound_operation)
+            .collect(),
         recent: recorded.iter().map(recorded_call).collect(),
     }
 }
@@ -76,6 +84,16 @@ fn operation(counted: &OperationStatistics) -> Operation {
         stable: latency(&[&counted.stable]),
         sampled_calls: counted.sampled_calls,
         stages: stages(&counted.stages),
+    }
+}
+
+fn compound_operation(counted: &CompoundStatistics) -> CompoundOperation {
+    CompoundOperation {
+        number: counted.operation.number(),
+        name: counted.operation.name().to_owned(),
+        calls: counted.calls,
+        errors: counted.errors,
+        execution: latency(&[&counted.times]),
     }
 }
 
@@ -116,6 +134,7 @@ fn recorded_call(call: &RecordedCall) -> Recorded {
         procedure: name.procedure,
         name: name.procedure_name.to_owned(),
         is_error: call.is_error,
+        operations: call.operations.iter().map(|one| one.name().to_owned()).collect(),
         client: call.client.to_string(),
         transport: match call.transport {
             Transport::Tcp => "tcp".to_owned(),

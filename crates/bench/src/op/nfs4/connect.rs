@@ -2,27 +2,31 @@
 
 use std::net::TcpStream;
 
-use steadfast_client::RpcConnection;
-use steadfast_client::nfs4::{ClientSettings, Nfs4Client, Session4, Slot, patiently4};
+use steadfast_client::nfs4::{
+    ACCESS_BOTH, ACCESS_READ, ClientSettings, Nfs4Client, Opening4, Session4, Slot,
+    WANT_NO_DELEGATION, patiently4,
+};
+use steadfast_client::{FileHandle, RpcConnection};
 use steadfast_wire::nfs4::StateId4;
 
 use super::Objects;
 use crate::error::BenchError;
 use crate::op::tree::object_name;
 use crate::op::{Load, Operation};
+use crate::place4::connect_over;
 use crate::setup::CALL_TIMEOUT;
 
 /// Operations of the longest request.
 const OPERATIONS_MAX: u32 = 8;
 /// Bytes that a reply has beside the data of READ, or the entries of READDIR.
-const REPLY_OVERHEAD_BYTES: u32 = 256;
+const REPLY_OVERHEAD_BYTES: u32 = 512;
 
 /// A client that has a session.
 #[derive(Debug)]
 pub(super) struct Connected {
     pub(super) session: Session4,
-    /// Of READ: what it has opened, by object.
-    pub(super) stateids: Vec<StateId4>,
+    /// What it keeps open. For READ all objects, for WRITE and LOCK its own.
+    pub(super) opened: Vec<(FileHandle, StateId4)>,
 }
 
 impl Connected {
@@ -30,36 +34,42 @@ impl Connected {
     pub(super) fn make(
         load: &Load,
         objects: &Objects,
+        client_number: usize,
         stream: &TcpStream,
     ) -> Result<Self, BenchError> {
         let settings = ClientSettings {
             slots: load.depth as u32,
             transfer_bytes_max: reply_bytes(load).max(64 << 10),
             operations_max: OPERATIONS_MAX,
+            minor_version: load.nfs.minor(),
             ..ClientSettings::default()
         };
         let identity = load.target.identity.clone();
-        let connecting = BenchError::client("connecting over NFSv4.1");
         blocking(stream, |connection| {
-            let mut client =
-                Nfs4Client::connect(connection, identity, &settings).map_err(connecting)?;
+            let mut client = connect_over(connection, &identity, &settings)?;
             check_channel(load, client.session())?;
-            let mut stateids = Vec::new();
-            if let Operation::Read { .. } = load.operation {
-                for (index, object) in objects.all.iter().enumerate() {
-                    let name = object_name(index);
-                    let opened = patiently4(CALL_TIMEOUT, || {
-                        client.open_for_reading(&objects.directory, &name)
-                    });
-                    let opened =
-                        opened.map_err(BenchError::client("opening the files to be read"))?;
-                    if opened.handle != object.handle {
-                        return Err(BenchError::broken("open", "another handle than of LOOKUP"));
-                    }
-                    stateids.push(opened.stateid);
+            let keeps = match load.operation {
+                Operation::Read { .. } => 0..objects.all.len(),
+                Operation::Write { .. } | Operation::WriteCommit { .. } | Operation::LockUnlock => {
+                    client_number..client_number + 1
                 }
+                _ => 0..0,
+            };
+            let mut opened = Vec::new();
+            for index in keeps {
+                let name = object_name(index);
+                let is_read = matches!(load.operation, Operation::Read { .. });
+                let access = if is_read { ACCESS_READ } else { ACCESS_BOTH };
+                let share_access = access | WANT_NO_DELEGATION;
+                let opening = Opening4 { share_access, ..Opening4::existing(&name) };
+                let file = patiently4(CALL_TIMEOUT, || client.open(&objects.directory, &opening));
+                let file = file.map_err(BenchError::client("opening files"))?;
+                if objects.all.get(index).is_none_or(|object| object.handle != file.handle) {
+                    return Err(BenchError::broken("open", "another handle than of LOOKUP"));
+                }
+                opened.push((file.handle, file.stateid));
             }
-            Ok(Self { session: client.into_parts().1, stateids })
+            Ok(Self { session: client.into_parts().1, opened })
         })
     }
 
@@ -77,8 +87,8 @@ impl Connected {
     pub(super) fn end(
         mut self,
         load: &Load,
-        objects: &Objects,
         slots: impl Iterator<Item = Slot>,
+        left: &Left,
         stream: &TcpStream,
     ) -> Result<(), BenchError> {
         for slot in slots {
@@ -87,19 +97,32 @@ impl Connected {
         let identity = load.target.identity.clone();
         blocking(stream, |connection| {
             let mut client = Nfs4Client::with_session(connection, identity, self.session);
-            for (object, stateid) in objects.all.iter().zip(self.stateids) {
-                patiently4(CALL_TIMEOUT, || client.close(&object.handle, stateid))
-                    .map_err(BenchError::client("closing the files that were read"))?;
+            for (file, stateid, range) in &left.locked {
+                patiently4(CALL_TIMEOUT, || client.unlock(file, *stateid, *range))
+                    .map_err(BenchError::client("unlocking at the end"))?;
+            }
+            for (file, stateid) in self.opened.iter().chain(&left.opened) {
+                patiently4(CALL_TIMEOUT, || client.close(file, *stateid))
+                    .map_err(BenchError::client("closing files at the end"))?;
             }
             client.destroy().map_err(BenchError::client("ending a session")).map(drop)
         })
     }
 }
 
-/// Bytes of the largest reply's data or entries.
+/// What calls that were not followed by their second ones have left.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    pub(super) opened: Vec<(FileHandle, StateId4)>,
+    pub(super) locked: Vec<(FileHandle, StateId4, (u64, u64))>,
+}
+
+/// Bytes of the largest request's or reply's data or entries.
 fn reply_bytes(load: &Load) -> u32 {
     match load.operation {
         Operation::Read { size }
+        | Operation::Write { size, .. }
+        | Operation::WriteCommit { size }
         | Operation::Readdir { size }
         | Operation::Readdirplus { size } => size,
         _ => 0,
@@ -108,10 +131,10 @@ fn reply_bytes(load: &Load) -> u32 {
 
 /// What the server grants must do for the calls.
 fn check_channel(load: &Load, session: &Session4) -> Result<(), BenchError> {
-    let granted = session.fore.maxresponsesize;
+    let granted = session.fore.maxresponsesize.min(session.fore.maxrequestsize);
     if granted < reply_bytes(load).saturating_add(REPLY_OVERHEAD_BYTES) {
         return Err(BenchError::Usage(format!(
-            "the server grants replies of {granted} bytes: too few for {}",
+            "the server grants requests and replies of {granted} bytes: too few for {}",
             load.operation
         )));
     }
@@ -125,7 +148,7 @@ fn blocking<R>(
 ) -> Result<R, BenchError> {
     stream.set_nonblocking(false)?;
     let connection = RpcConnection::over(stream.try_clone()?, CALL_TIMEOUT)
-        .map_err(BenchError::client("connecting over NFSv4.1"))?;
+        .map_err(BenchError::client("connecting over NFSv4"))?;
     let outcome = work(connection);
     stream.set_nonblocking(true)?;
     outcome

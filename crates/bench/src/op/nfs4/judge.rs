@@ -17,7 +17,7 @@ use crate::replies::{self, LongData, NEVER_WRITTEN};
 const READ_RIGHT: u32 = 0x1;
 
 /// What is wrong with a reply.
-enum Complaint {
+pub(super) enum Complaint {
     /// It cannot be read, or an operation failed.
     Client(ClientError),
     Promise(String),
@@ -37,7 +37,7 @@ impl From<&str> for Complaint {
 
 impl Complaint {
     /// The complaint about this kind of call.
-    fn about(self, operation: &str) -> BenchError {
+    pub(super) fn about(self, operation: &str) -> BenchError {
         match self {
             Self::Client(ClientError::Operation(failure)) => {
                 BenchError::FailedCompound { operation: operation.to_owned(), failure }
@@ -48,13 +48,14 @@ impl Complaint {
     }
 
     /// Whether the server only says that the call is to be made again later.
-    fn is_delay(&self) -> bool {
-        matches!(self, Self::Client(error) if error.status4() == Some(NfsStat4::Delay))
+    pub(super) fn is_delay(&self) -> bool {
+        let later = [Some(NfsStat4::Delay), Some(NfsStat4::Grace)];
+        matches!(self, Self::Client(error) if later.contains(&error.status4()))
     }
 }
 
 /// Reads SEQUENCE's result, which must be of this slot's request; the slot moves on.
-fn sequence(
+pub(super) fn sequence(
     reply: &mut CompoundReply<'_>,
     session: [u8; 16],
     slot: &mut Slot,
@@ -173,6 +174,11 @@ impl Calls4 {
             }
             Operation::Readdir { .. } | Operation::Readdirplus { .. } => {
                 lists(operation, &reply.listing()?)?;
+            }
+            Operation::Fsstat | Operation::Fsinfo | Operation::Pathconf => {
+                if reply.attributes()?.told().is_empty() {
+                    return Err("GETATTR told nothing of the file system".into());
+                }
             }
             _ => is_of(&reply.attributes()?, object, "GETATTR")?,
         }

@@ -1,15 +1,16 @@
-//! The operations that read, over NFSv4.1: a session a connection, a slot a call in flight.
+//! Over NFSv4: a session a connection, a slot a call in flight.
 //!
-//! The tree is made over NFSv3. `objects` finds it again over NFSv4.1, since a handle of one
-//! version means nothing to the other; `connect` makes the sessions; `judge` reads replies.
+//! The tree is made over NFSv3. `objects` finds it again over NFSv4, since a handle of one
+//! version means nothing to the other; `connect` makes the sessions. [`Calls4`] makes calls that only read, and `judge`
+//! reads their replies; `changing` makes those that change, open or lock something.
 
+mod changing;
 mod connect;
 mod judge;
 mod objects;
 
 use std::net::TcpStream;
 use std::ops::Range;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use steadfast_client::CallTemplate;
@@ -24,81 +25,33 @@ use crate::drive::{Script, Verdict};
 use crate::error::BenchError;
 use crate::records::Outbox;
 use crate::replies::LongData;
-use connect::Connected;
+pub(super) use changing::Changes4;
+use connect::{Connected, Left};
 pub(super) use objects::Objects;
 
-/// What is made over NFSv4.1.
-pub const NFS4_OPERATIONS: &str =
-    "null, getattr, lookup, access, readlink, read, readdir, readdirplus";
 /// Rights that Linux asks for of a file: reading, changing, extending, executing.
 const FILE_RIGHTS: u32 = 0x2d;
 /// What READDIR asks for when it does not ask for everything.
 const NAMES_ONLY: Bitmap4 = Bitmap4::of(&[Attribute4::RdattrError, Attribute4::MountedOnFileId]);
+/// What Linux asks for in the places of FSSTAT, FSINFO and PATHCONF.
+const SPACE: Bitmap4 = Bitmap4::of(&[
+    Attribute4::FilesAvail,
+    Attribute4::FilesFree,
+    Attribute4::FilesTotal,
+    Attribute4::SpaceAvail,
+    Attribute4::SpaceFree,
+    Attribute4::SpaceTotal,
+]);
+const LIMITS: Bitmap4 = Bitmap4::of(&[
+    Attribute4::LeaseTime,
+    Attribute4::MaxFileSize,
+    Attribute4::MaxRead,
+    Attribute4::MaxWrite,
+    Attribute4::TimeDelta,
+]);
+const NAMES: Bitmap4 = Bitmap4::of(&[Attribute4::MaxLink, Attribute4::MaxName]);
 /// Bytes of a stateid's seqid and other.
 const STATEID_BYTES: usize = 16;
-
-/// A version of NFS.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NfsVersion {
-    /// NFSv3 (RFC 1813).
-    #[default]
-    V3,
-    /// NFSv4.1 (RFC 8881).
-    V4_1,
-}
-
-impl NfsVersion {
-    /// As it is written: 3 or 4.1.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::V3 => "3",
-            Self::V4_1 => "4.1",
-        }
-    }
-
-    /// Makes sure that a kind of call can be made over it.
-    ///
-    /// # Errors
-    /// When it cannot.
-    pub fn check(self, operation: Operation) -> Result<(), BenchError> {
-        let known = matches!(
-            operation,
-            Operation::Null
-                | Operation::Getattr
-                | Operation::Lookup
-                | Operation::Access
-                | Operation::Readlink
-                | Operation::Read { .. }
-                | Operation::Readdir { .. }
-                | Operation::Readdirplus { .. }
-        );
-        if self == Self::V3 || known {
-            return Ok(());
-        }
-        let name = operation.name();
-        Err(BenchError::Usage(format!(
-            "{name} cannot be measured over NFSv4.1, only what reads: {NFS4_OPERATIONS}"
-        )))
-    }
-}
-
-impl std::fmt::Display for NfsVersion {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for NfsVersion {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "3" => Ok(Self::V3),
-            "4.1" => Ok(Self::V4_1),
-            _ => Err("write 3 or 4.1".to_owned()),
-        }
-    }
-}
 
 /// A request that is built once, and where in its record is what differs each time.
 struct Template {
@@ -148,7 +101,7 @@ fn templates(load: &Load, objects: &Objects) -> Vec<Template> {
     // Where SEQUENCE's arguments are: behind its number.
     let sequence_after = Compound::new().len_bytes() + 4;
     let template = |(index, object): (usize, &objects::Object)| {
-        let compound = Compound::new().sequence(&sequence);
+        let compound = Compound::new().of_minor_version(load.nfs.minor()).sequence(&sequence);
         let (compound, stateid_after) = match load.operation {
             Operation::Lookup => {
                 let compound = compound.put(&objects.directory).lookup(&object_name(index));
@@ -171,6 +124,9 @@ fn templates(load: &Load, objects: &Objects) -> Vec<Template> {
                 };
                 (compound.put(&object.handle).op(Op4::ReadDir, &arguments), 0)
             }
+            Operation::Fsstat => (compound.put(&object.handle).attributes(SPACE), 0),
+            Operation::Fsinfo => (compound.put(&object.handle).attributes(LIMITS), 0),
+            Operation::Pathconf => (compound.put(&object.handle).attributes(NAMES), 0),
             _ => (compound.put(&object.handle).attributes(LINUX_ATTRIBUTES), 0),
         };
         let call = CallTemplate::new(COMPOUND, identity, &compound.arguments(), 0);
@@ -215,10 +171,11 @@ impl Script for Calls4 {
         if self.load.operation == Operation::Null {
             return Ok(());
         }
-        let mut connected = Connected::make(&self.load, &self.objects, stream)?;
+        let number = self.clients.start + client;
+        let mut connected = Connected::make(&self.load, &self.objects, number, stream)?;
         let lanes = self.lanes.iter_mut().skip(client * self.load.depth);
         for lane in lanes.take(self.load.depth) {
-            lane.slot = Some(connected.take_slot(self.clients.start + client)?);
+            lane.slot = Some(connected.take_slot(number)?);
         }
         if let Some(place) = self.connected.get_mut(client) {
             *place = Some(connected);
@@ -232,7 +189,7 @@ impl Script for Calls4 {
         };
         let lanes = self.lanes.iter_mut().skip(client * self.load.depth);
         let slots = lanes.take(self.load.depth).filter_map(|lane| lane.slot.take());
-        connected.end(&self.load, &self.objects, slots, stream)
+        connected.end(&self.load, slots, &Left::default(), stream)
     }
 
     fn call(
@@ -262,7 +219,7 @@ impl Script for Calls4 {
         if let Operation::Read { size } = self.load.operation {
             let places = (self.objects.file_bytes / u64::from(size)).max(1) as usize;
             own.offset = self.random.below(places) as u64 * u64::from(size);
-            if let Some(StateId4 { seqid, other }) = connected.stateids.get(choice) {
+            if let Some((_, StateId4 { seqid, other })) = connected.opened.get(choice) {
                 patch(template.stateid_at, &seqid.to_be_bytes());
                 patch(template.stateid_at + 4, other);
             }
@@ -282,30 +239,5 @@ impl Script for Calls4 {
         bytes: usize,
     ) -> Result<LongData, BenchError> {
         self.judge_long(lane, head, bytes)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_changes_or_does_not_exist_is_refused() {
-        for text in ["read:4096", "null", "readdirplus"] {
-            NfsVersion::V4_1.check(text.parse().unwrap()).unwrap();
-        }
-        for text in ["write", "create", "setattr", "commit", "fsstat", "pathconf"] {
-            let operation = text.parse().unwrap();
-            NfsVersion::V3.check(operation).unwrap();
-            let error = NfsVersion::V4_1.check(operation).unwrap_err().to_string();
-            assert!(error.starts_with(text) && error.contains(NFS4_OPERATIONS), "{error}");
-        }
-        for name in NFS4_OPERATIONS.split(", ") {
-            NfsVersion::V4_1.check(name.parse().unwrap()).unwrap();
-        }
-        for version in [NfsVersion::V3, NfsVersion::V4_1] {
-            assert_eq!(version.to_string().parse(), Ok(version));
-        }
-        assert!("4".parse::<NfsVersion>().is_err());
     }
 }
