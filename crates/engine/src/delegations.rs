@@ -63,7 +63,9 @@ impl<'a> Call<'a> {
         match dir.storage.lookup(&caller, &dir.handle, name).result {
             Ok(entry) => self.begin_change_beside(dir, &entry.handle, by).map(Some),
             // The call itself finds out what is to be told.
-            Err(_) => Ok(None),
+            Err(FsError::NotFound | FsError::NotDirectory | FsError::AccessDenied) => Ok(None),
+            // There may be something, and the call may find it.
+            Err(error) => Err(error),
         }
     }
 

@@ -52,7 +52,6 @@ mod reply_cache;
 mod rpcbind;
 mod shared;
 mod state_keeper;
-mod unsynced;
 mod verdict;
 mod waiting;
 mod waits;
@@ -145,11 +144,9 @@ impl Engine {
     }
 
     /// Goes on with what clients had opened and locked at another process of the same instance, and
-    /// keeps that from now on. To be called before anybody is served. Then the file systems of
-    /// [`Engine::unsynced_shares`] are to be made stable.
+    /// keeps that from now on. To be called before anybody is served.
     pub fn keep_state(&mut self, now_ms: u64, image: StateImage, keeper: Arc<dyn StateKeeper>) {
         let state = &self.shared.state;
-        self.shared.unsynced.begin(&image);
         state.restore(now_ms, image);
         self.shared.note_locks_left();
         state.begin_keeping();

@@ -129,6 +129,7 @@ impl Shared {
                 return;
             }
             self.keep_state();
+            let effects = self.of_delegations(now_ms, effects);
             // Whose locks they were must not reclaim them: that has to be stable first.
             if !self.keep_records() {
                 self.state.put_back_effects(effects);
@@ -143,14 +144,7 @@ impl Shared {
                         self.tell_of_free_lock(now_ms, client, owner, handle);
                         continue;
                     }
-                    Effect::Recall { client, id, file, handle, not_before_ms } => {
-                        self.recall((now_ms, not_before_ms), client, id, file, handle);
-                        continue;
-                    }
-                    Effect::Returned { file } => {
-                        self.delegation_is_returned(&file);
-                        continue;
-                    }
+                    Effect::Recall { .. } | Effect::Returned { .. } => continue,
                 };
                 let grant = Grant { host, file, owner, range, kind };
                 let Ok(note) = Note::decode(&mut Reader::new(&bytes)) else { continue };
@@ -162,6 +156,22 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// Carries out the effects that are of delegations, and gives back the others. They do not wait for
+    /// the records of clients.
+    fn of_delegations(&self, now_ms: u64, effects: Vec<Effect>) -> Vec<Effect> {
+        let mut others = Vec::with_capacity(effects.len());
+        for effect in effects {
+            match effect {
+                Effect::Recall { client, id, file, handle, not_before_ms } => {
+                    self.recall((now_ms, not_before_ms), client, id, file, handle);
+                }
+                Effect::Returned { file } => self.delegation_is_returned(&file),
+                other => others.push(other),
+            }
+        }
+        others
     }
 
     /// A local process was quicker than a grant of which the host does not know yet: it goes on waiting.

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use steadfast_shares::Authority;
-use steadfast_state::{FileKey, State};
+use steadfast_state::State;
 
 use crate::callback::Callbacks;
 use crate::delegations::Delegations;
@@ -21,8 +21,7 @@ use crate::record_keeper::RecordKeeper;
 use crate::rpcbind::counts::CallCounts;
 use crate::rpcbind::transports::Transports;
 use crate::state_keeper::StateKeeper;
-use crate::unsynced::Unsynced;
-use crate::waits::{WaitFor, Waits};
+use crate::waits::Waits;
 use crate::wire_handle::HandleSealer;
 
 /// What an engine is made of.
@@ -71,8 +70,6 @@ pub(crate) struct Shared {
     pub(crate) state_keeper: Option<Arc<dyn StateKeeper>>,
     /// Where it is kept who has state, if it is.
     pub(crate) record_keeper: Option<Arc<dyn RecordKeeper>>,
-    /// What the process before this one has not made stable.
-    pub(crate) unsynced: Unsynced,
     /// If NFSv4 is served.
     pub(crate) nfs4: Option<Nfs4>,
     /// Who sends calls to clients.
@@ -105,7 +102,6 @@ impl Shared {
             local_locks: LocalLocks::default(),
             state_keeper: None,
             record_keeper: None,
-            unsynced: Unsynced::default(),
             nfs4,
             outbound: OnceLock::new(),
             callbacks: Callbacks::default(),
@@ -125,13 +121,6 @@ impl Shared {
     pub(crate) fn optional_versions_over(&self, transport: Transport) -> OptionalVersions {
         let OptionalVersions { nfs2, nfs4 } = self.optional_versions();
         OptionalVersions { nfs2, nfs4: nfs4 && transport == Transport::Tcp }
-    }
-
-    /// Clients have given back something of a file, or lost it: calls that waited for that are executed
-    /// again. To be called after the state has it so.
-    #[expect(dead_code, reason = "there are no delegations yet")]
-    pub(crate) fn wake(&self, file: &FileKey) {
-        self.waits.wake(&WaitFor::File(*file));
     }
 
     /// Keeps what was noted of the state: to be called before a client is told of it.

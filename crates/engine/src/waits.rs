@@ -30,6 +30,8 @@ use steadfast_vfs::FsError;
 use crate::call::Call;
 use crate::host::Room;
 
+/// A COMPOUND with more bytes of results does not wait: they are kept with it.
+const RESULTS_BYTES_MAX: usize = 16 << 10;
 /// Calls of one client that wait for other clients at the most.
 const CALLS_OF_CLIENT_MAX: usize = 64;
 /// The same for names: nobody has to answer them with calls.
@@ -239,6 +241,8 @@ pub(crate) struct CallWait {
     registered: Option<Wait>,
     stage: Stage,
     judgements: u8,
+    /// Bytes of the results before the operation, which are kept with the call.
+    pub(crate) results_bytes: usize,
     /// If the call is one of a session.
     pub(crate) session: Option<InSession>,
 }
@@ -300,6 +304,9 @@ impl Call<'_> {
     fn register(&mut self, what: WaitFor) {
         self.wait.registered = None;
         if self.wait.judgements == JUDGEMENTS_MAX {
+            return;
+        }
+        if self.wait.results_bytes > RESULTS_BYTES_MAX {
             return;
         }
         // What has promised something cannot wait for anything else.

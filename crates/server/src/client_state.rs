@@ -1,6 +1,5 @@
 //! What clients had opened and locked when the process before this one ended.
 
-use std::fs::File;
 use std::sync::Arc;
 
 use steadfast_durability::{FoundState, StateImageFile};
@@ -63,36 +62,10 @@ impl ClientState {
                 image.stateids()
             );
         }
-        engine.keep_state(0, image, Arc::new(file));
-    }
-}
-
-/// Makes stable what requests have done that were under way when the process before was killed: they are
-/// answered then. Each file system has a thread of its own, so that one that hangs holds up nobody else.
-pub(crate) fn make_stable(engine: &Arc<Engine>) {
-    let exports = engine.exports();
-    for id in engine.unsynced_shares() {
-        let share = exports.by_id(id).map(|export| Arc::clone(&export.share));
-        let Some(share) = share else {
-            engine.share_is_synced(id);
-            continue;
-        };
-        let engine = Arc::clone(engine);
-        let sync = move || {
-            let directory = share.directory();
-            let synced = File::open(directory)
-                .and_then(|directory| rustix::fs::syncfs(directory).map_err(Into::into));
-            if let Err(error) = synced {
-                tracing::error!(
-                    "{}: what clients had changed when the server was killed cannot be flushed: {error}; \
-                     some of it may be lost though it was acknowledged",
-                    directory.display()
-                );
-            }
-            engine.share_is_synced(id);
-        };
-        if let Err(error) = std::thread::Builder::new().name("sync".to_owned()).spawn(sync) {
-            tracing::error!("no thread can be started that flushes a file system: {error}");
+        if image.has_unstable() {
+            // Requests that were under way are answered when they come again, as far as they were done.
+            rustix::fs::sync();
         }
+        engine.keep_state(0, image, Arc::new(file));
     }
 }

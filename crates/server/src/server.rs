@@ -424,9 +424,7 @@ fn engine(
     let nsm = Nsm::open(&state.path, clients.is_lost)?;
     clients.keep(&mut engine);
     records.keep(&mut engine)?;
-    let engine = Arc::new(engine);
-    crate::client_state::make_stable(&engine);
-    Ok((engine, nsm))
+    Ok((Arc::new(engine), nsm))
 }
 
 /// Hosts that have lost their locks may take them again before anybody else gets one. It is one grace

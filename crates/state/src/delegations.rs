@@ -44,6 +44,9 @@ const ASKED_AGAIN_MS: u64 = 10_000;
 /// A delegation is not recalled before this time has passed since it was granted, in ms: the reply that
 /// grants it has to come first.
 const REPLIED_MS: u64 = 1_000;
+/// Leases for which a delegation is kept whose holder could not be told of the recall yet, though it has
+/// connections for that.
+const UNSENT_LEASES: u64 = 5;
 /// Clients with expired leases that one judgement names.
 const EXPIRED_MAX: usize = 64;
 
@@ -389,9 +392,10 @@ impl State {
                 if expired.len() < EXPIRED_MAX {
                     expired.push(Arc::clone(&held.client));
                 }
-                continue;
+            } else {
+                is_held = true;
             }
-            is_held = true;
+            // Also of one that expires: it may not be able to, while it has a request under way.
             self.begin_recall(held, file, toucher.now_ms);
         }
         if is_held || !expired.is_empty() {
@@ -663,8 +667,13 @@ impl State {
                 let Some(held) = shard.find_mut(&file, number) else { continue };
                 let Some(recall) = &mut held.recall else { continue };
                 let is_expired = held.client.silent_ms(now_ms) > lease_ms;
-                let asked_ms = recall.sent_ms.unwrap_or(recall.since_ms);
-                let is_over = now_ms.saturating_sub(asked_ms) > lease_ms;
+                // A client that could be told, and was not yet, keeps it for longer.
+                let (from_ms, leases) = match recall.sent_ms {
+                    Some(sent_ms) => (sent_ms, 1),
+                    None if held.client.has_callback_path() => (recall.since_ms, UNSENT_LEASES),
+                    None => (recall.since_ms, 1),
+                };
+                let is_over = now_ms.saturating_sub(from_ms) > lease_ms.saturating_mul(leases);
                 if !is_expired && !is_over {
                     left.push((file, number));
                     if recall.is_answered || now_ms < recall.tried_ms + ASKED_AGAIN_MS {

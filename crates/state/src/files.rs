@@ -346,7 +346,12 @@ impl Files {
             Holders::Many(holders) => (None, Some(holders)),
         };
         let mut holders = one.into_iter().chain(many.into_iter().flat_map(ByNumber::values));
-        let is_open = holders.any(|holder| is_other(&holder.client) && conflicts(holder.share));
+        // A client that has the file open to write too would take each lock of it by a delegation to read.
+        let is_open = holders.any(|holder| {
+            let is_writing = holder.share.access.contains(ShareAccess::WRITE);
+            let is_own_conflict = kind == DelegationKind::Read && is_writing;
+            if is_other(&holder.client) { conflicts(holder.share) } else { is_own_conflict }
+        });
         let locks = file.locks.as_ref();
         let is_locked = locks.is_some_and(|locks| {
             let mut writing = locks.held().chain(locks.waited_for());

@@ -295,12 +295,6 @@ impl Session {
         })
     }
 
-    /// What this request had done when the process before this one was killed, if that may not be stable.
-    /// To be asked before it begins.
-    pub fn unstable_of(&self, request: &Sequence) -> Option<Arc<[u8]>> {
-        self.slot(request.slot)?.unstable_of(request.sequence, request.digest)
-    }
-
     fn slot(&self, slot: u32) -> Option<&Slot> {
         self.slots.get(usize::try_from(slot).ok()?)
     }

@@ -208,14 +208,6 @@ impl Slot {
         is_same.then(|| Arc::clone(&under_way.done))
     }
 
-    /// What this request had done when the process before this one ended, if that may not be stable.
-    pub(crate) fn unstable_of(&self, sequence: u32, digest: u64) -> Option<Arc<[u8]>> {
-        let under_way = self.under_way.lock();
-        let under_way = under_way.as_ref().filter(|under_way| under_way.is_unstable)?;
-        let is_same = (under_way.sequence, under_way.digest) == (sequence, folded(digest));
-        is_same.then(|| Arc::clone(&under_way.done))
-    }
-
     /// Judges a request, and gives it the slot if it is new.
     pub(crate) fn begin(&self, sequence: u32, digest: u64) -> Result<Begun, StateError> {
         let digest = folded(digest);

@@ -259,7 +259,7 @@ impl Calls {
     fn judge(&mut self, lane: usize, r: &mut Reader<'_>) -> Result<(), Complaint> {
         let Some(slot) = self.slots.get_mut(lane) else { return Ok(()) };
         match self.operation {
-            Operation::Null => {}
+            Operation::Null | Operation::OpenClose | Operation::LockUnlock => {}
             Operation::Getattr => {
                 if replies::attributes(r)?.file_type != 1 {
                     return Err("a file is no file any more".into());
@@ -312,9 +312,7 @@ impl Calls {
             Operation::Commit => {
                 let verifier = replies::committed(r)?;
                 self.promises.note_verifier(verifier);
-            }
-            // NFSv3 has none.
-            Operation::OpenClose | Operation::LockUnlock => {}
+            } // NFSv3 has none.
         }
         at_end(r)
     }

@@ -393,17 +393,17 @@ impl Run<'_> {
     fn make(&mut self, name: &[u8], kind: Kind, attributes: &Fattr4<'_>) -> Result<(), NfsStat4> {
         let directory = self.current.to_be_bytes();
         self.current = self.state.make(NfsFh3(&directory), name, kind).map_err(of_3)?;
-        self.set(attributes)
+        self.set(attributes);
+        Ok(())
     }
 
-    fn set(&mut self, attributes: &Fattr4<'_>) -> Answer {
+    fn set(&mut self, attributes: &Fattr4<'_>) {
         assert_eq!(attributes.attrmask, Bitmap4::of(&[Attribute4::Mode]));
         let mode = u32::from_be_bytes(attributes.attr_vals.try_into().unwrap());
         let set = steadfast_client::Settings::mode(mode).0;
         if self.state.fault != Fault::IgnoresSetattr {
             self.state.set(self.current, &set);
         }
-        Ok(())
     }
 
     fn change(&mut self, op: Op4, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
@@ -445,7 +445,7 @@ impl Run<'_> {
             }
             Op4::SetAttr => {
                 let asked: SetAttr4Args<'_> = args(r)?;
-                self.set(&asked.obj_attributes)?;
+                self.set(&asked.obj_attributes);
                 asked.obj_attributes.attrmask.encode(w);
             }
             Op4::Write => {

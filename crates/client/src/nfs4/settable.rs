@@ -119,7 +119,7 @@ mod tests {
         };
         let mut bytes = Vec::new();
         settings.encode().fattr().encode(&mut Writer::new(&mut bytes));
-        let expected = b"\0\0\0\x02\0\0\0\x10\0\x41\0\x12\0\0\0\x2c\
+        let expected = b"\0\0\0\x02\0\0\0\x10\0\x41\0\x12\0\0\0\x28\
             \0\0\0\0\0\0\0\x05\0\0\x01\xa0\0\0\0\x017\0\0\0\
             \0\0\0\0\
             \0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\x03";

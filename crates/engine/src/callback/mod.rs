@@ -417,8 +417,12 @@ impl Shared {
             }
             // The client may be executing it since it was sent first: its sequence id is used.
             Ok(Answer::NotSequenced(NfsStat4::Delay)) if call.attempts > 1 => {
-                let call = InFlight { sent: None, ..call };
-                self.callbacks.change(|table| table.in_flight.insert(header.xid, call));
+                if call.notice.is_useless(&self.state, now_ms) {
+                    session.end_callback(number, CallbackEnd::Unknown);
+                } else {
+                    let call = InFlight { sent: None, ..call };
+                    self.callbacks.change(|table| table.in_flight.insert(header.xid, call));
+                }
             }
             Ok(Answer::NotSequenced(NfsStat4::Delay)) => {
                 not_sequenced();

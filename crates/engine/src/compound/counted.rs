@@ -24,7 +24,7 @@ impl CompoundOperation {
 
     /// That of a row of the table.
     pub(crate) fn of(number: Op4) -> Self {
-        let index = (number as u32).checked_sub(BEFORE_FIRST).unwrap_or(0);
+        let index = (number as u32).saturating_sub(BEFORE_FIRST);
         Self(if index <= u32::from(KNOWN) { index as u8 } else { 0 })
     }
 

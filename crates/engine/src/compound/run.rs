@@ -277,6 +277,7 @@ impl<'a> Run<'_, 'a> {
             w.u32(NfsStat4::Ok as u32);
             self.call.lacks_room = None;
             self.call.wait.reset();
+            self.call.wait.results_bytes = reply.bytes.len();
             let before = (self.progress.current, self.progress.saved);
             self.op_at = result_at - self.place.operations_at();
             let result = match (number, row) {

@@ -98,16 +98,6 @@ impl<'a> UnderWay<'a> {
         Self::decode(bytes).is_some_and(|known| known.done > operation || !known.is_kept())
     }
 
-    /// The shares whose objects a run had as the current and the saved one.
-    pub(crate) fn shares(bytes: &'a [u8]) -> impl Iterator<Item = ShareId> {
-        let known = Self::decode(bytes);
-        let places = known.map(|known| [known.current, known.saved]);
-        places.into_iter().flatten().filter_map(|place| match place.object? {
-            Object::Stored(share, _) => Some(share),
-            Object::Node(_) => None,
-        })
-    }
-
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut to = Vec::with_capacity(self.results.len() + self.told.len() + 160);
         to.extend_from_slice(&self.done.to_le_bytes());

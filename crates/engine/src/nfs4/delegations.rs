@@ -79,6 +79,15 @@ pub(super) fn claimed(kind: u32) -> Result<Option<DelegationKind>, NfsStat4> {
     }
 }
 
+/// What of the wishes can be for the current file. May have to look at the file.
+pub(super) fn possible(run: &mut Run<'_, '_>, wanted: Wanted) -> Result<Wanted, NfsStat4> {
+    let is_to_write = wanted.kind == Some(DelegationKind::Write) && run.minor_version > 0;
+    if is_to_write && run.nfs4.state.has_delegations() && has_set_id(run)? {
+        return Ok(Wanted { kind: None, why: NO_WRITING, ..wanted });
+    }
+    Ok(wanted)
+}
+
 /// Delegates the current file, which the client has just opened, if that can be.
 pub(super) fn delegate(
     run: &mut Run<'_, '_>,
@@ -94,9 +103,6 @@ pub(super) fn delegate(
     let Some(kind) = wanted.kind else { return Ok(none(wanted.why)) };
     if !run.nfs4.state.has_delegations() {
         return Ok(none(RESOURCE));
-    }
-    if kind == DelegationKind::Write && has_set_id(run)? {
-        return Ok(none(NO_WRITING));
     }
     Ok(match grant(run, client, file, kind, false)? {
         Ok(granted) => granted,
@@ -145,7 +151,6 @@ fn grant(
 fn has_set_id(run: &mut Run<'_, '_>) -> Result<bool, NfsStat4> {
     let (call, target) = run.stored(NfsStat4::IsDir)?;
     let attr = call.read(target, |caller| target.storage.attributes(caller, &target.handle));
-    // The file is open: nothing of that may fail any more.
     Ok(attr.map_or(true, |attr| attr.mode & SET_ID_BITS != 0))
 }
 

@@ -331,6 +331,8 @@ fn open(
     let (_, target) = run.stored(NfsStat4::IsDir)?;
     let file = file_key(target);
     let request = steadfast_state::Open { owner: arguments.owner, file, access, deny };
+    // State is not noted while a disk is waited for.
+    let wanted = delegations::possible(run, wanted)?;
     run.begin_state();
     let mut id = state.open(client, &request).map_err(|error| {
         if error == StateError::Recalling {

@@ -84,18 +84,7 @@ impl Request {
     }
 
     /// Asks for the slot.
-    ///
-    /// # Errors
-    /// `Delay` if what the request has done before a kill is not stable yet; as
-    /// [`steadfast_state::Session::begin`].
     pub(crate) fn begin(&self, run: &Run<'_, '_>) -> Result<Begun, NfsStat4> {
-        let unsynced = &run.call.shared.unsynced;
-        if unsynced.has_some()
-            && let Some(under_way) = self.session.unstable_of(&self.sequence)
-            && unsynced.has_of(&under_way)
-        {
-            return Err(NfsStat4::Delay);
-        }
         let begun = self.session.begin(run.call.now_ms, &self.sequence).or_status()?;
         let mut told = Told { arguments: self.arguments, told: self.session.told() };
         let client = self.session.client();

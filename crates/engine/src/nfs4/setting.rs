@@ -14,6 +14,9 @@ use crate::call::Target;
 use crate::compound::{Op, Run};
 use crate::reply::ReplyBuffer;
 
+/// Set-user-ID, set-group-ID, and the sticky bit.
+const SPECIAL_BITS: u32 = 0o7000;
+
 /// What is set is told with success and failure alike: of a failure nothing is.
 pub(super) struct SetAttr;
 
@@ -42,6 +45,14 @@ impl Op for SetAttr {
             None => None,
         };
         let _change = changing::begin(run)?;
+        if let Some(lists) = &lists {
+            set_acls(run, lists)?;
+        }
+        // The list has said what is permitted: the mode says no more than that.
+        let set = match &lists {
+            Some(lists) => with_permissions(&set, lists.access.mode()),
+            None => set,
+        };
         let (_, target) = changing::stored(run)?;
         if lists.is_none() || !set.is_empty() {
             let (storage, caller) = (target.storage, target.caller());
@@ -50,9 +61,6 @@ impl Op for SetAttr {
             let promised = durable.map(|changed| result = changed.result);
             run.promise(promised);
             result.or_status()?;
-        }
-        if let Some(lists) = &lists {
-            set_acls(run, lists)?;
         }
         arguments.obj_attributes.attrmask.encode(&mut Writer::new(&mut reply.bytes));
         Ok(())
@@ -94,10 +102,15 @@ fn require_acls(target: &Target<'_>) -> Result<(), NfsStat4> {
     if info.has_acls { Ok(()) } else { Err(NfsStat4::AttrNotSupp) }
 }
 
+/// The same attributes, with these permissions in the mode, if that is set.
+fn with_permissions(set: &Attributes, permissions: u32) -> Attributes {
+    let mode = set.mode.map(|mode| mode & SPECIAL_BITS | permissions);
+    Attributes { mode, ..*set }
+}
+
 /// With what an object is made that gets access control lists afterwards: nobody may do anything with
 /// it before.
 pub(super) fn without_permissions(set: &Attributes) -> Attributes {
-    const SPECIAL_BITS: u32 = 0o7000;
     Attributes { mode: Some(set.mode.unwrap_or(0) & SPECIAL_BITS), umask: 0, ..*set }
 }
 

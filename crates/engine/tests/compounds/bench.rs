@@ -93,15 +93,6 @@ impl Bench {
 
     /// Another process of the same server, after this one was killed.
     pub(crate) fn restarted(&self) -> Self {
-        let next = self.restarted_unsynced();
-        for share in next.engine.unsynced_shares() {
-            next.engine.share_is_synced(share);
-        }
-        next
-    }
-
-    /// The same, before it has made stable what it found.
-    pub(crate) fn restarted_unsynced(&self) -> Self {
         let next = Self::over(Arc::clone(&self.storage), self.image());
         next.next_xid.set(self.next_xid.get());
         next

@@ -8,7 +8,6 @@ use steadfast_engine::{BegunReplies, PutOffCall, ReplyBuffer, Verdict, call_of, 
 use steadfast_recovery::{
     Action, BegunCall, BegunOutcome, FileSystemIdentity, ObjectKey, Place, Unlinked,
 };
-use steadfast_shares::ShareId;
 use steadfast_vfs::{Attr, CallName, DeviceNumber, FileKind, StorageHandle, Time};
 use steadfast_wire::nfs4::{NfsStat4, Op4};
 use steadfast_xdr::Reader;
@@ -481,35 +480,6 @@ fn what_a_request_has_gone_beyond_is_not_looked_at() {
     let may_be =
         |operation| may_be_under_way(&name_of_mark(&client, &message, operation), Some(&image));
     assert!(!may_be(2) && may_be(3));
-}
-
-#[test]
-fn what_is_not_stable_yet_is_not_told() {
-    let bench = Bench::new();
-    let mut client = Client::new(&bench, "unstable");
-    let dir = client.handle(&["srv", "a"]);
-    let ops = make_directory(client.next(false).put(&dir), "one").put(&dir);
-    let message = cut_off(&client, &make_directory(ops, "two"));
-    let bench = bench.restarted_unsynced();
-    let mut client = client.at(&bench);
-    let share = ShareId(1);
-    assert_eq!(bench.engine.unsynced_shares(), [share]);
-    for _ in 0..2 {
-        let said = send(&bench, &client, &message);
-        assert_eq!(said.ended(), failed(NfsStat4::Delay, 1));
-        assert_eq!(said.last(), (Op4::Sequence as u32, NfsStat4::Delay as u32));
-    }
-    // Others do not wait.
-    let mut other = Client::new(&bench, "other");
-    let ops = other.next(false).put(&dir).open(b"o", "file");
-    assert_eq!(other.send(&ops).ended(), done(3));
-    bench.engine.share_is_synced(share);
-    let mark = name_of_mark(&client, &message, 4);
-    bench.engine.remember_replayed(&told(&mark, made(3)), 0);
-    let said = send(&bench, &client, &message);
-    assert_eq!(said.ended(), done(5));
-    let next = client.next(false).put(&dir);
-    assert_eq!(client.send(&next).ended(), done(2));
 }
 
 #[test]

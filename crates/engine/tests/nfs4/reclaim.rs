@@ -312,7 +312,7 @@ impl Outbound for Sent {
         true
     }
 
-    fn own_name(&self) -> &str {
+    fn own_name(&self) -> &'static str {
         "server"
     }
 

@@ -269,12 +269,10 @@ impl Image {
         ((known.sequence, known.digest) == (sequence, digest)).then_some(&*known.done)
     }
 
-    /// What requests have done, as they said so, that may not be stable, though it is known that it was
-    /// done.
-    pub fn unstable(&self) -> impl Iterator<Item = &[u8]> {
+    /// Whether something that a request has done may not be stable, though it is known that it was done.
+    pub fn has_unstable(&self) -> bool {
         let sessions = self.clients.values().flat_map(|client| client.sessions.values());
-        let requests = sessions.flat_map(|session| session.under_way.values());
-        requests.filter(|request| request.is_unstable).map(|request| &*request.done)
+        sessions.flat_map(|session| session.under_way.values()).any(|request| request.is_unstable)
     }
 
     fn change_opens(&mut self, client: ClientId, event: &Event<'_>) {

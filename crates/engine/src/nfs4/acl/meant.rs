@@ -23,6 +23,9 @@ use super::{
 /// before, so the work grows with the square.
 pub(in crate::nfs4) const ENTRIES_MAX: u32 = 1024;
 
+/// Most entries of a POSIX ACL that the storage takes.
+const ACL_ENTRIES_MAX: usize = 1024;
+
 const FLAGS: u32 = INHERIT
     | NO_PROPAGATE_INHERIT
     | INHERIT_ONLY
@@ -145,6 +148,8 @@ pub(in crate::nfs4) fn meant(
     is_directory: bool,
 ) -> Result<Lists, NfsStat4> {
     let mut access = Classes::new(Some(owner));
+    // What the owner was allowed so far.
+    let mut of_owner = 0;
     let mut default = None;
     for entry in entries {
         let is_inherited = match entry.flags & INHERIT {
@@ -157,7 +162,16 @@ pub(in crate::nfs4) fn meant(
         if is_inherited && !is_directory {
             return Err(NfsStat4::Inval);
         }
-        let permissions = permissions(entry, owner, is_directory)?;
+        let permissions = permissions(entry, is_directory)?;
+        if entry.is_allowing && matches!(entry.who, Who::Owner | Who::Everyone) {
+            of_owner |= entry.rights;
+        }
+        // Anybody may own what inherits an entry, and the owner may be in any group.
+        let is_owner = is_inherited || !matches!(entry.who, Who::User(user) if user != owner);
+        let lost = entry.rights & NOT_DENIABLE_TO_OWNER & !of_owner;
+        if !entry.is_allowing && is_owner && lost != 0 {
+            return Err(NfsStat4::AttrNotSupp);
+        }
         let is_effective = entry.flags & INHERIT_ONLY == 0;
         if !is_effective && !is_inherited {
             return Err(NfsStat4::Inval);
@@ -172,11 +186,16 @@ pub(in crate::nfs4) fn meant(
         }
     }
     let default = default.map(Classes::into_acl).unwrap_or_default();
-    Ok(Lists { access: access.into_acl(), default: is_directory.then_some(default) })
+    let lists = Lists { access: access.into_acl(), default: is_directory.then_some(default) };
+    let is_too_long = |acl: &Acl| acl.entries.len() > ACL_ENTRIES_MAX;
+    if is_too_long(&lists.access) || lists.default.as_ref().is_some_and(is_too_long) {
+        return Err(NfsStat4::FBig);
+    }
+    Ok(lists)
 }
 
 /// The bits of permissions that an entry allows or denies.
-fn permissions(entry: &Entry, owner: u32, is_directory: bool) -> Result<u8, NfsStat4> {
+fn permissions(entry: &Entry, is_directory: bool) -> Result<u8, NfsStat4> {
     let has = |mask: u32| entry.rights & mask != 0;
     let to_write = write_mask(is_directory);
     if entry.is_allowing {
@@ -185,10 +204,9 @@ fn permissions(entry: &Entry, owner: u32, is_directory: bool) -> Result<u8, NfsS
             return Err(NfsStat4::AttrNotSupp);
         }
     } else {
-        let is_owner = entry.who == Who::Owner || entry.who == Who::User(owner);
         let lacks_data = (has(READ_NAMED_ATTRS) && !has(READ_DATA))
             || (has(WRITE_NAMED_ATTRS) && !has(to_write));
-        if has(NOT_DENIABLE) || lacks_data || (is_owner && has(NOT_DENIABLE_TO_OWNER)) {
+        if has(NOT_DENIABLE) || lacks_data {
             return Err(NfsStat4::AttrNotSupp);
         }
     }

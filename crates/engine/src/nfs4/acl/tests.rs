@@ -275,6 +275,9 @@ fn what_posix_cannot_say_is_refused() {
         (ace(DENY, 0, WRITE_ACL, "OWNER@"), false, AttrNotSupp),
         (ace(DENY, 0, WRITE_ATTRIBUTES, "1"), false, AttrNotSupp),
         (ace(DENY, 0, WRITE_NAMED_ATTRS, "2"), false, AttrNotSupp),
+        (ace(DENY, 0, WRITE_ACL, "EVERYONE@"), false, AttrNotSupp),
+        (ace(DENY, IDENTIFIER_GROUP, WRITE_ATTRIBUTES, "12"), false, AttrNotSupp),
+        (ace(DENY, INHERIT, WRITE_ACL, "2"), true, AttrNotSupp),
         // Inheritance.
         (ace(ALLOW, INHERIT, READ_DATA, "2"), false, Inval),
         (ace(ALLOW, FILE_INHERIT, READ_DATA, "2"), false, Inval),
@@ -333,6 +336,23 @@ fn entries_of_a_directory_that_are_inherited_are_its_default_acl() {
         entry(AclTag::Other, 0),
     ];
     assert_eq!(default, Some(Acl { entries: expected }));
+}
+
+#[test]
+fn what_the_owner_was_allowed_is_denied_to_others() {
+    let aces = [ace(ALLOW, 0, OF_OWNER, "OWNER@"), ace(DENY, 0, OF_OWNER, "EVERYONE@")];
+    assert!(lists(&aces, false).is_ok());
+    let aces = [aces[1], aces[0]];
+    assert_eq!(lists(&aces, false), Err(NfsStat4::AttrNotSupp));
+}
+
+#[test]
+fn lists_are_bounded_as_posix_acls_are() {
+    let users: Vec<String> = (0..1021).map(|uid| uid.to_string()).collect();
+    let aces: Vec<_> = users.iter().map(|uid| ace(ALLOW, 0, READ_DATA, uid)).collect();
+    // With the owner, the group, the mask and all others.
+    assert_eq!(lists(&aces, false), Err(NfsStat4::FBig));
+    assert!(lists(&aces[1..], false).is_ok());
 }
 
 #[test]
