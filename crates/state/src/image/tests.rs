@@ -6,7 +6,7 @@ mod owners;
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use proptest::prelude::*;
 use steadfast_vfs::StorageHandle;
@@ -730,23 +730,25 @@ fn a_client_told_anew_has_all_its_opens_at_any_kill() {
     let mut image = run.image.clone();
     let opens = image.stateids();
     let state = &run.state;
-    let is_over = AtomicBool::new(false);
+    let times = AtomicU32::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
+            for told in 0..1_000 {
                 state.note_all();
+                // What is noted faster than it is taken would pile up.
+                while times.load(Ordering::Relaxed) < told {
+                    std::thread::yield_now();
+                }
             }
         });
         let mut found = HashSet::from([opens]);
-        let mut times = 0;
-        while times < 1_000 {
+        while times.load(Ordering::Relaxed) < 1_000 {
             let mut taken = Vec::new();
             state.take_events(&mut taken);
-            times += u32::from(!taken.is_empty());
             image.add(&taken).expect("events");
             found.insert(image.stateids());
+            times.fetch_add(u32::from(!taken.is_empty()), Ordering::Relaxed);
         }
-        is_over.store(true, Ordering::Relaxed);
         assert_eq!(found, HashSet::from([opens]));
     });
     assert_eq!(opens, 40);
