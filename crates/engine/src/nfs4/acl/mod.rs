@@ -1,7 +1,7 @@
 //! Access control lists of NFSv4 (RFC 8881 §6) over POSIX ACLs, both ways.
 //!
 //! The kernel decides about access, by POSIX ACLs. [`told`] tells a POSIX ACL as a list of NFSv4
-//! that grants the same rights. [`meant`] makes POSIX ACLs of a list that a client sets. They never
+//! that grants the same rights. [`meant()`] makes POSIX ACLs of a list that a client sets. They never
 //! grant more than the list. They may grant less, where a list depends on who is in which groups.
 //! A list is refused if it denies what POSIX ACLs cannot deny, or grants a part of what they can
 //! only grant as a whole.
