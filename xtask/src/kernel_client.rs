@@ -53,6 +53,7 @@ const USAGE: &str = "usage: cargo xtask kernel-client [OPTIONS]
 
   --server NAME       steadfast (default) or ganesha
   --nfs VERSION       that mounts are made by: 2, 3 (default), 4.0, 4.1 or 4.2
+  --delegations KIND  that Steadfast grants: none (default), read or write
   --filesystem NAME   of the main share: ext4 (default), xfs or btrfs
   --only NAME         only cases whose name contains NAME; may be repeated
   --long              the long version of every case
@@ -66,6 +67,7 @@ const USAGE: &str = "usage: cargo xtask kernel-client [OPTIONS]
 struct Options {
     server: server::Kind,
     nfs: String,
+    delegations: String,
     filesystem: storage::Kind,
     only: Vec<String>,
     is_long: bool,
@@ -79,6 +81,7 @@ impl Options {
         let mut options = Self {
             server: server::Kind::Steadfast,
             nfs: "3".to_owned(),
+            delegations: "none".to_owned(),
             filesystem: storage::Kind::Ext4,
             only: Vec::new(),
             is_long: false,
@@ -98,6 +101,12 @@ impl Options {
                     options.nfs.clone_from(value()?);
                     if !["2", "3", "4.0", "4.1", "4.2"].contains(&options.nfs.as_str()) {
                         bail!("--nfs is 2, 3, 4.0, 4.1 or 4.2\n\n{USAGE}");
+                    }
+                }
+                "--delegations" => {
+                    options.delegations.clone_from(value()?);
+                    if !["none", "read", "write"].contains(&options.delegations.as_str()) {
+                        bail!("--delegations is none, read or write\n\n{USAGE}");
                     }
                 }
                 "--filesystem" => options.filesystem = value()?.parse()?,
@@ -256,7 +265,7 @@ impl<'a> Suite<'a> {
             }
             server::Kind::Ganesha => PathBuf::from("ganesha.nfsd"),
         };
-        let mut server = Server::new(options.server, binary, directory, &storage, &options.nfs)?;
+        let mut server = Server::new(options.server, binary, directory, &storage, options)?;
         server.start(&namespace)?;
 
         let sources = root.join("target/kernel-client/sources");
@@ -272,6 +281,7 @@ impl<'a> Suite<'a> {
         plan.insert("server".to_owned(), crate::namespace::SERVER_ADDRESS.to_owned());
         plan.insert("port-options".to_owned(), server.port_options(&options.nfs));
         plan.insert("nfs".to_owned(), options.nfs.clone());
+        plan.insert("delegations".to_owned(), options.delegations.clone());
         for share in storage.shares() {
             plan.insert(format!("share.{}", share.name), share.path.clone());
             let local = share.directory.to_string_lossy().into_owned();

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::Options;
 use super::storage::{ANONYMOUS_GID, ANONYMOUS_UID, Squash, Storage};
 use crate::namespace::{Namespace, SERVER_ADDRESS};
 
@@ -70,7 +71,7 @@ impl Server {
         binary: PathBuf,
         run: &Path,
         storage: &Storage,
-        nfs: &str,
+        options: &Options,
     ) -> Result<Self> {
         let directory = run.join("server");
         for part in ["run/rpcbind", "run/ganesha", "var/ganesha", "state"] {
@@ -78,7 +79,7 @@ impl Server {
         }
         let (name, text) = match kind {
             Kind::Steadfast => {
-                ("steadfast.toml", steadfast_configuration(&directory, storage, nfs)?)
+                ("steadfast.toml", steadfast_configuration(&directory, storage, options)?)
             }
             Kind::Ganesha => ("ganesha.conf", ganesha_configuration(storage)?),
         };
@@ -277,10 +278,16 @@ impl Server {
     }
 }
 
-fn steadfast_configuration(directory: &Path, storage: &Storage, nfs: &str) -> Result<String> {
-    let (nfs2, nfs4) = (nfs == "2", !["2", "3"].contains(&nfs));
+fn steadfast_configuration(
+    directory: &Path,
+    storage: &Storage,
+    options: &Options,
+) -> Result<String> {
+    let Options { nfs, delegations, .. } = options;
+    let (nfs2, nfs4) = (nfs == "2", !["2", "3"].contains(&nfs.as_str()));
     let mut text = format!(
-        "[server]\nnfs2 = {nfs2}\nnfs4 = {nfs4}\nlisten = [\"{SERVER_ADDRESS}:{NFS_PORT}\"]\nstate_directory = \"{}\"\n\
+        "[server]\nnfs2 = {nfs2}\nnfs4 = {nfs4}\ndelegations = \"{delegations}\"\n\
+         listen = [\"{SERVER_ADDRESS}:{NFS_PORT}\"]\nstate_directory = \"{}\"\n\
          \n[log]\nsize_mib = 32\n",
         directory.join("state").display()
     );
