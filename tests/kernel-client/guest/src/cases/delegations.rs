@@ -67,15 +67,13 @@ pub(crate) fn recalled_for_nfs3(context: &Context) -> Result<()> {
     drop(file);
     let mut file = File::options().append(true).open(&mine)?;
     file.write_all(b", then more")?;
+    // The holder of a delegation to write need not flush what it closes.
+    drop(file);
     std::thread::sleep(GRANTED);
-    // What is written is not flushed before somebody asks.
     let began = Instant::now();
     let found = read(&theirs)?;
     let took = began.elapsed();
     ensure!(took < RETURNED, "a look of another client took {took:?}");
     context.note(&format!("what its holder had written was read in {took:?}"))?;
-    expect_equal(&found.as_str(), &"made, then more", "what the holder wrote")?;
-    file.write_all(b" and more")?;
-    drop(file);
-    expect_equal(&read(&theirs)?.as_str(), &"made, then more and more", "what it wrote then")
+    expect_equal(&found.as_str(), &"made, then more", "what the holder wrote")
 }
