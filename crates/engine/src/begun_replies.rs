@@ -9,6 +9,7 @@ use steadfast_xdr::Writer;
 
 use crate::begun_outcomes::{self, OpOutcome};
 use crate::call_mark::{self, Named};
+use crate::nfs2;
 use crate::nfs3::encode;
 use crate::operation::OperationId;
 use crate::record;
@@ -59,12 +60,62 @@ impl BegunReplies {
         };
         let Some(outcome) = outcome()? else { return Ok(None) };
         let mut result = Vec::new();
-        let mut w = Writer::new(&mut result);
+        let (_, version, _) = key.numbers();
+        let share = ShareId(call.call.share);
+        let is_told = if version == 2 {
+            self.tell_by_2(&mut result, share, &key, outcome)
+        } else {
+            self.tell_by_3(&mut result, share, &call.action, outcome);
+            true
+        };
+        if !is_told {
+            return Ok(None);
+        }
+        let mut behind = Vec::new();
+        record::append(&mut behind, Some(&key), &result);
+        Ok(Some(behind))
+    }
+
+    /// The result of a call of NFSv2; whether it can be told.
+    fn tell_by_2(
+        &self,
+        result: &mut Vec<u8>,
+        share: ShareId,
+        key: &CallKey,
+        outcome: BegunOutcome,
+    ) -> bool {
+        let mut w = Writer::new(result);
+        match (outcome, name_of(key)) {
+            (BegunOutcome::Made { handle, attr }, "CREATE" | "MKDIR") => {
+                let handle = self.sealer.seal_fixed(share, &handle);
+                if let Some(handle) = &handle {
+                    nfs2::encode::made(&mut w, handle, &attr);
+                }
+                handle.is_some()
+            }
+            // It tells attributes, which are not known. It is executed again, which does the same.
+            (_, "SETATTR") => false,
+            _ => {
+                nfs2::encode::ok(&mut w);
+                true
+            }
+        }
+    }
+
+    /// The result of a call of NFSv3.
+    fn tell_by_3(
+        &self,
+        result: &mut Vec<u8>,
+        share: ShareId,
+        action: &Action<'_>,
+        outcome: BegunOutcome,
+    ) {
+        let mut w = Writer::new(result);
         encode::ok(&mut w);
-        match (outcome, call.action) {
+        match (outcome, action) {
             (BegunOutcome::Made { handle, attr }, _) => {
                 w.bool(true);
-                w.opaque(self.sealer.seal(ShareId(call.call.share), &handle).as_bytes());
+                w.opaque(self.sealer.seal(share, &handle).as_bytes());
                 encode::post_op_attr(&mut w, Some(&attr));
                 encode::wcc_data(&mut w, &Wcc::default());
             }
@@ -78,10 +129,13 @@ impl BegunReplies {
             }
             (BegunOutcome::Changed, _) => encode::wcc_data(&mut w, &Wcc::default()),
         }
-        let mut behind = Vec::new();
-        record::append(&mut behind, Some(&key), &result);
-        Ok(Some(behind))
     }
+}
+
+/// The name of a call's procedure.
+fn name_of(key: &CallKey) -> &'static str {
+    let (program, version, procedure) = key.numbers();
+    OperationId::of(program, version, procedure).name().procedure_name
 }
 
 /// Whether a call's procedure does what its mark says.
@@ -173,6 +227,27 @@ mod tests {
         assert_eq!(attributes[..8], [0, 0, 0, 1, 0, 0, 0, 1], "those of an ordinary file follow");
         assert_eq!(attributes[4 + 44..4 + 52], 77_u64.to_be_bytes(), "its file system's number");
         assert_eq!(attributes[4 + 84..], [0; 8], "nothing of the directory");
+    }
+
+    #[test]
+    fn version_2_is_told_in_its_own_words() {
+        // CREATE, MKDIR: status, handle, attributes. SYMLINK: a status alone.
+        for (procedure, bytes) in [(9, Some(4 + 32 + 68)), (14, Some(4 + 32 + 68)), (13, Some(4))] {
+            let operation = (100_003, 2, procedure);
+            let host = Ipv4Addr::LOCALHOST.into();
+            let key = CallKey::new(host, Transport::Udp, XID, operation, b"x").to_bytes();
+            let outcome = || Ok::<_, FsError>(Some(made()));
+            let behind = BegunReplies::new(&HANDLE_KEY).reply(&call(&key), outcome).unwrap();
+            let told = behind.as_deref().map(|behind| record::read(behind).unwrap().1);
+            assert_eq!(told.map(<[u8]>::len), bytes, "{procedure}");
+            assert_eq!(told.map(|told| &told[..4]), Some(&[0; 4][..]));
+            if procedure != 13 {
+                let sealer = HandleSealer::new(&HANDLE_KEY);
+                let handle = sealer.seal_fixed(ShareId(SHARE), &object(10)).unwrap();
+                assert_eq!(told.map(|told| &told[4..36]), Some(&handle[..]));
+                assert_eq!(told.map(|told| &told[36..40]), Some(&[0, 0, 0, 1][..]), "a file");
+            }
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::FILE_BYTES_MAX;
 use super::decode::kind_bits;
 use super::status::number;
 use crate::call::{Call, Target};
+use crate::wire_handle::FIXED_HANDLE_BYTES;
 
 /// Encoded size of `fattr` in bytes.
 pub(super) const FATTR_BYTES: usize = 68;
@@ -19,7 +20,7 @@ const SECTOR_BYTES: u64 = 512;
 /// convention that is older than RFC 1094 and not in it.
 const NO_DEVICE: u32 = u32::MAX;
 
-pub(super) fn ok(w: &mut Writer<'_>) {
+pub(crate) fn ok(w: &mut Writer<'_>) {
     w.u32(NfsStat2::Ok as u32);
 }
 
@@ -103,13 +104,16 @@ pub(super) fn diropres(
         Ok((handle.map_err(|_| FsError::AccessDenied)?, entry.attr))
     });
     match found {
-        Ok((handle, attr)) => {
-            ok(w);
-            w.fixed_opaque(&handle);
-            fattr(w, &attr);
-        }
+        Ok((handle, attr)) => made(w, &handle, &attr),
         Err(error) => w.u32(number(error)),
     }
+}
+
+/// `diropres` of what was made.
+pub(crate) fn made(w: &mut Writer<'_>, handle: &[u8; FIXED_HANDLE_BYTES], attr: &Attr) {
+    ok(w);
+    w.fixed_opaque(handle);
+    fattr(w, attr);
 }
 
 /// `stat` alone.

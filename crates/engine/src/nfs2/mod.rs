@@ -9,7 +9,7 @@ mod attributes;
 mod data;
 mod decode;
 mod directory;
-mod encode;
+pub(crate) mod encode;
 mod listing;
 mod names;
 mod status;
