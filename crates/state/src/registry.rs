@@ -23,8 +23,8 @@ use crate::{
 pub(crate) const OWNER_BYTES_MAX: usize = 1024;
 /// What is kept of an implementation's name, in bytes.
 const IMPLEMENTATION_BYTES_MAX: usize = 256;
-/// Clients, whatever the limits say: the index of a record has 16 bits. There may be as many hosts
-/// that speak NLM, and a quarter as many unconfirmed records.
+/// Clients, whatever the limits say: the index of a record has 16 bits. Besides, there may be
+/// 4,096 hosts that speak NLM, and a quarter as many unconfirmed records.
 const CLIENTS_MAX: u32 = 28_000;
 /// Unconfirmed records that there may be, whatever the limits say.
 const UNCONFIRMED_MIN: usize = 16;

@@ -9,13 +9,16 @@ use crate::client::Kind;
 use crate::hosts::HostData;
 use crate::{Client, ClientId, Principal, StateError};
 
+/// Hosts that there are at most. `server/src/nsm.rs` records twice as many, and can tell so many of a
+/// restart before a grace period is over.
+const HOSTS_MAX: usize = 4_096;
 /// Hosts that there are at most of one address: they give themselves their names.
 const HOSTS_OF_ADDRESS_MAX: usize = 64;
 
 impl Registry {
     /// Hosts that there are at most.
     pub(super) fn hosts_max(&self) -> usize {
-        self.confirmed_max
+        self.confirmed_max.min(HOSTS_MAX)
     }
 
     /// Finds a host.
@@ -120,5 +123,26 @@ impl Registry {
             .filter(|client| client.opens.lock().count() == 0)
             .min_by_key(|client| client.renewed_ms())
             .map(|client| client.id())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+    use crate::Settings;
+    use crate::image::Journal;
+
+    #[test]
+    fn more_clients_do_not_mean_more_hosts() {
+        for (clients_max, hosts_max) in [(16_384, 4_096), (28_000, 4_096), (100, 100)] {
+            let mut settings = Settings::new(1);
+            settings.limits.clients_max = clients_max;
+            let clock_ms = Arc::new(AtomicU64::new(0));
+            let registry = Registry::new(&settings, clock_ms, Arc::new(Journal::default()));
+            assert_eq!(registry.hosts_max(), hosts_max);
+        }
     }
 }
