@@ -4,17 +4,14 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::common::{OutputArguments, ServerArguments, seconds};
+use super::common::{OutputArguments, ShareArguments, seconds};
 use crate::clients::Clients;
 
 /// The options.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
-    server: ServerArguments,
-    /// The share.
-    #[arg(value_name = "PATH")]
-    path: String,
+    share: ShareArguments,
     /// Clients, each with a session, an open file and a lock.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     clients: usize,
@@ -41,15 +38,15 @@ impl Arguments {
     /// What is meant.
     pub(super) fn load(&self) -> Clients {
         Clients {
-            target: self.server.target(),
-            path: self.path.clone(),
+            target: self.share.server.target(),
+            path: self.share.path.clone(),
             clients: self.clients,
             connections: self.connections,
             locks: !self.mount_only,
             slots: self.slots,
             minor_version: self.minor,
             stay: self.stay,
-            server_pid: self.server.pid,
+            server_pid: self.share.server.pid,
         }
     }
 }

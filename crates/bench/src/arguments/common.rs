@@ -35,6 +35,16 @@ pub(super) struct ServerArguments {
     gid: u32,
 }
 
+/// A share of a server.
+#[derive(Debug, Args)]
+pub(super) struct ShareArguments {
+    #[command(flatten)]
+    pub(super) server: ServerArguments,
+    /// The share.
+    #[arg(value_name = "PATH")]
+    pub(super) path: String,
+}
+
 impl ServerArguments {
     pub(super) fn target(&self) -> Target {
         let mut target = Target::new(self.server);

@@ -4,17 +4,14 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::common::{OutputArguments, ServerArguments, seconds};
+use super::common::{OutputArguments, ShareArguments, seconds};
 use crate::locks::{Locks, Wait};
 
 /// The options.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
-    server: ServerArguments,
-    /// The share.
-    #[arg(value_name = "PATH")]
-    path: String,
+    share: ShareArguments,
     /// Clients that contend for one range.
     #[arg(long, value_name = "N", default_value_t = 2)]
     clients: usize,
@@ -32,12 +29,12 @@ impl Arguments {
     /// What is meant.
     pub(super) fn load(&self) -> Locks {
         Locks {
-            target: self.server.target(),
-            path: self.path.clone(),
+            target: self.share.server.target(),
+            path: self.share.path.clone(),
             clients: self.clients,
             wait: self.wait,
             duration: self.seconds,
-            server_pid: self.server.pid,
+            server_pid: self.share.server.pid,
         }
     }
 }

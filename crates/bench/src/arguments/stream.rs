@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use steadfast_client::StableHow;
 
-use super::common::{OutputArguments, ServerArguments, call_size, seconds, size, stability};
+use super::common::{OutputArguments, ShareArguments, call_size, seconds, size, stability};
 use crate::drive::Transport;
 use crate::stream::{Direction, Stream};
 
@@ -16,10 +16,7 @@ const UDP_TRANSFER_BYTES: u32 = 32 << 10;
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
-    server: ServerArguments,
-    /// The share.
-    #[arg(value_name = "PATH")]
-    path: String,
+    share: ShareArguments,
     /// Write; without, read.
     #[arg(long)]
     write: bool,
@@ -68,7 +65,7 @@ pub(super) struct Arguments {
 impl Arguments {
     /// What is meant.
     pub(super) fn load(&self) -> Stream {
-        let stream = Stream::new(self.server.target(), &self.path);
+        let stream = Stream::new(self.share.server.target(), &self.share.path);
         let usual = if self.udp { UDP_TRANSFER_BYTES } else { stream.transfer_bytes };
         Stream {
             direction: if self.write { Direction::Write } else { Direction::Read },
@@ -84,7 +81,7 @@ impl Arguments {
             warm_up: self.warm_up,
             duration: self.seconds,
             measures_loopback: self.loopback_limit,
-            server_pid: self.server.pid,
+            server_pid: self.share.server.pid,
             ..stream
         }
     }

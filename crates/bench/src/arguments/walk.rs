@@ -4,17 +4,14 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::common::{OutputArguments, ServerArguments, call_size, seconds};
+use super::common::{OutputArguments, ShareArguments, call_size, seconds};
 use crate::walk::{Pattern, Walk};
 
 /// The options.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
-    server: ServerArguments,
-    /// The share.
-    #[arg(value_name = "PATH")]
-    path: String,
+    share: ShareArguments,
     /// Numbers of virtual clients, one after the other.
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "4,44,208,1000,4000")]
     clients: Vec<usize>,
@@ -57,8 +54,8 @@ impl Arguments {
     /// What is meant.
     pub(super) fn load(&self) -> Walk {
         Walk {
-            target: self.server.target(),
-            path: self.path.clone(),
+            target: self.share.server.target(),
+            path: self.share.path.clone(),
             clients: self.clients.clone(),
             clients_of_connection: self.per_connection,
             threads: self.threads,
@@ -70,7 +67,7 @@ impl Arguments {
             duration: self.seconds,
             mount_every: self.mount_every,
             removes: self.remove,
-            server_pid: self.server.pid,
+            server_pid: self.share.server.pid,
         }
     }
 }

@@ -259,6 +259,7 @@ impl Calls {
     fn judge(&mut self, lane: usize, r: &mut Reader<'_>) -> Result<(), Complaint> {
         let Some(slot) = self.slots.get_mut(lane) else { return Ok(()) };
         match self.operation {
+            // NFSv3 has no opens and locks.
             Operation::Null | Operation::OpenClose | Operation::LockUnlock => {}
             Operation::Getattr => {
                 if replies::attributes(r)?.file_type != 1 {
@@ -312,7 +313,7 @@ impl Calls {
             Operation::Commit => {
                 let verifier = replies::committed(r)?;
                 self.promises.note_verifier(verifier);
-            } // NFSv3 has none.
+            }
         }
         at_end(r)
     }

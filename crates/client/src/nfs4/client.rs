@@ -116,7 +116,7 @@ impl<T: RpcTransport> Nfs4Client<T> {
         read: impl FnOnce(&mut CompoundReply<'_>) -> Outcome<R>,
     ) -> Outcome<R> {
         let before = self.unanswered.take_if(|_| std::mem::take(&mut self.resumes));
-        let Some(mut slot) = before.or_else(|| self.session.slots.take()) else {
+        let Some(slot) = before.or_else(|| self.session.slots.take()) else {
             return Err(ClientError::NoFreeSlot);
         };
         let sequence = self.session.slots.arguments(&slot, false);
@@ -133,7 +133,17 @@ impl<T: RpcTransport> Nfs4Client<T> {
                 return Err(error);
             }
         };
-        let mut reply = CompoundReply::parse(&results)?;
+        self.conclude(slot, &results, read)
+    }
+
+    /// Reads the results of a request, whose slot has moved by it, unless SEQUENCE has failed.
+    pub(super) fn conclude<R>(
+        &mut self,
+        mut slot: Slot,
+        results: &[u8],
+        read: impl FnOnce(&mut CompoundReply<'_>) -> Outcome<R>,
+    ) -> Outcome<R> {
+        let mut reply = CompoundReply::parse(results)?;
         match reply.sequence() {
             Ok(told) => {
                 is_of(&told, &self.session.slots, &slot)?;
@@ -334,7 +344,7 @@ impl<T: RpcTransport> Nfs4Client<T> {
 }
 
 /// SEQUENCE's result must be of the request.
-pub(super) fn is_of(told: &Sequence4Result, slots: &Slots, slot: &Slot) -> Outcome<()> {
+fn is_of(told: &Sequence4Result, slots: &Slots, slot: &Slot) -> Outcome<()> {
     let own = (slots.session(), slot.number(), slot.sequence());
     if (told.sessionid, told.slotid, told.sequenceid) != own {
         return contradiction("SEQUENCE", "the result of another slot or sequence id");

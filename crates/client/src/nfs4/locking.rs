@@ -2,8 +2,8 @@
 //! (RFC 8881 §8.4.2, §18.10, §18.16, §18.51).
 
 use steadfast_wire::nfs4::{
-    FreeStateId4Args, Lock4Args, LockOwner4, LockT4Args, LockType4, LockU4Args, Locker4, NfsStat4,
-    Op4, OpenClaim4, ReclaimComplete4Args, StateId4,
+    Lock4Args, LockOwner4, LockT4Args, LockType4, LockU4Args, Locker4, NfsStat4, Op4, OpenClaim4,
+    ReclaimComplete4Args, StateId4,
 };
 
 use super::changing::Opening4;
@@ -153,17 +153,5 @@ impl<T: RpcTransport> Nfs4Client<T> {
             Err(ClientError::Operation(failure)) if failure.denied.is_some() => Ok(failure.denied),
             tested => tested.map(|()| None),
         }
-    }
-
-    /// Forgets a lock's stateid that holds nothing any more.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
-    pub fn free_stateid(&mut self, stateid: StateId4) -> Outcome<()> {
-        let arguments = FreeStateId4Args { stateid };
-        self.request(
-            |compound| compound.op(Op4::FreeStateId, &arguments),
-            |reply| reply.done(Op4::FreeStateId),
-        )
     }
 }

@@ -1,7 +1,7 @@
 //! Several requests in flight, each in a slot of its own.
 
 use super::COMPOUND;
-use super::client::{Nfs4Client, is_of};
+use super::client::Nfs4Client;
 use super::compound::Compound;
 use super::reply::CompoundReply;
 use super::slots::Slot;
@@ -46,39 +46,18 @@ impl Nfs4Client<RpcConnection> {
         sent: Sent4,
         read: impl FnOnce(&mut CompoundReply<'_>) -> Outcome<R>,
     ) -> Outcome<R> {
-        let Sent4 { xid, mut slot } = sent;
+        let Sent4 { xid, slot } = sent;
         let reply = self.transport.receive(xid)?;
-        let results = match reply.body {
+        let refused = match reply.body {
             ReplyBody::Success { results_at } => {
-                reply.message.get(results_at..).unwrap_or(&[]).to_vec()
+                let results = reply.message.get(results_at..).unwrap_or(&[]);
+                return self.conclude(slot, results, read);
             }
-            // It was not executed: its slot has not moved.
-            ReplyBody::Accepted(error) => {
-                self.session.slots.give_back(slot);
-                return Err(ClientError::Accepted(error));
-            }
-            ReplyBody::Denied(denial) => {
-                self.session.slots.give_back(slot);
-                return Err(ClientError::Denied(denial));
-            }
+            ReplyBody::Accepted(error) => ClientError::Accepted(error),
+            ReplyBody::Denied(denial) => ClientError::Denied(denial),
         };
-        let mut reply = CompoundReply::parse(&results)?;
-        match reply.sequence() {
-            Ok(told) => {
-                is_of(&told, &self.session.slots, &slot)?;
-                self.session.slots.heed(&told);
-                slot.advance();
-                self.session.slots.give_back(slot);
-            }
-            Err(error) => {
-                if error.status4().is_some() {
-                    self.session.slots.give_back(slot);
-                }
-                return Err(error);
-            }
-        }
-        let result = read(&mut reply)?;
-        reply.end()?;
-        Ok(result)
+        // It was not executed: its slot has not moved.
+        self.session.slots.give_back(slot);
+        Err(refused)
     }
 }

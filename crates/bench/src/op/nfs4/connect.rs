@@ -83,6 +83,18 @@ impl Connected {
         })
     }
 
+    /// The same for all of them.
+    pub(super) fn take_slots<'s>(
+        &mut self,
+        client: usize,
+        places: impl Iterator<Item = &'s mut Option<Slot>>,
+    ) -> Result<(), BenchError> {
+        for place in places {
+            *place = Some(self.take_slot(client)?);
+        }
+        Ok(())
+    }
+
     /// Closes what is open, and ends the session.
     pub(super) fn end(
         mut self,

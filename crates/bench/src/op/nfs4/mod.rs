@@ -173,10 +173,8 @@ impl Script for Calls4 {
         }
         let number = self.clients.start + client;
         let mut connected = Connected::make(&self.load, &self.objects, number, stream)?;
-        let lanes = self.lanes.iter_mut().skip(client * self.load.depth);
-        for lane in lanes.take(self.load.depth) {
-            lane.slot = Some(connected.take_slot(number)?);
-        }
+        let lanes = self.lanes.iter_mut().skip(client * self.load.depth).take(self.load.depth);
+        connected.take_slots(number, lanes.map(|lane| &mut lane.slot))?;
         if let Some(place) = self.connected.get_mut(client) {
             *place = Some(connected);
         }
