@@ -609,9 +609,6 @@ fn suspend(
     (ticket, until_ms): (Arc<Ticket>, u64),
     call: PutOffCall,
 ) -> Result<(), PutOffCall> {
-    if core.as_deref().is_some_and(|core| core.suspended.is_full()) {
-        return Err(call);
-    }
     let options = &context.shared.options;
     let waiting = &context.shared.waiting.stash_bytes;
     let has_memory = waiting.load(Ordering::Relaxed) + batch.record(index).len()

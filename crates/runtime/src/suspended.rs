@@ -3,7 +3,7 @@
 //!
 //! No wake-up is lost: who wakes marks the ticket first, and tells the seat then; the seat keeps the call
 //! first, and looks at the ticket then. So the seat sees the mark, or gets the message after it has the
-//! call. The message of a call that the seat does not have, or has no more, does nothing.
+//! call. How many wait is bounded by the engine (`waits.rs`). The message of a call that the seat does not have, or has no more, does nothing.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,9 +13,6 @@ use std::task::Wake;
 use crate::batch::Batch;
 use crate::datagram::DatagramSocket;
 use crate::mailbox::{Mailbox, Message};
-
-/// Calls that a seat keeps so at the most.
-const CALLS_MAX: usize = 4096;
 
 /// By which a call is woken. It may be, before its seat has it.
 #[derive(Debug)]
@@ -76,10 +73,6 @@ pub(crate) struct Suspended {
 }
 
 impl Suspended {
-    pub(crate) fn is_full(&self) -> bool {
-        self.calls.len() >= CALLS_MAX
-    }
-
     /// Keeps a call until it is woken. Gives it back if it was already.
     pub(crate) fn keep(&mut self, call: SuspendedCall) -> Option<SuspendedCall> {
         let (number, until_ms) = (call.ticket.number, call.until_ms);
