@@ -28,6 +28,9 @@ impl<'a> Call<'a> {
         target: &Target<'_>,
         by: Option<&Arc<Client>>,
     ) -> Result<Change<'a>, FsError> {
+        if !self.shared.state.has_delegations() {
+            return Ok(Change::of_nothing());
+        }
         self.change_of(&file_key(target), by)
     }
 
@@ -41,6 +44,9 @@ impl<'a> Call<'a> {
         handle: &StorageHandle,
         by: Option<&Arc<Client>>,
     ) -> Result<Change<'a>, FsError> {
+        if !self.shared.state.has_delegations() {
+            return Ok(Change::of_nothing());
+        }
         let (file_system, object) = target.storage.object(handle);
         self.change_of(&FileKey { file_system, object }, by)
     }

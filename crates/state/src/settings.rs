@@ -65,7 +65,8 @@ pub enum Delegations {
 }
 
 impl Delegations {
-    pub(crate) fn gives(self, kind: DelegationKind) -> bool {
+    /// Whether delegations of this kind are granted.
+    pub fn gives(self, kind: DelegationKind) -> bool {
         match kind {
             DelegationKind::Read => self != Self::None,
             DelegationKind::Write => self == Self::Write,

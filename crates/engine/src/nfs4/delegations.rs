@@ -82,7 +82,8 @@ pub(super) fn claimed(kind: u32) -> Result<Option<DelegationKind>, NfsStat4> {
 /// What of the wishes can be for the current file. May have to look at the file.
 pub(super) fn possible(run: &mut Run<'_, '_>, wanted: Wanted) -> Result<Wanted, NfsStat4> {
     let is_to_write = wanted.kind == Some(DelegationKind::Write) && run.minor_version > 0;
-    if is_to_write && run.nfs4.state.has_delegations() && has_set_id(run)? {
+    let gives = run.nfs4.state.settings().delegations.gives(DelegationKind::Write);
+    if is_to_write && gives && has_set_id(run)? {
         return Ok(Wanted { kind: None, why: NO_WRITING, ..wanted });
     }
     Ok(wanted)
