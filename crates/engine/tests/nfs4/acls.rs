@@ -214,6 +214,52 @@ fn a_directory_has_a_list_that_is_inherited() {
     });
 }
 
+/// The first entries of a directory with their lists: their number, the last cookie, whether those were all.
+fn listed_with_acls(client: &Client<'_>, directory: &[u8], cookie: u64) -> (usize, u64, bool) {
+    let listing = ReadDir4Args {
+        cookie,
+        cookieverf: [0; 8],
+        dircount: 0,
+        maxcount: 256 << 10,
+        attr_request: Bitmap4::of(&[Attribute4::Acl]),
+    };
+    let mut reply = client.run(&Ops::put(directory).op(Op4::ReadDir, &listing)).succeeds();
+    reply.ok(Op4::PutFh);
+    reply.ok(Op4::ReadDir);
+    reply.take(|r| {
+        r.fixed_opaque(8).unwrap();
+        let (mut count, mut last) = (0, cookie);
+        while r.bool().unwrap() {
+            last = r.u64().unwrap();
+            r.opaque(10).unwrap();
+            assert!(Bitmap4::decode(r).unwrap().has(Attribute4::Acl));
+            r.opaque(4096).unwrap();
+            count += 1;
+        }
+        (count, last, r.bool().unwrap())
+    })
+}
+
+#[test]
+fn many_entries_are_told_with_their_lists_in_several_replies() {
+    let server = Server::new();
+    let client = client(&server);
+    let root = client.handle(&[b"a"]);
+    for number in 0..300 {
+        server.make_file(&root, number.to_string().as_bytes(), 0o600);
+    }
+    let (mut all, mut cookie, mut replies) = (0, 0, 0);
+    loop {
+        let (count, last, is_end) = listed_with_acls(&client, &root, cookie);
+        (all, cookie, replies) = (all + count, last, replies + 1);
+        assert!(count <= 128, "{count}");
+        if is_end {
+            break;
+        }
+    }
+    assert_eq!((all, replies), (300, 3));
+}
+
 #[test]
 fn a_file_is_made_with_a_list() {
     let server = Server::new();

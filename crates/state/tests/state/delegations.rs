@@ -117,7 +117,7 @@ fn only_who_can_be_called_gets_one_and_only_of_the_kinds_that_are_granted() {
     );
     let mut settings = Settings { delegations: Delegations::Read, ..Settings::new(7) };
     settings.limits.delegations_a_client_max = 1;
-    let state = State::new(settings);
+    let state = State::new(settings.clone());
     let one = client(&state, "a");
     assert_eq!(
         delegate(&state, 1, one.client(), DelegationKind::Write),
@@ -127,6 +127,13 @@ fn only_who_can_be_called_gets_one_and_only_of_the_kinds_that_are_granted() {
     let (kind, handle) = (DelegationKind::Read, &b"handle"[..]);
     let other = Delegate { file: file(2), kind, handle, is_reclaim: false };
     assert_eq!(state.delegate(1, one.client(), &other), Err(NotDelegated::Resource));
+    // All clients together.
+    settings.limits.delegations_a_client_max = 2;
+    settings.limits.delegations_max = 1;
+    let state = State::new(settings);
+    let (one, two) = (client(&state, "a"), client(&state, "b"));
+    delegate(&state, 1, one.client(), DelegationKind::Read).expect("granted");
+    assert_eq!(state.delegate(1, two.client(), &other), Err(NotDelegated::Resource));
 }
 
 #[test]
