@@ -256,7 +256,7 @@ pub(crate) struct ServerArguments {
     #[arg(long)]
     pub(crate) no_nfs4: bool,
     /// Grant clients of NFSv4.1 and 4.2 delegations: none (the default), read, or write. Only where no
-    /// local process changes shared files (docs/nfsv4.md).
+    /// local process uses shared files (docs/nfsv4.md).
     #[arg(long, value_name = "KIND", value_parser = str::parse::<Delegations>)]
     pub(crate) delegations: Option<Delegations>,
     /// Serve NFSv2 too, for old devices (docs/nfsv2.md says which shares cannot be).

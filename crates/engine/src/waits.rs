@@ -103,7 +103,7 @@ impl InSession {
 /// The calls that wait.
 #[derive(Default)]
 pub(crate) struct Waits {
-    /// How many there are, so that nobody takes the lock for none.
+    /// How many there are. Read without the lock: nothing to wake is the common case.
     count: AtomicUsize,
     table: Mutex<Table>,
 }

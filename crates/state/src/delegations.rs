@@ -31,7 +31,7 @@ use crate::settings::Delegations as Given;
 use crate::{Client, Effect, FileKey, ShareAccess, ShareDeny, State, StateError, StateId};
 
 const SHARDS: usize = 64;
-/// Cells: 512 KiB of memory, of which the kernel gives what is used.
+/// Cells: 512 KiB of memory.
 const CELLS: usize = 1 << 16;
 /// A delegation counts so much in a cell; a change under way counts 1.
 const MARK: u64 = 1 << 32;
@@ -204,6 +204,13 @@ pub(crate) struct Toucher<'a> {
 #[derive(Debug)]
 #[must_use = "the change ends with this"]
 pub struct Change<'s>(Option<&'s AtomicU64>);
+
+impl Change<'_> {
+    /// Of a server without delegations.
+    pub fn of_nothing() -> Self {
+        Self(None)
+    }
+}
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {

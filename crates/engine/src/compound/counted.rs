@@ -1,4 +1,4 @@
-//! What who counts calls is told of the operations of a COMPOUND.
+//! Operations of a COMPOUND, numbered for statistics.
 
 use std::fmt;
 

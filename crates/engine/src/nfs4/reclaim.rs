@@ -50,7 +50,7 @@ pub(super) fn admit(
     if run.call.keep_records() { Ok(()) } else { Err(NfsStat4::Delay) }
 }
 
-/// An open that is reclaimed brings no delegation: none was ever given.
+/// Minor version 0 has no delegations: an open that is reclaimed claims none.
 ///
 /// # Errors
 /// `ReclaimBad`.
