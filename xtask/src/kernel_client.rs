@@ -49,6 +49,9 @@ const PACKAGES: &[&str] = &[
 ];
 const GANESHA_PACKAGES: &[&str] = &["nfs-ganesha", "nfs-ganesha-vfs", "nfs-ganesha-mem", "rpcbind"];
 
+/// Lines of each log that are printed when a run is not as expected.
+const LINES_TOLD: usize = 15;
+
 const USAGE: &str = "usage: cargo xtask kernel-client [OPTIONS]
 
   --server NAME       steadfast (default) or ganesha
@@ -188,7 +191,32 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         storage::remove_images(&directory)?;
     }
     if !verdict.is_as_expected {
+        tell_logs(&directory)?;
         bail!("not as expected; logs are in {}", directory.display());
+    }
+    Ok(())
+}
+
+/// Prints what the server has warned of, and the ends of the guests' consoles: where the suite runs
+/// by itself, nobody sees the files afterwards.
+fn tell_logs(directory: &Path) -> Result<()> {
+    let mut logs: Vec<PathBuf> = std::fs::read_dir(directory)?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
+        .collect();
+    logs.sort();
+    for path in logs {
+        let bytes = std::fs::read(&path)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let is_server = path.file_name().is_some_and(|name| name == "server.log");
+        let lines: Vec<&str> = text
+            .lines()
+            .filter(|line| !is_server || [" WARN ", " ERROR "].iter().any(|it| line.contains(it)))
+            .collect();
+        println!("-- {}, the last lines:", path.display());
+        for line in lines.iter().skip(lines.len().saturating_sub(LINES_TOLD)) {
+            println!("   {line}");
+        }
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use steadfast_state::StateError;
 use steadfast_vfs::FsError;
 
 /// What a peer did wrong in a call that was answered all the same.
@@ -49,6 +50,16 @@ pub enum Complaint {
         /// Why.
         why: MountRefusal,
     },
+    /// A lock or share reservation that was refused, though nobody else had it.
+    #[error(
+        "was refused {operation}, and its user may be told no more than that there are no locks (ENOLCK): {why}"
+    )]
+    LockRefused {
+        /// The procedure's name.
+        operation: &'static str,
+        /// Why.
+        why: LockRefusal,
+    },
     /// A change for which the file system has no room.
     #[error("was refused {operation} on share {path:?}: {why}")]
     NoRoom {
@@ -91,6 +102,23 @@ pub enum MountRefusal {
     /// Something else is wrong.
     #[error("{0}")]
     Failed(FsError),
+}
+
+/// Why a lock was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum LockRefusal {
+    /// The file says so.
+    #[error("the file cannot be used: {0}")]
+    File(FsError),
+    /// What the server keeps of locks says so.
+    #[error("{0}")]
+    State(StateError),
+    /// The caller may not have it.
+    #[error("the caller has no right to the file that such a lock needs, or it is no regular file")]
+    NoRight,
+    /// It cannot be made stable who has locks, so that a restart of the server tells the host.
+    #[error("that the host has locks cannot be recorded in the state directory")]
+    NotRecorded,
 }
 
 /// Why a connection must be closed: what follows in the stream cannot be trusted.

@@ -60,7 +60,7 @@ mod wire_handle;
 pub use begun_replies::BegunReplies;
 pub use call_mark::{call_of_mark, may_be_under_way};
 pub use callback::CallbackSender;
-pub use complaint::{Complaint, HangUp, MountRefusal};
+pub use complaint::{Complaint, HangUp, LockRefusal, MountRefusal};
 pub use compound::{CompoundOperation, CompoundOperations};
 pub use delegations::Delegations;
 pub use export::{Export, ExportTable};

@@ -2,14 +2,14 @@
 //! forms. Ring: unit.
 #![allow(clippy::unwrap_used)]
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use steadfast_engine::{
-    CallHost, Engine, EngineConfig, Export, ExportTable, Outbound, OutboundCall, Peer, PutOffCall,
-    ReplyBuffer, Room, StorageId, Transport, Transports, Verdict,
+    CallHost, Complaint, Engine, EngineConfig, Export, ExportTable, LockRefusal, Outbound,
+    OutboundCall, Peer, PutOffCall, ReplyBuffer, Room, StorageId, Transport, Transports, Verdict,
 };
 use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
 use steadfast_vfs::model::ModelFs;
@@ -93,6 +93,8 @@ struct Server {
     sent: Arc<Sent>,
     xid: Cell<u32>,
     now_ms: Cell<u64>,
+    /// Of the last call.
+    complaint: RefCell<Option<Complaint>>,
 }
 
 fn xdr(value: &impl Encode) -> Vec<u8> {
@@ -150,7 +152,8 @@ impl Server {
         let sent = Arc::new(Sent::default());
         engine.set_outbound(Arc::clone(&sent) as _);
         let (room, xid, now_ms) = (Cell::new(Room::Free), Cell::new(0), Cell::new(0));
-        Self { engine, disk, room, sent, xid, now_ms }
+        let complaint = RefCell::default();
+        Self { engine, disk, room, sent, xid, now_ms, complaint }
     }
 
     /// A call by a user.
@@ -186,7 +189,9 @@ impl Server {
     fn send(&self, peer: &Peer, message: &[u8]) -> Result<Vec<u8>, Option<PutOffCall>> {
         let mut reply = ReplyBuffer::default();
         let (now_ms, mut host) = (self.now_ms.get(), Host(self.room.get()));
-        match self.engine.call(&mut host, peer, now_ms, message, &mut reply) {
+        let verdict = self.engine.call(&mut host, peer, now_ms, message, &mut reply);
+        *self.complaint.borrow_mut() = reply.complaint.take();
+        match verdict {
             Verdict::Replied => Ok(reply.bytes.split_off(HEADER_BYTES)),
             Verdict::Parked(call) => {
                 let mut bytes = Vec::new();
@@ -483,6 +488,25 @@ fn statuses_say_why_there_is_no_lock() {
     server.sent.is_disk_full.store(true, Ordering::Relaxed);
     let two = Client::new(2, "two", &server.file(b"disk", 0o666));
     assert_eq!(server.lock(&two, 1, true, false), NlmStat::DeniedNoLocks);
+}
+
+/// A user of Linux is told ENOLCK and nothing else.
+#[test]
+fn why_there_is_no_lock_is_logged() {
+    let (server, one, two) = two();
+    let complaint = || server.complaint.borrow_mut().take();
+    assert_eq!(server.lock(&one, 1, true, false), NlmStat::Granted);
+    assert_eq!(complaint(), None);
+    assert_eq!(server.lock(&two, 1, true, false), NlmStat::Denied, "nobody's fault");
+    assert_eq!(complaint(), None);
+    let refused = |why| Some(Complaint::LockRefused { operation: "LOCK", why });
+    let directory = Client::new(1, "one", &server.root(b"/a"));
+    assert_eq!(server.lock(&directory, 1, false, false), NlmStat::Failed);
+    assert_eq!(complaint(), refused(LockRefusal::NoRight));
+    server.sent.is_disk_full.store(true, Ordering::Relaxed);
+    let three = Client::new(3, "three", &server.file(b"disk", 0o666));
+    assert_eq!(server.lock(&three, 1, true, false), NlmStat::DeniedNoLocks);
+    assert_eq!(complaint(), refused(LockRefusal::NotRecorded));
 }
 
 #[test]

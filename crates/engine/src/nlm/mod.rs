@@ -13,12 +13,9 @@
 
 pub(crate) mod note;
 mod procedures;
+mod refusal;
 mod share;
 mod width;
-
-use steadfast_state::StateError;
-use steadfast_vfs::FsError;
-use steadfast_wire::nlm::NlmStat;
 
 use crate::program::{Null, Port, Program, Row, Version};
 
@@ -79,31 +76,4 @@ const fn procedures<W: Width>() -> [Row; 24] {
         Row::of::<Lock<W, false, false>>(),
         Row::of::<FreeAll>(),
     ]
-}
-
-/// No status says that a client should try later; but every client does after this one. Only who
-/// takes again what it had before a restart takes it for a refusal, and the lock for lost: it is to
-/// get no answer at all, and sends its call again.
-const LATER: NlmStat = NlmStat::DeniedGracePeriod;
-
-/// The one place where the status of a failure is made.
-fn status(error: FsError) -> NlmStat {
-    match error {
-        FsError::BadHandle | FsError::Stale => NlmStat::StaleHandle,
-        FsError::ReadOnly => NlmStat::ReadOnlyFs,
-        FsError::TryLater | FsError::WouldBlock | FsError::WouldOpen => LATER,
-        _ => NlmStat::Failed,
-    }
-}
-
-/// The same for an error of the state.
-fn status_of_state(error: StateError) -> NlmStat {
-    match error {
-        // Owners are never too long here: the range is.
-        StateError::Invalid => NlmStat::TooBig,
-        StateError::TryLater | StateError::Expired => NlmStat::DeniedNoLocks,
-        StateError::ShareDenied => NlmStat::Denied,
-        StateError::Recalling => LATER,
-        _ => NlmStat::Failed,
-    }
 }

@@ -12,9 +12,10 @@ use steadfast_xdr::{Encode, Writer};
 
 use super::note::Note;
 use super::procedure::{MESSAGES_BEHIND, RESULTS_BEHIND};
+use super::refusal::{LATER, Refused};
 use super::width::{CancelArgs, LockArgs, TestArgs, UnlockArgs, Width};
-use super::{LATER, status, status_of_state};
 use crate::call::{Call, Outcome, Refusal, Target};
+use crate::complaint::LockRefusal;
 use crate::host::Room;
 use crate::local_locks::{self, KeptOut, Place};
 use crate::operation::Operation;
@@ -41,11 +42,11 @@ fn owner(lock: &v4::Lock<'_>) -> NlmOwner {
 
 /// The file that a handle names: for who gives something up. A client may do so though it has lost
 /// its rights meanwhile. But not any user of it may: they can know handles, and guess owners.
-pub(super) fn file(call: &mut Call<'_>, handle: &[u8]) -> Result<FileKey, NlmStat> {
+pub(super) fn file(call: &mut Call<'_>, handle: &[u8]) -> Result<FileKey, Refused> {
     if !call.peer.is_privileged() {
-        call.resolve(handle).map_err(status)?;
+        call.resolve(handle)?;
     }
-    let (storage, handle) = call.named(handle).map_err(status)?;
+    let (storage, handle) = call.named(handle)?;
     let (file_system, object) = storage.object(&handle);
     Ok(FileKey { file_system, object })
 }
@@ -55,29 +56,28 @@ pub(super) fn file_to_lock<'a>(
     call: &mut Call<'a>,
     handle: &[u8],
     kind: LockKind,
-) -> Result<Target<'a>, NlmStat> {
-    let target = call.resolve(handle).map_err(status)?;
+) -> Result<Target<'a>, Refused> {
+    let target = call.resolve(handle)?;
     if kind == LockKind::Write && target.rights.is_read_only {
-        return Err(status(FsError::ReadOnly));
+        return Err(FsError::ReadOnly.into());
     }
     let enough = match kind {
         LockKind::Read => AccessMask::READ | AccessMask::EXECUTE,
         LockKind::Write => AccessMask::READ | AccessMask::EXECUTE | AccessMask::MODIFY,
     };
-    let (granted, attr) = call
-        .read(&target, |caller| target.storage.access(caller, &target.handle, enough))
-        .map_err(status)?;
+    let (granted, attr) =
+        call.read(&target, |caller| target.storage.access(caller, &target.handle, enough))?;
     let is_owner = attr.uid == target.cred.uid;
     if attr.kind != FileKind::Regular || !is_owner && !granted.intersects(enough) {
-        return Err(NlmStat::Failed);
+        return Err(LockRefusal::NoRight.into());
     }
     Ok(target)
 }
 
 /// The host that calls.
-pub(super) fn host(call: &Call<'_>, name: &[u8]) -> Result<Host, NlmStat> {
+pub(super) fn host(call: &Call<'_>, name: &[u8]) -> Result<Host, Refused> {
     let address = call.peer.address.ip();
-    call.shared.state.host(call.now_ms, name, address).map_err(status_of_state)
+    Ok(call.shared.state.host(call.now_ms, name, address)?)
 }
 
 /// The host that calls, for what it gives up: one that is not known has nothing.
@@ -87,7 +87,7 @@ pub(super) fn known_host(call: &Call<'_>, name: &[u8]) -> Option<Host> {
 
 /// Has a host recorded before it gets its first lock, so that a restart of the server tells it. It
 /// stays so as long as the result lives or the host has something.
-pub(super) fn record(call: &mut Call<'_>, host: &Host) -> Result<HostInUse, NlmStat> {
+pub(super) fn record(call: &mut Call<'_>, host: &Host) -> Result<HostInUse, Refused> {
     let in_use = host.begin_use();
     if host.is_recorded() {
         return Ok(in_use);
@@ -95,27 +95,27 @@ pub(super) fn record(call: &mut Call<'_>, host: &Host) -> Result<HostInUse, NlmS
     let Some(outbound) = call.shared.outbound.get() else { return Ok(in_use) };
     call.host.will_block();
     if !outbound.record(host.name(), host.address()) {
-        return Err(NlmStat::DeniedNoLocks);
+        return Err(LockRefusal::NotRecorded.into());
     }
     host.set_recorded();
     Ok(in_use)
 }
 
 /// Refuses what may not be while hosts take again what they had, or may only be then.
-pub(super) fn judge_grace(call: &Call<'_>, is_reclaim: bool) -> Result<(), NlmStat> {
+pub(super) fn judge_grace(call: &Call<'_>, is_reclaim: bool) -> Result<(), Refused> {
     let state = &call.shared.state;
     let may = if is_reclaim {
         state.hosts_may_reclaim(call.now_ms)
     } else {
         !state.is_in_grace(call.now_ms)
     };
-    if may { Ok(()) } else { Err(NlmStat::DeniedGracePeriod) }
+    if may { Ok(()) } else { Err(Refused::Later) }
 }
 
 /// Has it made stable who lost what the host got, before the host is told. If that cannot be done, the
 /// host asks again, and gets it again.
-pub(super) fn keep_records(call: &mut Call<'_>) -> Result<(), NlmStat> {
-    if call.keep_records() { Ok(()) } else { Err(NlmStat::DeniedGracePeriod) }
+pub(super) fn keep_records(call: &mut Call<'_>) -> Result<(), Refused> {
+    if call.keep_records() { Ok(()) } else { Err(Refused::Later) }
 }
 
 /// Ends a call with its result: by its reply, or by a call of ours.
@@ -194,12 +194,12 @@ fn test(
         // Whoever may have one kind may ask for the other.
         .and_then(|()| file_to_lock(call, lock.fh, LockKind::Read))
         .and_then(|target| {
-            call.seldom_blocks(&target).map_err(status)?;
+            call.seldom_blocks(&target)?;
             Ok((target, host(call, lock.caller_name)?))
         });
     let (target, host) = match tested {
         Ok(found) => found,
-        Err(stat) => return stat,
+        Err(refused) => return refused.told(call),
     };
     let (place, range) = (Place::from(&target), range(lock));
     match call.shared.state.nlm_test(&host, &place.file, &owner(lock), range, kind) {
@@ -211,14 +211,14 @@ fn test(
                 *holder = Some(NlmHolder { owner, range, kind });
                 NlmStat::Denied
             }
-            Err(error) => status(error),
+            Err(error) => Refused::from(error).told(call),
         },
         Err(NlmError::Denied(denied)) => {
             *holder = Some(denied);
             NlmStat::Denied
         }
         Err(NlmError::Blocked | NlmError::Crowded) => NlmStat::Failed,
-        Err(NlmError::State(error)) => status_of_state(error),
+        Err(NlmError::State(error)) => Refused::from(error).told(call),
     }
 }
 
@@ -248,7 +248,7 @@ impl<W: Width, const IS_MESSAGE: bool, const IS_MONITORED: bool> Procedure
         let judged = judge_grace(call, reclaim);
         let is_reclaim = reclaim && judged.is_ok();
         let locked = judged.and_then(|()| lock(call, &arguments.0, IS_MONITORED));
-        let stat = locked.unwrap_or_else(|stat| stat);
+        let stat = locked.unwrap_or_else(|refused| refused.told(call));
         if is_reclaim && stat == LATER {
             return Outcome::Silent;
         }
@@ -260,11 +260,11 @@ fn lock(
     call: &mut Call<'_>,
     arguments: &v4::LockArgs<'_>,
     is_monitored: bool,
-) -> Result<NlmStat, NlmStat> {
+) -> Result<NlmStat, Refused> {
     let lock = &arguments.lock;
     let kind = kind(arguments.exclusive);
     let target = file_to_lock(call, lock.fh, kind)?;
-    call.seldom_blocks(&target).map_err(status)?;
+    call.seldom_blocks(&target)?;
     let host = host(call, lock.caller_name)?;
     let mut in_use = None;
     if is_monitored {
@@ -284,7 +284,7 @@ fn lock(
     let locked = call.shared.lock_for_all(&place, range, kind, || state.nlm_lock(&host, &request));
     let locked = match locked {
         Ok(locked) => locked,
-        Err(KeptOut::TryLater) => return Err(status(FsError::TryLater)),
+        Err(KeptOut::TryLater) => return Err(Refused::Later),
         Err(KeptOut::By(_)) if note.is_none() => return Ok(NlmStat::Denied),
         Err(KeptOut::By(_)) => state.nlm_hold_back(&host, &request),
     };
@@ -293,8 +293,8 @@ fn lock(
         Ok(()) => keep_records(call).map(|()| NlmStat::Granted),
         Err(NlmError::Denied(_)) => Ok(NlmStat::Denied),
         Err(NlmError::Blocked) => Ok(NlmStat::Blocked),
-        Err(NlmError::Crowded) => Err(LATER),
-        Err(NlmError::State(error)) => Err(status_of_state(error)),
+        Err(NlmError::Crowded) => Err(Refused::Later),
+        Err(NlmError::State(error)) => Err(error.into()),
     }
 }
 
@@ -316,17 +316,18 @@ impl<W: Width, const IS_MESSAGE: bool> Procedure for Cancel<W, IS_MESSAGE> {
         reply: &mut ReplyBuffer,
     ) -> Outcome {
         let v4::CancelArgs { cookie, exclusive, lock, .. } = &arguments.0;
-        let stat = cancel(call, lock, kind(*exclusive)).unwrap_or_else(|stat| stat);
+        let cancelled = cancel(call, lock, kind(*exclusive));
+        let stat = cancelled.unwrap_or_else(|refused| refused.told(call));
         end(call, IS_MESSAGE, reply, |w| W::res(&v4::Res { cookie, stat }, w))
     }
 }
 
-fn cancel(call: &mut Call<'_>, lock: &v4::Lock<'_>, kind: LockKind) -> Result<NlmStat, NlmStat> {
+fn cancel(call: &mut Call<'_>, lock: &v4::Lock<'_>, kind: LockKind) -> Result<NlmStat, Refused> {
     let file = file(call, lock.fh)?;
     let Some(host) = known_host(call, lock.caller_name) else { return Ok(NlmStat::Denied) };
     let state = &call.shared.state;
     let cancelled = state.nlm_cancel(&host, &file, &owner(lock), range(lock), kind);
-    let is_found = cancelled.map_err(status_of_state)?;
+    let is_found = cancelled?;
     // Linux gives the lock up after this, should it have it.
     Ok(if is_found { NlmStat::Granted } else { NlmStat::Denied })
 }
@@ -349,16 +350,16 @@ impl<W: Width, const IS_MESSAGE: bool> Procedure for Unlock<W, IS_MESSAGE> {
         reply: &mut ReplyBuffer,
     ) -> Outcome {
         let v4::UnlockArgs { cookie, lock } = &arguments.0;
-        let stat = unlock(call, lock).unwrap_or_else(|stat| stat);
+        let stat = unlock(call, lock).unwrap_or_else(|refused| refused.told(call));
         end(call, IS_MESSAGE, reply, |w| W::res(&v4::Res { cookie, stat }, w))
     }
 }
 
-fn unlock(call: &mut Call<'_>, lock: &v4::Lock<'_>) -> Result<NlmStat, NlmStat> {
+fn unlock(call: &mut Call<'_>, lock: &v4::Lock<'_>) -> Result<NlmStat, Refused> {
     let file = file(call, lock.fh)?;
     let Some(host) = known_host(call, lock.caller_name) else { return Ok(NlmStat::Granted) };
-    let unlocked = call.shared.state.nlm_unlock(&host, &file, &owner(lock), range(lock));
-    unlocked.map(|()| NlmStat::Granted).map_err(status_of_state)
+    call.shared.state.nlm_unlock(&host, &file, &owner(lock), range(lock))?;
+    Ok(NlmStat::Granted)
 }
 
 /// GRANTED: this server waits for nobody's locks.

@@ -7,8 +7,8 @@ use steadfast_wire::nlm::{self, NlmStat, v4};
 use steadfast_xdr::{Encode, Writer};
 
 use super::procedures::{file, file_to_lock, host, judge_grace, keep_records, known_host, record};
+use super::refusal::{LATER, Refused};
 use super::width::{ShareArgs, Width};
-use super::{LATER, status_of_state};
 use crate::call::{Call, Outcome};
 use crate::gate::file_key;
 use crate::operation::Operation;
@@ -36,7 +36,7 @@ impl<W: Width, const IS_TAKEN: bool> Procedure for Share<W, IS_TAKEN> {
         let is_reclaim = IS_TAKEN && reclaim && judged.is_ok();
         let procedure = if IS_TAKEN { share } else { unshare };
         let shared = judged.and_then(|()| procedure(call, &arguments.0));
-        let stat = shared.map_or_else(|stat| stat, |()| NlmStat::Granted);
+        let stat = shared.map_or_else(|refused| refused.told(call), |()| NlmStat::Granted);
         if is_reclaim && stat == LATER {
             return Outcome::Silent;
         }
@@ -58,19 +58,18 @@ fn deny(mode: nlm::ShareMode) -> ShareDeny {
     ShareDeny::from_bits_truncate(mode as u32 as u8)
 }
 
-fn share(call: &mut Call<'_>, arguments: &v4::ShareArgs<'_>) -> Result<(), NlmStat> {
+fn share(call: &mut Call<'_>, arguments: &v4::ShareArgs<'_>) -> Result<(), Refused> {
     let access = access(arguments.access);
     let kind = if access.contains(ShareAccess::WRITE) { LockKind::Write } else { LockKind::Read };
     let file = file_key(&file_to_lock(call, arguments.fh, kind)?);
     let host = host(call, arguments.caller_name)?;
     let _in_use = record(call, &host)?;
     let (state, deny) = (&call.shared.state, deny(arguments.mode));
-    let shared = state.nlm_share(&host, &file, arguments.oh, access, deny);
-    shared.map_err(status_of_state)?;
+    state.nlm_share(&host, &file, arguments.oh, access, deny)?;
     keep_records(call)
 }
 
-fn unshare(call: &mut Call<'_>, arguments: &v4::ShareArgs<'_>) -> Result<(), NlmStat> {
+fn unshare(call: &mut Call<'_>, arguments: &v4::ShareArgs<'_>) -> Result<(), Refused> {
     let file = file(call, arguments.fh)?;
     if let Some(host) = known_host(call, arguments.caller_name) {
         call.shared.state.nlm_unshare(&host, &file, arguments.oh);
