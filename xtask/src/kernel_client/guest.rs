@@ -166,6 +166,10 @@ impl Boot<'_> {
                 let lost = server.lose_state().and_then(|()| server.start(self.namespace));
                 Ok(lost.map_or_else(|error| format!("failed {error:#}"), |()| "ok".to_owned()))
             }
+            ["refused-locks"] => Ok(match server.refused_lock()? {
+                Some(line) => format!("failed the server refused a lock: {line}"),
+                None => "ok".to_owned(),
+            }),
             ["steadfast", arguments @ ..] => Ok(match server.manage(self.namespace, arguments) {
                 Ok(()) => "ok".to_owned(),
                 // One line, as answers are.

@@ -240,6 +240,13 @@ impl Server {
         Ok(())
     }
 
+    /// What the server has logged of the last lock that it refused for no other's.
+    pub(crate) fn refused_lock(&self) -> Result<Option<String>> {
+        let bytes = std::fs::read(&self.log).context("the server's log")?;
+        let text = String::from_utf8_lossy(&bytes);
+        Ok(text.lines().rfind(|line| line.contains("was refused LOCK")).map(str::to_owned))
+    }
+
     /// Fails when the server has ended by itself.
     pub(crate) fn check_alive(&mut self) -> Result<()> {
         let status = match self.running.as_mut() {

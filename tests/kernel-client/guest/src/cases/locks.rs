@@ -30,17 +30,24 @@ pub(crate) fn between_clients(context: &Context) -> Result<()> {
     if is_nfs3 {
         guest_monitor::ensure(context)?;
     }
-    match exclude(context, is_nfs3) {
-        // The guest's kernel kills a process now and then (`model.rs`), also of those that lock.
-        Err(error) if is_nfs3 && !guest_monitor::answers() => {
-            context.note(&format!("the guest's lock monitor is gone, so once more: {error:#}"))?;
-            guest_monitor::ensure(context)?;
-            exclude(context, is_nfs3)
-        }
-        // Why Linux gives no lock it tells nobody else.
-        Err(error) if is_nfs3 => Err(error.context(guest_monitor::kernel_messages()?)),
-        outcome => outcome,
+    let Err(error) = exclude(context, is_nfs3) else { return Ok(()) };
+    // Linux says no more than ENOLCK, whoever refused the lock: the server, which logs it, or the
+    // guest itself, which does so without its monitor. The guest's kernel kills a process now and
+    // then (`model.rs`).
+    if !is_nfs3 || !is_enolck(&error) {
+        return Err(error);
     }
+    let told = guest_monitor::kernel_messages()?;
+    context.host("refused-locks").with_context(|| format!("{error:#}; {told}"))?;
+    context
+        .note(&format!("the guest refused a lock by itself, so once more: {error:#}; {told}"))?;
+    guest_monitor::ensure(context)?;
+    exclude(context, is_nfs3)
+}
+
+/// Of this process or of one that it has started.
+fn is_enolck(error: &anyhow::Error) -> bool {
+    format!("{error:#}").contains(&format!("os error {}", Errno::NOLCK.raw_os_error()))
 }
 
 fn exclude(context: &Context, is_nfs3: bool) -> Result<()> {
