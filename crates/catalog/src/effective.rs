@@ -52,6 +52,8 @@ mod tests {
             (&["ro", "rw anonuid=7", "anonuid=8 crossmnt"], "crossmnt,rw,root_squash,anonuid=8"),
             (&["all_squash no_root_squash"], "rw,all_squash"),
             (&["all_squash", "no_all_squash"], "rw,root_squash"),
+            (&["async", ""], "rw,async,root_squash"),
+            (&["async", "sync"], "rw,root_squash"),
             (&["ro sync", "rw=@admins root=10.0.0.1"], "ro,root_squash,rw=@admins,root=10.0.0.1"),
             (&["mp"], "mp,rw,root_squash"),
             (&["rw", "sec=sys ro"], "rw,root_squash,sec=sys,ro"),

@@ -132,6 +132,28 @@ fn a_share_is_added_changed_and_removed_and_each_can_be_taken_back() {
 }
 
 #[test]
+fn async_is_told_wherever_shares_are_told() {
+    let server = Server::start();
+    let data = server.directory("data");
+    let path = utf8(&data);
+    server.told(&["share", "add", path, "-c", "127.0.0.1", "-o", "rw,async"]);
+    let log = Running::log_with(&server.place, "acknowledged before they are stable");
+    assert!(log.lines().any(|line| line.contains("async") && line.contains(path)), "{log}");
+    let listed = server.told(&["share", "list"]);
+    let line = listed.lines().find(|line| line.contains(path)).expect("listed");
+    assert!(line.contains("async"), "{listed}");
+    assert!(server.told(&["share", "show", path]).contains("async"));
+    let explained = server.told(&["share", "explain", "127.0.0.1", path]);
+    assert!(explained.contains("before they are stable (async)"), "{explained}");
+    assert_eq!(server.json(&["share", "explain", "127.0.0.1", path])["rights"]["is_async"], true);
+    let exported = server.told(&["export"]);
+    assert!(exported.contains("127.0.0.1(rw,async,no_subtree_check"), "{exported}");
+    server.told(&["share", "set", path, "-o", "rw,sync"]);
+    let explained = server.told(&["share", "explain", "127.0.0.1", path]);
+    assert!(explained.contains("stable before they are acknowledged"), "{explained}");
+}
+
+#[test]
 fn groups_are_inherited_from_moved_between_and_switched_off() {
     let server = Server::start();
     let (a, b) = (server.directory("a"), server.directory("b"));

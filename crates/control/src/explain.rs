@@ -78,6 +78,9 @@ pub struct RuleAsked {
 pub struct RightsTold {
     /// No changes.
     pub read_only: bool,
+    /// Whether changes are acknowledged before they are stable.
+    #[serde(default)]
+    pub is_async: bool,
     /// `root`, `all` or `none`.
     pub squash: String,
     /// The anonymous user.
@@ -252,6 +255,17 @@ impl Explanation {
             }
             .to_owned(),
         );
+        if !rights.is_read_only {
+            self.say(
+                if rights.is_async {
+                    "Its changes are acknowledged before they are stable (async): those of the last \
+                     half minute are lost if the server's machine loses its power."
+                } else {
+                    "Its changes are stable before they are acknowledged."
+                }
+                .to_owned(),
+            );
+        }
         self.rights = Some(RightsTold::of(rights));
         if let Some(user) = asked.user {
             self.identify(rights, user, asked.flavor);
@@ -492,6 +506,7 @@ impl RightsTold {
             Flavor::ALL.into_iter().filter(|one| rights.flavors.contains(Flavors::from(*one)));
         Self {
             read_only: rights.is_read_only,
+            is_async: rights.is_async,
             squash: match rights.squash {
                 Squash::Root => "root",
                 Squash::All => "all",

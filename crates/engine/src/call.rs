@@ -195,8 +195,11 @@ impl Target<'_> {
     /// The caller of an operation that may wait.
     pub(crate) fn caller(&self) -> Caller<'_> {
         let share = self.share.id.0;
-        let call = self.call.as_ref().map(|mark| CallName { key: mark.as_bytes(), share });
-        Caller { call, ..Caller::new(&self.cred, Waiting::Allowed) }
+        let is_async = self.rights.is_async;
+        // Where nothing is promised of the change, nothing is of its reply after the server was killed.
+        let mark = self.call.as_ref().filter(|_| !is_async);
+        let call = mark.map(|mark| CallName { key: mark.as_bytes(), share });
+        Caller { call, is_async, ..Caller::new(&self.cred, Waiting::Allowed) }
     }
 }
 

@@ -188,7 +188,7 @@ impl Tree {
         file: &StorageHandle,
         change: impl FnOnce(&Arc<Node>, &Attr, &Descriptor) -> Result<T, FsError>,
     ) -> Durable<Changed<T>> {
-        self.change_beside_log(file, |node, before| {
+        self.change_beside_log(caller, file, |node, before| {
             require_write(caller.cred, node, before)?;
             let writer = self.writer(node)?;
             self.assume(caller.cred)?;
@@ -200,12 +200,13 @@ impl Tree {
     /// and, when that is stable, that what it has of before is not to be done again.
     pub(crate) fn change_beside_log<T>(
         &self,
+        caller: &Caller<'_>,
         object: &StorageHandle,
         change: impl FnOnce(&Arc<Node>, &Attr) -> Result<T, FsError>,
     ) -> Durable<Changed<T>> {
         let begun = self
             .node(object, Waiting::Allowed)
-            .and_then(|node| Ok((Effects::of_touch(&node.volume)?, node)));
+            .and_then(|node| Ok((Effects::of_touch(&node.volume, caller)?, node)));
         let (mut effects, node) = match begun {
             Ok(begun) => begun,
             Err(error) => return Durable::promising_nothing(Changed::failed(error)),

@@ -18,6 +18,7 @@
 
 mod acl;
 mod aliases;
+mod async_changes;
 mod attributes;
 mod backing;
 mod budget;

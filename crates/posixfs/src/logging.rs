@@ -22,10 +22,11 @@ use steadfast_vfs::{
 };
 
 use crate::aliases::Aliases;
+use crate::async_changes::{AsyncChange, AsyncChanges};
 use crate::error::from_errno;
 use crate::handle_form;
 use crate::marks;
-use crate::node::Node;
+use crate::node::{AllOf, Node};
 use crate::volume::{BTRFS_MAGIC, Volume};
 
 /// What has to be flushed for a change.
@@ -121,18 +122,24 @@ pub(crate) struct WholeFileSystem {
     directory: OwnedFd,
     /// Not to be kept: who uses the file system next has it begin anew.
     aliases: Weak<Aliases>,
+    async_changes: Arc<AsyncChanges>,
 }
 
 impl WholeFileSystem {
     /// Of an open directory of it.
-    pub(crate) fn new(directory: OwnedFd, aliases: &Arc<Aliases>) -> Self {
-        Self { directory, aliases: Arc::downgrade(aliases) }
+    pub(crate) fn new(
+        directory: OwnedFd,
+        aliases: &Arc<Aliases>,
+        async_changes: Arc<AsyncChanges>,
+    ) -> Self {
+        Self { directory, aliases: Arc::downgrade(aliases), async_changes }
     }
 }
 
 impl FileSystemSync for WholeFileSystem {
     fn sync(&self) -> Result<(), FsError> {
         let failures = self.aliases.upgrade().map(|aliases| aliases.failures());
+        let flush = self.async_changes.flush();
         let flushed = rustix::fs::syncfs(&self.directory)
             .and_then(|()| journal::require_alive(&self.directory));
         if let (Err(errno), Some(aliases)) = (flushed, self.aliases.upgrade()) {
@@ -140,6 +147,7 @@ impl FileSystemSync for WholeFileSystem {
             return Err(from_errno(errno));
         }
         flushed.map_err(from_errno)?;
+        flush.done();
         if let (Some(aliases), Some(failures)) = (self.aliases.upgrade(), failures) {
             aliases.forget_failures(failures);
         }
@@ -214,6 +222,10 @@ pub(crate) struct Effects<'a> {
     /// For telling that something was written that is not logged.
     touch: Option<Box<dyn LogPlace>>,
     is_taken: bool,
+    /// Of an `async` caller who has no place in the log.
+    async_change: Option<AsyncChange>,
+    /// Whether nobody is promised that the change is stable.
+    is_async: bool,
     /// Where it is written down that the call has begun.
     begun: Option<BegunMark>,
     /// What was done.
@@ -225,7 +237,14 @@ pub(crate) struct Effects<'a> {
 impl Effects<'_> {
     /// To be called before any lock is taken: waits while the log is full. `data_bytes` is how
     /// much there is in the change beside names and attributes.
-    pub(crate) fn begin(volume: &Volume, data_bytes: usize) -> Result<Self, FsError> {
+    pub(crate) fn begin(
+        volume: &Volume,
+        caller: &Caller<'_>,
+        data_bytes: usize,
+    ) -> Result<Self, FsError> {
+        if caller.is_async {
+            return Self::begin_async(volume, data_bytes);
+        }
         let place = match &volume.log {
             Some(log) if log.is_on => {
                 log.log.admit(log.file_system, change_bytes_max(data_bytes))?
@@ -239,8 +258,49 @@ impl Effects<'_> {
         Ok(Self::new(place))
     }
 
+    /// The same of a caller to whom stability is not promised: in the log only if records are there
+    /// already, which it must come after.
+    fn begin_async(volume: &Volume, data_bytes: usize) -> Result<Self, FsError> {
+        let mut effects = Self::of_async(volume)?;
+        if let Some(log) = volume.log.as_ref().filter(|log| log.is_on)
+            && volume.async_changes.has_records()
+        {
+            // Nobody is to have everything flushed for one that waits for room.
+            if let Some(change) = effects.async_change.take() {
+                change.cancel();
+            }
+            effects = Self::new(log.log.admit(log.file_system, change_bytes_max(data_bytes))?);
+            effects.is_async = true;
+            if effects.place.is_none() {
+                effects.async_change = Some(volume.async_changes.begin());
+            }
+        }
+        Ok(effects)
+    }
+
+    /// Of a caller to whom stability is not promised, and not in the log.
+    fn of_async(volume: &Volume) -> Result<Self, FsError> {
+        if let Some(log) = &volume.log {
+            log.require_no_fault()?;
+        }
+        let mut effects = Self::new(None);
+        effects.is_async = true;
+        effects.async_change = Some(volume.async_changes.begin());
+        Ok(effects)
+    }
+
     /// Of a WRITE whose data is not to be logged: the log is told that it was done.
-    pub(crate) fn of_touch(volume: &Volume) -> Result<Self, FsError> {
+    pub(crate) fn of_touch(volume: &Volume, caller: &Caller<'_>) -> Result<Self, FsError> {
+        if caller.is_async {
+            let mut effects = Self::of_async(volume)?;
+            if let Some(log) = volume.log.as_ref().filter(|log| log.is_on)
+                && volume.async_changes.has_records()
+            {
+                let touch = log.log.admit(log.file_system, change_bytes_max(0))?;
+                effects.touch = touch.filter(|place| place.is_logged());
+            }
+            return Ok(effects);
+        }
         let touch = match &volume.log {
             Some(log) => {
                 log.require_no_fault()?;
@@ -289,6 +349,8 @@ impl Effects<'_> {
             _pass: pass,
             touch: None,
             is_taken: false,
+            async_change: None,
+            is_async: false,
             begun: None,
             change: Change::new(Action::Nothing),
             targets: Targets::new(),
@@ -301,18 +363,26 @@ impl Effects<'_> {
 
     /// Has the change flushed instead of logged, as what its place was admitted for has no room for it.
     /// Its place must not have been taken.
-    pub(crate) fn flush_instead(&mut self) {
+    pub(crate) fn flush_instead(&mut self, volume: &Volume) {
         self.place = None;
+        if self.is_async {
+            self.async_change = Some(volume.async_changes.begin());
+        }
     }
 
     /// Takes the change's place in the log, unless it has one. Under the locks that order the
-    /// objects.
-    pub(crate) fn take(&mut self) {
+    /// objects. Where the change may depend on others that are not stable, it has no place any more: it
+    /// is flushed together with these.
+    pub(crate) fn take(&mut self, volume: &Volume) {
         if let Some(place) = &mut self.place
             && !self.is_taken
         {
-            place.take();
-            self.is_taken = true;
+            if volume.async_changes.may_log() {
+                place.take();
+                self.is_taken = true;
+            } else {
+                self.flush_instead(volume);
+            }
         }
     }
 
@@ -384,6 +454,7 @@ impl Effects<'_> {
         self.take_back_begin(volume);
         // A call that is to come again is executed again.
         if self.place.is_none()
+            || self.is_async
             || matches!(error, FsError::TryLater | FsError::WouldBlock | FsError::WouldOpen)
         {
             return Durable::promising_nothing(value);
@@ -392,7 +463,10 @@ impl Effects<'_> {
             // Whatever it was about to do was not done.
             self.change = Change::new(Action::Nothing);
         }
-        self.take();
+        self.take(volume);
+        if self.place.is_none() {
+            return Durable::promising_nothing(value);
+        }
         self.promise(volume, value)
     }
 
@@ -400,15 +474,31 @@ impl Effects<'_> {
     pub(crate) fn promise<T>(mut self, volume: &Volume, value: T) -> Durable<T> {
         if let Some(place) = self.place.take() {
             // Not taken, there is nothing that must be stable.
-            return if self.is_taken {
+            return if self.is_async {
+                // Nobody waits for its record.
+                if self.is_taken {
+                    drop(self.change.put(place, 0));
+                }
+                Durable::promising_nothing(value)
+            } else if self.is_taken {
                 Durable::after(value, Obligation::Log(self.change.put(place, REPLY_BYTES)))
             } else {
                 Durable::promising_nothing(value)
             };
         }
         let targets = std::mem::take(&mut self.targets);
-        if volume.is_volatile() {
+        if volume.is_volatile() || self.is_async {
             return Durable::promising_nothing(value);
+        }
+        if volume.async_changes.are_unstable()
+            && let Some((node, what)) = targets.first()
+        {
+            let all = Arc::new(AllOf(Arc::clone(node))) as Arc<dyn FlushTarget>;
+            let targets = std::iter::once((all, *what)).collect();
+            return Durable::after(
+                value,
+                Obligation::Flush(Flush { domain: volume.domain, targets }),
+            );
         }
         let targets =
             targets.into_iter().map(|(node, what)| (node as Arc<dyn FlushTarget>, what)).collect();

@@ -67,10 +67,10 @@ pub(crate) fn taken(effects: &mut Effects<'_>, node: &Node, attr: Attr) -> Attr 
     }
     // Found large before the place is taken, they can still be flushed instead.
     if inherited(node).is_some_and(|acls| bytes(&acls) > MADE_ACL_BYTES) {
-        effects.flush_instead();
+        effects.flush_instead(&node.volume);
         return attr;
     }
-    effects.take();
+    effects.take(&node.volume);
     let born =
         attributes::stat_with_mount(&node.path).ok().and_then(|stat| attributes::born(&stat));
     // Somebody may have set others since.

@@ -74,7 +74,7 @@ impl Tree {
             Ok(dir) => dir,
             Err(error) => return Durable::promising_nothing(Changed::failed(error)),
         };
-        let mut effects = match Effects::begin(&dir.volume, data_bytes) {
+        let mut effects = match Effects::begin(&dir.volume, caller, data_bytes) {
             Ok(effects) => effects,
             Err(error) => return Durable::promising_nothing(Changed::failed(error)),
         };
@@ -84,7 +84,7 @@ impl Tree {
             }
             dir.require(before, caller.cred, EXECUTE)?;
             let done = change(dir, &mut effects)?;
-            effects.take();
+            effects.take(&dir.volume);
             Ok(done)
         });
         if let Err(error) = changed.result {
@@ -210,7 +210,7 @@ impl Tree {
                     gap = logging::gap(before, size);
                     effects.change.before = Some(logging::before(before));
                     self.apply(caller.cred, node, before, &set, effects)?;
-                    effects.take();
+                    effects.take(&node.volume);
                     Ok(())
                 });
                 changed.result?;
@@ -455,7 +455,7 @@ impl Tree {
             if let Some(unlinked) = unlinked {
                 effects.change.action = Action::Remove { place: place(dir, name), unlinked };
             }
-            effects.take();
+            effects.take(&dir.volume);
             Ok(())
         })
     }
@@ -545,7 +545,7 @@ impl Tree {
             Ok(node) => node,
             Err(error) => return failed(error),
         };
-        let mut effects = match Effects::begin(&to.volume, 0) {
+        let mut effects = match Effects::begin(&to.volume, caller, 0) {
             Ok(effects) => effects,
             Err(error) => return failed(error),
         };
@@ -640,7 +640,7 @@ impl Tree {
             let _ = self.note_place((from, from_name), (from, from_name));
             return Err(removal_error(errno));
         }
-        effects.take();
+        effects.take(&to.volume);
         let unlinked = self.bury(to, &victim, &mut effects.targets);
         if let Action::Rename { victim, object, .. } = &mut effects.change.action {
             *victim = unlinked;
@@ -698,7 +698,7 @@ impl Tree {
             // found by its other name as before, and its new one is noted when it is met.
             let _ = self.note_place((dir, name), (dir, name));
             effects.change.action = action;
-            effects.take();
+            effects.take(&dir.volume);
             if effects.is_logged() {
                 effects.tell(logging::key(&node), node.attr().ok());
             }

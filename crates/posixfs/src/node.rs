@@ -507,9 +507,11 @@ impl Node {
         // One at a time: an error is told to one of them.
         let _turn = self.mount.aliases.whole_flush.lock();
         let let_go = self.mount.let_go();
+        let flush = self.volume.async_changes.flush();
         let up_to = self.volume.log.as_ref().map(VolumeLog::last);
         self.noted(self.mount.sync())?;
         self.note_settled(Settled::FileSystem, up_to)?;
+        flush.done();
         self.mount.forget_let_go(let_go);
         Ok(())
     }
@@ -625,6 +627,24 @@ impl FlushTarget for Node {
             return Ok(());
         }
         self.sync_all()
+    }
+}
+
+/// All of an object's file system: what was changed there depends on what nobody knows to be on the disk.
+pub(crate) struct AllOf(pub(crate) Arc<Node>);
+
+impl FlushTarget for AllOf {
+    fn flush_key(&self) -> u64 {
+        // No inode has it.
+        u64::MAX
+    }
+
+    fn flush(&self, _what: FlushWhat) -> Result<(), FsError> {
+        self.flush_file_system()
+    }
+
+    fn flush_file_system(&self) -> Result<(), FsError> {
+        self.0.flush_file_system()
     }
 }
 

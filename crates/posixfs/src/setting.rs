@@ -32,7 +32,7 @@ impl Tree {
         set: &SetAttr,
         guard: Option<Time>,
     ) -> Durable<Changed<()>> {
-        self.change_object(object, 0, |node, before, effects| {
+        self.change_object(caller, object, 0, |node, before, effects| {
             if guard.is_some_and(|ctime| ctime != before.ctime) {
                 return Err(FsError::NotSync);
             }
@@ -58,7 +58,7 @@ impl Tree {
         let encoded = [access, default].map(|acl| acl.map(acl::encoded));
         let bytes = encoded.iter().flatten().map(Vec::len).sum();
         let [access_bytes, default_bytes] = &encoded;
-        self.change_object(object, bytes, |node, before, effects| {
+        self.change_object(caller, object, bytes, |node, before, effects| {
             if !node.volume.has_acls || before.kind == FileKind::Symlink {
                 return Err(FsError::NotSupported);
             }
@@ -102,14 +102,15 @@ impl Tree {
             Ok(node) => node,
             Err(error) => return Durable::promising_nothing(Changed::failed(error)),
         };
-        let is_stable = how != WriteHow::Unstable;
+        // What it would take to make it stable is nobody's business where nobody is promised that.
+        let is_stable = how != WriteHow::Unstable || caller.is_async;
         let is_logged = node.volume.log.as_ref().is_some_and(|log| {
             log.takes_write(data.len(), is_stable) && (is_stable || node.takes_unstable(data.len()))
         });
         let begun = if is_logged {
-            Effects::begin(&node.volume, data.len())
+            Effects::begin(&node.volume, caller, data.len())
         } else {
-            Effects::of_touch(&node.volume)
+            Effects::of_touch(&node.volume, caller)
         };
         let mut effects = match begun {
             Ok(effects) => effects,
@@ -142,6 +143,7 @@ impl Tree {
                     Err(errno) => return Err(from_errno(errno)),
                 }
             }
+            effects.take(&node.volume);
             if !is_stable && !effects.is_logged() {
                 // A flush that began before the data was there may have cleared the mark.
                 node.mark_dirty();
@@ -149,9 +151,8 @@ impl Tree {
             if node.volume.log.is_some() {
                 node.volume.aliases.unflushed.note(node, offset, written as u64);
             }
-            effects.take();
             effects.touch(node, times);
-            let is_more = node.volume.is_volatile() || effects.is_logged();
+            let is_more = node.volume.is_volatile() || (effects.is_logged() && !caller.is_async);
             let committed = if is_more { WriteHow::FileSync } else { how };
             Ok(Written { count: written as u32, committed })
         });
@@ -168,6 +169,7 @@ impl Tree {
             return effects.promise(&node.volume, changed);
         }
         let what = match how {
+            _ if caller.is_async => FlushWhat::Everything,
             WriteHow::Unstable => return Durable::promising_nothing(changed),
             WriteHow::DataSync => FlushWhat::Data,
             WriteHow::FileSync => FlushWhat::Everything,
@@ -196,12 +198,16 @@ impl Tree {
         node.note_commit();
         // With a log, what there is to flush is known: data written before the server last started
         // was flushed, or is under another verifier. Without one, it is the kernel's to know.
-        if node.volume.log.is_some() && !node.needs_commit() {
+        let volume = Arc::clone(&node.volume);
+        if volume.log.is_some() && !node.needs_commit() && !volume.async_changes.are_unstable() {
             return Durable::promising_nothing(committed);
         }
-        let volume = Arc::clone(&node.volume);
         if let Err(error) = volume.log.as_ref().map_or(Ok(()), VolumeLog::require_no_fault) {
             return Durable::promising_nothing(Changed { wcc, result: Err(error) });
+        }
+        // As the kernel's server: it is in memory, and that is all that was promised.
+        if caller.is_async {
+            return Durable::promising_nothing(committed);
         }
         let mut effects = Effects::of_flush();
         effects.targets.push((node, FlushWhat::Data));
@@ -234,6 +240,7 @@ impl Tree {
     /// beside attributes.
     fn change_object<'c>(
         &self,
+        caller: &Caller<'_>,
         object: &StorageHandle,
         data_bytes: usize,
         change: impl FnOnce(&Arc<Node>, &Attr, &mut Effects<'c>) -> Result<(), FsError>,
@@ -242,7 +249,7 @@ impl Tree {
             Ok(node) => node,
             Err(error) => return Durable::promising_nothing(Changed::failed(error)),
         };
-        let mut effects = match Effects::begin(&node.volume, data_bytes) {
+        let mut effects = match Effects::begin(&node.volume, caller, data_bytes) {
             Ok(effects) => effects,
             Err(error) => return Durable::promising_nothing(Changed::failed(error)),
         };
@@ -261,10 +268,10 @@ impl Tree {
                 let gap = logging::gap(before, now.size);
                 effects.change.action = Action::Attributes { object, size, gap };
                 effects.tell(object, Some(now));
-                effects.take();
+                effects.take(&node.volume);
             }
             done?;
-            effects.take();
+            effects.take(&node.volume);
             Ok(())
         });
         effects.change.before = was;

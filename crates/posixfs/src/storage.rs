@@ -9,6 +9,7 @@ use steadfast_recovery::ChangeLog;
 use steadfast_vfs::FlushDomain;
 
 use crate::aliases::AliasStore;
+use crate::async_changes::AsyncChanges;
 use crate::attributes::Identity;
 use crate::budget::Budget;
 use crate::cache::Cache;
@@ -42,8 +43,8 @@ pub struct Storage {
     pub(crate) orders: Orders,
     pub(crate) guards: Guards,
     trees: AtomicU32,
-    /// The device of each flush domain.
-    domains: Mutex<Vec<u64>>,
+    /// The device of each flush domain, with what is known of changes there.
+    domains: Mutex<Vec<(u64, Arc<AsyncChanges>)>>,
 }
 
 impl std::fmt::Debug for Storage {
@@ -114,11 +115,22 @@ impl Storage {
 
     /// The flush domain of a device: dense numbers, never given to another.
     pub(crate) fn domain(&self, device: u64) -> FlushDomain {
+        self.of_device(device).0
+    }
+
+    /// What all trees know of a device's changes.
+    pub(crate) fn async_changes(&self, device: u64) -> Arc<AsyncChanges> {
+        self.of_device(device).1
+    }
+
+    fn of_device(&self, device: u64) -> (FlushDomain, Arc<AsyncChanges>) {
         let mut domains = self.domains.lock();
-        let index = domains.iter().position(|known| *known == device).unwrap_or_else(|| {
-            domains.push(device);
-            domains.len() - 1
-        });
-        FlushDomain(index as u32)
+        let known = domains.iter().enumerate().find(|(_, (known, _))| *known == device);
+        if let Some((index, (_, changes))) = known {
+            return (FlushDomain(index as u32), Arc::clone(changes));
+        }
+        let changes = Arc::new(AsyncChanges::default());
+        domains.push((device, Arc::clone(&changes)));
+        (FlushDomain((domains.len() - 1) as u32), changes)
     }
 }

@@ -525,7 +525,11 @@ impl Tree {
             }
             _ => None,
         };
-        let volume = Arc::new(volume.with_log(log, Arc::clone(&mount.aliases)));
+        let volume = Arc::new(volume.with_log(
+            log,
+            Arc::clone(&mount.aliases),
+            self.storage.async_changes(device),
+        ));
         // Another thread may have met it meanwhile.
         let mut volumes = self.volumes.write();
         if let Some(known) = find(&volumes) {

@@ -14,6 +14,7 @@ use steadfast_vfs::{Attr, FlushDomain, FsError, StorageHandle};
 
 use crate::acl;
 use crate::aliases::{AliasStore, Aliases};
+use crate::async_changes::AsyncChanges;
 use crate::attributes;
 use crate::error::from_errno;
 use crate::handle_form;
@@ -135,6 +136,8 @@ pub(crate) struct Volume {
     pub(crate) habits: Habits,
     /// Objects of its file system that were made again.
     pub(crate) aliases: Arc<Aliases>,
+    /// Its changes of `async` callers.
+    pub(crate) async_changes: Arc<AsyncChanges>,
     /// Where its changes are logged, if they are. Dropped last: see [`crate::tree::Tree`].
     pub(crate) log: Option<VolumeLog>,
 }
@@ -182,13 +185,19 @@ impl Volume {
             name_bytes_max,
             habits,
             aliases: Arc::default(),
+            async_changes: Arc::default(),
             log: None,
         })
     }
 
-    /// With its changes logged.
-    pub(crate) fn with_log(self, log: Option<VolumeLog>, aliases: Arc<Aliases>) -> Self {
-        Self { aliases, log, ..self }
+    /// With its changes logged, and what others know of it.
+    pub(crate) fn with_log(
+        self,
+        log: Option<VolumeLog>,
+        aliases: Arc<Aliases>,
+        async_changes: Arc<AsyncChanges>,
+    ) -> Self {
+        Self { aliases, async_changes, log, ..self }
     }
 
     /// The attributes of an object that clients know by this handle.

@@ -123,7 +123,7 @@ impl Tree {
             SetXattrHow::Create => Presence::Absent,
             SetXattrHow::Replace => Presence::Present,
         };
-        self.change_beside_log(object, |node, before| {
+        self.change_beside_log(caller, object, |node, before| {
             let name = full_name(name)?;
             require_can_have(before)?;
             if value.len() > XATTR_VALUE_BYTES_MAX {
@@ -140,7 +140,7 @@ impl Tree {
         object: &StorageHandle,
         name: &[u8],
     ) -> Durable<Changed<()>> {
-        self.change_beside_log(object, |node, before| {
+        self.change_beside_log(caller, object, |node, before| {
             let name = full_name(name)?;
             require_can_have(before)?;
             self.assume(caller.cred)?;

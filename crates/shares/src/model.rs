@@ -102,6 +102,8 @@ pub struct Rights {
     pub looks_up_groups: bool,
     /// No changes.
     pub is_read_only: bool,
+    /// Changes are acknowledged before they are stable (`async` of exports(5)).
+    pub is_async: bool,
     /// Who becomes anonymous.
     pub squash: Squash,
     /// The anonymous user.
@@ -118,6 +120,7 @@ impl Default for Rights {
             needs_privileged_port: true,
             looks_up_groups: false,
             is_read_only: false,
+            is_async: false,
             squash: Squash::Root,
             anonymous_uid: 65534,
             anonymous_gid: 65534,

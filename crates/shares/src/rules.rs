@@ -158,6 +158,11 @@ impl RuleSet {
         self.grants.get(usize::from(place))
     }
 
+    /// Whether changes of some client are acknowledged before they are stable.
+    pub fn has_async(&self) -> bool {
+        self.grants.iter().any(|rights| rights.is_async && !rights.is_read_only)
+    }
+
     /// Whether some rule has a name in it.
     pub fn has_names(&self) -> bool {
         !self.named.is_empty()

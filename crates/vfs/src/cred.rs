@@ -63,11 +63,14 @@ pub struct Caller<'a> {
     pub waiting: Waiting,
     /// Which call it is for, if its reply is kept for its repetition.
     pub call: Option<CallName<'a>>,
+    /// Whether a change promises nothing about stability: it is acknowledged once it is in memory
+    /// (`async` of exports(5)).
+    pub is_async: bool,
 }
 
 impl<'a> Caller<'a> {
     /// A caller whose call nobody repeats, or whose repetition does no harm.
     pub fn new(cred: &'a Cred, waiting: Waiting) -> Self {
-        Self { cred, waiting, call: None }
+        Self { cred, waiting, call: None, is_async: false }
     }
 }

@@ -156,9 +156,8 @@ fn options_and_clients_are_told_at_their_place() {
         "4:18: unknown option \"no_rot_squash\"; did you mean \"no_root_squash\"?",
     );
     one_mistake(
-        &format!("{SHARE}options = [\"async\"]\n"),
-        "4:12: the option \"async\" is not served: every acknowledged change is stable here; \
-         leave it out",
+        &format!("{SHARE}options = [\"async\", \"sync\"]\n"),
+        "4:21: \"sync\" contradicts \"async\" before it",
     );
     one_mistake(
         &format!("{SHARE}options = [\"rw\", \"ro\"]\n"),

@@ -125,20 +125,23 @@ fn options(share: &Share, rule: &ClientRule) -> (Vec<String>, Option<String>) {
     if !words.iter().any(|word| word == "rw") {
         words.insert(0, "ro".to_owned());
     }
-    words.insert(1.min(words.len()), "sync".to_owned());
+    if !words.iter().any(|word| word == "async") {
+        words.insert(1.min(words.len()), "sync".to_owned());
+    }
     words.push("no_subtree_check".to_owned());
     if matches!(&*rule.grants, [one] if one.flavors == Flavors::default()) {
         return (words, None);
     }
     // A flavour begins there with what was said of those before it, so everything is said of each;
     // and what is said of ports last holds for the entry.
-    let ids = |rights: &Rights| (rights.anonymous_uid, rights.anonymous_gid);
+    let ids = |rights: &Rights| (rights.anonymous_uid, rights.anonymous_gid, rights.is_async);
     let first = rule.grants.first().map(ids);
     let mut grants: Vec<&Rights> =
         rule.grants.iter().filter(|rights| Some(ids(rights)) == first).collect();
     let warning = (grants.len() < rule.grants.len()).then(|| {
         format!(
-            "{:?} has one anonymous user for all flavours there: those with another one are left out",
+            "{:?} has one anonymous user, and sync or async, for all flavours there: those with \
+             another one are left out",
             rule.pattern.to_string()
         )
     });
@@ -161,6 +164,7 @@ fn access(rights: &Rights) -> Access {
     Access {
         is_denied: false,
         is_read_only: rights.is_read_only,
+        is_async: rights.is_async,
         squashes_root: rights.squash != Squash::None,
         squashes_all: rights.squash == Squash::All,
         anonymous_uid: rights.anonymous_uid,

@@ -10,9 +10,8 @@ use steadfast_shares::{
 };
 
 /// Options that can be left out, with what that means.
-const LEFT_OUT: [(&str, &str); 13] = [
-    ("async", "is not taken over: every acknowledged change is stable here"),
-    ("subtree_check", "is not taken over: a handle tells its share here"),
+const LEFT_OUT: [(&str, &str); 12] = [
+    ("subtree_check", "is not needed: handles cannot be guessed, and tell their share"),
     ("nohide", "is not taken over: write crossmnt on the outer share to have it seen there"),
     ("hide", "is not needed: it is so unless crossmnt is given"),
     ("no_acl", "is not taken over: ACLs are served where the file system has them"),
@@ -27,13 +26,15 @@ const LEFT_OUT: [(&str, &str); 13] = [
 ];
 
 /// Options that ask for what happens here anyway. `xprtsec` is known since nfs-utils 2.6.3.
-const ALWAYS_SO: [&str; 6] =
-    ["sync", "no_subtree_check", "wdelay", "no_wdelay", "secure_locks", "xprtsec=none"];
+const ALWAYS_SO: [&str; 5] =
+    ["no_subtree_check", "wdelay", "no_wdelay", "secure_locks", "xprtsec=none"];
 
 /// Options that are understood, for what was probably meant.
-const WORDS: [&str; 13] = [
+const WORDS: [&str; 15] = [
     "rw",
     "ro",
+    "sync",
+    "async",
     "root_squash",
     "no_root_squash",
     "all_squash",
@@ -81,6 +82,8 @@ struct OfFlavor {
 pub(super) struct Exportent {
     flags: Flags,
     crosses_mounts: bool,
+    /// For all flavours: the kernel has no such flag for one alone.
+    is_async: bool,
     anonymous: [u32; 2],
     /// Flavours with their own flags, in the order in which they were named.
     flavors: Vec<OfFlavor>,
@@ -104,6 +107,7 @@ impl Default for Exportent {
                 needs_privileged_port: true,
             },
             crosses_mounts: false,
+            is_async: false,
             anonymous: [access.anonymous_uid, access.anonymous_gid],
             flavors: Vec::new(),
             active: Vec::new(),
@@ -138,6 +142,10 @@ impl Exportent {
             "crossmnt" | "nocrossmnt" => {
                 self.crosses_mounts = text == "crossmnt";
                 return Ok(self.note("mounts", text));
+            }
+            "sync" | "async" => {
+                self.is_async = text == "async";
+                return Ok(self.note("stability", text));
             }
             _ if ALWAYS_SO.contains(&text) => return Ok(Word::Taken),
             _ => return self.apply_other(text),
@@ -226,7 +234,8 @@ impl Exportent {
         }
         self.active = named;
         // What was said for all may be said otherwise for some.
-        self.said.retain(|(about, _)| matches!(*about, "mounts" | "anonuid" | "anongid"));
+        self.said
+            .retain(|(about, _)| matches!(*about, "mounts" | "stability" | "anonuid" | "anongid"));
         Ok(Word::Taken)
     }
 
@@ -253,6 +262,7 @@ impl Exportent {
         let [anonymous_uid, anonymous_gid] = self.anonymous;
         let access = |flags: &Flags| Access {
             is_read_only: flags.is_read_only,
+            is_async: self.is_async,
             squashes_root: flags.squashes_root,
             squashes_all: flags.squashes_all,
             // By which of both it goes depends on the kernel.

@@ -50,7 +50,7 @@ fn quotes_escapes_comments_and_long_lines_are_read() {
     assert_eq!(found[1].rules[1].clients, ["@staff"]);
     assert_eq!(found[1].rules[1].options, ["ro"]);
     assert_eq!(found[2].rules[0].clients, ["::1"]);
-    assert_eq!(found[2].rules[0].options, ["ro"]);
+    assert_eq!(found[2].rules[0].options, ["ro", "async"]);
     assert_eq!(found[2].rules[1].clients, ["fd00::/8"]);
 }
 
@@ -154,7 +154,7 @@ fn mistakes_are_told_by_name_line_and_column() {
 #[test]
 fn what_means_something_else_is_warned_about() {
     let (mistakes, warnings) = told(
-        "/a host.x (rw)\n/b\n/c *(rw,async,fsid=0,ro)\n/d 10.1.2.3/8(rw,sync,no_subtree_check)\n",
+        "/a host.x (rw)\n/b\n/c *(rw,async,fsid=0,ro,sync)\n/d 10.1.2.3/8(rw,sync,no_subtree_check)\n",
     );
     assert_eq!(mistakes, Vec::<String>::new());
     assert_eq!(
@@ -162,12 +162,37 @@ fn what_means_something_else_is_warned_about() {
         [
             "exports:1:11: the space between \"host.x\" and its options gives them to everybody",
             "exports:2:1: \"/b\" names no clients, so everybody may read it",
-            "exports:3:9: \"async\" is not taken over: every acknowledged change is stable here",
             "exports:3:15: \"fsid=0\" is not taken over: handles have the share's own id, and \
              clients mount anew",
             "exports:3:22: \"rw\" before it counts for nothing",
+            "exports:3:25: \"async\" before it counts for nothing",
             "exports:4:4: the network \"10.1.2.3/8\" has bits set beyond its length: they are left \
              out",
+        ]
+    );
+}
+
+#[test]
+fn async_is_of_clients_and_the_last_word_wins() {
+    let text = "/a -async 10.0.0.1(rw) 10.0.0.2(rw,sync) 10.0.0.3(sync,rw,async)\n";
+    let imported = read(text);
+    let share = &made(&imported, DefaultsSpec::default())[0];
+    let is_async: Vec<_> = share.rules.rules().iter().map(|rule| rule.grants[0].is_async).collect();
+    assert_eq!(is_async, [true, false, true]);
+    assert_eq!(
+        export(std::slice::from_ref(share)).text,
+        "/a 10.0.0.1(rw,async,no_subtree_check) 10.0.0.2(rw,sync,no_subtree_check) \
+         10.0.0.3(rw,async,no_subtree_check)\n"
+    );
+    // For all flavours, wherever it stands: the kernel has no such flag for one alone.
+    let share = &made(&read("/a *(rw,sec=sys,async,sec=none,ro)\n"), DefaultsSpec::default())[0];
+    assert!(share.rules.rules()[0].grants.iter().all(|rights| rights.is_async));
+    let (mistakes, warnings) = told("/a *(rw,subtree_check)\n");
+    assert_eq!(mistakes, Vec::<String>::new());
+    assert_eq!(
+        warnings,
+        [
+            "exports:1:9: \"subtree_check\" is not needed: handles cannot be guessed, and tell their share"
         ]
     );
 }
@@ -364,6 +389,7 @@ fn line() -> impl Strategy<Value = String> {
         "insecure",
         "secure",
         "sync",
+        "async",
         "crossmnt",
         "sec=sys",
         "sec=krb5:sys",

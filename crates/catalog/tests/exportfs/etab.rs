@@ -60,6 +60,8 @@ pub(crate) enum Given {
         /// As whom, if somebody is.
         anonymous: Option<(u32, u32)>,
         crosses_mounts: bool,
+        /// Whether changes are acknowledged before they are stable.
+        is_async: bool,
     },
 }
 
@@ -70,18 +72,20 @@ impl Given {
             (Self::Nothing, _) => true,
             (_, Self::Nothing) => false,
             (
-                Self::Rights { is_read_only, squash, anonymous, crosses_mounts },
+                Self::Rights { is_read_only, squash, anonymous, crosses_mounts, is_async },
                 Self::Rights {
                     is_read_only: only_read,
                     squash: squashed,
                     anonymous: whom,
                     crosses_mounts: crosses,
+                    is_async: is_async_there,
                 },
             ) => {
                 is_read_only >= only_read
                     && squash >= squashed
                     && (anonymous == whom || whom.is_none())
                     && crosses_mounts <= crosses
+                    && is_async <= is_async_there
             }
         }
     }
@@ -202,6 +206,7 @@ impl Entry {
             squash,
             anonymous: (squash > 0).then_some((uid, gid)),
             crosses_mounts: whole("crossmnt"),
+            is_async: whole("async"),
         }
     }
 }

@@ -175,6 +175,7 @@ fn given(
         anonymous: (rights.squash != Squash::None)
             .then_some((rights.anonymous_uid, rights.anonymous_gid)),
         crosses_mounts: share.crosses_mounts,
+        is_async: rights.is_async,
     }
 }
 

@@ -110,6 +110,20 @@ fn each_step_to_a_grant_is_told() {
 }
 
 #[test]
+fn whether_changes_are_stable_when_they_are_acknowledged_is_told() {
+    for (options, is_async, words) in [
+        (&["async"][..], true, "before they are stable (async)"),
+        (&["sync"][..], false, "are stable before they are acknowledged"),
+    ] {
+        let told = explained(vec![rule("*", options)], Known::No, None, ShareState::Enabled);
+        assert!(told.sentences.iter().any(|sentence| sentence.contains(words)), "{told:?}");
+        assert_eq!(told.rights.expect("rights").is_async, is_async);
+    }
+    let told = explained(vec![rule("*", &["ro", "async"])], Known::No, None, ShareState::Enabled);
+    assert!(!told.sentences.iter().any(|sentence| sentence.contains("acknowledged")), "{told:?}");
+}
+
+#[test]
 fn who_is_squashed_is_told() {
     let root = User { name: "root".to_owned(), uid: 0, groups: None };
     let told = explained(vec![rule("*", &[])], Known::No, Some(&root), ShareState::Enabled);

@@ -142,6 +142,9 @@ fn add_common<'a>(parts: &mut Vec<String>, grants: &(impl Iterator<Item = &'a Ri
     if all(&|rights| !rights.needs_privileged_port) {
         parts.push("insecure".to_owned());
     }
+    if all(&|rights| rights.is_async) {
+        parts.push("async".to_owned());
+    }
     if all(&|rights| rights.looks_up_groups) {
         parts.push("manage_gids".to_owned());
     }

@@ -1,6 +1,8 @@
 //! Unit ring: whole COMPOUNDs of NFSv4.1 against an engine over the in-memory model.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../common/asynchronous.rs"]
+mod asynchronous;
 mod bench;
 mod killed;
 mod objects;

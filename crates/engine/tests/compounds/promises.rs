@@ -24,6 +24,28 @@ fn a_reply_waits_for_all_that_it_promises() {
 }
 
 #[test]
+fn a_reply_to_an_async_caller_waits_for_nothing() {
+    let bench = Bench::new();
+    let mut client = Client::new(&bench, "async");
+    let dir = client.handle(&["srv", "a"]);
+    crate::asynchronous::set_async(&bench.engine, true);
+    let before = bench.flushes.flushes();
+    let ops = client.next(true).put(&dir).open(b"o", "one").write(b"1");
+    let message = bench.message(&ops.compound());
+    let mut reply = ReplyBuffer::default();
+    let verdict = bench.engine.call(&mut Free::default(), &client.peer, 0, &message, &mut reply);
+    assert!(matches!(verdict, Verdict::Replied), "{verdict:?}");
+    let result = Result4::of(&bench.settled(verdict, reply).unwrap());
+    assert_eq!(result.ended(), done(4));
+    assert_eq!(bench.flushes.flushes(), before);
+    assert_eq!(client.send(&ops), result, "a retransmission gets the same");
+    crate::asynchronous::set_async(&bench.engine, false);
+    let ops = client.next(true).put(&dir).open(b"o", "two").write(b"2");
+    assert_eq!(client.send(&ops).ended(), done(4));
+    assert!(bench.flushes.flushes() > before);
+}
+
+#[test]
 fn a_broken_promise_cuts_the_reply_at_the_operation_that_made_it() {
     let bench = Bench::new();
     let mut client = Client::new(&bench, "broken");

@@ -2,6 +2,8 @@
 //! procedure, each status that the model can be brought to, and what clients of that time rely on.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+#[path = "../common/asynchronous.rs"]
+mod asynchronous;
 mod calls;
 mod gate;
 mod harness;
@@ -56,4 +58,26 @@ fn minus_one_is_not_set() {
     assert_eq!((attr.mode, attr.size), (0o100_640, 5));
     let set = steadfast_wire::nfs2::Sattr2 { size: 0, mode: UNSET, ..UNCHANGED };
     assert_eq!(bench.setattr(&file, &set).unwrap().size, 0);
+}
+
+#[test]
+fn a_write_of_an_async_caller_is_acknowledged_at_once() {
+    let mut bench = Bench::new();
+    let root = bench.mount("/a");
+    let (file, _) = bench.create(&root, b"f", &UNCHANGED).unwrap();
+    // Offsets that nobody reads stand around the one that counts, and how much there is before it.
+    let mut write = file.to_vec();
+    for word in [0_u32, 0, 0, 4] {
+        write.extend(word.to_be_bytes());
+    }
+    write.extend(b"data");
+    for is_async in [true, false, true] {
+        asynchronous::set_async(&bench.engine, is_async);
+        let message = bench.message((harness::NFS, 2, 8), &write);
+        let mut reply = steadfast_engine::ReplyBuffer::default();
+        let verdict = bench.engine.call(&mut harness::Host, &bench.peer, 0, &message, &mut reply);
+        let is_replied = matches!(verdict, steadfast_engine::Verdict::Replied);
+        assert_eq!(is_replied, is_async, "{verdict:?}");
+    }
+    assert_eq!(bench.getattr(&file).size, 4);
 }

@@ -207,7 +207,11 @@ impl Tree {
         } else {
             None
         };
-        let volume = Arc::new(volume.with_log(log, Arc::clone(&mount.aliases)));
+        let volume = Arc::new(volume.with_log(
+            log,
+            Arc::clone(&mount.aliases),
+            server.async_changes(identity.device),
+        ));
         let id = server.new_tree();
         let root = server.cache.insert(Node::new(NodeParts {
             tree: id,
@@ -368,7 +372,7 @@ pub(super) fn join_log(
         // It is to hold no mount that others want to unmount.
         mount.aliases.have_witness(&mount.open);
     }
-    let whole = WholeFileSystem::new(open, &mount.aliases);
+    let whole = WholeFileSystem::new(open, &mount.aliases, server.async_changes(volume.device));
     let joined =
         VolumeLog::join(log, &identity, path, mount.kernel_id, whole, !options.without_log)?;
     if let Some(log) = &joined {

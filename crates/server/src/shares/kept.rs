@@ -11,7 +11,7 @@ use steadfast_control::store::{Store, StoreOptions};
 use steadfast_engine::ExportTable;
 use steadfast_shares::{RuleSet, Share, ShareId};
 
-use super::state::{LeftOut, State, look_at_patterns, tell_of_single_users};
+use super::state::{LeftOut, State, look_at_patterns, tell_of_async, tell_of_single_users};
 use crate::configuration::{Base, WantedShare};
 use crate::error::StartError;
 use crate::exports::Exports;
@@ -103,6 +103,7 @@ impl KeptShares {
         let (table, built) = state.exports.change(&Arc::new(table), &[], &now);
         state.note_faults(&now, built.faults);
         tell_of_single_users(&built.changed);
+        tell_of_async(&built.changed);
         ReadyShares { state, table, not_looked_at }
     }
 }

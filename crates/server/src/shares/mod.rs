@@ -47,7 +47,7 @@ use crate::mount_lines::MountBy;
 use idle::IdleShares;
 use returning::Returning;
 pub(crate) use service::ManagedShares;
-use state::{State, joined, look_at_patterns, tell_of_single_users};
+use state::{State, joined, look_at_patterns, tell_of_async, tell_of_single_users};
 use told::{StatesBefore, each_once, state_served};
 use watching::DirectoryWatch;
 use writing::Writer;
@@ -271,6 +271,7 @@ impl ShareManager {
         built: Built,
     ) -> Vec<Fault> {
         tell_of_single_users(&built.changed);
+        tell_of_async(&built.changed);
         // Before clients are asked about: their look-ups may begin.
         self.access.change_rules(built.added_rules(), built.removed_rules.iter().cloned());
         if built.is_change() {

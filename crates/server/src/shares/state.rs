@@ -140,6 +140,23 @@ pub(super) fn not_shared(left_out: &[OsString]) -> Option<String> {
     ))
 }
 
+/// That changes of shares are acknowledged before they are stable: one line, however many they are.
+pub(super) fn tell_of_async(served: &[Arc<Share>]) {
+    let mut paths = served.iter().filter(|share| share.rules.has_async()).map(|share| &share.path);
+    let told: Vec<_> = paths.by_ref().take(LEFT_OUT_TOLD).map(|path| format!("{path:?}")).collect();
+    if told.is_empty() {
+        return;
+    }
+    let more = match paths.count() {
+        0 => String::new(),
+        more => format!(" and {more} more shares"),
+    };
+    tracing::warn!(
+        "{}{more}: async: changes are acknowledged before they are stable, and lost with the power",
+        told.join(", ")
+    );
+}
+
 pub(super) fn tell_of_single_users(served: &[Arc<Share>]) {
     let (uid, gid) = process::effective_ids();
     for share in served.iter().filter(|share| uid != 0 && is_single_user(share)) {

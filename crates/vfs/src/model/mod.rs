@@ -164,8 +164,14 @@ impl ModelFs {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn promise<T>(&self, value: T, is_ok: bool, fileids: &[u64]) -> Durable<T> {
-        if !is_ok {
+    fn promise<T>(
+        &self,
+        caller: &Caller<'_>,
+        value: T,
+        is_ok: bool,
+        fileids: &[u64],
+    ) -> Durable<T> {
+        if !is_ok || caller.is_async {
             return Durable::promising_nothing(value);
         }
         let targets = fileids
@@ -202,12 +208,13 @@ impl ModelFs {
     /// The same, which is stable when it is told.
     fn stable<T>(
         &self,
+        caller: &Caller<'_>,
         handle: &StorageHandle,
         change: impl FnOnce(&mut State, u64) -> Result<T, FsError>,
     ) -> Durable<Changed<T>> {
         let (changed, id) = self.change(handle, change);
         let is_ok = changed.result.is_ok();
-        self.promise(changed, is_ok, &[id])
+        self.promise(caller, changed, is_ok, &[id])
     }
 
     fn make(
@@ -245,7 +252,7 @@ impl ModelFs {
         });
         let made_id = changed.result.map_or(0, |entry| entry.attr.fileid);
         let is_ok = changed.result.is_ok();
-        self.promise(changed, is_ok, &[made_id, dir_id])
+        self.promise(caller, changed, is_ok, &[made_id, dir_id])
     }
 
     fn unbind(
@@ -271,7 +278,7 @@ impl ModelFs {
             state.drop_name(dir_id, name)
         });
         let is_ok = changed.result.is_ok();
-        self.promise(changed, is_ok, &[dir_id])
+        self.promise(caller, changed, is_ok, &[dir_id])
     }
 }
 

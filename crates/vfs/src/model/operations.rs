@@ -67,7 +67,7 @@ impl FileSystem for ModelFs {
             state.set(caller.cred, id, set)
         });
         let is_ok = changed.result.is_ok();
-        self.promise(changed, is_ok, &[id])
+        self.promise(caller, changed, is_ok, &[id])
     }
 
     fn lookup(&self, caller: &Caller<'_>, dir: &StorageHandle, name: Name<'_>) -> Looked {
@@ -219,7 +219,7 @@ impl FileSystem for ModelFs {
             Ok(Written { count: data.len() as u32, committed: how })
         });
         let is_ok = changed.result.is_ok() && how != WriteHow::Unstable;
-        self.promise(changed, is_ok, &[id])
+        self.promise(caller, changed, is_ok, &[id])
     }
 
     fn commit(
@@ -232,7 +232,7 @@ impl FileSystem for ModelFs {
         let (changed, id) =
             self.change(file, |state, id| state.check_data(caller.cred, id, permission::WRITE));
         let is_ok = changed.result.is_ok();
-        self.promise(changed, is_ok, &[id])
+        self.promise(caller, changed, is_ok, &[id])
     }
 
     fn create(
@@ -268,7 +268,7 @@ impl FileSystem for ModelFs {
                 state.entry(id)
             });
             let is_ok = changed.result.is_ok();
-            return self.promise(changed, is_ok, &[id, dir_id]);
+            return self.promise(caller, changed, is_ok, &[id, dir_id]);
         }
         let contents = Contents::Data(Vec::new());
         let device = DeviceNumber::default();
@@ -388,7 +388,7 @@ impl FileSystem for ModelFs {
         };
         let renamed = Renamed { from: wcc(from), to: wcc(to), result };
         drop(state);
-        self.promise(renamed, result.is_ok(), &[to.0, from.0])
+        self.promise(caller, renamed, result.is_ok(), &[to.0, from.0])
     }
 
     fn link(
@@ -415,7 +415,7 @@ impl FileSystem for ModelFs {
         });
         let attr = self.state().file(id).ok().map(|file| file.attr);
         let is_ok = changed.result.is_ok();
-        self.promise((attr, changed), is_ok, &[id, dir_id])
+        self.promise(caller, (attr, changed), is_ok, &[id, dir_id])
     }
 
     fn read_directory(
@@ -531,7 +531,7 @@ impl FileSystem for ModelFs {
             Ok(())
         });
         let is_ok = changed.result.is_ok();
-        self.promise(changed, is_ok, &[id])
+        self.promise(caller, changed, is_ok, &[id])
     }
 
     fn seek(
@@ -561,7 +561,7 @@ impl FileSystem for ModelFs {
         offset: u64,
         length: u64,
     ) -> Durable<Changed<()>> {
-        self.stable(file, |state, id| state.put(caller.cred, id, offset, length, None))
+        self.stable(caller, file, |state, id| state.put(caller.cred, id, offset, length, None))
     }
 
     fn deallocate(
@@ -571,7 +571,7 @@ impl FileSystem for ModelFs {
         offset: u64,
         length: u64,
     ) -> Durable<Changed<()>> {
-        self.stable(file, |state, id| state.make_hole(caller.cred, id, offset, length))
+        self.stable(caller, file, |state, id| state.make_hole(caller.cred, id, offset, length))
     }
 
     fn copy(
@@ -581,7 +581,7 @@ impl FileSystem for ModelFs {
         target: FilePlace<'_>,
         count: u64,
     ) -> Durable<Changed<u64>> {
-        self.stable(target.file, |state, id| {
+        self.stable(caller, target.file, |state, id| {
             let data = state.source(caller.cred, number(source.file)?, source.offset, count)?;
             let (from, to) = (source.offset, target.offset);
             if source.file == target.file && from.abs_diff(to) < data.len() as u64 {
@@ -599,7 +599,7 @@ impl FileSystem for ModelFs {
         target: FilePlace<'_>,
         count: u64,
     ) -> Durable<Changed<()>> {
-        self.stable(target.file, |state, id| {
+        self.stable(caller, target.file, |state, id| {
             let data = state.source(caller.cred, number(source.file)?, source.offset, count)?;
             let is_all = count == 0 || count == data.len() as u64;
             let is_block = |offset: u64| offset.is_multiple_of(CLONE_BLOCK_BYTES);
@@ -641,7 +641,7 @@ impl FileSystem for ModelFs {
         value: &[u8],
         how: SetXattrHow,
     ) -> Durable<Changed<()>> {
-        self.stable(object, |state, id| state.set_xattr(caller.cred, id, name, value, how))
+        self.stable(caller, object, |state, id| state.set_xattr(caller.cred, id, name, value, how))
     }
 
     fn remove_xattr(
@@ -650,6 +650,6 @@ impl FileSystem for ModelFs {
         object: &StorageHandle,
         name: &[u8],
     ) -> Durable<Changed<()>> {
-        self.stable(object, |state, id| state.remove_xattr(caller.cred, id, name))
+        self.stable(caller, object, |state, id| state.remove_xattr(caller.cred, id, name))
     }
 }
