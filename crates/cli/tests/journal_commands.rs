@@ -53,7 +53,7 @@ fn a_journal_is_listed_verified_and_discarded() {
     let list = told(&["list", place]);
     let owner = format!("in use by process {} (", std::process::id());
     assert!(list.contains("of /share on server, ") && list.contains(&owner), "{list}");
-    assert!(list.contains("2 changes not stable") && list.contains("\t5 bytes at 10\n"), "{list}");
+    assert!(list.contains("2 changes not stable") && list.contains("  5 bytes at 10\n"), "{list}");
     assert!(list.contains("/a\\x1b[31m"), "{list}");
     for command in ["verify", "discard"] {
         let mut arguments = vec![command, place];
@@ -84,7 +84,7 @@ fn a_journal_is_listed_verified_and_discarded() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("record 1 is missing: the ring is damaged"), "{text}");
-    assert!(text.contains("lost, as the manifest says: 1\t"), "{text}");
+    assert!(text.contains("lost, as the manifest says: 1  "), "{text}");
 
     assert_eq!(told(&["discard", place, "--yes"]), "discarded 0 changes\n");
     assert!(told(&["list", place]).contains("0 changes not stable"));

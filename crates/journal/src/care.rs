@@ -10,9 +10,10 @@ use crate::errors::OpenError;
 use crate::file::{FileMedium, MANIFEST, Place, io_error, owner, ring_path};
 use crate::format::Sequence;
 use crate::index::Index;
-use crate::journal::{Journal, Options, read_ring};
+use crate::journal::{Journal, Options};
 use crate::manifest::{self, Line};
 use crate::pending::{Pending, list, read_entry, stored};
+use crate::recover::read_ring;
 use crate::scan::{Damage, Scanned};
 use crate::superblock::{Copies, Superblock};
 
@@ -191,10 +192,9 @@ fn compare(directory: &Path, look: &Look) -> io::Result<ManifestFound> {
         };
         match place.ok().and_then(|at| look.pending.get(at)) {
             Some(pending) if manifest::line(pending) != line => found.different.push(line),
-            Some(_) => {}
-            // One that is in neither has left since.
             None if look.damage.iter().any(is_lost) => found.lost.push(line),
-            None => {}
+            // As the ring has it; or in neither, since it has left.
+            _ => {}
         }
     }
     Ok(found)

@@ -40,7 +40,7 @@ pub const RING_BYTES_MIN: u64 = 4 * BLOCK_BYTES as u64;
 pub const RING_BYTES_MAX: u64 = 1 << 40;
 /// The most data that one record may have: the largest WRITE of NFS in use (1 MiB), twice.
 pub const DATA_BYTES_MAX: usize = 2 << 20;
-/// Bytes of a file handle at the most (RFC 1813 §2.3.3: NFS3_FHSIZE; NFSv4 handles that are longer
+/// Bytes of a file handle at the most (RFC 1813 §2.3.3: `NFS3_FHSIZE`; NFSv4 handles that are longer
 /// cannot be journaled).
 pub const HANDLE_BYTES_MAX: usize = 64;
 /// Bytes of a path, or of the target of a symbolic link, at the most (`PATH_MAX`).

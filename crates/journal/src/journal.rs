@@ -20,7 +20,8 @@ use crate::format::{
 use crate::index::{Entry, Index};
 use crate::manifest;
 use crate::record::{self, KIND_LEFT, KIND_OUTCOME, Kind, LEFT_RANGES_MAX, Outcome, Record, Unfit};
-use crate::scan::{Damage, scan};
+use crate::recover::read_ring;
+use crate::scan::Damage;
 use crate::status::{Recovered, Statistics, Status};
 use crate::superblock::{self, CUT_OFF_MAX, Copies, Superblock, SuperblockFault, TEXT_BYTES_MAX};
 
@@ -73,6 +74,9 @@ impl Options {
     }
 }
 
+/// Frames, with their sequences.
+type Frames = Vec<(Sequence, Arc<Vec<u8>>)>;
+
 pub(crate) struct State {
     ring_bytes: u64,
     journal_id: u64,
@@ -89,7 +93,7 @@ pub(crate) struct State {
     /// Up to this one all frames are on the medium.
     pub(crate) stable: Sequence,
     /// Frames that no batch has taken.
-    queue: Vec<(Sequence, Arc<Vec<u8>>)>,
+    queue: Frames,
     queue_bytes: usize,
     /// Frames that are not on the medium, in a batch or not.
     pub(crate) unwritten: BTreeMap<Sequence, Arc<Vec<u8>>>,
@@ -559,7 +563,7 @@ impl State {
             .filter_map(|damage| damage.sequences)
             .collect();
         cut_off.drain(..cut_off.len().saturating_sub(CUT_OFF_MAX));
-        // What was told before, and was never acknowledged to anybody, holds nothing any more.
+        // A write that a crash had cut off before was reported then, and holds the tail no more.
         let is_new =
             |damage: &&Damage| damage.sequences.is_none_or(|range| !found.cut_off.contains(&range));
         let held = scanned.damage.iter().find(is_new);
@@ -668,7 +672,7 @@ impl State {
     }
 
     /// All that was appended and is in no batch; the next frame begins at a block boundary.
-    fn take_batch(&mut self) -> Option<(u64, Vec<(Sequence, Arc<Vec<u8>>)>)> {
+    fn take_batch(&mut self) -> Option<(u64, Frames)> {
         if self.queue.is_empty() {
             return None;
         }
@@ -744,60 +748,6 @@ impl State {
         self.freed = block_before(self.tails[0].min(self.tails[1])).max(self.freed);
         self.superblock = superblock;
     }
-}
-
-/// Reads the ring into an index.
-pub(crate) fn read_ring(
-    medium: &dyn Medium,
-    superblock: &Superblock,
-    index: &mut Index,
-) -> crate::scan::Scanned {
-    let mut left = Vec::new();
-    let mut outcomes = Vec::new();
-    // What has left is known only from later frames, and cuts all the same what is older.
-    let mut entries = Vec::new();
-    let scanned = scan(medium, superblock, &mut |header, payload| match header.kind {
-        KIND_LEFT => record::decode_left(payload).map(|ranges| left.extend(ranges)).is_some(),
-        KIND_OUTCOME => record::decode_outcome(payload).map(|it| outcomes.push(it)).is_some(),
-        code => {
-            let Some(kind) = Kind::of_code(code) else { return false };
-            let Some(decoded) = record::decode(kind, header.flags, payload) else { return false };
-            let mut entry = Entry::new(kind, &decoded);
-            entry.stands_at(header);
-            entries.push((header.sequence, entry));
-            true
-        }
-    });
-    let left = joined(left);
-    for (sequence, entry) in entries {
-        let after = left.partition_point(|(first, _)| *first <= sequence);
-        let range = after.checked_sub(1).and_then(|at| left.get(at));
-        let has_left = range.is_some_and(|(_, last)| *last >= sequence);
-        let superseded =
-            if has_left { index.cut_by(&entry) } else { index.insert(sequence, entry) };
-        for which in superseded {
-            index.remove(which);
-        }
-    }
-    for (of, outcome) in outcomes {
-        if let Some(entry) = index.get_mut(of) {
-            entry.outcome = Some(outcome);
-        }
-    }
-    scanned
-}
-
-/// The same ranges in order, none of which touches another.
-fn joined(mut ranges: Vec<(Sequence, Sequence)>) -> Vec<(Sequence, Sequence)> {
-    ranges.sort_unstable();
-    let mut joined = Vec::<(Sequence, Sequence)>::with_capacity(ranges.len());
-    for (first, last) in ranges {
-        match joined.last_mut() {
-            Some((_, end)) if first <= end.next() => *end = last.max(*end),
-            _ => joined.push((first, last)),
-        }
-    }
-    joined
 }
 
 impl From<Unfit> for AppendError {

@@ -38,6 +38,7 @@ mod journal;
 pub mod manifest;
 mod pending;
 mod record;
+mod recover;
 mod scan;
 mod status;
 mod superblock;

@@ -5,7 +5,7 @@
 //! # steadfast journal manifest 1
 //! # SHARE of SERVER, journal UUID
 //! # sequence, time, change, offset, length, BLAKE3, path[, new path]; bytes that do not print: \xNN
-//! 17	2026-11-27T18:00:00.000000000Z	write	0	4096	af13…	/src/main.rs
+//! 17  2026-11-27T18:00:00.000000000Z  write  0  4096  af13…  /src/main.rs
 //! # 1 records, BLAKE3 of all above: 03c2…
 //! ```
 //!

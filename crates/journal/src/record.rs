@@ -95,7 +95,7 @@ pub enum Change<'a> {
         parent: &'a [u8],
         /// Its name there.
         name: &'a [u8],
-        /// Its type: the S_IFMT bits of a mode.
+        /// Its type: the `S_IFMT` bits of a mode.
         file_type: u32,
         /// Major and minor number of a device.
         device: [u32; 2],
@@ -457,6 +457,8 @@ impl<'a> Record<'a> {
     }
 }
 
+// In these three the outer option is whether there is a value that can be read at all.
+#[allow(clippy::option_option, reason = "the inner one is the value")]
 fn option(fields: &mut Fields<'_>) -> Option<Option<u64>> {
     let is_some = fields.u8()?;
     let value = fields.u64()?;
@@ -467,6 +469,7 @@ fn option(fields: &mut Fields<'_>) -> Option<Option<u64>> {
     }
 }
 
+#[allow(clippy::option_option, reason = "the inner one is the value")]
 fn option32(fields: &mut Fields<'_>) -> Option<Option<u32>> {
     match option(fields)? {
         None => Some(None),
@@ -474,6 +477,7 @@ fn option32(fields: &mut Fields<'_>) -> Option<Option<u32>> {
     }
 }
 
+#[allow(clippy::option_option, reason = "the inner one is the value")]
 fn time(fields: &mut Fields<'_>) -> Option<Option<SetTime>> {
     let code = fields.u8()?;
     let seconds = i64::from_le_bytes(fields.array()?);

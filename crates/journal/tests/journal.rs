@@ -146,7 +146,8 @@ fn a_truncation_hides_what_is_behind_it() {
     let found: Vec<_> = overlays.iter().map(|it| (it.offset, it.content.clone())).collect();
     assert_eq!(found, [(30, Content::Data(vec![7; 10])), (40, Content::Zeros(20))]);
     let sent = journal.pending_of(b"f");
-    assert_eq!((sent[0].sequence, sent[0].ranges.as_slice()), (written, [0..40].as_slice()));
+    assert_eq!(sent[0].sequence, written);
+    assert_eq!((sent[0].ranges.len(), &sent[0].ranges[0]), (1, &(0..40)));
 }
 
 fn in_directory() -> (tempfile::TempDir, Options) {

@@ -51,7 +51,17 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     // looks after one that no server uses.
     (
         "steadfast",
-        &["shares", "catalog", "access", "control", "durability", "server", "bench", "journal", "sys"],
+        &[
+            "shares",
+            "catalog",
+            "access",
+            "control",
+            "durability",
+            "server",
+            "bench",
+            "journal",
+            "sys",
+        ],
     ),
     // Tests and tools; never the server, so that what they find is true of any server.
     ("guest-tests", &["client", "xdr", "wire", "sys"]),

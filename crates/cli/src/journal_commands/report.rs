@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 use steadfast_journal::care::{Look, Verified};
-use steadfast_journal::manifest::{escape, hex, utc};
+use steadfast_journal::manifest::{Line, escape, hex, utc};
 use steadfast_journal::{Damage, Kind, Pending};
 
 /// The journal, for programs. Names are as in the manifest: bytes that do not print are `\xNN`.
@@ -111,12 +111,12 @@ impl ListReport {
         );
         for change in &self.changes {
             let Change { sequence, time, change: what, path, .. } = change;
-            let _ = write!(text, "{sequence}\t{time}\t{what}\t{path}");
+            let _ = write!(text, "{sequence}  {time}  {what}  {path}");
             if let Some(to_path) = &change.to_path {
                 let _ = write!(text, " -> {to_path}");
             }
             if let (Some(offset), Some(length)) = (change.offset, change.length) {
-                let _ = write!(text, "\t{length} bytes at {offset}");
+                let _ = write!(text, "  {length} bytes at {offset}");
             }
             text.push('\n');
         }
@@ -150,6 +150,11 @@ impl DamageReport {
         };
         format!("position {}: {which}: {why}", self.position)
     }
+}
+
+/// A line of the manifest, without the tabs, which a terminal would not get.
+fn plain(line: &Line) -> String {
+    line.text.replace('\t', "  ")
 }
 
 pub(super) fn changes(count: usize) -> String {
@@ -194,10 +199,10 @@ pub(super) fn verified(verified: &Verified) -> String {
     };
     let _ = writeln!(text, "{says}");
     for line in &manifest.different {
-        let _ = writeln!(text, "the manifest says otherwise: {}", line.text);
+        let _ = writeln!(text, "the manifest says otherwise: {}", plain(line));
     }
     for line in &manifest.lost {
-        let _ = writeln!(text, "lost, as the manifest says: {}", line.text);
+        let _ = writeln!(text, "lost, as the manifest says: {}", plain(line));
     }
     text
 }
