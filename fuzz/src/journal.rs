@@ -13,8 +13,12 @@ const BLOCKS_MAX: usize = 24;
 /// The checksums are made right.
 const IS_SEALED: u8 = 1;
 
-/// The medium of an input.
-pub fn expand(input: &[u8]) -> Option<Vec<u8>> {
+/// The superblocks are those of the input. Else they are those of a new journal that was not closed.
+const HAS_SUPERBLOCKS: u8 = 2;
+const UUID: [u8; 16] = [1; 16];
+
+/// The medium of an input, and whether its superblocks may be forged.
+pub fn expand(input: &[u8]) -> Option<(Vec<u8>, bool)> {
     let ([flags, blocks], mut rest) = input.split_first_chunk::<2>()?;
     let blocks = 2 + usize::from(*blocks) % (BLOCKS_MAX + 1);
     let mut image = vec![0; blocks * BLOCK_BYTES];
@@ -29,7 +33,15 @@ pub fn expand(input: &[u8]) -> Option<Vec<u8>> {
     if flags & IS_SEALED != 0 {
         seal(&mut image);
     }
-    Some(image)
+    let is_forged = flags & HAS_SUPERBLOCKS != 0;
+    if !is_forged {
+        let medium = Arc::new(MemoryMedium::new(image.len()));
+        let opened = Journal::on_medium(Arc::clone(&medium) as _, &options(), UUID).ok()?;
+        let of_new = medium.image();
+        drop(opened);
+        image[..2 * BLOCK_BYTES].copy_from_slice(&of_new[..2 * BLOCK_BYTES]);
+    }
+    Some((image, is_forged))
 }
 
 /// The options of the journals here.
@@ -42,7 +54,7 @@ pub fn sample(is_closed: bool) -> Vec<u8> {
     let ring_blocks = 6;
     let medium = Arc::new(MemoryMedium::new((2 + ring_blocks) * BLOCK_BYTES));
     let (journal, _) =
-        Journal::on_medium(Arc::clone(&medium) as _, &options(), [1; 16]).expect("it is empty");
+        Journal::on_medium(Arc::clone(&medium) as _, &options(), UUID).expect("it is empty");
     let attributes = Attributes { size: Some(9), mode: Some(0o644), ..Attributes::default() };
     let changes = [
         Change::Write { file: b"f", offset: 5, data: b"hello" },
@@ -75,7 +87,8 @@ pub fn sample(is_closed: bool) -> Vec<u8> {
     let cut_off = medium.image();
     journal.close().expect("memory");
     let image = if is_closed { medium.image() } else { cut_off };
-    let mut input = vec![IS_SEALED, ring_blocks as u8];
+    let flags = if is_closed { IS_SEALED | HAS_SUPERBLOCKS } else { IS_SEALED };
+    let mut input = vec![flags, ring_blocks as u8];
     for (block, bytes) in image.chunks(BLOCK_BYTES).enumerate() {
         let length = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         // Of a superblock the checksum is made right again.

@@ -19,8 +19,15 @@ pub(crate) fn read_ring(
     // What has left is known only from later frames, and cuts all the same what is older.
     let mut entries = Vec::new();
     let scanned = scan(medium, superblock, &mut |header, payload| match header.kind {
-        KIND_LEFT => record::decode_left(payload).map(|ranges| left.extend(ranges)).is_some(),
-        KIND_OUTCOME => record::decode_outcome(payload).map(|it| outcomes.push(it)).is_some(),
+        // Both are about earlier records. One that says otherwise would hide what is appended later.
+        KIND_LEFT => record::decode_left(payload)
+            .filter(|ranges| ranges.iter().all(|(_, last)| *last < header.sequence))
+            .map(|ranges| left.extend(ranges))
+            .is_some(),
+        KIND_OUTCOME => record::decode_outcome(payload)
+            .filter(|(of, _)| *of < header.sequence)
+            .map(|outcome| outcomes.push(outcome))
+            .is_some(),
         code => {
             let Some(kind) = Kind::of_code(code) else { return false };
             let Some(decoded) = record::decode(kind, header.flags, payload) else { return false };

@@ -8,18 +8,18 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use steadfast_fuzz::journal::{expand, options};
 use steadfast_intent_log::testing::MemoryMedium;
-use steadfast_journal::{AppendError, Change, Journal, Record, manifest};
+use steadfast_journal::{AppendError, Change, Journal, Record, Recovered, manifest};
 
-fn open(medium: &Arc<MemoryMedium>) -> Option<Journal> {
-    Journal::on_medium(Arc::clone(medium) as _, &options(), [2; 16]).ok().map(|(it, _)| it)
+fn open(medium: &Arc<MemoryMedium>) -> Option<(Journal, Recovered)> {
+    Journal::on_medium(Arc::clone(medium) as _, &options(), [2; 16]).ok()
 }
 
 fuzz_target!(|input: &[u8]| {
     let read = manifest::read(input);
     assert!(read.lines.len() <= input.len());
-    let Some(image) = expand(input) else { return };
+    let Some((image, is_forged)) = expand(input) else { return };
     let medium = Arc::new(MemoryMedium::from_image(image));
-    let Some(journal) = open(&medium) else { return };
+    let Some((journal, recovered)) = open(&medium) else { return };
     let pending = journal.pending();
     assert!(pending.windows(2).all(|two| two[0].sequence < two[1].sequence));
     for one in &pending {
@@ -49,8 +49,13 @@ fuzz_target!(|input: &[u8]| {
         return;
     }
     // Its numbers may have come to their end.
-    let Some(again) = open(&medium) else { return };
+    let Some((again, _)) = open(&medium) else { return };
     let found: Vec<_> = again.pending().iter().map(|one| one.sequence).collect();
+    // A forged epoch, of a superblock or a frame, can hide frames from one opening and not from the next:
+    // then they were reported as missing.
+    if is_forged || !recovered.damage.is_empty() {
+        return;
+    }
     assert_eq!(found, expected);
     assert!(again.read(ours).expect("it reads").is_some());
 });

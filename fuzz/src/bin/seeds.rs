@@ -657,7 +657,7 @@ fn log_records(log: &IntentLog, medium: &MemoryMedium, lengths: &[usize]) -> Opt
 }
 
 fn journal(seeds: &Seeds<'_>) -> io::Result<()> {
-    for (name, is_closed) in [("closed", true), ("cut-off", false)] {
+    for (name, is_closed) in [("closed", true), ("cut_off", false)] {
         seeds.put("journal_open", name, &steadfast_fuzz::journal::sample(is_closed))?;
     }
     Ok(())
