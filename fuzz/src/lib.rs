@@ -9,6 +9,7 @@ mod canned;
 #[path = "../../crates/control/src/store/history.rs"]
 pub mod history;
 pub mod intent_log;
+pub mod journal;
 pub mod server;
 
 use steadfast_client::ClientError;

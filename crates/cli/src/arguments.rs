@@ -10,6 +10,7 @@ use steadfast_control::statistics::RECENT_MAX;
 use steadfast_shares::{Access, ClientPattern, ShareOptions};
 
 use crate::client_commands;
+use crate::journal_commands::JournalArguments;
 use crate::share_commands::arguments::{self as share_commands, ServerChoice};
 
 /// Where the configuration is looked for when nobody says where it is.
@@ -76,6 +77,10 @@ pub(crate) enum Command {
     ///
     /// Exit status: 0 done, 1 not done, 2 wrong usage.
     Log(LogArguments),
+    /// Look at the journal of a mount: the changes that its server does not have stable yet.
+    ///
+    /// Exit status: 0 done, 1 not done or damaged, 2 wrong usage.
+    Journal(JournalArguments),
     /// Asks the system's name service switch for the server, which starts it by itself.
     #[command(hide = true)]
     NamesHelper,

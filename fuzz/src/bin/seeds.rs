@@ -90,6 +90,7 @@ fn main() -> io::Result<()> {
     shares(&seeds)?;
     intent_log(&seeds)?;
     mark(&seeds)?;
+    journal(&seeds)?;
     begun(&seeds)?;
     seeds.put("xdr_reader", "every_step", b"\x01\x02\x03\x04\x05\x46\x08\x89\xfd\0\0\0\0\0\x01abc")
 }
@@ -653,6 +654,13 @@ fn log_records(log: &IntentLog, medium: &MemoryMedium, lengths: &[usize]) -> Opt
         log.written(&batch);
     }
     Some(())
+}
+
+fn journal(seeds: &Seeds<'_>) -> io::Result<()> {
+    for (name, is_closed) in [("closed", true), ("cut_off", false)] {
+        seeds.put("journal_open", name, &steadfast_fuzz::journal::sample(is_closed))?;
+    }
+    Ok(())
 }
 
 fn intent_log(seeds: &Seeds<'_>) -> io::Result<()> {

@@ -26,6 +26,8 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     ("durability", &["engine", "runtime", "recovery", "intent-log", "vfs", "sys"]),
     ("client", &["xdr", "wire", "rpc", "sys"]),
     ("bench", &["client", "xdr", "wire", "rpc", "sys"]),
+    // The client's: it shares the medium of the server's log, and nothing else of the server.
+    ("journal", &["intent-log", "sys"]),
     // Puts the above together; speaks to the host's rpcbind as a client does.
     (
         "server",
@@ -49,7 +51,17 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     // looks after one that no server uses.
     (
         "steadfast",
-        &["shares", "catalog", "access", "control", "durability", "server", "bench", "sys"],
+        &[
+            "shares",
+            "catalog",
+            "access",
+            "control",
+            "durability",
+            "server",
+            "bench",
+            "journal",
+            "sys",
+        ],
     ),
     // Tests and tools; never the server, so that what they find is true of any server.
     ("guest-tests", &["client", "xdr", "wire", "sys"]),

@@ -1,0 +1,277 @@
+//! The journal in a directory: `ring`, `lock`, `manifest`. All I/O but that on a
+//! [`Medium`](steadfast_intent_log::Medium) is here.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use steadfast_intent_log::{BLOCK_BYTES, Block, Medium, MediumError};
+use steadfast_sys::{durable_file, process};
+
+use crate::errors::OpenError;
+use crate::format::{RING_BYTES_MAX, RING_BYTES_MIN, RING_OFFSET};
+use crate::journal::{Journal, Options};
+use crate::manifest;
+use crate::status::Recovered;
+use crate::superblock::Copies;
+
+const RING: &str = "ring";
+const LOCK: &str = "lock";
+pub(crate) const MANIFEST: &str = "manifest";
+/// Blocks of zeros that a new ring is filled with at a time.
+const FILL_BLOCKS: usize = 256;
+/// Who only looks holds the lock for an instant.
+const LOCK_ATTEMPTS: u32 = 5;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+/// The manifest takes at most this part of the time.
+const MANIFEST_PART: u32 = 20;
+/// The owner's text is not longer.
+const OWNER_BYTES_MAX: u64 = 256;
+
+/// A file as a medium.
+#[derive(Debug)]
+pub(crate) struct FileMedium {
+    file: File,
+    bytes: u64,
+}
+
+impl FileMedium {
+    pub(crate) fn open(path: &Path, is_written: bool) -> io::Result<Self> {
+        let flags = if is_written { durable_file::DATA_SYNC.bits() as i32 } else { 0 };
+        let file =
+            OpenOptions::new().read(true).write(is_written).custom_flags(flags).open(path)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not an ordinary file"));
+        }
+        Ok(Self { file, bytes: metadata.len() })
+    }
+
+    /// Makes the file, and writes it through: later writes then change nothing but its data, and
+    /// need no room.
+    fn fill(path: &Path, bytes: u64) -> io::Result<()> {
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let zeros = vec![Block::ZERO; FILL_BLOCKS];
+        let mut written = 0;
+        while written < bytes {
+            let zeros = Block::bytes_of(&zeros);
+            let more = usize::try_from(bytes - written).unwrap_or(usize::MAX);
+            let piece = zeros.get(..more).unwrap_or(zeros);
+            file.write_all_at(piece, written)?;
+            written += piece.len() as u64;
+        }
+        file.sync_all()
+    }
+
+    /// A file that was cut off is made as long as its superblock says. Returns by how much.
+    fn lengthen(&mut self) -> io::Result<u64> {
+        let copies = Copies::read(self);
+        let Ok(superblock) = copies.newest() else { return Ok(0) };
+        let wanted = RING_OFFSET + superblock.ring_bytes;
+        let missing = wanted.saturating_sub(self.bytes);
+        if missing > 0 {
+            // Not a size that is only said: the room must be there.
+            rustix::fs::fallocate(
+                &self.file,
+                rustix::fs::FallocateFlags::empty(),
+                self.bytes,
+                missing,
+            )?;
+            self.file.sync_all()?;
+            self.bytes = wanted;
+        }
+        Ok(missing)
+    }
+}
+
+impl Medium for FileMedium {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [Block]) -> Result<(), MediumError> {
+        Ok(self.file.read_exact_at(Block::bytes_of_mut(into), offset)?)
+    }
+
+    fn write_at(&self, offset: u64, from: &[Block]) -> Result<(), MediumError> {
+        let from = Block::bytes_of(from);
+        if offset.saturating_add(from.len() as u64) > self.bytes {
+            return Err(MediumError::Beyond { offset, bytes: from.len() as u64 });
+        }
+        Ok(self.file.write_all_at(from, offset)?)
+    }
+}
+
+/// A directory that this process has locked.
+#[derive(Debug)]
+pub(crate) struct Place {
+    directory: PathBuf,
+    _lock: File,
+    manifest: Mutex<ManifestState>,
+    interval: Duration,
+}
+
+#[derive(Debug, Default)]
+struct ManifestState {
+    /// What the state's version was when it was written.
+    version: u64,
+    next: Option<Instant>,
+    error: Option<String>,
+}
+
+pub(crate) fn io_error(path: &Path) -> impl FnOnce(io::Error) -> OpenError + '_ {
+    move |error| OpenError::Io { path: path.to_owned(), error }
+}
+
+fn lock_file(directory: &Path, is_made: bool) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(is_made)
+        .truncate(false)
+        .mode(0o600)
+        .open(directory.join(LOCK))
+}
+
+/// The process that has locked a journal, as it has written of itself.
+fn owner_in(mut file: &File) -> String {
+    let mut text = Vec::new();
+    let _ = file.rewind();
+    let _ = file.take(OWNER_BYTES_MAX).read_to_end(&mut text);
+    let text = manifest::escape(text.trim_ascii());
+    if text.is_empty() { "another process".to_owned() } else { format!("process {text}") }
+}
+
+/// Which process has the journal open, if one has.
+pub(crate) fn owner(directory: &Path) -> io::Result<Option<String>> {
+    let file = match lock_file(directory, false) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    Ok((!process::lock_exclusively(&file)?).then(|| owner_in(&file)))
+}
+
+fn lock(directory: &Path) -> Result<File, OpenError> {
+    let path = directory.join(LOCK);
+    let mut file = lock_file(directory, true).map_err(io_error(&path))?;
+    let mut attempts = 1;
+    while !process::lock_exclusively(&file).map_err(io_error(&path))? {
+        if attempts == LOCK_ATTEMPTS {
+            return Err(OpenError::InUse { path: directory.to_owned(), owner: owner_in(&file) });
+        }
+        attempts += 1;
+        std::thread::sleep(LOCK_PAUSE);
+    }
+    let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    let me = format!("{} ({})\n", std::process::id(), name.trim_end());
+    // Only for the message of the next one: the lock is the kernel's.
+    let _ = file.set_len(0).and_then(|()| file.write_all(me.as_bytes()));
+    Ok(file)
+}
+
+impl Place {
+    /// Locks a directory; makes it, if that is asked for.
+    pub(crate) fn open(
+        directory: &Path,
+        is_made: bool,
+        interval: Duration,
+    ) -> Result<Self, OpenError> {
+        if is_made {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(directory)
+                .map_err(io_error(directory))?;
+        } else if !ring_path(directory).exists() {
+            return Err(OpenError::Missing(directory.to_owned()));
+        }
+        let lock = lock(directory)?;
+        let manifest = Mutex::new(ManifestState::default());
+        Ok(Self { directory: directory.to_owned(), _lock: lock, manifest, interval })
+    }
+
+    pub(crate) fn manifest_error(&self) -> Option<String> {
+        self.manifest.lock().error.clone()
+    }
+
+    /// Writes the manifest if something has changed and it is time, or in any case of a change.
+    pub(crate) fn maintain_manifest(&self, journal: &Journal, is_due: bool) {
+        let mut manifest = self.manifest.lock();
+        let version = journal.version();
+        let now = Instant::now();
+        if version == manifest.version || !is_due && manifest.next.is_some_and(|next| now < next) {
+            return;
+        }
+        let text = journal.manifest();
+        let written = durable_file::replace(&self.directory.join(MANIFEST), text.as_bytes());
+        manifest.error = written.err().map(|error| error.to_string());
+        manifest.version = version;
+        let pause = self.interval.max(now.elapsed() * MANIFEST_PART);
+        manifest.next = Some(Instant::now() + pause);
+    }
+}
+
+/// The ring's file in a directory.
+pub(crate) fn ring_path(directory: &Path) -> PathBuf {
+    directory.join(RING)
+}
+
+impl Journal {
+    /// Opens the journal in a directory, and makes both if they are not there. Nobody else can open
+    /// it while this one is open.
+    ///
+    /// # Errors
+    /// When another process has it open, it is of another share, or it cannot be made, read or
+    /// written.
+    pub fn open(directory: &Path, options: &Options) -> Result<(Self, Recovered), OpenError> {
+        let place = Place::open(directory, true, options.manifest_interval)?;
+        let path = ring_path(directory);
+        if !path.exists() {
+            make(&path, options)?;
+        }
+        Self::in_place(place, directory, options)
+    }
+
+    pub(crate) fn in_place(
+        place: Place,
+        directory: &Path,
+        options: &Options,
+    ) -> Result<(Self, Recovered), OpenError> {
+        let path = ring_path(directory);
+        let mut medium = FileMedium::open(&path, true).map_err(io_error(&path))?;
+        let cut_off_bytes = medium.lengthen().map_err(io_error(&path))?;
+        let (mut journal, mut recovered) = Self::attach(Arc::new(medium), options, [0; 16], false)?;
+        journal.place = Some(place);
+        recovered.cut_off_bytes = cut_off_bytes;
+        Ok((journal, recovered))
+    }
+}
+
+/// Makes the ring's file. It gets its name when it is an empty journal.
+fn make(path: &Path, options: &Options) -> Result<(), OpenError> {
+    let ring_bytes = options.ring_bytes - options.ring_bytes % BLOCK_BYTES as u64;
+    if !(RING_BYTES_MIN..=RING_BYTES_MAX).contains(&ring_bytes) {
+        return Err(OpenError::TooSmall);
+    }
+    let temporary = path.with_extension("new");
+    let mut uuid = [0; 16];
+    process::random_bytes(&mut uuid).map_err(io_error(path))?;
+    let filled = FileMedium::fill(&temporary, RING_OFFSET + ring_bytes);
+    if let Err(error) = filled {
+        // What was written of it takes the room that was too little.
+        let _ = std::fs::remove_file(&temporary);
+        return Err(io_error(path)(error));
+    }
+    let medium = FileMedium::open(&temporary, true).map_err(io_error(&temporary))?;
+    let (journal, _) = Journal::attach(Arc::new(medium), options, uuid, true)?;
+    journal.close().map_err(|failed| OpenError::Medium(failed.why))?;
+    std::fs::rename(&temporary, path)
+        .and_then(|()| durable_file::sync_directory_of(path))
+        .map_err(io_error(path))
+}

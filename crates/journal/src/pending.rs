@@ -1,0 +1,258 @@
+//! What must still be sent, and reading it: from memory while it is not on the medium, else from the
+//! ring.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use steadfast_intent_log::{BLOCK_BYTES, Block, Medium};
+
+use crate::errors::ReadError;
+use crate::format::{HEADER_BYTES, Header, RING_OFFSET, Sequence, block_after, block_before};
+use crate::index::{Entry, Index};
+use crate::journal::Journal;
+use crate::record::{self, Change, Kind, Outcome, Record};
+
+/// A record that has not left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// Its number.
+    pub sequence: Sequence,
+    /// What it is.
+    pub kind: Kind,
+    /// When the change was made, in nanoseconds since 1970.
+    pub time_ns: u64,
+    /// Who made it.
+    pub uid: u32,
+    /// Who made it.
+    pub gid: u32,
+    /// The path of the object as the user knows it.
+    pub path: Arc<[u8]>,
+    /// Of a rename, the path then.
+    pub to_path: Option<Arc<[u8]>>,
+    /// Handles of the objects that it is found by.
+    pub objects: [Option<Arc<[u8]>>; 2],
+    /// Of a write, where it begins; of a truncation, the size.
+    pub offset: u64,
+    /// Of a write, its length in bytes.
+    pub length: u32,
+    /// Of a write, the BLAKE3 hash of its data.
+    pub hash: [u8; 32],
+    /// Of a write, the ranges of the file that no later record has superseded: only these are to be
+    /// sent.
+    pub ranges: Vec<Range<u64>>,
+    /// What the server has answered, if that was noted.
+    pub outcome: Option<Outcome>,
+    /// A later record was lost to damage of the ring, and may have superseded this one: compare with
+    /// what the server has before it is sent.
+    pub may_be_superseded: bool,
+}
+
+/// A record as it was read from the journal.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    kind: Kind,
+    flags: u8,
+    payload: Vec<u8>,
+    data: Vec<u8>,
+}
+
+impl Stored {
+    /// The record.
+    pub fn record(&self) -> Record<'_> {
+        let Some(decoded) = record::decode(self.kind, self.flags, &self.payload) else {
+            unreachable!("it was decoded when it was read")
+        };
+        let mut record = decoded.record;
+        if let Change::Write { data, .. } = &mut record.change {
+            *data = &self.data;
+        }
+        record
+    }
+}
+
+/// A piece of a file that is newer than what the server has stable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overlay {
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// What is there.
+    pub content: Content,
+}
+
+/// What a piece of an overlay has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Data that was written.
+    Data(Vec<u8>),
+    /// The file was truncated before this place: so many bytes are zeros, or beyond its end.
+    Zeros(u64),
+}
+
+/// The records of an index that are to be sent.
+pub(crate) fn list<'a>(
+    index: &'a Index,
+    entries: impl Iterator<Item = (Sequence, &'a Entry)>,
+    doubtful_before: Sequence,
+) -> Vec<Pending> {
+    entries
+        .filter(|(_, entry)| !entry.is_superseded)
+        .map(|(sequence, entry)| Pending {
+            sequence,
+            kind: entry.kind,
+            time_ns: entry.time_ns,
+            uid: entry.uid,
+            gid: entry.gid,
+            path: Arc::clone(&entry.path),
+            to_path: entry.to_path.clone(),
+            objects: entry.objects.clone(),
+            offset: entry.offset,
+            length: entry.length,
+            hash: entry.hash,
+            ranges: index.live_ranges(sequence, entry),
+            outcome: entry.outcome.clone(),
+            may_be_superseded: sequence < doubtful_before,
+        })
+        .collect()
+}
+
+/// Reads the record that an entry says is in the ring.
+pub(crate) fn read_entry(
+    medium: &dyn Medium,
+    ring_bytes: u64,
+    sequence: Sequence,
+    position: u64,
+    frame_bytes: u64,
+) -> Result<Vec<u8>, ReadError> {
+    let from = block_before(position);
+    let blocks = ((block_after(position + frame_bytes) - from) / BLOCK_BYTES as u64) as usize;
+    let mut read = vec![Block::ZERO; blocks];
+    let at = from % ring_bytes;
+    let before_end = ((ring_bytes - at) / BLOCK_BYTES as u64).min(blocks as u64) as usize;
+    let (first, second) = read.split_at_mut(before_end);
+    for (offset, piece) in [(RING_OFFSET + at, first), (RING_OFFSET, second)] {
+        if !piece.is_empty() {
+            medium.read_at(offset, piece).map_err(|error| ReadError::Medium(error.to_string()))?;
+        }
+    }
+    let start = (position - from) as usize;
+    let frame = Block::bytes_of(&read).get(start..start + frame_bytes as usize);
+    let frame = frame.ok_or(ReadError::Damaged(sequence))?;
+    let header = frame.first_chunk().and_then(Header::decode);
+    let is_right = header.is_some_and(|header| {
+        let payload = frame.get(HEADER_BYTES..HEADER_BYTES + header.payload_bytes as usize);
+        (header.position, header.sequence) == (position, sequence)
+            && payload.is_some_and(|payload| crc32c::crc32c(payload) == header.payload_crc)
+    });
+    if is_right { Ok(frame.to_vec()) } else { Err(ReadError::Damaged(sequence)) }
+}
+
+/// The record of a frame that is whole.
+pub(crate) fn stored(
+    sequence: Sequence,
+    frame: &[u8],
+    is_hash_checked: bool,
+) -> Result<Stored, ReadError> {
+    let read = || {
+        let header = Header::decode(frame.first_chunk()?)?;
+        let payload = frame.get(HEADER_BYTES..HEADER_BYTES + header.payload_bytes as usize)?;
+        let kind = Kind::of_code(header.kind)?;
+        let decoded = record::decode(kind, header.flags, payload)?;
+        let data = if is_hash_checked {
+            record::plain_data(&decoded, header.flags)?
+        } else {
+            record::unchecked_data(&decoded, header.flags)?
+        };
+        Some(Stored { kind, flags: header.flags, payload: payload.to_vec(), data })
+    };
+    read().ok_or(ReadError::Damaged(sequence))
+}
+
+impl Journal {
+    /// All that must still be sent, in the order in which it was appended.
+    pub fn pending(&self) -> Vec<Pending> {
+        let state = self.state.lock();
+        list(&state.index, state.index.iter(), state.doubtful_before)
+    }
+
+    /// What must still be sent of a file, or of a directory's names, in order.
+    pub fn pending_of(&self, object: &[u8]) -> Vec<Pending> {
+        let state = self.state.lock();
+        list(&state.index, state.index.of(object), state.doubtful_before)
+    }
+
+    /// Reads a record, with its hash checked. `None` if it has left.
+    ///
+    /// # Errors
+    /// When the medium does not read, or the record was damaged on it.
+    pub fn read(&self, sequence: Sequence) -> Result<Option<Stored>, ReadError> {
+        self.read_stored(sequence, true)
+    }
+
+    fn read_stored(
+        &self,
+        sequence: Sequence,
+        is_hash_checked: bool,
+    ) -> Result<Option<Stored>, ReadError> {
+        let (position, frame_bytes) = {
+            let state = self.state.lock();
+            let Some(entry) = state.index.get(sequence) else { return Ok(None) };
+            if let Some(frame) = state.unwritten.get(&sequence).map(Arc::clone) {
+                drop(state);
+                return stored(sequence, &frame, is_hash_checked).map(Some);
+            }
+            (entry.position, entry.frame_bytes)
+        };
+        let ring_bytes = self.ring_bytes;
+        let read = read_entry(&*self.medium, ring_bytes, sequence, position, frame_bytes)
+            .and_then(|frame| stored(sequence, &frame, is_hash_checked));
+        match read {
+            Ok(stored) => Ok(Some(stored)),
+            // It has left meanwhile, and its place is another record's.
+            Err(_) if self.state.lock().index.get(sequence).is_none() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The newest bytes of a range that the server does not have stable, in the order of the file.
+    ///
+    /// Take this before the server is asked for the rest, and put it over the answer: what leaves
+    /// meanwhile is in both.
+    ///
+    /// # Errors
+    /// As [`Journal::read`].
+    pub fn read_pending(&self, file: &[u8], range: Range<u64>) -> Result<Vec<Overlay>, ReadError> {
+        loop {
+            let pieces = self.state.lock().index.overlay(file, &range);
+            let mut overlays = Vec::with_capacity(pieces.len());
+            let mut last: Option<(Sequence, Stored)> = None;
+            let mut has_all = true;
+            for piece in pieces {
+                let length = piece.range.end - piece.range.start;
+                let offset = piece.range.start;
+                if piece.is_zero {
+                    overlays.push(Overlay { offset, content: Content::Zeros(length) });
+                    continue;
+                }
+                if last.as_ref().is_none_or(|(sequence, _)| *sequence != piece.sequence) {
+                    let read = self.read_stored(piece.sequence, false)?;
+                    last = read.map(|stored| (piece.sequence, stored));
+                }
+                let Some((_, stored)) = &last else {
+                    has_all = false;
+                    break;
+                };
+                let Change::Write { offset: begin, data, .. } = stored.record().change else {
+                    return Err(ReadError::Damaged(piece.sequence));
+                };
+                let from = usize::try_from(offset.saturating_sub(begin)).unwrap_or(usize::MAX);
+                let end = from.saturating_add(usize::try_from(length).unwrap_or(usize::MAX));
+                let data = data.get(from..end).ok_or(ReadError::Damaged(piece.sequence))?;
+                overlays.push(Overlay { offset, content: Content::Data(data.to_vec()) });
+            }
+            // A record has left while this was reading: its bytes may be elsewhere now.
+            if has_all {
+                return Ok(overlays);
+            }
+        }
+    }
+}
