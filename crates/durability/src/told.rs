@@ -96,6 +96,9 @@ pub(super) fn tell(
     for conflict in report.conflicts.iter().take(TOLD_MAX) {
         tracing::warn!("{}: {}", place(storage, &conflict.dir, &conflict.name), conflict.kind);
     }
+    for (object, kind) in report.unnamed.iter().take(TOLD_MAX) {
+        tracing::warn!("{}: {kind}", object_shown(object, storage));
+    }
     for failed in report.not_replayed.iter().take(TOLD_MAX) {
         let place = match &failed.place {
             Some((dir, name)) => place(storage, dir, name),
@@ -108,7 +111,8 @@ pub(super) fn tell(
             super::observed::NOT_REPLAYED
         );
     }
-    let more = (report.conflicts.len().max(report.not_replayed.len())).saturating_sub(TOLD_MAX);
+    let lists = [report.conflicts.len(), report.unnamed.len(), report.not_replayed.len()];
+    let more: usize = lists.iter().map(|count| count.saturating_sub(TOLD_MAX)).sum();
     if more > 0 {
         tracing::warn!("{path}: {more} more of these are not told");
     }

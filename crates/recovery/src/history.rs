@@ -73,6 +73,8 @@ pub(super) struct Object {
     owned: Vec<Ownership>,
     /// The change by which it lost its last name.
     pub(super) gone: Option<u64>,
+    /// When that was, if the change tells it: it need not tell the object's own times then.
+    gone_at: Option<Time>,
     /// How many names it has after the last change.
     pub(super) links: Option<u32>,
     /// Its ctime after each change.
@@ -169,6 +171,12 @@ impl Object {
         if self.mtimes.last() != Some(&mtime) {
             self.foreign.push((ctime, lsn));
         }
+    }
+
+    /// Whether a file that is found was written to after it had lost its last name: then a crash has
+    /// brought the name back. A client may have set an mtime that is still to come.
+    pub(super) fn was_written_since_gone(&self, found: &Attr) -> bool {
+        self.gone_at.is_some_and(|gone| gone < found.mtime && found.mtime <= found.ctime)
     }
 
     /// The latest ctime that any change gave it.
@@ -410,9 +418,11 @@ impl History {
     /// An object lost a name, of which its attributes may not tell.
     fn unlink(&mut self, change: &Change<'_>, unlinked: &Unlinked, lsn: u64) {
         let is_told = change.attr_of(&unlinked.object).is_some();
+        let told = self.told;
         let object = self.object(&unlinked.object, lsn);
         object.be_directory(unlinked.is_directory);
         object.gone = (!unlinked.is_left).then_some(lsn);
+        object.gone_at = told.filter(|_| !unlinked.is_left);
         object.has_untold_ctimes |= !is_told;
         if !is_told && let Some(links) = &mut object.links {
             *links = links.saturating_sub(1);

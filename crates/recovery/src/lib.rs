@@ -159,6 +159,8 @@ pub struct Report {
     pub files: HashSet<ObjectKey>,
     /// What did not fit.
     pub conflicts: Vec<Conflict>,
+    /// The same of objects of which no record tells a name.
+    pub unnamed: Vec<(ObjectKey, ConflictKind)>,
     /// Objects that could not be brought to where they belong, each for a reason of its own.
     pub not_replayed: Vec<NotReplayed>,
 }
@@ -494,11 +496,14 @@ impl Replay {
                         continue;
                     }
                 };
-                let owned = if has_lists { known.ownership_among(found, last) } else { last };
+                let among = known.ownership_among(found, last);
+                let owned = if has_lists { among } else { last };
                 Ownership { mode: attr.mode, uid: attr.uid, gid: attr.gid } = owned;
+                let is_back = on_disk >= known.attr_lsn && (found != last || !has_lists);
                 if owned != last {
                     stay.push(*object);
-                } else if on_disk >= known.attr_lsn && (found != last || !has_lists) {
+                } else if is_back || among != last {
+                    // The latter is a local process's doing also where mounting sets ctimes.
                     came_back.push(*object);
                 }
             }
@@ -529,10 +534,7 @@ impl Replay {
         let stay = stay.into_iter().map(|object| (object, ConflictKind::AttributesStay));
         let came_back = came_back.into_iter().map(|object| (object, ConflictKind::AttributesBack));
         for (object, kind) in narrowed.chain(stay).chain(came_back) {
-            let place = self.index.wanting(&object).first().cloned();
-            if let Some(place) = place {
-                self.conflict(&place, kind);
-            }
+            self.conflict_of(object, kind);
         }
         Ok(std::mem::take(&mut self.report))
     }

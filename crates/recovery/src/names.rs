@@ -126,7 +126,10 @@ impl Replay {
             let was_replaced = if can_be_had {
                 !is_known && self.is_of_under_way(place, &object, storage)?
             } else {
-                !is_known || wanted.is_some()
+                // What was removed for good is not to come back by it.
+                let known = self.history.objects.get(&object);
+                let is_gone = known.is_some_and(|known| known.gone.is_some());
+                !is_known || wanted.is_some() && !is_gone
             };
             if was_replaced {
                 // The name was removed and is in use again, by something the log does not know; or
@@ -391,7 +394,8 @@ impl Replay {
             return Ok(false);
         };
         let is_changed = before.kind == FileKind::Regular
-            && self.changed_last_by_others(before, known).is_some();
+            && (self.changed_last_by_others(before, known).is_some()
+                || known.was_written_since_gone(before));
         Ok(is_changed && storage.look(object)?.is_some_and(|now| now.links == 1))
     }
 
@@ -409,6 +413,14 @@ impl Replay {
             }
         }
         Ok(!is_wanted)
+    }
+
+    /// Of an object, by a name of it if one is known.
+    pub(super) fn conflict_of(&mut self, object: ObjectKey, kind: ConflictKind) {
+        match self.index.wanting(&object).first().cloned() {
+            Some(place) => self.conflict(&place, kind),
+            None => self.report.unnamed.push((object, kind)),
+        }
     }
 
     pub(super) fn conflict(&mut self, place: &OwnedPlace, kind: ConflictKind) {

@@ -287,6 +287,14 @@ fn what_was_settled_is_left_alone() {
 /// with what the log wants there: that had been settled, and cannot be made again.
 #[test]
 fn what_was_replaced_for_good_leaves_its_name_to_what_has_it() {
+    for is_left in [true, false] {
+        replaced_for_good(is_left);
+    }
+}
+
+/// `is_left`: whether the former has another name. If it has none it is gone for its clients, and does not
+/// come back, whatever became of what replaced it.
+fn replaced_for_good(is_left: bool) {
     let mut disk = Disk::new();
     disk.sets_ctimes = true;
     let (gone, there) = (key(1000), key(2000));
@@ -300,12 +308,17 @@ fn what_was_replaced_for_good_leaves_its_name_to_what_has_it() {
         to: name(b"x"),
         object: gone,
         is_directory: false,
-        victim: Some(Unlinked { object: there, is_directory: false, is_left: true }),
+        victim: Some(Unlinked { object: there, is_directory: false, is_left }),
     }));
     let report = replay(&mut disk, &[rename], &mut None).unwrap();
-    assert_eq!(report.names, 0);
     let names = disk.names_of(&key(0)).unwrap();
-    assert_eq!(names.iter().map(|(n, o)| (&n[..], *o)).collect::<Vec<_>>(), [(&b"x"[..], there)]);
+    let names: Vec<_> = names.iter().map(|(name, object)| (&name[..], *object)).collect();
+    let kinds: Vec<_> = report.conflicts.iter().map(|conflict| conflict.kind).collect();
+    if is_left {
+        assert_eq!((names, report.names), (vec![(&b"x"[..], there)], 0));
+    } else {
+        assert_eq!((names, kinds), (vec![], vec![ConflictKind::Gone]));
+    }
 }
 
 /// Where ctimes of directories do not tell, an operation that was not acknowledged and has replaced what

@@ -193,11 +193,8 @@ impl Replay {
         let mut versions: Vec<_> = std::mem::take(&mut self.versions).into_iter().collect();
         versions.sort_by_key(|(object, _)| *object);
         for (object, version) in versions {
-            let place = self.index.wanting(&object).first().cloned();
             let Some((kept, name)) = &version.kept else {
-                if let Some(place) = place {
-                    self.conflict(&place, version.kind());
-                }
+                self.conflict_of(object, version.kind());
                 continue;
             };
             let at = OwnedPlace { dir: kept.dir, name: name.clone() };
@@ -214,6 +211,7 @@ impl Replay {
                 continue;
             }
             // Without a known name of the file, that of what is kept of it.
+            let place = self.index.wanting(&object).first().cloned();
             let OwnedPlace { dir, name } = place.unwrap_or(at);
             self.report.conflicts.push(Conflict { dir, name, kind: version.kind() });
         }

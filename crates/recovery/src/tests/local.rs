@@ -451,12 +451,61 @@ fn a_mode_that_was_acknowledged_is_not_lost_to_who_changes_the_file_after_the_cr
     }
 }
 
-/// A local process may find a file again that was removed, and write to it: what it wrote is kept.
+/// A mode that a local process sets after the crash may have to go, for an access list that was
+/// acknowledged and is lost. It is told, whatever the log knows of the file's names, and also where
+/// mounting sets ctimes: it does not set modes.
+#[test]
+fn a_mode_that_goes_with_a_lost_list_is_told() {
+    for (sets_ctimes, has_name) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut shared = Shared::new();
+        shared.disk.sets_ctimes = sets_ctimes;
+        let object = key(FILE);
+        let as_it_was = shared.disk.nodes[&object].clone();
+        let was = before(&as_it_was.attr);
+        shared.disk.clock += 1;
+        let list: &[u8] = b"a list";
+        let node = shared.disk.nodes.get_mut(&object).unwrap();
+        node.attr.mode = 0o754;
+        node.acls.access = list.to_vec();
+        shared.disk.touch(&object, false);
+        let acls = Action::Acls { object, access: Some(list), default: None };
+        shared.log(acls, Some(was));
+        if has_name {
+            shared.log(Action::Link { place: Place { dir: key(0), name: NAME }, object }, None);
+        }
+        shared.mark();
+        *shared.disk.nodes.get_mut(&object).unwrap() = as_it_was;
+        shared.disk.clock += 1000;
+        shared.disk.nodes.get_mut(&object).unwrap().attr.mode = 0o517;
+        shared.disk.touch(&object, false);
+        let report = shared.replay(None, &[]);
+        let what = format!("{sets_ctimes} {has_name}");
+        let node = &shared.disk.nodes[&object];
+        assert_eq!((node.attr.mode, &node.acls.access[..]), (0o754, list), "{what}");
+        let named: Vec<_> = report.conflicts.iter().map(|conflict| conflict.kind).collect();
+        let unnamed: Vec<_> = report.unnamed.iter().map(|(_, kind)| *kind).collect();
+        let (told, other) = if has_name { (named, unnamed) } else { (unnamed, named) };
+        assert_eq!((told, other), (vec![ConflictKind::AttributesBack], vec![]), "{what}");
+    }
+}
+
+/// A local process may find a file again that was removed, and write to it: what it wrote is kept, also
+/// if the log has no more of the file than that it was removed.
 #[test]
 fn data_that_is_written_to_a_removed_file_before_the_start_is_kept() {
-    for (is_written, has_other_name) in [(true, false), (true, true), (false, false)] {
+    let cases = [(true, false), (true, true), (false, false)];
+    for ((is_written, has_other_name), is_all_known) in
+        cases.into_iter().flat_map(|case| [(case, true), (case, false)])
+    {
         let mut shared = Shared::new();
         shared.write(0, b'a');
+        if !is_all_known {
+            shared.records.clear();
+        }
+        if !is_written {
+            // Set by a client, and still to come.
+            shared.disk.nodes.get_mut(&key(FILE)).unwrap().attr.mtime = time(900_000);
+        }
         let object = key(FILE);
         let mut removed = shared.disk.clone();
         removed.clock += 1;
