@@ -272,9 +272,9 @@ impl<'a, T: Ask> Check<'a, T> {
                 return Ok(());
             }
             Action::Commit { .. } => return Ok(()),
-            Action::Setacl { object, .. } => {
+            Action::Setacl { object, is_default, .. } => {
                 if let Some(object) = state.objects.get_mut(&object) {
-                    object.has_loose_attributes = true;
+                    object.forget_acl(is_default);
                 }
                 return Ok(());
             }

@@ -531,6 +531,16 @@ impl State {
 }
 
 impl Object {
+    /// An access list of it, the default one or the other, was set or was not: nobody knows. Whatever
+    /// else becomes stable does not tell.
+    pub(crate) fn forget_acl(&mut self, is_default: bool) {
+        if is_default {
+            self.default_acl = None;
+        } else {
+            (self.acl, self.mode) = (None, None);
+        }
+    }
+
     fn new(kind: Kind, number: Number) -> Self {
         Self {
             kind,

@@ -226,6 +226,16 @@ fn check(
     under_way: Option<Action>,
     with: fn(Check<'_, Model>) -> Check<'_, Model>,
 ) -> Findings {
+    checked(promised, there, under_way, with).0
+}
+
+/// With what is known afterwards.
+fn checked(
+    promised: State,
+    there: Model,
+    under_way: Option<Action>,
+    with: fn(Check<'_, Model>) -> Check<'_, Model>,
+) -> (Findings, State) {
     let mut actions = history();
     let number = actions.len() as Number;
     actions.extend(under_way);
@@ -241,7 +251,7 @@ fn check(
     let under_way: BTreeSet<Number> = under_way.iter().map(|_| number).collect();
     let mut client = Nfs3Client::new(there, Identity::None);
     let check = with(Check::new(&mut client, &operations, &under_way));
-    check.run(promised, &handle(ROOT)).expect("answers").0
+    check.run(promised, &handle(ROOT)).expect("answers")
 }
 
 /// The same with a change of the truth.
@@ -303,6 +313,26 @@ fn changed_handles_objects_and_attributes_are_found() {
     assert_eq!(lie(|there| object(there, 1).atime = None), [Attribute]);
     assert_eq!(lie(|there| object(there, 1).mtime = None), [Attribute]);
     assert_eq!(lie(|there| object(there, 1).links = 1), [Attribute]);
+}
+
+/// Whether it was set is not known, also once everything is stable.
+#[test]
+fn a_list_that_was_being_set_is_not_known_afterwards() {
+    for is_default in [false, true] {
+        let mut promised = state(&history());
+        let there = promised.clone();
+        let of = object(&mut promised, 0);
+        (of.acl, of.default_acl) = (Some(None), Some(None));
+        let set = Action::Setacl { object: 0, acl: None, is_default };
+        let (findings, mut known) =
+            checked(promised, Model(there, vec![]), Some(set), |check| check);
+        assert_eq!(faults(findings), []);
+        let of = object(&mut known, 0);
+        let (is_set, other) =
+            if is_default { (of.default_acl, of.acl) } else { (of.acl, of.default_acl) };
+        assert_eq!((is_set, other), (None, Some(None)));
+        assert!(!of.has_loose_attributes, "nothing else of it is in doubt");
+    }
 }
 
 #[test]
