@@ -29,7 +29,7 @@ pub(super) struct ListReport {
 struct Change {
     sequence: u64,
     time: String,
-    change: &'static str,
+    kind: &'static str,
     uid: u32,
     gid: u32,
     path: String,
@@ -62,7 +62,7 @@ impl Change {
         Self {
             sequence: pending.sequence.0,
             time: utc(pending.time_ns),
-            change: pending.kind.word(),
+            kind: pending.kind.word(),
             uid: pending.uid,
             gid: pending.gid,
             path: escape(&pending.path),
@@ -110,7 +110,7 @@ impl ListReport {
             self.ring_bytes / 1024
         );
         for change in &self.changes {
-            let Change { sequence, time, change: what, path, .. } = change;
+            let Change { sequence, time, kind: what, path, .. } = change;
             let _ = write!(text, "{sequence}  {time}  {what}  {path}");
             if let Some(to_path) = &change.to_path {
                 let _ = write!(text, " -> {to_path}");
