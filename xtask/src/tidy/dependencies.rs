@@ -25,6 +25,7 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     ("runtime", &["engine", "vfs", "sys"]),
     ("durability", &["engine", "runtime", "recovery", "intent-log", "vfs", "sys"]),
     ("client", &["xdr", "wire", "rpc", "sys"]),
+    ("mount", &["client", "xdr", "wire", "rpc", "sys"]),
     ("bench", &["client", "xdr", "wire", "rpc", "sys"]),
     // Puts the above together; speaks to the host's rpcbind as a client does.
     (
@@ -49,7 +50,17 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     // looks after one that no server uses.
     (
         "steadfast",
-        &["shares", "catalog", "access", "control", "durability", "server", "bench", "sys"],
+        &[
+            "shares",
+            "catalog",
+            "access",
+            "control",
+            "durability",
+            "server",
+            "bench",
+            "mount",
+            "sys",
+        ],
     ),
     // Tests and tools; never the server, so that what they find is true of any server.
     ("guest-tests", &["client", "xdr", "wire", "sys"]),
