@@ -333,10 +333,10 @@ impl Filesystem for Adapter {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.run(request, move |volume, _| {
-            volume.release(file.0);
-            reply.ok();
-        });
+        if let Some(hidden) = self.volume.release(file.0) {
+            self.run(request, move |volume, _| volume.remove_released(&hidden));
+        }
+        reply.ok();
     }
 
     fn opendir(&self, request: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {

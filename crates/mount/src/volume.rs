@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, INodeNo, Notifier};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, RwLock};
 use steadfast_client::{
     Attributes, ClientError, FileSystemStatistics, FileType, Identity, Nfs3Client, Time, Wcc,
 };
@@ -64,6 +64,9 @@ pub(crate) struct Volume {
     next_open: AtomicU64,
     statistics: Mutex<Option<FileSystemStatistics>>,
     stale: SyncSender<u64>,
+    /// Hidden files that are closed and not yet removed.
+    removing: Mutex<usize>,
+    has_removed: Condvar,
 }
 
 impl Volume {
@@ -96,6 +99,8 @@ impl Volume {
             next_open: AtomicU64::new(1),
             statistics: Mutex::new(connected.statistics),
             stale,
+            removing: Mutex::default(),
+            has_removed: Condvar::new(),
         };
         Ok((volume, receiver))
     }

@@ -50,6 +50,7 @@ enum Wanted {
 impl Volume {
     pub(crate) fn opendir(&self, asker: &Asker, number: u64) -> Outcome<u64> {
         let node = self.node(number)?;
+        self.await_removals(asker)?;
         // Close-to-open for directories too.
         let granted = self.ask_rights(asker, &node, access::READ | access::LOOKUP)?;
         if granted & access::READ == 0 {

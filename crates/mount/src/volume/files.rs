@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
 
 use steadfast_client::arguments::access;
 use steadfast_client::{ClientError, Identity};
 
 use super::{Asker, Outcome, Volume};
 use crate::errors::Errno;
-use crate::node::Node;
+use crate::node::{Hidden, Node};
 use crate::transport::Patience;
 use crate::write_back::Wanted;
 
@@ -23,6 +24,9 @@ const O_APPEND: i32 = 0o2000;
 const O_DSYNC: i32 = 0o10000;
 /// The kernel opens a program to execute it (`__FMODE_EXEC`).
 const FMODE_EXEC: i32 = 0o40;
+
+/// A file that cannot be removed for so long is left to itself.
+const REMOVALS: Duration = Duration::from_secs(5);
 
 /// A file that is open.
 #[derive(Debug)]
@@ -222,15 +226,39 @@ impl Volume {
         self.sync(&open, asker.patience)
     }
 
-    /// The last descriptor is closed, and the last mapping gone.
-    pub(crate) fn release(&self, file: u64) {
-        let Some(open) = self.files.write().remove(&file) else { return };
+    /// The last descriptor is closed, and the last mapping gone. Waits for nothing; what is returned is
+    /// to be removed by [`Volume::remove_released`].
+    pub(crate) fn release(&self, file: u64) -> Option<Hidden> {
+        let open = self.files.write().remove(&file)?;
         // What a mapping has changed after the last close.
         self.write_back.press(&open.node);
-        if let Some(hidden) = open.node.close() {
-            self.remove_hidden(&hidden);
-        }
+        let hidden = open.node.close();
         self.nodes.release(open.node.number);
+        *self.removing.lock() += usize::from(hidden.is_some());
+        hidden
+    }
+
+    /// Removes a file that was hidden, after it was closed.
+    pub(crate) fn remove_released(&self, hidden: &Hidden) {
+        self.remove_hidden(hidden);
+        *self.removing.lock() -= 1;
+        self.has_removed.notify_all();
+    }
+
+    /// Waits until files are gone that were closed already, so that their directory is as empty as it
+    /// seems.
+    pub(super) fn await_removals(&self, asker: &Asker) -> Outcome<()> {
+        let since = Instant::now();
+        let mut removing = self.removing.lock();
+        while *removing > 0 && since.elapsed() < REMOVALS {
+            self.has_removed.wait_for(&mut removing, asker.patience.nap());
+            if *removing > 0
+                && let Some(error) = asker.patience.end(since)
+            {
+                return Err(error.into());
+            }
+        }
+        Ok(())
     }
 
     /// What is still open when the mount ends: removed files go at last, if the server answers.

@@ -270,6 +270,7 @@ impl Volume {
 
     pub(crate) fn rmdir(&self, asker: &Asker, parent: u64, name: &[u8]) -> Outcome<()> {
         let directory = self.node(parent)?;
+        self.await_removals(asker)?;
         self.change_directory(
             &directory,
             |wcc| wcc,
