@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 /// The largest `rsize` and `wsize`, in bytes: what a request of FUSE can carry.
-pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+pub(crate) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 /// The smallest, as nfs(5) says.
-pub const TRANSFER_BYTES_MIN: u32 = 1024;
+pub(crate) const TRANSFER_BYTES_MIN: u32 = 1024;
 /// Most connections to a server, as nfs(5) says.
-pub const CONNECTIONS_MAX: u32 = 16;
+pub(crate) const CONNECTIONS_MAX: u32 = 16;
 
 /// Options with a value, and what the value is, for messages.
 const WITH_VALUE: &[&str] = &[
