@@ -11,6 +11,7 @@ use steadfast_shares::{Access, ClientPattern, ShareOptions};
 
 use crate::client_commands;
 use crate::journal_commands::JournalArguments;
+use crate::mount_command;
 use crate::share_commands::arguments::{self as share_commands, ServerChoice};
 
 /// Where the configuration is looked for when nobody says where it is.
@@ -41,6 +42,10 @@ pub(crate) enum Command {
     /// Every reply is checked. Ctrl-C ends a load and prints what there is. Exit status: 0
     /// measured, 1 the server failed a call or broke a promise, 2 wrong usage.
     Bench(BenchArguments),
+    /// Mount a share of any NFSv3 server through FUSE.
+    ///
+    /// Goes to the background once the mount stands. `umount DIR` ends it.
+    Mount(mount_command::MountArguments),
     /// Tell what a running server has done, and where the time of its calls went.
     Statistics(StatisticsArguments),
     /// Tell which clients have files open and locked, or end one.

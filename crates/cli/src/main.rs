@@ -18,6 +18,7 @@ mod client_commands;
 mod journal_commands;
 mod log_commands;
 mod logging;
+mod mount_command;
 mod notify;
 mod serve;
 mod server_place;
@@ -39,6 +40,15 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&format!("{error:#}")),
     };
+    let mut words = std::env::args_os();
+    let name = words.next().map(std::path::PathBuf::from);
+    if name
+        .as_ref()
+        .and_then(|name| name.file_name())
+        .is_some_and(|name| name == mount_command::HELPER_NAME)
+    {
+        return mount_command::run_helper(words);
+    }
     match Arguments::parse().command {
         Command::CheckConfig { file } => check_config::run(&file),
         // Takes signals by itself, before it starts threads.
@@ -46,6 +56,8 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => failed(&error.to_string()),
         },
+        // Its exit status is that of mount(8).
+        Command::Mount(arguments) => mount_command::run(&arguments),
         Command::Statistics(arguments) => outcome(statistics::run(&arguments)),
         Command::Clients(arguments) => outcome(client_commands::run(&arguments)),
         Command::Log(arguments) => outcome(log_commands::run(&arguments)),

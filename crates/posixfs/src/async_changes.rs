@@ -95,7 +95,10 @@ impl AsyncChanges {
     /// Whether a crash might be followed by a replay of records that such a change, once it has
     /// [begun](AsyncChanges::begin), must come after.
     pub(crate) fn has_records(&self) -> bool {
-        self.has_records.load(Ordering::SeqCst) || self.flushes.load(Ordering::SeqCst) > 0
+        // Once more after the flushes: one that fails puts back what it has taken, and then ends.
+        self.has_records.load(Ordering::SeqCst)
+            || self.flushes.load(Ordering::SeqCst) > 0
+            || self.has_records.load(Ordering::SeqCst)
     }
 
     /// Whether there are changes that are not known to be on the disk.
@@ -116,6 +119,13 @@ impl AsyncChanges {
             return !self.are_unstable();
         }
         true
+    }
+
+    /// A change that [may](AsyncChanges::may_log) have a record got it. A flush may have begun in between.
+    pub(crate) fn note_record(&self) {
+        if !self.has_records.load(Ordering::SeqCst) {
+            self.has_records.store(true, Ordering::SeqCst);
+        }
     }
 
     /// A flush of the whole file system is about to begin.

@@ -362,9 +362,10 @@ impl Effects<'_> {
     }
 
     /// Has the change flushed instead of logged, as what its place was admitted for has no room for it.
-    /// Its place must not have been taken.
+    /// Its place must not have been taken. The log can still be [told](Effects::touch) of it, so that replay
+    /// does not take it for a local process's.
     pub(crate) fn flush_instead(&mut self, volume: &Volume) {
-        self.place = None;
+        self.touch = self.place.take();
         if self.is_async {
             self.async_change = Some(volume.async_changes.begin());
         }
@@ -380,6 +381,7 @@ impl Effects<'_> {
             if volume.async_changes.may_log() {
                 place.take();
                 self.is_taken = true;
+                volume.async_changes.note_record();
             } else {
                 self.flush_instead(volume);
             }

@@ -211,6 +211,7 @@ impl Tree {
                     effects.change.before = Some(logging::before(before));
                     self.apply(caller.cred, node, before, &set, effects)?;
                     effects.take(&node.volume);
+                    effects.touch(node, effects.change.before);
                     Ok(())
                 });
                 changed.result?;

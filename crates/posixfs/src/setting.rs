@@ -148,6 +148,10 @@ impl Tree {
                 // A flush that began before the data was there may have cleared the mark.
                 node.mark_dirty();
             }
+            if caller.is_async && effects.is_logged() {
+                // Nobody waits for its record, but who commits it.
+                node.mark_dirty();
+            }
             if node.volume.log.is_some() {
                 node.volume.aliases.unflushed.note(node, offset, written as u64);
             }
@@ -270,8 +274,10 @@ impl Tree {
                 effects.tell(object, Some(now));
                 effects.take(&node.volume);
             }
+            effects.touch(node, was);
             done?;
             effects.take(&node.volume);
+            effects.touch(node, was);
             Ok(())
         });
         effects.change.before = was;

@@ -260,10 +260,23 @@ fn what_is_promised_has_what_it_depends_on_flushed() {
         assert_eq!(told.take(), ["touched"]);
         let unstable = WriteHow::Unstable;
         assert_eq!(write(&tree, &caller, &file, 10, unstable), (unstable, Awaited::Nothing));
+        assert_eq!(told.take(), ["touched"], "records of the file are in the log");
+        let set = SetAttr { mode: Some(0o640), ..SetAttr::default() };
+        assert_eq!(settle(tree.set_attributes(&caller, &file, &set, None)).1, Awaited::All);
+        assert_eq!(told.take(), ["touched", "settled"]);
+        // Logged, and nobody waits, but who commits.
+        let (_, awaited) = create(&tree, &caller, &dir, "j");
+        assert_eq!((awaited, told.take()), (Awaited::Log, vec!["make"]));
+        assert_eq!(write(&tree, &lax, &file, 10, sync), (sync, Awaited::Nothing));
+        assert_eq!(told.take(), ["write"]);
+        assert_ne!(settle(tree.commit(&caller, &file, 0, 0)).1, Awaited::Nothing);
+        told.take();
+        assert_eq!(write(&tree, &lax, &file, 100_000, sync), (sync, Awaited::Nothing));
+        assert_eq!(told.take(), ["touched"]);
         assert_eq!(settle(tree.commit(&caller, &file, 0, 0)).1, Awaited::All);
         assert_eq!(told.take(), ["settled"]);
         // All records are settled: nothing is to be followed.
-        let (_, awaited) = create(&tree, &lax, &dir, "j");
+        let (_, awaited) = create(&tree, &lax, &dir, "k");
         assert_eq!((awaited, told.take()), (Awaited::Nothing, vec![]));
         assert_eq!(write(&tree, &caller, &file, 100_000, sync), (sync, Awaited::All));
     }

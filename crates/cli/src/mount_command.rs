@@ -1,0 +1,240 @@
+//! `steadfast mount`, and the same as a helper of mount(8) (`mount.steadfast`).
+//!
+//! In the background is a second process, which tells the first one when the mount stands. Exit status
+//! as mount(8) has it: 0 mounted, 1 wrong usage, 32 failed.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use steadfast_catalog::configuration::LogTarget;
+use steadfast_control::plain;
+use steadfast_mount::{Mounted, Options, Specification, Unmounter, connect};
+use steadfast_sys::process::Signals;
+
+use crate::logging;
+
+/// The name under which mount(8) calls this program.
+pub(crate) const HELPER_NAME: &str = "mount.steadfast";
+/// What the background process says when the mount stands.
+const READY: &str = "ready";
+const USAGE: u8 = 1;
+const FAILED: u8 = 32;
+
+/// Exit status: 0 mounted, 1 wrong usage, 32 failed.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct MountArguments {
+    /// What to mount: the server, a colon, and the path of a share or below one.
+    #[arg(value_name = "SERVER:/SHARE")]
+    source: String,
+    /// Where to.
+    directory: PathBuf,
+    /// Options as in nfs(5), separated by commas: docs/mount.md has the list.
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Stay in the foreground until the share is unmounted; signals unmount it.
+    #[arg(long)]
+    foreground: bool,
+    /// Log more; twice for every detail.
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// Tell on standard output when the mount stands, and leave the terminal.
+    #[arg(long, hide = true, requires = "foreground")]
+    ready: bool,
+}
+
+/// What mount(8) calls a helper with: `SPEC DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`.
+pub(crate) fn run_helper(words: impl Iterator<Item = OsString>) -> ExitCode {
+    match helper_arguments(words) {
+        Ok(Some(arguments)) => run(&arguments),
+        Ok(None) => ExitCode::SUCCESS,
+        Err(why) => told(USAGE, &why),
+    }
+}
+
+/// `None`: nothing is to be done (`-f`).
+fn helper_arguments(
+    words: impl Iterator<Item = OsString>,
+) -> Result<Option<MountArguments>, String> {
+    let mut arguments = MountArguments::default();
+    let (mut places, mut is_fake) = (Vec::new(), false);
+    let mut words = words;
+    while let Some(word) = words.next() {
+        let text = word.to_string_lossy().into_owned();
+        let Some(letters) = text.strip_prefix('-').filter(|letters| !letters.is_empty()) else {
+            places.push(word);
+            continue;
+        };
+        for letter in letters.chars() {
+            match letter {
+                'f' => is_fake = true,
+                'v' => arguments.verbose += 1,
+                'r' => arguments.options.push("ro".to_owned()),
+                'w' => arguments.options.push("rw".to_owned()),
+                's' | 'n' => {}
+                'o' => {
+                    let options = words.next().ok_or("-o needs options")?;
+                    let options = options.into_string().map_err(|_| "options must be UTF-8")?;
+                    arguments.options.push(options);
+                }
+                't' => drop(words.next()),
+                'N' => return Err("another namespace (-N) is not supported".to_owned()),
+                _ => return Err(format!("unknown option -{letter}")),
+            }
+        }
+    }
+    let [source, directory] = <[OsString; 2]>::try_from(places)
+        .map_err(|_| format!("usage: {HELPER_NAME} SERVER:/SHARE DIR [-fv] [-o OPTIONS]"))?;
+    arguments.source = source.into_string().map_err(|_| "the share's path must be UTF-8")?;
+    arguments.directory = directory.into();
+    Ok((!is_fake).then_some(arguments))
+}
+
+pub(crate) fn run(arguments: &MountArguments) -> ExitCode {
+    let parsed = Specification::parse(&arguments.source).map_err(|error| error.to_string());
+    let parsed = parsed.and_then(|what| {
+        let options = Options::parse(&arguments.options.join(","));
+        options.map(|options| (what, options)).map_err(|error| error.to_string())
+    });
+    let (what, options) = match parsed {
+        Ok(parsed) => parsed,
+        Err(why) => return told(USAGE, &why),
+    };
+    let outcome = if arguments.foreground {
+        in_foreground(arguments, &what, &options)
+    } else {
+        in_background(arguments)
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        // The other process has told why.
+        Ok(false) => ExitCode::from(FAILED),
+        Err(error) => told(FAILED, &format!("{error:#}")),
+    }
+}
+
+fn told(status: u8, why: &str) -> ExitCode {
+    // The terminal may be gone.
+    let _ = writeln!(std::io::stderr(), "steadfast mount: {}", plain::lines(why));
+    ExitCode::from(status)
+}
+
+/// Starts the process that stays; true once the mount stands.
+fn in_background(arguments: &MountArguments) -> Result<bool> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let mut command = Command::new(program);
+    // Whatever name this program was called by.
+    command.arg0("steadfast").args(["mount", "--foreground", "--ready"]);
+    for options in &arguments.options {
+        command.arg("-o").arg(options);
+    }
+    command.args((0..arguments.verbose).map(|_| "-v"));
+    command.arg("--").arg(&arguments.source).arg(&arguments.directory);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().context("cannot start the background process")?;
+    // Through pipes, so that the process that stays keeps neither terminal nor file of its caller.
+    let errors = child.stderr.take();
+    let errors = thread::spawn(move || {
+        if let Some(mut errors) = errors {
+            let _ = std::io::copy(&mut errors, &mut std::io::stderr());
+        }
+    });
+    let mut line = String::new();
+    if let Some(output) = child.stdout.take() {
+        BufReader::new(output).read_line(&mut line)?;
+    }
+    if line.trim_end() == READY {
+        return Ok(true);
+    }
+    child.wait()?;
+    let _ = errors.join();
+    Ok(false)
+}
+
+fn in_foreground(
+    arguments: &MountArguments,
+    what: &Specification,
+    options: &Options,
+) -> Result<bool> {
+    // Before there are other threads, so that all leave signals to the one that waits for them.
+    let signals = Signals::block().context("cannot block signals")?;
+    if arguments.ready {
+        // A session of its own: what ends the terminal does not end the mount.
+        let _ = rustix::process::setsid();
+    }
+    let target = if arguments.ready { LogTarget::Journald } else { LogTarget::Stderr };
+    // In the background there is the journal, or nobody to log to.
+    logging::start(target, None, arguments.verbose)
+        .or_else(|error| if arguments.ready { Ok(()) } else { Err(error) })?;
+    let directory = arguments.directory.canonicalize();
+    let directory = directory.with_context(|| format!("{}", arguments.directory.display()))?;
+    let connected = connect(what, options)?;
+    let mounted = Mounted::mount(connected, &arguments.source, &directory, options)
+        .with_context(|| format!("cannot mount at {}", directory.display()))?;
+    let unmounter = mounted.unmounter();
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || await_signals(&signals, &unmounter))?;
+    if arguments.ready {
+        std::env::set_current_dir("/")?;
+        let mut output = std::io::stdout();
+        writeln!(output, "{READY}")?;
+        output.flush()?;
+    }
+    mounted.serve().context("the connection to the kernel failed")?;
+    Ok(true)
+}
+
+/// Any signal unmounts; a second one does not wait for what is still to be written.
+fn await_signals(signals: &Signals, unmounter: &Unmounter) {
+    let mut is_unmounting = false;
+    loop {
+        match signals.wait(Duration::from_secs(3600)) {
+            Ok(Some(_)) if is_unmounting => {
+                tracing::error!("ended by a second signal: data that was not written is lost");
+                steadfast_sys::process::exit_at_once(i32::from(FAILED));
+            }
+            Ok(Some(signal)) => {
+                tracing::info!(%signal, "unmounting");
+                is_unmounting = true;
+                if let Err(error) = unmounter.unmount() {
+                    tracing::error!(%error, "cannot unmount");
+                }
+            }
+            Ok(None) => {}
+            Err(error) => {
+                tracing::error!(%error, "cannot wait for signals");
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn helper(words: &[&str]) -> Result<Option<MountArguments>, String> {
+        helper_arguments(words.iter().map(|word| OsString::from(*word)))
+    }
+
+    #[test]
+    fn mount_8_is_understood() {
+        let arguments = helper(&["h:/s", "/mnt", "-sv", "-o", "ro,nolock"]).unwrap().unwrap();
+        assert_eq!((arguments.source.as_str(), arguments.verbose), ("h:/s", 1));
+        assert_eq!(arguments.options, ["ro,nolock"]);
+        assert!(helper(&["h:/s", "/mnt", "-f"]).unwrap().is_none());
+        assert!(helper(&["h:/s", "/mnt", "-t", "fuse.steadfast", "-n"]).unwrap().is_some());
+        for wrong in
+            [&["h:/s"][..], &["h:/s", "/mnt", "-o"], &["h:/s", "/mnt", "-q"], &["a", "b", "c"]]
+        {
+            assert!(helper(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

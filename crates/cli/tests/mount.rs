@@ -1,0 +1,508 @@
+//! Process tests: `steadfast mount` through the kernel's FUSE, against a real server on loopback.
+//!
+//! They mount, so they need root and /dev/fuse. Where those are missing they do nothing, and fail with
+//! `CI=true`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{PATIENCE, Place, Running, steadfast, utf8};
+use rustix::fs::FlockOperation;
+use rustix::mount::UnmountFlags;
+use rustix::process::{Pid, Signal};
+
+/// `df` and `umount` answer within this though the server is gone (docs/mount.md), and some for a busy
+/// machine.
+const PROMPT: Duration = Duration::from_secs(3);
+
+fn can_mount() -> bool {
+    let can = rustix::process::geteuid().is_root()
+        && OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
+    let must = std::env::var_os("CI").is_some_and(|ci| ci == "true");
+    assert!(can || !must, "CI must be able to mount: root and /dev/fuse are missing");
+    if !can {
+        println!("skipped: needs root and /dev/fuse");
+    }
+    can
+}
+
+/// A mount; unmounted when dropped, whatever happened.
+struct Mount {
+    child: Child,
+    at: PathBuf,
+}
+
+impl Mount {
+    fn new(place: &Place, server: &Running, name: &str, options: &str) -> Self {
+        let at = place.directory.path().canonicalize().unwrap().join(name);
+        fs::create_dir_all(&at).unwrap();
+        let source = format!("127.0.0.1:{}", utf8(&place.share));
+        let port = server.address.port();
+        let options = format!("port={port},mountport={port},nolock,{options}");
+        let log = File::create(place.directory.path().join(format!("{name}.log"))).unwrap();
+        let mut child = steadfast(&["mount", "--foreground", "-o", &options, &source, utf8(&at)])
+            .stdin(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let begun = Instant::now();
+        let parent = fs::metadata(place.directory.path()).unwrap().dev();
+        // Before it is mounted the directory is its parent's file system's.
+        while fs::metadata(&at).map_or(parent, |metadata| metadata.dev()) == parent {
+            let ended = child.try_wait().unwrap();
+            let log = fs::read_to_string(place.directory.path().join(format!("{name}.log")));
+            assert!(ended.is_none(), "{ended:?}: {log:?}");
+            assert!(begun.elapsed() < PATIENCE, "not mounted: {log:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Self { child, at }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.at.join(name)
+    }
+
+    /// Unmounts as umount(8) does, and waits for the process to end.
+    fn unmount(mut self) {
+        let begun = Instant::now();
+        // A program that another test starts has our descriptors until it is executed.
+        while let Err(error) = rustix::mount::unmount(&self.at, UnmountFlags::empty()) {
+            assert!(error == rustix::io::Errno::BUSY && begun.elapsed() < PATIENCE, "{error}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(begun.elapsed() < PATIENCE, "the process stays");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.at, UnmountFlags::DETACH);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn serve(place: &Place, port: u16) -> Running {
+    Running::start(place, port, &["--no-root-squash", utf8(&place.share)])
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+/// Everything below a directory: paths with modes, lengths and sums of their contents.
+fn tree(at: &Path) -> BTreeMap<PathBuf, (u32, usize, u64)> {
+    let mut found = BTreeMap::new();
+    let mut waiting = vec![at.to_owned()];
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let metadata = fs::symlink_metadata(&path).unwrap();
+            let content = if metadata.is_dir() {
+                waiting.push(path.clone());
+                Vec::new()
+            } else if metadata.is_symlink() {
+                fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()
+            } else {
+                fs::read(&path).unwrap()
+            };
+            let name = path.strip_prefix(at).unwrap().to_owned();
+            let sum =
+                content.iter().fold(0_u64, |sum, byte| sum.wrapping_mul(31) + u64::from(*byte));
+            found.insert(name, (metadata.mode(), content.len(), sum));
+        }
+    }
+    found
+}
+
+/// One random operation in a directory; what it tells is compared.
+fn operate(at: &Path, seed: u64) -> String {
+    let mut random = Random(seed | 1);
+    for _ in 0..4 {
+        random.next();
+    }
+    let file = at.join(format!("f{}", random.below(8)));
+    let other = at.join(format!("f{}", random.below(8)));
+    let directory = at.join(format!("d{}", random.below(3)));
+    let kind = |outcome: std::io::Result<String>| match outcome {
+        Ok(told) => told,
+        Err(error) => format!("errno {:?}", error.raw_os_error()),
+    };
+    let done = |outcome: std::io::Result<()>| kind(outcome.map(|()| "done".to_owned()));
+    let offset = random.below(300_000);
+    let length = random.below(50_000) as usize;
+    let data = vec![random.next() as u8; length];
+    match random.below(16) {
+        0..=3 => done((|| {
+            let file = OpenOptions::new().create(true).truncate(false).write(true).open(&file)?;
+            for part in data.chunks(7000) {
+                file.write_all_at(part, offset)?;
+            }
+            file.write_all_at(&data, offset / 2)
+        })()),
+        4 => done(
+            OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(&file)
+                .and_then(|mut f| f.write_all(&data)),
+        ),
+        5 => done(OpenOptions::new().write(true).open(&file).and_then(|file| file.set_len(offset))),
+        6..=8 => kind(File::open(&file).and_then(|file| {
+            let mut read = vec![0; length];
+            let count = file.read_at(&mut read, offset)?;
+            Ok(format!("{count} {:?}", read[..count].iter().map(|b| u64::from(*b)).sum::<u64>()))
+        })),
+        9 => done(fs::remove_file(&file)),
+        10 => done(fs::rename(&file, &other)),
+        11 => done(fs::hard_link(&file, &other)),
+        12 => done(
+            fs::create_dir(&directory).and_then(|()| fs::write(directory.join("inner"), &data)),
+        ),
+        13 => done(fs::remove_dir_all(&directory)),
+        14 => kind((|| {
+            // Reads what is written and not sent, through one descriptor.
+            let mut file = OpenOptions::new().read(true).write(true).open(&file)?;
+            file.seek(SeekFrom::Start(offset))?;
+            file.write_all(&data)?;
+            file.set_len(offset + length as u64 / 2)?;
+            file.write_all_at(b"tail", offset + length as u64)?;
+            let mut all = Vec::new();
+            file.seek(SeekFrom::Start(offset.saturating_sub(5000)))?;
+            file.read_to_end(&mut all)?;
+            Ok(format!("{} {}", all.len(), all.iter().map(|b| u64::from(*b)).sum::<u64>()))
+        })()),
+        _ => kind(fs::metadata(&file).map(|m| format!("{} {} {:o}", m.len(), m.nlink(), m.mode()))),
+    }
+}
+
+#[test]
+fn random_operations_are_those_of_an_ordinary_directory() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let server = serve(&place, 0);
+    for (name, options) in [("small", "wsize=4096,rsize=4096,nconnect=3"), ("large", "actimeo=3")] {
+        let mount = Mount::new(&place, &server, name, options);
+        let (ours, model) =
+            (mount.path(name), place.directory.path().join(format!("model-{name}")));
+        fs::create_dir(&ours).unwrap();
+        fs::create_dir(&model).unwrap();
+        let begun = Instant::now();
+        let mut random = Random(0x5eed);
+        let mut count = 0;
+        while begun.elapsed() < Duration::from_secs(5) {
+            let seed = random.next();
+            assert_eq!(
+                operate(&ours, seed),
+                operate(&model, seed),
+                "{name}: operation {count}, seed {seed}"
+            );
+            count += 1;
+            if count % 200 == 0 {
+                assert_eq!(tree(&ours), tree(&model), "{name}: after {count} operations");
+            }
+        }
+        assert_eq!(tree(&ours), tree(&model), "{name}");
+        mount.unmount();
+        assert_eq!(tree(&place.share.join(name)), tree(&model), "{name}: at the server");
+        println!("{name}: {count} operations");
+    }
+}
+
+#[test]
+fn git_works_on_a_mount() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let server = serve(&place, 0);
+    let mount = Mount::new(&place, &server, "mount", "");
+    let work = mount.path("work");
+    fs::create_dir(&work).unwrap();
+    for number in 0..50 {
+        fs::write(work.join(format!("file{number}")), vec![number; 1000 * usize::from(number)])
+            .unwrap();
+    }
+    for words in [
+        &["init", "-q"][..],
+        &["add", "."],
+        &["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-q", "-m", "first"],
+        &["fsck", "--full", "--strict"],
+        &["gc", "-q"],
+        &["fsck", "--full", "--strict"],
+        &["diff", "--exit-code"],
+    ] {
+        let mut git = Command::new("git");
+        git.args(["-c", "safe.directory=*"]).args(words).current_dir(&work);
+        let output = git.env("HOME", place.directory.path()).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {output:?}");
+    }
+    mount.unmount();
+}
+
+#[test]
+fn open_files_outlive_their_names() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let server = serve(&place, 0);
+    let mount = Mount::new(&place, &server, "mount", "");
+    for replaces in [false, true] {
+        let (path, other) = (mount.path("open"), mount.path("other"));
+        let mut file =
+            OpenOptions::new().create_new(true).read(true).write(true).open(&path).unwrap();
+        file.write_all(b"before ").unwrap();
+        fs::write(&other, b"new").unwrap();
+        if replaces {
+            fs::rename(&other, &path).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), b"new");
+        } else {
+            fs::remove_file(&path).unwrap();
+            assert!(!path.exists());
+        }
+        file.write_all(b"after").unwrap();
+        file.seek(SeekFrom::Start(0)).unwrap();
+        let mut content = String::new();
+        file.read_to_string(&mut content).unwrap();
+        assert_eq!((content.as_str(), file.metadata().unwrap().nlink()), ("before after", 0));
+        drop(file);
+        let _ = fs::remove_file(&path);
+        let _ = fs::remove_file(&other);
+        let begun = Instant::now();
+        // RELEASE is answered after close(2) has returned.
+        while fs::read_dir(&place.share).unwrap().count() > 0 {
+            assert!(begun.elapsed() < PATIENCE, "the hidden file stays");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    mount.unmount();
+}
+
+#[test]
+fn two_mounts_see_what_the_other_has_closed() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let server = serve(&place, 0);
+    let (one, two) =
+        (Mount::new(&place, &server, "one", ""), Mount::new(&place, &server, "two", ""));
+    for round in 0_u32..40 {
+        let (writer, reader) = if round % 2 == 0 { (&one, &two) } else { (&two, &one) };
+        let content = vec![round as u8; 1 + (round as usize * 977) % 20_000];
+        fs::write(writer.path("file"), &content).unwrap();
+        assert_eq!(fs::read(reader.path("file")).unwrap(), content, "round {round}");
+        let mut log =
+            OpenOptions::new().create(true).append(true).open(writer.path("log")).unwrap();
+        writeln!(log, "{round}").unwrap();
+    }
+    let lines: Vec<String> = (0..40).map(|round: u32| round.to_string()).collect();
+    assert_eq!(fs::read_to_string(one.path("log")).unwrap().lines().collect::<Vec<_>>(), lines);
+    one.unmount();
+    two.unmount();
+}
+
+#[test]
+fn a_large_directory_is_listed_once() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let server = serve(&place, 0);
+    let mount = Mount::new(&place, &server, "mount", "");
+    let directory = place.share.join("many");
+    fs::create_dir(&directory).unwrap();
+    for number in 0..5000 {
+        fs::write(directory.join(format!("a-name-of-some-length-{number}")), b"").unwrap();
+    }
+    let mut names: Vec<_> =
+        fs::read_dir(mount.path("many")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 5000);
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), 5000);
+    fs::remove_dir_all(mount.path("many")).unwrap();
+    assert!(!directory.exists());
+    mount.unmount();
+}
+
+#[test]
+fn a_server_that_is_gone_blocks_neither_df_nor_umount_nor_kill() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let server = serve(&place, 0);
+    let mount = Mount::new(&place, &server, "mount", "hard,actimeo=0");
+    fs::write(mount.path("file"), b"content").unwrap();
+    let known = rustix::fs::statvfs(&mount.at).unwrap();
+    server.signal(Signal::STOP);
+    // A reader that waits for the server, and is killed.
+    let mut reader =
+        Command::new("cat").arg(mount.path("file")).stdout(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(reader.try_wait().unwrap().is_none(), "hard waits");
+    let begun = Instant::now();
+    let told = rustix::fs::statvfs(&mount.at).unwrap();
+    assert!(begun.elapsed() < PROMPT, "statfs took {:?}", begun.elapsed());
+    assert_eq!(told.f_blocks, known.f_blocks);
+    let begun = Instant::now();
+    fs::metadata(&mount.at).unwrap();
+    assert!(begun.elapsed() < PROMPT, "stat of the root took {:?}", begun.elapsed());
+    let begun = Instant::now();
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+    assert!(begun.elapsed() < PROMPT, "kill took {:?}", begun.elapsed());
+    let begun = Instant::now();
+    rustix::mount::unmount(&mount.at, UnmountFlags::empty()).expect("unmounted");
+    assert!(begun.elapsed() < PROMPT, "umount took {:?}", begun.elapsed());
+    server.signal(Signal::CONT);
+}
+
+#[test]
+fn a_soft_mount_gives_up() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let server = serve(&place, 0);
+    let mount = Mount::new(&place, &server, "mount", "soft,timeo=5,retrans=2,actimeo=0");
+    let file = File::create(mount.path("file")).unwrap();
+    server.signal(Signal::STOP);
+    let begun = Instant::now();
+    let error = fs::read(mount.path("other")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(5), "{error}");
+    assert!(
+        begun.elapsed() >= Duration::from_millis(900) && begun.elapsed() < Duration::from_secs(10)
+    );
+    (&file).write_all(b"lost").unwrap();
+    let error = file.sync_all().unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(5), "{error}");
+    file.sync_all().expect("an error is told once");
+    server.signal(Signal::CONT);
+    drop(file);
+    mount.unmount();
+}
+
+#[test]
+fn locks_are_local_or_refused() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let server = serve(&place, 0);
+    let local = Mount::new(&place, &server, "local", "");
+    let none = Mount::new(&place, &server, "none", "lock");
+    let file = File::create(local.path("file")).unwrap();
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
+        .expect("a lock of this host");
+    let second = File::open(local.path("file")).unwrap();
+    assert!(rustix::fs::flock(&second, FlockOperation::NonBlockingLockExclusive).is_err());
+    let file = File::open(none.path("file")).unwrap();
+    for operation in [FlockOperation::NonBlockingLockShared, FlockOperation::LockShared] {
+        let error = rustix::fs::flock(&file, operation).unwrap_err();
+        assert_eq!(error, rustix::io::Errno::NOLCK);
+    }
+    let error = rustix::fs::fcntl_lock(&file, FlockOperation::NonBlockingLockShared).unwrap_err();
+    assert_eq!(error, rustix::io::Errno::NOLCK);
+}
+
+#[test]
+fn rights_are_the_servers() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let server = serve(&place, 0);
+    let mount = Mount::new(&place, &server, "mount", "");
+    fs::set_permissions(place.directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir(mount.path("shut")).unwrap();
+    fs::write(mount.path("shut/secret"), b"secret").unwrap();
+    fs::set_permissions(mount.path("shut"), fs::Permissions::from_mode(0o700)).unwrap();
+    fs::write(mount.path("team"), b"team").unwrap();
+    fs::set_permissions(mount.path("team"), fs::Permissions::from_mode(0o640)).unwrap();
+    std::os::unix::fs::chown(mount.path("team"), None, Some(7777)).unwrap();
+    // Root's look-ups are in the caches.
+    assert_eq!(fs::read(mount.path("shut/secret")).unwrap(), b"secret");
+    let cat = |name: &str, groups: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "1234", "--regid", "1234", "--groups", groups]);
+        command.arg("cat").arg(mount.path(name)).output().unwrap().status.success()
+    };
+    assert!(!cat("shut/secret", "1234"), "a directory that is shut");
+    assert!(!cat("team", "1234"));
+    assert!(cat("team", "1234,7777"), "a supplementary group counts");
+    mount.unmount();
+}
+
+#[test]
+fn in_the_background_errors_are_told_first() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let server = serve(&place, 0);
+    let at = place.directory.path().join("at");
+    fs::create_dir(&at).unwrap();
+    let port = server.address.port();
+    let options = format!("port={port},mountport={port},nolock");
+    let refused =
+        steadfast(&["mount", "-o", &options, "127.0.0.1:/absent", utf8(&at)]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(32), "{refused:?}");
+    assert!(common::stderr(&refused).contains("refuses to mount \"/absent\""), "{refused:?}");
+    let wrong = steadfast(&["mount", "-o", "fast", "127.0.0.1:/x", utf8(&at)]).output().unwrap();
+    assert_eq!(wrong.status.code(), Some(1), "{wrong:?}");
+    // As mount(8) calls it.
+    let helper = place.directory.path().join("mount.steadfast");
+    fs::hard_link(env!("CARGO_BIN_EXE_steadfast"), &helper)
+        .or_else(|_| fs::copy(env!("CARGO_BIN_EXE_steadfast"), &helper).map(drop))
+        .unwrap();
+    let source = format!("127.0.0.1:{}", utf8(&place.share));
+    let mounted =
+        Command::new(&helper).args([&source, utf8(&at), "-v", "-o", &options]).output().unwrap();
+    assert!(mounted.status.success(), "{mounted:?}");
+    fs::write(at.join("file"), b"content").unwrap();
+    rustix::mount::unmount(&at, UnmountFlags::empty()).unwrap();
+    assert_eq!(fs::read(place.share.join("file")).unwrap(), b"content");
+    assert!(!at.join("file").exists());
+}
+
+#[test]
+fn a_signal_unmounts() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let server = serve(&place, 0);
+    let mut mount = Mount::new(&place, &server, "mount", "");
+    fs::write(mount.path("file"), b"content").unwrap();
+    rustix::process::kill_process(Pid::from_child(&mount.child), Signal::TERM).unwrap();
+    assert!(mount.child.wait().unwrap().success());
+    assert!(!mount.path("file").exists());
+    assert_eq!(fs::read(place.share.join("file")).unwrap(), b"content");
+}

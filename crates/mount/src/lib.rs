@@ -1,0 +1,159 @@
+//! A FUSE client of NFSv3: `steadfast mount`.
+//!
+//! [`connect()`] finds a share and its root, [`Mounted::mount`] puts it in a directory, and
+//! [`Mounted::serve`] answers the kernel until it is unmounted. In between: `fuse` takes the kernel's
+//! requests, `volume` makes calls of them, `node` and `attribute_cache` keep what is known,
+//! `write_back` and `held` all data on its way to the server, `server` and `transport` carry calls.
+//!
+//! What is never done: acknowledging `fsync`, `close` or an `O_SYNC` write before the server has the data
+//! on stable storage; losing data that a server's restart has taken from its memory; letting a slow
+//! call block another one; using the kernel's write-back cache.
+//!
+//! There is no journal yet: data that was written and neither synced nor closed is lost with this
+//! process. All writing goes through `write_back`, where a journal belongs.
+#![forbid(unsafe_code)]
+
+mod attribute_cache;
+mod connect;
+mod errors;
+mod fuse;
+mod held;
+mod mounting;
+mod node;
+mod options;
+mod pool;
+mod process;
+mod server;
+mod transport;
+mod volume;
+mod write_back;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::thread;
+use std::time::Duration;
+
+use fuser::{Config, Session, SessionACL};
+
+pub use connect::{ConnectError, Connected, Specification, connect};
+pub use options::{CacheTimes, OptionError, Options};
+
+use crate::fuse::Adapter;
+use crate::mounting::Place;
+use crate::pool::Pool;
+use crate::volume::Volume;
+
+/// Threads that take requests from the kernel, and wait for nothing. One, so that what a process does
+/// after close(2) is seen after the release that close(2) has queued.
+const RECEIVERS: usize = 1;
+/// How far the kernel reads ahead, in KiB: what is in flight for 100 ms at 300 Mbit/s.
+const READ_AHEAD_KIB: u32 = 4096;
+/// How often data that is left after unmounting is reported.
+const REPORT: Duration = Duration::from_secs(30);
+
+/// A mounted share, before it is served.
+#[derive(Debug)]
+pub struct Mounted {
+    volume: Arc<Volume>,
+    stale: Receiver<u64>,
+    session: Session<Adapter>,
+    place: Place,
+    directory: PathBuf,
+}
+
+impl Mounted {
+    /// Mounts a connected share at a directory. It must be served soon: whoever looks at the directory
+    /// waits for that.
+    ///
+    /// # Errors
+    /// When the directory cannot be mounted on, or FUSE is missing.
+    pub fn mount(
+        connected: Connected,
+        source: &str,
+        directory: &Path,
+        options: &Options,
+    ) -> io::Result<Self> {
+        let (volume, stale) = Volume::new(connected, options.clone())?;
+        let volume = Arc::new(volume);
+        let (device, place) = mounting::mount(source, directory, options)?;
+        let session = Self::session(&volume, device, options);
+        let session = match session {
+            Ok(session) => session,
+            Err(error) => {
+                let _ = place.unmount();
+                return Err(error);
+            }
+        };
+        Ok(Self { volume, stale, session, place, directory: directory.to_owned() })
+    }
+
+    fn session(
+        volume: &Arc<Volume>,
+        device: OwnedFd,
+        options: &Options,
+    ) -> io::Result<Session<Adapter>> {
+        let mut config = Config::default();
+        config.n_threads = Some(RECEIVERS);
+        config.clone_fd = true;
+        let is_for_all = options.allow_other || rustix::process::geteuid().is_root();
+        let acl = if is_for_all { SessionACL::All } else { SessionACL::Owner };
+        let adapter = Adapter { volume: Arc::clone(volume), pool: Pool::default() };
+        Session::from_fd(adapter, device, acl, config)
+    }
+
+    /// What unmounts from another thread, when a signal says so.
+    pub fn unmounter(&self) -> Unmounter {
+        Unmounter { place: self.place.clone() }
+    }
+
+    /// Answers the kernel until the share is unmounted, then writes back what is left: with `hard` as
+    /// long as it takes.
+    ///
+    /// # Errors
+    /// When the connection to the kernel fails.
+    pub fn serve(self) -> io::Result<()> {
+        let Self { volume, stale, session, place: _, directory } = self;
+        let kernel = session.notifier();
+        thread::Builder::new()
+            .name("nfs-stale".to_owned())
+            .spawn(move || volume::drop_stale_pages(&stale, &kernel))?;
+        // Looking at the mount needs somebody who answers: a thread beside.
+        thread::Builder::new().name("nfs-ahead".to_owned()).spawn(move || {
+            if let Ok(metadata) = std::fs::metadata(&directory) {
+                mounting::set_read_ahead(metadata.dev(), READ_AHEAD_KIB);
+            }
+        })?;
+        let outcome = session.run();
+        tracing::debug!(nodes = volume.nodes().count(), "unmounted");
+        loop {
+            match volume.write_back().finish(REPORT) {
+                0 => break,
+                bytes => tracing::warn!(bytes, "unmounted, and data is still to be written"),
+            }
+        }
+        volume.close_all();
+        volume.write_back().close();
+        volume.server().link.close();
+        outcome
+    }
+}
+
+/// Unmounts a share from another thread.
+#[derive(Clone, Debug)]
+pub struct Unmounter {
+    place: Place,
+}
+
+impl Unmounter {
+    /// Unmounts; [`Mounted::serve`] then ends.
+    ///
+    /// # Errors
+    /// Those of umount2(2), or of fusermount3.
+    pub fn unmount(&self) -> io::Result<()> {
+        self.place.unmount()
+    }
+}

@@ -1,0 +1,430 @@
+//! Mount options: the words of nfs(5) that this client understands.
+
+use std::time::Duration;
+
+/// The largest `rsize` and `wsize`, in bytes: what a request of FUSE can carry.
+pub(crate) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+/// The smallest, as nfs(5) says.
+pub(crate) const TRANSFER_BYTES_MIN: u32 = 1024;
+/// Most connections to a server, as nfs(5) says.
+pub(crate) const CONNECTIONS_MAX: u32 = 16;
+
+/// Options with a value, and what the value is, for messages.
+const WITH_VALUE: &[&str] = &[
+    "timeo=DECISECONDS",
+    "retrans=N",
+    "rsize=BYTES",
+    "wsize=BYTES",
+    "acregmin=SECONDS",
+    "acregmax=SECONDS",
+    "acdirmin=SECONDS",
+    "acdirmax=SECONDS",
+    "actimeo=SECONDS",
+    "nconnect=N",
+    "port=N",
+    "mountport=N",
+    "proto=tcp",
+    "nfsvers=3",
+    "sec=sys",
+];
+const FLAGS: &[&str] = &[
+    "ro",
+    "rw",
+    "sync",
+    "async",
+    "hard",
+    "soft",
+    "ac",
+    "noac",
+    "nolock",
+    "lock",
+    "resvport",
+    "noresvport",
+    "suid",
+    "nosuid",
+    "dev",
+    "nodev",
+    "exec",
+    "noexec",
+    "allow_other",
+];
+/// What fstab(5), systemd and mount.nfs allow, and what changes nothing here.
+const IGNORED: &[&str] = &[
+    "defaults",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "nofail",
+    "_netdev",
+    "bg",
+    "fg",
+    "intr",
+    "nointr",
+    "atime",
+    "noatime",
+    "relatime",
+    "norelatime",
+    "strictatime",
+    "diratime",
+    "nodiratime",
+    "cto",
+    "acl",
+    "noacl",
+    "rdirplus",
+    "tcp",
+    "sharecache",
+    "nosharecache",
+    "fsc",
+    "nofsc",
+    "silent",
+    "loud",
+];
+const IGNORED_WITH_VALUE: &[&str] =
+    &["retry", "mountvers", "mountproto", "comment", "addr", "mountaddr", "clientaddr"];
+
+/// How long attributes are believed without asking the server (nfs(5)): after a change that somebody
+/// else made `min`, then twice as long as they have not changed, up to `max`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheTimes {
+    /// The least, for what is not a directory.
+    pub file_min: Duration,
+    /// The most, for what is not a directory.
+    pub file_max: Duration,
+    /// The least, for directories.
+    pub directory_min: Duration,
+    /// The most, for directories.
+    pub directory_max: Duration,
+}
+
+impl Default for CacheTimes {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            file_min: seconds(3),
+            file_max: seconds(60),
+            directory_min: seconds(30),
+            directory_max: seconds(60),
+        }
+    }
+}
+
+/// What a mount is to be like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Nothing may be changed.
+    pub is_read_only: bool,
+    /// Each write is stable on the server before it is acknowledged.
+    pub is_sync: bool,
+    /// Calls fail when the server is silent, instead of waiting for it.
+    pub is_soft: bool,
+    /// How long is waited for a reply before a call is sent again, over a new connection.
+    pub timeout: Duration,
+    /// How many of these times a `soft` mount waits.
+    pub retransmissions: u32,
+    /// The largest READ in bytes; `None`: what the server likes.
+    pub read_bytes: Option<u32>,
+    /// The largest WRITE in bytes; `None`: what the server likes.
+    pub write_bytes: Option<u32>,
+    /// How long attributes are believed.
+    pub cache_times: CacheTimes,
+    /// TCP connections to the server.
+    pub connections: u32,
+    /// The port of NFS; `None`: rpcbind tells.
+    pub port: Option<u16>,
+    /// The port of MOUNT; `None`: rpcbind tells.
+    pub mount_port: Option<u16>,
+    /// Locks are this host's alone. Without it they are refused (ENOLCK).
+    pub has_local_locks: bool,
+    /// Connections come from ports below 1024 where that is possible.
+    pub from_reserved_port: bool,
+    /// Set-user-id bits have no effect.
+    pub no_suid: bool,
+    /// Device nodes cannot be opened.
+    pub no_dev: bool,
+    /// Programs cannot be executed.
+    pub no_exec: bool,
+    /// Users other than the one who mounts may use the mount. Always so for root.
+    pub allow_other: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            is_read_only: false,
+            is_sync: false,
+            is_soft: false,
+            timeout: Duration::from_secs(60),
+            retransmissions: 2,
+            read_bytes: None,
+            write_bytes: None,
+            cache_times: CacheTimes::default(),
+            connections: 1,
+            port: None,
+            mount_port: None,
+            has_local_locks: false,
+            from_reserved_port: true,
+            no_suid: false,
+            no_dev: false,
+            no_exec: false,
+            allow_other: false,
+        }
+    }
+}
+
+/// Why options cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionError {
+    /// The word is none of ours.
+    #[error("unknown mount option {word:?}; options are {known}")]
+    Unknown {
+        /// As it was written.
+        word: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// The option is known, its value is not possible.
+    #[error("mount option {word:?}: {why}")]
+    BadValue {
+        /// As it was written.
+        word: String,
+        /// What would be possible.
+        why: String,
+    },
+    /// The option asks for something that this client cannot do.
+    #[error("mount option {word:?} is not supported: {why}")]
+    Unsupported {
+        /// As it was written.
+        word: String,
+        /// What is there instead.
+        why: &'static str,
+    },
+}
+
+fn bad(word: &str, why: impl Into<String>) -> OptionError {
+    OptionError::BadValue { word: word.to_owned(), why: why.into() }
+}
+
+fn unsupported(word: &str, why: &'static str) -> OptionError {
+    OptionError::Unsupported { word: word.to_owned(), why }
+}
+
+fn number(word: &str, value: &str, low: u32, high: u32) -> Result<u32, OptionError> {
+    let number = value.parse().ok().filter(|number| (low..=high).contains(number));
+    number.ok_or_else(|| bad(word, format!("write a number from {low} to {high}")))
+}
+
+fn port(word: &str, value: &str) -> Result<Option<u16>, OptionError> {
+    // 0 asks rpcbind, as with mount.nfs.
+    let port = number(word, value, 0, u32::from(u16::MAX))?;
+    Ok(u16::try_from(port).ok().filter(|port| *port != 0))
+}
+
+fn seconds(word: &str, value: &str) -> Result<Duration, OptionError> {
+    // The bound keeps sums of times far from overflow: 100 days.
+    number(word, value, 0, 8_640_000).map(|seconds| Duration::from_secs(u64::from(seconds)))
+}
+
+/// A size as mount.nfs rounds it: to a multiple of 4096, or of 1024 below that.
+fn transfer(word: &str, value: &str) -> Result<Option<u32>, OptionError> {
+    let bytes = number(word, value, 0, u32::MAX)?;
+    if bytes == 0 {
+        return Ok(None);
+    }
+    let bytes = bytes.clamp(TRANSFER_BYTES_MIN, TRANSFER_BYTES_MAX);
+    Ok(Some(if bytes >= 4096 { bytes & !4095 } else { bytes & !1023 }))
+}
+
+impl Options {
+    /// Parses the text after `-o`; later words outweigh earlier ones.
+    ///
+    /// # Errors
+    /// For the first word that is unknown, impossible or unsupported.
+    pub fn parse(text: &str) -> Result<Self, OptionError> {
+        let mut options = Self::default();
+        for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            match word.split_once('=') {
+                Some((name, value)) => options.set(word, name, value)?,
+                None => options.flag(word)?,
+            }
+        }
+        let times = &options.cache_times;
+        if times.file_min > times.file_max || times.directory_min > times.directory_max {
+            return Err(bad(text, "the least cache time is above the most"));
+        }
+        Ok(options)
+    }
+
+    fn flag(&mut self, word: &str) -> Result<(), OptionError> {
+        match word {
+            "ro" => self.is_read_only = true,
+            "rw" => self.is_read_only = false,
+            "sync" => self.is_sync = true,
+            "async" => self.is_sync = false,
+            "hard" => self.is_soft = false,
+            "soft" | "softerr" => self.is_soft = true,
+            "ac" => self.cache_times = CacheTimes::default(),
+            "noac" => {
+                let zero = Duration::ZERO;
+                self.cache_times = CacheTimes {
+                    file_min: zero,
+                    file_max: zero,
+                    directory_min: zero,
+                    directory_max: zero,
+                };
+                // As nfs(5) says: other clients shall see each write at once.
+                self.is_sync = true;
+            }
+            "nolock" => self.has_local_locks = true,
+            "lock" => self.has_local_locks = false,
+            "resvport" => self.from_reserved_port = true,
+            "noresvport" => self.from_reserved_port = false,
+            "suid" => self.no_suid = false,
+            "nosuid" => self.no_suid = true,
+            "dev" => self.no_dev = false,
+            "nodev" => self.no_dev = true,
+            "exec" => self.no_exec = false,
+            "noexec" => self.no_exec = true,
+            "allow_other" => self.allow_other = true,
+            "udp" => return Err(unsupported(word, "only proto=tcp is")),
+            "nocto" => {
+                return Err(unsupported(word, "files are always checked when they are opened"));
+            }
+            _ if IGNORED.contains(&word) || word.starts_with("x-") => {}
+            _ => return Err(unknown(word)),
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, word: &str, name: &str, value: &str) -> Result<(), OptionError> {
+        let times = &mut self.cache_times;
+        match name {
+            "timeo" => {
+                let deciseconds = number(word, value, 1, 6000)?;
+                self.timeout = Duration::from_millis(u64::from(deciseconds) * 100);
+            }
+            "retrans" => self.retransmissions = number(word, value, 0, 100)?,
+            "rsize" => self.read_bytes = transfer(word, value)?,
+            "wsize" => self.write_bytes = transfer(word, value)?,
+            "acregmin" => times.file_min = seconds(word, value)?,
+            "acregmax" => times.file_max = seconds(word, value)?,
+            "acdirmin" => times.directory_min = seconds(word, value)?,
+            "acdirmax" => times.directory_max = seconds(word, value)?,
+            "actimeo" => {
+                let time = seconds(word, value)?;
+                *times = CacheTimes {
+                    file_min: time,
+                    file_max: time,
+                    directory_min: time,
+                    directory_max: time,
+                };
+            }
+            "nconnect" => self.connections = number(word, value, 1, CONNECTIONS_MAX)?,
+            "port" => self.port = port(word, value)?,
+            "mountport" => self.mount_port = port(word, value)?,
+            "proto" => match value {
+                "tcp" | "tcp6" => {}
+                "udp" | "udp6" => return Err(unsupported(word, "only proto=tcp is")),
+                _ => return Err(bad(word, "write proto=tcp")),
+            },
+            "nfsvers" | "vers" => match value {
+                "3" => {}
+                "2" | "4" | "4.0" | "4.1" | "4.2" => {
+                    return Err(unsupported(word, "only nfsvers=3 is, so far"));
+                }
+                _ => return Err(bad(word, "write nfsvers=3")),
+            },
+            "sec" => match value {
+                "sys" => {}
+                "none" | "krb5" | "krb5i" | "krb5p" => {
+                    return Err(unsupported(word, "only sec=sys is, so far"));
+                }
+                _ => return Err(bad(word, "write sec=sys")),
+            },
+            "local_lock" => match value {
+                "all" => self.has_local_locks = true,
+                "none" => self.has_local_locks = false,
+                _ => return Err(bad(word, "write local_lock=all or local_lock=none")),
+            },
+            "lookupcache" if value == "all" => {}
+            "journal" | "journal_size" | "journal_sync" | "compress" => {
+                return Err(unsupported(word, "there is no journal yet"));
+            }
+            _ if IGNORED_WITH_VALUE.contains(&name) || name.starts_with("x-") => {}
+            _ => return Err(unknown(word)),
+        }
+        Ok(())
+    }
+}
+
+fn unknown(word: &str) -> OptionError {
+    let known = FLAGS.iter().chain(WITH_VALUE).copied().collect::<Vec<_>>().join(", ");
+    OptionError::Unknown { word: word.to_owned(), known }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Options {
+        Options::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    #[test]
+    fn good_options_mean_what_nfs_5_says() {
+        assert_eq!(parsed(""), Options::default());
+        assert_eq!(
+            parsed("defaults,_netdev,bg,intr,x-systemd.automount,rw,noatime"),
+            Options::default()
+        );
+        assert!(parsed("rw,ro").is_read_only);
+        assert!(!parsed("ro,rw").is_read_only);
+        assert_eq!(parsed("timeo=7,retrans=3,soft").timeout, Duration::from_millis(700));
+        assert!(parsed("soft").is_soft && !parsed("soft,hard").is_soft);
+        assert_eq!(parsed("rsize=8192").read_bytes, Some(8192));
+        assert_eq!(parsed("rsize=9000,wsize=1").read_bytes, Some(8192));
+        assert_eq!(parsed("wsize=1").write_bytes, Some(1024));
+        assert_eq!(parsed("wsize=99999999").write_bytes, Some(TRANSFER_BYTES_MAX));
+        assert_eq!(parsed("wsize=0").write_bytes, None);
+        assert_eq!(parsed("actimeo=5").cache_times.directory_max, Duration::from_secs(5));
+        assert_eq!(parsed("acregmin=1,acregmax=2").cache_times.file_max, Duration::from_secs(2));
+        let none = parsed("noac");
+        assert!(none.is_sync && none.cache_times.file_max.is_zero());
+        assert_eq!(parsed("nconnect=4").connections, 4);
+        assert_eq!((parsed("port=2049").port, parsed("port=0").port), (Some(2049), None));
+        assert_eq!(parsed("mountport=99").mount_port, Some(99));
+        assert!(parsed("nolock").has_local_locks && parsed("local_lock=all").has_local_locks);
+        assert!(parsed("nosuid,nodev,noexec").no_exec);
+        assert_eq!(parsed("proto=tcp,nfsvers=3,vers=3,sec=sys"), Options::default());
+    }
+
+    #[test]
+    fn bad_options_are_named_with_what_is_possible() {
+        for (text, part) in [
+            ("fast", "unknown mount option \"fast\"; options are ro, rw"),
+            ("rw,hrad", "\"hrad\""),
+            ("bandwidth=3", "\"bandwidth=3\""),
+            ("timeo=0", "from 1 to 6000"),
+            ("timeo=x", "from 1 to 6000"),
+            ("retrans=-1", "from 0 to 100"),
+            ("nconnect=17", "from 1 to 16"),
+            ("port=65536", "from 0 to 65535"),
+            ("rsize=4k", "write a number"),
+            ("acregmin=60,acregmax=3", "above the most"),
+            ("proto=udp", "only proto=tcp"),
+            ("udp", "only proto=tcp"),
+            ("proto=rdma", "write proto=tcp"),
+            ("nfsvers=4.2", "only nfsvers=3"),
+            ("vers=5", "write nfsvers=3"),
+            ("sec=krb5p", "only sec=sys"),
+            ("journal=/var/x", "no journal yet"),
+            ("nocto", "always checked"),
+        ] {
+            let error = Options::parse(text).expect_err(text).to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Who asks: the caller's groups, and whether it still waits.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use steadfast_client::Identity;
+
+/// AUTH_SYS carries no more groups (RFC 5531 appendix A).
+const GROUPS_MAX: usize = 16;
+/// How long the groups of a process are believed.
+const BELIEVED: Duration = Duration::from_secs(1);
+/// How many processes are remembered.
+const REMEMBERED_MAX: usize = 1024;
+
+/// A process that waits for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Who {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// The thread; 0 if the kernel itself asks, or one of another process id namespace.
+    pub(crate) pid: u32,
+}
+
+impl Who {
+    pub(crate) fn of(request: &fuser::Request) -> Self {
+        Self { uid: request.uid(), gid: request.gid(), pid: request.pid() }
+    }
+}
+
+/// Identities by process, for a short time.
+#[derive(Debug, Default)]
+pub(crate) struct Identities {
+    known: Mutex<HashMap<Who, (Instant, Identity)>>,
+}
+
+impl Identities {
+    /// The identity that a process's calls carry.
+    pub(crate) fn of(&self, who: Who) -> Identity {
+        let now = Instant::now();
+        if let Some((when, identity)) = self.known.lock().get(&who)
+            && now.saturating_duration_since(*when) < BELIEVED
+        {
+            return identity.clone();
+        }
+        let gids = groups(who.pid);
+        let identity = Identity::Sys { uid: who.uid, gid: who.gid, gids };
+        let mut known = self.known.lock();
+        if known.len() >= REMEMBERED_MAX {
+            known.clear();
+        }
+        known.insert(who, (now, identity.clone()));
+        identity
+    }
+}
+
+fn groups(pid: u32) -> Vec<u32> {
+    let Some(status) = status(pid) else { return Vec::new() };
+    let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or("");
+    line.split_whitespace().filter_map(|word| word.parse().ok()).take(GROUPS_MAX).collect()
+}
+
+fn status(pid: u32) -> Option<String> {
+    if pid == 0 {
+        return None;
+    }
+    std::fs::read_to_string(format!("/proc/{pid}/status")).ok()
+}
+
+/// Whether a thread has been killed: a deadly signal waits for it, or it is gone. FUSE's own
+/// interrupts do not reach us, since fuser answers them; signals that a process handles do not count,
+/// as with the kernel's client (nfs(5), `intr`).
+pub(crate) fn is_killed(pid: u32) -> bool {
+    if pid == 0 {
+        return false;
+    }
+    let Some(status) = status(pid) else { return true };
+    is_killed_by(&status)
+}
+
+/// The kernel marks all threads of a process that dies with a pending SIGKILL.
+fn is_killed_by(status: &str) -> bool {
+    const SIGKILL: u64 = 1 << (9 - 1);
+    status
+        .lines()
+        .filter_map(|line| line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:")))
+        .filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .any(|mask| mask & SIGKILL != 0)
+}
+
+/// Whether a thread is on its way out (`PF_EXITING`): what it closes now, it closes because it dies.
+pub(crate) fn is_exiting(pid: u32) -> bool {
+    const PF_EXITING: u64 = 4;
+    if pid == 0 {
+        return false;
+    }
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    // The name is in parentheses, and may have any characters; the flags are the 7th field after it.
+    let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6));
+    flags.and_then(|flags| flags.parse::<u64>().ok()).is_some_and(|flags| flags & PF_EXITING != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pending_sigkill_is_seen() {
+        let status = |pending: &str, shared: &str| {
+            format!("Name:\tx\nSigQ:\t0/1\nSigPnd:\t{pending}\nShdPnd:\t{shared}\nSigBlk:\t0\n")
+        };
+        let none = "0000000000000000";
+        assert!(!is_killed_by(&status(none, none)));
+        assert!(is_killed_by(&status("0000000000000100", none)));
+        assert!(is_killed_by(&status(none, "0000000000000102")));
+        assert!(!is_killed_by(&status("0000000000000002", "0000000000004000")));
+    }
+
+    #[test]
+    fn this_process_lives_and_has_groups() {
+        let pid = std::process::id();
+        assert!(!is_killed(pid) && !is_exiting(pid));
+        assert!(groups(pid).len() <= GROUPS_MAX);
+        assert!(is_killed(u32::MAX >> 1));
+    }
+}

@@ -1,0 +1,167 @@
+//! Calls of many threads at once, over one or several TCP connections that are made again for as long
+//! as the mount stands.
+//!
+//! Each call keeps its record until it is answered or given up. When a connection is lost, or is
+//! silent for too long, it is made again, from the same port if possible, and all its calls are sent
+//! again with the same xid, so that the server's duplicate request cache recognises them.
+
+mod connection;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use steadfast_client::{ClientError, Identity, Procedure, Reply, RpcTransport, append_call};
+
+use crate::process;
+use connection::Connection;
+
+/// How often somebody who waits looks whether it is still waited for.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// All connections of a mount.
+#[derive(Debug)]
+pub(crate) struct Link {
+    server: SocketAddr,
+    from_reserved_port: bool,
+    timeout: Duration,
+    connections: Vec<Arc<Connection>>,
+    next: AtomicUsize,
+    next_xid: AtomicU32,
+    is_closed: AtomicBool,
+}
+
+/// A call's place for its reply.
+#[derive(Debug, Default)]
+struct Slot {
+    reply: Mutex<Option<Reply>>,
+    is_there: Condvar,
+}
+
+impl Link {
+    /// Opens connections to a server; the first one at once, so that an unreachable server is known.
+    pub(crate) fn open(
+        server: SocketAddr,
+        from_reserved_port: bool,
+        timeout: Duration,
+        connections: u32,
+    ) -> Result<Arc<Self>, ClientError> {
+        let link = Arc::new(Self {
+            server,
+            from_reserved_port,
+            timeout,
+            connections: (0..connections.max(1)).map(|_| Arc::new(Connection::default())).collect(),
+            next: AtomicUsize::new(0),
+            next_xid: AtomicU32::new(first_xid()),
+            is_closed: AtomicBool::new(false),
+        });
+        let mut first = Some(connection::open(server, None, from_reserved_port)?);
+        for connection in &link.connections {
+            Connection::start(connection, &link, first.take())?;
+        }
+        Ok(link)
+    }
+
+    /// Ends the connections' threads. Calls that wait are not answered any more.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        for connection in &self.connections {
+            connection.wake();
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Whether calls are in flight, the oldest of them for this long.
+    pub(crate) fn is_silent_for(&self, time: Duration) -> bool {
+        self.connections.iter().any(|connection| connection.is_silent_for(time))
+    }
+}
+
+fn first_xid() -> u32 {
+    let mut bytes = [0; 4];
+    // Without randomness any number does that other mounts hardly have.
+    if steadfast_sys::process::random_bytes(&mut bytes).is_err() {
+        bytes = std::process::id().wrapping_mul(0x9e37_79b9).to_be_bytes();
+    }
+    u32::from_be_bytes(bytes)
+}
+
+/// How long somebody waits for a reply.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Patience {
+    /// The thread that waits; it may be killed. 0: nobody, or the kernel.
+    pub(crate) pid: u32,
+    /// Not beyond this moment. `None`: as long as it takes.
+    pub(crate) until: Option<Instant>,
+}
+
+impl Patience {
+    /// Why it is waited no longer.
+    pub(crate) fn end(&self, since: Instant) -> Option<ClientError> {
+        if self.until.is_some_and(|until| Instant::now() >= until) {
+            let waited_ms = since.elapsed().as_millis().try_into().unwrap_or(u64::MAX);
+            return Some(ClientError::TimedOut { waited_ms });
+        }
+        process::is_killed(self.pid)
+            .then(|| ClientError::Io(std::io::ErrorKind::Interrupted.into()))
+    }
+
+    /// How long to sleep before looking again.
+    pub(crate) fn nap(&self) -> Duration {
+        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+        left.map_or(LOOK, |left| left.min(LOOK))
+    }
+}
+
+/// Carries the calls of one request.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub(crate) link: Arc<Link>,
+    pub(crate) patience: Patience,
+}
+
+impl RpcTransport for Caller {
+    fn exchange(
+        &mut self,
+        procedure: Procedure,
+        identity: &Identity,
+        arguments: &[u8],
+    ) -> Result<Reply, ClientError> {
+        let link = &self.link;
+        let xid = link.next_xid.fetch_add(1, Ordering::Relaxed);
+        let mut record = Vec::with_capacity(arguments.len() + 256);
+        record.extend_from_slice(&[0; 4]);
+        append_call(&mut record, xid, procedure, identity, arguments);
+        let bytes = (record.len() - 4) as u32 | 0x8000_0000;
+        if let Some(mark) = record.first_chunk_mut::<4>() {
+            *mark = bytes.to_be_bytes();
+        }
+        let slot = Arc::new(Slot::default());
+        let index = link.next.fetch_add(1, Ordering::Relaxed) % link.connections.len();
+        let connection = link.connections.get(index).ok_or(ClientError::Closed)?;
+        connection.send(xid, record, &slot, link.timeout);
+        let since = Instant::now();
+        let mut reply = slot.reply.lock();
+        loop {
+            if let Some(reply) = reply.take() {
+                return Ok(reply);
+            }
+            let has_timed_out = slot.is_there.wait_for(&mut reply, self.patience.nap()).timed_out();
+            if reply.is_some() || !has_timed_out {
+                continue;
+            }
+            let end =
+                if link.is_closed() { Some(ClientError::Closed) } else { self.patience.end(since) };
+            if let Some(error) = end {
+                drop(reply);
+                connection.forget(xid);
+                return Err(error);
+            }
+        }
+    }
+}

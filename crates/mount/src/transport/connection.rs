@@ -1,0 +1,293 @@
+//! One connection: a thread that sends, and one that receives and connects again.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use socket2::{Domain, Socket, Type};
+use steadfast_client::{ClientError, Reply, RpcConnection, reserved};
+
+use super::{Link, Slot};
+
+/// How long one attempt to connect takes at most.
+const CONNECTING: Duration = Duration::from_secs(5);
+/// How long is waited between attempts: at first, and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// How often a receiver looks whether calls have waited too long.
+const LOOK: Duration = Duration::from_millis(500);
+/// How much is given to the socket at once, in bytes, when many short calls wait.
+const BATCH_BYTES: usize = 64 << 10;
+/// The longest time before a call is sent again, though `timeo` doubles each time.
+const RESEND_MAX: Duration = Duration::from_secs(600);
+
+#[derive(Debug, Default)]
+pub(super) struct Connection {
+    state: Mutex<State>,
+    has_work: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stream: Option<Arc<TcpStream>>,
+    /// Calls without a reply, by xid. Bounded by the threads that call.
+    pending: BTreeMap<u32, Pending>,
+    /// Those of them that were not sent on this stream.
+    queue: VecDeque<u32>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    record: Arc<Vec<u8>>,
+    slot: Arc<Slot>,
+    sent: Instant,
+    resend_after: Duration,
+}
+
+impl Connection {
+    pub(super) fn start(
+        connection: &Arc<Self>,
+        link: &Arc<Link>,
+        first: Option<TcpStream>,
+    ) -> io::Result<()> {
+        let (this, of) = (Arc::clone(connection), Arc::clone(link));
+        thread::Builder::new().name("nfs-send".to_owned()).spawn(move || this.run_sender(&of))?;
+        let (this, of) = (Arc::clone(connection), Arc::clone(link));
+        thread::Builder::new()
+            .name("nfs-receive".to_owned())
+            .spawn(move || this.run_receiver(&of, first))?;
+        Ok(())
+    }
+
+    pub(super) fn wake(&self) {
+        if let Some(stream) = &self.state.lock().stream {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        self.has_work.notify_all();
+    }
+
+    pub(super) fn send(&self, xid: u32, record: Vec<u8>, slot: &Arc<Slot>, timeout: Duration) {
+        let pending = Pending {
+            record: Arc::new(record),
+            slot: Arc::clone(slot),
+            sent: Instant::now(),
+            resend_after: timeout,
+        };
+        let mut state = self.state.lock();
+        state.pending.insert(xid, pending);
+        state.queue.push_back(xid);
+        drop(state);
+        self.has_work.notify_one();
+    }
+
+    pub(super) fn forget(&self, xid: u32) {
+        self.state.lock().pending.remove(&xid);
+    }
+
+    pub(super) fn is_silent_for(&self, time: Duration) -> bool {
+        let state = self.state.lock();
+        state.pending.values().any(|pending| pending.sent.elapsed() >= time)
+    }
+
+    fn run_sender(&self, link: &Link) {
+        loop {
+            let (stream, records) = {
+                let mut state = self.state.lock();
+                loop {
+                    if link.is_closed() {
+                        return;
+                    }
+                    if state.stream.is_some() && !state.queue.is_empty() {
+                        break;
+                    }
+                    self.has_work.wait(&mut state);
+                }
+                let Some(stream) = state.stream.clone() else { continue };
+                (stream, state.take_batch())
+            };
+            let outcome = match records.as_slice() {
+                [] => Ok(()),
+                [record] => (&*stream).write_all(record),
+                _ => {
+                    let batch: Vec<u8> =
+                        records.iter().flat_map(|one| one.iter().copied()).collect();
+                    (&*stream).write_all(&batch)
+                }
+            };
+            if outcome.is_err() {
+                // The receiver sees the end and connects again; nothing more is sent here.
+                let _ = stream.shutdown(Shutdown::Both);
+                self.state.lock().drop_stream(&stream);
+            }
+        }
+    }
+
+    fn run_receiver(&self, link: &Link, mut first: Option<TcpStream>) {
+        let mut local_port = None;
+        let mut pause = PAUSE.0;
+        let mut is_lost = false;
+        while !link.is_closed() {
+            let opened = match first.take() {
+                Some(stream) => Ok(stream),
+                None => open(link.server, local_port, link.from_reserved_port),
+            };
+            let stream = match opened.and_then(|stream| self.install(stream, link)) {
+                Ok(stream) => stream,
+                Err(error) => {
+                    if !is_lost && pause > PAUSE.0 {
+                        is_lost = true;
+                        tracing::warn!(server = %link.server, %error, "the server does not answer; trying again");
+                    }
+                    thread::sleep(pause);
+                    pause = (pause * 2).min(PAUSE.1);
+                    continue;
+                }
+            };
+            if is_lost {
+                is_lost = false;
+                tracing::warn!(server = %link.server, "the server answers again");
+            }
+            local_port = stream.local_addr().ok().map(|address| address.port());
+            let connected = Instant::now();
+            let error = self.receive(link, &stream);
+            let _ = stream.shutdown(Shutdown::Both);
+            self.state.lock().drop_stream(&stream);
+            if !link.is_closed() {
+                tracing::debug!(server = %link.server, %error, "connection lost");
+            }
+            // A server that takes connections and closes them at once is not asked without a pause.
+            if connected.elapsed() < PAUSE.1 {
+                thread::sleep(pause);
+                pause = (pause * 2).min(PAUSE.1);
+            } else {
+                pause = PAUSE.0;
+            }
+        }
+    }
+
+    /// Makes a stream the one that calls go over: all that wait are sent (again).
+    fn install(&self, stream: TcpStream, link: &Link) -> io::Result<Arc<TcpStream>> {
+        stream.set_nodelay(true)?;
+        let stream = Arc::new(stream);
+        let mut state = self.state.lock();
+        state.stream = Some(Arc::clone(&stream));
+        state.queue = state.pending.keys().copied().collect();
+        let now = Instant::now();
+        for pending in state.pending.values_mut() {
+            pending.sent = now;
+            pending.resend_after = pending.resend_after.max(link.timeout);
+        }
+        drop(state);
+        self.has_work.notify_all();
+        Ok(stream)
+    }
+
+    fn receive(&self, link: &Link, stream: &TcpStream) -> ClientError {
+        let receiver = stream.try_clone().map_err(ClientError::from);
+        let mut receiver = match receiver.and_then(|clone| RpcConnection::over(clone, LOOK)) {
+            Ok(receiver) => receiver,
+            Err(error) => return error,
+        };
+        // The sender may wait as long as a reply may take.
+        if let Err(error) = stream.set_write_timeout(Some(link.timeout.max(CONNECTING))) {
+            return error.into();
+        }
+        let mut looked = Instant::now();
+        loop {
+            match receiver.receive_any() {
+                Ok(reply) => self.deliver(reply),
+                Err(ClientError::TimedOut { .. }) => {}
+                Err(error) => return error,
+            }
+            if link.is_closed() {
+                return ClientError::Closed;
+            }
+            if looked.elapsed() >= LOOK {
+                looked = Instant::now();
+                if let Some(waited) = self.state.lock().overdue() {
+                    let waited_ms = waited.as_millis().try_into().unwrap_or(u64::MAX);
+                    return ClientError::TimedOut { waited_ms };
+                }
+            }
+        }
+    }
+
+    fn deliver(&self, reply: Reply) {
+        // A reply that nobody waits for any more is dropped.
+        let Some(pending) = self.state.lock().pending.remove(&reply.xid) else { return };
+        *pending.slot.reply.lock() = Some(reply);
+        pending.slot.is_there.notify_one();
+    }
+}
+
+impl State {
+    fn take_batch(&mut self) -> Vec<Arc<Vec<u8>>> {
+        let mut records = Vec::new();
+        let mut bytes = 0;
+        while let Some(xid) = self.queue.front() {
+            // Calls that were given up are in the queue still.
+            if let Some(pending) = self.pending.get_mut(xid) {
+                if bytes > 0 && bytes + pending.record.len() > BATCH_BYTES {
+                    break;
+                }
+                bytes += pending.record.len();
+                pending.sent = Instant::now();
+                records.push(Arc::clone(&pending.record));
+            }
+            self.queue.pop_front();
+        }
+        records
+    }
+
+    fn drop_stream(&mut self, stream: &Arc<TcpStream>) {
+        if self.stream.as_ref().is_some_and(|current| Arc::ptr_eq(current, stream)) {
+            self.stream = None;
+        }
+    }
+
+    /// How long the first call has waited that is to be sent again; the next time it may wait twice as
+    /// long, so that a slow server gets to answer.
+    fn overdue(&mut self) -> Option<Duration> {
+        let mut waited = None;
+        for pending in self.pending.values_mut() {
+            let since = pending.sent.elapsed();
+            if since >= pending.resend_after {
+                pending.resend_after = (pending.resend_after * 2).min(RESEND_MAX);
+                waited = waited.max(Some(since));
+            }
+        }
+        waited
+    }
+}
+
+/// Connects, from this local port if it is free.
+pub(super) fn open(
+    server: SocketAddr,
+    local_port: Option<u16>,
+    from_reserved_port: bool,
+) -> io::Result<TcpStream> {
+    if let Some(port) = local_port
+        && let Ok(stream) = open_from(server, port)
+    {
+        return Ok(stream);
+    }
+    if from_reserved_port {
+        reserved::stream(server, CONNECTING)
+    } else {
+        TcpStream::connect_timeout(&server, CONNECTING)
+    }
+}
+
+/// Servers recognise a client's repeated calls by its port too.
+fn open_from(server: SocketAddr, port: u16) -> io::Result<TcpStream> {
+    let any: IpAddr =
+        if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = Socket::new(Domain::for_address(server), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&SocketAddr::new(any, port).into())?;
+    socket.connect_timeout(&server.into(), CONNECTING)?;
+    Ok(socket.into())
+}

@@ -1,0 +1,282 @@
+//! Open files: close-to-open consistency, reading and writing.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use steadfast_client::arguments::access;
+use steadfast_client::{ClientError, Identity};
+
+use super::{Asker, Outcome, Volume};
+use crate::errors::Errno;
+use crate::node::{Hidden, Node};
+use crate::transport::Patience;
+use crate::write_back::{Wanted, WriteBack};
+
+/// Flags of open(2), as Linux has them on all architectures that matter here.
+const O_ACCMODE: i32 = 0o3;
+const O_WRONLY: i32 = 0o1;
+const O_RDWR: i32 = 0o2;
+const O_EXCL: i32 = 0o200;
+const O_TRUNC: i32 = 0o1000;
+const O_APPEND: i32 = 0o2000;
+/// Both `O_SYNC` and `O_DSYNC` have it.
+const O_DSYNC: i32 = 0o10000;
+/// The kernel opens a program to execute it (`__FMODE_EXEC`).
+const FMODE_EXEC: i32 = 0o40;
+
+/// A file that cannot be removed for so long is left to itself.
+const REMOVALS: Duration = Duration::from_secs(5);
+
+/// A file that is open.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    pub(super) node: Arc<Node>,
+    /// Whoever opened the file: as with the kernel's client, its data is read and written as that
+    /// user, whoever uses the descriptor.
+    identity: Identity,
+    flags: i32,
+    /// The errors of writes that it was told of.
+    seen_errors: AtomicU64,
+}
+
+impl OpenFile {
+    fn is_writer(&self) -> bool {
+        self.flags & O_ACCMODE != 0
+    }
+
+    /// Who asks for data, with the patience of whoever waits for it.
+    fn asker(&self, waiting: &Asker) -> Asker {
+        Asker { identity: self.identity.clone(), patience: waiting.patience }
+    }
+}
+
+/// What the kernel is told of an open file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    pub(crate) file: u64,
+    /// Its pages are still those of the file.
+    pub(crate) keeps_pages: bool,
+}
+
+/// What was written, and where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Placed<'d> {
+    pub(crate) offset: u64,
+    pub(crate) data: &'d [u8],
+    /// The kernel writes back pages that were changed through a mapping.
+    pub(crate) is_mapped: bool,
+}
+
+impl Volume {
+    fn register(&self, node: &Arc<Node>, identity: &Identity, flags: i32) -> Opened {
+        let keeps_pages = node.open();
+        let file = self.next_open();
+        let open = OpenFile {
+            node: Arc::clone(node),
+            identity: identity.clone(),
+            flags,
+            seen_errors: AtomicU64::new(node.data.errors()),
+        };
+        self.files.write().insert(file, Arc::new(open));
+        Opened { file, keeps_pages }
+    }
+
+    pub(super) fn file(&self, file: u64) -> Outcome<Arc<OpenFile>> {
+        self.files.read().get(&file).cloned().ok_or(Errno::EBADF)
+    }
+
+    /// Opens a file: its attributes are asked for, whatever is cached, so that what others have
+    /// written and closed is seen (nfs(5), close-to-open).
+    pub(crate) fn open(&self, asker: &Asker, number: u64, flags: i32) -> Outcome<Opened> {
+        let node = self.node(number)?;
+        let write = access::MODIFY | access::EXTEND;
+        let mut wanted = match flags & O_ACCMODE {
+            O_WRONLY => write,
+            O_RDWR => access::READ | write,
+            _ => access::READ,
+        };
+        if flags & O_TRUNC != 0 {
+            wanted |= write;
+        }
+        let granted = self.ask_rights(asker, &node, wanted | access::EXECUTE)?;
+        let may_execute = flags & FMODE_EXEC != 0 && granted & access::EXECUTE != 0;
+        if granted & wanted != wanted && !may_execute {
+            return Err(Errno::EACCES);
+        }
+        Ok(self.register(&node, &asker.identity, flags))
+    }
+
+    /// Makes a file and opens it. Its mode does not count for whoever has made it.
+    pub(crate) fn create(
+        &self,
+        asker: &Asker,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        flags: i32,
+    ) -> Outcome<(Arc<Node>, Opened)> {
+        let directory = self.node(parent)?;
+        let how = (flags & O_EXCL != 0, flags & O_TRUNC != 0);
+        let node = self.create_file(asker, &directory, name, mode, how)?;
+        let opened = self.register(&node, &asker.identity, flags);
+        Ok((node, opened))
+    }
+
+    pub(crate) fn read(
+        &self,
+        asker: &Asker,
+        file: u64,
+        offset: u64,
+        size: u32,
+    ) -> Outcome<Vec<u8>> {
+        let open = self.file(file)?;
+        let node = &open.node;
+        // Before the server is asked: what is sent and committed meanwhile is in its answer or here.
+        let (held, held_end) = WriteBack::held(node, offset, u64::from(size));
+        let end = offset.saturating_add(u64::from(size));
+        let covers = |(at, piece): (u64, &crate::held::Piece)| {
+            if piece.offset == at { at + piece.bytes().len() as u64 } else { at }
+        };
+        let covered = held.iter().fold(offset, |at, piece| covers((at, piece)));
+        let mut data = if covered == end {
+            vec![0; size as usize]
+        } else {
+            self.read_from_server(&open.asker(asker), node, offset, size)?
+        };
+        // What was written beyond the server's end makes the file longer.
+        let local =
+            held_end.map_or(0, |held_end| held_end.min(end).saturating_sub(offset)) as usize;
+        if data.len() < local {
+            data.resize(local, 0);
+        }
+        for piece in held {
+            let at = (piece.offset - offset) as usize;
+            if let Some(place) = data.get_mut(at..at + piece.bytes().len()) {
+                place.copy_from_slice(piece.bytes());
+            }
+        }
+        Ok(data)
+    }
+
+    fn read_from_server(
+        &self,
+        asker: &Asker,
+        node: &Node,
+        offset: u64,
+        size: u32,
+    ) -> Outcome<Vec<u8>> {
+        let mut data: Vec<u8> = Vec::new();
+        while (data.len() as u64) < u64::from(size) {
+            let at = offset + data.len() as u64;
+            let count = (size - data.len() as u32).min(self.read_bytes);
+            let asking = node.ask();
+            let read = self.call(asker, |nfs| nfs.read(&node.handle, at, count))?;
+            if node.learn(read.attributes.as_ref(), asking, &self.options.cache_times) {
+                self.note_foreign_change(node);
+            }
+            let is_over = read.eof || read.data.is_empty();
+            if data.is_empty() {
+                data = read.data;
+            } else {
+                data.extend_from_slice(&read.data);
+            }
+            if is_over {
+                break;
+            }
+        }
+        Ok(data)
+    }
+
+    pub(crate) fn write(&self, asker: &Asker, file: u64, placed: Placed<'_>) -> Outcome<()> {
+        let open = self.file(file)?;
+        let node = &open.node;
+        let asker = open.asker(asker);
+        let mut offset = placed.offset;
+        if open.flags & O_APPEND != 0 && !placed.is_mapped {
+            // The kernel's idea of the end may be old.
+            if !node.is_fresh() {
+                self.refresh(&asker, node)?;
+            }
+            offset = node.attributes().size;
+        }
+        self.write_back.write(node, &asker.identity, offset, placed.data, asker.patience)?;
+        if offset != placed.offset {
+            let _ = self.stale.try_send(node.number);
+        }
+        if open.flags & O_DSYNC != 0 || self.options.is_sync {
+            self.sync(&open, asker.patience)?;
+        }
+        Ok(())
+    }
+
+    fn sync(&self, open: &OpenFile, patience: Patience) -> Outcome<()> {
+        self.write_back.flush(&open.node, patience, Wanted::Stable)?;
+        open.node.data.error_since(&open.seen_errors)
+    }
+
+    /// A descriptor is closed: everything is made stable, and errors are told, so that whoever opens
+    /// the file next sees all of it.
+    pub(crate) fn flush(&self, asker: &Asker, file: u64) -> Outcome<()> {
+        let open = self.file(file)?;
+        if open.is_writer() { self.sync(&open, asker.patience) } else { Ok(()) }
+    }
+
+    pub(crate) fn fsync(&self, asker: &Asker, file: u64) -> Outcome<()> {
+        let open = self.file(file)?;
+        self.sync(&open, asker.patience)
+    }
+
+    /// The last descriptor is closed, and the last mapping gone. Waits for nothing; what is returned is
+    /// to be removed by [`Volume::remove_released`].
+    pub(crate) fn release(&self, file: u64) -> Option<Hidden> {
+        let open = self.files.write().remove(&file)?;
+        // What a mapping has changed after the last close.
+        self.write_back.press(&open.node);
+        let hidden = open.node.close();
+        self.nodes.release(open.node.number);
+        *self.removing.lock() += usize::from(hidden.is_some());
+        hidden
+    }
+
+    /// Removes a file that was hidden, after it was closed.
+    pub(crate) fn remove_released(&self, hidden: &Hidden) {
+        self.remove_hidden(hidden);
+        *self.removing.lock() -= 1;
+        self.has_removed.notify_all();
+    }
+
+    /// Waits until files are gone that were closed already, so that their directory is as empty as it
+    /// seems.
+    pub(super) fn await_removals(&self, asker: &Asker) -> Outcome<()> {
+        let since = Instant::now();
+        let mut removing = self.removing.lock();
+        while *removing > 0 && since.elapsed() < REMOVALS {
+            self.has_removed.wait_for(&mut removing, asker.patience.nap());
+            if *removing > 0
+                && let Some(error) = asker.patience.end(since)
+            {
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// What is still open when the mount ends: removed files go at last, if the server answers.
+    pub(crate) fn close_all(&self) {
+        let open: Vec<_> = self.files.write().drain().map(|(_, open)| open).collect();
+        for open in open {
+            if let Some(hidden) = open.node.close() {
+                let asker = Asker {
+                    identity: hidden.identity.clone(),
+                    patience: Patience { pid: 0, until: Some(Instant::now() + super::PROMPT) },
+                };
+                let removed: Result<_, ClientError> =
+                    self.call(&asker, |nfs| nfs.remove(&hidden.directory, &hidden.name));
+                if let Err(error) = removed {
+                    tracing::warn!(%error, "a removed file that was open is left on the server");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! Names: look-up, making, removing and renaming.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use steadfast_client::arguments::{Settings, access};
+use steadfast_client::{
+    ClientError, CreateHow3, DeviceData3, Made, MknodData3, NfsStat3, SetTime3, SpecData3,
+};
+
+use super::{Asker, Outcome, Volume};
+use crate::errors::Errno;
+use crate::node::{Hidden, Node};
+use crate::transport::Patience;
+
+/// What is to be made.
+#[derive(Clone, Debug)]
+pub(crate) enum Making {
+    /// A directory with this mode.
+    Directory(u32),
+    /// A symbolic link with this target.
+    Symlink(Vec<u8>),
+    /// Anything that mknod(2) makes: mode with its type, device number as FUSE has it.
+    Special(u32, u32),
+}
+
+impl Volume {
+    pub(crate) fn lookup(&self, asker: &Asker, parent: u64, name: &[u8]) -> Outcome<Arc<Node>> {
+        if let Some(node) = self.lookup_known(asker, parent, name) {
+            return Ok(node);
+        }
+        let directory = self.node(parent)?;
+        if directory.has_name(name) {
+            // One call for all names, if the directory has not changed.
+            self.ask_rights(asker, &directory, access::LOOKUP)?;
+            if let Some(node) = self.lookup_known(asker, parent, name) {
+                return Ok(node);
+            }
+        }
+        let asking = directory.ask();
+        let found = self.call(asker, |nfs| nfs.lookup(&directory.handle, name));
+        let times = &self.options.cache_times;
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => {
+                if let ClientError::Failed(failure) = &error {
+                    directory.learn(failure.attributes.as_ref(), asking, times);
+                }
+                directory.forget_name(name);
+                return Err(error.into());
+            }
+        };
+        directory.learn(found.directory.as_ref(), asking, times);
+        let attributes = self.attributes_or_ask(asker, &found.handle, found.attributes)?;
+        let node = self.nodes.enter(&found.handle, &attributes, asking.sent);
+        directory.grant(&asker.identity, access::LOOKUP, access::LOOKUP);
+        directory.remember(name, node.number, asking);
+        Ok(node)
+    }
+
+    /// A look-up that needs no call.
+    pub(crate) fn lookup_known(
+        &self,
+        asker: &Asker,
+        parent: u64,
+        name: &[u8],
+    ) -> Option<Arc<Node>> {
+        let directory = self.nodes.by_number(parent)?;
+        let number = directory.name(name)?;
+        if directory.granted(&asker.identity, access::LOOKUP)? != access::LOOKUP {
+            return None;
+        }
+        self.nodes.enter_again(number)
+    }
+
+    /// The node that has a name now, if the kernel knows it. It is not entered.
+    fn find(&self, asker: &Asker, directory: &Node, name: &[u8]) -> Outcome<Option<Arc<Node>>> {
+        if let Some(node) = directory.name(name).and_then(|number| self.nodes.by_number(number)) {
+            return Ok(Some(node));
+        }
+        match self.call(asker, |nfs| nfs.lookup(&directory.handle, name)) {
+            Ok(found) => Ok(self.nodes.by_handle(&found.handle)),
+            Err(error) if error.status() == Some(NfsStat3::NoEnt) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What was made gets a node.
+    pub(super) fn enter_made(
+        &self,
+        asker: &Asker,
+        directory: &Node,
+        name: &[u8],
+        made: Made,
+        sent: Instant,
+    ) -> Outcome<Arc<Node>> {
+        let (handle, attributes) = if let Some(handle) = made.handle {
+            (handle, made.attributes)
+        } else {
+            let found = self.call(asker, |nfs| nfs.lookup(&directory.handle, name))?;
+            (found.handle, found.attributes)
+        };
+        let attributes = self.attributes_or_ask(asker, &handle, attributes)?;
+        let node = self.nodes.enter(&handle, &attributes, sent);
+        directory.remember(name, node.number, directory.ask());
+        Ok(node)
+    }
+
+    pub(crate) fn make(
+        &self,
+        asker: &Asker,
+        parent: u64,
+        name: &[u8],
+        making: &Making,
+    ) -> Outcome<Arc<Node>> {
+        let directory = self.node(parent)?;
+        let handle = &directory.handle;
+        let sent = Instant::now();
+        let made = match making {
+            Making::Directory(mode) => {
+                let settings = Settings::mode(mode & 0o7777);
+                self.change_directory(
+                    &directory,
+                    |made: &Made| &made.directory,
+                    || self.call(asker, |nfs| nfs.mkdir(handle, name, &settings)),
+                )
+            }
+            Making::Symlink(target) => self.change_directory(
+                &directory,
+                |made: &Made| &made.directory,
+                || self.call(asker, |nfs| nfs.symlink(handle, name, target, &Settings::default())),
+            ),
+            Making::Special(mode, device) => {
+                let settings = Settings::mode(mode & 0o7777).0;
+                let what = special(*mode, *device, settings);
+                self.change_directory(
+                    &directory,
+                    |made: &Made| &made.directory,
+                    || {
+                        self.call(asker, |nfs| match &what {
+                            Some(what) => nfs.mknod(handle, name, what),
+                            None => nfs.create(handle, name, &CreateHow3::Guarded(settings)),
+                        })
+                    },
+                )
+            }
+        };
+        self.enter_made(asker, &directory, name, made?, sent)
+    }
+
+    /// Makes a file, or finds it unless `is_exclusive`.
+    pub(super) fn create_file(
+        &self,
+        asker: &Asker,
+        directory: &Node,
+        name: &[u8],
+        mode: u32,
+        (is_exclusive, truncates): (bool, bool),
+    ) -> Outcome<Arc<Node>> {
+        let sent = Instant::now();
+        let settings =
+            Settings::mode(mode & 0o7777).with(|set| set.size = truncates.then_some(0)).0;
+        let create = |how: &CreateHow3| {
+            self.change_directory(
+                directory,
+                |made: &Made| &made.directory,
+                || self.call(asker, |nfs| nfs.create(&directory.handle, name, how)),
+            )
+        };
+        if !is_exclusive {
+            let made = create(&CreateHow3::Unchecked(settings))?;
+            let node = self.enter_made(asker, directory, name, made, sent)?;
+            if truncates {
+                // Another name of the file may have data that is not written.
+                self.write_back.change(&node, asker.patience, Some(0), || Ok(()))?;
+            }
+            return Ok(node);
+        }
+        let mut verifier = [0; 8];
+        steadfast_sys::process::random_bytes(&mut verifier).map_err(|_| Errno::EIO)?;
+        let made = match create(&CreateHow3::Exclusive(verifier)) {
+            Err(error) if error.status() == Some(NfsStat3::NotSupp) => {
+                let made = create(&CreateHow3::Guarded(settings))?;
+                return self.enter_made(asker, directory, name, made, sent);
+            }
+            made => made?,
+        };
+        let node = self.enter_made(asker, directory, name, made, sent)?;
+        // The server may keep the verifier in the times (RFC 1813 §3.3.8).
+        let settings = Settings::mode(mode & 0o7777).with(|set| {
+            set.atime = SetTime3::SetToServerTime;
+            set.mtime = SetTime3::SetToServerTime;
+        });
+        let begun = node.begin_change();
+        let set = self.call(asker, |nfs| nfs.setattr(&node.handle, &settings, None));
+        node.end_change(begun, set.as_ref().ok(), &self.options.cache_times);
+        if let Err(error) = set {
+            self.nodes.forget(node.number, 1);
+            return Err(error.into());
+        }
+        Ok(node)
+    }
+
+    pub(crate) fn unlink(&self, asker: &Asker, parent: u64, name: &[u8]) -> Outcome<()> {
+        let directory = self.node(parent)?;
+        let node = self.victim(asker, &directory, name)?;
+        if let Some(node) = &node
+            && node.is_open()
+            && !node.is_hidden()
+        {
+            return self.hide(asker, &directory, name, node);
+        }
+        self.change_directory(
+            &directory,
+            |wcc| wcc,
+            || self.call(asker, |nfs| nfs.remove(&directory.handle, name)),
+        )?;
+        directory.forget_name(name);
+        if let Some(node) = node {
+            node.expire();
+        }
+        Ok(())
+    }
+
+    /// What a name loses, if it may be open: else that need not be known.
+    fn victim(&self, asker: &Asker, directory: &Node, name: &[u8]) -> Outcome<Option<Arc<Node>>> {
+        if self.files.read().is_empty() {
+            let number = directory.name(name);
+            return Ok(number.and_then(|number| self.nodes.by_number(number)));
+        }
+        self.find(asker, directory, name)
+    }
+
+    /// Removes the name of an open file: it gets another one until it is closed, since a server of
+    /// NFSv3 does not know what is open.
+    fn hide(&self, asker: &Asker, directory: &Node, name: &[u8], node: &Node) -> Outcome<()> {
+        let mut random = [0; 4];
+        steadfast_sys::process::random_bytes(&mut random).map_err(|_| Errno::EIO)?;
+        let fileid = node.attributes().fileid;
+        let hidden = format!(".nfs{fileid:016x}{:08x}", u32::from_be_bytes(random)).into_bytes();
+        self.rename_on_server(asker, directory, name, directory, &hidden)?;
+        directory.forget_name(name);
+        node.expire();
+        let place = Hidden {
+            directory: directory.handle.clone(),
+            name: hidden,
+            identity: asker.identity.clone(),
+        };
+        if !node.hide(place.clone()) {
+            // It was closed meanwhile.
+            self.remove_hidden(&place);
+        }
+        Ok(())
+    }
+
+    /// Removes what nobody has open any more.
+    pub(super) fn remove_hidden(&self, hidden: &Hidden) {
+        let asker = Asker { identity: hidden.identity.clone(), patience: Patience::default() };
+        let remove = || self.call(&asker, |nfs| nfs.remove(&hidden.directory, &hidden.name));
+        let outcome = match self.nodes.by_handle(&hidden.directory) {
+            Some(directory) => self.change_directory(&directory, |wcc| wcc, remove),
+            None => remove(),
+        };
+        if let Err(error) = outcome {
+            let name = String::from_utf8_lossy(&hidden.name).into_owned();
+            tracing::warn!(name, %error, "a removed file that was open is left on the server");
+        }
+    }
+
+    pub(crate) fn rmdir(&self, asker: &Asker, parent: u64, name: &[u8]) -> Outcome<()> {
+        let directory = self.node(parent)?;
+        self.await_removals(asker)?;
+        self.change_directory(
+            &directory,
+            |wcc| wcc,
+            || self.call(asker, |nfs| nfs.rmdir(&directory.handle, name)),
+        )?;
+        directory.forget_name(name);
+        Ok(())
+    }
+
+    pub(crate) fn rename(
+        &self,
+        asker: &Asker,
+        (from, name): (u64, &[u8]),
+        (to, new_name): (u64, &[u8]),
+    ) -> Outcome<()> {
+        let (from, to) = (self.node(from)?, self.node(to)?);
+        let replaced = self.victim(asker, &to, new_name)?;
+        if let Some(node) = &replaced
+            && !node.is_directory()
+            && node.is_open()
+            && !node.is_hidden()
+        {
+            // Two names of one file: the server does nothing then, and nothing is lost.
+            let moved = self.find(asker, &from, name)?;
+            if moved.is_none_or(|moved| moved.handle != node.handle) {
+                self.hide(asker, &to, new_name, node)?;
+            }
+        }
+        self.rename_on_server(asker, &from, name, &to, new_name)?;
+        let number = from.name(name);
+        from.forget_name(name);
+        to.forget_name(new_name);
+        if let Some(number) = number {
+            to.remember(new_name, number, to.ask());
+            if let Some(node) = self.nodes.by_number(number) {
+                node.expire();
+            }
+        }
+        if let Some(node) = replaced {
+            node.expire();
+        }
+        Ok(())
+    }
+
+    fn rename_on_server(
+        &self,
+        asker: &Asker,
+        from: &Node,
+        name: &[u8],
+        to: &Node,
+        new_name: &[u8],
+    ) -> Outcome<()> {
+        let times = &self.options.cache_times;
+        let is_same = from.handle == to.handle;
+        let begun = from.begin_change();
+        if !is_same {
+            to.begin_change();
+        }
+        let rename = |nfs: &mut steadfast_client::Nfs3Client<_>| {
+            nfs.rename(&from.handle, name, &to.handle, new_name)
+        };
+        let outcome = self.call(asker, rename);
+        let (first, second) = match &outcome {
+            Ok(renamed) => (Some(&renamed.from), Some(&renamed.to)),
+            Err(ClientError::Failed(failure)) => (Some(&failure.wcc), Some(&failure.second_wcc)),
+            Err(_) => (None, None),
+        };
+        from.end_change(begun, first, times);
+        if !is_same {
+            to.end_change(begun, second, times);
+        }
+        outcome.map(drop).map_err(Errno::from)
+    }
+
+    pub(crate) fn link(
+        &self,
+        asker: &Asker,
+        number: u64,
+        parent: u64,
+        name: &[u8],
+    ) -> Outcome<Arc<Node>> {
+        let (node, directory) = (self.node(number)?, self.node(parent)?);
+        let begun = node.begin_change();
+        let linked = self.change_directory(
+            &directory,
+            |linked: &steadfast_client::Linked| &linked.directory,
+            || self.call(asker, |nfs| nfs.link(&node.handle, &directory.handle, name)),
+        );
+        let after = linked.as_ref().ok().and_then(|linked| linked.attributes.as_ref());
+        node.settle_change(begun, after, &self.options.cache_times);
+        linked?;
+        let node = self.nodes.enter_again(number).ok_or(Errno::ESTALE)?;
+        directory.remember(name, number, directory.ask());
+        Ok(node)
+    }
+}
+
+/// What MKNOD makes; `None` for a regular file, which CREATE makes.
+fn special(mode: u32, device: u32, settings: steadfast_client::Sattr3) -> Option<MknodData3> {
+    // The kernel packs them so (`new_encode_dev`).
+    let spec = SpecData3 {
+        specdata1: (device & 0xfff00) >> 8,
+        specdata2: (device & 0xff) | ((device >> 12) & 0xfff00),
+    };
+    let of_device = DeviceData3 { dev_attributes: settings, spec };
+    match mode & 0o170_000 {
+        0o020_000 => Some(MknodData3::Chr(of_device)),
+        0o060_000 => Some(MknodData3::Blk(of_device)),
+        0o010_000 => Some(MknodData3::Fifo(settings)),
+        0o140_000 => Some(MknodData3::Sock(settings)),
+        _ => None,
+    }
+}

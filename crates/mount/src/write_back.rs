@@ -1,0 +1,403 @@
+//! All writing of file data: gathered in memory, sent UNSTABLE by several threads, committed by
+//! `fsync` and `close`, written again after the server's restart.
+//!
+//! This is the place for a journal: what [`WriteBack::write`] takes is held in memory alone until
+//! [`WriteBack::flush`] has made it stable on the server. There is no other way for data to the server.
+
+mod worker;
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use steadfast_client::Identity;
+
+use crate::errors::Errno;
+use crate::held::{Held, Piece};
+use crate::node::{Node, Nodes};
+use crate::options::CacheTimes;
+use crate::process;
+use crate::server::Server;
+use crate::transport::Patience;
+
+/// Threads that send. Each has one call in flight.
+const WORKERS: usize = 16;
+/// Most of them that work on one file.
+const WORKERS_PER_FILE: u32 = 8;
+/// Data that is not stable on the server, of all files together, in bytes. Writers wait beyond that.
+const HELD_BYTES_MAX: usize = 64 << 20;
+/// How long data stays in memory before it is sent and committed though nobody asked.
+const SENT_AFTER: Duration = Duration::from_secs(5);
+/// A process that ends waits this long for what it leaves, if the server does not answer.
+const EXITING_WAITS: Duration = Duration::from_secs(1);
+
+/// The part of a file's state that is about data to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Data {
+    state: Mutex<DataState>,
+    /// Something has been sent, refused or committed.
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct DataState {
+    held: Held,
+    /// Whose data it is.
+    identity: Option<Identity>,
+    since: Option<Instant>,
+    /// Somebody waits until everything is sent.
+    flushers: u32,
+    /// Somebody waits until everything is stable.
+    committers: u32,
+    /// A change of attributes is to come after what was written, and before what will be.
+    exclusive: u32,
+    /// Nothing may be sent now.
+    is_gated: bool,
+    is_committing: bool,
+    /// Everything is to be sent and committed, though nobody waits.
+    is_pressed: bool,
+    jobs: u32,
+    /// How many errors there were, and the last one.
+    errors: u64,
+    last_error: Option<Errno>,
+}
+
+impl Data {
+    /// Where the last held byte ends.
+    pub(crate) fn end(&self) -> Option<u64> {
+        self.state.lock().held.end()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state.lock().held.is_empty()
+    }
+
+    /// Whether there is data that the server was not sent, or has not acknowledged.
+    pub(crate) fn is_unsent(&self) -> bool {
+        let state = self.state.lock();
+        state.held.dirty_bytes() > 0 || state.held.flights() > 0
+    }
+
+    /// How many errors there were so far: whoever opens the file is told of later ones only.
+    pub(crate) fn errors(&self) -> u64 {
+        self.state.lock().errors
+    }
+
+    /// The error that came after those of `seen`, once.
+    pub(crate) fn error_since(&self, seen: &std::sync::atomic::AtomicU64) -> Result<(), Errno> {
+        let state = self.state.lock();
+        if seen.swap(state.errors, Ordering::Relaxed) == state.errors {
+            return Ok(());
+        }
+        Err(state.last_error.unwrap_or(Errno::EIO))
+    }
+}
+
+/// The write-back of a mount.
+#[derive(Debug)]
+pub(crate) struct WriteBack {
+    server: Arc<Server>,
+    nodes: Arc<Nodes>,
+    times: CacheTimes,
+    write_bytes: usize,
+    file_bytes_max: u64,
+    jobs: Mutex<VecDeque<Arc<Node>>>,
+    has_job: Condvar,
+    held_bytes: AtomicUsize,
+    room: Mutex<()>,
+    has_room: Condvar,
+    /// Files with data.
+    holders: Mutex<HashMap<u64, Arc<Node>>>,
+    is_closed: AtomicBool,
+}
+
+impl WriteBack {
+    pub(crate) fn start(
+        server: Arc<Server>,
+        nodes: Arc<Nodes>,
+        times: CacheTimes,
+        write_bytes: u32,
+        file_bytes_max: u64,
+    ) -> io::Result<Arc<Self>> {
+        let write_back = Arc::new(Self {
+            server,
+            nodes,
+            times,
+            write_bytes: write_bytes as usize,
+            file_bytes_max,
+            jobs: Mutex::default(),
+            has_job: Condvar::new(),
+            held_bytes: AtomicUsize::new(0),
+            room: Mutex::default(),
+            has_room: Condvar::new(),
+            holders: Mutex::default(),
+            is_closed: AtomicBool::new(false),
+        });
+        for _ in 0..WORKERS {
+            let this = Arc::clone(&write_back);
+            thread::Builder::new().name("nfs-write".to_owned()).spawn(move || this.run_worker())?;
+        }
+        let this = Arc::clone(&write_back);
+        thread::Builder::new().name("nfs-flush".to_owned()).spawn(move || this.run_clock())?;
+        Ok(write_back)
+    }
+
+    /// Bytes that are not known to be stable on the server.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Takes data that was written; it is sent later.
+    pub(crate) fn write(
+        &self,
+        node: &Arc<Node>,
+        identity: &Identity,
+        offset: u64,
+        data: &[u8],
+        patience: Patience,
+    ) -> Result<(), Errno> {
+        const EFBIG: Errno = Errno(27);
+        let end = offset.checked_add(data.len() as u64).ok_or(EFBIG)?;
+        if end > self.file_bytes_max {
+            return Err(EFBIG);
+        }
+        let since = Instant::now();
+        self.wait_for_room(node, data.len(), patience)?;
+        let mut state = node.data.state.lock();
+        loop {
+            let is_others = !state.held.is_empty()
+                && state.identity.as_ref().is_some_and(|own| own != identity);
+            if state.committers == 0 && state.exclusive == 0 && !is_others {
+                break;
+            }
+            if is_others {
+                // Data of another user is sent under that user's name.
+                drop(state);
+                self.flush(node, patience, Wanted::Stable)?;
+                state = node.data.state.lock();
+                continue;
+            }
+            Self::wait(node, &mut state, patience, since)?;
+        }
+        state.identity = Some(identity.clone());
+        state.since.get_or_insert_with(Instant::now);
+        let before = state.held.bytes();
+        state.held.insert(offset, data, self.write_bytes);
+        self.account(node, before, &state);
+        if state.held.dirty_bytes() >= self.write_bytes {
+            self.enqueue(node, &mut state, 1);
+        }
+        Ok(())
+    }
+
+    /// Held bytes of a range. They outweigh what the server has, if they are taken before it is asked.
+    pub(crate) fn held(node: &Node, offset: u64, size: u64) -> (Vec<Piece>, Option<u64>) {
+        let state = node.data.state.lock();
+        (state.held.pieces(offset, offset.saturating_add(size)), state.held.end())
+    }
+
+    /// Waits until everything that was written is sent, or stable. Errors of writes are told by
+    /// [`Data::error_since`], not here.
+    ///
+    /// # Errors
+    /// When the waiting process is killed.
+    pub(crate) fn flush(
+        &self,
+        node: &Arc<Node>,
+        patience: Patience,
+        wanted: Wanted,
+    ) -> Result<(), Errno> {
+        let since = Instant::now();
+        // Threads of a process that ends look as if they were killed; what they close is flushed
+        // nevertheless, unless the server is gone.
+        let is_exiting = !node.data.is_empty() && process::is_exiting(patience.pid);
+        let patience = if is_exiting { Patience { pid: 0, ..patience } } else { patience };
+        let mut state = node.data.state.lock();
+        state.flushers += 1;
+        state.committers += u32::from(wanted == Wanted::Stable);
+        let outcome = loop {
+            let is_done = match wanted {
+                Wanted::Stable => state.held.is_empty(),
+                Wanted::Sent => state.held.dirty_bytes() == 0 && state.held.flights() == 0,
+            };
+            if is_done {
+                break Ok(());
+            }
+            let runs = (state.held.dirty_bytes() / self.write_bytes.max(1)) as u32 + 1;
+            self.enqueue(node, &mut state, runs.min(WORKERS_PER_FILE));
+            if let Err(error) = Self::wait(node, &mut state, patience, since) {
+                break Err(error);
+            }
+            if is_exiting
+                && since.elapsed() >= EXITING_WAITS
+                && self.server.link.is_silent_for(EXITING_WAITS)
+            {
+                break Err(Errno::EINTR);
+            }
+        };
+        // What is not waited for any more is written nevertheless.
+        state.is_pressed |= outcome.is_err();
+        state.flushers -= 1;
+        state.committers -= u32::from(wanted == Wanted::Stable);
+        drop(state);
+        node.data.changed.notify_all();
+        outcome
+    }
+
+    /// Has everything sent and committed without waiting for it.
+    pub(crate) fn press(&self, node: &Arc<Node>) {
+        let mut state = node.data.state.lock();
+        if !state.held.is_empty() {
+            state.is_pressed = true;
+            self.enqueue(node, &mut state, 1);
+        }
+    }
+
+    /// Changes attributes after everything that was written is sent, while nothing is. With a size,
+    /// data beyond it is forgotten once the server has the size.
+    pub(crate) fn change<T>(
+        &self,
+        node: &Arc<Node>,
+        patience: Patience,
+        size: Option<u64>,
+        change: impl FnOnce() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let since = Instant::now();
+        node.data.state.lock().exclusive += 1;
+        let quiet = loop {
+            if let Err(error) = self.flush(node, patience, Wanted::Sent) {
+                break Err(error);
+            }
+            let mut state = node.data.state.lock();
+            // A commit that ends now may make data dirty again.
+            let is_quiet = state.held.dirty_bytes() == 0 && state.held.flights() == 0;
+            if is_quiet && !state.is_committing && !state.is_gated {
+                state.is_gated = true;
+                break Ok(());
+            }
+            if let Err(error) = Self::wait(node, &mut state, patience, since) {
+                break Err(error);
+            }
+        };
+        let outcome = quiet.and_then(|()| {
+            let outcome = change();
+            let mut state = node.data.state.lock();
+            state.is_gated = false;
+            if let (Ok(_), Some(size)) = (&outcome, size) {
+                let before = state.held.bytes();
+                state.held.truncate(size);
+                self.account(node, before, &state);
+            }
+            outcome
+        });
+        let mut state = node.data.state.lock();
+        state.exclusive -= 1;
+        if state.flushers > 0 || state.is_pressed {
+            self.enqueue(node, &mut state, 1);
+        }
+        drop(state);
+        node.data.changed.notify_all();
+        outcome
+    }
+
+    /// Writes everything back; for the end of a mount. Returns how many bytes are left after this time.
+    pub(crate) fn finish(&self, time: Duration) -> usize {
+        let since = Instant::now();
+        while since.elapsed() < time {
+            let holders: Vec<_> = self.holders.lock().values().cloned().collect();
+            if holders.is_empty() {
+                return 0;
+            }
+            for node in &holders {
+                self.press(node);
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        self.held_bytes()
+    }
+
+    /// Ends the threads.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        self.has_job.notify_all();
+    }
+
+    fn wait(
+        node: &Node,
+        state: &mut MutexGuard<'_, DataState>,
+        patience: Patience,
+        since: Instant,
+    ) -> Result<(), Errno> {
+        let has_timed_out = node.data.changed.wait_for(state, patience.nap()).timed_out();
+        match patience.end(since) {
+            Some(error) if has_timed_out => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits while too much is held.
+    fn wait_for_room(
+        &self,
+        node: &Arc<Node>,
+        bytes: usize,
+        patience: Patience,
+    ) -> Result<(), Errno> {
+        let since = Instant::now();
+        while self.held_bytes() + bytes > HELD_BYTES_MAX {
+            self.press(node);
+            // Which file has most is not worth knowing: all have to go.
+            let holders: Vec<_> = self.holders.lock().values().take(WORKERS).cloned().collect();
+            for node in &holders {
+                self.press(node);
+            }
+            let mut room = self.room.lock();
+            let has_timed_out = self.has_room.wait_for(&mut room, patience.nap()).timed_out();
+            drop(room);
+            if has_timed_out && let Some(error) = patience.end(since) {
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes how much is held after a change.
+    fn account(&self, node: &Arc<Node>, before: usize, state: &DataState) {
+        let after = state.held.bytes();
+        if after >= before {
+            self.held_bytes.fetch_add(after - before, Ordering::Relaxed);
+        } else {
+            self.held_bytes.fetch_sub(before - after, Ordering::Relaxed);
+            self.has_room.notify_all();
+        }
+        if state.held.is_empty() {
+            self.holders.lock().remove(&node.number);
+        } else if before == 0 {
+            self.holders.lock().insert(node.number, Arc::clone(node));
+        }
+    }
+
+    fn enqueue(&self, node: &Arc<Node>, state: &mut DataState, workers: u32) {
+        let wanted = workers.min(WORKERS_PER_FILE).saturating_sub(state.jobs);
+        if wanted == 0 {
+            return;
+        }
+        state.jobs += wanted;
+        self.jobs.lock().extend((0..wanted).map(|_| Arc::clone(node)));
+        for _ in 0..wanted {
+            self.has_job.notify_one();
+        }
+    }
+}
+
+/// How far data is to get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// The server has it.
+    Sent,
+    /// The server has it on stable storage.
+    Stable,
+}

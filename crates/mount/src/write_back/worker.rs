@@ -1,0 +1,177 @@
+//! The threads that send and commit.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use steadfast_client::{Identity, StableHow, Write};
+
+use super::{DataState, SENT_AFTER, WriteBack};
+use crate::errors::Errno;
+use crate::held::Run;
+use crate::node::Node;
+use crate::transport::Patience;
+
+/// How often old data is looked for.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What is to be done next for a file.
+enum Step {
+    Send { run: Run, stable: StableHow },
+    Commit { mark: u64 },
+}
+
+impl DataState {
+    fn next_step(&mut self, write_bytes: usize) -> Option<Step> {
+        if self.is_gated {
+            return None;
+        }
+        let wants_all = self.flushers > 0 || self.is_pressed;
+        if (wants_all || self.held.dirty_bytes() >= write_bytes)
+            && let Some(run) = self.held.depart(write_bytes)
+        {
+            // A short file needs no COMMIT.
+            let is_only = self.held.dirty_bytes() == 0
+                && self.held.flights() == 1
+                && !self.held.has_unstable()
+                && (self.committers > 0 || self.is_pressed);
+            let stable = if is_only { StableHow::FileSync } else { StableHow::Unstable };
+            return Some(Step::Send { run, stable });
+        }
+        let wants_commit = self.committers > 0 || self.is_pressed;
+        let is_all_sent = self.held.dirty_bytes() == 0 && self.held.flights() == 0;
+        if wants_commit && is_all_sent && !self.is_committing && self.held.has_unstable() {
+            self.is_committing = true;
+            return Some(Step::Commit { mark: self.held.mark() });
+        }
+        None
+    }
+}
+
+impl WriteBack {
+    pub(super) fn run_worker(&self) {
+        loop {
+            let node = {
+                let mut jobs = self.jobs.lock();
+                loop {
+                    if let Some(node) = jobs.pop_front() {
+                        break node;
+                    }
+                    if self.is_closed.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    self.has_job.wait(&mut jobs);
+                }
+            };
+            self.work(&node);
+        }
+    }
+
+    fn work(&self, node: &Arc<Node>) {
+        loop {
+            let mut state = node.data.state.lock();
+            let Some(step) = state.next_step(self.write_bytes) else {
+                // Under the lock, so that whoever adds work from now on sees that no job is left.
+                state.jobs = state.jobs.saturating_sub(1);
+                break;
+            };
+            let identity = state.identity.clone().unwrap_or(Identity::None);
+            drop(state);
+            match step {
+                Step::Send { run, stable } => self.send(node, &identity, &run, stable),
+                Step::Commit { mark } => self.commit(node, &identity, mark),
+            }
+            node.data.changed.notify_all();
+        }
+        if node.data.is_empty() {
+            self.nodes.release(node.number);
+        }
+    }
+
+    fn send(&self, node: &Arc<Node>, identity: &Identity, run: &Run, stable: StableHow) {
+        let begun = node.begin_change();
+        let outcome = self.server.call(identity, Patience::default(), |nfs| {
+            nfs.write(&node.handle, run.offset, run.bytes(), stable)
+        });
+        let wcc = outcome.as_ref().ok().map(|written| &written.wcc);
+        node.end_change(begun, wcc, &self.times);
+        let mut state = node.data.state.lock();
+        let before = state.held.bytes();
+        match outcome {
+            Ok(Write { count: 0, .. }) => fail(node, &mut state, run, Errno::EIO),
+            Ok(written) => {
+                let unstable =
+                    (written.committed == StableHow::Unstable).then_some(written.verifier);
+                state.held.acknowledge(run, u64::from(written.count), unstable);
+            }
+            Err(error) => fail(node, &mut state, run, error.into()),
+        }
+        self.settle(node, &mut state, before);
+    }
+
+    fn commit(&self, node: &Arc<Node>, identity: &Identity, mark: u64) {
+        let begun = node.begin_change();
+        let outcome =
+            self.server.call(identity, Patience::default(), |nfs| nfs.commit(&node.handle, 0, 0));
+        node.end_change(begun, outcome.as_ref().ok().map(|commit| &commit.wcc), &self.times);
+        let mut state = node.data.state.lock();
+        let before = state.held.bytes();
+        state.is_committing = false;
+        match outcome {
+            Ok(commit) => {
+                if state.held.committed(mark, commit.verifier) {
+                    tracing::info!(file = node.number, "the server was restarted: writing again");
+                }
+            }
+            Err(error) => {
+                let errno = Errno::from(&error);
+                tracing::warn!(file = node.number, %error, "data could not be committed, and is given up");
+                state.held.give_up_unstable(mark);
+                state.errors += 1;
+                state.last_error = Some(errno);
+            }
+        }
+        self.settle(node, &mut state, before);
+    }
+
+    fn settle(&self, node: &Arc<Node>, state: &mut DataState, before: usize) {
+        if state.held.is_empty() {
+            state.is_pressed = false;
+            state.since = None;
+        }
+        self.account(node, before, state);
+    }
+
+    /// Sends what is old.
+    pub(super) fn run_clock(&self) {
+        while !self.is_closed.load(Ordering::Relaxed) {
+            thread::sleep(TICK);
+            let holders: Vec<_> = self.holders.lock().values().cloned().collect();
+            for node in holders {
+                let mut state = node.data.state.lock();
+                if state.since.is_some_and(|since| since.elapsed() >= SENT_AFTER) {
+                    state.is_pressed = true;
+                    self.enqueue(&node, &mut state, 1);
+                }
+            }
+        }
+    }
+}
+
+/// Data of a file could not be written.
+fn fail(node: &Node, state: &mut DataState, run: &Run, errno: Errno) {
+    let (offset, bytes) = (run.offset, run.bytes().len());
+    tracing::warn!(
+        file = node.number,
+        offset,
+        bytes,
+        errno = errno.0,
+        "data could not be written, and is given up"
+    );
+    state.held.give_up(run);
+    state.errors += 1;
+    state.last_error = Some(errno);
+    // What the kernel has in its pages is not what the server has.
+    node.expire();
+}
