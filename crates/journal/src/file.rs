@@ -1,5 +1,5 @@
 //! The journal in a directory: `ring`, `lock`, `manifest`. All I/O but that on a
-//! [`Medium`](steadfast_intent_log::Medium) is here.
+//! [`Medium`] is here.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
