@@ -12,6 +12,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Place, Running, steadfast, utf8};
@@ -23,7 +24,12 @@ use rustix::process::{Pid, Signal};
 /// machine.
 const PROMPT: Duration = Duration::from_secs(3);
 
-fn can_mount() -> bool {
+/// Held by the test that runs.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// One test at a time, if any can run. Whatever this process starts has its open files until exec closes
+/// them, on each test's mount; and so waits for each test's server, of which some are stopped.
+fn turn() -> Option<MutexGuard<'static, ()>> {
     let can = rustix::process::geteuid().is_root()
         && OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
     let must = std::env::var_os("CI").is_some_and(|ci| ci == "true");
@@ -31,7 +37,7 @@ fn can_mount() -> bool {
     if !can {
         println!("skipped: needs root and /dev/fuse");
     }
-    can
+    can.then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// A mount; unmounted when dropped, whatever happened.
@@ -200,9 +206,7 @@ fn operate(at: &Path, seed: u64) -> String {
 
 #[test]
 fn random_operations_are_those_of_an_ordinary_directory() {
-    if !can_mount() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let place = Place::new();
     let server = serve(&place, 0);
     for (name, options) in [("small", "wsize=4096,rsize=4096,nconnect=3"), ("large", "actimeo=3")] {
@@ -235,9 +239,7 @@ fn random_operations_are_those_of_an_ordinary_directory() {
 
 #[test]
 fn git_works_on_a_mount() {
-    if !can_mount() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let place = Place::new();
     let server = serve(&place, 0);
     let mount = Mount::new(&place, &server, "mount", "");
@@ -266,9 +268,7 @@ fn git_works_on_a_mount() {
 
 #[test]
 fn open_files_outlive_their_names() {
-    if !can_mount() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let place = Place::new();
     let server = serve(&place, 0);
     let mount = Mount::new(&place, &server, "mount", "");
@@ -305,9 +305,7 @@ fn open_files_outlive_their_names() {
 
 #[test]
 fn two_mounts_see_what_the_other_has_closed() {
-    if !can_mount() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let place = Place::new();
     let server = serve(&place, 0);
     let (one, two) =
@@ -329,9 +327,7 @@ fn two_mounts_see_what_the_other_has_closed() {
 
 #[test]
 fn a_large_directory_is_listed_once() {
-    if !can_mount() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let place = Place::new();
     let server = serve(&place, 0);
     let mount = Mount::new(&place, &server, "mount", "");
@@ -353,9 +349,7 @@ fn a_large_directory_is_listed_once() {
 
 #[test]
 fn a_server_that_is_gone_blocks_neither_df_nor_umount_nor_kill() {
-    if !can_mount() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let place = Place::new();
     let server = serve(&place, 0);
     let mount = Mount::new(&place, &server, "mount", "hard,actimeo=0");
@@ -386,9 +380,7 @@ fn a_server_that_is_gone_blocks_neither_df_nor_umount_nor_kill() {
 
 #[test]
 fn a_soft_mount_gives_up() {
-    if !can_mount() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let place = Place::new();
     let server = serve(&place, 0);
     let mount = Mount::new(&place, &server, "mount", "soft,timeo=5,retrans=2,actimeo=0");
@@ -411,9 +403,7 @@ fn a_soft_mount_gives_up() {
 
 #[test]
 fn locks_are_local_or_refused() {
-    if !can_mount() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let place = Place::new();
     let server = serve(&place, 0);
     let local = Mount::new(&place, &server, "local", "");
@@ -434,9 +424,7 @@ fn locks_are_local_or_refused() {
 
 #[test]
 fn rights_are_the_servers() {
-    if !can_mount() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let place = Place::new();
     let server = serve(&place, 0);
     let mount = Mount::new(&place, &server, "mount", "");
@@ -457,14 +445,25 @@ fn rights_are_the_servers() {
     assert!(!cat("shut/secret", "1234"), "a directory that is shut");
     assert!(!cat("team", "1234"));
     assert!(cat("team", "1234,7777"), "a supplementary group counts");
+    // The kernel asks by itself whether a program may be executed by anybody at all.
+    let program = mount.path("program");
+    fs::write(&program, fs::read("/bin/true").unwrap()).unwrap();
+    std::os::unix::fs::chown(&program, None, Some(7777)).unwrap();
+    let executes = |mode: u32, groups: &str| {
+        fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "1234", "--regid", "1234", "--groups", groups]);
+        command.arg(&program).output().unwrap().status.success()
+    };
+    assert!(!executes(0o754, "1234"), "read, but not executed");
+    assert!(executes(0o754, "1234,7777"));
+    assert!(executes(0o711, "1234"), "executed, but not read");
     mount.unmount();
 }
 
 #[test]
 fn in_the_background_errors_are_told_first() {
-    if !can_mount() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let place = Place::new();
     let server = serve(&place, 0);
     let at = place.directory.path().join("at");
@@ -494,9 +493,7 @@ fn in_the_background_errors_are_told_first() {
 
 #[test]
 fn a_signal_unmounts() {
-    if !can_mount() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let place = Place::new();
     let server = serve(&place, 0);
     let mut mount = Mount::new(&place, &server, "mount", "");

@@ -99,9 +99,13 @@ impl Volume {
         if flags & O_TRUNC != 0 {
             wanted |= write;
         }
-        let granted = self.ask_rights(asker, &node, wanted | access::EXECUTE)?;
-        let may_execute = flags & FMODE_EXEC != 0 && granted & access::EXECUTE != 0;
-        if granted & wanted != wanted && !may_execute {
+        // To be executed it need not be readable, as with the kernel's client; and must be executable for
+        // whoever asks: the kernel by itself asks only whether it is for anybody.
+        if flags & FMODE_EXEC != 0 {
+            wanted = access::EXECUTE;
+        }
+        let granted = self.ask_rights(asker, &node, wanted)?;
+        if granted & wanted != wanted {
             return Err(Errno::EACCES);
         }
         Ok(self.register(&node, &asker.identity, flags))
