@@ -347,6 +347,21 @@ fn a_large_directory_is_listed_once() {
     mount.unmount();
 }
 
+/// Stops all of a server's threads: the signal itself does not wait until they have.
+fn stop(server: &Running) {
+    server.signal(Signal::STOP);
+    let tasks = format!("/proc/{}/task", server.id());
+    let begun = Instant::now();
+    let is_stopped = |task: fs::DirEntry| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+    };
+    while !fs::read_dir(&tasks).unwrap().flatten().all(is_stopped) {
+        assert!(begun.elapsed() < PATIENCE, "the server does not stop");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn a_server_that_is_gone_blocks_neither_df_nor_umount_nor_kill() {
     let Some(_turn) = turn() else { return };
@@ -355,7 +370,7 @@ fn a_server_that_is_gone_blocks_neither_df_nor_umount_nor_kill() {
     let mount = Mount::new(&place, &server, "mount", "hard,actimeo=0");
     fs::write(mount.path("file"), b"content").unwrap();
     let known = rustix::fs::statvfs(&mount.at).unwrap();
-    server.signal(Signal::STOP);
+    stop(&server);
     // A reader that waits for the server, and is killed.
     let mut reader =
         Command::new("cat").arg(mount.path("file")).stdout(Stdio::null()).spawn().unwrap();
@@ -385,7 +400,7 @@ fn a_soft_mount_gives_up() {
     let server = serve(&place, 0);
     let mount = Mount::new(&place, &server, "mount", "soft,timeo=5,retrans=2,actimeo=0");
     let file = File::create(mount.path("file")).unwrap();
-    server.signal(Signal::STOP);
+    stop(&server);
     let begun = Instant::now();
     let error = fs::read(mount.path("other")).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(5), "{error}");
