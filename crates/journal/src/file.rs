@@ -188,7 +188,7 @@ impl Place {
                 .mode(0o700)
                 .create(directory)
                 .map_err(io_error(directory))?;
-        } else if !ring_path(directory).exists() {
+        } else if !has_ring(directory)? {
             return Err(OpenError::Missing(directory.to_owned()));
         }
         let lock = lock(directory)?;
@@ -222,6 +222,17 @@ pub(crate) fn ring_path(directory: &Path) -> PathBuf {
     directory.join(RING)
 }
 
+/// Whether there is a ring. One that cannot be looked at, or is a link to a disk that is not there, is one:
+/// no other is made in its place.
+fn has_ring(directory: &Path) -> Result<bool, OpenError> {
+    let path = ring_path(directory);
+    match std::fs::symlink_metadata(&path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(io_error(&path)(error)),
+    }
+}
+
 impl Journal {
     /// Opens the journal in a directory, and makes both if they are not there. Nobody else can open
     /// it while this one is open.
@@ -231,11 +242,13 @@ impl Journal {
     /// written.
     pub fn open(directory: &Path, options: &Options) -> Result<(Self, Recovered), OpenError> {
         let place = Place::open(directory, true, options.manifest_interval)?;
-        let path = ring_path(directory);
-        if !path.exists() {
-            make(&path, options)?;
+        let is_new = !has_ring(directory)?;
+        if is_new {
+            make(&ring_path(directory), options)?;
         }
-        Self::in_place(place, directory, options)
+        let (journal, mut recovered) = Self::in_place(place, directory, options)?;
+        recovered.is_new = is_new;
+        Ok((journal, recovered))
     }
 
     pub(crate) fn in_place(

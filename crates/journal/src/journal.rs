@@ -233,8 +233,9 @@ impl Journal {
     ///
     /// # Errors
     /// [`AppendError::Full`]: nothing was appended, and nothing is dropped; wait with
-    /// [`Journal::wait_for_room`] or send synchronously. [`AppendError::Failed`]: from now on
-    /// everything has to be sent synchronously.
+    /// [`Journal::wait_for_room`]. What is sent around the journal while it has older changes of the
+    /// same object is undone by a replay. [`AppendError::Failed`]: from now on everything has to be
+    /// sent synchronously, after what is pending.
     pub fn append(&self, record: &Record<'_>) -> Result<Sequence, AppendError> {
         let kind = record.kind();
         let (frame, flags, _) = record.encode(HEADER_BYTES, self.compress)?;
@@ -387,6 +388,8 @@ impl Journal {
 
     /// What the journal is doing.
     pub fn status(&self) -> Status {
+        // Whoever writes the manifest holds it when it asks for the state.
+        let manifest_error = self.place.as_ref().and_then(Place::manifest_error);
         let state = self.state.lock();
         let mut statistics = state.statistics;
         statistics.superseded_bytes = state.index.superseded_bytes;
@@ -398,7 +401,7 @@ impl Journal {
             pending_objects: state.index.files() as u64,
             last: state.issued,
             stable: state.stable,
-            manifest_error: self.place.as_ref().and_then(Place::manifest_error),
+            manifest_error,
             statistics,
         }
     }

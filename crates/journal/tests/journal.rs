@@ -159,7 +159,7 @@ fn in_directory() -> (tempfile::TempDir, Options) {
 fn one_process_has_a_journal_and_others_look() {
     let (directory, options) = in_directory();
     let (journal, recovered) = Journal::open(directory.path(), &options).unwrap();
-    assert!(!recovered.is_new || recovered.was_clean);
+    assert!(recovered.is_new);
     let sequence = journal.append(&write(b"f", 0, b"data")).unwrap();
     journal.sync(sequence).unwrap();
     let refused = Journal::open(directory.path(), &options).unwrap_err();
@@ -219,4 +219,51 @@ fn what_is_discarded_is_gone_and_the_rest_stays() {
     assert!(rest.iter().all(|one| *one.path == *b"b") && !rest.is_empty());
     assert_eq!(care::discard(directory.path(), None).unwrap().len(), rest.len());
     assert_eq!(care::look(directory.path()).unwrap().pending.len(), 0);
+}
+
+/// An empty ring in the place of one whose disk is not there would hide what is pending.
+#[test]
+fn a_ring_that_cannot_be_seen_is_not_replaced() {
+    let (directory, options) = in_directory();
+    let at = directory.path();
+    for is_new in [true, false] {
+        let (journal, recovered) = Journal::open(at, &options).unwrap();
+        assert_eq!(recovered.is_new, is_new);
+        journal.close().unwrap();
+    }
+    let ring = at.join("ring");
+    std::fs::remove_file(&ring).unwrap();
+    std::os::unix::fs::symlink(at.join("of a disk that is not there"), &ring).unwrap();
+    assert!(Journal::open(at, &options).is_err());
+    assert!(ring.is_symlink());
+}
+
+/// Whoever prints the status waits for nobody who waits for it.
+#[test]
+fn the_status_is_told_while_the_manifest_is_written() {
+    let (directory, options) = in_directory();
+    let options = Options { manifest_interval: Duration::ZERO, ..options };
+    let (journal, _) = Journal::open(directory.path(), &options).unwrap();
+    let journal = std::sync::Arc::new(journal);
+    let (tell, told) = std::sync::mpsc::channel();
+    for is_status in [true, false] {
+        let (journal, tell) = (std::sync::Arc::clone(&journal), tell.clone());
+        std::thread::spawn(move || {
+            for round in 0..2000 {
+                if is_status {
+                    journal.status();
+                } else {
+                    if round % 20 == 0 {
+                        let sequence = journal.append(&write(b"f", 0, b"x")).unwrap();
+                        journal.stable([sequence]);
+                    }
+                    journal.maintain().unwrap();
+                }
+            }
+            let _ = tell.send(());
+        });
+    }
+    for _ in 0..2 {
+        told.recv_timeout(Duration::from_secs(120)).expect("neither waits for the other");
+    }
 }
