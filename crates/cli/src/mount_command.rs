@@ -1,7 +1,7 @@
 //! `steadfast mount`, and the same as a helper of mount(8) (`mount.steadfast`).
 //!
 //! In the background is a second process, which tells the first one when the mount stands. Exit status
-//! as mount(8) has it: 0 mounted, 1 wrong usage, 32 failed.
+//! as mount(8) has it: 0 mounted, 1 a wrong option, 2 a wrong command line, 32 failed.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
@@ -27,7 +27,7 @@ const READY: &str = "ready";
 const USAGE: u8 = 1;
 const FAILED: u8 = 32;
 
-/// Exit status: 0 mounted, 1 wrong usage, 32 failed.
+/// Exit status: 0 mounted, 1 a wrong option, 2 a wrong command line, 32 failed.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct MountArguments {
     /// What to mount: the server, a colon, and the path of a share or below one.
