@@ -249,11 +249,11 @@ fn the_status_is_told_while_the_manifest_is_written() {
     for is_status in [true, false] {
         let (journal, tell) = (std::sync::Arc::clone(&journal), tell.clone());
         std::thread::spawn(move || {
-            for round in 0..2000 {
+            for round in 0..200_000 {
                 if is_status {
                     journal.status();
                 } else {
-                    if round % 20 == 0 {
+                    if round % 2000 == 0 {
                         let sequence = journal.append(&write(b"f", 0, b"x")).unwrap();
                         journal.stable([sequence]);
                     }
@@ -264,6 +264,6 @@ fn the_status_is_told_while_the_manifest_is_written() {
         });
     }
     for _ in 0..2 {
-        told.recv_timeout(Duration::from_secs(120)).expect("neither waits for the other");
+        told.recv_timeout(Duration::from_secs(60)).expect("neither waits for the other");
     }
 }
