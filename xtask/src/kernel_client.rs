@@ -240,7 +240,7 @@ fn build(root: &Path, arguments: &[&str], name: &str) -> Result<PathBuf> {
     if !status.success() {
         bail!("cargo build {} failed", arguments.join(" "));
     }
-    let profile = if arguments.contains(&"--release") { "release" } else { "debug" };
+    let profile = if arguments.contains(&"checks") { "checks" } else { "debug" };
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     Ok(target.join(profile).join(name))
@@ -289,7 +289,7 @@ impl<'a> Suite<'a> {
         let namespace = Namespace::create(janitor)?;
         let binary = match options.server {
             server::Kind::Steadfast => {
-                build(root, &["--release", "--package", "steadfast"], "steadfast")?
+                build(root, &["--profile", "checks", "--package", "steadfast"], "steadfast")?
             }
             server::Kind::Ganesha => PathBuf::from("ganesha.nfsd"),
         };

@@ -1,7 +1,7 @@
 //! The power-cut rig: `cargo xtask powercut [--fs NAME] [--points N] [--seed N] …`, and whether it
 //! finds what is broken on purpose: `cargo xtask powercut --mutations`.
 //!
-//! Builds the release binary and the rig, installs what it needs, and starts it in namespaces of its
+//! Builds the server and the rig, installs what it needs, and starts it in namespaces of its
 //! own (network, mounts, processes): whatever ends the run takes mounts, loop devices and servers
 //! with it. The rig itself is `tests/powercut`; `docs/powercut.md` tells about it.
 
@@ -49,10 +49,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
     // One after the other: together they would be built with each other's features.
     for package in ["steadfast", "steadfast-powercut"] {
-        tidy::cargo(&["build", "--release", "-p", package])?;
+        tidy::cargo(&["build", "--profile", "checks", "-p", package])?;
     }
     let target = target_directory()?;
-    let mut command = rig(&target.join("release"));
+    let mut command = rig(&target.join("checks"));
     if !arguments.iter().any(|word| word == "--keep") {
         command.arg("--keep").arg(target.join("powercut"));
     }

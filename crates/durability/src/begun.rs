@@ -30,6 +30,7 @@ use steadfast_intent_log::begun::{
 use steadfast_intent_log::{FileSystemEntry, Identity};
 use steadfast_recovery::outcome_of;
 use steadfast_recovery::{BegunCall, BegunCalls, BegunMark, FileSystemIdentity, Recoverable};
+use steadfast_sys::durable_file;
 use steadfast_sys::process::{boot_id, random_bytes};
 use steadfast_vfs::Time;
 
@@ -198,10 +199,7 @@ pub fn forget_begun(directory: &Path) -> io::Result<()> {
 
 fn remove(place: &Path) -> io::Result<()> {
     for lane in 0..LANES {
-        match std::fs::remove_file(place.join(lane.to_string())) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        durable_file::remove(&place.join(lane.to_string()))?;
     }
     // Something else may be in it.
     let _ = std::fs::remove_dir(place);

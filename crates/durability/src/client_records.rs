@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 use steadfast_engine::{ClientRecords, RecordKeeper};
-use steadfast_sys::durable_file;
+use steadfast_sys::{durable_file, identity};
 
 const NAME: &str = "nfs4.clients";
 /// A file is not replaced before it has so many bytes.
@@ -46,7 +46,7 @@ impl Written {
     fn replace(path: &Path, records: &ClientRecords) -> io::Result<Self> {
         let bytes = records.file();
         durable_file::replace(path, &bytes)?;
-        let file = OpenOptions::new().write(true).open(path)?;
+        let file = identity::as_server(|| OpenOptions::new().write(true).open(path))??;
         let bytes = bytes.len() as u64;
         Ok(Self { file, bytes, replaced_bytes: bytes, frames: 1 })
     }

@@ -141,10 +141,7 @@ impl ObservedFile {
 
     /// Replay is done.
     pub(super) fn remove(&self) -> io::Result<()> {
-        match std::fs::remove_file(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        durable_file::remove(&self.path)
     }
 }
 

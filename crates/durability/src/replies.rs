@@ -28,7 +28,7 @@ use steadfast_engine::{call_of, kept_as};
 use steadfast_intent_log::NO_FILE_SYSTEM;
 use steadfast_intent_log::replies::{Segment, SegmentError, write_entry, write_segment_head};
 use steadfast_recovery::{Action, Change};
-use steadfast_sys::durable_file;
+use steadfast_sys::{durable_file, identity};
 
 use super::keeper::{IntentLogKeeper, IntentLogOptions, Phase};
 
@@ -306,7 +306,8 @@ impl ReplyStore {
         segments.next_sequence = sequence.saturating_add(1);
         let path = self.directory.join(format!("{sequence:020}.{SUFFIX}"));
         let mut options = File::options();
-        let mut file = options.append(true).create_new(true).mode(0o600).open(&path)?;
+        options.append(true).create_new(true).mode(0o600);
+        let mut file = identity::as_server(|| options.open(&path))??;
         let mut head = Vec::new();
         write_segment_head(&mut head, sequence);
         file.write_all(&head)?;
@@ -330,10 +331,7 @@ impl ReplyStore {
             if !is_old && !is_much {
                 break;
             }
-            match std::fs::remove_file(&oldest.path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            durable_file::remove(&oldest.path)?;
             segments.bytes -= oldest.bytes;
             segments.files.pop_front();
         }

@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 use steadfast_engine::{StateImage, StateKeeper};
 use steadfast_sys::process::{BOOT_ID_BYTES, boot_id};
+use steadfast_sys::{durable_file, identity};
 
 use super::outliving::{is_own, make_place, places};
 
@@ -119,7 +120,7 @@ impl Written {
     fn create(path: &Path, head: &[u8]) -> io::Result<Self> {
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(true).mode(0o600);
-        let file = options.open(path)?;
+        let file = identity::as_server(|| options.open(path))??;
         file.write_all_at(head, 0)?;
         Ok(Self { file, bytes: head.len() as u64 })
     }
@@ -199,7 +200,7 @@ impl StateImageFile {
         );
         *next = None;
         *resting = RETRY_SECONDS;
-        let _ = std::fs::remove_file(self.next_path());
+        let _ = durable_file::remove(&self.next_path());
     }
 
     /// Nothing is kept until it is tried again. What was kept is out of date, and must not be found.
@@ -241,7 +242,7 @@ impl StateImageFile {
         let mut writing = self.writing.lock();
         self.append(&mut writing, take);
         if let Some(next) = writing.next.take() {
-            std::fs::rename(self.next_path(), self.path())?;
+            identity::as_server(|| std::fs::rename(self.next_path(), self.path()))??;
             writing.renewed_bytes = next.bytes;
             writing.kept = Some(next);
             writing.resting = 0;
@@ -279,13 +280,7 @@ impl StateKeeper for StateImageFile {
 }
 
 fn remove(place: &Path) -> io::Result<()> {
-    for name in [NAME, "next"] {
-        match std::fs::remove_file(place.join(name)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(())
+    [NAME, "next"].iter().try_for_each(|name| durable_file::remove(&place.join(name)))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use steadfast_intent_log::Identity;
 use steadfast_recovery::{AttributesUnderWay, FileSystemIdentity};
+use steadfast_sys::durable_file;
 use steadfast_sys::process::{BOOT_ID_BYTES, boot_id};
 
 const FILE_NAME: &str = "attributes-under-way";
@@ -73,10 +74,7 @@ fn read_slot(slot: usize, bytes: &[u8], boot: &[u8; BOOT_ID_BYTES]) -> Option<Fo
 /// # Errors
 /// The state directory's.
 pub fn forget_under_way(directory: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path(directory)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    durable_file::remove(&path(directory))
 }
 
 /// Notes that a file was found cut, should what comes now be killed too.

@@ -94,10 +94,10 @@ pub(crate) fn note(directory: &Path, uuid: &[u8; 16], open: impl AsFd) {
         durable_file::replace(&path, text.as_bytes()).is_ok()
     });
     if !noted {
-        let _ = std::fs::remove_file(path);
+        let _ = durable_file::remove(&path);
     }
     // What could be lost by it was written again.
-    let _ = std::fs::remove_file(failed_path(directory, uuid));
+    let _ = durable_file::remove(&failed_path(directory, uuid));
 }
 
 /// Where it is noted that a flush of a file system has failed.

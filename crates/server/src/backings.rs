@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use steadfast_posixfs::{Backing, BackingMount, LookedAt};
 use steadfast_shares::{Share, ShareId};
-use steadfast_sys::durable_file;
+use steadfast_sys::{durable_file, identity};
 
 /// In the state directory.
 const FILE_NAME: &str = "shares.on";
@@ -202,7 +202,7 @@ impl Backings {
     }
 
     fn append(&self) -> io::Result<()> {
-        let mut file = File::options().append(true).open(&self.path)?;
+        let mut file = identity::as_server(|| File::options().append(true).open(&self.path))??;
         file.write_all(self.pending.as_bytes())?;
         file.sync_data()
     }

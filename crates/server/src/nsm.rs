@@ -345,6 +345,26 @@ mod tests {
         }
     }
 
+    /// A thread of the engine still has the identity of the user whose call it did last.
+    #[test]
+    fn a_host_is_recorded_by_whatever_thread() {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: needs root");
+            return;
+        }
+        let place = tempfile::tempdir().expect("a directory");
+        let open = || Nsm::open(place.path(), true).map_err(|error| error.to_string());
+        let nsm = open().expect("opened");
+        let host = host("10.0.0.1", b"one");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                steadfast_sys::identity::assume(1234, 1234, &[]).expect("root's to take");
+                nsm.record(host.clone(), || None).expect("recorded");
+            });
+        });
+        assert_eq!(open().expect("opened").former(), [host]);
+    }
+
     #[test]
     fn those_who_come_at_once_are_all_on_the_disk() {
         let place = tempfile::tempdir().expect("a directory");

@@ -7,17 +7,23 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
+use crate::identity;
+
 /// `O_DSYNC`: when a write returns, its data is stored, and what is needed to read it. (What `rustix`
 /// calls so is `O_SYNC`: the time of the change is stored too, which has ext4 commit its journal for
 /// each write.)
 pub const DATA_SYNC: OFlags = OFlags::from_bits_retain(libc::O_DSYNC as u32);
 
 /// Makes the file at `path`, readable by its owner only, or puts it in the place of the one that
-/// is there. On return it is on disk.
+/// is there. On return it is on disk. The thread may act for a caller: the file is the server's.
 ///
 /// # Errors
 /// When it cannot be written; the one that was there before is then still there.
 pub fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
+    identity::as_server(|| replace_as_server(path, contents))?
+}
+
+fn replace_as_server(path: &Path, contents: &[u8]) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".new");
     let mut file =
@@ -27,6 +33,17 @@ pub fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     drop(file);
     std::fs::rename(&temporary, path)?;
     sync_directory_of(path)
+}
+
+/// Removes the file at `path`, if it is there; not stable yet. The thread may act for a caller.
+///
+/// # Errors
+/// When it is still there.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match identity::as_server(|| std::fs::remove_file(path))? {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Makes a change of the name at `path` stable: that it was made, renamed or removed.
@@ -56,6 +73,32 @@ mod tests {
         let flags = rustix::fs::fcntl_getfl(&file).unwrap().bits() as libc::c_int;
         assert_eq!(flags & libc::O_SYNC, libc::O_DSYNC);
         std::fs::remove_file(path).unwrap();
+    }
+
+    /// A server writes what is its own while it does what a user asks for.
+    #[test]
+    fn a_thread_that_acts_for_a_caller_writes_the_servers_files() {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: needs root");
+            return;
+        }
+        let directory =
+            std::env::temp_dir().join(format!("steadfast-sys-own-{}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        let path = directory.join("file");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                identity::assume(1234, 1234, &[]).unwrap();
+                replace(&path, b"first").unwrap();
+                replace(&path, b"second").unwrap();
+                std::fs::remove_file(&path).unwrap_err();
+                assert_eq!(std::os::unix::fs::MetadataExt::uid(&path.metadata().unwrap()), 0);
+                remove(&path).unwrap();
+                remove(&path).unwrap();
+            });
+        });
+        assert!(!path.exists());
+        std::fs::remove_dir(&directory).unwrap();
     }
 
     #[test]

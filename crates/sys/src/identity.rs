@@ -178,9 +178,40 @@ pub fn assume(uid: u32, gid: u32, groups: &[u32]) -> Result<()> {
 /// # Errors
 /// As [`assume`].
 pub fn assume_server() -> Result<()> {
-    let uid = rustix::process::geteuid().as_raw();
-    let gid = rustix::process::getegid().as_raw();
+    let (uid, gid) = own();
     switch(uid, gid, &[], true)
+}
+
+/// Acts by the server's own identity on what is the server's own, whatever identity this thread has:
+/// that of a caller, which it has again afterwards, or that of the thread that started it.
+///
+/// # Errors
+/// As [`assume`]; then nothing was done. If only the way back fails, the thread's identity is unknown.
+pub fn as_server<T>(act: impl FnOnce() -> T) -> Result<T> {
+    let (uid, gid) = own();
+    let caller = CURRENT.with_borrow(|current| match current {
+        Current::Unknown => None,
+        Current::Known { uid, gid, groups, is_privileged } => {
+            Some((*uid, *gid, groups.clone(), *is_privileged))
+        }
+    });
+    let is_server = match &caller {
+        Some((now, now_gid, ..)) => (*now, *now_gid) == (uid, gid),
+        None => (file_system_uid(u32::MAX), file_system_gid(u32::MAX)) == (uid, gid),
+    };
+    if is_server {
+        return Ok(act());
+    }
+    assume_server()?;
+    let result = act();
+    if let Some((uid, gid, groups, is_privileged)) = caller {
+        switch(uid, gid, &groups, is_privileged)?;
+    }
+    Ok(result)
+}
+
+fn own() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
 fn switch(uid: u32, gid: u32, groups: &[u32], is_privileged: bool) -> Result<()> {
@@ -239,21 +270,25 @@ fn set_groups(groups: &[u32]) -> Result<()> {
 /// The calls that set these tell the former value and never fail: the present one, read back,
 /// is what shows whether the kernel agreed.
 fn set_file_system_uid(uid: u32) -> Result<()> {
-    // SAFETY: the call takes a number and touches no memory.
-    let now = unsafe {
-        libc::syscall(libc::SYS_setfsuid, uid);
-        libc::syscall(libc::SYS_setfsuid, u32::MAX)
-    };
-    if now as u32 == uid { Ok(()) } else { Err(Errno::PERM) }
+    file_system_uid(uid);
+    if file_system_uid(u32::MAX) == uid { Ok(()) } else { Err(Errno::PERM) }
 }
 
 fn set_file_system_gid(gid: u32) -> Result<()> {
+    file_system_gid(gid);
+    if file_system_gid(u32::MAX) == gid { Ok(()) } else { Err(Errno::PERM) }
+}
+
+/// What it was before; `u32::MAX` changes nothing.
+fn file_system_uid(uid: u32) -> u32 {
     // SAFETY: the call takes a number and touches no memory.
-    let now = unsafe {
-        libc::syscall(libc::SYS_setfsgid, gid);
-        libc::syscall(libc::SYS_setfsgid, u32::MAX)
-    };
-    if now as u32 == gid { Ok(()) } else { Err(Errno::PERM) }
+    unsafe { libc::syscall(libc::SYS_setfsuid, uid) as u32 }
+}
+
+/// As [`file_system_uid`].
+fn file_system_gid(gid: u32) -> u32 {
+    // SAFETY: the call takes a number and touches no memory.
+    unsafe { libc::syscall(libc::SYS_setfsgid, gid) as u32 }
 }
 
 #[cfg(test)]
@@ -302,6 +337,36 @@ mod tests {
             std::thread::spawn(|| {
                 assume_server().unwrap();
                 assert!(capabilities().unwrap().0.has(Capability::DAC_OVERRIDE));
+            })
+            .join()
+            .unwrap();
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn the_servers_own_is_done_as_the_server_by_any_thread() {
+        if !is_root() {
+            println!("skipped: needs root");
+            return;
+        }
+        let own = (0, 0, true);
+        fn now() -> (u32, u32, bool) {
+            let has_all = capabilities().unwrap().0.has(Capability::DAC_OVERRIDE);
+            (file_system_uid(u32::MAX), file_system_gid(u32::MAX), has_all)
+        }
+        std::thread::spawn(move || {
+            assert_eq!(as_server(now), Ok(own));
+            assume(1234, 2345, &[7, 8]).unwrap();
+            assert_eq!(as_server(now), Ok(own));
+            assert_eq!(now(), (1234, 2345, false));
+            // The caller's groups are there again too, and known.
+            assert_eq!(rustix::process::getgroups().unwrap().len(), 2);
+            assume(1234, 2345, &[7, 8]).unwrap();
+            std::thread::spawn(move || {
+                assert_eq!(now(), (1234, 2345, false), "as its maker");
+                assert_eq!(as_server(now), Ok(own));
             })
             .join()
             .unwrap();
