@@ -95,6 +95,12 @@ impl Held {
         self.unstable_bytes > 0
     }
 
+    /// Whether a byte of a range is held.
+    pub(crate) fn has_some(&self, from: u64, to: u64) -> bool {
+        let last = self.extents.range(..to.max(from)).next_back();
+        last.is_some_and(|(start, extent)| start + extent.length as u64 > from)
+    }
+
     /// The end of the last held byte.
     pub(crate) fn end(&self) -> Option<u64> {
         self.extents.last_key_value().map(|(offset, extent)| offset + extent.length as u64)

@@ -18,6 +18,7 @@ mod connect;
 mod errors;
 mod fuse;
 mod held;
+mod journaling;
 mod mounting;
 mod node;
 mod options;
@@ -40,9 +41,10 @@ use std::time::Duration;
 use fuser::{Config, Session, SessionACL};
 
 pub use connect::{ConnectError, Connected, Specification, connect};
-pub use options::{CacheTimes, OptionError, Options};
+pub use options::{CacheTimes, JournalSync, OptionError, Options};
 
 use crate::fuse::Adapter;
+use crate::journaling::Journaling;
 use crate::mounting::Place;
 use crate::pool::Pool;
 use crate::volume::Volume;
@@ -63,6 +65,7 @@ pub struct Mounted {
     session: Session<Adapter>,
     place: Place,
     directory: PathBuf,
+    journaling: Option<Arc<Journaling>>,
 }
 
 impl Mounted {
@@ -77,7 +80,8 @@ impl Mounted {
         directory: &Path,
         options: &Options,
     ) -> io::Result<Self> {
-        let (volume, stale) = Volume::new(connected, options.clone())?;
+        let journaling = Self::journal(&connected, source, options)?;
+        let (volume, stale) = Volume::new(connected, options.clone(), journaling.clone())?;
         let volume = Arc::new(volume);
         let (device, place) = mounting::mount(source, directory, options)?;
         let session = Self::session(&volume, device, options);
@@ -88,7 +92,26 @@ impl Mounted {
                 return Err(error);
             }
         };
-        Ok(Self { volume, stale, session, place, directory: directory.to_owned() })
+        let directory = directory.to_owned();
+        Ok(Self { volume, stale, session, place, directory, journaling })
+    }
+
+    /// Opens the journal, if the options name one, and sends what is in it.
+    fn journal(
+        connected: &Connected,
+        source: &str,
+        options: &Options,
+    ) -> io::Result<Option<Arc<Journaling>>> {
+        let what = Specification::parse(source).map_err(io::Error::other)?;
+        let Some((journaling, recovered)) =
+            Journaling::open(&what, options).map_err(io::Error::other)?
+        else {
+            return Ok(None);
+        };
+        let _ = (connected, recovered);
+        let journaling = Arc::new(journaling);
+        journaling.start_care()?;
+        Ok(Some(journaling))
     }
 
     fn session(
@@ -116,7 +139,7 @@ impl Mounted {
     /// # Errors
     /// When the connection to the kernel fails.
     pub fn serve(self) -> io::Result<()> {
-        let Self { volume, stale, session, place: _, directory } = self;
+        let Self { volume, stale, session, place: _, directory, journaling } = self;
         let kernel = session.notifier();
         thread::Builder::new()
             .name("nfs-stale".to_owned())
@@ -138,6 +161,9 @@ impl Mounted {
         volume.close_all();
         volume.write_back().close();
         volume.server().link.close();
+        if let Some(journaling) = journaling {
+            journaling.end();
+        }
         outcome
     }
 }

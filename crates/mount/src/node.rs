@@ -15,6 +15,8 @@ use crate::write_back::Data;
 pub(crate) const ROOT: u64 = 1;
 /// Names that are remembered of a directory. Beyond that they are forgotten and looked up again.
 const NAMES_MAX: usize = 65_536;
+/// A longer path is told without its beginning.
+const PATH_BYTES_MAX: usize = 4000;
 /// Users whose rights on an object are remembered.
 const GRANTS_MAX: usize = 8;
 /// Numbers of our own, where the server's number of a file is another file's already.
@@ -29,6 +31,8 @@ pub(crate) struct Node {
     state: Mutex<State>,
     /// Its data that is not on the server yet.
     pub(crate) data: Data,
+    /// The directory and the name by which it was found last, for people to read.
+    place: Mutex<Option<(u64, Vec<u8>)>>,
 }
 
 #[derive(Debug)]
@@ -85,7 +89,14 @@ impl Node {
             names: HashMap::new(),
         };
         let file_type = attributes.file_type;
-        Self { number, handle, file_type, state: Mutex::new(state), data: Data::default() }
+        Self {
+            number,
+            handle,
+            file_type,
+            state: Mutex::new(state),
+            data: Data::default(),
+            place: Mutex::default(),
+        }
     }
 
     pub(crate) fn is_directory(&self) -> bool {
@@ -364,6 +375,31 @@ impl Nodes {
         let (node, lookups) = table.by_number.get_mut(&number)?;
         *lookups += 1;
         Some(Arc::clone(node))
+    }
+
+    /// Notes by which name something was found.
+    pub(crate) fn place(&self, node: &Node, parent: u64, name: &[u8]) {
+        *node.place.lock() = Some((parent, name.to_vec()));
+    }
+
+    /// The path by which something was found last, below the root of the share; for people, since it may
+    /// be another one by now.
+    pub(crate) fn path(&self, number: u64) -> Vec<u8> {
+        let mut names = Vec::new();
+        let (mut number, mut bytes) = (number, 0);
+        while number != ROOT
+            && let Some(node) = self.by_number(number)
+            && let Some((parent, name)) = node.place.lock().clone()
+        {
+            bytes += name.len() + 1;
+            if bytes > PATH_BYTES_MAX {
+                break;
+            }
+            names.push(name);
+            number = parent;
+        }
+        names.reverse();
+        names.join(&b'/')
     }
 
     /// A number for an entry of a directory whose handle nobody may have.

@@ -1,5 +1,6 @@
 //! Mount options: the words of nfs(5) that this client understands.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The largest `rsize` and `wsize`, in bytes: what a request of FUSE can carry.
@@ -26,6 +27,9 @@ const WITH_VALUE: &[&str] = &[
     "proto=tcp",
     "nfsvers=3",
     "sec=sys",
+    "journal=DIRECTORY",
+    "journal_size=BYTES",
+    "journal_sync=always|fsync|SECONDS",
 ];
 const FLAGS: &[&str] = &[
     "ro",
@@ -47,6 +51,7 @@ const FLAGS: &[&str] = &[
     "exec",
     "noexec",
     "allow_other",
+    "compress",
 ];
 /// What fstab(5), systemd and mount.nfs allow, and what changes nothing here.
 const IGNORED: &[&str] = &[
@@ -112,6 +117,17 @@ impl Default for CacheTimes {
     }
 }
 
+/// When the journal is made stable on this host's disk, beside `fsync`, `close` and synchronous writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalSync {
+    /// Before each write is acknowledged.
+    Always,
+    /// At no other time.
+    Fsync,
+    /// Also after this time.
+    Every(Duration),
+}
+
 /// What a mount is to be like.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -149,6 +165,14 @@ pub struct Options {
     pub no_exec: bool,
     /// Users other than the one who mounts may use the mount. Always so for root.
     pub allow_other: bool,
+    /// The directory of the journal; `None`: there is none.
+    pub journal: Option<PathBuf>,
+    /// The size of a journal that is made, in bytes.
+    pub journal_bytes: u64,
+    /// When the journal is made stable.
+    pub journal_sync: JournalSync,
+    /// Data is compressed in the journal where that makes it smaller.
+    pub compresses: bool,
 }
 
 impl Default for Options {
@@ -171,6 +195,10 @@ impl Default for Options {
             no_dev: false,
             no_exec: false,
             allow_other: false,
+            journal: None,
+            journal_bytes: steadfast_journal::Options::RING_BYTES,
+            journal_sync: JournalSync::Fsync,
+            compresses: false,
         }
     }
 }
@@ -238,6 +266,22 @@ fn transfer(word: &str, value: &str) -> Result<Option<u32>, OptionError> {
     Ok(Some(if bytes >= 4096 { bytes & !4095 } else { bytes & !1023 }))
 }
 
+/// The size of a ring: bytes, or a number with K, M or G.
+fn ring_bytes(word: &str, value: &str) -> Result<u64, OptionError> {
+    let (low, high) = (steadfast_journal::RING_BYTES_MIN, steadfast_journal::RING_BYTES_MAX);
+    let (digits, shift) = match value.as_bytes().last() {
+        Some(b'k' | b'K') => (&value[..value.len() - 1], 10),
+        Some(b'm' | b'M') => (&value[..value.len() - 1], 20),
+        Some(b'g' | b'G') => (&value[..value.len() - 1], 30),
+        _ => (value, 0),
+    };
+    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    let bytes = bytes.filter(|bytes| (low..=high).contains(bytes));
+    bytes.ok_or_else(|| {
+        bad(word, format!("write {low} to {high} bytes, also as a number with K, M or G"))
+    })
+}
+
 impl Options {
     /// Parses the text after `-o`; later words outweigh earlier ones.
     ///
@@ -254,6 +298,13 @@ impl Options {
         let times = &options.cache_times;
         if times.file_min > times.file_max || times.directory_min > times.directory_max {
             return Err(bad(text, "the least cache time is above the most"));
+        }
+        let default = Self::default();
+        let sizes = (options.journal_bytes, options.journal_sync, options.compresses);
+        if options.journal.is_none()
+            && sizes != (default.journal_bytes, default.journal_sync, default.compresses)
+        {
+            return Err(bad(text, "journal_size, journal_sync and compress need journal=DIRECTORY"));
         }
         Ok(options)
     }
@@ -289,6 +340,8 @@ impl Options {
             "exec" => self.no_exec = false,
             "noexec" => self.no_exec = true,
             "allow_other" => self.allow_other = true,
+            "compress" => self.compresses = true,
+            "nocompress" => self.compresses = false,
             "udp" => return Err(unsupported(word, "only proto=tcp is")),
             "nocto" => {
                 return Err(unsupported(word, "files are always checked when they are opened"));
@@ -350,8 +403,24 @@ impl Options {
                 _ => return Err(bad(word, "write local_lock=all or local_lock=none")),
             },
             "lookupcache" if value == "all" => {}
-            "journal" | "journal_size" | "journal_sync" | "compress" => {
-                return Err(unsupported(word, "there is no journal yet"));
+            "journal" => {
+                // The process that stays has another working directory.
+                if !value.starts_with('/') {
+                    return Err(bad(word, "write the directory's whole path, from /"));
+                }
+                self.journal = Some(PathBuf::from(value));
+            }
+            "journal_size" => self.journal_bytes = ring_bytes(word, value)?,
+            "journal_sync" => {
+                self.journal_sync = match value {
+                    "always" => JournalSync::Always,
+                    "fsync" => JournalSync::Fsync,
+                    _ => JournalSync::Every(Duration::from_secs(u64::from(
+                        number(word, value, 1, 3600).map_err(|_| {
+                            bad(word, "write always, fsync, or a number of seconds from 1 to 3600")
+                        })?,
+                    ))),
+                };
             }
             _ if IGNORED_WITH_VALUE.contains(&name) || name.starts_with("x-") => {}
             _ => return Err(unknown(word)),

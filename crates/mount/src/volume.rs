@@ -19,6 +19,7 @@ use steadfast_client::{
 
 use crate::connect::Connected;
 use crate::errors::Errno;
+use crate::journaling::Journaling;
 use crate::node::{Node, Nodes};
 use crate::options::Options;
 use crate::process::{Identities, Who};
@@ -74,6 +75,7 @@ impl Volume {
     pub(crate) fn new(
         connected: Connected,
         options: Options,
+        journaling: Option<Arc<Journaling>>,
     ) -> std::io::Result<(Self, Receiver<u64>)> {
         let times = options.cache_times;
         let nodes = Arc::new(Nodes::new(connected.root, &connected.attributes, times));
@@ -83,6 +85,7 @@ impl Volume {
             times,
             connected.write_bytes,
             connected.file_bytes_max,
+            journaling,
         )?;
         let (stale, receiver) = sync_channel(STALE_MAX);
         let volume = Self {

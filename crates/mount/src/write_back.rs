@@ -1,9 +1,12 @@
 //! All writing of file data: gathered in memory, sent UNSTABLE by several threads, committed by
 //! `fsync` and `close`, written again after the server's restart.
 //!
-//! This is the place for a journal: what [`WriteBack::write`] takes is held in memory alone until
-//! [`WriteBack::flush`] has made it stable on the server. There is no other way for data to the server.
+//! There is no other way for data to the server. With a journal, what [`WriteBack::write`] takes is in
+//! its ring too, in the same order, until the server has it on stable storage. So it is enough for
+//! [`WriteBack::make_safe`] that the ring is stable and the server has the data in memory.
 
+mod records;
+mod stability;
 mod worker;
 
 use std::collections::{HashMap, VecDeque};
@@ -18,11 +21,14 @@ use steadfast_client::Identity;
 
 use crate::errors::Errno;
 use crate::held::{Held, Piece};
+use crate::journaling::{Journaling, NotTaken};
 use crate::node::{Node, Nodes};
 use crate::options::CacheTimes;
 use crate::process;
 use crate::server::Server;
 use crate::transport::Patience;
+use records::Records;
+use stability::Stability;
 
 /// Threads that send. Each has one call in flight.
 const WORKERS: usize = 16;
@@ -41,6 +47,10 @@ pub(crate) struct Data {
     state: Mutex<DataState>,
     /// Something has been sent, refused or committed.
     changed: Condvar,
+    /// Whoever has it appends to the journal, so that its order is that of the held data.
+    order: Mutex<()>,
+    /// The file was removed by this mount.
+    is_removed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -64,6 +74,8 @@ struct DataState {
     /// How many errors there were, and the last one.
     errors: u64,
     last_error: Option<Errno>,
+    /// What the journal has of it.
+    records: Records,
 }
 
 impl Data {
@@ -74,6 +86,11 @@ impl Data {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.state.lock().held.is_empty()
+    }
+
+    /// The last name is gone: data that the server refuses now is missed by nobody.
+    pub(crate) fn note_removed(&self) {
+        self.is_removed.store(true, Ordering::Relaxed);
     }
 
     /// Whether there is data that the server was not sent, or has not acknowledged.
@@ -113,6 +130,8 @@ pub(crate) struct WriteBack {
     /// Files with data.
     holders: Mutex<HashMap<u64, Arc<Node>>>,
     is_closed: AtomicBool,
+    journaling: Option<Arc<Journaling>>,
+    stability: Stability,
 }
 
 impl WriteBack {
@@ -122,6 +141,7 @@ impl WriteBack {
         times: CacheTimes,
         write_bytes: u32,
         file_bytes_max: u64,
+        journaling: Option<Arc<Journaling>>,
     ) -> io::Result<Arc<Self>> {
         let write_back = Arc::new(Self {
             server,
@@ -136,6 +156,8 @@ impl WriteBack {
             has_room: Condvar::new(),
             holders: Mutex::default(),
             is_closed: AtomicBool::new(false),
+            stability: Stability::new(journaling.is_some()),
+            journaling,
         });
         for _ in 0..WORKERS {
             let this = Arc::clone(&write_back);
@@ -167,12 +189,57 @@ impl WriteBack {
         }
         let since = Instant::now();
         self.wait_for_room(node, data.len(), patience)?;
+        let Some(journaling) = self.kept_by() else {
+            let mut state = self.await_turn(node, identity, patience)?;
+            self.take(node, &mut state, identity, offset, data);
+            return Ok(());
+        };
+        let _order = loop {
+            if let Some(order) = node.data.order.try_lock_for(patience.nap()) {
+                break order;
+            }
+            if let Some(error) = patience.end(since) {
+                return Err(error.into());
+            }
+        };
+        drop(self.await_turn(node, identity, patience)?);
+        let sequences = loop {
+            let path = self.nodes.path(node.number);
+            match journaling.append_write(&node.handle, &path, identity, offset, data) {
+                Ok(sequences) => break sequences,
+                Err(NotTaken::Failed) => break Vec::new(),
+                Err(NotTaken::Full) => self.press_all(),
+            }
+            journaling.wait_for_room(data.len(), patience.nap());
+            if let Some(error) = patience.end(since) {
+                return Err(error.into());
+            }
+        };
+        let mut state = node.data.state.lock();
+        self.take(node, &mut state, identity, offset, data);
+        state.records.add(sequences, offset, data.len());
+        Ok(())
+    }
+
+    /// The journal, while it keeps what is written.
+    fn kept_by(&self) -> Option<&Arc<Journaling>> {
+        self.journaling.as_ref().filter(|journaling| journaling.is_kept())
+    }
+
+    /// Waits until data of this user may be added.
+    fn await_turn<'n>(
+        &self,
+        node: &'n Arc<Node>,
+        identity: &Identity,
+        patience: Patience,
+    ) -> Result<MutexGuard<'n, DataState>, Errno> {
+        let since = Instant::now();
         let mut state = node.data.state.lock();
         loop {
             let is_others = !state.held.is_empty()
                 && state.identity.as_ref().is_some_and(|own| own != identity);
             if state.committers == 0 && state.exclusive == 0 && !is_others {
-                break;
+                return Ok(state);
             }
             if is_others {
                 // Data of another user is sent under that user's name.
@@ -183,14 +250,53 @@ impl WriteBack {
             }
             Self::wait(node, &mut state, patience, since)?;
         }
+    }
+
+    fn take(
+        &self,
+        node: &Arc<Node>,
+        state: &mut DataState,
+        identity: &Identity,
+        offset: u64,
+        data: &[u8],
+    ) {
         state.identity = Some(identity.clone());
         state.since.get_or_insert_with(Instant::now);
         let before = state.held.bytes();
         state.held.insert(offset, data, self.write_bytes);
-        self.account(node, before, &state);
+        self.account(node, before, state);
         if state.held.dirty_bytes() >= self.write_bytes {
-            self.enqueue(node, &mut state, 1);
+            self.enqueue(node, state, 1);
         }
+    }
+
+    /// Whether each write is to be stable on the server before it is acknowledged, since the journal
+    /// does not keep it.
+    pub(crate) fn is_bypassed(&self) -> bool {
+        self.journaling.as_ref().is_some_and(|journaling| !journaling.is_kept())
+    }
+
+    /// What was written to a file survives a crash of this host or of the server from now on: the
+    /// server has it on stable storage; or in memory, and the journal has it.
+    ///
+    /// # Errors
+    /// As [`WriteBack::flush`].
+    pub(crate) fn make_safe(&self, node: &Arc<Node>, patience: Patience) -> Result<(), Errno> {
+        let Some(journaling) = self.kept_by() else {
+            return self.flush(node, patience, Wanted::Stable);
+        };
+        let last = {
+            let mut state = node.data.state.lock();
+            // The server works while the journal's disk does.
+            state.flushers += 1;
+            let runs = (state.held.dirty_bytes() / self.write_bytes.max(1)) as u32 + 1;
+            self.enqueue(node, &mut state, runs.min(WORKERS_PER_FILE));
+            state.records.last()
+        };
+        let is_kept = last.is_none_or(|last| journaling.make_stable(last));
+        node.data.state.lock().flushers -= 1;
+        self.flush(node, patience, if is_kept { Wanted::Sent } else { Wanted::Stable })?;
+        node.data.state.lock().records.promise(last);
         Ok(())
     }
 
@@ -291,6 +397,7 @@ impl WriteBack {
                 let before = state.held.bytes();
                 state.held.truncate(size);
                 self.account(node, before, &state);
+                self.leave(&mut state);
             }
             outcome
         });
@@ -318,6 +425,14 @@ impl WriteBack {
             thread::sleep(Duration::from_millis(20));
         }
         self.held_bytes()
+    }
+
+    /// Has everything of all files sent and committed without waiting for it.
+    fn press_all(&self) {
+        let holders: Vec<_> = self.holders.lock().values().cloned().collect();
+        for node in &holders {
+            self.press(node);
+        }
     }
 
     /// Ends the threads.

@@ -11,7 +11,7 @@ use super::{Asker, Outcome, Volume};
 use crate::errors::Errno;
 use crate::node::{Hidden, Node};
 use crate::transport::Patience;
-use crate::write_back::{Wanted, WriteBack};
+use crate::write_back::WriteBack;
 
 /// Flags of open(2), as Linux has them on all architectures that matter here.
 const O_ACCMODE: i32 = 0o3;
@@ -208,14 +208,15 @@ impl Volume {
         if offset != placed.offset {
             let _ = self.stale.try_send(node.number);
         }
-        if open.flags & O_DSYNC != 0 || self.options.is_sync {
+        let is_synchronous = open.flags & O_DSYNC != 0 || self.options.is_sync;
+        if is_synchronous || self.write_back.is_bypassed() {
             self.sync(&open, asker.patience)?;
         }
         Ok(())
     }
 
     fn sync(&self, open: &OpenFile, patience: Patience) -> Outcome<()> {
-        self.write_back.flush(&open.node, patience, Wanted::Stable)?;
+        self.write_back.make_safe(&open.node, patience)?;
         open.node.data.error_since(&open.seen_errors)
     }
 

@@ -55,6 +55,7 @@ impl Volume {
         let node = self.nodes.enter(&found.handle, &attributes, asking.sent);
         directory.grant(&asker.identity, access::LOOKUP, access::LOOKUP);
         directory.remember(name, node.number, asking);
+        self.nodes.place(&node, parent, name);
         Ok(node)
     }
 
@@ -103,6 +104,7 @@ impl Volume {
         let attributes = self.attributes_or_ask(asker, &handle, attributes)?;
         let node = self.nodes.enter(&handle, &attributes, sent);
         directory.remember(name, node.number, directory.ask());
+        self.nodes.place(&node, directory.number, name);
         Ok(node)
     }
 
@@ -217,6 +219,9 @@ impl Volume {
         )?;
         directory.forget_name(name);
         if let Some(node) = node {
+            if node.attributes().nlink <= 1 {
+                node.data.note_removed();
+            }
             node.expire();
         }
         Ok(())
@@ -305,10 +310,14 @@ impl Volume {
         if let Some(number) = number {
             to.remember(new_name, number, to.ask());
             if let Some(node) = self.nodes.by_number(number) {
+                self.nodes.place(&node, to.number, new_name);
                 node.expire();
             }
         }
         if let Some(node) = replaced {
+            if node.attributes().nlink <= 1 {
+                node.data.note_removed();
+            }
             node.expire();
         }
         Ok(())

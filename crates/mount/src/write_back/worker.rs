@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use steadfast_client::{Identity, StableHow, Write};
 
-use super::{DataState, SENT_AFTER, WriteBack};
+use super::records::Refusal;
+use super::stability::Stabilized;
+use super::{Data, DataState, SENT_AFTER, WriteBack};
 use crate::errors::Errno;
 use crate::held::Run;
 use crate::node::Node;
@@ -77,7 +79,15 @@ impl WriteBack {
                 break;
             };
             let identity = state.identity.clone().unwrap_or(Identity::None);
+            let last = state.records.last();
             drop(state);
+            // What the server has stable leaves the journal: what comes after that must not be lost
+            // there, so that no older data of the same bytes is sent again.
+            let may_be_stable =
+                !matches!(step, Step::Send { stable: StableHow::Unstable, .. });
+            if let (true, Some(last), Some(journaling)) = (may_be_stable, last, self.kept_by()) {
+                journaling.make_stable(last);
+            }
             match step {
                 Step::Send { run, stable } => self.send(node, &identity, &run, stable),
                 Step::Commit { mark } => self.commit(node, &identity, mark),
@@ -99,40 +109,77 @@ impl WriteBack {
         let mut state = node.data.state.lock();
         let before = state.held.bytes();
         match outcome {
-            Ok(Write { count: 0, .. }) => fail(node, &mut state, run, Errno::EIO),
+            Ok(Write { count: 0, .. }) => self.fail(node, &mut state, run, Errno::EIO),
             Ok(written) => {
                 let unstable =
                     (written.committed == StableHow::Unstable).then_some(written.verifier);
                 state.held.acknowledge(run, u64::from(written.count), unstable);
+                if unstable.is_none() {
+                    self.leave(&mut state);
+                }
             }
-            Err(error) => fail(node, &mut state, run, error.into()),
+            Err(error) => self.fail(node, &mut state, run, error.into()),
         }
         self.settle(node, &mut state, before);
     }
 
     fn commit(&self, node: &Arc<Node>, identity: &Identity, mark: u64) {
         let begun = node.begin_change();
-        let outcome =
-            self.server.call(identity, Patience::default(), |nfs| nfs.commit(&node.handle, 0, 0));
-        node.end_change(begun, outcome.as_ref().ok().map(|commit| &commit.wcc), &self.times);
+        let outcome = self.stabilize(&node.handle, identity);
+        let wcc = match &outcome {
+            Ok(Stabilized::Committed(commit)) => Some(&commit.wcc),
+            _ => None,
+        };
+        node.end_change(begun, wcc, &self.times);
+        let verifier = outcome.map(|done| match done {
+            Stabilized::Committed(commit) => commit.verifier,
+            Stabilized::Synced(verifier) => verifier,
+        });
         let mut state = node.data.state.lock();
         let before = state.held.bytes();
         state.is_committing = false;
-        match outcome {
-            Ok(commit) => {
-                if state.held.committed(mark, commit.verifier) {
+        match verifier {
+            Ok(verifier) => {
+                if state.held.committed(mark, verifier) {
                     tracing::info!(file = node.number, "the server was restarted: writing again");
                 }
+                self.leave(&mut state);
             }
             Err(error) => {
                 let errno = Errno::from(&error);
-                tracing::warn!(file = node.number, %error, "data could not be committed, and is given up");
                 state.held.give_up_unstable(mark);
+                let refusal = refusal(&node.data, errno);
+                let in_journal = self.leave_refused(&mut state, 0..u64::MAX, refusal);
+                tracing::warn!(
+                    file = node.number,
+                    %error,
+                    in_journal,
+                    "data could not be committed, and is given up"
+                );
                 state.errors += 1;
                 state.last_error = Some(errno);
             }
         }
         self.settle(node, &mut state, before);
+    }
+
+    /// Data of a file could not be written.
+    fn fail(&self, node: &Node, state: &mut DataState, run: &Run, errno: Errno) {
+        let (offset, bytes) = (run.offset, run.bytes().len());
+        state.held.give_up(run);
+        let in_journal = self.leave_refused(state, offset..offset + bytes as u64, refusal(&node.data, errno));
+        tracing::warn!(
+            file = node.number,
+            offset,
+            bytes,
+            errno = errno.0,
+            in_journal,
+            "data could not be written, and is given up; what is in the journal is for its next replay"
+        );
+        state.errors += 1;
+        state.last_error = Some(errno);
+        // What the kernel has in its pages is not what the server has.
+        node.expire();
     }
 
     fn settle(&self, node: &Arc<Node>, state: &mut DataState, before: usize) {
@@ -147,6 +194,9 @@ impl WriteBack {
     pub(super) fn run_clock(&self) {
         while !self.is_closed.load(Ordering::Relaxed) {
             thread::sleep(TICK);
+            if self.journaling.as_ref().is_some_and(|journaling| journaling.is_pressed()) {
+                self.press_all();
+            }
             let holders: Vec<_> = self.holders.lock().values().cloned().collect();
             for node in holders {
                 let mut state = node.data.state.lock();
@@ -159,19 +209,8 @@ impl WriteBack {
     }
 }
 
-/// Data of a file could not be written.
-fn fail(node: &Node, state: &mut DataState, run: &Run, errno: Errno) {
-    let (offset, bytes) = (run.offset, run.bytes().len());
-    tracing::warn!(
-        file = node.number,
-        offset,
-        bytes,
-        errno = errno.0,
-        "data could not be written, and is given up"
-    );
-    state.held.give_up(run);
-    state.errors += 1;
-    state.last_error = Some(errno);
-    // What the kernel has in its pages is not what the server has.
-    node.expire();
+/// What becomes of the journal's records of data that the server refuses with this error.
+fn refusal(data: &Data, errno: Errno) -> Refusal {
+    let is_missed = errno == Errno::ESTALE && !data.is_removed.load(Ordering::Relaxed);
+    if is_missed { Refusal::Kept } else { Refusal::Told }
 }

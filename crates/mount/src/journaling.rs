@@ -1,0 +1,237 @@
+//! The journal of a mount: what is written goes into a ring on this host's disk before it is
+//! acknowledged, and leaves it when the server has it on stable storage.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{io, thread};
+
+use steadfast_client::{FileHandle, Identity};
+use steadfast_journal::{
+    AppendError, Change, DATA_BYTES_MAX, Journal, OpenError, Options as RingOptions, Record,
+    Recovered, Sequence, Status,
+};
+
+use crate::connect::Specification;
+use crate::options::{JournalSync, Options};
+
+/// How often the journal gives room back, and is made stable if its owner wants that by time.
+const TICK: Duration = Duration::from_millis(500);
+/// How full the ring is when everything is sent and committed, in percent.
+const PRESSED_FROM: u64 = 50;
+/// How often writers are reported to wait for room.
+const REPORT: Duration = Duration::from_secs(10);
+
+/// A mount's journal.
+#[derive(Debug)]
+pub(crate) struct Journaling {
+    journal: Journal,
+    sync: JournalSync,
+    /// The ring's disk has failed: everything is written synchronously.
+    has_failed: AtomicBool,
+    /// Writers that have found no room.
+    full_waits: AtomicU64,
+    began: Instant,
+    /// When it was reported last that writers wait, in ms since the beginning, and 1.
+    reported_ms: AtomicU64,
+}
+
+/// Why something is not in the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotTaken {
+    /// There is no room now.
+    Full,
+    /// The journal is not used any more: what it has, and what comes, is written synchronously.
+    Failed,
+}
+
+impl Journaling {
+    /// Opens the journal that the options name; `None`: they name none.
+    pub(crate) fn open(
+        what: &Specification,
+        options: &Options,
+    ) -> Result<Option<(Self, Recovered)>, OpenError> {
+        let Some(directory) = &options.journal else { return Ok(None) };
+        let mut ring = RingOptions::new(&what.server, &what.path);
+        ring.ring_bytes = options.journal_bytes;
+        ring.compress = options.compresses;
+        let (journal, recovered) = Journal::open(directory, &ring)?;
+        let journaling = Self {
+            journal,
+            sync: options.journal_sync,
+            has_failed: AtomicBool::new(false),
+            full_waits: AtomicU64::new(0),
+            began: Instant::now(),
+            reported_ms: AtomicU64::new(0),
+        };
+        Ok(Some((journaling, recovered)))
+    }
+
+    /// The ring itself, for the replay.
+    pub(crate) fn ring(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Whether what is written is kept by the journal.
+    pub(crate) fn is_kept(&self) -> bool {
+        !self.has_failed.load(Ordering::Acquire)
+    }
+
+    /// Appends data that is written to a file. It is in the ring's order from now on, and stable after
+    /// [`Journaling::make_stable`].
+    pub(crate) fn append_write(
+        &self,
+        file: &FileHandle,
+        path: &[u8],
+        identity: &Identity,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Vec<Sequence>, NotTaken> {
+        if !self.is_kept() {
+            return Err(NotTaken::Failed);
+        }
+        let (uid, gid) = match identity {
+            Identity::Sys { uid, gid, .. } => (*uid, *gid),
+            _ => (u32::MAX, u32::MAX),
+        };
+        let mut sequences = Vec::with_capacity(1);
+        let mut at = offset;
+        for data in data.chunks(DATA_BYTES_MAX) {
+            let change = Change::Write { file: file.as_bytes(), offset: at, data };
+            let record = Record { time_ns: now_ns(), uid, gid, order: None, path, change };
+            match self.journal.append(&record) {
+                Ok(sequence) => sequences.push(sequence),
+                Err(error) => {
+                    // What is there of it is sent with the rest.
+                    self.leave(sequences);
+                    return Err(self.not_taken(&error));
+                }
+            }
+            at += data.len() as u64;
+        }
+        if self.sync == JournalSync::Always
+            && let Some(last) = sequences.last()
+        {
+            self.make_stable(*last);
+        }
+        Ok(sequences)
+    }
+
+    fn not_taken(&self, error: &AppendError) -> NotTaken {
+        match error {
+            AppendError::Full { .. } => {
+                self.report_full();
+                NotTaken::Full
+            }
+            error => {
+                self.fail(error);
+                NotTaken::Failed
+            }
+        }
+    }
+
+    fn fail(&self, why: &dyn std::fmt::Display) {
+        if !self.has_failed.swap(true, Ordering::AcqRel) {
+            tracing::error!(
+                "the journal is not used any more: {why}; from now on each write waits until the \
+                 server has it on stable storage"
+            );
+        }
+    }
+
+    /// Whoever writes waits for the server, and its user is to know why.
+    fn report_full(&self) {
+        let waits = self.full_waits.fetch_add(1, Ordering::Relaxed) + 1;
+        let now_ms = self.began.elapsed().as_millis() as u64 + 1;
+        let last_ms = self.reported_ms.load(Ordering::Relaxed);
+        let is_due = last_ms == 0 || now_ms.saturating_sub(last_ms) >= REPORT.as_millis() as u64;
+        let taken = |last| {
+            let (kept, ordering) = (&self.reported_ms, Ordering::Relaxed);
+            kept.compare_exchange(last, now_ms, ordering, ordering).is_ok()
+        };
+        if is_due && taken(last_ms) {
+            let Status { ring_bytes, pending_records, .. } = self.journal.status();
+            tracing::warn!(
+                waits,
+                ring_bytes,
+                pending_records,
+                "the journal is full: writers wait until the server has made older data stable \
+                 (a larger journal_size= makes that rarer)"
+            );
+        }
+    }
+
+    /// Waits a while for room for so much data.
+    pub(crate) fn wait_for_room(&self, bytes: usize, at_most: Duration) {
+        self.journal.wait_for_room(bytes.min(DATA_BYTES_MAX), at_most);
+    }
+
+    /// Makes everything up to this sequence survive a crash of this host. False: the ring's disk has
+    /// failed, so that nothing but the server keeps it.
+    pub(crate) fn make_stable(&self, up_to: Sequence) -> bool {
+        match self.journal.sync(up_to) {
+            Ok(()) => true,
+            Err(failed) => {
+                self.fail(&failed);
+                false
+            }
+        }
+    }
+
+    /// The server has these on stable storage, or has refused them and the writer is told.
+    pub(crate) fn leave(&self, sequences: impl IntoIterator<Item = Sequence>) {
+        self.journal.stable(sequences);
+    }
+
+    /// Whether there is so little room that everything should be committed.
+    pub(crate) fn is_pressed(&self) -> bool {
+        let status = self.journal.status();
+        status.used_bytes > status.ring_bytes / 100 * PRESSED_FROM
+    }
+
+    /// Looks after the journal until its mount ends.
+    pub(crate) fn start_care(self: &Arc<Self>) -> io::Result<()> {
+        let weak = Arc::downgrade(self);
+        let mut synced = Instant::now();
+        let care = move || {
+            while let Some(this) = weak.upgrade() {
+                if let Err(failed) = this.journal.maintain() {
+                    this.fail(&failed);
+                    return;
+                }
+                if let JournalSync::Every(time) = this.sync
+                    && synced.elapsed() >= time
+                {
+                    synced = Instant::now();
+                    this.make_stable(this.journal.status().last);
+                }
+                drop(this);
+                thread::sleep(TICK);
+            }
+        };
+        thread::Builder::new().name("journal".to_owned()).spawn(care)?;
+        Ok(())
+    }
+
+    /// The mount ends, and nothing is written any more. What is left stays in the ring.
+    pub(crate) fn end(&self) {
+        let status = self.journal.status();
+        if status.pending_records > 0 {
+            let (records, files) = (status.pending_records, status.pending_objects);
+            tracing::error!(
+                records,
+                files,
+                "changes that the server does not have stay in the journal: the next mount with it \
+                 sends them"
+            );
+        }
+        if let Err(failed) = self.journal.sync(status.last).and_then(|()| self.journal.maintain()) {
+            tracing::error!("the journal could not be closed: {failed}");
+        }
+    }
+}
+
+fn now_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}

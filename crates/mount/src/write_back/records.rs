@@ -1,0 +1,130 @@
+//! What the journal has of a file's held data.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use steadfast_journal::Sequence;
+
+use super::{DataState, WriteBack};
+use crate::held::Held;
+
+/// One record: a part of what was written at once.
+#[derive(Debug)]
+struct Kept {
+    sequence: Sequence,
+    from: u64,
+    to: u64,
+}
+
+/// The records of a file that have not left the journal, in order.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    kept: VecDeque<Kept>,
+    last: Option<Sequence>,
+    /// Somebody was told that what is up to this one is safe.
+    promised: Option<Sequence>,
+}
+
+impl Records {
+    /// Adds what one write has appended, at most [`steadfast_journal::DATA_BYTES_MAX`] bytes a record.
+    pub(super) fn add(&mut self, sequences: Vec<Sequence>, offset: u64, bytes: usize) {
+        let end = offset + bytes as u64;
+        let mut from = offset;
+        for sequence in sequences {
+            let to = from.saturating_add(steadfast_journal::DATA_BYTES_MAX as u64).min(end);
+            self.kept.push_back(Kept { sequence, from, to });
+            self.last = Some(sequence);
+            from = to;
+        }
+    }
+
+    /// The last one that was added.
+    pub(super) fn last(&self) -> Option<Sequence> {
+        self.last
+    }
+
+    /// Somebody is told that everything up to this one is safe.
+    pub(super) fn promise(&mut self, up_to: Option<Sequence>) {
+        self.promised = self.promised.max(up_to);
+    }
+
+    /// Takes those of which nothing is held any more: the server has it on stable storage, or was to
+    /// forget it.
+    fn take_settled(&mut self, held: &Held) -> Vec<Sequence> {
+        let mut settled = Vec::new();
+        self.kept.retain(|kept| {
+            let is_held = held.has_some(kept.from, kept.to);
+            if !is_held {
+                settled.push(kept.sequence);
+            }
+            is_held
+        });
+        settled
+    }
+}
+
+/// What becomes of records whose data the server has refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Whoever is not told yet that the data is safe gets the error.
+    Told,
+    /// They stay: the file may have been lost by the server, or removed by somebody else.
+    Kept,
+}
+
+impl WriteBack {
+    /// What the server has on stable storage leaves the journal.
+    pub(super) fn leave(&self, state: &mut DataState) {
+        if let Some(journaling) = &self.journaling {
+            journaling.leave(state.records.take_settled(&state.held));
+        }
+    }
+
+    /// As [`WriteBack::leave`], after the server has refused data of this range, which is not held any
+    /// more. How many records stay in the journal, for the next replay.
+    pub(super) fn leave_refused(
+        &self,
+        state: &mut DataState,
+        range: Range<u64>,
+        refusal: Refusal,
+    ) -> usize {
+        if self.journaling.is_none() {
+            return 0;
+        }
+        let Records { kept, promised, .. } = &mut state.records;
+        let before = kept.len();
+        kept.retain(|kept| {
+            let is_touched = kept.from < range.end && range.start < kept.to;
+            let stays = refusal == Refusal::Kept || Some(kept.sequence) <= *promised;
+            !(is_touched && stays)
+        });
+        let staying = before - kept.len();
+        self.leave(state);
+        staying
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_settled_when_nothing_of_it_is_held() {
+        let (mut held, mut records) = (Held::default(), Records::default());
+        for (number, offset) in [(1, 0), (2, 10), (3, 5)] {
+            held.insert(offset, &[number as u8; 10], 1 << 20);
+            records.add(vec![Sequence(number)], offset, 10);
+        }
+        assert_eq!(records.last(), Some(Sequence(3)));
+        assert_eq!(records.take_settled(&held), []);
+        let run = held.depart(1 << 20).expect("it is dirty");
+        held.acknowledge(&run, 5, None);
+        assert_eq!(records.take_settled(&held), []);
+        held.truncate(15);
+        // Of the second one only what the third one has replaced.
+        assert_eq!(records.take_settled(&held), []);
+        let run = held.depart(1 << 20).expect("the rest is dirty");
+        held.acknowledge(&run, 10, None);
+        assert_eq!(records.take_settled(&held), [1, 2, 3].map(Sequence));
+    }
+}

@@ -1,0 +1,97 @@
+//! When the server has data on stable storage: it says so in answer to COMMIT, or, if the share is
+//! `async` so that COMMIT means nothing, to SYNC of the recovery program (docs/recovery.md).
+
+use parking_lot::{Condvar, Mutex};
+use steadfast_client::{ClientError, Commit, FileHandle, Identity};
+
+use super::WriteBack;
+use crate::held::Verifier;
+use crate::transport::Patience;
+
+/// What is known of the server, and SYNCs that several files share.
+#[derive(Debug)]
+pub(super) struct Stability {
+    /// What the server answers to COMMIT is not taken for the truth unasked.
+    is_asked: bool,
+    syncs: Mutex<Syncs>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Syncs {
+    /// The server does not have the program.
+    has_none: bool,
+    is_in_flight: bool,
+    started: u64,
+    /// The last one that was answered, and with what.
+    done: u64,
+    verifier: Verifier,
+}
+
+/// What a file's data is made stable with.
+#[derive(Debug)]
+pub(super) enum Stabilized {
+    /// COMMIT, with its reply.
+    Committed(Commit),
+    /// A SYNC of the whole share, with the server's verifier.
+    Synced(Verifier),
+}
+
+impl Stability {
+    pub(super) fn new(is_asked: bool) -> Self {
+        Self { is_asked, syncs: Mutex::default(), changed: Condvar::new() }
+    }
+}
+
+impl WriteBack {
+    /// Has the server make stable what it has acknowledged of a file.
+    pub(super) fn stabilize(
+        &self,
+        file: &FileHandle,
+        identity: &Identity,
+    ) -> Result<Stabilized, ClientError> {
+        let patience = Patience::default();
+        let commit = || self.server.call(identity, patience, |nfs| nfs.commit(file, 0, 0));
+        if !self.stability.is_asked || self.stability.syncs.lock().has_none {
+            return commit().map(Stabilized::Committed);
+        }
+        // After the COMMIT it is not asked: a share that is `async` would not do what it says.
+        match self.server.call(identity, patience, |nfs| nfs.recovery_status(file)) {
+            Ok(status) if status.is_async => self.sync_share(file, identity).map(Stabilized::Synced),
+            Ok(_) => commit().map(Stabilized::Committed),
+            Err(error) if error.is_program_unavailable() => {
+                self.stability.syncs.lock().has_none = true;
+                tracing::info!("the server has no recovery program: its answers to COMMIT are believed");
+                commit().map(Stabilized::Committed)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A SYNC that is sent after this call has begun; those who come together share one.
+    fn sync_share(&self, file: &FileHandle, identity: &Identity) -> Result<Verifier, ClientError> {
+        let Stability { syncs, changed, .. } = &self.stability;
+        let mut state = syncs.lock();
+        let wanted = state.started + 1;
+        loop {
+            if state.done >= wanted {
+                return Ok(state.verifier);
+            }
+            if state.is_in_flight {
+                changed.wait(&mut state);
+                continue;
+            }
+            state.is_in_flight = true;
+            state.started += 1;
+            let number = state.started;
+            drop(state);
+            let outcome =
+                self.server.call(identity, Patience::default(), |nfs| nfs.recovery_sync(file));
+            state = syncs.lock();
+            state.is_in_flight = false;
+            changed.notify_all();
+            state.verifier = outcome?;
+            state.done = number;
+        }
+    }
+}
