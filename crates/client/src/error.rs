@@ -119,6 +119,16 @@ impl ClientError {
         }
     }
 
+    /// Whether the server does not have the program that was called, or not in this version.
+    pub fn is_program_unavailable(&self) -> bool {
+        matches!(
+            self,
+            Self::Accepted(
+                AcceptedError::ProgramUnavailable | AcceptedError::ProgramMismatch { .. }
+            )
+        )
+    }
+
     /// A time-out after this long.
     pub(crate) fn timed_out(waited: std::time::Duration) -> Self {
         Self::TimedOut { waited_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX) }

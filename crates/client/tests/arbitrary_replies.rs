@@ -6,7 +6,7 @@ mod canned;
 
 use proptest::prelude::*;
 use steadfast_client::{AcceptedError, ClientError, Denial, NFS3, ReplyBody, parse_reply};
-use steadfast_client::{mount, nfsacl, rpcbind};
+use steadfast_client::{mount, nfsacl, recovery, rpcbind};
 use steadfast_wire::rpc::AuthStat;
 use steadfast_xdr::Writer;
 
@@ -25,6 +25,7 @@ fn procedures() -> impl Iterator<Item = (u32, u32)> {
     (0..22)
         .map(|number| (NFS3, number))
         .chain((0..3).map(|number| (nfsacl::NFSACL, number)))
+        .chain((0..3).map(|number| (recovery::RECOVERY, number)))
         .chain((1..6).map(|number| (mount::MOUNT, number)))
         .chain([(rpcbind::RPCBIND, 3)])
 }
@@ -144,6 +145,8 @@ fn results_of_every_kind_are_read() {
         ),
         (NFS3, 19, none(14)),
         (nfsacl::NFSACL, 1, none(7)),
+        (recovery::RECOVERY, 1, none(5)),
+        (recovery::RECOVERY, 2, none(3)),
         (mount::MOUNT, 1, list(&[0, 4, 9, 2, 0, 1])),
         (mount::MOUNT, 5, list(&[1, 0, 1, 0, 0, 0])),
         (rpcbind::RPCBIND, 3, list(&[2049])),

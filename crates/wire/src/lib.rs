@@ -1,5 +1,5 @@
-//! Message types of ONC RPC, rpcbind, MOUNT, NFSv2, NFSv3, NFSv4, NFSACL, NLM and NSM: what is on the wire,
-//! field by field, under the names the RFCs give.
+//! Message types of ONC RPC, rpcbind, MOUNT, NFSv2, NFSv3, NFSv4, NFSACL, NLM, NSM and of the recovery program:
+//! what is on the wire, field by field, under the names the RFCs give.
 //!
 //! Each type both reads ([`steadfast_xdr::Decode`], borrowing from the message) and writes
 //! ([`steadfast_xdr::Encode`]) itself, from one declaration. Lengths have their bounds here and
@@ -18,6 +18,7 @@ pub mod nfs4;
 pub mod nfsacl;
 pub mod nlm;
 pub mod nsm;
+pub mod recovery;
 pub mod rpc;
 pub mod rpcbind;
 

@@ -8,7 +8,7 @@ mod golden;
 mod strategies;
 
 use proptest::prelude::*;
-use steadfast_wire::{mount, nfs3, nfsacl, rpc, rpcbind};
+use steadfast_wire::{mount, nfs3, nfsacl, recovery, rpc, rpcbind};
 use steadfast_xdr::{Decode, Encode, Reader, Writer};
 
 fn written(value: &impl Encode) -> Vec<u8> {
@@ -96,6 +96,10 @@ types! {
     address_list: rpcbind::AddressList<'_>;
     getacl: nfsacl::Getacl3Args<'_>;
     setacl: nfsacl::Setacl3Args<'_>;
+    recovery_status: recovery::StatusArgs<'_>;
+    recovery_sync: recovery::SyncArgs<'_>;
+    recovery_status_result: recovery::StatusRes;
+    recovery_sync_result: recovery::SyncRes;
 }
 
 /// Bytes that look like XDR often enough to get somewhere: small numbers, and noise.

@@ -3,7 +3,8 @@
 
 use steadfast_client::{
     ClientError, CreateHow3, FileHandle, Identity, Listing, MknodData3, NFS3, Nfs3Client,
-    Procedure, Reply, ReplyBody, RpcTransport, Settings, StableHow, mount, nfsacl, rpcbind,
+    Procedure, Reply, ReplyBody, RpcTransport, Settings, StableHow, mount, nfsacl, recovery,
+    rpcbind,
 };
 
 /// Answers every call with these results.
@@ -49,6 +50,16 @@ pub(crate) fn read_results(
                     }))
                 }
                 2 => Some(client.setacl(&object, 1, &[], &[]).map(|_| Room::new())),
+                _ => None,
+            }
+        }
+        recovery::RECOVERY => {
+            let mut client = Nfs3Client::new(Canned(results), identity);
+            let object = FileHandle(vec![1]);
+            match procedure {
+                0 => Some(client.null().map(|()| Room::new())),
+                1 => Some(client.recovery_status(&object).map(|_| Room::new())),
+                2 => Some(client.recovery_sync(&object).map(|_| Room::new())),
                 _ => None,
             }
         }

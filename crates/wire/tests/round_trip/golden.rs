@@ -4,8 +4,10 @@
 use steadfast_wire::List;
 use steadfast_wire::mount::{ExportEntry, Group};
 use steadfast_wire::nfs3::{
-    Create3Args, CreateHow3, DirOpArgs3, NfsFh3, NfsTime3, Sattr3, SetTime3, StableHow, Write3Args,
+    Create3Args, CreateHow3, DirOpArgs3, NfsFh3, NfsStat3, NfsTime3, Sattr3, SetTime3, StableHow,
+    Write3Args,
 };
+use steadfast_wire::recovery::{StatusArgs, StatusOk, StatusRes, SyncArgs, SyncOk, SyncRes};
 use steadfast_wire::rpc::{CallHeader, OpaqueAuth, ReplyHeader, ReplyStatus};
 use steadfast_wire::rpcbind::Binding;
 use steadfast_xdr::{Decode, Encode, Reader};
@@ -108,4 +110,21 @@ fn a_binding() {
     let binding =
         Binding { prog: 100_003, vers: 3, netid: b"tcp", addr: b"0.0.0.0.8.1", owner: b"" };
     check(&binding, b"\0\x01\x86\xa3\0\0\0\x03\0\0\0\x03tcp\0\0\0\0\x0b0.0.0.0.8.1\0\0\0\0\0");
+}
+
+/// As docs/recovery.md has it.
+#[test]
+fn the_recovery_program() {
+    let object = NfsFh3(b"\x01\x02\x03\x04\x05");
+    let handle = b"\0\0\0\x05\x01\x02\x03\x04\x05\0\0\0";
+    check(&StatusArgs { object }, handle);
+    check(&SyncArgs { object }, handle);
+    let verifier = *b"verifier";
+    let status = StatusOk { is_async: true, verifier, flags: 0 };
+    check(&StatusRes::Ok(status), b"\0\0\0\0\0\0\0\x01verifier\0\0\0\0");
+    let status = StatusOk { is_async: false, verifier, flags: 0x8000_0001 };
+    check(&StatusRes::Ok(status), b"\0\0\0\0\0\0\0\0verifier\x80\0\0\x01");
+    check(&SyncRes::Ok(SyncOk { verifier }), b"\0\0\0\0verifier");
+    check(&StatusRes::Failed(NfsStat3::Stale), b"\0\0\0\x46");
+    check(&SyncRes::Failed(NfsStat3::Io), b"\0\0\0\x05");
 }

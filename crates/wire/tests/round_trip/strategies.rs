@@ -16,6 +16,7 @@ use steadfast_wire::nfs3::{
     Symlink3Args, SymlinkData3, Write3Args,
 };
 use steadfast_wire::nfsacl::{AclEntry, AclList, Getacl3Args, SecAttr, Setacl3Args};
+use steadfast_wire::recovery::{StatusArgs, StatusOk, StatusRes, SyncArgs, SyncOk, SyncRes};
 use steadfast_wire::rpc::{AuthStat, CallHeader, OpaqueAuth};
 use steadfast_wire::rpcbind::{AddressEntry, Binding, Mapping, UniversalAddress};
 
@@ -164,6 +165,22 @@ impl<'p> Make<'p> for MountRes3<'p> {
     }
 }
 
+/// Results: what follows a status of 0, or another status.
+macro_rules! results {
+    ($($type:ty)*) => {$(
+        impl<'p> Make<'p> for $type {
+            fn make(parts: &'p Parts, at: &mut usize) -> Self {
+                match Make::make(parts, at) {
+                    NfsStat3::Ok => Self::Ok(Make::make(parts, at)),
+                    status => Self::Failed(status),
+                }
+            }
+        }
+    )*};
+}
+
+results! { StatusRes SyncRes }
+
 /// Enumerations, of which every value is as likely.
 macro_rules! enumerations {
     ($($type:ty)*) => {$(
@@ -232,6 +249,10 @@ structures! {
     SecAttr { mask access default }
     Getacl3Args<'p> { object mask }
     Setacl3Args<'p> { object acls }
+    StatusArgs<'p> { object }
+    SyncArgs<'p> { object }
+    StatusOk { is_async verifier flags }
+    SyncOk { verifier }
 }
 
 pub(crate) use {enumerations, structures};

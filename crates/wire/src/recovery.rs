@@ -1,0 +1,98 @@
+//! The recovery program, version 1: how a client that keeps a journal learns what is stable on its
+//! server. It is Steadfast's own (docs/recovery.md), and answers beside NFSv3, of which it has handles,
+//! statuses and write verifiers.
+
+use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
+
+use crate::codec::structure;
+use crate::nfs3::{NfsFh3, NfsStat3};
+
+/// Number of the program, of the range that users define (RFC 5531 §8.2).
+pub const PROGRAM: u32 = 0x2053_4a52;
+/// Length of a write verifier in bytes (`NFS3_WRITEVERFSIZE`, RFC 1813 §2.4).
+pub const VERIFIER_BYTES: usize = 8;
+
+structure! {
+    /// Arguments of STATUS.
+    #[derive(Copy)]
+    pub struct StatusArgs<'a> {
+        /// Any object of the share.
+        pub object: NfsFh3<'a>,
+    }
+}
+
+structure! {
+    /// Arguments of SYNC.
+    #[derive(Copy)]
+    pub struct SyncArgs<'a> {
+        /// Any object of the file system.
+        pub object: NfsFh3<'a>,
+    }
+}
+
+structure! {
+    /// What STATUS tells.
+    #[derive(Copy)]
+    pub struct StatusOk {
+        /// Whether changes of this caller are acknowledged from memory, and his COMMITs too.
+        pub is_async: bool,
+        /// The write verifier, as WRITE and COMMIT give it.
+        pub verifier: [u8; VERIFIER_BYTES],
+        /// None is defined: 0. A client ignores those that it does not know.
+        pub flags: u32,
+    }
+}
+
+structure! {
+    /// What SYNC tells.
+    #[derive(Copy)]
+    pub struct SyncOk {
+        /// The write verifier, as WRITE and COMMIT give it.
+        pub verifier: [u8; VERIFIER_BYTES],
+    }
+}
+
+/// Declares a result: a status, and what follows `NFS3_OK`.
+macro_rules! result {
+    ($(#[$meta:meta])* pub enum $name:ident of $ok:ident;) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            /// Done.
+            Ok($ok),
+            /// Why not; never `NFS3_OK`.
+            Failed(NfsStat3),
+        }
+
+        impl<'a> Decode<'a> for $name {
+            fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
+                match NfsStat3::decode(r)? {
+                    NfsStat3::Ok => Decode::decode(r).map(Self::Ok),
+                    status => Ok(Self::Failed(status)),
+                }
+            }
+        }
+
+        impl Encode for $name {
+            fn encode(&self, w: &mut Writer<'_>) {
+                match self {
+                    Self::Ok(told) => {
+                        NfsStat3::Ok.encode(w);
+                        told.encode(w);
+                    }
+                    Self::Failed(status) => status.encode(w),
+                }
+            }
+        }
+    };
+}
+
+result! {
+    /// Result of STATUS.
+    pub enum StatusRes of StatusOk;
+}
+
+result! {
+    /// Result of SYNC.
+    pub enum SyncRes of SyncOk;
+}
