@@ -34,7 +34,7 @@ fn open(directory: &Path) -> Journal {
 
 fn append(journal: &Journal, path: &[u8], data: &[u8]) {
     let change = Change::Write { file: path, offset: 10, data };
-    let record = Record { time_ns: 0, uid: 1, gid: 2, order: None, path, change };
+    let record = Record { time_ns: 0, uid: 1, gid: 2, groups: &[], order: None, path, change };
     let sequence = journal.append(&record).unwrap();
     journal.sync(sequence).unwrap();
 }

@@ -123,6 +123,7 @@ fn described(
 ) -> Look {
     let lost = scanned.damage.iter().filter_map(|damage| damage.sequences);
     let doubtful_before = lost.map(|(_, last)| last).max().unwrap_or_default();
+    let doubtful_before = doubtful_before.max(superblock.bypassed.next());
     Look {
         path: directory.to_owned(),
         owner,

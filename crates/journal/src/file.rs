@@ -14,7 +14,7 @@ use steadfast_sys::{durable_file, process};
 
 use crate::errors::OpenError;
 use crate::format::{RING_BYTES_MAX, RING_BYTES_MIN, RING_OFFSET};
-use crate::journal::{Journal, Options};
+use crate::journal::{Journal, Options, Origin};
 use crate::manifest;
 use crate::status::Recovered;
 use crate::superblock::Copies;
@@ -22,6 +22,8 @@ use crate::superblock::Copies;
 const RING: &str = "ring";
 const LOCK: &str = "lock";
 pub(crate) const MANIFEST: &str = "manifest";
+/// Is there if changes were sent around a ring that could not be written any more.
+const BYPASSED: &str = "bypassed";
 /// Blocks of zeros that a new ring is filled with at a time.
 const FILL_BLOCKS: usize = 256;
 /// Who only looks holds the lock for an instant.
@@ -200,6 +202,14 @@ impl Place {
         self.manifest.lock().error.clone()
     }
 
+    /// Notes beside the ring that changes are sent around it.
+    pub(crate) fn mark_bypassed(&self) -> io::Result<()> {
+        durable_file::replace(
+            &self.directory.join(BYPASSED),
+            b"changes were sent around the ring\n",
+        )
+    }
+
     /// Writes the manifest if something has changed and it is time, or in any case of a change.
     pub(crate) fn maintain_manifest(&self, journal: &Journal, is_due: bool) {
         let mut manifest = self.manifest.lock();
@@ -259,7 +269,17 @@ impl Journal {
         let path = ring_path(directory);
         let mut medium = FileMedium::open(&path, true).map_err(io_error(&path))?;
         let cut_off_bytes = medium.lengthen().map_err(io_error(&path))?;
-        let (mut journal, mut recovered) = Self::attach(Arc::new(medium), options, [0; 16], false)?;
+        let (mut journal, mut recovered) = {
+            let mark = directory.join(BYPASSED);
+            let is_bypassed = std::fs::symlink_metadata(&mark).is_ok();
+            let origin = Origin { may_be_made: false, is_bypassed };
+            let opened = Self::attach(Arc::new(medium), options, [0; 16], origin)?;
+            if is_bypassed {
+                // The superblocks say it now.
+                durable_file::remove(&mark).map_err(io_error(&mark))?;
+            }
+            opened
+        };
         journal.place = Some(place);
         recovered.cut_off_bytes = cut_off_bytes;
         Ok((journal, recovered))
@@ -282,7 +302,8 @@ fn make(path: &Path, options: &Options) -> Result<(), OpenError> {
         return Err(io_error(path)(error));
     }
     let medium = FileMedium::open(&temporary, true).map_err(io_error(&temporary))?;
-    let (journal, _) = Journal::attach(Arc::new(medium), options, uuid, true)?;
+    let origin = Origin { may_be_made: true, is_bypassed: false };
+    let (journal, _) = Journal::attach(Arc::new(medium), options, uuid, origin)?;
     journal.close().map_err(|failed| OpenError::Medium(failed.why))?;
     std::fs::rename(&temporary, path)
         .and_then(|()| durable_file::sync_directory_of(path))

@@ -40,14 +40,15 @@ pub const RING_BYTES_MIN: u64 = 4 * BLOCK_BYTES as u64;
 pub const RING_BYTES_MAX: u64 = 1 << 40;
 /// The most data that one record may have: the largest WRITE of NFS in use (1 MiB), twice.
 pub const DATA_BYTES_MAX: usize = 2 << 20;
-/// Bytes of a file handle at the most (RFC 1813 §2.3.3: `NFS3_FHSIZE`; NFSv4 handles that are longer
-/// cannot be journaled).
-pub const HANDLE_BYTES_MAX: usize = 64;
+/// Bytes of a file handle at the most (RFC 8881 §3.1: `NFS4_FHSIZE`).
+pub const HANDLE_BYTES_MAX: usize = 128;
+/// Groups of a record at the most, beside its gid (RFC 5531 §14: those of `AUTH_SYS`).
+pub const GROUPS_MAX: usize = 16;
 /// Bytes of a path, or of the target of a symbolic link, at the most (`PATH_MAX`).
 pub const PATH_BYTES_MAX: usize = 4096;
 /// Bytes of a name at the most (`NAME_MAX`).
 pub const NAME_BYTES_MAX: usize = 255;
-/// Bytes of a payload at the most: data, two paths, two names, handles, attributes.
+/// Bytes of a payload at the most: data, two paths, two names, handles, groups, attributes.
 pub(crate) const PAYLOAD_BYTES_MAX: usize =
     DATA_BYTES_MAX + 2 * PATH_BYTES_MAX + 2 * NAME_BYTES_MAX + 4 * HANDLE_BYTES_MAX + 512;
 /// Numbers are below this, so that sums of them do not overflow.

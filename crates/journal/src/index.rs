@@ -10,7 +10,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::format::{Header, Sequence};
-use crate::record::{Change, Decoded, Kind, Outcome};
+use crate::notes::{Outcome, Stamp};
+use crate::record::{Change, Decoded, Kind};
 
 /// What is known of a record without reading it.
 #[derive(Clone, Debug)]
@@ -22,6 +23,7 @@ pub(crate) struct Entry {
     pub(crate) time_ns: u64,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    pub(crate) groups: Arc<[u32]>,
     pub(crate) path: Arc<[u8]>,
     /// Of a rename.
     pub(crate) to_path: Option<Arc<[u8]>>,
@@ -31,6 +33,8 @@ pub(crate) struct Entry {
     pub(crate) length: u32,
     pub(crate) hash: [u8; 32],
     pub(crate) outcome: Option<Outcome>,
+    /// Handles of what was made, in the order in which they were noted, each once.
+    pub(crate) handles: Vec<Arc<[u8]>>,
     /// Bytes of which it has the newest version.
     live_bytes: u64,
     pub(crate) is_superseded: bool,
@@ -65,6 +69,7 @@ impl Entry {
             time_ns: record.time_ns,
             uid: record.uid,
             gid: record.gid,
+            groups: decoded.groups.as_slice().into(),
             path: record.path.into(),
             to_path: match record.change {
                 Change::Rename { to_path, .. } => Some(to_path.into()),
@@ -75,6 +80,7 @@ impl Entry {
             length: decoded.data_bytes,
             hash: decoded.hash,
             outcome: record.order.map(|order| Outcome { order: Some(order), ..Outcome::default() }),
+            handles: Vec::new(),
             live_bytes: 0,
             is_superseded: false,
             effect,
@@ -87,6 +93,20 @@ impl Entry {
         self.position = header.position;
         self.previous = header.previous;
         self.frame_bytes = header.frame_bytes();
+    }
+
+    /// The server's answer. It may come again: a replay that makes an object anew gets another handle.
+    pub(crate) fn note(&mut self, outcome: Outcome) {
+        if !outcome.handle.is_empty() {
+            self.handles.retain(|known| **known != *outcome.handle);
+            self.handles.push(outcome.handle.as_slice().into());
+        }
+        self.outcome = Some(outcome);
+    }
+
+    /// The object that stamps of it are of.
+    pub(crate) fn stamped(&self) -> Option<&Arc<[u8]>> {
+        self.objects[0].as_ref()
     }
 
     /// What it changes of its file.
@@ -110,6 +130,10 @@ struct Extent {
 struct FileState {
     extents: BTreeMap<u64, Extent>,
     records: BTreeSet<Sequence>,
+    /// The newest one, and the position of a frame that has it.
+    stamp: Option<(Stamp, u64)>,
+    /// Up to this sequence its changes are older than one that was sent around the journal.
+    bypassed: Sequence,
 }
 
 /// A piece of an overlay.
@@ -227,6 +251,56 @@ impl Index {
     pub(crate) fn of(&self, object: &[u8]) -> impl Iterator<Item = (Sequence, &Entry)> {
         let records = self.files.get(object).into_iter().flat_map(|state| &state.records);
         records.filter_map(|sequence| Some((*sequence, self.records.get(sequence)?)))
+    }
+
+    /// Notes a stamp of an object that has records. Answers come in any order: the server's clock
+    /// tells which is newer.
+    pub(crate) fn note_stamp(&mut self, object: &[u8], stamp: Stamp, position: u64) {
+        let Some(state) = self.files.get_mut(object) else { return };
+        if state.stamp.is_none_or(|(known, _)| known.changed <= stamp.changed) {
+            state.stamp = Some((stamp, position));
+        }
+    }
+
+    pub(crate) fn stamp(&self, object: &[u8]) -> Option<Stamp> {
+        Some(self.files.get(object)?.stamp?.0)
+    }
+
+    /// The stamps of which all frames are before a position.
+    pub(crate) fn stamps_before(&self, position: u64) -> Vec<(Arc<[u8]>, Stamp)> {
+        let is_before = |(_, at): &(Stamp, u64)| *at < position;
+        let stamps = self.files.iter().filter_map(|(object, state)| {
+            state.stamp.filter(is_before).map(|(stamp, _)| (Arc::clone(object), stamp))
+        });
+        stamps.collect()
+    }
+
+    /// A stamp has been written again.
+    pub(crate) fn stamp_moved(&mut self, object: &[u8], position: u64) {
+        if let Some(state) = self.files.get_mut(object)
+            && let Some((_, at)) = &mut state.stamp
+        {
+            *at = position;
+        }
+    }
+
+    /// A change of this object was, or is going to be, sent around the journal.
+    pub(crate) fn bypass(&mut self, object: &[u8], up_to: Sequence) {
+        if let Some(state) = self.files.get_mut(object) {
+            state.bypassed = state.bypassed.max(up_to);
+        }
+    }
+
+    /// The last record of an object that nobody knows to be older than a change around the journal.
+    pub(crate) fn last_unbypassed(&self, object: &[u8]) -> Option<Sequence> {
+        let state = self.files.get(object)?;
+        state.records.last().copied().filter(|last| *last > state.bypassed)
+    }
+
+    /// Whether a change of an object of this record was sent around the journal after it.
+    pub(crate) fn is_bypassed(&self, sequence: Sequence, entry: &Entry) -> bool {
+        let mut objects = entry.objects.iter().flatten();
+        objects.any(|object| self.files.get(object).is_some_and(|state| state.bypassed >= sequence))
     }
 
     /// The ranges of which a write has the newest bytes.

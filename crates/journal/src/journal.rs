@@ -4,7 +4,6 @@
 //! *writer*: a role (`State::has_writer`) that one thread has at a time. Whoever waits for a sequence and
 //! finds the role free takes it, writes all that was appended so far, and wakes the others.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,31 +13,20 @@ use steadfast_intent_log::{BLOCK_BYTES, Block, Medium};
 use crate::errors::{AppendError, Failed, OpenError};
 use crate::file::Place;
 use crate::format::{
-    HEADER_BYTES, Header, RING_BYTES_MAX, RING_OFFSET, Sequence, block_after, block_before,
-    frame_bytes, ring_bytes_of,
+    HEADER_BYTES, RING_BYTES_MAX, RING_OFFSET, Sequence, block_after, frame_bytes, ring_bytes_of,
 };
-use crate::index::{Entry, Index};
+use crate::index::Entry;
 use crate::manifest;
-use crate::record::{self, KIND_LEFT, KIND_OUTCOME, Kind, LEFT_RANGES_MAX, Outcome, Record, Unfit};
-use crate::recover::read_ring;
-use crate::scan::Damage;
-use crate::status::{Recovered, Statistics, Status};
-use crate::superblock::{self, CUT_OFF_MAX, Copies, Superblock, SuperblockFault, TEXT_BYTES_MAX};
+use crate::notes::{self, KIND_BYPASS, KIND_OUTCOME, Outcome};
+use crate::record::{self, Record, Unfit};
+use crate::state::{State, TailAt, UNWRITTEN_BYTES_MAX};
+use crate::status::{Recovered, Status};
+use crate::superblock::{self, Copies, Superblock, SuperblockFault, TEXT_BYTES_MAX};
 
-/// After a crash sequences go on so far beyond the last one known, so that none is given twice.
-const SEQUENCE_JUMP: u64 = 1 << 20;
-/// A superblock is written at the latest after so many sequences: what is appended and not written
-/// beside that is bounded by [`UNWRITTEN_BYTES_MAX`], and both together are less than the jump.
-const SEQUENCES_PER_SUPERBLOCK: u64 = 1 << 18;
-/// What is kept in memory before an append writes it: a batch.
-const UNWRITTEN_BYTES_MAX: usize = 8 << 20;
-const _: () = assert!(
-    SEQUENCES_PER_SUPERBLOCK + (2 * UNWRITTEN_BYTES_MAX / HEADER_BYTES) as u64 + 2 < SEQUENCE_JUMP
-);
-/// Room that records leave to frames that say what has left.
+/// Room that markers of changes around the journal leave: for frames that say what has left.
 const RESERVE_BYTES: u64 = BLOCK_BYTES as u64;
-/// The tail is moved when it can move by this part of the ring.
-const RECLAIM_PART: u64 = 4;
+/// Room that records leave: for those frames, and for markers.
+const RECORD_RESERVE_BYTES: u64 = 2 * RESERVE_BYTES;
 
 /// What a journal is opened with.
 #[derive(Clone, Debug)]
@@ -74,48 +62,6 @@ impl Options {
     }
 }
 
-/// Frames, with their sequences.
-type Frames = Vec<(Sequence, Arc<Vec<u8>>)>;
-
-pub(crate) struct State {
-    ring_bytes: u64,
-    journal_id: u64,
-    /// Where the next frame goes.
-    head: u64,
-    /// Behind the last batch on the medium.
-    written_head: u64,
-    /// What is before this may be written over: both superblocks agree to it.
-    freed: u64,
-    /// The last sequence that was given.
-    issued: Sequence,
-    /// The sequence of the last frame: after a crash it is not the last one that was given.
-    last_frame: Sequence,
-    /// Up to this one all frames are on the medium.
-    pub(crate) stable: Sequence,
-    /// Frames that no batch has taken.
-    queue: Frames,
-    queue_bytes: usize,
-    /// Frames that are not on the medium, in a batch or not.
-    pub(crate) unwritten: BTreeMap<Sequence, Arc<Vec<u8>>>,
-    pub(crate) index: Index,
-    /// Records that have left, which no frame says yet.
-    left: Vec<Sequence>,
-    /// Records superseded by one that is not on the medium: (by which, which).
-    superseded: VecDeque<(Sequence, Sequence)>,
-    /// Damage holds the tail until somebody has read about it.
-    held: Option<(u64, Sequence)>,
-    /// Records before this one may have been superseded by one that is missing.
-    pub(crate) doubtful_before: Sequence,
-    /// As it was written last, and the tails of both copies.
-    superblock: Superblock,
-    tails: [u64; 2],
-    has_writer: bool,
-    pub(crate) failed: Option<Arc<str>>,
-    pub(crate) statistics: Statistics,
-    /// Counts changes of what the manifest says.
-    pub(crate) version: u64,
-}
-
 /// A journal. `Send` and `Sync`: every method may be called by many threads.
 pub struct Journal {
     pub(crate) medium: Arc<dyn Medium>,
@@ -146,11 +92,30 @@ fn new_superblock(options: &Options, uuid: [u8; 16], ring_bytes: u64) -> Superbl
         head: 0,
         last: Sequence(0),
         issued: Sequence(0),
+        bypassed: Sequence(0),
         server: options.server.clone(),
         share: options.share.clone(),
         mount_options: options.mount_options.clone(),
         cut_off: Vec::new(),
     }
+}
+
+/// Where a ring comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    /// If the medium is empty, a journal is made on it.
+    pub(crate) may_be_made: bool,
+    /// Something beside the ring says that changes were sent around it.
+    pub(crate) is_bypassed: bool,
+}
+
+/// What the server did with a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// It has it on stable storage.
+    Stable,
+    /// It has refused it for good: the change has no effect.
+    Refused,
 }
 
 impl Journal {
@@ -164,7 +129,7 @@ impl Journal {
         options: &Options,
         uuid: [u8; 16],
     ) -> Result<(Self, Recovered), OpenError> {
-        Self::attach(medium, options, uuid, true)
+        Self::attach(medium, options, uuid, Origin { may_be_made: true, is_bypassed: false })
     }
 
     /// As [`Journal::on_medium`]. A file that was a journal is never made one anew, though its
@@ -173,7 +138,7 @@ impl Journal {
         medium: Arc<dyn Medium>,
         options: &Options,
         uuid: [u8; 16],
-        may_format: bool,
+        origin: Origin,
     ) -> Result<(Self, Recovered), OpenError> {
         for text in [&options.server, &options.share, &options.mount_options] {
             if text.len() > TEXT_BYTES_MAX {
@@ -185,7 +150,7 @@ impl Journal {
         let copies = Copies::read(&*medium);
         let (found, is_new) = match copies.newest() {
             Ok(found) => (found.clone(), false),
-            Err(SuperblockFault::Empty) if may_format => {
+            Err(SuperblockFault::Empty) if origin.may_be_made => {
                 (new_superblock(options, uuid, ring_bytes), true)
             }
             Err(fault) => return Err(OpenError::Superblock(fault)),
@@ -205,7 +170,8 @@ impl Journal {
             previous_mount_options: found.mount_options.clone(),
             ..Recovered::default()
         };
-        let mut state = State::recover(&*medium, found, &mut recovered);
+        let before = (found.tail, found.tail_previous);
+        let mut state = State::recover(&*medium, found, origin.is_bypassed, &mut recovered);
         state.superblock.mount_options.clone_from(&options.mount_options);
         let journal = Self {
             medium,
@@ -218,7 +184,7 @@ impl Journal {
         // Both copies say the new epoch before its first frame is written.
         let mut state = journal.state.lock();
         state.has_writer = true;
-        journal.write_superblocks(&mut state, false);
+        journal.write_superblocks_until(&mut state, false, before);
         let failed = state.failed.clone();
         journal.resign(&mut state);
         drop(state);
@@ -243,13 +209,12 @@ impl Journal {
         let Some(decoded) = decoded else { unreachable!("what was encoded can be decoded") };
         let mut entry = Entry::new(kind, &decoded);
         let data_bytes = decoded.data_bytes;
-        let crc = crc32c::crc32c(frame.get(HEADER_BYTES..).unwrap_or_default());
         let mut state = self.state.lock();
-        if let Err(error) = self.make_room(&mut state, frame.len()) {
+        if let Err(error) = self.make_room(&mut state, frame.len(), RECORD_RESERVE_BYTES) {
             state.statistics.full_waits += u64::from(matches!(error, AppendError::Full { .. }));
             return Err(error);
         }
-        let header = state.place(frame, crc, kind as u8, flags);
+        let header = state.place(frame, kind as u8, flags);
         let sequence = header.sequence;
         entry.stands_at(&header);
         let superseded = state.index.insert(sequence, entry);
@@ -260,21 +225,94 @@ impl Journal {
         Ok(sequence)
     }
 
-    /// Notes what the server has answered to a change: the handle of what was made, its order. It is
-    /// written with the next records, and leaves with the record that it is about.
+    /// Notes what the server has answered to a change: the handle of what was made, its order, the
+    /// attributes before and after. It is written with the next records, and leaves with the record that
+    /// it is about. May be called again for the same record: a replay that makes an object anew gets
+    /// another handle ([`crate::Pending::handles`]).
     ///
     /// # Errors
     /// As [`Journal::append`]. Without it a replay finds out by the verifier or the name.
     pub fn note_outcome(&self, of: Sequence, outcome: Outcome) -> Result<(), AppendError> {
-        let frame = record::encode_outcome(HEADER_BYTES, of, &outcome)?;
-        let crc = crc32c::crc32c(frame.get(HEADER_BYTES..).unwrap_or_default());
         let mut state = self.state.lock();
-        self.make_room(&mut state, frame.len())?;
+        let object = state.index.get(of).and_then(Entry::stamped).cloned();
+        let Some(object) = object else { return Ok(()) };
+        let frame = notes::encode_outcome(HEADER_BYTES, of, &object, &outcome)?;
+        self.make_room(&mut state, frame.len(), RECORD_RESERVE_BYTES)?;
         let Some(entry) = state.index.get_mut(of) else { return Ok(()) };
-        entry.outcome = Some(outcome);
-        state.place(frame, crc, KIND_OUTCOME, 0);
+        let after = outcome.after;
+        entry.note(outcome);
+        let header = state.place(frame, KIND_OUTCOME, 0);
+        if let Some(stamp) = after {
+            state.index.note_stamp(&object, stamp, header.position);
+        }
         state.version += 1;
         Ok(())
+    }
+
+    /// Call this before a change of an object is sent to the server around the journal, as the ring is full
+    /// or has failed. When it returns, a replay will find all records of that object up to now marked as
+    /// [`crate::Pending::may_be_superseded`], and compare them with the server before it sends them.
+    /// Costs nothing if the object has no records, or has none since the last call. Of a change of names,
+    /// call it for each directory.
+    ///
+    /// The mark is a frame in the ring, for which records leave room. If that room is used up, or the
+    /// ring has failed, the mark is in a superblock, or in a file beside the ring, and is about all records.
+    ///
+    /// # Errors
+    /// When it could be noted nowhere: then a replay may undo the change.
+    pub fn bypass(&self, object: &[u8]) -> Result<(), Failed> {
+        let frame = notes::encode_bypass(HEADER_BYTES, object);
+        let mut state = self.state.lock();
+        if !state.must_note_bypass(object) {
+            return Ok(());
+        }
+        // A handle that is too long has no records.
+        let Ok(frame) = frame else { return Ok(()) };
+        if self.make_room(&mut state, frame.len(), RESERVE_BYTES).is_ok() {
+            let sequence = state.place(frame, KIND_BYPASS, 0).sequence;
+            if self.sync_locked(&mut state, sequence).is_ok() {
+                state.index.bypass(object, sequence);
+                return Ok(());
+            }
+        }
+        self.note_bypass_of_all(&mut state)
+    }
+
+    /// Notes outside the ring that all records up to now may be older than what the server has.
+    fn note_bypass_of_all(&self, state: &mut MutexGuard<'_, State>) -> Result<(), Failed> {
+        while state.has_writer {
+            self.changed.wait(state);
+        }
+        if state.is_read_only {
+            return state.check();
+        }
+        state.has_writer = true;
+        let superblock = state.superblock_of_bypass();
+        let up_to = superblock.bypassed;
+        // Only one copy: if this write is torn, the other one still serves.
+        let (marked, in_file) = MutexGuard::unlocked(state, || {
+            let marked = superblock::write(&*self.medium, &superblock);
+            let in_file = match (&self.place, &marked) {
+                (Some(place), Err(_)) => place.mark_bypassed().is_ok(),
+                _ => false,
+            };
+            (marked.map_err(|error| error.to_string()), in_file)
+        });
+        let noted = match marked {
+            Ok(()) => {
+                state.superblock_written(superblock);
+                Ok(())
+            }
+            Err(why) => {
+                state.fail(&why);
+                if in_file { Ok(()) } else { Err(Failed { why }) }
+            }
+        };
+        if noted.is_ok() {
+            state.superblock.bypassed = up_to;
+        }
+        self.resign(state);
+        noted
     }
 
     /// Returns when everything up to this sequence is on the medium. Callers that wait at the same
@@ -283,14 +321,21 @@ impl Journal {
     /// # Errors
     /// When the medium has failed.
     pub fn sync(&self, up_to: Sequence) -> Result<(), Failed> {
-        let mut state = self.state.lock();
+        self.sync_locked(&mut self.state.lock(), up_to)
+    }
+
+    fn sync_locked(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        up_to: Sequence,
+    ) -> Result<(), Failed> {
         let up_to = up_to.min(state.last_frame);
         while state.stable < up_to {
             state.check()?;
             if state.has_writer {
-                self.changed.wait(&mut state);
+                self.changed.wait(state);
             } else {
-                self.write(&mut state);
+                self.write(state);
             }
         }
         Ok(())
@@ -304,6 +349,11 @@ impl Journal {
     /// [`Journal::maintain`]; until then, and while the ring is full to the brim, a crash makes it pending
     /// again, which a replay must be able to bear.
     pub fn stable(&self, sequences: impl IntoIterator<Item = Sequence>) {
+        self.settled(sequences, Settled::Stable);
+    }
+
+    /// As [`Journal::stable`], also for changes that the server has refused.
+    pub fn settled(&self, sequences: impl IntoIterator<Item = Sequence>, _how: Settled) {
         let mut state = self.state.lock();
         for sequence in sequences {
             state.leave(sequence);
@@ -321,7 +371,8 @@ impl Journal {
             if state.failed.is_some() {
                 return false;
             }
-            if self.make_room(&mut state, frame_bytes(data_bytes + 1024)).is_ok() {
+            let bytes = frame_bytes(data_bytes + 1024);
+            if self.make_room(&mut state, bytes, RECORD_RESERVE_BYTES).is_ok() {
                 return true;
             }
             if self.changed.wait_until(&mut state, until).timed_out() {
@@ -423,12 +474,13 @@ impl Journal {
         &self,
         state: &mut MutexGuard<'_, State>,
         bytes: usize,
+        reserve: u64,
     ) -> Result<(), AppendError> {
         let padded = bytes.next_multiple_of(8);
         loop {
             state.check()?;
-            let wanted = padded as u64 + RESERVE_BYTES;
-            let end = block_after(state.head + padded as u64) + RESERVE_BYTES;
+            let wanted = padded as u64 + reserve;
+            let end = block_after(state.head + padded as u64) + reserve;
             if end - state.freed <= state.ring_bytes {
                 if state.queue_bytes == 0 || state.queue_bytes + padded <= UNWRITTEN_BYTES_MAX {
                     return Ok(());
@@ -527,8 +579,24 @@ impl Journal {
     /// Writes both superblocks, one after the other: only when both say where the tail is may be
     /// written over what is before it. For the writer.
     fn write_superblocks(&self, state: &mut MutexGuard<'_, State>, is_clean: bool) {
+        // What the tail passes is lost: what is still to be known of it is written again.
+        let tail = state.tail();
+        if state.carry_stamps(tail.0) {
+            self.write_batch(state, false);
+        }
+        if state.failed.is_none() {
+            self.write_superblocks_until(state, is_clean, tail);
+        }
+    }
+
+    fn write_superblocks_until(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        is_clean: bool,
+        tail: TailAt,
+    ) {
         for _ in 0..2 {
-            let superblock = state.next_superblock(is_clean);
+            let superblock = state.next_superblock(is_clean, tail);
             let written = MutexGuard::unlocked(state, || {
                 superblock::write(&*self.medium, &superblock).map_err(|error| error.to_string())
             });
@@ -545,211 +613,6 @@ impl Drop for Journal {
     fn drop(&mut self) {
         // A failure was told to those who synced; what is not marked as closed is scanned.
         let _ = self.finish();
-    }
-}
-
-impl State {
-    fn recover(medium: &dyn Medium, found: Superblock, recovered: &mut Recovered) -> Self {
-        let mut index = Index::default();
-        let scanned = read_ring(medium, &found, &mut index);
-        let jump = if found.is_clean && scanned.damage.is_empty() { 0 } else { SEQUENCE_JUMP };
-        let highest = found.issued.max(scanned.last);
-        let doubtful_before =
-            scanned.damage.iter().filter_map(|damage| damage.sequences).map(|(_, last)| last).max();
-        recovered.pending_records = index.len() as u64;
-        recovered.unreadable_blocks = scanned.unreadable_blocks;
-        recovered.damage.clone_from(&scanned.damage);
-        let mut cut_off: Vec<_> = scanned
-            .damage
-            .iter()
-            .filter(|damage| !damage.was_stable)
-            .filter_map(|damage| damage.sequences)
-            .collect();
-        cut_off.drain(..cut_off.len().saturating_sub(CUT_OFF_MAX));
-        // A write that a crash had cut off before was reported then, and holds the tail no more.
-        let is_new =
-            |damage: &&Damage| damage.sequences.is_none_or(|range| !found.cut_off.contains(&range));
-        let held = scanned.damage.iter().find(is_new);
-        let held = held.map(|damage| (damage.position, damage.after));
-        Self {
-            ring_bytes: found.ring_bytes,
-            journal_id: found.journal_id(),
-            head: scanned.head,
-            written_head: scanned.head,
-            freed: block_before(found.tail),
-            issued: Sequence(highest.0.saturating_add(jump)),
-            last_frame: scanned.last,
-            stable: scanned.last,
-            queue: Vec::new(),
-            queue_bytes: 0,
-            unwritten: BTreeMap::new(),
-            index,
-            left: Vec::new(),
-            superseded: VecDeque::new(),
-            held,
-            doubtful_before: doubtful_before.unwrap_or_default(),
-            tails: [found.tail; 2],
-            superblock: Superblock {
-                epoch: found.epoch + 1,
-                epoch_position: scanned.head,
-                is_clean: false,
-                cut_off,
-                ..found
-            },
-            has_writer: false,
-            failed: None,
-            statistics: Statistics::default(),
-            version: 1,
-        }
-    }
-
-    pub(crate) fn check(&self) -> Result<(), Failed> {
-        match &self.failed {
-            Some(why) => Err(Failed { why: why.to_string() }),
-            None => Ok(()),
-        }
-    }
-
-    fn fail(&mut self, why: &str) {
-        if self.failed.is_none() {
-            self.failed = Some(why.into());
-        }
-    }
-
-    /// Appends a frame, for which there is room.
-    fn place(&mut self, mut frame: Vec<u8>, crc: u32, kind: u8, flags: u8) -> Header {
-        self.issued = self.issued.next();
-        let header = Header {
-            payload_bytes: (frame.len() - HEADER_BYTES) as u32,
-            sequence: self.issued,
-            previous: self.last_frame,
-            position: self.head,
-            epoch: self.superblock.epoch,
-            journal_id: self.journal_id,
-            stable: self.stable,
-            kind,
-            flags,
-            payload_crc: crc,
-        };
-        if let Some(place) = frame.first_chunk_mut() {
-            *place = header.encode();
-        }
-        frame.resize(header.frame_bytes() as usize, 0);
-        self.head += header.frame_bytes();
-        self.queue_bytes += frame.len();
-        self.last_frame = self.issued;
-        let frame = Arc::new(frame);
-        if Kind::of_code(kind).is_some() {
-            self.unwritten.insert(self.issued, Arc::clone(&frame));
-        }
-        self.queue.push((self.issued, frame));
-        header
-    }
-
-    /// Frames that say what has left, as far as there is room.
-    fn say_what_left(&mut self) {
-        // The tail on the medium says it for those before it.
-        let before = self.superblock.tail_previous;
-        self.left.retain(|sequence| *sequence > before);
-        self.left.sort_unstable();
-        while !self.left.is_empty() {
-            let (mut ranges, mut count) = (Vec::<(Sequence, Sequence)>::new(), 0);
-            for sequence in &self.left {
-                let ranges_count = ranges.len();
-                match ranges.last_mut() {
-                    Some((_, last)) if last.next() == *sequence => *last = *sequence,
-                    _ if ranges_count == LEFT_RANGES_MAX => break,
-                    _ => ranges.push((*sequence, *sequence)),
-                }
-                count += 1;
-            }
-            let frame = record::encode_left(HEADER_BYTES, &ranges);
-            let end = block_after(self.head + frame_bytes(frame.len() - HEADER_BYTES) as u64);
-            if end - self.freed > self.ring_bytes {
-                return;
-            }
-            let crc = crc32c::crc32c(frame.get(HEADER_BYTES..).unwrap_or_default());
-            self.place(frame, crc, KIND_LEFT, 0);
-            self.left.drain(..count);
-        }
-    }
-
-    /// All that was appended and is in no batch; the next frame begins at a block boundary.
-    fn take_batch(&mut self) -> Option<(u64, Frames)> {
-        if self.queue.is_empty() {
-            return None;
-        }
-        let position = self.head - self.queue_bytes as u64;
-        self.queue_bytes = 0;
-        self.head = block_after(self.head);
-        Some((position, std::mem::take(&mut self.queue)))
-    }
-
-    fn note_stable(&mut self, last: Sequence) {
-        self.stable = self.stable.max(last);
-        self.unwritten = self.unwritten.split_off(&self.stable.next());
-        while let Some((by, which)) = self.superseded.front().copied() {
-            if by > self.stable {
-                break;
-            }
-            self.superseded.pop_front();
-            self.leave(which);
-        }
-    }
-
-    fn leave(&mut self, sequence: Sequence) {
-        if self.index.remove(sequence).is_some() {
-            self.left.push(sequence);
-            self.statistics.left_records += 1;
-            self.version += 1;
-        }
-    }
-
-    /// Where the tail can be, and the sequence of the frame before it.
-    fn tail(&self) -> (u64, Sequence) {
-        let oldest = self.index.first().map(|entry| (entry.position, entry.previous));
-        let end = (self.written_head, self.stable);
-        [oldest, self.held].into_iter().flatten().fold(end, Ord::min)
-    }
-
-    fn can_reclaim(&self) -> bool {
-        block_before(self.tail().0) > self.freed
-    }
-
-    /// Whether the tail would move if what is queued, or being written, were on the medium.
-    fn is_queue_in_the_way(&self) -> bool {
-        let oldest = self.index.first().map_or(self.head, |entry| entry.position);
-        let beyond = self.held.map_or(oldest, |(position, _)| position.min(oldest));
-        let would_move = self.written_head < beyond || !self.superseded.is_empty();
-        would_move && self.head > self.written_head
-    }
-
-    fn is_superblock_due(&self) -> bool {
-        block_before(self.tail().0) - self.freed >= self.ring_bytes / RECLAIM_PART
-            || self.issued.0 - self.superblock.issued.0 > SEQUENCES_PER_SUPERBLOCK
-    }
-
-    fn next_superblock(&self, is_clean: bool) -> Superblock {
-        let (tail, tail_previous) = self.tail();
-        Superblock {
-            generation: self.superblock.generation + 1,
-            is_clean: is_clean && self.queue.is_empty(),
-            tail,
-            tail_previous,
-            head: self.written_head,
-            last: self.stable,
-            issued: self.issued,
-            ..self.superblock.clone()
-        }
-    }
-
-    fn superblock_written(&mut self, superblock: Superblock) {
-        let slot = (superblock.generation % 2) as usize;
-        if let Some(tail) = self.tails.get_mut(slot) {
-            *tail = superblock.tail;
-        }
-        self.freed = block_before(self.tails[0].min(self.tails[1])).max(self.freed);
-        self.superblock = superblock;
     }
 }
 

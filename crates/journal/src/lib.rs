@@ -36,22 +36,25 @@ mod format;
 mod index;
 mod journal;
 pub mod manifest;
+mod notes;
 mod pending;
 mod record;
 mod recover;
 mod scan;
+mod state;
 mod status;
 mod superblock;
 pub mod testing;
 
 pub use errors::{AppendError, Failed, OpenError, ReadError};
 pub use format::{
-    DATA_BYTES_MAX, HANDLE_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, RING_BYTES_MAX,
+    DATA_BYTES_MAX, GROUPS_MAX, HANDLE_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, RING_BYTES_MAX,
     RING_BYTES_MIN, RING_OFFSET, SUPERBLOCK_BYTES, Sequence,
 };
-pub use journal::{Journal, Options};
+pub use journal::{Journal, Options, Settled};
+pub use notes::{Outcome, Stamp, Time};
 pub use pending::{Content, Overlay, Pending, Stored};
-pub use record::{Attributes, Change, Kind, Outcome, Record, SetTime, Unfit};
+pub use record::{Attributes, Change, Kind, Record, SetTime, Unfit};
 pub use scan::Damage;
 pub use status::{Recovered, Statistics, Status};
 pub use superblock::{FORMAT_VERSION, SuperblockFault, TEXT_BYTES_MAX};

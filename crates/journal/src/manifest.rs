@@ -153,6 +153,7 @@ mod tests {
             time_ns: 1_700_000_000_000_000_001,
             uid: 0,
             gid: 0,
+            groups: [].into(),
             path: path.into(),
             to_path: None,
             objects: [None, None],
@@ -161,6 +162,7 @@ mod tests {
             hash: [0xab; 32],
             ranges: Vec::new(),
             outcome: None,
+            handles: Vec::new(),
             may_be_superseded: false,
         };
         let mut rename = pending(9, b"/a");

@@ -10,7 +10,8 @@ use crate::errors::ReadError;
 use crate::format::{HEADER_BYTES, Header, RING_OFFSET, Sequence, block_after, block_before};
 use crate::index::{Entry, Index};
 use crate::journal::Journal;
-use crate::record::{self, Change, Kind, Outcome, Record};
+use crate::notes::{Outcome, Stamp};
+use crate::record::{self, Change, Kind, Record};
 
 /// A record that has not left.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct Pending {
     pub uid: u32,
     /// Who made it.
     pub gid: u32,
+    /// Its other groups.
+    pub groups: Arc<[u32]>,
     /// The path of the object as the user knows it.
     pub path: Arc<[u8]>,
     /// Of a rename, the path then.
@@ -42,8 +45,12 @@ pub struct Pending {
     pub ranges: Vec<Range<u64>>,
     /// What the server has answered, if that was noted.
     pub outcome: Option<Outcome>,
-    /// A later record was lost to damage of the ring, and may have superseded this one: compare with
-    /// what the server has before it is sent.
+    /// All handles that what was made has had, the newest last: a replay that makes it anew notes
+    /// another one ([`Journal::note_outcome`]). Later records may name any of them.
+    pub handles: Vec<Arc<[u8]>>,
+    /// A later change may have superseded this one: a record that was lost to damage of the ring, or a
+    /// change that was sent around the journal ([`Journal::bypass`]). Compare with what the server has
+    /// before it is sent.
     pub may_be_superseded: bool,
 }
 
@@ -53,6 +60,7 @@ pub struct Stored {
     kind: Kind,
     flags: u8,
     payload: Vec<u8>,
+    groups: Vec<u32>,
     data: Vec<u8>,
 }
 
@@ -62,7 +70,7 @@ impl Stored {
         let Some(decoded) = record::decode(self.kind, self.flags, &self.payload) else {
             unreachable!("it was decoded when it was read")
         };
-        let mut record = decoded.record;
+        let mut record = Record { groups: &self.groups, ..decoded.record };
         if let Change::Write { data, .. } = &mut record.change {
             *data = &self.data;
         }
@@ -102,6 +110,7 @@ pub(crate) fn list<'a>(
             time_ns: entry.time_ns,
             uid: entry.uid,
             gid: entry.gid,
+            groups: Arc::clone(&entry.groups),
             path: Arc::clone(&entry.path),
             to_path: entry.to_path.clone(),
             objects: entry.objects.clone(),
@@ -110,7 +119,8 @@ pub(crate) fn list<'a>(
             hash: entry.hash,
             ranges: index.live_ranges(sequence, entry),
             outcome: entry.outcome.clone(),
-            may_be_superseded: sequence < doubtful_before,
+            handles: entry.handles.clone(),
+            may_be_superseded: sequence < doubtful_before || index.is_bypassed(sequence, entry),
         })
         .collect()
 }
@@ -162,7 +172,8 @@ pub(crate) fn stored(
         } else {
             record::unchecked_data(&decoded, header.flags)?
         };
-        Some(Stored { kind, flags: header.flags, payload: payload.to_vec(), data })
+        let (flags, groups) = (header.flags, decoded.groups);
+        Some(Stored { kind, flags, payload: payload.to_vec(), groups, data })
     };
     read().ok_or(ReadError::Damaged(sequence))
 }
@@ -171,13 +182,21 @@ impl Journal {
     /// All that must still be sent, in the order in which it was appended.
     pub fn pending(&self) -> Vec<Pending> {
         let state = self.state.lock();
-        list(&state.index, state.index.iter(), state.doubtful_before)
+        list(&state.index, state.index.iter(), state.doubtful_before())
     }
 
     /// What must still be sent of a file, or of a directory's names, in order.
     pub fn pending_of(&self, object: &[u8]) -> Vec<Pending> {
         let state = self.state.lock();
-        list(&state.index, state.index.of(object), state.doubtful_before)
+        list(&state.index, state.index.of(object), state.doubtful_before())
+    }
+
+    /// What the server said last of an object: the newest [`Outcome::after`] that was noted for a record
+    /// of it, though that record may have left. Known as long as the object has records that have not left.
+    /// `None` if nothing was noted, or if the ring had no room to keep it: then compare the object
+    /// itself.
+    pub fn last_stamp(&self, object: &[u8]) -> Option<Stamp> {
+        self.state.lock().index.stamp(object)
     }
 
     /// Reads a record, with its hash checked. `None` if it has left.

@@ -1,22 +1,17 @@
 //! What a record says, and its payload.
 //!
-//! A payload has the same beginning whatever its kind: time, uid, gid, the server's order, the path.
+//! A payload has the same beginning whatever its kind: time, uid, gid, groups, the server's order, the
+//! path.
 //! Then come the fields of the kind in the order of [`Change`], and the data of a write last.
 
-use steadfast_intent_log::BLOCK_BYTES;
 use thiserror::Error;
 
 use crate::format::{
-    DATA_BYTES_MAX, Fields, HANDLE_BYTES_MAX, HEADER_BYTES, NAME_BYTES_MAX, PATH_BYTES_MAX,
-    Sequence,
+    DATA_BYTES_MAX, Fields, GROUPS_MAX, HANDLE_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX,
 };
 
 /// The data of the write is compressed (zstd).
 pub(crate) const FLAG_COMPRESSED: u8 = 1;
-pub(crate) const KIND_LEFT: u8 = 64;
-pub(crate) const KIND_OUTCOME: u8 = 65;
-/// Ranges of sequences that one frame about records that have left names: a block full.
-pub(crate) const LEFT_RANGES_MAX: usize = (BLOCK_BYTES - HEADER_BYTES) / 16;
 /// Less is not worth a try.
 const COMPRESS_BYTES_MIN: usize = 512;
 const COMPRESSION_LEVEL: i32 = 1;
@@ -30,6 +25,8 @@ pub struct Record<'a> {
     pub uid: u32,
     /// Who made it.
     pub gid: u32,
+    /// The other groups of who made it. At most [`GROUPS_MAX`].
+    pub groups: &'a [u32],
     /// The place of the change in the server's own order, if the server has told it.
     pub order: Option<u64>,
     /// The path of the object as the user knows it. At most [`PATH_BYTES_MAX`] bytes.
@@ -233,17 +230,6 @@ pub enum SetTime {
     },
 }
 
-/// What the server has answered to a change.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// The handle of what was made. Empty if nothing was.
-    pub handle: Vec<u8>,
-    /// The place in the server's own order.
-    pub order: Option<u64>,
-    /// The write verifier of the answer.
-    pub verifier: Option<[u8; 8]>,
-}
-
 /// Why a record cannot be appended as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Unfit {
@@ -265,7 +251,7 @@ pub enum Unfit {
     Beyond,
 }
 
-struct Writer(Vec<u8>);
+pub(crate) struct Writer(pub(crate) Vec<u8>);
 
 impl Writer {
     fn bounded(&mut self, field: &'static str, bytes: &[u8], max: usize) -> Result<(), Unfit> {
@@ -277,7 +263,7 @@ impl Writer {
         Ok(())
     }
 
-    fn handle(&mut self, bytes: &[u8]) -> Result<(), Unfit> {
+    pub(crate) fn handle(&mut self, bytes: &[u8]) -> Result<(), Unfit> {
         self.bounded("handle", bytes, HANDLE_BYTES_MAX)
     }
 
@@ -289,15 +275,25 @@ impl Writer {
         self.bounded("path", bytes, PATH_BYTES_MAX)
     }
 
-    fn u32(&mut self, value: u32) {
+    fn groups(&mut self, groups: &[u32]) -> Result<(), Unfit> {
+        let (bytes, max) = (4 * groups.len(), 4 * GROUPS_MAX);
+        if bytes > max {
+            return Err(Unfit::TooLong { field: "list of groups", bytes, max });
+        }
+        self.0.push(groups.len() as u8);
+        groups.iter().for_each(|group| self.u32(*group));
+        Ok(())
+    }
+
+    pub(crate) fn u32(&mut self, value: u32) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    fn u64(&mut self, value: u64) {
+    pub(crate) fn u64(&mut self, value: u64) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    fn option(&mut self, value: Option<u64>) {
+    pub(crate) fn option(&mut self, value: Option<u64>) {
         self.0.push(u8::from(value.is_some()));
         self.u64(value.unwrap_or(0));
     }
@@ -369,6 +365,7 @@ impl<'a> Record<'a> {
         into.u64(self.time_ns);
         into.u32(self.uid);
         into.u32(self.gid);
+        into.groups(self.groups)?;
         into.option(self.order);
         into.path(self.path)?;
         let (mut flags, mut hash) = (0, [0; 32]);
@@ -459,7 +456,7 @@ impl<'a> Record<'a> {
 
 // In these three the outer option is whether there is a value that can be read at all.
 #[allow(clippy::option_option, reason = "the inner one is the value")]
-fn option(fields: &mut Fields<'_>) -> Option<Option<u64>> {
+pub(crate) fn option(fields: &mut Fields<'_>) -> Option<Option<u64>> {
     let is_some = fields.u8()?;
     let value = fields.u64()?;
     match is_some {
@@ -504,8 +501,10 @@ fn attributes(fields: &mut Fields<'_>) -> Option<Attributes> {
 /// A payload that was read.
 #[derive(Clone, Debug)]
 pub(crate) struct Decoded<'a> {
-    /// The record; of a write that is compressed, with the data as it stands.
+    /// The record without its groups; of a write that is compressed, with the data as it stands.
     pub(crate) record: Record<'a>,
+    /// The groups.
+    pub(crate) groups: Vec<u32>,
     /// Of a write, the length of its data.
     pub(crate) data_bytes: u32,
     /// Of a write, the hash of its data.
@@ -516,7 +515,9 @@ pub(crate) struct Decoded<'a> {
 pub(crate) fn decode(kind: Kind, flags: u8, payload: &[u8]) -> Option<Decoded<'_>> {
     let mut from = Fields::new(payload);
     let from = &mut from;
-    let (time_ns, uid, gid, order) = (from.u64()?, from.u32()?, from.u32()?, option(from)?);
+    let (time_ns, uid, gid) = (from.u64()?, from.u32()?, from.u32()?);
+    let groups = groups(from)?;
+    let order = option(from)?;
     let path = from.bytes(PATH_BYTES_MAX)?;
     let (mut data_bytes, mut hash) = (0, [0; 32]);
     let change = match kind {
@@ -586,11 +587,19 @@ pub(crate) fn decode(kind: Kind, flags: u8, payload: &[u8]) -> Option<Decoded<'_
             name: from.bytes(NAME_BYTES_MAX)?,
         },
     };
-    let record = Record { time_ns, uid, gid, order, path, change };
-    from.rest().is_empty().then_some(Decoded { record, data_bytes, hash })
+    let record = Record { time_ns, uid, gid, groups: &[], order, path, change };
+    from.rest().is_empty().then_some(Decoded { record, groups, data_bytes, hash })
 }
 
-fn handle<'a>(from: &mut Fields<'a>) -> Option<&'a [u8]> {
+fn groups(from: &mut Fields<'_>) -> Option<Vec<u32>> {
+    let count = usize::from(from.u8()?);
+    if count > GROUPS_MAX {
+        return None;
+    }
+    (0..count).map(|_| from.u32()).collect()
+}
+
+pub(crate) fn handle<'a>(from: &mut Fields<'a>) -> Option<&'a [u8]> {
     from.bytes(HANDLE_BYTES_MAX)
 }
 
@@ -611,51 +620,6 @@ pub(crate) fn plain_data(decoded: &Decoded<'_>, flags: u8) -> Option<Vec<u8>> {
     let is_right = |plain: &Vec<u8>| *blake3::hash(plain).as_bytes() == decoded.hash;
     let is_write = matches!(decoded.record.change, Change::Write { .. });
     unchecked_data(decoded, flags).filter(|plain| !is_write || is_right(plain))
-}
-
-/// The payload of a frame that says which records have left.
-pub(crate) fn encode_left(room_before: usize, ranges: &[(Sequence, Sequence)]) -> Vec<u8> {
-    let mut into = Writer(vec![0; room_before]);
-    for (first, last) in ranges {
-        into.u64(first.0);
-        into.u64(last.0);
-    }
-    into.0
-}
-
-pub(crate) fn decode_left(payload: &[u8]) -> Option<Vec<(Sequence, Sequence)>> {
-    let mut from = Fields::new(payload);
-    let mut ranges = Vec::new();
-    while !from.rest().is_empty() {
-        let (first, last) = (Sequence(from.u64()?), Sequence(from.u64()?));
-        if first > last || ranges.len() == LEFT_RANGES_MAX {
-            return None;
-        }
-        ranges.push((first, last));
-    }
-    Some(ranges)
-}
-
-pub(crate) fn encode_outcome(
-    room_before: usize,
-    of: Sequence,
-    outcome: &Outcome,
-) -> Result<Vec<u8>, Unfit> {
-    let mut into = Writer(vec![0; room_before]);
-    into.u64(of.0);
-    into.option(outcome.order);
-    into.option(outcome.verifier.map(u64::from_le_bytes));
-    into.handle(&outcome.handle)?;
-    Ok(into.0)
-}
-
-pub(crate) fn decode_outcome(payload: &[u8]) -> Option<(Sequence, Outcome)> {
-    let mut from = Fields::new(payload);
-    let of = Sequence(from.u64()?);
-    let order = option(&mut from)?;
-    let verifier = option(&mut from)?.map(u64::to_le_bytes);
-    let handle = handle(&mut from)?.to_vec();
-    from.rest().is_empty().then_some((of, Outcome { handle, order, verifier }))
 }
 
 #[cfg(test)]
@@ -699,17 +663,19 @@ mod tests {
     fn each_kind_is_read_as_it_was_written() {
         for change in samples() {
             let path = "/mnt/\u{fffd}\n".as_bytes();
-            let record = Record { time_ns: 5, uid: 1, gid: 2, order: Some(9), path, change };
+            let groups = &[7, u32::MAX];
+            let record =
+                Record { time_ns: 5, uid: 1, gid: 2, groups, order: Some(9), path, change };
             for compress in [false, true] {
                 let (payload, flags, hash) = record.encode(8, compress).unwrap();
                 let payload = &payload[8..];
                 let decoded = decode(record.kind(), flags, payload).unwrap();
-                assert_eq!(decoded.hash, hash);
+                assert_eq!((decoded.hash, decoded.groups.as_slice()), (hash, groups.as_slice()));
                 if let Change::Write { data, .. } = change {
                     assert_eq!(flags == FLAG_COMPRESSED, compress);
                     assert_eq!(plain_data(&decoded, flags).unwrap(), data);
                 } else {
-                    assert_eq!(decoded.record, record);
+                    assert_eq!(Record { groups, ..decoded.record }, record);
                 }
                 for end in 0..payload.len() {
                     let cut = decode(record.kind(), flags, &payload[..end]);
@@ -724,25 +690,20 @@ mod tests {
 
     #[test]
     fn what_is_too_long_or_empty_is_refused() {
-        let fits = |change| {
-            Record { time_ns: 0, uid: 0, gid: 0, order: None, path: b"", change }.encode(0, false)
+        let whole = |groups, change| {
+            let record =
+                Record { time_ns: 0, uid: 0, gid: 0, groups, order: None, path: b"", change };
+            record.encode(0, false)
         };
-        let (file, data) = ([1; 65].as_slice(), vec![0; DATA_BYTES_MAX + 1]);
+        let fits = |change| whole(&[], change);
+        let small = Change::Write { file: b"f", offset: 0, data: b"x" };
+        assert!(whole(&[1; 16], small).is_ok() && whole(&[1; 17], small).is_err());
+        let (file, data) = ([1; HANDLE_BYTES_MAX + 1].as_slice(), vec![0; DATA_BYTES_MAX + 1]);
         assert!(fits(Change::Write { file, offset: 0, data: b"x" }).is_err());
         let file = b"f".as_slice();
         assert!(fits(Change::Write { file, offset: 0, data: &data }).is_err());
         assert_eq!(fits(Change::Write { file, offset: 0, data: b"" }), Err(Unfit::NoData));
         let offset = i64::MAX as u64;
         assert_eq!(fits(Change::Write { file, offset, data: b"x" }), Err(Unfit::Beyond));
-    }
-
-    #[test]
-    fn bookkeeping_is_read_as_it_was_written() {
-        let ranges = [(Sequence(1), Sequence(1)), (Sequence(4), Sequence(9))];
-        assert_eq!(decode_left(&encode_left(0, &ranges)).unwrap(), ranges);
-        assert_eq!(decode_left(&[0; 15]), None);
-        let outcome = Outcome { handle: vec![1; 32], order: None, verifier: Some([7; 8]) };
-        let payload = encode_outcome(0, Sequence(3), &outcome).unwrap();
-        assert_eq!(decode_outcome(&payload), Some((Sequence(3), outcome)));
     }
 }

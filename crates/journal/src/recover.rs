@@ -2,11 +2,25 @@
 
 use steadfast_intent_log::Medium;
 
-use crate::format::Sequence;
+use crate::format::{Header, Sequence};
 use crate::index::{Entry, Index};
-use crate::record::{self, KIND_LEFT, KIND_OUTCOME, Kind};
+use crate::notes::{self, KIND_BYPASS, KIND_LEFT, KIND_OUTCOME, KIND_STAMP, Stamp};
+use crate::record::{self, Kind};
 use crate::scan::{Scanned, scan};
 use crate::superblock::Superblock;
+
+/// A stamp, and where its frame is.
+struct Seen {
+    object: Vec<u8>,
+    stamp: Stamp,
+    position: u64,
+}
+
+impl Seen {
+    fn of(object: &[u8], stamp: Stamp, header: &Header) -> Self {
+        Self { object: object.to_vec(), stamp, position: header.position }
+    }
+}
 
 /// Reads the ring into an index.
 pub(crate) fn read_ring(
@@ -15,18 +29,28 @@ pub(crate) fn read_ring(
     index: &mut Index,
 ) -> Scanned {
     let mut left = Vec::new();
-    let mut outcomes = Vec::new();
+    let (mut outcomes, mut stamps, mut bypasses) = (Vec::new(), Vec::new(), Vec::new());
     // What has left is known only from later frames, and cuts all the same what is older.
     let mut entries = Vec::new();
     let scanned = scan(medium, superblock, &mut |header, payload| match header.kind {
         // Both are about earlier records. One that says otherwise would hide what is appended later.
-        KIND_LEFT => record::decode_left(payload)
+        KIND_LEFT => notes::decode_ranges(payload)
             .filter(|ranges| ranges.iter().all(|(_, last)| *last < header.sequence))
             .map(|ranges| left.extend(ranges))
             .is_some(),
-        KIND_OUTCOME => record::decode_outcome(payload)
-            .filter(|(of, _)| *of < header.sequence)
-            .map(|outcome| outcomes.push(outcome))
+        KIND_OUTCOME => notes::decode_outcome(payload)
+            .filter(|noted| noted.of < header.sequence)
+            .map(|noted| {
+                stamps
+                    .extend(noted.outcome.after.map(|stamp| Seen::of(noted.object, stamp, header)));
+                outcomes.push((noted.of, noted.outcome));
+            })
+            .is_some(),
+        KIND_STAMP => notes::decode_stamp(payload)
+            .map(|(object, stamp)| stamps.push(Seen::of(object, stamp, header)))
+            .is_some(),
+        KIND_BYPASS => notes::decode_bypass(payload)
+            .map(|object| bypasses.push((object.to_vec(), header.sequence)))
             .is_some(),
         code => {
             let Some(kind) = Kind::of_code(code) else { return false };
@@ -50,8 +74,14 @@ pub(crate) fn read_ring(
     }
     for (of, outcome) in outcomes {
         if let Some(entry) = index.get_mut(of) {
-            entry.outcome = Some(outcome);
+            entry.note(outcome);
         }
+    }
+    for Seen { object, stamp, position } in stamps {
+        index.note_stamp(&object, stamp, position);
+    }
+    for (object, sequence) in bypasses {
+        index.bypass(&object, sequence);
     }
     scanned
 }

@@ -14,6 +14,9 @@ pub struct Recovered {
     pub is_superblock_damaged: bool,
     /// Records that have not left.
     pub pending_records: u64,
+    /// Changes were sent around the journal while it had records of the same objects, or while it had
+    /// failed: [`crate::Pending::may_be_superseded`] tells which records are older.
+    pub was_bypassed: bool,
     /// Where records are missing. The ring's tail does not pass the first such place before
     /// [`crate::Journal::acknowledge_damage`].
     pub damage: Vec<Damage>,

@@ -9,13 +9,13 @@ use crate::format::{
 };
 
 /// The version of the format.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 const MAGIC: [u8; 8] = *b"SfJrnl\0\0";
 /// Bytes of the server's and the share's name and of the mount options, at the most, each.
 pub const TEXT_BYTES_MAX: usize = 1024;
 /// Ranges of sequences that a superblock keeps: one for each crash that the ring still shows.
 pub(crate) const CUT_OFF_MAX: usize = 32;
-const _: () = assert!(128 + 3 * (2 + TEXT_BYTES_MAX) + 2 + 16 * CUT_OFF_MAX < SUPERBLOCK_BYTES);
+const _: () = assert!(136 + 3 * (2 + TEXT_BYTES_MAX) + 2 + 16 * CUT_OFF_MAX < SUPERBLOCK_BYTES);
 
 /// What a superblock says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +42,8 @@ pub(crate) struct Superblock {
     pub(crate) last: Sequence,
     /// The highest sequence that was given to a record when this was written.
     pub(crate) issued: Sequence,
+    /// Up to this one everything may be older than a change that was sent around the journal.
+    pub(crate) bypassed: Sequence,
     /// Sequences that a crash had cut off before anybody was told that they are stable, as far as the
     /// tail has not passed them. So they are not taken for damage later.
     pub(crate) cut_off: Vec<(Sequence, Sequence)>,
@@ -106,6 +108,7 @@ impl Superblock {
             self.head,
             self.last.0,
             self.issued.0,
+            self.bypassed.0,
         ];
         for number in numbers {
             bytes.extend_from_slice(&number.to_le_bytes());
@@ -170,6 +173,7 @@ impl Superblock {
             head: from.u64()?,
             last: Sequence(from.u64()?),
             issued: Sequence(from.u64()?),
+            bypassed: Sequence(from.u64()?),
             server: from.bytes(TEXT_BYTES_MAX)?.to_vec(),
             share: from.bytes(TEXT_BYTES_MAX)?.to_vec(),
             mount_options: from.bytes(TEXT_BYTES_MAX)?.to_vec(),
@@ -201,7 +205,8 @@ impl Superblock {
             && superblock.head - superblock.tail <= superblock.ring_bytes
             && superblock.epoch_position <= superblock.head
             && superblock.tail_previous <= superblock.last
-            && superblock.last <= superblock.issued;
+            && superblock.last <= superblock.issued
+            && superblock.bypassed <= superblock.issued;
         can_be.then_some(superblock)
     }
 }

@@ -31,7 +31,7 @@ fn filled(medium: &Arc<MemoryMedium>) -> Journal {
     let left = append(write(b"g", 100, &[2; 200]));
     journal.sync(left).unwrap();
     journal.stable([left]);
-    let outcome = Outcome { handle: b"handle".to_vec(), order: Some(3), verifier: None };
+    let outcome = Outcome { handle: b"handle".to_vec(), order: Some(3), ..Outcome::default() };
     journal.note_outcome(third, outcome).unwrap();
     append(truncate(b"f", 1000));
     let rename = append(record(

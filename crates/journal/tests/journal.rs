@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{medium, open, open_image, options, pending, truncate, write};
 use steadfast_intent_log::testing::Fault;
 use steadfast_journal::{
-    AppendError, Change, Content, Journal, OpenError, Options, Outcome, Sequence, care,
+    AppendError, Change, Content, Journal, OpenError, Options, Outcome, Sequence, Stamp, care,
 };
 
 #[test]
@@ -128,7 +128,13 @@ fn outcomes_and_options_outlive_a_crash() {
     let attributes = steadfast_journal::Attributes::default();
     let change = Change::Create { parent: b"d", name: b"n", verifier: [1; 8], attributes };
     let created = journal.append(&common::record(b"/d/n", change)).unwrap();
-    let outcome = Outcome { handle: b"new".to_vec(), order: Some(5), verifier: Some([2; 8]) };
+    let outcome = Outcome {
+        handle: b"new".to_vec(),
+        order: Some(5),
+        verifier: Some([2; 8]),
+        before: None,
+        after: Some(Stamp { size: 7, ..Stamp::default() }),
+    };
     journal.note_outcome(created, outcome.clone()).unwrap();
     journal.sync(Sequence(u64::MAX)).unwrap();
     let (again, recovered) = open_image(medium.image());

@@ -27,7 +27,7 @@ pub(crate) fn open_image(image: Vec<u8>) -> (Journal, Recovered) {
 }
 
 pub(crate) fn record<'a>(path: &'a [u8], change: Change<'a>) -> Record<'a> {
-    Record { time_ns: 1, uid: 1000, gid: 100, order: None, path, change }
+    Record { time_ns: 1, uid: 1000, gid: 100, groups: &[100, 27], order: None, path, change }
 }
 
 pub(crate) fn write<'a>(file: &'a [u8], offset: u64, data: &'a [u8]) -> Record<'a> {

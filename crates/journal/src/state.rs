@@ -1,0 +1,329 @@
+//! The state of a journal in use. No I/O: what is to be written comes out.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use steadfast_intent_log::{BLOCK_BYTES, Medium};
+
+use crate::errors::Failed;
+use crate::format::{HEADER_BYTES, Header, Sequence, block_after, block_before, frame_bytes};
+use crate::index::Index;
+use crate::notes::{self, KIND_LEFT, KIND_STAMP, RANGES_MAX};
+use crate::record::Kind;
+use crate::recover::read_ring;
+use crate::scan::Damage;
+use crate::status::{Recovered, Statistics};
+use crate::superblock::{CUT_OFF_MAX, Superblock};
+
+/// After a crash sequences go on so far beyond the last one known, so that none is given twice.
+const SEQUENCE_JUMP: u64 = 1 << 20;
+/// A superblock is written at the latest after so many sequences: what is appended and not written
+/// beside that is bounded by [`UNWRITTEN_BYTES_MAX`], and both together are less than the jump.
+const SEQUENCES_PER_SUPERBLOCK: u64 = 1 << 18;
+/// What is kept in memory before an append writes it: a batch.
+pub(crate) const UNWRITTEN_BYTES_MAX: usize = 8 << 20;
+const _: () = assert!(
+    SEQUENCES_PER_SUPERBLOCK + (2 * UNWRITTEN_BYTES_MAX / HEADER_BYTES) as u64 + 2 < SEQUENCE_JUMP
+);
+/// Room that stamps leave which are written again.
+const CARRY_RESERVE_BYTES: u64 = 3 * BLOCK_BYTES as u64;
+/// The tail is moved when it can move by this part of the ring.
+const RECLAIM_PART: u64 = 4;
+
+/// Frames, with their sequences.
+pub(crate) type Frames = Vec<(Sequence, Arc<Vec<u8>>)>;
+
+/// A position, and the sequence of the frame before it.
+pub(crate) type TailAt = (u64, Sequence);
+
+pub(crate) struct State {
+    pub(crate) ring_bytes: u64,
+    pub(crate) journal_id: u64,
+    /// Where the next frame goes.
+    pub(crate) head: u64,
+    /// Behind the last batch on the medium.
+    pub(crate) written_head: u64,
+    /// What is before this may be written over: both superblocks agree to it.
+    pub(crate) freed: u64,
+    /// The last sequence that was given.
+    pub(crate) issued: Sequence,
+    /// The sequence of the last frame: after a crash it is not the last one that was given.
+    pub(crate) last_frame: Sequence,
+    /// Up to this one all frames are on the medium.
+    pub(crate) stable: Sequence,
+    /// Frames that no batch has taken.
+    pub(crate) queue: Frames,
+    pub(crate) queue_bytes: usize,
+    /// Frames that are not on the medium, in a batch or not.
+    pub(crate) unwritten: BTreeMap<Sequence, Arc<Vec<u8>>>,
+    pub(crate) index: Index,
+    /// Records that have left, which no frame says yet.
+    pub(crate) left: Vec<Sequence>,
+    /// Records superseded by one that is not on the medium: (by which, which).
+    pub(crate) superseded: VecDeque<(Sequence, Sequence)>,
+    /// Damage holds the tail until somebody has read about it.
+    pub(crate) held: Option<(u64, Sequence)>,
+    /// Records before this one may have been superseded by one that is missing.
+    pub(crate) doubtful_before: Sequence,
+    /// As it was written last, and the tails of both copies.
+    pub(crate) superblock: Superblock,
+    pub(crate) tails: [u64; 2],
+    pub(crate) has_writer: bool,
+    /// Nothing is ever written.
+    pub(crate) is_read_only: bool,
+    pub(crate) failed: Option<Arc<str>>,
+    pub(crate) statistics: Statistics,
+    /// Counts changes of what the manifest says.
+    pub(crate) version: u64,
+}
+
+impl State {
+    pub(crate) fn recover(
+        medium: &dyn Medium,
+        mut found: Superblock,
+        is_bypassed: bool,
+        recovered: &mut Recovered,
+    ) -> Self {
+        let mut index = Index::default();
+        let scanned = read_ring(medium, &found, &mut index);
+        let jump = if found.is_clean && scanned.damage.is_empty() { 0 } else { SEQUENCE_JUMP };
+        let highest = found.issued.max(scanned.last);
+        let doubtful_before =
+            scanned.damage.iter().filter_map(|damage| damage.sequences).map(|(_, last)| last).max();
+        let issued = Sequence(highest.0.saturating_add(jump));
+        if is_bypassed {
+            found.bypassed = issued;
+        }
+        recovered.was_bypassed = index.iter().any(|(sequence, entry)| {
+            sequence <= found.bypassed || index.is_bypassed(sequence, entry)
+        });
+        recovered.pending_records = index.len() as u64;
+        recovered.unreadable_blocks = scanned.unreadable_blocks;
+        recovered.damage.clone_from(&scanned.damage);
+        let mut cut_off: Vec<_> = scanned
+            .damage
+            .iter()
+            .filter(|damage| !damage.was_stable)
+            .filter_map(|damage| damage.sequences)
+            .collect();
+        cut_off.drain(..cut_off.len().saturating_sub(CUT_OFF_MAX));
+        // A write that a crash had cut off before was reported then, and holds the tail no more.
+        let is_new =
+            |damage: &&Damage| damage.sequences.is_none_or(|range| !found.cut_off.contains(&range));
+        let held = scanned.damage.iter().find(is_new);
+        let held = held.map(|damage| (damage.position, damage.after));
+        Self {
+            ring_bytes: found.ring_bytes,
+            journal_id: found.journal_id(),
+            head: scanned.head,
+            written_head: scanned.head,
+            freed: block_before(found.tail),
+            issued,
+            last_frame: scanned.last,
+            stable: scanned.last,
+            queue: Vec::new(),
+            queue_bytes: 0,
+            unwritten: BTreeMap::new(),
+            index,
+            left: Vec::new(),
+            superseded: VecDeque::new(),
+            held,
+            doubtful_before: doubtful_before.unwrap_or_default(),
+            tails: [found.tail; 2],
+            superblock: Superblock {
+                epoch: found.epoch + 1,
+                epoch_position: scanned.head,
+                is_clean: false,
+                cut_off,
+                ..found
+            },
+            has_writer: false,
+            is_read_only: false,
+            failed: None,
+            statistics: Statistics::default(),
+            version: 1,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Failed> {
+        match &self.failed {
+            Some(why) => Err(Failed { why: why.to_string() }),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn fail(&mut self, why: &str) {
+        if self.failed.is_none() {
+            self.failed = Some(why.into());
+        }
+    }
+
+    /// Appends a frame, for which there is room.
+    pub(crate) fn place(&mut self, mut frame: Vec<u8>, kind: u8, flags: u8) -> Header {
+        self.issued = self.issued.next();
+        let header = Header {
+            payload_bytes: (frame.len() - HEADER_BYTES) as u32,
+            sequence: self.issued,
+            previous: self.last_frame,
+            position: self.head,
+            epoch: self.superblock.epoch,
+            journal_id: self.journal_id,
+            stable: self.stable,
+            kind,
+            flags,
+            payload_crc: crc32c::crc32c(frame.get(HEADER_BYTES..).unwrap_or_default()),
+        };
+        if let Some(place) = frame.first_chunk_mut() {
+            *place = header.encode();
+        }
+        frame.resize(header.frame_bytes() as usize, 0);
+        self.head += header.frame_bytes();
+        self.queue_bytes += frame.len();
+        self.last_frame = self.issued;
+        let frame = Arc::new(frame);
+        if Kind::of_code(kind).is_some() {
+            self.unwritten.insert(self.issued, Arc::clone(&frame));
+        }
+        self.queue.push((self.issued, frame));
+        header
+    }
+
+    /// Frames that say what has left, as far as there is room.
+    pub(crate) fn say_what_left(&mut self) {
+        // The tail on the medium says it for those before it.
+        let before = self.superblock.tail_previous;
+        self.left.retain(|sequence| *sequence > before);
+        self.left.sort_unstable();
+        while !self.left.is_empty() {
+            let (mut ranges, mut count) = (Vec::<(Sequence, Sequence)>::new(), 0);
+            for sequence in &self.left {
+                let ranges_count = ranges.len();
+                match ranges.last_mut() {
+                    Some((_, last)) if last.next() == *sequence => *last = *sequence,
+                    _ if ranges_count == RANGES_MAX => break,
+                    _ => ranges.push((*sequence, *sequence)),
+                }
+                count += 1;
+            }
+            let frame = notes::encode_ranges(HEADER_BYTES, &ranges);
+            let end = block_after(self.head + frame_bytes(frame.len() - HEADER_BYTES) as u64);
+            if end - self.freed > self.ring_bytes {
+                return;
+            }
+            self.place(frame, KIND_LEFT, 0);
+            self.left.drain(..count);
+        }
+    }
+
+    /// All that was appended and is in no batch; the next frame begins at a block boundary.
+    pub(crate) fn take_batch(&mut self) -> Option<(u64, Frames)> {
+        if self.queue.is_empty() {
+            return None;
+        }
+        let position = self.head - self.queue_bytes as u64;
+        self.queue_bytes = 0;
+        self.head = block_after(self.head);
+        Some((position, std::mem::take(&mut self.queue)))
+    }
+
+    pub(crate) fn note_stable(&mut self, last: Sequence) {
+        self.stable = self.stable.max(last);
+        self.unwritten = self.unwritten.split_off(&self.stable.next());
+        while let Some((by, which)) = self.superseded.front().copied() {
+            if by > self.stable {
+                break;
+            }
+            self.superseded.pop_front();
+            self.leave(which);
+        }
+    }
+
+    pub(crate) fn leave(&mut self, sequence: Sequence) {
+        if self.index.remove(sequence).is_some() {
+            self.left.push(sequence);
+            self.statistics.left_records += 1;
+            self.version += 1;
+        }
+    }
+
+    /// Where the tail can be, and the sequence of the frame before it.
+    pub(crate) fn tail(&self) -> TailAt {
+        let oldest = self.index.first().map(|entry| (entry.position, entry.previous));
+        let end = (self.written_head, self.stable);
+        [oldest, self.held].into_iter().flatten().fold(end, Ord::min)
+    }
+
+    pub(crate) fn can_reclaim(&self) -> bool {
+        block_before(self.tail().0) > self.freed
+    }
+
+    /// Whether the tail would move if what is queued, or being written, were on the medium.
+    pub(crate) fn is_queue_in_the_way(&self) -> bool {
+        let oldest = self.index.first().map_or(self.head, |entry| entry.position);
+        let beyond = self.held.map_or(oldest, |(position, _)| position.min(oldest));
+        let would_move = self.written_head < beyond || !self.superseded.is_empty();
+        would_move && self.head > self.written_head
+    }
+
+    pub(crate) fn is_superblock_due(&self) -> bool {
+        block_before(self.tail().0) - self.freed >= self.ring_bytes / RECLAIM_PART
+            || self.issued.0 - self.superblock.issued.0 > SEQUENCES_PER_SUPERBLOCK
+    }
+
+    /// Stamps of which all frames are before a position are placed again, as far as records leave room.
+    /// The others are forgotten with their frames. Says whether any was placed.
+    pub(crate) fn carry_stamps(&mut self, before: u64) -> bool {
+        let mut is_any = false;
+        for (object, stamp) in self.index.stamps_before(before) {
+            let Ok(frame) = notes::encode_stamp(HEADER_BYTES, &object, &stamp) else { continue };
+            let end = block_after(self.head + frame_bytes(frame.len() - HEADER_BYTES) as u64);
+            if end + CARRY_RESERVE_BYTES - self.freed > self.ring_bytes {
+                break;
+            }
+            let position = self.place(frame, KIND_STAMP, 0).position;
+            self.index.stamp_moved(&object, position);
+            is_any = true;
+        }
+        is_any
+    }
+
+    /// Whether the object has records that nobody would know to be older than a change around the
+    /// journal.
+    pub(crate) fn must_note_bypass(&self, object: &[u8]) -> bool {
+        self.index.last_unbypassed(object).is_some_and(|last| last > self.superblock.bypassed)
+    }
+
+    /// The next superblock, with the mark that all records up to now may be superseded.
+    pub(crate) fn superblock_of_bypass(&self) -> Superblock {
+        let tail = (self.superblock.tail, self.superblock.tail_previous);
+        Superblock { bypassed: self.issued, ..self.next_superblock(false, tail) }
+    }
+
+    /// Records before this one may be older than what the server has.
+    pub(crate) fn doubtful_before(&self) -> Sequence {
+        self.doubtful_before.max(self.superblock.bypassed.next())
+    }
+
+    pub(crate) fn next_superblock(&self, is_clean: bool, tail: TailAt) -> Superblock {
+        let (tail, tail_previous) = self.tail().min(tail);
+        Superblock {
+            generation: self.superblock.generation + 1,
+            is_clean: is_clean && self.queue.is_empty(),
+            tail,
+            tail_previous,
+            head: self.written_head,
+            last: self.stable,
+            issued: self.issued,
+            ..self.superblock.clone()
+        }
+    }
+
+    pub(crate) fn superblock_written(&mut self, superblock: Superblock) {
+        let slot = (superblock.generation % 2) as usize;
+        if let Some(tail) = self.tails.get_mut(slot) {
+            *tail = superblock.tail;
+        }
+        self.freed = block_before(self.tails[0].min(self.tails[1])).max(self.freed);
+        self.superblock = superblock;
+    }
+}
