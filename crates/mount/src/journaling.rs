@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{io, thread};
 
-use steadfast_client::{FileHandle, Identity};
+use steadfast_client::{FileHandle, Identity, Wcc};
 use steadfast_journal::{
-    AppendError, Change, DATA_BYTES_MAX, Journal, OpenError, Options as RingOptions, Record,
-    Recovered, Sequence, Status,
+    AppendError, Change, DATA_BYTES_MAX, Journal, OpenError, Options as RingOptions, Outcome,
+    Record, Recovered, Sequence, Settled, Stamp, Status, Time,
 };
 
 use crate::connect::Specification;
@@ -90,20 +90,21 @@ impl Journaling {
         if !self.is_kept() {
             return Err(NotTaken::Failed);
         }
-        let (uid, gid) = match identity {
-            Identity::Sys { uid, gid, .. } => (*uid, *gid),
-            _ => (u32::MAX, u32::MAX),
+        let (uid, gid, groups) = match identity {
+            Identity::Sys { uid, gid, gids } => (*uid, *gid, gids.as_slice()),
+            _ => (u32::MAX, u32::MAX, [].as_slice()),
         };
         let mut sequences = Vec::with_capacity(1);
         let mut at = offset;
         for data in data.chunks(DATA_BYTES_MAX) {
             let change = Change::Write { file: file.as_bytes(), offset: at, data };
-            let record = Record { time_ns: now_ns(), uid, gid, order: None, path, change };
+            let time_ns = now_ns();
+            let record = Record { time_ns, uid, gid, groups, order: None, path, change };
             match self.journal.append(&record) {
                 Ok(sequence) => sequences.push(sequence),
                 Err(error) => {
                     // What is there of it is sent with the rest.
-                    self.leave(sequences);
+                    self.settle(sequences, Settled::Refused);
                     return Err(self.not_taken(&error));
                 }
             }
@@ -179,8 +180,34 @@ impl Journaling {
     }
 
     /// The server has these on stable storage, or has refused them and the writer is told.
-    pub(crate) fn leave(&self, sequences: impl IntoIterator<Item = Sequence>) {
-        self.journal.stable(sequences);
+    pub(crate) fn settle(&self, sequences: Vec<Sequence>, how: Settled) {
+        if !sequences.is_empty() {
+            self.journal.settled(sequences, how);
+        }
+    }
+
+    /// Notes what the server has said of a file with a record, so that a replay knows a change of
+    /// somebody else's.
+    pub(crate) fn note_attributes(&self, record: Sequence, wcc: &Wcc, verifier: Option<[u8; 8]>) {
+        let Some(after) = &wcc.after else { return };
+        let before = wcc.before.as_ref();
+        let outcome = Outcome {
+            verifier,
+            before: before.map(|it| stamp(it.size, it.mtime, it.ctime)),
+            after: Some(stamp(after.size, after.mtime, after.ctime)),
+            ..Outcome::default()
+        };
+        // Without it a replay compares what is there.
+        let _ = self.journal.note_outcome(record, outcome);
+    }
+
+    /// Data of a file is about to be sent around the journal.
+    pub(crate) fn note_bypass(&self, file: &FileHandle) {
+        if let Err(failed) = self.journal.bypass(file.as_bytes()) {
+            tracing::error!(
+                "{failed}; if this host crashes now, a replay of the journal may undo what is written"
+            );
+        }
     }
 
     /// Whether there is so little room that everything should be committed.
@@ -229,6 +256,14 @@ impl Journaling {
             tracing::error!("the journal could not be closed: {failed}");
         }
     }
+}
+
+fn stamp(size: u64, modified: steadfast_client::Time, changed: steadfast_client::Time) -> Stamp {
+    let time = |it: steadfast_client::Time| Time {
+        seconds: i64::from(it.seconds),
+        nanoseconds: it.nanoseconds,
+    };
+    Stamp { size, modified: time(modified), changed: time(changed) }
 }
 
 fn now_ns() -> u64 {

@@ -304,7 +304,10 @@ impl Options {
         if options.journal.is_none()
             && sizes != (default.journal_bytes, default.journal_sync, default.compresses)
         {
-            return Err(bad(text, "journal_size, journal_sync and compress need journal=DIRECTORY"));
+            return Err(bad(
+                text,
+                "journal_size, journal_sync and compress need journal=DIRECTORY",
+            ));
         }
         Ok(options)
     }
@@ -468,6 +471,12 @@ mod tests {
         assert!(parsed("nolock").has_local_locks && parsed("local_lock=all").has_local_locks);
         assert!(parsed("nosuid,nodev,noexec").no_exec);
         assert_eq!(parsed("proto=tcp,nfsvers=3,vers=3,sec=sys"), Options::default());
+        let journal = parsed("journal=/j/k,journal_size=32M,journal_sync=always,compress");
+        assert_eq!(journal.journal.as_deref(), Some(std::path::Path::new("/j/k")));
+        assert_eq!((journal.journal_bytes, journal.compresses), (32 << 20, true));
+        assert_eq!(journal.journal_sync, JournalSync::Always);
+        let every = JournalSync::Every(Duration::from_secs(5));
+        assert_eq!(parsed("journal=/j,journal_sync=5").journal_sync, every);
     }
 
     #[test]
@@ -489,7 +498,11 @@ mod tests {
             ("nfsvers=4.2", "only nfsvers=3"),
             ("vers=5", "write nfsvers=3"),
             ("sec=krb5p", "only sec=sys"),
-            ("journal=/var/x", "no journal yet"),
+            ("journal=var/x", "whole path, from /"),
+            ("journal_sync=3", "need journal="),
+            ("journal=/j,journal_size=1", "as a number with K, M or G"),
+            ("journal=/j,journal_size=M", "as a number with K, M or G"),
+            ("journal=/j,journal_sync=0", "always, fsync, or a number of seconds"),
             ("nocto", "always checked"),
         ] {
             let error = Options::parse(text).expect_err(text).to_string();

@@ -190,6 +190,9 @@ impl WriteBack {
         let since = Instant::now();
         self.wait_for_room(node, data.len(), patience)?;
         let Some(journaling) = self.kept_by() else {
+            if let Some(journaling) = &self.journaling {
+                journaling.note_bypass(&node.handle);
+            }
             let mut state = self.await_turn(node, identity, patience)?;
             self.take(node, &mut state, identity, offset, data);
             return Ok(());
@@ -207,7 +210,10 @@ impl WriteBack {
             let path = self.nodes.path(node.number);
             match journaling.append_write(&node.handle, &path, identity, offset, data) {
                 Ok(sequences) => break sequences,
-                Err(NotTaken::Failed) => break Vec::new(),
+                Err(NotTaken::Failed) => {
+                    journaling.note_bypass(&node.handle);
+                    break Vec::new();
+                }
                 Err(NotTaken::Full) => self.press_all(),
             }
             journaling.wait_for_room(data.len(), patience.nap());

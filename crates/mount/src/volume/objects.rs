@@ -114,6 +114,7 @@ impl Volume {
                 Err(_) => None,
             };
             node.end_change(begun, wcc, &self.options.cache_times);
+            self.write_back.note_attributes(&node, wcc);
             outcome.map(drop).map_err(Errno::from)
         };
         if node.file_type == FileType::Regular {

@@ -3,10 +3,12 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use steadfast_journal::Sequence;
+use steadfast_client::Wcc;
+use steadfast_journal::{Sequence, Settled};
 
 use super::{DataState, WriteBack};
 use crate::held::Held;
+use crate::node::Node;
 
 /// One record: a part of what was written at once.
 #[derive(Debug)]
@@ -43,6 +45,13 @@ impl Records {
         self.last
     }
 
+    /// The last one with bytes of a range.
+    pub(super) fn last_within(&self, range: &Range<u64>) -> Option<Sequence> {
+        let mut kept = self.kept.iter().rev();
+        let found = kept.find(|kept| kept.from < range.end && range.start < kept.to);
+        found.map(|kept| kept.sequence)
+    }
+
     /// Somebody is told that everything up to this one is safe.
     pub(super) fn promise(&mut self, up_to: Option<Sequence>) {
         self.promised = self.promised.max(up_to);
@@ -73,10 +82,19 @@ pub(super) enum Refusal {
 }
 
 impl WriteBack {
+    /// Notes in the journal what the server has said of a file after a change of ours.
+    pub(crate) fn note_attributes(&self, node: &Node, wcc: Option<&Wcc>) {
+        let (Some(journaling), Some(wcc)) = (self.kept_by(), wcc) else { return };
+        let last = node.data.state.lock().records.last_within(&(0..u64::MAX));
+        if let Some(last) = last {
+            journaling.note_attributes(last, wcc, None);
+        }
+    }
+
     /// What the server has on stable storage leaves the journal.
     pub(super) fn leave(&self, state: &mut DataState) {
         if let Some(journaling) = &self.journaling {
-            journaling.leave(state.records.take_settled(&state.held));
+            journaling.settle(state.records.take_settled(&state.held), Settled::Stable);
         }
     }
 
@@ -88,9 +106,7 @@ impl WriteBack {
         range: Range<u64>,
         refusal: Refusal,
     ) -> usize {
-        if self.journaling.is_none() {
-            return 0;
-        }
+        let Some(journaling) = &self.journaling else { return 0 };
         let Records { kept, promised, .. } = &mut state.records;
         let before = kept.len();
         kept.retain(|kept| {
@@ -99,7 +115,7 @@ impl WriteBack {
             !(is_touched && stays)
         });
         let staying = before - kept.len();
-        self.leave(state);
+        journaling.settle(state.records.take_settled(&state.held), Settled::Refused);
         staying
     }
 }

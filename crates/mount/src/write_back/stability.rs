@@ -57,11 +57,15 @@ impl WriteBack {
         }
         // After the COMMIT it is not asked: a share that is `async` would not do what it says.
         match self.server.call(identity, patience, |nfs| nfs.recovery_status(file)) {
-            Ok(status) if status.is_async => self.sync_share(file, identity).map(Stabilized::Synced),
+            Ok(status) if status.is_async => {
+                self.sync_share(file, identity).map(Stabilized::Synced)
+            }
             Ok(_) => commit().map(Stabilized::Committed),
             Err(error) if error.is_program_unavailable() => {
                 self.stability.syncs.lock().has_none = true;
-                tracing::info!("the server has no recovery program: its answers to COMMIT are believed");
+                tracing::info!(
+                    "the server has no recovery program: its answers to COMMIT are believed"
+                );
                 commit().map(Stabilized::Committed)
             }
             Err(error) => Err(error),

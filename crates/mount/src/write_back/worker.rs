@@ -83,8 +83,7 @@ impl WriteBack {
             drop(state);
             // What the server has stable leaves the journal: what comes after that must not be lost
             // there, so that no older data of the same bytes is sent again.
-            let may_be_stable =
-                !matches!(step, Step::Send { stable: StableHow::Unstable, .. });
+            let may_be_stable = !matches!(step, Step::Send { stable: StableHow::Unstable, .. });
             if let (true, Some(last), Some(journaling)) = (may_be_stable, last, self.kept_by()) {
                 journaling.make_stable(last);
             }
@@ -106,6 +105,14 @@ impl WriteBack {
         });
         let wcc = outcome.as_ref().ok().map(|written| &written.wcc);
         node.end_change(begun, wcc, &self.times);
+        if let (Ok(written), Some(journaling)) = (&outcome, self.kept_by()) {
+            let range = run.offset..run.offset.saturating_add(u64::from(written.count));
+            let record = node.data.state.lock().records.last_within(&range);
+            // It may write to the journal's disk.
+            if let Some(record) = record {
+                journaling.note_attributes(record, &written.wcc, Some(written.verifier));
+            }
+        }
         let mut state = node.data.state.lock();
         let before = state.held.bytes();
         match outcome {
@@ -167,7 +174,8 @@ impl WriteBack {
     fn fail(&self, node: &Node, state: &mut DataState, run: &Run, errno: Errno) {
         let (offset, bytes) = (run.offset, run.bytes().len());
         state.held.give_up(run);
-        let in_journal = self.leave_refused(state, offset..offset + bytes as u64, refusal(&node.data, errno));
+        let in_journal =
+            self.leave_refused(state, offset..offset + bytes as u64, refusal(&node.data, errno));
         tracing::warn!(
             file = node.number,
             offset,
