@@ -46,8 +46,9 @@ struct State {
     is_doubtful: bool,
     /// The server does not know the handle any more.
     is_dead: bool,
-    /// How often the names were forgotten.
+    /// How often the names were forgotten, and when the call was sent that told why.
     forgotten: u64,
+    forgotten_by: Option<Instant>,
     /// When somebody here wrote last.
     written: Option<Time>,
     opens: u32,
@@ -109,6 +110,7 @@ impl Node {
             is_doubtful: false,
             is_dead: false,
             forgotten: 0,
+            forgotten_by: None,
             written: None,
             opens: 0,
             hidden: None,
@@ -197,6 +199,7 @@ impl Node {
         state.attributes.update(attributes.clone(), is_foreign, asking.sent, now, times);
         if is_foreign || is_doubtful {
             self.outdate(&mut state);
+            state.forgotten_by = Some(asking.sent);
         }
         is_foreign
     }
@@ -205,8 +208,7 @@ impl Node {
     /// open are dropped when it is opened.
     fn outdate(&self, state: &mut State) {
         state.is_current = false;
-        state.names.clear();
-        state.forgotten += 1;
+        state.forget_names();
         if state.opens > 0 && self.file_type == FileType::Regular {
             // If too many wait, the pages are dropped at the next opening.
             let _ = self.stale.try_send(self.number);
@@ -255,8 +257,7 @@ impl Node {
         } else if before.is_none() {
             // Some servers tell no version before a WRITE. The pages are dropped at the next opening.
             state.is_current = false;
-            state.names.clear();
-            state.forgotten += 1;
+            state.forget_names();
         }
         is_foreign
     }
@@ -413,8 +414,16 @@ impl State {
         }
     }
 
+    fn forget_names(&mut self) {
+        self.names.clear();
+        self.forgotten += 1;
+        self.forgotten_by = None;
+    }
+
+    /// Not what may be older than the change for which names were forgotten; the reply that told of
+    /// the change is not.
     fn insert_name(&mut self, name: &[u8], number: u64, asking: Asking) {
-        if self.forgotten != asking.forgotten {
+        if self.forgotten != asking.forgotten && self.forgotten_by != Some(asking.sent) {
             return;
         }
         if self.names.len() >= NAMES_MAX {
@@ -539,3 +548,6 @@ impl Table {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
