@@ -137,15 +137,6 @@ impl Volume {
         self.nodes.by_number(number).ok_or(Errno::ESTALE)
     }
 
-    /// Heeds that the server does not know a node's handle any more.
-    fn of_node<T>(&self, node: &Node, outcome: Result<T, ClientError>) -> Result<T, ClientError> {
-        let status = outcome.as_ref().err().and_then(ClientError::status);
-        if matches!(status, Some(NfsStat3::Stale | NfsStat3::BadHandle)) {
-            node.die();
-        }
-        outcome
-    }
-
     /// Makes a change of a directory, with what the reply says of it.
     fn change_directory<T>(
         &self,
@@ -161,12 +152,21 @@ impl Volume {
             Err(_) => None,
         };
         directory.end_change(begun, told, &self.options.cache_times);
-        self.of_node(directory, outcome)
+        of_node(directory, outcome)
     }
 
     fn next_open(&self) -> u64 {
         self.next_open.fetch_add(1, Ordering::Relaxed)
     }
+}
+
+/// Heeds that the server does not know a node's handle any more.
+fn of_node<T>(node: &Node, outcome: Result<T, ClientError>) -> Result<T, ClientError> {
+    let status = outcome.as_ref().err().and_then(ClientError::status);
+    if matches!(status, Some(NfsStat3::Stale | NfsStat3::BadHandle)) {
+        node.die();
+    }
+    outcome
 }
 
 /// Has the kernel drop stale pages, until the volume is gone. Apart from the threads that answer

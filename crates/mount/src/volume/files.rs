@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use steadfast_client::arguments::access;
 use steadfast_client::{ClientError, Identity};
 
-use super::{Asker, Outcome, Volume};
+use super::{Asker, Outcome, Volume, of_node};
 use crate::errors::Errno;
 use crate::node::{Hidden, Node};
 use crate::transport::Patience;
@@ -188,7 +188,7 @@ impl Volume {
             let count = (size - data.len() as u32).min(self.read_bytes);
             let asking = node.ask();
             let read = self.call(asker, |nfs| nfs.read(&node.handle, at, count));
-            let read = self.of_node(node, read)?;
+            let read = of_node(node, read)?;
             node.learn(read.attributes.as_ref(), asking, &self.options.cache_times);
             let is_over = read.eof || read.data.is_empty();
             if data.is_empty() {

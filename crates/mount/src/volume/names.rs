@@ -8,7 +8,7 @@ use steadfast_client::{
     ClientError, CreateHow3, DeviceData3, Made, MknodData3, NfsStat3, SetTime3, SpecData3,
 };
 
-use super::{Asker, Outcome, Volume};
+use super::{Asker, Outcome, Volume, of_node};
 use crate::errors::Errno;
 use crate::node::{Asking, Hidden, Node};
 use crate::transport::Patience;
@@ -42,7 +42,7 @@ impl Volume {
         }
         let asking = directory.ask();
         let found = self.call(asker, |nfs| nfs.lookup(&directory.handle, name));
-        let found = self.of_node(&directory, found);
+        let found = of_node(&directory, found);
         let times = &self.options.cache_times;
         let found = match found {
             Ok(found) => found,
@@ -249,7 +249,7 @@ impl Volume {
     /// NFSv3 does not know what is open.
     fn hide(&self, asker: &Asker, directory: &Node, name: &[u8], node: &Node) -> Outcome<()> {
         let hidden = self.set_aside(asker, directory, name, node)?;
-        self.keep_hidden(node, hidden);
+        self.keep_hidden(node, &hidden);
         Ok(())
     }
 
@@ -277,16 +277,23 @@ impl Volume {
     }
 
     /// A file that was set aside is removed once it is closed.
-    fn keep_hidden(&self, node: &Node, hidden: Hidden) {
+    fn keep_hidden(&self, node: &Node, hidden: &Hidden) {
         if !node.hide(hidden.clone()) {
             // It was closed meanwhile.
-            self.remove_hidden(&hidden);
+            self.remove_hidden(hidden);
         }
     }
 
     /// Gives a file that was set aside its name back, since what was to replace it has not; or keeps
     /// it hidden, if it was replaced nevertheless. By LINK, which replaces nothing.
-    fn take_back(&self, asker: &Asker, directory: &Node, name: &[u8], node: &Node, hidden: Hidden) {
+    fn take_back(
+        &self,
+        asker: &Asker,
+        directory: &Node,
+        name: &[u8],
+        node: &Node,
+        hidden: &Hidden,
+    ) {
         // Whoever asked may have been killed.
         let patience = Patience { pid: 0, until: Some(Instant::now() + TAKING_BACK) };
         let asker = Asker { identity: asker.identity.clone(), patience };
@@ -297,7 +304,7 @@ impl Volume {
         );
         node.expire();
         match linked.map_err(|error| (error.status(), error)) {
-            Ok(_) => self.remove_hidden(&hidden),
+            Ok(_) => self.remove_hidden(hidden),
             Err((Some(NfsStat3::Exist), _)) => self.keep_hidden(node, hidden),
             Err((Some(NfsStat3::NotSupp | NfsStat3::MLink), _))
                 if self
@@ -364,8 +371,8 @@ impl Volume {
         }
         let renamed = self.rename_on_server(asker, &from, name, &to, new_name);
         match (aside, renamed.is_ok()) {
-            (Some((node, hidden)), true) => self.keep_hidden(node, hidden),
-            (Some((node, hidden)), false) => self.take_back(asker, &to, new_name, node, hidden),
+            (Some((node, hidden)), true) => self.keep_hidden(node, &hidden),
+            (Some((node, hidden)), false) => self.take_back(asker, &to, new_name, node, &hidden),
             (None, _) => {}
         }
         renamed?;

@@ -8,7 +8,7 @@ use steadfast_client::{
     Attributes, ClientError, FileSystemStatistics, FileType, NfsTime3, SetTime3,
 };
 
-use super::{Asker, Outcome, PROMPT, Volume, nfs_time};
+use super::{Asker, Outcome, PROMPT, Volume, nfs_time, of_node};
 use crate::errors::Errno;
 use crate::node::{Node, ROOT};
 use crate::write_back::Wanted;
@@ -100,7 +100,7 @@ impl Volume {
     fn ask_attributes(&self, asker: &Asker, node: &Node) -> Result<(), ClientError> {
         let asking = node.ask();
         let told = self.call(asker, |nfs| nfs.getattr(&node.handle));
-        let attributes = self.of_node(node, told)?;
+        let attributes = of_node(node, told)?;
         node.learn(Some(&attributes), asking, &self.options.cache_times);
         Ok(())
     }
@@ -127,7 +127,7 @@ impl Volume {
                 Err(_) => None,
             };
             node.end_change(begun, wcc, &self.options.cache_times);
-            self.of_node(&node, outcome).map(drop).map_err(Errno::from)
+            of_node(&node, outcome).map(drop).map_err(Errno::from)
         };
         if node.file_type == FileType::Regular {
             self.write_back.change(&node, asker.patience, changes.size, set)?;
@@ -144,7 +144,7 @@ impl Volume {
     pub(super) fn ask_rights(&self, asker: &Asker, node: &Node, bits: u32) -> Outcome<u32> {
         let asking = node.ask();
         let told = self.call(asker, |nfs| nfs.access(&node.handle, bits));
-        let told = self.of_node(node, told)?;
+        let told = of_node(node, told)?;
         node.learn(told.attributes.as_ref(), asking, &self.options.cache_times);
         if told.attributes.is_none() {
             self.refresh(asker, node)?;
