@@ -1,6 +1,7 @@
 //! What is known of an object's attributes, and until when it is believed (nfs(5), `acregmin` and
 //! its like). Time is an argument.
 
+use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
 use steadfast_client::{Attributes, FileType, Time};
@@ -20,25 +21,28 @@ impl Version {
         Self { size: attributes.size, mtime: attributes.mtime, ctime: attributes.ctime }
     }
 
+    /// Which of two versions is newer cannot be told for certain; ctime is the best there is.
+    pub(crate) fn is_newer_than(&self, other: &Self) -> bool {
+        (self.ctime, self.mtime, self.size) > (other.ctime, other.mtime, other.size)
+    }
+
+    /// Whether the content is the same, though attributes may have changed.
+    pub(crate) fn has_content_of(&self, other: &Self) -> bool {
+        (self.mtime, self.size) == (other.mtime, other.size)
+    }
+
     /// The version before a change, as WCC tells it.
     pub(crate) fn before(wcc: &steadfast_client::WccAttributes) -> Self {
         Self { size: wcc.size, mtime: wcc.mtime, ctime: wcc.ctime }
     }
 }
 
-/// Who made the change that new attributes may show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// The attributes were asked for: a change is somebody else's.
-    Asked,
-    /// They came with a change of ours.
-    Ours,
-}
-
 /// The attributes of one object.
 #[derive(Clone, Debug)]
 pub(crate) struct AttributeCache {
     attributes: Attributes,
+    /// When their call was sent, and when its reply came.
+    sent: Instant,
     fetched: Instant,
     believed_for: Duration,
     is_expired: bool,
@@ -47,7 +51,7 @@ pub(crate) struct AttributeCache {
 impl AttributeCache {
     pub(crate) fn new(attributes: Attributes, now: Instant, times: &CacheTimes) -> Self {
         let (min, _) = bounds(&attributes, times);
-        Self { attributes, fetched: now, believed_for: min, is_expired: false }
+        Self { attributes, sent: now, fetched: now, believed_for: min, is_expired: false }
     }
 
     pub(crate) fn attributes(&self) -> &Attributes {
@@ -75,22 +79,35 @@ impl AttributeCache {
         self.is_expired = true;
     }
 
-    /// Takes newer attributes, whose call was sent at `sent`; true if somebody else has changed the
-    /// object. Attributes of a call that was sent before the known ones came, with an older ctime,
-    /// are left alone: replies overtake each other.
+    /// Whether a reply is older than what is known: replies overtake each other. A call that was sent
+    /// after the known attributes came is newer. Of two that overlap, ctime tells which is older, and if
+    /// that is equal (a server's clock may stand still for 10 ms) the order of sending. The latter is
+    /// a guess: the known attributes expire then.
+    pub(crate) fn is_overtaken(&mut self, attributes: &Attributes, sent: Instant) -> bool {
+        if sent >= self.fetched || Version::of(attributes) == self.version() {
+            return false;
+        }
+        match attributes.ctime.cmp(&self.attributes.ctime) {
+            Ordering::Less => true,
+            Ordering::Equal if sent < self.sent => {
+                self.is_expired = true;
+                true
+            }
+            Ordering::Equal | Ordering::Greater => false,
+        }
+    }
+
+    /// Takes attributes that are not overtaken, whose call was sent at `sent`. A change of somebody
+    /// else's makes them be believed for the shortest time.
     pub(crate) fn update(
         &mut self,
         attributes: Attributes,
-        origin: Origin,
+        is_foreign: bool,
         sent: Instant,
         now: Instant,
         times: &CacheTimes,
-    ) -> bool {
-        if attributes.ctime < self.attributes.ctime && sent < self.fetched {
-            return false;
-        }
+    ) {
         let has_changed = Version::of(&attributes) != self.version();
-        let is_foreign = has_changed && origin == Origin::Asked;
         let (min, max) = bounds(&attributes, times);
         if is_foreign {
             self.believed_for = min;
@@ -101,9 +118,9 @@ impl AttributeCache {
             self.believed_for = (self.believed_for * 2).clamp(min, max);
         }
         self.attributes = attributes;
+        self.sent = sent;
         self.fetched = now;
         self.is_expired = false;
-        is_foreign
     }
 }
 
@@ -145,33 +162,31 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut cache = AttributeCache::new(attributes(1, 1), start, &times);
         assert!(cache.is_fresh(at(2)) && !cache.is_fresh(at(3)));
-        assert!(!cache.update(attributes(1, 1), Origin::Asked, at(3), at(3), &times));
+        cache.update(attributes(1, 1), false, at(3), at(3), &times);
         assert!(cache.is_fresh(at(8)) && !cache.is_fresh(at(9)));
         for now in [9, 100, 200, 300, 400] {
-            cache.update(attributes(1, 1), Origin::Asked, at(now), at(now), &times);
+            cache.update(attributes(1, 1), false, at(now), at(now), &times);
         }
         assert!(cache.is_fresh(at(459)) && !cache.is_fresh(at(460)), "never above acregmax");
-        assert!(cache.update(attributes(2, 2), Origin::Asked, at(500), at(500), &times));
+        cache.update(attributes(2, 2), true, at(500), at(500), &times);
         assert!(!cache.is_fresh(at(503)), "a change of somebody else's brings acregmin back");
     }
 
     #[test]
-    fn changes_of_ours_are_no_changes_of_others() {
+    fn an_overtaken_reply_is_known() {
         let times = CacheTimes::default();
         let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
         let mut cache = AttributeCache::new(attributes(1, 1), start, &times);
-        assert!(!cache.update(attributes(5, 2), Origin::Ours, start, start, &times));
-        assert_eq!(cache.attributes().size, 5);
-    }
-
-    #[test]
-    fn an_overtaken_reply_changes_nothing() {
-        let times = CacheTimes::default();
-        let start = Instant::now();
-        let later = start + Duration::from_secs(1);
-        let mut cache = AttributeCache::new(attributes(1, 1), start, &times);
-        cache.update(attributes(5, 3), Origin::Ours, start, later, &times);
-        assert!(!cache.update(attributes(1, 2), Origin::Asked, start, later, &times));
+        cache.update(attributes(5, 3), false, at(10), at(20), &times);
+        assert!(cache.is_overtaken(&attributes(1, 2), at(5)), "an older ctime");
+        assert!(cache.is_overtaken(&attributes(1, 2), at(15)));
+        assert!(cache.is_fresh(at(20)));
+        assert!(!cache.is_overtaken(&attributes(1, 2), at(20)), "sent after the known ones came");
+        assert!(!cache.is_overtaken(&attributes(9, 4), at(5)), "a newer ctime");
+        assert!(!cache.is_overtaken(&attributes(9, 3), at(15)), "sent later");
+        assert!(cache.is_overtaken(&attributes(4, 3), at(5)), "an equal ctime, sent before");
+        assert!(!cache.is_fresh(at(20)), "it is a guess");
         assert_eq!(cache.attributes().size, 5);
     }
 

@@ -73,6 +73,14 @@ pub enum ConnectError {
     },
 }
 
+impl ConnectError {
+    /// Whether it may go well later though nothing is changed here: the server does not run yet.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        !matches!(self, Self::Specification(_) | Self::Refused { .. })
+    }
+}
+
 /// A share that is connected.
 #[derive(Debug)]
 pub struct Connected {

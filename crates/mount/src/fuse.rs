@@ -41,12 +41,27 @@ pub(crate) struct Adapter {
 impl Adapter {
     fn run(&self, request: &Request, answer: impl FnOnce(&Volume, Who) + Send + 'static) {
         let (volume, who) = (Arc::clone(&self.volume), Who::of(request));
-        self.pool.run(move || answer(&volume, who));
+        self.pool.run(who.pid, move || answer(&volume, who));
+    }
+
+    /// The same for what takes a second at most, whatever the server does.
+    fn run_prompt(&self, request: &Request, answer: impl FnOnce(&Volume, Who) + Send + 'static) {
+        let (volume, who) = (Arc::clone(&self.volume), Who::of(request));
+        self.pool.run_prompt(move || answer(&volume, who));
     }
 }
 
+/// With `noac` no pages are kept at all. Otherwise our caches say when pages are stale, and not the
+/// kernel (`FUSE_AUTO_INVAL_DATA`): that drops pages when mtime differs, thus after each write of ours
+/// too, and asks for attributes before each read, which would wait for data on its way.
 fn opened_flags(opened: Opened) -> FopenFlags {
-    if opened.keeps_pages { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() }
+    if opened.is_direct {
+        FopenFlags::FOPEN_DIRECT_IO
+    } else if opened.keeps_pages {
+        FopenFlags::FOPEN_KEEP_CACHE
+    } else {
+        FopenFlags::empty()
+    }
 }
 
 macro_rules! answer {
@@ -71,6 +86,8 @@ impl Filesystem for Adapter {
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
+            // Shared mappings, with noac.
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
         ];
         if !self.volume.options().has_local_locks {
             // They are refused: a lock that other hosts do not see is worse than none.
@@ -105,10 +122,15 @@ impl Filesystem for Adapter {
         if let Some(node) = self.volume.known(number.0) {
             return reply.attr(&NOT_KEPT, &attributes_of(&node));
         }
-        self.run(request, move |volume, who| {
+        let answer = move |volume: &Volume, who| {
             let told = volume.getattr(&volume.asker(who), number.0);
             answer!(told, reply, node => reply.attr(&NOT_KEPT, &attributes_of(&node)));
-        });
+        };
+        if number == INodeNo::ROOT {
+            self.run_prompt(request, answer);
+        } else {
+            self.run(request, answer);
+        }
     }
 
     fn setattr(
@@ -122,7 +144,7 @@ impl Filesystem for Adapter {
         atime: Option<TimeOrNow>,
         mtime: Option<TimeOrNow>,
         _: Option<SystemTime>,
-        _: Option<FileHandle>,
+        file: Option<FileHandle>,
         _: Option<SystemTime>,
         _: Option<SystemTime>,
         _: Option<SystemTime>,
@@ -131,7 +153,8 @@ impl Filesystem for Adapter {
     ) {
         let changes = Changes { mode, uid, gid, size, atime, mtime };
         self.run(request, move |volume, who| {
-            let changed = volume.setattr(&volume.asker(who), number.0, changes);
+            let changed =
+                volume.setattr(&volume.asker(who), number.0, changes, file.map(|file| file.0));
             answer!(changed, reply, node => reply.attr(&NOT_KEPT, &attributes_of(&node)));
         });
     }
@@ -325,7 +348,7 @@ impl Filesystem for Adapter {
 
     fn release(
         &self,
-        request: &Request,
+        _: &Request,
         _: INodeNo,
         file: FileHandle,
         _: OpenFlags,
@@ -334,7 +357,9 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         if let Some(hidden) = self.volume.release(file.0) {
-            self.run(request, move |volume, _| volume.remove_released(&hidden));
+            // Nobody waits for it.
+            let volume = Arc::clone(&self.volume);
+            self.pool.run(0, move || volume.remove_released(&hidden));
         }
         reply.ok();
     }
@@ -408,7 +433,7 @@ impl Filesystem for Adapter {
     }
 
     fn statfs(&self, request: &Request, _: INodeNo, reply: ReplyStatfs) {
-        self.run(request, move |volume, who| {
+        self.run_prompt(request, move |volume, who| {
             answer!(volume.statfs(&volume.asker(who)), reply, (told, name_bytes_max) => {
                 let blocks = |bytes: u64| bytes / u64::from(BLOCK_BYTES);
                 reply.statfs(

@@ -26,6 +26,7 @@ mod pool;
 mod process;
 mod server;
 mod transport;
+mod versions;
 mod volume;
 mod write_back;
 
@@ -54,6 +55,8 @@ use crate::volume::Volume;
 const RECEIVERS: usize = 1;
 /// How far the kernel reads ahead, in KiB: what is in flight for 100 ms at 300 Mbit/s.
 const READ_AHEAD_KIB: u32 = 4096;
+/// How often open files are looked for whose attributes are not believed any more.
+const LOOK: Duration = Duration::from_secs(1);
 /// How often data that is left after unmounting is reported.
 const REPORT: Duration = Duration::from_secs(30);
 
@@ -150,7 +153,21 @@ impl Mounted {
                 mounting::set_read_ahead(metadata.dev(), READ_AHEAD_KIB);
             }
         })?;
+        let looked_at = Arc::downgrade(&volume);
+        thread::Builder::new().name("nfs-look".to_owned()).spawn(move || {
+            loop {
+                thread::sleep(LOOK);
+                match looked_at.upgrade() {
+                    Some(volume) => volume.look_at_open_files(),
+                    None => return,
+                }
+            }
+        })?;
+        // Whatever ended it, what was written is the server's.
         let outcome = session.run();
+        if let Err(error) = &outcome {
+            tracing::error!(%error, "the connection to the kernel failed");
+        }
         tracing::debug!(nodes = volume.nodes().count(), "unmounted");
         loop {
             match volume.write_back().finish(REPORT) {
@@ -158,6 +175,7 @@ impl Mounted {
                 bytes => tracing::warn!(bytes, "unmounted, and data is still to be written"),
             }
         }
+        volume.finish_removals();
         volume.close_all();
         volume.write_back().close();
         volume.server().link.close();

@@ -8,6 +8,7 @@ use std::fs::OpenOptions;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -30,6 +31,8 @@ const HELPER: &str = "fusermount3";
 pub(crate) struct Place {
     directory: PathBuf,
     by_helper: bool,
+    /// The kernel's number of the mount (/proc/self/mountinfo), where that can be read.
+    number: Option<u64>,
 }
 
 /// Mounts; returns the connection to the kernel.
@@ -65,7 +68,8 @@ pub(crate) fn mount(
         )?;
         device.into()
     };
-    Ok((device, Place { directory, by_helper }))
+    let number = mounts().and_then(|mounts| topmost(&mounts, &directory));
+    Ok((device, Place { directory, by_helper, number }))
 }
 
 fn flags(options: &Options) -> MountFlags {
@@ -131,8 +135,18 @@ fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
 }
 
 impl Place {
-    /// Unmounts, though it is in use; who has files open keeps them until they are closed.
+    /// Unmounts, though it is in use; who has files open keeps them until they are closed. What else
+    /// is mounted at the same place is not touched.
     pub(crate) fn unmount(&self) -> io::Result<()> {
+        if let Some(number) = self.number
+            && let Some(mounts) = mounts()
+            && topmost(&mounts, &self.directory) != Some(number)
+        {
+            let directory = self.directory.display();
+            return Err(io::Error::other(format!(
+                "it is not what is mounted at {directory} on top: unmount that first"
+            )));
+        }
         if !self.by_helper {
             return Ok(rustix::mount::unmount(&self.directory, UnmountFlags::DETACH)?);
         }
@@ -145,6 +159,35 @@ impl Place {
     }
 }
 
+fn mounts() -> Option<Vec<u8>> {
+    std::fs::read("/proc/self/mountinfo").ok()
+}
+
+/// The number of the mount that is seen at a directory (proc(5), mountinfo): later lines are on top.
+fn topmost(mounts: &[u8], directory: &Path) -> Option<u64> {
+    let directory = escaped(directory);
+    mounts
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| {
+            let mut fields = line.split(|byte| *byte == b' ');
+            let number = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+            (fields.nth(3)? == directory).then_some(number)
+        })
+        .next_back()
+}
+
+/// A path as mountinfo has it.
+fn escaped(path: &Path) -> Vec<u8> {
+    let mut escaped = Vec::new();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => escaped.extend(format!("\\{byte:03o}").bytes()),
+            byte => escaped.push(*byte),
+        }
+    }
+    escaped
+}
+
 /// Lets the kernel read ahead as far as a slow network needs; where that may not be set, the kernel's
 /// own measure stays.
 pub(crate) fn set_read_ahead(device: u64, kib: u32) {
@@ -152,5 +195,21 @@ pub(crate) fn set_read_ahead(device: u64, kib: u32) {
     let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
     if let Err(error) = std::fs::write(&path, kib.to_string()) {
         tracing::debug!(path, %error, "read-ahead stays as it is");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mount_on_top_is_known() {
+        let mounts = b"22 1 0:20 / / rw - ext4 /dev/a rw\n\
+            40 22 0:50 / /mnt rw shared:1 - fuse.steadfast h:/s rw\n\
+            41 22 0:51 / /a\\040b\\134 rw - fuse.steadfast h:/s rw\n\
+            42 40 0:52 / /mnt rw - tmpfs none rw\n";
+        assert_eq!(topmost(mounts, Path::new("/mnt")), Some(42));
+        assert_eq!(topmost(mounts, Path::new("/a b\\")), Some(41));
+        assert_eq!(topmost(mounts, Path::new("/absent")), None);
     }
 }

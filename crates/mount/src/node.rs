@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use steadfast_client::{Attributes, FileHandle, FileType, Identity, Time, Wcc};
 
-use crate::attribute_cache::{AttributeCache, Origin, Version};
+use crate::attribute_cache::{AttributeCache, Version};
 use crate::options::CacheTimes;
+use crate::versions::Versions;
 use crate::write_back::Data;
 
 /// The number of the root, by FUSE's rules.
@@ -29,6 +31,8 @@ pub(crate) struct Node {
     pub(crate) handle: FileHandle,
     pub(crate) file_type: FileType,
     state: Mutex<State>,
+    /// Takes numbers of files whose pages the kernel is to drop.
+    stale: SyncSender<u64>,
     /// Its data that is not on the server yet.
     pub(crate) data: Data,
     /// The directory and the name by which it was found last, for people to read.
@@ -38,11 +42,19 @@ pub(crate) struct Node {
 #[derive(Debug)]
 struct State {
     attributes: AttributeCache,
-    /// The kernel's pages, and our names, are those of the attributes' version.
+    /// Which of them the kernel's pages, and our names, are of.
+    versions: Versions,
+    /// The kernel's pages are those of that version.
     is_current: bool,
-    /// Changes of ours that are in flight, and how many have ended.
-    changing: u32,
-    changed: u64,
+    /// The kernel's pages may have what the server refused, or has not answered.
+    is_doubtful: bool,
+    /// The server does not know the handle any more.
+    is_dead: bool,
+    /// How often the names were forgotten, and when the call was sent that told why.
+    forgotten: u64,
+    forgotten_by: Option<Instant>,
+    /// When somebody here wrote last.
+    written: Option<Time>,
     opens: u32,
     hidden: Option<Hidden>,
     grants: Vec<Grant>,
@@ -64,6 +76,8 @@ struct Grant {
 pub(crate) struct Hidden {
     pub(crate) directory: FileHandle,
     pub(crate) name: Vec<u8>,
+    /// The file itself.
+    pub(crate) file: FileHandle,
     pub(crate) identity: Identity,
 }
 
@@ -73,16 +87,35 @@ pub(crate) struct Asking {
     pub(crate) sent: Instant,
     /// How many changes of ours had ended, if none was in flight: else a difference may be ours.
     changed: Option<u64>,
+    /// How often names had been forgotten.
+    forgotten: u64,
+}
+
+/// A change of ours that is in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Changing {
+    number: u64,
+    sent: Instant,
 }
 
 impl Node {
-    fn new(number: u64, handle: FileHandle, attributes: &Attributes, times: &CacheTimes) -> Self {
+    fn new(
+        number: u64,
+        handle: FileHandle,
+        attributes: &Attributes,
+        times: &CacheTimes,
+        stale: SyncSender<u64>,
+    ) -> Self {
         let cache = AttributeCache::new(attributes.clone(), Instant::now(), times);
         let state = State {
+            versions: Versions::new(cache.version()),
             attributes: cache,
             is_current: false,
-            changing: 0,
-            changed: 0,
+            is_doubtful: false,
+            is_dead: false,
+            forgotten: 0,
+            forgotten_by: None,
+            written: None,
             opens: 0,
             hidden: None,
             grants: Vec::new(),
@@ -94,6 +127,7 @@ impl Node {
             handle,
             file_type,
             state: Mutex::new(state),
+            stale,
             data: Data::default(),
             place: Mutex::default(),
         }
@@ -103,13 +137,30 @@ impl Node {
         self.file_type == FileType::Directory
     }
 
-    /// The attributes as they are known, with the size that held data makes.
+    /// The attributes as they are known, with the size that held data makes; and with the time of the
+    /// last write here, while the server has not got it.
     pub(crate) fn attributes(&self) -> Attributes {
-        let mut attributes = self.state.lock().attributes.attributes().clone();
+        let (mut attributes, written) = {
+            let state = self.state.lock();
+            (state.attributes.attributes().clone(), state.written)
+        };
         if let Some(end) = self.data.end() {
             attributes.size = attributes.size.max(end);
         }
+        if let Some(written) = written
+            && self.data.is_unsent()
+        {
+            attributes.mtime = attributes.mtime.max(written);
+            attributes.ctime = attributes.ctime.max(written);
+        }
         attributes
+    }
+
+    /// Somebody here has written.
+    pub(crate) fn note_written(&self) {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seconds = u32::try_from(since.as_secs()).unwrap_or(u32::MAX);
+        self.state.lock().written = Some(Time { seconds, nanoseconds: since.subsec_nanos() });
     }
 
     pub(crate) fn is_fresh(&self) -> bool {
@@ -120,16 +171,23 @@ impl Node {
         self.state.lock().attributes.expire();
     }
 
+    /// The server does not know the handle any more (ESTALE): whoever looks up a name of it is to ask
+    /// the server. Any answer for the handle revives it.
+    pub(crate) fn die(&self) {
+        let mut state = self.state.lock();
+        state.attributes.expire();
+        state.is_dead = true;
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.state.lock().is_dead
+    }
+
     /// To be called before attributes are asked for.
     pub(crate) fn ask(&self) -> Asking {
         let state = self.state.lock();
-        let changed = (state.changing == 0).then_some(state.changed);
-        Asking { sent: Instant::now(), changed }
-    }
-
-    /// Whether no change of ours has begun or ended since.
-    fn is_quiet(state: &State, asking: Asking) -> bool {
-        state.changing == 0 && asking.changed == Some(state.changed)
+        let (changed, forgotten) = (state.versions.quiet(), state.forgotten);
+        Asking { sent: Instant::now(), changed, forgotten }
     }
 
     /// Takes attributes from a reply. True if they show a change that somebody else made.
@@ -141,63 +199,99 @@ impl Node {
     ) -> bool {
         let Some(attributes) = attributes else { return false };
         let mut state = self.state.lock();
-        let origin = if Self::is_quiet(&state, asking) { Origin::Asked } else { Origin::Ours };
+        state.is_dead = false;
+        if state.attributes.is_overtaken(attributes, asking.sent) {
+            return false;
+        }
+        let is_quiet = state.is_quiet(asking);
+        let is_foreign = state.versions.see(Version::of(attributes), is_quiet);
+        let is_doubtful = is_quiet && std::mem::take(&mut state.is_doubtful);
         let now = Instant::now();
-        let is_foreign =
-            state.attributes.update(attributes.clone(), origin, asking.sent, now, times);
-        if is_foreign {
-            state.is_current = false;
-            state.names.clear();
+        state.attributes.update(attributes.clone(), is_foreign, asking.sent, now, times);
+        if is_foreign || is_doubtful {
+            self.outdate(&mut state);
+            state.forgotten_by = Some(asking.sent);
         }
         is_foreign
+    }
+
+    /// What the kernel and we have kept of it is not of the known version. Pages of a file that is not
+    /// open are dropped when it is opened.
+    fn outdate(&self, state: &mut State) {
+        state.is_current = false;
+        state.forget_names();
+        if state.opens > 0 && self.file_type == FileType::Regular {
+            // If too many wait, the pages are dropped at the next opening.
+            let _ = self.stale.try_send(self.number);
+        }
+    }
+
+    /// Has the kernel drop its pages.
+    pub(crate) fn drop_pages(&self) {
+        self.outdate(&mut self.state.lock());
     }
 
     /// Begins a change of ours.
-    pub(crate) fn begin_change(&self) -> Instant {
-        self.state.lock().changing += 1;
-        Instant::now()
+    pub(crate) fn begin_change(&self) -> Changing {
+        let number = self.state.lock().versions.begin();
+        Changing { number, sent: Instant::now() }
     }
 
     /// Ends it, with what the reply tells of it. True if it shows somebody else's change too.
-    pub(crate) fn end_change(&self, begun: Instant, wcc: Option<&Wcc>, times: &CacheTimes) -> bool {
+    pub(crate) fn end_change(
+        &self,
+        changing: Changing,
+        wcc: Option<&Wcc>,
+        times: &CacheTimes,
+    ) -> bool {
         let mut state = self.state.lock();
-        let was_alone = state.changing == 1;
-        state.changing = state.changing.saturating_sub(1);
-        state.changed += 1;
         let Some(Wcc { before, after: Some(after) }) = wcc else {
+            // Refused, or not answered, or without attributes: what was changed is to be asked.
+            let is_foreign = state.versions.end_unknown(changing.number);
             state.attributes.expire();
-            return false;
+            state.is_doubtful = true;
+            if is_foreign {
+                self.outdate(&mut state);
+            }
+            return is_foreign;
         };
-        let before = before.as_ref().map(Version::before);
-        // With other changes in flight, what was before this one is not known.
-        let is_foreign =
-            was_alone && before.is_some_and(|before| before != state.attributes.version());
-        let is_foreign = is_foreign && state.attributes.is_fresh(begun);
-        let now = Instant::now();
-        state.attributes.update(after.clone(), Origin::Ours, begun, now, times);
-        if before.is_none() || is_foreign {
+        let after_version = Version::of(after);
+        let is_foreign = match before {
+            Some(before) => {
+                state.versions.end(changing.number, Version::before(before), after_version)
+            }
+            None => state.versions.end_with(changing.number, after_version),
+        };
+        state.take(after, is_foreign, changing, times);
+        if is_foreign {
+            self.outdate(&mut state);
+        } else if before.is_none() {
+            // Some servers tell no version before a WRITE. The pages are dropped at the next opening.
             state.is_current = false;
-            state.names.clear();
+            state.forget_names();
         }
         is_foreign
     }
 
-    /// Ends a change whose reply has no WCC.
+    /// Ends a change of attributes whose reply has no WCC.
     pub(crate) fn settle_change(
         &self,
-        begun: Instant,
+        changing: Changing,
         after: Option<&Attributes>,
         times: &CacheTimes,
     ) {
+        let Some(after) = after else {
+            self.end_change(changing, None, times);
+            return;
+        };
         let mut state = self.state.lock();
-        state.changing = state.changing.saturating_sub(1);
-        state.changed += 1;
-        match after {
-            Some(after) => {
-                let now = Instant::now();
-                state.attributes.update(after.clone(), Origin::Ours, begun, now, times);
-            }
-            None => state.attributes.expire(),
+        let version = Version::of(after);
+        let is_ours = version.has_content_of(&state.versions.base());
+        let mut is_foreign = state.versions.end_with(changing.number, version);
+        is_foreign |= !is_ours && state.versions.quiet().is_some();
+        state.take(after, is_foreign, changing, times);
+        if is_foreign {
+            self.outdate(&mut state);
         }
     }
 
@@ -205,9 +299,10 @@ impl Node {
     /// server is asked the next time, so that the difference is seen for what it is.
     pub(crate) fn glance(&self, attributes: &Attributes, sent: Instant, times: &CacheTimes) {
         let mut state = self.state.lock();
+        state.is_dead = false;
         if Version::of(attributes) == state.attributes.version() {
             let now = Instant::now();
-            state.attributes.update(attributes.clone(), Origin::Ours, sent, now, times);
+            state.attributes.update(attributes.clone(), false, sent, now, times);
         } else {
             state.attributes.expire();
         }
@@ -288,12 +383,15 @@ impl Node {
     /// Remembers a name that a reply told, unless the directory has changed since it was asked for.
     pub(crate) fn remember(&self, name: &[u8], number: u64, asking: Asking) {
         let mut state = self.state.lock();
-        if Self::is_quiet(&state, asking) {
-            if state.names.len() >= NAMES_MAX {
-                state.names.clear();
-            }
-            state.names.insert(name.to_vec(), number);
+        if state.is_quiet(asking) {
+            state.insert_name(name, number, asking);
         }
+    }
+
+    /// Remembers a name that a change of ours has made, unless somebody else has changed the directory
+    /// since it was sent.
+    pub(crate) fn remember_made(&self, name: &[u8], number: u64, asking: Asking) {
+        self.state.lock().insert_name(name, number, asking);
     }
 
     /// Whether the name was known when the directory was last looked at.
@@ -306,12 +404,53 @@ impl Node {
     }
 }
 
+impl State {
+    /// Whether no change of ours has begun or ended since.
+    fn is_quiet(&self, asking: Asking) -> bool {
+        asking.changed.is_some() && asking.changed == self.versions.quiet()
+    }
+
+    /// Takes the attributes after a change of ours.
+    fn take(
+        &mut self,
+        after: &Attributes,
+        is_foreign: bool,
+        changing: Changing,
+        times: &CacheTimes,
+    ) {
+        self.is_dead = false;
+        if !self.attributes.is_overtaken(after, changing.sent) {
+            let now = Instant::now();
+            self.attributes.update(after.clone(), is_foreign, changing.sent, now, times);
+        }
+    }
+
+    fn forget_names(&mut self) {
+        self.names.clear();
+        self.forgotten += 1;
+        self.forgotten_by = None;
+    }
+
+    /// Not what may be older than the change for which names were forgotten; the reply that told of
+    /// the change is not.
+    fn insert_name(&mut self, name: &[u8], number: u64, asking: Asking) {
+        if self.forgotten != asking.forgotten && self.forgotten_by != Some(asking.sent) {
+            return;
+        }
+        if self.names.len() >= NAMES_MAX {
+            self.names.clear();
+        }
+        self.names.insert(name.to_vec(), number);
+    }
+}
+
 /// The nodes by number and by handle. What the kernel has forgotten is forgotten here, but for files
 /// whose data is still to be written.
 #[derive(Debug)]
 pub(crate) struct Nodes {
     table: Mutex<Table>,
     times: CacheTimes,
+    stale: SyncSender<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -322,12 +461,18 @@ struct Table {
 }
 
 impl Nodes {
-    pub(crate) fn new(root: FileHandle, attributes: &Attributes, times: CacheTimes) -> Self {
+    /// With what takes the numbers of files whose pages the kernel is to drop.
+    pub(crate) fn new(
+        root: FileHandle,
+        attributes: &Attributes,
+        times: CacheTimes,
+        stale: SyncSender<u64>,
+    ) -> Self {
         let mut table = Table::default();
         table.by_handle.insert(root.clone(), ROOT);
-        let node = Node::new(ROOT, root, attributes, &times);
+        let node = Node::new(ROOT, root, attributes, &times, stale.clone());
         table.by_number.insert(ROOT, (Arc::new(node), 1));
-        Self { table: Mutex::new(table), times }
+        Self { table: Mutex::new(table), times, stale }
     }
 
     pub(crate) fn by_number(&self, number: u64) -> Option<Arc<Node>> {
@@ -363,7 +508,8 @@ impl Nodes {
             table.own_numbers += 1;
             number = OWN_NUMBERS + table.own_numbers;
         }
-        let node = Arc::new(Node::new(number, handle.clone(), attributes, &self.times));
+        let stale = self.stale.clone();
+        let node = Arc::new(Node::new(number, handle.clone(), attributes, &self.times, stale));
         table.by_handle.insert(handle.clone(), number);
         table.by_number.insert(number, (Arc::clone(&node), 1));
         node
@@ -438,3 +584,6 @@ impl Table {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

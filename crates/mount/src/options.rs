@@ -10,6 +10,9 @@ pub(crate) const TRANSFER_BYTES_MIN: u32 = 1024;
 /// Most connections to a server, as nfs(5) says.
 pub(crate) const CONNECTIONS_MAX: u32 = 16;
 
+/// How long mounting is tried again in the background (nfs(5), `retry`).
+const BACKGROUND_RETRY: Duration = Duration::from_secs(10_000 * 60);
+
 /// Options with a value, and what the value is, for messages.
 const WITH_VALUE: &[&str] = &[
     "timeo=DECISECONDS",
@@ -30,6 +33,7 @@ const WITH_VALUE: &[&str] = &[
     "journal=DIRECTORY",
     "journal_size=BYTES",
     "journal_sync=always|fsync|SECONDS",
+    "retry=MINUTES",
 ];
 const FLAGS: &[&str] = &[
     "ro",
@@ -52,21 +56,23 @@ const FLAGS: &[&str] = &[
     "noexec",
     "allow_other",
     "compress",
+    "user",
+    "users",
+    "owner",
+    "group",
+    "bg",
+    "fg",
+    "cto",
+    "nocto",
 ];
 /// What fstab(5), systemd and mount.nfs allow, and what changes nothing here.
 const IGNORED: &[&str] = &[
     "defaults",
     "auto",
     "noauto",
-    "user",
     "nouser",
-    "users",
-    "owner",
-    "group",
     "nofail",
     "_netdev",
-    "bg",
-    "fg",
     "intr",
     "nointr",
     "atime",
@@ -76,7 +82,6 @@ const IGNORED: &[&str] = &[
     "strictatime",
     "diratime",
     "nodiratime",
-    "cto",
     "acl",
     "noacl",
     "rdirplus",
@@ -89,7 +94,7 @@ const IGNORED: &[&str] = &[
     "loud",
 ];
 const IGNORED_WITH_VALUE: &[&str] =
-    &["retry", "mountvers", "mountproto", "comment", "addr", "mountaddr", "clientaddr"];
+    &["mountvers", "mountproto", "comment", "addr", "mountaddr", "clientaddr"];
 
 /// How long attributes are believed without asking the server (nfs(5)): after a change that somebody
 /// else made `min`, then twice as long as they have not changed, up to `max`.
@@ -163,6 +168,11 @@ pub struct Options {
     pub no_dev: bool,
     /// Programs cannot be executed.
     pub no_exec: bool,
+    /// Mounting that fails at first is tried again in the background.
+    pub in_background: bool,
+    /// How long mounting is tried again while the server cannot be reached; `None`: not at all, or
+    /// with `bg` for 10,000 minutes.
+    pub retry: Option<Duration>,
     /// Users other than the one who mounts may use the mount. Always so for root.
     pub allow_other: bool,
     /// The directory of the journal; `None`: there is none.
@@ -194,6 +204,8 @@ impl Default for Options {
             no_suid: false,
             no_dev: false,
             no_exec: false,
+            in_background: false,
+            retry: None,
             allow_other: false,
             journal: None,
             journal_bytes: steadfast_journal::Options::RING_BYTES,
@@ -283,6 +295,13 @@ fn ring_bytes(word: &str, value: &str) -> Result<u64, OptionError> {
 }
 
 impl Options {
+    /// How long mounting is tried again while the server cannot be reached.
+    #[must_use]
+    pub fn retries_for(&self) -> Duration {
+        let usual = if self.in_background { BACKGROUND_RETRY } else { Duration::ZERO };
+        self.retry.unwrap_or(usual)
+    }
+
     /// Parses the text after `-o`; later words outweigh earlier ones.
     ///
     /// # Errors
@@ -345,10 +364,17 @@ impl Options {
             "allow_other" => self.allow_other = true,
             "compress" => self.compresses = true,
             "nocompress" => self.compresses = false,
-            "udp" => return Err(unsupported(word, "only proto=tcp is")),
-            "nocto" => {
-                return Err(unsupported(word, "files are always checked when they are opened"));
+            // What they let a user mount is no way to more rights (mount(8)); later words may undo that.
+            "user" | "users" => (self.no_suid, self.no_dev, self.no_exec) = (true, true, true),
+            "owner" | "group" => (self.no_suid, self.no_dev) = (true, true),
+            "bg" => self.in_background = true,
+            "fg" => self.in_background = false,
+            // Files are always checked when they are opened, which nocto allows too.
+            "cto" | "nocto" => {}
+            "remount" => {
+                return Err(unsupported(word, "unmount, and mount again with other options"));
             }
+            "udp" => return Err(unsupported(word, "only proto=tcp is")),
             _ if IGNORED.contains(&word) || word.starts_with("x-") => {}
             _ => return Err(unknown(word)),
         }
@@ -405,6 +431,11 @@ impl Options {
                 "none" => self.has_local_locks = false,
                 _ => return Err(bad(word, "write local_lock=all or local_lock=none")),
             },
+            "retry" => {
+                // As nfs(5) has it, with a bound that keeps sums of times far from overflow.
+                let minutes = u64::from(number(word, value, 0, 1_000_000)?);
+                self.retry = Some(Duration::from_secs(60 * minutes));
+            }
             "lookupcache" if value == "all" => {}
             "journal" => {
                 // The process that stays has another working directory.
@@ -449,7 +480,7 @@ mod tests {
     fn good_options_mean_what_nfs_5_says() {
         assert_eq!(parsed(""), Options::default());
         assert_eq!(
-            parsed("defaults,_netdev,bg,intr,x-systemd.automount,rw,noatime"),
+            parsed("defaults,_netdev,fg,nocto,intr,x-systemd.automount,rw,noatime"),
             Options::default()
         );
         assert!(parsed("rw,ro").is_read_only);
@@ -470,6 +501,13 @@ mod tests {
         assert_eq!(parsed("mountport=99").mount_port, Some(99));
         assert!(parsed("nolock").has_local_locks && parsed("local_lock=all").has_local_locks);
         assert!(parsed("nosuid,nodev,noexec").no_exec);
+        let user = parsed("user");
+        assert!(user.no_suid && user.no_dev && user.no_exec && !parsed("users,exec").no_exec);
+        assert!(parsed("owner").no_suid && parsed("group").no_dev && !parsed("owner").no_exec);
+        assert_eq!(parsed("").retries_for(), Duration::ZERO);
+        assert_eq!(parsed("bg").retries_for(), Duration::from_secs(600_000));
+        assert_eq!(parsed("bg,retry=2").retries_for(), Duration::from_secs(120));
+        assert!(!parsed("bg,fg").in_background);
         assert_eq!(parsed("proto=tcp,nfsvers=3,vers=3,sec=sys"), Options::default());
         let journal = parsed("journal=/j/k,journal_size=32M,journal_sync=always,compress");
         assert_eq!(journal.journal.as_deref(), Some(std::path::Path::new("/j/k")));
@@ -503,7 +541,8 @@ mod tests {
             ("journal=/j,journal_size=1", "as a number with K, M or G"),
             ("journal=/j,journal_size=M", "as a number with K, M or G"),
             ("journal=/j,journal_sync=0", "always, fsync, or a number of seconds"),
-            ("nocto", "always checked"),
+            ("remount,ro", "unmount, and mount again"),
+            ("retry=x", "from 0 to"),
         ] {
             let error = Options::parse(text).expect_err(text).to_string();
             assert!(error.contains(part), "{text}: {error}");

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rustix::process::Pid;
 use steadfast_client::Identity;
 
 /// AUTH_SYS carries no more groups (RFC 5531 appendix A).
@@ -44,7 +45,13 @@ impl Identities {
             return identity.clone();
         }
         let gids = groups(who.pid);
+        // What could not be read is read the next time; until then the groups give no rights.
+        let is_known = gids.is_some() || who.pid == 0;
+        let gids = gids.unwrap_or_default();
         let identity = Identity::Sys { uid: who.uid, gid: who.gid, gids };
+        if !is_known {
+            return identity;
+        }
         let mut known = self.known.lock();
         if known.len() >= REMEMBERED_MAX {
             known.clear();
@@ -54,10 +61,17 @@ impl Identities {
     }
 }
 
-fn groups(pid: u32) -> Vec<u32> {
-    let Some(status) = status(pid) else { return Vec::new() };
-    let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or("");
-    line.split_whitespace().filter_map(|word| word.parse().ok()).take(GROUPS_MAX).collect()
+fn groups(pid: u32) -> Option<Vec<u32>> {
+    let status = status(pid)?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Groups:"))?;
+    Some(line.split_whitespace().filter_map(|word| word.parse().ok()).take(GROUPS_MAX).collect())
+}
+
+/// Whether there is no such thread any more. That /proc cannot be read (no memory, no descriptor, or
+/// `hidepid`) does not mean so.
+fn is_gone(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_none_or(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
 }
 
 fn status(pid: u32) -> Option<String> {
@@ -74,7 +88,7 @@ pub(crate) fn is_killed(pid: u32) -> bool {
     if pid == 0 {
         return false;
     }
-    let Some(status) = status(pid) else { return true };
+    let Some(status) = status(pid) else { return is_gone(pid) };
     is_killed_by(&status)
 }
 
@@ -94,7 +108,9 @@ pub(crate) fn is_exiting(pid: u32) -> bool {
     if pid == 0 {
         return false;
     }
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return is_gone(pid);
+    };
     // The name is in parentheses, and may have any characters; the flags are the 7th field after it.
     let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6));
     flags.and_then(|flags| flags.parse::<u64>().ok()).is_some_and(|flags| flags & PF_EXITING != 0)
@@ -120,7 +136,24 @@ mod tests {
     fn this_process_lives_and_has_groups() {
         let pid = std::process::id();
         assert!(!is_killed(pid) && !is_exiting(pid));
-        assert!(groups(pid).len() <= GROUPS_MAX);
+        assert!(groups(pid).is_some_and(|groups| groups.len() <= GROUPS_MAX));
+        assert!(!is_gone(pid) && is_gone(u32::MAX >> 1) && is_gone(u32::MAX));
         assert!(is_killed(u32::MAX >> 1));
+    }
+
+    #[test]
+    fn a_thread_that_is_not_the_first_of_its_process_lives() {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("Pid:")).unwrap();
+        assert!(!is_gone(line.trim().parse().unwrap()));
+    }
+
+    #[test]
+    fn groups_that_could_not_be_read_are_not_remembered() {
+        let identities = Identities::default();
+        identities.of(Who { uid: 1, gid: 1, pid: u32::MAX >> 1 });
+        assert!(identities.known.lock().is_empty());
+        identities.of(Who { uid: 1, gid: 1, pid: std::process::id() });
+        assert_eq!(identities.known.lock().len(), 1);
     }
 }

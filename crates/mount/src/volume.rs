@@ -8,13 +8,14 @@ mod objects;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, INodeNo, Notifier};
 use parking_lot::{Condvar, Mutex, RwLock};
 use steadfast_client::{
-    Attributes, ClientError, FileSystemStatistics, FileType, Identity, Nfs3Client, Time, Wcc,
+    Attributes, ClientError, FileSystemStatistics, FileType, Identity, Nfs3Client, NfsStat3, Time,
+    Wcc,
 };
 
 use crate::connect::Connected;
@@ -64,7 +65,6 @@ pub(crate) struct Volume {
     directories: RwLock<HashMap<u64, Arc<OpenDirectory>>>,
     next_open: AtomicU64,
     statistics: Mutex<Option<FileSystemStatistics>>,
-    stale: SyncSender<u64>,
     /// Hidden files that are closed and not yet removed.
     removing: Mutex<usize>,
     has_removed: Condvar,
@@ -78,7 +78,8 @@ impl Volume {
         journaling: Option<Arc<Journaling>>,
     ) -> std::io::Result<(Self, Receiver<u64>)> {
         let times = options.cache_times;
-        let nodes = Arc::new(Nodes::new(connected.root, &connected.attributes, times));
+        let (stale, receiver) = sync_channel(STALE_MAX);
+        let nodes = Arc::new(Nodes::new(connected.root, &connected.attributes, times, stale));
         let write_back = WriteBack::start(
             Arc::clone(&connected.server),
             Arc::clone(&nodes),
@@ -87,7 +88,6 @@ impl Volume {
             connected.file_bytes_max,
             journaling,
         )?;
-        let (stale, receiver) = sync_channel(STALE_MAX);
         let volume = Self {
             server: connected.server,
             options,
@@ -101,7 +101,6 @@ impl Volume {
             directories: RwLock::default(),
             next_open: AtomicU64::new(1),
             statistics: Mutex::new(connected.statistics),
-            stale,
             removing: Mutex::default(),
             has_removed: Condvar::new(),
         };
@@ -141,15 +140,6 @@ impl Volume {
         self.nodes.by_number(number).ok_or(Errno::ESTALE)
     }
 
-    /// Attributes have shown a change of somebody else's: the kernel's pages are not to be used any
-    /// more. Those of a file that is not open are dropped when it is opened.
-    fn note_foreign_change(&self, node: &Node) {
-        if node.file_type == FileType::Regular && node.is_open() {
-            // If too many wait, the pages are dropped at the next opening.
-            let _ = self.stale.try_send(node.number);
-        }
-    }
-
     /// Makes a change of a directory, with what the reply says of it.
     fn change_directory<T>(
         &self,
@@ -165,12 +155,21 @@ impl Volume {
             Err(_) => None,
         };
         directory.end_change(begun, told, &self.options.cache_times);
-        outcome
+        of_node(directory, outcome)
     }
 
     fn next_open(&self) -> u64 {
         self.next_open.fetch_add(1, Ordering::Relaxed)
     }
+}
+
+/// Heeds that the server does not know a node's handle any more.
+fn of_node<T>(node: &Node, outcome: Result<T, ClientError>) -> Result<T, ClientError> {
+    let status = outcome.as_ref().err().and_then(ClientError::status);
+    if matches!(status, Some(NfsStat3::Stale | NfsStat3::BadHandle)) {
+        node.die();
+    }
+    outcome
 }
 
 /// Has the kernel drop stale pages, until the volume is gone. Apart from the threads that answer

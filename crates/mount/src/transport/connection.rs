@@ -274,11 +274,21 @@ pub(super) fn open(
     {
         return Ok(stream);
     }
-    if from_reserved_port {
-        reserved::stream(server, CONNECTING)
+    let stream = if from_reserved_port {
+        reserved::stream(server, CONNECTING)?
     } else {
-        TcpStream::connect_timeout(&server, CONNECTING)
+        TcpStream::connect_timeout(&server, CONNECTING)?
+    };
+    not_to_itself(stream)
+}
+
+/// A socket whose own port is the one that it connects to, on the same host, connects to itself while
+/// no server listens there; and keeps the server from its port.
+fn not_to_itself(stream: TcpStream) -> io::Result<TcpStream> {
+    if stream.local_addr()? == stream.peer_addr()? {
+        return Err(io::ErrorKind::ConnectionRefused.into());
     }
+    Ok(stream)
 }
 
 /// Servers recognise a client's repeated calls by its port too.
@@ -289,5 +299,22 @@ fn open_from(server: SocketAddr, port: u16) -> io::Result<TcpStream> {
     socket.set_reuse_address(true)?;
     socket.bind(&SocketAddr::new(any, port).into())?;
     socket.connect_timeout(&server.into(), CONNECTING)?;
-    Ok(socket.into())
+    not_to_itself(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_to_itself_is_none() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let server = listener.local_addr().unwrap();
+        assert!(open(server, None, false).is_ok());
+        drop(listener);
+        let error = open_from(server, server.port()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
 }

@@ -1,13 +1,14 @@
 //! Open files: close-to-open consistency, reading and writing.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use steadfast_client::arguments::access;
 use steadfast_client::{ClientError, Identity};
 
-use super::{Asker, Outcome, Volume};
+use super::{Asker, Outcome, Volume, of_node};
 use crate::errors::Errno;
 use crate::node::{Hidden, Node};
 use crate::transport::Patience;
@@ -28,6 +29,9 @@ const FMODE_EXEC: i32 = 0o40;
 /// A file that cannot be removed for so long is left to itself.
 const REMOVALS: Duration = Duration::from_secs(5);
 
+/// Open files whose attributes are asked for at one time.
+const LOOKED_AT_MAX: usize = 256;
+
 /// A file that is open.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
@@ -41,12 +45,18 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
-    fn is_writer(&self) -> bool {
+    pub(super) fn is_writer(&self) -> bool {
         self.flags & O_ACCMODE != 0
     }
 
+    /// The error of a write that `fsync` was not told of yet; it is told again.
+    fn unseen_error(&self) -> Outcome<()> {
+        let seen = AtomicU64::new(self.seen_errors.load(Ordering::Relaxed));
+        self.node.data.error_since(&seen)
+    }
+
     /// Who asks for data, with the patience of whoever waits for it.
-    fn asker(&self, waiting: &Asker) -> Asker {
+    pub(super) fn asker(&self, waiting: &Asker) -> Asker {
         Asker { identity: self.identity.clone(), patience: waiting.patience }
     }
 }
@@ -57,6 +67,8 @@ pub(crate) struct Opened {
     pub(crate) file: u64,
     /// Its pages are still those of the file.
     pub(crate) keeps_pages: bool,
+    /// The kernel is to keep no pages.
+    pub(crate) is_direct: bool,
 }
 
 /// What was written, and where.
@@ -79,7 +91,7 @@ impl Volume {
             seen_errors: AtomicU64::new(node.data.errors()),
         };
         self.files.write().insert(file, Arc::new(open));
-        Opened { file, keeps_pages }
+        Opened { file, keeps_pages, is_direct: self.options.cache_times.file_max.is_zero() }
     }
 
     pub(super) fn file(&self, file: u64) -> Outcome<Arc<OpenFile>> {
@@ -175,10 +187,9 @@ impl Volume {
             let at = offset + data.len() as u64;
             let count = (size - data.len() as u32).min(self.read_bytes);
             let asking = node.ask();
-            let read = self.call(asker, |nfs| nfs.read(&node.handle, at, count))?;
-            if node.learn(read.attributes.as_ref(), asking, &self.options.cache_times) {
-                self.note_foreign_change(node);
-            }
+            let read = self.call(asker, |nfs| nfs.read(&node.handle, at, count));
+            let read = of_node(node, read)?;
+            node.learn(read.attributes.as_ref(), asking, &self.options.cache_times);
             let is_over = read.eof || read.data.is_empty();
             if data.is_empty() {
                 data = read.data;
@@ -198,15 +209,17 @@ impl Volume {
         let asker = open.asker(asker);
         let mut offset = placed.offset;
         if open.flags & O_APPEND != 0 && !placed.is_mapped {
-            // The kernel's idea of the end may be old.
-            if !node.is_fresh() {
+            // The kernel's idea of the end may be old. Where it differs from ours somebody else has
+            // written, and the server knows better than either.
+            if !node.is_fresh() || node.attributes().size != placed.offset {
                 self.refresh(&asker, node)?;
             }
             offset = node.attributes().size;
         }
         self.write_back.write(node, &asker.identity, offset, placed.data, asker.patience)?;
+        node.note_written();
         if offset != placed.offset {
-            let _ = self.stale.try_send(node.number);
+            node.drop_pages();
         }
         let is_synchronous = open.flags & O_DSYNC != 0 || self.options.is_sync;
         if is_synchronous || self.write_back.is_bypassed() {
@@ -221,10 +234,15 @@ impl Volume {
     }
 
     /// A descriptor is closed: everything is made stable, and errors are told, so that whoever opens
-    /// the file next sees all of it.
+    /// the file next sees all of it. `fsync` is told of them again: the descriptor may be a copy that a
+    /// child process closes at its start.
     pub(crate) fn flush(&self, asker: &Asker, file: u64) -> Outcome<()> {
         let open = self.file(file)?;
-        if open.is_writer() { self.sync(&open, asker.patience) } else { Ok(()) }
+        if !open.is_writer() {
+            return Ok(());
+        }
+        self.write_back.flush(&open.node, asker.patience, Wanted::Stable)?;
+        open.unseen_error()
     }
 
     pub(crate) fn fsync(&self, asker: &Asker, file: u64) -> Outcome<()> {
@@ -265,6 +283,49 @@ impl Volume {
             }
         }
         Ok(())
+    }
+
+    /// Waits for the removal of files that were closed; for the end of a mount.
+    pub(crate) fn finish_removals(&self) {
+        let since = Instant::now();
+        let mut removing = self.removing.lock();
+        while *removing > 0 && since.elapsed() < REMOVALS {
+            self.has_removed.wait_for(&mut removing, REMOVALS.saturating_sub(since.elapsed()));
+        }
+        if *removing > 0 {
+            tracing::warn!(
+                files = *removing,
+                "removed files that were open are left on the server"
+            );
+        }
+    }
+
+    /// Asks for the attributes of open files that are not believed any more: the kernel reads pages
+    /// that it has without asking, and is to drop those that somebody else has changed. A file that
+    /// does not change is asked for seldom (`acregmax`).
+    pub(crate) fn look_at_open_files(&self) {
+        if self.options.cache_times.file_max.is_zero() {
+            // The kernel keeps no pages.
+            return;
+        }
+        let mut nodes = HashMap::new();
+        for open in self.files.read().values() {
+            if !open.node.is_fresh() && !open.node.is_dead() {
+                nodes.entry(open.node.number).or_insert_with(|| Arc::clone(open));
+            }
+            if nodes.len() >= LOOKED_AT_MAX {
+                break;
+            }
+        }
+        for open in nodes.values() {
+            if self.server.link.is_silent_for(super::PROMPT) {
+                return;
+            }
+            let patience = Patience { pid: 0, until: Some(Instant::now() + super::PROMPT) };
+            let asker = Asker { identity: open.identity.clone(), patience };
+            // A failure shows when the file is used.
+            let _ = self.refresh(&asker, &open.node);
+        }
     }
 
     /// What is still open when the mount ends: removed files go at last, if the server answers.

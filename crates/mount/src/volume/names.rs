@@ -1,17 +1,20 @@
 //! Names: look-up, making, removing and renaming.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use steadfast_client::arguments::{Settings, access};
 use steadfast_client::{
     ClientError, CreateHow3, DeviceData3, Made, MknodData3, NfsStat3, SetTime3, SpecData3,
 };
 
-use super::{Asker, Outcome, Volume};
+use super::{Asker, Outcome, Volume, of_node};
 use crate::errors::Errno;
-use crate::node::{Hidden, Node};
+use crate::node::{Asking, Hidden, Node};
 use crate::transport::Patience;
+
+/// How long is tried to give a file its name back.
+const TAKING_BACK: Duration = Duration::from_secs(10);
 
 /// What is to be made.
 #[derive(Clone, Debug)]
@@ -39,6 +42,7 @@ impl Volume {
         }
         let asking = directory.ask();
         let found = self.call(asker, |nfs| nfs.lookup(&directory.handle, name));
+        let found = of_node(&directory, found);
         let times = &self.options.cache_times;
         let found = match found {
             Ok(found) => found,
@@ -71,12 +75,18 @@ impl Volume {
         if directory.granted(&asker.identity, access::LOOKUP)? != access::LOOKUP {
             return None;
         }
+        if self.nodes.by_number(number)?.is_dead() {
+            directory.forget_name(name);
+            return None;
+        }
         self.nodes.enter_again(number)
     }
 
     /// The node that has a name now, if the kernel knows it. It is not entered.
     fn find(&self, asker: &Asker, directory: &Node, name: &[u8]) -> Outcome<Option<Arc<Node>>> {
-        if let Some(node) = directory.name(name).and_then(|number| self.nodes.by_number(number)) {
+        if let Some(node) = directory.name(name).and_then(|number| self.nodes.by_number(number))
+            && !node.is_dead()
+        {
             return Ok(Some(node));
         }
         match self.call(asker, |nfs| nfs.lookup(&directory.handle, name)) {
@@ -93,7 +103,7 @@ impl Volume {
         directory: &Node,
         name: &[u8],
         made: Made,
-        sent: Instant,
+        asking: Asking,
     ) -> Outcome<Arc<Node>> {
         let (handle, attributes) = if let Some(handle) = made.handle {
             (handle, made.attributes)
@@ -102,8 +112,8 @@ impl Volume {
             (found.handle, found.attributes)
         };
         let attributes = self.attributes_or_ask(asker, &handle, attributes)?;
-        let node = self.nodes.enter(&handle, &attributes, sent);
-        directory.remember(name, node.number, directory.ask());
+        let node = self.nodes.enter(&handle, &attributes, asking.sent);
+        directory.remember_made(name, node.number, asking);
         self.nodes.place(&node, directory.number, name);
         Ok(node)
     }
@@ -117,7 +127,7 @@ impl Volume {
     ) -> Outcome<Arc<Node>> {
         let directory = self.node(parent)?;
         let handle = &directory.handle;
-        let sent = Instant::now();
+        let asking = directory.ask();
         let made = match making {
             Making::Directory(mode) => {
                 let settings = Settings::mode(mode & 0o7777);
@@ -147,7 +157,7 @@ impl Volume {
                 )
             }
         };
-        self.enter_made(asker, &directory, name, made?, sent)
+        self.enter_made(asker, &directory, name, made?, asking)
     }
 
     /// Makes a file, or finds it unless `is_exclusive`.
@@ -159,7 +169,7 @@ impl Volume {
         mode: u32,
         (is_exclusive, truncates): (bool, bool),
     ) -> Outcome<Arc<Node>> {
-        let sent = Instant::now();
+        let asking = directory.ask();
         let settings =
             Settings::mode(mode & 0o7777).with(|set| set.size = truncates.then_some(0)).0;
         let create = |how: &CreateHow3| {
@@ -171,10 +181,14 @@ impl Volume {
         };
         if !is_exclusive {
             let made = create(&CreateHow3::Unchecked(settings))?;
-            let node = self.enter_made(asker, directory, name, made, sent)?;
+            let node = self.enter_made(asker, directory, name, made, asking)?;
             if truncates {
                 // Another name of the file may have data that is not written.
-                self.write_back.change(&node, asker.patience, Some(0), || Ok(()))?;
+                let cut = self.write_back.change(&node, asker.patience, Some(0), || Ok(()));
+                if let Err(error) = cut {
+                    self.nodes.forget(node.number, 1);
+                    return Err(error);
+                }
             }
             return Ok(node);
         }
@@ -183,11 +197,11 @@ impl Volume {
         let made = match create(&CreateHow3::Exclusive(verifier)) {
             Err(error) if error.status() == Some(NfsStat3::NotSupp) => {
                 let made = create(&CreateHow3::Guarded(settings))?;
-                return self.enter_made(asker, directory, name, made, sent);
+                return self.enter_made(asker, directory, name, made, asking);
             }
             made => made?,
         };
-        let node = self.enter_made(asker, directory, name, made, sent)?;
+        let node = self.enter_made(asker, directory, name, made, asking)?;
         // The server may keep the verifier in the times (RFC 1813 §3.3.8).
         let settings = Settings::mode(mode & 0o7777).with(|set| {
             set.atime = SetTime3::SetToServerTime;
@@ -239,6 +253,19 @@ impl Volume {
     /// Removes the name of an open file: it gets another one until it is closed, since a server of
     /// NFSv3 does not know what is open.
     fn hide(&self, asker: &Asker, directory: &Node, name: &[u8], node: &Node) -> Outcome<()> {
+        let hidden = self.set_aside(asker, directory, name, node)?;
+        self.keep_hidden(node, &hidden);
+        Ok(())
+    }
+
+    /// Gives a file another name; it is not removed when the file is closed before [`Self::keep_hidden`].
+    fn set_aside(
+        &self,
+        asker: &Asker,
+        directory: &Node,
+        name: &[u8],
+        node: &Node,
+    ) -> Outcome<Hidden> {
         let mut random = [0; 4];
         steadfast_sys::process::random_bytes(&mut random).map_err(|_| Errno::EIO)?;
         let fileid = node.attributes().fileid;
@@ -246,16 +273,54 @@ impl Volume {
         self.rename_on_server(asker, directory, name, directory, &hidden)?;
         directory.forget_name(name);
         node.expire();
-        let place = Hidden {
+        Ok(Hidden {
             directory: directory.handle.clone(),
             name: hidden,
+            file: node.handle.clone(),
             identity: asker.identity.clone(),
-        };
-        if !node.hide(place.clone()) {
+        })
+    }
+
+    /// A file that was set aside is removed once it is closed.
+    fn keep_hidden(&self, node: &Node, hidden: &Hidden) {
+        if !node.hide(hidden.clone()) {
             // It was closed meanwhile.
-            self.remove_hidden(&place);
+            self.remove_hidden(hidden);
         }
-        Ok(())
+    }
+
+    /// Gives a file that was set aside its name back, since what was to replace it has not; or keeps
+    /// it hidden, if it was replaced nevertheless. By LINK, which replaces nothing.
+    fn take_back(
+        &self,
+        asker: &Asker,
+        directory: &Node,
+        name: &[u8],
+        node: &Node,
+        hidden: &Hidden,
+    ) {
+        // Whoever asked may have been killed.
+        let patience = Patience { pid: 0, until: Some(Instant::now() + TAKING_BACK) };
+        let asker = Asker { identity: asker.identity.clone(), patience };
+        let linked = self.change_directory(
+            directory,
+            |linked: &steadfast_client::Linked| &linked.directory,
+            || self.call(&asker, |nfs| nfs.link(&node.handle, &directory.handle, name)),
+        );
+        node.expire();
+        match linked.map_err(|error| (error.status(), error)) {
+            Ok(_) => self.remove_hidden(hidden),
+            Err((Some(NfsStat3::Exist), _)) => self.keep_hidden(node, hidden),
+            Err((Some(NfsStat3::NotSupp | NfsStat3::MLink), _))
+                if self
+                    .rename_on_server(&asker, directory, &hidden.name, directory, name)
+                    .is_ok() => {}
+            Err((_, error)) => {
+                let kept = String::from_utf8_lossy(&hidden.name).into_owned();
+                let name = String::from_utf8_lossy(name).into_owned();
+                tracing::error!(name, kept, %error, "a file that could not be replaced has another name now");
+            }
+        }
     }
 
     /// Removes what nobody has open any more.
@@ -266,6 +331,10 @@ impl Volume {
             Some(directory) => self.change_directory(&directory, |wcc| wcc, remove),
             None => remove(),
         };
+        // It may have other names, and has one link less.
+        if let Some(node) = self.nodes.by_handle(&hidden.file) {
+            node.expire();
+        }
         if let Err(error) = outcome {
             let name = String::from_utf8_lossy(&hidden.name).into_owned();
             tracing::warn!(name, %error, "a removed file that was open is left on the server");
@@ -292,6 +361,8 @@ impl Volume {
     ) -> Outcome<()> {
         let (from, to) = (self.node(from)?, self.node(to)?);
         let replaced = self.victim(asker, &to, new_name)?;
+        let asking = to.ask();
+        let mut aside = None;
         if let Some(node) = &replaced
             && !node.is_directory()
             && node.is_open()
@@ -300,15 +371,21 @@ impl Volume {
             // Two names of one file: the server does nothing then, and nothing is lost.
             let moved = self.find(asker, &from, name)?;
             if moved.is_none_or(|moved| moved.handle != node.handle) {
-                self.hide(asker, &to, new_name, node)?;
+                aside = Some((node, self.set_aside(asker, &to, new_name, node)?));
             }
         }
-        self.rename_on_server(asker, &from, name, &to, new_name)?;
+        let renamed = self.rename_on_server(asker, &from, name, &to, new_name);
+        match (aside, renamed.is_ok()) {
+            (Some((node, hidden)), true) => self.keep_hidden(node, &hidden),
+            (Some((node, hidden)), false) => self.take_back(asker, &to, new_name, node, &hidden),
+            (None, _) => {}
+        }
+        renamed?;
         let number = from.name(name);
         from.forget_name(name);
         to.forget_name(new_name);
         if let Some(number) = number {
-            to.remember(new_name, number, to.ask());
+            to.remember_made(new_name, number, asking);
             if let Some(node) = self.nodes.by_number(number) {
                 self.nodes.place(&node, to.number, new_name);
                 node.expire();
@@ -334,9 +411,7 @@ impl Volume {
         let times = &self.options.cache_times;
         let is_same = from.handle == to.handle;
         let begun = from.begin_change();
-        if !is_same {
-            to.begin_change();
-        }
+        let begun_there = (!is_same).then(|| to.begin_change());
         let rename = |nfs: &mut steadfast_client::Nfs3Client<_>| {
             nfs.rename(&from.handle, name, &to.handle, new_name)
         };
@@ -347,7 +422,7 @@ impl Volume {
             Err(_) => (None, None),
         };
         from.end_change(begun, first, times);
-        if !is_same {
+        if let Some(begun) = begun_there {
             to.end_change(begun, second, times);
         }
         outcome.map(drop).map_err(Errno::from)
@@ -361,6 +436,7 @@ impl Volume {
         name: &[u8],
     ) -> Outcome<Arc<Node>> {
         let (node, directory) = (self.node(number)?, self.node(parent)?);
+        let asking = directory.ask();
         let begun = node.begin_change();
         let linked = self.change_directory(
             &directory,
@@ -371,7 +447,7 @@ impl Volume {
         node.settle_change(begun, after, &self.options.cache_times);
         linked?;
         let node = self.nodes.enter_again(number).ok_or(Errno::ESTALE)?;
-        directory.remember(name, number, directory.ask());
+        directory.remember_made(name, number, asking);
         Ok(node)
     }
 }

@@ -1,17 +1,20 @@
 //! Attributes, rights, symbolic links and the file system's numbers.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use steadfast_client::arguments::{Settings, access};
 use steadfast_client::{
     Attributes, ClientError, FileSystemStatistics, FileType, NfsTime3, SetTime3,
 };
 
-use super::{Asker, Outcome, PROMPT, Volume, nfs_time};
+use super::{Asker, Outcome, PROMPT, Volume, nfs_time, of_node};
 use crate::errors::Errno;
 use crate::node::{Node, ROOT};
 use crate::write_back::Wanted;
+
+/// How long stat(2) waits for data on its way, so that its times are the server's.
+const SETTLING: Duration = Duration::from_millis(300);
 
 /// Bits of access(2).
 const MAY_READ: i32 = 4;
@@ -65,8 +68,14 @@ impl Volume {
     pub(crate) fn getattr(&self, asker: &Asker, number: u64) -> Outcome<Arc<Node>> {
         let node = self.node(number)?;
         if node.data.is_unsent() {
-            // The server makes the times.
-            self.write_back.flush(&node, asker.patience, Wanted::Sent)?;
+            // The server makes the times. Beside somebody who goes on writing there is no end of that:
+            // then it is answered with what is known here.
+            let mut short = asker.patience;
+            short.until = Some(Instant::now() + SETTLING);
+            let sent = self.write_back.flush(&node, short, Wanted::Sent);
+            if sent == Err(Errno::EINTR) {
+                return Err(Errno::EINTR);
+            }
         }
         if node.is_fresh() {
             return Ok(node);
@@ -90,10 +99,9 @@ impl Volume {
 
     fn ask_attributes(&self, asker: &Asker, node: &Node) -> Result<(), ClientError> {
         let asking = node.ask();
-        let attributes = self.call(asker, |nfs| nfs.getattr(&node.handle))?;
-        if node.learn(Some(&attributes), asking, &self.options.cache_times) {
-            self.note_foreign_change(node);
-        }
+        let told = self.call(asker, |nfs| nfs.getattr(&node.handle));
+        let attributes = of_node(node, told)?;
+        node.learn(Some(&attributes), asking, &self.options.cache_times);
         Ok(())
     }
 
@@ -102,8 +110,13 @@ impl Volume {
         asker: &Asker,
         number: u64,
         changes: Changes,
+        file: Option<u64>,
     ) -> Outcome<Arc<Node>> {
         let node = self.node(number)?;
+        // ftruncate(2) is the right of whoever opened the file for writing, whatever its mode is now.
+        let opened = file.filter(|_| changes.size.is_some());
+        let opened = opened.and_then(|file| self.file(file).ok()).filter(|open| open.is_writer());
+        let asker = &opened.map_or_else(|| asker.clone(), |open| open.asker(asker));
         let settings = changes.settings();
         let set = || {
             let begun = node.begin_change();
@@ -115,7 +128,7 @@ impl Volume {
             };
             node.end_change(begun, wcc, &self.options.cache_times);
             self.write_back.note_attributes(&node, wcc);
-            outcome.map(drop).map_err(Errno::from)
+            of_node(&node, outcome).map(drop).map_err(Errno::from)
         };
         if node.file_type == FileType::Regular {
             self.write_back.change(&node, asker.patience, changes.size, set)?;
@@ -131,10 +144,9 @@ impl Volume {
     /// Which of these rights the caller has; the reply brings the attributes too.
     pub(super) fn ask_rights(&self, asker: &Asker, node: &Node, bits: u32) -> Outcome<u32> {
         let asking = node.ask();
-        let told = self.call(asker, |nfs| nfs.access(&node.handle, bits))?;
-        if node.learn(told.attributes.as_ref(), asking, &self.options.cache_times) {
-            self.note_foreign_change(node);
-        }
+        let told = self.call(asker, |nfs| nfs.access(&node.handle, bits));
+        let told = of_node(node, told)?;
+        node.learn(told.attributes.as_ref(), asking, &self.options.cache_times);
         if told.attributes.is_none() {
             self.refresh(asker, node)?;
         }
