@@ -218,6 +218,7 @@ impl Node {
     /// What the kernel and we have kept of it is not of the known version. Pages of a file that is not
     /// open are dropped when it is opened.
     fn outdate(&self, state: &mut State) {
+        tracing::debug!(number = self.number, "what was kept is not of the server's version");
         state.is_current = false;
         state.forget_names();
         if state.opens > 0 && self.file_type == FileType::Regular {
