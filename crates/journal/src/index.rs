@@ -224,7 +224,7 @@ impl Index {
         let live = match entry.effect {
             Effect::None => Vec::new(),
             Effect::Data => self.live_ranges(sequence, entry),
-            Effect::Truncate(size) => vec![size..u64::MAX],
+            Effect::Truncate(_) => entry.range().into_iter().collect(),
         };
         self.done(sequence, &live, entry.effect != Effect::Data)
     }
@@ -248,7 +248,9 @@ impl Index {
             }
         }
         let Some(entry) = self.records.get_mut(&sequence) else { return left };
-        done.iter().for_each(|range| entry.add_done(range));
+        for range in done {
+            entry.add_done(range);
+        }
         if is_whole || entry.is_done() {
             left.push(sequence);
         } else {

@@ -20,7 +20,7 @@ pub(crate) fn add(list: &mut Vec<Range<u64>>, range: Range<u64>) {
     let end = last.map_or(range.end, |one| one.end.max(range.end));
     // Those in between touch it; if there is none it goes between two.
     if first < after {
-        list.splice(first..after, [start..end]);
+        list.splice(first..after, std::iter::once(start..end));
     } else {
         list.insert(first, range);
     }
@@ -42,6 +42,7 @@ pub(crate) fn without(list: &[Range<u64>], range: &Range<u64>) -> Vec<Range<u64>
 }
 
 #[cfg(test)]
+#[allow(clippy::indexing_slicing)]
 mod tests {
     use super::*;
 
@@ -63,6 +64,6 @@ mod tests {
             assert!(list.windows(2).all(|two| two[0].end <= two[1].start));
         }
         add(&mut list, 0..200);
-        assert_eq!(list, [0..200]);
+        assert!(list.len() == 1 && list[0] == (0..200));
     }
 }
